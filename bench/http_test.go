@@ -132,23 +132,23 @@ func working() time.Duration {
 func serve(b *testing.B, n int) string {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	require.NoError(b, err)
-	verifier, err := records.NewVerifier(1024)
+	verifier, err := records.NewVerifier("dev", 1024)
 	require.NoError(b, err)
 	x := index.New(index.Config{MaxRecords: 2 * n, MaxPerProvider: n})
 	fill(b, x, n)
-	live := gossip.Config{Verifier: verifier, Now: time.Now, Known: x.Latest, Sink: func(*records.Record) {}, Loopback: true}
+	live := gossip.Config{Network: "dev", Verifier: verifier, Now: time.Now, Known: x.Latest, Sink: func(*records.Record) {}, Loopback: true}
 	addr, err := multiaddr.NewMultiaddr("/ip4/127.0.0.1/tcp/0")
 	require.NoError(b, err)
 	node, err := p2p.New(b.Context(), p2p.Config{
-		Identity: key, Datastore: dssync.MutexWrap(ds.NewMapDatastore()), Validator: keeper.Validator(verifier, time.Now),
+		Identity: key, Datastore: dssync.MutexWrap(ds.NewMapDatastore()),
 		Listen: []multiaddr.Multiaddr{addr}, PubSub: gossip.Options(live),
 	})
 	require.NoError(b, err)
 	g, err := gossip.New(live, node.PubSub())
 	require.NoError(b, err)
-	k, err := keeper.New(keeper.Config{Host: node.Host(), Router: node.Routing(), Index: x, Verifier: verifier})
+	k, err := keeper.New(keeper.Config{Network: "dev", Host: node.Host(), Router: node.Routing(), Index: x, Verifier: verifier})
 	require.NoError(b, err)
-	reg, err := registry.Open(registry.Config{Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
+	reg, err := registry.Open(registry.Config{Network: "dev", Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
 	require.NoError(b, err)
 	d, err := engine.NewService(engine.Parts{
 		Registry: reg, Index: x, Keepers: k, Updates: g, Prober: node.Prober(), Now: time.Now, Random: mrand.Uint64,
@@ -184,7 +184,7 @@ func fill(b *testing.B, x *index.Index, n int) {
 			}
 			for i := w; i < n; i += runtime.GOMAXPROCS(0) {
 				now := time.Now()
-				rec, err := records.Sign(key, offer(r, fmt.Sprint("service-", i), i), records.Stamp{
+				rec, err := records.Sign("dev", key, offer(r, fmt.Sprint("service-", i), i), records.Stamp{
 					Sequence: 1, Created: now, Issued: now, Expires: now.Add(24 * time.Hour),
 				})
 				if err == nil {

@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/blackhole/blackhole/testnet/lab/crowd"
 )
 
 // Exit codes.
@@ -35,6 +37,15 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if len(args) > 0 && args[0] == "nemesis" {
 		return torment(ctx, args[1:], stdout, stderr)
+	}
+	if len(args) > 0 && args[0] == "upgrade" {
+		return upgrade(ctx, args[1:], stdout, stderr)
+	}
+	if len(args) > 0 && args[0] == "lab" {
+		return experiment(ctx, args[1:], stdout, stderr)
+	}
+	if len(args) > 0 && args[0] == crowd.Command {
+		return gather(ctx, args[1:], stdout, stderr)
 	}
 	o, err := parse(args, stderr)
 	switch {

@@ -147,11 +147,11 @@ func (s *session) show(ctx context.Context) (held bool, err error) {
 func (s *session) walk(ctx context.Context) bool {
 	t := &tour.Tour{Network: s.network, Market: s.market, Cities: s.cities, Updates: s.updates}
 	results := t.Walk(ctx, func(r tour.Result) {
-		verdict := "ok  "
+		mark := "ok  "
 		if !r.OK {
-			verdict = "FAIL"
+			mark = "FAIL"
 		}
-		fmt.Fprintf(s.out, "%s %-33s %7.0f ms  %s\n", verdict, r.Name, millis(r.Took), r.Detail)
+		fmt.Fprintf(s.out, "%s %-33s %7.0f ms  %s\n", mark, r.Name, millis(r.Took), r.Detail)
 	})
 	fmt.Fprintln(s.out)
 	for _, lost := range s.network.Lost() {

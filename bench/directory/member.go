@@ -25,12 +25,10 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
-	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 const (
@@ -38,7 +36,8 @@ const (
 	ownerKey      = "bench-peer"   // gRPC metadata with the identity of a played peer
 	groupKey      = "bench-group"  // and a member, which group its call is meant for
 	identityFile  = "identity.key" // in a member's directory
-	manyWatches   = 100_000        // at a member
+	networkName   = "dev"
+	manyWatches   = 100_000 // at a member
 )
 
 // member is a group member without the rest of a peer. It trusts its callers' claims of identity,
@@ -64,7 +63,7 @@ func member(args []string) error {
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}
-	calls, err := transport.Listen(node.Host(), transport.ListenLimits{})
+	calls, err := transport.Listen(node.Host(), networkName, transport.ListenLimits{})
 	if err != nil {
 		return errors.Join(err, plane.Close(), node.Close())
 	}
@@ -125,13 +124,9 @@ func join(ctx context.Context, data, listen, contact string) (*p2p.Node, error) 
 		}
 		introducers = append(introducers, *first)
 	}
-	verifier, err := records.NewVerifier(1024)
-	if err != nil {
-		return nil, err
-	}
 	return p2p.New(ctx, p2p.Config{
-		Identity: key, Listen: []multiaddr.Multiaddr{at}, Bootstrap: introducers, Datastore: sync.MutexWrap(datastore.NewMapDatastore()),
-		Validator: keeper.Validator(verifier, time.Now), Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol, transport.CallProtocol),
+		Network: networkName, Identity: key, Listen: []multiaddr.Multiaddr{at}, Bootstrap: introducers, Datastore: sync.MutexWrap(datastore.NewMapDatastore()),
+		Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol(networkName), transport.CallProtocol(networkName)),
 	})
 }
 
@@ -141,7 +136,7 @@ func found(node *p2p.Node, data string, founders []string) (*coordination.Plane,
 	if err != nil {
 		return nil, err
 	}
-	network := bootstrap.Network{Mode: bootstrap.Listed}
+	network := bootstrap.Network{Name: networkName, Mode: bootstrap.Listed}
 	for _, text := range founders {
 		id, err := libp2p.Decode(text)
 		if err != nil {
@@ -154,7 +149,7 @@ func found(node *p2p.Node, data string, founders []string) (*coordination.Plane,
 		Dir: filepath.Join(data, "coordination"), Marks: data,
 		Remote: func(to libp2p.ID, id string) (coordination.Remote, error) {
 			name := base64.RawURLEncoding.EncodeToString([]byte(node.Host().ID()))
-			options := append(transport.DialOptions(node.Host()), grpc.WithPerRPCCredentials(said{groupKey, id}), grpc.WithPerRPCCredentials(said{ownerKey, name}))
+			options := append(transport.DialOptions(node.Host(), networkName), grpc.WithPerRPCCredentials(said{groupKey, id}), grpc.WithPerRPCCredentials(said{ownerKey, name}))
 			c, err := client.New(transport.Target(to), options...)
 			if err != nil {
 				return nil, err

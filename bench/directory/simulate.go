@@ -246,7 +246,7 @@ func (c *crowd) change(ctx context.Context) error {
 			e := entry{"new", fmt.Sprint(n), "1"}
 			s := &sight{began: time.Now(), last: make(chan time.Time, 1)}
 			s.left.Store(int64(len(c.peers)))
-			c.sights.Store(coord.DirectoryKey(e.key()), s)
+			c.sights.Store(coord.DirectoryKey(e.key().Namespace, e.service, e.id), s)
 			sights = append(sights, s)
 			c.peers[n*7919%len(c.peers)].publish(e)
 		}

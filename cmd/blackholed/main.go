@@ -20,7 +20,7 @@ func main() {
 	v := version()
 	os.Exit(cli.App{
 		Version: v, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(),
-		Identity: daemon.Identity,
+		Identity: daemon.Identity, Reclaim: daemon.Reclaim, Join: daemon.Join, NetworkKeys: daemon.NetworkKeys,
 		Recover: func(dataDir string, commit bool) (cli.Recovery, error) {
 			r, err := daemon.Recover(dataDir, commit)
 			return cli.Recovery(r), err

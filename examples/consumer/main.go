@@ -100,7 +100,9 @@ func connect(svc records.View) {
 
 // follow prints the current results of the query, and then every change.
 func follow(ctx context.Context, c *client.Client) error {
-	w, err := c.Watch(ctx, wanted(), "")
+	q := wanted()
+	q.Sort, q.Limit = "", 0 // a watch sends all matches
+	w, err := c.Watch(ctx, q, "")
 	if err != nil {
 		return err
 	}

@@ -43,10 +43,10 @@ func TestPrograms(t *testing.T) {
 		args    []string
 		lines   string
 	}{
-		{"file", []string{"-file", path}, "token 3 wrote " + path + "\ntoken 1 was refused: 1 is stale, 3 was seen\n"},
-		{"file", []string{"-file", path}, "token 7 wrote " + path + "\ntoken 5 was refused: 5 is stale, 7 was seen\n"},
-		{"row", nil, "token 11 set the balance to 80\ntoken 9 was refused: no row changed: the token is stale, or the row does not exist\n"},
-		{"endpoint", nil, "PUT with token 15: 204 No Content\nPUT with token 13: 412 Precondition Failed\n"},
+		{"file", []string{"-file", path}, "token 4 wrote " + path + "\ntoken 2 was refused: 2 is stale, 4 was seen\n"},
+		{"file", []string{"-file", path}, "token 8 wrote " + path + "\ntoken 6 was refused: 6 is stale, 8 was seen\n"},
+		{"row", nil, "token 12 set the balance to 80\ntoken 10 was refused: no row changed: the token is stale, or the row does not exist\n"},
+		{"endpoint", nil, "PUT with token 16: 204 No Content\nPUT with token 14: 412 Precondition Failed\n"},
 	} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, c.program), append(c.args, "-grpc", grpc)...)
 		out, err := cmd.CombinedOutput()

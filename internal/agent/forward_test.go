@@ -57,6 +57,84 @@ func TestForward(t *testing.T) {
 	})
 }
 
+// TestBeatAfterDeregistration checks that the called peer knows of a removal that
+// it forwarded, until the instance returns elsewhere.
+func TestBeatAfterDeregistration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b", "c")
+		a, b := g.desks["a"], g.desks["b"]
+		got := a.register(lasting("x"))
+		_, err := b.Deregister(t.Context(), got.Key)
+		require.NoError(t, err)
+		rest()
+		at := time.Now()
+		refs := []instance.Ref{{Lease: got.Lease}, {Key: got.Key}, {Key: lasting("nobody").Key}}
+		for _, p := range []*clusterPeer{a, b} {
+			beats, err := p.Heartbeat(t.Context(), refs)
+			require.NoError(t, err)
+			for _, beat := range beats[:2] {
+				require.ErrorIs(t, beat.Err, fault.Gone, p.self)
+				require.WithinDuration(t, at, fault.ValueOf(beat.Err).(time.Time), time.Second)
+			}
+			require.ErrorIs(t, beats[2].Err, fault.NotFound)
+		}
+		g.desks["c"].register(lasting("x"))
+		beats, err := b.Heartbeat(t.Context(), refs[1:2])
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err, "c answers for it")
+		time.Sleep(2 * time.Hour)
+		beats, err = b.Heartbeat(t.Context(), refs[:1])
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.NotFound, "forgotten")
+	})
+}
+
+// beaten records the counts of heartbeats.
+type beaten struct {
+	nopRecorder
+	renewed, refused int
+}
+
+func (r *beaten) Beaten(renewed, refused int) {
+	r.renewed, r.refused = r.renewed+renewed, r.refused+refused
+}
+
+// TestUnknownBeatsAreNoFailures checks that a heartbeat of an unknown instance
+// leaves the success rate alone, and a late one does not.
+func TestUnknownBeatsAreNoFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		var seen beaten
+		a, b := g.desks["a"], g.desks["b"]
+		b.local.config.Recorder = &seen
+		x, y := a.register(lasting("x")), b.register(lasting("y"))
+		refs := []instance.Ref{{Lease: x.Lease}, {Lease: y.Lease}, {Lease: "lease-nobody"}, {Key: lasting("nobody").Key}}
+		_, err := b.Heartbeat(t.Context(), refs)
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 0}, []int{seen.renewed, seen.refused})
+		_, err = b.Deregister(t.Context(), y.Key)
+		require.NoError(t, err)
+		_, err = b.Heartbeat(t.Context(), refs)
+		require.NoError(t, err)
+		require.Equal(t, []int{3, 1}, []int{seen.renewed, seen.refused})
+	})
+}
+
+// TestCount checks that each peer counts the instances of all peers.
+func TestCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		g.desks["a"].register(lasting("x"))
+		starting := lasting("y")
+		starting.Namespace, starting.Status = "other", instance.StatusStarting
+		g.desks["b"].register(starting)
+		for name, p := range g.desks {
+			require.Equal(t, map[instance.Status]int{instance.StatusUp: 1, instance.StatusStarting: 1}, p.Count(), name)
+			require.Len(t, p.Census(), 1, name)
+		}
+	})
+}
+
 // TestMixedBeats checks that each beat is answered in its place, with one call
 // per peer.
 func TestMixedBeats(t *testing.T) {
@@ -169,6 +247,25 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
+// TestCheckOfLoopbackIsNotAdopted: nobody makes another peer check its own host.
+func TestCheckOfLoopbackIsNotAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		r := lasting("x")
+		r.Spec.Host, r.Local = "127.0.0.1", true
+		r.Spec.Check = &instance.Check{Type: instance.TCP}
+		got := g.desks["a"].register(r)
+		rest()
+		g.dies("a")
+		beats, err := g.desks["b"].Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
+		require.NoError(t, err)
+		require.ErrorIs(t, beats[0].Err, fault.Invalid)
+		require.Equal(t, "host", fault.FieldOf(beats[0].Err))
+		all, _ := g.desks["b"].registry.All()
+		require.Empty(t, all)
+	})
+}
+
 // TestAdoptWithoutLeader checks that a peer also adopts without a leader and
 // publishes later, but does not remove an instance its own peer could bring
 // back.
@@ -184,7 +281,8 @@ func TestAdoptWithoutLeader(t *testing.T) {
 		_, err = g.desks["b"].Deregister(t.Context(), y.Key)
 		require.ErrorIs(t, err, fault.Unavailable, "its peer may come back with it")
 		require.Equal(t, began, time.Now())
-		require.Equal(t, 1, g.desks["b"].registry.Len())
+		all, _ := g.desks["b"].registry.All()
+		require.Len(t, all, 1)
 		g.set(func() { g.leads = true })
 		rest()
 		require.Equal(t, "b", g.holder(x.Key))
@@ -211,7 +309,7 @@ func TestNotAdopted(t *testing.T) {
 		require.Equal(t, got.Key, beats[0].Key)
 		_, err = b.SetStatus(ctx, got.Key, instance.StatusDown)
 		require.ErrorIs(t, err, fault.Timeout)
-		require.Zero(t, b.registry.Len())
+		require.Empty(t, b.Census())
 
 		g.set(func() { g.hangs["a"] = false; g.leads = false })
 		_, err = a.Deregister(t.Context(), got.Key)
@@ -222,13 +320,13 @@ func TestNotAdopted(t *testing.T) {
 		require.ErrorIs(t, beats[1].Err, fault.Gone)
 		_, err = b.SetStatus(t.Context(), got.Key, instance.StatusDown)
 		require.ErrorIs(t, err, fault.NotFound)
-		require.Zero(t, b.registry.Len())
+		require.Empty(t, b.Census())
 
 		g.set(func() { g.away["a"] = fault.New("test", fault.Forbidden, "strangers") })
 		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Key: got.Key}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Forbidden)
-		require.Zero(t, b.registry.Len())
+		require.Empty(t, b.Census())
 	})
 }
 
@@ -279,12 +377,12 @@ func TestUnfit(t *testing.T) {
 		beats, err := b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Invalid)
-		require.Zero(t, b.registry.Len())
+		require.Empty(t, b.Census())
 		b.config.Peers = stingy{}
 		beats, err = b.Heartbeat(t.Context(), []instance.Ref{{Lease: got.Lease}})
 		require.NoError(t, err)
 		require.ErrorIs(t, beats[0].Err, fault.Internal)
-		require.Zero(t, b.registry.Len())
+		require.Empty(t, b.Census())
 	})
 }
 
@@ -315,7 +413,7 @@ func TestDirect(t *testing.T) {
 		_, err = g.desks["b"].SetStatus(t.Context(), got.Key, instance.StatusDown)
 		require.NoError(t, err)
 		require.Equal(t, forwardTimeout/2, time.Since(began))
-		require.Zero(t, g.desks["b"].registry.Len())
+		require.Empty(t, g.desks["b"].Census())
 	})
 }
 

@@ -111,7 +111,7 @@ func (l *local) close() error {
 	}
 	l.work.Wait()
 	if l.registry != nil {
-		errs = append(errs, l.registry.Close())
+		errs = append(errs, l.registry.Suspend(l.config.Now()), l.registry.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -338,7 +338,9 @@ func (l *local) beatOne(k instance.Key) instance.Beat {
 
 // adopt registers the last known state of an instance here, because its own peer
 // failed with cause. The instance gets a new lease; the old one becomes an alias.
-// Errors: as a registration, with the cause.
+// An instance with a check of loopback is not adopted: its registrant could
+// otherwise make this peer call services of this host. Errors: as a
+// registration, with the cause.
 func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) error {
 	unlock, err := l.locks.lock(ctx, i.Key)
 	if err != nil {
@@ -349,7 +351,11 @@ func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) er
 		return nil
 	}
 	r := registrationOf(i)
-	if err = l.fits(r); err == nil {
+	switch err = l.fits(r); {
+	case err != nil:
+	case r.Spec.Check != nil && onThisHost(r.Spec.Host):
+		err = fault.Invalidf("host", r.Spec.Host, "is a loopback address: a check from this peer would reach another host than the instance's; register it again where it runs")
+	default:
 		_, err = l.put(r)
 	}
 	if err == nil && i.Override != instance.StatusUnknown {

@@ -133,7 +133,11 @@ func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance
 		gone, err = s.remove(ctx, k, s.config.CommitWait)
 		return err
 	}, func(ctx context.Context, there instance.Registrar) (err error) {
+		i := s.reader.elsewhere(k)
 		gone, err = there.Deregister(ctx, k)
+		if err == nil && i != nil {
+			s.registry.Deregistered(i, s.config.Now())
+		}
 		return err
 	})
 	return gone, fault.Wrap("agent.Deregister", err)
@@ -145,22 +149,29 @@ func (s *Service) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instanc
 	if err != nil {
 		return nil, fault.Wrap("agent.Heartbeat", err)
 	}
-	failed := failures(beats)
-	if failed > 0 && s.directory != nil {
+	renewed, refused, unknown := outcomes(beats)
+	if refused+unknown > 0 && s.directory != nil {
 		s.forwarder.heartbeats(ctx, refs, beats)
-		failed = failures(beats)
+		renewed, refused, _ = outcomes(beats)
 	}
-	s.config.Recorder.Beaten(len(beats)-failed, failed)
+	s.config.Recorder.Beaten(renewed, refused)
 	return beats, nil
 }
 
-func failures(beats []instance.Beat) (failed int) {
+// outcomes counts beats. A beat of an unknown instance, such as a typing error,
+// says nothing about the health of the registry.
+func outcomes(beats []instance.Beat) (renewed, refused, unknown int) {
 	for n := range beats {
-		if beats[n].Err != nil {
-			failed++
+		switch err := beats[n].Err; {
+		case err == nil:
+			renewed++
+		case fault.KindOf(err) == fault.NotFound:
+			unknown++
+		default:
+			refused++
 		}
 	}
-	return failed
+	return renewed, refused, unknown
 }
 
 // SetStatus implements instance.Registrar.

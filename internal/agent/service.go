@@ -45,7 +45,8 @@ const defaultCommitWait = 5 * time.Second
 
 // Recorder receives the operator's metrics.
 type Recorder interface {
-	// Beaten counts renewed leases and failed heartbeats.
+	// Beaten counts renewed leases and refused heartbeats, without those of
+	// unknown instances.
 	Beaten(ok, failed int)
 	// Stored counts operations of the registry's store.
 	Stored(operation string, err error)
@@ -145,7 +146,8 @@ func newService(c Config, d Directory, known *catalog.Catalog) (*Service, error)
 }
 
 // Close ends checks and watches and closes the registry. Registered instances
-// stay, and are UNKNOWN after a restart until the next heartbeat or check.
+// stay. They keep their status over a restart within 15 s; later they are
+// UNKNOWN until the next heartbeat or check.
 func (s *Service) Close() error {
 	err := s.close()
 	if s.own != nil {

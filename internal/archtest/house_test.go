@@ -41,7 +41,7 @@ func floors() []room {
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
 			{path: "bench", floor: 12},
 
-			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/strictjson")},
+			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "pkg/client", floor: 11, only: contracts()},
 		},
 		discoveryRooms(), coordinationRooms(), agentRooms(),
@@ -50,18 +50,24 @@ func floors() []room {
 			{path: "pkg/coord", floor: 3, only: []string{}},
 
 			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson"}},
+			{path: "pkg/records/recordstest", floor: 2, support: true},
 			{path: "pkg/records", floor: 1, only: []string{"internal/platform/strictjson"}},
 			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
+			{path: "pkg/network/invite", floor: 1, only: []string{}},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
-			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/keeper", "internal/coordination/transport")},
+			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc"}, users: wiring()},
+			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p/proof")},
 			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
 
-			{path: "internal/platform/config", floor: 0, users: []string{"internal/daemon", "internal/cli", "cmd/blackholed", "testnet"}},
+			{path: "internal/platform/config", floor: 1, only: []string{}, users: []string{"internal/daemon", "internal/cli", "cmd/blackholed", "testnet"}},
+			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/discovery", "internal/discovery/keeper", "internal/platform/p2p")},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/store", floor: 0},
 			{path: "internal/platform/strictjson", floor: 0},
+			{path: "internal/platform/strictproto", floor: 0, users: []string{"internal/platform/rpc", "internal/discovery/keeper", "internal/coordination", "internal/frontend"}},
 			{path: "pkg/geo", floor: 0},
+			{path: "pkg/network", floor: 0},
 			{path: "pkg/fault", floor: 0},
 			{path: "proto", floor: 0},
 			{path: "internal/archtest", floor: 0},
@@ -81,6 +87,8 @@ func discoveryRooms() []room {
 		{path: "pkg/gossip", floor: 6, only: []string{}, users: plane},
 		{path: "internal/discovery/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/strictjson"}, users: plane},
 		{path: "internal/discovery/index", floor: 5, only: []string{}, users: plane},
+		{path: "internal/discovery/clock", floor: 5, only: []string{}, users: plane},
+		{path: "internal/discovery/witness", floor: 5, only: []string{}, users: plane},
 		{path: "internal/discovery/cell", floor: 5, only: []string{}, users: plane},
 	}
 }
@@ -95,13 +103,13 @@ func coordinationRooms() []room {
 		{path: root + "/member", floor: 7, users: wiring(root)},
 		{path: root + "/replica", floor: 6, users: wiring(root, root+"/member")},
 		{path: root + "/announce", floor: 6, users: wiring(root)},
-		{path: root + "/bootstrap", floor: 5, only: []string{}, users: wiring(root, root+"/announce")},
+		{path: root + "/bootstrap", floor: 5, only: []string{"internal/platform/store"}, users: wiring(root, root+"/announce")},
 		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root)},
 		{path: root + "/lessor", floor: 5, only: []string{"pkg/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
 		{path: root + "/machine", floor: 4, only: []string{"pkg/coord"}, users: wiring(root, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest")},
-		{path: root + "/membership", floor: 4, only: []string{}, users: wiring(root)},
-		{path: root + "/raftlog", floor: 4, only: []string{}, users: wiring(root, root+"/member", root+"/replica")},
-		{path: root + "/transport", floor: 4, only: []string{"internal/platform/rpc"}, users: wiring(root)},
+		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(root)},
+		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/member", root+"/replica")},
+		{path: root + "/transport", floor: 4, only: []string{"internal/platform/rpc", "pkg/coord"}, users: wiring(root)},
 	}
 }
 
@@ -126,11 +134,11 @@ func wiring(more ...string) []string {
 // speak in.
 func contracts() []string { return []string{"pkg/discovery", "pkg/coord"} }
 
-// nouns are the rooms that name things: places, records, questions, instances,
+// nouns are the rooms that name things: networks, places, records, questions, instances,
 // errors, messages. Every higher floor may use them, a room with its own only
 // list included.
 func nouns() []string {
-	return []string{"pkg/fault", "pkg/geo", "pkg/records", "pkg/query", "pkg/instance", "proto"}
+	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "pkg/instance", "proto"}
 }
 
 // roomOf returns the room of a folder relative to the module root. The longest
@@ -163,7 +171,7 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/peer",
 				"github.com/libp2p/go-libp2p/core/record",
 			},
-			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip"},
+			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "testnet/lab/crowd"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{
@@ -212,7 +220,7 @@ func sdk() []string {
 // pure are the rooms that compute and do nothing else: equal arguments give
 // equal results, on every peer.
 func pure() []string {
-	return []string{"pkg/fault", "pkg/geo", "pkg/records", "pkg/query", "pkg/coord", "internal/coordination/machine"}
+	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "pkg/coord", "internal/coordination/machine"}
 }
 
 // vagueNames say nothing about what a package is for and so collect anything.

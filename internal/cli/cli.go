@@ -16,6 +16,8 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
 // name is the program's name for users; error messages begin with it.
@@ -33,6 +35,13 @@ type App struct {
 	Run func(ctx context.Context, c config.Config, stderr io.Writer) error
 	// Identity loads or creates the identity in a data directory and returns its peer id.
 	Identity func(dataDir string) (peerID string, err error)
+	// Reclaim makes the suspended offers in the data directory of a stopped peer valid again, and returns their
+	// number.
+	Reclaim func(dataDir string) (offers int, err error)
+	// Join makes a data directory that of a peer of the inviting network.
+	Join func(dataDir string, i invite.Invitation) error
+	// NetworkKeys returns the keys of the network in a data directory; none for a peer without.
+	NetworkKeys func(dataDir string) ([]network.Key, error)
 	// Recover makes the stopped peer of a data directory the only voter of its group. With
 	// commit false it only describes the result.
 	Recover func(dataDir string, commit bool) (Recovery, error)
@@ -80,8 +89,8 @@ func (a App) root() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"This peer:", []*cobra.Command{
-			initCommand(con, a.Identity), runCommand(con, a.Run), idCommand(con, a.Identity),
-			statusCommand(con), peersCommand(con), configCommand(con),
+			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), inviteCommand(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
+			statusCommand(con), doctorCommand(con), peersCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
 		}},
 		{"Services that this peer offers:", []*cobra.Command{
 			registerCommand(con), updateCommand(con), withdrawCommand(con), recordsCommand(con),
@@ -92,7 +101,7 @@ func (a App) root() *cobra.Command {
 		}},
 		{"Coordination group:", []*cobra.Command{
 			requireCommand(con), requirementsCommand(con), lockCommand(con), locksCommand(con), leaseCommand(con),
-			coordCommand(con), groupCommand(con, a.Recover),
+			kvCommand(con), groupCommand(con, a.Recover),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

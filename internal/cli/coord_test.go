@@ -82,7 +82,7 @@ func TestWithoutACoordinationGroup(t *testing.T) {
 	for _, command := range []string{
 		"require storage=1", "require storage=1 -- false", "require --name up storage=1 billing=1", "requirements", "requirements --rm up",
 		"lock a", "lock --try a -- false", "locks", "lease grant", "lease ls", "lease ttl 1", "lease revoke 1", "lease keepalive 1",
-		"coord watch app/", "group status", "group members", "group transfer 7",
+		"kv put a b", "kv get a", "kv del a", "kv ls a", "kv watch app/", "group status", "group members", "group transfer 7",
 	} {
 		t.Run(command, func(t *testing.T) {
 			var out, stderr strings.Builder
@@ -139,29 +139,29 @@ func run(t *testing.T, peer string, args ...string) (out *pipe, stop func() (cod
 	return out, func() int { cancel(); return <-code }
 }
 
-func TestCoordWatch(t *testing.T) {
+func TestKeyWatch(t *testing.T) {
 	peer := serveGroup(t, groupWithHistory(t))
 	for _, c := range []struct {
 		args  []string
 		lines []string
 	}{
-		{[]string{"--from", "4"}, []string{
-			"put            4  app/a  1",
-			"put            5  app/a  2",
-			"put            6  app/evil  G1sySv8=",
-			"delete         7  app/a",
+		{[]string{"--from", "5"}, []string{
+			"put            5  app/a  1",
+			"put            6  app/a  2",
+			"put            7  app/evil  G1sySv8=",
+			"delete         8  app/a",
 		}},
-		{[]string{"--from", "5", "--prev", "-o", "ndjson"}, []string{
-			`{"event":"progress","next_revision":5}`,
-			`{"event":"put","revision":5,"key":"app/a","kv":{"value":"2","create_revision":4,"version":2},"prev_kv":{"value":"1","create_revision":4,"version":1}}`,
-			`{"event":"put","revision":6,"key":"app/evil","kv":{"value":"G1sySv8=","base64":true,"create_revision":6,"version":1}}`,
-			`{"event":"delete","revision":7,"key":"app/a","prev_kv":{"value":"2","create_revision":4,"version":2}}`,
+		{[]string{"--from", "6", "--prev", "-o", "ndjson"}, []string{
+			`{"event":"progress","next_revision":6}`,
+			`{"event":"put","revision":6,"key":"app/a","kv":{"value":"2","create_revision":5,"version":2},"prev_kv":{"value":"1","create_revision":5,"version":1}}`,
+			`{"event":"put","revision":7,"key":"app/evil","kv":{"value":"G1sySv8=","base64":true,"create_revision":7,"version":1}}`,
+			`{"event":"delete","revision":8,"key":"app/a","prev_kv":{"value":"2","create_revision":5,"version":2}}`,
 		}},
-		{[]string{"--from", "7", "-o", "yaml"}, []string{
-			"---", "event: progress", "next_revision: 7", "---", "event: delete", "revision: 7", "key: app/a",
+		{[]string{"--from", "8", "-o", "yaml"}, []string{
+			"---", "event: progress", "next_revision: 8", "---", "event: delete", "revision: 8", "key: app/a",
 		}},
 	} {
-		out, stop := run(t, peer, append([]string{"coord", "watch", "app/"}, c.args...)...)
+		out, stop := run(t, peer, append([]string{"kv", "watch", "app/"}, c.args...)...)
 		for _, line := range c.lines {
 			require.Equal(t, line, out.line(t))
 		}

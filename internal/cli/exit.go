@@ -207,6 +207,14 @@ func (n fieldNames) rename(err error) error {
 	return err
 }
 
+// exactly is rename for whole fields, such as guards[0].key.
+func (n fieldNames) exactly(err error) error {
+	if name, ok := n[fault.FieldOf(err)]; ok {
+		return renameField(err, name)
+	}
+	return err
+}
+
 // of returns the flag or argument for a field, or the field for others. A renamed field may
 // have parts: attributes.tier.
 func (n fieldNames) of(field string) string {

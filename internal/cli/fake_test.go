@@ -206,9 +206,13 @@ func (f *fake) Watch(r *api.WatchRequest, out grpc.ServerStreamingServer[api.Wat
 
 func (f *fake) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
 	return &api.StatusResponse{
-		PeerId: provider, Profile: "dev", Listen: []string{"/ip4/127.0.0.1/tcp/4801/p2p/" + provider},
+		PeerId: provider, Network: "office", Profile: "dev", Mode: "client", Listen: []string{"/ip4/127.0.0.1/tcp/4801/p2p/" + provider},
 		Uptime: durationpb.New(90061500 * time.Millisecond), Version: "v1.2.3",
-		Peers: 7, RoutingTable: 5, RecordsKept: 1200, RecordsOwn: 2, Ready: true,
+		Peers: 7, RoutingTable: 5, RecordsKept: 1200, RecordsOwn: 2, RecordsUnstored: []string{"gpu-1"}, Ready: true, ClockOffsetSeconds: proto.Float64(-0.2),
+		Reach: &api.Reach{
+			State: "relayed", Text: "behind NAT, relayed by …z7cVYtUo; hole punching works (1 of 2)", Since: timestamppb.New(midnight(1)),
+			Relays: []string{stranger}, Direct: 6, Relayed: 1, Punched: 1, Unpunched: 1,
+		},
 	}, nil
 }
 
@@ -223,7 +227,7 @@ func (f *fake) ListPeers(context.Context, *api.ListPeersRequest) (*api.ListPeers
 func gpuBox() *api.Record {
 	return &api.Record{
 		Key: "/blackhole/services/compute/gpu/u33db2/" + provider + "/gpu-box", ContentId: "bafkreigpubox",
-		Measured: &api.Measured{Reachable: true, RoundTrip: durationpb.New(12300 * time.Microsecond), CheckedAt: timestamppb.New(midnight(1))},
+		Measured: &api.Measured{State: api.Measured_STATE_REACHABLE, RoundTrip: durationpb.New(12300 * time.Microsecond), CheckedAt: timestamppb.New(midnight(1))},
 		Service: &pb.ServiceRecord{
 			Id: "gpu-box", ProviderId: provider, Sequence: 7, Signature: []byte("signed"),
 			CreatedAt: timestamppb.New(midnight(1)), UpdatedAt: timestamppb.New(midnight(1)), ExpiresAt: timestamppb.New(midnight(2)),
@@ -242,7 +246,7 @@ func gpuBox() *api.Record {
 // hostile has characters that could rewrite the user's terminal.
 func hostile() *api.Record {
 	return &api.Record{
-		Measured: &api.Measured{},
+		Measured: &api.Measured{State: api.Measured_STATE_UNREACHABLE},
 		Service: &pb.ServiceRecord{
 			Id: "hostile", ProviderId: stranger,
 			Metadata: &pb.ServiceMetadata{Type: "compute"},

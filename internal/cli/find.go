@@ -20,8 +20,11 @@ func queryCommand(con *console) *cobra.Command {
 			"A filter on a value excludes services that do not state the value. An incomplete\n" +
 			"answer has correct results, but lacks others: a warning gives the reason.",
 		Example: "  " + name + " query --type compute --near 52.52,13.40 --radius 100km --min-cpu 8 --gpu\n" +
-			"  " + name + " query --type storage --max-price 0.05 --sort price --limit 10 -o json",
+			"  " + name + " query --type storage --max-price 0.05 --sort price --limit 10 -o json\n" +
+			"  " + name + " query --type compute --gpu-model H100,A100 --gpu-memory-mb 80000 --gpus 8\n" +
+			"  " + name + " query --type bandwidth --where 'bandwidth.exit_countries=DE' --where 'location.country!=US'",
 	}
+	cmd.AddCommand(fieldsCommand(con))
 	flags := newQueryFlags(cmd)
 	flags.addOrder(cmd)
 	r := newRemote(con, cmd, defaultTimeout)
@@ -57,6 +60,9 @@ func (r *remote) summarise(a query.AnswerView) {
 			of = "at least " + of
 		}
 		r.say("%d of %s, %s, in %s", len(a.Results), of, from, duration(a.TookMs))
+	}
+	if a.ExcludedTotal > 0 {
+		r.say("%s", excludedLine(a))
 	}
 	if !a.Complete {
 		r.say("warning: the answer is incomplete: %s", orDash(a.Reason))
@@ -127,7 +133,7 @@ func (r *remote) follow(w *client.Watcher) error {
 		d := document{value: ev}
 		switch {
 		case ev.Record != nil:
-			d.table = eventLine(string(ev.Kind), &ev.Record.View)
+			d.table = eventLine(string(ev.Kind), &ev.Record.View, ev.Reason)
 		case ev.Kind == "reset":
 			d.table = "reset\n"
 		}

@@ -81,6 +81,7 @@ type queryFlags struct {
 	maxPrice     float64
 	minUptime    float64
 	maxErrorRate uint32
+	volume       float64
 	attributes   []string
 }
 
@@ -88,7 +89,7 @@ type queryFlags struct {
 func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	s := new(queryFlags)
 	q, f := &s.q, cmd.Flags()
-	f.StringVar(&q.Type, "type", "", "storage, compute, cdn, bandwidth or another (required)")
+	f.StringSliceVar(&q.Types, "type", nil, "storage, compute, cdn, bandwidth or another (required; several: repeat, or commas)")
 	f.StringVar(&q.Subtype, "subtype", "", "specialisation within the type")
 	f.Var(&s.near, "near", "place in degrees: 52.52,13.40")
 	f.Var(&s.radius, "radius", "largest distance from --near: 100km, 500m, 60mi; a plain number means km")
@@ -106,6 +107,8 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	f.Uint32Var(&s.maxErrorRate, "max-error-rate", 0, "maximum errors in 10000 requests")
 	f.StringVar(&q.ProviderID, "provider", "", "peer id of the provider")
 	f.StringArrayVar(&s.attributes, "attr", nil, "attribute KEY=VALUE (repeat)")
+	addClauses(cmd, &q.Where)
+	f.Float64Var(&s.volume, "volume", 0, "price units to buy: prices count tiers and minimum commitment")
 	f.StringVar((*string)(&q.Health), "health", "", "any, usable or healthy (default usable)")
 	complete(cmd, "type", "storage", "compute", "cdn", "bandwidth")
 	complete(cmd, "health", "any", "usable", "healthy")
@@ -116,6 +119,7 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 func (s *queryFlags) addOrder(cmd *cobra.Command) {
 	q, f := &s.q, cmd.Flags()
 	f.StringVar((*string)(&q.Sort), "sort", "", "distance, price, uptime, response_time, random or score (default distance with --near, else score)")
+	f.BoolVar(&q.GroupPrices, "group-prices", false, "show the cheapest of each currency and unit, --limit of each")
 	f.Uint64Var(&q.Seed, "seed", 0, "seed of --sort random; 0 draws a new seed")
 	f.IntVar(&q.Limit, "limit", 0, "maximum number of results, up to "+strconv.Itoa(query.MaxLimit)+" (default: the peer's setting)")
 	f.BoolVar(&q.Explain, "explain", false, "explain each score, and the excluded records")
@@ -141,12 +145,17 @@ func (s *queryFlags) query(cmd *cobra.Command) (query.Query, error) {
 	if cmd.Flags().Changed("max-error-rate") {
 		q.MaxErrorRate = &s.maxErrorRate
 	}
+	if cmd.Flags().Changed("volume") {
+		q.Volume = &s.volume
+	}
+	if len(q.Types) == 1 {
+		q.Type, q.Types = q.Types[0], nil
+	}
 	var err error
 	if q.Attributes, err = assign("--attr", s.attributes); err != nil {
 		return query.Query{}, err
 	}
-	_, err = query.Compile(q, query.Defaults{})
-	return q, queryFields().rename(err)
+	return q, queryFields().rename(query.Check(q, query.Defaults{}))
 }
 
 // assign reads the values of a flag of the form KEY=VALUE.
@@ -172,9 +181,9 @@ func assign(flag string, list []string) (map[string]string, error) {
 func queryFields() fieldNames {
 	return fieldNames{
 		"near.latitude": "--near", "near.longitude": "--near", "near.radius_km": "--radius", "countries": "--country", "regions": "--region",
-		"min_cpu_cores": "--min-cpu", "require_gpu": "--gpu", "provider_id": "--provider", "attributes": "--attr",
+		"min_cpu_cores": "--min-cpu", "require_gpu": "--gpu", "provider_id": "--provider", "attributes": "--attr", "types": "--type",
 		"type": "", "subtype": "", "near": "", "min_memory_mb": "", "min_storage_gb": "", "min_bandwidth_mbps": "", "max_price": "",
 		"currency": "", "price_unit": "", "min_uptime": "", "max_error_rate": "", "health": "", "sort": "", "seed": "", "limit": "",
-		"explain": "", "exact_total": "", "after": "",
+		"explain": "", "exact_total": "", "after": "", "where": "", "volume": "", "group_prices": "",
 	}
 }

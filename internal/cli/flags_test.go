@@ -63,6 +63,15 @@ func TestQueryFlags(t *testing.T) {
 		{[]string{"--provider", provider}, query.Query{Type: "x", ProviderID: provider}},
 		{[]string{"--attr", "tier=gold", "--attr", "eq=a=b,c", "--attr", "empty="}, query.Query{Type: "x", Attributes: map[string]string{"tier": "gold", "eq": "a=b,c", "empty": ""}}},
 		{[]string{"--sort", "random", "--seed", "9", "--limit", "10", "--explain", "--exact-total"}, query.Query{Type: "x", Sort: query.SortRandom, Seed: 9, Limit: 10, Explain: true, ExactTotal: true}},
+		{
+			[]string{"--where", "compute.cpu_cores>=8", "--where", "!location.isp", "--gpu-model", "H100,A100", "--gpus", "8"},
+			query.Query{Type: "x", Where: []query.Clause{
+				{Field: "compute.cpu_cores", Op: query.OpRange, Min: ptr(8.0)}, {Field: "location.isp", Op: query.OpStated, Not: true},
+				{Field: "compute.gpus.model", Op: query.OpPrefix, Values: []string{"H100", "A100"}},
+				{Field: "compute.gpus.count", Op: query.OpRange, Min: ptr(8.0)},
+			}},
+		},
+		{[]string{"--sort", "price", "--price-unit", "u", "--volume", "50"}, query.Query{Type: "x", Sort: query.SortPrice, Price: query.Price{PriceUnit: "u", Volume: ptr(50.0)}}},
 		{[]string{"--sort", "response_time"}, query.Query{Type: "x", Sort: query.SortResponseTime}},
 	}
 	for _, c := range cases {
@@ -115,4 +124,15 @@ func FuzzPlaceAndDistance(f *testing.F) {
 			require.NotNil(t, d.km)
 		}
 	})
+}
+
+// TestCommonClauses expects a valid field and a use of every flag for common fields.
+func TestCommonClauses(t *testing.T) {
+	for _, c := range commonClauses() {
+		var list []query.Clause
+		f := clauses{to: &list, begin: c.begin}
+		require.NoError(t, f.Set("8"), c.flag)
+		require.Len(t, list, 1)
+		require.Error(t, f.Set(""), c.flag)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 func groupCommand(con *console, recoverGroup recoverFunc) *cobra.Command {
@@ -31,10 +32,29 @@ func groupStatus(con *console) *cobra.Command {
 			{"term", strconv.FormatUint(s.Term, 10)},
 			{"members", fmt.Sprintf("%d voters, %d learners", len(s.Voters), len(s.Learners))},
 			{"revision", strconv.FormatInt(int64(s.Revision), 10)},
+			{"feature level", levelText(s)},
 			{"incarnation", strconv.FormatUint(s.Incarnation, 10)},
 			{"keeps", fmt.Sprintf("%d leases, %d locks, %d keys", s.Leases, s.Locks, s.Keys)},
 		})})
 	})
+}
+
+// levelText shows the feature level of a group and the peers that keep it down.
+func levelText(s coord.GroupState) string {
+	text := strconv.FormatUint(uint64(s.Level), 10)
+	for i, h := range s.HeldBackBy {
+		if i == 0 {
+			text += ", kept down by "
+		} else {
+			text += ", "
+		}
+		if h.Levels.Valid() {
+			text += fmt.Sprintf("%s (supports %v)", h.Peer, h.Levels)
+		} else {
+			text += h.Peer + " (not heard of)"
+		}
+	}
+	return text
 }
 
 // memberView is the JSON form of a member.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -47,11 +48,11 @@ func lockCommand(con *console) *cobra.Command {
 	var l lockFlags
 	f := cmd.Flags()
 	f.DurationVar(&l.ttl, "ttl", client.DefaultTTL, "time until others get the lock after this program dies")
-	f.DurationVar(&l.wait, "wait", 0, "longest time to wait for the lock; 0 means no limit")
-	f.BoolVar(&l.try, "try", false, "do not wait")
+	f.DurationVar(&l.wait, "wait", 0, "longest time to wait for the lock; 0 does not wait; without this flag there is no limit")
+	f.BoolVar(&l.try, "try", false, "do not wait, as --wait 0")
 	f.BoolVar(&l.shared, "shared", false, "share the lock with all others that use --shared")
 	f.Uint32VarP(&l.permits, "permits", "n", 0, "share the lock among up to so many holders; all must use the same number")
-	r := newRemote(con, cmd, defaultTimeout)
+	r := newRemote(con, cmd, lockTimeout)
 	r.connectOnly = true
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		l.name, l.command = args[0], args[1:]
@@ -90,6 +91,9 @@ func (l *lockFlags) check(cmd *cobra.Command) error {
 		return fault.Invalidf("--wait", l.wait, "must be at least 0")
 	case cmd.Flags().Changed("permits") && l.permits == 0:
 		return fault.Invalidf("--permits", l.permits, "must be above 0")
+	}
+	if !cmd.Flags().Changed("wait") {
+		l.wait = coord.NoLimit
 	}
 	return checkCommand(l.command)
 }

@@ -109,7 +109,7 @@ func other(t *testing.T, solo *coordtest.Solo) coord.Token {
 func TestLockRuns(t *testing.T) {
 	solo := liveGroup()
 	l := runLock(t, solo, shell(`echo $BLACKHOLE_LOCK_NAME $BLACKHOLE_LOCK_TOKEN $BLACKHOLE_LOCK_LEASE; echo $BLACKHOLE_LOCK_DEADLINE; exit 7`, "--ttl", "1h")...)
-	require.Equal(t, "db 1 1", l.out.line(t))
+	require.Equal(t, "db 2 1", l.out.line(t))
 	deadline, err := strconv.ParseInt(l.out.line(t), 10, 64)
 	require.NoError(t, err)
 	require.InDelta(t, time.Now().Add(57*time.Minute).Unix(), deadline, 60)
@@ -149,6 +149,7 @@ func TestLockHeldByOthers(t *testing.T) {
 	solo := liveGroup()
 	token := other(t, solo)
 	runLock(t, solo, shell("echo never", "--try")...).end(75)
+	runLock(t, solo, shell("echo never", "--wait", "0")...).end(75)
 	l := runLock(t, solo, shell("echo never", "--wait", "50ms")...)
 	l.end(75)
 	require.Equal(t, "blackholed: db: others hold the lock\n", l.stderr.String())
@@ -231,7 +232,7 @@ func TestLockInterrupted(t *testing.T) {
 
 func TestLockAlone(t *testing.T) {
 	l := runLock(t, liveGroup(), "db", "-o", "ndjson")
-	require.Equal(t, `{"name":"db","key":"db/1","fencing_token":1,"lease_id":"1"}`, l.out.line(t))
+	require.Equal(t, `{"name":"db","key":"db/1","fencing_token":2,"lease_id":"1"}`, l.out.line(t))
 	require.False(t, l.free())
 	l.stop()
 	l.end(0)

@@ -111,6 +111,7 @@ type receipt struct {
 	Sequence  uint64         `json:"sequence"`
 	ExpiresAt time.Time      `json:"expires_at"`
 	Stored    records.Stored `json:"stored"`
+	Warnings  []string       `json:"warnings,omitempty"`
 }
 
 // offerResults starts the results of a command that changes offers.
@@ -124,6 +125,7 @@ func addReceipt(o *results, id string, r receipt, err error) {
 		o.fail(id, err)
 		return
 	}
+	o.warn(r.ID, r.Warnings)
 	o.add(r, r.ID, strconv.FormatUint(r.Sequence, 10), fmt.Sprintf("%d of %d", r.Stored.On, r.Stored.Of), at(r.ExpiresAt), r.Key)
 }
 

@@ -20,16 +20,29 @@ func statusCommand(con *console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return r.print(document{value: s, table: pairs([][]string{
+		rows := [][]string{
 			{"peer", s.PeerID},
+			{"network", s.Network},
 			{"profile", s.Profile},
+			{"mode", s.Mode},
 			{"ready", strconv.FormatBool(s.Ready)},
 			{"version", s.Version},
 			{"uptime", (time.Duration(s.UptimeSeconds) * time.Second).String()},
 			{"peers", fmt.Sprintf("%d connected, %d in the routing table", s.Peers, s.RoutingTable)},
+			{"reach", s.Reach.Text},
 			{"records", fmt.Sprintf("%d own, %d kept", s.RecordsOwn, s.RecordsKept)},
 			{"listen", orDash(strings.Join(s.Listen, " "))},
-		})})
+		}
+		if len(s.RecordsUnstored) > 0 {
+			rows = append(rows, []string{"not stored", strings.Join(s.RecordsUnstored, " ")})
+		}
+		if s.ClockOffset != nil {
+			rows = append(rows, []string{"clock", fmt.Sprintf("%+.1f s against its keepers", *s.ClockOffset)})
+		}
+		for _, c := range s.Conditions {
+			rows = append(rows, []string{c.Name, c.Message + " (since " + c.Since.Local().Format(time.DateTime) + ")"})
+		}
+		return r.print(document{value: s, table: pairs(rows)})
 	})
 }
 

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -11,6 +14,7 @@ type results struct {
 	items  []any    // JSON forms of successes and failures
 	rows   [][]string
 	failed []string // one line each
+	warned []string // one line each
 	first  error    // the first failure
 }
 
@@ -27,6 +31,15 @@ type failure struct {
 // add notes a success.
 func (o *results) add(item any, row ...string) {
 	o.items, o.rows = append(o.items, item), append(o.rows, row)
+}
+
+// warn notes the warnings of a success. One warning about several ids is shown once.
+func (o *results) warn(id string, warnings []string) {
+	for _, w := range warnings {
+		if !slices.ContainsFunc(o.warned, func(line string) bool { return strings.HasSuffix(line, ": "+w) }) {
+			o.warned = append(o.warned, "warning: "+id+": "+w)
+		}
+	}
 }
 
 // fail notes a failed change.
@@ -61,7 +74,11 @@ func (o *results) print(r *remote) error {
 	if o.header != nil {
 		doc.table = table(o.header, o.rows)
 	}
-	if err := r.print(doc); err != nil || o.first == nil {
+	err := r.print(doc)
+	for _, line := range o.warned {
+		r.say("%s", line)
+	}
+	if err != nil || o.first == nil {
 		return err
 	}
 	for _, line := range o.failed {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
 // configFile is the default settings file in a data directory.
@@ -19,22 +20,27 @@ const configFile = "blackhole.yaml"
 
 // settings are the flags of commands that need a peer's settings.
 type settings struct {
-	con  *console
-	file string
+	con    *console
+	file   string
+	joined *config.Joined // of --join; nil: without
 }
 
-// settingKeys are the settings with a flag of the same name.
+// settingKeys are the settings with a flag of the same name; see config.Source.
 func settingKeys() []string {
-	return []string{"profile", "data", "listen", "bootstrap", "http", "grpc", "dns"}
+	return []string{"profile", "network", "data", "listen", "bootstrap", "announce", "leaf", "http", "grpc", "dns"}
 }
 
 func settingFlags(con *console, cmd *cobra.Command) *settings {
 	s, f, d := &settings{con: con}, cmd.Flags(), config.Default()
 	f.StringVar(&s.file, "config", "", "settings file (default DATA/"+configFile+" if it exists)")
 	f.String("profile", "", "dev, lan or public (default "+d.Profile+")")
+	f.String("network", "", "name of the network: lower-case letters, digits, hyphens (default: the profile's: dev, lan or main)")
 	f.String("data", "", "data directory, with identity and databases (default "+d.Data+")")
 	f.StringArray("listen", nil, "multiaddr to listen on (repeat; default: the profile's)")
 	f.StringArray("bootstrap", nil, "multiaddr with /p2p/ID of a peer to connect to at the start (repeat)")
+	f.StringArray("announce", nil, "multiaddr at which others can connect: a forwarded port, 1:1 NAT (repeat)")
+	f.String("leaf", "", "dial out only and keep nothing for others; needs --bootstrap (--leaf is --leaf=on; default "+d.Leaf+")")
+	f.Lookup("leaf").NoOptDefVal = "on"
 	f.String("http", "", "address of the HTTP API, or "+config.Off+" (default "+d.HTTP+")")
 	f.String("grpc", "", "address of the gRPC API, or "+config.Off+" (default "+d.GRPC+")")
 	f.String("dns", "", "address of the name server, or "+config.Off+" (default "+d.DNS+")")
@@ -44,7 +50,7 @@ func settingFlags(con *console, cmd *cobra.Command) *settings {
 
 // load merges defaults, file, environment and the flags that were set.
 func (s *settings) load(cmd *cobra.Command) (config.Config, config.Origin, error) {
-	src := config.Source{File: s.file, Environ: s.con.environ, Flags: map[string]any{}}
+	src := config.Source{File: s.file, Environ: s.con.environ, Flags: map[string]any{}, Joined: s.joined}
 	for _, key := range settingKeys() {
 		flag := cmd.Flags().Lookup(key)
 		if flag == nil || !flag.Changed {
@@ -79,30 +85,53 @@ func (c *console) dataDir(cmd *cobra.Command) string {
 // fileIn returns the settings file of a data directory, or "" for none.
 func fileIn(dir string) (string, error) {
 	path := filepath.Join(dir, configFile)
-	switch _, err := os.Stat(path); {
-	case err == nil:
-		return path, nil
-	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
-	default:
-		return "", fault.Invalidf("config", path, "%w", err)
+	if there, err := exists(path); err != nil || !there {
+		return "", err
 	}
+	return path, nil
 }
 
-func runCommand(con *console, run func(ctx context.Context, c config.Config, stderr io.Writer) error) *cobra.Command {
+// exists reports whether a file or directory exists.
+func exists(path string) (bool, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fault.Invalidf("config", path, "%w", err)
+	}
+	return true, nil
+}
+
+func runCommand(con *console, run func(ctx context.Context, c config.Config, stderr io.Writer) error, join joinFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run a peer until interrupted", Args: noArgs,
 		Long: "Run a peer until interrupted; a second interrupt ends it at once.\n\n" +
 			"Flags override environment variables (BLACKHOLE_DISCOVERY_RECORD_TTL for the key\n" +
 			"discovery.record_ttl), environment variables override the settings file, and the\n" +
 			"settings file overrides the defaults. Profile dev finds peers on this machine, lan by\n" +
-			"multicast on the local network, and public by --bootstrap.",
+			"multicast on the local network, and public by --bootstrap. --join needs no other\n" +
+			"setting: it brings name, key, profile and addresses of the network.",
 	}
 	s := settingFlags(con, cmd)
+	line := joinFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var invited invite.Invitation
+		if cmd.Flags().Changed("join") {
+			var err error
+			if invited, err = s.join(*line); err != nil {
+				return err
+			}
+		}
 		c, _, err := s.load(cmd)
 		if err != nil {
 			return err
+		}
+		if s.joined != nil {
+			if err := join(c.Data, invited); err != nil {
+				return err
+			}
+			con.say("joined the network %s; the next start needs no --join", invited.Name)
 		}
 		err = run(cmd.Context(), c, con.stderr)
 		if cmd.Context().Err() != nil && fault.KindOf(err) == fault.Canceled {

@@ -24,6 +24,11 @@ func answerTable(a query.AnswerView) string {
 	// Lay out the columns first: a line between rows would end their alignment.
 	var b strings.Builder
 	for i, line := range strings.SplitAfter(text, "\n") {
+		for _, g := range a.Groups {
+			if i > 0 && g.First == i-1 {
+				b.WriteString("# prices in " + clean(g.Currency+" "+g.PriceUnit) + ": " + strconv.Itoa(g.Results) + " of " + strconv.Itoa(g.Total) + "\n")
+			}
+		}
 		b.WriteString(line)
 		if i == 0 || i > len(a.Results) { // the header, or after the last row
 			continue
@@ -51,10 +56,26 @@ func recordList(list []records.View) document {
 
 // eventLine shows one event of a watch. Columns have a fixed width, because later rows are
 // still unknown.
-func eventLine(kind string, v *records.View) string {
+func eventLine(kind string, v *records.View, reason string) string {
 	line := fmt.Sprintf("%-9s  %-16s  %-14s  %-20s  %-24s  %-7s  %-9s  %s",
 		kind, v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v), shortPeer(v.ProviderID))
+	if reason != "" {
+		line += "  (" + reason + ")"
+	}
 	return clean(line) + "\n"
+}
+
+// excludedLine names the providers that an answer leaves out, the first three of them with their reasons.
+func excludedLine(a query.AnswerView) string {
+	const shown = 3
+	var parts []string
+	for _, e := range a.Excluded[:min(len(a.Excluded), shown)] {
+		parts = append(parts, fmt.Sprintf("%s (%s, since %s)", shortPeer(e.Provider), e.Reason, at(e.Since)))
+	}
+	if more := a.ExcludedTotal - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return clean("left out: " + strings.Join(parts, ", "))
 }
 
 func kindOf(v *records.View) string {
@@ -121,18 +142,19 @@ func healthOf(v *records.View) string {
 	return strings.ToLower(v.Health.Status)
 }
 
-// measuredOf shows the measurement of the answering peer.
+// measuredOf shows the measurement of the answering peer, or of others.
 func measuredOf(m *records.Measured) string {
-	switch {
-	case m == nil:
+	if m == nil {
 		return "-"
-	case !m.Reachable:
-		return "unreachable"
-	case m.RoundTrip == 0:
-		return "reachable"
-	default:
-		return "reachable " + millis(query.Millis(m.RoundTrip))
 	}
+	text := orDash(string(m.State))
+	if m.State == records.Reachable && m.RoundTrip != 0 {
+		text += " " + millis(query.Millis(m.RoundTrip))
+	}
+	if m.Peers > 0 {
+		text += fmt.Sprintf(" by %d peers", m.Peers)
+	}
+	return text
 }
 
 // shortPeer is the end of a peer id: all ids of one key type share their beginning.

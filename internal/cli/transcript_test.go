@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/pkg/network/invite"
 )
 
 var update = flag.Bool("update", false, "write what the commands print into the transcripts")
@@ -91,6 +94,23 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 	return App{
 		Version: "v1.2.3", Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ,
 		Identity: func(string) (string, error) { return provider, nil },
+		Reclaim: func(dir string) (int, error) {
+			if strings.HasSuffix(dir, "/b") {
+				return 0, fault.New("daemon.Reclaim", fault.Conflict, "the offers are not suspended: there is nothing to reclaim")
+			}
+			return 2, nil
+		},
+		NetworkKeys: func(dir string) ([]network.Key, error) {
+			if strings.HasSuffix(dir, "/b") {
+				return nil, nil
+			}
+			key, err := network.NewKey(strings.NewReader(strings.Repeat("key ", 8)))
+			return []network.Key{key}, err
+		},
+		Join: func(dir string, i invite.Invitation) error {
+			fmt.Fprintf(stderr, "join %s by %d addresses, with key %t\n", i.Name, len(i.Addresses), i.Key != nil)
+			return errors.Join(os.MkdirAll(dir, 0o700), config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses}.Save(dir))
+		},
 		Recover: func(dir string, commit bool) (Recovery, error) {
 			if strings.HasSuffix(dir, "/b") {
 				return Recovery{}, fault.New("group.Recover", fault.Conflict, "%s is in use: stop the peer first", dir)
@@ -103,8 +123,8 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 			}, nil
 		},
 		Run: func(_ context.Context, c config.Config, stderr io.Writer) error {
-			fmt.Fprintf(stderr, "profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",
-				c.Profile, c.Data, c.Listen, c.Bootstrap, c.HTTP, c.GRPC)
+			fmt.Fprintf(stderr, "network %s, profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",
+				c.NetworkName(), c.Profile, c.Data, c.Listen, c.Bootstrap, c.HTTP, c.GRPC)
 			if c.HTTP == "127.0.0.1:1" {
 				return fault.In("http", fault.New("daemon.Run", fault.Unavailable, "address in use"))
 			}

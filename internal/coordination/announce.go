@@ -79,7 +79,7 @@ func (p *Plane) watchDHT() {
 	)
 	for pause(p.life, glance) {
 		if held != nil && p.ID() != "" {
-			p.inquiry.hear(from, held)
+			p.inquiry.recall(from, held)
 			held = nil
 		}
 		if _, leader, _ := p.Leading(); !looking.Due(time.Now(), leader != "", jitter.Float64()) {
@@ -93,7 +93,7 @@ func (p *Plane) watchDHT() {
 			continue
 		}
 		p.config.Logger.Info("found the coordination group in the DHT", "by", by, "term", info.GetTerm())
-		if p.inquiry.hear(by, info); p.ID() == "" {
+		if p.inquiry.recall(by, info); p.ID() == "" {
 			from, held = by, info
 		}
 	}

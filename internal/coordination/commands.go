@@ -24,8 +24,8 @@ func (p *Plane) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 	}
 	began := time.Now()
 	left := func() time.Duration {
-		if wait <= 0 {
-			return 0
+		if wait < 0 {
+			return coord.NoLimit
 		}
 		return max(wait-time.Since(began), time.Millisecond)
 	}

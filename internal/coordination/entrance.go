@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
 // Network defines the peers that are eligible for a group bootstrap.
@@ -32,31 +33,38 @@ const (
 type Access struct {
 	Open  bool     // every peer
 	Allow []string // peer ids
+	// Proves returns nil for a connected peer that has the key of the network. It may ask the peer. Forbidden: the peer
+	// has no key. nil: no peer is a client by its key.
+	Proves func(context.Context, peer.ID) error
 }
 
-// DHTNamespace is the first segment of the DHT keys of group announcements.
-const DHTNamespace = announce.Namespace
+// DHTNamespace returns the first segment of the DHT keys of a network's group announcements.
+func DHTNamespace(n network.Name) string { return announce.Namespace(n) }
 
 // NewDHTValidator returns the validator of DHTNamespace. refused counts rejected values of the network.
-func NewDHTValidator(n Network, refused func(error)) (*announce.Validator, error) {
+func NewDHTValidator(n Network, now func() time.Time, refused func(error)) (*announce.Validator, error) {
 	if err := n.Validate(); err != nil {
 		return nil, err
 	}
-	return announce.NewValidator(n, time.Now, refused), nil
+	return announce.NewValidator(n, now, refused), nil
 }
 
-// IsTopic reports whether a GossipSub topic carries group announcements, of any network.
-func IsTopic(topic string) bool { return announce.IsTopic(topic) }
+// IsTopic returns a function that reports whether a GossipSub topic carries announcements of any group of a network.
+func IsTopic(n network.Name) func(topic string) bool {
+	return func(topic string) bool { return announce.IsTopic(n, topic) }
+}
 
 // Protocols returns the libp2p protocols between peers of different roles. Members add one for Raft.
-func Protocols() []protocol.ID { return []protocol.ID{transport.AskProtocol, transport.CallProtocol} }
+func Protocols(n network.Name) []protocol.ID {
+	return []protocol.ID{transport.AskProtocol(n), transport.CallProtocol(n)}
+}
 
 // groupKey is the gRPC metadata that names the intended group of a call.
 const groupKey = "blackhole-group"
 
 // DialTarget returns the gRPC target and the options for calls to a peer's member that are meant for a group.
-func DialTarget(h host.Host, to peer.ID, group string) (string, []grpc.DialOption) {
-	return transport.Target(to), append(transport.DialOptions(h), grpc.WithPerRPCCredentials(intendedGroup(group)))
+func DialTarget(h host.Host, n network.Name, to peer.ID, group string) (string, []grpc.DialOption) {
+	return transport.Target(to), append(transport.DialOptions(h, n), grpc.WithPerRPCCredentials(intendedGroup(group)))
 }
 
 // Credentials returns the credentials of a gRPC server for connections of Serving.Listen; others for all other
@@ -65,12 +73,12 @@ func Credentials(others credentials.TransportCredentials) credentials.TransportC
 	return transport.Credentials(others)
 }
 
-// intendedGroup puts the group into calls.
+// intendedGroup puts the group, and the feature levels of this program, into calls.
 type intendedGroup string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
 func (g intendedGroup) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{groupKey: string(g)}, nil
+	return map[string]string{groupKey: string(g), levelsKey: announceLevels()}, nil
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials. The group is not a secret.
@@ -78,11 +86,12 @@ func (intendedGroup) RequireTransportSecurity() bool { return false }
 
 // Listen accepts the gRPC connections of other peers.
 func (s Serving) Listen() (net.Listener, error) {
-	return transport.Listen(s.plane.config.Host, transport.ListenLimits{})
+	return transport.Listen(s.plane.config.Host, s.plane.config.Network.Name, transport.ListenLimits{})
 }
 
 // Admit returns the peer id of a caller. Errors: Unauthentic for a connection without a peer; Unavailable for a
-// call that is meant for another group; Forbidden.
+// call that is meant for another group; Unsupported, field "level", for a peer that does not support the feature
+// level of the group; Forbidden.
 func (s Serving) Admit(ctx context.Context) (string, error) {
 	const op = "group.Admit"
 	id, ok := transport.PeerOf(ctx)
@@ -93,15 +102,36 @@ func (s Serving) Admit(ctx context.Context) (string, error) {
 	if named := metadata.ValueFromIncomingContext(ctx, groupKey); len(named) != 1 || named[0] != group {
 		return "", fault.New(op, fault.Unavailable, "WRONG_GROUP: the call is meant for %q, this peer belongs to %q", named, group)
 	}
-	access := s.plane.config.Access
-	if access.Open || slices.Contains(access.Allow, id) {
-		return id, nil
+	from, err := peer.Decode(id)
+	if err != nil {
+		return "", fault.As(op, fault.Unauthentic, err)
 	}
-	if from, err := peer.Decode(id); err == nil && slices.Contains(s.plane.config.Network.Founders, from) {
-		return id, nil
+	if err := s.plane.config.Access.admit(ctx, s.plane.config.Network, from); err != nil {
+		return "", fault.Wrap(op, err)
 	}
-	return "", &fault.Error{
-		Op: op, Kind: fault.Forbidden, Field: "peer", Value: id,
-		Err: fault.New("", fault.Forbidden, "not a client of this group: add it to coordination.clients").Err,
+	err = s.plane.levels.admit(from, metadata.ValueFromIncomingContext(ctx, levelsKey))
+	return id, fault.Wrap(op, err)
+}
+
+// names reports whether a peer is admitted without a proof.
+func (a Access) names(n Network, p peer.ID) bool {
+	return a.Open || slices.Contains(a.Allow, p.String()) || slices.Contains(n.Founders, p)
+}
+
+// admit refuses a peer that may not call this member.
+func (a Access) admit(ctx context.Context, n Network, p peer.ID) error {
+	if a.names(n, p) {
+		return nil
+	}
+	remedy := "add it to coordination.allow"
+	if a.Proves != nil {
+		err := a.Proves(ctx, p)
+		if err == nil || fault.KindOf(err) != fault.Forbidden {
+			return err
+		}
+		remedy = "it does not prove the key of the network; join it by an invitation, or add it to coordination.allow"
+	}
+	return &fault.Error{
+		Kind: fault.Forbidden, Field: "peer", Value: p.String(), Err: fault.New("", fault.Forbidden, "not a client of this group: %s", remedy).Err,
 	}
 }

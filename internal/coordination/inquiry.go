@@ -47,7 +47,10 @@ func (q *inquiry) peers() []peer.ID {
 // ask asks one peer, and offers it this peer as a member if candidate, its raft id, is above 0. It returns
 // the leader that the peer names, or false if its answer does not count.
 func (q *inquiry) ask(ctx context.Context, p peer.ID, candidate uint64) (leader.Leadership, bool) {
-	b, err := proto.Marshal(q.plane.view.request(candidate))
+	req := q.plane.view.request(candidate)
+	own := q.plane.levels.own()
+	req.Levels = &groupv1.Levels{Min: own.Min, Max: own.Max}
+	b, err := proto.Marshal(req)
 	if err != nil {
 		return leader.Leadership{}, false // impossible: it holds no text
 	}
@@ -68,7 +71,11 @@ func (q *inquiry) learn(from peer.ID, info *groupv1.GroupInfo) (leader.Leadershi
 	if !q.plane.config.Network.Eligible(from) {
 		return leader.Leadership{}, false
 	}
-	return q.plane.view.learn(info)
+	said, ok := q.plane.view.learn(info)
+	if ok {
+		q.plane.levels.read(info.GetLevel())
+	}
+	return said, ok
 }
 
 // hear applies an unasked description.
@@ -76,6 +83,19 @@ func (q *inquiry) hear(from peer.ID, info *groupv1.GroupInfo) {
 	if said, ok := q.learn(from, info); ok {
 		q.plane.finder.advance(leader.Heard{From: from, Leadership: said})
 	}
+}
+
+// recall applies a description from the DHT, which can be a day old: a leader of no later term than the known
+// one is only a hint.
+func (q *inquiry) recall(from peer.ID, info *groupv1.GroupInfo) {
+	said, ok := q.learn(from, info)
+	if !ok {
+		return
+	}
+	if known := q.plane.finder.known(); said.Incarnation == known.Incarnation && said.Term <= known.Term {
+		from = ""
+	}
+	q.plane.finder.advance(leader.Heard{From: from, Leadership: said})
 }
 
 // askAll asks all peers at once and waits for their answers. See ask for candidate.
@@ -147,8 +167,14 @@ func (q *inquiry) answer(_ context.Context, from peer.ID, req []byte) ([]byte, e
 	if proto.Unmarshal(req, m) != nil {
 		return nil, fault.New("group.answer", fault.Invalid, "not a request for information")
 	}
+	supports := transport.LevelsOf(m.GetLevels())
+	q.plane.levels.hear(from, supports)
 	if q.plane.config.Network.Eligible(from) && q.plane.view.concerns(m) && m.GetCandidate() != 0 {
-		q.plane.candidates.add(from, m.GetCandidate())
+		if group := q.plane.levels.group(); group == 0 || supports.Supports(group) {
+			q.plane.candidates.add(from, m.GetCandidate())
+		} else {
+			q.plane.levels.refused(from, fault.New("", fault.Unsupported, "the group is at feature level %d, the peer supports %v", group, supports))
+		}
 	}
 	return proto.Marshal(&groupv1.InfoResponse{Info: q.info()})
 }

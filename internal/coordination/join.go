@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -35,6 +36,9 @@ func receive(f *bootstrap.Founder) transport.AskHandler {
 		m := new(groupv1.BootstrapMessage)
 		if len(req) > bootstrap.MaxMessageBytes || proto.Unmarshal(req, m) != nil {
 			return nil, fault.New("group.receive", fault.Invalid, "not a message of a group bootstrap")
+		}
+		if err := strictproto.Check(m); err != nil { // of a later version: an agreement on what this peer cannot read is none
+			return nil, fault.Wrap("group.receive", err)
 		}
 		f.Deliver(from, m)
 		return nil, nil

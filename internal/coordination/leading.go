@@ -15,7 +15,10 @@ import (
 // empty while none is known, and a channel that is closed when either changes. See package leader. The
 // term goes back only after a forced recovery, which begins a new incarnation with terms of its own.
 func (p *Plane) Leading() (term uint64, leader string, changed <-chan struct{}) {
-	f := p.finder
+	return p.finder.leading()
+}
+
+func (f *leaderFinder) leading() (term uint64, leader string, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.tracker.Known().Term, f.name, f.changed

@@ -36,10 +36,12 @@ func startLocal(p *Plane, life incarnation) (*local, error) {
 	l := &local{plane: p, incarnation: life, claimTimes: claimTimes{at: map[string]time.Time{}}}
 	var err error
 	l.wire, err = transport.New(transport.Config{
-		Host: p.config.Host, Group: life.protocolID(), Member: p.disk.Member(), Lookup: l.lookup, Info: p.inquiry.info, Snapshots: p.disk,
-		Stranger: func(from peer.ID, _ uint64) { p.inquiry.glance(from) },
-		Refused:  func(from peer.ID, _ *groupv1.MemberWelcome) { p.inquiry.glance(from) },
-		Recorder: p.config.Recorder, Logger: p.config.Logger, Jitter: jitter(),
+		Host: p.config.Host, Network: p.config.Network.Name, Group: life.protocolID(), Member: p.disk.Member(), Lookup: l.lookup, Info: p.inquiry.info, Snapshots: p.disk,
+		Stranger:   func(from peer.ID, _ uint64) { p.inquiry.glance(from) },
+		Refused:    func(from peer.ID, _ *groupv1.MemberWelcome) { p.inquiry.glance(from) },
+		WrongLevel: p.levels.refused,
+		Levels:     func() (coord.Levels, uint32) { return p.levels.own(), l.level() },
+		Recorder:   p.config.Recorder, Logger: p.config.Logger, Jitter: jitter(),
 	})
 	if err != nil {
 		return nil, err
@@ -111,7 +113,7 @@ type namedPeer struct {
 func (l *local) inform(g *groupv1.GroupInfo) {
 	s := l.member.Status()
 	g.ConfigIndex, g.Applied, g.Term = s.Applied, s.Applied, s.Header.Term
-	g.Leader, g.Revision = s.Leader.ID, int64(s.Header.Revision)
+	g.Leader, g.Revision, g.Level = s.Leader.ID, int64(s.Header.Revision), l.level()
 	for _, m := range s.Members {
 		id, err := peer.Decode(m.Peer)
 		if err != nil {
@@ -132,7 +134,7 @@ func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.
 	if err == nil {
 		err, h.Revision = result.Err, result.Revision
 	}
-	return result, h, err
+	return result, h, l.plane.levels.explain(err)
 }
 
 // Acquire implements coord.Writer.
@@ -147,7 +149,7 @@ func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 	}
 	claim := machine.Grant{Lock: name, Lease: lease, Token: result.Lock.Token}
 	waiting, stop := ctx, context.CancelFunc(func() {})
-	if wait > 0 {
+	if wait >= 0 {
 		waiting, stop = context.WithTimeout(ctx, wait)
 	}
 	defer stop()
@@ -168,7 +170,7 @@ func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Durati
 // claims at the end of the queue would otherwise delay the unlock of the next holder at the disk.
 func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait time.Duration) (coord.Result, coord.Header, error) {
 	taken := false
-	if wait <= 0 || wait > 50*member.Linger {
+	if wait < 0 || wait > 50*member.Linger {
 		l.member.View(func(m *machine.Machine) { taken = m.Claims(name) > 0 })
 	}
 	if !taken {
@@ -178,7 +180,7 @@ func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait 
 	if err == nil {
 		err, h.Revision = result.Err, result.Revision
 	}
-	return result, h, err
+	return result, h, l.plane.levels.explain(err)
 }
 
 // gone explains a vanished claim.

@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -58,6 +59,7 @@ type Config struct {
 	// Limits returns the wanted limits of the group from its present ones. This peer proposes them as leader.
 	// nil keeps the limits.
 	Limits func(coord.Limits) coord.Limits
+	Client bool // this peer never becomes a member
 
 	// Dir holds the durable state; Marks is the directory of the identity key. See bootstrap.DataDir.
 	Dir, Marks string
@@ -68,6 +70,9 @@ type Config struct {
 	// Fatal receives, once, the error of a disk or state after which this peer must end.
 	Fatal func(error)
 
+	Conditions *condition.Set // receives no_quorum and feature_level; nil: nobody
+
+	Now      func() time.Time   // nil means time.Now
 	Replica  replica.Config     // Storage and Applied are set by Open
 	Recorder transport.Recorder // nil counts nothing
 	Logger   *slog.Logger       // nil logs nothing
@@ -91,6 +96,7 @@ type Plane struct {
 	inquiry    *inquiry
 	router     *router
 	candidates candidates
+	levels     *levels
 
 	here     atomic.Pointer[local] // this peer's member; nil without one
 	outlived atomic.Bool           // this peer was a member of an older incarnation
@@ -110,6 +116,9 @@ func Open(c Config) (*Plane, error) {
 	if c.FS == nil {
 		c.FS = vfs.Default
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if err := c.Network.Validate(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -117,7 +126,9 @@ func Open(c Config) (*Plane, error) {
 	if err := p.open(); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, p.Close()))
 	}
-	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.reconcile, p.watchDHT} {
+	tell := func() { p.finder.tell(c.Logger, c.Conditions, p.missing) }
+	rivals := func() { p.inquiry.watchRivals(c.Conditions) }
+	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.reconcile, p.watchDHT, tell, rivals} {
 		p.life.start(work)
 	}
 	return p, nil
@@ -128,13 +139,14 @@ func newPlane(c Config) *Plane {
 	p.candidates.seen = map[peer.ID]candidate{}
 	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}}
 	p.router = newRouter(p)
+	p.levels = newLevels(p)
 	p.view = &groupView{network: c.Network, logger: c.Logger, belongs: p.isMember, leaderless: func() time.Duration { return p.finder.leaderless() }}
 	p.finder = newLeaderFinder(finderConfig{
 		self: p.self, life: p.life, peers: p.inquiry.peers, member: p.belief, waiting: func() bool { return p.router.abroad.Load() > 0 },
 		ask: func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
 	})
 	if c.Values != nil && (c.Network.Mode == bootstrap.Home || len(c.Network.Founders) > 1) {
-		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Key, time.Now)
+		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Key, c.Now)
 	}
 	return p
 }
@@ -168,19 +180,19 @@ func (p *Plane) open() (err error) {
 		return err
 	}
 	var raftID uint64
-	if c.Network.Eligible(p.self) {
+	if c.Network.Eligible(p.self) && !c.Client {
 		p.disk, err = raftlog.Open(raftlog.Options{FS: c.FS, Dir: filepath.Join(c.Dir, "raft"), Logger: c.Logger})
 		if err != nil {
 			return err
 		}
 		raftID = p.disk.Member()
 	}
-	if p.ask, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Logger: c.Logger}); err != nil {
+	if p.ask, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Network: c.Network.Name, Logger: c.Logger}); err != nil {
 		return err
 	}
 	p.founder, err = bootstrap.New(bootstrap.Options{
 		Network: c.Network, Key: c.Key, RaftID: raftID, Voters: c.Voters, Store: p.store,
-		Transport: bootstrapTransport{p.ask}, Rand: newRand(), Now: time.Now, Logger: c.Logger,
+		Transport: bootstrapTransport{p.ask}, Rand: newRand(), Now: c.Now, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
@@ -189,7 +201,7 @@ func (p *Plane) open() (err error) {
 	p.ask.Handle(transport.Information, p.inquiry.answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
-			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Received: p.inquiry.hear, Logger: c.Logger,
+			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Received: p.inquiry.hear, Now: c.Now, Logger: c.Logger,
 		})
 	}
 	return err

@@ -2,10 +2,12 @@ package coordination_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
@@ -93,7 +95,7 @@ func TestLeaderLost(t *testing.T) {
 		}
 		got := make(chan outcome, 1)
 		go func() {
-			r, _, err := client.Acquire(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: waiter, Wait: true}}, 0)
+			r, _, err := client.Acquire(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: waiter, Wait: true}}, coord.NoLimit)
 			got <- outcome{r, err}
 		}()
 		time.Sleep(time.Second)
@@ -141,7 +143,7 @@ func TestClaimWithdrawn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := make(chan error, 1)
 		go func() {
-			_, _, err := client.Acquire(ctx, coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: waiter, Wait: true}}, 0)
+			_, _, err := client.Acquire(ctx, coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: waiter, Wait: true}}, coord.NoLimit)
 			gone <- err
 		}()
 		waiting := func() int {
@@ -172,11 +174,33 @@ func TestNoQuorum(t *testing.T) {
 			_, _, err := p.Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
 			require.ErrorIs(t, err, fault.Unavailable)
 			require.ErrorContains(t, err, "no_quorum")
+			require.Equal(t, []string{"no_quorum"}, p.conditions.ActiveNames())
 			_, _, err = p.Locks(t.Context(), coord.LockQuery{})
 			require.ErrorIs(t, err, fault.Unavailable)
 			_, _, err = p.KeepAlive(t.Context(), p.id(), []coord.LeaseID{1})
 			require.ErrorIs(t, err, fault.Unavailable)
 		}
+	})
+}
+
+// TestTwoLoneGroupsAreTold: peers that each founded a group say so while they are connected.
+func TestTwoLoneGroupsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestCluster(t, 2)
+		a, b := w.peers[0], w.peers[1]
+		w.start(0, w.listed(1))
+		alone := w.listed(2)
+		alone.Founders = alone.Founders[1:]
+		w.start(1, alone)
+		w.await("two groups", func() bool { return a.ID() != "" && b.ID() != "" })
+		require.NotEqual(t, a.ID(), b.ID())
+		require.NoError(t, a.host.Connect(t.Context(), peer.AddrInfo{ID: b.host.ID(), Addrs: b.host.Addrs()}))
+		for _, p := range []*node{a, b} {
+			w.await("the condition", func() bool { return slices.Contains(p.conditions.ActiveNames(), "other_group") })
+		}
+		b.stop(t)
+		time.Sleep(2 * time.Minute) // virtual
+		require.Empty(t, a.conditions.ActiveNames())
 	})
 }
 

@@ -136,7 +136,8 @@ type reconciler struct {
 	tracker *membership.Tracker // nil while this peer does not lead
 	term    uint64              // of the tracker
 	touched time.Duration       // time of the last change, or of the election
-	limited bool                // the limits are as wanted, or were refused
+	elected time.Duration
+	limited bool // the limits are as wanted, or were refused
 }
 
 func (c *reconciler) reconcile(l *local) {
@@ -148,9 +149,10 @@ func (c *reconciler) reconcile(l *local) {
 	}
 	if c.tracker == nil || c.term != s.Header.Term { // the leadership may have been lost and won again between two checks
 		c.tracker, c.touched, c.limited = membership.NewTracker(c.plane.disk.Member()), now, false
-		c.term = s.Header.Term
+		c.term, c.elected = s.Header.Term, now
 	}
 	c.setLimits(l)
+	c.plane.levels.raise(l, s, now-c.elected)
 	members := c.tracker.Observe(now, s.Commit, progressOf(s))
 	for i := range members {
 		p, err := peer.Decode(members[i].Name)

@@ -212,7 +212,7 @@ func (r *router) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		kind = fault.KindOf(fault.Wrap("group", ctx.Err()))
 	}
-	return fault.New("group", kind, "no_quorum: %s: %w", r.plane.missing(), err)
+	return fault.New("group", kind, "no_quorum: %s (%s)", r.plane.missing(), fault.Message(err))
 }
 
 // leader returns the executor at the leader and its peer, or the reason for the lack of one.

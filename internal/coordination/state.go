@@ -107,7 +107,11 @@ func (p *Plane) ID() string { return p.view.id() }
 func (l *local) state() coord.GroupState {
 	s := l.member.Status()
 	out := coord.GroupState{
-		ID: l.plane.ID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
+		Level: l.level(),
+		ID:    l.plane.ID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
+	}
+	if s.Leads {
+		out.HeldBackBy = l.plane.levels.heldBack()
 	}
 	if s.Leader.ID == 0 {
 		out.Missing = l.plane.missing()

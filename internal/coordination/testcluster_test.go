@@ -28,6 +28,9 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -51,9 +54,11 @@ type node struct {
 	limits              func(coord.Limits) coord.Limits
 	gossip              *pubsub.PubSub // nil: no announcements
 	values              *values        // nil: no DHT
+	conditions          *condition.Set
+	features            machine.Features // zero: this program's
 }
 
-// newWorld makes n hosts without planes.
+// newTestCluster makes n hosts without planes.
 func newTestCluster(t *testing.T, n int) *testCluster {
 	w := &testCluster{t: t, net: &simnet.Simnet{LatencyFunc: simnet.StaticLatency(time.Millisecond), Logger: slog.New(slog.DiscardHandler)}}
 	w.net.Start()
@@ -129,7 +134,7 @@ func (w *testCluster) listed(n int) bootstrap.Network {
 	for _, p := range w.peers[:n] {
 		ids = append(ids, p.host.ID())
 	}
-	return bootstrap.Network{Mode: bootstrap.Listed, Founders: ids}
+	return bootstrap.Network{Name: "test", Mode: bootstrap.Listed, Founders: ids}
 }
 
 // start starts the plane of a peer.
@@ -139,8 +144,11 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	if p.values != nil {
 		dht = p.values
 	}
+	p.conditions = condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 	plane, err := coordination.Open(coordination.Config{
-		Host: p.host, PubSub: p.gossip, Values: dht, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Conditions: p.conditions,
+		Host:       p.host, PubSub: p.gossip, Values: dht, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Access: coordination.Access{Open: true},
 		Remote: func(to peer.ID, _ string) (coordination.Remote, error) {
 			for _, other := range w.peers {
 				if other.host.ID() == to {
@@ -149,7 +157,8 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 			}
 			return nil, fmt.Errorf("nobody is %v", to)
 		},
-		Fatal: func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },
+		Replica: replica.Config{Features: p.features},
+		Fatal:   func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },
 	})
 	require.NoError(w.t, err)
 	p.Plane, p.door.Serving = plane, plane.Member()

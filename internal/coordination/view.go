@@ -93,6 +93,13 @@ func (v *groupView) same(id []byte) bool {
 	return !v.group.IsZero() && string(id) == string(v.group[:])
 }
 
+// differs reports whether this peer's group is known and has another id.
+func (v *groupView) differs(id []byte) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.group.IsZero() && !v.same(id)
+}
+
 // believe applies an eligible peer's incarnation, and reports whether it is the newest one known. A newer
 // one erases the description of the older one. Call it with mu held.
 func (v *groupView) believe(succession []byte, alone bool) bool {

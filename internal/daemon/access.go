@@ -33,11 +33,11 @@ type authSetup struct {
 func (p *parts) startAuth(context.Context) (err error) {
 	c := accessConfig(p.config.Auth)
 	if c.Enabled {
-		if p.fronts.auth.guard, err = access.New(c, access.Options{Logger: p.log.With("part", "access")}); err != nil {
+		if p.fronts.auth.guard, err = access.New(c, access.Options{Now: p.now, Logger: p.log.With("part", "access")}); err != nil {
 			return fault.In("auth", err)
 		}
 	}
-	if p.fronts.auth.tls, err = access.NewTLS(c, access.Options{Logger: p.log.With("part", "access")}); err != nil {
+	if p.fronts.auth.tls, err = access.NewTLS(c, access.Options{Now: p.now, Logger: p.log.With("part", "access")}); err != nil {
 		return fault.In("auth", err)
 	}
 	p.fronts.auth.limiter = access.NewLimiter(p.config.Agent.RegistrationsPerMinute, maxRateLimited)

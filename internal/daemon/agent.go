@@ -24,6 +24,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -38,7 +39,7 @@ func (p *parts) startEvaluator(context.Context) error {
 	}
 	plane := p.coordination.plane
 	evaluator := requirement.New(requirement.Config{
-		Self: p.node.Host().ID().String(), Leader: plane, Member: plane.Member(), Logger: p.log.With("part", "requirements"),
+		Counter: instance.Counter, Self: p.node.Host().ID().String(), Leader: plane, Member: plane.Member(), Logger: p.log.With("part", "requirements"),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -59,7 +60,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 	}
 	self := p.node.Host().ID().String()
 	log := p.log.With("part", "agent")
-	instruments, err := metrics.NewAgent(p.gatherer, p.instances, time.Now)
+	instruments, err := metrics.NewAgent(p.gatherer, p.instances, p.now)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 			Targets: c.Limits.Instances, Workers: c.Checks.Workers, Scripts: c.Checks.Scripts, Random: rand.Uint64, Logger: log,
 		},
 		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
-		Announcer: announcer{p.discovery}, Recorder: recorder{instruments, p.metrics}, Now: time.Now, Logger: log,
+		Announcer: announcer{p.discovery}, Recorder: recorder{instruments, p.metrics}, Now: p.now, Logger: log,
 	}
 	p.fronts.requests = instruments
 	if g := p.coordination; g != nil {
@@ -134,7 +135,7 @@ func (p *parts) startDNS(context.Context) (err error) {
 	self := p.node.Host().ID()
 	p.fronts.dns, err = dnsapi.New(dnsapi.Config{
 		Catalog: p.agent, Self: self.String(), Node: p.named, SelfName: label(self),
-		Domains: c.DNSDomain, TTL: ttl(c.DNSTTL), Allow: p.reachable(), Now: time.Now, Random: rand.Uint64, Logger: p.log.With("part", "dns"),
+		Domains: c.DNSDomain, TTL: ttl(c.DNSTTL), Allow: p.reachable(), Now: p.now, Random: rand.Uint64, Logger: p.log.With("part", "dns"),
 	})
 	if err != nil {
 		return err

@@ -24,9 +24,12 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 )
@@ -36,11 +39,15 @@ type parts struct {
 	config   config.Config
 	version  string
 	started  time.Time
+	now      func() time.Time // clock of all parts
 	log      *slog.Logger
 	gatherer *prometheus.Registry
 	metrics  *metrics.Metrics
+	// conditions limit this peer now. All parts share the set.
+	conditions *condition.Set
 
 	key       crypto.PrivKey
+	network   membership
 	datastore ds.Batching
 	node      *p2p.Node
 	plane     *discovery.Plane
@@ -65,15 +72,15 @@ type fronts struct {
 
 // build starts the parts in order. After an error it stops the started ones.
 func build(ctx context.Context, c config.Config, log *slog.Logger, version string) (_ *parts, err error) {
-	p := &parts{config: c, version: version, started: time.Now(), log: log}
+	p := &parts{config: c, version: version, started: time.Now(), now: newClock(c.Data), log: log}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
 		}
 	}()
 	steps := []func(context.Context) error{
-		p.startAuth, p.startMetrics, p.startStorage, p.startDiscovery,
-		p.startCoordination, p.startEvaluator, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
+		p.startAuth, p.startMetrics, p.startStorage, p.startKeys, p.startDiscovery,
+		p.startProofs, p.startCoordination, p.startEvaluator, p.startAgent, p.startPeers, p.startFrontEnds, p.startDNS,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -99,8 +106,11 @@ func (p *parts) onClose(f func() error) { p.undo = append(p.undo, f) }
 func (p *parts) startMetrics(context.Context) (err error) {
 	p.gatherer = prometheus.NewRegistry()
 	p.gatherer.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	p.metrics, err = metrics.New(p.gatherer)
-	return err
+	if p.metrics, err = metrics.New(p.gatherer); err != nil {
+		return err
+	}
+	p.conditions = condition.NewSet(p.log, time.Now)
+	return metrics.RegisterConditions(p.gatherer, condition.Names(), p.conditions.ActiveNames)
 }
 
 // startStorage opens the identity and the datastore of the DHT.
@@ -156,14 +166,14 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 	}
 	d := p.config.Discovery
 	p.plane, err = discovery.New(discovery.Config{
-		Dir: filepath.Join(p.config.Data, "registry"), Key: p.key,
-		MaxServices: d.Limits.ServicesPerProvider, MaxRecords: d.Limits.IndexRecords,
+		Network: p.network.name, Dir: filepath.Join(p.config.Data, registryDir), Key: p.key,
+		MaxServices: d.Limits.ServicesPerProvider, MaxRecords: p.indexRecords(),
 		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
 		Settings: discovery.Settings{
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
-			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL,
+			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client,
 		},
-		Loopback: profile != p2p.Public, OtherTopics: group.IsTopic, Logger: p.log,
+		Loopback: profile != p2p.Public, OtherTopics: group.IsTopic(p.network.name), Logger: p.log, Conditions: p.conditions, Now: p.now,
 		Recorders: discovery.Recorders{Service: p.metrics, Keeper: p.metrics, Gossip: p.metrics},
 	})
 	if err != nil {
@@ -174,6 +184,9 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 	}
 	p.onClose(p.plane.Close)
 	if p.discovery, err = p.plane.Start(p.node); err != nil {
+		return err
+	}
+	if err := metrics.RegisterClockOffset(p.gatherer, p.plane.ClockOffset); err != nil {
 		return err
 	}
 	return p.metrics.RegisterHealthGauges(p.gatherer, p.plane.Usable)
@@ -189,21 +202,51 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 	if err != nil {
 		return err
 	}
+	reach, err := reachConfig(p.config)
+	if err != nil {
+		return err
+	}
 	groups, err := p.groupValues()
 	if err != nil {
 		return err
 	}
 	health := p.config.Discovery.Health
 	p.node, err = p2p.New(ctx, p.plane.Network(p2p.Config{
-		Profile: profile, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
-		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, group.Protocols()...),
-		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
+		Profile: profile, Network: p.network.name, PrivateKey: p.network.private, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
+		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, append(group.Protocols(p.network.name), proof.Protocol(p.network.name))...),
+		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Confirm: health.ConfirmAfter, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
+		Conditions: p.conditions, Reach: reach, Leaf: p.config.IsLeaf(),
+		Limits: p2p.Limits{
+			Connections: p.config.Connections.Most, PerAddress: p.config.Connections.PerAddress,
+			OnRefusal: func(why p2p.Refusal) { p.metrics.ConnectionRefused(string(why)) },
+		},
 	}))
-	if err == nil {
-		p.onClose(p.node.Close)
+	if err != nil {
+		return err
 	}
-	return err
+	p.onClose(p.node.Close)
+	return metrics.RegisterReach(p.gatherer, p2p.ReachStates(), func() metrics.Reach {
+		r := p.reach()
+		return metrics.Reach{State: r.State, Direct: r.Direct, Relayed: r.Relayed, Punched: r.Punched, Unpunched: r.Unpunched}
+	})
+}
+
+// reachConfig translates the settings of NAT traversal.
+func reachConfig(c config.Config) (p2p.ReachConfig, error) {
+	announce, err := p2p.ParseAddrs("announce", c.Announce)
+	if err != nil {
+		return p2p.ReachConfig{}, err
+	}
+	r := c.Connections.Relay
+	return p2p.ReachConfig{
+		Announce: announce, Mode: p2p.ReachMode(c.Connections.Reach),
+		Relay: p2p.RelayConfig{
+			Off: !r.Enabled, Reservations: r.Reservations, ReservationsPerAddress: r.ReservationsPerAddress,
+			Circuits: r.Circuits, CircuitsPerPeer: r.CircuitsPerPeer,
+			CircuitBytes: int64(r.CircuitBytes), CircuitTime: r.CircuitTime,
+		},
+	}, nil
 }
 
 func (p *parts) startFrontEnds(context.Context) error {
@@ -222,7 +265,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "grpc"),
 	}
 	if p.agent != nil {
-		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Census, Storage: p.agent.Storage}
+		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage}
 		rpc.Agent = &grpcapi.Agent{Registrar: p.agent, Catalog: p.agent}
 	}
 	p.fronts.auth.http(&web)

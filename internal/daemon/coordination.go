@@ -4,8 +4,8 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
@@ -40,34 +41,37 @@ type coordination struct {
 // a group.
 func (p *parts) groupValues() (p2p.Namespaces, error) {
 	c := p.config.Coordination
-	if !c.On(p.config.Profile) {
+	if !p.config.Coordinates() {
 		return nil, nil
 	}
 	self, err := peer.IDFromPrivateKey(p.key)
 	if err != nil {
 		return nil, err
 	}
-	network, err := foundersOf(c, self)
+	founders, err := foundersOf(p.network.name, c, self)
 	if err != nil {
 		return nil, err
 	}
-	validator, err := group.NewDHTValidator(network, func(err error) { p.metrics.Failed("group.Value", err) })
+	validator, err := group.NewDHTValidator(founders, p.now, func(err error) { p.metrics.Failed("group.Value", err) })
 	if err != nil {
 		return nil, err
 	}
-	return p2p.Namespaces{group.DHTNamespace: validator}, nil
+	return p2p.Namespaces{group.DHTNamespace(founders.Name): validator}, nil
 }
 
 // startCoordination starts the plane if this peer takes part in a group.
 func (p *parts) startCoordination(context.Context) error {
 	c := p.config.Coordination
-	if !c.On(p.config.Profile) {
+	if !p.config.Coordinates() {
 		return nil
 	}
 	host := p.node.Host()
-	network, err := foundersOf(c, host.ID())
+	founders, err := foundersOf(p.network.name, c, host.ID())
 	if err != nil {
 		return err
+	}
+	if p.config.IsLeaf() && slices.Contains(founders.Founders, host.ID()) {
+		return fault.Invalidf("coordination.founders", host.ID().String(), "names this peer, which is a leaf: a leaf is a client of the group")
 	}
 	made := &coordination{failed: make(chan error, 1)}
 	instruments, err := metrics.NewCoordination(p.gatherer, made.figures)
@@ -76,8 +80,8 @@ func (p *parts) startCoordination(context.Context) error {
 	}
 	made.plane, err = group.Open(group.Config{
 		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Key: p.key,
-		Network: network, Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
-		Access: group.Access{Open: c.Open(p.config.Profile), Allow: c.Allow},
+		Network: founders, Client: p.config.IsLeaf(), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
+		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
 		Remote: func(to peer.ID, id string) (group.Remote, error) {
 			c, err := p.dial(to, id)
@@ -86,8 +90,8 @@ func (p *parts) startCoordination(context.Context) error {
 			}
 			return remote{c.Coordination(), c}, nil
 		},
-		Fatal:    func(err error) { made.failed <- err },
-		Recorder: instruments, Logger: p.log.With("part", "group"),
+		Fatal:      func(err error) { made.failed <- err },
+		Conditions: p.conditions, Recorder: instruments, Now: p.now, Logger: p.log.With("part", "group"),
 	})
 	if err != nil {
 		return err
@@ -99,6 +103,16 @@ func (p *parts) startCoordination(context.Context) error {
 	p.onClose(made.listener.Close)
 	p.coordination = made
 	return nil
+}
+
+// groupAccess returns the peers that may use the group through this one.
+func (p *parts) groupAccess() group.Access {
+	c := p.config.Coordination
+	a := group.Access{Open: c.Open(p.config.Profile), Allow: c.Allow}
+	if c.ByKey(p.config.Profile) {
+		a.Proves = p.network.proofs.Check
+	}
+	return a
 }
 
 // startPeers serves other peers: the group's contract at this member, and the instances of this peer's agent.
@@ -133,7 +147,7 @@ func (c *coordination) admitted(ctx context.Context, req any, info *grpc.UnarySe
 
 // dial returns a client of another peer, for calls meant for a group. It connects at the first call.
 func (p *parts) dial(to peer.ID, id string) (*client.Client, error) {
-	target, options := group.DialTarget(p.node.Host(), to, id)
+	target, options := group.DialTarget(p.node.Host(), p.network.name, to, id)
 	return client.New(target, options...)
 }
 
@@ -145,11 +159,7 @@ type Recovery = group.Recovery
 // it does not create.
 func Recover(dataDir string, commit bool) (r Recovery, err error) {
 	const op = "daemon.Recover"
-	path := filepath.Join(dataDir, identityFile)
-	if _, err := os.Stat(path); err != nil {
-		return r, fault.New(op, fault.NotFound, "%s has no identity: %w", dataDir, err)
-	}
-	key, err := p2p.LoadIdentity(path)
+	key, err := existingIdentity(dataDir)
 	if err != nil {
 		return r, fault.Wrap(op, err)
 	}
@@ -183,11 +193,11 @@ func set[T uint32 | uint64](setting int, present T) T {
 }
 
 // foundersOf returns the eligible peers of the group: without settings, this peer alone.
-func foundersOf(c config.Coordination, self peer.ID) (group.Network, error) {
+func foundersOf(name network.Name, c config.Coordination, self peer.ID) (group.Network, error) {
 	if c.Mode == config.Home {
-		return group.Network{Mode: group.Home, Name: c.Network, Expect: c.Expect}, nil
+		return group.Network{Name: name, Mode: group.Home, Expect: c.Expect}, nil
 	}
-	n := group.Network{Mode: group.Listed}
+	n := group.Network{Name: name, Mode: group.Listed}
 	for _, s := range c.Founders {
 		id, err := peer.Decode(s)
 		if err != nil {

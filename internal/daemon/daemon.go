@@ -15,9 +15,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/oklog/run"
 
+	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -25,6 +27,7 @@ import (
 
 const (
 	identityFile = "identity.key"
+	registryDir  = "registry"
 	dirMode      = 0o700
 )
 
@@ -36,12 +39,15 @@ func Run(ctx context.Context, c config.Config, stderr io.Writer, version string)
 	if err != nil {
 		return err
 	}
+	if c.IsLeaf() {
+		thrift()
+	}
 	p, err := build(ctx, c, log, version)
 	if err != nil {
 		listeners.close()
 		return fault.Wrap("daemon.Run", err)
 	}
-	log.Info("peer is up", "peer_id", p.node.Host().ID(), "profile", c.Profile, "version", version,
+	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", p.network.name.String(), "profile", c.Profile, "version", version,
 		"listen", p.node.Addrs(), "http", address(listeners.http), "grpc", address(listeners.grpc), "dns", p.fronts.address())
 	return errors.Join(p.serve(ctx, listeners), p.close())
 }
@@ -60,6 +66,28 @@ func Identity(dataDir string) (string, error) {
 		return "", fault.As("daemon.Identity", fault.Internal, err)
 	}
 	return id.String(), nil
+}
+
+// Reclaim makes the offers of a stopped peer's data directory valid again, after another machine used its identity
+// or the directory was restored from a backup. It returns their number. Errors: NotFound without an identity, which
+// it does not create; Conflict for offers that are not suspended; and as registry.Open.
+func Reclaim(dataDir string) (offers int, err error) {
+	const op = "daemon.Reclaim"
+	key, err := existingIdentity(dataDir)
+	if err != nil {
+		return 0, fault.Wrap(op, err)
+	}
+	offers, err = discovery.Reclaim(discovery.Config{Dir: filepath.Join(dataDir, registryDir), Key: key})
+	return offers, fault.Wrap(op, err)
+}
+
+// existingIdentity returns the key of a data directory, or NotFound.
+func existingIdentity(dataDir string) (crypto.PrivKey, error) {
+	path := filepath.Join(dataDir, identityFile)
+	if _, err := os.Stat(path); err != nil {
+		return nil, fault.New("", fault.NotFound, "%s has no identity: %w", dataDir, err)
+	}
+	return p2p.LoadIdentity(path)
 }
 
 // serve runs the front ends until ctx ends or one fails. Then it stops all.

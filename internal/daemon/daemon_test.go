@@ -45,11 +45,25 @@ func start(t *testing.T, dir string, bootstrap ...string) *peerUnderTest {
 func startFounder(t *testing.T, dir string, founders []string, bootstrap ...string) *peerUnderTest {
 	t.Helper()
 	c := config.Default()
+	c.Coordination.Founders = founders
+	return startWith(t, c, dir, bootstrap...)
+}
+
+// startIn starts a peer of a named network.
+func startIn(t *testing.T, network, dir string, bootstrap ...string) *peerUnderTest {
+	t.Helper()
+	c := config.Default()
+	c.Network.Name = network
+	return startWith(t, c, dir, bootstrap...)
+}
+
+func startWith(t *testing.T, c config.Config, dir string, bootstrap ...string) *peerUnderTest {
+	t.Helper()
 	c.Data, c.HTTP, c.GRPC, c.DNS = dir, "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	c.Listen, c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/0"}, bootstrap
 	c.Log.Level = "warn"
-	c.Coordination.Founders = founders
 	c.Discovery.Health.CheckInterval = time.Second
+	c.Discovery.Health.ConfirmAfter = time.Second
 	c.Discovery.Health.CheckTimeout = patience // a stopped peer refuses immediately
 	require.NoError(t, c.Validate())
 
@@ -214,7 +228,7 @@ func (w *cluster) restarted(t *testing.T, ctx context.Context) {
 	all, err := w.c.Query(ctx, q)
 	require.NoError(t, err)
 	require.Equal(t, []string{"gpu-1"}, ids(all))
-	require.False(t, all.Results[0].Measured.Reachable)
+	require.Equal(t, records.Unreachable, all.Results[0].Measured.State)
 	require.Equal(t, "HEALTHY", all.Results[0].Record.Health.Status)
 
 	w.b = start(t, w.b.config.Data, w.a.addr)
@@ -273,7 +287,7 @@ func skipTo(t *testing.T, w *client.Watcher, kind discovery.EventKind) client.Ev
 	}
 }
 
-// TestGroupKept expects the DHT to store the announcement of the group, and no invalid value.
+// TestGroupKept expects the DHT to store the announcement of the group, no invalid one, and no record.
 func TestGroupKept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("whole peers on loopback")
@@ -289,9 +303,9 @@ func TestGroupKept(t *testing.T) {
 	}
 	a := startFounder(t, dirs[0], founders)
 	b := startFounder(t, dirs[1], founders, a.addr)
-	network, err := foundersOf(a.config.Coordination, "")
+	network, err := foundersOf(a.config.NetworkName(), a.config.Coordination, "")
 	require.NoError(t, err)
-	key := announce.Key(network.ID())
+	key := announce.Key(network)
 	for _, p := range []*peerUnderTest{a, b} {
 		until(t, "the group is in the DHT", func() bool {
 			_, err := p.parts.node.Routing().GetValue(ctx, key)
@@ -299,6 +313,20 @@ func TestGroupKept(t *testing.T) {
 		})
 		require.ErrorIs(t, p.parts.node.Routing().PutValue(ctx, key, []byte("noise")), fault.Invalid)
 	}
+	receipt, err := a.Register(ctx, compute("one", 52.52, 13.4, 1))
+	require.NoError(t, err)
+	own, err := a.parts.discovery.Own("one")
+	require.NoError(t, err)
+	require.Error(t, b.parts.node.Routing().PutValue(ctx, receipt.Key, own.Envelope()))
+}
+
+// TestServicesOfOneProvider: the setting admits as many services as the keepers of the network, and no more.
+func TestServicesOfOneProvider(t *testing.T) {
+	c := config.Default()
+	c.Discovery.Limits.ServicesPerProvider = records.MaxPerProvider
+	require.NoError(t, c.Validate())
+	c.Discovery.Limits.ServicesPerProvider++
+	require.ErrorContains(t, c.Validate(), "the keepers of the network accept no more")
 }
 
 // TestHTTP calls one peer like curl.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -11,11 +12,30 @@ import (
 // Status implements discovery.Node.
 func (p *parts) Status() discovery.Status {
 	kept, own := p.plane.Records()
+	var conditions []discovery.Condition
+	for _, c := range p.conditions.Active() {
+		conditions = append(conditions, discovery.Condition{Name: string(c.Name), Message: c.Message, Since: c.Since})
+	}
 	return discovery.Status{
-		PeerID: p.node.Host().ID().String(), Profile: p.config.Profile, Listen: p.node.Addrs(), Version: p.version,
+		PeerID: p.node.Host().ID().String(), Network: p.network.name.String(), Profile: p.config.Profile, Mode: string(p.node.Mode()), Listen: p.node.Addrs(), Version: p.version,
 		UptimeSeconds: time.Since(p.started).Seconds(),
 		Peers:         len(p.node.Host().Network().Peers()), RoutingTable: p.node.Routing().Size(),
-		RecordsKept: kept, RecordsOwn: own, Ready: p.Ready() == nil,
+		RecordsKept: kept, RecordsOwn: own, Ready: p.Ready() == nil, Conditions: conditions,
+		ClockOffset: p.plane.ClockOffset(), RecordsUnstored: p.plane.Unstored(),
+		Reach: p.reach(),
+	}
+}
+
+func (p *parts) reach() discovery.Reach {
+	r := p.node.Reach()
+	direct, relayed := p.node.Connections()
+	var relays []string
+	for _, id := range r.Relays {
+		relays = append(relays, id.String())
+	}
+	return discovery.Reach{
+		State: string(r.State), Text: r.Text, Since: r.Since, Relays: relays,
+		Direct: direct, Relayed: relayed, Punched: r.Punched, Unpunched: r.Unpunched,
 	}
 }
 
@@ -34,6 +54,11 @@ func (p *parts) Peers() []discovery.PeerInfo {
 func (p *parts) Ready() error {
 	if p.node.Ready() {
 		return nil
+	}
+	for _, c := range p.conditions.Active() {
+		if c.Name == condition.AddressLimit || c.Name == condition.OtherNetwork {
+			return fault.New("daemon.Ready", fault.Unavailable, "joining the network: %s", c.Message)
+		}
 	}
 	return fault.New("daemon.Ready", fault.Unavailable, "joining the network: waiting for a bootstrap peer")
 }

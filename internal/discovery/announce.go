@@ -3,8 +3,10 @@ package discovery
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -106,23 +108,38 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 	}
 	s.feed.waitFor(ctx, s.Index.Seq()) // the caller's next query must not get an older answer from the cache
 	receipts := make([]discovery.Receipt, len(recs))
+	var failure error
 	for i, o := range s.Keepers.Store(ctx, recs) {
 		r := recs[i]
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
 			s.Recorder.Failed("keeper.Store", o.Err)
-			s.Logger.Warn("no keeper stored a record; this peer announces again later", "record", r.Name(), "error", o.Err)
+			s.Logger.Debug("no keeper stored a record; this peer announces again later", "record", r.Name(), "error", o.Err)
+			failure = o.Err
 		}
 		s.Registry.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
 		receipts[i] = discovery.Receipt{
-			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored,
-		}
-		select {
-		case s.publish <- r:
-		default:
+			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored, Warnings: s.warnings(r),
 		}
 	}
+	s.reportUnstored(failure)
 	s.nudge()
 	return receipts
+}
+
+// reportUnstored raises or clears the condition that no keeper holds a service of this peer. Cause is the last
+// error of a keeper, if any.
+func (s *Service) reportUnstored(cause error) {
+	const shown = 3
+	ids := s.Registry.Unstored()
+	if len(ids) == 0 {
+		s.Conditions.Clear(condition.NotStored)
+		return
+	}
+	if cause == nil {
+		return // the services of an earlier announcement
+	}
+	s.Conditions.Raise(condition.NotStored, "no keeper holds %d of this peer's services, among them %s: %s; nobody else finds them until a repeated announcement succeeds",
+		len(ids), strings.Join(ids[:min(len(ids), shown)], ", "), fault.Message(cause))
 }
 
 // settled converts an outcome for the registry. Keepers with a newer version refuse an overtaken one with
@@ -155,12 +172,17 @@ func (s *Service) nudge() {
 func (s *Service) refresh(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	unconfirmed := s.Now().Add(confirmFor) // until then, an unconfirmed version is not replaced
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
 		case <-timer.C:
+			if !s.confirmStale(ctx) && s.Now().Before(unconfirmed) {
+				timer.Reset(confirmEvery)
+				continue
+			}
 			if due := s.Registry.Due(s.Now(), announceBatch); len(due) > 0 {
 				s.announce(ctx, due)
 				s.Recorder.Refreshed(len(due))
@@ -168,6 +190,14 @@ func (s *Service) refresh(ctx context.Context) {
 		}
 		timer.Reset(s.untilDue())
 	}
+}
+
+// confirmStale asks keepers for their own versions before Due replaces records. A newer or unknown one comes from
+// another machine with this identity; it suspends the registry (see IdentityWatch). It reports false if no keeper
+// answered: right after its start a peer knows no other, and an old copy of a registry must not bring a withdrawn
+// service back.
+func (p *Parts) confirmStale(ctx context.Context) bool {
+	return !p.Registry.Stale(p.Now()) || p.Keepers.Refetch(ctx, p.Registry.List())
 }
 
 // untilDue is the sleep of the refresh loop.
@@ -178,24 +208,4 @@ func (s *Service) untilDue() time.Duration {
 		return most
 	}
 	return min(max(next.Sub(s.Now()), least), most)
-}
-
-// publishValues puts records under their own keys into the DHT, so that Resolve needs only the key. It skips
-// superseded versions.
-func (s *Service) publishValues(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case r := <-s.publish:
-			if latest, ok := s.Index.Latest(r.Name()); ok && records.Compare(latest, r) > 0 {
-				continue
-			}
-			putCtx, cancel := context.WithTimeout(ctx, storeTimeout)
-			if err := s.Keepers.Publish(putCtx, r); err != nil && ctx.Err() == nil {
-				s.Recorder.Failed("keeper.Publish", err)
-			}
-			cancel()
-		}
-	}
 }

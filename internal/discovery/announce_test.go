@@ -101,6 +101,35 @@ func TestRetry(t *testing.T) {
 	})
 }
 
+// TestUnstored: a service that no keeper holds degrades the health of its peer until a keeper holds it, or until
+// it is withdrawn.
+func TestUnstored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		register := func(id string) {
+			_, err := f.Register(t.Context(), offer(id, 1))
+			require.NoError(t, err)
+		}
+		register("a")
+		require.Empty(t, f.limits.Active())
+		f.net.down.Store(true)
+		register("c")
+		register("b")
+		require.Equal(t, []string{"b", "c"}, f.registry.Unstored())
+		require.Equal(t, []string{"not_stored"}, f.limits.ActiveNames())
+		require.Contains(t, f.limits.Active()[0].Message, "2 of this peer's services, among them b, c: network is down")
+
+		_, err := f.Withdraw(t.Context(), "b")
+		require.NoError(t, err)
+		require.Equal(t, []string{"c"}, f.registry.Unstored())
+		f.net.down.Store(false)
+		time.Sleep(10 * time.Minute)
+		require.Empty(t, f.registry.Unstored())
+		require.Empty(t, f.limits.Active())
+	})
+}
+
 // TestRefresh: for three days a service is announced before it lapses, with new sequences and the same
 // created_at. Queries always find it.
 func TestRefresh(t *testing.T) {

@@ -1,15 +1,20 @@
 package discovery
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
+
+// confirmMost bounds the lookups that one answer can cause.
+const confirmMost = 4
 
 // assemble ranks the keepers' matches together with newer local ones.
 func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
@@ -21,7 +26,13 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 		}
 	}
 	if !found.Local {
-		hits = append(hits, p.localMatches(plan, found, now)...)
+		local, unlisted := p.localMatches(plan, found, now)
+		hits = append(hits, local...)
+		if found.Complete && len(unlisted) > 0 {
+			found.Complete = false
+			found.Reason = fmt.Sprintf("the keepers do not list %s, announced %s ago: it is on its way to them, or withdrawn",
+				unlisted[0].Name(), now.Sub(unlisted[0].Issued()).Round(time.Second))
+		}
 	}
 	slices.SortFunc(hits, query.Hit.Compare)
 	a := p.answer(plan, hits[:min(len(hits), plan.Limit())], found.Total)
@@ -37,8 +48,9 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 
 // localMatches returns matches of the index without a keeper's match: own services, and records too young to
 // have reached their keepers. Other local matches are obsolete: their keepers have dropped them. The index drops
-// them too, if a complete answer lacks them.
-func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time) []query.Hit {
+// them too, if a complete answer lacks them. unlisted are young records of other providers that the keepers should
+// list and do not.
+func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time) (hits []query.Hit, unlisted []*records.Record) {
 	brought := make(map[records.Name]bool, len(found.Records))
 	last := query.Hit{Value: math.Inf(-1)} // the keepers' worst match
 	for _, r := range found.Records {
@@ -47,18 +59,42 @@ func (p *Parts) localMatches(plan *query.Plan, found query.Found, now time.Time)
 			last = h
 		}
 	}
+	gone := p.Prober.Unreachable()
 	whole := !found.AtLeast && len(found.Records) >= found.Total // no match was cut off
-	var hits []query.Hit
 	for _, h := range p.Index.Search(plan, index.SearchOptions{Now: now, AtLeast: true}).Hits {
+		listed := whole || last.Record != nil && h.Compare(last) < 0 // at keepers that hold it
 		switch {
 		case brought[h.Record.Name()]:
-		case h.Record.Name().Provider == p.Registry.Self() || now.Sub(h.Record.Issued()) < propagation:
+		case p.leftOut(plan, h.Record, gone):
+		case h.Record.Name().Provider == p.Registry.Self():
 			hits = append(hits, h)
-		case found.Complete && (whole || last.Record != nil && h.Compare(last) < 0):
+		case now.Sub(h.Record.Issued()) < propagation:
+			hits = append(hits, h)
+			if listed {
+				unlisted = append(unlisted, h.Record)
+			}
+		case found.Complete && listed:
 			p.Index.Forget(h.Record)
 		}
 	}
-	return hits
+	return hits, unlisted
+}
+
+// confirm looks up the young records that a complete answer should list and does not. The index learns which of
+// them are withdrawn. Beyond confirmMost the answer stays incomplete.
+func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found query.Found) {
+	if !found.Complete || found.Local {
+		return
+	}
+	_, unlisted := p.localMatches(plan, found, p.Now())
+	if len(unlisted) > confirmMost {
+		return
+	}
+	var lookups sync.WaitGroup
+	for _, r := range unlisted {
+		lookups.Go(func() { _, _ = p.Keepers.Resolve(ctx, r.Key()) }) // after an error the record stays unlisted
+	}
+	lookups.Wait()
 }
 
 // answer converts ranked hits to an answer.

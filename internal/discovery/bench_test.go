@@ -25,15 +25,15 @@ func benchFixture(b *testing.B, n int) (*engine.Service, query.Query) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	reg, err := registry.Open(registry.Config{Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
+	reg, err := registry.Open(registry.Config{Network: "test", Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}
 	x := index.New(index.Config{MaxPerProvider: n})
-	net := &fakeKeepers{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x}
+	net := &fakeKeepers{kept: map[records.Name]*records.Record{}, asker: x}
 	for i := range n {
 		now := time.Now()
-		r, err := records.Sign(key, offer(fmt.Sprint("s", i), float64(i)), records.Stamp{
+		r, err := records.Sign("test", key, offer(fmt.Sprint("s", i), float64(i)), records.Stamp{
 			Sequence: 1, Created: now, Issued: now, Expires: now.Add(24 * time.Hour),
 		})
 		if err != nil {

@@ -6,9 +6,11 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // staleFor is the further time for which an expired answer serves during a network failure.
@@ -21,22 +23,38 @@ type cached struct {
 	answer   *query.Answer
 	at       time.Time
 	fresh    time.Duration
-	excluded []peer.ID // unreachable providers, left out by the search
+	excluded []peer.ID // unreachable providers with matches, left out
 	seq      uint64    // of the index, at or before the search
 	epoch    uint64    // of the prober, at the last successful agrees
+	custody  uint64    // epoch of the keepers, at or before the search
 	release  func()    // unfollows the answer's topics
 }
 
 // cache holds a bounded number of answers by their canonical question. A change that would alter an answer
 // drops it.
 type cache struct {
-	ttl     time.Duration // of an answer with results
-	mu      sync.Mutex    // guards entries and cached.epoch
-	entries *simplelru.LRU[string, *cached]
+	ttl      time.Duration      // of an answer with results
+	searches singleflight.Group // under way, by canonical question
+	mu       sync.Mutex         // guards entries and cached.epoch
+	entries  *simplelru.LRU[string, *cached]
+	keepers  dated // nil: their answers never become outdated
 }
 
-func newCache(size int, ttl time.Duration) *cache {
+// dated are Keepers with an epoch. It grows when earlier answers may lack changes: this peer was cut off, or
+// keepers joined or returned.
+type dated interface{ Epoch() uint64 }
+
+// custody returns the epoch of the keepers.
+func (c *cache) custody() uint64 {
+	if c.keepers == nil {
+		return 0
+	}
+	return c.keepers.Epoch()
+}
+
+func newCache(size int, ttl time.Duration, keepers Keepers) *cache {
 	c := &cache{ttl: ttl}
+	c.keepers, _ = keepers.(dated)
 	entries, err := simplelru.NewLRU(size, func(_ string, e *cached) { e.release() })
 	if err != nil {
 		panic("discovery: " + err.Error()) // impossible: the size is positive
@@ -45,13 +63,14 @@ func newCache(size int, ttl time.Duration) *cache {
 	return c
 }
 
-// get returns a fresh answer that agrees with the prober, or nil. It does not retain key.
+// get returns a fresh answer of the keepers' epoch that agrees with the prober, or nil. It does not retain
+// key. An answer of an earlier epoch remains for network failures.
 func (c *cache) get(key []byte, now time.Time, p Prober) *cached {
-	epoch := p.Epoch()
+	epoch, custody := p.Epoch(), c.custody()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries.Get(string(key))
-	if !ok || now.Sub(e.at) >= e.fresh {
+	if !ok || now.Sub(e.at) >= e.fresh || e.custody != custody {
 		return nil
 	}
 	if e.epoch != epoch {
@@ -117,12 +136,12 @@ func (e *cached) agrees(p Prober) bool {
 		return true
 	}
 	for _, id := range e.excluded {
-		if m, ok := p.Measured(id); !ok || m.Reachable {
+		if m, ok := p.Measured(id); !ok || m.State != records.Unreachable {
 			return false
 		}
 	}
 	for _, r := range e.answer.Results {
-		if m, ok := p.Measured(r.Record.Name().Provider); ok && !m.Reachable {
+		if m, ok := p.Measured(r.Record.Name().Provider); ok && m.State == records.Unreachable {
 			return false
 		}
 	}

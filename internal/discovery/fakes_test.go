@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
+	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -29,14 +32,17 @@ type fakeKeepers struct {
 	mu     sync.Mutex
 	kept   map[records.Name]*records.Record
 	stores []*records.Record // the records of all Store calls
-	values map[string]*records.Record
-	resync func() // of the last Watch
+	resync func()            // of the last Watch
 
-	watches atomic.Int64 // open watches
+	watches atomic.Int64  // open watches
+	epoch   atomic.Uint64 // see dated
 
-	down    atomic.Bool  // Store and Query fail
-	partial atomic.Bool  // Query is incomplete
-	local   atomic.Bool  // the asker keeps all cells
+	down    atomic.Bool // Store and Query fail
+	partial atomic.Bool // Query is incomplete
+	beyond  atomic.Bool // Query leaves out records that need a newer version
+	local   atomic.Bool // the asker keeps all cells
+	limited atomic.Bool // Query returns at most limit records, or the plan's limit for 0
+	limit   atomic.Int64
 	slow    atomic.Int64 // virtual duration of a query
 	queries atomic.Int64 // calls of Query
 	asker   *index.Index
@@ -62,6 +68,8 @@ func (n *fakeKeepers) Store(_ context.Context, recs []*records.Record) []records
 	return out
 }
 
+func (n *fakeKeepers) Epoch() uint64 { return n.epoch.Load() }
+
 func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, error) {
 	n.queries.Add(1)
 	select {
@@ -78,6 +86,9 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 	if !found.Complete {
 		found.Reason = "one keeper of two answered"
 	}
+	if n.beyond.Load() {
+		found.Beyond = "1 records need a newer version"
+	}
 	for _, r := range n.kept {
 		if p.Match(r) && !r.Expired(time.Now()) {
 			found.Records = append(found.Records, r)
@@ -85,20 +96,29 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 		}
 	}
 	found.Total = len(found.Records)
+	if n.limited.Load() {
+		slices.SortFunc(found.Records, func(a, b *records.Record) int { return cmp.Compare(p.Value(a), p.Value(b)) })
+		limit := p.Limit()
+		if own := int(n.limit.Load()); own > 0 {
+			limit = own
+		}
+		found.Records = found.Records[:min(len(found.Records), limit)]
+	}
 	return found, nil
 }
 
-func (n *fakeKeepers) Publish(_ context.Context, r *records.Record) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.values[r.Key().String()] = r
-	return nil
-}
+func (n *fakeKeepers) Clock() clock.Estimate { return clock.Estimate{} }
+
+func (n *fakeKeepers) Refetch(context.Context, []*records.Record) bool { return true }
 
 func (n *fakeKeepers) Resolve(_ context.Context, k records.Key) (*records.Record, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if r := n.values[k.String()]; r != nil && !r.Withdrawn() {
+	r := n.kept[k.Name]
+	if r != nil {
+		_, _ = n.asker.Put(r, time.Now())
+	}
+	if r != nil && !r.Withdrawn() && k.Matches(r) == nil {
 		return r, nil
 	}
 	return nil, fault.New("fake", fault.NotFound, "nothing under that key")
@@ -159,21 +179,39 @@ type fakeProber struct {
 	mu      sync.Mutex
 	found   map[peer.ID]records.Measured
 	tracked map[peer.ID]bool
+	answer  records.Measured // of each provider, from its Track on; zero: none
 	epoch   uint64
 }
 
 func (p *fakeProber) set(id peer.ID, reachable bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.found[id] = records.Measured{Reachable: reachable}
+	p.found[id] = records.Measured{State: records.Unreachable, Since: time.Unix(1000, 0)}
+	if reachable {
+		p.found[id] = records.Measured{State: records.Reachable}
+	}
 	p.epoch++
 }
 
-func (p *fakeProber) Track(ids ...peer.ID) {
+// answers gives each tracked provider a measurement.
+func (p *fakeProber) answers(m records.Measured) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer = m
+}
+
+func (p *fakeProber) Announced(peer.ID) {}
+
+func (p *fakeProber) Watch(caller string, _ time.Time, ids ...peer.ID) { p.Track(caller, ids...) }
+
+func (p *fakeProber) Track(_ string, ids ...peer.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, id := range ids {
 		p.tracked[id] = true
+		if p.answer.State != "" {
+			p.found[id] = p.answer
+		}
 	}
 }
 
@@ -188,7 +226,7 @@ func (p *fakeProber) Unreachable() (out []peer.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, m := range p.found {
-		if !m.Reachable {
+		if m.State == records.Unreachable {
 			out = append(out, id)
 		}
 	}
@@ -211,26 +249,31 @@ type fixture struct {
 	prober   *fakeProber
 	index    *index.Index
 	registry *registry.Registry
+	limits   *condition.Set
 	self     peer.ID
 	other    crypto.PrivKey // of another provider
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T, edits ...func(*engine.Settings)) *fixture {
 	key := newKey(t)
 	self, err := peer.IDFromPrivateKey(key)
 	require.NoError(t, err)
-	reg, err := registry.Open(registry.Config{Dir: "r", FS: vfs.NewMem(), Key: key, MaxServices: 10}, time.Now())
+	reg, err := registry.Open(registry.Config{Network: "test", Dir: "r", FS: vfs.NewMem(), Key: key, MaxServices: 10}, time.Now())
 	require.NoError(t, err)
 	x := index.New(index.Config{MaxPerProvider: 10_000})
 	f := &fixture{
-		t: t, index: x, registry: reg, self: self, other: newKey(t), live: &fakeUpdates{},
-		net:    &fakeKeepers{kept: map[records.Name]*records.Record{}, values: map[string]*records.Record{}, asker: x},
+		t: t, index: x, registry: reg, limits: condition.NewSet(slog.New(slog.DiscardHandler), time.Now), self: self, other: newKey(t), live: &fakeUpdates{},
+		net:    &fakeKeepers{kept: map[records.Name]*records.Record{}, asker: x},
 		prober: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
+	}
+	var settings engine.Settings
+	for _, edit := range edits {
+		edit(&settings)
 	}
 	f.Service, err = engine.NewService(engine.Parts{
 		Registry: reg, Index: x, Keepers: f.net, Updates: f.live, Prober: f.prober,
-		Now: time.Now, Random: func() uint64 { return 7 },
-	}, engine.Settings{})
+		Now: time.Now, Random: func() uint64 { return 7 }, Conditions: f.limits,
+	}, settings)
 	require.NoError(t, err)
 	return f
 }
@@ -262,7 +305,7 @@ func offer(id string, price float64) records.Offer {
 // foreign signs a record of another provider with the given validity.
 func (f *fixture) foreign(id string, price float64, sequence uint64, valid time.Duration) *records.Record {
 	now := time.Now()
-	r, err := records.Sign(f.other, offer(id, price), records.Stamp{Sequence: sequence, Created: now, Issued: now, Expires: now.Add(valid)})
+	r, err := records.Sign("test", f.other, offer(id, price), records.Stamp{Sequence: sequence, Created: now, Issued: now, Expires: now.Add(valid)})
 	require.NoError(f.t, err)
 	return r
 }

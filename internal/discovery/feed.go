@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/query"
 )
@@ -15,7 +17,8 @@ const feedSize = 8192
 // are the index's change sequences, without gaps within an epoch. A loss of changes ends the epoch.
 type feed struct {
 	index *index.Index
-	cache *cache // receives each change after the ring
+	cache *cache        // receives each change after the ring
+	heard func(peer.ID) // is called for each new record
 
 	mu    sync.Mutex // guards the fields below
 	epoch uint64
@@ -30,9 +33,9 @@ type feed struct {
 
 // newFeed subscribes to the index; the caller must run run. A random epoch distinguishes cursors of an earlier
 // process.
-func newFeed(x *index.Index, epoch uint64, c *cache) *feed {
+func newFeed(x *index.Index, epoch uint64, c *cache, heard func(provider peer.ID)) *feed {
 	f := &feed{
-		index: x, cache: c, epoch: epoch,
+		index: x, cache: c, heard: heard, epoch: epoch,
 		ring: make([]index.Change, feedSize), grown: make(chan struct{}),
 		sub: x.Subscribe(feedSize),
 	}
@@ -54,6 +57,9 @@ func (f *feed) run(ctx context.Context) {
 			}
 			if f.add(ch) {
 				f.cache.invalidate(ch)
+				if ch.New != nil && !ch.New.Withdrawn() {
+					f.heard(ch.New.Name().Provider)
+				}
 				f.setDone(ch.Seq)
 			}
 		}
@@ -154,7 +160,7 @@ func (f *feed) altered(p *query.Plan, seq uint64) bool {
 	return false
 }
 
-// affects reports whether a change concerns a match of the plan.
+// affects reports whether a change concerns an answer to the plan.
 func affects(p *query.Plan, ch index.Change) bool {
-	return (ch.Old != nil && p.Match(ch.Old)) || (ch.New != nil && p.Match(ch.New))
+	return (ch.Old != nil && query.Concerns(p, ch.Old)) || (ch.New != nil && query.Concerns(p, ch.New))
 }

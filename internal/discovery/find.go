@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -19,10 +20,22 @@ const propagation = 15 * time.Second
 // Query finds services. The caller must not modify the answer: the cache shares it. Errors: Invalid with the
 // field, Timeout. An empty answer, or one that lacks some keepers, is not an error.
 func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, error) {
-	start := s.Now()
 	if q.Sort == query.SortRandom && q.Seed == 0 {
 		q.Seed = max(s.Random(), 1)
 	}
+	switch {
+	case q.GroupPrices:
+		return (&several{s.Query, s.defaults, s.Now}).grouped(ctx, q)
+	case len(q.Types) > 0:
+		return (&several{s.queryOne, s.defaults, s.Now}).ofTypes(ctx, q)
+	default:
+		return s.queryOne(ctx, q)
+	}
+}
+
+// queryOne answers a query of one type in one order.
+func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, error) {
+	start := s.Now()
 	q = s.defaults.Fill(q) // the keys of the cache are those of plans
 	var buf [512]byte
 	key := query.AppendKey(buf[:0], &q)
@@ -41,6 +54,7 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 			return nil, fault.Wrap("discovery.Query", err)
 		}
 	}
+	s.exchange.want(interest{caller: s.exchange.caller(ctx), plan: plan, providers: providers(answer)})
 	answer.Took = s.Now().Sub(start)
 	s.Recorder.Queried(string(answer.Source), answer.Took, len(answer.Results))
 	return answer, nil
@@ -55,13 +69,17 @@ func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 	return &a
 }
 
-// plan compiles a query. It excludes unreachable providers, except for health "any".
+// plan compiles a query. It excludes unreachable providers with a match, except for health "any".
 func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
-	if q.Health != query.HealthAny {
-		q.Exclude = s.Prober.Unreachable()
-	}
 	plan, err := query.Compile(q, s.defaults)
-	return plan, q.Exclude, err
+	if err != nil {
+		return nil, nil, err
+	}
+	excluded := s.unreachableMatches(plan)
+	if len(excluded) > 0 {
+		plan, err = exclude(plan, excluded, plan.Limit(), s.defaults)
+	}
+	return plan, excluded, err
 }
 
 // search answers a plan from the network and caches the answer. Concurrent callers with one question share one
@@ -70,7 +88,7 @@ func (s *Service) search(ctx context.Context, plan *query.Plan, excluded []peer.
 	if ctx.Err() != nil { // before a fast answer, so that a canceled call always fails
 		return nil, ctx.Err()
 	}
-	done := s.flights.DoChan(plan.Key(), func() (any, error) {
+	done := s.cache.searches.DoChan(plan.Key(), func() (any, error) {
 		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 		defer cancel()
 		return s.ask(ctx, plan, excluded)
@@ -90,7 +108,7 @@ func (s *Service) search(ctx context.Context, plan *query.Plan, excluded []peer.
 // local answers and caches a plan whose cells this peer keeps. As their keeper it receives all changes. It
 // returns nil if other keepers are needed.
 func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
-	e := &cached{plan: plan, excluded: excluded, release: func() {}, at: s.Now(), epoch: s.Prober.Epoch(), seq: s.Index.Seq()}
+	e := &cached{plan: plan, excluded: excluded, release: func() {}, at: s.Now(), epoch: s.Prober.Epoch(), custody: s.cache.custody(), seq: s.Index.Seq()}
 	found, ok := s.Keepers.Local(plan)
 	if !ok {
 		return nil
@@ -105,24 +123,46 @@ func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID)
 		s.Recorder.Failed("gossip.Follow", err)
 		release = func() {}
 	}
-	e := &cached{plan: plan, excluded: excluded, release: release, at: s.Now(), epoch: s.Prober.Epoch()}
-	found, err := s.Keepers.Query(ctx, plan)
+	e := &cached{plan: plan, release: release}
+	found, err := s.askSteadily(ctx, e, excluded)
 	if err != nil {
 		release()
-		return s.fallback(plan, err)
+		return s.fallback(e, err)
 	}
+	s.confirm(ctx, plan, found)
 	e.seq = s.Index.Seq()
 	return s.finish(e, found), nil
 }
 
-// finish builds the answer, tracks its providers and caches a complete answer as e. The caller may change the
-// fields of the result.
+// askSteadily asks the keepers, and once more if this peer may have missed changes meanwhile: it slept, was cut
+// off, or a keeper joined. It fills in the times and the excluded providers of e.
+func (s *Service) askSteadily(ctx context.Context, e *cached, excluded []peer.ID) (found query.Found, err error) {
+	for range 2 {
+		e.at, e.epoch, e.custody = s.Now(), s.Prober.Epoch(), s.cache.custody()
+		found, e.excluded, err = s.askWithout(ctx, e.plan, excluded, s.defaults)
+		if err != nil || s.cache.custody() == e.custody {
+			return found, err
+		}
+	}
+	if found.Complete {
+		found.Complete, found.Reason = false, "keepers joined or returned during the search"
+	}
+	return found, nil
+}
+
+// finish builds the answer and caches it as e, if nothing is missing or only records that this version does not
+// understand. The caller may change the fields of the result.
 func (s *Service) finish(e *cached, found query.Found) *query.Answer {
+	s.dropUnreachable(e, &found)
 	a := s.assemble(e.plan, found)
-	s.Prober.Track(providers(a)...)
+	s.tell(a, e.excluded)
 	if !a.Complete {
 		e.release()
 		return a
+	}
+	if found.Beyond != "" { // as good as it gets with this version
+		a.Complete, a.Reason = false, found.Beyond
+		s.reportOutdated(found.Beyond)
 	}
 	kept := *a
 	e.answer, e.fresh = &kept, s.cache.ttl
@@ -138,11 +178,18 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 	return a
 }
 
-// providers returns the providers of an answer, with few duplicates.
+// likely is the number of providers of an answer that its reader probably uses. Only they are measured: each
+// measurement costs the provider a connection.
+const likely = 10
+
+// providers returns the first providers of an answer, at most likely, each once.
 func providers(a *query.Answer) []peer.ID {
-	ids := make([]peer.ID, 0, len(a.Results))
+	ids := make([]peer.ID, 0, likely)
 	for _, r := range a.Results {
-		if id := r.Record.Name().Provider; len(ids) == 0 || ids[len(ids)-1] != id {
+		if len(ids) == likely {
+			break
+		}
+		if id := r.Record.Name().Provider; !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
@@ -150,7 +197,8 @@ func providers(a *query.Answer) []peer.ID {
 }
 
 // fallback answers from an expired answer or from the index, and marks the answer as incomplete.
-func (s *Service) fallback(plan *query.Plan, cause error) (*query.Answer, error) {
+func (s *Service) fallback(asked *cached, cause error) (*query.Answer, error) {
+	plan := asked.plan
 	if e := s.cache.stale(plan.Key(), s.Now()); e != nil {
 		a := *e.answer
 		a.Source, a.Age, a.Complete, a.Reason = query.SourceCache, s.Now().Sub(e.at), false, cause.Error()
@@ -162,10 +210,11 @@ func (s *Service) fallback(plan *query.Plan, cause error) (*query.Answer, error)
 	}
 	a := s.answer(plan, known.Hits, known.Total)
 	a.Source, a.AtLeast, a.Reason = query.SourceLocal, true, cause.Error()
+	s.tell(a, asked.excluded)
 	return a, nil
 }
 
-// Resolve returns the live record under a key. Errors: Invalid, NotFound, Timeout.
+// Resolve returns the live record under a key. Errors: Invalid, NotFound, Unavailable, Timeout.
 func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, error) {
 	const op = "discovery.Resolve"
 	k, err := records.ParseKey(key)
@@ -174,33 +223,10 @@ func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
+	s.Prober.Track(s.exchange.caller(ctx), k.Name.Provider)
 	r, err := s.Keepers.Resolve(ctx, k)
-	if err == nil {
-		return r, nil
-	}
-	if latest, ok := s.Index.Latest(k.Name); ok && latest.Withdrawn() {
-		return nil, fault.Wrap(op, err)
-	}
-	if r := s.resolveByCell(ctx, k); r != nil {
-		return r, nil
-	}
-	s.Recorder.Failed(op, err)
-	return nil, fault.Wrap(op, err)
-}
-
-// resolveByCell queries the keepers of the key's cells, which receive a record before the DHT.
-func (s *Service) resolveByCell(ctx context.Context, k records.Key) *records.Record {
-	q := query.Query{Type: k.Type, Subtype: k.Subtype, ProviderID: k.Name.Provider.String(), Limit: query.MaxLimit}
-	q.Health = query.HealthAny
-	plan, err := query.Compile(q, query.Defaults{})
 	if err != nil {
-		return nil
+		s.Recorder.Failed(op, err)
 	}
-	if _, err := s.Keepers.Query(ctx, plan); err != nil {
-		return nil
-	}
-	if r, ok := s.Index.Get(k.Name); ok && !r.Expired(s.Now()) && k.Matches(r) == nil {
-		return r
-	}
-	return nil
+	return r, fault.Wrap(op, err)
 }

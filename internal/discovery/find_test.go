@@ -2,6 +2,7 @@ package discovery_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
 )
 
 // storage queries all storage services.
@@ -51,6 +53,30 @@ func TestCache(t *testing.T) {
 
 		time.Sleep(4*time.Minute + time.Second)
 		require.Equal(t, query.SourceNetwork, f.ask(storage()).Source, "it is expired")
+	})
+}
+
+// After a cut from the network, or the return of keepers, no earlier answer counts as fresh. It serves only
+// while the network fails.
+func TestCachedAnswersEndWithTheEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.keep(f.foreign("a", 1, 1, 24*time.Hour))
+		f.ask(storage())
+		synctest.Wait()
+		require.Equal(t, query.SourceCache, f.ask(storage()).Source)
+		f.net.epoch.Add(1)
+		require.Equal(t, query.SourceNetwork, f.ask(storage()).Source)
+		synctest.Wait()
+		require.Equal(t, query.SourceCache, f.ask(storage()).Source)
+
+		f.net.epoch.Add(1)
+		f.net.down.Store(true)
+		old := f.ask(storage())
+		require.Equal(t, query.SourceCache, old.Source)
+		require.False(t, old.Complete)
+		require.NotEmpty(t, old.Reason)
 	})
 }
 
@@ -93,6 +119,51 @@ func TestIncompleteAnswersAreNotCached(t *testing.T) {
 		require.NotEmpty(t, a.Reason)
 		f.net.partial.Store(false)
 		require.True(t, f.ask(storage()).Complete)
+	})
+}
+
+// Records of later versions come from the cache byte for byte. An answer without the records that need a newer version
+// says so, also from the cache, until one of them changes.
+func TestLaterVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		r := recordstest.Later(t, f.other, f.foreign("a", 1, 1, 24*time.Hour))
+		f.keep(r)
+		for _, source := range []query.Source{query.SourceNetwork, query.SourceCache} {
+			a := f.ask(storage())
+			require.True(t, a.Complete)
+			require.Equal(t, source, a.Source)
+			require.Equal(t, r.Envelope(), a.Results[0].Record.Envelope())
+			text, err := json.Marshal(a.View())
+			require.NoError(t, err)
+			require.JSONEq(t, string(text), string(a.AppendJSON(nil)))
+			synctest.Wait()
+		}
+
+		f.net.beyond.Store(true)
+		critical := recordstest.Later(t, f.other, f.foreign("b", 1, 1, 24*time.Hour), recordstest.Needs("auction.v2"))
+		f.arrive(critical)
+		synctest.Wait()
+		for _, source := range []query.Source{query.SourceNetwork, query.SourceCache} {
+			a := f.ask(storage())
+			require.Equal(t, source, a.Source)
+			require.False(t, a.Complete)
+			require.Contains(t, a.Reason, "newer version")
+			require.Len(t, a.Results, 1)
+			synctest.Wait()
+		}
+		f.net.beyond.Store(false)
+		plain := f.foreign("b", 1, 2, 24*time.Hour)
+		f.keep(plain)
+		f.arrive(plain)
+		synctest.Wait()
+		require.True(t, f.ask(storage()).Complete)
+
+		f.arrive(recordstest.Later(t, f.other, f.foreign("b", 1, 3, 24*time.Hour), recordstest.Needs("auction.v2")))
+		explained := storage()
+		explained.Explain = true
+		require.Contains(t, strings.Join(f.ask(explained).Notes, "\n"), "needs features that this version lacks: auction.v2")
 	})
 }
 
@@ -159,7 +230,7 @@ func TestMeasuredAgainstClaimed(t *testing.T) {
 		anyHealth := query.Query{Type: "storage", Quality: query.Quality{Health: query.HealthAny}}
 		shown := f.ask(anyHealth)
 		require.Len(t, shown.Results, 1)
-		require.False(t, shown.Results[0].Measured.Reachable)
+		require.Equal(t, records.Unreachable, shown.Results[0].Measured.State)
 
 		f.prober.set(provider, true)
 		require.Len(t, f.ask(storage()).Results, 1, "the provider came back")
@@ -198,17 +269,56 @@ func TestObsoleteRecordsStayGone(t *testing.T) {
 	})
 }
 
-// TestLiveUpdatesRunAhead: a version from a live update is valid before its keepers have it.
+// TestLiveUpdatesRunAhead: a version from a live update is valid before its keepers have it, but the answer is incomplete.
 func TestLiveUpdatesRunAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
 		f.arrive(f.foreign("a", 1, 1, 24*time.Hour))
-		require.Len(t, f.ask(storage()).Results, 1)
+		early := f.ask(storage())
+		require.Len(t, early.Results, 1)
+		require.False(t, early.Complete, "the keepers may lack it because it is withdrawn")
+		require.Contains(t, early.Reason, "withdrawn")
 		f.net.partial.Store(true) // an incomplete answer drops no record
 		time.Sleep(10 * time.Minute)
 		require.Empty(t, f.ask(storage()).Results)
 		require.Equal(t, 1, f.index.Len())
+	})
+}
+
+// TestYoungRecordIsConfirmed: this peer heard of an offer, but not of its withdrawal.
+func TestYoungRecordIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		offer := f.foreign("a", 1, 1, 24*time.Hour)
+		f.arrive(offer)
+		f.keep(f.tombstone(offer))
+		a := f.ask(storage())
+		require.Empty(t, a.Results)
+		require.True(t, a.Complete, a.Reason)
+	})
+}
+
+// TestSearchAcrossASuspension: an answer from before a suspension is not given after it.
+func TestSearchAcrossASuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.keep(f.foreign("a", 1, 1, 24*time.Hour))
+		f.net.slow.Store(int64(time.Second))
+		during := func(after time.Duration) { time.AfterFunc(after, func() { f.net.epoch.Add(1) }) }
+		during(500 * time.Millisecond)
+		a := f.ask(storage())
+		require.True(t, a.Complete, a.Reason)
+		require.EqualValues(t, 2, f.net.queries.Load())
+
+		f.net.epoch.Add(1) // ends the cached answer
+		during(500 * time.Millisecond)
+		during(1500 * time.Millisecond)
+		a = f.ask(storage())
+		require.False(t, a.Complete)
+		require.Contains(t, a.Reason, "during the search")
 	})
 }
 
@@ -294,12 +404,10 @@ func TestResolve(t *testing.T) {
 		defer f.close()
 		receipt, err := f.Register(t.Context(), offer("mine", 1))
 		require.NoError(t, err)
-		synctest.Wait() // the value is put in the background
 		r, err := f.Resolve(t.Context(), receipt.Key)
 		require.NoError(t, err)
 		require.Equal(t, receipt.Sequence, r.Sequence())
 
-		// A key unknown to the DHT is found through the keepers of its cells.
 		kept := f.foreign("theirs", 1, 1, 24*time.Hour)
 		f.keep(kept)
 		r, err = f.Resolve(t.Context(), kept.Key().String())
@@ -308,7 +416,6 @@ func TestResolve(t *testing.T) {
 
 		_, err = f.Withdraw(t.Context(), "mine")
 		require.NoError(t, err)
-		synctest.Wait()
 		_, err = f.Resolve(t.Context(), receipt.Key)
 		require.ErrorIs(t, err, fault.NotFound)
 		_, err = f.Resolve(t.Context(), "/nowhere")

@@ -11,9 +11,11 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
@@ -29,12 +31,13 @@ type Recorders struct {
 	Gossip  gossip.Recorder
 }
 
-// Config are the settings of a Plane. Dir and Key are required.
+// Config are the settings of a Plane. Network, Dir and Key are required.
 type Config struct {
-	Dir string         // folder of the registry's database
-	Key crypto.PrivKey // Ed25519: this peer's identity, signs its records
+	Network network.Name
+	Dir     string         // folder of the registry's database
+	Key     crypto.PrivKey // Ed25519: this peer's identity, signs its records
 
-	MaxServices      int           // services of one provider, this peer included; 0: see package registry
+	MaxServices      int           // services of this peer; 0: see package registry
 	MaxRecords       int           // records in the index; 0: see package index
 	TTL, Refresh     time.Duration // of own records: see registry.Config
 	Precision        int           // of geohashes in keys: see registry.Config
@@ -47,6 +50,8 @@ type Config struct {
 	Recorders Recorders
 	Logger    *slog.Logger     // nil: silent
 	Now       func() time.Time // nil: time.Now
+	// Conditions receives the causes that limit this plane; nil: none.
+	Conditions *condition.Set
 }
 
 // Plane is the discovery plane of one peer. New creates its memory, Network names its needs, Start joins
@@ -56,8 +61,10 @@ type Plane struct {
 	verifier *records.Verifier
 	index    *index.Index
 	watches  *watchSet
+	identity *IdentityWatch
 
 	node     *p2p.Node          // nil before Start
+	keepers  *keeper.Keeper     // nil before Start
 	registry *registry.Registry // nil before Start
 	undo     []func() error     // stops the started parts, in order of their start
 }
@@ -76,26 +83,27 @@ func New(c Config) (*Plane, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	verifier, err := records.NewVerifier(verifiedRecords)
+	verifier, err := records.NewVerifier(c.Network, verifiedRecords)
 	if err != nil {
 		return nil, fault.Wrap("discovery.New", err)
 	}
+	identity := &IdentityWatch{Conditions: c.Conditions, Logger: c.Logger.With("part", "identity"), Now: c.Now}
 	return &Plane{
-		config: c, verifier: verifier, watches: newWatchSet(),
-		index: index.New(index.Config{MaxRecords: c.MaxRecords, MaxPerProvider: c.MaxServices}),
+		config: c, verifier: verifier, watches: newWatchSet(), identity: identity,
+		index: index.New(index.Config{MaxRecords: c.MaxRecords, Seen: identity.Seen}),
 	}, nil
 }
 
-// Network adds the plane's protocols, GossipSub options and DHT validator to the configuration of a node.
+// Network adds the plane's protocols and GossipSub options to the configuration of a node.
 func (p *Plane) Network(c p2p.Config) p2p.Config {
-	c.Validator = keeper.Validator(p.verifier, p.config.Now)
 	c.PubSub = append(c.PubSub, gossip.Options(p.gossip())...)
-	c.Protocols = append(c.Protocols, keeper.Protocol, gossip.Protocol)
+	c.Protocols = append(c.Protocols, keeper.Protocol(p.config.Network), gossip.Protocol(p.config.Network))
 	return c
 }
 
 func (p *Plane) gossip() gossip.Config {
 	return gossip.Config{
+		Network:  p.config.Network,
 		Verifier: p.verifier, Now: p.config.Now, Known: p.index.Latest, Sink: p.receive,
 		Logger: p.config.Logger.With("part", "gossip"), Recorder: p.config.Recorders.Gossip,
 		Others: p.config.OtherTopics, Loopback: p.config.Loopback,
@@ -119,16 +127,18 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 	}
 	p.onClose(func() error { live.Close(); return nil })
 	c := p.config
-	keepers, err := keeper.New(keeper.Config{
-		Host: node.Host(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
+	p.keepers, err = keeper.New(keeper.Config{
+		Network: c.Network,
+		Host:    node.Host(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Recorder: c.Recorders.Keeper, Wanted: p.watches.wants,
+		Conditions: c.Conditions,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.onClose(keepers.Close)
+	p.onClose(p.keepers.Close)
 	p.registry, err = registry.Open(registry.Config{
-		Dir: c.Dir, Key: c.Key, MaxServices: c.MaxServices, TTL: c.TTL, Refresh: c.Refresh,
+		Network: c.Network, Dir: c.Dir, Key: c.Key, MaxServices: c.MaxServices, TTL: c.TTL, Refresh: c.Refresh,
 		Precision: c.Precision, PublishPrecision: c.PublishPrecision,
 		Jitter: rand.Float64, Logger: c.Logger.With("part", "registry"),
 	}, c.Now())
@@ -136,10 +146,14 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 		return nil, err
 	}
 	p.onClose(p.registry.Close)
+	p.identity.Attach(p.registry, p.index)
+	settings := c.Settings
+	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Findings}
 	service, err := NewService(Parts{
-		Registry: p.registry, Index: p.index, Keepers: keepers, Updates: live, Prober: node.Prober(),
-		Recorder: c.Recorders.Service, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64, watches: p.watches,
-	}, c.Settings)
+		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),
+		Recorder: c.Recorders.Service, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64,
+		watches: p.watches, Conditions: c.Conditions,
+	}, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -162,12 +176,15 @@ func (p *Plane) Close() error {
 // Records counts the records in the index and the registered services of this peer. Call it after Start.
 func (p *Plane) Records() (indexed, own int) { return p.index.Len(), p.registry.Len() }
 
-// Usable counts the records in the index: a record is unusable if it claims to be unhealthy or if this
-// peer found its provider unreachable. Call it after Start.
+// Unstored returns the ids of the services of this peer that no keeper holds. Call it after Start.
+func (p *Plane) Unstored() []string { return p.registry.Unstored() }
+
+// Usable counts the records in the index: a record is unusable if it claims to be unhealthy, if this
+// peer found its provider unreachable, or if it needs features of a later version. Call it after Start.
 func (p *Plane) Usable() (usable, unusable int) {
 	for r := range p.index.All() {
 		m, measured := p.node.Prober().Measured(r.Name().Provider)
-		if r.Facts().Status == pb.HealthStatus_UNHEALTHY || (measured && !m.Reachable) {
+		if r.Needs() != "" || r.Facts().Status == pb.HealthStatus_UNHEALTHY || (measured && m.State == records.Unreachable) {
 			unusable++
 		} else {
 			usable++

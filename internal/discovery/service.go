@@ -5,7 +5,7 @@
 // (records at other peers), live updates by gossip, and this peer's measurements of providers.
 //
 // A registration: the registry signs it and makes it durable; it enters the own index, the live topic, the
-// keepers of its cells, and its key enters the DHT. A query: the cache answers, otherwise the keepers of the
+// keepers of its cells. A query: the cache answers, otherwise the keepers of the
 // covering cells; their verified records pass through the index, which filters, ranks and limits.
 package discovery
 
@@ -14,13 +14,15 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-	"golang.org/x/sync/singleflight"
 
+	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -35,9 +37,12 @@ type Keepers interface {
 	Local(p *query.Plan) (query.Found, bool)
 	// Query queries the keepers of the covering cells and puts verified records into the index.
 	Query(ctx context.Context, p *query.Plan) (query.Found, error)
-	// Publish puts a record under its own key into the DHT.
-	Publish(ctx context.Context, r *records.Record) error
-	// Resolve returns the newest live record under a key, or NotFound.
+	// Clock estimates the offset of this peer's clock.
+	Clock() clock.Estimate
+	// Refetch puts records with this peer's key, that some keepers hold and own lacks, into the index. It reports
+	// whether a keeper answered.
+	Refetch(ctx context.Context, own []*records.Record) (answered bool)
+	// Resolve returns the newest live record under a key, or NotFound. Unavailable: too few keepers answered.
 	Resolve(ctx context.Context, key records.Key) (*records.Record, error)
 	// Watch puts changes of the plan's matches into the index until stop. After a possible loss of changes it
 	// calls resync, never concurrently; a Query then recovers them.
@@ -54,11 +59,15 @@ type Updates interface {
 
 // Prober measures the reachability of providers.
 type Prober interface {
-	// Track measures these providers for a while. It never blocks.
-	Track(ids ...peer.ID)
+	// Track measures these providers for a while, as a share of one caller. It never blocks.
+	Track(caller string, ids ...peer.ID)
+	// Watch is Track, with a measurement at least each minute until the given time.
+	Watch(caller string, until time.Time, ids ...peer.ID)
+	// Announced reports a new record of a provider: an unreachable one is measured again.
+	Announced(id peer.ID)
 	// Measured returns the last finding about a provider, false without one.
 	Measured(id peer.ID) (records.Measured, bool)
-	// Unreachable returns the unreachable providers, sorted, at most query.MaxExclude.
+	// Unreachable returns the unreachable providers, sorted. The caller must not modify the result.
 	Unreachable() []peer.ID
 	// Epoch grows with each change of the unreachable set.
 	Epoch() uint64
@@ -72,6 +81,8 @@ type Recorder interface {
 	Refreshed(n int)
 	// Queried counts one answered query.
 	Queried(source string, took time.Duration, results int)
+	// Outdated counts a new answer that leaves out records because they need a newer version.
+	Outdated()
 	// Failed counts an error by operation.
 	Failed(op string, err error)
 }
@@ -87,6 +98,8 @@ type Parts struct {
 	Logger   *slog.Logger // nil: silent
 	Now      func() time.Time
 	Random   func() uint64
+	// Conditions receives the cause if no keeper holds a service; nil: none.
+	Conditions *condition.Set
 
 	watches *watchSet // nil: a new one
 }
@@ -96,10 +109,15 @@ type Settings struct {
 	Defaults  query.Defaults
 	CacheSize int           // answers; 0: 1000
 	CacheTTL  time.Duration // of an answer with results; 0: 5 min
+
+	Caller  func(context.Context) string // owner of a share of the measurements; nil: one for all
+	Sharing *Sharing                     // nil: this peer measures alone
 }
 
 const (
 	negativeTTL  = 5 * time.Second  // of an empty answer in the cache
+	confirmFor   = 30 * time.Second // after the start, renewals wait for a keeper that confirms the last versions
+	confirmEvery = time.Second      // interval of the attempts
 	queryTimeout = 5 * time.Second  // of one search in the network
 	storeTimeout = 10 * time.Second // of one announcement
 	requeryEvery = 5 * time.Minute  // a watch queries its keepers again, despite following them
@@ -111,22 +129,14 @@ type Service struct {
 	defaults query.Defaults
 	cache    *cache
 	feed     *feed
-	flights  singleflight.Group   // running searches, by canonical question
-	publish  chan *records.Record // records whose DHT value is not put yet
-	wake     chan struct{}        // capacity 1: wakes the refresh loop
+	exchange *exchange                 // of measurements; nil: this peer measures alone
+	wake     chan struct{}             // capacity 1: wakes the refresh loop
+	warned   atomic.Pointer[time.Time] // last warning about answers without records of later versions; nil: none
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
-
-// publishers bounds the concurrent puts of DHT values: each needs a lookup, and announcements come first.
-// publishQueue bounds the waiting values. A value without room is put at the next refresh; until then, Resolve
-// finds the record through the keepers of its cell.
-const (
-	publishers   = 2
-	publishQueue = 10_000
-)
 
 var (
 	_ discovery.Registrar = (*Service)(nil)
@@ -139,23 +149,24 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		return nil, fault.New("discovery.NewService", fault.Invalid, "a required part is missing")
 	}
 	p.setDefaults()
+	x := newExchange(settings, p.Prober, p.Now)
+	if x.sharing != nil {
+		p.Prober = &shared{Prober: p.Prober, opinions: x.opinions, now: p.Now}
+	}
 	s := &Service{
 		Parts:    p,
+		exchange: x,
 		defaults: settings.Defaults,
-		cache:    newCache(cmp.Or(settings.CacheSize, 1000), cmp.Or(settings.CacheTTL, 5*time.Minute)),
-		publish:  make(chan *records.Record, publishQueue),
+		cache:    newCache(cmp.Or(settings.CacheSize, 1000), cmp.Or(settings.CacheTTL, 5*time.Minute), p.Keepers),
 		wake:     make(chan struct{}, 1),
 	}
-	s.feed = newFeed(p.Index, p.Random(), s.cache)
+	s.feed = newFeed(p.Index, p.Random(), s.cache, p.Prober.Announced)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, r := range p.Registry.List() {
 		s.remember(r)
 		s.Recorder.Registered(r.Type(), 1)
 	}
-	s.spawn(s.feed.run, s.refresh, s.expire)
-	for range publishers {
-		s.spawn(s.publishValues)
-	}
+	s.spawn(x.run, s.feed.run, s.refresh, s.expire)
 	return s, nil
 }
 
@@ -213,4 +224,5 @@ type nopRecorder struct{}
 func (nopRecorder) Registered(string, int)             {}
 func (nopRecorder) Refreshed(int)                      {}
 func (nopRecorder) Queried(string, time.Duration, int) {}
+func (nopRecorder) Outdated()                          {}
 func (nopRecorder) Failed(string, error)               {}

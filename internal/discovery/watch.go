@@ -22,43 +22,64 @@ const (
 	progressEvery     = 15 * time.Second       // shows a quiet watch's client that it is alive
 	reachabilityEvery = 250 * time.Millisecond // between looks at new measurements
 	trackEvery        = 30 * time.Second       // between extensions of the measurement of providers
+	watchedAtMost     = 100                    // providers of one watch that are measured each minute
 )
 
 // watcher is one watch: a cursor into the changes without a buffer. One goroutine uses it.
 type watcher struct {
 	service *Service
-	plan    *query.Plan
+	plans   []*query.Plan // one for each type
+	caller  string        // owner of the measurements
 
 	epoch, seq  uint64 // position in the feed
 	snapshot    uint64 // changes up to this position are part of the initial state
 	pending     []discovery.Event
-	hidden      []peer.ID // unreachable providers with hidden records, sorted
+	hidden      []peer.ID // unreachable providers with hidden records, sorted; never modified
 	proberEpoch uint64    // epoch of the prober at hidden
 	release     func()
 	cancel      context.CancelFunc
 	done        sync.WaitGroup
 }
 
-// Watch follows a query: first its current matches as Added events and a Progress, then all changes. Sort and
-// limit do not apply. From the cursor of an earlier event, it sends the later changes, or Reset and the current
+// watchable refuses fields that a watch would ignore: a caller with limit 1 and sort price would wait for changes of
+// the cheapest offer and get those of all.
+func watchable(q query.Query) error {
+	const advice = "has no meaning for a watch, which sends all matches and their changes: leave it out"
+	switch {
+	case q.Limit != 0:
+		return fault.Invalidf("limit", q.Limit, advice)
+	case q.Sort != query.SortDefault:
+		return fault.Invalidf("sort", string(q.Sort), advice)
+	case q.GroupPrices:
+		return fault.Invalidf("group_prices", nil, advice)
+	}
+	return nil
+}
+
+// Watch follows a query: first its current matches as Added events and a Progress, then all changes. It refuses
+// sort and limit, which have no meaning for changes. From the cursor of an earlier event, it sends the later changes, or Reset and the current
 // matches if they are lost. The caller must Close it. Errors: Invalid with the field, LimitReached.
 func (s *Service) Watch(ctx context.Context, q query.Query, after string) (discovery.Watcher, error) {
 	const op = "discovery.Query"
-	q.Exclude, q.Limit = nil, query.MaxLimit // sort and limit do not apply: request the maximum
-	plan, err := query.Compile(q, s.defaults)
-	if err != nil {
+	if err := watchable(q); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	w := &watcher{service: s, plan: plan}
+	q.Exclude, q.Limit = nil, query.MaxLimit // request all
+	w := &watcher{service: s}
 	resume, err := w.parse(after)
-	if err != nil {
-		return nil, fault.Wrap(op, err)
+	if err == nil {
+		err = w.compile(q)
 	}
-	if w.release, err = s.Updates.Follow(plan); err != nil {
+	if err == nil {
+		err = w.follow()
+	}
+	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	s.watches.set(w, true)
+	w.caller = s.exchange.caller(ctx)
 	w.askAgain(ctx) // unknown records arrive as changes
+	w.measure()
 	switch {
 	case !resume:
 		w.start()
@@ -71,13 +92,74 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	}
 	var loopCtx context.Context
 	loopCtx, w.cancel = context.WithCancel(s.ctx)
-	stop := s.Keepers.Watch(loopCtx, plan, func() { w.askAgain(loopCtx) })
+	var stops []func()
+	for _, p := range w.plans {
+		stops = append(stops, s.Keepers.Watch(loopCtx, p, func() { w.askFor(loopCtx, p) }))
+	}
 	w.done.Go(func() {
-		defer stop()
+		defer all(stops)()
 		w.requery(loopCtx)
 	})
 	return w, nil
 }
+
+// compile makes one plan for each type of a query.
+func (w *watcher) compile(q query.Query) error {
+	list, err := q.Split()
+	if err != nil {
+		return err
+	}
+	for _, one := range list {
+		p, err := query.Compile(one, w.service.defaults)
+		if err != nil {
+			return err
+		}
+		w.plans = append(w.plans, p)
+	}
+	return nil
+}
+
+// follow starts the live updates of all plans, or of none.
+func (w *watcher) follow() error {
+	var releases []func()
+	for _, p := range w.plans {
+		release, err := w.service.Updates.Follow(p)
+		if err != nil {
+			all(releases)()
+			return err
+		}
+		releases = append(releases, release)
+	}
+	w.release = all(releases)
+	return nil
+}
+
+// all returns a call of each function.
+func all(list []func()) func() {
+	return func() {
+		for _, f := range list {
+			f()
+		}
+	}
+}
+
+// planOf returns the plan for a record of its type, or nil.
+func (w *watcher) planOf(r *records.Record) *query.Plan {
+	for _, p := range w.plans {
+		if p.Type() == r.Type() {
+			return p
+		}
+	}
+	return nil
+}
+
+func (w *watcher) matches(r *records.Record) bool {
+	p := w.planOf(r)
+	return p != nil && p.Match(r)
+}
+
+// anyHealth reports whether unreachable providers belong to the watch.
+func (w *watcher) anyHealth() bool { return w.plans[0].Query().Health == query.HealthAny }
 
 // Close ends the watch and waits for its goroutine.
 func (w *watcher) Close() {
@@ -191,7 +273,7 @@ func (w *watcher) showProviders(kind discovery.EventKind, ids, others []peer.ID)
 			continue
 		}
 		for _, r := range w.service.Index.OfProvider(id) {
-			if w.plan.Match(r) {
+			if w.matches(r) {
 				w.show(kind, r, "")
 			}
 		}
@@ -200,26 +282,40 @@ func (w *watcher) showProviders(kind discovery.EventKind, ids, others []peer.ID)
 
 // unreachable returns the providers with hidden records.
 func (w *watcher) unreachable() []peer.ID {
-	if w.plan.Query().Health == query.HealthAny {
+	if w.anyHealth() {
 		return nil
 	}
 	return w.service.Prober.Unreachable()
 }
 
 func (w *watcher) shows(r *records.Record) bool {
-	if !w.plan.Match(r) {
+	if !w.matches(r) {
 		return false
 	}
 	_, hidden := slices.BinarySearch(w.hidden, r.Name().Provider)
 	return !hidden
 }
 
-// show queues an event and tracks the record's provider.
+// show queues an event.
 func (w *watcher) show(kind discovery.EventKind, r *records.Record, cursor string) {
-	w.pending = append(w.pending, discovery.Event{Kind: kind, Cursor: cursor, Record: r})
-	if kind == discovery.Added || kind == discovery.Updated {
-		w.service.Prober.Track(r.Name().Provider)
+	ev := discovery.Event{Kind: kind, Cursor: cursor, Record: r}
+	if kind == discovery.Removed {
+		ev.Reason = w.removal(r)
 	}
+	w.pending = append(w.pending, ev)
+}
+
+// removal explains why a living record is no longer a match.
+func (w *watcher) removal(r *records.Record) string {
+	p := w.planOf(r)
+	if p == nil {
+		p = w.plans[0] // the record changed its type, which no plan accepts
+	}
+	if why := p.Reject(r); why != "" {
+		return why
+	}
+	m, _ := w.service.Prober.Measured(r.Name().Provider)
+	return removal(m)
 }
 
 // requery queries the keepers again at intervals, because a followed keeper may withhold changes, and keeps the
@@ -236,20 +332,36 @@ func (w *watcher) requery(ctx context.Context) {
 		case <-tick.C:
 			w.askAgain(ctx)
 		case <-track.C:
-			for r := range w.service.Index.All() {
-				if w.plan.Match(r) {
-					w.service.Prober.Track(r.Name().Provider)
-				}
-			}
+			w.measure()
 		}
 	}
 }
 
-// askAgain puts the keepers' matches of the plan into the index.
+// measure has the providers of matches measured until after the next call.
+func (w *watcher) measure() {
+	var ids []peer.ID
+	for r := range w.service.Index.All() {
+		if w.matches(r) {
+			ids = append(ids, r.Name().Provider)
+		}
+	}
+	slices.Sort(ids) // the same ones each time
+	ids = slices.Compact(ids)
+	w.service.Prober.Watch(w.caller, w.service.Now().Add(2*trackEvery), ids[:min(len(ids), watchedAtMost)]...)
+}
+
+// askAgain puts the keepers' matches of all plans into the index.
 func (w *watcher) askAgain(ctx context.Context) {
+	for _, p := range w.plans {
+		w.askFor(ctx, p)
+	}
+}
+
+// askFor puts the keepers' matches of a plan into the index.
+func (w *watcher) askFor(ctx context.Context, p *query.Plan) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	if _, err := w.service.Keepers.Query(ctx, w.plan); err != nil && w.service.ctx.Err() == nil {
+	if _, err := w.service.Keepers.Query(ctx, p); err != nil && w.service.ctx.Err() == nil {
 		w.service.Recorder.Failed("discovery.Watch", err)
 	}
 }
@@ -278,7 +390,7 @@ func (w *watcher) parse(cursor string) (resume bool, err error) {
 // changed since.
 func (w *watcher) lost() bool {
 	_, _, gone := w.service.feed.after(w.epoch, w.seq)
-	return gone || (w.plan.Query().Health != query.HealthAny && w.proberEpoch != w.service.Prober.Epoch())
+	return gone || (!w.anyHealth() && w.proberEpoch != w.service.Prober.Epoch())
 }
 
 // watchSet contains the open watches. It is safe for concurrent use.
@@ -305,7 +417,7 @@ func (s *watchSet) wants(r *records.Record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.all {
-		if w.plan.Match(r) {
+		if w.matches(r) {
 			return true
 		}
 	}

@@ -67,7 +67,7 @@ func TestWatch(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()
 		f.keep(f.foreign("a", 1, 1, 24*time.Hour)) // only the keepers have it
-		cheap := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(5.0)}, Limit: 1}
+		cheap := query.Query{Type: "storage", Price: query.Price{MaxPrice: ptr(5.0)}}
 		watch, shown := f.follow(cheap, "")
 		defer watch.Close()
 		require.Equal(t, []string{"added a/1"}, shown)
@@ -237,5 +237,23 @@ func TestWatchEnds(t *testing.T) {
 		require.ErrorIs(t, err, fault.Unavailable)
 		watch.Close()
 		f.close()
+	})
+}
+
+// TestWatchRefusesOrder: a watch sends all matches, so a limit or an order would be ignored.
+func TestWatchRefusesOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		for field, change := range map[string]func(*query.Query){
+			"limit": func(q *query.Query) { q.Limit = 1 },
+			"sort":  func(q *query.Query) { q.Sort = query.SortPrice },
+		} {
+			q := storage()
+			change(&q)
+			_, err := f.Watch(t.Context(), q, "")
+			require.ErrorIs(t, err, fault.Invalid)
+			require.Equal(t, field, fault.FieldOf(err))
+		}
 	})
 }

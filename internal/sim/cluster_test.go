@@ -18,6 +18,7 @@ import (
 )
 
 const (
+	networkName = "sim"
 	introducers = 3                     // peers that the others join by
 	joinPause   = 40 * time.Millisecond // between two joins
 	joinCrowd   = 40                    // peers above which the pause grows in proportion

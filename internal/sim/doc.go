@@ -12,6 +12,8 @@
 //   - P2: in quiet times a complete answer equals the result of the loop, in order;
 //   - P3: withdrawn records do not come back.
 //
+// Without hostile peers, no peer may distrust another.
+//
 // A seed decides faults and choices. Runs with one seed are similar, not equal: scheduler, map order
 // and the random numbers of libp2p differ. So tests assert properties, never traces, and print
 // figures without asserting them.

@@ -104,7 +104,7 @@ func (f *fixture) sign(t *testing.T, key crypto.PrivKey, id string) *records.Rec
 	t.Helper()
 	now := time.Now()
 	o := records.Offer{ID: id, Metadata: records.Metadata{Type: "database"}}
-	r, err := records.Sign(key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(time.Hour)})
+	r, err := records.Sign(networkName, key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(time.Hour)})
 	require.NoError(t, err)
 	return r
 }

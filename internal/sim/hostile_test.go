@@ -90,16 +90,16 @@ func (w *cluster) invade(n int, q query.Query) []*hostilePeer {
 }
 
 func (h *hostilePeer) infiltrate(w *cluster) error {
-	verifier, err := records.NewVerifier(verified)
+	verifier, err := records.NewVerifier(networkName, verified)
 	if err != nil {
 		return err
 	}
 	h.index = index.New(index.Config{})
-	live := gossip.Config{Verifier: verifier, Sink: func(*records.Record) {}}
+	live := gossip.Config{Network: networkName, Verifier: verifier, Sink: func(*records.Record) {}}
 	if err := h.enter(w.wire, w.doors(), live); err != nil {
 		return err
 	}
-	h.node.Host().SetStreamHandler(keeper.Protocol, h.serve)
+	h.node.Host().SetStreamHandler(keeper.Protocol(networkName), h.serve)
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (h *hostilePeer) answer(req *pb.Request) *pb.Response {
 
 // take remembers the first version of what it is given.
 func (h *hostilePeer) take(envelope []byte) {
-	r, err := records.Open(envelope, time.Now())
+	r, err := records.Open(networkName, envelope, time.Now())
 	if err != nil {
 		return
 	}
@@ -177,7 +177,7 @@ func (h *hostilePeer) flood(ctx context.Context, victims []*simPeer, offers []re
 	for i, o := range offers {
 		o.ID = fmt.Sprintf("flood-%d", i)
 		now := time.Now()
-		r, err := records.Sign(h.key, o, records.Stamp{Sequence: 1, Created: now, Issued: now, Expires: now.Add(time.Hour)})
+		r, err := records.Sign(networkName, h.key, o, records.Stamp{Sequence: 1, Created: now, Issued: now, Expires: now.Add(time.Hour)})
 		if err != nil {
 			continue
 		}
@@ -195,7 +195,7 @@ func (h *hostilePeer) flood(ctx context.Context, victims []*simPeer, offers []re
 func (h *hostilePeer) store(ctx context.Context, to peer.ID, items []*pb.StoreItem) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s, err := h.node.Host().NewStream(ctx, to, keeper.Protocol)
+	s, err := h.node.Host().NewStream(ctx, to, keeper.Protocol(networkName))
 	if err != nil {
 		return
 	}

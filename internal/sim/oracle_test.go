@@ -189,7 +189,7 @@ func (o *oracle) check(who peer.ID, r *records.Record) bool {
 	e, hostile := o.entries[n], o.hostile[n.Provider]
 	learned := o.learned(e, now)
 	o.mu.Unlock()
-	_, err := records.Open(r.Envelope(), now) // afresh: what a peer verified earlier is not believed
+	_, err := records.Open(networkName, r.Envelope(), now) // afresh: what a peer verified earlier is not believed
 	switch {
 	case r.Expired(now):
 		o.breach("P1", "%s was returned to %s %s after it lapsed", n, short(who), now.Sub(r.Expires()))

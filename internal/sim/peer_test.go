@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -36,11 +38,15 @@ const (
 	servicesAtMost = 100
 )
 
-// place is where and who a peer is.
+// place is the address and the identity of a peer.
 type place struct {
 	addr netip.Addr
 	key  crypto.PrivKey
 	id   peer.ID
+	skew time.Duration // of its clock at the start
+	disk vfs.FS        // of the registry
+
+	refresh time.Duration // of its records, a quarter of their life; 0 is the registry's
 }
 
 func newPlace(addr netip.Addr, key crypto.PrivKey) place {
@@ -48,7 +54,7 @@ func newPlace(addr netip.Addr, key crypto.PrivKey) place {
 	if err != nil {
 		panic(err) // impossible: the key is Ed25519
 	}
-	return place{addr: addr, key: key, id: id}
+	return place{addr: addr, key: key, id: id, disk: vfs.NewMem()}
 }
 
 // keyOf makes the n-th key of a seed.
@@ -76,6 +82,11 @@ type simPeer struct {
 	discovery *engine.Service
 	counts    *counts
 
+	conditions *condition.Set
+	identity   *engine.IdentityWatch
+	errors     errorLog     // of identity
+	skewed     atomic.Int64 // nanoseconds that the clock is fast now
+
 	connections int // see p2p.Config
 
 	dead bool
@@ -85,17 +96,20 @@ type simPeer struct {
 // startPeer starts a peer that joins by the peers of bootstrap.
 func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_ *simPeer, err error) {
 	s := &simPeer{place: at, connections: connections, counts: newCounts()}
+	s.skewed.Store(int64(at.skew))
+	s.conditions = condition.NewSet(slog.New(slog.DiscardHandler), s.now)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	verifier, err := records.NewVerifier(verified)
+	verifier, err := records.NewVerifier(networkName, verified)
 	if err != nil {
 		return nil, err
 	}
-	s.index = index.New(index.Config{MaxPerProvider: servicesAtMost})
-	live := gossip.Config{Verifier: verifier, Known: s.index.Latest, Sink: s.take, Recorder: s.counts}
+	s.identity = &engine.IdentityWatch{Conditions: s.conditions, Logger: slog.New(&s.errors), Now: s.now}
+	s.index = index.New(index.Config{MaxPerProvider: servicesAtMost, Seen: s.identity.Seen})
+	live := gossip.Config{Network: networkName, Verifier: verifier, Known: s.index.Latest, Sink: s.take, Now: s.now, Recorder: s.counts}
 	if err := s.enter(w, bootstrap, live); err != nil {
 		return nil, err
 	}
@@ -105,7 +119,8 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_
 	}
 	s.onClose(func() error { updates.Close(); return nil })
 	s.keeper, err = keeper.New(keeper.Config{
-		Host: s.node.Host(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Recorder: s.counts,
+		Network: networkName, Host: s.node.Host(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Now: s.now, Recorder: s.counts,
+		Conditions: s.conditions,
 	})
 	if err != nil {
 		return nil, err
@@ -117,11 +132,10 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_
 // enter starts the peer's part in the network.
 func (s *simPeer) enter(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) (err error) {
 	s.node, err = p2p.New(context.Background(), p2p.Config{
-		Profile: p2p.LAN, Identity: s.key, Bootstrap: bootstrap,
+		Profile: p2p.LAN, Network: networkName, Identity: s.key, Bootstrap: bootstrap,
 		Listen: []multiaddr.Multiaddr{listenOn(s.addr)}, Transport: w.transport(s.addr),
 		Datastore: dssync.MutexWrap(ds.NewMapDatastore()),
-		Validator: keeper.Validator(live.Verifier, time.Now),
-		PubSub:    gossip.Options(live), Protocols: []protocol.ID{keeper.Protocol}, Connections: s.connections,
+		PubSub:    gossip.Options(live), Protocols: []protocol.ID{keeper.Protocol(networkName)}, Limits: p2p.Limits{Connections: s.connections},
 	})
 	if err == nil {
 		s.onClose(s.node.Close)
@@ -133,15 +147,17 @@ func (s *simPeer) enter(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) 
 func (s *simPeer) offer(updates *gossip.Gossip) error {
 	random := rand.New(rand.NewPCG(binary.BigEndian.Uint64([]byte(s.id[len(s.id)-8:])), 0))
 	own, err := registry.Open(registry.Config{
-		Dir: "registry", FS: vfs.NewMem(), Key: s.key, MaxServices: servicesAtMost, Jitter: random.Float64,
-	}, time.Now())
+		Network: networkName,
+		Dir:     "registry", FS: s.disk, Key: s.key, Refresh: s.refresh, TTL: 4 * s.refresh, MaxServices: servicesAtMost, Jitter: random.Float64,
+	}, s.now())
 	if err != nil {
 		return err
 	}
 	s.onClose(own.Close)
+	s.identity.Attach(own, s.index)
 	s.discovery, err = engine.NewService(engine.Parts{
 		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
-		Recorder: s.counts, Now: time.Now, Random: rand.Uint64,
+		Recorder: s.counts, Now: s.now, Random: rand.Uint64,
 	}, engine.Settings{CacheSize: cachedAnswers, Defaults: query.Defaults{Limit: 100}})
 	if err == nil {
 		s.onClose(s.discovery.Close)
@@ -150,7 +166,10 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 }
 
 // take receives a live update; a stale one is no news.
-func (s *simPeer) take(r *records.Record) { _, _ = s.index.Put(r, time.Now()) }
+func (s *simPeer) take(r *records.Record) { _, _ = s.index.Put(r, s.now()) }
+
+// now returns the time of the peer's clock.
+func (s *simPeer) now() time.Time { return time.Now().Add(time.Duration(s.skewed.Load())) }
 
 func (s *simPeer) onClose(f func() error) { s.undo = append(s.undo, f) }
 
@@ -193,10 +212,20 @@ func (c *counts) Operation(op string, _ time.Duration, err error) {
 
 func (c *counts) Refused(reason string)    { c.add("refused."+reason, 1) }
 func (c *counts) Distrusted(reason string) { c.add("distrusted."+reason, 1) }
+func (c *counts) Lacking(field string)     { c.add("lacking."+field, 1) }
 func (c *counts) Received(outcome string)  { c.add("gossip."+outcome, 1) }
 
 func (c *counts) Registered(string, int) {}
 func (c *counts) Refreshed(n int)        { c.add("refreshed", n) }
+func (c *counts) Outdated()              { c.add("outdated", 1) }
 
 func (c *counts) Queried(source string, _ time.Duration, _ int) { c.add("answered."+source, 1) }
 func (c *counts) Failed(op string, _ error)                     { c.add("error."+op, 1) }
+
+// errorLog counts errors. It is safe for concurrent use.
+type errorLog struct{ n atomic.Int64 }
+
+func (e *errorLog) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
+func (e *errorLog) Handle(context.Context, slog.Record) error    { e.n.Add(1); return nil }
+func (e *errorLog) WithAttrs([]slog.Attr) slog.Handler           { return e }
+func (e *errorLog) WithGroup(string) slog.Handler                { return e }

@@ -74,7 +74,9 @@ func (w *cluster) watch(watchers, updates int) {
 	var watches sync.WaitGroup
 	sights := newSights()
 	for _, p := range w.some(watchers) {
-		watcher, err := p.discovery.Watch(ctx, around(kinds()[0], c.point, 500), "")
+		q := around(kinds()[0], c.point, 500)
+		q.Limit = 0 // a watch sends all matches
+		watcher, err := p.discovery.Watch(ctx, q, "")
 		if err != nil {
 			w.fail("watch: %v", err)
 			continue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,7 @@ func play(t *testing.T, p Params) {
 		for property, n := range f.Broken {
 			wrong = append(wrong, fmt.Sprintf("%s is broken %d times", property, n))
 		}
+		wrong = append(wrong, distrust(f)...)
 	})
 	f.WallSeconds = time.Since(wall).Seconds()
 	fmt.Printf("sim %s\n", f.line())
@@ -73,6 +75,17 @@ func play(t *testing.T, p Params) {
 	if len(wrong) > 0 {
 		t.Errorf("%s %s", wrong, f.Told)
 	}
+}
+
+// distrust lists how often honest peers took each other for liars: never. Only the scenario sybil has
+// hostile peers.
+func distrust(f Figures) (wrong []string) {
+	for what, n := range f.Counts {
+		if f.Scenario != "sybil" && strings.HasPrefix(what, "distrusted.") {
+			wrong = append(wrong, fmt.Sprintf("%s: %d times among honest peers", what, n))
+		}
+	}
+	return wrong
 }
 
 func act(w *cluster, scenario string) {

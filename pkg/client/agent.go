@@ -114,7 +114,7 @@ func (a *Agent) SetStatus(ctx context.Context, k instance.Key, s instance.Status
 // Discover returns the instances of a service, as instance.Catalog.
 func (a *Agent) Discover(ctx context.Context, q instance.Query) (instance.Result, error) {
 	const op = "client.Discover"
-	resp, err := a.service.Discover(ctx, fromQuery(q))
+	resp, err := a.service.Discover(ctx, q.Proto())
 	if err != nil {
 		return instance.Result{}, fromStatus(op, err)
 	}
@@ -130,9 +130,9 @@ const pageSize = 1000
 // Unsupported by an old peer.
 func (a *Agent) List(ctx context.Context, q instance.ListQuery) (instance.Result, error) {
 	const op = "client.List"
-	req := &agentv1.ListInstancesRequest{PageSize: pageSize, Query: fromQuery(instance.Query{
+	req := &agentv1.ListInstancesRequest{PageSize: pageSize, Query: instance.Query{
 		Name: instance.Name{Namespace: q.Namespace}, Selector: q.Selector, Consistency: q.Consistency,
-	})}
+	}.Proto()}
 	var all instance.Result
 	for {
 		resp, err := a.service.ListInstances(ctx, req)
@@ -187,7 +187,7 @@ func (a *Agent) Watch(ctx context.Context, q instance.Query, after uint64, send 
 	const op = "client.WatchInstances"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := a.watches.Watch(ctx, &agentv1.WatchRequest{Query: fromQuery(q), Revision: after})
+	stream, err := a.watches.Watch(ctx, &agentv1.WatchRequest{Query: q.Proto(), Revision: after})
 	if err != nil {
 		return fromStatus(op, err)
 	}

@@ -27,18 +27,6 @@ func toInstance(op string, p *agentv1.Instance) (*instance.Instance, error) {
 	return i, nil
 }
 
-func fromQuery(q instance.Query) *agentv1.DiscoverRequest {
-	req := &agentv1.DiscoverRequest{
-		ServiceName: q.Service, Namespace: q.Namespace, AnyHealth: q.AnyStatus, Zone: q.Zone, Version: q.Version, Tags: q.Tags,
-		Environment: q.Environment, Dependency: q.Dependency, PreferZone: q.PreferZone, Linearizable: q.Consistency == instance.Linearizable,
-		InstanceId: q.ID,
-	}
-	for _, s := range q.Statuses {
-		req.Health = append(req.Health, s.Proto())
-	}
-	return req
-}
-
 // queryResponse is the common part of answers to queries.
 type queryResponse interface {
 	GetInstances() []*agentv1.Instance

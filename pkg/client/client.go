@@ -208,6 +208,7 @@ type Event struct {
 	Kind   discovery.EventKind `json:"event"`
 	Cursor string              `json:"cursor,omitempty"`
 	Record *Record             `json:"record,omitempty"` // nil for Progress and Reset
+	Reason string              `json:"reason,omitempty"` // of a Removed event
 }
 
 // Watcher is one watch for one goroutine. The end of the context of Watch ends it.
@@ -247,12 +248,27 @@ func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
 	if err != nil {
 		return discovery.Status{}, fromStatus("client.Status", err)
 	}
+	var conditions []discovery.Condition
+	for _, c := range resp.GetConditions() {
+		conditions = append(conditions, discovery.Condition{
+			Name: c.GetName(), Message: c.GetMessage(), Since: c.GetSince().AsTime(),
+		})
+	}
 	return discovery.Status{
-		PeerID: resp.GetPeerId(), Profile: resp.GetProfile(), Listen: resp.GetListen(), Version: resp.GetVersion(),
+		PeerID: resp.GetPeerId(), Network: resp.GetNetwork(), Profile: resp.GetProfile(), Mode: resp.GetMode(), Listen: resp.GetListen(), Version: resp.GetVersion(),
 		UptimeSeconds: resp.GetUptime().AsDuration().Seconds(), Ready: resp.GetReady(),
 		Peers: int(resp.GetPeers()), RoutingTable: int(resp.GetRoutingTable()),
 		RecordsKept: int(resp.GetRecordsKept()), RecordsOwn: int(resp.GetRecordsOwn()),
+		RecordsUnstored: resp.GetRecordsUnstored(), Conditions: conditions, ClockOffset: resp.ClockOffsetSeconds,
+		Reach: reachOf(resp.GetReach()),
 	}, nil
+}
+
+func reachOf(r *api.Reach) discovery.Reach {
+	return discovery.Reach{
+		State: r.GetState(), Text: r.GetText(), Since: r.GetSince().AsTime(), Relays: r.GetRelays(),
+		Direct: int(r.GetDirect()), Relayed: int(r.GetRelayed()), Punched: int(r.GetPunched()), Unpunched: int(r.GetUnpunched()),
+	}
 }
 
 // Peers returns the connected peers of the peer.

@@ -21,7 +21,7 @@ func toReceipt(r *api.Receipt) discovery.Receipt {
 	}
 	return discovery.Receipt{
 		ID: r.GetId(), Key: r.GetKey(), Sequence: r.GetSequence(), ExpiresAt: r.GetExpiresAt().AsTime(),
-		Stored: records.Stored{On: int(r.GetStored().GetOn()), Of: int(r.GetStored().GetOf())},
+		Stored: records.Stored{On: int(r.GetStored().GetOn()), Of: int(r.GetStored().GetOf())}, Warnings: r.GetWarnings(),
 	}
 }
 
@@ -39,19 +39,41 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		Results: make([]query.ResultView, len(resp.GetResults())), Total: int(resp.GetTotal()), AtLeast: resp.GetTotalAtLeast(),
 		Source: query.Source(resp.GetSource()), Complete: resp.GetComplete(), Reason: resp.GetIncompleteReason(),
 		AgeMs: query.Millis(resp.GetAge().AsDuration()), TookMs: query.Millis(resp.GetTook().AsDuration()),
-		Notes: resp.GetNotes(),
+		Notes: resp.GetNotes(), ExcludedTotal: int(resp.GetExcludedTotal()),
+	}
+	for _, g := range resp.GetPriceGroups() {
+		a.Groups = append(a.Groups, query.PriceGroup{
+			Terms: query.Terms{Currency: g.GetCurrency(), PriceUnit: g.GetPriceUnit()},
+			First: int(g.GetFirst()), Results: int(g.GetResults()), Total: int(g.GetTotal()), AtLeast: g.GetTotalAtLeast(),
+		})
+	}
+	for _, e := range resp.GetExcluded() {
+		a.Excluded = append(a.Excluded, query.Excluded{Provider: e.GetProviderId(), Reason: e.GetReason(), Since: e.GetSince().AsTime()})
 	}
 	for i, r := range resp.GetResults() {
 		a.Results[i] = query.ResultView{
 			Record: toRecord(r.GetRecord()).View, DistanceKM: r.DistanceKm, Score: r.GetScore(), Explain: r.GetExplain(),
 		}
 		if m := r.GetRecord().GetMeasured(); m != nil {
-			a.Results[i].Measured = &records.Measured{
-				Reachable: m.GetReachable(), RoundTrip: m.GetRoundTrip().AsDuration(), CheckedAt: m.GetCheckedAt().AsTime(),
-			}
+			a.Results[i].Measured = toMeasured(m)
 		}
 	}
 	return a
+}
+
+func toMeasured(m *api.Measured) *records.Measured {
+	states := map[api.Measured_State]records.Reachability{
+		api.Measured_STATE_REACHABLE:   records.Reachable,
+		api.Measured_STATE_BUSY:        records.Busy,
+		api.Measured_STATE_UNREACHABLE: records.Unreachable,
+	}
+	out := &records.Measured{
+		State: states[m.GetState()], RoundTrip: m.GetRoundTrip().AsDuration(), CheckedAt: m.GetCheckedAt().AsTime(), Peers: int(m.GetPeers()),
+	}
+	if m.GetSince() != nil {
+		out.Since = m.GetSince().AsTime()
+	}
+	return out
 }
 
 func toEvent(resp *api.WatchResponse) Event {
@@ -64,7 +86,7 @@ func toEvent(resp *api.WatchResponse) Event {
 		api.WatchResponse_KIND_PROGRESS:  discovery.Progress,
 		api.WatchResponse_KIND_RESET:     discovery.Reset,
 	}
-	ev := Event{Kind: kinds[resp.GetKind()], Cursor: resp.GetCursor()}
+	ev := Event{Kind: kinds[resp.GetKind()], Cursor: resp.GetCursor(), Reason: resp.GetReason()}
 	if resp.GetRecord() != nil {
 		r := toRecord(resp.GetRecord())
 		ev.Record = &r

@@ -128,9 +128,9 @@ func (p *Coordination) Acquire(ctx context.Context, cmd coord.Command, wait time
 	if req == nil {
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, fault.Invalidf("op", nil, "must be a lock that waits"))
 	}
-	req.TimeoutMs = 0
-	if wait > 0 {
-		req.TimeoutMs = max(1, int64((wait+time.Millisecond-1)/time.Millisecond))
+	req.TimeoutMs = -1
+	if wait >= 0 {
+		req.TimeoutMs = max(1, int64((wait+time.Millisecond-1)/time.Millisecond)) // 0 means no claim that waits
 	}
 	resp, err := p.waits.Lock(ctx, req)
 	return answered(op, resp, err, locked(resp))

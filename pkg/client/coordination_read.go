@@ -113,16 +113,21 @@ func (p *Coordination) Watch(ctx context.Context, w coord.Watch, send func(coord
 	}
 }
 
-// ended returns the cause if an answer is the last of a watch.
+// ended returns the cause if an answer is the last of a watch: an event of an unknown kind ends it too, because
+// nothing else may be lost without a word.
 func ended(op string, resp *api.WatchKeysResponse) error {
 	switch {
 	case resp.GetCompactRevision() > 0:
 		return fault.As(op, fault.NotFound, toCompacted(resp))
 	case resp.GetCanceled():
 		return fault.New(op, fault.Unavailable, "the peer ended the watch: %s", resp.GetReason())
-	default:
-		return nil
 	}
+	for _, e := range resp.GetEvents() {
+		if _, known := api.KeyEvent_Type_name[int32(e.GetType())]; !known {
+			return fault.New(op, fault.Unsupported, "the peer sent an event of a kind that this version does not know: %d", e.GetType())
+		}
+	}
+	return nil
 }
 
 func toCompacted(resp *api.WatchKeysResponse) *coord.Compacted {
@@ -160,6 +165,9 @@ func (p *Coordination) Group(ctx context.Context) (coord.GroupState, error) {
 		Voters: convert(resp.GetVoters(), toMember), Learners: convert(resp.GetLearners(), toMember),
 		Revision: coord.Revision(resp.GetRevision()), Incarnation: resp.GetIncarnation(),
 		Leases: int(resp.GetLeases()), Locks: int(resp.GetLocks()), Keys: int(resp.GetKeys()),
+		Level: resp.GetFeatureLevel(), HeldBackBy: convert(resp.GetHeldBackBy(), func(h *api.HeldBack) coord.HeldBack {
+			return coord.HeldBack{Peer: h.GetPeerId(), Levels: coord.Levels{Min: h.GetMinLevel(), Max: h.GetMaxLevel()}}
+		}),
 	}, nil
 }
 

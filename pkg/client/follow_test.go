@@ -77,14 +77,14 @@ func TestFollowCompacted(t *testing.T) {
 		for range 5 {
 			p.put("a", "")
 		}
-		_, _, err := p.solo.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
+		_, _, err := p.solo.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 4}})
 		require.NoError(t, err)
 		rounds := 0
 		for _, err := range p.open("alice").Follow(t.Context(), Watch{From: 2}) {
 			rounds++
 			var past *Compacted
 			require.ErrorAs(t, err, &past)
-			require.Equal(t, Compacted{Revision: 3, Current: 5}, *past)
+			require.Equal(t, Compacted{Revision: 4, Current: 6}, *past)
 			require.ErrorIs(t, err, fault.NotFound)
 		}
 		require.Equal(t, 1, rounds)

@@ -32,7 +32,8 @@ func Permits(n uint32) LockOption {
 	return func(o *lockOptions) { o.mode, o.permits = coord.Permit, n }
 }
 
-// Wait bounds the wait of Lock. Zero or less means no bound besides the context.
+// Wait bounds the wait of Lock. Zero does not wait, as TryLock. A negative duration, and no Wait at
+// all, mean no bound besides the context.
 func Wait(d time.Duration) LockOption { return func(o *lockOptions) { o.wait = d } }
 
 // Metadata adds a description to the claim, for people and tools that inspect the lock.
@@ -75,10 +76,11 @@ const slack = 2 * time.Second
 
 func (s *Session) claim(ctx context.Context, name string, wait bool, opts []LockOption) (*Held, error) {
 	const op = "client.Lock"
-	var o lockOptions
+	o := lockOptions{wait: coord.NoLimit}
 	for _, apply := range opts {
 		apply(&o)
 	}
+	wait = wait && o.wait != 0
 	w := &waiter{session: s, lock: coord.Lock{
 		Name: name, Lease: s.id, Mode: o.mode, Permits: o.permits, Wait: wait, Metadata: o.metadata,
 	}}
@@ -197,7 +199,7 @@ func (w *waiter) send(ctx context.Context, cmd coord.Command) (coord.Result, err
 	if !w.lock.Wait {
 		return w.session.client.send(ctx, cmd)
 	}
-	left := time.Duration(0)
+	left := coord.NoLimit
 	if w.until > 0 {
 		left = max(time.Millisecond, w.left())
 	}

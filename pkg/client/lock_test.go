@@ -66,6 +66,9 @@ func TestLock(t *testing.T) {
 		_, err = bob.TryLock(t.Context(), "db")
 		require.ErrorIs(t, err, ErrNotAcquired)
 		began := p.now()
+		_, err = bob.Lock(t.Context(), "db", Wait(0))
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.Equal(t, began, p.now(), "no wait")
 		_, err = bob.Lock(t.Context(), "db", Wait(7*time.Second))
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.Equal(t, began+7*time.Second, p.now())
@@ -181,7 +184,7 @@ func TestLockEndsBeforeTheNext(t *testing.T) {
 				})
 				all.Go(func() {
 					cmd := coord.Command{Owner: "bob", Op: &coord.Lock{Name: "db", Lease: r.Lease, Wait: true}}
-					_, _, err := p.solo.Acquire(t.Context(), cmd, 0)
+					_, _, err := p.solo.Acquire(t.Context(), cmd, coord.NoLimit)
 					assert.NoError(t, err)
 					granted = p.now()
 				})

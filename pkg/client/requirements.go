@@ -5,14 +5,33 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-type (
-	// Requirement asks for a number of instances of a service.
-	Requirement = coord.Requirement
-	// EvaluatedRequirement is a requirement with its status.
-	EvaluatedRequirement = coord.EvaluatedRequirement
-)
+// Requirement asks for a number of instances of a service.
+type Requirement struct {
+	Name    string // [A-Za-z0-9._:-]{1,128}
+	Service instance.Name
+	Min     int // instances, 1 to coord.MaxRequired
+	// Selector selects the counted instances, by default those with StatusUp.
+	// PreferZone must be empty.
+	Selector instance.Selector
+}
+
+// EvaluatedRequirement is a requirement with its status.
+type EvaluatedRequirement struct {
+	Requirement
+	coord.RequirementStatus
+}
+
+// toEvaluated decodes a requirement. Problem reports a selector of a later version.
+func toEvaluated(e coord.EvaluatedRequirement) EvaluatedRequirement {
+	q, err := instance.ParseQuestion(e.Question)
+	if err != nil && e.Problem == "" {
+		e.Problem = fault.Message(err)
+	}
+	return EvaluatedRequirement{Requirement{Name: e.Name, Service: q.Name, Min: e.Min, Selector: q.Selector}, e.RequirementStatus}
+}
 
 // Requirements are the requirements of the group.
 type Requirements struct{ client *Client }
@@ -27,10 +46,10 @@ func (c *Client) Requirements() Requirements { return Requirements{c} }
 // TooLarge.
 func (q Requirements) Set(ctx context.Context, r Requirement) error {
 	const op = "client.Requirements.Set"
-	if _, err := r.Selector.Compile(); err != nil {
-		return fault.Wrap(op, fault.In("selector", err))
+	question, err := instance.Query{Name: r.Service, Selector: r.Selector}.Question()
+	if err == nil {
+		_, err = q.client.do(ctx, &coord.SetRequirement{Requirement: coord.Requirement{Name: r.Name, Min: r.Min, Question: question}})
 	}
-	_, err := q.client.do(ctx, &coord.SetRequirement{Requirement: r})
 	return fault.Wrap(op, err)
 }
 
@@ -43,12 +62,19 @@ func (q Requirements) Delete(ctx context.Context, name string) error {
 // Get returns a requirement with its status. Errors: NotFound, field "name"; Unavailable.
 func (q Requirements) Get(ctx context.Context, name string) (EvaluatedRequirement, error) {
 	s, _, err := coord.GetRequirement(ctx, q.client.coordination, name)
-	return s, fault.Wrap("client.Requirements.Get", err)
+	if err != nil {
+		return EvaluatedRequirement{}, fault.Wrap("client.Requirements.Get", err)
+	}
+	return toEvaluated(s), nil
 }
 
 // List returns all requirements with their status, sorted by name. Errors: Unavailable.
 func (q Requirements) List(ctx context.Context) ([]EvaluatedRequirement, error) {
-	all, _, err := coord.ListRequirements(ctx, q.client.coordination)
+	stored, _, err := coord.ListRequirements(ctx, q.client.coordination)
+	var all []EvaluatedRequirement
+	for _, s := range stored {
+		all = append(all, toEvaluated(s))
+	}
 	return all, fault.Wrap("client.Requirements", err)
 }
 
@@ -60,13 +86,13 @@ func (q Requirements) Await(ctx context.Context, name string) (EvaluatedRequirem
 	const op = "client.Requirements.Await"
 	var last EvaluatedRequirement
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
-		s, _, err := coord.AwaitRequirement(ctx, q.client.coordination, name, EvaluatedRequirement.Satisfied)
+		s, _, err := coord.AwaitRequirement(ctx, q.client.coordination, name, coord.EvaluatedRequirement.Satisfied)
 		if s.Name != "" {
-			last, delay = s, firstPause
+			last, delay = toEvaluated(s), firstPause
 		}
 		switch {
 		case err == nil:
-			return s, nil
+			return last, nil
 		case ctx.Err() != nil:
 			return last, fault.Wrap(op, ctx.Err())
 		case !q.client.passing(ctx, err):

@@ -14,8 +14,10 @@ import (
 
 // required sets a requirement of three instances and returns its revision.
 func (p *fixture) required(name string) coord.Revision {
-	r, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.SetRequirement{Requirement: Requirement{
-		Name: name, Service: instance.Name{Namespace: "default", Service: "storage"}, Min: 3,
+	question, err := instance.Query{Name: instance.Name{Namespace: "default", Service: "storage"}}.Question()
+	require.NoError(p.t, err)
+	r, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.SetRequirement{Requirement: coord.Requirement{
+		Name: name, Min: 3, Question: question,
 	}}})
 	require.NoError(p.t, err)
 	return r.Revision

@@ -176,10 +176,14 @@ func command(ctx context.Context, attempt *api.Attempt, op coord.Op) coord.Comma
 }
 
 func (f *front) Lock(ctx context.Context, r *api.LockRequest) (*api.LockResponse, error) {
+	if r.GetTimeoutMs() == 0 {
+		return nil, fault.New("front.Lock", fault.Invalid, "the SDK claims without waiting by TryLock")
+	}
+	wait := time.Duration(r.GetTimeoutMs()) * time.Millisecond
 	got, h, err := f.solo.Acquire(ctx, command(ctx, r.GetAttempt(), &coord.Lock{
 		Name: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Mode: coord.Mode(r.GetMode()), Permits: r.GetPermits(),
 		Metadata: r.GetMetadata(), Wait: true,
-	}), time.Duration(r.GetTimeoutMs())*time.Millisecond)
+	}), max(wait, coord.NoLimit))
 	return &api.LockResponse{
 		Header: header(h), Key: got.Lock.Key, FencingToken: int64(got.Lock.Token), Acquired: got.Lock.Granted, Count: got.Lock.Count,
 	}, err

@@ -12,12 +12,13 @@ import (
 // and Canceled at the end of the context; Forbidden for owners without access; LimitReached above
 // the bounds of the peer.
 
-// Header names the answering member and the state of the group.
+// Header names the answering member and the state of the group. Ids are strings in JSON, because
+// they have more digits than a JavaScript number.
 type Header struct {
-	Group    uint64 // the first eight bytes of the group's id
-	Member   uint64 // that answered
-	Revision Revision
-	Term     uint64 // of Raft
+	Group    uint64   `json:"cluster_id,string"` // the first eight bytes of the group's id
+	Member   uint64   `json:"member_id,string"`  // that answered
+	Revision Revision `json:"revision"`
+	Term     uint64   `json:"raft_term"`
 }
 
 // Writer changes the state.
@@ -29,7 +30,7 @@ type Writer interface {
 
 	// Acquire executes a *Lock with Wait and returns when the claim holds. After the time to wait it
 	// gives the claim back and returns a result without Granted; at the end of the context it gives
-	// the claim back and returns an error. A wait of 0 or less lasts as long as the context.
+	// the claim back and returns an error. A negative wait, NoLimit, lasts as long as the context.
 	//
 	// Errors: Invalid, field "op", for any other command; NotFound for a claim lost while waiting,
 	// field "lease" together with its lease, otherwise "token".
@@ -39,6 +40,9 @@ type Writer interface {
 	// count from before the call. Errors: Invalid, field "ids", above the bound.
 	KeepAlive(ctx context.Context, owner string, ids []LeaseID) ([]Renewal, Header, error)
 }
+
+// NoLimit is the wait of Acquire that lasts as long as its context.
+const NoLimit time.Duration = -1
 
 // MaxKeepAlive bounds the leases of one KeepAlive call.
 const MaxKeepAlive = 4096
@@ -151,6 +155,9 @@ type GroupState struct {
 	Leases      int      `json:"leases"`
 	Locks       int      `json:"locks"`
 	Keys        int      `json:"keys"`
+	// Level is the feature level; HeldBackBy names the peers that keep it below the leader's highest.
+	Level      uint32     `json:"feature_level"`
+	HeldBackBy []HeldBack `json:"held_back_by,omitempty"`
 }
 
 // Member is a peer of the group.

@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"strings"
-
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // Prefixes of the keys written by directory commands alone.
@@ -18,6 +16,7 @@ const (
 const (
 	MaxBatch      = 1000      // puts and deletes
 	MaxBatchBytes = 512 << 10 // keys and values
+	MaxEntry      = 16 << 10  // value of an entry
 )
 
 // RegisterBatch changes the entries of an owner, a peer, at one revision. Each
@@ -64,7 +63,7 @@ type RegisterBatch struct {
 // Entry is an instance in the directory.
 type Entry struct {
 	Key   string // DirectoryKey
-	Value []byte // blackhole.agent.v1.Instance with the same names; kept, so read-only for the caller
+	Value []byte // blackhole.agent.v1.Instance with the same names, checked where a peer's call arrives; kept, so read-only for the caller
 	// Adopt marks a new registration: take the entry over from another owner.
 	Adopt bool
 	// Since is the revision of the registration's first commit, from the result
@@ -73,27 +72,28 @@ type Entry struct {
 }
 
 // DirectoryKey returns the key of an instance's entry.
-func DirectoryKey(k instance.Key) string { return DirectoryPrefix + k.String() }
+func DirectoryKey(namespace, service, id string) string {
+	return DirectoryPrefix + namespace + "/" + service + "/" + id
+}
 
 // ServiceSpan returns the span of a service, without a service of a namespace,
 // and without both of the directory.
-func ServiceSpan(n instance.Name) Span {
+func ServiceSpan(namespace, service string) Span {
 	switch {
-	case n.Namespace == "":
+	case namespace == "":
 		return Under(DirectoryPrefix)
-	case n.Service == "":
-		return Under(DirectoryPrefix + n.Namespace + "/")
+	case service == "":
+		return Under(DirectoryPrefix + namespace + "/")
 	}
-	return Under(DirectoryPrefix + n.Namespace + "/" + n.Service + "/")
+	return Under(DirectoryPrefix + namespace + "/" + service + "/")
 }
 
-// InstanceKey parses the key of an entry. It returns false for other keys.
-func InstanceKey(key string) (instance.Key, bool) {
+// EntryNames parses the key of an entry. It returns false for other keys.
+func EntryNames(key string) (namespace, service, id string, ok bool) {
 	rest, ok := strings.CutPrefix(key, DirectoryPrefix)
 	namespace, rest, some := strings.Cut(rest, "/")
 	service, id, more := strings.Cut(rest, "/")
-	k := instance.Key{Namespace: namespace, Service: service, ID: id}
-	return k, ok && some && more && label(namespace, 63) && label(service, 64) && identifier(id)
+	return namespace, service, id, ok && some && more && label(namespace, 63) && label(service, 64) && identifier(id)
 }
 
 // Digest summarises a set of entries in any order. Equal sets have equal

@@ -5,6 +5,8 @@ import (
 	"math"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -154,6 +156,8 @@ func setInternal(m *coordv1.Command, op Op) error {
 		m.Request = &coordv1.Command_Configure{Configure: &coordv1.Configure{Limits: limitsMessage(&o.Limits)}}
 	case *BumpIncarnation:
 		m.Request = &coordv1.Command_BumpIncarnation{BumpIncarnation: &coordv1.BumpIncarnation{Incarnation: o.Incarnation}}
+	case *SetLevel:
+		m.Request = &coordv1.Command_SetLevel{SetLevel: &coordv1.SetLevel{Level: o.Level}}
 	case *Malformed:
 		return o.Err
 	default:
@@ -247,19 +251,15 @@ func publishRequest(o *RegisterBatch) *apiv1.PublishInstancesRequest {
 	return r
 }
 
-func requirementRequest(q *Requirement) (*apiv1.SetRequirementRequest, error) {
-	if q.Min < 0 || q.Min > math.MaxInt32 {
-		return nil, fault.Invalidf("min", q.Min, "must be 1 to %d", MaxRequired)
+func requirementRequest(r *Requirement) (*apiv1.SetRequirementRequest, error) {
+	if r.Min < 0 || r.Min > math.MaxInt32 {
+		return nil, fault.Invalidf("min", r.Min, "must be 1 to %d", MaxRequired)
 	}
-	s := &q.Selector
-	r := &agentv1.DiscoverRequest{
-		Namespace: q.Service.Namespace, ServiceName: q.Service.Service, AnyHealth: s.AnyStatus, InstanceId: s.ID, Zone: s.Zone,
-		Version: s.Version, Tags: s.Tags, Environment: s.Environment, Dependency: s.Dependency, PreferZone: s.PreferZone,
+	q := &agentv1.DiscoverRequest{}
+	if err := proto.Unmarshal(r.Question, q); err != nil {
+		return nil, fault.Invalidf("selector", nil, "is no question for instances")
 	}
-	for _, status := range s.Statuses {
-		r.Health = append(r.Health, status.Proto())
-	}
-	return &apiv1.SetRequirementRequest{Name: q.Name, Min: uint32(q.Min), Query: r}, checkUTF8("name", q.Name)
+	return &apiv1.SetRequirementRequest{Name: r.Name, Min: uint32(r.Min), Query: q}, checkUTF8("name", r.Name)
 }
 
 func limitsMessage(l *Limits) *coordv1.Limits {

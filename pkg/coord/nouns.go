@@ -2,9 +2,12 @@ package coord
 
 import "strconv"
 
-// Revision counts the commands that changed the keyspace, from 1. Revision 0 is the empty keyspace
-// and, in requests, "the present" or "absent".
+// Revision counts the commands that changed the keyspace. Each such command makes the next revision,
+// beginning above FirstRevision. In requests 0 means "the present" or "absent".
 type Revision int64
+
+// FirstRevision is the revision of a store without any change, as in etcd.
+const FirstRevision Revision = 1
 
 // Token is the fencing token of a claim: the create revision of its key. 0 means no token.
 type Token int64

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // RequirementStatusPrefix is the prefix of status keys. Every client may write
@@ -77,20 +76,6 @@ func DecodeRequirementStatus(b []byte) (RequirementStatus, error) {
 		return RequirementStatus{}, fault.Wrap(op, fault.Invalidf("state", string(s.State), "must be %s or %s", RequirementSatisfied, RequirementInsufficient))
 	}
 	return s, nil
-}
-
-// Matcher returns a function that reports whether the value of a directory entry
-// counts. Unreadable values do not count. Errors: Invalid, with the field of the
-// selector.
-func (r *Requirement) Matcher() (func(value []byte) bool, error) {
-	matcher, err := r.Selector.Compile()
-	if err != nil {
-		return nil, err
-	}
-	return func(value []byte) bool {
-		i, err := instance.Unmarshal(value)
-		return err == nil && matcher.Match(i)
-	}, nil
 }
 
 // evaluated joins a requirement with its status. The status of an older version

@@ -65,8 +65,12 @@ type Node interface {
 
 // Status describes a peer. Its JSON form is part of the API.
 type Status struct {
-	PeerID        string   `json:"peer_id"`
-	Profile       string   `json:"profile"`
+	PeerID  string `json:"peer_id"`
+	Network string `json:"network"` // name of its network
+	Profile string `json:"profile"`
+	// Mode is server (keeps records for others), client (others cannot connect directly, so it keeps none) or leaf
+	// (only dials out).
+	Mode          string   `json:"mode"`
 	Listen        []string `json:"listen"` // multiaddrs with /p2p/ID
 	UptimeSeconds float64  `json:"uptime_seconds"`
 	Version       string   `json:"version"`
@@ -74,7 +78,37 @@ type Status struct {
 	RoutingTable  int      `json:"routing_table"` // peers in the DHT's table
 	RecordsKept   int      `json:"records_kept"`  // in this peer's index
 	RecordsOwn    int      `json:"records_own"`
-	Ready         bool     `json:"ready"`
+	// RecordsUnstored are the ids of the own records that no keeper holds. This peer announces them again.
+	RecordsUnstored []string `json:"records_unstored,omitempty"`
+	Ready           bool     `json:"ready"`
+	// ClockOffset is this peer's clock minus the clocks of its keepers, in seconds; nil: unknown.
+	ClockOffset *float64 `json:"clock_offset_seconds,omitempty"`
+	Reach       Reach    `json:"reach"`
+	// Conditions limit what this peer knows or can do now; sorted by name.
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Condition is a cause that limits a peer now. RELIABILITY.md lists the names.
+type Condition struct {
+	Name    string    `json:"name"`
+	Message string    `json:"message"` // one sentence: the problem and the remedy
+	Since   time.Time `json:"since"`
+}
+
+// Reach says how strangers reach a peer.
+type Reach struct {
+	// State is public (directly), relayed (through a relay, or a hole punched with its help), unreachable,
+	// checking (after the start) or local (the profile expects no NAT).
+	State string    `json:"state"`
+	Text  string    `json:"text"` // one sentence: the step that holds or fails
+	Since time.Time `json:"since"`
+	// Relays are the peers that relay for this one.
+	Relays  []string `json:"relays,omitempty"`
+	Direct  int      `json:"direct"`  // connections without a relay
+	Relayed int      `json:"relayed"` // connections through a relay
+	// Punched counts the hole punches that led to a direct connection, Unpunched the others.
+	Punched   int `json:"punched"`
+	Unpunched int `json:"unpunched"`
 }
 
 // PeerInfo is a connected peer.
@@ -93,6 +127,9 @@ type Receipt struct {
 	Sequence  uint64         `json:"sequence"`
 	ExpiresAt time.Time      `json:"expires_at"`
 	Stored    records.Stored `json:"stored"`
+	// Warnings say who will not see the record as it is, and why: this peer's clock is wrong, or another machine
+	// uses its identity.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Outcome is the result of one batch entry: a receipt, or an error.
@@ -120,4 +157,5 @@ type Event struct {
 	Kind   EventKind
 	Cursor string          // resumes after this event; empty within a state in several parts, until its Progress
 	Record *records.Record // nil for Progress and Reset
+	Reason string          // of a Removed event
 }

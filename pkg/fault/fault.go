@@ -64,6 +64,9 @@ func (k Kind) String() string {
 	return names[k]
 }
 
+// Known reports whether this version has the kind. A number from the wire may be of a later one.
+func (k Kind) Known() bool { return k < kinds }
+
 // Error makes a Kind usable as a target of errors.Is: it matches every *Error of that kind.
 func (k Kind) Error() string { return k.String() }
 

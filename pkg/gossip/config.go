@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -13,7 +14,11 @@ type Recorder interface {
 	//
 	//   - accepted: fresh, forwarded and delivered to the Sink;
 	//   - stale: authentic, but expired, not valid yet, or not newer than the known version;
-	//   - forged: bytes that no honest peer creates or forwards;
+	//   - forged: no record with a valid signature of its provider;
+	//   - altered: bytes beside the record, which nobody signed;
+	//   - newer: signed in a later format, which this version does not read;
+	//   - other_network: a record of another network;
+	//   - invalid: signed against the rules of this version;
 	//   - wrong_topic: a record on a topic of other records;
 	//   - oversize: above records.MaxSize;
 	//   - throttled: above the rate of its provider, from a peer with too many rejected
@@ -22,8 +27,9 @@ type Recorder interface {
 	Received(outcome string)
 }
 
-// Config configures the package. Options needs Verifier, New needs Sink.
+// Config configures the package. Both functions need Network, Options needs Verifier, New needs Sink.
 type Config struct {
+	Network network.Name // names the protocol and all topics
 	// Verifier verifies records. Shared with the other sources of records, it verifies each record
 	// once.
 	Verifier *records.Verifier

@@ -8,6 +8,8 @@ import (
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
 const (
@@ -27,7 +29,8 @@ const (
 // repeat. The filter admits topics that this peer does not follow: publishing needs to know their
 // subscribers.
 type filter struct {
-	others func(topic string) bool
+	network network.Name
+	others  func(topic string) bool
 
 	mu    sync.Mutex                             // guards peers; held for map operations only
 	peers *lru.LRU[peer.ID, map[string]struct{}] // followed topics by peer
@@ -35,17 +38,17 @@ type filter struct {
 
 var _ pubsub.SubscriptionFilter = (*filter)(nil)
 
-func newFilter(others func(topic string) bool) *filter {
+func newFilter(n network.Name, others func(topic string) bool) *filter {
 	peers, err := lru.NewLRU[peer.ID, map[string]struct{}](maxPeers, nil)
 	if err != nil {
 		panic("gossip: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &filter{others: others, peers: peers}
+	return &filter{network: n, others: others, peers: peers}
 }
 
 // CanSubscribe reports whether a topic is well-formed, or belongs to another user of the PubSub.
 func (f *filter) CanSubscribe(topic string) bool {
-	_, err := ParseTopic(topic)
+	_, err := ParseTopic(f.network, topic)
 	return err == nil || f.others(topic)
 }
 
@@ -113,7 +116,7 @@ func (t *tracer) RejectMessage(_ *pubsub.Message, reason string) {
 	case pubsub.RejectValidationQueueFull:
 		t.recorder.Received(string(throttled))
 	case pubsub.RejectUnexpectedSignature, pubsub.RejectUnexpectedAuthInfo:
-		t.recorder.Received(string(forged))
+		t.recorder.Received(string(altered))
 	}
 }
 

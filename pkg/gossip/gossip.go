@@ -30,6 +30,7 @@ import (
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -46,6 +47,7 @@ const (
 // Gossip publishes and follows. Its methods are safe for concurrent use.
 type Gossip struct {
 	ps     *pubsub.PubSub
+	net    network.Name
 	sink   func(*records.Record)
 	logger *slog.Logger
 
@@ -76,14 +78,17 @@ type reader struct {
 }
 
 // New returns a Gossip on a PubSub that was created with Options of the same Config. Close ends
-// the Gossip, not the PubSub. It returns Invalid without a Sink or a PubSub.
+// the Gossip, not the PubSub. It returns Invalid without a Network, a Sink or a PubSub.
 func New(c Config, ps *pubsub.PubSub) (*Gossip, error) {
 	if c.Sink == nil || ps == nil {
 		return nil, fault.New("gossip.New", fault.Invalid, "the sink and the PubSub are required")
 	}
+	if err := c.Network.Validate(); err != nil {
+		return nil, fault.In("network", fault.Wrap("gossip.New", err))
+	}
 	c.setDefaults()
 	return &Gossip{
-		ps: ps, sink: c.Sink, logger: c.Logger,
+		ps: ps, net: c.Network, sink: c.Sink, logger: c.Logger,
 		topics: make(map[Topic]*handle), idle: list.New(),
 	}, nil
 }
@@ -147,7 +152,7 @@ func (g *Gossip) FollowTopics(topics []Topic) (release func(), err error) {
 	const op = "gossip.Follow"
 	var distinct []Topic
 	for _, t := range topics {
-		if _, err := ParseTopic(t.String()); err != nil {
+		if _, err := ParseTopic(g.net, t.In(g.net)); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 		if !slices.Contains(distinct, t) {
@@ -286,7 +291,7 @@ func (g *Gossip) acquire(t Topic) (*handle, error) {
 	}
 	h := g.topics[t]
 	if h == nil {
-		joined, err := g.ps.Join(t.String())
+		joined, err := g.ps.Join(t.In(g.net))
 		if err != nil {
 			return nil, unavailable(err)
 		}

@@ -12,12 +12,14 @@ import (
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
 )
 
 func local() Topic  { return Topic{"relay", "u3"} } // the topic of berlin
@@ -36,7 +38,7 @@ func TestDelivery(t *testing.T) {
 	require.NoError(t, err)
 	defer everywhere()
 	a.follow(t, local(), global())
-	a.await(t, happening{"subscribe", b.ID(), local().String()}, happening{"subscribe", c.ID(), global().String()})
+	a.await(t, happening{"subscribe", b.ID(), local().In("test")}, happening{"subscribe", c.ID(), global().In("test")})
 
 	want := make(map[string]bool)
 	for i := range 5 {
@@ -75,10 +77,10 @@ func TestRelay(t *testing.T) {
 	a, b, c := w.node(t), w.node(t), w.node(t)
 	w.star(t, b, a, c) // a and c have no connection
 	b.follow(t, local())
-	c.await(t, happening{"subscribe", b.ID(), local().String()})
+	c.await(t, happening{"subscribe", b.ID(), local().In("test")})
 	c.follow(t, local())
-	b.await(t, happening{"graft", c.ID(), local().String()})
-	a.await(t, happening{"subscribe", b.ID(), local().String()})
+	b.await(t, happening{"graft", c.ID(), local().In("test")})
+	a.await(t, happening{"subscribe", b.ID(), local().In("test")})
 
 	r := sign(t, 1, service("a", berlin()), 0)
 	b.learn(r) // as from a keeper
@@ -92,6 +94,42 @@ func TestRelay(t *testing.T) {
 	fresh := sign(t, 1, service("b", berlin()), 0)
 	a.announce(t, fresh)
 	require.Equal(t, fresh.Name(), receive(t, c.got).Name(), "the old version was not forwarded")
+}
+
+// A peer forwards records of later versions byte for byte, those with features that it lacks too. What it does not read
+// ends there. Neither costs the sender anything.
+func TestRelayOfLaterVersions(t *testing.T) {
+	scores := make(chan map[peer.ID]float64, 1<<10)
+	w := newCluster(t)
+	a, c := w.node(t), w.node(t)
+	b := w.node(t, pubsub.WithPeerScoreInspect(func(s map[peer.ID]float64) { scores <- s }, time.Second))
+	w.star(t, b, a, c) // a and c have no connection
+	b.follow(t, local())
+	c.await(t, happening{"subscribe", b.ID(), local().In("test")})
+	c.follow(t, local())
+	b.await(t, happening{"graft", c.ID(), local().In("test")})
+	a.await(t, happening{"subscribe", b.ID(), local().In("test")})
+
+	later := recordstest.Later(t, key(t, 1), sign(t, 1, service("a", berlin()), 0))
+	critical := recordstest.Later(t, key(t, 1), sign(t, 1, service("b", berlin()), 0), recordstest.Needs("auction.v2"))
+	for _, r := range []*records.Record{later, critical} {
+		a.announce(t, r)
+		require.Equal(t, r.Envelope(), receive(t, c.got).Envelope())
+		require.Equal(t, string(accepted), receive(t, b.outcomes))
+	}
+	s := w.intrude(t, b, true)
+	for i := range 2 * faultBurst {
+		major := recordstest.Record("test", 2, fmt.Append(nil, i))
+		s.publish(t, cellTopic, recordstest.Seal(t, key(t, 1), major))
+		require.Equal(t, string(newer), receive(t, b.outcomes))
+	}
+	for len(scores) > 0 {
+		<-scores
+	}
+	receive(t, scores) // may be older than the last message
+	known := receive(t, scores)
+	require.GreaterOrEqual(t, known[s.ID()], 0.0)
+	require.GreaterOrEqual(t, known[a.ID()], 0.0)
 }
 
 // After two forgeries pubsub ignores a peer.
@@ -133,7 +171,7 @@ func TestAuthoredMessagesAreRefused(t *testing.T) {
 	m := message(cellTopic, sign(t, 1, service("a", berlin()), 0).Envelope()).Message
 	m.From, m.Seqno = []byte(s.ID()), make([]byte, 8)
 	s.send(t, &pb.RPC{Publish: []*pb.Message{m}})
-	require.Equal(t, string(forged), receive(t, victim.outcomes))
+	require.Equal(t, string(altered), receive(t, victim.outcomes))
 	require.Empty(t, victim.got)
 }
 
@@ -263,7 +301,7 @@ func TestPublishedTopicsAreBounded(t *testing.T) {
 	}
 	require.Equal(t, maxIdle, n.g.idle.Len())
 	require.Len(t, n.g.topics, maxIdle+1)
-	_, err := n.ps.Join("/blackhole/live/1/t0/global")
+	_, err := n.ps.Join("/blackhole/test/live/1/t0/global")
 	require.NoError(t, err, "the handle was closed")
 }
 
@@ -271,11 +309,15 @@ func TestBadArguments(t *testing.T) {
 	n := newCluster(t).node(t)
 	_, err := New(Config{}, n.ps)
 	require.ErrorIs(t, err, fault.Invalid)
-	_, err = New(Config{Sink: func(*records.Record) {}}, nil)
+	_, err = New(Config{Network: "test", Sink: func(*records.Record) {}}, nil)
 	require.ErrorIs(t, err, fault.Invalid)
-	options := Options(Config{})
-	require.Len(t, options, 1)
-	require.ErrorIs(t, options[0](n.ps), fault.Invalid)
+	_, err = New(Config{Sink: func(*records.Record) {}}, n.ps)
+	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "network"})
+	for _, c := range []Config{{Network: "test"}, {Verifier: new(records.Verifier)}} {
+		options := Options(c)
+		require.Len(t, options, 1)
+		require.ErrorIs(t, options[0](n.ps), fault.Invalid)
+	}
 
 	_, err = n.g.Follow(nil)
 	require.ErrorIs(t, err, fault.Invalid)
@@ -312,10 +354,10 @@ func TestClose(t *testing.T) {
 // A daemon may stop pubsub first: no call blocks.
 func TestPubSubEndsFirst(t *testing.T) {
 	w := newCluster(t)
-	verifier, err := records.NewVerifier(1)
+	verifier, err := records.NewVerifier("test", 1)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	c := Config{Verifier: verifier, Sink: func(*records.Record) {}}
+	c := Config{Network: "test", Verifier: verifier, Sink: func(*records.Record) {}}
 	ps, err := pubsub.NewGossipSub(ctx, w.host(t), Options(c)...)
 	require.NoError(t, err)
 	g, err := New(c, ps)
@@ -333,4 +375,23 @@ func TestPubSubEndsFirst(t *testing.T) {
 	require.ErrorIs(t, g.Publish(t.Context(), sign(t, 1, service("a", berlin()), 0)), fault.Unavailable)
 	release()
 	g.Close()
+}
+
+// Peers with another minor version of the protocol hear each other.
+func TestMinorVersions(t *testing.T) {
+	w := newCluster(t)
+	a := w.node(t)
+	b := w.node(t, pubsub.WithGossipSubProtocols([]protocol.ID{"/blackhole/test/meshsub/1.7.0"}, feature))
+	w.star(t, a, b)
+	for _, n := range []*node{a, b} {
+		n.follow(t, local())
+	}
+	a.await(t, happening{"subscribe", b.ID(), local().In("test")})
+	b.await(t, happening{"subscribe", a.ID(), local().In("test")})
+	for i, from := range []*node{a, b} {
+		to := []*node{b, a}[i]
+		r := sign(t, 1, service(fmt.Sprint(i), berlin()), 0)
+		from.announce(t, r)
+		require.Equal(t, r.Name(), receive(t, to.got).Name())
+	}
 }

@@ -69,12 +69,13 @@ func (w cluster) connect(t *testing.T, a, b host.Host) {
 // correct the answer.
 func introduce(t *testing.T, to, other host.Host) {
 	t.Helper()
-	if !slices.Contains(other.Mux().Protocols(), Protocol) {
+	spoken := slices.DeleteFunc(other.Mux().Protocols(), func(id protocol.ID) bool { return !compatible(Protocol("test"))(id) })
+	if len(spoken) == 0 {
 		return
 	}
 	e, err := to.EventBus().Emitter(new(event.EvtPeerProtocolsUpdated))
 	require.NoError(t, err)
-	require.NoError(t, e.Emit(event.EvtPeerProtocolsUpdated{Peer: other.ID(), Added: []protocol.ID{Protocol}}))
+	require.NoError(t, e.Emit(event.EvtPeerProtocolsUpdated{Peer: other.ID(), Added: spoken}))
 	require.NoError(t, e.Close())
 }
 
@@ -160,9 +161,10 @@ func (w cluster) node(t *testing.T, more ...pubsub.Option) *node {
 		// Larger than the number of events in any test: pubsub must not wait for the test.
 		got: make(chan *records.Record, 1<<12), outcomes: make(chan string, 1<<12), events: make(chan happening, 1<<14),
 	}
-	verifier, err := records.NewVerifier(1024)
+	verifier, err := records.NewVerifier("test", 1024)
 	require.NoError(t, err)
 	c := Config{
+		Network:  "test",
 		Verifier: verifier, Known: n.latest, Now: t0, Recorder: n, Loopback: true,
 		Sink: func(r *records.Record) { n.got <- r },
 	}
@@ -225,7 +227,7 @@ func (w cluster) intrude(t *testing.T, victim *node, listens bool) *stranger {
 	t.Helper()
 	s := &stranger{Host: w.host(t)}
 	if listens {
-		s.SetStreamHandler(Protocol, func(in network.Stream) { _, _ = io.Copy(io.Discard, in) })
+		s.SetStreamHandler(Protocol("test"), func(in network.Stream) { _, _ = io.Copy(io.Discard, in) })
 	}
 	w.connect(t, victim.Host, s.Host)
 	if listens {
@@ -238,7 +240,7 @@ func (w cluster) intrude(t *testing.T, victim *node, listens bool) *stranger {
 func (s *stranger) open(t *testing.T, victim *node) {
 	t.Helper()
 	var err error
-	s.stream, err = s.NewStream(t.Context(), victim.ID(), Protocol)
+	s.stream, err = s.NewStream(t.Context(), victim.ID(), Protocol("test"))
 	require.NoError(t, err)
 }
 

@@ -11,11 +11,12 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
-// Protocol is the stream protocol: GossipSub v1.2 under an own name, to separate this network from
-// networks with larger and authored messages.
-const Protocol protocol.ID = "/blackhole/meshsub/1.2.0"
+// Protocol returns the stream protocol of a network: GossipSub v1.2 under an own name, to separate networks from
+// each other, and from those with larger and authored messages.
+func Protocol(n network.Name) protocol.ID { return protocol.ID(n.Protocol("meshsub", "1.2.0")) }
 
 const (
 	maxMessage    = 64 << 10 // bytes of one RPC; a record has at most records.MaxSize
@@ -26,17 +27,22 @@ const (
 )
 
 // Options returns the options for pubsub.NewGossipSub: signing policy, message ids, bounds,
-// scores, subscription filter and validator. Without a Verifier NewGossipSub returns Invalid.
+// scores, subscription filter and validator. Without a Network and a Verifier NewGossipSub returns Invalid.
 func Options(c Config) []pubsub.Option {
 	c.setDefaults()
+	err := fault.In("network", c.Network.Validate())
 	if c.Verifier == nil {
-		err := fault.New("gossip.Options", fault.Invalid, "a verifier is required")
+		err = fault.New("gossip.Options", fault.Invalid, "a verifier is required")
+	}
+	if err != nil {
 		return []pubsub.Option{func(*pubsub.PubSub) error { return err }}
 	}
-	subscriptions := newFilter(c.Others)
+	protocols := []protocol.ID{Protocol(c.Network)}
+	subscriptions := newFilter(c.Network, c.Others)
 	return []pubsub.Option{
 		pubsub.WithLogger(c.Logger), // first: later options copy the logger
-		pubsub.WithGossipSubProtocols([]protocol.ID{Protocol}, feature),
+		pubsub.WithGossipSubProtocols(protocols, feature),
+		pubsub.WithProtocolMatchFn(compatible),
 
 		// The data is signed by its provider and verified by the validator. StrictNoSign
 		// alone would still emit and accept an unverified author; without an
@@ -59,9 +65,14 @@ func Options(c Config) []pubsub.Option {
 	}
 }
 
-// feature returns the features of Protocol: GossipSub v1.2 without the extensions of v1.3.
-func feature(f pubsub.GossipSubFeature, id protocol.ID) bool {
-	return id == Protocol && f != pubsub.GossipSubFeatureExtensions
+// compatible accepts the streams of peers with another minor version.
+func compatible(own protocol.ID) func(protocol.ID) bool {
+	return func(other protocol.ID) bool { return network.Compatible(string(own), string(other)) }
+}
+
+// feature returns the features of the only protocol: GossipSub v1.2 without the extensions of v1.3.
+func feature(f pubsub.GossipSubFeature, _ protocol.ID) bool {
+	return f != pubsub.GossipSubFeatureExtensions
 }
 
 // messageID returns the first 20 bytes of the SHA-256 over topic and data, each after its length.

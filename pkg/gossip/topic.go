@@ -5,14 +5,14 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 const (
-	topicPrefix = "/blackhole/live/1/"
-	topicLen    = geo.MinLen // characters of a topic's geohash
-	maxTopic    = len(topicPrefix) + 32 + 1 + len(geo.Global)
+	topicLen = geo.MinLen               // characters of a topic's geohash
+	maxTopic = 32 + 1 + len(geo.Global) // bytes after the prefix of the network
 
 	// maxCover is the maximum number of cells of a plan; a larger disc follows the global topic.
 	maxCover = 8
@@ -25,18 +25,24 @@ type Topic struct {
 	Cell geo.Cell // of two characters, or geo.Global
 }
 
-// String returns the canonical form: /blackhole/live/1/{type}/{geohash of 2 | global}.
-func (t Topic) String() string { return topicPrefix + t.Type + "/" + string(t.Cell) }
+// String returns the part that is the same in all networks: {type}/{geohash of 2 | global}.
+func (t Topic) String() string { return t.Type + "/" + string(t.Cell) }
 
-// ParseTopic parses the canonical form. It returns an Invalid error naming "topic" for any other
+// In returns the canonical form in a network: /blackhole/NETWORK/live/1/{type}/{geohash of 2 | global}.
+func (t Topic) In(n network.Name) string { return prefixOf(n) + t.String() }
+
+func prefixOf(n network.Name) string { return n.Topics("live", "1") }
+
+// ParseTopic parses the canonical form in a network. It returns an Invalid error naming "topic" for any other
 // string.
-func ParseTopic(s string) (Topic, error) {
-	if len(s) > maxTopic {
-		return Topic{}, fault.Invalidf("topic", nil, "must have at most %d bytes, got %d", maxTopic, len(s))
+func ParseTopic(n network.Name, s string) (Topic, error) {
+	prefix := prefixOf(n)
+	if most := len(prefix) + maxTopic; len(s) > most {
+		return Topic{}, fault.Invalidf("topic", nil, "must have at most %d bytes, got %d", most, len(s))
 	}
-	path, ok := strings.CutPrefix(s, topicPrefix)
+	path, ok := strings.CutPrefix(s, prefix)
 	if !ok {
-		return Topic{}, fault.Invalidf("topic", s, "must begin with %s", topicPrefix)
+		return Topic{}, fault.Invalidf("topic", s, "must begin with %s", prefix)
 	}
 	kind, cell, _ := strings.Cut(path, "/")
 	// Types and cells have the grammar of the keys of the index.

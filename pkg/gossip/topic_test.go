@@ -43,7 +43,7 @@ func service(id string, at *geo.Point) records.Offer {
 func sign(tb testing.TB, n byte, o records.Offer, after time.Duration) *records.Record {
 	tb.Helper()
 	at := t0().Add(after)
-	r, err := records.Sign(key(tb, n), o, records.Stamp{
+	r, err := records.Sign("test", key(tb, n), o, records.Stamp{
 		Sequence: records.NextSequence(0, at), Issued: at, Expires: at.Add(time.Hour),
 	})
 	require.NoError(tb, err)
@@ -66,38 +66,39 @@ func around(at *geo.Point, km float64) *query.Near {
 
 func TestParseTopic(t *testing.T) {
 	for s, want := range map[string]Topic{
-		"/blackhole/live/1/storage/u3":                             {"storage", "u3"},
-		"/blackhole/live/1/storage/global":                         {"storage", geo.Global},
-		"/blackhole/live/1/a-1/00":                                 {"a-1", "00"},
-		"/blackhole/live/1/" + strings.Repeat("x", 32) + "/global": {strings.Repeat("x", 32), geo.Global},
+		"/blackhole/test/live/1/storage/u3":                             {"storage", "u3"},
+		"/blackhole/test/live/1/storage/global":                         {"storage", geo.Global},
+		"/blackhole/test/live/1/a-1/00":                                 {"a-1", "00"},
+		"/blackhole/test/live/1/" + strings.Repeat("x", 32) + "/global": {strings.Repeat("x", 32), geo.Global},
 	} {
-		got, err := ParseTopic(s)
+		got, err := ParseTopic("test", s)
 		require.NoError(t, err, s)
 		require.Equal(t, want, got)
-		require.Equal(t, s, got.String())
+		require.Equal(t, s, got.In("test"))
 	}
 	for _, s := range []string{
-		"", "/", "storage/u3", "/blackhole/live/1/", "/blackhole/live/1/storage", "/blackhole/live/1/storage/",
-		"/blackhole/live/1//u3", "/blackhole/live/1/storage/u", "/blackhole/live/1/storage/u33",
-		"/blackhole/live/1/storage/U3", "/blackhole/live/1/storage/ua", "/blackhole/live/1/storage/Global",
-		"/blackhole/live/1/storage/globalx", "/blackhole/live/1/storage/u3/", "/blackhole/live/1/storage/u3/x",
-		"/blackhole/live/1/Storage/u3", "/blackhole/live/1/sto rage/u3", "/blackhole/live/1/_/u3",
-		"/blackhole/live/1/storage/u3\n", "\n/blackhole/live/1/storage/u3", "x/blackhole/live/1/storage/u3",
-		"/blackhole/live/2/storage/u3", "/blackhole/live/1/storage/../u3", "/blackhole/live/1/storage\x00/u3",
-		"/blackhole/live/1/" + strings.Repeat("x", 33) + "/u3", strings.Repeat("/", 1<<16),
+		"", "/", "storage/u3", "/blackhole/test/live/1/", "/blackhole/test/live/1/storage", "/blackhole/test/live/1/storage/",
+		"/blackhole/test/live/1//u3", "/blackhole/test/live/1/storage/u", "/blackhole/test/live/1/storage/u33",
+		"/blackhole/test/live/1/storage/U3", "/blackhole/test/live/1/storage/ua", "/blackhole/test/live/1/storage/Global",
+		"/blackhole/test/live/1/storage/globalx", "/blackhole/test/live/1/storage/u3/", "/blackhole/test/live/1/storage/u3/x",
+		"/blackhole/test/live/1/Storage/u3", "/blackhole/test/live/1/sto rage/u3", "/blackhole/test/live/1/_/u3",
+		"/blackhole/test/live/1/storage/u3\n", "\n/blackhole/test/live/1/storage/u3", "x/blackhole/test/live/1/storage/u3",
+		"/blackhole/test2/live/1/storage/u3", "/blackhole/tes/live/1/storage/u3", "/blackhole/live/1/storage/u3",
+		"/blackhole/test/live/2/storage/u3", "/blackhole/test/live/1/storage/../u3", "/blackhole/test/live/1/storage\x00/u3",
+		"/blackhole/test/live/1/" + strings.Repeat("x", 33) + "/u3", strings.Repeat("/", 1<<16),
 	} {
-		_, err := ParseTopic(s)
+		_, err := ParseTopic("test", s)
 		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "topic"}, "%.80q", s)
 	}
 }
 
 func FuzzParseTopic(f *testing.F) {
-	f.Add("/blackhole/live/1/storage/u3")
-	f.Add("/blackhole/live/1/storage/global")
-	f.Add("/blackhole/live/1/storage/u3/")
+	f.Add("/blackhole/test/live/1/storage/u3")
+	f.Add("/blackhole/test/live/1/storage/global")
+	f.Add("/blackhole/test/live/1/storage/u3/")
 	f.Fuzz(func(t *testing.T, s string) {
-		topic, err := ParseTopic(s)
-		if err == nil && (topic.String() != s || len(s) > maxTopic) {
+		topic, err := ParseTopic("test", s)
+		if err == nil && (topic.In("test") != s || len(topic.String()) > maxTopic) {
 			t.Fatalf("%q is read as %v", s, topic)
 		}
 	})

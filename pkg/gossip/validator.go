@@ -22,18 +22,24 @@ const (
 	forged     outcome = "forged"
 	wrongTopic outcome = "wrong_topic"
 	oversize   outcome = "oversize"
+	newer      outcome = "newer"
+	foreign    outcome = "other_network"
+	invalid    outcome = "invalid"
+	altered    outcome = "altered"
 	throttled  outcome = "throttled"
 	dropped    outcome = "dropped"
 )
 
 // validation returns the result for pubsub. A rejected message counts against the sender, so only
 // messages that no honest peer forwards are rejected. Messages that an honest peer may forward in
-// good faith are ignored.
+// good faith are ignored: a later version may read what this one does not. They end here, because
+// without their place and expiry nothing would stop a replay. A record that needs features of a
+// later version is accepted: its core is known.
 func (o outcome) validation() pubsub.ValidationResult {
 	switch o {
 	case accepted:
 		return pubsub.ValidationAccept
-	case stale, throttled:
+	case stale, throttled, newer, foreign, invalid:
 		return pubsub.ValidationIgnore
 	default:
 		return pubsub.ValidationReject
@@ -105,15 +111,24 @@ func (v *validator) validateRecord(from peer.ID, m *pubsub.Message) (*records.Re
 	case len(m.GetData()) > records.MaxSize:
 		return nil, oversize
 	case len(m.ProtoReflect().GetUnknown()) > 0:
-		return nil, forged // bytes outside the message id that this peer would forward
+		return nil, altered // bytes outside the message id that this peer would forward
 	}
 	r, err := v.Verifier.Open(m.GetData(), now)
 	switch {
+	case err == nil:
 	case fault.KindOf(err) == fault.Conflict:
 		return nil, stale
-	case err != nil:
+	case records.OfOtherNetwork(err):
+		return nil, foreign
+	case fault.KindOf(err) == fault.Unsupported:
+		return nil, newer
+	case records.Blameless(err):
+		return nil, invalid
+	default:
 		return nil, forged
-	case !belongsTo(m.GetTopic(), r):
+	}
+	switch {
+	case !v.belongsTo(m.GetTopic(), r):
 		return nil, wrongTopic
 	case v.stale(r, now):
 		return nil, stale
@@ -124,9 +139,9 @@ func (v *validator) validateRecord(from peer.ID, m *pubsub.Message) (*records.Re
 }
 
 // belongsTo reports whether a record belongs to a topic.
-func belongsTo(topic string, r *records.Record) bool {
+func (v *validator) belongsTo(topic string, r *records.Record) bool {
 	for _, t := range TopicsOf(r) {
-		if t.String() == topic {
+		if t.In(v.Network) == topic {
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,11 +15,12 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
 )
 
 const (
-	cellTopic   = "/blackhole/live/1/relay/u3" // of berlin
-	globalTopic = "/blackhole/live/1/relay/global"
+	cellTopic   = "/blackhole/test/live/1/relay/u3" // of berlin
+	globalTopic = "/blackhole/test/live/1/relay/global"
 	sender      = peer.ID("sender")
 )
 
@@ -37,10 +39,11 @@ type fixture struct {
 
 func newFixture(tb testing.TB) *fixture {
 	tb.Helper()
-	verifier, err := records.NewVerifier(64)
+	verifier, err := records.NewVerifier("test", 64)
 	require.NoError(tb, err)
 	j := &fixture{now: t0(), known: make(map[records.Name]*records.Record)}
 	c := Config{
+		Network:  "test",
 		Verifier: verifier,
 		Now:      func() time.Time { return j.now },
 		Known:    func(n records.Name) (*records.Record, bool) { r, ok := j.known[n]; return r, ok },
@@ -59,10 +62,10 @@ func message(topic string, data []byte) *pubsub.Message {
 func (j *fixture) hear(tb testing.TB, m *pubsub.Message) string {
 	tb.Helper()
 	before := len(j.tally)
-	verdict := j.validate(tb.Context(), sender, m)
+	result := j.validate(tb.Context(), sender, m)
 	require.Len(tb, j.tally, before+1)
 	o := j.tally[before]
-	require.Equal(tb, outcome(o).validation(), verdict)
+	require.Equal(tb, outcome(o).validation(), result)
 	_, handed := m.ValidatorData.(*records.Record)
 	require.Equal(tb, o == string(accepted), handed, "only an accepted record is delivered")
 	return o
@@ -70,11 +73,19 @@ func (j *fixture) hear(tb testing.TB, m *pubsub.Message) string {
 
 func TestValidator(t *testing.T) {
 	r := sign(t, 1, service("a", berlin()), 0)
-	older, newer := sign(t, 1, service("a", berlin()), -time.Second), sign(t, 1, service("a", berlin()), time.Second)
+	older, younger := sign(t, 1, service("a", berlin()), -time.Second), sign(t, 1, service("a", berlin()), time.Second)
 	swapped := append([]byte(nil), r.Envelope()...)
 	swapped[len(swapped)-1] ^= 1
 	ballast := message(cellTopic, r.Envelope())
 	ballast.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 99, protowire.BytesType), "x"))
+
+	later := recordstest.Later(t, key(t, 1), r)
+	critical := recordstest.Later(t, key(t, 1), r, recordstest.Needs("auction.v2"))
+	major := recordstest.Record("test", 2, []byte("?"))
+	elsewhere := r.Service()
+	elsewhere.Signature = nil
+	unruly := r.Service()
+	unruly.Signature, unruly.Id = nil, strings.Repeat("x", 100)
 
 	for _, c := range []struct {
 		name  string
@@ -88,17 +99,22 @@ func TestValidator(t *testing.T) {
 		{"update", message(cellTopic, r.Envelope()), older, 0, accepted},
 		{"came by a keeper before", message(cellTopic, r.Envelope()), r, relayWindow, accepted},
 		{"replay of the current version", message(cellTopic, r.Envelope()), r, relayWindow + 1, stale},
-		{"older than known", message(cellTopic, r.Envelope()), newer, 0, stale},
+		{"older than known", message(cellTopic, r.Envelope()), younger, 0, stale},
 		{"expired", message(cellTopic, r.Envelope()), nil, time.Hour, stale},
 		{"from the future", message(cellTopic, r.Envelope()), nil, -records.ClockSkew - 1, stale},
 		{"flipped bit of the signature", message(cellTopic, swapped), nil, 0, forged},
 		{"not an envelope", message(cellTopic, []byte("hello")), nil, 0, forged},
 		{"empty", message(cellTopic, nil), nil, 0, forged},
 		{"unknown field in the envelope", message(cellTopic, protowire.AppendVarint(append([]byte(nil), append(r.Envelope(), 0x78)...), 1)), nil, 0, forged},
-		{"unknown field beside it", ballast, nil, 0, forged},
+		{"unknown field beside it", ballast, nil, 0, altered},
+		{"of a later version", message(cellTopic, later.Envelope()), nil, 0, accepted},
+		{"with a feature of a later version", message(cellTopic, critical.Envelope()), nil, 0, accepted},
+		{"of a later major version", message(cellTopic, recordstest.Seal(t, key(t, 1), major)), nil, 0, newer},
+		{"of another network", message(cellTopic, recordstest.Sign(t, "other", key(t, 1), elsewhere)), nil, 0, foreign},
+		{"against the rules of this version", message(cellTopic, recordstest.Sign(t, "test", key(t, 1), unruly)), nil, 0, invalid},
 		{"oversize", message(cellTopic, make([]byte, records.MaxSize+1)), nil, 0, oversize},
-		{"of another cell", message("/blackhole/live/1/relay/9q", r.Envelope()), nil, 0, wrongTopic},
-		{"of another type", message("/blackhole/live/1/storage/u3", r.Envelope()), nil, 0, wrongTopic},
+		{"of another cell", message("/blackhole/test/live/1/relay/9q", r.Envelope()), nil, 0, wrongTopic},
+		{"of another type", message("/blackhole/test/live/1/storage/u3", r.Envelope()), nil, 0, wrongTopic},
 		{"no topic of ours", message("weather", r.Envelope()), nil, 0, wrongTopic},
 		{"no topic", message("", r.Envelope()), nil, 0, wrongTopic},
 	} {
@@ -117,7 +133,8 @@ func TestValidationResults(t *testing.T) {
 	for o, want := range map[outcome]pubsub.ValidationResult{
 		accepted: pubsub.ValidationAccept,
 		stale:    pubsub.ValidationIgnore, throttled: pubsub.ValidationIgnore,
-		forged: pubsub.ValidationReject, wrongTopic: pubsub.ValidationReject, oversize: pubsub.ValidationReject,
+		newer: pubsub.ValidationIgnore, foreign: pubsub.ValidationIgnore, invalid: pubsub.ValidationIgnore,
+		forged: pubsub.ValidationReject, altered: pubsub.ValidationReject, wrongTopic: pubsub.ValidationReject, oversize: pubsub.ValidationReject,
 	} {
 		require.Equal(t, want, o.validation(), o)
 	}
@@ -213,7 +230,7 @@ func FuzzValidator(f *testing.F) {
 		if o != accepted {
 			return
 		}
-		topic, err := ParseTopic(m.GetTopic())
+		topic, err := ParseTopic("test", m.GetTopic())
 		if err != nil || topic.Type != got.Type() || string(got.Envelope()) != string(m.GetData()) {
 			t.Fatalf("accepted %x on %q", m.GetData(), m.GetTopic())
 		}
@@ -227,7 +244,7 @@ func BenchmarkValidator(b *testing.B) {
 	r := sign(b, 1, service("a", berlin()), 0)
 	j := newFixture(b)
 	j.providers = newRateLimiters(1e12, 1e9)
-	for _, c := range []struct{ name, topic string }{{"verified before", cellTopic}, {"wrong topic", "/blackhole/live/1/relay/9q"}} {
+	for _, c := range []struct{ name, topic string }{{"verified before", cellTopic}, {"wrong topic", "/blackhole/test/live/1/relay/9q"}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -85,9 +85,9 @@ func ToProto(i *Instance) *agentv1.Instance {
 	return p
 }
 
-// FromProto converts an instance and validates it like Normalize. Nothing is
-// shared with p. Errors: as Normalize; Invalid, field "id", "status",
-// "registered_at", "lease_id" or "peer".
+// FromProto converts an instance and validates it like Normalize. A status of a
+// later version becomes UNKNOWN. Nothing is shared with p. Errors: as Normalize;
+// Invalid, field "id", "registered_at", "lease_id" or "peer".
 func FromProto(p *agentv1.Instance) (*Instance, error) {
 	r, err := RegistrationFromProto(p)
 	if err != nil {
@@ -98,11 +98,12 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 		return nil, err
 	}
 	i := &Instance{Key: r.Key, Spec: r.Spec, Lease: p.GetLeaseId(), Peer: shared(p.GetPeer()), Revision: p.GetRevision()}
-	if i.Status, err = StatusFromProto(p.GetHealth()); err != nil {
-		return nil, err
+	var known error
+	if i.Status, known = StatusFromProto(p.GetHealth()); known == nil {
+		i.Override, known = StatusFromProto(p.GetOverride())
 	}
-	if i.Override, err = StatusFromProto(p.GetOverride()); err != nil {
-		return nil, err
+	if known != nil { // a status or an override of a later version: the instance exists, and this version cannot say how it is
+		i.Status, i.Override = StatusUnknown, StatusUnknown
 	}
 	if t := p.GetRegisteredAt(); t != nil {
 		if err := t.CheckValid(); err != nil {

@@ -429,6 +429,8 @@ func validateText(field, text string, most int) error {
 		return fault.Invalidf(field, nil, "is not UTF-8")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return fault.Invalidf(field, text, "has a control character")
+	case strings.ContainsFunc(text, func(r rune) bool { return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) }):
+		return fault.Invalidf(field, nil, "has an invisible character, such as a direction mark or a zero-width space")
 	}
 	return nil
 }

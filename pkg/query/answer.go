@@ -11,7 +11,7 @@ type Result struct {
 	Record     *records.Record
 	DistanceKM *float64          // from the query's place; nil if either place is unknown
 	Score      float64           // Plan.Score, in any order
-	Measured   *records.Measured // this peer's measurement of the provider; nil without one
+	Measured   *records.Measured // measurement of the provider by this peer or by others; nil without one
 	Explain    []string          // the parts of the score, for Query.Explain
 }
 
@@ -26,6 +26,30 @@ type Answer struct {
 	Age      time.Duration // time in the cache; 0 for a new answer
 	Took     time.Duration
 	Notes    []string // the cells and keepers asked, for Query.Explain
+
+	Excluded      []Excluded // providers left out as unreachable, at most MaxExcluded, by id
+	ExcludedTotal int        // number of those providers
+
+	Groups []PriceGroup // of Results, in order, for Query.GroupPrices
+}
+
+// PriceGroup is a part of an answer whose prices have one currency and unit.
+type PriceGroup struct {
+	Terms
+	First   int  `json:"first"`   // index of the group's first result
+	Results int  `json:"results"` // number of its results
+	Total   int  `json:"total"`   // its matches before the cut
+	AtLeast bool `json:"total_at_least,omitempty"`
+}
+
+// MaxExcluded bounds Answer.Excluded.
+const MaxExcluded = 20
+
+// Excluded is a provider with matches that an answer leaves out, because it was measured unreachable.
+type Excluded struct {
+	Provider string    `json:"provider"`
+	Reason   string    `json:"reason"`
+	Since    time.Time `json:"since,omitzero"` // first failed measurement
 }
 
 // Source is the origin of an answer.
@@ -45,6 +69,7 @@ type Found struct {
 	AtLeast  bool              // Total is a lower bound
 	Complete bool              // every group of keepers answered, and no match outside Records ranks among the first Limit
 	Reason   string            // cause of an incomplete answer
+	Beyond   string            // records left out because they need a newer version of the program; "" for none
 	Local    bool              // this peer is the only keeper of every cell
 	Notes    []string          // cells asked, keepers asked, bounds; for Query.Explain
 }

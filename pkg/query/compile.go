@@ -70,6 +70,7 @@ func (d Defaults) Fill(q Query) Query {
 func Compile(q Query, d Defaults) (*Plan, error) {
 	const op = "query.Compile"
 	filled := d.Fill(q)
+	filled.Type, filled.Types = filled.kinds()
 	p := &Plan{query: filled.clone()}
 	n := &p.query
 	_, most := d.limits()
@@ -96,6 +97,12 @@ func (q *Query) clone() Query {
 	c.MaxErrorRate = clonePtr(q.MaxErrorRate)
 	c.Attributes = maps.Clone(q.Attributes)
 	c.Exclude = slices.Clone(q.Exclude)
+	c.Types = slices.Clone(q.Types)
+	c.Volume = clonePtr(q.Volume)
+	c.Where = slices.Clone(q.Where)
+	for i := range c.Where {
+		c.Where[i] = c.Where[i].clone()
+	}
 	return c
 }
 
@@ -110,6 +117,7 @@ func clonePtr[T any](p *T) *T {
 // validate returns the first error.
 func (q *Query) validate(maxLimit int) error {
 	return cmp.Or(
+		q.validateSingle(),
 		records.CheckType("type", q.Type),
 		optional(q.Subtype, func() error { return records.CheckType("subtype", q.Subtype) }),
 		fault.In("near", q.Near.validate()),
@@ -118,6 +126,7 @@ func (q *Query) validate(maxLimit int) error {
 		q.validatePrice(),
 		q.Quality.validate(),
 		q.validateAttributes(),
+		validateWhere(q.Where),
 		q.validateOrder(),
 		q.validateLimit(maxLimit),
 		validateExclude(q.Exclude),
@@ -158,7 +167,7 @@ func (c *Capacity) validate() error {
 }
 
 func (q *Query) validatePrice() error {
-	if err := records.CheckNumber("max_price", q.MaxPrice, 0, math.MaxFloat64); err != nil {
+	if err := cmp.Or(records.CheckNumber("max_price", q.MaxPrice, 0, math.MaxFloat64), q.validateVolume()); err != nil {
 		return err
 	}
 	if !q.usesPrices() {
@@ -250,6 +259,7 @@ func (q *Query) normalise() error {
 	if len(q.Attributes) == 0 {
 		q.Attributes = nil
 	}
+	q.Where = canonicalWhere(q.Where)
 	q.Countries = canonicalSet(q.Countries, upper)
 	q.Regions = canonicalSet(q.Regions, Fold)
 	slices.Sort(q.Exclude)
@@ -295,6 +305,14 @@ func (p *Plan) derive() {
 	}
 	p.currency, p.unit = Fold(q.Currency), Fold(q.PriceUnit)
 	p.filter = filterOf(q)
+	p.where = testsOf(q.Where)
+	p.columns = p.filter
+	p.columns.Tiered = q.Volume != nil
+	p.columns.Partial = p.columns.Tiered || !p.where.empty()
+	if q.Volume != nil {
+		p.columns.MaxPrice, p.columns.Currency, p.columns.PriceUnit = math.Inf(1), "", ""
+		p.columns.Need &^= records.KnownPrice
+	}
 	p.mixedSeed = mix(q.Seed)
 }
 

@@ -67,7 +67,7 @@ func TestCompileRefusesBadInput(t *testing.T) {
 		"distance from where": {func(q *Query) { q.Sort = SortDistance }, "near", "required"},
 		"limit negative":      {func(q *Query) { q.Limit = -1 }, "limit", "between 1 and 1000"},
 		"limit too large":     {func(q *Query) { q.Limit = MaxLimit + 1 }, "limit", "between 1 and 1000"},
-		"exclude too many":    {func(q *Query) { q.Exclude = make([]peer.ID, MaxExclude+1) }, "exclude_providers", "at most 256"},
+		"exclude too many":    {func(q *Query) { q.Exclude = make([]peer.ID, MaxExclude+1) }, "exclude_providers", "at most 1024"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,11 @@ func (p *Plan) Describe() []string {
 		lines = append(lines, "only with "+strings.Join(checks, ", "))
 	}
 	if q.usesPrices() {
-		lines = append(lines, fmt.Sprintf("prices compared in %s only", priceTerms(q.Currency, q.PriceUnit)))
+		volume := ""
+		if q.Volume != nil {
+			volume = fmt.Sprintf(", for a purchase of %v units", *q.Volume)
+		}
+		lines = append(lines, fmt.Sprintf("prices compared in %s only%s", priceTerms(q.Currency, q.PriceUnit), volume))
 	}
 	lines = append(lines, "health "+string(q.Health))
 	if n := len(q.Exclude); n > 0 {
@@ -66,6 +70,9 @@ func (q *Query) describeFilters() []string {
 	add(q.ProviderID != "", "provider_id %s", q.ProviderID)
 	for _, key := range slices.Sorted(maps.Keys(q.Attributes)) {
 		add(true, "attributes.%s=%s", key, q.Attributes[key])
+	}
+	for _, c := range q.Where {
+		add(true, "%s", c)
 	}
 	return list
 }

@@ -33,6 +33,8 @@ type Filter struct {
 	Attributes      []records.Attribute
 	Exclude         []peer.ID
 	Statuses        Statuses
+	Partial         bool // the plan has further checks, which need the whole record
+	Tiered          bool // prices depend on a volume: base prices neither check nor bound them
 }
 
 // Statuses is a set of claimed health statuses, bit 1<<status each.
@@ -74,17 +76,21 @@ func filterOf(q *Query) Filter {
 		f.Provider = id
 	}
 	f.setCapacity(&q.Capacity)
+	for i := range q.Where {
+		f.narrow(&q.Where[i])
+	}
+	f.needMinima()
 	if q.MaxPrice != nil {
 		f.Need |= records.KnownPrice
 		f.MaxPrice, f.Currency, f.PriceUnit = *q.MaxPrice, Fold(q.Currency), Fold(q.PriceUnit)
 	}
 	if q.MinUptime != nil {
 		f.Need |= records.KnownUptime
-		f.MinUptime = *q.MinUptime
+		f.MinUptime = math.Max(f.MinUptime, *q.MinUptime)
 	}
 	if q.MaxErrorRate != nil {
 		f.Need |= records.KnownErrorRate
-		f.MaxErrorRate = *q.MaxErrorRate
+		f.MaxErrorRate = min(f.MaxErrorRate, *q.MaxErrorRate)
 	}
 	return f
 }
@@ -95,12 +101,54 @@ func (f *Filter) setCapacity(c *Capacity) {
 	if c.RequireGPU {
 		f.MinGPU = 1
 	}
+}
+
+// needMinima requires the values with a lower bound.
+func (f *Filter) needMinima() {
 	for _, check := range f.minima(&records.Facts{}) {
 		if check.least > 0 {
 			f.Need |= check.bit
 		}
 	}
 }
+
+// narrow adds to the checks what a clause implies about values in columns. The clause itself remains:
+// its check is exact, and names the clause.
+func (f *Filter) narrow(c *Clause) {
+	if c.Not || c.OrUnstated {
+		return
+	}
+	if strings.HasPrefix(c.Field, "compute.gpus.") && c.Field != gpuCountName && c.Op != OpStated {
+		f.MinGPU = max(f.MinGPU, 1)
+	}
+	if c.Op != OpRange {
+		return
+	}
+	if c.Min != nil {
+		least := math.Ceil(*c.Min)
+		switch c.Field {
+		case gpuCountName:
+			f.MinGPU = max(f.MinGPU, atMost(least, math.MaxUint32))
+		case "compute.cpu_cores":
+			f.MinCPU = max(f.MinCPU, atMost(least, math.MaxUint32))
+		case "compute.memory_mb":
+			f.MinMemoryMB = max(f.MinMemoryMB, uint64(atMost(least, math.MaxUint32)))
+		case "storage.available_space":
+			const exact = 1 << 53 // smaller integers convert without loss
+			f.MinStorageBytes = max(f.MinStorageBytes, uint64(math.Max(0, math.Min(least, exact))))
+		case "health.uptime_percent":
+			f.Need |= records.KnownUptime
+			f.MinUptime = math.Max(f.MinUptime, *c.Min)
+		}
+	}
+	if c.Max != nil && c.Field == "health.error_rate" && *c.Max >= 0 {
+		f.Need |= records.KnownErrorRate
+		f.MaxErrorRate = min(f.MaxErrorRate, atMost(math.Floor(*c.Max), maxErrorRate))
+	}
+}
+
+// atMost converts a whole number, limited to the range from 0 to most.
+func atMost(v, most float64) uint32 { return uint32(math.Max(0, math.Min(v, most))) }
 
 // foldedSet folds and sorts the elements of a list.
 func foldedSet(list []string) []string {

@@ -45,7 +45,7 @@ func seal(tb require.TestingT, n byte, s *pb.ServiceRecord) *records.Record {
 	s.CreatedAt, s.UpdatedAt = timestamppb.New(t0()), timestamppb.New(t0())
 	s.ExpiresAt = timestamppb.New(t0().Add(time.Hour))
 	s.Sequence = uint64(t0().UnixMilli())
-	r, err := records.Seal(key(tb, n), s)
+	r, err := records.Seal("test", key(tb, n), s)
 	require.NoError(tb, err)
 	return r
 }
@@ -134,6 +134,7 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 				Health:       rapid.SampledFrom(append(healths(), HealthDefault)).Draw(t, "health"),
 			},
 			Attributes: seldom(attributesGen()).Draw(t, "attributes"),
+			Where:      seldom(rapid.SliceOfN(clauseGen(), 0, 3)).Draw(t, "where"),
 			Sort:       rapid.SampledFrom(append(sorts(), SortDefault)).Draw(t, "sort"),
 			Limit:      rapid.IntRange(0, 5).Draw(t, "limit"),
 			Explain:    rapid.Bool().Draw(t, "explain"),
@@ -147,6 +148,9 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 			if q.PriceUnit == "" && q.Type == "relay" {
 				q.PriceUnit = "per-hour"
 			}
+		}
+		if q.usesPrices() {
+			q.Volume = seldom(maybe(rapid.SampledFrom([]float64{0.5, 1, 10, 50, 100, 1000}))).Draw(t, "volume")
 		}
 		if q.Sort == SortDistance || rapid.Bool().Draw(t, "placed") {
 			q.Near = &Near{
@@ -190,6 +194,7 @@ func serviceGen() *rapid.Generator[*pb.ServiceRecord] {
 			}
 		}
 		s.Capabilities = drawCapabilities(t, s.Metadata.Type)
+		drawDetails(t, s)
 		return s
 	})
 }
@@ -293,7 +298,7 @@ func naiveMatch(q Query, s *pb.ServiceRecord) bool {
 			return false
 		}
 	}
-	return naiveHealth(q.Health, h.GetStatus())
+	return naiveHealth(q.Health, h.GetStatus()) && naiveWhere(q.Where, s)
 }
 
 // naiveBandwidth returns 0 for an unknown bandwidth.
@@ -334,10 +339,10 @@ func naivePrice(q Query, s *pb.ServiceRecord) float64 {
 		unit = map[string]string{"storage": "per-gb-month", "compute": "per-hour", "cdn": "per-gb", "bandwidth": "per-gb"}[q.Type]
 	}
 	p := s.GetPricing()
-	if p == nil || p.BasePrice == nil || !strings.EqualFold(p.Currency, currency) || !strings.EqualFold(p.PriceUnit, unit) {
+	if p == nil || !strings.EqualFold(p.Currency, currency) || !strings.EqualFold(p.PriceUnit, unit) {
 		return math.Inf(1)
 	}
-	return *p.BasePrice
+	return naiveRate(p, q.Volume)
 }
 
 // naiveDistance returns +Inf if either place is unknown.

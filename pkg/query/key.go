@@ -13,7 +13,7 @@ import (
 
 // keyVersion is the first byte of every key. It changes with the encoding or the meaning of a
 // field.
-const keyVersion = 2
+const keyVersion = 3
 
 // smallList is the number of list elements that AppendKey sorts without allocating.
 const smallList = 16
@@ -31,8 +31,10 @@ const smallList = 16
 // text.
 func AppendKey(dst []byte, q *Query) []byte {
 	currency, unit := q.pricing()
+	kind, kinds := q.kinds()
 	dst = append(dst, keyVersion)
-	dst = appendText(dst, q.Type)
+	dst = appendText(dst, kind)
+	dst = appendSet(dst, kinds)
 	dst = appendText(dst, q.Subtype)
 	dst = appendNear(dst, q.Near)
 	dst = appendSet(dst, q.Countries)
@@ -45,6 +47,9 @@ func AppendKey(dst []byte, q *Query) []byte {
 	dst = appendText(dst, string(q.health()))
 	dst = appendText(dst, canonicalID(q.ProviderID))
 	dst = appendAttributes(dst, q.Attributes)
+	dst = appendWhere(dst, q.Where)
+	dst = appendOptional(dst, q.Volume)
+	dst = appendBool(dst, q.GroupPrices)
 	dst = appendText(dst, string(q.order()))
 	dst = binary.AppendVarint(dst, int64(q.Limit))
 	dst = binary.AppendUvarint(dst, q.permutation())

@@ -17,6 +17,10 @@ import (
 func variants(tb require.TestingT) map[string][]func(*Query) {
 	return map[string][]func(*Query){
 		"type":               {func(q *Query) { q.Type = "compute" }, func(q *Query) { q.Type = "storagessd" }},
+		"types":              {func(q *Query) { q.Type, q.Types = "", []string{"storage", "cdn"} }, func(q *Query) { q.Type, q.Types = "", []string{"storagecdn"} }},
+		"volume":             {func(q *Query) { q.MaxPrice, q.Volume = ptr(0.0), ptr(1.0) }, func(q *Query) { q.MaxPrice, q.Volume = ptr(0.0), ptr(10.0) }},
+		"group_prices":       {func(q *Query) { q.GroupPrices = true }},
+		"where":              whereVariants(),
 		"subtype":            {func(q *Query) { q.Subtype = "ssd" }},
 		"near":               {func(q *Query) { q.Near = &Near{} }},
 		"latitude":           {func(q *Query) { q.Near = &Near{Latitude: 1} }},
@@ -46,6 +50,28 @@ func variants(tb require.TestingT) map[string][]func(*Query) {
 		"exact_total": {func(q *Query) { q.ExactTotal = true }},
 		"seed":        {func(q *Query) { q.Sort, q.Seed = SortRandom, 1 }},
 	}
+}
+
+// whereVariants differ in one part of one clause, or in the number of clauses.
+func whereVariants() []func(*Query) {
+	base := Clause{Field: "compute.gpus.model", Op: OpAny, Values: []string{"a"}}
+	size := Clause{Field: "compute.gpus.memory_mb", Op: OpRange, Min: ptr(1.0)}
+	lists := [][]Clause{{base}, {size}, {base, size}}
+	for _, change := range []func(c *Clause){
+		func(c *Clause) { c.Field = "storage.storage_classes" }, func(c *Clause) { c.Op = OpAll }, func(c *Clause) { c.Op = OpPrefix },
+		func(c *Clause) { c.Values = []string{"b"} }, func(c *Clause) { c.Values = []string{"a", "b"} }, func(c *Clause) { c.Values = []string{"ab"} },
+		func(c *Clause) { c.Not = true }, func(c *Clause) { c.OrUnstated = true }, func(c *Clause) { *c = Clause{Field: c.Field, Op: OpStated} },
+		func(c *Clause) { *c = size; c.Min, c.Max = nil, ptr(1.0) }, func(c *Clause) { *c = size; c.Max = ptr(1.0) }, func(c *Clause) { *c = size; c.Min = ptr(2.0) },
+	} {
+		c := base.clone()
+		change(&c)
+		lists = append(lists, []Clause{c})
+	}
+	var all []func(*Query)
+	for _, list := range lists {
+		all = append(all, func(q *Query) { q.Where = list })
+	}
+	return all
 }
 
 // names returns the JSON names of all fields, including embedded and nested structs.
@@ -114,6 +140,7 @@ func TestKeyIsCanonical(t *testing.T) {
 func respell(rt *rapid.T, tb require.TestingT, q Query) Query {
 	q = q.clone()
 	q.Countries, q.Regions = shuffle(rt, q.Countries), shuffle(rt, q.Regions)
+	q.Where = respellWhere(rt, q.Where)
 	q.Currency, q.PriceUnit = strings.ToLower(q.Currency), strings.ToUpper(q.PriceUnit)
 	q.Sort, q.Health = q.order(), q.health()
 	if n := q.Near; n != nil && n.Longitude == 180 {
@@ -128,8 +155,11 @@ func respell(rt *rapid.T, tb require.TestingT, q Query) Query {
 		all := variants(tb)
 		name := rapid.SampledFrom(slices.Sorted(mapKeys(all))).Draw(rt, "field")
 		vary := rapid.SampledFrom(all[name]).Draw(rt, "variant")
-		if vary(&q); !q.usesPrices() {
-			q.Currency, q.PriceUnit = "", ""
+		if vary(&q); len(q.Types) > 1 || q.GroupPrices {
+			q.Type, q.Types, q.GroupPrices = "storage", nil, false // only for Split
+		}
+		if !q.usesPrices() {
+			q.Currency, q.PriceUnit, q.Volume = "", "", nil
 		} else if _, unit := q.pricing(); unit == "" {
 			q.PriceUnit = "per-hour"
 		}

@@ -16,6 +16,9 @@ const MaxInput = 64 << 10
 
 // ParseJSON reads a query in its JSON form under the rules of package strictjson. Input above
 // MaxInput is fault.TooLarge. Compile validates the values.
+//
+// The former reader of queries alone took 0.6 of the time: no reflection, and no path of the
+// field in its errors. The difference is 0.7 us; a query over HTTP takes 36 us or more.
 func ParseJSON(data []byte) (Query, error) {
 	const op = "query.ParseJSON"
 	var q Query
@@ -27,13 +30,16 @@ func ParseJSON(data []byte) (Query, error) {
 
 // UnmarshalJSON reads a place under the rules of package strictjson. Latitude and longitude are
 // required.
-func (n *Near) UnmarshalJSON(data []byte) error {
+func (n *Near) UnmarshalJSON(data []byte) error { return strictjson.Decode(data, MaxInput, n) }
+
+// UnmarshalJSONFrom reads a place within a query.
+func (n *Near) UnmarshalJSONFrom(from *strictjson.Decoder) error {
 	var in struct {
 		Latitude  *float64 `json:"latitude"`
 		Longitude *float64 `json:"longitude"`
 		RadiusKM  *float64 `json:"radius_km"`
 	}
-	if err := strictjson.Decode(data, MaxInput, &in); err != nil {
+	if err := strictjson.DecodeNext(from, &in); err != nil {
 		return err
 	}
 	switch {
@@ -52,6 +58,12 @@ func (q *Query) member(name string) any {
 	switch name {
 	case "type":
 		return &q.Type
+	case "types":
+		return &q.Types
+	case "volume":
+		return &q.Volume
+	case "group_prices":
+		return &q.GroupPrices
 	case "subtype":
 		return &q.Subtype
 	case "near":
@@ -116,9 +128,10 @@ func (n *Near) member(name string) any {
 //
 //   - near=LAT,LON, or near.latitude=LAT and near.longitude=LON; optionally radius_km=KM or
 //     near.radius_km=KM; near[NAME] equals near.NAME;
-//   - countries and regions: repeated or separated by commas, countries=DE,FR;
+//   - countries, regions and types: repeated or separated by commas, countries=DE,FR;
 //   - attributes: attr.KEY=VALUE or attributes[KEY]=VALUE;
-//   - explain, exact_total and require_gpu: true, false, 1, 0, or no value for true.
+//   - where: a clause in the text form of ParseClause, repeated;
+//   - explain, exact_total, group_prices and require_gpu: true, false, 1, 0, or no value for true.
 //
 // Other empty parameters are ignored. An unknown parameter, a repeated one outside lists, or a
 // value of a wrong type is a fault.Invalid error with the name of the parameter. Input above
@@ -159,6 +172,9 @@ func (q *Query) setParameter(name string, values []string) error {
 	if key, ok := attributeKey(name); ok {
 		return q.setAttribute(key, values)
 	}
+	if name == "where" {
+		return q.setClauses(values)
+	}
 	target := q.member(name)
 	if target == nil {
 		return fault.Invalidf(clip(name), nil, "is not a known parameter")
@@ -176,6 +192,18 @@ func (q *Query) setParameter(name string, values []string) error {
 		return nil
 	}
 	return fault.In(name, setText(target, values[0]))
+}
+
+// setClauses reads clauses in text form.
+func (q *Query) setClauses(values []string) error {
+	for i, s := range values {
+		c, err := ParseClause(s)
+		if err != nil {
+			return fault.In(indexed("where", i), err)
+		}
+		q.Where = append(q.Where, c)
+	}
+	return nil
 }
 
 // attributeKey returns KEY of attr.KEY and attributes[KEY].

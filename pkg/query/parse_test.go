@@ -57,6 +57,12 @@ func values(q Query) url.Values {
 	for k, value := range q.Attributes {
 		v.Set("attr."+k, value)
 	}
+	for _, c := range q.Where {
+		v.Add("where", c.String())
+	}
+	if q.Volume != nil {
+		set("volume", *q.Volume, true)
+	}
 	set("sort", q.Sort, true)
 	set("limit", q.Limit, true)
 	set("explain", q.Explain, true)
@@ -123,7 +129,7 @@ func TestEveryFieldHasAName(t *testing.T) {
 	for _, name := range names(reflect.TypeFor[Query]()) {
 		q, n := new(Query), new(Near)
 		require.Equal(t, slices.Contains(near, name), n.member(name) != nil, name)
-		require.Equal(t, !slices.Contains(near, name) && name != "attributes", q.member(name) != nil, name)
+		require.Equal(t, !slices.Contains(near, name) && name != "attributes" && name != "where", q.member(name) != nil, name)
 	}
 }
 

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -16,6 +17,8 @@ type Plan struct {
 	query     Query // normalised
 	key       string
 	filter    Filter
+	columns   Filter // filter without the checks that need more than Facts
+	where     tests
 	currency  string // of price comparisons, folded; "" without SortPrice and MaxPrice
 	unit      string
 	center    geo.Point
@@ -58,12 +61,15 @@ func (p *Plan) Disc() (geo.Disc, bool) {
 	return geo.Disc{Center: p.center, Radius: p.radius}, p.bounded
 }
 
-// Filter returns the checks as flat values. The caller must not modify them.
-func (p *Plan) Filter() *Filter { return &p.filter }
+// Filter returns checks as flat values, which every match passes. The caller must not modify them.
+func (p *Plan) Filter() *Filter { return &p.columns }
 
-// Cells returns cells that together contain every match: at most maxCells cells of one geohash
-// length that cover the disc, or the global cell.
+// Cells returns cells that together contain every match: the cell of the only provider asked for,
+// at most maxCells cells of one geohash length that cover the disc, or the global cell.
 func (p *Plan) Cells(maxCells int) []records.CellKey {
+	if p.filter.Provider != "" {
+		return []records.CellKey{records.ProviderCell(p.filter.Provider)}
+	}
 	subtype := p.query.Subtype
 	if subtype == "" {
 		subtype = records.AnySubtype
@@ -80,16 +86,34 @@ func (p *Plan) Cells(maxCells int) []records.CellKey {
 }
 
 // Match reports whether a record passes all filters, claimed health and exclusion included. It
-// ignores expiry and this peer's measurements. A tombstone never matches.
+// ignores expiry and this peer's measurements. A tombstone never matches, nor does a record that
+// needs features of a later version.
 func (p *Plan) Match(r *records.Record) bool {
 	q, f := &p.query, &p.filter
 	return r.Type() == q.Type &&
 		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
 		!r.Withdrawn() &&
+		r.Needs() == "" &&
 		f.passProvider(r.Name().Provider) &&
-		f.Pass(r.Facts()) &&
+		p.columns.Pass(r.Facts()) && // before the reading of signed bytes
+		(p.query.Volume == nil || f.Pass(factsFor(p, r))) &&
+		p.inDisc(r.Facts()) &&
+		p.where.pass(r)
+}
+
+// Beyond reports whether a record may match but needs features that this version lacks, so that
+// only its core is known: type, subtype, provider and place.
+func Beyond(p *Plan, r *records.Record) bool {
+	q := &p.query
+	return r.Needs() != "" &&
+		r.Type() == q.Type &&
+		(q.Subtype == "" || r.Subtype() == q.Subtype) &&
+		p.filter.passProvider(r.Name().Provider) &&
 		p.inDisc(r.Facts())
 }
+
+// Concerns reports whether answers depend on a record: it matches, or is beyond this version.
+func Concerns(p *Plan, r *records.Record) bool { return p.Match(r) || Beyond(p, r) }
 
 // Reject explains in one sentence why a record does not match: the filter, the record's value
 // and the limit. It returns "" exactly if Match is true.
@@ -103,15 +127,14 @@ func (p *Plan) Reject(r *records.Record) string {
 		return fmt.Sprintf("subtype: %s stated, %s asked for", orNothing(r.Subtype()), q.Subtype)
 	case r.Withdrawn():
 		return "withdrawn by its provider"
+	case r.Needs() != "":
+		return "critical: needs features that this version lacks: " + r.Needs()
 	case f.Provider != "" && provider != f.Provider:
 		return fmt.Sprintf("provider_id: of %s, %s asked for", provider, f.Provider)
 	case !f.passProvider(provider):
 		return fmt.Sprintf("exclude_providers: %s was found unreachable", provider)
 	}
-	if why := f.reject(r.Facts()); why != "" {
-		return why
-	}
-	return p.rejectPlace(r.Facts())
+	return cmp.Or(p.where.reject(r), f.reject(factsFor(p, r)), p.rejectPlace(r.Facts()))
 }
 
 func (p *Plan) rejectPlace(x *records.Facts) string {
@@ -161,7 +184,7 @@ func (p *Plan) distance(x *records.Facts) (metres float64, ok bool) {
 // negated score, or a number in [0, 1) derived from the seed and the record's name. Value is
 // never NaN and equal on every peer.
 func (p *Plan) Value(r *records.Record) float64 {
-	x := r.Facts()
+	x := factsFor(p, r)
 	switch p.query.Sort {
 	case SortDistance:
 		metres, ok := p.distance(x)

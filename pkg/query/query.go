@@ -3,8 +3,16 @@
 //
 // A Query is the form for people and programs. Compile validates it into a Plan, which judges
 // single records. An index, a keeper and a merger of answers apply the same Plan, so that equal
-// data gives equal answers on every peer. The package is pure. Query and Plan share one package
-// because both need the normalised form and its defaults; neither depends on an index or a
+// data gives equal answers on every peer.
+//
+// Clauses (Query.Where) test any field of a record. One table, Fields, has a row for each field:
+// parsing, checks, matches, help and documentation follow from it, and a test compares it with the
+// schema of records. A clause reads the signed bytes of a record. Clauses never loosen a filter or
+// a bound: Filter holds what an index can check by columns, Plan.Bound what a summary of a cell can
+// rule out, and a clause outside both only makes Plan.Match stricter. So a clause unknown to a
+// summary never prunes a cell.
+//
+// The package is pure. Query and Plan share one package because both need the normalised form and its defaults; neither depends on an index or a
 // network.
 package query
 
@@ -15,15 +23,17 @@ import (
 // Query selects, orders and cuts records. Its JSON form is the API's. The zero value of a filter
 // means no filter. A record with an unknown value fails a filter on that value.
 type Query struct {
-	Type    string `json:"type"` // required
-	Subtype string `json:"subtype,omitempty"`
-	Near    *Near  `json:"near,omitempty"`
+	Type    string   `json:"type,omitempty"`  // required, except with Types
+	Types   []string `json:"types,omitempty"` // several types in place of Type, at most 8; see Split
+	Subtype string   `json:"subtype,omitempty"`
+	Near    *Near    `json:"near,omitempty"`
 	Region
 	Capacity
 	Price
 	Quality
 	ProviderID string            `json:"provider_id,omitempty"` // peer id, base58 or CID
 	Attributes map[string]string `json:"attributes,omitempty"`  // all must match with case; at most 32
+	Where      []Clause          `json:"where,omitempty"`       // all must pass; at most MaxClauses
 	Sort       Sort              `json:"sort,omitempty"`
 	Limit      int               `json:"limit,omitempty"` // largest number of results, 1 to MaxLimit; 0 means the default
 	Explain    bool              `json:"explain,omitempty"`
@@ -68,6 +78,15 @@ type Price struct {
 	MaxPrice  *float64 `json:"max_price,omitempty"`  // at least 0
 	Currency  string   `json:"currency,omitempty"`   // compared without case, at most 16 bytes
 	PriceUnit string   `json:"price_unit,omitempty"` // compared without case, at most 32 bytes
+
+	// Volume is the number of price units to buy in one purchase. With it, a price is that of the
+	// tier with the volume, or the base price without one, and at least the minimum commitment
+	// divided by the volume. It needs MaxPrice, SortPrice or GroupPrices.
+	Volume *float64 `json:"volume,omitempty"`
+
+	// GroupPrices asks for the cheapest matches of each currency and unit in turn, in place of one
+	// order. Limit then bounds each group. Only matches with a price belong to a group.
+	GroupPrices bool `json:"group_prices,omitempty"`
 }
 
 // Quality filters by claimed health.
@@ -106,7 +125,9 @@ const (
 const (
 	DefaultLimit = 100
 	MaxLimit     = 1000
-	MaxExclude   = 256
+	MaxExclude   = 1024
+	MaxTypes     = 8
+	MaxGroups    = 8 // of currency and unit, for GroupPrices
 )
 
 // DefaultCurrency is the currency of price comparisons for queries without one.

@@ -48,12 +48,12 @@ func (s points) total() float64 {
 // Unknown values earn no points. A better value never lowers the score. The score is equal on
 // every peer.
 func (p *Plan) Score(r *records.Record) float64 {
-	return p.score(r.Facts()).total()
+	return p.score(factsFor(p, r)).total()
 }
 
 // ExplainScore explains a record's score, one sentence per part.
 func (p *Plan) ExplainScore(r *records.Record) []string {
-	x := r.Facts()
+	x := factsFor(p, r)
 	s := p.score(x)
 	return []string{
 		fmt.Sprintf("health %.2f of %d: %s, %s", s.health(), healthPoints,

@@ -28,6 +28,11 @@ type AnswerView struct {
 	AgeMs    float64      `json:"age_ms"`
 	TookMs   float64      `json:"took_ms"`
 	Notes    []string     `json:"notes,omitempty"`
+
+	Excluded      []Excluded `json:"excluded,omitempty"`
+	ExcludedTotal int        `json:"excluded_total,omitempty"`
+
+	Groups []PriceGroup `json:"price_groups,omitempty"`
 }
 
 // View returns the answer's view.
@@ -35,6 +40,7 @@ func (a *Answer) View() AnswerView {
 	v := AnswerView{
 		Results: make([]ResultView, len(a.Results)), Total: a.Total, AtLeast: a.AtLeast, Source: a.Source,
 		Complete: a.Complete, Reason: a.Reason, AgeMs: Millis(a.Age), TookMs: Millis(a.Took), Notes: a.Notes,
+		Excluded: a.Excluded, ExcludedTotal: a.ExcludedTotal, Groups: a.Groups,
 	}
 	for i, r := range a.Results {
 		v.Results[i] = ResultView{
@@ -74,7 +80,60 @@ func (a *Answer) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `,"took_ms":`...)
 	dst = jsonform.AppendNumber(dst, Millis(a.Took))
 	dst = appendLines(dst, `,"notes":`, a.Notes)
+	if len(a.Excluded) > 0 {
+		dst = appendExcluded(dst, a.Excluded)
+	}
+	if a.ExcludedTotal != 0 {
+		dst = append(dst, `,"excluded_total":`...)
+		dst = strconv.AppendInt(dst, int64(a.ExcludedTotal), 10)
+	}
+	if len(a.Groups) > 0 {
+		dst = appendGroups(dst, a.Groups)
+	}
 	return append(dst, '}')
+}
+
+// appendGroups appends the member "price_groups".
+func appendGroups(dst []byte, list []PriceGroup) []byte {
+	dst = append(dst, `,"price_groups":`...)
+	sep := byte('[')
+	for _, g := range list {
+		dst = append(append(dst, sep), `{"currency":`...)
+		dst = jsonform.AppendString(dst, g.Currency)
+		dst = append(dst, `,"price_unit":`...)
+		dst = jsonform.AppendString(dst, g.PriceUnit)
+		dst = append(dst, `,"first":`...)
+		dst = strconv.AppendInt(dst, int64(g.First), 10)
+		dst = append(dst, `,"results":`...)
+		dst = strconv.AppendInt(dst, int64(g.Results), 10)
+		dst = append(dst, `,"total":`...)
+		dst = strconv.AppendInt(dst, int64(g.Total), 10)
+		if g.AtLeast {
+			dst = append(dst, `,"total_at_least":true`...)
+		}
+		dst = append(dst, '}')
+		sep = ','
+	}
+	return append(dst, ']')
+}
+
+// appendExcluded appends the member "excluded".
+func appendExcluded(dst []byte, list []Excluded) []byte {
+	dst = append(dst, `,"excluded":`...)
+	sep := byte('[')
+	for _, e := range list {
+		dst = append(append(dst, sep), `{"provider":`...)
+		dst = jsonform.AppendString(dst, e.Provider)
+		dst = append(dst, `,"reason":`...)
+		dst = jsonform.AppendString(dst, e.Reason)
+		if !e.Since.IsZero() {
+			dst = append(dst, `,"since":`...)
+			dst = jsonform.AppendTime(dst, e.Since)
+		}
+		dst = append(dst, '}')
+		sep = ','
+	}
+	return append(dst, ']')
 }
 
 // appendJSON appends a ResultView.

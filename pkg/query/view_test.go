@@ -32,8 +32,12 @@ func linesGen() *rapid.Generator[[]string] {
 
 func measuredGen() *rapid.Generator[records.Measured] {
 	return rapid.Custom(func(t *rapid.T) records.Measured {
-		m := records.Measured{Reachable: rapid.Bool().Draw(t, "reachable"), RoundTrip: durationGen().Draw(t, "round_trip")}
+		m := records.Measured{
+			State:     rapid.SampledFrom([]records.Reachability{"", records.Reachable, records.Busy, records.Unreachable}).Draw(t, "state"),
+			RoundTrip: durationGen().Draw(t, "round_trip"), Peers: rapid.IntRange(0, 3).Draw(t, "peers"),
+		}
 		if rapid.Bool().Draw(t, "checked") {
+			m.Since = t0()
 			m.CheckedAt = t0().Add(durationGen().Draw(t, "checked_at")).In(time.FixedZone("", 60*rapid.IntRange(-720, 720).Draw(t, "zone")))
 		}
 		return m
@@ -45,7 +49,8 @@ func answerGen(tb require.TestingT) *rapid.Generator[*Answer] {
 	return rapid.Custom(func(t *rapid.T) *Answer {
 		a := &Answer{
 			Total: rapid.Int().Draw(t, "total"), AtLeast: rapid.Bool().Draw(t, "at least"), Source: rapid.SampledFrom([]Source{SourceCache, SourceLocal, SourceNetwork, ""}).Draw(t, "source"),
-			Complete: rapid.Bool().Draw(t, "complete"), Reason: rapid.String().Draw(t, "reason"),
+			ExcludedTotal: rapid.IntRange(0, 300).Draw(t, "excluded"),
+			Complete:      rapid.Bool().Draw(t, "complete"), Reason: rapid.String().Draw(t, "reason"),
 			Age: durationGen().Draw(t, "age"), Took: durationGen().Draw(t, "took"), Notes: linesGen().Draw(t, "notes"),
 		}
 		for _, s := range recordsGen(tb, 3).Draw(t, "records") {
@@ -53,6 +58,13 @@ func answerGen(tb require.TestingT) *rapid.Generator[*Answer] {
 				Record: s.record, DistanceKM: maybe(finiteGen()).Draw(t, "distance_km"), Score: finiteGen().Draw(t, "score"),
 				Measured: maybe(measuredGen()).Draw(t, "measured"), Explain: linesGen().Draw(t, "explain"),
 			})
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "excluded shown") {
+			e := Excluded{Provider: rapid.String().Draw(t, "provider"), Reason: rapid.String().Draw(t, "reason")}
+			if rapid.Bool().Draw(t, "since known") {
+				e.Since = t0()
+			}
+			a.Excluded = append(a.Excluded, e)
 		}
 		return a
 	})
@@ -88,7 +100,7 @@ func ten(tb testing.TB) *Answer {
 	for n := range byte(10) {
 		a.Results = append(a.Results, Result{
 			Record: seal(tb, n+1, offered()), DistanceKM: ptr(float64(n) * math.Pi), Score: 90 - float64(n)/7,
-			Measured: &records.Measured{Reachable: true, RoundTrip: 23_456_789, CheckedAt: t0()},
+			Measured: &records.Measured{State: records.Reachable, RoundTrip: 23_456_789, CheckedAt: t0()},
 		})
 	}
 	return a

@@ -29,8 +29,9 @@ func FromProto(m *pb.Query) (Query, error) {
 		Price:      Price{MaxPrice: m.MaxPrice, Currency: m.Currency, PriceUnit: m.PriceUnit},
 		Quality:    Quality{MinUptime: m.MinUptime, MaxErrorRate: m.MaxErrorRate},
 		ProviderID: m.ProviderId, Attributes: m.Attributes,
-		Explain: m.Explain, ExactTotal: m.ExactTotal, Seed: m.Seed,
+		Explain: m.Explain, ExactTotal: m.ExactTotal, Seed: m.Seed, Types: m.Types,
 	}
+	q.Volume, q.GroupPrices = m.Volume, m.GroupPrices
 	if m.Near != nil {
 		q.Near = &Near{Latitude: m.Near.Latitude, Longitude: m.Near.Longitude, RadiusKM: m.Near.RadiusKm}
 	}
@@ -56,6 +57,10 @@ func (q *Query) setProto(m *pb.Query) error {
 	if m.Health != pb.Health_HEALTH_UNSPECIFIED {
 		q.Health = healths()[m.Health-1]
 	}
+	var err error
+	if q.Where, err = clausesOf(m.Where); err != nil {
+		return err
+	}
 	return q.setExclude(m.ExcludeProviders)
 }
 
@@ -73,6 +78,32 @@ func (q *Query) setExclude(list []string) error {
 	return nil
 }
 
+// clausesOf converts clauses from their wire form.
+func clausesOf(list []*pb.Clause) ([]Clause, error) {
+	if n := len(list); n > MaxClauses {
+		return nil, fault.Invalidf("where", n, "must be at most %d clauses", MaxClauses)
+	}
+	var where []Clause
+	for i, m := range list {
+		if m.GetOp() <= pb.Clause_OP_UNSPECIFIED || int(m.GetOp()) > len(ops()) {
+			return nil, fault.In(indexed("where", i), fault.Invalidf("op", int32(m.GetOp()), "must be one of %s", oneOf(ops())))
+		}
+		c := Clause{
+			Field: m.GetField(), Op: ops()[m.Op-1], Values: m.Values, Min: m.Min, Max: m.Max,
+			Not: m.Not, OrUnstated: m.OrUnstated,
+		}
+		where = append(where, c.clone())
+	}
+	return where, nil
+}
+
+func (c *Clause) proto() *pb.Clause {
+	return &pb.Clause{
+		Field: c.Field, Op: pb.Clause_Op(number32(ops(), c.Op)), Values: c.Values, Min: c.Min, Max: c.Max,
+		Not: c.Not, OrUnstated: c.OrUnstated,
+	}
+}
+
 // Proto returns the query's wire form. An unknown order or health filter becomes a number that
 // FromProto refuses. The result shares no memory with q.
 func (q Query) Proto() *pb.Query {
@@ -87,6 +118,10 @@ func (q Query) Proto() *pb.Query {
 		ProviderId: q.ProviderID, Attributes: q.Attributes,
 		Health: pb.Health(number32(healths(), q.Health)), Sort: pb.Sort(number32(sorts(), q.Sort)),
 		Limit: limit32(q.Limit), Explain: q.Explain, ExactTotal: q.ExactTotal, Seed: q.Seed,
+		Types: q.Types, Volume: q.Volume, GroupPrices: q.GroupPrices,
+	}
+	for i := range q.Where {
+		m.Where = append(m.Where, q.Where[i].proto())
 	}
 	if q.Near != nil {
 		m.Near = &pb.Near{Latitude: q.Near.Latitude, Longitude: q.Near.Longitude, RadiusKm: q.Near.RadiusKM}

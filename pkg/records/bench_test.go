@@ -23,7 +23,7 @@ func BenchmarkOpen(b *testing.B) {
 	b.ReportMetric(float64(len(envelope)), "bytes/record")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := records.Open(envelope, t0()); err != nil {
+		if _, err := records.Open("test", envelope, t0()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -34,7 +34,7 @@ func BenchmarkOpenForged(b *testing.B) {
 	envelope[len(envelope)-1] ^= 1
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := records.Open(envelope, t0()); err == nil {
+		if _, err := records.Open("test", envelope, t0()); err == nil {
 			b.Fatal("opened")
 		}
 	}
@@ -42,7 +42,7 @@ func BenchmarkOpenForged(b *testing.B) {
 
 func BenchmarkVerifierHit(b *testing.B) {
 	envelope := typical(b).Envelope()
-	v, err := records.NewVerifier(16)
+	v, err := records.NewVerifier("test", 16)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func BenchmarkSeal(b *testing.B) {
 	k := key(b, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := records.Seal(k, s); err != nil {
+		if _, err := records.Seal("test", k, s); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -96,7 +96,7 @@ func BenchmarkHeld(b *testing.B) {
 		held := make([]*records.Record, 0, count)
 		before := heap()
 		for _, envelope := range envelopes {
-			r, err := records.Open(envelope, t0().Add(time.Hour))
+			r, err := records.Open("test", envelope, t0().Add(time.Hour))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/record"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -26,61 +29,57 @@ const (
 )
 
 const (
-	domain = "blackhole-service-record"
-	codec  = "/blackhole/service-record/1"
+	part    = "service-record" // of domains and payload types
+	major   = 1                // version of the format
+	version = "1"              // major as text
 
 	ed25519Prefix = "\x08\x01\x12\x20" // libp2p PublicKey message: type Ed25519, then 32 bytes of data
 	publicKeySize = len(ed25519Prefix) + 32
 	signatureSize = 64
 )
 
-// payload makes a service record the content of a libp2p envelope.
-type payload struct{ service *pb.ServiceRecord }
+// payload is the content of a libp2p envelope: the bytes of a service record of a network. The
+// domain of the signature and the payload type carry the network's name.
+type payload struct {
+	network network.Name
+	data    []byte
+}
 
 var _ record.Record = (*payload)(nil)
 
-func (*payload) Domain() string { return domain }
+func (p *payload) Domain() string { return p.network.Domain(part) }
 
-func (*payload) Codec() []byte { return []byte(codec) }
+func (p *payload) Codec() []byte { return []byte(p.network.Protocol(part, version)) }
 
-func (p *payload) MarshalRecord() ([]byte, error) {
-	return proto.MarshalOptions{Deterministic: true}.Marshal(p.service)
-}
+func (p *payload) MarshalRecord() ([]byte, error) { return p.data, nil }
 
-// UnmarshalRecord refuses fields outside the schema, because they cannot be validated.
+// UnmarshalRecord keeps the bytes. Verify decodes them after the signature.
 func (p *payload) UnmarshalRecord(data []byte) error {
-	s := new(pb.ServiceRecord)
-	if err := proto.Unmarshal(data, s); err != nil {
-		return err
-	}
-	if hasUnknown(s.ProtoReflect()) {
-		return errors.New("payload has unknown fields")
-	}
-	p.service = s
+	p.data = data
 	return nil
 }
 
-// hasUnknown reports whether m or a nested message has fields outside its schema. The decoder
-// drops such fields within map entries, so they remain invisible and harmless.
-func hasUnknown(m protoreflect.Message) bool {
-	if len(m.GetUnknown()) > 0 {
-		return true
+// codec is the payload type of an envelope: /blackhole/NETWORK/service-record/MAJOR.
+type codec struct {
+	network network.Name
+	major   uint64
+}
+
+// parseCodec parses the payload type of a service record of any network and version.
+func parseCodec(s string) (c codec, ok bool) {
+	at := strings.LastIndexByte(s, '/')
+	if at < 0 {
+		return codec{}, false
 	}
-	found := false
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case f.Message() == nil || f.IsMap(): // the schema has maps of scalars only
-		case f.IsList():
-			list := v.List()
-			for i := 0; i < list.Len() && !found; i++ {
-				found = hasUnknown(list.Get(i).Message())
-			}
-		default:
-			found = hasUnknown(v.Message())
-		}
-		return !found
-	})
-	return found
+	name, ok := strings.CutPrefix(s[:at], "/blackhole/")
+	if !ok {
+		return codec{}, false
+	}
+	name, ok = strings.CutSuffix(name, "/"+part)
+	c.network = network.Name(name)
+	var err error
+	c.major, err = strconv.ParseUint(s[at+1:], 10, 32)
+	return c, ok && c.network.Validate() == nil && err == nil && c.major > 0 && strconv.FormatUint(c.major, 10) == s[at+1:]
 }
 
 // frame is an envelope in its canonical encoding: every field once, in the order of numbers,
@@ -121,18 +120,22 @@ func signatureOf(envelope []byte) []byte {
 	return bytes.Clone(envelope[len(envelope)-signatureSize:])
 }
 
-// Open verifies and decodes an envelope. It keeps a copy of the argument. Errors:
+// Open verifies and decodes an envelope of a network. It keeps a copy of the argument. Errors:
 //
 //   - TooLarge: above MaxSize;
-//   - Unauthentic: not canonical, of another type, not signed by the Ed25519 key of its
-//     provider_id, or with unknown fields. Honest peers neither make nor forward such bytes;
-//   - Invalid: content against the rules, with the field. Honest peers neither make nor forward
-//     it;
+//   - Unauthentic: forged, that is not canonical, or not signed by the key of its provider_id.
+//     Honest peers neither make nor forward such bytes;
+//   - Unsupported: a later major version, or a key that is not Ed25519. Later versions of the
+//     program may make and forward it. With the field "network": a record of another network;
+//   - Invalid: signed content against the rules of this version, with the field. Later versions
+//     may have other rules;
 //   - Conflict: authentic and valid, but expired, or issued more than ClockSkew ahead. Honest
 //     peers may forward such bytes.
-func Open(envelope []byte, now time.Time) (*Record, error) {
+//
+// Fields outside the schema are no error: the envelope keeps them. See Record.Needs.
+func Open(n network.Name, envelope []byte, now time.Time) (*Record, error) {
 	const op = "records.Open"
-	r, err := verify(envelope)
+	r, err := verify(n, envelope)
 	if err == nil {
 		err = r.current(now)
 	}
@@ -153,9 +156,24 @@ func (r *Record) current(now time.Time) error {
 	return nil
 }
 
+// Blameless reports whether an honest peer may have sent an envelope that Open refused with err:
+// by its clock or its version of the program, the record may be valid.
+func Blameless(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Conflict, fault.Unsupported, fault.Invalid:
+		return true
+	}
+	return false
+}
+
+// OfOtherNetwork reports whether Open refused a record with err because of its network.
+func OfOtherNetwork(err error) bool {
+	return fault.KindOf(err) == fault.Unsupported && fault.FieldOf(err) == "network"
+}
+
 // verify makes all checks of Open that do not depend on the time. Cheap checks precede the
-// signature.
-func verify(envelope []byte) (*Record, error) {
+// signature. All other checks follow it, so that Unauthentic means nothing but a forgery.
+func verify(n network.Name, envelope []byte) (*Record, error) {
 	if len(envelope) > MaxSize {
 		return nil, fault.New("", fault.TooLarge, "a record of %d bytes exceeds the limit of %d", len(envelope), MaxSize)
 	}
@@ -163,27 +181,40 @@ func verify(envelope []byte) (*Record, error) {
 	switch {
 	case !ok:
 		return nil, unauthentic("not a canonical envelope")
-	case string(f.codec) != codec:
-		return nil, unauthentic("not a service record but another type of payload")
 	case len(f.key) != publicKeySize || string(f.key[:len(ed25519Prefix)]) != ed25519Prefix:
-		return nil, unauthentic("the signer's key is not Ed25519")
+		return nil, fault.New("", fault.Unsupported, "the signer's key is not Ed25519: this version cannot verify it")
 	}
-	var p payload
-	env, err := record.ConsumeTypedEnvelope(envelope, &p)
-	if err != nil {
+	c, known := parseCodec(string(f.codec))
+	if !known {
+		c.network = n
+	}
+	env, err := record.ConsumeTypedEnvelope(envelope, &payload{network: c.network})
+	switch {
+	case err != nil:
 		return nil, fault.As("", fault.Unauthentic, err)
+	case !known:
+		return nil, fault.New("", fault.Invalid, "not a service record but another type of payload")
+	case c.network != n:
+		return nil, &fault.Error{Kind: fault.Unsupported, Field: "network", Value: c.network.String(),
+			Err: fmt.Errorf("the record is of the network %s, and this peer belongs to %s", c.network, n)}
+	case c.major != major:
+		return nil, fault.New("", fault.Unsupported, "the record has version %d of the format, and this program reads version %d: a newer version reads it", c.major, major)
 	}
 	signer, err := peer.IDFromPublicKey(env.PublicKey)
 	if err != nil {
 		return nil, fault.As("", fault.Unauthentic, err)
 	}
-	if p.service.ProviderId != signer.String() {
-		return nil, &fault.Error{Kind: fault.Unauthentic, Field: "provider_id", Value: p.service.ProviderId, Err: errors.New("is not the signer's")}
+	s := new(pb.ServiceRecord)
+	if err := proto.Unmarshal(f.payload, s); err != nil {
+		return nil, fault.As("", fault.Invalid, err)
 	}
-	if err := validate(p.service); err != nil {
+	if s.ProviderId != signer.String() {
+		return nil, &fault.Error{Kind: fault.Unauthentic, Field: "provider_id", Value: s.ProviderId, Err: errors.New("is not the signer's")}
+	}
+	if err := validate(s); err != nil {
 		return nil, err
 	}
-	r := recordOf(p.service, signer)
+	r := recordOf(s, signer)
 	r.digest = sha256.Sum256(f.payload)
 	r.envelope = bytes.Clone(envelope)
 	return r, nil
@@ -205,6 +236,7 @@ func recordOf(s *pb.ServiceRecord, signer peer.ID) *Record {
 		subtype:   intern(s.Metadata.Subtype),
 		sequence:  s.Sequence,
 		withdrawn: s.Withdrawn,
+		needs:     needs(s),
 		precision: uint8(precision), // at most MaxPrecision
 		issued:    s.UpdatedAt.AsTime(),
 		expires:   s.ExpiresAt.AsTime(),

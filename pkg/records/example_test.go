@@ -27,7 +27,7 @@ location: {latitude: 52.37, longitude: 4.89, country: NL}
 		panic(err)
 	}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	signed, err := records.Sign(key, offer, records.Stamp{
+	signed, err := records.Sign("test", key, offer, records.Stamp{
 		Sequence: records.NextSequence(0, now), Issued: now, Expires: now.Add(24 * time.Hour),
 	})
 	if err != nil {
@@ -35,9 +35,9 @@ location: {latitude: 52.37, longitude: 4.89, country: NL}
 	}
 
 	// Another peer has only the bytes:
-	record, err := records.Open(signed.Envelope(), now)
+	record, err := records.Open("test", signed.Envelope(), now)
 	fmt.Println(record.Key(), err)
-	_, err = records.Open(signed.Envelope(), now.Add(25*time.Hour))
+	_, err = records.Open("test", signed.Envelope(), now.Add(25*time.Hour))
 	fmt.Println(fault.KindOf(err))
 
 	// Output:

@@ -63,7 +63,7 @@ func (f *Facts) Place() (geo.Point, bool) { return f.Point, f.Known&KnownPlace !
 
 // factsOf extracts the facts of a validated message. Strings keep the provider's spelling.
 func factsOf(s *pb.ServiceRecord) Facts {
-	f := Facts{Status: s.GetHealth().GetStatus(), Attributes: attributesOf(s.GetMetadata().GetAttributes())}
+	f := Facts{Status: claimed(s.GetHealth().GetStatus()), Attributes: attributesOf(s.GetMetadata().GetAttributes())}
 	f.setCapabilities(s.GetCapabilities())
 	f.setLocation(s.GetLocation())
 	f.setPricing(s.GetPricing())

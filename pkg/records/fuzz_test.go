@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -21,9 +22,9 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, envelope []byte) {
-		r, err := records.Open(envelope, t0())
+		r, err := records.Open("test", envelope, t0())
 		if err != nil {
-			require.Contains(t, []fault.Kind{fault.Unauthentic, fault.Invalid, fault.TooLarge, fault.Conflict}, fault.KindOf(err))
+			require.Contains(t, []fault.Kind{fault.Unauthentic, fault.Unsupported, fault.Invalid, fault.TooLarge, fault.Conflict}, fault.KindOf(err))
 			return
 		}
 		env, err := record.UnmarshalEnvelope(envelope)
@@ -42,7 +43,7 @@ func FuzzPayload(f *testing.F) {
 	}
 	k := key(f, 1)
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		r, err := records.Open(seal(t, k, sealed{domain, codec, payload}), t0())
+		r, err := records.Open("test", recordstest.Seal(t, k, recordstest.Content{Of: domain, Type: codec, Payload: payload}), t0())
 		if err == nil {
 			consistent(t, r)
 		}
@@ -64,11 +65,11 @@ func consistent(t *testing.T, r *records.Record) {
 	}
 	alike(t, r)
 	if !r.Withdrawn() {
-		require.NoError(t, records.OfferOf(r.Service()).Validate())
+		require.NoError(t, records.ViewOf(r).Offer.Validate())
 	}
 	s := r.Service()
 	s.Signature = nil
-	again, err := records.Seal(key(t, 1), s)
+	again, err := records.Seal("test", key(t, 1), s)
 	if err == nil { // the provider may have chosen a longer encoding
 		require.Equal(t, r.Facts(), again.Facts())
 	}
@@ -89,6 +90,7 @@ func FuzzParseKey(f *testing.F) {
 func FuzzParseCellKey(f *testing.F) {
 	f.Add("/blackhole/services/storage/ssd/9q8yyk")
 	f.Add("/blackhole/services/storage/_/global")
+	f.Add("/blackhole/providers/12D3KooWJWoaqZhDaoEFshF7Rh1bpY9ohihFhzcW6d69Lr2NASuq")
 	f.Fuzz(func(t *testing.T, s string) {
 		if c, err := records.ParseCellKey(s); err == nil {
 			require.Equal(t, s, c.String())
@@ -143,7 +145,7 @@ func faithful(t *testing.T, o records.Offer) {
 	again, err := records.ParseOffer(text)
 	require.NoError(t, err)
 	require.True(t, proto.Equal(o.Service(), again.Service()))
-	if _, err := records.Sign(key(t, 1), o, stamp()); err != nil {
+	if _, err := records.Sign("test", key(t, 1), o, stamp()); err != nil {
 		require.ErrorIs(t, err, fault.TooLarge)
 	}
 }

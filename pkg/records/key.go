@@ -12,14 +12,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/geo"
 )
 
-// Namespace is the prefix of every key. Its first segment selects the validator in the DHT.
+// Namespace is the prefix of the keys of records, and of cells by type and place.
 const Namespace = "/blackhole/services"
+
+// ProviderNamespace is the prefix of the keys of providers' cells.
+const ProviderNamespace = "/blackhole/providers"
 
 // AnySubtype means "no subtype" in a record's key and "any subtype" in a cell's key.
 const AnySubtype = "_"
 
-// Key names one record in the DHT:
-// /blackhole/services/{type}/{subtype|_}/{geohash|global}/{provider_id}/{service_id}.
+// Key names one record: /blackhole/services/{type}/{subtype|_}/{geohash|global}/{provider_id}/{service_id}.
+// The keepers of the provider's cell resolve it.
 type Key struct {
 	Type    string
 	Subtype string // "" is written "_"
@@ -28,16 +31,28 @@ type Key struct {
 }
 
 // CellKey names one cell of the index: /blackhole/services/{type}/{subtype|_}/{geohash prefix of
-// 2 to 8 | global}. Records belong to the cells of lengths 2 to 6 and to global; cells of
+// 2 to 8 | global}, or /blackhole/providers/{provider_id} for all records of one provider. Records
+// belong to the cells of lengths 2 to 6, to global, and to the cell of their provider; cells of
 // lengths 7 and 8 split an overfull cell.
 type CellKey struct {
-	Type    string
-	Subtype string // AnySubtype for records of any subtype
-	Cell    geo.Cell
+	Type     string
+	Subtype  string // AnySubtype for records of any subtype
+	Cell     geo.Cell
+	Provider peer.ID // not "": the cell of a provider; then Type and Subtype are "", and Cell is geo.Global
 }
+
+// ProviderCell returns the cell of all records of a provider, whatever their type and place. Quotas
+// bound it to MaxPerProvider records.
+func ProviderCell(id peer.ID) CellKey { return CellKey{Cell: geo.Global, Provider: id} }
+
+// OfProvider reports whether this is the cell of a provider. Such a cell is never split.
+func (c CellKey) OfProvider() bool { return c.Provider != "" }
 
 // String returns the canonical form of the key.
 func (c CellKey) String() string {
+	if c.OfProvider() {
+		return ProviderNamespace + "/" + c.Provider.String()
+	}
 	return Namespace + "/" + c.Type + "/" + c.Subtype + "/" + string(c.Cell)
 }
 
@@ -49,6 +64,10 @@ func (c CellKey) CID() cid.Cid {
 	}
 	return cid.NewCidV1(cid.Raw, mh)
 }
+
+// MaxPerProvider is the number of live records that keepers accept from one provider: a constant of
+// the network.
+const MaxPerProvider = 100
 
 // MaxKey limits the length of both kinds of keys, in bytes.
 const MaxKey = 256
@@ -110,6 +129,9 @@ func (k Key) Matches(r *Record) error {
 // ParseCellKey parses the canonical form of a cell's key. Other input is an Invalid error naming
 // "key".
 func ParseCellKey(s string) (CellKey, error) {
+	if text, ok := strings.CutPrefix(s, ProviderNamespace+"/"); ok {
+		return parseProviderCell(s, text)
+	}
 	steps, err := steps(s, 3)
 	if err != nil {
 		return CellKey{}, err
@@ -122,6 +144,21 @@ func ParseCellKey(s string) (CellKey, error) {
 		return CellKey{}, err
 	}
 	return c, nil
+}
+
+// parseProviderCell parses the peer id in a key s.
+func parseProviderCell(s, id string) (CellKey, error) {
+	if len(s) > MaxKey {
+		return CellKey{}, fault.Invalidf("key", nil, "must be at most %d bytes, not %d", MaxKey, len(s))
+	}
+	provider, err := peer.Decode(id)
+	switch {
+	case err != nil:
+		return CellKey{}, fault.Invalidf("key", s, "has no peer id: %w", err)
+	case provider.String() != id: // another spelling of the peer id
+		return CellKey{}, fault.Invalidf("key", s, "differs from the canonical form %s", ProviderCell(provider))
+	}
+	return ProviderCell(provider), nil
 }
 
 // steps splits the part after the namespace into the given number of segments.

@@ -75,24 +75,32 @@ func TestLongKeysAreNotLookedAt(t *testing.T) {
 }
 
 func TestParseCellKey(t *testing.T) {
-	const space = "/blackhole/services/"
+	const space, providers = "/blackhole/services/", "/blackhole/providers/"
+	provider := idOf(t, key(t, 1))
+	id, asCID := provider.String(), peer.ToCid(provider).String()
 	for s, good := range map[string]bool{
-		space + "storage/ssd/9q":       true,
-		space + "storage/_/9q8yyk":     true,
-		space + "storage/_/global":     true,
-		space + "storage/_/9":          false,
-		space + "storage/_/9q8yyk8":    true,
-		space + "storage/_/9q8yyk8y":   true,
-		space + "storage/_/9q8yyk8yt":  false,
-		space + "storage/_/9a":         false,
-		space + "storage/_/":           false,
-		space + "storage//9q":          false,
-		space + "_/_/9q":               false,
-		space + "storage/__/9q":        false,
-		space + "storage/ssd/9q/":      false,
-		space + "storage/ssd":          false,
-		"/blackhole/storage/ssd/9q":    false,
-		"x" + space + "storage/ssd/9q": false,
+		space + "storage/ssd/9q":                        true,
+		space + "storage/_/9q8yyk":                      true,
+		space + "storage/_/global":                      true,
+		space + "storage/_/9":                           false,
+		space + "storage/_/9q8yyk8":                     true,
+		space + "storage/_/9q8yyk8y":                    true,
+		space + "storage/_/9q8yyk8yt":                   false,
+		space + "storage/_/9a":                          false,
+		space + "storage/_/":                            false,
+		space + "storage//9q":                           false,
+		space + "_/_/9q":                                false,
+		space + "storage/__/9q":                         false,
+		space + "storage/ssd/9q/":                       false,
+		space + "storage/ssd":                           false,
+		"/blackhole/storage/ssd/9q":                     false,
+		"x" + space + "storage/ssd/9q":                  false,
+		providers + id:                                  true,
+		providers:                                       false,
+		providers + "nobody":                            false,
+		providers + id + "/":                            false,
+		providers + asCID:                               false,
+		providers + strings.Repeat("1", records.MaxKey): false,
 	} {
 		t.Run(s, func(t *testing.T) {
 			c, err := records.ParseCellKey(s)
@@ -188,11 +196,12 @@ func TestCells(t *testing.T) {
 	require.Equal(t, []string{
 		"_/global", "_/9q", "_/9q8", "_/9q8y", "_/9q8yy", "_/9q8yyk",
 		"ssd/global", "ssd/9q", "ssd/9q8", "ssd/9q8y", "ssd/9q8yy", "ssd/9q8yyk",
+		records.ProviderCell(placed.Name().Provider).String(),
 	}, names)
 
 	o := storage()
 	o.Metadata.Subtype, o.Location = "", nil
-	require.Len(t, sign(t, key(t, 1), o, stamp()).Cells(), 1)
+	require.Len(t, sign(t, key(t, 1), o, stamp()).Cells(), 2)
 }
 
 // In agrees with Cells, its naive version, on any cell.
@@ -212,7 +221,7 @@ func TestInAgreesWithCells(t *testing.T) {
 		draw := func() *records.Record {
 			o := records.Offer{ID: "x", Metadata: records.Metadata{Type: "other"}}
 			o.Metadata.Subtype, o.Location = subtype.Draw(t, "subtype"), point.Draw(t, "location")
-			r, err := records.Sign(k, o, stamp())
+			r, err := records.Sign("test", k, o, stamp())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package records
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -114,7 +115,10 @@ type Health struct {
 }
 
 // Validate returns the first error, an Invalid error with the name of the field.
-func (o Offer) Validate() error { return validateContent(o.Service()) }
+func (o Offer) Validate() error {
+	s := o.Service()
+	return cmp.Or(validateContent(s), validateStatus(s.Health))
+}
 
 // Service converts the offer to an incomplete service record: without provider, times and
 // sequence. It shares slices and maps with the offer. An unknown status becomes a number that
@@ -290,7 +294,7 @@ func healthOf(m *pb.HealthStatus) *Health {
 		return nil
 	}
 	h := &Health{
-		Status:        m.Status.String(),
+		Status:        m.Status.String(), // the number of an unknown one, which Validate refuses
 		UptimePercent: m.UptimePercent, ResponseTimeMs: m.ResponseTimeMs, ErrorRate: m.ErrorRate,
 	}
 	if m.LastCheck != nil {

@@ -111,7 +111,7 @@ func TestNoFieldIsDropped(t *testing.T) {
 	s := &pb.ServiceRecord{}
 	fill(s.ProtoReflect())
 	back := records.OfferOf(s).Service()
-	for _, peers := range []protoreflect.Name{"provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn"} {
+	for _, peers := range []protoreflect.Name{"provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn", "critical"} {
 		s.ProtoReflect().Clear(s.ProtoReflect().Descriptor().Fields().ByName(peers))
 	}
 	require.True(t, proto.Equal(s, back), "%v\n%v", s, back)
@@ -347,8 +347,9 @@ func TestViewsOfUnfitMessages(t *testing.T) {
 
 func TestMeasuredJSON(t *testing.T) {
 	for text, m := range map[string]records.Measured{
-		`{"reachable":true,"round_trip_ms":1.25,"checked_at":"2026-03-01T12:00:00Z"}`: {Reachable: true, RoundTrip: 1250 * time.Microsecond, CheckedAt: t0()},
-		`{"reachable":false}`: {},
+		`{"state":"reachable","round_trip_ms":1.25,"checked_at":"2026-03-01T12:00:00Z","by":"self"}`: {State: records.Reachable, RoundTrip: 1250 * time.Microsecond, CheckedAt: t0()},
+		`{"state":"unreachable","since":"2026-03-01T12:00:00Z","by":"self"}`:                         {State: records.Unreachable, Since: t0()},
+		`{"state":"busy","by":"peers","peers":3}`:                                                    {State: records.Busy, Peers: 3},
 	} {
 		got, err := json.Marshal(m)
 		require.NoError(t, err)
@@ -358,7 +359,7 @@ func TestMeasuredJSON(t *testing.T) {
 		require.Equal(t, m, back)
 	}
 	var m records.Measured
-	require.Error(t, json.Unmarshal([]byte(`{"reachable":1}`), &m))
+	require.Error(t, json.Unmarshal([]byte(`{"state":1}`), &m))
 	text, err := json.Marshal(records.Stored{On: 7, Of: 10})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"on":7,"of":10}`, string(text))

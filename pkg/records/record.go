@@ -22,6 +22,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/network"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -50,12 +51,27 @@ type Record struct {
 	subtype   string
 	sequence  uint64
 	withdrawn bool
-	precision uint8 // of the key's geohash, 4 to 12
+	needs     string // see Needs
+	precision uint8  // of the key's geohash, 4 to 12
 	issued    time.Time
 	expires   time.Time
 	facts     Facts
 	digest    [32]byte // sha2-256 of the payload
 	envelope  []byte
+}
+
+// Network returns the network of the record, which its signature proves.
+func (r *Record) Network() network.Name {
+	n, _ := NetworkOf(r.envelope)
+	return n
+}
+
+// NetworkOf returns the network that an envelope names, verified or not; false for anything but a
+// service record.
+func NetworkOf(envelope []byte) (network.Name, bool) {
+	f, _ := split(envelope)
+	c, ok := parseCodec(string(f.codec))
+	return c.network, ok
 }
 
 // Name returns the service's name.
@@ -73,6 +89,12 @@ func (r *Record) Sequence() uint64 { return r.sequence }
 // Withdrawn reports whether the record is a tombstone.
 func (r *Record) Withdrawn() bool { return r.withdrawn }
 
+// Needs names the critical features of the record that this version of the program lacks,
+// separated by commas; "" for a record that it understands. Peers store and forward such a record
+// like any other, but nothing of it is known beyond its core: name, type, subtype, place, times
+// and sequence.
+func (r *Record) Needs() string { return r.needs }
+
 // Issued returns the time of the signature, by the provider's clock.
 func (r *Record) Issued() time.Time { return r.issued }
 
@@ -88,6 +110,12 @@ func (r *Record) Facts() *Facts { return &r.facts }
 
 // Envelope returns the canonical signed form. The caller must not modify it.
 func (r *Record) Envelope() []byte { return r.envelope }
+
+// Payload returns the signed bytes: the record in its wire form. The caller must not modify them.
+func (r *Record) Payload() []byte {
+	f, _ := split(r.envelope)
+	return f.payload
+}
 
 // ContentID identifies this version in logs, explanations and digests: the CIDv1 (raw, sha2-256)
 // of the payload, the signed bytes.
@@ -119,7 +147,8 @@ func (r *Record) Key() Key {
 }
 
 // Cells returns the cells of the record: for its subtype and for any subtype, each prefix length
-// of its place, and global. A record without subtype or place has fewer than 12.
+// of its place, and global; then the cell of its provider. A record without subtype or place has
+// fewer than 13.
 func (r *Record) Cells() []CellKey {
 	subtypes := []string{AnySubtype}
 	if r.subtype != "" {
@@ -129,17 +158,20 @@ func (r *Record) Cells() []CellKey {
 	if p, ok := r.facts.Place(); ok {
 		places = geo.IndexCells(p)
 	}
-	cells := make([]CellKey, 0, len(subtypes)*len(places))
+	cells := make([]CellKey, 0, len(subtypes)*len(places)+1)
 	for _, subtype := range subtypes {
 		for _, place := range places {
 			cells = append(cells, CellKey{Type: r.kind, Subtype: subtype, Cell: place})
 		}
 	}
-	return cells
+	return append(cells, ProviderCell(r.name.Provider))
 }
 
 // In reports whether the record belongs to a cell.
 func (r *Record) In(c CellKey) bool {
+	if c.OfProvider() {
+		return c.Provider == r.name.Provider
+	}
 	if c.Type != r.kind || (c.Subtype != AnySubtype && c.Subtype != r.subtype) {
 		return false
 	}
@@ -173,10 +205,14 @@ func Equivocates(a, b *Record) bool {
 	return a.name == b.name && a.sequence == b.sequence && a.digest != b.digest
 }
 
-// Seal validates a complete service record and signs it with its provider's key. It keeps no
-// reference to the message. Errors are Invalid and name the field.
-func Seal(key crypto.PrivKey, s *pb.ServiceRecord) (*Record, error) {
+// Seal validates a complete service record of a network and signs it with its provider's key. It keeps no
+// reference to the message. A peer signs only what it understands: fields outside the schema and
+// critical features that this version lacks are refused. Errors are Invalid and name the field.
+func Seal(n network.Name, key crypto.PrivKey, s *pb.ServiceRecord) (*Record, error) {
 	const op = "records.Seal"
+	if err := n.Validate(); err != nil {
+		return nil, fault.Wrap(op, fault.In("network", err))
+	}
 	if s == nil {
 		return nil, fault.New(op, fault.Invalid, "there is no record")
 	}
@@ -189,7 +225,14 @@ func Seal(key crypto.PrivKey, s *pb.ServiceRecord) (*Record, error) {
 	if s.ProviderId != id.String() {
 		return nil, fault.Wrap(op, fault.Invalidf("provider_id", s.ProviderId, "must be the signer's, %s", id))
 	}
-	env, err := record.Seal(&payload{service: s}, key)
+	if err := understood(s); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)
+	if err != nil {
+		return nil, fault.As(op, fault.Invalid, err)
+	}
+	env, err := record.Seal(&payload{network: n, data: content}, key)
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
@@ -197,6 +240,6 @@ func Seal(key crypto.PrivKey, s *pb.ServiceRecord) (*Record, error) {
 	if err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	r, err := Open(raw, s.GetUpdatedAt().AsTime())
+	r, err := Open(n, raw, s.GetUpdatedAt().AsTime())
 	return r, fault.Wrap(op, err)
 }

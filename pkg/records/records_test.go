@@ -81,7 +81,7 @@ func stamp() records.Stamp {
 
 func sign(tb testing.TB, k crypto.PrivKey, o records.Offer, st records.Stamp) *records.Record {
 	tb.Helper()
-	r, err := records.Sign(k, o, st)
+	r, err := records.Sign("test", k, o, st)
 	require.NoError(tb, err)
 	return r
 }
@@ -89,7 +89,7 @@ func sign(tb testing.TB, k crypto.PrivKey, o records.Offer, st records.Stamp) *r
 func TestSignAndOpen(t *testing.T) {
 	k := key(t, 1)
 	signed := sign(t, k, storage(), stamp())
-	r, err := records.Open(signed.Envelope(), t0().Add(time.Hour))
+	r, err := records.Open("test", signed.Envelope(), t0().Add(time.Hour))
 	require.NoError(t, err)
 
 	require.Equal(t, signed, r)
@@ -103,7 +103,7 @@ func TestSignAndOpen(t *testing.T) {
 	require.Equal(t, "/blackhole/services/storage/ssd/9q8yyk/"+idOf(t, k).String()+"/ssd-1", r.Key().String())
 	require.Equal(t, storage(), records.OfferOf(r.Service()))
 	require.Len(t, r.Service().Signature, 64)
-	require.Len(t, r.Cells(), 12)
+	require.Len(t, r.Cells(), 13)
 	for _, c := range r.Cells() {
 		require.True(t, r.In(c), c.String())
 	}

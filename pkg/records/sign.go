@@ -1,6 +1,7 @@
 package records
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -20,18 +22,18 @@ type Stamp struct {
 	Expires  time.Time // at most MaxTTL after Issued
 }
 
-// Sign makes a record of an offer. Errors are Invalid and name the field.
-func Sign(key crypto.PrivKey, o Offer, st Stamp) (*Record, error) {
+// Sign makes a record of an offer in a network. Errors are Invalid and name the field.
+func Sign(n network.Name, key crypto.PrivKey, o Offer, st Stamp) (*Record, error) {
 	const op = "records.Sign"
 	s := o.Service()
-	if err := validateContent(s); err != nil {
+	if err := cmp.Or(validateContent(s), validateStatus(s.Health)); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	r, err := stamp(key, s, st)
+	r, err := stamp(n, key, s, st)
 	return r, fault.Wrap(op, err)
 }
 
-// Tombstone makes the record that withdraws last. It expires at st.Expires or with last,
+// Tombstone makes the record that withdraws last, in its network. It expires at st.Expires or with last,
 // whichever is later, so that peers remember it for as long as last could return. A zero Created
 // means the time in last. Errors are Invalid and name the field; a sequence that does not
 // supersede last is an error.
@@ -44,14 +46,15 @@ func Tombstone(key crypto.PrivKey, last *Record, st Stamp) (*Record, error) {
 		return nil, fault.Wrap(op, fault.Invalidf("provider_id", last.name.Provider.String(), "is not the signer's"))
 	}
 	was := last.Service()
-	was.Withdrawn = true
+	was = withoutUnknown(was)
+	was.Withdrawn, was.Critical = true, nil
 	if st.Created.IsZero() {
 		st.Created = was.CreatedAt.AsTime()
 	}
 	if st.Expires.Before(last.expires) {
 		st.Expires = last.expires
 	}
-	r, err := stamp(key, bare(was), st)
+	r, err := stamp(last.Network(), key, bare(was), st)
 	return r, fault.Wrap(op, err)
 }
 
@@ -67,7 +70,7 @@ func NextSequence(previous uint64, now time.Time) uint64 {
 }
 
 // stamp completes and seals a message. It modifies the message.
-func stamp(key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*Record, error) {
+func stamp(n network.Name, key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*Record, error) {
 	id, err := peer.IDFromPrivateKey(key)
 	if err != nil {
 		return nil, fault.As("", fault.Internal, err)
@@ -80,7 +83,7 @@ func stamp(key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*Record, error) {
 	s.CreatedAt = timestamppb.New(st.Created)
 	s.UpdatedAt = timestamppb.New(st.Issued)
 	s.ExpiresAt = timestamppb.New(st.Expires)
-	return Seal(key, s)
+	return Seal(n, key, s)
 }
 
 // bare returns the content of a tombstone of s.
@@ -94,6 +97,7 @@ func bare(s *pb.ServiceRecord) *pb.ServiceRecord {
 		ExpiresAt:  s.ExpiresAt,
 		Sequence:   s.Sequence,
 		Withdrawn:  s.Withdrawn,
+		Critical:   s.Critical,
 	}
 	if l := s.Location; l != nil && l.Latitude != nil {
 		b.Location = &pb.GeoLocation{Latitude: l.Latitude, Longitude: l.Longitude, Precision: l.Precision}

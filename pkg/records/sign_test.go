@@ -167,7 +167,7 @@ func TestVersionsAreTotallyOrdered(t *testing.T) {
 			o.Metadata.Name = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 			st := stamp()
 			st.Sequence = rapid.Uint64Range(1, 3).Draw(t, "sequence")
-			r, err := records.Sign(k, o, st)
+			r, err := records.Sign("test", k, o, st)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,7 @@ func (r *Record) AppendJSON(dst []byte) []byte {
 
 // transcoder writes the fields of a verified message as members of a JSON object. Each method
 // handles the next field of the schema, and consumes it from in if the wire has it next. Input
-// that remains after all fields is late or repeated.
+// that remains after all fields is late or repeated, or added by a later version.
 //
 // Every member starts with a comma. The brace of the object replaces its first comma.
 type transcoder struct {
@@ -64,6 +64,7 @@ func (t *transcoder) record(r *Record, signature []byte) {
 	if v, _ := t.varint(13); v != 0 {
 		t.out = append(t.out, `,"withdrawn":true`...)
 	}
+	t.texts(14, `,"critical":`)
 	t.out = append(t.out, `,"signature":"`...)
 	t.out = base64.StdEncoding.AppendEncode(t.out, signature)
 	t.out = append(t.out, `","key":"`...)
@@ -71,7 +72,7 @@ func (t *transcoder) record(r *Record, signature []byte) {
 	t.out = append(t.out, `","content_id":"`...)
 	t.out = r.appendContentID(t.out)
 	t.out = append(t.out, '"')
-	t.leave(openObject{start: start})
+	t.leave(openObject{start: start}, 14)
 }
 
 func (t *transcoder) metadata() {
@@ -87,7 +88,7 @@ func (t *transcoder) metadata() {
 	t.texts(6, `,"endpoints":`)
 	t.texts(7, `,"protocols":`)
 	t.attributes(8, `,"attributes":`)
-	t.leave(m)
+	t.leave(m, 8)
 }
 
 func (t *transcoder) capabilities() {
@@ -99,7 +100,7 @@ func (t *transcoder) capabilities() {
 	t.compute()
 	t.cdn()
 	t.bandwidth()
-	t.leave(m)
+	t.leave(m, 4)
 }
 
 func (t *transcoder) storage() {
@@ -113,7 +114,7 @@ func (t *transcoder) storage() {
 	t.texts(4, `,"storage_classes":`)
 	t.bool(5, `,"encryption_supported":`)
 	t.bool(6, `,"versioning_supported":`)
-	t.leave(m)
+	t.leave(m, 6)
 }
 
 func (t *transcoder) compute() {
@@ -126,7 +127,7 @@ func (t *transcoder) compute() {
 	t.gpus()
 	t.texts(4, `,"runtime_engines":`)
 	t.uint32(5, `,"max_job_duration":`)
-	t.leave(m)
+	t.leave(m, 5)
 }
 
 func (t *transcoder) gpus() {
@@ -135,7 +136,7 @@ func (t *transcoder) gpus() {
 		t.text(1, `,"model":`)
 		t.uint32(2, `,"memory_mb":`)
 		t.uint32(3, `,"compute_capability":`)
-		t.leave(m)
+		t.leave(m, 3)
 		name, closing = ",", "]"
 	}
 	t.out = append(t.out, closing...)
@@ -151,7 +152,7 @@ func (t *transcoder) cdn() {
 	t.texts(3, `,"cache_types":`)
 	t.bool(4, `,"ssl_supported":`)
 	t.bool(5, `,"http2_supported":`)
-	t.leave(m)
+	t.leave(m, 5)
 }
 
 func (t *transcoder) bandwidth() {
@@ -163,7 +164,7 @@ func (t *transcoder) bandwidth() {
 	t.uint64(2, `,"download_mbps":`)
 	t.texts(3, `,"protocols":`)
 	t.texts(4, `,"exit_countries":`)
-	t.leave(m)
+	t.leave(m, 4)
 }
 
 func (t *transcoder) location() {
@@ -180,7 +181,7 @@ func (t *transcoder) location() {
 	if v, _ := t.varint(7); uint32(v) != 0 {
 		t.number(`,"precision":`, uint64(uint32(v)))
 	}
-	t.leave(m)
+	t.leave(m, 7)
 }
 
 func (t *transcoder) pricing() {
@@ -193,7 +194,7 @@ func (t *transcoder) pricing() {
 	t.text(3, `,"price_unit":`)
 	t.tiers(4, `,"tier_pricing":`)
 	t.double(5, `,"minimum_commitment":`)
-	t.leave(m)
+	t.leave(m, 5)
 }
 
 func (t *transcoder) health() {
@@ -203,7 +204,7 @@ func (t *transcoder) health() {
 	}
 	status, _ := t.varint(1)
 	t.out = append(t.out, `,"status":"`...)
-	t.out = append(t.out, pb.HealthStatus_Status(int32(status)).String()...)
+	t.out = append(t.out, claimed(pb.HealthStatus_Status(int32(status))).String()...)
 	t.out = append(t.out, '"')
 	t.double(2, `,"uptime_percent":`)
 	if v, given := t.varint(3); given {
@@ -216,7 +217,7 @@ func (t *transcoder) health() {
 		t.out = append(t.out, `,"last_check":`...)
 		t.out = jsonform.AppendTime(t.out, at)
 	}
-	t.leave(m)
+	t.leave(m, 5)
 }
 
 // appendKey appends the text of Key. provider is the text of the provider's id.

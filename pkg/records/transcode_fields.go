@@ -30,9 +30,15 @@ func (t *transcoder) enter(n protowire.Number, name string) openObject {
 	return openObject{given: true, start: len(t.out), rest: rest}
 }
 
-// leave ends the message. Remaining input is an error.
-func (t *transcoder) leave(m openObject) {
-	t.misordered = t.misordered || len(t.in) > 0
+// leave ends the message. It skips fields with numbers above the last of the schema. Other
+// remaining input is an error.
+func (t *transcoder) leave(m openObject, last protowire.Number) {
+	for len(t.in) > 0 && !t.misordered {
+		number, _, size := protowire.ConsumeField(t.in)
+		if t.misordered = size < 0 || number <= last; !t.misordered {
+			t.in = t.in[size:]
+		}
+	}
 	t.in = m.rest
 	t.out = closeObject(t.out, m.start)
 }

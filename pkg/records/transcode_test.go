@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -49,7 +50,7 @@ func TestAppendJSONOfAnyRecord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := serviceGen().Draw(t, "service")
 		s.ProviderId = provider
-		r, err := records.Seal(k, s)
+		r, err := records.Seal("test", k, s)
 		if err != nil { // too many long texts
 			t.Skip(err)
 		}
@@ -66,7 +67,7 @@ func TestAppendJSONOfOtherEncoders(t *testing.T) {
 	for _, o := range offers() {
 		payload := payloadOf(t, sign(t, k, o, st).Envelope())
 		for _, other := range spellings(payload, (&pb.ServiceRecord{}).ProtoReflect().Descriptor()) {
-			if r, err := records.Open(seal(t, k, sealed{domain, codec, other}), st.Issued); err == nil {
+			if r, err := records.Open("test", recordstest.Seal(t, k, recordstest.Content{Of: domain, Type: codec, Payload: other}), st.Issued); err == nil {
 				alike(t, r)
 				opened++
 			}
@@ -113,8 +114,8 @@ func maybe[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
 // textGen draws valid text, with characters that JSON and HTML escape.
 func textGen(limit int) *rapid.Generator[string] {
 	r := rapid.OneOf(
-		rapid.SampledFrom([]rune(`ab "\<>&/'`+"é日😀\u2027\u2028\u2029\u202a\ufffd\ufeff")),
-		rapid.Rune().Filter(func(r rune) bool { return !unicode.IsControl(r) }),
+		rapid.SampledFrom([]rune(`ab "\<>&/'`+"é日😀\u2027\ufffd")),
+		rapid.Rune().Filter(func(r rune) bool { return !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }),
 	)
 	return rapid.StringOfN(r, 0, limit/4, limit)
 }

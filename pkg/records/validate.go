@@ -55,10 +55,10 @@ const (
 // validate checks a whole message except its signer and the current time. It returns the first
 // Invalid error, with the field's JSON name.
 func validate(s *pb.ServiceRecord) error {
-	if err := cmp.Or(validateStamp(s), validateContent(s)); err != nil || !s.Withdrawn {
+	if err := cmp.Or(validateStamp(s), validateCritical(s.Critical), validateContent(s)); err != nil || !s.Withdrawn {
 		return err
 	}
-	if !proto.Equal(s, bare(s)) {
+	if known := withoutUnknown(s); !proto.Equal(known, bare(known)) {
 		return fault.Invalidf("withdrawn", nil, "a withdrawn record may carry only identity, type, subtype, place, times and sequence")
 	}
 	return nil
@@ -271,9 +271,6 @@ func validateHealth(h *pb.HealthStatus) error {
 	if h == nil {
 		return nil
 	}
-	if _, ok := pb.HealthStatus_Status_name[int32(h.Status)]; !ok {
-		return fault.Invalidf("status", int32(h.Status), "must be UNKNOWN, HEALTHY, DEGRADED or UNHEALTHY")
-	}
 	if h.GetErrorRate() > maxErrorRate {
 		return fault.Invalidf("error_rate", h.GetErrorRate(), "must be at most %d", maxErrorRate)
 	}
@@ -318,8 +315,9 @@ func describe(chars string) string {
 	return "letters, digits and '" + punctuation + "'"
 }
 
-// CheckText requires at most limit bytes of UTF-8 without control characters. The error is
-// Invalid and names the field.
+// CheckText requires at most limit bytes of UTF-8 without control characters and invisible
+// characters. A direction mark (U+202E) or a zero-width space (U+200B) makes one name look like
+// another. The error is Invalid and names the field.
 func CheckText(field, s string, limit int) error {
 	switch {
 	case len(s) > limit:
@@ -328,9 +326,15 @@ func CheckText(field, s string, limit int) error {
 		return fault.Invalidf(field, nil, "must be valid UTF-8")
 	case strings.ContainsFunc(s, unicode.IsControl):
 		return fault.Invalidf(field, nil, "must not have control characters")
+	case strings.ContainsFunc(s, invisible):
+		return fault.Invalidf(field, nil, "must not have invisible characters, such as direction marks and zero-width spaces")
 	}
 	return nil
 }
+
+// invisible reports whether a character is invisible: a format character or a separator of lines
+// or paragraphs (Unicode categories Cf, Zl, Zp).
+func invisible(r rune) bool { return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) }
 
 // word checks a non-empty text.
 func word(field, s string, limit int) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
@@ -245,8 +246,6 @@ func conditions() []spoil {
 	rules := []spoil{
 		with("", func(s *pb.ServiceRecord) { s.Health = nil }),
 		with("", func(s *pb.ServiceRecord) { s.Health = &pb.HealthStatus{} }),
-		with("health.status", func(s *pb.ServiceRecord) { s.Health.Status = 4 }),
-		with("health.status", func(s *pb.ServiceRecord) { s.Health.Status = -1 }),
 		with("", func(s *pb.ServiceRecord) { s.Health.ErrorRate = p(uint32(10000)) }),
 		with("health.error_rate", func(s *pb.ServiceRecord) { s.Health.ErrorRate = p(uint32(10001)) }),
 		with("", func(s *pb.ServiceRecord) { s.Health.LastCheck = timestamppb.New(t0()) }),
@@ -301,7 +300,7 @@ func TestRules(t *testing.T) {
 		t.Run(fmt.Sprintf("%d %s", i, rule.field), func(t *testing.T) {
 			s := message(t)
 			rule.do(s)
-			_, err := records.Open(forge(t, key(t, 1), s), t0())
+			_, err := records.Open("test", recordstest.Sign(t, "test", key(t, 1), s), t0())
 			check(t, rule, err)
 		})
 	}
@@ -314,7 +313,7 @@ func TestRulesOfOffers(t *testing.T) {
 			rule.do(s)
 			if rule.field != "metadata" { // an offer always has metadata
 				check(t, rule, records.OfferOf(s).Validate())
-				_, err := records.Sign(key(t, 1), records.OfferOf(s), stamp())
+				_, err := records.Sign("test", key(t, 1), records.OfferOf(s), stamp())
 				check(t, rule, err)
 			}
 		})
@@ -327,7 +326,7 @@ func TestOffersOfTheProgramAreText(t *testing.T) {
 	require.Equal(t, "metadata.name", fault.FieldOf(o.Validate()))
 	o = storage()
 	o.Health.Status = "FINE"
-	_, err := records.Sign(key(t, 1), o, stamp())
+	_, err := records.Sign("test", key(t, 1), o, stamp())
 	require.Equal(t, "health.status", fault.FieldOf(err))
 }
 
@@ -357,7 +356,7 @@ func TestTombstonesAreBare(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := gone()
 			rule.do(s)
-			r, err := records.Open(forge(t, key(t, 1), s), t0())
+			r, err := records.Open("test", recordstest.Sign(t, "test", key(t, 1), s), t0())
 			check(t, rule, err)
 			if err == nil {
 				require.True(t, r.Withdrawn())

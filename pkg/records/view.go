@@ -23,6 +23,7 @@ type View struct {
 	ExpiresAt  time.Time `json:"expires_at,omitzero"`
 	Sequence   uint64    `json:"sequence"`
 	Withdrawn  bool      `json:"withdrawn,omitempty"`
+	Critical   []string  `json:"critical,omitempty"`   // features that a reader must have; see Record.Needs
 	Signature  []byte    `json:"signature,omitempty"`  // of the envelope
 	Key        string    `json:"key,omitempty"`        // the record's own key in the DHT
 	ContentID  string    `json:"content_id,omitempty"` // empty for a view made of a message without its signed bytes
@@ -45,7 +46,7 @@ func ViewOfService(s *pb.ServiceRecord) View {
 }
 
 func viewOf(s *pb.ServiceRecord) View {
-	return View{
+	v := View{
 		Offer:      OfferOf(s),
 		ProviderID: s.GetProviderId(),
 		CreatedAt:  timeOf(s.GetCreatedAt()),
@@ -53,8 +54,13 @@ func viewOf(s *pb.ServiceRecord) View {
 		ExpiresAt:  timeOf(s.GetExpiresAt()),
 		Sequence:   s.GetSequence(),
 		Withdrawn:  s.GetWithdrawn(),
+		Critical:   s.GetCritical(),
 		Signature:  s.GetSignature(),
 	}
+	if v.Health != nil {
+		v.Health.Status = claimed(s.GetHealth().GetStatus()).String()
+	}
+	return v
 }
 
 func keyOf(s *pb.ServiceRecord) string {
@@ -86,33 +92,67 @@ type Outcome struct {
 	Err    error
 }
 
-// Measured is this peer's own measurement of a provider.
+// Reachability is the result of measuring a provider.
+type Reachability string
+
+// The results of a measurement. The zero value means no result.
+const (
+	Reachable Reachability = "reachable" // answered a ping, or is connected
+	// Busy is alive without room for a connection: it accepted the connection, then refused it.
+	Busy Reachability = "busy"
+	// Unreachable gave no answer at any of its addresses, twice, minutes apart.
+	Unreachable Reachability = "unreachable"
+)
+
+// Measured is a measurement of a provider.
 type Measured struct {
-	Reachable bool
+	State     Reachability
 	RoundTrip time.Duration // 0 for unknown
 	CheckedAt time.Time     // zero for never
+	Since     time.Time     // first failed measurement of an unreachable provider; otherwise zero
+	Peers     int           // number of other peers that measured; 0: this peer itself
 }
 
 // measured is the JSON form of Measured.
 type measured struct {
-	Reachable   bool      `json:"reachable"`
-	RoundTripMs float64   `json:"round_trip_ms,omitempty"`
-	CheckedAt   time.Time `json:"checked_at,omitzero"`
+	State       Reachability `json:"state"`
+	RoundTripMs float64      `json:"round_trip_ms,omitempty"`
+	CheckedAt   time.Time    `json:"checked_at,omitzero"`
+	Since       time.Time    `json:"since,omitzero"`
+	By          string       `json:"by"` // bySelf or byPeers
+	Peers       int          `json:"peers,omitempty"`
+}
+
+// The origins of a measurement.
+const (
+	bySelf  = "self"
+	byPeers = "peers"
+)
+
+// by is the origin of the measurement.
+func (m Measured) by() string {
+	if m.Peers > 0 {
+		return byPeers
+	}
+	return bySelf
 }
 
 // MarshalJSON writes the round trip in milliseconds, as round_trip_ms.
 func (m Measured) MarshalJSON() ([]byte, error) {
 	return json.Marshal(measured{
-		Reachable:   m.Reachable,
+		State:       m.State,
 		RoundTripMs: float64(m.RoundTrip) / float64(time.Millisecond),
 		CheckedAt:   m.CheckedAt,
+		Since:       m.Since,
+		By:          m.by(),
+		Peers:       m.Peers,
 	})
 }
 
 // AppendJSON appends the result of MarshalJSON, for a time of the years 0 to 9999.
 func (m Measured) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"reachable":`...)
-	dst = strconv.AppendBool(dst, m.Reachable)
+	dst = append(dst, `{"state":`...)
+	dst = jsonform.AppendString(dst, string(m.State))
 	if m.RoundTrip != 0 {
 		dst = append(dst, `,"round_trip_ms":`...)
 		dst = jsonform.AppendNumber(dst, float64(m.RoundTrip)/float64(time.Millisecond))
@@ -120,6 +160,16 @@ func (m Measured) AppendJSON(dst []byte) []byte {
 	if !m.CheckedAt.IsZero() {
 		dst = append(dst, `,"checked_at":`...)
 		dst = jsonform.AppendTime(dst, m.CheckedAt)
+	}
+	if !m.Since.IsZero() {
+		dst = append(dst, `,"since":`...)
+		dst = jsonform.AppendTime(dst, m.Since)
+	}
+	dst = append(dst, `,"by":`...)
+	dst = jsonform.AppendString(dst, m.by())
+	if m.Peers != 0 {
+		dst = append(dst, `,"peers":`...)
+		dst = strconv.AppendInt(dst, int64(m.Peers), 10)
 	}
 	return append(dst, '}')
 }
@@ -131,9 +181,11 @@ func (m *Measured) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	*m = Measured{
-		Reachable: v.Reachable,
+		State:     v.State,
 		RoundTrip: time.Duration(math.Round(v.RoundTripMs * float64(time.Millisecond))),
 		CheckedAt: v.CheckedAt,
+		Since:     v.Since,
+		Peers:     v.Peers,
 	}
 	return nil
 }

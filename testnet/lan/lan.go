@@ -1,18 +1,15 @@
-// Package lan builds a network of hosts inside this machine. Each host is a Linux network
-// namespace. Packets between two hosts can be dropped at any time, in one or both directions.
-//
-// The namespaces have no names outside this process. A process keeps
-// them alive, and they keep their devices. So no end of the process leaves anything
-// behind, and the network of the machine stays untouched.
-//
-// A cut gives a host a wrong link-layer address for another host. Packets leave and nobody
-// receives them: senders see no error, as with a broken switch and unlike a closed port.
+// Package lan builds a local network of hosts inside this machine. Packets between two hosts can
+// be dropped at any time, in one or both directions.
 package lan
 
 import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/netns"
 )
 
 // Most is the largest number of hosts in a LAN.
@@ -21,58 +18,71 @@ const Most = 200
 // subnet is reserved for network tests (RFC 2544), so it collides with no real address.
 const subnet = "198.18.0."
 
-// nowhere is a locally administered unicast address without a device.
-const nowhere = "02:00:00:00:00:01"
-
 // Host is one host of a LAN. Its methods are safe for concurrent use.
 type Host struct {
 	// IP is its address in the LAN.
 	IP string
 
-	space *space
+	space *netns.Space
+	port  *netns.Port
 }
 
-// LAN is a network of hosts. Close it after its last process ended. Cut and Mend are for one
-// goroutine.
+// LAN is a network of hosts. Close it after its last process ended.
 type LAN struct {
 	Hosts []*Host
 
-	middle *space // holds the bridge
+	network *netns.Network
 }
 
-func address(i int) string { return fmt.Sprintf("%s%d", subnet, i+1) }
-
-// Cut drops all packets from host from to host to. Both are indices of Hosts.
-func (l *LAN) Cut(from, to int) error {
-	return l.Hosts[from].ip("neigh", "replace", l.Hosts[to].IP, "lladdr", nowhere, "nud", "permanent", "dev", "eth0")
+// New builds a LAN of n hosts, at most Most. Errors: Unsupported without the permission, without
+// ip(8) or without TUN devices.
+func New(n int) (*LAN, error) {
+	const op = "lan.New"
+	if n < 1 || n > Most {
+		return nil, fault.Wrap(op, fault.Invalidf("hosts", n, "must be 1 to %d", Most))
+	}
+	l := &LAN{network: netns.NewNetwork(netns.Quality{})}
+	for i := range n {
+		if err := l.join(fmt.Sprintf("%s%d", subnet, i+1)); err != nil {
+			l.Close()
+			return nil, fault.Wrap(op, err)
+		}
+	}
+	return l, nil
 }
 
-// Mend ends a cut. Without a cut it does nothing.
-func (l *LAN) Mend(from, to int) error {
-	// Resolution itself ends the cut: replace the entry, then make it resolve again.
-	if err := l.Hosts[from].ip("neigh", "replace", l.Hosts[to].IP, "lladdr", nowhere, "nud", "stale", "dev", "eth0"); err != nil {
+func (l *LAN) join(ip string) error {
+	space, err := netns.NewSpace()
+	if err != nil {
 		return err
 	}
-	return l.Hosts[from].ip("neigh", "del", l.Hosts[to].IP, "dev", "eth0")
+	h := &Host{IP: ip, space: space}
+	l.Hosts = append(l.Hosts, h)
+	if h.port, err = l.network.Plug(space, "eth0"); err != nil {
+		return err
+	}
+	return h.port.Add(netip.PrefixFrom(netip.MustParseAddr(ip), 24))
 }
+
+// Cut drops all packets from host from to host to. Both are indices of Hosts.
+func (l *LAN) Cut(from, to int) { l.network.Cut(l.Hosts[from].port, l.Hosts[to].port) }
+
+// Mend ends a cut. Without a cut it does nothing.
+func (l *LAN) Mend(from, to int) { l.network.Mend(l.Hosts[from].port, l.Hosts[to].port) }
 
 // Do runs f on a thread inside the host: f dials, listens and starts processes there. Other
 // goroutines started by f stay outside.
-func (h *Host) Do(f func() error) error { return h.space.do(f) }
+func (h *Host) Do(f func() error) error { return h.space.Do(f) }
 
 // Dial connects to a literal address from inside the host, its own loopback included.
-func (h *Host) Dial(ctx context.Context, address string) (conn net.Conn, err error) {
-	err = h.Do(func() error {
-		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
-		return err
-	})
-	return conn, err
+func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return h.space.Dial(ctx, address)
 }
 
 // Close releases the LAN.
 func (l *LAN) Close() {
+	l.network.Close()
 	for _, h := range l.Hosts {
-		h.space.close()
+		h.space.Close()
 	}
-	l.middle.close()
 }

@@ -49,15 +49,15 @@ func TestCuts(t *testing.T) {
 		return false
 	}
 	require.True(t, opens(0, 1))
-	require.NoError(t, l.Cut(0, 1))
+	l.Cut(0, 1)
 	require.False(t, arrives(0, 1))
 	require.True(t, opens(1, 0), "one way only")
 	require.True(t, opens(0, 2))
 	require.True(t, opens(2, 1))
-	require.NoError(t, l.Mend(0, 1))
-	require.NoError(t, l.Mend(0, 1))
+	l.Mend(0, 1)
+	l.Mend(0, 1)
 	require.True(t, opens(0, 1))
-	require.NoError(t, l.Cut(2, 0), "of hosts that never spoke")
+	l.Cut(2, 0) // hosts that never spoke
 	require.False(t, arrives(2, 0))
 }
 

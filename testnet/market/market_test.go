@@ -67,7 +67,7 @@ func listed(offers []records.Offer, providers int) *market.Market {
 	return m
 }
 
-// TestNearest: nothing that was left out is nearer than what was chosen.
+// TestNearest: no offer outside the answer is nearer than one inside.
 func TestNearest(t *testing.T) {
 	m := listed(offers(t, 300), 5)
 	seed := rand.New(rand.NewPCG(3, 4))

@@ -38,7 +38,10 @@ const (
 
 // Config describes a run.
 type Config struct {
-	Binary   string
+	Binary string
+	// Upgrade is the binary of another version. Unless empty, the peers change to it one by one and back,
+	// instead of the faults and the duration.
+	Upgrade  string
 	Dir      string // existing directory for data, logs, and the history of a violation
 	Seed     uint64
 	Duration time.Duration // of load and faults
@@ -114,7 +117,7 @@ func (r *run) form(ctx context.Context) (err error) {
 	}
 	r.net, err = network.Start(ctx, network.Config{
 		Peers: n, Binary: r.Binary, Dir: r.Dir, Check: checkEvery, Founders: r.Founders, Replace: replaceAfter, Keep: true,
-		Adapt: func(i int, s *process.Spec) { s.Place, s.Log = r.peers[i].Place, r.peers[i].log },
+		Adapt: func(i int, s *process.Spec) { r.peers[i].adapt(s) },
 		Dial:  func(i int) []dialOption { return r.peers[i].options() },
 	})
 	if err == nil {
@@ -149,7 +152,7 @@ func (r *run) play(ctx context.Context) error {
 	load := r.startLoad(ctx)
 	watches := r.startWatches(ctx)
 	faults := newFaults(r)
-	err := faults.torment(ctx, r.now()+r.Duration)
+	err := r.disturb(ctx, faults)
 	if err == nil {
 		err = faults.heal(ctx)
 	}
@@ -162,6 +165,14 @@ func (r *run) play(ctx context.Context) error {
 		return fault.Wrap("nemesis.Run", ctx.Err())
 	}
 	return err
+}
+
+// disturb plays the faults, or the change of all programs.
+func (r *run) disturb(ctx context.Context, f *faults) error {
+	if r.Upgrade != "" {
+		return f.roll(ctx)
+	}
+	return f.torment(ctx, r.now()+r.Duration)
 }
 
 // judge applies the checks.

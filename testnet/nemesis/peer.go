@@ -30,6 +30,8 @@ type peer struct {
 	host  *lan.Host // nil means this machine
 	log   *os.File
 
+	binary string // of its next process; empty means Config.Binary
+
 	paused bool // written by torment only
 }
 
@@ -51,6 +53,14 @@ func (r *run) place(i int, free []string) (p *peer, err error) {
 		HTTP:   fmt.Sprintf("127.0.0.1:%d", apiPort), GRPC: fmt.Sprintf("127.0.0.1:%d", apiPort+2), Within: p.host.Do,
 	}
 	return p, nil
+}
+
+// adapt prepares the next process of the peer.
+func (p *peer) adapt(s *process.Spec) {
+	s.Place, s.Log = p.Place, p.log
+	if p.binary != "" {
+		s.Binary = p.binary
+	}
 }
 
 // options dial the API of the peer from its own host.

@@ -26,10 +26,10 @@ const (
 	checkTimeout = 30 * time.Second // of a provider check: a dead process refuses at once, a slow process is not dead
 )
 
-// Build compiles blackholed into dir and returns the path of the binary.
-func Build(ctx context.Context, dir string) (string, error) {
+// Build compiles blackholed into dir, with build tags, and returns the path of the binary.
+func Build(ctx context.Context, dir string, tags ...string) (string, error) {
 	binary := filepath.Join(dir, "blackholed")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/blackhole/blackhole/cmd/blackholed")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", strings.Join(tags, ","), "-o", binary, "github.com/blackhole/blackhole/cmd/blackholed")
 	out, err := cmd.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
@@ -62,10 +62,12 @@ type Spec struct {
 	Name      string // name for people
 	Binary    string
 	Data      string        // its data directory
+	Profile   string        // empty means dev
 	Bootstrap []string      // multiaddrs of its bootstrap peers
-	Check     time.Duration // interval of provider checks
+	Check     time.Duration // interval of provider checks, and from a failed check to the next; 0 means the default
 	Founders  []string      // peer ids of the founders; empty means a group of its own
 	Replace   time.Duration // silence before a voter is replaced; 0 means the default
+	Settings  []string      // more settings, each NAME=value without the prefix of the variables
 	Log       io.Writer     // receives log lines, each after the name; may be nil
 
 	Place
@@ -73,7 +75,7 @@ type Spec struct {
 
 // Place is the address set of a blackholed. The zero Place is loopback with free ports.
 type Place struct {
-	Listen string // multiaddr for other peers
+	Listen string // multiaddr for other peers, or Everywhere
 	HTTP   string // host:port
 	GRPC   string // host:port
 	DNS    string // IP:port, over UDP and TCP
@@ -81,6 +83,9 @@ type Place struct {
 	// Within runs start inside the network of the process; nil means this one.
 	Within func(start func() error) error
 }
+
+// Everywhere as Listen means the default addresses of the profile.
+const Everywhere = "everywhere"
 
 // fill sets the empty fields.
 func (p *Place) fill() error {
@@ -115,9 +120,11 @@ func Start(s Spec) (*Process, error) {
 		return nil, fault.As("process.Start", fault.Unavailable, err)
 	}
 	p := &Process{HTTP: s.HTTP, GRPC: s.GRPC, DNS: s.DNS, name: s.Name, log: newTail(s.Name, s.Log), exited: make(chan struct{})}
-	args := []string{
-		"run", "--profile", "dev", "--data", s.Data, "--listen", s.Listen, "--http", p.HTTP, "--grpc", p.GRPC, "--dns", p.DNS,
+	args := []string{"run", "--profile", cmp.Or(s.Profile, "dev"), "--data", s.Data}
+	if s.Listen != Everywhere {
+		args = append(args, "--listen", s.Listen)
 	}
+	args = append(args, "--http", p.HTTP, "--grpc", p.GRPC, "--dns", p.DNS)
 	for _, addr := range s.Bootstrap {
 		args = append(args, "--bootstrap", addr)
 	}
@@ -137,10 +144,15 @@ func Start(s Spec) (*Process, error) {
 }
 
 func (s Spec) settings() []string {
-	env := []string{
-		config.Prefix + "DISCOVERY_HEALTH_CHECK_INTERVAL=" + s.Check.String(),
-		config.Prefix + "DISCOVERY_HEALTH_CHECK_TIMEOUT=" + checkTimeout.String(),
-		config.Prefix + "COORDINATION_FOUNDERS=" + strings.Join(s.Founders, ","),
+	env := []string{config.Prefix + "COORDINATION_FOUNDERS=" + strings.Join(s.Founders, ",")}
+	if s.Check > 0 {
+		env = append(env,
+			config.Prefix+"DISCOVERY_HEALTH_CHECK_INTERVAL="+s.Check.String(),
+			config.Prefix+"DISCOVERY_HEALTH_CONFIRM_AFTER="+min(s.Check, 2*time.Minute).String(),
+			config.Prefix+"DISCOVERY_HEALTH_CHECK_TIMEOUT="+checkTimeout.String())
+	}
+	for _, setting := range s.Settings {
+		env = append(env, config.Prefix+setting)
 	}
 	if s.Replace > 0 {
 		env = append(env, config.Prefix+"COORDINATION_REPLACE="+s.Replace.String())
@@ -234,7 +246,7 @@ func (p *Process) signal(op string, s os.Signal) error {
 }
 
 // Stop ends the process by SIGTERM, and after a grace period by SIGKILL. It waits for the end.
-// SIGINT would not do: background jobs of scripts ignore it, and so do their children.
+// SIGINT is no choice: background jobs of scripts and their children ignore it.
 func (p *Process) Stop() {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		p.Kill()

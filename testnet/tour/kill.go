@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/market"
 )
@@ -79,7 +80,7 @@ func (t *Tour) ofVictim(kind string, health query.Health) query.Query {
 func shownDead(a query.AnswerView, owned market.Selection, claims map[string]int) error {
 	const op = "tour.shownDead"
 	for _, r := range a.Results {
-		if r.Measured == nil || r.Measured.Reachable {
+		if r.Measured == nil || r.Measured.State != records.Unreachable {
 			return fault.New(op, fault.Conflict, "%s is not shown as unreachable", r.Record.ID)
 		}
 		for _, l := range owned {

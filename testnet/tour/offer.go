@@ -27,7 +27,7 @@ func offerAnnounced(ctx context.Context, t *Tour) (string, error) {
 	}
 	offer, home := offers[0], t.Network.Peers[0]
 	offer.ID = "tour-offer"
-	q := query.Query{Type: offer.Metadata.Type, ProviderID: home.ID.String(), Limit: query.MaxLimit}
+	q := query.Query{Type: offer.Metadata.Type, ProviderID: home.ID.String()}
 	q.Health = query.HealthAny
 	seen, err := t.watch(ctx, q)
 	if err != nil {

@@ -77,6 +77,7 @@ func steps() []step {
 		{"lock survives its leader", leaderKilled},
 		{"dead voter replaced", voterReplaced},
 		{"reads go on without the leader", readsGoOn},
+		{"no honest peer distrusted", noDistrust},
 		{"all restarted from disk", restartAll},
 	}
 }

@@ -3,6 +3,8 @@ package tour
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +39,15 @@ func TestWalkStopsWithContext(t *testing.T) {
 	require.Empty(t, new(Tour).Walk(ctx, func(Result) {}))
 }
 
+func TestDistrusting(t *testing.T) {
+	const text = `# HELP blackhole_refused_total Refused records, messages and answers, by reason.
+blackhole_refused_total{reason="answer_unauthentic"} %d
+blackhole_refused_total{reason="rate"} 7
+`
+	require.Empty(t, distrusting(strings.NewReader(fmt.Sprintf(text, 0))))
+	require.Len(t, distrusting(strings.NewReader(fmt.Sprintf(text, 3))), 1)
+}
+
 func TestBusiest(t *testing.T) {
 	in := func(countries ...string) (s market.Selection) {
 		for _, c := range countries {
@@ -58,11 +69,11 @@ func TestShownDead(t *testing.T) {
 		return query.AnswerView{Results: []query.ResultView{r}}
 	}
 	claims := map[string]int{}
-	require.NoError(t, shownDead(answer("HEALTHY", &records.Measured{}), owned, claims))
+	require.NoError(t, shownDead(answer("HEALTHY", &records.Measured{State: records.Unreachable}), owned, claims))
 	require.Equal(t, map[string]int{"HEALTHY": 1}, claims)
 	require.Error(t, shownDead(answer("HEALTHY", nil), owned, claims))
-	require.Error(t, shownDead(answer("HEALTHY", &records.Measured{Reachable: true}), owned, claims))
-	require.Error(t, shownDead(answer("UNHEALTHY", &records.Measured{}), owned, claims))
+	require.Error(t, shownDead(answer("HEALTHY", &records.Measured{State: records.Reachable}), owned, claims))
+	require.Error(t, shownDead(answer("UNHEALTHY", &records.Measured{State: records.Unreachable}), owned, claims))
 }
 
 func TestPricedLeavesItsArgument(t *testing.T) {

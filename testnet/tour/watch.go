@@ -25,7 +25,7 @@ const (
 func watchUpdates(ctx context.Context, t *Tour) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	q := query.Query{Type: "compute", Limit: query.MaxLimit} // the search fills the initial matches
+	q := query.Query{Type: "compute"}
 	q.Health = query.HealthAny
 	seen, err := t.watch(ctx, q)
 	if err != nil {

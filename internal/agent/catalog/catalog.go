@@ -240,6 +240,19 @@ type Stats struct {
 	Stale      bool
 }
 
+// Count counts all instances by status.
+func (c *Catalog) Count() map[instance.Status]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := make(map[instance.Status]int)
+	for _, s := range c.all {
+		for _, i := range s.byID { // nil for a namespace
+			counts[i.Status]++
+		}
+	}
+	return counts
+}
+
 // Stats visits all services.
 func (c *Catalog) Stats() Stats {
 	c.mu.Lock()

@@ -96,7 +96,7 @@ func (r *result) advance(v *version, st *state) *version {
 	if rev == 0 {
 		return &version{view: v.view, next: st.end()}
 	}
-	return &version{view: instance.NewView(rev, merge(v.view.Instances, net, r.match.Compare)), next: st.end()}
+	return &version{view: v.view.Next(rev, merge(v.view.Instances, net, r.match.Compare)), next: st.end()}
 }
 
 // since returns the effect of all entries from a number on, at least st.first.

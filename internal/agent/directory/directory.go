@@ -159,7 +159,7 @@ func (d *Directory) Publish(changes []Change) {
 // another peer; the group's reason for a rejected entry; Timeout, Canceled.
 func (d *Directory) Committed(ctx context.Context, k instance.Key) (uint64, error) {
 	const op = "directory.Committed"
-	revision, err := d.loop.committed(ctx, coord.DirectoryKey(k))
+	revision, err := d.loop.committed(ctx, directoryKey(k))
 	if err == nil {
 		err = d.feeder.reach(ctx, revision)
 	}
@@ -170,7 +170,7 @@ func (d *Directory) Committed(ctx context.Context, k instance.Key) (uint64, erro
 // if the service is empty, and the revision of the answer. The read is
 // linearizable. Errors: as the group.
 func (d *Directory) Read(ctx context.Context, n instance.Name) ([]*instance.Instance, uint64, error) {
-	all, revision, err := d.list(ctx, coord.ServiceSpan(n))
+	all, revision, err := d.list(ctx, coord.ServiceSpan(n.Namespace, n.Service))
 	return all, revision, fault.Wrap("directory.Read", err)
 }
 
@@ -189,7 +189,7 @@ func (d *Directory) list(ctx context.Context, span coord.Span) (all []*instance.
 		}
 		q.At = got.Revision
 		if got.Next == "" {
-			return all, catalogRevision(got.Revision), nil
+			return all, uint64(got.Revision), nil
 		}
 		q.Span.From = got.Next
 	}
@@ -229,12 +229,20 @@ func (d *Directory) decode(kv *coord.KeyValue) *instance.Instance {
 		return nil
 	}
 	i, err := instance.Unmarshal(kv.Value)
-	if k, ok := coord.InstanceKey(kv.Key); err != nil || !ok || k != i.Key {
+	if k, ok := instanceKey(kv.Key); err != nil || !ok || k != i.Key {
 		d.Failed("directory.decode", err)
 		return nil
 	}
-	i.Revision = catalogRevision(kv.ModRevision)
+	i.Revision = uint64(kv.ModRevision)
 	return i
+}
+
+func directoryKey(k instance.Key) string { return coord.DirectoryKey(k.Namespace, k.Service, k.ID) }
+
+// instanceKey returns the instance of an entry's key, or false for another key.
+func instanceKey(key string) (instance.Key, bool) {
+	namespace, service, id, ok := coord.EntryNames(key)
+	return instance.Key{Namespace: namespace, Service: service, ID: id}, ok
 }
 
 // withRevision returns a copy of an instance with another revision.

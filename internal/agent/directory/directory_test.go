@@ -3,8 +3,10 @@ package directory
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -39,6 +41,7 @@ type peer struct {
 	name string
 	lost []instance.Key
 	off  bool
+	log  strings.Builder
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -83,6 +86,7 @@ func (c *cluster) add(name string) *peer {
 	var mu sync.Mutex
 	p.Directory = New(Config{
 		Group: p, Catalog: known, Self: name,
+		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
 		Lost: func(keys []instance.Key) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -387,9 +391,9 @@ func TestAdopted(t *testing.T) {
 	})
 }
 
-// TestIndexOfCommitted checks that a result has the index of its commit, also
-// if it was visible before: a reader with that index but without the instance
-// is woken.
+// TestIndexOfCommitted checks that a result has the group's revision of its
+// commit as index, also if it was visible before: a reader with that index but
+// without the instance is woken.
 func TestIndexOfCommitted(t *testing.T) {
 	run(t, func(t *testing.T, c *cluster) {
 		a, b := c.add("a"), c.add("b")
@@ -408,6 +412,9 @@ func TestIndexOfCommitted(t *testing.T) {
 			require.Equal(t, revision, got.Index, p.name)
 			require.Equal(t, revision, got.Instances[0].Revision, p.name)
 		}
+		page, _, err := c.Range(t.Context(), coord.Query{Span: coord.Exactly(directoryKey(x.Key))}, coord.Linearizable)
+		require.NoError(t, err)
+		require.EqualValues(t, revision, page.Keys[0].ModRevision, "directory and group count alike")
 	})
 }
 

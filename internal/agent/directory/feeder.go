@@ -13,10 +13,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// catalogRevision converts a revision of the group. The empty directory has
-// catalog revision 1, because 0 means no revision.
-func catalogRevision(r coord.Revision) uint64 { return uint64(r) + 1 }
-
 // ownRevision is the first revision of a peer's own numbering: above all
 // revisions of a group and different for each process, so that a reader with a
 // revision of it starts anew at any other peer. Revisions stay below 2^53, the
@@ -38,6 +34,7 @@ type feeder struct {
 	follows  bool   // the watch delivers
 	foreign  bool   // revision is not the group's
 	led      bool   // a leader is known, or was until recently
+	warned   bool   // the log says that the watch ended
 	moved    chan struct{}
 	relist   func() // ends the watch, so that the directory is listed again
 }
@@ -51,7 +48,7 @@ type localInstance struct {
 func newFeeder(d *Directory) *feeder {
 	return &feeder{
 		d: d, local: make(map[instance.Key]localInstance), own: ownRevision(d.Random()),
-		foreign: true, revision: 1, moved: make(chan struct{}), relist: func() {},
+		foreign: true, revision: uint64(coord.FirstRevision), moved: make(chan struct{}), relist: func() {},
 	}
 }
 
@@ -183,13 +180,15 @@ func (f *feeder) move() {
 	f.moved = make(chan struct{})
 }
 
-// disconnect records the end of a watch.
+// disconnect records the end of a watch. The log tells only the first of several
+// failures in a row.
 func (f *feeder) disconnect(err error) {
-	if f.d.ctx.Err() == nil {
-		f.d.Logger.Info("the watch of the directory ended; answers are stale until the next one", "error", err)
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.d.ctx.Err() == nil && !f.warned {
+		f.warned = true
+		f.d.Logger.Warn("the watch of the directory ended; answers are stale until the next one", "error", err)
+	}
 	f.follows, f.relist = false, func() {}
 	f.updateContact()
 }
@@ -228,7 +227,7 @@ func (f *feeder) resume(ctx context.Context) (coord.Revision, error) {
 	foreign, revision := f.foreign, f.revision
 	f.mu.Unlock()
 	if !foreign {
-		return coord.Revision(revision), nil // the next one of the group
+		return coord.Revision(revision) + 1, nil
 	}
 	for tries := 1; ; tries++ {
 		f.d.loop.settle(ctx, maxBackOff)
@@ -240,7 +239,7 @@ func (f *feeder) resume(ctx context.Context) (coord.Revision, error) {
 			return 0, err
 		}
 		if done, err := f.reset(all, at, before, tries == maxListings); done || err != nil {
-			return coord.Revision(at), err
+			return coord.Revision(at) + 1, err
 		}
 	}
 }
@@ -269,6 +268,10 @@ func (f *feeder) take(b coord.Batch) error {
 	if f.foreign {
 		return fault.New("directory.take", fault.Conflict, "the catalog left the numbering of the group")
 	}
+	if f.warned {
+		f.warned = false
+		f.d.Logger.Info("the watch of the directory delivers again")
+	}
 	if !f.follows {
 		f.follows = true
 		f.updateContact()
@@ -285,7 +288,7 @@ func (f *feeder) take(b coord.Batch) error {
 	}
 	// The catalog skips revisions of other keys: the catalogs of all peers agree
 	// on revisions.
-	if done := catalogRevision(b.Next - 1); done > f.revision {
+	if done := uint64(b.Next - 1); done > f.revision {
 		f.revision = done
 		f.move()
 	}
@@ -294,13 +297,13 @@ func (f *feeder) take(b coord.Batch) error {
 
 // apply feeds the catalog with the events of one revision.
 func (f *feeder) apply(events []coord.Event) error {
-	revision := catalogRevision(events[0].Revision)
+	revision := uint64(events[0].Revision)
 	if revision <= f.revision {
 		return nil
 	}
 	changes := make([]catalog.Change, 0, len(events))
 	for _, e := range events {
-		if k, ok := coord.InstanceKey(e.Key); ok {
+		if k, ok := instanceKey(e.Key); ok {
 			changes = append(changes, catalog.Change{Key: k, Instance: f.decode(k, e.KV)})
 		}
 	}
@@ -316,7 +319,7 @@ func (f *feeder) apply(events []coord.Event) error {
 // shares that instance's memory. The caller holds mu.
 func (f *feeder) decode(k instance.Key, kv *coord.KeyValue) *instance.Instance {
 	if i, ok := f.local[k]; ok && kv != nil && bytes.Equal(kv.Value, i.value) {
-		return withRevision(i.Instance, catalogRevision(kv.ModRevision))
+		return withRevision(i.Instance, uint64(kv.ModRevision))
 	}
 	return f.d.decode(kv)
 }

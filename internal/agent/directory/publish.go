@@ -62,7 +62,7 @@ func (l *publishLoop) change(changes []encodedChange) {
 	defer l.mu.Unlock()
 	var e publisher.Local
 	for _, c := range changes {
-		key := coord.DirectoryKey(c.Key)
+		key := directoryKey(c.Key)
 		delete(l.rejected, key)
 		if c.Instance == nil {
 			delete(l.desired, key)
@@ -119,7 +119,7 @@ func (l *publishLoop) lose(keys []string) {
 	var lost []instance.Key
 	for _, key := range keys {
 		l.rejected[key] = fault.New("directory.Committed", fault.Conflict, "another peer took over, or removed, the instance")
-		if k, ok := coord.InstanceKey(key); ok {
+		if k, ok := instanceKey(key); ok {
 			lost = append(lost, k)
 		}
 	}
@@ -265,7 +265,7 @@ func (l *publishLoop) committed(ctx context.Context, key string) (uint64, error)
 		case rejected != nil:
 			return 0, rejected
 		case done:
-			return catalogRevision(revision), nil
+			return uint64(revision), nil
 		case !leads:
 			return 0, fault.New("directory", fault.Unavailable, "the coordination group has no known leader: retry after the election")
 		}

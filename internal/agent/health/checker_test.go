@@ -149,8 +149,8 @@ func address(t health.Target) string {
 	return netip.AddrPortFrom(netip.MustParseAddr(t.Host), uint16(t.Port)).String()
 }
 
-// verdicts formats reports: a mark for each status, and ! at changes.
-func verdicts(list []health.Report) string {
+// marks formats reports: a mark for each status, and ! at changes.
+func marks(list []health.Report) string {
 	var b strings.Builder
 	for _, r := range list {
 		b.WriteByte(r.Status.String()[1])
@@ -161,7 +161,7 @@ func verdicts(list []health.Report) string {
 	return b.String()
 }
 
-func TestVerdictsAndReports(t *testing.T) {
+func TestResultsAndReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, one := newFixture(t, nil), target(1)
 		one.Check.HealthyThreshold = 2
@@ -179,7 +179,7 @@ func TestVerdictsAndReports(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		all := l.of("web-1")
-		require.Equal(t, "NP!PPPO!OOP!", verdicts(all))
+		require.Equal(t, "NP!PPPO!OOP!", marks(all))
 		require.False(t, all[5].Passing)
 		require.ErrorIs(t, all[5].Err, fault.Unavailable)
 		for i := 2; i < len(all); i++ {
@@ -205,7 +205,7 @@ func TestTimeoutIsFailure(t *testing.T) {
 		time.Sleep(33 * time.Second)
 		synctest.Wait()
 		all := l.of("web-1")
-		require.Equal(t, "NNO!", verdicts(all)[:4])
+		require.Equal(t, "NNO!", marks(all)[:4])
 		require.Equal(t, 3*time.Second, all[0].Took)
 		require.ErrorIs(t, all[0].Err, fault.Timeout)
 	})
@@ -413,7 +413,7 @@ func TestLackOfDescriptors(t *testing.T) {
 		l.set(address(one), nil)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		require.Equal(t, "P!P", verdicts(l.of("web-1")))
+		require.Equal(t, "P!P", marks(l.of("web-1")))
 	})
 }
 
@@ -475,7 +475,7 @@ func TestUnmeasured(t *testing.T) {
 			require.True(t, ok)
 			require.Equal(t, 4, n)
 		}
-		require.NotContains(t, verdicts(l.of("web-1"))[2:], "!", "the verdict stays") // the first check makes it up
+		require.NotContains(t, marks(l.of("web-1"))[2:], "!", "the status stays") // the first check makes it up
 	})
 }
 
@@ -560,7 +560,7 @@ func TestFlappingIsHeldDown(t *testing.T) {
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		all := l.of("web-1")
-		require.True(t, strings.HasPrefix(verdicts(all), "P!O!P!O!P!O!OOOOOOO"), verdicts(all))
+		require.True(t, strings.HasPrefix(marks(all), "P!O!P!O!P!O!OOOOOOO"), marks(all))
 		require.True(t, all[6].Damped && all[6].Passing)
 		require.False(t, all[7].Damped)
 		require.Equal(t, instance.StatusUp, all[len(all)-1].Status)

@@ -28,14 +28,14 @@ func play(v *checkState, r thresholds, results string) string {
 	return string(got)
 }
 
-func TestVerdict(t *testing.T) {
+func TestThresholds(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		healthy, down uint8
 		results, want string
 	}{
 		{"first pass", 1, 3, "+", "U"},
-		{"failures before any verdict", 1, 3, "---+", "??DU"},
+		{"failures before any status", 1, 3, "---+", "??DU"},
 		{"threshold of passes", 3, 1, "++-+++", "??DDDU"},
 		{"a pass starts the count anew", 1, 3, "+--+--+---", "UUUUUUUUUD"},
 		{"alternating is no flapping", 2, 2, "++-+-+-+-+-+", "?UUUUUUUUUUU"},
@@ -74,9 +74,9 @@ func TestUndamped(t *testing.T) {
 	}
 }
 
-// TestVerdictAgainstHistory compares the thresholds with a search of the
+// TestThresholdsAgainstHistory compares the thresholds with a search of the
 // history.
-func TestVerdictAgainstHistory(t *testing.T) {
+func TestThresholdsAgainstHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := thresholds{
 			healthy:   rapid.Uint8Range(1, 100).Draw(t, "healthy"),

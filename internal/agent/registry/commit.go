@@ -95,16 +95,16 @@ func finish(requests []*request, err error) {
 // flush writes the staged changes, and moves the floor in time.
 func (c *commit) flush() error {
 	r := c.r
-	floor, now := r.ledger.Floor(), r.revision.Load()
+	floor, now := r.disk.Floor(), r.revision.Load()
 	if floor-now < floorStep/2 {
 		floor = now + floorStep
 	}
-	return r.ledger.Commit(c.edits, floor)
+	return r.disk.Commit(c.edits, floor)
 }
 
 // reserve keeps revisions available for changes without a disk write.
 func (r *Registry) reserve() {
-	if r.ledger.Floor()-r.revision.Load() < floorStep/2 {
+	if r.disk.Floor()-r.revision.Load() < floorStep/2 {
 		_ = r.write(func(*commit) error { return nil }) // without a disk neither changes nor the counter are durable
 	}
 }

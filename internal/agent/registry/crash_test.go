@@ -168,10 +168,10 @@ func TestDiskFails(t *testing.T) {
 	_ = r.Close() // may return the failure
 
 	r = open(t, config(after), now)
-	require.Equal(t, 2, r.Len(), "what was removed is back, to be removed again")
+	require.Equal(t, 2, len(r.entries), "what was removed is back, to be removed again")
 	register(t, r, registration("c"), now)
 	r.Expire(now.Add(time.Hour))
-	require.Zero(t, r.Len())
+	require.Zero(t, len(r.entries))
 }
 
 // TestOneCommit lets changes of one instance wait for one commit: each sees the
@@ -244,9 +244,9 @@ func TestOneCommit(t *testing.T) {
 			}
 			require.Equal(t, c.want, f.take())
 			f.agrees(t, r)
-			shown := keptBy(r)
+			kept := keptBy(r)
 			require.NoError(t, r.Close())
-			require.Equal(t, shown, keptBy(open(t, conf, lost)), "on disk")
+			require.Equal(t, kept, keptBy(open(t, conf, lost)), "on disk")
 		})
 	}
 }

@@ -26,7 +26,7 @@ type dumb struct {
 	starting bool
 	heard    bool
 	quiet    time.Time // start of its silence
-	shown    instance.Status
+	status   instance.Status
 }
 
 func (d *dumb) beat(now time.Time) {
@@ -38,20 +38,20 @@ func (d *dumb) beat(now time.Time) {
 
 func (d *dumb) look(now time.Time) {
 	quiet := now.Sub(d.quiet) >= d.spec.UnhealthyAfter
-	d.shown = instance.StatusUp
+	d.status = instance.StatusUp
 	if d.spec.Check != nil {
-		d.shown = d.check
+		d.status = d.check
 	} else if !d.heard {
-		d.shown = instance.StatusUnknown
+		d.status = instance.StatusUnknown
 	}
 	if d.starting {
-		d.shown = instance.StatusStarting
+		d.status = instance.StatusStarting
 	}
-	if quiet && (d.shown != instance.StatusDown) {
-		d.shown = instance.StatusUnhealthy
+	if quiet && (d.status != instance.StatusDown) {
+		d.status = instance.StatusUnhealthy
 	}
 	if d.override != instance.StatusUnknown {
-		d.shown = d.override
+		d.status = d.override
 	}
 }
 
@@ -157,7 +157,7 @@ func (m *model) heartbeat(t *rapid.T) {
 		require.NoError(t, b.Err)
 		d.beat(m.now)
 		d.look(m.now)
-		require.Equal(t, d.shown, b.Status)
+		require.Equal(t, d.status, b.Status)
 	case !buried.IsZero():
 		require.ErrorIs(t, b.Err, fault.Gone)
 		require.Equal(t, buried, fault.ValueOf(b.Err))
@@ -206,7 +206,7 @@ func (m *model) setStatus(t *rapid.T) {
 		d.override = s
 		d.look(m.now)
 	}
-	require.Equal(t, d.shown, i.Status)
+	require.Equal(t, d.status, i.Status)
 }
 
 func (m *model) pass(t *rapid.T) {
@@ -263,7 +263,7 @@ func (m *model) compare(t *rapid.T) {
 		require.Equal(t, d.lease, i.Lease)
 		require.Equal(t, d.since, i.RegisteredAt)
 		require.Equal(t, d.override, i.Override)
-		require.Equal(t, d.shown.String(), i.Status.String(), i.ID)
+		require.Equal(t, d.status.String(), i.Status.String(), i.ID)
 		heard, ok := m.r.LastBeat(i.Key)
 		require.Equal(t, d.heard, ok)
 		if ok {

@@ -36,14 +36,7 @@ func (r *Registry) All() ([]*instance.Instance, uint64) {
 
 // Storage returns the disk failure that ended writes until the next Open,
 // Unavailable, or nil. It does not wait for the disk.
-func (r *Registry) Storage() error { return fault.Wrap("instances.Storage", r.ledger.Failure()) }
-
-// Len returns the number of instances.
-func (r *Registry) Len() int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return len(r.entries)
-}
+func (r *Registry) Storage() error { return fault.Wrap("instances.Storage", r.disk.Failure()) }
 
 // LastBeat returns the time of the last sign of life of an instance since the
 // start of this peer.

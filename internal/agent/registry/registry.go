@@ -3,10 +3,10 @@
 //
 // A registration is durable before its caller or any reader sees it. So are
 // deregistrations, removals and overrides. Heartbeats and check results stay in
-// memory: after a restart an instance has status UNKNOWN until its next
-// heartbeat or check, and its time limits start again. The removal of a silent
-// instance is visible at once; after a disk failure the instance returns with a
-// restart and is removed again.
+// memory, and Suspend stores the status for a short orderly restart: after any
+// other one an instance has status UNKNOWN until its next heartbeat or check.
+// Time limits start again. The removal of a silent instance is visible at once;
+// after a disk failure the instance returns with a restart and is removed again.
 //
 // Writers share fsyncs: the first one to get the disk commits for all waiting
 // ones. Each change has a revision from a counter that never goes back, also
@@ -18,6 +18,7 @@
 package registry
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -51,7 +52,7 @@ type Registry struct {
 	// writing serialises commits, from the read of their initial state until
 	// they are on disk and visible. Lock it before mu.
 	writing sync.Mutex
-	ledger  *store.Store // guarded by writing, its failure and its floor excepted; the floor is never below revision
+	disk    *store.Store // guarded by writing, its failure and its floor excepted; the floor is never below revision
 	closed  bool         // guarded by writing
 
 	revision atomic.Uint64 // last one used; written with mu held
@@ -81,7 +82,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	c = c.withDefaults()
-	kept, err := store.Open(c.ledger())
+	kept, err := store.Open(c.diskConfig())
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -92,7 +93,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		changed:    c.Changed,
 		random:     c.Random,
 		log:        c.Logger,
-		ledger:     kept,
+		disk:       kept,
 		entries:    make(map[instance.Key]*entry),
 		leases:     make(map[string]*entry),
 		queue:      newQueue(),
@@ -100,28 +101,33 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		lastExpire: now,
 	}
 	r.revision.Store(max(kept.Floor(), 1)) // the empty registry has revision 1, as in etcd
-	if err := r.load(now); err != nil {
+	list, last, err := load(kept, c.Self)
+	if err != nil {
+		return nil, fault.Wrap(op, errors.Join(err, kept.Close()))
+	}
+	for _, i := range list {
+		e := &entry{Instance: i, state: recovered(i, now).resumed(last.of(i.Key, now), now)}
+		i.Status = e.status(now)
+		i.Revision = r.nextRevision()
+		r.insert(e, now)
+	}
+	if err := kept.Commit(last.ended(), kept.Floor()+floorStep); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, kept.Close()))
 	}
 	return r, nil
 }
 
-func (r *Registry) load(now time.Time) error {
-	err := r.ledger.All(func(name string, value []byte) error {
-		i, err := restore(r.self, name, value)
-		if err != nil {
-			return err
+// load reads the instances, and their status before an orderly stop.
+func load(kept *store.Store, self string) (list []*instance.Instance, last suspended, err error) {
+	err = kept.All(func(name string, value []byte) error {
+		if name == resumeName {
+			return json.Unmarshal(value, &last)
 		}
-		e := &entry{Instance: i, state: recovered(i, now)}
-		i.Status = e.status(now)
-		i.Revision = r.nextRevision()
-		r.insert(e, now)
-		return nil
-	})
-	if err != nil {
+		i, err := restore(self, name, value)
+		list = append(list, i)
 		return err
-	}
-	return r.ledger.Commit(nil, r.ledger.Floor()+floorStep)
+	})
+	return list, last, err
 }
 
 // Close releases the database and keeps its content. Reads continue to work;
@@ -133,7 +139,7 @@ func (r *Registry) Close() error {
 		return nil
 	}
 	r.closed = true
-	return fault.Wrap("instances.Close", r.ledger.Close())
+	return fault.Wrap("instances.Close", r.disk.Close())
 }
 
 // Register adds an instance or replaces the instance of the same key, which
@@ -182,12 +188,12 @@ func (r *Registry) install(base *instance.Instance, starting bool, now time.Time
 	if e == nil {
 		e = &entry{}
 		e.state = e.registered(base, starting, false, now)
-		e.Instance = r.shown(e, base, ReasonRegistered, now)
+		e.Instance = r.revised(e, base, ReasonRegistered, now)
 		r.insert(e, now)
 		return e.Instance
 	}
 	e.state = e.registered(base, starting, checkedAlike(e.Instance, base), now)
-	r.show(e, base, ReasonRegistered, now)
+	r.refresh(e, base, ReasonRegistered, now)
 	return e.Instance
 }
 
@@ -248,7 +254,7 @@ func (r *Registry) SetStatus(k instance.Key, s instance.Status, now time.Time) (
 		c.put(&base, func() {
 			e := r.entries[k]
 			e.override = s
-			r.show(e, &base, ReasonOverridden, now)
+			r.refresh(e, &base, ReasonOverridden, now)
 			out = e.Instance
 		})
 		return nil
@@ -278,6 +284,14 @@ func (r *Registry) Heartbeat(refs []instance.Ref, now time.Time) []instance.Beat
 		}
 	}
 	return beats
+}
+
+// Deregistered notes that the peer of an instance removed it at the request of
+// this peer. Later heartbeats of the instance here fail with Gone.
+func (r *Registry) Deregistered(i *instance.Instance, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tombstones.add(i, withoutMonotonic(now))
 }
 
 // missing explains the absence of an instance. The caller holds mu.

@@ -94,7 +94,7 @@ func TestRegisterRefuses(t *testing.T) {
 	_, err = r.Deregister(changed.Key, epoch())
 	require.NoError(t, err)
 	register(t, r, registration("c"), epoch())
-	require.Equal(t, 2, r.Len())
+	require.Equal(t, 2, len(r.entries))
 	f.agrees(t, r)
 }
 
@@ -107,7 +107,7 @@ func TestRandomnessFails(t *testing.T) {
 	require.ErrorIs(t, err, fault.Internal)
 	_, err = r.Register(registration(""), epoch())
 	require.ErrorIs(t, err, fault.Internal)
-	require.Equal(t, 1, r.Len())
+	require.Equal(t, 1, len(r.entries))
 
 	c = config(vfs.NewMem())
 	c.Random = zeros{}
@@ -283,7 +283,7 @@ func TestRestart(t *testing.T) {
 	r.Expire(now.Add(time.Hour))
 	f.agrees(t, r)
 	require.NoError(t, r.Close())
-	require.Zero(t, open(t, c, now).Len(), "removal is durable")
+	require.Zero(t, len(open(t, c, now).entries), "removal is durable")
 }
 
 func TestStandingStill(t *testing.T) {
@@ -387,7 +387,7 @@ func TestOpenRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
 			r := open(t, config(fs), epoch())
-			require.NoError(t, r.ledger.Commit([]store.Edit{valid, bad}, 0))
+			require.NoError(t, r.disk.Commit([]store.Edit{valid, bad}, 0))
 			require.NoError(t, r.Close())
 			_, err := Open(config(fs), epoch())
 			require.ErrorIs(t, err, fault.Internal)
@@ -409,7 +409,7 @@ func TestClosed(t *testing.T) {
 	require.ErrorIs(t, err, fault.Unavailable)
 	require.NoError(t, beat(r, "a", epoch()).Err)
 	r.Expire(epoch().Add(time.Hour))
-	require.Equal(t, 1, r.Len(), "what cannot be forgotten on disk stays")
+	require.Equal(t, 1, len(r.entries), "what cannot be forgotten on disk stays")
 }
 
 // TestFloorMoves uses up the reserved revisions.
@@ -420,7 +420,7 @@ func TestFloorMoves(t *testing.T) {
 	for range 5 {
 		r.revision.Add(floorStep/2 - 1)
 		beat(r, "a", epoch())
-		require.GreaterOrEqual(t, r.ledger.Floor()-r.revision.Load(), uint64(floorStep/2))
+		require.GreaterOrEqual(t, r.disk.Floor()-r.revision.Load(), uint64(floorStep/2))
 	}
 	last := r.revision.Load()
 	require.NoError(t, r.Close())

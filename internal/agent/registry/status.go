@@ -17,6 +17,7 @@ type state struct {
 	checkState instance.Status // UP, DOWN, or StatusUnknown before the first result
 	starting   bool            // declared by the instance itself
 	lastSeen   time.Time       // heartbeat, passed check or registration since the start of this peer; zero: none
+	heard      bool            // alive before a short stop of this peer
 
 	// since is the start of silence: lastSeen or the start of this peer, moved
 	// forward by the time of a suspended process.
@@ -98,7 +99,7 @@ func (s state) status(now time.Time) instance.Status {
 		return instance.StatusStarting
 	case s.checked:
 		return s.checkState
-	case s.lastSeen.IsZero():
+	case s.lastSeen.IsZero() && !s.heard:
 		return instance.StatusUnknown
 	default:
 		return instance.StatusUp

@@ -7,10 +7,10 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// ledger configures the store of the instances. Keys are namespace/service/id,
+// diskConfig configures the store of the instances. Keys are namespace/service/id,
 // three parts without slashes; typical content is ten thousand values of one
 // kilobyte.
-func (c Config) ledger() store.Config {
+func (c Config) diskConfig() store.Config {
 	return store.Config{
 		Dir:      c.Dir,
 		FS:       c.FS,
@@ -18,6 +18,7 @@ func (c Config) ledger() store.Config {
 		Role:     "peer",
 		Owner:    c.Self,
 		Prefix:   "instance/",
+		Format:   store.Format[*store.Store]{Name: "database of instances"},
 		MemTable: 2 << 20,
 	}
 }

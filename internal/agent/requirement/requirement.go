@@ -14,7 +14,7 @@
 // Evaluation at the leader, from the complete directory and again after late
 // registrations, comes from the design document "Service Discovery Race
 // Condition". Its Director is this Evaluator. Directory entries are opaque here:
-// a key and a value for the requirement's matcher.
+// a key and a value for a Counter.
 package requirement
 
 import (
@@ -52,10 +52,15 @@ type Group interface {
 	Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error
 }
 
+// Counter decodes a requirement's question: the names of the service, and a
+// function that reports whether the value of an entry counts.
+type Counter func(question []byte) (namespace, service string, counts func(value []byte) bool, err error)
+
 // Config configures an Evaluator. Only the Logger is optional.
 type Config struct {
-	Self   string // id of this peer
-	Leader Leader
+	Counter Counter // instance.Counter
+	Self    string  // id of this peer
+	Leader  Leader
 	// Member is this peer's own member: the write of a deposed leader fails there
 	// instead of reaching the new leader.
 	Member Group
@@ -118,7 +123,7 @@ func (e *Evaluator) lead(ctx context.Context, term uint64, over <-chan struct{})
 	if err != nil {
 		return err
 	}
-	w := &writer{Evaluator: e, table: newTable(), written: map[string]written{}}
+	w := &writer{Evaluator: e, table: newTable(e.Counter), written: map[string]written{}}
 	for _, kv := range keys {
 		w.apply(kv.Key, kv, kv.ModRevision)
 	}

@@ -78,7 +78,7 @@ func (w *fixture) do(op coord.Op) coord.Result {
 func (w *fixture) run(self string) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
-	d := New(Config{Self: self, Leader: w.leadership, Member: w})
+	d := New(Config{Counter: instance.Counter, Self: self, Leader: w.leadership, Member: w})
 	go func() { defer close(done); d.Run(ctx) }()
 	return func() { cancel(); <-done }
 }
@@ -92,20 +92,20 @@ func (w *fixture) register(service string, ids ...string) {
 			Key:  instance.Key{Namespace: "default", Service: service, ID: id},
 			Spec: instance.Spec{Host: "10.0.0.1", Port: 80}, Status: instance.StatusUp,
 		}
-		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Key), Value: instance.Marshal(i)})
+		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Namespace, i.Service, i.ID), Value: instance.Marshal(i)})
 	}
 	require.Empty(w.t, w.do(op).Foreign)
 }
 
 func (w *fixture) deregister(service, id string) {
-	key := coord.DirectoryKey(instance.Key{Namespace: "default", Service: service, ID: id})
+	key := coord.DirectoryKey("default", service, id)
 	w.do(&coord.RegisterBatch{Lease: w.lease, Generation: 1, Deletes: []string{key}})
 }
 
 func (w *fixture) require(name, service string, least int) coord.Revision {
 	w.t.Helper()
 	return w.do(&coord.SetRequirement{Requirement: coord.Requirement{
-		Name: name, Service: instance.Name{Namespace: "default", Service: service}, Min: least,
+		Name: name, Min: least, Question: question(w.t, service, instance.Selector{}),
 	}}).Revision
 }
 
@@ -171,7 +171,7 @@ func TestProblem(t *testing.T) {
 		defer w.run("a")()
 		w.leadership.elect("a")
 		w.do(&coord.SetRequirement{Requirement: coord.Requirement{
-			Name: "odd", Service: instance.Name{Namespace: "default", Service: "s"}, Min: 1, Selector: instance.Selector{Version: "?"},
+			Name: "odd", Min: 1, Question: question(t, "s", instance.Selector{Version: "?"}),
 		}})
 		require.Equal(t, "insufficient_nodes 0/1", w.standing("odd"))
 		s, _, err := coord.GetRequirement(w.t.Context(), w, "odd")
@@ -308,7 +308,7 @@ func TestDeposed(t *testing.T) {
 	inTime(t, func(w *fixture) {
 		t := w.t
 		late := &slow{fixture: w, held: make(chan coord.Command)}
-		d := New(Config{Self: "a", Leader: w.leadership, Member: late})
+		d := New(Config{Counter: instance.Counter, Self: "a", Leader: w.leadership, Member: late})
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); d.Run(ctx) }()
@@ -395,7 +395,7 @@ func TestCompacted(t *testing.T) {
 	inTime(t, func(w *fixture) {
 		t := w.t
 		gate := &slowReader{fixture: w, open: make(chan struct{})}
-		d := New(Config{Self: "a", Leader: w.leadership, Member: gate})
+		d := New(Config{Counter: instance.Counter, Self: "a", Leader: w.leadership, Member: gate})
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); d.Run(ctx) }()

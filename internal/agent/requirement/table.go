@@ -12,6 +12,7 @@ import (
 type table struct {
 	services     map[string]*service // by key prefix; none is empty
 	requirements map[string]*requirement
+	counter      Counter
 	due          map[string]bool // requirements with a possibly outdated status
 	urgent       bool            // one of them has a new state
 }
@@ -28,12 +29,13 @@ type requirement struct {
 	defined  coord.Revision // mod revision of the requirement
 	since    coord.Revision // of the change to the present state
 	problem  error          // no counting is possible
-	match    func(value []byte) bool
+	service  string         // key prefix of the service's entries
+	counts   func(value []byte) bool
 	matching map[string]bool // keys
 }
 
-func newTable() *table {
-	return &table{services: map[string]*service{}, requirements: map[string]*requirement{}, due: map[string]bool{}}
+func newTable(c Counter) *table {
+	return &table{counter: c, services: map[string]*service{}, requirements: map[string]*requirement{}, due: map[string]bool{}}
 }
 
 func (r *requirement) satisfied() bool { return r.problem == nil && len(r.matching) >= r.Min }
@@ -53,7 +55,7 @@ func (r *requirement) status() coord.RequirementStatus {
 
 // count counts an entry; a nil value means none.
 func (r *requirement) count(key string, value []byte) {
-	if value != nil && r.problem == nil && r.match(value) {
+	if value != nil && r.problem == nil && r.counts(value) {
 		r.matching[key] = true
 	} else {
 		delete(r.matching, key)
@@ -84,20 +86,21 @@ func (t *table) change(key string, value []byte, at coord.Revision) {
 func (t *table) define(name string, kv *coord.KeyValue, at coord.Revision) {
 	t.due[name], t.urgent = true, true
 	if old := t.requirements[name]; old != nil {
-		prefix := coord.ServiceSpan(old.Service).From
 		delete(t.requirements, name)
-		delete(t.services[prefix].requirements, name)
-		t.tidy(prefix)
+		delete(t.services[old.service].requirements, name)
+		t.tidy(old.service)
 	}
 	if kv == nil {
 		return
 	}
 	r := &requirement{defined: at, since: at, matching: map[string]bool{}}
+	var namespace, service string
 	if r.Requirement, r.problem = coord.RequirementOf(kv); r.problem == nil {
-		r.match, r.problem = r.Matcher()
+		namespace, service, r.counts, r.problem = t.counter(r.Question)
 	}
+	r.service = coord.ServiceSpan(namespace, service).From
 	t.requirements[name] = r
-	s := t.service(coord.ServiceSpan(r.Service).From)
+	s := t.service(r.service)
 	s.requirements[name] = r
 	for key, value := range s.entries {
 		r.count(key, value)

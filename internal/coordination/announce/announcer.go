@@ -21,17 +21,18 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-const topicPrefix = "/blackhole/group/1/"
+func topics(n network.Name) string { return n.Topics("group", "1") }
 
-// Topic returns the topic of a network's announcements.
-func Topic(n bootstrap.NetworkID) string { return topicPrefix + hex.EncodeToString(n[:]) }
+// Topic returns the topic of announcements: /blackhole/NETWORK/group/1/ID.
+func Topic(n bootstrap.Network) string { return topics(n.Name) + n.ID().String() }
 
-// IsTopic reports whether a topic belongs to announcements of any network.
-func IsTopic(topic string) bool {
-	id, ok := strings.CutPrefix(topic, topicPrefix)
+// IsTopic reports whether a topic belongs to announcements of any group of a network.
+func IsTopic(n network.Name, topic string) bool {
+	id, ok := strings.CutPrefix(topic, topics(n))
 	b, err := hex.DecodeString(id)
 	return ok && err == nil && len(b) == len(bootstrap.NetworkID{}) && hex.EncodeToString(b) == id
 }
@@ -80,11 +81,11 @@ func New(c Config) (*Announcer, error) {
 	}
 	h := &Announcer{Config: c, id: c.Network.ID(), self: self, done: make(chan struct{})}
 	j := newValidator(c.Network, c.Now)
-	name := Topic(h.id)
+	name := Topic(c.Network)
 	err = c.PubSub.RegisterTopicValidator(name, func(_ context.Context, _ peer.ID, m *pubsub.Message) pubsub.ValidationResult {
-		said, verdict := j.validate(m)
+		said, result := j.validate(m)
 		m.ValidatorData = said
-		return verdict
+		return result
 	})
 	if err != nil {
 		return nil, fault.As(op, fault.Invalid, err)
@@ -156,7 +157,7 @@ func (h *Announcer) leave() {
 			h.Logger.Debug("leaving the topic failed", "error", err)
 		}
 	}
-	if err := h.PubSub.UnregisterTopicValidator(Topic(h.id)); err != nil {
+	if err := h.PubSub.UnregisterTopicValidator(Topic(h.Network)); err != nil {
 		h.Logger.Debug("the topic's validator stays", "error", err)
 	}
 }

@@ -41,7 +41,7 @@ func newFounder(t testing.TB) *founder {
 	f := &founder{key: key}
 	f.id, err = peer.IDFromPrivateKey(key)
 	require.NoError(t, err)
-	f.network = bootstrap.Network{Mode: bootstrap.Listed, Founders: []peer.ID{f.id}}
+	f.network = bootstrap.Network{Name: "dev", Mode: bootstrap.Listed, Founders: []peer.ID{f.id}}
 	store, err := bootstrap.OpenStore(vfs.NewMem(), bootstrap.DataDir{Dir: "d", Marks: "m"}, f.id, f.network.ID())
 	require.NoError(t, err)
 	defer store.Close()
@@ -73,8 +73,8 @@ func TestJudge(t *testing.T) {
 		at := func(d time.Duration) uint64 { return uint64(time.Now().Add(d).UnixMilli()) }
 		fresh := func() *validator { return newValidator(f.network, time.Now) }
 		good := f.message(t, at(0), f.info)
-		said, verdict := fresh().validate(good)
-		require.Equal(t, pubsub.ValidationAccept, verdict)
+		said, result := fresh().validate(good)
+		require.Equal(t, pubsub.ValidationAccept, result)
 		require.Equal(t, f.id, said.from)
 		require.True(t, proto.Equal(f.info, said.info))
 
@@ -110,8 +110,8 @@ func TestJudge(t *testing.T) {
 			"old":                   {f.message(t, at(-window-time.Second), f.info), pubsub.ValidationIgnore},
 			"of the future":         {f.message(t, at(window+time.Second), f.info), pubsub.ValidationIgnore},
 		} {
-			_, verdict := fresh().validate(c.message)
-			require.Equal(t, c.want, verdict, name)
+			_, result := fresh().validate(c.message)
+			require.Equal(t, c.want, result, name)
 		}
 	})
 }
@@ -125,26 +125,30 @@ func TestJudgeCounts(t *testing.T) {
 		passed := 0
 		for i := range uint64(3 * burst) {
 			m := f.message(t, now+i, f.info)
-			if _, verdict := j.validate(m); verdict == pubsub.ValidationAccept {
+			if _, result := j.validate(m); result == pubsub.ValidationAccept {
 				passed++
 			}
-			_, verdict := j.validate(m)
-			require.Equal(t, pubsub.ValidationIgnore, verdict, "twice")
+			_, result := j.validate(m)
+			require.Equal(t, pubsub.ValidationIgnore, result, "twice")
 		}
 		require.Equal(t, burst, passed)
 		time.Sleep(5 * time.Second)
-		_, verdict := j.validate(f.message(t, now+1000, f.info))
-		require.Equal(t, pubsub.ValidationAccept, verdict)
-		_, verdict = j.validate(f.message(t, now+999, f.info))
-		require.Equal(t, pubsub.ValidationIgnore, verdict, "an older one")
+		_, result := j.validate(f.message(t, now+1000, f.info))
+		require.Equal(t, pubsub.ValidationAccept, result)
+		_, result = j.validate(f.message(t, now+999, f.info))
+		require.Equal(t, pubsub.ValidationIgnore, result, "an older one")
 	})
 }
 
 func TestTopic(t *testing.T) {
-	id := bootstrap.NetworkID{1, 0xab}
-	require.True(t, IsTopic(Topic(id)))
-	for _, no := range []string{"", topicPrefix, Topic(id) + "0", Topic(id)[1:], "/blackhole/live/1/a/global", topicPrefix + "AB" + Topic(id)[len(topicPrefix)+2:]} {
-		require.False(t, IsTopic(no), no)
+	n := bootstrap.Network{Name: "a", Mode: bootstrap.Home, Expect: 1}
+	topic := Topic(n)
+	require.Equal(t, "/blackhole/a/group/1/"+n.ID().String(), topic)
+	require.True(t, IsTopic("a", topic))
+	require.False(t, IsTopic("b", topic))
+	prefix := topics("a")
+	for _, no := range []string{"", prefix, topic + "0", topic[1:], "/blackhole/a/live/1/a/global", prefix + "AB" + topic[len(prefix)+2:]} {
+		require.False(t, IsTopic("a", no), no)
 	}
 }
 

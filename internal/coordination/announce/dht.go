@@ -3,7 +3,6 @@ package announce
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"strings"
 	"sync"
 	"time"
@@ -13,18 +12,19 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// Namespace is the first segment of the DHT keys of announcements.
-const Namespace = "blackhole-group"
+// Namespace returns the first segment of the DHT keys of announcements.
+func Namespace(n network.Name) string { return n.Namespace("group") }
 
 // lifetime is the validity of an announcement in the DHT: four times the longest pause between two
 // publications.
 const lifetime = 24 * time.Hour
 
-// Key returns the DHT key of a network's announcement.
-func Key(n bootstrap.NetworkID) string { return "/" + Namespace + "/" + hex.EncodeToString(n[:]) }
+// Key returns the DHT key of the announcement: /blackhole.NETWORK.group/ID.
+func Key(n bootstrap.Network) string { return "/" + Namespace(n.Name) + "/" + n.ID().String() }
 
 // Validator validates the DHT values of the namespace: the announcement of one network only. So a peer stores
 // one value, whoever puts how many. It is safe for concurrent use.
@@ -106,7 +106,7 @@ type announcements struct {
 
 func newAnnouncements(n bootstrap.Network, now func() time.Time) *announcements {
 	r := newVerifier(n)
-	return &announcements{r, Key(r.id), now}
+	return &announcements{r, Key(n), now}
 }
 
 func (n *announcements) owns(key string) error {

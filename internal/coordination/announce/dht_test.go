@@ -40,7 +40,7 @@ func (f *founder) succeeded(t testing.TB, by *founder, incarnation uint64) func(
 func TestValidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, stranger := newFounder(t), newFounder(t)
-		own := Key(f.network.ID())
+		own := Key(f.network)
 		good := f.posted(t, 0, nil)
 		forged := slices.Clone(good)
 		forged[len(forged)/2] ^= 1
@@ -70,7 +70,7 @@ func TestValidate(t *testing.T) {
 			"no succession":             {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Recovery = []byte{1} }), fault.Invalid},
 			"another group's successor": {own, f.posted(t, 0, stranger.succeeded(t, f, 1)), fault.Unauthentic},
 			"a stranger as a successor": {own, f.posted(t, 0, f.succeeded(t, stranger, 1)), fault.Unauthentic},
-			"another network's key":     {Key(stranger.network.ID()), stranger.posted(t, 0, nil), fault.Invalid},
+			"another network's key":     {Key(stranger.network), stranger.posted(t, 0, nil), fault.Invalid},
 			"no key":                    {"", good, fault.Invalid},
 			"a longer key":              {own + "0", good, fault.Invalid},
 			"a long key":                {strings.Repeat("\xff", 1<<16), good, fault.Invalid},
@@ -94,7 +94,7 @@ func TestValidate(t *testing.T) {
 func TestSelect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFounder(t)
-		key, v := Key(f.network.ID()), NewValidator(f.network, time.Now, nil)
+		key, v := Key(f.network), NewValidator(f.network, time.Now, nil)
 		at := func(config, term, leader uint64) func(*groupv1.GroupInfo) {
 			return func(g *groupv1.GroupInfo) { g.ConfigIndex, g.Term, g.Leader = config, term, leader }
 		}
@@ -286,7 +286,7 @@ func FuzzValidator(f *testing.F) {
 	f.Add(one.posted(f, 0, one.succeeded(f, one, 1)))
 	f.Add(good[:40])
 	f.Add([]byte{0x0a})
-	key := Key(one.network.ID())
+	key := Key(one.network)
 	v := NewValidator(one.network, time.Now, nil)
 	f.Fuzz(func(t *testing.T, value []byte) {
 		err := v.Validate(key, value)

@@ -196,7 +196,7 @@ func (l *Log) guarded(index uint64, name string, token coord.Token) error {
 // events follows the keyspace (R1).
 func (l *Log) events(e Entry) error {
 	_, reborn := e.Command.Op.(*coord.BumpIncarnation)
-	want := l.revision
+	want := max(l.revision, coord.FirstRevision)
 	if len(e.Effects.Events) > 0 {
 		want++
 	}

@@ -67,8 +67,8 @@ func (s *Stream) Batch(b coord.Batch) error {
 	if b.Next < from {
 		return breach("W5", "the watch goes back from %d to %d", from, b.Next)
 	}
-	if b.Next > from && b.Next > s.truth.revision+1 {
-		return breach("W6", "progress to %d, the group is at %d", b.Next-1, s.truth.revision)
+	if now := max(s.truth.revision, coord.FirstRevision); b.Next > from && b.Next > now+1 {
+		return breach("W6", "progress to %d, the group is at %d", b.Next-1, now)
 	}
 	if err := s.complete(b); err != nil {
 		return err

@@ -28,7 +28,7 @@ type court struct {
 // newCourt has e eligible peers and one ineligible peer.
 func newCourt(t testing.TB, e int) court {
 	keys, ids := keyring(t, e+1)
-	c := court{network: Network{Mode: Listed, Founders: ids[:e]}, keys: keys, ids: ids}
+	c := court{network: Network{Name: "test", Mode: Listed, Founders: ids[:e]}, keys: keys, ids: ids}
 	c.charter = Membership{
 		Network: c.network.ID(), Eligible: e, Nonce: [16]byte{1, 2, 3}, Proposer: ids[0],
 	}
@@ -194,11 +194,11 @@ func TestRivals(t *testing.T) {
 
 func TestNetworkID(t *testing.T) {
 	_, ids := keyring(t, 5)
-	n := Network{Mode: Listed, Founders: ids[:3]}
-	require.Equal(t, n.ID(), Network{Mode: Listed, Founders: []peer.ID{ids[2], ids[0], ids[1]}, Expect: 3}.ID())
+	n := Network{Name: "a", Mode: Listed, Founders: ids[:3]}
+	require.Equal(t, n.ID(), Network{Name: "a", Mode: Listed, Founders: []peer.ID{ids[2], ids[0], ids[1]}, Expect: 3}.ID())
 	seen := map[NetworkID]bool{}
 	for _, n := range []Network{
-		n, {Mode: Listed, Founders: ids[1:4]}, {Mode: Listed, Founders: ids[:4]},
+		n, {Name: "b", Founders: ids[:3]}, {Name: "a", Founders: ids[1:4]}, {Name: "a", Founders: ids[:4]},
 		{Mode: Home, Name: "a", Expect: 3}, {Mode: Home, Name: "b", Expect: 3}, {Mode: Home, Name: "a", Expect: 4},
 	} {
 		require.NoError(t, n.Validate())
@@ -215,13 +215,14 @@ func TestNetworkRefused(t *testing.T) {
 		field string
 		n     Network
 	}{
-		{"mode", Network{Mode: 7}},
-		{"founders", Network{}},
-		{"founders", Network{Founders: []peer.ID{ids[0], ids[0]}}},
-		{"founders", Network{Founders: []peer.ID{"somebody"}}},
-		{"founders", Network{Founders: make([]peer.ID, MaxEligible+1)}},
-		{"expect", Network{Founders: ids, Expect: 2}},
-		{"name", Network{Founders: ids, Name: "x"}},
+		{"mode", Network{Name: "x", Mode: 7}},
+		{"founders", Network{Name: "x"}},
+		{"founders", Network{Name: "x", Founders: []peer.ID{ids[0], ids[0]}}},
+		{"founders", Network{Name: "x", Founders: []peer.ID{"somebody"}}},
+		{"founders", Network{Name: "x", Founders: make([]peer.ID, MaxEligible+1)}},
+		{"expect", Network{Name: "x", Founders: ids, Expect: 2}},
+		{"name", Network{Founders: ids}},
+		{"name", Network{Founders: ids, Name: "X"}},
 		{"founders", Network{Mode: Home, Founders: ids, Name: "x", Expect: 3}},
 		{"name", Network{Mode: Home, Expect: 3}},
 		{"expect", Network{Mode: Home, Name: "x"}},

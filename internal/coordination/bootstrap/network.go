@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
 const (
@@ -18,8 +19,6 @@ const (
 	MaxEligible = 64
 	// MaxVoters bounds the initial voters.
 	MaxVoters = 7
-
-	maxNameBytes = 255
 )
 
 // Mode defines the eligible peers of a Network.
@@ -53,13 +52,11 @@ func (id NetworkID) String() string { return hex.EncodeToString(id[:]) }
 // Network defines the eligible peers of a group bootstrap. It must be equal on all of them: any difference
 // makes another network with its own bootstrap.
 type Network struct {
+	Name network.Name // of the network of peers
 	Mode Mode
 
 	// Founders are the eligible peers of the mode Listed, in any order: 1 to MaxEligible.
 	Founders []peer.ID
-
-	// Name distinguishes home networks, 1 to 255 bytes; mode Home only.
-	Name string
 
 	// Expect is E of the mode Home, 1 to MaxEligible. In the mode Listed, E is the length of the list, and
 	// Expect is 0 or equal to it.
@@ -68,6 +65,9 @@ type Network struct {
 
 // Validate returns an Invalid error with the first wrong field.
 func (n Network) Validate() error {
+	if err := n.Name.Validate(); err != nil {
+		return fault.In("name", err)
+	}
 	switch n.Mode {
 	case Listed:
 		return n.validateListed()
@@ -78,9 +78,6 @@ func (n Network) Validate() error {
 }
 
 func (n Network) validateListed() error {
-	if n.Name != "" {
-		return fault.Invalidf("name", n.Name, "goes with the mode home")
-	}
 	if len(n.Founders) == 0 || len(n.Founders) > MaxEligible {
 		return fault.Invalidf("founders", len(n.Founders), "must name 1 to %d peers", MaxEligible)
 	}
@@ -104,9 +101,6 @@ func (n Network) validateHome() error {
 	if len(n.Founders) > 0 {
 		return fault.Invalidf("founders", len(n.Founders), "go with the mode listed")
 	}
-	if n.Name == "" || len(n.Name) > maxNameBytes {
-		return fault.Invalidf("name", n.Name, "must have 1 to %d bytes", maxNameBytes)
-	}
 	if n.Expect < 1 || n.Expect > MaxEligible {
 		return fault.Invalidf("expect", n.Expect, "must be 1 to %d", MaxEligible)
 	}
@@ -115,10 +109,12 @@ func (n Network) validateHome() error {
 
 // ID returns the hash of all fields. The order of the list does not count.
 func (n Network) ID() NetworkID {
-	b := append([]byte("bh-network"), byte(n.Mode))
+	domain := n.Name.Domain("group-network")
+	b := append(binary.BigEndian.AppendUint32(nil, uint32(len(domain))), domain...)
+	b = append(b, byte(n.Mode))
 	b = binary.BigEndian.AppendUint32(b, uint32(n.Size()))
 	if n.Mode == Home {
-		return sha256.Sum256(append(b, n.Name...))
+		return sha256.Sum256(b)
 	}
 	for _, p := range slices.Sorted(slices.Values(n.Founders)) {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))

@@ -134,7 +134,7 @@ func keyring(t testing.TB, n int) ([]crypto.PrivKey, []peer.ID) {
 // listed returns a network of the first e peers of the keyring.
 func listed(t testing.TB, e int) Network {
 	_, ids := keyring(t, e)
-	return Network{Mode: Listed, Founders: ids}
+	return Network{Name: "test", Mode: Listed, Founders: ids}
 }
 
 func home(e int) Network { return Network{Mode: Home, Name: "home", Expect: e} }

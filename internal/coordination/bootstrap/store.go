@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -19,10 +20,15 @@ const (
 	stateSuffix   = ".state"
 	markSuffix    = ".mark"
 	lockName      = "bootstrap.lock"
-	stateMagic    = "bhfound1"
-	stateHeader   = len(stateMagic) + 4 // magic, CRC-32C of the rest, big endian
+	stateMagic    = "bhfound"
+	stateHeader   = len(stateMagic) + 1 + 4 // magic, digit of the format, CRC-32C of both and the rest, big endian
 	maxStateBytes = 64 << 10
 )
+
+// stateFormat is the version of the file.
+func stateFormat() store.Format[*State] {
+	return store.Format[*State]{Name: "promises of the group bootstrap"}
+}
 
 // DataDir holds the folders of a peer's durable state.
 type DataDir struct {
@@ -60,7 +66,7 @@ func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network NetworkID) (*St
 		path: fsys.PathJoin(place.Dir, filePrefix+network.String()+stateSuffix),
 		own:  owner{peer: self, network: network},
 	}
-	if err := errors.Join(makeDir(fsys, place.Dir), makeDir(fsys, place.Marks)); err != nil {
+	if err := errors.Join(store.MakeDir(fsys, place.Dir), store.MakeDir(fsys, place.Marks)); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	lock, err := Lock(fsys, place.Dir)
@@ -186,14 +192,18 @@ func (s *Store) write(state State) error {
 	if err != nil {
 		return err
 	}
-	head := binary.BigEndian.AppendUint32([]byte(stateMagic), checksum(b))
+	head := append([]byte(stateMagic), '0'+byte(stateFormat().Version()))
+	head = binary.BigEndian.AppendUint32(head, checksum(head, b))
 	return writeFile(s.fs, s.path, append(head, b...))
 }
 
 // Close releases the directory.
 func (s *Store) Close() error { return fault.Wrap("bootstrap.Store.Close", s.lock.Close()) }
 
-func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+func checksum(head, rest []byte) uint32 {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return crc32.Update(crc32.Checksum(head, table), table, rest)
+}
 
 // readState returns Invalid for a damaged file.
 func readState(fsys vfs.FS, path string) (owner, State, error) {
@@ -202,10 +212,19 @@ func readState(fsys vfs.FS, path string) (owner, State, error) {
 		return owner{}, State{}, err
 	}
 	if len(b) < stateHeader || string(b[:len(stateMagic)]) != stateMagic ||
-		binary.BigEndian.Uint32(b[len(stateMagic):]) != checksum(b[stateHeader:]) {
+		binary.BigEndian.Uint32(b[stateHeader-4:]) != checksum(b[:stateHeader-4], b[stateHeader:]) {
 		return owner{}, State{}, fault.New("", fault.Invalid, "wrong checksum")
 	}
-	return decodeState(b[stateHeader:])
+	// Migrations act on the state in memory; the next Save writes the present format.
+	is := uint32(b[len(stateMagic)] - '0')
+	if is > stateFormat().Version() {
+		return owner{}, State{}, stateFormat().Upgrade(path, is, nil, nil)
+	}
+	own, state, err := decodeState(b[stateHeader:])
+	if err != nil {
+		return own, state, err
+	}
+	return own, state, stateFormat().Upgrade(path, is, &state, func(uint32) error { return nil })
 }
 
 func readFile(fsys vfs.FS, path string) ([]byte, error) {
@@ -231,31 +250,5 @@ func writeFile(fsys vfs.FS, path string, b []byte) error {
 	if err := fsys.Rename(tmp, path); err != nil {
 		return err
 	}
-	return syncDir(fsys, fsys.PathDir(path))
-}
-
-func syncDir(fsys vfs.FS, dir string) error {
-	d, err := fsys.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// makeDir creates dir and its missing parents, each durably in its own parent.
-func makeDir(fsys vfs.FS, dir string) error {
-	_, err := fsys.Stat(dir)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	parent := fsys.PathDir(dir)
-	if parent != dir {
-		if err := makeDir(fsys, parent); err != nil {
-			return err
-		}
-	}
-	if err := fsys.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return syncDir(fsys, parent)
+	return store.SyncDir(fsys, fsys.PathDir(path))
 }

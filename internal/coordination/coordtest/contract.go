@@ -67,7 +67,7 @@ func Run(t *testing.T, open Open) {
 // Cases returns the tests of Run by name, for callers that run each in virtual time.
 func Cases(open Open) map[string]func(*testing.T) {
 	all := map[string]func(*testing.T){}
-	for _, part := range []map[string]func(*world){leases(), locks(), queues(), keys(), watches(), directories(), retries(), group()} {
+	for _, part := range []map[string]func(*fixture){leases(), locks(), queues(), keys(), watches(), directories(), retries(), group()} {
 		for name, test := range part {
 			all[name] = func(t *testing.T) { test(newWorld(t, open(t))) }
 		}

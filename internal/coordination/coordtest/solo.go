@@ -183,7 +183,7 @@ func (s *Solo) queue(ctx context.Context, cmd coord.Command, wait time.Duration)
 			close(settled)
 		}
 	}
-	if wait > 0 {
+	if wait >= 0 {
 		late.stop = s.After(wait, func() { close(late.passed) })
 	}
 	return result, settled, late, nil

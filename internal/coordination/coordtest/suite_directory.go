@@ -13,8 +13,8 @@ import (
 )
 
 // directories tests the directory and requirements.
-func directories() map[string]func(*world) {
-	all := map[string]func(*world){
+func directories() map[string]func(*fixture) {
+	all := map[string]func(*fixture){
 		"batch is one revision":                batchAtomic,
 		"batch that changes nothing":           batchUnchanged,
 		"batch replaces a span":                batchReplaces,
@@ -30,7 +30,7 @@ func directories() map[string]func(*world) {
 		"requirement is set, changed, deleted": requirementKept,
 	}
 	for name, test := range all {
-		all[name] = func(w *world) {
+		all[name] = func(w *fixture) {
 			if !w.Directory {
 				w.t.Skip("this form has no directory")
 			}
@@ -48,7 +48,7 @@ func running(id string, port int) coord.Entry {
 	if err != nil {
 		panic(err)
 	}
-	return coord.Entry{Key: coord.DirectoryKey(instance.Key{Namespace: "default", Service: "web", ID: id}), Value: value}
+	return coord.Entry{Key: coord.DirectoryKey("default", "web", id), Value: value}
 }
 
 func batch(lease coord.LeaseID, generation uint64, puts ...coord.Entry) *coord.RegisterBatch {
@@ -56,9 +56,9 @@ func batch(lease coord.LeaseID, generation uint64, puts ...coord.Entry) *coord.R
 }
 
 // listed gives the directory.
-func (w *world) listed() []version {
+func (w *fixture) listed() []version {
 	w.t.Helper()
-	page, _, err := w.Range(w.ctx(), coord.Query{Span: coord.ServiceSpan(instance.Name{})}, coord.Linearizable)
+	page, _, err := w.Range(w.ctx(), coord.Query{Span: coord.ServiceSpan("", "")}, coord.Linearizable)
 	require.NoError(w.t, err)
 	all := []version{}
 	for _, kv := range page.Keys {
@@ -67,7 +67,7 @@ func (w *world) listed() []version {
 	return all
 }
 
-func batchAtomic(w *world) {
+func batchAtomic(w *fixture) {
 	lease, before := w.lease(w.Alice), w.revision()
 	r := w.must(w.Alice, batch(lease, 1, running("b", 1), running("a", 1)))
 	require.Equal(w.t, 2, r.Changed)
@@ -84,7 +84,7 @@ func batchAtomic(w *world) {
 	require.Len(w.t, w.listed(), 1)
 }
 
-func batchUnchanged(w *world) {
+func batchUnchanged(w *fixture) {
 	lease := w.lease(w.Alice)
 	first := w.must(w.Alice, batch(lease, 1, running("a", 1), running("b", 1)))
 	before := w.listed()
@@ -94,7 +94,7 @@ func batchUnchanged(w *world) {
 	require.Equal(w.t, before, w.listed())
 }
 
-func batchReplaces(w *world) {
+func batchReplaces(w *fixture) {
 	lease := w.lease(w.Alice)
 	w.must(w.Alice, batch(lease, 1, running("a", 1), running("b", 1), running("c", 1)))
 	o := batch(lease, 1, running("b", 2))
@@ -107,7 +107,7 @@ func batchReplaces(w *world) {
 	require.Empty(w.t, w.listed())
 }
 
-func batchFenced(w *world) {
+func batchFenced(w *fixture) {
 	one, two := w.lease(w.Alice), w.lease(w.Alice)
 	w.must(w.Alice, batch(one, 5, running("a", 1)))
 	w.mustNot(w.Alice, fault.Conflict, "generation", batch(one, 4, running("a", 2)))
@@ -119,7 +119,7 @@ func batchFenced(w *world) {
 	w.must(w.Bob, batch(w.lease(w.Bob), 1, running("of-bob", 1)))
 }
 
-func batchExpires(w *world) {
+func batchExpires(w *fixture) {
 	lease := w.lease(w.Alice)
 	w.must(w.Alice, batch(lease, 1, running("a", 1), running("b", 1)))
 	w.Pass(w.TTL / 2)
@@ -130,7 +130,7 @@ func batchExpires(w *world) {
 	require.Empty(w.t, w.listed())
 }
 
-func batchForeign(w *world) {
+func batchForeign(w *fixture) {
 	mine, theirs := w.lease(w.Alice), w.lease(w.Bob)
 	w.must(w.Alice, batch(mine, 1, running("a", 1)))
 	r := w.must(w.Bob, batch(theirs, 1, running("a", 2), running("b", 2)))
@@ -147,7 +147,7 @@ func batchForeign(w *world) {
 }
 
 // registered puts an entry as a new registration, and returns it with its Since.
-func (w *world) registered(o Owner, lease coord.LeaseID, e coord.Entry) coord.Entry {
+func (w *fixture) registered(o Owner, lease coord.LeaseID, e coord.Entry) coord.Entry {
 	w.t.Helper()
 	e.Adopt = true
 	r := w.must(o, batch(lease, 1, e))
@@ -156,7 +156,7 @@ func (w *world) registered(o Owner, lease coord.LeaseID, e coord.Entry) coord.En
 	return e
 }
 
-func batchLast(w *world) {
+func batchLast(w *fixture) {
 	mine, theirs := w.lease(w.Alice), w.lease(w.Bob)
 	old := w.registered(w.Alice, mine, running("a", 1))
 	w.must(w.Alice, write(put("x", "y"))) // the revision moves on
@@ -175,7 +175,7 @@ func batchLast(w *world) {
 	require.Equal(w.t, last.Since, r.SinceOf(0, forgotten), "a new process is told")
 }
 
-func batchRemoved(w *world) {
+func batchRemoved(w *fixture) {
 	mine, theirs := w.lease(w.Alice), w.lease(w.Bob)
 	old := w.registered(w.Alice, mine, running("a", 1))
 	w.registered(w.Bob, theirs, running("a", 2))
@@ -186,18 +186,18 @@ func batchRemoved(w *world) {
 	require.Len(w.t, w.listed(), 1)
 }
 
-func batchMalformed(w *world) {
+func batchMalformed(w *fixture) {
 	lease := w.lease(w.Alice)
 	good, other := running("a", 1), running("b", 1)
 	w.mustNot(w.Alice, fault.Invalid, "puts[1].key", batch(lease, 1, good, coord.Entry{Key: "web/b", Value: other.Value}))
-	w.mustNot(w.Alice, fault.Invalid, "puts[1].value", batch(lease, 1, good, coord.Entry{Key: other.Key, Value: good.Value}))
+	w.mustNot(w.Alice, fault.TooLarge, "puts[1].value", batch(lease, 1, good, coord.Entry{Key: other.Key, Value: make([]byte, coord.MaxEntry+1)}))
 	w.mustNot(w.Alice, fault.Invalid, "puts", batch(lease, 1))
 	w.mustNot(w.Alice, fault.Invalid, "puts", batch(lease, 1, good, good))
 	w.mustNot(w.Alice, fault.Invalid, "generation", batch(lease, 0, good))
 	require.Empty(w.t, w.listed())
 }
 
-func batchLarge(w *world) {
+func batchLarge(w *fixture) {
 	lease := w.lease(w.Alice)
 	o := batch(lease, 1)
 	for i := range coord.MaxBatch {
@@ -209,7 +209,7 @@ func batchLarge(w *world) {
 	w.mustNot(w.Alice, fault.LimitReached, "puts", o)
 }
 
-func directoryReserved(w *world) {
+func directoryReserved(w *fixture) {
 	w.must(w.Alice, batch(w.lease(w.Alice), 1, running("a", 1)))
 	w.mustNot(w.Alice, fault.Conflict, "changes[0].key", write(put(running("a", 1).Key, "v")))
 	w.mustNot(w.Alice, fault.Conflict, "changes[0].delete", write(del(coord.Under(coord.DirectoryPrefix))))
@@ -219,7 +219,7 @@ func directoryReserved(w *world) {
 }
 
 // keepPublished renews a lease and returns its publication.
-func (w *world) keepPublished(o Owner, lease coord.LeaseID) *coord.Publication {
+func (w *fixture) keepPublished(o Owner, lease coord.LeaseID) *coord.Publication {
 	w.t.Helper()
 	renewals, _, err := o.KeepAlive(w.ctx(), o.Name, []coord.LeaseID{lease})
 	require.NoError(w.t, err)
@@ -228,7 +228,7 @@ func (w *world) keepPublished(o Owner, lease coord.LeaseID) *coord.Publication {
 	return renewals[0].Published
 }
 
-func publicationTold(w *world) {
+func publicationTold(w *fixture) {
 	lease, plain := w.lease(w.Alice), w.lease(w.Alice)
 	require.Nil(w.t, w.keepPublished(w.Alice, lease))
 	w.must(w.Alice, batch(lease, 3, running("a", 1), running("b", 1)))
@@ -246,11 +246,13 @@ func publicationTold(w *world) {
 	require.Equal(w.t, coord.Renewal{ID: lease}, renewals[0])
 }
 
-func requirementKept(w *world) {
-	r := coord.Requirement{
-		Name: "storage", Service: instance.Name{Namespace: "default", Service: "storage"}, Min: 3,
+func requirementKept(w *fixture) {
+	question, err := instance.Query{
+		Name:     instance.Name{Namespace: "default", Service: "storage"},
 		Selector: instance.Selector{Statuses: []instance.Status{instance.StatusUp}, Tags: []string{"ssd"}, Version: "1.x", Zone: "a"},
-	}
+	}.Question()
+	require.NoError(w.t, err)
+	r := coord.Requirement{Name: "storage", Min: 3, Question: question}
 	read := func() []coord.Requirement {
 		page, _, err := w.Range(w.ctx(), coord.Query{Span: coord.Under(coord.RequirementsPrefix)}, coord.Linearizable)
 		require.NoError(w.t, err)

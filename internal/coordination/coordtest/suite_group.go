@@ -12,8 +12,8 @@ import (
 )
 
 // retries tests clients with exactly-once commands.
-func retries() map[string]func(*world) {
-	return map[string]func(*world){
+func retries() map[string]func(*fixture) {
+	return map[string]func(*fixture){
 		"a retry is applied once":         retryOnce,
 		"a retry of a refusal is refused": retryRefusal,
 		"a retry of Acquire":              retryAcquire,
@@ -24,7 +24,7 @@ func retries() map[string]func(*world) {
 	}
 }
 
-func (w *world) client(o Owner) coord.ClientID {
+func (w *fixture) client(o Owner) coord.ClientID {
 	w.t.Helper()
 	id := w.must(o, &coord.ClientOpen{}).Client
 	require.NotZero(w.t, id)
@@ -32,12 +32,12 @@ func (w *world) client(o Owner) coord.ClientID {
 }
 
 // once executes a command of a client.
-func (w *world) once(o Owner, c coord.ClientID, sequence uint64, op coord.Op) (coord.Result, error) {
+func (w *fixture) once(o Owner, c coord.ClientID, sequence uint64, op coord.Op) (coord.Result, error) {
 	r, _, err := o.Do(w.ctx(), coord.Command{Owner: o.Name, Client: c, Sequence: sequence, Op: op})
 	return r, err
 }
 
-func retryOnce(w *world) {
+func retryOnce(w *fixture) {
 	client, lease := w.client(w.Alice), coord.LeaseID(0)
 	sequence := uint64(0)
 	twice := func(op coord.Op) coord.Result {
@@ -55,7 +55,7 @@ func retryOnce(w *world) {
 	token := twice(&coord.Lock{Name: "db", Lease: lease}).Lock.Token
 	require.Equal(w.t, uint32(1), w.lock("db").Holding[0].Count)
 	require.Equal(w.t, 1, twice(write(put("a", ""))).Changed)
-	require.Equal(w.t, coord.Revision(2), w.revision())
+	require.Equal(w.t, coord.Revision(3), w.revision())
 	twice(&coord.Unlock{Name: "db", Lease: lease, Token: token})
 	twice(&coord.LeaseRevoke{ID: lease})
 	states, _, err := w.Leases(w.ctx(), coord.LeaseQuery{})
@@ -63,9 +63,9 @@ func retryOnce(w *world) {
 	require.Empty(w.t, states)
 }
 
-func retryRefusal(w *world) {
+func retryRefusal(w *fixture) {
 	client := w.client(w.Alice)
-	create := &coord.Write{If: []coord.Guard{coord.IfRevision("a", 1)}, Then: []coord.Change{put("b", "")}}
+	create := &coord.Write{If: []coord.Guard{coord.IfRevision("a", 2)}, Then: []coord.Change{put("b", "")}}
 	for range 2 {
 		_, err := w.once(w.Alice, client, 1, create)
 		w.refused(fault.Conflict, "guards[0].mod_revision", err)
@@ -73,50 +73,50 @@ func retryRefusal(w *world) {
 	}
 }
 
-func retryAcquire(w *world) {
+func retryAcquire(w *fixture) {
 	client, lease := w.client(w.Alice), w.lease(w.Alice)
 	cmd := locking("db", lease)
 	cmd.Client, cmd.Sequence = client, 1
-	first := w.acquire(w.ctx(), w.Alice, cmd, 0).granted()
-	again := w.acquire(w.ctx(), w.Alice, cmd, 0).granted()
+	first := w.acquire(w.ctx(), w.Alice, cmd, coord.NoLimit).granted()
+	again := w.acquire(w.ctx(), w.Alice, cmd, coord.NoLimit).granted()
 	require.Equal(w.t, []any{first.Token, uint32(1)}, []any{again.Token, again.Count})
 }
 
 // A retry takes up the wait where the first attempt left it.
-func retryWaiting(w *world) {
+func retryWaiting(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	client, second := w.client(w.Bob), w.lease(w.Bob)
 	cmd := locking("db", second)
 	cmd.Client, cmd.Sequence = client, 1
-	one := w.acquire(w.ctx(), w.Bob, cmd, 0)
+	one := w.acquire(w.ctx(), w.Bob, cmd, coord.NoLimit)
 	w.waiting("db", 1)
-	two := w.acquire(w.ctx(), w.Bob, cmd, 0)
+	two := w.acquire(w.ctx(), w.Bob, cmd, coord.NoLimit)
 	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
 	require.Equal(w.t, one.granted().Token, two.granted().Token)
 	require.Equal(w.t, uint32(1), w.lock("db").Holding[0].Count)
-	require.Equal(w.t, one.granted().Token, w.acquire(w.ctx(), w.Bob, cmd, 0).granted().Token)
+	require.Equal(w.t, one.granted().Token, w.acquire(w.ctx(), w.Bob, cmd, coord.NoLimit).granted().Token)
 }
 
 // A retry of a lost claim fails: the caller must claim anew.
-func retryGivenBack(w *world) {
+func retryGivenBack(w *fixture) {
 	w.holder(w.Alice, "db")
 	cmd := locking("db", w.lease(w.Bob))
 	cmd.Client, cmd.Sequence = w.client(w.Bob), 1
 	ctx, cancel := context.WithCancel(w.ctx())
-	one := w.acquire(ctx, w.Bob, cmd, 0)
+	one := w.acquire(ctx, w.Bob, cmd, coord.NoLimit)
 	w.waiting("db", 1)
 	cancel()
 	_, err := one.end()
 	require.ErrorIs(w.t, err, fault.Canceled)
 	w.waiting("db", 0)
-	_, err = w.acquire(w.ctx(), w.Bob, cmd, 0).end()
+	_, err = w.acquire(w.ctx(), w.Bob, cmd, coord.NoLimit).end()
 	w.refused(fault.NotFound, "token", err)
 	cmd.Sequence++
-	w.acquire(w.ctx(), w.Bob, cmd, 0)
+	w.acquire(w.ctx(), w.Bob, cmd, coord.NoLimit)
 	w.waiting("db", 1)
 }
 
-func retryOld(w *world) {
+func retryOld(w *fixture) {
 	client := w.client(w.Alice)
 	for _, sequence := range []uint64{1, 5} {
 		_, err := w.once(w.Alice, client, sequence, write(put("a", "")))
@@ -128,7 +128,7 @@ func retryOld(w *world) {
 	w.refused(fault.Invalid, "sequence", err)
 }
 
-func retryUnknown(w *world) {
+func retryUnknown(w *fixture) {
 	client := w.client(w.Alice)
 	_, err := w.once(w.Bob, client, 1, write(put("a", "")))
 	w.refused(fault.Forbidden, "client", err)
@@ -140,12 +140,12 @@ func retryUnknown(w *world) {
 	w.refused(fault.NotFound, "client", err)
 	_, err = w.once(w.Alice, 0, 0, &coord.ClientClose{})
 	w.refused(fault.Invalid, "client", err)
-	require.Zero(w.t, w.revision())
+	require.Equal(w.t, coord.FirstRevision, w.revision())
 }
 
 // group are the promises about the group itself.
-func group() map[string]func(*world) {
-	return map[string]func(*world){
+func group() map[string]func(*fixture) {
+	return map[string]func(*fixture){
 		"group as it stands":    groupStands,
 		"headers":               groupHeaders,
 		"transfer refuses":      groupTransfer,
@@ -153,18 +153,18 @@ func group() map[string]func(*world) {
 	}
 }
 
-func (w *world) group() coord.GroupState {
+func (w *fixture) group() coord.GroupState {
 	w.t.Helper()
 	state, err := w.Group(w.ctx())
 	require.NoError(w.t, err)
 	return state
 }
 
-func groupStands(w *world) {
+func groupStands(w *fixture) {
 	w.holder(w.Alice, "db")
 	w.must(w.Alice, write(put("a", "")))
 	state := w.group()
-	require.Equal(w.t, []any{1, 1, 2, coord.Revision(2)}, []any{state.Leases, state.Locks, state.Keys, state.Revision})
+	require.Equal(w.t, []any{1, 1, 2, coord.Revision(3)}, []any{state.Leases, state.Locks, state.Keys, state.Revision})
 	require.Contains(w.t, []string{"member", "client"}, state.Phase)
 	require.Empty(w.t, state.Missing)
 	require.NotZero(w.t, state.Term)
@@ -178,26 +178,26 @@ func groupStands(w *world) {
 	require.True(w.t, leads, "%+v", state)
 }
 
-func groupHeaders(w *world) {
+func groupHeaders(w *fixture) {
 	_, one, err := w.Alice.Do(w.ctx(), coord.Command{Owner: w.Alice.Name, Op: write(put("a", ""))})
 	require.NoError(w.t, err)
 	_, two, err := w.Range(w.ctx(), coord.Query{}, coord.Linearizable)
 	require.NoError(w.t, err)
-	require.Equal(w.t, []any{coord.Revision(1), coord.Revision(1)}, []any{one.Revision, two.Revision})
+	require.Equal(w.t, []any{coord.Revision(2), coord.Revision(2)}, []any{one.Revision, two.Revision})
 	require.Equal(w.t, one.Group, two.Group)
 	state := w.group()
 	require.True(w.t, strings.HasPrefix(state.ID, fmt.Sprintf("%016x", one.Group)), "%s %x", state.ID, one.Group)
 	require.GreaterOrEqual(w.t, state.Term, one.Term)
 }
 
-func groupTransfer(w *world) {
+func groupTransfer(w *fixture) {
 	for _, peer := range []string{"", "nobody"} {
 		w.refused(fault.NotFound, "peer_id", w.Transfer(w.ctx(), peer))
 	}
 }
 
 // A group in an outage says so, and forgets nothing.
-func groupHalted(w *world) {
+func groupHalted(w *fixture) {
 	if w.Halt == nil {
 		w.t.Skip("cannot be had here")
 	}
@@ -210,7 +210,7 @@ func groupHalted(w *world) {
 	require.ErrorIs(w.t, err, fault.Unavailable)
 	_, _, err = w.Alice.KeepAlive(w.ctx(), w.Alice.Name, []coord.LeaseID{lease})
 	require.ErrorIs(w.t, err, fault.Unavailable)
-	_, err = w.acquire(w.ctx(), w.Alice, locking("db", lease), 0).end()
+	_, err = w.acquire(w.ctx(), w.Alice, locking("db", lease), coord.NoLimit).end()
 	require.ErrorIs(w.t, err, fault.Unavailable)
 	_, _, err = w.Range(w.ctx(), coord.Query{}, coord.Linearizable)
 	require.ErrorIs(w.t, err, fault.Unavailable)

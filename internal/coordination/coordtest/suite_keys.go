@@ -12,8 +12,8 @@ import (
 )
 
 // keys are the promises about the keyspace.
-func keys() map[string]func(*world) {
-	return map[string]func(*world){
+func keys() map[string]func(*fixture) {
+	return map[string]func(*fixture){
 		"keys have revisions":            keyRevisions,
 		"a write is all or nothing":      keyAtomic,
 		"a write is guarded by revision": keyGuards,
@@ -29,7 +29,7 @@ func keys() map[string]func(*world) {
 }
 
 // read reads the present state.
-func (w *world) read(q coord.Query) coord.Page {
+func (w *fixture) read(q coord.Query) coord.Page {
 	w.t.Helper()
 	page, header, err := w.Range(w.ctx(), q, coord.Linearizable)
 	require.NoError(w.t, err)
@@ -38,36 +38,36 @@ func (w *world) read(q coord.Query) coord.Page {
 }
 
 // all returns the keys with a prefix.
-func (w *world) all(prefix string) []string {
+func (w *fixture) all(prefix string) []string {
 	w.t.Helper()
 	return keysOf(w.read(coord.Query{Span: coord.Under(prefix)}).Keys)
 }
 
-func keyRevisions(w *world) {
+func keyRevisions(w *fixture) {
 	lease := w.lease(w.Alice)
 	r := w.must(w.Alice, write(put("b", "1"), bound("a", "2", lease)))
-	require.Equal(w.t, []any{coord.Revision(1), 2}, []any{r.Revision, r.Changed})
+	require.Equal(w.t, []any{coord.FirstRevision + 1, 2}, []any{r.Revision, r.Changed})
 	w.must(w.Bob, write(put("b", "3")))
 	w.must(w.Bob, write(del(coord.Exactly("a"))))
 	w.must(w.Bob, write(put("a", "4")))
 	page := w.read(coord.Query{})
-	require.Equal(w.t, coord.Revision(4), page.Revision)
-	require.Equal(w.t, version{"a", "4", 4, 4, 1, 0}, shown(page.Keys[0]), "a key put again is a new one")
-	require.Equal(w.t, version{"b", "3", 1, 2, 2, 0}, shown(page.Keys[1]))
+	require.Equal(w.t, coord.Revision(5), page.Revision)
+	require.Equal(w.t, version{"a", "4", 5, 5, 1, 0}, shown(page.Keys[0]), "a key put again is a new one")
+	require.Equal(w.t, version{"b", "3", 2, 3, 2, 0}, shown(page.Keys[1]))
 	local, header, err := w.Range(w.ctx(), coord.Query{}, coord.Local)
 	require.NoError(w.t, err)
 	w.headed(header)
 	require.LessOrEqual(w.t, local.Revision, page.Revision)
 }
 
-func keyAtomic(w *world) {
+func keyAtomic(w *fixture) {
 	w.mustNot(w.Alice, fault.Invalid, "changes[1]", write(put("a", "1"), put("a", "2")))
 	w.mustNot(w.Alice, fault.Invalid, "changes[1].key", write(put("a", "1"), put("", "2")))
-	require.Zero(w.t, w.revision())
+	require.Equal(w.t, coord.FirstRevision, w.revision())
 	require.Empty(w.t, w.all(""))
 }
 
-func keyGuards(w *world) {
+func keyGuards(w *fixture) {
 	create := &coord.Write{If: []coord.Guard{coord.IfRevision("a", 0)}, Then: []coord.Change{put("a", "1")}}
 	w.must(w.Alice, create)
 	w.mustNot(w.Bob, fault.Conflict, "guards[0].mod_revision", create)
@@ -77,19 +77,19 @@ func keyGuards(w *world) {
 			Then: []coord.Change{put("a", "2")},
 		}
 	}
-	w.mustNot(w.Bob, fault.Conflict, "guards[1].mod_revision", swap(2))
-	w.must(w.Bob, swap(1))
-	require.Equal(w.t, coord.Revision(2), w.revision())
+	w.mustNot(w.Bob, fault.Conflict, "guards[1].mod_revision", swap(3))
+	w.must(w.Bob, swap(2))
+	require.Equal(w.t, coord.Revision(3), w.revision())
 }
 
-func keyRefuses(w *world) {
+func keyRefuses(w *fixture) {
 	w.mustNot(w.Alice, fault.Invalid, "changes", write())
 	w.mustNot(w.Alice, fault.TooLarge, "changes[0].value", write(put("a", strings.Repeat("x", 100_000))))
 	w.mustNot(w.Alice, fault.TooLarge, "changes[0].key", write(put(strings.Repeat("x", 2000), "")))
 	w.mustNot(w.Alice, fault.NotFound, "changes[0].lease", write(bound("a", "", 1<<40)))
 }
 
-func keyDelete(w *world) {
+func keyDelete(w *fixture) {
 	w.must(w.Alice, write(put("a", ""), put("a/1", ""), put("a/2", ""), put("b", ""), put("c", "")))
 	require.Equal(w.t, 2, w.must(w.Alice, write(del(coord.Under("a/")))).Changed)
 	require.Equal(w.t, []string{"a", "b", "c"}, w.all(""))
@@ -104,7 +104,7 @@ func keyDelete(w *world) {
 	require.Empty(w.t, w.all(""))
 }
 
-func keyRange(w *world) {
+func keyRange(w *fixture) {
 	w.must(w.Alice, write(put("a", ""), put("a/1", ""), put("a/2", ""), put("b", ""), put("c", "")))
 	for _, c := range []struct {
 		span coord.Span
@@ -125,7 +125,7 @@ func keyRange(w *world) {
 	}
 }
 
-func keyPages(w *world) {
+func keyPages(w *fixture) {
 	var changes []coord.Change
 	var want []string
 	for i := range 10 {
@@ -148,37 +148,38 @@ func keyPages(w *world) {
 	require.Equal(w.t, want, got)
 }
 
-func keyFormer(w *world) {
+func keyFormer(w *fixture) {
 	w.must(w.Alice, write(put("a", "1"), put("b", "1")))
 	w.must(w.Alice, write(put("a", "2"), del(coord.Exactly("b")), put("c", "2")))
-	page := w.read(coord.Query{At: 1})
-	require.Equal(w.t, coord.Revision(1), page.Revision)
+	page := w.read(coord.Query{At: 2})
+	require.Equal(w.t, coord.Revision(2), page.Revision)
 	require.Equal(w.t, []string{"a", "b"}, keysOf(page.Keys))
 	require.Equal(w.t, "1", string(page.Keys[0].Value))
+	require.Empty(w.t, w.read(coord.Query{At: coord.FirstRevision}).Keys)
 }
 
-func keyRangeRefuses(w *world) {
+func keyRangeRefuses(w *fixture) {
 	w.must(w.Alice, write(put("a", "1")))
-	for _, at := range []coord.Revision{2, -1} {
+	for _, at := range []coord.Revision{3, -1} {
 		_, _, err := w.Range(w.ctx(), coord.Query{At: at}, coord.Linearizable)
 		w.refused(fault.Invalid, "at", err)
 	}
 }
 
-func keyCompacted(w *world) {
+func keyCompacted(w *fixture) {
 	for range 3 {
 		w.must(w.Alice, write(put("a", "1")))
 	}
-	require.NoError(w.t, w.Internal(w.ctx(), &coord.Compact{Revision: 2}))
-	_, _, err := w.Range(w.ctx(), coord.Query{At: 1}, coord.Linearizable)
+	require.NoError(w.t, w.Internal(w.ctx(), &coord.Compact{Revision: 3}))
+	_, _, err := w.Range(w.ctx(), coord.Query{At: 2}, coord.Linearizable)
 	require.ErrorIs(w.t, err, fault.NotFound)
 	var compacted *coord.Compacted
 	require.True(w.t, errors.As(err, &compacted), "%v", err)
-	require.Equal(w.t, coord.Compacted{Revision: 2, Current: 3}, *compacted)
-	require.Len(w.t, w.read(coord.Query{At: 2}).Keys, 1)
+	require.Equal(w.t, coord.Compacted{Revision: 3, Current: 4}, *compacted)
+	require.Len(w.t, w.read(coord.Query{At: 3}).Keys, 1)
 }
 
-func keyBytes(w *world) {
+func keyBytes(w *fixture) {
 	w.must(w.Alice, write(put("\x00\xff", "\xff\x00"), put("\xff\xff", "")))
 	page := w.read(coord.Query{Span: coord.Under("\xff")})
 	require.Equal(w.t, []string{"\xff\xff"}, keysOf(page.Keys))

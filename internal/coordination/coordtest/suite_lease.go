@@ -10,8 +10,8 @@ import (
 )
 
 // leases are the promises about leases: the "Lease State Machine" of the specification, by name.
-func leases() map[string]func(*world) {
-	return map[string]func(*world){
+func leases() map[string]func(*fixture) {
+	return map[string]func(*fixture){
 		"lease granted":                       leaseGranted,
 		"lease of a chosen id":                leaseChosen,
 		"lease time is moved into the limits": leaseMoved,
@@ -28,7 +28,7 @@ func leases() map[string]func(*world) {
 	}
 }
 
-func leaseGranted(w *world) {
+func leaseGranted(w *fixture) {
 	r := w.must(w.Alice, &coord.LeaseGrant{TTL: 30_000})
 	require.Positive(w.t, r.Lease)
 	require.Equal(w.t, int64(30_000), r.TTL)
@@ -38,7 +38,7 @@ func leaseGranted(w *world) {
 	w.mustNot(w.Alice, fault.Invalid, "id", &coord.LeaseGrant{ID: -1, TTL: 30_000})
 }
 
-func leaseChosen(w *world) {
+func leaseChosen(w *fixture) {
 	const id = 7587848390234
 	require.Equal(w.t, coord.LeaseID(id), w.must(w.Alice, &coord.LeaseGrant{ID: id, TTL: 30_000}).Lease)
 	w.mustNot(w.Alice, fault.Exists, "id", &coord.LeaseGrant{ID: id, TTL: 30_000})
@@ -47,7 +47,7 @@ func leaseChosen(w *world) {
 	w.must(w.Bob, &coord.LeaseGrant{ID: id, TTL: 30_000})
 }
 
-func leaseMoved(w *world) {
+func leaseMoved(w *fixture) {
 	limits := coord.DefaultLimits()
 	limits.MinTTL, limits.MaxTTL = 20_000, 40_000
 	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
@@ -56,7 +56,7 @@ func leaseMoved(w *world) {
 }
 
 // leaseBounded: one owner's use does not limit another.
-func leaseBounded(w *world) {
+func leaseBounded(w *fixture) {
 	limits := coord.DefaultLimits()
 	limits.PerOwner = coord.Quota{Leases: 2, Claims: 2, Clients: limits.PerOwner.Clients, Bytes: 1000}
 	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
@@ -71,7 +71,7 @@ func leaseBounded(w *world) {
 	w.must(w.Alice, write(put("a", strings.Repeat("x", 700))))
 }
 
-func leaseKept(w *world) {
+func leaseKept(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	for range 5 { // longer than its time to live
 		w.Pass(w.TTL / 2)
@@ -81,11 +81,11 @@ func leaseKept(w *world) {
 	require.Equal(w.t, token, holding[0].Token)
 }
 
-func leaseExpired(w *world) {
+func leaseExpired(w *fixture) {
 	w.leaseEnds(func(coord.LeaseID) { w.Pass(w.TTL + w.TTL/2) })
 }
 
-func leaseRevoked(w *world) {
+func leaseRevoked(w *fixture) {
 	w.leaseEnds(func(id coord.LeaseID) {
 		r := w.must(w.Alice, &coord.LeaseRevoke{ID: id})
 		require.Positive(w.t, r.Revision)
@@ -93,7 +93,7 @@ func leaseRevoked(w *world) {
 }
 
 // leaseEnds: all bound keys deleted in one revision, locks handed on, watchers told.
-func (w *world) leaseEnds(end func(coord.LeaseID)) {
+func (w *fixture) leaseEnds(end func(coord.LeaseID)) {
 	ending, _ := w.holder(w.Alice, "db")
 	w.must(w.Alice, write(bound("a", "1", ending), bound("b", "2", ending), put("c", "3")))
 	other := w.must(w.Bob, &coord.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
@@ -119,7 +119,7 @@ func (w *world) leaseEnds(end func(coord.LeaseID)) {
 }
 
 // settled waits until a lock has a holder and an empty queue, and returns the claim.
-func (w *world) settled(name string) coord.ClaimState {
+func (w *fixture) settled(name string) coord.ClaimState {
 	w.t.Helper()
 	w.waiting(name, 0)
 	holding := w.lock(name).Holding
@@ -127,13 +127,13 @@ func (w *world) settled(name string) coord.ClaimState {
 	return holding[0]
 }
 
-func leaseForeign(w *world) {
+func leaseForeign(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.Lock{Name: "other", Lease: lease})
 	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.LeaseRevoke{ID: lease})
 	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.Unlock{Name: "db", Lease: lease, Token: token})
 	w.mustNot(w.Bob, fault.Forbidden, "changes[0].lease", write(bound("a", "1", lease)))
-	_, _, err := w.Bob.Acquire(w.ctx(), coord.Command{Owner: w.Bob.Name, Op: &coord.Lock{Name: "db", Lease: lease, Wait: true}}, 0)
+	_, _, err := w.Bob.Acquire(w.ctx(), coord.Command{Owner: w.Bob.Name, Op: &coord.Lock{Name: "db", Lease: lease, Wait: true}}, coord.NoLimit)
 	w.refused(fault.Forbidden, "lease", err)
 	renewals, _, err := w.Bob.KeepAlive(w.ctx(), w.Bob.Name, []coord.LeaseID{lease})
 	require.NoError(w.t, err)
@@ -141,7 +141,7 @@ func leaseForeign(w *world) {
 	require.Equal(w.t, w.Alice.Name, w.lock("db").Holding[0].Holder)
 }
 
-func leaseMissing(w *world) {
+func leaseMissing(w *fixture) {
 	one, two := w.lease(w.Alice), w.lease(w.Alice)
 	w.must(w.Alice, &coord.LeaseRevoke{ID: two})
 	renewals, header, err := w.Alice.KeepAlive(w.ctx(), w.Alice.Name, []coord.LeaseID{one, two, 1 << 40, one})
@@ -151,12 +151,12 @@ func leaseMissing(w *world) {
 	require.Equal(w.t, []coord.Renewal{{ID: one, TTL: ttl}, {ID: two}, {ID: 1 << 40}, {ID: one, TTL: ttl}}, renewals)
 }
 
-func leaseTooMany(w *world) {
+func leaseTooMany(w *fixture) {
 	_, _, err := w.Alice.KeepAlive(w.ctx(), w.Alice.Name, make([]coord.LeaseID, coord.MaxKeepAlive+1))
 	w.refused(fault.Invalid, "ids", err)
 }
 
-func leaseMany(w *world) {
+func leaseMany(w *fixture) {
 	lease := w.lease(w.Alice)
 	ids := make([]coord.LeaseID, coord.MaxKeepAlive)
 	for i := range ids {
@@ -175,7 +175,7 @@ func leaseMany(w *world) {
 	require.Empty(w.t, renewals)
 }
 
-func leaseStands(w *world) {
+func leaseStands(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	w.must(w.Alice, write(bound("z", "", lease), bound("a", "", lease)))
 	state := w.leaseState(lease)
@@ -193,7 +193,7 @@ func leaseStands(w *world) {
 	require.Equal(w.t, []string{"a", "z"}, w.leaseState(lease).Keys)
 }
 
-func (w *world) leaseState(id coord.LeaseID) coord.LeaseState {
+func (w *fixture) leaseState(id coord.LeaseID) coord.LeaseState {
 	w.t.Helper()
 	states, header, err := w.Leases(w.ctx(), coord.LeaseQuery{ID: id})
 	require.NoError(w.t, err)
@@ -203,7 +203,7 @@ func (w *world) leaseState(id coord.LeaseID) coord.LeaseState {
 	return states[0]
 }
 
-func leasesListed(w *world) {
+func leasesListed(w *fixture) {
 	var all []coord.LeaseID
 	for range 5 {
 		all = append(all, w.lease(w.Alice))

@@ -11,8 +11,8 @@ import (
 
 // locks tests locks: the table "Lock State Machine" of the low-level design, and this project's
 // additions.
-func locks() map[string]func(*world) {
-	return map[string]func(*world){
+func locks() map[string]func(*fixture) {
+	return map[string]func(*fixture){
 		"Available, Lock request: Held":                lockTaken,
 		"Available, TryLock request: Held":             lockTried,
 		"Held, TryLock request: nothing changes":       lockMissed,
@@ -34,9 +34,9 @@ func locks() map[string]func(*world) {
 	}
 }
 
-func lockTaken(w *world) {
+func lockTaken(w *fixture) {
 	lease := w.lease(w.Alice)
-	r, header, err := w.Alice.Acquire(w.ctx(), coord.Command{Owner: w.Alice.Name, Op: &coord.Lock{Name: "db", Lease: lease, Wait: true}}, 0)
+	r, header, err := w.Alice.Acquire(w.ctx(), coord.Command{Owner: w.Alice.Name, Op: &coord.Lock{Name: "db", Lease: lease, Wait: true}}, coord.NoLimit)
 	require.NoError(w.t, err)
 	w.headed(header)
 	require.True(w.t, r.Lock.Granted)
@@ -46,13 +46,13 @@ func lockTaken(w *world) {
 	require.GreaterOrEqual(w.t, header.Revision, coord.Revision(r.Lock.Token))
 }
 
-func lockTried(w *world) {
+func lockTried(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	require.Equal(w.t, coord.Revision(token), w.revision())
 	require.Equal(w.t, []coord.LeaseID{lease}, leasesOf(w.lock("db").Holding))
 }
 
-func lockMissed(w *world) {
+func lockMissed(w *fixture) {
 	w.holder(w.Alice, "db")
 	before, lease := w.revision(), w.lease(w.Bob)
 	r := w.must(w.Bob, &coord.Lock{Name: "db", Lease: lease})
@@ -63,7 +63,7 @@ func lockMissed(w *world) {
 	require.Empty(w.t, w.lock("db").Waiting)
 }
 
-func lockReleased(w *world) {
+func lockReleased(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	r := w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
 	require.Zero(w.t, r.Lock.Count)
@@ -72,10 +72,10 @@ func lockReleased(w *world) {
 	require.Greater(w.t, next, token, "successive holders have ever greater tokens")
 }
 
-func lockAgain(w *world) {
+func lockAgain(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	for count := uint32(2); count <= 3; count++ {
-		again := w.acquire(w.ctx(), w.Alice, locking("db", lease), 0).granted()
+		again := w.acquire(w.ctx(), w.Alice, locking("db", lease), coord.NoLimit).granted()
 		require.Equal(w.t, []any{token, count}, []any{again.Token, again.Count})
 	}
 	r := w.must(w.Alice, &coord.Lock{Name: "db", Lease: lease})
@@ -91,7 +91,7 @@ func lockAgain(w *world) {
 	require.Empty(w.t, w.lock("db"))
 }
 
-func lockQueued(w *world) {
+func lockQueued(w *fixture) {
 	first, token := w.holder(w.Alice, "db")
 	second := w.lease(w.Bob)
 	waiting := w.queued(w.Bob, "db", second, 1)
@@ -106,7 +106,7 @@ func lockQueued(w *world) {
 }
 
 // Unlock by name alone, repeated, would take a newer holder's lock.
-func unlockNames(w *world) {
+func unlockNames(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	second := w.lease(w.Alice)
 	waiting := w.queued(w.Alice, "db", second, 1)
@@ -126,7 +126,7 @@ func unlockNames(w *world) {
 	require.Equal(w.t, []coord.LeaseID{second}, leasesOf(w.lock("db").Holding))
 }
 
-func lockRefuses(w *world) {
+func lockRefuses(w *fixture) {
 	lease := w.lease(w.Alice)
 	for _, c := range []struct {
 		kind  fault.Kind
@@ -144,17 +144,17 @@ func lockRefuses(w *world) {
 	} {
 		w.mustNot(w.Alice, c.kind, c.field, &c.op)
 		c.op.Wait = true
-		_, err := w.acquire(w.ctx(), w.Alice, coord.Command{Op: &c.op}, 0).end()
+		_, err := w.acquire(w.ctx(), w.Alice, coord.Command{Op: &c.op}, coord.NoLimit).end()
 		w.refused(c.kind, c.field, err)
 	}
-	require.Zero(w.t, w.revision(), "what is refused changes nothing")
+	require.Equal(w.t, coord.FirstRevision, w.revision(), "what is refused changes nothing")
 	for _, op := range []coord.Op{&coord.Lock{Name: "db", Lease: lease}, &coord.LeaseGrant{TTL: 30_000}} {
-		_, err := w.acquire(w.ctx(), w.Alice, coord.Command{Op: op}, 0).end()
+		_, err := w.acquire(w.ctx(), w.Alice, coord.Command{Op: op}, coord.NoLimit).end()
 		w.refused(fault.Invalid, "op", err)
 	}
 }
 
-func lockStands(w *world) {
+func lockStands(w *fixture) {
 	first, second := w.lease(w.Alice), w.lease(w.Bob)
 	r := w.must(w.Alice, &coord.Lock{Name: "db", Lease: first, Metadata: []byte("migration\x00")})
 	w.queued(w.Bob, "db", second, 1)
@@ -174,7 +174,7 @@ func lockStands(w *world) {
 	w.refused(fault.NotFound, "name", err)
 }
 
-func locksListed(w *world) {
+func locksListed(w *fixture) {
 	for _, name := range []string{"b/2", "a", "b/1", "c", "b/3"} {
 		w.holder(w.Alice, name)
 	}
@@ -200,9 +200,9 @@ func sharing(name string, lease coord.LeaseID, mode coord.Mode, permits uint32) 
 }
 
 // Readers hold together. A writer waits for all of them, and later readers wait for the writer.
-func lockShared(w *world) {
+func lockShared(w *fixture) {
 	reader := func(lease coord.LeaseID) *claim {
-		return w.acquire(w.ctx(), w.Alice, sharing("db", lease, coord.Shared, 0), 0)
+		return w.acquire(w.ctx(), w.Alice, sharing("db", lease, coord.Shared, 0), coord.NoLimit)
 	}
 	one, two, writer, late := w.lease(w.Alice), w.lease(w.Alice), w.lease(w.Bob), w.lease(w.Alice)
 	first, second := reader(one).granted(), reader(two).granted()
@@ -222,9 +222,9 @@ func lockShared(w *world) {
 	waiting.granted()
 }
 
-func lockPermits(w *world) {
+func lockPermits(w *fixture) {
 	permit := func(lease coord.LeaseID) *claim {
-		return w.acquire(w.ctx(), w.Alice, sharing("db", lease, coord.Permit, 2), 0)
+		return w.acquire(w.ctx(), w.Alice, sharing("db", lease, coord.Permit, 2), coord.NoLimit)
 	}
 	one, two, three := w.lease(w.Alice), w.lease(w.Alice), w.lease(w.Alice)
 	first := permit(one).granted()
@@ -240,14 +240,14 @@ func lockPermits(w *world) {
 	require.Equal(w.t, []coord.LeaseID{two, three}, leasesOf(w.lock("db").Holding))
 }
 
-func lockModes(w *world) {
+func lockModes(w *fixture) {
 	lease, _ := w.holder(w.Alice, "db")
 	w.mustNot(w.Alice, fault.Conflict, "mode", &coord.Lock{Name: "db", Lease: lease, Mode: coord.Shared})
 	other := w.lease(w.Bob)
 	require.False(w.t, w.must(w.Bob, &coord.Lock{Name: "db", Lease: other, Mode: coord.Shared}).Lock.Granted)
 }
 
-func lockGuards(w *world) {
+func lockGuards(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	guarded := func(token coord.Token) *coord.Write {
 		return &coord.Write{If: []coord.Guard{coord.IfHolds("db", token)}, Then: []coord.Change{put("schema", "7")}}
@@ -263,19 +263,19 @@ func lockGuards(w *world) {
 	w.mustNot(w.Bob, fault.Conflict, "changes[0].key", write(put(w.lock("db").Holding[0].Key, "mine")))
 }
 
-func lockBounded(w *world) {
+func lockBounded(w *fixture) {
 	limits := coord.DefaultLimits()
 	limits.Queue, limits.Claims = 2, 2
 	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
 	lease, _ := w.holder(w.Alice, "db")
 	w.queued(w.Bob, "db", w.lease(w.Bob), 1)
-	_, err := w.acquire(w.ctx(), w.Bob, locking("db", w.lease(w.Bob)), 0).end()
+	_, err := w.acquire(w.ctx(), w.Bob, locking("db", w.lease(w.Bob)), coord.NoLimit).end()
 	w.refused(fault.LimitReached, "name", err)
 	w.must(w.Alice, &coord.Lock{Name: "db", Lease: lease})
 	w.mustNot(w.Alice, fault.LimitReached, "name", &coord.Lock{Name: "db", Lease: lease})
 }
 
-func lockNames(w *world) {
+func lockNames(w *fixture) {
 	for _, name := range []string{"/locks/database/users-table", "a//b/", "ä ?&#%2F+\n", "..", "🔒"} {
 		lease, token := w.holder(w.Alice, name)
 		require.Equal(w.t, []coord.LeaseID{lease}, leasesOf(w.lock(name).Holding))
@@ -284,7 +284,7 @@ func lockNames(w *world) {
 	}
 }
 
-func lockMetadata(w *world) {
+func lockMetadata(w *fixture) {
 	lease := w.lease(w.Alice)
 	for _, step := range []struct{ given, kept string }{{"one", "one"}, {"", "one"}, {"two", "two"}} {
 		w.must(w.Alice, &coord.Lock{Name: "db", Lease: lease, Metadata: []byte(step.given)})

@@ -14,8 +14,8 @@ import (
 )
 
 // watches are the promises about watches.
-func watches() map[string]func(*world) {
-	return map[string]func(*world){
+func watches() map[string]func(*fixture) {
+	return map[string]func(*fixture){
 		"watch begins at once":              watchBegins,
 		"watch from now":                    watchNow,
 		"watch of a prefix":                 watchPrefix,
@@ -39,7 +39,7 @@ func watches() map[string]func(*world) {
 
 // watching is an open watch.
 type watching struct {
-	w       *world
+	w       *fixture
 	batches chan coord.Batch
 	cancel  context.CancelFunc
 	end     chan error // the end, once
@@ -47,7 +47,7 @@ type watching struct {
 }
 
 // watch opens a watch and reads its first batch.
-func (w *world) watch(q coord.Watch) *watching {
+func (w *fixture) watch(q coord.Watch) *watching {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx())
 	v := &watching{w: w, batches: make(chan coord.Batch), cancel: cancel, end: make(chan error, 1)}
@@ -132,26 +132,26 @@ func eventKeys(events []coord.Event) []string {
 	return names
 }
 
-func watchBegins(w *world) {
+func watchBegins(w *fixture) {
 	w.must(w.Alice, write(put("a", "1")))
-	require.Equal(w.t, coord.Revision(2), w.watch(coord.Watch{}).next)
+	require.Equal(w.t, coord.Revision(3), w.watch(coord.Watch{}).next)
 	require.Equal(w.t, coord.Revision(1), w.watch(coord.Watch{From: 1}).next)
 }
 
-func watchNow(w *world) {
+func watchNow(w *fixture) {
 	w.must(w.Alice, write(put("a", "1")))
 	v := w.watch(coord.Watch{})
 	w.must(w.Alice, write(put("a", "2")))
 	w.must(w.Alice, write(del(coord.Exactly("a"))))
 	events := v.events(2)
-	require.Equal(w.t, version{"a", "2", 1, 2, 2, 0}, shown(events[0].KV))
+	require.Equal(w.t, version{"a", "2", 2, 3, 2, 0}, shown(events[0].KV))
 	require.False(w.t, events[0].Deletes())
 	require.True(w.t, events[1].Deletes())
-	require.Equal(w.t, []any{"a", coord.Revision(3)}, []any{events[1].Key, events[1].Revision})
-	require.Equal(w.t, coord.Revision(4), v.next)
+	require.Equal(w.t, []any{"a", coord.Revision(4)}, []any{events[1].Key, events[1].Revision})
+	require.Equal(w.t, coord.Revision(5), v.next)
 }
 
-func watchPrefix(w *world) {
+func watchPrefix(w *fixture) {
 	v := w.watch(coord.Watch{Span: coord.Under("svc/")})
 	everything := w.watch(coord.Watch{})
 	for _, key := range []string{"svc", "svc/a", "other", "svc/b", "svd"} {
@@ -161,7 +161,7 @@ func watchPrefix(w *world) {
 	require.Len(w.t, everything.events(5), 5)
 }
 
-func watchKey(w *world) {
+func watchKey(w *fixture) {
 	v := w.watch(coord.Watch{Span: coord.Exactly("svc")})
 	for _, key := range []string{"svc/a", "svc", "svcx", "svc"} {
 		w.must(w.Alice, write(put(key, "")))
@@ -169,17 +169,17 @@ func watchKey(w *world) {
 	require.Equal(w.t, []string{"svc", "svc"}, eventKeys(v.events(2)))
 }
 
-func watchStart(w *world) {
+func watchStart(w *fixture) {
 	for i := range 4 {
 		w.must(w.Alice, write(put(fmt.Sprint("k", i), "")))
 	}
-	v := w.watch(coord.Watch{From: 3})
+	v := w.watch(coord.Watch{From: 4})
 	require.Equal(w.t, []string{"k2", "k3"}, eventKeys(v.events(2)))
 	w.must(w.Alice, write(put("k4", "")))
 	require.Equal(w.t, []string{"k4"}, eventKeys(v.events(1)))
 }
 
-func watchPrev(w *world) {
+func watchPrev(w *fixture) {
 	lease := w.lease(w.Alice)
 	v := w.watch(coord.Watch{Prev: true})
 	w.must(w.Alice, write(bound("a", "1", lease)))
@@ -187,18 +187,18 @@ func watchPrev(w *world) {
 	w.must(w.Alice, write(del(coord.Exactly("a"))))
 	events := v.events(3)
 	require.Nil(w.t, events[0].Prev)
-	require.Equal(w.t, version{"a", "1", 1, 1, 1, lease}, shown(events[1].Prev))
-	require.Equal(w.t, version{"a", "2", 1, 2, 2, 0}, shown(events[2].Prev))
+	require.Equal(w.t, version{"a", "1", 2, 2, 1, lease}, shown(events[1].Prev))
+	require.Equal(w.t, version{"a", "2", 2, 3, 2, 0}, shown(events[2].Prev))
 }
 
-func watchNoPrev(w *world) {
+func watchNoPrev(w *fixture) {
 	w.must(w.Alice, write(put("a", "1")))
 	v := w.watch(coord.Watch{})
 	w.must(w.Alice, write(put("a", "2")))
 	require.Nil(w.t, v.events(1)[0].Prev)
 }
 
-func watchWhole(w *world) {
+func watchWhole(w *fixture) {
 	v := w.watch(coord.Watch{Limit: 2})
 	var changes []coord.Change
 	for i := range 600 { // more than a batch
@@ -210,11 +210,11 @@ func watchWhole(w *world) {
 		b = v.batch()
 	}
 	require.Len(w.t, b.Events, 600)
-	require.Equal(w.t, coord.Revision(2), b.Next)
+	require.Equal(w.t, coord.Revision(3), b.Next)
 }
 
 // A watch resumed from the last Next, on any connection, has neither gap nor duplicate.
-func watchResumes(w *world) {
+func watchResumes(w *fixture) {
 	var seen []string
 	from := coord.Revision(1)
 	for round := range 5 {
@@ -222,7 +222,7 @@ func watchResumes(w *world) {
 			w.must(w.Alice, write(put(fmt.Sprint(round, "/", i), "")))
 		}
 		v := w.watch(coord.Watch{From: from})
-		for from = v.next; from < coord.Revision(7*round+4); from = v.next { // it breaks off in the middle
+		for from = v.next; from < coord.Revision(7*round+5); from = v.next { // it breaks off in the middle
 			seen = append(seen, eventKeys(v.batch().Events)...)
 		}
 		v.cancel()
@@ -240,39 +240,39 @@ func watchResumes(w *world) {
 	require.Equal(w.t, append(want, "end"), seen)
 }
 
-func watchCompacted(w *world) {
+func watchCompacted(w *fixture) {
 	for range 5 {
 		w.must(w.Alice, write(put("a", "")))
 	}
-	require.NoError(w.t, w.Internal(w.ctx(), &coord.Compact{Revision: 3}))
+	require.NoError(w.t, w.Internal(w.ctx(), &coord.Compact{Revision: 4}))
 	begun := 0
-	err := w.Watch(w.ctx(), coord.Watch{From: 3}, func(coord.Batch, coord.Header) error { begun++; return nil })
+	err := w.Watch(w.ctx(), coord.Watch{From: 4}, func(coord.Batch, coord.Header) error { begun++; return nil })
 	require.ErrorIs(w.t, err, fault.NotFound)
 	var compacted *coord.Compacted
 	require.True(w.t, errors.As(err, &compacted), "%v", err)
-	require.Equal(w.t, coord.Compacted{Revision: 3, Current: 5}, *compacted)
+	require.Equal(w.t, coord.Compacted{Revision: 4, Current: 6}, *compacted)
 	require.Zero(w.t, begun)
-	require.Len(w.t, w.watch(coord.Watch{From: 4}).events(2), 2)
+	require.Len(w.t, w.watch(coord.Watch{From: 5}).events(2), 2)
 	w.watch(coord.Watch{From: compacted.Current + 1})
 }
 
-func watchFuture(w *world) {
-	v := w.watch(coord.Watch{From: 4})
-	require.Equal(w.t, coord.Revision(4), v.next)
+func watchFuture(w *fixture) {
+	v := w.watch(coord.Watch{From: 5})
+	require.Equal(w.t, coord.Revision(5), v.next)
 	for i := range 4 {
 		w.must(w.Alice, write(put(fmt.Sprint("k", i), "")))
 	}
 	require.Equal(w.t, []string{"k3"}, eventKeys(v.events(1)))
 }
 
-func watchProgress(w *world) {
+func watchProgress(w *fixture) {
 	if w.Progress == 0 {
 		w.t.Skip("takes too long here")
 	}
 	v := w.watch(coord.Watch{Span: coord.Exactly("quiet")})
 	w.must(w.Alice, write(put("loud", "")))
 	w.must(w.Alice, write(put("loud", "")))
-	for v.next < 3 {
+	for v.next < 4 {
 		require.Empty(w.t, v.mark().Events)
 	}
 }
@@ -309,25 +309,25 @@ func (v *watching) soon(ctx context.Context) (coord.Batch, bool) {
 	return coord.Batch{}, false
 }
 
-func watchRefuses(w *world) {
+func watchRefuses(w *fixture) {
 	err := w.Watch(w.ctx(), coord.Watch{From: -1}, func(coord.Batch, coord.Header) error { return nil })
 	w.refused(fault.Invalid, "from", err)
 }
 
-func watchEnds(w *world) {
+func watchEnds(w *fixture) {
 	v := w.watch(coord.Watch{})
 	v.cancel()
 	require.ErrorIs(w.t, v.ended(), fault.Canceled)
 }
 
-func watchUnsent(w *world) {
+func watchUnsent(w *fixture) {
 	enough := errors.New("enough")
 	err := w.Watch(w.ctx(), coord.Watch{}, func(coord.Batch, coord.Header) error { return enough })
 	require.ErrorIs(w.t, err, enough)
 }
 
 // A slow watcher gets all events, in order.
-func watchMuch(w *world) {
+func watchMuch(w *fixture) {
 	const revisions = 2000
 	slow := w.watch(coord.Watch{Span: coord.Under("k")}) // takes nothing meanwhile
 	for i := range revisions {
@@ -340,7 +340,7 @@ func watchMuch(w *world) {
 	}
 }
 
-func watchMany(w *world) {
+func watchMany(w *fixture) {
 	const many = 50
 	var all []*watching
 	for i := range many {
@@ -355,7 +355,7 @@ func watchMany(w *world) {
 	}
 }
 
-func watchLocks(w *world) {
+func watchLocks(w *fixture) {
 	v := w.watch(coord.Watch{Span: coord.Under("db/")})
 	lease, token := w.holder(w.Alice, "db")
 	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})

@@ -127,13 +127,13 @@ func BenchmarkSnapshot(b *testing.B) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	encoded, err := machine.Encode(coord.Command{Client: 7, Sequence: 9, Owner: alice, Op: lock("locks/db", 1234)})
+	encoded, err := encode(coord.Command{Client: 7, Sequence: 9, Owner: alice, Op: lock("locks/db", 1234)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := machine.Decode(encoded); err != nil {
+		if _, err := decode(encoded); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -32,7 +32,7 @@ func Example() {
 	// Output:
 	// true false 1
 	// true
-	// coord.Apply: guards[0].token: 1 does not hold the lock
+	// coord.Apply: guards[0].token: 2 does not hold the lock
 }
 
 // A watcher is a revision to go on from.
@@ -48,7 +48,7 @@ func ExampleKeyspace_Events() {
 	}
 	fmt.Println("next", batch.Next, batch.More, err)
 	// Output:
-	// 1 svc/a
-	// 3 svc/b
-	// next 4 false <nil>
+	// 2 svc/a
+	// 4 svc/b
+	// next 5 false <nil>
 }

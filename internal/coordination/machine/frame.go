@@ -5,15 +5,16 @@ import (
 	"hash/crc32"
 	"io"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// A snapshot is the magic and frames: length and CRC-32C of the data, four bytes each, big-endian,
-// then the data. Each checksum continues the one before, so that lost or exchanged frames are
-// noticed. All frames are full except the last two: the rest and an empty frame. A reader verifies a
+// A snapshot is the magic, the feature level that decides its format, and frames: length and CRC-32C of the data, four bytes each, big-endian,
+// then the data. Each checksum continues the one before, and the first one the magic and the level, so
+// that lost or exchanged frames are noticed. All frames are full except the last two: the rest and an empty frame. A reader verifies a
 // frame before using its data.
 const (
-	magic     = "BHCOORD\x04" // the last byte is the version of the format
+	magic     = "BHCOORD"
 	frameSize = 64 << 10
 	frameHead = 8
 )
@@ -31,11 +32,16 @@ type frames struct {
 	err     error // the first error; later writes are lost
 }
 
-func newFrames(w io.Writer) *frames {
+func newFrames(w io.Writer, level uint32) *frames {
 	f := &frames{w: w, buf: make([]byte, frameHead, frameHead+frameSize)}
-	f.send([]byte(magic))
+	head := snapshotHead(level)
+	f.crc = checksum(0, head)
+	f.send(head)
 	return f
 }
+
+// snapshotHead returns the first bytes of a snapshot. A level above 255 would need another magic.
+func snapshotHead(level uint32) []byte { return append([]byte(magic), byte(level)) }
 
 func (f *frames) send(b []byte) {
 	if f.err != nil {
@@ -78,26 +84,29 @@ func (f *frames) Close() error {
 
 // unframe reads the data of frames, with io.EOF after the empty frame.
 type unframe struct {
-	r    io.Reader
-	crc  uint32
-	buf  []byte // rest of the frame at hand
-	room []byte
-	last bool // after a frame that is not full only the empty frame may follow
-	done bool
+	r     io.Reader
+	level uint32
+	crc   uint32
+	buf   []byte // rest of the frame at hand
+	room  []byte
+	last  bool // after a frame that is not full only the empty frame may follow
+	done  bool
 }
 
-func newUnframe(r io.Reader) (*unframe, error) {
-	head := make([]byte, len(magic))
+// newUnframe reads the head of a snapshot, whose level must be among those supported.
+func newUnframe(r io.Reader, supported coord.Levels) (*unframe, error) {
+	head := make([]byte, len(magic)+1)
 	if _, err := io.ReadFull(r, head); err != nil {
 		return nil, damaged("magic", err)
 	}
-	if string(head[:len(magic)-1]) != magic[:len(magic)-1] {
+	if string(head[:len(magic)]) != magic {
 		return nil, fault.Refused(fault.Invalid, "magic", "is no snapshot of this state machine")
 	}
-	if format := head[len(magic)-1]; format != magic[len(magic)-1] {
-		return nil, fault.Refused(fault.Unsupported, "version", "%d is not known", format)
+	level := uint32(head[len(magic)])
+	if !supported.Supports(level) {
+		return nil, fault.Refused(fault.Unsupported, "level", "the snapshot has feature level %d, this program supports %v", level, supported)
 	}
-	return &unframe{r: r, room: make([]byte, frameSize)}, nil
+	return &unframe{r: r, level: level, crc: checksum(0, head), room: make([]byte, frameSize)}, nil
 }
 
 // Read implements io.Reader over the data of the frames.

@@ -12,8 +12,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
-	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -37,10 +35,7 @@ func every() []coord.Op {
 			Deletes: []string{"directory/n/s/c"}, Replace: &coord.Span{From: "directory/"},
 		},
 		&coord.SetRequirement{Requirement: coord.Requirement{
-			Name: "r", Service: instance.Name{Namespace: "n", Service: "s"}, Min: 3, Selector: instance.Selector{
-				Statuses: []instance.Status{instance.StatusUp}, AnyStatus: true, ID: "i", Zone: "z", Version: "1.x",
-				Tags: []string{"t"}, Environment: "e", Dependency: "d",
-			},
+			Name: "r", Min: 3, Question: []byte("\x0a\x01s"), // names the service s
 		}},
 		&coord.DeleteRequirement{Name: "r"},
 		&coord.ClientOpen{},
@@ -54,11 +49,11 @@ func every() []coord.Op {
 func TestCommandsRoundTrip(t *testing.T) {
 	for _, op := range every() {
 		want := coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: op}
-		b, err := machine.Encode(want)
+		b, err := encode(want)
 		require.NoError(t, err)
-		got, err := machine.Decode(b)
+		got, err := decode(b)
 		require.NoError(t, err)
-		again, err := machine.Encode(got)
+		again, err := encode(got)
 		require.NoError(t, err)
 		require.Equal(t, b, again)
 		require.IsType(t, op, got.Op)
@@ -66,17 +61,17 @@ func TestCommandsRoundTrip(t *testing.T) {
 		case *coord.RegisterBatch, *coord.SetRequirement, *coord.DeleteRequirement:
 			require.Equal(t, op, got.Op)
 		}
-		_, err = machine.Decode(append(bytes.Clone(b), 0xa0, 0x06, 0x01)) // field 100
+		_, err = decode(append(bytes.Clone(b), 0xa0, 0x06, 0x01)) // field 100
 		require.ErrorIs(t, err, fault.Invalid, "a field that is not known changes what the command means")
 	}
-	_, err := machine.Encode(coord.Command{})
+	_, err := encode(coord.Command{})
 	require.ErrorIs(t, err, fault.Invalid)
-	_, err = machine.Encode(coord.Command{Owner: "\xff", Op: &coord.ClientOpen{}})
+	_, err = encode(coord.Command{Owner: "\xff", Op: &coord.ClientOpen{}})
 	require.ErrorIs(t, err, fault.Invalid)
-	_, err = machine.Encode(coord.Command{Op: write(coord.Change{})})
+	_, err = encode(coord.Command{Op: write(coord.Change{})})
 	require.ErrorIs(t, err, fault.Invalid)
 	for _, b := range [][]byte{nil, {0x22, 0x02, 0x0a, 0x00}, {0x22, 0x02, 0x12, 0x00}, {0x4a, 0x02, 0x18, 0x03}, {0xff}} {
-		_, err := machine.Decode(b)
+		_, err := decode(b)
 		require.ErrorIs(t, err, fault.Invalid, "%x", b)
 	}
 }
@@ -90,7 +85,7 @@ func TestEncodeKeepsTheRequest(t *testing.T) {
 	known := proto.Clone(request)
 	request.ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 0x01})
 	request.GetChanges()[0].ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 0x01})
-	b, err := machine.Encode(coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: &coord.Encoded{
+	b, err := encode(coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: &coord.Encoded{
 		Message: &coordv1.Command{Request: &coordv1.Command_Write{Write: request}},
 	}})
 	require.NoError(t, err)
@@ -98,9 +93,9 @@ func TestEncodeKeepsTheRequest(t *testing.T) {
 	require.NoError(t, proto.Unmarshal(b, &logged))
 	require.True(t, proto.Equal(known, logged.GetWrite()))
 	require.Equal(t, alice, logged.GetOwner())
-	require.EqualValues(t, machine.LogFormat, logged.GetFormat())
+	require.EqualValues(t, coord.FirstLevel, logged.GetLevel())
 
-	got, err := machine.Decode(b)
+	got, err := decode(b)
 	require.NoError(t, err)
 	require.Equal(t, coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: write(put("a", "1", 0))}, got)
 }
@@ -110,13 +105,11 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 	for field, m := range map[string]*coordv1.Command{
 		"mode":                 {Request: &coordv1.Command_TryLock{TryLock: &apiv1.TryLockRequest{Name: "n", LeaseId: 1, Mode: 7}}},
 		"changes[0].range_end": {Request: &coordv1.Command_Write{Write: &apiv1.WriteRequest{Changes: []*apiv1.WriteChange{{RangeEnd: []byte("b")}}}}},
-		"selector.statuses[0]": {Request: &coordv1.Command_SetRequirement{SetRequirement: &apiv1.SetRequirementRequest{
-			Name: "r", Min: 1, Query: &agentv1.DiscoverRequest{Health: []agentv1.HealthStatus{-1}},
-		}}},
+		"min":                  {Request: &coordv1.Command_SetRequirement{SetRequirement: &apiv1.SetRequirementRequest{Name: "r"}}},
 	} {
-		b, err := machine.Encode(coord.Command{Owner: alice, Op: &coord.Encoded{Message: m}})
+		b, err := encode(coord.Command{Owner: alice, Op: &coord.Encoded{Message: m}})
 		require.NoError(t, err)
-		cmd, err := machine.Decode(b)
+		cmd, err := decode(b)
 		require.NoError(t, err)
 		r, _ := machine.New().Apply(1, 1, cmd)
 		require.ErrorIs(t, r.Err, fault.Invalid)
@@ -126,17 +119,17 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 
 // An unknown command is refused before the log. In the log it stops the member.
 func TestUnknownCommandsAreRefused(t *testing.T) {
-	later := &coordv1.Command{Format: machine.LogFormat}
+	later := &coordv1.Command{Level: coord.FirstLevel}
 	later.ProtoReflect().SetUnknown([]byte{0x82, 0x06, 0x00}) // field 96: a request of a later version
-	_, err := machine.Encode(coord.Command{Owner: alice, Op: &coord.Encoded{Message: later}})
+	_, err := encode(coord.Command{Owner: alice, Op: &coord.Encoded{Message: later}})
 	require.ErrorIs(t, err, fault.Unsupported)
 	b, err := proto.Marshal(later)
 	require.NoError(t, err)
-	_, err = machine.Decode(b)
+	_, err = decode(b)
 	require.ErrorIs(t, err, fault.Invalid)
-	b, err = proto.Marshal(&coordv1.Command{Format: machine.LogFormat + 1})
+	b, err = proto.Marshal(&coordv1.Command{Level: coord.FirstLevel + 1})
 	require.NoError(t, err)
-	_, err = machine.Decode(b)
+	_, err = decode(b)
 	require.ErrorIs(t, err, fault.Unsupported)
 	r, _ := machine.New().Apply(1, 1, coord.Command{Owner: alice, Op: &coord.Encoded{Message: later}})
 	require.ErrorIs(t, r.Err, fault.Unsupported)
@@ -145,13 +138,13 @@ func TestUnknownCommandsAreRefused(t *testing.T) {
 // Applying a decoded command never panics.
 func FuzzDecode(f *testing.F) {
 	for _, op := range every() {
-		b, err := machine.Encode(coord.Command{Client: 1, Sequence: 1, Owner: alice, Op: op})
+		b, err := encode(coord.Command{Client: 1, Sequence: 1, Owner: alice, Op: op})
 		require.NoError(f, err)
 		f.Add(b)
 	}
 	snapshot := story(f).Snapshot()
 	f.Fuzz(func(t *testing.T, b []byte) {
-		cmd, err := machine.Decode(b)
+		cmd, err := decode(b)
 		if err != nil {
 			require.Contains(t, []fault.Kind{fault.Invalid, fault.Unsupported}, fault.KindOf(err))
 			return
@@ -170,7 +163,8 @@ func FuzzDecode(f *testing.F) {
 
 // framed puts the frames of a snapshot around bytes, so that a fuzzer gets past the checksums.
 func framed(data []byte) []byte {
-	b, crc := []byte("BHCOORD\x04"), uint32(0)
+	b := []byte("BHCOORD\x01")
+	crc := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
 	for {
 		part := data[:min(len(data), 64<<10)]
 		data = data[len(part):]
@@ -241,7 +235,7 @@ func TestRestoreChecksLengths(t *testing.T) {
 
 // Encode refuses a command that Decode refuses: in the log it would stop every member.
 func TestEncodeRefusesWhatDecodeDoes(t *testing.T) {
-	_, err := machine.Encode(coord.Command{Op: &coord.Lock{Name: "n", Lease: 1, Mode: 7}})
+	_, err := encode(coord.Command{Op: &coord.Lock{Name: "n", Lease: 1, Mode: 7}})
 	require.ErrorIs(t, err, fault.Invalid)
 	require.Equal(t, "mode", fault.FieldOf(err))
 }

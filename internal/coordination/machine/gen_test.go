@@ -7,7 +7,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // A generator draws commands over a world so small that they meet: five keys, three locks,
@@ -180,7 +179,7 @@ func (g *generator) batch() coord.Op {
 	if g.one(4) {
 		o.Replace = &coord.Span{}
 		if g.one(2) {
-			*o.Replace = coord.ServiceSpan(instance.Name{Namespace: "n", Service: "s"})
+			*o.Replace = coord.ServiceSpan("n", "s")
 		}
 	}
 	return o
@@ -215,7 +214,7 @@ func (g *generator) requirement() coord.Op {
 		return &coord.DeleteRequirement{Name: name}
 	}
 	return &coord.SetRequirement{Requirement: coord.Requirement{
-		Name: name, Service: instance.Name{Namespace: "n", Service: "s"}, Min: rapid.IntRange(0, 2).Draw(g.t, "min"),
+		Name: name, Min: rapid.IntRange(0, 2).Draw(g.t, "min"), Question: rapid.SampledFrom([][]byte{{}, []byte("\x0a\x01s")}).Draw(g.t, "question"),
 	}}
 }
 

@@ -56,7 +56,7 @@ func TestLeaseGrant(t *testing.T) {
 	r, e := l.must(t, &coord.LeaseGrant{ID: 2, TTL: 30_000})
 	require.Equal(t, coord.LeaseID(2), r.Lease)
 	require.Equal(t, []coord.Lease{{ID: 2, TTL: 30_000, Owner: alice, Granted: 1}}, e.Granted)
-	require.Zero(t, l.Revision(), "leases are not keys")
+	require.Equal(t, coord.FirstRevision, l.Revision(), "leases are not keys")
 	chosen := []coord.LeaseID{l.lease(t, alice), l.lease(t, bob)}
 	require.Equal(t, []coord.LeaseID{1, 3}, chosen, "2 is taken")
 	l.refused(t, fault.Exists, "id", &coord.LeaseGrant{ID: 2, TTL: 30_000})

@@ -9,33 +9,32 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// LogFormat is the version of the log's format.
-const LogFormat = 1
-
 // Encode returns a command as a log entry, which holds the API's request itself. Encode drops
-// unknown fields: a member of a later version must read the entry as this one does.
+// unknown fields: a member of a later version must read the entry as this one does. The level is the
+// feature level that the group needs for the command.
 //
 // Errors: Invalid; Unsupported for an unknown request.
-func Encode(cmd coord.Command) ([]byte, error) {
+func (f Features) Encode(cmd coord.Command) (encoded []byte, level uint32, err error) {
 	const op = "machine.Encode"
 	m, err := coord.Message(cmd)
 	if err != nil {
-		return nil, fault.Wrap(op, err)
+		return nil, 0, fault.Wrap(op, err)
 	}
 	if m.GetRequest() == nil {
-		return nil, fault.Wrap(op, fault.Refused(fault.Unsupported, "op", "is not known to this peer"))
+		return nil, 0, fault.Wrap(op, fault.Refused(fault.Unsupported, "op", "is not known to this peer"))
 	}
 	if _, received := cmd.Op.(*coord.Encoded); received {
 		dropUnknown(m.ProtoReflect())
 	}
-	m.Format = LogFormat
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	return b, fault.As(op, fault.Invalid, err)
+	if m.Level = f.levelOf(m); m.Level > f.Levels.Max {
+		return nil, 0, fault.Wrap(op, fault.Refused(fault.Unsupported, "level", "the command needs feature level %d, this peer supports %v", m.Level, f.Levels))
+	}
+	encoded, err = proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	return encoded, m.Level, fault.As(op, fault.Invalid, err)
 }
 
 func dropUnknown(m protoreflect.Message) {
@@ -56,28 +55,23 @@ func dropUnknown(m protoreflect.Message) {
 	})
 }
 
-// Decode reads a log entry. A member that cannot decode a committed entry is too old and must stop:
-// skipping the entry would diverge. A contradictory request decodes to coord.Malformed, and every
-// member refuses it alike.
+// Decode reads a log entry of a group at a feature level. A member that cannot decode a committed entry
+// must stop: skipping the entry would diverge. Members of the group support its level, so that an entry
+// above it, or an unknown one below, is damage. A contradictory request decodes to coord.Malformed, and
+// every member refuses it alike.
 //
-// Errors: Invalid; Unsupported for a later format.
-func Decode(b []byte) (coord.Command, error) {
+// Errors: Invalid; Unsupported for a level that this program does not support.
+func (f Features) Decode(b []byte, group uint32) (coord.Command, error) {
 	const op = "machine.Decode"
 	var m coordv1.Command
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &m); err != nil {
 		return coord.Command{}, fault.As(op, fault.Invalid, err)
 	}
-	switch format := m.GetFormat(); {
-	case format > LogFormat:
-		return coord.Command{}, fault.New(op, fault.Unsupported, "the entry has format %d, this program reads %d", format, LogFormat)
-	case format < LogFormat:
-		return coord.Command{}, fault.New(op, fault.Invalid, "the log entry lacks a format")
+	if err := f.check(&m, group); err != nil {
+		return coord.Command{}, fault.Wrap(op, err)
 	}
 	if size := proto.Size(&m); size != len(b) {
 		return coord.Command{}, fault.New(op, fault.Invalid, "%d of %d bytes are unknown fields or not in their shortest form", len(b)-size, len(b))
-	}
-	if m.GetRequest() == nil {
-		return coord.Command{}, fault.Wrap(op, fault.Invalidf("op", nil, "is missing"))
 	}
 	return commandOf(&m), nil
 }
@@ -151,6 +145,8 @@ func internalOf(m *coordv1.Command) coord.Op {
 		return &coord.Configure{Limits: limitsOf(r.Configure.GetLimits())}
 	case *coordv1.Command_BumpIncarnation:
 		return &coord.BumpIncarnation{Incarnation: r.BumpIncarnation.GetIncarnation()}
+	case *coordv1.Command_SetLevel:
+		return &coord.SetLevel{Level: r.SetLevel.GetLevel()}
 	}
 	return &coord.Malformed{Err: fault.Invalidf("op", nil, "is missing")}
 }
@@ -237,21 +233,11 @@ func batchOf(p *apiv1.PublishInstancesRequest) *coord.RegisterBatch {
 }
 
 func requirementOf(p *apiv1.SetRequirementRequest) coord.Op {
-	q := p.GetQuery()
-	r := coord.Requirement{
-		Name: p.GetName(), Service: instance.Name{Namespace: q.GetNamespace(), Service: q.GetServiceName()}, Min: int(p.GetMin()),
-		Selector: instance.Selector{
-			AnyStatus: q.GetAnyHealth(), ID: q.GetInstanceId(), Zone: q.GetZone(), Version: q.GetVersion(), Tags: q.GetTags(),
-			Environment: q.GetEnvironment(), Dependency: q.GetDependency(), PreferZone: q.GetPreferZone(),
-		},
+	question, err := proto.MarshalOptions{Deterministic: true}.Marshal(p.GetQuery())
+	if err != nil {
+		return &coord.Malformed{Err: fault.Invalidf("selector", nil, "cannot be kept: %v", err)}
 	}
-	for i, status := range q.GetHealth() {
-		if status < 0 || status > math.MaxUint8 {
-			return &coord.Malformed{Err: fault.Invalidf(fmt.Sprintf("selector.statuses[%d]", i), int32(status), "is not known")}
-		}
-		r.Selector.Statuses = append(r.Selector.Statuses, instance.Status(status))
-	}
-	return &coord.SetRequirement{Requirement: r}
+	return &coord.SetRequirement{Requirement: coord.Requirement{Name: p.GetName(), Min: int(p.GetMin()), Question: question}}
 }
 
 func limitsOf(p *coordv1.Limits) coord.Limits {

@@ -119,3 +119,11 @@ func holders(m *machine.Machine, name string) (holding, waiting []coord.LeaseID)
 	}
 	return holding, waiting
 }
+
+// encode and decode are those of this program, in a group of the first level.
+func encode(cmd coord.Command) ([]byte, error) {
+	b, _, err := machine.Current().Encode(cmd)
+	return b, err
+}
+
+func decode(b []byte) (coord.Command, error) { return machine.Current().Decode(b, coord.FirstLevel) }

@@ -14,6 +14,7 @@ type Machine struct {
 	index       uint64 // of the last entry applied
 	term        uint64 // its term
 	incarnation uint64
+	level       uint32 // feature level of the group
 
 	leases  leases
 	locks   locks
@@ -29,10 +30,12 @@ type Machine struct {
 // New returns the state before the first entry, under DefaultLimits.
 func New() *Machine {
 	return &Machine{
-		limits:  limits{coord.DefaultLimits()},
-		locks:   make(locks),
-		clients: clients{byID: make(map[coord.ClientID]*client)},
-		owners:  make(owners),
+		Keyspace: Keyspace{revision: coord.FirstRevision},
+		level:    coord.FirstLevel,
+		limits:   limits{coord.DefaultLimits()},
+		locks:    make(locks),
+		clients:  clients{byID: make(map[coord.ClientID]*client)},
+		owners:   make(owners),
 	}
 }
 
@@ -105,6 +108,9 @@ func (m *Machine) Index() (index, term uint64) { return m.index, m.term }
 
 // Incarnation counts the times that the group was restored after a disaster.
 func (m *Machine) Incarnation() uint64 { return m.incarnation }
+
+// Level gives the feature level of the group.
+func (m *Machine) Level() uint32 { return m.level }
 
 // Limits gives the limits in force.
 func (m *Machine) Limits() coord.Limits { return m.limits.Limits }

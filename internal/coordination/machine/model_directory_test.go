@@ -13,7 +13,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -26,7 +25,7 @@ func entry(namespace, service, id string, port int) coord.Entry {
 	if err != nil {
 		panic(err)
 	}
-	return coord.Entry{Key: coord.DirectoryKey(instance.Key{Namespace: namespace, Service: service, ID: id}), Value: value}
+	return coord.Entry{Key: coord.DirectoryKey(namespace, service, id), Value: value}
 }
 
 // own reports whether a key is the directory's own to write.
@@ -110,8 +109,7 @@ func (m *model) stamp(cmd coord.Command, refused bool, before coord.Revision) {
 func (m *model) sensible(o *coord.RegisterBatch) bool {
 	named := map[string]bool{}
 	for _, e := range o.Puts {
-		var i agentv1.Instance
-		if e.Since < 0 || proto.Unmarshal(e.Value, &i) != nil || e.Key != "directory/"+i.GetNamespace()+"/"+i.GetServiceName()+"/"+i.GetId() {
+		if names := strings.Split(e.Key, "/"); e.Since < 0 || len(names) != 4 || names[0] != "directory" || names[3] == "" {
 			return false
 		}
 		if o.Replace != nil && !o.Replace.Contains(e.Key) {
@@ -131,9 +129,7 @@ func (m *model) set(keys map[string]version, o *coord.SetRequirement) (fault.Kin
 	if strings.Contains(r.Name, "/") || r.Min == 0 {
 		return fault.Invalid, true
 	}
-	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&coordv1.Requirement{
-		Namespace: r.Service.Namespace, Service: r.Service.Service, Min: uint32(r.Min), Selector: &coordv1.Selector{},
-	})
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&coordv1.Requirement{Min: uint32(r.Min), Question: r.Question})
 	if err != nil {
 		panic(err)
 	}

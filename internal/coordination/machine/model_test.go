@@ -63,7 +63,7 @@ type session struct {
 
 func newModel() *model {
 	return &model{
-		states: map[coord.Revision]map[string]version{0: {}}, leases: map[coord.LeaseID]coord.Lease{},
+		now: coord.FirstRevision, states: map[coord.Revision]map[string]version{coord.FirstRevision: {}}, leases: map[coord.LeaseID]coord.Lease{},
 		clients: map[coord.ClientID]*session{}, begun: map[string]begun{}, since: map[string]coord.Revision{}, gone: map[string]gone{},
 	}
 }

@@ -35,6 +35,7 @@ type (
 	clientsExpireOp     coord.ClientsExpire
 	configureOp         coord.Configure
 	bumpIncarnationOp   coord.BumpIncarnation
+	setLevelOp          coord.SetLevel
 )
 
 // operationOf returns the operation of a command, or false for an unknown one.
@@ -72,6 +73,8 @@ func operationOf(op coord.Op) (operation, bool) {
 		return (*configureOp)(o), true
 	case *coord.BumpIncarnation:
 		return (*bumpIncarnationOp)(o), true
+	case *coord.SetLevel:
+		return (*setLevelOp)(o), true
 	}
 	return nil, false
 }

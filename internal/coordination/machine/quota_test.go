@@ -32,11 +32,11 @@ func TestQuotas(t *testing.T) {
 		},
 		"claims that hold": {
 			func(q *coord.Quota) { q.Claims = 2 }, []coord.Op{lock("a", 1), lock("a", 1), lock("b", 1)},
-			lock("c", 1), "per_owner.claims", unlock("b", 1, 2+1),
+			lock("c", 1), "per_owner.claims", unlock("b", 1, 2+2),
 		},
 		"claims that wait": {
 			func(q *coord.Quota) { q.Claims = 2 }, []coord.Op{lock("a", 1), lock("a", 2)},
-			lock("c", 1), "per_owner.claims", &coord.Cancel{Name: "a", Lease: 2, Token: 2},
+			lock("c", 1), "per_owner.claims", &coord.Cancel{Name: "a", Lease: 2, Token: 3},
 		},
 		"claims, of an ended lease": {
 			func(q *coord.Quota) { q.Claims = 1 }, []coord.Op{lock("a", 2)},

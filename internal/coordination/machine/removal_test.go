@@ -39,14 +39,14 @@ func TestLastRegistrationCounts(t *testing.T) {
 		moves         bool
 		since         coord.Revision
 	}{
-		{"the later comes second", since(one, 3), since(two, 5), true, 5},
-		{"the later comes first", since(one, 5), since(two, 3), false, 5},
-		{"nobody knows of the first", one, since(two, 3), true, 3},
-		{"nobody knows of the second", since(one, 3), two, false, 3},
+		{"the later comes second", since(one, 4), since(two, 6), true, 6},
+		{"the later comes first", since(one, 6), since(two, 4), false, 6},
+		{"nobody knows of the first", one, since(two, 4), true, 4},
+		{"nobody knows of the second", since(one, 4), two, false, 4},
 		{"nobody knows of either", one, two, false, 0},
-		{"of another history", since(one, 3), since(two, 90), false, 3},
-		{"both of another history", since(one, 80), since(two, 90), false, 0},
-		{"it is new", since(one, 5), adopted(two), true, 12},
+		{"of another history", since(one, 4), since(two, 91), false, 4},
+		{"both of another history", since(one, 81), since(two, 91), false, 0},
+		{"it is new", since(one, 6), adopted(two), true, 13},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLog()
@@ -79,15 +79,15 @@ func TestSince(t *testing.T) {
 	l, mine, theirs := two(t)
 	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
 	r, _ := l.must(t, batch(mine, 1, adopted(a), b))
-	require.Equal(t, []coord.Revision{1, 0}, []coord.Revision{l.Since(a.Key), l.Since(b.Key)})
+	require.Equal(t, []coord.Revision{2, 0}, []coord.Revision{l.Since(a.Key), l.Since(b.Key)})
 	require.Nil(t, r.Since, "it is what the batch lets expect")
-	r, _ = l.must(t, batch(mine, 1, since(entry("n", "s", "a", 2), 1)))
+	r, _ = l.must(t, batch(mine, 1, since(entry("n", "s", "a", 2), 2)))
 	require.Nil(t, r.Since)
 	r, _ = l.must(t, batch(mine, 2, b, entry("n", "s", "a", 2)))
-	require.Equal(t, []coord.Revision{0, 1}, r.Since, "a new process does not know")
+	require.Equal(t, []coord.Revision{0, 2}, r.Since, "a new process does not know")
 	other := l.leases(t, 1)[0]
 	r, _ = l.must(t, batch(other, 3, entry("n", "s", "a", 2)))
-	require.Equal(t, []coord.Revision{1}, r.Since)
+	require.Equal(t, []coord.Revision{2}, r.Since)
 
 	// A registration without a change still counts.
 	l.must(t, write(put("x", "y", 0)))
@@ -107,7 +107,7 @@ func TestSince(t *testing.T) {
 	r, _ = l.do(bob, batch(theirs, 1, since(a, before-1)))
 	require.Equal(t, []string{a.Key}, r.Foreign)
 
-	r, _ = l.must(t, batch(other, 3, since(b, 99)))
+	r, _ = l.must(t, batch(other, 3, since(b, 100)))
 	require.Equal(t, []coord.Revision{0}, r.Since, "of a history that was lost")
 	l.refused(t, fault.Invalid, "puts[0].since", batch(other, 3, since(b, -1)))
 	l.must(t, &coord.LeaseRevoke{ID: other})
@@ -119,15 +119,15 @@ func TestRemovals(t *testing.T) {
 	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
 	setup := func(t *testing.T) (l *log, mine, theirs coord.LeaseID) {
 		l, mine, theirs = two(t)
-		l.must(t, batch(mine, 1, adopted(a), adopted(b))) // revision 1
-		l.must(t, &coord.LeaseRevoke{ID: mine})           // 2: alice is gone
+		l.must(t, batch(mine, 1, adopted(a), adopted(b))) // revision 2
+		l.must(t, &coord.LeaseRevoke{ID: mine})           // 3: alice is gone
 		at, _ := l.Removed(a.Key)
 		require.Zero(t, at, "she may come back")
-		l.do(bob, batch(theirs, 1, adopted(a), adopted(b)))                                     // 3
-		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{a.Key}}) // 4
-		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Replace: &coord.Span{}})   // 5
+		l.do(bob, batch(theirs, 1, adopted(a), adopted(b)))                                     // 4
+		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{a.Key}}) // 5
+		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Replace: &coord.Span{}})   // 6
 		mine = l.leases(t, 1)[0]
-		for key, want := range map[string]coord.Revision{a.Key: 4, b.Key: 5} {
+		for key, want := range map[string]coord.Revision{a.Key: 5, b.Key: 6} {
 			at, owner := l.Removed(key)
 			require.Equal(t, want, at)
 			require.Equal(t, bob, owner)
@@ -140,11 +140,11 @@ func TestRemovals(t *testing.T) {
 		foreign bool
 	}{
 		{"nobody knows since when", a, true},
-		{"of before", since(a, 1), true},
-		{"of just before", since(a, 3), true},
-		{"of after", since(a, 4), false},
-		{"of before, replaced", since(b, 4), true},
-		{"of another history", since(a, 77), true},
+		{"of before", since(a, 2), true},
+		{"of just before", since(a, 4), true},
+		{"of after", since(a, 5), false},
+		{"of before, replaced", since(b, 5), true},
+		{"of another history", since(a, 78), true},
 		{"it is new", adopted(a), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

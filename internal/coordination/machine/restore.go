@@ -15,12 +15,12 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Restore returns the machine of a snapshot, which must end where b ends.
+// Restore returns the machine of a snapshot for this program, which must end where b ends.
 //
-// Errors: Invalid for a damaged or contradictory snapshot; Unsupported for another version.
+// Errors: Invalid for a damaged or contradictory snapshot; Unsupported for another feature level.
 func Restore(b []byte) (*Machine, error) {
 	r := bytes.NewReader(b)
-	m, err := RestoreFrom(r)
+	m, err := Current().RestoreFrom(r)
 	if err == nil && r.Len() > 0 {
 		return nil, fault.Wrap("coord.Restore", fault.Refused(fault.Invalid, "snapshot", "%d bytes follow its end", r.Len()))
 	}
@@ -28,14 +28,15 @@ func Restore(b []byte) (*Machine, error) {
 }
 
 // RestoreFrom is Restore from a stream. It stops reading at the snapshot's end.
-func RestoreFrom(r io.Reader) (*Machine, error) {
-	u, err := newUnframe(r)
+func (f Features) RestoreFrom(r io.Reader) (*Machine, error) {
+	u, err := newUnframe(r, f.Levels)
 	if err != nil {
 		return nil, fault.Wrap("coord.Restore", err)
 	}
 	in := bufio.NewReader(u)
 	d := &decoder{r: in, in: in}
 	m := New()
+	m.level = u.level
 	d.machine(m)
 	if d.err == nil {
 		_, err := in.ReadByte()
@@ -54,6 +55,7 @@ func (d *decoder) machine(m *Machine) {
 	m.index, m.term, m.incarnation = d.uint(), d.uint(), d.uint()
 	m.leases.last, m.clients.last = coord.LeaseID(d.int()), coord.ClientID(d.uint())
 	m.revision, m.compacted = coord.Revision(d.int()), coord.Revision(d.int())
+	d.check(m.revision >= coord.FirstRevision, "revision", "is below that of an empty store")
 	d.check(m.compacted <= m.revision, "compacted", "is in the future")
 	d.check(m.revision <= math.MaxInt64-leap, "revision", "leaves none to come")
 	d.limits(&m.limits.Limits)
@@ -149,7 +151,7 @@ func (d *decoder) removals(m *Machine) {
 	last := ""
 	for more := d.count(); more(); {
 		key, at, owner := d.string(), coord.Revision(d.int()), d.string()
-		_, entry := coord.InstanceKey(key)
+		_, _, _, entry := coord.EntryNames(key)
 		d.check(entry && key > last, "removal", "is of no entry, or out of order")
 		d.check(at > 0 && at <= m.revision, "removal", "is not in the past")
 		d.check(m.removals.keys.Len() < MaxRemovalRecords, "removal", "is one too many")
@@ -253,7 +255,7 @@ func (d *decoder) queues(m *Machine) {
 }
 
 func (d *decoder) events(m *Machine) {
-	last := coord.Event{Revision: m.compacted}
+	last := coord.Event{Revision: max(m.compacted, coord.FirstRevision)} // the first revision has no events
 	for more := d.count(); more(); {
 		e := coord.Event{Revision: coord.Revision(d.int()), Key: d.string()}
 		e.KV, e.Prev = d.shown(m, e.Key), d.shown(m, e.Key)

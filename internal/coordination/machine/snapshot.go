@@ -20,6 +20,7 @@ type Image struct {
 	index       uint64
 	term        uint64
 	incarnation uint64
+	level       uint32
 	leases      btree.Map[coord.LeaseID, *lease] // their keys are not used
 	lastLease   coord.LeaseID
 	clients     []clientImage
@@ -44,7 +45,7 @@ type publishedImage struct {
 // owner's name.
 func (m *Machine) Image() *Image {
 	i := &Image{
-		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation,
+		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation, level: m.level,
 		leases: *m.leases.Map.Copy(), lastLease: m.leases.last,
 		clients: make([]clientImage, 0, len(m.clients.byID)), lastClient: m.clients.last, gone: *m.removals.keys.Copy(),
 	}
@@ -64,10 +65,10 @@ func (m *Machine) Image() *Image {
 // Index gives the index and the term of the last entry in the image.
 func (i *Image) Index() (index, term uint64) { return i.index, i.term }
 
-// WriteTo writes the snapshot: the same bytes for the same state, on every member. It fails only
+// WriteTo writes the snapshot in the format of the group's feature level: the same bytes for the same state, on every member. It fails only
 // with w.
 func (i *Image) WriteTo(w io.Writer) (int64, error) {
-	f := newFrames(w)
+	f := newFrames(w, i.level)
 	i.encode(f)
 	err := f.Close()
 	return f.written, err
@@ -76,6 +77,7 @@ func (i *Image) WriteTo(w io.Writer) (int64, error) {
 // Hash returns the SHA-256 of the state: equal on members with the same applied entries.
 func (i *Image) Hash() [sha256.Size]byte {
 	h := sha256.New()
+	_, _ = h.Write(snapshotHead(i.level)) // a hash never fails
 	i.encode(h)
 	return [sha256.Size]byte(h.Sum(nil))
 }

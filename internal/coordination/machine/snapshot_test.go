@@ -14,7 +14,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -36,14 +35,14 @@ func story(t testing.TB) *log {
 	l.send(coord.Command{Client: opened.Client, Sequence: 3, Owner: alice, Op: unlock("db", 1, 99)})
 	l.must(t, write(del(coord.Exactly("b"))))
 	l.must(t, &coord.LeaseRevoke{ID: id[2]})
-	l.must(t, &coord.Compact{Revision: 1})
+	l.must(t, &coord.Compact{Revision: 2})
 	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 7, Puts: []coord.Entry{entry("n", "s", "a", 1), entry("n", "s", "b", 1)}})
 	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 7, Puts: []coord.Entry{entry("n", "s", "a", 2)}, Deletes: []string{"directory/n/s/b"}})
 	l.do(bob, &coord.LeaseGrant{ID: 0xb0b, TTL: 30_000})
 	theirs := &coord.RegisterBatch{Lease: 0xb0b, Generation: 9, Puts: []coord.Entry{entry("n", "s", "a", 3), entry("n", "s", "c", 3)}}
 	opened, _ = l.do(bob, &coord.ClientOpen{})
 	l.send(coord.Command{Client: opened.Client, Sequence: 1, Owner: bob, Op: theirs})
-	l.must(t, &coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Service: instance.Name{Namespace: "n", Service: "s"}, Min: 3}})
+	l.must(t, &coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Min: 3}})
 	return l
 }
 
@@ -60,9 +59,9 @@ func TestSnapshotIsGolden(t *testing.T) {
 	require.Equal(t, string(want), got)
 }
 
-// Restore refuses other versions of the format.
-func TestRestoreRefusesOtherVersions(t *testing.T) {
-	for _, version := range []byte{0, 3, 5} {
+// Restore refuses other feature levels.
+func TestRestoreRefusesOtherLevels(t *testing.T) {
+	for _, version := range []byte{0, 2, 5} {
 		b := story(t).Snapshot()
 		b[7] = version
 		_, err := machine.Restore(b)
@@ -78,7 +77,7 @@ func TestRestoreIsTheSameState(t *testing.T) {
 	for _, id := range []coord.LeaseID{1, 2, 0x7ead} {
 		require.Equal(t, l.LeaseKeys(id), m.LeaseKeys(id))
 	}
-	token := coord.Token(3)
+	token := coord.Token(4)
 	for _, member := range []*machine.Machine{l.Machine, m} {
 		member.Apply(100, 2, coord.Command{Owner: alice, Op: unlock("db", 1, token)})
 		r, e := member.Apply(101, 2, coord.Command{Owner: alice, Op: unlock("db", 1, token)})
@@ -114,11 +113,11 @@ func TestSnapshotStreams(t *testing.T) {
 	require.Greater(t, len(snapshot), 3*(64<<10))
 	rest := []byte("what follows on the stream")
 	stream := bytes.NewReader(append(bytes.Clone(snapshot), rest...))
-	m, err := machine.RestoreFrom(iotest.HalfReader(stream))
+	m, err := machine.Current().RestoreFrom(iotest.HalfReader(stream))
 	require.NoError(t, err)
 	require.Equal(t, l.StateHash(), m.StateHash())
 	require.Equal(t, len(rest), stream.Len())
-	_, err = machine.RestoreFrom(iotest.TimeoutReader(bytes.NewReader(snapshot)))
+	_, err = machine.Current().RestoreFrom(iotest.TimeoutReader(bytes.NewReader(snapshot)))
 	require.ErrorIs(t, err, iotest.ErrTimeout)
 	_, err = l.Image().WriteTo(limited{})
 	require.ErrorIs(t, err, os.ErrClosed)
@@ -142,7 +141,7 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	_, err := machine.Restore(append(bytes.Clone(snapshot), 0))
 	require.ErrorIs(t, err, fault.Invalid)
 	other := bytes.Clone(snapshot)
-	other[7] = 1
+	other[7] = 2
 	_, err = machine.Restore(other)
 	require.ErrorIs(t, err, fault.Unsupported)
 }
@@ -155,28 +154,28 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 	l.must(t, lock("db", id[1]))
 	l.must(t, write(put("a", "v", 0)))
 	data := unframed(l.Snapshot())
-	waiting := []byte{2, 2, 1, 2, 1}                // create, mod, version, lease, claim of db/2
-	plain := []byte{'v', 3, 3, 1, 0, 0}             // value, create, mod, version, lease, no claim of a
-	event := []byte{2, 4, 'd', 'b', '/', '2', 2, 0} // revision, key, present, absent
+	waiting := []byte{3, 3, 1, 2, 1}                // create, mod, version, lease, claim of db/2
+	plain := []byte{'v', 4, 4, 1, 0, 0}             // value, create, mod, version, lease, no claim of a
+	event := []byte{3, 4, 'd', 'b', '/', '2', 2, 0} // revision, key, present, absent
 	for _, c := range []struct {
 		name     string
 		old, new []byte
 		field    string
 	}{
-		{"a token twice", waiting, []byte{1, 2, 1, 2, 1}, "token"},
-		{"a claim that is none", waiting, []byte{2, 2, 1, 2, 0}, ""},
-		{"a claim of another lease", waiting, []byte{2, 2, 1, 1, 1}, "key"},
-		{"a version too many", waiting, []byte{2, 2, 2, 2, 1}, "version"},
-		{"a version of the future", plain, []byte{'v', 3, 4, 1, 0, 0}, "mod_revision"},
-		{"a beginning after the end", plain, []byte{'v', 4, 3, 1, 0, 0}, "create_revision"},
-		{"a lease that is not there", plain, []byte{'v', 3, 3, 1, 5, 0}, "lease"},
-		{"a value that is no claim", plain, []byte{'v', 3, 3, 1, 0, 1}, "wire"},
-		{"a number in a longer form", plain, []byte{'v', 3, 3, 1, 0x80, 0, 0}, "number"},
-		{"an event out of order", event, []byte{3, 4, 'd', 'b', '/', '2', 2, 0}, "event"},
-		{"an event of nothing", event, []byte{2, 4, 'd', 'b', '/', '2', 0, 0}, "event"},
-		{"an event of a missing version", event, []byte{2, 4, 'd', 'b', '/', '9', 2, 0}, "event"},
-		{"an event that replaced itself", event, []byte{2, 4, 'd', 'b', '/', '2', 2, 2}, "event"},
-		{"a version in no form", event, []byte{2, 4, 'd', 'b', '/', '2', 3, 0}, "event"},
+		{"a token twice", waiting, []byte{2, 3, 1, 2, 1}, "token"},
+		{"a claim that is none", waiting, []byte{3, 3, 1, 2, 0}, ""},
+		{"a claim of another lease", waiting, []byte{3, 3, 1, 1, 1}, "key"},
+		{"a version too many", waiting, []byte{3, 3, 2, 2, 1}, "version"},
+		{"a version of the future", plain, []byte{'v', 4, 5, 1, 0, 0}, "mod_revision"},
+		{"a beginning after the end", plain, []byte{'v', 5, 4, 1, 0, 0}, "create_revision"},
+		{"a lease that is not there", plain, []byte{'v', 4, 4, 1, 5, 0}, "lease"},
+		{"a value that is no claim", plain, []byte{'v', 4, 4, 1, 0, 1}, "wire"},
+		{"a number in a longer form", plain, []byte{'v', 4, 4, 1, 0x80, 0, 0}, "number"},
+		{"an event out of order", event, []byte{4, 4, 'd', 'b', '/', '2', 2, 0}, "event"},
+		{"an event of nothing", event, []byte{3, 4, 'd', 'b', '/', '2', 0, 0}, "event"},
+		{"an event of a missing version", event, []byte{3, 4, 'd', 'b', '/', '9', 2, 0}, "event"},
+		{"an event that replaced itself", event, []byte{3, 4, 'd', 'b', '/', '2', 2, 2}, "event"},
+		{"a version in no form", event, []byte{3, 4, 'd', 'b', '/', '2', 3, 0}, "event"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, 1, bytes.Count(data, c.old))
@@ -228,16 +227,16 @@ func TestRestoreRefusesRemovals(t *testing.T) {
 	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{"directory/n/s/b"}})
 	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{"directory/n/s/c"}})
 	data := unframed(l.Snapshot())
-	first, second := "\x0fdirectory/n/s/b\x02\x05alice", "\x0fdirectory/n/s/c\x03\x05alice"
+	first, second := "\x0fdirectory/n/s/b\x03\x05alice", "\x0fdirectory/n/s/c\x04\x05alice"
 	value := string(entry("n", "s", "a", 1).Value)
 	for _, c := range []struct{ name, old, new, field string }{
 		{"out of order", first + second, second + first, "removal"},
 		{"twice", first + second, first + first, "removal"},
-		{"of no entry", first, "\x0fdirectory/n/s/ \x02\x05alice", "removal"},
-		{"of what is there", first, "\x0fdirectory/n/s/a\x02\x05alice", "removal"},
+		{"of no entry", first, "\x0fdirectory/n/s/ \x03\x05alice", "removal"},
+		{"of what is there", first, "\x0fdirectory/n/s/a\x03\x05alice", "removal"},
 		{"never", first, "\x0fdirectory/n/s/b\x00\x05alice", "removal"},
-		{"yet to come", second, "\x0fdirectory/n/s/c\x04\x05alice", "removal"},
-		{"registered in the future", value + "\x01\x01\x01\x01\x00\x01", value + "\x01\x01\x01\x01\x00\x04", "since"},
+		{"yet to come", second, "\x0fdirectory/n/s/c\x05\x05alice", "removal"},
+		{"registered in the future", value + "\x02\x02\x01\x01\x00\x02", value + "\x02\x02\x01\x01\x00\x05", "since"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, 1, bytes.Count(data, []byte(c.old)))

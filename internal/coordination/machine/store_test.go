@@ -30,13 +30,13 @@ func TestKeysHaveRevisionsAndVersions(t *testing.T) {
 	l.must(t, write(put("a", "1", 0), put("b", "1", 0)))
 	l.must(t, write(put("a", "2", 0)))
 	kv, _ := l.Get("a")
-	require.Equal(t, []any{"2", coord.Revision(1), coord.Revision(2), int64(2)}, []any{string(kv.Value), kv.CreateRevision, kv.ModRevision, kv.Version})
+	require.Equal(t, []any{"2", coord.Revision(2), coord.Revision(3), int64(2)}, []any{string(kv.Value), kv.CreateRevision, kv.ModRevision, kv.Version})
 	r, _ := l.must(t, write(del(coord.Span{})))
 	require.Equal(t, 2, r.Changed)
-	require.Equal(t, coord.Revision(3), r.Revision, "two keys, one revision")
+	require.Equal(t, coord.Revision(4), r.Revision, "two keys, one revision")
 	l.must(t, write(put("a", "3", 0)))
 	kv, _ = l.Get("a")
-	require.Equal(t, []any{coord.Revision(4), int64(1)}, []any{kv.CreateRevision, kv.Version}, "a key made again is a new one")
+	require.Equal(t, []any{coord.Revision(5), int64(1)}, []any{kv.CreateRevision, kv.Version}, "a key made again is a new one")
 }
 
 func TestRevisionCountsCommandsThatChangeKeys(t *testing.T) {
@@ -45,38 +45,38 @@ func TestRevisionCountsCommandsThatChangeKeys(t *testing.T) {
 	l.lease(t, alice)
 	l.must(t, &coord.ClientOpen{})
 	l.must(t, &coord.Configure{Limits: l.Limits()})
-	require.Zero(t, l.Revision())
+	require.Equal(t, coord.FirstRevision, l.Revision())
 	index, term := l.Index()
 	require.Equal(t, []uint64{4, 1}, []uint64{index, term})
 }
 
 func TestRangeReadsEarlierRevisions(t *testing.T) {
 	l := newLog()
-	l.must(t, write(put("b", "1", 0)))                        // 1
-	l.must(t, write(put("a", "2", 0), put("c", "2", 0)))      // 2
-	l.must(t, write(put("b", "3", 0), del(coord.Under("c")))) // 3
-	l.must(t, write(put("d", "4", 0)))                        // 4
+	l.must(t, write(put("b", "2", 0)))                        // 2
+	l.must(t, write(put("a", "3", 0), put("c", "3", 0)))      // 3
+	l.must(t, write(put("b", "4", 0), del(coord.Under("c")))) // 4
+	l.must(t, write(put("d", "5", 0)))                        // 5
 	for at, want := range map[coord.Revision]string{
-		0: "a=2 b=3 d=4", 1: "b=1", 2: "a=2 b=1 c=2", 3: "a=2 b=3", 4: "a=2 b=3 d=4",
+		0: "a=3 b=4 d=5", 1: "", 2: "b=2", 3: "a=3 b=2 c=3", 4: "a=3 b=4", 5: "a=3 b=4 d=5",
 	} {
 		require.Equal(t, want, keys(t, l, coord.Query{At: at}), "at %d", at)
 	}
-	require.Equal(t, "b=1 c=2", keys(t, l, coord.Query{At: 2, Span: coord.Span{From: "b"}}))
-	require.Equal(t, "b=1", keys(t, l, coord.Query{At: 2, Span: coord.Exactly("b")}))
-	page, err := l.Range(coord.Query{At: 2, Limit: 2})
+	require.Equal(t, "b=2 c=3", keys(t, l, coord.Query{At: 3, Span: coord.Span{From: "b"}}))
+	require.Equal(t, "b=2", keys(t, l, coord.Query{At: 3, Span: coord.Exactly("b")}))
+	page, err := l.Range(coord.Query{At: 3, Limit: 2})
 	require.NoError(t, err)
 	require.Equal(t, "c", page.Next)
-	_, err = l.Range(coord.Query{At: 5})
+	_, err = l.Range(coord.Query{At: 6})
 	require.ErrorIs(t, err, fault.Invalid)
 	_, err = l.Range(coord.Query{At: -1})
 	require.ErrorIs(t, err, fault.Invalid)
 
-	l.must(t, &coord.Compact{Revision: 2})
-	require.Equal(t, "a=2 b=1 c=2", keys(t, l, coord.Query{At: 2}), "the compacted revision itself can be read")
-	_, err = l.Range(coord.Query{At: 1})
+	l.must(t, &coord.Compact{Revision: 3})
+	require.Equal(t, "a=3 b=2 c=3", keys(t, l, coord.Query{At: 3}), "the compacted revision itself can be read")
+	_, err = l.Range(coord.Query{At: 2})
 	var compacted *coord.Compacted
 	require.ErrorAs(t, err, &compacted)
-	require.Equal(t, coord.Compacted{Revision: 2, Current: 4}, *compacted)
+	require.Equal(t, coord.Compacted{Revision: 3, Current: 5}, *compacted)
 	require.ErrorIs(t, err, fault.NotFound)
 }
 
@@ -97,8 +97,8 @@ func TestViewStaysAsItWas(t *testing.T) {
 	after, err := view.Events(coord.Watch{From: 900})
 	require.NoError(t, err)
 	require.Equal(t, before, after)
-	require.Equal(t, coord.Revision(1000), view.Revision())
-	require.Equal(t, coord.Revision(2000), l.Compacted())
+	require.Equal(t, coord.Revision(1001), view.Revision())
+	require.Equal(t, coord.Revision(2001), l.Compacted())
 }
 
 func TestWritesAreGuarded(t *testing.T) {
@@ -122,7 +122,7 @@ func TestWritesAreGuarded(t *testing.T) {
 	} {
 		l.refused(t, c.kind, c.field, &coord.Write{If: []coord.Guard{c.guard}, Then: change})
 	}
-	l.must(t, &coord.Write{If: []coord.Guard{coord.IfRevision("a", 1), coord.IfHolds("db", held.Lock.Token)}, Then: change})
+	l.must(t, &coord.Write{If: []coord.Guard{coord.IfRevision("a", 2), coord.IfHolds("db", held.Lock.Token)}, Then: change})
 	l.must(t, unlock("db", id[0], held.Lock.Token))
 	l.refused(t, fault.Conflict, "guards[0].token", &coord.Write{If: []coord.Guard{coord.IfHolds("db", held.Lock.Token)}, Then: change})
 }

@@ -46,7 +46,7 @@ func (m *Member) await(ctx context.Context, op string, answer reply) (replica.An
 // Unavailable without NotLeader, after which the command may still be applied too.
 func (m *Member) Propose(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	const op = "member.Propose"
-	packed, err := replica.Pack(cmd)
+	packed, err := m.config.Replica.Pack(cmd)
 	if err != nil {
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
 	}
@@ -58,7 +58,7 @@ func (m *Member) Propose(ctx context.Context, cmd coord.Command) (coord.Result, 
 // gets its own after Linger. Errors: as Propose.
 func (m *Member) ProposePiggyback(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	const op = "member.ProposeAlong"
-	packed, err := replica.Pack(cmd)
+	packed, err := m.config.Replica.Pack(cmd)
 	if err != nil {
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
 	}
@@ -213,7 +213,7 @@ func (m *Member) Receive(message *pb.Message) {
 	if message.GetType() == pb.MsgSnap {
 		m.restoring.Lock()
 		defer m.restoring.Unlock()
-		machine, err := replica.Read(m.storage, message.GetSnapshot())
+		machine, err := m.config.Replica.Read(message.GetSnapshot())
 		if err != nil {
 			m.config.Logger.Warn("the leader's snapshot cannot be read", "error", err)
 			return

@@ -10,7 +10,6 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -74,9 +73,8 @@ const (
 
 // Member runs one member of the group. All methods are safe for concurrent use.
 type Member struct {
-	config  Config
-	storage *raftlog.Storage
-	tick    time.Duration
+	config Config
+	tick   time.Duration
 
 	inbox inbox
 
@@ -121,7 +119,7 @@ func Start(c Config) (*Member, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	m := &Member{
-		config: c, storage: c.Replica.Storage,
+		config: c,
 		inbox: inbox{
 			requests: make(chan request, maxRequests), messages: make(chan arrival, maxMessages),
 			events:    make(chan func(*replica.Replica) error, maxEvents),

@@ -51,7 +51,7 @@ func TestServes(t *testing.T) {
 		space, h := l.Keyspace()
 		l.do(t, put("another", "v"))
 		require.Equal(t, 50, space.Len())
-		require.Equal(t, coord.Revision(50), h.Revision)
+		require.Equal(t, coord.Revision(51), h.Revision)
 
 		lease := l.do(t, &coord.LeaseGrant{TTL: 10_000}).Lease
 		time.Sleep(3 * time.Second)
@@ -129,8 +129,8 @@ func TestCatchesUpBySnapshot(t *testing.T) {
 		n.setCut(slow, false)
 		h, err := slow.Barrier(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, coord.Revision(500), h.Revision)
-		require.Equal(t, coord.Revision(500), slow.Revision())
+		require.Equal(t, coord.Revision(501), h.Revision)
+		require.Equal(t, coord.Revision(501), slow.Revision())
 	})
 }
 
@@ -186,7 +186,7 @@ func TestWakesWatchers(t *testing.T) {
 		var all sync.WaitGroup
 		for _, e := range n.ends {
 			all.Go(func() {
-				for seen := coord.Revision(0); seen < 100; {
+				for seen := coord.Revision(0); seen < 101; {
 					now, err := e.After(t.Context(), seen)
 					if !assert.NoError(t, err) || !assert.Greater(t, now, seen) {
 						return
@@ -201,7 +201,7 @@ func TestWakesWatchers(t *testing.T) {
 		all.Wait()
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := l.After(short, 100)
+		_, err := l.After(short, 101)
 		require.ErrorIs(t, err, fault.Timeout)
 	})
 }
@@ -314,7 +314,7 @@ func TestPanicIsFatal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newGroup(t, options{voters: 1, adjust: func(c *member.Config) {
 			c.Replica.Applied = func(a replica.Applied) {
-				if a.Result.Revision == 2 {
+				if a.Result.Revision == 3 {
 					panic("planted")
 				}
 			}

@@ -27,8 +27,7 @@ import (
 type Config struct {
 	// Voters is the wanted number of voters: 1, 3 or 5. A group with more keeps them.
 	Voters int
-	// Patience is the silence after which a voter is replaced, or a dead or slow learner, and the time that
-	// learners must be steady before the group grows.
+	// Patience is the silence after which a voter is replaced, or a dead or slow learner.
 	Patience time.Duration
 	// Returned replaces Patience for a member whose peer is back under another id: its disk is lost, so the
 	// old id never returns.
@@ -37,7 +36,8 @@ type Config struct {
 	Stable time.Duration
 	// Contact is the silence after which a member counts as dead: several election timeouts.
 	Contact time.Duration
-	// Interval is the minimum time between two changes.
+	// Interval is the minimum time between two changes. Growth to the wanted number of voters needs only Contact:
+	// two voters survive no failure.
 	Interval time.Duration
 }
 
@@ -119,11 +119,15 @@ type Change struct {
 
 // Decide returns the next change; false if none is useful now.
 func (c Config) Decide(s State) (Change, bool) {
-	if s.Changing || s.Quiet < c.Interval || !c.quorate(s.Members) {
+	if s.Changing || s.Quiet < min(c.Contact, c.Interval) || !c.quorate(s.Members) {
 		return Change{}, false
 	}
 	v := c.view(s)
-	for _, rule := range []func(*view) (Change, bool){c.swap, c.grow, c.replaceDead, c.removeMember} {
+	rules := []func(*view) (Change, bool){c.swap, c.grow, c.replaceDead, c.removeMember}
+	if s.Quiet < c.Interval {
+		rules = []func(*view) (Change, bool){c.grow, c.addForGrowth}
+	}
+	for _, rule := range rules {
 		if change, ok := rule(v); ok {
 			return change, true
 		}
@@ -239,7 +243,7 @@ func (c Config) step(v *view) int {
 	return 1 + len(v.voters)%2
 }
 
-// grow adds voters after enough learners have been ready for long.
+// grow adds voters as soon as enough learners are ready.
 func (c Config) grow(v *view) (Change, bool) {
 	n := c.step(v)
 	if n == 0 || len(v.learners) < n {
@@ -247,12 +251,21 @@ func (c Config) grow(v *view) (Change, bool) {
 	}
 	var promoted []uint64
 	for _, m := range v.learners[:n] {
-		if !c.ready(m, c.Patience) {
+		if !c.ready(m, min(c.Contact, c.Stable)) {
 			return Change{}, false
 		}
 		promoted = append(promoted, m.ID)
 	}
 	return Change{Promote: promoted}, true
+}
+
+// addForGrowth makes a candidate a learner that the group needs for its growth.
+func (c Config) addForGrowth(v *view) (Change, bool) {
+	i := slices.IndexFunc(v.Candidates, func(p Peer) bool { return c.admissible(v, p) })
+	if i < 0 || len(v.learners) >= c.step(v) {
+		return Change{}, false
+	}
+	return Change{Add: v.Candidates[i]}, true
 }
 
 // replaceDead makes a candidate a learner: as an additional one, or for a learner that is lost or stuck.

@@ -78,10 +78,11 @@ func TestDecide(t *testing.T) {
 		{"a learner is barred", three(s, s, barred(learner(4, 0, m))), []membership.Peer{peer(5)}, change{Add: peer(5), Remove: 4}},
 		{"a learner is too many", three(s, s, learner(4, 0, m), learner(5, 0, 2*m)), nil, change{Remove: 4}},
 
-		{"one alone wants three more", members(voter(1, 0), learner(2, 0, m), learner(3, 0, m)), []membership.Peer{peer(4)}, change{Add: peer(4)}},
-		{"one becomes three", members(voter(1, 0), learner(2, 0, 10*m), learner(3, 0, 10*m)), nil, change{Promote: []uint64{2, 3}}},
+		{"one alone wants three more", members(voter(1, 0), learner(2, 0, s), learner(3, 0, s)), []membership.Peer{peer(4)}, change{Add: peer(4)}},
+		{"one becomes three", members(voter(1, 0), learner(2, 0, 5*s), learner(3, 0, 10*m)), nil, change{Promote: []uint64{3, 2}}},
 		{"one does not become two", members(voter(1, 0), learner(2, 0, 10*m)), nil, change{}},
-		{"growth takes its time", members(voter(1, 0), learner(2, 0, 9*m), learner(3, 0, 10*m)), nil, change{}},
+		{"growth needs steady learners", members(voter(1, 0), learner(2, 0, 4*s), learner(3, 0, 10*m)), nil, change{}},
+		{"growth needs living learners", members(voter(1, 0), learner(2, 6*s, m), learner(3, 0, 10*m)), nil, change{}},
 		{"two become three", members(voter(1, 0), voter(2, 0), learner(3, 0, 10*m)), nil, change{Promote: []uint64{3}}},
 		{"five stay five", append(three(0, 0), voter(4, 0), voter(5, 0), learner(6, 0, m)), nil, change{}},
 	} {
@@ -91,12 +92,38 @@ func TestDecide(t *testing.T) {
 			require.Equal(t, c.want, got)
 			require.Equal(t, got.Remove+got.Add.ID+got.Transfer > 0 || got.Promote != nil, ok)
 
-			state.Quiet = m - 1
+			state.Quiet = 5*s - 1
 			_, ok = membership.DefaultConfig().Decide(state)
 			require.False(t, ok, "too soon after the last")
 			state.Quiet, state.Changing = m, true
 			_, ok = membership.DefaultConfig().Decide(state)
 			require.False(t, ok, "during another")
+		})
+	}
+}
+
+// TestGrowthIsQuick: within a minute of the last change, a group only grows to the wanted number of voters.
+func TestGrowthIsQuick(t *testing.T) {
+	type change = membership.Change
+	three := members(voter(1, 0), voter(2, 0), voter(3, 0))
+	for _, c := range []struct {
+		name       string
+		members    []membership.Member
+		candidates []membership.Peer
+		want       change
+	}{
+		{"two become three", members(voter(1, 0), voter(2, 0), learner(3, 0, 5*s)), nil, change{Promote: []uint64{3}}},
+		{"two want a third", members(voter(1, 0), voter(2, 0)), []membership.Peer{peer(3)}, change{Add: peer(3)}},
+		{"one wants two", members(voter(1, 0), learner(2, 0, s)), []membership.Peer{peer(3)}, change{Add: peer(3)}},
+		{"no more than that", members(voter(1, 0), voter(2, 0), learner(3, 0, s)), []membership.Peer{peer(4)}, change{}},
+		{"three are enough", three, []membership.Peer{peer(4)}, change{}},
+		{"a swap waits", append(members(voter(1, 0), voter(2, 0), barred(voter(3, 0))), learner(4, 0, m)), nil, change{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			state := membership.State{Leader: 1, Members: c.members, Candidates: c.candidates, Quiet: 5 * s}
+			got, ok := membership.DefaultConfig().Decide(state)
+			require.Equal(t, c.want, got)
+			require.Equal(t, got.Add.ID > 0 || got.Promote != nil, ok)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -19,29 +20,36 @@ const (
 	keySnapshot = "n"
 	keyEntry    = "e"
 
-	format   = 1
 	maxGroup = 256
 )
 
+// format is the version of the folder: the keys of the database and their values, except the entries and the
+// states of snapshots, which state the feature level of the group.
+func format() store.Format[*Storage] {
+	return store.Format[*Storage]{Name: "log of the coordination group"}
+}
+
 // header names the owner of the folder.
 type header struct {
+	format uint32
 	member uint64
 	group  string
 }
 
 func (h header) encode() []byte {
-	b := binary.BigEndian.AppendUint64([]byte{format}, h.member)
+	b := binary.BigEndian.AppendUint64([]byte{byte(h.format)}, h.member)
 	return append(b, h.group...)
 }
 
+// decodeHeader reads only the number of a later format.
 func decodeHeader(b []byte) (header, error) {
-	if len(b) < 1 || b[0] != format {
-		return header{}, fault.New("", fault.Unsupported, "format of the folder is not %d", format)
+	if len(b) > 0 && uint32(b[0]) > format().Version() {
+		return header{format: uint32(b[0])}, nil
 	}
 	if len(b) < 9 || len(b) > 9+maxGroup {
 		return header{}, damaged("header")
 	}
-	h := header{member: binary.BigEndian.Uint64(b[1:]), group: string(b[9:])}
+	h := header{format: uint32(b[0]), member: binary.BigEndian.Uint64(b[1:]), group: string(b[9:])}
 	if !validMember(h.member) {
 		return header{}, damaged("header")
 	}
@@ -59,6 +67,14 @@ func (m position) encode() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, m.index), m.term)
 }
 
+// noteFormat writes the version that a migration reached.
+func (s *Storage) noteFormat(version uint32) error {
+	s.header.format = version
+	s.db.batch.Reset()
+	s.db.set([]byte(keyHeader), s.header.encode())
+	return s.db.commit(true)
+}
+
 func (s *Storage) load(random io.Reader) error {
 	err := s.db.read(keyHeader, func(b []byte) (err error) {
 		s.header, err = decodeHeader(b)
@@ -67,8 +83,12 @@ func (s *Storage) load(random io.Reader) error {
 	switch {
 	case err != nil:
 		return err
-	case s.header.member == 0:
+	case s.header == header{}:
 		return s.mint(random)
+	}
+	err = format().Upgrade(s.path(logDir), s.header.format, s, s.noteFormat)
+	if err != nil {
+		return err
 	}
 	for _, part := range []struct {
 		key  string
@@ -109,7 +129,7 @@ func (s *Storage) mint(random io.Reader) error {
 	if err != nil {
 		return err
 	}
-	s.header.member = member
+	s.header.format, s.header.member = format().Version(), member
 	s.db.set([]byte(keyHeader), s.header.encode())
 	return s.db.commit(true)
 }

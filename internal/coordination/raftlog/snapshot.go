@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -53,23 +54,11 @@ func (f *snapshotFiles) makeDirs() error {
 		return err
 	}
 	for _, dir := range made {
-		if err := f.syncDir(dir); err != nil {
+		if err := store.SyncDir(f.fs, dir); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (f *snapshotFiles) syncDir(dir string) error {
-	d, err := f.fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	if err := d.Sync(); err != nil {
-		_ = d.Close()
-		return err
-	}
-	return d.Close()
 }
 
 // name identifies a snapshot: members with the same applied entries write the same bytes.
@@ -92,7 +81,7 @@ func (f *snapshotFiles) Write(snap *pb.Snapshot, state io.WriterTo) error {
 	if err := f.fs.Rename(temporary, path); err != nil {
 		return fault.As(op, fault.Internal, err)
 	}
-	return fault.Wrap(op, f.syncDir(f.path(snapshotDir)))
+	return fault.Wrap(op, store.SyncDir(f.fs, f.path(snapshotDir)))
 }
 
 func (f *snapshotFiles) writeFile(path string, snap *pb.Snapshot, state io.WriterTo) error {
@@ -272,7 +261,7 @@ func (s *Storage) Recover(id Identity, snap *pb.Snapshot, state io.WriterTo) err
 	if err := s.Write(snap, state); err != nil {
 		return fault.Wrap(op, err)
 	}
-	h := header{member: id.Member, group: id.Group}
+	h := header{format: format().Version(), member: id.Member, group: id.Group}
 	hard := &pb.HardState{Term: snap.Metadata.Term, Vote: new(uint64(0)), Commit: snap.Metadata.Index}
 	if err := s.replace(snap, hard, &h); err != nil {
 		return fault.Wrap(op, err)

@@ -144,6 +144,9 @@ func (s *Storage) Close() error {
 	return fault.Wrap(op, s.db.errors.err())
 }
 
+// Dir returns the folder.
+func (s *Storage) Dir() string { return s.dir }
+
 // Member returns the id of this member, never 0.
 func (s *Storage) Member() uint64 { return s.header.member }
 

@@ -180,7 +180,7 @@ func (c *cluster) deliver(m *pb.Message) {
 	require.NoError(c.t, err)
 	require.NoError(c.t, state.Close())
 	require.NoError(c.t, to.store.Write(m.GetSnapshot(), &buf))
-	machine, err := replica.Read(to.store, m.GetSnapshot())
+	machine, err := (&replica.Config{Storage: to.store}).Read(m.GetSnapshot())
 	require.NoError(c.t, err)
 	require.NoError(c.t, to.Restore(m, machine))
 	from.SnapshotSent(m.GetTo(), true)
@@ -236,7 +236,7 @@ func (c *cluster) id() uint64 {
 }
 
 func (n *node) propose(cmd coord.Command) uint64 {
-	packed, err := replica.Pack(cmd)
+	packed, err := new(replica.Config).Pack(cmd)
 	require.NoError(n.c.t, err)
 	id := n.c.id()
 	n.Propose(id, packed)

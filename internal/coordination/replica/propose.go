@@ -2,13 +2,13 @@ package replica
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -23,8 +23,14 @@ type proposals struct {
 }
 
 type proposal struct {
-	id   uint64
-	data []byte
+	id uint64
+	Packed
+}
+
+// Packed is an encoded command.
+type Packed struct {
+	data  []byte // room for an id, and the log entry
+	level uint32 // feature level that it needs
 }
 
 // changing is the configuration change under way, one at a time.
@@ -62,21 +68,22 @@ func (r *Replica) refuse(id uint64, err error) {
 // Pack encodes a command for Propose, outside the Replica's goroutine.
 //
 // Errors: as machine.Encode; TooLarge.
-func Pack(cmd coord.Command) ([]byte, error) {
+func (c *Config) Pack(cmd coord.Command) (Packed, error) {
 	const op = "replica.Pack"
-	encoded, err := machine.Encode(cmd)
+	encoded, level, err := c.features().Encode(cmd)
 	if err != nil {
-		return nil, err
+		return Packed{}, err
 	}
 	if len(encoded) > maxCommand {
-		return nil, fault.New(op, fault.TooLarge, "the command has %d bytes, at most %d", len(encoded), maxCommand)
+		return Packed{}, fault.New(op, fault.TooLarge, "the command has %d bytes, at most %d", len(encoded), maxCommand)
 	}
-	return append(make([]byte, 8, 8+len(encoded)), encoded...), nil
+	return Packed{append(make([]byte, 8, 8+len(encoded)), encoded...), level}, nil
 }
 
 // Propose proposes a packed command. The caller chooses an unused id above 0 and below 1<<63. The Replica owns
-// the packed command afterwards.
-func (r *Replica) Propose(id uint64, packed []byte) {
+// the packed command afterwards. A command above the feature level of the group is refused with Unsupported,
+// field "level".
+func (r *Replica) Propose(id uint64, packed Packed) {
 	if err := r.overloaded(); err != nil {
 		r.refuse(id, err)
 		return
@@ -84,8 +91,8 @@ func (r *Replica) Propose(id uint64, packed []byte) {
 	r.proposals.stage(id, packed)
 }
 
-func (p *proposals) stage(id uint64, packed []byte) {
-	binary.BigEndian.PutUint64(packed, id)
+func (p *proposals) stage(id uint64, packed Packed) {
+	binary.BigEndian.PutUint64(packed.data, id)
 	p.staged = append(p.staged, proposal{id, packed})
 }
 
@@ -137,6 +144,7 @@ func (r *Replica) Transfer(to uint64) error {
 func (p *proposals) propose(r *Replica) {
 	status := r.node.BasicStatus()
 	leads := status.RaftState == raft.StateLeader
+	p.keepToLevel(r, leads)
 	for rest := p.staged; len(rest) > 0; {
 		n, size := 0, 0
 		for n < len(rest) && (n == 0 || size+len(rest[n].data) <= maxMessage) {
@@ -156,6 +164,24 @@ func (p *proposals) propose(r *Replica) {
 		}
 		c.term = status.GetTerm()
 	}
+}
+
+// keepToLevel refuses staged commands above the feature level of the group. A new leader may not have applied
+// the latest level yet: then the caller asks again.
+func (p *proposals) keepToLevel(r *Replica, leads bool) {
+	level := r.machine.Level()
+	p.staged = slices.DeleteFunc(p.staged, func(one proposal) bool {
+		switch {
+		case !leads || one.level <= level:
+			return false
+		case !r.role.promoted:
+			r.refuse(one.id, r.notLeader(false))
+		default:
+			r.refuse(one.id, fault.Refused(fault.Unsupported, "level",
+				"the command needs feature level %d, the group is at feature level %d", one.level, level))
+		}
+		return true
+	})
 }
 
 func (p *proposals) proposeBatch(r *Replica, batch []proposal, term uint64, leads bool) {
@@ -284,7 +310,7 @@ func (e *expiry) forgetClients(r *Replica) {
 func (e *expiry) own(r *Replica, op coord.Op) uint64 {
 	e.next++
 	id := internal | e.next
-	packed, err := Pack(coord.Command{Op: op})
+	packed, err := r.config.Pack(coord.Command{Op: op})
 	if err != nil {
 		panic(err) // impossible: its size is bounded
 	}

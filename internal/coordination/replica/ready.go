@@ -199,7 +199,7 @@ func (t *turn) execute(r *Replica, e *pb.Entry) error {
 		return fault.New("", fault.Invalid, "entry %d is cut off", e.GetIndex())
 	}
 	id := binary.BigEndian.Uint64(e.GetData())
-	cmd, err := machine.Decode(e.GetData()[8:])
+	cmd, err := r.config.Features.Decode(e.GetData()[8:], r.machine.Level())
 	if err != nil {
 		return err
 	}

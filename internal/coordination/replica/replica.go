@@ -44,6 +44,8 @@ type Config struct {
 	// Rand draws the number of the first read round, different from all earlier rounds of this member; nil is
 	// crypto/rand.
 	Rand io.Reader
+	// Features are the feature levels and commands that this member knows; zero is machine.Current.
+	Features machine.Features
 	// Applied, unless nil, receives each applied command in order, within Apply.
 	Applied func(Applied)
 	// Logger; nil discards.
@@ -74,7 +76,18 @@ func (c *Config) defaults() {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.Features = c.features()
 }
+
+func (c *Config) features() machine.Features {
+	if c.Features.Levels == (coord.Levels{}) {
+		return machine.Current()
+	}
+	return c.Features
+}
+
+// Levels returns the feature levels that the member supports.
+func (c *Config) Levels() coord.Levels { return c.features().Levels }
 
 func set[T comparable](field *T, value T) {
 	var zero T
@@ -225,7 +238,7 @@ func (r *Replica) load() error {
 	if err != nil {
 		return err
 	}
-	if r.machine, err = Read(r.storage, snap); err != nil {
+	if r.machine, err = r.config.Read(snap); err != nil {
 		return err
 	}
 	at := snap.GetMetadata().GetIndex()
@@ -235,16 +248,21 @@ func (r *Replica) load() error {
 	return err
 }
 
-// Read restores the machine of a stored snapshot, in any goroutine.
+// Read restores the machine of a snapshot in Storage, in any goroutine.
 //
 // Errors: as raftlog.State and coord.Restore.
-func Read(s *raftlog.Storage, snap *pb.Snapshot) (*machine.Machine, error) {
-	state, err := s.State(snap)
+func (c *Config) Read(snap *pb.Snapshot) (*machine.Machine, error) {
+	state, err := c.Storage.State(snap)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = state.Close() }()
-	return machine.RestoreFrom(state)
+	m, err := c.features().RestoreFrom(state)
+	if fault.KindOf(err) == fault.Unsupported && err != nil {
+		return nil, fault.New("", fault.Unsupported,
+			"%w: run a program of that level, or restore %s from before its upgrade", err, c.Storage.Dir())
+	}
+	return m, err
 }
 
 func raftConfig(r *Replica) *raft.Config {

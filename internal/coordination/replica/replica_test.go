@@ -22,7 +22,7 @@ func TestElectsAndApplies(t *testing.T) {
 	result := l.do(&coord.LeaseRevoke{ID: 99})
 	require.ErrorIs(t, result.Err, fault.NotFound, "the state's refusal is a result")
 	c.agree()
-	require.Equal(t, coord.Revision(20), l.Machine().Revision())
+	require.Equal(t, coord.Revision(21), l.Machine().Revision())
 }
 
 // Who is alone serves at once, and after a restart has all that it answered.
@@ -38,7 +38,7 @@ func TestAlone(t *testing.T) {
 	l.restart()
 	read := c.id()
 	l.Read(read)
-	require.Equal(t, coord.Revision(5), l.await(read).Header.Revision)
+	require.Equal(t, coord.Revision(6), l.await(read).Header.Revision)
 }
 
 func TestFollowersRefuseAndRead(t *testing.T) {
@@ -62,7 +62,7 @@ func TestFollowersRefuseAndRead(t *testing.T) {
 	l.do(put("a", "b"))
 	read := c.id()
 	follower.Read(read)
-	require.Equal(t, coord.Revision(1), follower.await(read).Header.Revision)
+	require.Equal(t, coord.Revision(2), follower.await(read).Header.Revision)
 	keep := c.id()
 	follower.KeepAlive(keep, "owner", []coord.LeaseID{1})
 	require.ErrorIs(t, follower.await(keep).Err, fault.Unavailable)
@@ -88,7 +88,7 @@ func TestDeposed(t *testing.T) {
 	require.True(t, not.Maybe)
 
 	c.isolate(old, false)
-	require.Equal(t, coord.Revision(1), old.await(read).Header.Revision, "confirmed by the new leader")
+	require.Equal(t, coord.Revision(2), old.await(read).Header.Revision, "confirmed by the new leader")
 	_, there := old.Machine().Get("lost")
 	require.False(t, there)
 	c.agree()
@@ -304,7 +304,7 @@ func TestExactlyOnce(t *testing.T) {
 	next := c.leader()
 	second := next.await(next.propose(cmd))
 	require.Equal(t, first.Result.Revision, second.Result.Revision)
-	require.Equal(t, coord.Revision(1), next.Machine().Revision())
+	require.Equal(t, coord.Revision(2), next.Machine().Revision())
 }
 
 func TestBoundsWhatWaits(t *testing.T) {

@@ -19,6 +19,8 @@ type Status struct {
 	Leads, Promoted bool
 	// Applied and Commit are log indexes; Snapshot is the index of the snapshot in force.
 	Applied, Commit, Snapshot uint64
+	// Level is the feature level of the group; 0 before this member has a state.
+	Level uint32
 	// Members of the applied configuration, by id.
 	Members []MemberStatus
 	// Joint says that a configuration change is half done.
@@ -59,6 +61,9 @@ func (r *Replica) Status() Status {
 		Joint: r.membership.joint(), Transferee: basic.LeadTransferee,
 		Pending: len(r.proposals.staged) + len(r.proposals.pending) + r.reads.waiting(), LogBytes: r.storage.LogBytes(),
 		Leases: r.lessor.Len(), Overdue: r.lessor.Overdue(r.now),
+	}
+	if r.applied.index > 0 {
+		s.Level = r.machine.Level()
 	}
 	if l := r.role.leader; l != 0 {
 		s.Leader = Member{ID: l, Peer: r.membership.peers[l]}

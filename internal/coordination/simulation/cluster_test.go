@@ -42,6 +42,7 @@ type plan struct {
 	snapshotEvery uint64        // entries
 	clientIdle    time.Duration // 0: usual
 	expiryRate    int           // the same
+	mixed         bool          // the peers begin with the former program
 	repair        membership.Config
 }
 
@@ -49,6 +50,7 @@ type plan struct {
 type figures struct {
 	commands, unknown, reads, renewals, grants, batches, compacted int
 	leaders, crashes, wiped, restored, changes, expired, rejoined  int
+	upgrades, downgrades, raised, unfit, tooOld                    int
 }
 
 func (f *figures) add(g figures) {
@@ -56,6 +58,8 @@ func (f *figures) add(g figures) {
 	f.grants, f.batches, f.compacted, f.leaders = f.grants+g.grants, f.batches+g.batches, f.compacted+g.compacted, f.leaders+g.leaders
 	f.crashes, f.wiped, f.restored, f.changes = f.crashes+g.crashes, f.wiped+g.wiped, f.restored+g.restored, f.changes+g.changes
 	f.expired, f.rejoined = f.expired+g.expired, f.rejoined+g.rejoined
+	f.upgrades, f.downgrades, f.raised = f.upgrades+g.upgrades, f.downgrades+g.downgrades, f.raised+g.raised
+	f.unfit, f.tooOld = f.unfit+g.unfit, f.tooOld+g.tooOld
 }
 
 func newCluster(seed uint64) *cluster {
@@ -66,7 +70,11 @@ func newCluster(seed uint64) *cluster {
 	c.oracle.ended = c.history.ended
 	c.draw()
 	for i := range c.peers {
-		n := &node{cluster: c, name: fmt.Sprint("peer-", i), disk: newDisk(), rate: c.drift(), latency: 4 * time.Millisecond}
+		n := &node{cluster: c, name: fmt.Sprint("peer-", i), disk: newDisk(), rate: c.drift(), latency: 4 * time.Millisecond, features: later()}
+		if c.mixed {
+			n.features = former()
+		}
+		n.upgraded = !c.mixed
 		c.nodes = append(c.nodes, n)
 	}
 	c.found()
@@ -99,6 +107,7 @@ func (c *cluster) draw() {
 	if c.chance(0.2) {
 		c.expiryRate = 5 + c.rng.IntN(20)
 	}
+	c.mixed = c.chance(0.5)
 	c.repair = membership.Config{
 		Voters: c.voters, Patience: c.between(4*time.Second, 15*time.Second), Returned: 2 * time.Second,
 		Stable: time.Second, Contact: 1500 * time.Millisecond, Interval: time.Second,
@@ -161,6 +170,7 @@ func (c *cluster) play(d time.Duration) error {
 	}
 	c.run(c.now + patience)
 	c.settle()
+	c.settleLevel()
 	c.history.check(c.scheduler)
 	for _, n := range c.nodes {
 		n.shut()

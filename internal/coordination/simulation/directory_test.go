@@ -10,7 +10,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
@@ -22,7 +21,7 @@ func instanceOf(service, id string, port int) coord.Entry {
 	if err != nil {
 		panic(err)
 	}
-	return coord.Entry{Key: coord.DirectoryKey(instance.Key{Namespace: "sim", Service: service, ID: id}), Value: value}
+	return coord.Entry{Key: coord.DirectoryKey("sim", service, id), Value: value}
 }
 
 // publish registers instances under a lease for a while, some in conflict with other clients, and sometimes
@@ -117,11 +116,11 @@ func (c *client) told(k coord.Renewal, generation uint64) {
 func requireInstances(c *client, p *proc) {
 	name := strings.ReplaceAll(c.anyOf("need", 3), "/", "-")
 	if c.chance(0.4) {
-		c.do(p, &coord.DeleteRequirement{Name: name}, patience)
+		c.do(p, &coord.DeleteRequirement{Name: name}, patience/16) // it may be above the level of the group
 		return
 	}
 	_, r, ok := c.do(p, &coord.SetRequirement{Requirement: coord.Requirement{
-		Name: name, Service: instance.Name{Namespace: "sim", Service: "web"}, Min: 1 + c.rng.IntN(3),
+		Name: name, Min: 1 + c.rng.IntN(3),
 	}}, patience)
 	if ok && r.Err != nil && c.id != 0 {
 		c.breach("B2", "a requirement cannot be set: %v", r.Err)

@@ -16,7 +16,7 @@ func (c *cluster) nemesis(p *proc, until time.Duration) {
 			strike func(*cluster) (string, func())
 		}{
 			{4, cutLink}, {4, isolate}, {3, halve}, {5, kill}, {3, killInSync}, {5, pause},
-			{3, stall}, {3, disturb}, {2, loseDisk}, {1, killAll}, {2, handOver}, {2, outcasts},
+			{3, stall}, {3, disturb}, {2, loseDisk}, {1, killAll}, {2, handOver}, {2, outcasts}, {3, upgrade}, {3, downgrade},
 		}
 		total := 0
 		for _, f := range faults {
@@ -39,6 +39,7 @@ func (c *cluster) nemesis(p *proc, until time.Duration) {
 	for _, undo := range heal {
 		undo()
 	}
+	c.finishUpgrade()
 	c.healed = true
 	c.tell("all faults are healed")
 	for !c.strong() {

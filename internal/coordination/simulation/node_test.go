@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
@@ -28,11 +29,16 @@ type node struct {
 	paused  int           // number of present faults
 	silent  bool          // without a notice: the power is off
 	wiped   time.Duration // time of its disk's loss; 0: never
+
+	features machine.Features // of the installed program
+	upgraded bool             // it ever ran the later program
 }
 
 // process is one run of a member.
 type process struct {
 	store   *raftlog.Storage
+	config  replica.Config
+	born    time.Duration
 	replica *replica.Replica
 	inbox   []func()
 	ticked  bool
@@ -41,6 +47,9 @@ type process struct {
 	waiting map[uint64]func(replica.Answer)
 	term    uint64 // last term of its leadership
 	doctor  doctor
+
+	announced map[uint64]announcement // by other members
+	raising   bool
 
 	compared uint64
 }
@@ -61,13 +70,21 @@ func (n *node) start() {
 }
 
 func (n *node) launch(store *raftlog.Storage) {
-	p := &process{store: store, waiting: make(map[uint64]func(replica.Answer))}
-	var err error
-	p.replica, err = replica.New(replica.Config{
-		Storage: store, Tick: tick, SnapshotEntries: n.snapshotEvery, Trail: n.snapshotEvery / 2,
+	p := &process{
+		store: store, waiting: make(map[uint64]func(replica.Answer)), born: n.now, announced: make(map[uint64]announcement),
+	}
+	p.config = replica.Config{
+		Features: n.features, Storage: store, Tick: tick, SnapshotEntries: n.snapshotEvery, Trail: n.snapshotEvery / 2,
 		ClientIdle: n.clientIdle, ExpiryRate: n.expiryRate,
 		Applied: func(a replica.Applied) { n.oracle.applied(n.name, a) },
-	})
+	}
+	var err error
+	p.replica, err = replica.New(p.config)
+	if err != nil && n.tooOld(err) {
+		n.must(store.Close())
+		n.start()
+		return
+	}
 	if err != nil {
 		n.breach("D1", "%s cannot begin again: %v", n.name, err)
 		return
@@ -133,6 +150,9 @@ func (n *node) turn() {
 func (n *node) work(p *process) {
 	n.dispatch(p, p.replica.Prepare(n.local()))
 	out, err := p.replica.Apply(n.local())
+	if err != nil && n.tooOld(err) {
+		return
+	}
 	if err != nil {
 		n.breach("P1", "%s cannot apply: %v", n.name, err)
 		return
@@ -219,17 +239,18 @@ func (n *node) dispatch(p *process, messages []*pb.Message) {
 		}
 		wire, err := proto.Marshal(m)
 		n.must(err)
-		n.net.send(n.name, n.nodes[to].name, func() { n.nodes[to].receive(wire) })
+		said := n.announce(p)
+		n.net.send(n.name, n.nodes[to].name, func() { n.nodes[to].receive(wire, said) })
 	}
 }
 
 // receive takes a message from the network.
-func (n *node) receive(wire []byte) {
+func (n *node) receive(wire []byte, said announcement) {
 	p := n.process
 	n.in(func() {
 		m := new(pb.Message)
 		n.must(proto.Unmarshal(wire, m))
-		if m.GetTo() == p.replica.ID() {
+		if m.GetTo() == p.replica.ID() && n.fits(p, m.GetFrom(), said) {
 			n.must(p.replica.Step(m))
 		}
 	})
@@ -254,28 +275,29 @@ func (n *node) sendSnapshot(p *process, to *node, m *pb.Message) {
 	n.must(err)
 	wire, err := proto.Marshal(m)
 	n.must(err)
+	said := n.announce(p)
 	n.after(n.between(0, 300*time.Millisecond), func() {
 		if !n.net.reaches(n.name, to.name) || n.chance(n.net.loss) || to.process == nil {
 			sent(false)
 			return
 		}
-		to.takeSnapshot(wire, image)
+		to.takeSnapshot(wire, image, said)
 		sent(true)
 	})
 }
 
-func (n *node) takeSnapshot(wire, image []byte) {
+func (n *node) takeSnapshot(wire, image []byte, said announcement) {
 	p := n.process
 	n.in(func() {
 		m := new(pb.Message)
 		n.must(proto.Unmarshal(wire, m))
-		if m.GetTo() != p.replica.ID() {
+		if m.GetTo() != p.replica.ID() || !n.fits(p, m.GetFrom(), said) {
 			return
 		}
 		if n.sound(p.store.Write(m.GetSnapshot(), blob(image))); n.disk.died() {
 			return
 		}
-		machine, err := replica.Read(p.store, m.GetSnapshot())
+		machine, err := p.config.Read(m.GetSnapshot())
 		n.must(err)
 		n.must(p.replica.Restore(m, machine))
 	})
@@ -297,8 +319,11 @@ func (n *node) serve(from string, r request, answer func(reply)) {
 		id := p.next
 		switch {
 		case r.command != nil:
-			packed, err := replica.Pack(*r.command)
-			n.must(err)
+			packed, err := p.config.Pack(*r.command)
+			if err != nil {
+				answer(reply{err: err})
+				return
+			}
 			p.waiting[id] = func(a replica.Answer) { answer(reply{result: a.Result, err: a.Err}) }
 			p.replica.Propose(id, packed)
 		case r.read != nil:
@@ -381,6 +406,7 @@ func (n *node) treat(p *process) {
 	if d.tracker == nil || d.term != s.Header.Term {
 		*d = doctor{tracker: membership.NewTracker(p.replica.ID()), term: s.Header.Term, looked: d.looked, changed: n.local()}
 	}
+	n.raise(p, s)
 	progress := make([]membership.Progress, len(s.Members))
 	for i, m := range s.Members {
 		progress[i] = membership.Progress{Peer: membership.Peer{ID: m.ID, Name: m.Peer}, Voter: m.Voter, Match: m.Match, Active: m.Active}
@@ -432,7 +458,7 @@ func asChange(c membership.Change) (r replica.Change) {
 // removal.
 func (n *node) candidates(p *process) (all []membership.Peer) {
 	for _, other := range n.nodes {
-		if q := other.process; q != nil && q != p && other.paused == 0 && !q.belongs() &&
+		if q := other.process; q != nil && q != p && other.paused == 0 && !q.belongs() && other.features.Levels.Supports(p.replica.Machine().Level()) &&
 			n.net.reaches(n.name, other.name) && n.net.reaches(other.name, n.name) {
 			all = append(all, membership.Peer{ID: q.store.Member(), Name: other.name})
 		}

@@ -65,7 +65,7 @@ func newOracle(w *scheduler, f *figures) *oracle {
 
 // applied records a command applied by a member.
 func (o *oracle) applied(member string, a replica.Applied) {
-	encoded, err := machine.Encode(a.Command)
+	encoded, level, err := later().Encode(a.Command)
 	o.must(err)
 	this := record{a.Term, sha256.Sum256(encoded)}
 	if first, ok := o.entries[a.Index]; ok {
@@ -77,6 +77,9 @@ func (o *oracle) applied(member string, a replica.Applied) {
 	if last, _ := o.machine.Index(); a.Index <= last {
 		o.breach("C1", "%s applied a command at %d, where others had none", member, a.Index)
 		return
+	}
+	if group := o.machine.Level(); level > group {
+		o.breach("V1", "%s applied a command of level %d at %d, the group is at %d", member, level, a.Index, group)
 	}
 	o.entries[a.Index] = this
 	o.first(member, a)

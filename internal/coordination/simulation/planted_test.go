@@ -27,11 +27,12 @@ type plant struct {
 }
 
 const (
-	machineDir = "internal/coordination/machine/"
-	lessorDir  = "internal/coordination/lessor/"
-	replicaDir = "internal/coordination/replica/"
-	storageDir = "internal/coordination/raftlog/"
-	here       = "internal/coordination/simulation/"
+	machineDir    = "internal/coordination/machine/"
+	lessorDir     = "internal/coordination/lessor/"
+	replicaDir    = "internal/coordination/replica/"
+	storageDir    = "internal/coordination/raftlog/"
+	membershipDir = "internal/coordination/membership/"
+	here          = "internal/coordination/simulation/"
 )
 
 func plants() []plant {
@@ -101,6 +102,13 @@ func plants() []plant {
 		{"a watch begins one revision late", []edit{
 			{machineDir + "watch.go", "batch.Next, batch.More = e.Revision, true", "batch.Next, batch.More = e.Revision+1, true"},
 		}, []string{"W3", "W6"}},
+		{"a leader proposes above the level of the group", []edit{
+			{replicaDir + "propose.go", "case !leads || one.level <= level:", "case true || !leads || one.level <= level:"},
+		}, []string{"P1", "V1"}},
+		{"the level rises before everybody supports it", []edit{
+			{membershipDir + "level.go", "level = min(level, o.Levels.Max)", "level = own.Max"},
+			{membershipDir + "level.go", "level > present && !o.Levels.Supports(level)", "o.Name == \"\""},
+		}, []string{"P1", "D1", "V2", "Q1"}},
 		{"a watch is not told that its beginning is gone", []edit{
 			{machineDir + "watch.go", "if w.From <= s.compacted {", "if w.From < s.compacted {"},
 		}, []string{"W3", "W7"}},

@@ -60,7 +60,7 @@ func benchPair(b *testing.B, transport string) ([]*Transport, []*sink) {
 	var ts []*Transport
 	sinks := []*sink{{more: make(chan struct{}, 1)}, {more: make(chan struct{}, 1)}}
 	for i, h := range all {
-		t, err := New(Config{Host: h, Group: groupID(), Member: uint64(i + 1), Lookup: g.lookup})
+		t, err := New(Config{Host: h, Network: "test", Group: groupID(), Member: uint64(i + 1), Lookup: g.lookup})
 		require.NoError(b, err)
 		t.Start(sinks[i])
 		b.Cleanup(func() { _ = t.Close() })
@@ -130,7 +130,7 @@ func BenchmarkAsk(b *testing.B) {
 		var asks []*Exchange
 		all := loopback(b, transport)
 		for _, h := range all {
-			x, err := NewExchange(ExchangeConfig{Host: h})
+			x, err := NewExchange(ExchangeConfig{Host: h, Network: "test"})
 			require.NoError(b, err)
 			b.Cleanup(func() { _ = x.Close() })
 			asks = append(asks, x)

@@ -9,13 +9,15 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
+	names "github.com/blackhole/blackhole/pkg/network"
 )
 
-// CallProtocol is the protocol of gRPC between peers.
-const CallProtocol protocol.ID = "/blackhole/coord/1"
+// CallProtocol returns the protocol of gRPC between peers of a network.
+func CallProtocol(n names.Name) protocol.ID { return protocol.ID(n.Protocol("coord", "1")) }
 
 // ListenLimits bounds the connections of other peers. A zero field takes its default.
 type ListenLimits struct {
@@ -27,6 +29,7 @@ type ListenLimits struct {
 // Listener accepts the streams of CallProtocol as connections. It resets streams above its bounds.
 type Listener struct {
 	host    host.Host
+	calls   protocol.ID
 	limiter *rpc.Limiter
 
 	mu      sync.Mutex // orders the close of waiting after sends
@@ -36,16 +39,16 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listen accepts the streams of other peers until Close. Errors: Invalid.
-func Listen(h host.Host, limits ListenLimits) (*Listener, error) {
+// Listen accepts the streams of other peers of a network until Close. Errors: Invalid.
+func Listen(h host.Host, n names.Name, limits ListenLimits) (*Listener, error) {
 	if h == nil {
 		return nil, fault.Invalidf("host", nil, "is required")
 	}
 	orDefault(&limits.Total, 8192)
 	orDefault(&limits.PerPeer, 4)
 	orDefault(&limits.Waiting, 64)
-	l := &Listener{host: h, limiter: rpc.NewLimiter(limits.Total, limits.PerPeer), waiting: make(chan *conn, limits.Waiting)}
-	h.SetStreamHandler(CallProtocol, l.serve)
+	l := &Listener{host: h, calls: CallProtocol(n), limiter: rpc.NewLimiter(limits.Total, limits.PerPeer), waiting: make(chan *conn, limits.Waiting)}
+	h.SetStreamHandlerMatch(l.calls, rpc.Compatible(l.calls), l.serve)
 	return l, nil
 }
 
@@ -78,7 +81,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 
 // Close accepts no more connections. Accepted ones stay open.
 func (l *Listener) Close() error {
-	l.host.RemoveStreamHandler(CallProtocol)
+	l.host.RemoveStreamHandler(l.calls)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -95,14 +98,18 @@ func (l *Listener) Close() error {
 // Addr returns this peer's id.
 func (l *Listener) Addr() net.Addr { return Addr{l.host.ID()} }
 
-// Dial connects to the listener of another peer without a relay. The connection is protected from trimming
-// until its end. Errors: Invalid for this peer itself; Unavailable; Timeout; Canceled.
-func Dial(ctx context.Context, h host.Host, to peer.ID) (net.Conn, error) {
+// Dial connects to the listener of another peer of a network, through a relay without a direct way. It dials at once, also
+// soon after a failed dial: gRPC paces the dials. The connection is protected from trimming until its end.
+// Errors: Invalid for this peer itself; Unavailable; Timeout; Canceled.
+func Dial(ctx context.Context, h host.Host, n names.Name, to peer.ID) (net.Conn, error) {
 	const op = "transport.Dial"
 	if to == h.ID() {
 		return nil, fault.In("peer", fault.New(op, fault.Invalid, "is this peer itself"))
 	}
-	s, err := h.NewStream(network.WithForceDirectDial(ctx, service), to, CallProtocol)
+	if dials, ok := h.Network().(interface{ Backoff() *swarm.DialBackoff }); ok {
+		dials.Backoff().Clear(to)
+	}
+	s, err := h.NewStream(network.WithAllowLimitedConn(ctx, service), to, rpc.Proposals(h, to, CallProtocol(n))...)
 	switch {
 	case ctx.Err() != nil:
 		if err == nil {

@@ -57,7 +57,7 @@ func (w wrapped) Accept() (net.Conn, error) {
 func plain(l net.Listener) net.Listener { return l }
 
 func serveCalls(t testing.TB, wrap func(net.Listener) net.Listener, h host.Host) *grpc.Server {
-	l, err := Listen(h, ListenLimits{})
+	l, err := Listen(h, "test", ListenLimits{})
 	require.NoError(t, err)
 	s := grpc.NewServer(grpc.Creds(Credentials(Local())))
 	healthv1.RegisterHealthServer(s, whoami{})
@@ -67,7 +67,7 @@ func serveCalls(t testing.TB, wrap func(net.Listener) net.Listener, h host.Host)
 }
 
 func callerOf(t testing.TB, h host.Host, target string) healthv1.HealthClient {
-	c, err := grpc.NewClient(target, DialOptions(h)...)
+	c, err := grpc.NewClient(target, DialOptions(h, "test")...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return healthv1.NewHealthClient(c)
@@ -125,16 +125,16 @@ func TestDialErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWire(t)
 		all := hosts(t, w, 2)
-		_, err := Dial(t.Context(), all[0], all[0].ID())
+		_, err := Dial(t.Context(), all[0], "test", all[0].ID())
 		require.ErrorIs(t, err, fault.Invalid)
 		require.Equal(t, "peer", fault.FieldOf(err))
-		_, err = Dial(t.Context(), all[0], "unknown")
+		_, err = Dial(t.Context(), all[0], "test", "unknown")
 		require.ErrorIs(t, err, fault.Unavailable)
 		w.cut.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
-		_, err = Dial(ctx, all[0], all[1].ID())
+		_, err = Dial(ctx, all[0], "test", all[1].ID())
 		require.ErrorIs(t, err, fault.Timeout)
 		require.InDelta(t, 1, time.Since(begin).Seconds(), 0.1)
 		_, err = callerOf(t, all[0], "passthrough:///nobody").Check(t.Context(), nil)
@@ -146,12 +146,12 @@ func TestDialErrors(t *testing.T) {
 func TestDialProtects(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all := hosts(t, newWire(t), 2)
-		l, err := Listen(all[1], ListenLimits{})
+		l, err := Listen(all[1], "test", ListenLimits{})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, l.Close()) }()
-		one, err := Dial(t.Context(), all[0], all[1].ID())
+		one, err := Dial(t.Context(), all[0], "test", all[1].ID())
 		require.NoError(t, err)
-		two, err := Dial(t.Context(), all[0], all[1].ID())
+		two, err := Dial(t.Context(), all[0], "test", all[1].ID())
 		require.NoError(t, err)
 		manager := all[0].ConnManager()
 		require.True(t, manager.IsProtected(all[1].ID(), ""))
@@ -167,10 +167,10 @@ func TestDialProtects(t *testing.T) {
 func TestListenerBounds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		all := hosts(t, newWire(t), 3)
-		l, err := Listen(all[0], ListenLimits{PerPeer: 3, Waiting: 4})
+		l, err := Listen(all[0], "test", ListenLimits{PerPeer: 3, Waiting: 4})
 		require.NoError(t, err)
 		knock := func(from host.Host) network.Stream {
-			s, err := from.NewStream(t.Context(), all[0].ID(), CallProtocol)
+			s, err := from.NewStream(t.Context(), all[0].ID(), CallProtocol("test"))
 			require.NoError(t, err)
 			_, err = s.Write([]byte("x"))
 			require.NoError(t, err)
@@ -205,6 +205,6 @@ func TestListenerBounds(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	})
-	_, err := Listen(nil, ListenLimits{})
+	_, err := Listen(nil, "test", ListenLimits{})
 	require.Equal(t, "host", fault.FieldOf(err))
 }

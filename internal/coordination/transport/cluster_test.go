@@ -251,7 +251,8 @@ func newCluster(t testing.TB, n int, edit func(i int, m *member, c *Config)) *cl
 func (w *cluster) start(t testing.TB, h host.Host, id uint64, edit func(*member, *Config)) *member {
 	m := &member{host: h, counts: newCounts()}
 	c := Config{
-		Host: h, Group: groupID(), Member: id, Lookup: w.group.lookup, ConfigIndex: w.group.configIndex,
+		Network: "test",
+		Host:    h, Group: groupID(), Member: id, Lookup: w.group.lookup, ConfigIndex: w.group.configIndex,
 		Recorder: m.counts, Jitter: func() float64 { return 0 },
 		Stranger: func(_ peer.ID, member uint64) {
 			m.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
 // AuthInfo names the remote peer of a gRPC connection.
@@ -96,15 +97,15 @@ func Local() credentials.TransportCredentials { return insecure.NewCredentials()
 // Target returns gRPC's name of a peer; see DialOptions.
 func Target(p peer.ID) string { return "passthrough:///" + p.String() }
 
-// DialOptions makes gRPC dial Targets over a host.
-func DialOptions(h host.Host) []grpc.DialOption {
+// DialOptions makes gRPC dial Targets of a network over a host.
+func DialOptions(h host.Host, n network.Name) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
 			id, err := peer.Decode(name)
 			if err != nil {
 				return nil, fault.Invalidf("target", name, "is not a peer id: %w", err)
 			}
-			return Dial(ctx, h, id)
+			return Dial(ctx, h, n, id)
 		}),
 		grpc.WithTransportCredentials(Credentials(nil)),
 	}

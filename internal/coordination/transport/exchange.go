@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// AskProtocol is the protocol of Exchange: a groupv1.AskRequest and a groupv1.AskResponse on a stream.
-const AskProtocol protocol.ID = "/blackhole/group/1"
+// AskProtocol returns the protocol of Exchange in a network: a groupv1.AskRequest and a groupv1.AskResponse on a stream.
+func AskProtocol(n network.Name) protocol.ID { return protocol.ID(n.Protocol("group", "1")) }
 
 // Topic is the subject of a question. Topics cross the wire as numbers.
 type Topic uint8
@@ -35,9 +35,10 @@ const (
 // kind and the message of an error. ctx ends with the Exchange, and after the time for the question.
 type AskHandler func(ctx context.Context, from peer.ID, question []byte) ([]byte, error)
 
-// ExchangeConfig configures an Exchange. Host is required.
+// ExchangeConfig configures an Exchange. Host and Network are required.
 type ExchangeConfig struct {
 	Host     host.Host
+	Network  network.Name
 	Recorder AskRecorder  // nil counts nothing
 	Logger   *slog.Logger // nil logs nothing
 	Limits   AskLimits
@@ -54,7 +55,7 @@ type AskLimits struct {
 
 // AskRecorder counts lost questions and messages.
 type AskRecorder interface {
-	// Refused counts questions without an answer: "busy", "malformed".
+	// Refused counts questions without an answer: "busy", "malformed", "unsupported".
 	Refused(reason string)
 	// Dropped counts lost messages of Send: "full", "failed".
 	Dropped(reason string)
@@ -74,8 +75,11 @@ type Exchange struct {
 
 // NewExchange returns an Exchange that serves until Close; see Handle. Errors: Invalid.
 func NewExchange(c ExchangeConfig) (*Exchange, error) {
-	if c.Host == nil {
+	switch {
+	case c.Host == nil:
 		return nil, fault.Invalidf("host", nil, "is required")
+	case c.Network == "":
+		return nil, fault.Invalidf("network", nil, "is required")
 	}
 	c.setDefaults()
 	x := &Exchange{
@@ -83,12 +87,14 @@ func NewExchange(c ExchangeConfig) (*Exchange, error) {
 		sends:          newSendLimiter(c.Limits.Sends, c.Limits.SendsPerPeer),
 		handlers:       make(map[Topic]AskHandler),
 	}
-	format := rpc.Format{MaxSize: MaxMessage + 1<<10} // the answer, and the fields of an error
+	format := rpc.Format{MaxSize: MaxMessage + 1<<13} // the answer, or a refusal
+	strict := format
+	strict.Strict = true
 	x.pool = rpc.NewPool(rpc.PoolConfig{
-		Host: c.Host, Protocol: AskProtocol, Service: service, Format: format, CallsPerPeer: 2 * c.Limits.SendsPerPeer,
+		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Format: format, CallsPerPeer: 2 * c.Limits.SendsPerPeer,
 	})
 	x.server = rpc.NewServer(rpc.ServerConfig{
-		Host: c.Host, Protocol: AskProtocol, Service: service, Request: new(groupv1.AskRequest), Format: format, Handler: x.respond,
+		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Request: new(groupv1.AskRequest), Format: strict, Handler: x.respond,
 		Streams: c.Limits.Served, StreamsPerPeer: c.Limits.ServedPerPeer, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
 		Refused: func() { c.Recorder.Refused("busy") }, Logger: c.Logger,
 	})
@@ -134,7 +140,7 @@ func (x *Exchange) Close() error {
 func (x *Exchange) ConnectedPeers() []peer.ID {
 	var all []peer.ID
 	for _, id := range x.Host.Network().Peers() {
-		if spoken, err := x.Host.Peerstore().SupportsProtocols(id, AskProtocol); err == nil && len(spoken) > 0 {
+		if len(rpc.Offered(x.Host, id, AskProtocol(x.Network))) > 0 {
 			all = append(all, id)
 		}
 	}
@@ -163,21 +169,25 @@ func (x *Exchange) Ask(ctx context.Context, to peer.ID, topic Topic, question []
 	if len(question) > MaxMessage {
 		return nil, fault.New(op, fault.TooLarge, "the question has %d bytes: use %d at most", len(question), MaxMessage)
 	}
-	ctx, cancel := context.WithTimeout(network.WithAllowLimitedConn(ctx, "small questions"), x.Limits.Time)
+	ctx, cancel := context.WithTimeout(ctx, x.Limits.Time)
 	defer cancel()
 	resp := new(groupv1.AskResponse)
 	if err := x.pool.Call(ctx, to, &groupv1.AskRequest{Topic: uint32(topic), Question: question}, resp); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	if kind := resp.GetKind(); kind > 0 {
-		return nil, rpc.Restore(op, kind-1, resp.GetField(), resp.GetMessage())
+	if err := rpc.Restore(op, resp.GetRefusal()); err != nil {
+		return nil, err
 	}
 	return resp.GetAnswer(), nil
 }
 
 // respond answers one question.
 func (x *Exchange) respond(s *rpc.Stream, req proto.Message, malformed error) (proto.Message, error) {
-	if malformed != nil {
+	switch {
+	case fault.KindOf(malformed) == fault.Unsupported: // of a later version
+		x.Recorder.Refused("unsupported")
+		return &groupv1.AskResponse{Refusal: rpc.Refuse(malformed)}, nil
+	case malformed != nil:
 		x.Recorder.Refused("malformed")
 		return nil, malformed
 	}
@@ -186,8 +196,7 @@ func (x *Exchange) respond(s *rpc.Stream, req proto.Message, malformed error) (p
 	m := req.(*groupv1.AskRequest)
 	answer, err := x.handle(ctx, s.Remote(), m.GetTopic(), m.GetQuestion())
 	if err != nil {
-		kind, field, message := rpc.Describe(err)
-		return &groupv1.AskResponse{Kind: kind + 1, Field: field, Message: message}, nil
+		return &groupv1.AskResponse{Refusal: rpc.Refuse(err)}, nil
 	}
 	return &groupv1.AskResponse{Answer: answer}, nil
 }

@@ -13,8 +13,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
 )
 
 // pair holds two peers that may ask each other.
@@ -30,7 +33,7 @@ func newPair(t *testing.T, limits AskLimits) *pair {
 	p.hosts = hosts(t, p.wire, 3)
 	for _, h := range p.hosts[:2] {
 		c := newCounts()
-		x, err := NewExchange(ExchangeConfig{Host: h, Recorder: askCounts{c}, Limits: limits})
+		x, err := NewExchange(ExchangeConfig{Host: h, Network: "test", Recorder: askCounts{c}, Limits: limits})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, x.Close()) })
 		p.asks, p.counts = append(p.asks, x), append(p.counts, c)
@@ -155,7 +158,7 @@ func TestAsksPerPeer(t *testing.T) {
 		p.asks[1].Handle(Information, func(context.Context, peer.ID, []byte) ([]byte, error) { return []byte("yes"), nil })
 		var ended atomic.Int64
 		for range 10 {
-			s, err := p.hosts[2].NewStream(t.Context(), p.to(), AskProtocol)
+			s, err := p.hosts[2].NewStream(t.Context(), p.to(), AskProtocol("test"))
 			require.NoError(t, err)
 			_, err = s.Write([]byte{9})
 			require.NoError(t, err)
@@ -183,12 +186,12 @@ func TestGarbledQuestions(t *testing.T) {
 			bytes     []byte
 			malformed int // recorded
 		}{
-			"too long":      {binary.AppendUvarint(nil, MaxMessage+2<<10), 1},
+			"too long":      {binary.AppendUvarint(nil, MaxMessage+16<<10), 1},
 			"not a message": {[]byte{2, 0xff, 0xff}, 1},
 			"cut short":     {[]byte{9, 8, 2}, 0},
 		} {
 			before := p.counts[1].of("refused.malformed")
-			s, err := p.hosts[2].NewStream(t.Context(), p.to(), AskProtocol)
+			s, err := p.hosts[2].NewStream(t.Context(), p.to(), AskProtocol("test"))
 			require.NoError(t, err)
 			_, err = s.Write(c.bytes)
 			require.NoError(t, err)
@@ -199,5 +202,20 @@ func TestGarbledQuestions(t *testing.T) {
 			settle(time.Millisecond)
 			require.Equal(t, before+c.malformed, p.counts[1].of("refused.malformed"), name)
 		}
+	})
+}
+
+// TestQuestionOfALaterVersion: a question with a field that this version does not know is refused, with the field.
+func TestQuestionOfALaterVersion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, AskLimits{})
+		x := p.asks[0]
+		req := &groupv1.AskRequest{Topic: uint32(Information)}
+		req.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9, protowire.VarintType), 1))
+		resp := new(groupv1.AskResponse)
+		require.NoError(t, x.pool.Call(t.Context(), p.to(), req, resp))
+		require.Equal(t, peerv1.Code_CODE_UNSUPPORTED, resp.Refusal.GetCode())
+		require.Equal(t, []string{"9"}, resp.Refusal.GetUnknown())
+		require.Equal(t, 1, p.counts[1].of("refused.unsupported"))
 	})
 }

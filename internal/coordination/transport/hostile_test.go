@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -30,7 +31,7 @@ func (unlimited) ReleaseMemory(int)              {}
 // hello returns member 1's introduction to member 2.
 func hello(edits ...func(*groupv1.MemberHello)) *groupv1.MemberHello {
 	id := groupID()
-	h := &groupv1.MemberHello{GroupId: id[:], From: 1, To: 2, Kind: groupv1.StreamKind_STREAM_KIND_APPEND, ConfigIndex: 100}
+	h := &groupv1.MemberHello{GroupId: id[:], From: 1, To: 2, Kind: groupv1.StreamKind_STREAM_KIND_APPEND, ConfigIndex: 100, Levels: &groupv1.Levels{Min: 1, Max: 2}}
 	for _, edit := range edits {
 		edit(h)
 	}
@@ -39,7 +40,7 @@ func hello(edits ...func(*groupv1.MemberHello)) *groupv1.MemberHello {
 
 // raw opens a stream of the protocol and writes bytes.
 func raw(t *testing.T, from host.Host, to peer.ID, b []byte) network.Stream {
-	s, err := from.NewStream(t.Context(), to, RaftProtocol(groupID()))
+	s, err := from.NewStream(t.Context(), to, RaftProtocol("test", groupID()))
 	require.NoError(t, err)
 	_, err = s.Write(b)
 	require.NoError(t, err)
@@ -72,8 +73,11 @@ func ended(t *testing.T, s network.Stream) {
 func TestHandshakeResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		certificate := []byte("certificate")
+		var unfit []string
 		w := newCluster(t, 3, func(_ int, _ *member, c *Config) {
 			c.Info = func() *groupv1.GroupInfo { return &groupv1.GroupInfo{Certificate: certificate, Term: 7} }
+			c.Levels = func() (coord.Levels, uint32) { return coord.Levels{Min: 1, Max: 3}, 2 }
+			c.WrongLevel = func(_ peer.ID, why error) { unfit = append(unfit, why.Error()) }
 		})
 		two := w.members[1]
 		for _, tc := range []struct {
@@ -92,6 +96,10 @@ func TestHandshakeResults(t *testing.T) {
 			{"to who was here before", w.members[0].host, func(h *groupv1.MemberHello) { h.To = 77 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_MEMBER, nil},
 			{"another group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId[31]++ }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP, nil},
 			{"no group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId = nil }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP, nil},
+			{"a program before the group's level", w.members[0].host, func(h *groupv1.MemberHello) { h.Levels = &groupv1.Levels{Min: 1, Max: 1} }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL, nil},
+			{"a program after it", w.members[0].host, func(h *groupv1.MemberHello) { h.Levels = &groupv1.Levels{Min: 3, Max: 4} }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL, nil},
+			{"a group of a later level", w.members[0].host, func(h *groupv1.MemberHello) { h.Level = 4 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL, nil},
+			{"no levels", w.members[0].host, func(h *groupv1.MemberHello) { h.Levels = nil }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL, nil},
 			{"a member", w.members[0].host, func(*groupv1.MemberHello) {}, groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, nil},
 		} {
 			t.Log(tc.name)
@@ -120,8 +128,17 @@ func TestHandshakeResults(t *testing.T) {
 				require.Equal(t, certificate, welcome.Certificate)
 			case groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG:
 				require.Equal(t, uint64(7), welcome.Info.GetTerm())
+			case groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL:
+				require.Equal(t, []uint32{1, 3, 2}, []uint32{welcome.GetLevels().GetMin(), welcome.GetLevels().GetMax(), welcome.GetLevel()})
 			}
 		}
+		require.Equal(t, []string{
+			"the group is at feature level 2, the member supports 1: give it a program of another version",
+			"the group is at feature level 2, the member supports 3 to 4: give it a program of another version",
+			"the group is at feature level 4, this member supports 1 to 3: give it a program of another version",
+			"the member announces no feature levels: upgrade it",
+		}, unfit)
+		require.Equal(t, coord.Levels{Min: 1, Max: 2}, two.Levels(1), "of the accepted handshake")
 	})
 }
 
@@ -284,7 +301,7 @@ func (relayedConn) Stat() network.ConnStats {
 
 func TestRelayedConnectionsAreRefused(t *testing.T) {
 	c := newCounts()
-	tr, err := New(Config{Host: fakeHost{}, Group: groupID(), Member: 2, Lookup: (&group{}).lookup, Recorder: c})
+	tr, err := New(Config{Host: fakeHost{}, Network: "test", Group: groupID(), Member: 2, Lookup: (&group{}).lookup, Recorder: c})
 	require.NoError(t, err)
 	s := new(relayed)
 	require.Error(t, tr.handshake(s, streamKey{member: 1}))
@@ -319,7 +336,7 @@ func (c *muteConn) Close() error            { c.closed = true; return nil }
 // keeps it open.
 func TestDeadConnectionIsClosed(t *testing.T) {
 	for err, dead := range map[error]bool{os.ErrDeadlineExceeded: true, network.ErrReset: false, io.EOF: false} {
-		tr, newErr := New(Config{Host: fakeHost{}, Group: groupID(), Member: 2, Lookup: (&group{}).lookup})
+		tr, newErr := New(Config{Host: fakeHost{}, Network: "test", Group: groupID(), Member: 2, Lookup: (&group{}).lookup})
 		require.NoError(t, newErr)
 		c := &muteConn{err: err}
 		require.ErrorIs(t, tr.handshake(&mute{conn: c}, streamKey{member: 1}), fault.Unavailable)

@@ -78,6 +78,9 @@ func (t *Transport) receive(s network.Stream) (*inbound, error) {
 		return in, nil
 	}
 	t.config.Recorder.Refused(resultName(welcome.Result))
+	if welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL {
+		t.config.WrongLevel(in.peer, t.levels.fits(hello))
+	}
 	_ = s.Close()
 	if welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER && hello.GetFrom() != t.config.Member {
 		t.config.Stranger(in.peer, hello.GetFrom())
@@ -139,6 +142,7 @@ func (t *Transport) register(in *inbound, epoch uint64) bool {
 // check checks a dialler's claim of a member.
 func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
 	w := &groupv1.MemberWelcome{Result: groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, GroupId: t.config.Group[:]}
+	w.Levels, w.Level = t.levels.own()
 	switch {
 	case string(hello.GetGroupId()) != string(t.config.Group[:]):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP
@@ -151,6 +155,10 @@ func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 			w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG
 		}
 		w.Info = t.config.Info()
+	case t.levels.fits(hello) != nil:
+		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL
+	default:
+		t.levels.note(hello.GetFrom(), hello.GetLevels())
 	}
 	if proto.Size(w) > maxWelcome {
 		w.Info, w.Certificate = nil, nil

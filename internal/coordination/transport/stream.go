@@ -269,6 +269,7 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	hello := &groupv1.MemberHello{
 		GroupId: t.config.Group[:], From: t.config.Member, To: key.member, Kind: key.kind, ConfigIndex: t.config.ConfigIndex(),
 	}
+	hello.Levels, hello.Level = t.levels.own()
 	welcome := new(groupv1.MemberWelcome)
 	err := writeFrame(s, hello, maxHello)
 	if err == nil {
@@ -282,8 +283,12 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	}
 	if welcome.GetResult() != groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
 		t.config.Refused(s.Conn().RemotePeer(), welcome)
+		if why := t.levels.fits(welcome); welcome.GetResult() == groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL && why != nil {
+			t.config.WrongLevel(s.Conn().RemotePeer(), why)
+		}
 		return fault.As("", fault.Forbidden, &rejection{welcome})
 	}
+	t.levels.note(key.member, welcome.GetLevels())
 	return s.SetDeadline(time.Time{})
 }
 

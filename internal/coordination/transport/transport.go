@@ -16,7 +16,9 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/blackhole/blackhole/internal/platform/rpc"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	names "github.com/blackhole/blackhole/pkg/network"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
@@ -25,16 +27,17 @@ const (
 	tag     = "blackhole.group" // for the connection manager, which keeps members' connections
 )
 
-// RaftProtocol returns the protocol of a group's members.
-func RaftProtocol(group [32]byte) protocol.ID {
-	return protocol.ID("/blackhole/raft/" + hex.EncodeToString(group[:8]) + "/1")
+// RaftProtocol returns the protocol of a group's members in a network.
+func RaftProtocol(n names.Name, group [32]byte) protocol.ID {
+	return protocol.ID(n.Protocol("raft/"+hex.EncodeToString(group[:8]), "1"))
 }
 
-// Config configures a Transport. Host, Member and Lookup are required.
+// Config configures a Transport. Host, Network, Group, Member and Lookup are required.
 type Config struct {
-	Host   host.Host
-	Group  [32]byte // the group's id
-	Member uint64   // this member's raft id; not 0
+	Host    host.Host
+	Network names.Name
+	Group   [32]byte // the group's id
+	Member  uint64   // this member's raft id; not 0
 
 	// Lookup returns the peer of a current or expected member: expected by a pending change or by newer group
 	// information. It must be fast, safe for concurrent use, and must not call the Transport.
@@ -42,6 +45,11 @@ type Config struct {
 
 	// ConfigIndex returns the index of the newest known configuration; nil: 0.
 	ConfigIndex func() uint64
+
+	// Levels returns the feature levels that this member supports, and the level of the group, 0 before its
+	// state is known; nil: the first level. The Transport calls it for each connection: it returns at once, and calls no method
+	// of the Transport.
+	Levels func() (supported coord.Levels, group uint32)
 
 	// Info describes the group to a rejected peer; nil: no description.
 	Info func() *groupv1.GroupInfo
@@ -56,6 +64,10 @@ type Config struct {
 
 	// Refused receives a member's rejection of this one. It must not block. May be nil.
 	Refused func(by peer.ID, why *groupv1.MemberWelcome)
+
+	// WrongLevel receives a member that lacks the feature level of the group, or whose group's level this
+	// member lacks, with the reason. It must not block. May be nil.
+	WrongLevel func(with peer.ID, why error)
 
 	Recorder Recorder       // nil counts nothing
 	Logger   *slog.Logger   // nil logs nothing
@@ -101,6 +113,7 @@ type Transport struct {
 	config     Config
 	handshakes *rpc.Limiter
 	turn       chan struct{} // one snapshot is written at a time
+	levels     *memberLevels
 	ctx        context.Context
 	cancel     context.CancelFunc
 
@@ -127,6 +140,8 @@ func New(c Config) (*Transport, error) {
 	switch {
 	case c.Host == nil:
 		return nil, fault.Invalidf("host", nil, "is required")
+	case c.Network == "":
+		return nil, fault.Invalidf("network", nil, "is required")
 	case c.Group == [32]byte{}:
 		return nil, fault.Invalidf("group", nil, "is required")
 	case c.Member == 0:
@@ -140,6 +155,7 @@ func New(c Config) (*Transport, error) {
 		turn:    make(chan struct{}, 1),
 		streams: make(map[streamKey]*peerStream), inbound: make(map[streamKey]*inbound),
 		sending: make(map[uint64]bool), protected: make(map[peer.ID]bool),
+		levels: &memberLevels{here: c.Levels, announced: make(map[uint64]coord.Levels)},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
@@ -153,6 +169,11 @@ func (c *Config) setDefaults() {
 	if c.ConfigIndex == nil {
 		c.ConfigIndex = func() uint64 { return 0 }
 	}
+	if c.Levels == nil {
+		c.Levels = func() (coord.Levels, uint32) {
+			return coord.Levels{Min: coord.FirstLevel, Max: coord.FirstLevel}, coord.FirstLevel
+		}
+	}
 	if c.Info == nil {
 		c.Info = func() *groupv1.GroupInfo { return nil }
 	}
@@ -161,6 +182,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Refused == nil {
 		c.Refused = func(peer.ID, *groupv1.MemberWelcome) {}
+	}
+	if c.WrongLevel == nil {
+		c.WrongLevel = func(peer.ID, error) {}
 	}
 	if c.Recorder == nil {
 		c.Recorder = nopRecorder{}
@@ -181,7 +205,8 @@ func (t *Transport) Start(r Receiver) {
 		return
 	}
 	t.receiver = r
-	t.config.Host.SetStreamHandler(RaftProtocol(t.config.Group), t.serve)
+	id := RaftProtocol(t.config.Network, t.config.Group)
+	t.config.Host.SetStreamHandlerMatch(id, rpc.Compatible(id), t.serve)
 }
 
 // Send queues messages and returns at once. The Transport owns them, but only reads data shared with Raft's
@@ -273,6 +298,7 @@ func (t *Transport) Recheck() {
 			t.forgetInbound(key, in)
 		}
 	}
+	t.levels.keep(func(member uint64) bool { _, ok := t.config.Lookup(member); return ok })
 	t.unprotect()
 }
 
@@ -329,7 +355,7 @@ func (t *Transport) Close() error {
 
 	t.cancel()
 	if started {
-		t.config.Host.RemoveStreamHandler(RaftProtocol(t.config.Group))
+		t.config.Host.RemoveStreamHandler(RaftProtocol(t.config.Network, t.config.Group))
 	}
 	t.handshakes.Close()
 	t.running.Wait()
@@ -355,7 +381,7 @@ func (t *Transport) open(ctx context.Context, id peer.ID, key streamKey) (networ
 	dial, cancel := context.WithTimeout(ctx, t.config.Limits.Dial)
 	defer cancel()
 	// Raft paces the dials, which never use a relay.
-	s, err := t.config.Host.NewStream(network.WithForceDirectDial(dial, tag), id, RaftProtocol(t.config.Group))
+	s, err := t.config.Host.NewStream(network.WithForceDirectDial(dial, tag), id, rpc.Proposals(t.config.Host, id, RaftProtocol(t.config.Network, t.config.Group))...)
 	if err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
 	}

@@ -13,14 +13,15 @@ import (
 
 func TestConfigNamesWhatIsMissing(t *testing.T) {
 	h := struct{ fakeHost }{}
-	whole := Config{Host: h, Group: groupID(), Member: 1, Lookup: (&group{}).lookup}
+	whole := Config{Host: h, Network: "test", Group: groupID(), Member: 1, Lookup: (&group{}).lookup}
 	_, err := New(whole)
 	require.NoError(t, err)
 	for field, edit := range map[string]func(*Config){
-		"host":   func(c *Config) { c.Host = nil },
-		"group":  func(c *Config) { c.Group = [32]byte{} },
-		"member": func(c *Config) { c.Member = 0 },
-		"lookup": func(c *Config) { c.Lookup = nil },
+		"host":    func(c *Config) { c.Host = nil },
+		"network": func(c *Config) { c.Network = "" },
+		"group":   func(c *Config) { c.Group = [32]byte{} },
+		"member":  func(c *Config) { c.Member = 0 },
+		"lookup":  func(c *Config) { c.Lookup = nil },
 	} {
 		c := whole
 		edit(&c)

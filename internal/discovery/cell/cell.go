@@ -40,12 +40,12 @@ import (
 
 // The sizes of a cell, in records.
 const (
-	Full          = 2000     // maximum of a whole cell
-	Merge         = Full / 4 // maximum of a split cell that becomes whole again
-	SampleSize    = 1000     // sample of a split cell
-	ProviderShare = 100      // maximum that counts for one provider
-	PrefixShare   = Full / 4 // maximum that counts for one address prefix
-	LeafFull      = 4 * Full // maximum of a cell without children
+	Full          = 2000                   // maximum of a whole cell
+	Merge         = Full / 4               // maximum of a split cell that becomes whole again
+	SampleSize    = 1000                   // sample of a split cell
+	ProviderShare = records.MaxPerProvider // maximum that counts for one provider
+	PrefixShare   = Full / 4               // maximum that counts for one address prefix
+	LeafFull      = 4 * Full               // maximum of a cell without children
 )
 
 // MaxChildren is the maximum number of children of a cell: the children of Global have two characters.
@@ -55,6 +55,13 @@ const MaxChildren = 1024
 // record. Publishers remember a split for a shorter time, so none of them withholds records when
 // the cell answers for all.
 const Grace = 15 * time.Minute
+
+// Rests of the keepers of a child whose reports do not change. The longest is less than half a Grace, so
+// windows end in time.
+const (
+	restFirst = 2 * time.Minute
+	restMost  = 6 * time.Minute
+)
 
 // Phase is the way a keeper holds a cell.
 type Phase uint8
@@ -149,7 +156,8 @@ type child struct {
 	previous    Summary
 	windowStart time.Time
 	askedAt     time.Time
-	recent      int // records since the last report
+	rest        time.Duration // further pause before the next question: grows while reports do not change
+	recent      int           // records since the last report
 }
 
 // summary returns the safe summary of all knowledge.
@@ -296,11 +304,12 @@ func (c *Cell) recentCount() int {
 }
 
 // Stale returns up to n children whose keepers were last asked before a time, longest ago first.
-// It sets their time to now.
+// Keepers whose reports do not change get a further rest. Values stay in a summary for windows, not for
+// a number of questions, so a rest keeps every bound safe. Stale sets the time of the children to now.
 func (c *Cell) Stale(n int, before, now time.Time) []geo.Cell {
 	var due []geo.Cell
 	for _, place := range slices.Sorted(maps.Keys(c.children)) {
-		if c.children[place].askedAt.Before(before) {
+		if c.children[place].due().Before(before) {
 			due = append(due, place)
 		}
 	}
@@ -316,6 +325,14 @@ func (c *Cell) Stale(n int, before, now time.Time) []geo.Cell {
 	return due
 }
 
+// due returns the time of the last question plus the rest. News ends the rest.
+func (ch *child) due() time.Time {
+	if ch.recent > 0 {
+		return ch.askedAt
+	}
+	return ch.askedAt.Add(ch.rest)
+}
+
 // Refresh replaces the report about a child that Stale returned. For different views of several
 // keepers, reported is their Merge.
 func (c *Cell) Refresh(place geo.Cell, reported Summary) {
@@ -324,6 +341,9 @@ func (c *Cell) Refresh(place geo.Cell, reported Summary) {
 		return
 	}
 	ch.window.Merge(ch.reported)
+	if ch.rest = min(max(2*ch.rest, restFirst), restMost); !ch.reported.equal(reported) {
+		ch.rest = 0
+	}
 	if ch.reported = reported; ch.summary().Count == 0 {
 		delete(c.children, place)
 	}

@@ -170,7 +170,7 @@ func TestCellSplitsAndMerges(t *testing.T) {
 
 	exchange := func(count int) {
 		now = now.Add(time.Minute)
-		require.Equal(t, []geo.Cell{"u33"}, c.Stale(10, now, now))
+		require.Equal(t, []geo.Cell{"u33"}, c.Stale(10, now.Add(restMost), now))
 		require.Empty(t, c.Stale(10, now, now), "asked already")
 		c.Refresh("u33", Summary{Count: count})
 	}
@@ -272,4 +272,32 @@ func TestAdmissionQueue(t *testing.T) {
 		l.Admit(name(i), time.Minute, now)
 	}
 	require.Equal(t, maxQueue, l.since.Len())
+}
+
+// The keepers of a child are asked less and less often while their reports do not change, and often
+// again after news from a publisher or from them.
+func TestQuietChildrenRest(t *testing.T) {
+	const every = 2 * time.Minute
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := New("u3", Split, now)
+	c.Adopt("u33", Summary{Count: 7})
+	asked := func(count int) (after time.Duration) {
+		start := now
+		for len(c.Stale(10, now.Add(-every), now)) == 0 {
+			now = now.Add(30 * time.Second)
+		}
+		c.Refresh("u33", Summary{Count: count})
+		return now.Sub(start)
+	}
+	asked(7)
+	var waits []time.Duration
+	for range 4 {
+		waits = append(waits, asked(7).Round(time.Minute))
+	}
+	require.Equal(t, []time.Duration{5 * time.Minute, 7 * time.Minute, 9 * time.Minute, 9 * time.Minute}, waits)
+	require.Equal(t, waits[3], asked(8).Round(time.Minute), "the change comes with the answer")
+	require.Less(t, asked(8), 3*time.Minute)
+	require.Greater(t, asked(8), 3*time.Minute)
+	c.Offer(Member{Record: sign(t, 1, offer("news"), 1)})
+	require.Less(t, asked(8), 3*time.Minute)
 }

@@ -41,7 +41,7 @@ func offer(id string) records.Offer {
 }
 
 func sign(tb require.TestingT, provider int, o records.Offer, sequence uint64) *records.Record {
-	r, err := records.Sign(key(tb, provider), o, records.Stamp{Sequence: sequence, Issued: t0(), Expires: t0().Add(time.Hour)})
+	r, err := records.Sign("test", key(tb, provider), o, records.Stamp{Sequence: sequence, Issued: t0(), Expires: t0().Add(time.Hour)})
 	require.NoError(tb, err)
 	return r
 }
@@ -57,9 +57,14 @@ func offerGen(id string) *rapid.Generator[records.Offer] {
 		}
 		if rapid.Bool().Draw(t, "priced") {
 			o.Pricing = &records.Pricing{
-				Currency:  rapid.SampledFrom([]string{"USDC", "usdc", "EUR", "A", "B", "C"}).Draw(t, "currency"),
-				PriceUnit: rapid.SampledFrom([]string{"per-hour", "Per-Hour", "per-gb", "each"}).Draw(t, "unit"),
-				BasePrice: ptr(rapid.SampledFrom([]float64{0, 0.25, 0.3, 1, 2, 50}).Draw(t, "price")),
+				Currency:          rapid.SampledFrom([]string{"USDC", "usdc", "EUR", "A", "B", "C"}).Draw(t, "currency"),
+				PriceUnit:         rapid.SampledFrom([]string{"per-hour", "Per-Hour", "per-gb", "each"}).Draw(t, "unit"),
+				BasePrice:         ptr(rapid.SampledFrom([]float64{0, 0.25, 0.3, 1, 2, 50}).Draw(t, "price")),
+				TierPricing:       rapid.MapOfN(rapid.SampledFrom([]string{"0-10", "10+", "x"}), rapid.SampledFrom([]float64{0.1, 0.2, 3}), 0, 2).Draw(t, "tiers"),
+				MinimumCommitment: rapid.Ptr(rapid.SampledFrom([]float64{0, 1, 30}), true).Draw(t, "commitment"),
+			}
+			if len(o.Pricing.TierPricing) > 0 && rapid.Bool().Draw(t, "tiers alone") {
+				o.Pricing.BasePrice = nil
 			}
 		}
 		h := records.Health{Status: rapid.SampledFrom([]string{"HEALTHY", "UNHEALTHY", "UNKNOWN"}).Draw(t, "status")}
@@ -95,6 +100,17 @@ func planGen() *rapid.Generator[*query.Plan] {
 		if q.MaxPrice != nil || q.Sort == query.SortPrice {
 			q.Currency = rapid.SampledFrom([]string{"", "eur", "A"}).Draw(t, "currency")
 			q.PriceUnit = rapid.SampledFrom([]string{"", "per-gb"}).Draw(t, "unit")
+		}
+		if q.MaxPrice != nil || q.Sort == query.SortPrice {
+			q.Volume = rapid.Ptr(rapid.SampledFrom([]float64{0.5, 10, 100}), true).Draw(t, "volume")
+		}
+		for _, text := range rapid.SliceOfN(rapid.SampledFrom([]string{
+			"health.uptime_percent>=95", "health.uptime_percent!>=95", "health.uptime_percent?<=95", "health.error_rate<=500", "health.error_rate?<=500",
+			"health.response_time_ms<=900", "pricing.base_price<=1", "pricing.terms=usdc per-hour", "location.latitude>=52.5", "compute.cpu_cores>=4", "!health.error_rate",
+		}), 0, 2).Draw(t, "where") {
+			c, err := query.ParseClause(text)
+			require.NoError(t, err)
+			q.Where = append(q.Where, c)
 		}
 		q.MinUptime = rapid.Ptr(rapid.Float64Range(90, 100), true).Draw(t, "min uptime")
 		q.MaxErrorRate = rapid.Ptr(rapid.Uint32Range(0, 2000), true).Draw(t, "max errors")

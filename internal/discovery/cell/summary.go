@@ -20,6 +20,7 @@ type Summary struct {
 	Count      int
 	Prices     []Price // sorted by currency and unit, each pair once
 	MorePrices bool    // prices in other currencies and units exist, with unknown values
+	Beyond     bool    // some records need features of a later version: all their values are unknown
 
 	Known         records.Known // which of the following values at least one record states
 	MaxUptime     float64       // percent
@@ -27,7 +28,7 @@ type Summary struct {
 	MinResponseMS uint64
 }
 
-// Price is the lowest price in one currency and unit, both in the spelling of query.Fold.
+// Price is the lowest price in one currency and unit, for any volume, both in the spelling of query.Fold.
 type Price struct {
 	Currency, Unit string
 	Least          float64
@@ -47,18 +48,25 @@ func (s *Summary) Add(r *records.Record) {
 
 // Note adds the values of a record without counting it.
 func (s *Summary) Note(r *records.Record) {
+	if r.Needs() != "" {
+		s.Beyond = true
+		return
+	}
 	x := r.Facts()
 	s.Merge(Summary{
-		Prices: priceOf(x), Known: x.Known & summarised,
+		Prices: priceOf(r), Known: x.Known & summarised,
 		MaxUptime: x.Uptime, MinErrorRate: x.ErrorRate, MinResponseMS: x.ResponseMS,
 	})
 }
 
-func priceOf(x *records.Facts) []Price {
-	if !x.Has(records.KnownPrice) {
+// priceOf returns the lowest price of a record, tiers included.
+func priceOf(r *records.Record) []Price {
+	rate, ok := query.LowestRate(r)
+	if !ok {
 		return nil
 	}
-	return []Price{{query.Fold(x.Currency), query.Fold(x.PriceUnit), x.Price}}
+	x := r.Facts()
+	return []Price{{query.Fold(x.Currency), query.Fold(x.PriceUnit), rate}}
 }
 
 // Merge combines two views of one cell: the better values and the larger count. The result is safe
@@ -92,6 +100,7 @@ func (s *Summary) improve(o Summary) {
 		s.MinResponseMS = o.MinResponseMS
 	}
 	s.Known |= o.Known & summarised
+	s.Beyond = s.Beyond || o.Beyond
 	s.improvePrices(o)
 }
 
@@ -121,6 +130,11 @@ func (s *Summary) improvePrices(o Summary) {
 	s.Prices = all[:min(len(all), MaxPrices)]
 }
 
+func (s *Summary) equal(o Summary) bool {
+	return s.Count == o.Count && slices.Equal(s.Prices, o.Prices) && s.MorePrices == o.MorePrices && s.Known == o.Known && s.Beyond == o.Beyond &&
+		s.MaxUptime == o.MaxUptime && s.MinErrorRate == o.MinErrorRate && s.MinResponseMS == o.MinResponseMS
+}
+
 // price returns the lowest price of a pair in the summary.
 func (s *Summary) price(currency, unit string) (least float64, ok bool) {
 	at, ok := slices.BinarySearchFunc(s.Prices, Price{Currency: currency, Unit: unit}, Price.compare)
@@ -132,6 +146,9 @@ func (s *Summary) price(currency, unit string) (least float64, ok bool) {
 
 // ImprovedBy reports whether a record has a better value than s.
 func (s *Summary) ImprovedBy(r *records.Record) bool {
+	if r.Needs() != "" {
+		return s.Count == 0 || !s.Beyond
+	}
 	x := r.Facts()
 	new := func(k records.Known, better bool) bool { return x.Has(k) && (s.Known&k == 0 || better) }
 	if s.Count == 0 ||
@@ -140,7 +157,7 @@ func (s *Summary) ImprovedBy(r *records.Record) bool {
 		new(records.KnownResponseTime, x.ResponseMS < s.MinResponseMS) {
 		return true
 	}
-	for _, p := range priceOf(x) {
+	for _, p := range priceOf(r) {
 		if least, ok := s.price(p.Currency, p.Unit); ok && p.Least < least || !ok && !s.MorePrices {
 			return true
 		}
@@ -153,6 +170,9 @@ func (s *Summary) ImprovedBy(r *records.Record) bool {
 func (s *Summary) Bound(p *query.Plan, place geo.Cell) (value float64, some bool) {
 	if s.Count == 0 {
 		return math.Inf(1), false
+	}
+	if s.Beyond {
+		return math.Inf(-1), true
 	}
 	best := records.Facts{
 		Known: s.Known, Uptime: s.MaxUptime, ErrorRate: s.MinErrorRate, ResponseMS: s.MinResponseMS,

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
@@ -150,7 +151,7 @@ func TestSummariesStaySafe(t *testing.T) {
 				delete(held, id)
 				parent.Forget(sign(t, 1, offer(id), 1).Name())
 			case 4:
-				parts := parent.Stale(10, now.Add(1), now)
+				parts := parent.Stale(10, now.Add(restMost+1), now)
 				for _, place := range parts {
 					var s Summary
 					for _, id := range slices.Sorted(keysOf(held)) {
@@ -275,7 +276,7 @@ func TestSafeAgainstOldHints(t *testing.T) {
 	now := t0()
 	parent := New(city, Split, now)
 	ask := func(held ...*records.Record) {
-		require.Len(t, parent.Stale(10, now.Add(1), now), 1)
+		require.Len(t, parent.Stale(10, now.Add(restMost+1), now), 1)
 		var s Summary
 		for _, r := range held {
 			s.Add(r)
@@ -307,7 +308,7 @@ func TestHintsAreStable(t *testing.T) {
 	now := t0()
 	parent := New(city, Split, now)
 	ask := func(held *records.Record) {
-		require.Len(t, parent.Stale(1, now.Add(1), now), 1)
+		require.Len(t, parent.Stale(1, now.Add(restMost+1), now), 1)
 		var s Summary
 		s.Add(held)
 		parent.Refresh("u33", s)
@@ -323,4 +324,28 @@ func TestHintsAreStable(t *testing.T) {
 	ask(dear)
 	require.Equal(t, 5.0, parent.Summary("u33").Prices[0].Least)
 	require.True(t, Wants(city, 0, said, priced(t, "unheard", 3)), "the record improves the present summary")
+}
+
+// A summary claims nothing about records that need features of a later version.
+func TestSummaryOfRecordsBeyond(t *testing.T) {
+	plain := sign(t, 1, offer("plain"), 1)
+	later := recordstest.Later(t, key(t, 1), sign(t, 1, offer("later"), 1), recordstest.Needs("auction.v2"))
+	p, err := query.Compile(query.Query{Type: "compute", Sort: query.SortPrice}, query.Defaults{})
+	require.NoError(t, err)
+	var s Summary
+	s.Add(plain)
+	require.True(t, s.ImprovedBy(later))
+	s.Add(later)
+	require.False(t, s.ImprovedBy(later))
+	_, wired, err := FromProto(s.Proto("u33dc0"))
+	require.NoError(t, err)
+	for _, s := range []Summary{s, wired} {
+		require.Equal(t, 2, s.Count)
+		bound, some := s.Bound(p, "u33dc0")
+		require.True(t, some)
+		require.Equal(t, math.Inf(-1), bound)
+	}
+	var merged Summary
+	merged.Merge(s)
+	require.True(t, merged.Beyond)
 }

@@ -20,7 +20,7 @@ const (
 
 // Proto returns the wire form of the summary of a cell.
 func (s *Summary) Proto(place geo.Cell) *pb.Summary {
-	m := &pb.Summary{Cell: string(place), Count: uint64(max(s.Count, 0)), MorePrices: s.MorePrices}
+	m := &pb.Summary{Cell: string(place), Count: uint64(max(s.Count, 0)), MorePrices: s.MorePrices, Beyond: s.Beyond}
 	for _, p := range s.Prices {
 		m.Prices = append(m.Prices, &pb.BestPrice{Currency: p.Currency, PriceUnit: p.Unit, Price: p.Least})
 	}
@@ -49,7 +49,7 @@ func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
 	if len(m.Prices) > MaxPrices {
 		return bad("a summary with %d prices", len(m.Prices))
 	}
-	s := Summary{Count: int(min(m.Count, maxCount)), MorePrices: m.MorePrices}
+	s := Summary{Count: int(min(m.Count, maxCount)), MorePrices: m.MorePrices, Beyond: m.Beyond}
 	for _, p := range m.Prices {
 		price := Price{query.Fold(p.GetCurrency()), query.Fold(p.GetPriceUnit()), p.GetPrice()}
 		if len(price.Currency) > maxLabel || len(price.Unit) > maxLabel || math.IsNaN(price.Least) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -95,8 +96,11 @@ func (n *Network) Local(*query.Plan) (query.Found, bool) { return query.Found{},
 // Watch implements discovery.Keepers. It misses no change.
 func (n *Network) Watch(context.Context, *query.Plan, func()) (stop func()) { return func() {} }
 
-// Publish implements discovery.Keepers. Resolve finds the records of Store.
-func (n *Network) Publish(context.Context, *records.Record) error { return nil }
+// Clock implements discovery.Keepers.
+func (n *Network) Clock() clock.Estimate { return clock.Estimate{} }
+
+// Refetch implements discovery.Keepers. No other machine has the identity.
+func (n *Network) Refetch(context.Context, []*records.Record) bool { return true }
 
 // Resolve implements discovery.Keepers.
 func (n *Network) Resolve(_ context.Context, key records.Key) (*records.Record, error) {
@@ -128,7 +132,13 @@ func (p *Prober) Find(id peer.ID, m records.Measured) {
 }
 
 // Track implements discovery.Prober.
-func (p *Prober) Track(...peer.ID) {}
+func (p *Prober) Track(string, ...peer.ID) {}
+
+// Watch implements discovery.Prober.
+func (p *Prober) Watch(string, time.Time, ...peer.ID) {}
+
+// Announced implements discovery.Prober.
+func (p *Prober) Announced(peer.ID) {}
 
 // Measured implements discovery.Prober.
 func (p *Prober) Measured(id peer.ID) (records.Measured, bool) {
@@ -144,7 +154,7 @@ func (p *Prober) Unreachable() []peer.ID {
 	defer p.mu.Unlock()
 	var ids []peer.ID
 	for id, m := range p.found {
-		if !m.Reachable {
+		if m.State == records.Unreachable {
 			ids = append(ids, id)
 		}
 	}

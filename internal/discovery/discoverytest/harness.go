@@ -35,7 +35,8 @@ func New(t testing.TB) *Harness {
 	t.Helper()
 	now := time.Now
 	own, err := registry.Open(registry.Config{
-		Dir: "/registry", FS: vfs.NewMem(), Key: newKey(t), MaxServices: MaxServices,
+		Network: "test",
+		Dir:     "/registry", FS: vfs.NewMem(), Key: newKey(t), MaxServices: MaxServices,
 	}, now())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, own.Close()) })
@@ -53,7 +54,7 @@ func New(t testing.TB) *Harness {
 func (h *Harness) Foreign(t testing.TB, o records.Offer) *records.Record {
 	t.Helper()
 	issued := h.Now()
-	r, err := records.Sign(newKey(t), o, records.Stamp{Sequence: 1, Issued: issued, Expires: issued.Add(time.Hour)})
+	r, err := records.Sign("test", newKey(t), o, records.Stamp{Sequence: 1, Issued: issued, Expires: issued.Add(time.Hour)})
 	require.NoError(t, err)
 	h.Network.keep(r)
 	return r

@@ -19,7 +19,7 @@ func testQuery(t *testing.T, api API, h *Harness) {
 	h.Foreign(t, Offer("cheap", Priced(2)))
 	h.Foreign(t, Offer("far", At(-33.9, 18.4)))
 	checked := h.Now().Round(time.Second).UTC()
-	h.Prober.Find(dear.Name().Provider, records.Measured{Reachable: true, RoundTrip: 1500 * time.Microsecond, CheckedAt: checked})
+	h.Prober.Find(dear.Name().Provider, records.Measured{State: records.Reachable, RoundTrip: 1500 * time.Microsecond, CheckedAt: checked})
 
 	q := compute(near(52.5, 13.4, 100), func(q *query.Query) { q.Sort, q.Limit = query.SortPrice, 1 })
 	a, err := api.Query(t.Context(), q)
@@ -45,7 +45,7 @@ func testQuery(t *testing.T, api API, h *Harness) {
 		require.Nil(t, r.DistanceKM, "the query has no place")
 		if r.Record.ID == "dear" {
 			require.Equal(t, records.ViewOf(dear), r.Record)
-			require.Equal(t, &records.Measured{Reachable: true, RoundTrip: 1500 * time.Microsecond, CheckedAt: checked}, r.Measured)
+			require.Equal(t, &records.Measured{State: records.Reachable, RoundTrip: 1500 * time.Microsecond, CheckedAt: checked}, r.Measured)
 		}
 	}
 	none, err := api.Query(t.Context(), query.Query{Type: "nothing-of-the-kind"})

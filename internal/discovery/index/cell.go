@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -12,20 +13,62 @@ import (
 // now left out. The history of the index alone determines the order. The cost grows with the
 // rows in the cell. Readers and writers never wait for each other.
 func (x *Index) In(c records.CellKey, now time.Time) iter.Seq[*records.Record] {
+	if c.OfProvider() {
+		return unexpired(func() []*records.Record { return x.OfProvider(c.Provider) }, now)
+	}
 	return func(yield func(*records.Record) bool) {
-		s := x.shards.of(c.Type)
-		if s == nil {
-			return
+		if x.shards.of(c.Type).walk(c, now, yield) {
+			x.shards.of(beyond+c.Type).walk(c, now, yield)
 		}
-		snap := s.snapshot.Load()
-		w := walk{snapshot: snap, cell: c, now: nanos(now), second: seconds(nanos(now)), yield: yield}
-		w.region = cellRegions(nil, []geo.Cell{c.Cell})[0]
-		for _, b := range snap.blocks {
-			if !w.block(b) {
+	}
+}
+
+// Beyond iterates over the live records of some cells that may match a plan but need features of a
+// later version. They are no part of a search. Otherwise it is like In.
+func Beyond(x *Index, p *query.Plan, cells []records.CellKey, now time.Time) iter.Seq[*records.Record] {
+	return func(yield func(*records.Record) bool) {
+		some := func(r *records.Record) bool { return !query.Beyond(p, r) || yield(r) }
+		for _, c := range cells {
+			if !c.OfProvider() {
+				if !x.shards.of(beyond+c.Type).walk(c, now, some) {
+					return
+				}
+				continue
+			}
+			for r := range x.In(c, now) {
+				if !some(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// walk yields the records of a cell; none of a nil shard. It returns false after yield does.
+func (s *shard) walk(c records.CellKey, now time.Time, yield func(*records.Record) bool) bool {
+	if s == nil {
+		return true
+	}
+	snap := s.snapshot.Load()
+	w := walk{snapshot: snap, cell: c, now: nanos(now), second: seconds(nanos(now)), yield: yield}
+	w.region = cellRegions(nil, []geo.Cell{c.Cell})[0]
+	for _, b := range snap.blocks {
+		if !w.block(b) {
+			return false
+		}
+	}
+	return w.rows(snap.delta, 0, snap.filled)
+}
+
+// unexpired iterates over the records of a list at the start of the iteration, without those that
+// expired at now.
+func unexpired(list func() []*records.Record, now time.Time) iter.Seq[*records.Record] {
+	return func(yield func(*records.Record) bool) {
+		for _, r := range list() {
+			if !r.Expired(now) && !yield(r) {
 				return
 			}
 		}
-		w.rows(snap.delta, 0, snap.filled)
 	}
 }
 

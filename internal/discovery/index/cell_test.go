@@ -65,6 +65,11 @@ func TestInAgainstScan(t *testing.T) {
 		}
 	}
 	require.Zero(t, x.CountIn(records.CellKey{Type: "compute", Subtype: "_", Cell: geo.Global}, epoch(), 7))
+	own := records.ProviderCell(idOf(t, key))
+	require.Equal(t, x.CountIn(records.CellKey{Type: "cdn", Subtype: "_", Cell: geo.Global}, epoch(), 10_000), x.CountIn(own, epoch(), 10_000))
+	require.Equal(t, 7, x.CountIn(own, epoch(), 7))
+	require.Zero(t, x.CountIn(own, epoch().Add(6*time.Hour), 7), "expired")
+	require.Zero(t, x.CountIn(records.ProviderCell(idOf(t, keyOf(t, 2))), epoch(), 7))
 }
 
 func TestRemoveTellsAndForgets(t *testing.T) {

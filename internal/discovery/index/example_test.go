@@ -21,7 +21,7 @@ func Example() {
 	}
 	x, now := index.New(index.Config{}), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for id, price := range map[string]float64{"large": 0.5, "small": 0.1, "medium": 0.25} {
-		r, err := records.Sign(key, records.Offer{
+		r, err := records.Sign("test", key, records.Offer{
 			ID:           id,
 			Metadata:     records.Metadata{Type: "compute"},
 			Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8}},

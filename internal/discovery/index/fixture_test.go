@@ -47,7 +47,7 @@ func stamp(sequence uint64, at, ttl time.Duration) records.Stamp {
 
 func sign(t testing.TB, key crypto.PrivKey, o records.Offer, st records.Stamp) *records.Record {
 	t.Helper()
-	r, err := records.Sign(key, o, st)
+	r, err := records.Sign("test", key, o, st)
 	require.NoError(t, err)
 	return r
 }
@@ -180,6 +180,7 @@ func offer(s source, id, kind string) records.Offer {
 	if s(8) > 0 {
 		o.Pricing = &records.Pricing{
 			Currency: pick(s, "USDC", "usdc", "EUR"), PriceUnit: pick(s, "per-hour", "per-gb", "Per-GB"),
+			TierPricing: map[string]float64{pick(s, "0-10", "10+", "x"): pick(s, 0.05, 0.2, 0.6)}, MinimumCommitment: maybe(s, 0, 1, 10.0),
 			BasePrice: maybe(s, 0, 0.1, 0.25, 0.5, 0.500000001, float64(s(1000))/1000),
 		}
 	}
@@ -198,7 +199,7 @@ func capabilities(s source, kind string) *records.Capabilities {
 	case "compute":
 		c := &records.Compute{CPUCores: pick(s, uint32(1), 2, 4, 8, 16, 32, 64), MemoryMB: pick(s, uint64(0), 1000, 4000, uint64(s(5000)))}
 		if s(3) == 0 {
-			c.GPUs = []records.GPU{{Model: "m"}}
+			c.GPUs = []records.GPU{{Model: pick(s, "m", "H100"), MemoryMB: pick(s, uint32(8000), 80_000)}, {Model: "T4", MemoryMB: 16_000}}
 		}
 		return &records.Capabilities{Compute: c}
 	case "storage":
@@ -252,7 +253,39 @@ func question(s source) query.Query {
 		q.Currency, q.PriceUnit = pick(s, "", "USDC", "EUR"), pick(s, "per-GB", "per-hour")
 	}
 	refine(s, &q)
+	if s(4) == 0 {
+		q.Where = clauses(s, q.Type)
+	}
+	if (q.Sort == query.SortPrice || q.MaxPrice != nil) && s(3) == 0 {
+		q.Volume = ptr(pick(s, 0.5, 5, 20, 1000.0))
+	}
 	return q
+}
+
+// clauses draws clauses that a part of the services of a type pass.
+func clauses(s source, kind string) []query.Clause {
+	texts := []string{
+		"subtype=fast,slow", "subtype?!=fast", "location.country^=d,f", "attributes.rack=a", "!attributes.rack", "location.latitude>=0<=60",
+		"health.uptime_percent>=99", "health.error_rate<=10", "health.status=healthy,degraded", "pricing.minimum_commitment?<=1", "pricing.terms!=EUR per-gb",
+	}
+	switch kind {
+	case "compute":
+		texts = append(texts, "compute.cpu_cores>=8", "compute.cpu_cores!>=8", "compute.memory_mb?<=1000", "compute.gpus.model=H100", "compute.gpus.model!=H100",
+			"compute.gpus.count>=1", "compute.gpus.memory_mb>=16000", "compute.gpus.count<=0")
+	case "storage":
+		texts = append(texts, "storage.available_space>=1000000000", "storage.available_space>=5e9<=6e9")
+	case "bandwidth":
+		texts = append(texts, "bandwidth.upload_mbps>=200<=700")
+	}
+	var list []query.Clause
+	for range 1 + s(2) {
+		c, err := query.ParseClause(pick(s, texts...))
+		if err != nil {
+			panic(err) // a fault of the list above
+		}
+		list = append(list, c)
+	}
+	return list
 }
 
 // refine adds filters on capacity and quality.

@@ -51,7 +51,7 @@ import (
 // The defaults for zero values in Config.
 const (
 	DefaultMaxRecords     = 1 << 20
-	DefaultMaxPerProvider = 100
+	DefaultMaxPerProvider = records.MaxPerProvider
 )
 
 // rememberedPerProvider times MaxPerProvider is the number of remembered services per provider:
@@ -63,6 +63,9 @@ type Config struct {
 	MaxRecords     int // live records; 0 or less means DefaultMaxRecords
 	MaxPerProvider int // live records of one provider; 0 or less means DefaultMaxPerProvider
 	MaxTombstones  int // remembered services; 0 or less means MaxRecords
+
+	// Seen receives each record given to Put, whatever becomes of it. It must not block. Nil means nobody.
+	Seen func(*records.Record)
 }
 
 func (c Config) withDefaults() Config {
@@ -143,6 +146,9 @@ func New(c Config) *Index {
 // Of two versions with one sequence number records.Compare chooses one. The index counts both
 // cases as an equivocation.
 func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
+	if x.config.Seen != nil {
+		x.config.Seen(r)
+	}
 	if r.Expired(now) {
 		return Unchanged, &fault.Error{Op: "index.Put", Kind: fault.Invalid, Field: "expires_at", Value: r.Expires(), Err: errLapsed}
 	}
@@ -251,7 +257,7 @@ type Stats struct {
 	Live          int    // live records
 	Remembered    int    // tombstones and expired records kept against older versions
 	Providers     int    // with live or remembered records
-	Types         int    // with live records
+	Types         int    // with live records that this version can use
 	Equivocations uint64 // Puts of two versions with one sequence number
 	Evictions     uint64 // live records removed in favour of others
 	LostChanges   uint64 // changes that slow subscribers missed, summed over all

@@ -21,7 +21,7 @@ func TestNameMapEqualsMap(t *testing.T) {
 	all := make([]*records.Record, 1000)
 	for i := range all {
 		o := records.Offer{ID: fmt.Sprint("s", i), Metadata: records.Metadata{Type: "oracle"}}
-		all[i], err = records.Sign(key, o, records.Stamp{Sequence: 1, Issued: at, Expires: at.Add(time.Hour)})
+		all[i], err = records.Sign("test", key, o, records.Stamp{Sequence: 1, Issued: at, Expires: at.Add(time.Hour)})
 		require.NoError(t, err)
 	}
 	rapid.Check(t, func(rt *rapid.T) {

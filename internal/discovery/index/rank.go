@@ -66,6 +66,9 @@ type candidate struct {
 
 func (k *ranker) begin(p *query.Plan, s query.Sort) {
 	k.plan, k.order, k.keep = p, orderOf(s), p.Limit()+1
+	if p.Filter().Tiered && (k.order == byPrice || k.order == byScore) {
+		k.order = byValue // the column has base prices
+	}
 	k.best, k.worst, k.queued = k.best[:0], math.Inf(1), 0
 }
 

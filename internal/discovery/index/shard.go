@@ -3,6 +3,7 @@ package index
 import (
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -234,13 +235,26 @@ func (s *shard) restart() {
 	s.version = 0
 }
 
-// shards holds the shards by type. Index.mu guards changes to the map.
+// shards holds the shards by type. Records that need features of a later version have shards of
+// their own, which searches do not read. Index.mu guards changes to the map.
 type shards struct {
-	byType     sync.Map // type -> *shard
+	byType     sync.Map // shardOf -> *shard
 	inlineRows int      // of new shards
 }
 
-// of returns the shard of a type, or nil.
+// beyond begins the names of the shards of records that need features of a later version. No type
+// contains it.
+const beyond = "+"
+
+// shardOf returns the name of a record's shard.
+func shardOf(r *records.Record) string {
+	if r.Needs() != "" {
+		return beyond + r.Type()
+	}
+	return r.Type()
+}
+
+// of returns the shard with a name, or nil.
 func (x *shards) of(kind string) *shard {
 	if found, ok := x.byType.Load(kind); ok {
 		return found.(*shard)
@@ -248,10 +262,15 @@ func (x *shards) of(kind string) *shard {
 	return nil
 }
 
-// count returns the number of types with live records.
+// count returns the number of types with live records that this version can use.
 func (x *shards) count() int {
 	n := 0
-	x.byType.Range(func(any, any) bool { n++; return true })
+	x.byType.Range(func(kind, _ any) bool {
+		if !strings.HasPrefix(kind.(string), beyond) {
+			n++
+		}
+		return true
+	})
 	return n
 }
 
@@ -274,8 +293,8 @@ func (x *shards) snapshots() []*snapshot {
 
 // admit adds a row for r. It replaces the row of old unless old is nil.
 func (x *shards) admit(r, old *records.Record) {
-	kind := r.Type()
-	if old != nil && old.Type() != kind {
+	kind := shardOf(r)
+	if old != nil && shardOf(old) != kind {
 		x.expel(old)
 		old = nil
 	}
@@ -289,12 +308,12 @@ func (x *shards) admit(r, old *records.Record) {
 
 // expel removes the row of a live record, and the shard after its last row.
 func (x *shards) expel(r *records.Record) {
-	s := x.of(r.Type())
+	s := x.of(shardOf(r))
 	if s == nil {
 		panic("index: a live record has no shard") // impossible: admit made it
 	}
 	s.remove(r)
 	if s.live == 0 {
-		x.byType.Delete(r.Type())
+		x.byType.Delete(shardOf(r))
 	}
 }

@@ -27,7 +27,7 @@ func TestRowsAreBounded(t *testing.T) {
 			Metadata: records.Metadata{Type: "oracle", Subtype: fmt.Sprint("v", i)},
 			Location: &records.Location{Region: fmt.Sprint("r", i)},
 		}
-		versions[i], err = records.Sign(key, o, records.Stamp{Sequence: uint64(i) + 1, Issued: now, Expires: now.Add(time.Hour)})
+		versions[i], err = records.Sign("test", key, o, records.Stamp{Sequence: uint64(i) + 1, Issued: now, Expires: now.Add(time.Hour)})
 		require.NoError(t, err)
 	}
 	for _, c := range []struct{ swift, blocks, late int }{{maxInlineRows, 5, 0}, {40, 8, 80}} {

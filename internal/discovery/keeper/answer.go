@@ -6,7 +6,9 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/index"
@@ -31,7 +33,15 @@ type answer struct {
 	withheld bool              // records misses some matches
 	bound    float64           // rank value of the best withheld match; undefined without one
 	full     bool              // the peer keeps all the cells
+	own      bool              // of this peer itself
+	doubt    string            // why a keeper of the cells has no authority for them; "" for none
 	network  netip.Prefix      // of the peer; zero if unknown
+	lacks    []string          // fields of the query that the keeper does not know
+	left     []error           // why records were left out without blame; see receive
+	apart    time.Duration     // this peer's clock minus the keeper's
+
+	beyond     []*records.Record // may match, but need features that this peer lacks
+	moreBeyond bool              // beyond misses some
 
 	splits map[records.CellKey]cell.SplitInfo // split cells of the query
 }
@@ -43,6 +53,9 @@ type group struct {
 	answers []answer
 	failure error // of the last failed keeper
 	diverse bool  // the keepers belong to more than one network
+
+	older   int      // number of asked keepers that do not know a field of the query
+	unknown []string // these fields, with repetitions
 }
 
 // full returns the number of answers that cover all cells of the group.
@@ -54,6 +67,11 @@ func (g *group) full() int {
 		}
 	}
 	return n
+}
+
+// foreign reports whether the group has no full answer of this peer itself.
+func (g group) foreign() bool {
+	return !slices.ContainsFunc(g.answers, func(a answer) bool { return a.own && a.full })
 }
 
 // needed returns the number of full answers that make the group complete: two, so that one
@@ -113,15 +131,11 @@ func (a *answer) agrees(b *answer) bool {
 	return a.withheld == b.withheld && a.bound == b.bound
 }
 
-// opener verifies an envelope; *records.Verifier implements it.
-type opener interface {
-	Open(envelope []byte, now time.Time) (*records.Record, error)
-}
-
-// verifyAnswer verifies a keeper's answer. It leaves out records that are invalid at this
-// moment, because clocks differ. Unauthentic answers: forged records, records that expired long
-// ago, do not match, belong to other cells or exceed the limit, a bound that is not a number,
-// and malformed splits.
+// verifyAnswer verifies a keeper's answer. It leaves out records that are expired or from the
+// future, since clocks differ and this peer's may be the wrong one, and records that this version
+// does not understand. Unauthentic answers: forged
+// records, records that do not match, belong to other cells or exceed the limit, a bound that is
+// not a number, and malformed splits.
 func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier opener, now time.Time) (answer, error) {
 	if resp == nil {
 		return answer{}, breach("the response does not answer a query")
@@ -139,23 +153,37 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier opener, now time
 		withheld: resp.Withheld,
 		bound:    resp.Bound,
 		full:     !lacksAny(resp.NotKept, q.cells),
+		doubt:    plain(resp.Doubt),
 	}
 	for _, envelope := range resp.Envelopes {
-		r, err := verifier.Open(envelope, now)
+		r, left, err := receive(verifier, envelope, now)
 		switch {
-		case fault.KindOf(err) == fault.Conflict && err != nil:
-			if _, err = verifier.Open(envelope, now.Add(-staleMax)); err != nil && fault.FieldOf(err) == "expires_at" {
-				return answer{}, breach("a record expired long ago: %w", err)
-			}
-			continue
 		case err != nil:
-			return answer{}, breach("a record does not verify: %w", err)
+			return answer{}, err
+		case left != nil:
+			a.left = append(a.left, left)
+			a.total = max(a.total-1, 0) // the keeper counted it
+		case q.beyond(r): // the keeper has the features
+			a.beyond = append(a.beyond, r)
+			a.total = max(a.total-1, 0)
 		case !q.matches(r):
 			return answer{}, breach("record %s does not match the query", r.Name())
+		default:
+			a.records = append(a.records, r)
 		}
-		a.records = append(a.records, r)
+	}
+	if err := a.readBeyond(q, resp, verifier, now); err != nil {
+		return answer{}, err
 	}
 	return a, a.setSplits(q, resp.Splits)
+}
+
+// plain returns a short text of another peer; "" for a text that is long or not printable.
+func plain(s string) string {
+	if len(s) > maxDoubt || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return ""
+	}
+	return s
 }
 
 // setSplits sets the split cells of the query.
@@ -209,7 +237,10 @@ func (k *Keeper) answerHere(q cellQuery) answer {
 		records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
 		withheld: found.Total > len(found.Hits), bound: found.Next,
 	}
-	a.full = !slices.ContainsFunc(q.cells, func(c records.CellKey) bool { return !k.closest.authoritative(c) })
+	a.beyond, a.moreBeyond = k.beyondHere(q.plan, q.cells)
+	var lacking []records.CellKey
+	lacking, a.doubt = k.closest.unauthoritative(q.cells)
+	a.own, a.full = true, len(lacking) == 0
 	if err := a.setSplits(q, k.splits.forQuery(q.plan, q.cells)); err != nil {
 		k.Logger.Error("own answer rejected: please report this defect", "error", err)
 	}
@@ -220,6 +251,11 @@ func (k *Keeper) answerHere(q cellQuery) answer {
 func (k *Keeper) findHere(p *query.Plan, cells []records.CellKey) query.Found {
 	found := k.search(p, cells)
 	f := query.Found{Records: recordsOf(found.Hits), Total: found.Total, AtLeast: !found.Exact, Complete: true, Local: true}
+	if why := k.sync.know.isolation(k.sync.clock()); why != "" {
+		f.Complete, f.AtLeast, f.Reason = false, true, "this peer "+why
+	}
+	some, more := k.beyondHere(p, cells)
+	f.Beyond = describeBeyond(some, 0, more)
 	if p.Explain() {
 		f.Notes = []string{"this peer keeps all the cells and compared them with other keepers: it answers alone"}
 	}
@@ -297,12 +333,30 @@ func (g *group) incomplete() string {
 	}
 	if got, need := g.full(), g.needed(); got < need {
 		why := fmt.Sprintf("%d of %d keepers answered for %s", got, need, where)
+		for _, a := range g.answers {
+			if a.doubt != "" {
+				return why + ": a keeper says that " + a.doubt
+			}
+		}
+		if g.older > 0 {
+			return fmt.Sprintf("%s: %d keepers of an older version do not know %s", why, g.older, g.unknownNames())
+		}
 		if g.failure != nil {
 			why += ": " + fault.Message(g.failure)
 		}
 		return why
 	}
 	return ""
+}
+
+// unknownNames lists the fields that keepers of the group do not know.
+func (g *group) unknownNames() string {
+	names := make([]string, len(g.unknown))
+	for i, path := range g.unknown {
+		names[i] = fieldName(path)
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 // groupCells groups cells by their keepers, in the order of the first cells.

@@ -62,9 +62,10 @@ func TestComparisonCountsWhileKeeper(t *testing.T) {
 	n := w.node(order[Replicas]) // the first peer that is not a keeper
 	others := slices.DeleteFunc(slices.Clone(order), func(id peer.ID) bool { return id == n.Self })
 	tell := func(known, done []peer.ID) {
-		met := make(map[peer.ID]bool)
+		met := make(map[peer.ID]partner)
 		for _, id := range done {
-			met[id] = false
+			met[id] = partner{informed: true}
+			n.sync.know.met(id, true)
 		}
 		n.sync.keep(&syncRound{table: &tableState{peerTable: newPeerTable(n.Self, known, false)}, done: met})
 	}
@@ -91,19 +92,21 @@ func TestComparisonCountsWhileKeeper(t *testing.T) {
 	require.True(t, n.sync.compared(c))
 }
 
-// In a small network a peer without a partner has authority, because publishers send all records
-// to all peers. With a partner it waits for a comparison.
+// In a small network a peer has authority while it is alone, and otherwise after a comparison with an
+// informed keeper, or with all peers of a new network.
 func TestAuthorityInASmallNetwork(t *testing.T) {
 	w := newLightCluster(t, 3)
 	defer w.close()
 	n, c := w.nodes[0], records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.Global}
 	n.Limits.Sync = syncEvery
-	require.True(t, n.sync.compared(c), "before the first round")
-	n.sync.keep(&syncRound{table: &tableState{peerTable: newPeerTable(n.Self, nil, true)}})
-	require.True(t, n.sync.compared(c), "a round without a partner")
-	both := newPeerTable(n.Self, []peer.ID{w.nodes[1].Self, w.nodes[2].Self}, true)
-	n.sync.keep(&syncRound{table: &tableState{peerTable: both}})
-	require.False(t, n.sync.compared(c), "no answer")
-	n.sync.keep(&syncRound{table: &tableState{peerTable: both}, done: map[peer.ID]bool{w.nodes[1].Self: true}})
+	require.False(t, n.sync.compared(c), "before the first round")
+	n.sync.know.met(w.nodes[1].Self, false)
+	require.False(t, n.sync.compared(c), "with another joiner")
+	n.sync.know.met(w.nodes[2].Self, true)
+	require.True(t, n.sync.compared(c))
+
+	late := w.join("late", Limits{Sync: -1})
+	require.False(t, n.sync.compared(c), "a newcomer may have records")
+	n.sync.know.met(late.Self, false)
 	require.True(t, n.sync.compared(c))
 }

@@ -14,31 +14,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
-func BenchmarkValidate(b *testing.B) {
-	r := newProvider(b).sign(b, offer("one"), 1, time.Now())
-	key := r.Key().String()
-	b.Run("known", func(b *testing.B) {
-		v := Validator(newVerifier(b), time.Now)
-		for b.Loop() {
-			if err := v.Validate(key, r.Envelope()); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("new", func(b *testing.B) {
-		for b.Loop() {
-			if err := Validator(newVerifier(b), time.Now).Validate(key, r.Envelope()); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
 // loopback returns two keepers on real sockets.
 func loopback(b *testing.B, address string) [2]*Keeper {
 	b.Helper()
 	var ks [2]*Keeper
-	d := &directory{values: map[string][]byte{}}
+	d := &directory{}
 	for i := range ks {
 		h, err := libp2p.New(libp2p.ListenAddrStrings(address), libp2p.DisableRelay(), libp2p.DisableMetrics())
 		require.NoError(b, err)

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 )
@@ -45,6 +46,8 @@ func requestBounds() opBounds {
 		{op: 4, bytes: maxQueryRequest, lists: []listBound{{1, "summary.cells", MaxQueryCells, nil}}},
 		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", maxSyncCells, nil}}},
 		{op: 6, bytes: maxQueryRequest},
+		{op: 9, bytes: maxQueryRequest},
+		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}}},
 		{op: 7, bytes: maxWatchRequest, lists: []listBound{{2, "watch.cells", MaxQueryCells, nil}}},
 	}
 }
@@ -54,6 +57,7 @@ func responseBounds() opBounds {
 		{op: 2, lists: []listBound{{1, "store.results", MaxItems, nil}, {2, "store.splits", MaxQueryCells, splitBounds()}}},
 		{op: 3, lists: []listBound{
 			{1, "query.envelopes", query.MaxLimit, nil}, {5, "query.not_kept", MaxQueryCells, nil},
+			{9, "query.beyond", maxBeyond, nil},
 			{6, "query.splits", MaxQueryCells, splitBounds()},
 		}},
 		{op: 4, lists: []listBound{
@@ -61,7 +65,10 @@ func responseBounds() opBounds {
 		}},
 		{op: 5, lists: []listBound{{3, "sync.cells", maxCellsListed, nil}}},
 		{op: 6, lists: []listBound{{1, "pull.envelopes", maxPull, nil}}},
-		{op: 7, lists: []listBound{{3, "watch.envelopes", max(watchBatch, maxWatchHave), nil}}},
+		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}}},
+		{op: 7, lists: []listBound{
+			{3, "watch.envelopes", max(watchBatch, maxWatchHave), nil}, {4, "watch.left", max(watchBatch, maxWatchHave), nil},
+		}},
 	}
 }
 

@@ -14,19 +14,25 @@ import (
 
 // asker sends requests to other keepers and chooses among them. It is safe for concurrent use.
 type asker struct {
-	k     *Keeper
-	pool  *rpc.Pool
-	stats *statsCache
+	k         *Keeper
+	pool      *rpc.Pool
+	stats     *statsCache
+	clock     *clockCheck    // sampled by each response
+	lacking   *lackingFields // fields that keepers do not know
+	following chan struct{}  // semaphore of the followed streams
 }
 
 func newAsker(k *Keeper) *asker {
-	return &asker{k: k, pool: newPool(&k.Config), stats: newStatsCache()}
+	return &asker{
+		k: k, pool: newPool(&k.Config), stats: newStatsCache(), clock: &clockCheck{k: k, steady: time.Now}, lacking: newLacking(k),
+		following: make(chan struct{}, maxOwnWatches),
+	}
 }
 
 // newPool returns the pool of streams to other keepers.
 func newPool(c *Config) *rpc.Pool {
 	return rpc.NewPool(rpc.PoolConfig{
-		Host: c.Host, Protocol: Protocol, Service: service,
+		Host: c.Host, Protocol: Protocol(c.Network), Service: service,
 		Format:       rpc.Format{MaxSize: maxResponse, Check: responseBounds().check},
 		CallsPerPeer: callsPerPeer, IdlePerPeer: idlePerPeer, Idle: idleStreams, IdleFor: idleFor,
 		Prepare: withTimeout,
@@ -39,29 +45,22 @@ func withTimeout(m proto.Message, left time.Duration) proto.Message {
 }
 
 // call sends a request to a keeper and returns its response. Refused reports that err is the
-// keeper's own refusal. See rpc.Pool.Call for the other errors.
+// keeper's own refusal: Unsupported from a keeper of another version. See rpc.Pool.Call for the other
+// errors.
 func (a *asker) call(ctx context.Context, id peer.ID, req *pb.Request) (_ *pb.Response, refused bool, _ error) {
 	resp := new(pb.Response)
+	start := a.clock.steady()
 	if err := a.pool.Call(ctx, id, req, resp); err != nil {
 		return nil, false, fault.Wrap("keeper.call", err)
 	}
-	err := faultOf("keeper.call", resp.Refusal)
-	return resp, err != nil, err
-}
-
-// refusalOf returns the wire form of an error; nil for nil.
-func refusalOf(err error) *pb.Refusal {
-	if err == nil {
-		return nil
+	a.clock.sample(id, resp.TimeMs, a.clock.steady().Sub(start))
+	if err := rpc.Restore("keeper.call", resp.Refusal); err != nil {
+		a.lacking.note(id, err)
+		return resp, true, err
 	}
-	kind, field, message := rpc.Describe(err)
-	return &pb.Refusal{Kind: kind, Field: field, Message: message}
-}
-
-// faultOf returns the error of a refusal; nil for nil.
-func faultOf(op string, r *pb.Refusal) error {
-	if r == nil {
-		return nil
+	if resp.Op == nil {
+		// No version sends an empty response to a request that it knows. A response of another shape is not a lie.
+		return nil, true, fault.New("keeper.call", fault.Unsupported, "the peer answered in a form of a later version")
 	}
-	return rpc.Restore(op, r.Kind, r.Field, r.Message)
+	return resp, false, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
 )
 
 // requestCodec reads requests of any content.
@@ -32,7 +33,7 @@ func responseCodec(rw io.ReadWriter) *rpc.Codec {
 func (n *node) inbound() (streams []network.Stream) {
 	for _, c := range n.host.Network().Conns() {
 		for _, s := range c.GetStreams() {
-			if s.Protocol() == Protocol && s.Stat().Direction == network.DirInbound {
+			if s.Protocol() == Protocol("test") && s.Stat().Direction == network.DirInbound {
 				streams = append(streams, s)
 			}
 		}
@@ -49,7 +50,7 @@ func (n *node) cut() {
 
 // corrupt replaces a node's side of the protocol.
 func (n *node) corrupt(answer func(*pb.Request) *pb.Response) {
-	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
+	n.host.SetStreamHandler(Protocol("test"), func(s network.Stream) {
 		defer func() { _ = s.Reset() }()
 		c := requestCodec(s)
 		for {
@@ -70,7 +71,7 @@ func (n *node) corrupt(answer func(*pb.Request) *pb.Response) {
 
 // silent accepts a node's requests and never answers.
 func (n *node) silent() {
-	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
+	n.host.SetStreamHandler(Protocol("test"), func(s network.Stream) {
 		_, _ = s.Read(make([]byte, 1))
 	})
 }
@@ -113,7 +114,7 @@ func TestCorruptKeepers(t *testing.T) {
 			return queried(&pb.QueryResponse{Envelopes: make([][]byte, query.MaxLimit+1)})
 		}, false},
 		{"a refusal", func([]*records.Record) *pb.Response {
-			return &pb.Response{Refusal: &pb.Refusal{Kind: uint32(fault.Unavailable), Message: "busy"}}
+			return &pb.Response{Refusal: &peerv1.Refusal{Code: peerv1.Code_CODE_UNAVAILABLE, Message: "busy"}}
 		}, false},
 		{"an end", func([]*records.Record) *pb.Response { return nil }, false},
 	} {

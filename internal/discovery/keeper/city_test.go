@@ -40,12 +40,18 @@ func city(t testing.TB, n int, lives time.Duration) []*records.Record {
 		o := offer(fmt.Sprintf("s%d", i), priced(0.01+random.Float64()*10))
 		o.Metadata.Subtype = ""
 		o.Location.Latitude, o.Location.Longitude = &lat, &lon
+		if i%50 == 0 {
+			o.Capabilities.Compute.GPUs = []records.GPU{{Model: "H100", MemoryMB: 80_000}, {Model: "T4", MemoryMB: 16_000}}
+		}
+		if i%10 == 0 {
+			o.Pricing.TierPricing = map[string]float64{"1000+": *o.Pricing.BasePrice / 4}
+		}
 		o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &uptime, ResponseTimeMs: &response, ErrorRate: &errs}
 		ttl := lives
 		if i%100 == 0 {
 			ttl = 24 * time.Hour
 		}
-		r, err := records.Sign(p.key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(ttl)})
+		r, err := records.Sign("test", p.key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(ttl)})
 		require.NoError(t, err)
 		recs = append(recs, r)
 	}
@@ -99,6 +105,44 @@ func orders(t testing.TB) map[string]*query.Plan {
 	return plans
 }
 
+// clausesOf returns queries with clauses and volumes, which summaries bound in part or not at all.
+func clausesOf(t testing.TB) map[string]*query.Plan {
+	volume := 5000.0
+	plans := make(map[string]*query.Plan)
+	for name, texts := range map[string][]string{
+		"gpu": {"compute.gpus.model=H100", "compute.gpus.memory_mb>=40000"}, "no gpu": {"compute.gpus.model?!=H100"},
+		"uptime": {"health.uptime_percent>=99.9"}, "low uptime": {"health.uptime_percent!>=90.1"}, "tiers": {"pricing.tier_pricing.1000+<=0.3"},
+		"errors": {"health.error_rate<=3"}, "nothing": {"location.isp=Nobody"},
+	} {
+		q := query.Query{Limit: 5, Explain: true}
+		for _, text := range texts {
+			c, err := query.ParseClause(text)
+			require.NoError(t, err)
+			q.Where = append(q.Where, c)
+		}
+		for _, q.Sort = range []query.Sort{query.SortPrice, query.SortUptime, query.SortScore} {
+			plans[name+" by "+string(q.Sort)] = compile(t, q)
+		}
+	}
+	plans["volume"] = compile(t, query.Query{Limit: 5, Explain: true, Sort: query.SortPrice, Price: query.Price{Volume: &volume}})
+	return plans
+}
+
+// requireClauses asks about clauses: a complete answer has the best records, and most are complete.
+func requireClauses(t *testing.T, w *lightCluster, recs []*records.Record) {
+	plans, complete := clausesOf(t), 0
+	for name, plan := range plans {
+		found, err := w.nodes[9].Query(t.Context(), plan)
+		require.NoError(t, err)
+		if found.Complete {
+			complete++
+			require.Equal(t, best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
+		}
+		t.Logf("%-32s %3d descents, complete %t %s", name, searchedCells(found), found.Complete, found.Reason)
+	}
+	require.Greater(t, complete, len(plans)/2)
+}
+
 // Twenty thousand records in one city: no keeper holds more than its share of a cell, and every
 // query finds exactly the best records, reports them as complete, and asks no unnecessary cell.
 // After the expiry of most records the cells are whole again.
@@ -129,6 +173,7 @@ func TestHotCity(t *testing.T) {
 			require.True(t, found.Complete, "%s: %s", name, found.Reason)
 			t.Logf("%-32s %3d descents", name, searchedCells(found))
 		}
+		requireClauses(t, w, recs)
 
 		time.Sleep(30 * time.Minute)
 		for _, n := range w.nodes {

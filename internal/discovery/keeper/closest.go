@@ -100,13 +100,20 @@ type closestCache struct {
 // cachedSet is a cached keeper set; the zero value is empty. An old set still serves while a
 // lookup in the background renews it, so callers wait only for cells without recent use.
 type cachedSet struct {
-	set   *keeperSet
-	fresh time.Time
-	until time.Time
+	set     *keeperSet
+	serving bool // this peer was a server of the DHT at the lookup
+	fresh   time.Time
+	until   time.Time
 }
 
-func newCachedSet(set *keeperSet, now time.Time, ttl time.Duration) cachedSet {
-	return cachedSet{set: set, fresh: now.Add(ttl), until: now.Add(2 * ttl)}
+func newCachedSet(set *keeperSet, serving bool, now time.Time, ttl time.Duration) cachedSet {
+	return cachedSet{set: set, serving: serving, fresh: now.Add(ttl), until: now.Add(2 * ttl)}
+}
+
+// uncertainSet caches the result of an incomplete lookup for a moment.
+func uncertainSet(set *keeperSet, serving bool, now time.Time) cachedSet {
+	until := now.Add(uncertainTTL)
+	return cachedSet{set: set, serving: serving, fresh: until, until: until}
 }
 
 func newClosestCache(k *Keeper) *closestCache {
@@ -193,10 +200,11 @@ func (p *closestCache) remembered(key string, now time.Time) (_ cachedSet, whole
 	table := p.k.Router.Size()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Before(p.whole.until) && p.table == table {
+	serving := p.k.Router.Serving()
+	if now.Before(p.whole.until) && p.table == table && p.whole.serving == serving {
 		return p.whole, true
 	}
-	if e, ok := p.cells.Get(key); ok && now.Before(e.until) {
+	if e, ok := p.cells.Get(key); ok && now.Before(e.until) && e.serving == serving {
 		return e, false
 	}
 	return cachedSet{}, false
@@ -222,17 +230,25 @@ func (p *closestCache) lookup(key string) (*keeperSet, error) {
 			others = append(slices.Clone(others), p.k.Router.Nearby(key, Network)...)
 		}
 	}
-	set, whole := settle(key, p.k.Self, others, table, err)
-	p.remember(key, set, whole, table)
+	serving := p.k.Router.Serving()
+	self := p.k.Self
+	if !serving && len(others) > 0 {
+		self = "" // no keeper
+	}
+	set, whole := settle(key, self, others, table, err)
+	p.remember(key, set, whole, table, serving)
 	return set, nil
 }
 
 // settle returns the keepers of a cell from the result of a lookup and the size of the routing
-// table. Whole reports a small network, where these peers keep every cell. A lookup that only ran
+// table. Self is empty for a peer that is no keeper. Whole reports a small network, where these peers keep every cell. A lookup that only ran
 // out of time proceeded from far to near, so its result counts; a lookup without contact to many
 // of the closest peers is uncertain.
 func settle(key string, self peer.ID, others []peer.ID, table int, err error) (_ *keeperSet, whole bool) {
-	all := nearest(key, append(slices.Clone(others), self), Network+1)
+	if self != "" {
+		others = append(slices.Clone(others), self)
+	}
+	all := nearest(key, others, Network+1)
 	small := len(all) <= Network && table < Network // a poor lookup in a large network does not make the network small
 	switch {
 	case small && err == nil:
@@ -246,19 +262,19 @@ func settle(key string, self peer.ID, others []peer.ID, table int, err error) (_
 	}
 }
 
-func (p *closestCache) remember(key string, set *keeperSet, whole bool, table int) {
+func (p *closestCache) remember(key string, set *keeperSet, whole bool, table int, serving bool) {
 	now := p.k.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case whole && set.uncertain == nil:
-		p.whole, p.table = newCachedSet(set, now, wholeTTL), table
+		p.whole, p.table = newCachedSet(set, serving, now, wholeTTL), table
 	case whole:
-		p.whole, p.table = cachedSet{set, now.Add(uncertainTTL), now.Add(uncertainTTL)}, table
+		p.whole, p.table = uncertainSet(set, serving, now), table
 	case set.uncertain != nil:
-		p.cells.Add(key, cachedSet{set, now.Add(uncertainTTL), now.Add(uncertainTTL)})
+		p.cells.Add(key, uncertainSet(set, serving, now))
 	default:
-		p.cells.Add(key, newCachedSet(set, now, keeperSetTTL))
+		p.cells.Add(key, newCachedSet(set, serving, now, keeperSetTTL))
 		p.whole = cachedSet{} // the network has grown
 	}
 }
@@ -287,7 +303,25 @@ func (p *closestCache) retains(c records.CellKey) bool { return p.ownership(c).r
 
 // authoritative reports whether this peer's records of a cell count as complete: this peer is one
 // of the Replicas closest, and has compared the cell with another keeper since.
-func (p *closestCache) authoritative(c records.CellKey) bool { return p.ownership(c).authoritative }
+func (p *closestCache) authoritative(c records.CellKey) bool {
+	return p.ownership(c).authoritative && p.k.asker.clock.wrong() == ""
+}
+
+// unauthoritative returns the cells for which this peer has no authority, and the reason for a cell
+// that it keeps all the same.
+func (p *closestCache) unauthoritative(cells []records.CellKey) (lacking []records.CellKey, doubt string) {
+	for _, c := range cells {
+		own := p.ownership(c)
+		if own.authoritative {
+			continue
+		}
+		lacking = append(lacking, c)
+		if own.accepts && doubt == "" {
+			doubt = p.k.sync.doubt(c)
+		}
+	}
+	return lacking, doubt
+}
 
 // ownership is a cached answer to whether this peer keeps a cell.
 type ownership struct {
@@ -295,22 +329,29 @@ type ownership struct {
 	retains       bool // among the retainWithin closest
 	authoritative bool // among the Replicas closest, and compared
 	until         time.Time
+	step          uint64 // of the knowledge at the time
 }
 
 func (p *closestCache) ownership(c records.CellKey) ownership {
-	if p.k.Router.Size() < acceptWithin {
-		return ownership{accepts: true, retains: true, authoritative: p.k.sync.compared(c)}
+	y := p.k.sync
+	switch {
+	case !p.k.Router.Serving() && !y.alone():
+		return ownership{} // no keeper
+	case p.k.Router.Size() < acceptWithin:
+		return ownership{accepts: true, retains: true, authoritative: y.compared(c)}
 	}
-	now := p.k.Now()
-	if own, ok := p.own.Get(c); ok && now.Before(own.until) {
+	y.table() // notices newcomers
+	now, step := p.k.Now(), y.know.steps.Load()
+	if own, ok := p.own.Get(c); ok && now.Before(own.until) && own.step == step {
 		return own
 	}
 	key := routingKey(c)
 	near := p.k.Router.Nearby(key, acceptWithin)
 	own := ownership{
-		accepts: responsible(key, p.k.Self, near, acceptWithin), retains: responsible(key, p.k.Self, near, retainWithin), until: now.Add(ownershipTTL),
+		accepts: responsible(key, p.k.Self, near, acceptWithin), retains: responsible(key, p.k.Self, near, retainWithin),
+		until: now.Add(ownershipTTL), step: step,
 	}
-	own.authoritative = responsible(key, p.k.Self, near, Replicas) && p.k.sync.compared(c)
+	own.authoritative = responsible(key, p.k.Self, near, Replicas) && y.compared(c)
 	p.own.Add(c, own)
 	return own
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -67,7 +66,7 @@ func nowhere(o *records.Offer) { o.Location, o.Metadata.Subtype = nil, "" }
 
 func (p provider) sign(t testing.TB, o records.Offer, sequence uint64, now time.Time) *records.Record {
 	t.Helper()
-	r, err := records.Sign(p.key, o, records.Stamp{Sequence: sequence, Issued: now, Expires: now.Add(24 * time.Hour)})
+	r, err := records.Sign("test", p.key, o, records.Stamp{Sequence: sequence, Issued: now, Expires: now.Add(24 * time.Hour)})
 	require.NoError(t, err)
 	return r
 }
@@ -100,7 +99,7 @@ func around(radius float64) query.Query {
 type directory struct {
 	mu      sync.Mutex // guards the fields below
 	peers   []peer.ID
-	values  map[string][]byte
+	clients []peer.ID // clients of the DHT: in no table
 	lookups int
 	delay   time.Duration // of a lookup
 	failure error         // of a lookup
@@ -153,7 +152,7 @@ func (r router) others() []peer.ID {
 			seen = half
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(seen), func(id peer.ID) bool { return id == r.self })
+	return slices.DeleteFunc(slices.Clone(seen), func(id peer.ID) bool { return id == r.self || slices.Contains(r.d.clients, id) })
 }
 
 func (r router) Changed() <-chan struct{} {
@@ -185,36 +184,28 @@ func (r router) Nearby(key string, n int) []peer.ID { return nearest(key, r.othe
 
 func (r router) Size() int { return len(r.others()) }
 
-func (r router) PutValue(_ context.Context, key string, value []byte) error {
+func (r router) Serving() bool {
 	r.d.mu.Lock()
 	defer r.d.mu.Unlock()
-	r.d.values[key] = value
-	return nil
-}
-
-func (r router) GetValue(_ context.Context, key string) ([]byte, error) {
-	r.d.mu.Lock()
-	defer r.d.mu.Unlock()
-	if v, ok := r.d.values[key]; ok {
-		return v, nil
-	}
-	return nil, fault.New("router", fault.NotFound, "nobody has it")
+	return !slices.Contains(r.d.clients, r.self)
 }
 
 // counts is a Recorder.
 type counts struct {
 	mu                  sync.Mutex // guards the fields below
 	refused, distrusted map[string]int
+	lacking             map[string]int
 	operations          map[string]int
 }
 
 func newCounts() *counts {
-	return &counts{refused: map[string]int{}, distrusted: map[string]int{}, operations: map[string]int{}}
+	return &counts{refused: map[string]int{}, distrusted: map[string]int{}, lacking: map[string]int{}, operations: map[string]int{}}
 }
 
 func (c *counts) Operation(op string, _ time.Duration, _ error) { c.add(c.operations, op) }
 func (c *counts) Refused(reason string)                         { c.add(c.refused, reason) }
 func (c *counts) Distrusted(reason string)                      { c.add(c.distrusted, reason) }
+func (c *counts) Lacking(field string)                          { c.add(c.lacking, field) }
 
 func (c *counts) add(m map[string]int, key string) {
 	c.mu.Lock()
@@ -255,7 +246,7 @@ type cluster struct {
 // newCluster returns n peers. The cluster ends with the test.
 func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *cluster {
 	t.Helper()
-	w := &cluster{t: t, dht: &directory{values: map[string][]byte{}}}
+	w := &cluster{t: t, dht: &directory{}}
 	const mbps = 100 * simlibp2p.OneMbps
 	link := simnet.NodeBiDiLinkSettings{Downlink: simnet.LinkSettings{BitsPerSecond: mbps}, Uplink: simnet.LinkSettings{BitsPerSecond: mbps}}
 	net := &simnet.Simnet{LatencyFunc: simnet.StaticLatency(5 * time.Millisecond)}
@@ -288,6 +279,10 @@ func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *clust
 		net.Close()
 	})
 	for _, n := range w.nodes {
+		n.sync.table()
+		n.sync.know.setInformed(true, time.Now()) // an old network
+	}
+	for _, n := range w.nodes {
 		if n.Limits.Sync > 0 && n.Router.Size() > 0 {
 			n.sync.round(t.Context()) // a peer without a comparison has no authority
 		}
@@ -302,11 +297,12 @@ func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *clust
 func never(_ int, c *Config) { c.Limits.Sync = -1 }
 
 func (w *cluster) start(i int, h host.Host, configure []func(int, *Config)) *node {
-	verifier, err := records.NewVerifier(10_000)
+	verifier, err := records.NewVerifier("test", 10_000)
 	require.NoError(w.t, err)
 	n := &node{host: h, counts: newCounts()}
 	c := Config{
-		Host: h, Router: router{w.dht, h.ID()}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: n.counts,
+		Network: "test",
+		Host:    h, Router: router{w.dht, h.ID()}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: n.counts,
 	}
 	for _, edit := range configure {
 		edit(i, &c)

@@ -43,7 +43,7 @@ func FuzzRequest(f *testing.F) {
 		resp := k.server.respond(source{}, req, err)
 		switch {
 		case resp.Refusal != nil:
-			require.Error(t, faultOf("", resp.Refusal))
+			require.Error(t, rpc.Restore("", resp.Refusal))
 		case req.GetStore() != nil:
 			require.Len(t, resp.GetStore().Results, len(req.GetStore().Items))
 		case req.GetQuery() != nil:

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -38,14 +37,7 @@ func (k kademlia) Nearby(key string, n int) []peer.ID {
 
 func (k kademlia) Size() int { return k.RoutingTable().Size() }
 
-func (k kademlia) PutValue(ctx context.Context, key string, value []byte) error {
-	return k.IpfsDHT.PutValue(ctx, key, value)
-}
-
-func (k kademlia) GetValue(ctx context.Context, key string) ([]byte, error) {
-	v, err := k.IpfsDHT.GetValue(ctx, key)
-	return v, fault.As("router", fault.NotFound, err)
-}
+func (k kademlia) Serving() bool { return true }
 
 func all(nodes []*node, is func(*node) bool) bool {
 	return !slices.ContainsFunc(nodes, func(n *node) bool { return !is(n) })
@@ -59,8 +51,8 @@ func TestOnKademlia(t *testing.T) {
 		const peers, gone = 23, 5
 		w := newCluster(t, peers, func(_ int, c *Config) {
 			d, err := dht.New(c.Host,
-				dht.ProtocolPrefix("/blackhole"), dht.Mode(dht.ModeServer), dht.DisableAutoRefresh(), dht.DisableProviders(),
-				dht.Validator(record.NamespacedValidator{"blackhole": Validator(c.Verifier, time.Now)}))
+				dht.ProtocolPrefix("/blackhole/test"), dht.Mode(dht.ModeServer), dht.DisableAutoRefresh(), dht.DisableProviders(),
+				dht.Validator(record.NamespacedValidator{}))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, d.Close()) })
 			c.Router = kademlia{d}
@@ -95,7 +87,6 @@ func TestOnKademlia(t *testing.T) {
 			require.NoError(t, o.Err)
 			require.GreaterOrEqual(t, o.Stored.On, Replicas)
 		}
-		require.NoError(t, w.nodes[0].Publish(t.Context(), recs[0]))
 
 		for _, n := range w.nodes[peers-gone:] {
 			n.leave(t)

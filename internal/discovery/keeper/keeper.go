@@ -21,8 +21,13 @@
 // WATCH streams the changes of cells to other peers. A cookie resumes a broken stream; without
 // a usable cookie the watcher queries again.
 //
-// The package also publishes and resolves single records by their own keys in the DHT (Publish,
-// Resolve, Validator). Messages travel over package rpc. DESIGN.md explains the design.
+// FINDINGS exchanges signed measurements of providers (package witness) among the peers that ask for the same
+// cell.
+//
+// RESOLVE returns the newest version of one record by its name. Each record also belongs to the
+// cell of its provider, so its key alone leads to the keepers that have it.
+//
+// Messages travel over package rpc. DESIGN.md explains the design.
 package keeper
 
 import (
@@ -36,17 +41,19 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Protocol is the id of the keepers' protocol.
-const Protocol protocol.ID = "/blackhole/keeper/1.0.0"
+// Protocol returns the keepers' protocol of a network.
+func Protocol(n network.Name) protocol.ID { return protocol.ID(n.Protocol("keeper", "1.0.0")) }
 
 // service names the streams of the protocol to the resource manager.
 const service = "blackhole.keeper"
 
-// Router finds peers and values in the DHT.
+// Router finds peers in the DHT.
 type Router interface {
 	// Closest returns up to Network peers closest to a key, nearest first, without this peer:
 	// fewer in a smaller network. At its deadline it returns an error and the peers found so far.
@@ -56,28 +63,31 @@ type Router interface {
 	Nearby(key string, n int) []peer.ID
 	// Size returns the number of peers in the routing table.
 	Size() int
-	// PutValue stores a value under a key.
-	PutValue(ctx context.Context, key string, value []byte) error
-	// GetValue returns the best value under a key, or NotFound.
-	GetValue(ctx context.Context, key string) ([]byte, error)
+	// Serving reports whether this peer is a server of the DHT. Only servers are keepers.
+	Serving() bool
 }
 
 // Recorder counts for the operator's metrics. Its methods must not block.
 type Recorder interface {
-	// Operation counts a finished operation: store, query, publish, resolve, lookup, ask,
-	// deliver, summarise, hand_over, sync, serve_store, serve_query, serve_summary,
-	// serve_sync, serve_pull, serve_unknown.
+	// Operation counts a finished operation: store, query, resolve, lookup, ask, deliver,
+	// summarise, hand_over, sync, findings, serve_store, serve_query, serve_summary, serve_sync,
+	// serve_pull, serve_resolve, serve_findings, serve_unknown.
 	Operation(op string, took time.Duration, err error)
 	// Refused counts a refused request, or one refused record of it. The reasons are a closed
 	// set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell,
-	// not_kept, near_full.
+	// not_kept, near_full, untimely (expired or from the future by this peer's
+	// clock), other_network.
 	Refused(reason string)
 	// Distrusted counts a message that violates the protocol, by the kind of fault.
 	Distrusted(reason string)
+	// Lacking counts a refusal of a keeper that does not know a field of a request. Fields are paths of this
+	// version's messages.
+	Lacking(field string)
 }
 
-// Config configures a Keeper. Host, Router, Index and Verifier are required.
+// Config configures a Keeper. Network, Host, Router, Index and Verifier are required.
 type Config struct {
+	Network  network.Name
 	Host     host.Host // not closed by the Keeper
 	Router   Router
 	Index    *index.Index // stores the accepted records
@@ -87,6 +97,8 @@ type Config struct {
 	Logger   *slog.Logger     // nil logs nothing
 	Recorder Recorder         // nil counts nothing
 	Limits   Limits
+
+	Conditions *condition.Set // nil keeps none
 
 	// Wanted reports whether this peer needs a record for itself, for example as a result of a
 	// subscription. Such a record stays in the index. It must not block. Nil means never.
@@ -102,11 +114,9 @@ type Keeper struct {
 	server    *server    // requests of other peers
 	sync      *syncer    // anti-entropy
 	splits    *splits
-	following chan struct{} // semaphore of the followed streams
 
 	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
-	inflight inflight // all goroutines and operations; Close waits for them
+	inflight inflight        // all goroutines and operations; Close waits for them
 }
 
 // New starts to serve the protocol on c.Host. It returns Invalid without a required part.
@@ -114,20 +124,22 @@ func New(c Config) (*Keeper, error) {
 	if c.Host == nil || c.Router == nil || c.Index == nil || c.Verifier == nil {
 		return nil, fault.New("keeper.New", fault.Invalid, "the host, the router, the index and the verifier are required")
 	}
+	if err := c.Network.Validate(); err != nil {
+		return nil, fault.In("network", fault.Wrap("keeper.New", err))
+	}
 	c.setDefaults()
 	k := &Keeper{Config: c}
-	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.ctx, k.inflight.cancel = context.WithCancel(context.Background())
 	k.closest = newClosestCache(k)
 	k.asker = newAsker(k)
-	k.publisher = &publisher{k: k, hints: newSplitHints()}
+	k.publisher = &publisher{k: k, hints: newSplitHints(), acks: newAcks()}
 	k.splits = newSplits(k)
 	k.sync = newSyncer(k)
-	k.following = make(chan struct{}, maxOwnWatches)
 	k.server = newServer(k)
 	k.server.listen()
 	k.spawn(k.server.ring.run, (&splitMaintainer{splits: k.splits}).run)
 	if c.Limits.Sync > 0 {
-		k.spawn(k.sync.run)
+		k.spawn(k.sync.run, func(ctx context.Context) { beats(ctx, func() { k.sync.know.alive(k.sync.clock()) }) })
 	}
 	return k, nil
 }
@@ -151,7 +163,7 @@ func (c *Config) setDefaults() {
 // Close stops the service, ends the operations under way and waits for them. Later operations
 // return Unavailable.
 func (k *Keeper) Close() error {
-	k.cancel()           // operations under way return
+	k.inflight.cancel()  // operations under way return
 	k.server.rpc.Close() // reads under way return
 	k.inflight.close()
 	k.asker.pool.Close() // last: operations put their streams back when they end
@@ -190,6 +202,8 @@ func (k *Keeper) begin(ctx context.Context, op string, timeout time.Duration) (_
 // inflight counts goroutines and operations, so that Close can wait for them. The zero value is
 // open.
 type inflight struct {
+	cancel context.CancelFunc // ends their context
+
 	mu     sync.Mutex // guards closed, and additions to inside
 	closed bool
 	inside sync.WaitGroup
@@ -221,3 +235,4 @@ type nopRecorder struct{}
 func (nopRecorder) Operation(string, time.Duration, error) {}
 func (nopRecorder) Refused(string)                         {}
 func (nopRecorder) Distrusted(string)                      {}
+func (nopRecorder) Lacking(string)                         {}

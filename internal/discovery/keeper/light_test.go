@@ -39,14 +39,19 @@ type lightNode struct {
 	counts *counts
 }
 
+// newLightCluster returns n nodes that never compare.
 func newLightCluster(t testing.TB, n int) *lightCluster {
-	verifier, err := records.NewVerifier(100_000) // shared: verifies each record once
+	return newLimitedCluster(t, n, Limits{Sync: -1})
+}
+
+func newLimitedCluster(t testing.TB, n int, limits Limits) *lightCluster {
+	verifier, err := records.NewVerifier("test", 100_000) // shared: verifies each record once
 	require.NoError(t, err)
 	w := &lightCluster{
-		t: t, dht: &directory{values: map[string][]byte{}}, hosts: new(lightHosts), verifier: verifier,
+		t: t, dht: &directory{}, hosts: new(lightHosts), verifier: verifier,
 	}
 	for i := range n {
-		w.join(peer.ID(fmt.Sprintf("light %d", i)), Limits{Sync: -1})
+		w.join(peer.ID(fmt.Sprintf("light %d", i)), limits)
 	}
 	return w
 }
@@ -54,16 +59,23 @@ func newLightCluster(t testing.TB, n int) *lightCluster {
 // join adds a node.
 func (w *lightCluster) join(id peer.ID, limits Limits) *lightNode {
 	h := &lightHost{id: id, hosts: w.hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
-	n := &lightNode{host: h, counts: newCounts()}
 	w.hosts.Store(id, h)
-	w.nodes = append(w.nodes, n)
 	w.dht.edit(func() {
 		w.dht.peers = append(w.dht.peers, id)
 		w.dht.fire()
 	})
+	n := w.start(h, limits)
+	w.nodes = append(w.nodes, n)
+	return n
+}
+
+// start starts the keeper of a host.
+func (w *lightCluster) start(h *lightHost, limits Limits) *lightNode {
+	n := &lightNode{host: h, counts: newCounts()}
 	var err error
 	n.Keeper, err = New(Config{
-		Host: h, Router: &lightRouter{router: router{w.dht, id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Recorder: n.counts, Limits: limits,
+		Network: "test",
+		Host:    h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Recorder: n.counts, Limits: limits,
 	})
 	require.NoError(w.t, err)
 	return n
@@ -151,6 +163,10 @@ func (h *lightHost) SetStreamHandler(_ protocol.ID, handler network.StreamHandle
 	h.handler = handler
 }
 
+func (h *lightHost) SetStreamHandlerMatch(id protocol.ID, _ func(protocol.ID) bool, handler network.StreamHandler) {
+	h.SetStreamHandler(id, handler)
+}
+
 func (h *lightHost) RemoveStreamHandler(protocol.ID) { h.SetStreamHandler("", nil) }
 
 func (h *lightHost) NewStream(_ context.Context, id peer.ID, _ ...protocol.ID) (network.Stream, error) {
@@ -187,6 +203,8 @@ func (p lightPeerstore) Addrs(id peer.ID) []ma.Multiaddr {
 	}
 	return nil
 }
+
+func (lightPeerstore) GetProtocols(peer.ID) ([]protocol.ID, error) { return nil, nil }
 
 // lightStream is one end of a pipe.
 type lightStream struct {

@@ -12,8 +12,8 @@ const (
 	// MaxItems bounds the items of one STORE message.
 	MaxItems = 1000
 	// MaxItemCells bounds the cells of one item. A record belongs to at most that many: its
-	// subtype and any subtype, at each length and Global.
-	MaxItemCells = 2 * (geo.DeepLen - geo.MinLen + 2)
+	// subtype and any subtype, at each length and Global, and its provider's cell.
+	MaxItemCells = 2*(geo.DeepLen-geo.MinLen+2) + 1
 	// MaxQueryCells bounds the cells of one QUERY message.
 	MaxQueryCells = 64
 	// MaxRequest bounds a request on the wire, in bytes.
@@ -21,7 +21,9 @@ const (
 	// MaxAnswer bounds the total size of the envelopes in one QUERY answer, in bytes.
 	MaxAnswer = 2 << 20
 
-	maxQueryRequest = 64 << 10          // bytes of a QUERY: it has no large fields
+	maxBeyond       = 64                // records that a keeper cannot judge, in one QUERY answer
+	maxDoubt        = 200               // bytes of a keeper's reason for its lack of authority
+	maxQueryRequest = 96 << 10          // bytes of a QUERY: it has no large fields
 	maxResponse     = MaxAnswer + 1<<20 // bytes of a response: the envelopes and everything else
 	maxEnvelope     = records.MaxSize
 )
@@ -67,14 +69,17 @@ const (
 
 // Requests to other keepers.
 const (
-	coverCells   = 9 // cells that cover the disc of a query
-	askedAtOnce  = 2 // keepers of a group to ask at once, and full answers of a complete group
-	lookups      = 16
-	refreshes    = 4 // lookups in the background
-	deliveries   = 16
-	storeTimeout = time.Minute      // of a Store without a deadline
-	valueTimeout = 10 * time.Second // of a DHT value
-	callsPerPeer = 16               // concurrent requests to one peer
+	coverCells     = 9 // cells that cover the disc of a query
+	askedAtOnce    = 2 // keepers of a group to ask at once, and full answers of a complete group
+	lookups        = 16
+	refreshes      = 4 // lookups in the background
+	deliveries     = 64
+	storeTimeout   = time.Minute      // of a Store without a deadline
+	resolveTimeout = 10 * time.Second // of a Resolve without a deadline
+	callsPerPeer   = 16               // concurrent requests to one peer
+
+	maxAcks = 1 << 14         // acknowledgements of own records: 100 records at 130 keepers, with room
+	ackTTL  = 5 * time.Minute // lifetime of an acknowledgement; less than hintTTL, which it must not outlive
 
 	idlePerPeer = 4                // idle streams to one peer
 	idleStreams = 256              // idle streams in total
@@ -87,7 +92,6 @@ const (
 	maxPeerStats = 1024             // peers with stats
 	distrustFor  = 5 * time.Minute  // a peer is asked last after a protocol violation
 	avoidFor     = 15 * time.Second // a peer is asked last after a failure
-	staleMax     = 10 * time.Minute // differences of clocks do not explain a record expired before that
 	avoidedShare = 5                // an avoided peer gets 1/avoidedShare of the usual time for a delivery
 )
 

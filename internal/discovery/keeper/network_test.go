@@ -229,42 +229,8 @@ func TestOperationsEndWithCloseAndCaller(t *testing.T) {
 		require.ErrorIs(t, err, fault.Unavailable)
 		r := newProvider(t).sign(t, offer("one"), 1, time.Now())
 		require.ErrorIs(t, a.Store(t.Context(), []*records.Record{r})[0].Err, fault.Unavailable)
-		require.ErrorIs(t, a.Publish(t.Context(), r), fault.Unavailable)
 		_, err = a.Resolve(t.Context(), r.Key())
 		require.ErrorIs(t, err, fault.Unavailable)
-	})
-}
-
-func TestPublishAndResolve(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 2)
-		a, b, p := w.nodes[0], w.nodes[1], newProvider(t)
-		r := p.sign(t, offer("one"), 1, time.Now())
-		_, err := b.Resolve(t.Context(), r.Key())
-		require.ErrorIs(t, err, fault.NotFound)
-
-		require.NoError(t, a.Publish(t.Context(), r))
-		got, err := b.Resolve(t.Context(), r.Key())
-		require.NoError(t, err)
-		require.Equal(t, r.Digest(), got.Digest())
-
-		newer := p.sign(t, offer("one", priced(2)), 2, time.Now())
-		_, err = b.Index.Put(newer, time.Now())
-		require.NoError(t, err)
-		got, err = b.Resolve(t.Context(), r.Key())
-		require.NoError(t, err)
-		require.Equal(t, newer.Digest(), got.Digest(), "the index has a newer version than the DHT")
-
-		require.NoError(t, a.Publish(t.Context(), p.withdraw(t, newer, time.Now())))
-		_, err = b.Resolve(t.Context(), r.Key())
-		require.ErrorIs(t, err, fault.NotFound)
-		require.ErrorContains(t, err, "withdrawn")
-
-		w.dht.edit(func() { w.dht.values[r.Key().String()] = []byte("garbage") })
-		other := p.sign(t, offer("two"), 1, time.Now())
-		w.dht.edit(func() { w.dht.values[other.Key().String()] = r.Envelope() })
-		_, err = b.Resolve(t.Context(), other.Key())
-		require.ErrorIs(t, err, fault.Invalid, "the value of another record")
 	})
 }
 

@@ -292,22 +292,6 @@ func TestGroupCells(t *testing.T) {
 	require.Equal(t, []records.CellKey{cells[1]}, groups[1].cells)
 }
 
-func TestRefusalsCrossTheWire(t *testing.T) {
-	require.Nil(t, refusalOf(nil))
-	require.NoError(t, faultOf("op", nil))
-	err := faultOf("op", refusalOf(fault.Invalidf("near.latitude", 91, "is too large")))
-	require.ErrorIs(t, err, fault.Invalid)
-	require.Equal(t, "near.latitude", fault.FieldOf(err))
-	require.EqualError(t, err, "op: near.latitude: is too large")
-
-	long := faultOf("op", &pb.Refusal{Kind: 1 << 20, Message: string(make([]byte, 10_000)) + "\xff"})
-	require.Less(t, len(long.Error()), 300)
-	require.ErrorIs(t, long, fault.Internal)
-	require.Error(t, faultOf("op", &pb.Refusal{Kind: 200}), "a kind of a later version is an error too")
-	r := refusalOf(fault.Invalidf("x\xff", nil, "\xff\xfe"))
-	require.Equal(t, "x?", r.Field)
-}
-
 func TestHedgeDelay(t *testing.T) {
 	s := newStatsCache()
 	require.Equal(t, hedgeMin, s.hedgeDelay(nil))

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -39,10 +40,17 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 // cells whole and has compared them with other keepers.
 func (k *Keeper) Local(p *query.Plan) (query.Found, bool) {
 	cells := p.Cells(coverCells)
-	if !k.sync.settled(cells) || !k.splits.holdsAll(cells) {
+	if k.asker.clock.wrong() != "" || !k.sync.settled(cells) || !k.splits.holdsAll(cells) {
 		return query.Found{}, false
 	}
 	return k.findHere(p, cells), true
+}
+
+// Epoch grows when this peer may have missed changes: after it was cut off, and when keepers join or
+// return. Answers of earlier epochs are not up to date.
+func (k *Keeper) Epoch() uint64 {
+	k.sync.know.alive(k.sync.clock())
+	return k.sync.know.epoch.Load()
 }
 
 // find answers a plan for the given cells.
@@ -51,8 +59,9 @@ func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKe
 	if err := t.run(ctx, cells); err != nil {
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
+	beyond := k.beyond(t.groups) // first: a record that needs more may replace a match
 	recs := k.reconcile(p, t.asked, t.found())
-	reason := t.incomplete(recs)
+	reason := cmp.Or(k.timeDoubt(t.groups), t.incomplete(recs))
 	matches, atLeast := total(t.groups, len(recs))
 	return query.Found{
 		Records:  recs,
@@ -60,6 +69,7 @@ func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKe
 		AtLeast:  atLeast || reason != "",
 		Complete: reason == "",
 		Reason:   reason,
+		Beyond:   beyond,
 		Local:    k.onlyKeeper(t.groups),
 		Notes:    t.trace.sorted(),
 	}, nil
@@ -171,6 +181,10 @@ func (a *asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 
 // add adds a reply and reports whether it is a full answer.
 func (g *group) add(r reply) bool {
+	if len(r.answer.lacks) > 0 {
+		g.older++
+		g.unknown = append(g.unknown, r.answer.lacks...)
+	}
 	if r.err != nil {
 		g.failure = r.err
 		return false
@@ -256,7 +270,7 @@ func (a *asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTr
 	end(err)
 	if err != nil {
 		trace.add("asked %s about %d cells: failed after %s: %v", id, len(q.cells), took.Round(time.Microsecond), err)
-		return reply{from: id, err: err}
+		return reply{from: id, answer: answer{lacks: got.lacks}, err: err}
 	}
 	trace.add("asked %s about %d cells: %s in %s", id, len(q.cells), got, took.Round(time.Microsecond))
 	if from, ok := a.prefixOfPeer(id); ok {
@@ -265,7 +279,28 @@ func (a *asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTr
 	return reply{from: id, answer: got}
 }
 
+// askPeer asks one keeper. It asks a keeper of an older version without the filters that it does not know, and
+// filters its answer. Lacks is set with an error too.
 func (a *asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
+	wider := q
+	var dropped []string
+	wider.plan, dropped = widen(q.plan, a.lacking.filtersOf(id))
+	for {
+		got, err := a.askPlan(ctx, id, wider)
+		if err == nil && len(dropped) > 0 {
+			got.narrow(q)
+		}
+		got.lacks = append(lacks(err), dropped...)
+		plan, more := widen(q.plan, a.lacking.filtersOf(id))
+		if fault.KindOf(err) != fault.Unsupported || len(more) <= len(dropped) {
+			return got, err
+		}
+		wider.plan, dropped = plan, more
+	}
+}
+
+// askPlan asks one keeper for the matches of a plan.
+func (a *asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto()}
 	req.Query.Explain = false // only the asker explains
 	req.Cells = q.names()
@@ -273,13 +308,21 @@ func (a *asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 		req.Worst = &q.worst
 	}
 	resp, refused, err := a.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
-	if refused {
+	if refused && fault.KindOf(err) != fault.Unsupported {
 		return answer{}, fault.As("keeper.ask", fault.Unavailable, err) // the kind of a refusal concerns this peer, not the caller
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	return verifyAnswer(q, resp.GetQuery(), a.k.Verifier, a.k.Now())
+	got, err := verifyAnswer(q, resp.GetQuery(), a.k.Verifier, a.k.Now())
+	for _, left := range got.left {
+		a.k.countLeft(left)
+	}
+	if resp.TimeMs > 0 && err == nil {
+		got.apart = a.k.Now().Sub(time.UnixMilli(int64(min(resp.TimeMs, latestTime))))
+		got.full = got.full && !offClock(a.clock.current(), got.apart)
+	}
+	return got, err
 }
 
 // observe updates the stats of a peer after a request.
@@ -291,6 +334,8 @@ func (a *asker) observe(ctx context.Context, id peer.ID, took time.Duration, err
 		a.k.Recorder.Distrusted(fault.KindOf(err).String())
 		a.k.Logger.Warn("a keeper violated the protocol: it is asked last for a while", "peer", id, "error", err)
 		a.stats.avoid(id, a.k.Now().Add(distrustFor))
+	case fault.KindOf(err) == fault.Unsupported: // of another version: it answered
+		a.stats.observe(id, took)
 	case fault.KindOf(err) == fault.Canceled || ctx.Err() == context.Canceled:
 		// Keepers asked later were faster.
 		if took > a.stats.hedgeDelay([]peer.ID{id}) {
@@ -358,8 +403,11 @@ func (a answer) String() string {
 	if n := len(a.splits); n > 0 {
 		fmt.Fprintf(&b, ", %d split cells", n)
 	}
+	if len(a.lacks) > 0 {
+		fmt.Fprintf(&b, ", asked without %s, which it does not know", strings.Join(a.lacks, ", "))
+	}
 	if !a.full {
-		b.WriteString(", not a keeper of all the cells")
+		b.WriteString(", not a full answer for all the cells")
 	}
 	return b.String()
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/platform/rpc"
+	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -20,7 +23,7 @@ func (s *server) store(ctx context.Context, from source, req *pb.StoreRequest) (
 	results := make([]*pb.StoreResult, len(req.GetItems()))
 	for i, item := range req.GetItems() {
 		sequence, err := s.accept(ctx, from, item, h)
-		results[i] = &pb.StoreResult{Refusal: refusalOf(err), Sequence: sequence}
+		results[i] = &pb.StoreResult{Refusal: rpc.Refuse(err), Sequence: sequence}
 	}
 	return &pb.StoreResponse{Results: results, Splits: h.finish()}, nil
 }
@@ -118,12 +121,10 @@ func (s *server) query(ctx context.Context, req *pb.QueryRequest) (*pb.QueryResp
 		worst = *w
 	}
 	resp := responseOf(found, worst)
+	s.addBeyond(resp, plan, cells)
 	resp.Splits = s.k.splits.forQuery(plan, cells)
-	for _, c := range cells {
-		if !s.k.closest.authoritative(c) {
-			resp.NotKept = append(resp.NotKept, c.String())
-		}
-	}
+	lacking, doubt := s.k.closest.unauthoritative(cells)
+	resp.NotKept, resp.Doubt = cellQuery{cells: lacking}.names(), doubt
 	return resp, nil
 }
 
@@ -133,10 +134,13 @@ func (s *server) parseQuery(req *pb.QueryRequest) (*query.Plan, []records.CellKe
 		return nil, nil, fault.Invalidf("query", nil, "is required")
 	}
 	q, err := query.FromProto(req.Query)
-	if err != nil {
-		return nil, nil, err
+	var plan *query.Plan
+	if err == nil {
+		plan, err = query.Compile(q, query.Defaults{})
 	}
-	plan, err := query.Compile(q, query.Defaults{})
+	if laterClause(err) {
+		return nil, nil, strictproto.Refuse([]string{"query.query.where"})
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -145,14 +149,34 @@ func (s *server) parseQuery(req *pb.QueryRequest) (*query.Plan, []records.CellKe
 		return nil, nil, err
 	}
 	for _, c := range cells {
-		if c.Type != plan.Query().Type || c.Subtype != cells[0].Subtype {
-			return nil, nil, fault.Invalidf("cells", c.String(), "must match the query's type, with one subtype")
-		}
-		if c.Subtype != records.AnySubtype && c.Subtype != plan.Query().Subtype {
-			return nil, nil, fault.Invalidf("cells", c.String(), "must match the query's subtype or use _")
+		if err := checkCell(c, plan, cells[0].Subtype); err != nil {
+			return nil, nil, err
 		}
 	}
 	return plan, cells, nil
+}
+
+// laterClause reports whether a query is invalid because of a clause on a field, or with an operation, that this
+// version does not know. A later version may know it, so it is no fault of the asker.
+func laterClause(err error) bool {
+	field := fault.FieldOf(err)
+	return strings.HasPrefix(field, "where[") && (strings.HasSuffix(field, "].field") || strings.HasSuffix(field, "].op"))
+}
+
+// checkCell checks that a cell belongs to a query: it is the cell of the query's provider, or it
+// has the query's type and the subtype of all other cells.
+func checkCell(c records.CellKey, p *query.Plan, subtype string) error {
+	switch {
+	case c.OfProvider():
+		if c.Provider != p.Filter().Provider {
+			return fault.Invalidf("cells", c.String(), "must be the cell of the query's provider")
+		}
+	case c.Type != p.Type() || c.Subtype != subtype:
+		return fault.Invalidf("cells", c.String(), "must match the query's type, with one subtype")
+	case c.Subtype != records.AnySubtype && c.Subtype != p.Subtype():
+		return fault.Invalidf("cells", c.String(), "must match the query's subtype or use _")
+	}
+	return nil
 }
 
 // cellsOf parses 1 to most cell keys.

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -21,6 +22,8 @@ type server struct {
 
 	comparing peerLimit // SYNC requests: one at a time for each peer
 	watches   peerLimit // streams served
+
+	witnesses *witness.Pool // measurements of other peers
 }
 
 func newServer(k *Keeper) *server {
@@ -31,6 +34,7 @@ func newServer(k *Keeper) *server {
 
 		comparing: peerLimit{perPeer: 1},
 		watches:   peerLimit{total: maxServedWatches, perPeer: maxPeerWatches},
+		witnesses: witness.NewPool(),
 	}
 }
 
@@ -38,8 +42,8 @@ func newServer(k *Keeper) *server {
 func (s *server) listen() {
 	s.ring = newRing(s.k.Index, uint64(s.k.Now().UnixNano()))
 	s.rpc = rpc.NewServer(rpc.ServerConfig{
-		Host: s.k.Host, Protocol: Protocol, Service: service,
-		Request: new(pb.Request), Format: rpc.Format{MaxSize: MaxRequest, Check: requestBounds().check}, Handler: s.handle,
+		Host: s.k.Host, Protocol: Protocol(s.k.Network), Service: service,
+		Request: new(pb.Request), Format: rpc.Format{MaxSize: MaxRequest, Strict: true, Check: requestBounds().check}, Handler: s.handle,
 		Streams: s.k.Limits.Streams, StreamsPerPeer: s.k.Limits.StreamsPerPeer,
 		IdleTimeout: streamIdle, FrameTimeout: frameTime,
 		Refused: func() { s.k.Recorder.Refused("busy") }, Logger: s.k.Logger,
@@ -52,28 +56,35 @@ func (s *server) handle(st *rpc.Stream, m proto.Message, malformed error) (proto
 	if w := req.GetWatch(); w != nil && malformed == nil {
 		return nil, s.watch(st, w)
 	}
-	return s.respond(sourceOf(st.Conn()), req, malformed), nil
+	resp := s.respond(sourceOf(st.Conn()), req, malformed)
+	resp.TimeMs = uint64(max(s.k.Now().UnixMilli(), 0))
+	return resp, nil
 }
 
 // respond processes one request. Malformed is the error of a request that was not decoded.
 func (s *server) respond(from source, req *pb.Request, refused error) *pb.Response {
 	if refused != nil {
-		s.k.Recorder.Refused("malformed")
-		return &pb.Response{Refusal: refusalOf(refused)}
+		reason := "malformed"
+		if fault.KindOf(refused) == fault.Unsupported { // of a later version
+			reason = fault.Unsupported.String()
+		}
+		s.k.Recorder.Refused(reason)
+		return &pb.Response{Refusal: rpc.Refuse(refused)}
 	}
+	s.k.sync.know.heard(from.peer, s.k.sync.clock())
 	allowed := serveDefault
 	if req.TimeoutMs > 0 {
 		allowed = min(time.Duration(req.TimeoutMs)*time.Millisecond, serveMax)
 	}
 	ctx, end, err := s.k.begin(s.k.ctx, operationOf(req), allowed)
 	if err != nil {
-		return &pb.Response{Refusal: refusalOf(err)}
+		return &pb.Response{Refusal: rpc.Refuse(err)}
 	}
 	resp, err := s.work(ctx, from, req)
 	end(err)
 	if err != nil {
 		s.k.Recorder.Refused(fault.KindOf(err).String())
-		return &pb.Response{Refusal: refusalOf(err)}
+		return &pb.Response{Refusal: rpc.Refuse(err)}
 	}
 	return resp
 }
@@ -90,6 +101,10 @@ func operationOf(req *pb.Request) string {
 		return "serve_pull"
 	case *pb.Request_Summary:
 		return "serve_summary"
+	case *pb.Request_Resolve:
+		return "serve_resolve"
+	case *pb.Request_Findings:
+		return "serve_findings"
 	default:
 		return "serve_unknown"
 	}
@@ -119,6 +134,12 @@ func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Re
 	case *pb.Request_Summary:
 		resp, err := s.summary(ctx, op.Summary)
 		return &pb.Response{Op: &pb.Response_Summary{Summary: resp}}, err
+	case *pb.Request_Resolve:
+		resp, err := s.resolve(op.Resolve)
+		return &pb.Response{Op: &pb.Response_Resolve{Resolve: resp}}, err
+	case *pb.Request_Findings:
+		resp, err := s.findings(from, op.Findings)
+		return &pb.Response{Op: &pb.Response_Findings{Findings: resp}}, err
 	default:
 		return nil, fault.New("", fault.Unsupported, "this version does not support the operation")
 	}

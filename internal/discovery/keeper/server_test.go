@@ -29,20 +29,21 @@ import (
 // bare returns a keeper without a network that knows n other peers.
 func bare(t testing.TB, n int, limits Limits) (*Keeper, *counts) {
 	t.Helper()
-	verifier, err := records.NewVerifier(1000)
+	verifier, err := records.NewVerifier("test", 1000)
 	require.NoError(t, err)
 	counts := newCounts()
-	d := &directory{peers: append(peersOf(n), "self"), values: map[string][]byte{}}
+	d := &directory{peers: append(peersOf(n), "self")}
 	k := &Keeper{Config: Config{
-		Host: selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: counts,
+		Network: "test",
+		Host:    selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: counts,
 		Self: "self", Limits: limits,
 	}}
 	k.setDefaults()
-	k.ctx, k.cancel = context.WithCancel(context.Background())
-	t.Cleanup(k.cancel)
-	k.closest, k.asker, k.sync = newClosestCache(k), &asker{k: k, stats: newStatsCache()}, newSyncer(k)
+	k.ctx, k.inflight.cancel = context.WithCancel(context.Background())
+	t.Cleanup(k.inflight.cancel)
+	k.closest, k.asker, k.sync = newClosestCache(k), &asker{k: k, stats: newStatsCache(), lacking: newLacking(k)}, newSyncer(k)
 	k.sync.keep(&syncRound{alone: true})
-	k.splits, k.publisher = newSplits(k), &publisher{k: k, hints: newSplitHints()}
+	k.splits, k.publisher = newSplits(k), &publisher{k: k, hints: newSplitHints(), acks: newAcks()}
 	k.server = newServer(k)
 	return k, counts
 }
@@ -69,7 +70,7 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 	r := p.sign(t, offer("one"), 5, now)
 	forged := bytes.Clone(r.Envelope())
 	forged[len(forged)-1] ^= 1
-	lapsed, err := records.Sign(p.key, offer("lapsed"), records.Stamp{Sequence: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-time.Hour)})
+	lapsed, err := records.Sign("test", p.key, offer("lapsed"), records.Stamp{Sequence: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-time.Hour)})
 	require.NoError(t, err)
 	munich := records.CellKey{Type: "compute", Subtype: "gpu", Cell: geo.CellOf(geo.Point{Lat: 48.1, Lon: 11.6}, 4)}
 	twin := p.sign(t, offer("one", priced(2)), 5, now)
@@ -100,7 +101,7 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 			require.Len(t, resp.GetStore().GetResults(), 1)
 			got := resp.GetStore().Results[0]
 			require.NotNil(t, got.Refusal)
-			require.Equal(t, tc.kind.String(), fault.Kind(got.Refusal.Kind).String(), got.Refusal.Message)
+			require.Equal(t, tc.kind.String(), fault.Kind(got.Refusal.Code).String(), got.Refusal.Message)
 			require.Equal(t, tc.field, got.Refusal.Field)
 			require.Equal(t, tc.sequence, got.Sequence)
 			require.Equal(t, before+1, counts.of(counts.refused, tc.reason))
@@ -113,7 +114,7 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 	require.NotNil(t, got[0].Refusal, "a bad item does not affect the next")
 	require.Nil(t, got[1].Refusal)
 	require.Nil(t, got[2].Refusal, "this version is stored already")
-	require.Equal(t, uint32(fault.Exists), got[3].Refusal.Kind)
+	require.EqualValues(t, fault.Exists, got[3].Refusal.Code)
 	require.Equal(t, uint64(5), got[3].Sequence)
 	require.Equal(t, 1, counts.of(counts.refused, "equivocation"))
 	kept, ok := k.Index.Get(r.Name())
@@ -202,16 +203,32 @@ func TestQueryRefuses(t *testing.T) {
 			req := &pb.Request{Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: tc.query, Cells: tc.cells}}}
 			resp := k.server.respond(source{}, req, nil)
 			require.NotNil(t, resp.Refusal)
-			require.Equal(t, uint32(fault.Invalid), resp.Refusal.Kind)
+			require.EqualValues(t, fault.Invalid, resp.Refusal.Code)
 			require.Equal(t, tc.field, resp.Refusal.Field)
 		})
 	}
 	resp := k.server.respond(source{}, new(pb.Request), nil)
-	require.Equal(t, uint32(fault.Unsupported), resp.Refusal.Kind, "an operation of a later version")
+	require.EqualValues(t, fault.Unsupported, resp.Refusal.Code, "an operation of a later version")
 }
 
 // Answers are ranked, bounded, restricted to the cells, and name the cells that this peer does not
 // keep.
+// A clause on a field, or with an operation, of a later version is no fault of the asker.
+func TestClausesOfALaterVersion(t *testing.T) {
+	k, _ := bare(t, 5, Limits{})
+	for _, clause := range []*dpb.Clause{
+		{Field: "compute.qubits", Op: dpb.Clause_OP_STATED},
+		{Field: "compute.cpu_cores", Op: dpb.Clause_OP_PREFIX, Values: []string{"1"}},
+		{Field: "compute.cpu_cores", Op: 99},
+	} {
+		q := &pb.QueryRequest{Query: &dpb.Query{Type: "compute", Where: []*dpb.Clause{clause}}, Cells: []string{"/blackhole/services/compute/_/global"}}
+		resp := k.server.respond(source{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil)
+		require.NotNil(t, resp.Refusal)
+		require.EqualValues(t, fault.Unsupported, resp.Refusal.Code)
+		require.Equal(t, []string{"where"}, filtersIn(resp.Refusal.Unknown))
+	}
+}
+
 func TestQueryAnswer(t *testing.T) {
 	k, _ := bare(t, 200, Limits{})
 	recs := batch(t, newProvider(t), 10, time.Now())
@@ -271,7 +288,7 @@ func TestAnswerIsBoundedInBytes(t *testing.T) {
 // raw opens a stream of the protocol to a node and writes bytes.
 func raw(t *testing.T, from, to *node, b []byte) network.Stream {
 	t.Helper()
-	s, err := from.host.NewStream(t.Context(), to.Self, Protocol)
+	s, err := from.host.NewStream(t.Context(), to.Self, Protocol("test"))
 	require.NoError(t, err)
 	_, err = s.Write(b)
 	require.NoError(t, err)
@@ -306,7 +323,7 @@ func TestMalformedRequests(t *testing.T) {
 				resp := new(pb.Response)
 				require.NoError(t, responseCodec(s).ReadMessage(resp))
 				require.NotNil(t, resp.Refusal)
-				require.Equal(t, tc.kind.String(), fault.Kind(resp.Refusal.Kind).String())
+				require.Equal(t, tc.kind.String(), fault.Kind(resp.Refusal.Code).String())
 				require.Equal(t, tc.field, resp.Refusal.Field)
 				_, err := io.ReadAll(s)
 				require.NoError(t, err, "the stream ends")
@@ -348,7 +365,7 @@ func TestStreamsPerPeer(t *testing.T) {
 		w := newCluster(t, 3, never, func(_ int, c *Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
 		ping := delimited(nil) // unsupported, but answered
 		answered := func(from int) bool {
-			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, Protocol)
+			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, Protocol("test"))
 			if err == nil {
 				_, err = s.Write(ping)
 			}
@@ -372,7 +389,7 @@ func TestBusy(t *testing.T) {
 		req := storeOf()
 		req.TimeoutMs = 700
 		resp := k.server.respond(source{}, req, nil)
-		require.Equal(t, uint32(fault.Unavailable), resp.Refusal.Kind)
+		require.EqualValues(t, fault.Unavailable, resp.Refusal.Code)
 		require.Equal(t, 700*time.Millisecond, time.Since(start))
 		req.TimeoutMs = 1 << 31
 		start = time.Now()

@@ -32,6 +32,7 @@ func (m *splitMaintainer) run(ctx context.Context) {
 			return
 		case <-tick.C:
 			m.maintain(ctx, round)
+			m.splits.k.asker.lacking.tell(m.splits.k.Now())
 		}
 	}
 }

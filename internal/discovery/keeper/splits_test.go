@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -49,7 +50,7 @@ func bring(k *Keeper, from source, c records.CellKey, recs []*records.Record) (r
 		}
 		resp := k.server.respond(from, &pb.Request{Op: &pb.Request_Store{Store: req}}, nil).GetStore()
 		for _, r := range resp.GetResults() {
-			if err := faultOf("", r.GetRefusal()); err != nil {
+			if err := rpc.Restore("", r.GetRefusal()); err != nil {
 				refused = append(refused, err)
 			}
 		}
@@ -195,7 +196,7 @@ func TestSplitHints(t *testing.T) {
 
 // lie changes a node's responses.
 func (n *lightNode) lie(change func(*pb.Response)) {
-	n.host.SetStreamHandler(Protocol, func(s network.Stream) {
+	n.host.SetStreamHandler(Protocol("test"), func(s network.Stream) {
 		defer func() { _ = s.Close() }()
 		c := requestCodec(s)
 		for {
@@ -267,7 +268,7 @@ func TestFalseBounds(t *testing.T) {
 			if name == "too good" {
 				require.Greater(t, work, honest)
 			}
-			liar.host.SetStreamHandler(Protocol, liar.server.rpc.Serve)
+			liar.host.SetStreamHandler(Protocol("test"), liar.server.rpc.Serve)
 		}
 	})
 }
@@ -349,21 +350,24 @@ func TestAskingOrderSpreadsNetworks(t *testing.T) {
 	require.Equal(t, self, w.nodes[5].asker.spread(slices.Clone(self)))
 }
 
-// Different clocks explain a record that expired a moment ago, but not an old one.
-func TestExpiredRecordsInAnswers(t *testing.T) {
+// A keeper whose clock differs is not a liar, however much: its untimely records are left out and counted.
+func TestUntimelyRecordsInAnswers(t *testing.T) {
 	p, now := newProvider(t), time.Now()
-	lapsed := func(ago time.Duration) *pb.QueryResponse {
-		r, err := records.Sign(p.key, offer("one"), records.Stamp{Sequence: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-ago)})
-		require.NoError(t, err)
-		return &pb.QueryResponse{Total: 1, Envelopes: [][]byte{r.Envelope()}}
-	}
 	plan := compile(t, query.Query{})
 	q := cellQuery{plan: plan, cells: plan.Cells(1), worst: math.Inf(1)}
-	a, err := verifyAnswer(q, lapsed(5*time.Minute), newVerifier(t), now)
-	require.NoError(t, err)
-	require.Empty(t, a.records)
-	_, err = verifyAnswer(q, lapsed(time.Hour), newVerifier(t), now)
-	require.ErrorIs(t, err, fault.Unauthentic)
+	for _, issued := range []time.Duration{-2*time.Hour - time.Second, -100 * time.Hour, 3 * time.Minute, 25 * time.Hour} {
+		stamp := records.Stamp{Sequence: 1, Issued: now.Add(issued), Expires: now.Add(issued + 2*time.Hour)}
+		untimely, err := records.Sign("test", p.key, offer("one"), stamp)
+		require.NoError(t, err)
+		valid := p.sign(t, offer("two"), 1, now)
+		resp := &pb.QueryResponse{Total: 2, Envelopes: [][]byte{untimely.Envelope(), valid.Envelope()}}
+		a, err := verifyAnswer(q, resp, newVerifier(t), now)
+		require.NoError(t, err)
+		require.Equal(t, []*records.Record{valid}, a.records)
+		require.Len(t, a.left, 1)
+		require.Zero(t, a.unread())
+		require.Equal(t, 1, a.total, "the total does not count a record that the answer leaves out")
+	}
 }
 
 // Splits of other cells, and malformed splits, are violations of the protocol.

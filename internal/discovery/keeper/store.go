@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -50,6 +51,7 @@ func (k *Keeper) Store(ctx context.Context, recs []*records.Record) []records.Ou
 type publisher struct {
 	k     *Keeper
 	hints *splitHints
+	acks  *acks
 }
 
 // storeAt sends each record to the keepers of its target cells, and of their children where
@@ -223,19 +225,52 @@ func (p *publisher) deliver(ctx context.Context, recs []*records.Record, b *stor
 		p.storeHere(recs, b.items)
 		return
 	}
-	delivered := 0
-	for _, message := range pack(b.items) {
+	delivered := p.skipAcknowledged(recs, b)
+	for _, message := range pack(b.items[delivered:]) {
 		if err := p.send(ctx, b.to, message); err != nil {
 			p.k.Logger.Debug("delivery of records to a keeper failed", "peer", b.to, "records", len(b.items)-delivered, "error", err)
 			fail(b.items[delivered:], err)
 			return
 		}
 		delivered += len(message)
+		p.acknowledge(recs, b.to, message)
 	}
 }
 
-// storeHere stores records for the cells that this peer keeps itself.
+// skipAcknowledged moves the items that the keeper took a short time ago to the front, and returns
+// their number.
+func (p *publisher) skipAcknowledged(recs []*records.Record, b *storeBatch) int {
+	now := p.k.Now()
+	var taken, open []storeItem
+	for _, item := range b.items {
+		if r := recs[item.record]; r.Name().Provider == p.k.Self && p.acks.has(r, b.to, item.wire.Cells, now) {
+			item.sequence = r.Sequence()
+			taken = append(taken, item)
+		} else {
+			open = append(open, item)
+		}
+	}
+	b.items = append(taken, open...)
+	return len(taken)
+}
+
+// acknowledge notes the own records that a keeper took.
+func (p *publisher) acknowledge(recs []*records.Record, keeper peer.ID, items []storeItem) {
+	now := p.k.Now()
+	for _, item := range items {
+		if r := recs[item.record]; item.err == nil && r.Name().Provider == p.k.Self {
+			p.acks.add(r, keeper, item.wire.Cells, now)
+		}
+	}
+}
+
+// storeHere stores records for the cells that this peer keeps itself. A peer that is no keeper gets
+// here only without contact to any keeper.
 func (p *publisher) storeHere(recs []*records.Record, items []storeItem) {
+	if !p.k.Router.Serving() && !p.k.sync.alone() {
+		fail(items, fault.New("keeper.Store", fault.Unavailable, "no keeper was reached, and this peer, behind NAT or a leaf, keeps no records"))
+		return
+	}
 	h := p.k.newStoreHandler(source{exempt: true})
 	asked := make(map[records.CellKey]bool)
 	for i := range items {
@@ -293,7 +328,7 @@ func (p *publisher) readStoreResponse(from peer.ID, items []storeItem, resp *pb.
 		return err
 	}
 	for i, r := range resp.GetResults() {
-		items[i].err, items[i].sequence = faultOf("keeper.Store", r.GetRefusal()), r.GetSequence()
+		items[i].err, items[i].sequence = rpc.Restore("keeper.Store", r.GetRefusal()), r.GetSequence()
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func (h *storeHandler) wait(r *records.Record, cells []records.CellKey, prefix n
 	}
 	var longest time.Duration
 	for _, c := range cells {
-		if h.k.splits.phase(c) == cell.Whole {
+		if !c.OfProvider() && h.k.splits.phase(c) == cell.Whole {
 			longest = max(longest, h.waitFor(r, c, prefix))
 		}
 	}

@@ -64,6 +64,7 @@ type syncer struct {
 	k     *Keeper
 	clock func() time.Time // of the runtime; Config.Now is the time of the records
 
+	know    *knowledge
 	last    atomic.Pointer[syncRound]
 	pulled  *lru.Cache[digest.Entry, time.Time] // versions pulled recently, with their expiry
 	pulling chan struct{}                       // semaphore of one: two peers do not send the same records
@@ -80,16 +81,24 @@ type tableState struct {
 	*peerTable
 	changed <-chan struct{} // closed after a change; nil if the router does not report changes
 	size    int
+	serving bool // this peer is a server of the DHT
 	made    time.Time
+	checked time.Time // at or after made
 }
 
 // syncRound is the result of one anti-entropy round. It is immutable.
 type syncRound struct {
 	table  *tableState
-	age    time.Duration    // of the routing table at the start
-	done   map[peer.ID]bool // partners with a complete comparison; true for a partner that regards the network as small
-	alone  bool             // no other peer in the network
-	before []*syncRound     // previous rounds, latest first, at most roundsKept, each without its own list
+	age    time.Duration       // of the routing table at the start
+	done   map[peer.ID]partner // partners with a complete comparison
+	alone  bool                // no other peer in the network
+	before []*syncRound        // previous rounds, latest first, at most roundsKept, each without its own list
+}
+
+// partner is what a partner said of itself in a comparison.
+type partner struct {
+	whole    bool // it regards the network as small, as this peer does
+	informed bool // it has compared with an informed keeper itself
 }
 
 func newSyncer(k *Keeper) *syncer {
@@ -97,15 +106,19 @@ func newSyncer(k *Keeper) *syncer {
 	if err != nil {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &syncer{k: k, clock: time.Now, pulled: taken, pulling: make(chan struct{}, 1)}
+	return &syncer{
+		k: k, clock: time.Now, know: newKnowledge(k.Conditions, time.Now()), pulled: taken, pulling: make(chan struct{}, 1),
+	}
 }
 
 // run makes rounds until ctx ends: at the start, every Limits.Sync, and soon after a change of the
-// routing table, which moves responsibility.
+// routing table, which moves responsibility. It compares with newcomers at once.
 func (y *syncer) run(ctx context.Context) {
+	y.begin(ctx)
 	changed := y.changed()
-	timer := time.NewTimer(syncSoon)
+	timer, meeting := time.NewTimer(syncSoon), time.NewTimer(0)
 	defer timer.Stop()
+	defer meeting.Stop()
 	due := y.clock().Add(syncSoon)
 	var began time.Time // zero after a round without a partner
 	for n := 0; ; {
@@ -114,10 +127,17 @@ func (y *syncer) run(ctx context.Context) {
 			return
 		case <-changed:
 			changed = y.changed()
+			y.table()
 			now := y.clock()
 			if soon := later(now.Add(syncSoon), began.Add(syncGap)); soon.Before(due) {
 				due = soon
 				timer.Reset(due.Sub(now))
+			}
+		case <-y.know.news:
+			meeting.Reset(0)
+		case <-meeting.C:
+			if next := y.meet(ctx); !next.IsZero() {
+				meeting.Reset(next.Sub(y.clock()))
 			}
 		case <-timer.C:
 			began = y.clock()
@@ -129,6 +149,38 @@ func (y *syncer) run(ctx context.Context) {
 			timer.Reset(due.Sub(y.clock()))
 		}
 	}
+}
+
+// begin finds out whether this peer is alone: the first peer of a new network has all its records.
+func (y *syncer) begin(ctx context.Context) {
+	if y.k.Router.Size() > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, y.k.Limits.Lookup)
+	defer cancel()
+	if others, err := y.k.Router.Closest(ctx, string(y.k.Self)); err == nil && len(others) == 0 {
+		y.know.setInformed(true, y.clock())
+	}
+}
+
+// meet compares with the members of the routing table that this peer has not compared with. It returns
+// the time of the next attempt; zero without one.
+func (y *syncer) meet(ctx context.Context) (next time.Time) {
+	if !y.k.Router.Serving() {
+		return time.Time{}
+	}
+	table := y.table()
+	ids, next := y.know.due(syncPeers, y.clock())
+	bounded(meetAtOnce, len(ids), func(i int) {
+		if ctx.Err() == nil {
+			_, _ = y.compare(ctx, ids[i], table)
+		}
+	})
+	if len(ids) > 0 {
+		_, next = y.know.due(0, y.clock())
+		next = later(next, y.clock())
+	}
+	return next
 }
 
 func later(a, b time.Time) time.Time {
@@ -144,6 +196,9 @@ func (y *syncer) pause(round int) time.Duration {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(y.k.Self), uint64(round)))
 	span := y.k.Limits.Sync * 2 * syncJitter / 100
 	pause := y.k.Limits.Sync - span/2 + time.Duration(float64(span)*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32))
+	if y.k.Router.Size() == 0 && !y.know.knows.Load() {
+		return min(pause, joiningGrace) // without any peer: say so soon
+	}
 	last := y.last.Load()
 	if last != nil && len(last.done) == 0 && len(last.table.peers) > 0 {
 		return min(pause, syncSoon*time.Duration(round)) // no partner answered: authority needs a comparison
@@ -167,17 +222,27 @@ func (y *syncer) table() *tableState {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	size, now := y.k.Router.Size(), y.clock()
-	if s := y.current; s != nil && !s.stale(size) && (s.changed != nil || now.Sub(s.made) < ownershipTTL) {
+	if s := y.current; s != nil && !s.stale(size) && (s.changed != nil || now.Sub(s.checked) < ownershipTTL) {
 		return s
 	}
-	s := &tableState{changed: y.changed(), size: size, made: now} // before the copy, so that no change is missed
+	s := &tableState{changed: y.changed(), size: size, serving: y.k.Router.Serving(), made: now, checked: now} // before the copy, so that no change is missed
+	y.becomeKeeper(s.serving, now)
 	others := y.k.Router.Nearby(string(y.k.Self), maxTablePeers)
 	s.peerTable = newPeerTable(y.k.Self, others, size < acceptWithin)
 	if old := y.current; old != nil && s.equal(old.peerTable) {
 		s.peerTable, s.made = old.peerTable, old.made // a peer left and came back, or the router does not report changes
 	}
 	y.current = s
+	y.know.observe(s.peerTable, now)
 	return s
+}
+
+// becomeKeeper notes whether this peer is a server of the DHT. A peer that becomes one begins as a
+// joiner: nobody stored records here before. y.mu is held.
+func (y *syncer) becomeKeeper(serving bool, now time.Time) {
+	if old := y.current; old != nil && serving && !old.serving {
+		y.know.setInformed(false, now)
+	}
 }
 
 // stale reports whether the table has changed since.
@@ -226,23 +291,26 @@ func (y *syncer) viewOf(table *tableState) *view {
 }
 
 // round compares with all peers that share a cell with this peer: with one peer first, which
-// brings most of the news, and then with several at a time. It reports false without such a peer.
+// brings most of the news, and then with several at a time. It reports false without such a peer. A
+// peer that is no keeper compares with nobody.
 func (y *syncer) round(ctx context.Context) bool {
 	began := y.clock()
 	table := y.table()
-	v := y.viewOf(table)
-	peers := y.partners(v)
+	var peers []peer.ID
+	if table.serving {
+		peers = y.partners(y.viewOf(table))
+	}
 	results := make([]error, len(peers))
-	whole := make([]bool, len(peers))
-	talk := func(i int) { whole[i], results[i] = y.compare(ctx, peers[i], table) }
+	partners := make([]partner, len(peers))
+	talk := func(i int) { partners[i], results[i] = y.compare(ctx, peers[i], table) }
 	if len(peers) > 0 {
 		talk(0)
 		bounded(syncWidth, len(peers)-1, func(i int) { talk(i + 1) })
 	}
-	o := &syncRound{table: table, age: began.Sub(table.made), done: make(map[peer.ID]bool)}
+	o := &syncRound{table: table, age: began.Sub(table.made), done: make(map[peer.ID]partner)}
 	for i, id := range peers {
 		if results[i] == nil {
-			o.done[id] = whole[i]
+			o.done[id] = partners[i]
 		}
 	}
 	if len(peers) == 0 {
@@ -251,9 +319,17 @@ func (y *syncer) round(ctx context.Context) bool {
 	}
 	if ctx.Err() == nil {
 		y.keep(o)
+		if o.alone || o.fresh() && len(peers) > 0 && len(o.done) == len(peers) {
+			y.know.setInformed(true, y.clock())
+		}
+		y.know.tellJoining(y.clock())
 	}
 	return len(peers) > 0
 }
+
+// fresh reports whether a round can found a new network, whose peers started together: no peer is
+// informed, but all know each other for a while, and together they have all records.
+func (o *syncRound) fresh() bool { return o.age >= freshAge }
 
 // keep makes o the last round.
 func (y *syncer) keep(o *syncRound) {
@@ -266,31 +342,47 @@ func (y *syncer) keep(o *syncRound) {
 	y.k.closest.own.Purge() // authority may have changed
 }
 
-// compared reports whether this peer has compared a cell with another keeper since it became a
-// keeper itself. Before that it may lack any record. The answer is always true for a peer that
-// never compares, and for a peer in a small network that has met no partner, because publishers
-// send all records to all peers there.
-func (y *syncer) compared(c records.CellKey) bool {
-	last := y.last.Load()
-	switch {
-	case y.k.Limits.Sync < 0, y.k.closest.alone():
-		return true
-	case last == nil:
-		return y.k.Router.Size() < acceptWithin
+// compared reports whether this peer's records of a cell count as complete: it keeps the cell, and has
+// compared it with another keeper since it became one, since it was cut off, and since other keepers
+// joined or returned. The answer is always true for a peer that never compares.
+func (y *syncer) compared(c records.CellKey) bool { return y.doubt(c) == "" }
+
+// doubt returns why this peer's records of a kept cell may lack some; "" without a reason.
+func (y *syncer) doubt(c records.CellKey) string {
+	if y.k.Limits.Sync < 0 {
+		return ""
+	}
+	y.know.alive(y.clock()) // a query may be the first event after a suspension
+	table := y.table()
+	if y.alone() {
+		return ""
 	}
 	key := routingKey(c)
-	lonely := true
-	for _, o := range append([]*syncRound{last}, last.before...) {
-		if kept, met := o.comparedKey(key); met || !kept {
-			return met
-		}
-		lonely = lonely && len(o.table.peers) == 0
+	if why := y.know.doubt(func() (radius, bool) { return table.radiusOf(key) }, y.clock()); why != "" {
+		return why
 	}
-	return lonely && y.k.Router.Size() < acceptWithin
+	if table.whole {
+		return ""
+	}
+	last := y.last.Load()
+	if last == nil {
+		return "it has not compared its records with another keeper yet"
+	}
+	for _, o := range append([]*syncRound{last}, last.before...) {
+		if kept, met := o.comparedKey(key); met {
+			return ""
+		} else if !kept {
+			break
+		}
+	}
+	return "it became a keeper of the cell and has not compared it with another keeper yet"
 }
 
+// alone reports whether this peer never met another one: then it keeps all cells.
+func (y *syncer) alone() bool { return y.k.closest.alone() && y.know.neverMet() }
+
 // comparedKey reports whether this peer kept a cell at the time of the round, and whether it
-// compared the cell with another keeper or was alone.
+// compared the cell with an informed keeper, or with all keepers of a new network, or was alone.
 func (o *syncRound) comparedKey(key string) (kept, met bool) {
 	if o.alone {
 		return true, true
@@ -302,10 +394,18 @@ func (o *syncRound) comparedKey(key string) (kept, met bool) {
 	if !kept {
 		return false, false
 	}
-	return true, slices.ContainsFunc(o.table.peers, func(n hashedPeer) bool {
-		_, done := o.done[n.id]
-		return done && r.covers(n.hash)
-	})
+	all := true
+	for _, n := range o.table.peers {
+		if !r.covers(n.hash) {
+			continue
+		}
+		p, done := o.done[n.id]
+		if done && p.informed {
+			return true, true
+		}
+		all = all && done
+	}
+	return true, all && o.fresh()
 }
 
 // partners returns the peers to compare with: all peers in a small network; otherwise the nearest
@@ -346,14 +446,17 @@ func (y *syncer) sharesAny(v *view, hash [sha256.Size]byte) bool {
 // when the routing table had long been in its present state. Without partners it is true only if
 // no other peer was found.
 func (y *syncer) settled(cells []records.CellKey) bool {
-	if y.k.closest.alone() {
+	if y.alone() {
 		return true
 	}
 	o := y.last.Load()
-	if o == nil || len(o.table.peers) == 0 || o.table.stale(y.k.Router.Size()) || !o.steady() {
+	if o == nil || len(o.table.peers) == 0 || !o.table.serving || o.table.stale(y.k.Router.Size()) || !o.steady() {
 		return false
 	}
-	return !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !o.covers(c) })
+	unmet := *y.know.unmet.Load()
+	return !slices.ContainsFunc(cells, func(c records.CellKey) bool {
+		return !o.covers(c) || len(unmet) > 0 && y.doubt(c) != ""
+	}) && y.know.knows.Load()
 }
 
 // steady reports whether the table was stable for so long before the round that all publishers
@@ -374,7 +477,7 @@ func (o *syncRound) covers(c records.CellKey) bool {
 func (o *syncRound) enough(keepers []peer.ID, whole bool) bool {
 	n := 0
 	for _, id := range keepers {
-		if keepsAll, ok := o.done[id]; ok && (keepsAll || !whole) {
+		if p, ok := o.done[id]; ok && (p.whole || !whole) {
 			n++
 		}
 	}

@@ -12,23 +12,36 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// compare finds the records that a partner has and this peer lacks, and pulls them. Whole reports
-// that the partner regards the network as small. After a nil error no available record is missing.
-func (y *syncer) compare(ctx context.Context, id peer.ID, table *tableState) (whole bool, err error) {
+// compare finds the records that a partner has and this peer lacks, and pulls them. After a nil error
+// no available record is missing.
+func (y *syncer) compare(ctx context.Context, id peer.ID, table *tableState) (of partner, err error) {
 	ctx, end, err := y.k.begin(ctx, "sync", syncPeer)
 	if err != nil {
-		return false, err
+		return partner{}, err
 	}
 	defer func() { end(err) }()
 	c := &diff{y: y, peer: id, table: table, view: y.viewOf(table)}
 	if err = c.run(ctx); err != nil {
 		y.k.Logger.Debug("comparison with a keeper failed", "peer", id, "error", err)
 		y.reportFailure(ctx, id, err)
+		y.know.missed(id, reached(err), y.clock())
 	}
 	if c.pulled > 0 {
 		y.view.Store(nil) // the next comparison must see the new records
 	}
-	return c.whole, err
+	if err == nil {
+		y.know.met(id, c.of.informed)
+	}
+	return c.of, err
+}
+
+// reached reports whether a failed comparison proves contact with the partner.
+func reached(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Timeout, fault.Unavailable, fault.Canceled:
+		return false
+	}
+	return true
 }
 
 // reportFailure updates the stats of a partner after a failed comparison. A refusal has no effect:
@@ -46,7 +59,7 @@ type diff struct {
 	peer  peer.ID
 	table *tableState
 	view  *view
-	whole bool // both peers regard the network as small
+	of    partner
 
 	pulled int // number of records
 }
@@ -64,11 +77,11 @@ func (c *diff) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.whole = resp.Whole && c.table.whole
+	c.of = partner{whole: resp.Whole && c.table.whole, informed: resp.Informed}
 	if resp.Same {
 		return nil
 	}
-	if !c.whole {
+	if !c.of.whole {
 		mine = c.view.sharedWith(c.peer, false)
 	}
 	cells, err := c.cells(ctx, mine)
@@ -111,6 +124,9 @@ func (c *diff) call(ctx context.Context, req *pb.Request) (*pb.Response, error) 
 	defer cancel()
 	resp, refused, err := c.y.k.asker.call(ctx, c.peer, req)
 	if refused {
+		if fault.KindOf(err) == fault.Unsupported {
+			return nil, err
+		}
 		return nil, fault.As("keeper.sync", fault.LimitReached, err) // the kind of a refusal concerns this peer, not the caller
 	}
 	return resp, err
@@ -127,8 +143,11 @@ func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, e
 		}
 		for _, m := range resp.Cells {
 			cell, err := records.ParseCellKey(m.Cell)
-			if err != nil || len(m.Sums) != digest.SumSize {
-				return nil, breach("a malformed cell")
+			if err != nil {
+				continue // a kind of cells of a later version: this peer keeps none
+			}
+			if len(m.Sums) != digest.SumSize {
+				return nil, breach("a malformed sum of a cell")
 			}
 			if d, ok := c.differs(cell, digest.Sum(m.Sums)); ok {
 				found = append(found, d)
@@ -148,12 +167,12 @@ func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, e
 // differs reports whether a cell differs and this peer accepts it.
 func (c *diff) differs(cell records.CellKey, root digest.Sum) (differingCell, bool) {
 	d := differingCell{cell: cell}
-	if h := c.view.held(cell, c.whole); h != nil {
+	if h := c.view.held(cell, c.of.whole); h != nil {
 		if d.mine = h.set(); d.mine.Root() == root {
 			return d, false
 		}
 	}
-	return d, c.whole || c.y.k.closest.accepts(cell)
+	return d, c.of.whole || c.y.k.closest.accepts(cell)
 }
 
 // entries returns the partner's entries of differing cells.
@@ -214,11 +233,14 @@ func (c *diff) pull(ctx context.Context, cells []differingCell, listed []digest.
 	return nil
 }
 
-// wanted returns the entries that are newer than this peer's and were not pulled recently.
+// wanted returns the entries that are newer than this peer's and were not pulled recently. The cells
+// of a comparison overlap, and the partner's index changes between two lists of entries, so one
+// record may be listed several times: it is wanted once, in its newest version.
 func (c *diff) wanted(listed []digest.Entry) []digest.Entry {
 	known := c.view.byID()
 	now := c.y.k.Now()
 	var wanted []digest.Entry
+	at := make(map[digest.ID]int)
 	for _, e := range listed {
 		if r, ok := known[e.ID]; ok && !e.Version.Newer(digest.VersionOf(r.Sequence(), r.Digest())) {
 			continue
@@ -226,13 +248,23 @@ func (c *diff) wanted(listed []digest.Entry) []digest.Entry {
 		if until, ok := c.y.pulled.Get(e); ok && now.Before(until) {
 			continue
 		}
-		wanted = append(wanted, e)
+		i, again := at[e.ID]
+		switch {
+		case !again:
+			at[e.ID] = len(wanted)
+			wanted = append(wanted, e)
+		case e.Version.Newer(wanted[i].Version):
+			wanted[i] = e
+		}
 	}
 	return wanted
 }
 
 // page pulls the first of the wanted entries and returns how many are done. The response has the
 // order of the request, so an entry missing before the last one does not exist any more.
+//
+// Between list and pull the partner may have received a newer version, in whatever cell, or dropped
+// the record and received an older version. Neither is a violation of the protocol.
 func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.Entry) (done int, err error) {
 	ids := make([]byte, 0, len(wanted)*digest.IDSize)
 	at := make(map[digest.ID]int, len(wanted))
@@ -251,27 +283,52 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 	h := c.y.k.newStoreHandler(source{exempt: true})
 	h.admitted = true
 	defer h.finish()
-	for _, envelope := range envelopes {
-		r, err := c.y.k.Verifier.Open(envelope, c.y.k.Now())
-		switch {
-		case err == nil:
-		case fault.KindOf(err) == fault.Conflict: // invalid at this moment: clocks differ
+	skipped, answered := 0, make(map[int]bool)
+	for n, envelope := range envelopes {
+		done = max(done, n+1) // each envelope answers at least one id
+		r, left, err := receive(c.y.k.Verifier, envelope, c.y.k.Now())
+		if err != nil {
+			return 0, err
+		}
+		if left != nil {
+			c.y.k.countLeft(left)
+			if !untimely(left) {
+				skipped++
+			}
 			continue
-		default:
-			return 0, breach("a record does not verify: %w", err)
 		}
 		i, asked := at[digest.IDOf(r.Name().String())]
-		if !asked || i < done || !inAny(cells, r) {
+		version := digest.VersionOf(r.Sequence(), r.Digest())
+		switch {
+		case !asked:
 			return 0, breach("record %s is not in the request", r.Name())
+		case wanted[i].Version.Newer(version):
+			answered[i] = true
+			done = max(done, i+1)
+			continue
+		case version == wanted[i].Version && !inAny(cells, r):
+			return 0, breach("record %s lies outside the cells that list it", r.Name())
 		}
-		if wanted[i].Version.Newer(digest.VersionOf(r.Sequence(), r.Digest())) {
-			return 0, breach("a version of %s older than listed", r.Name())
-		}
-		done = i + 1
+		answered[i] = true
+		done = max(done, i+1)
 		c.pulled++
 		c.store(h, cells, wanted[i], r)
 	}
+	if skipped > 0 {
+		c.postpone(wanted[:done], answered)
+	}
 	return done, nil
+}
+
+// postpone keeps entries without a readable record from being pulled again for a while: this version cannot read
+// their records.
+func (c *diff) postpone(entries []digest.Entry, answered map[int]bool) {
+	until := c.y.k.Now().Add(pulledTTL)
+	for i, e := range entries {
+		if !answered[i] {
+			c.y.pulled.Add(e, until)
+		}
+	}
 }
 
 func inAny(cells []differingCell, r *records.Record) bool {

@@ -19,16 +19,24 @@ func (s *server) sync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*
 	}
 	defer s.comparing.leave(from)
 	table := s.k.sync.table()
+	if !table.serving {
+		return nil, errNoKeeper()
+	}
 	v := s.k.sync.viewOf(table)
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}
 	whole := req.Whole && table.whole
-	resp := &pb.SyncResponse{Whole: table.whole}
+	resp := &pb.SyncResponse{Whole: table.whole, Informed: s.k.sync.know.knows.Load()}
 	if len(req.Cells) > 0 {
 		return resp, listEntries(v, whole, req, resp)
 	}
 	return resp, listDiffering(v.sharedWith(from, whole), req, resp)
+}
+
+// errNoKeeper refuses a comparison: this peer is no server of the DHT, so it keeps no cell.
+func errNoKeeper() error {
+	return fault.New("", fault.Forbidden, "this peer is no keeper: it is behind NAT or a leaf")
 }
 
 // listDiffering compares the cells that both peers keep, and lists the different ones.

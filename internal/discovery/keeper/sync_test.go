@@ -211,9 +211,9 @@ func comparisonWith(t *testing.T, answer func(*pb.Request) *pb.Response, held ..
 func TestHostilePartner(t *testing.T) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // start of virtual time
 	p := newProvider(t)
-	known := p.sign(t, offer("known"), 1, now)
 	newer := p.sign(t, offer("known"), 2, now)
 	other := p.sign(t, offer("other"), 1, now)
+	database := p.sign(t, records.Offer{ID: "data", Metadata: records.Metadata{Type: "database"}}, 1, now) // outside the listed cell
 	forged := slices.Clone(newer.Envelope())
 	forged[len(forged)-1] ^= 1
 	cell := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: "global"}
@@ -238,15 +238,14 @@ func TestHostilePartner(t *testing.T) {
 	}
 	for name, answer := range map[string]func(*pb.Request) *pb.Response{
 		"forged":     liar(&pb.SyncResponse{Entries: entry}, forged),
+		"elsewhere":  liar(&pb.SyncResponse{Entries: digest.Append(nil, entryOf(database, p.id.String()))}, database.Envelope()),
 		"not asked":  liar(&pb.SyncResponse{Entries: entry}, other.Envelope()),
-		"older":      liar(&pb.SyncResponse{Entries: entry}, known.Envelope()),
 		"too many":   liar(&pb.SyncResponse{Entries: entry}, newer.Envelope(), newer.Envelope()),
 		"no entries": liar(&pb.SyncResponse{Entries: entry[1:]}),
 		"endless":    liar(&pb.SyncResponse{Next: &pb.SyncPosition{}}),
 		"beyond":     liar(&pb.SyncResponse{Next: &pb.SyncPosition{Cell: 7}}),
-		"silent":     func(*pb.Request) *pb.Response { return &pb.Response{} },
-		"other cells": func(*pb.Request) *pb.Response {
-			return &pb.Response{Op: &pb.Response_Sync{Sync: &pb.SyncResponse{Cells: []*pb.SyncCell{{Cell: "x"}}}}}
+		"no sum": func(*pb.Request) *pb.Response {
+			return &pb.Response{Op: &pb.Response_Sync{Sync: &pb.SyncResponse{Cells: []*pb.SyncCell{{Cell: cell.String()}}}}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,6 +253,25 @@ func TestHostilePartner(t *testing.T) {
 				n, err := comparisonWith(t, answer)
 				require.ErrorIs(t, err, fault.Unauthentic)
 				require.Equal(t, 1, n.counts.of(n.counts.distrusted, "unauthentic"), n.counts.distrusted)
+			})
+		})
+	}
+}
+
+// What may come from a later version is no violation: an unknown form of response, an unknown kind of cell.
+func TestPartnerOfALaterVersion(t *testing.T) {
+	for name, tc := range map[string]struct {
+		resp *pb.Response
+		want error
+	}{
+		"another form":    {&pb.Response{}, fault.Unsupported},
+		"a kind of cells": {&pb.Response{Op: &pb.Response_Sync{Sync: &pb.SyncResponse{Cells: []*pb.SyncCell{{Cell: "/later/x"}}}}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, err := comparisonWith(t, func(*pb.Request) *pb.Response { return tc.resp })
+				require.ErrorIs(t, err, tc.want)
+				require.Empty(t, n.counts.distrusted)
 			})
 		})
 	}
@@ -326,7 +344,7 @@ func TestSharedCells(t *testing.T) {
 			require.NoError(t, err)
 		}
 		small := newView(x, newPeerTable("self", []peer.ID{"a", "b"}, false), time.Now(), unsplit{})
-		require.Len(t, small.sharedWith("a", false).cells, 1)
+		require.Len(t, small.sharedWith("a", false).cells, 3, "the global cell, and the cells of two providers")
 		require.Same(t, small.sharedWith("a", false), small.sharedWith("a", false))
 		all := small.cells()
 		for _, h := range all {
@@ -337,7 +355,7 @@ func TestSharedCells(t *testing.T) {
 		rest := newSharedCells(all)
 		require.Greater(t, len(rest.cells), 2)
 		for _, h := range rest.cells {
-			require.True(t, h.cell.Cell == "global" || h.cell.Cell.Len() == 2 && h.cell.Subtype == records.AnySubtype, h.key)
+			require.True(t, h.cell.OfProvider() || h.cell.Cell == "global" || h.cell.Cell.Len() == 2 && h.cell.Subtype == records.AnySubtype, h.key)
 		}
 		require.ElementsMatch(t, slices.Collect(maps.Keys(small.types())), []records.CellKey{{Type: "compute", Subtype: "_", Cell: "global"}})
 	})

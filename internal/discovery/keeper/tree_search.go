@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -161,6 +162,9 @@ func (t *treeSearch) next(ctx context.Context) []records.CellKey {
 func (t *treeSearch) incomplete(recs []*records.Record) string {
 	if why := incomplete(t.plan, recs, t.groups); why != "" {
 		return why
+	}
+	if ago, recent := t.k.sync.know.returned(t.k.sync.clock()); recent && slices.ContainsFunc(t.groups, group.foreign) {
+		return fmt.Sprintf("contact with other peers returned %s ago: the keepers may not have compared their records yet", ago.Round(time.Millisecond))
 	}
 	worst := worstValue(t.plan, recs)
 	able := 0

@@ -85,6 +85,7 @@ type follower struct {
 	cookie   *pb.Cookie // nil before the first message
 	received bool       // a message arrived on this stream
 	avoid    peer.ID    // the last keeper to refuse
+	dropped  int        // filters of the plan that the last request left out
 }
 
 // run follows the cell at one keeper after another until ctx ends. A broken stream resumes once
@@ -125,6 +126,7 @@ func (f *follower) handleEnd(ctx context.Context, id peer.ID, err error) (futile
 	f.avoid = ""
 	switch {
 	case err == nil:
+	case f.narrowed(id): // the next request asks without the filters that the keeper does not know
 	case errors.As(err, &refusal):
 		if fault.KindOf(err) == fault.Unsupported {
 			return true
@@ -137,6 +139,12 @@ func (f *follower) handleEnd(ctx context.Context, id peer.ID, err error) (futile
 		f.at, f.cookie = "", nil
 	}
 	return false
+}
+
+// narrowed reports whether the last request to a keeper had a filter that the keeper does not know.
+func (f *follower) narrowed(id peer.ID) bool {
+	_, dropped := widen(f.plan, f.k.asker.lacking.filtersOf(id))
+	return len(dropped) > f.dropped
 }
 
 // refusalError is a refusal of the keeper.
@@ -174,8 +182,8 @@ func (f *follower) next(ctx context.Context) (peer.ID, bool) {
 // follow follows one stream of a keeper until it ends or the keeper is not responsible any more.
 func (f *follower) follow(ctx context.Context, id peer.ID) error {
 	select {
-	case f.k.following <- struct{}{}:
-		defer func() { <-f.k.following }()
+	case f.k.asker.following <- struct{}{}:
+		defer func() { <-f.k.asker.following }()
 	default:
 		return fault.New("keeper.Watch", fault.LimitReached, "this peer follows too many cells: a query has to serve instead")
 	}
@@ -191,7 +199,7 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 		f.cookie = nil
 	}
 	_ = s.SetDeadline(time.Now().Add(frameTime))
-	if err := s.WriteMessage(&pb.Request{Op: &pb.Request_Watch{Watch: f.request()}}); err != nil {
+	if err := s.WriteMessage(&pb.Request{Op: &pb.Request_Watch{Watch: f.request(id)}}); err != nil {
 		return rpc.Classify(ctx, err)
 	}
 	for {
@@ -210,8 +218,12 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 	}
 }
 
-func (f *follower) request() *pb.WatchRequest {
-	req := &pb.WatchRequest{Query: f.plan.Query().Proto(), Cells: []string{f.cell.String()}, After: f.cookie}
+// request returns the request to a keeper, without filters that the keeper does not know: this peer filters the
+// changes again.
+func (f *follower) request(id peer.ID) *pb.WatchRequest {
+	plan, dropped := widen(f.plan, f.k.asker.lacking.filtersOf(id))
+	f.dropped = len(dropped)
+	req := &pb.WatchRequest{Query: plan.Query().Proto(), Cells: []string{f.cell.String()}, After: f.cookie}
 	req.Query.Explain = false
 	n := 0
 	for r := range f.k.Index.In(f.cell, f.k.Now()) {
@@ -230,24 +242,22 @@ func (f *follower) request() *pb.WatchRequest {
 // violates the protocol.
 func (f *follower) receive(ctx context.Context, id peer.ID, resp *pb.Response) error {
 	if resp.Refusal != nil {
-		return refusalError{faultOf("keeper.Watch", resp.Refusal)}
+		err := rpc.Restore("keeper.Watch", resp.Refusal)
+		f.k.asker.lacking.note(id, err)
+		return refusalError{err}
 	}
 	m := resp.GetWatch()
 	if m == nil {
 		return breach("the response does not answer a watch")
 	}
 	for _, envelope := range m.Envelopes {
-		r, err := f.k.Verifier.Open(envelope, f.k.Now())
-		switch {
-		case err != nil && fault.KindOf(err) == fault.Conflict: // invalid at this moment: clocks differ
-			continue
-		case err != nil:
-			return breach("a record does not verify: %w", err)
-		case !r.In(f.cell) && !f.knows(r):
-			return breach("record %s is outside the watched cell", r.Name())
+		if err := f.take(envelope, true); err != nil {
+			return err
 		}
-		if _, err := f.k.put(r); err != nil && fault.KindOf(err) != fault.Exists {
-			f.k.Recorder.Refused(fault.KindOf(err).String())
+	}
+	for _, envelope := range m.Left {
+		if err := f.take(envelope, false); err != nil {
+			return err
 		}
 	}
 	if m.Reset_ {
@@ -259,8 +269,29 @@ func (f *follower) receive(ctx context.Context, id peer.ID, resp *pb.Response) e
 	return nil
 }
 
-// knows reports whether the index has an earlier version of the record inside the cell.
+// take verifies an envelope and adds the record to the index. Inside requires a record of the cell.
+// Other records left the cell: they count only as newer versions of records in the index.
+func (f *follower) take(envelope []byte, inside bool) error {
+	r, left, err := receive(f.k.Verifier, envelope, f.k.Now())
+	switch {
+	case err != nil:
+		return err
+	case left != nil:
+		f.k.countLeft(left)
+		return nil
+	case inside && !r.In(f.cell):
+		return breach("record %s is outside the watched cell", r.Name())
+	case !inside && !f.knows(r):
+		return nil
+	}
+	if _, err := f.k.put(r); err != nil && fault.KindOf(err) != fault.Exists {
+		f.k.Recorder.Refused(fault.KindOf(err).String())
+	}
+	return nil
+}
+
+// knows reports whether the index has a version of the record.
 func (f *follower) knows(r *records.Record) bool {
-	known, ok := f.k.Index.Get(r.Name())
-	return ok && known.In(f.cell)
+	_, ok := f.k.Index.Latest(r.Name())
+	return ok
 }

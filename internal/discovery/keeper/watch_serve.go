@@ -59,7 +59,7 @@ func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 	}
 	if err != nil {
 		s.k.Recorder.Refused(fault.KindOf(err).String())
-		return send(&pb.Response{Refusal: refusalOf(err)})
+		return send(&pb.Response{Refusal: rpc.Refuse(err)})
 	}
 	w.send = send
 	ctx, cancel := context.WithCancel(s.k.ctx)
@@ -175,14 +175,16 @@ func (w *watchServer) sendChanges(changes []index.Change) error {
 }
 
 // concerns reports whether a change may alter the matches of the plan. The watcher notices the
-// expiry of a record itself.
+// expiry of a record itself, and it may understand a record that this peer does not.
 func (w *watchServer) concerns(ch index.Change) bool {
-	in := func(r *records.Record) bool { return r != nil && slices.ContainsFunc(w.cells, r.In) }
-	if ch.New == nil || !in(ch.New) && !in(ch.Old) {
+	if ch.New == nil || !w.inside(ch.New) && (ch.Old == nil || !w.inside(ch.Old)) {
 		return false
 	}
-	return w.plan.Match(ch.New) || ch.Old != nil && w.plan.Match(ch.Old) || ch.Old == nil && ch.New.Withdrawn()
+	return query.Concerns(w.plan, ch.New) || ch.Old != nil && query.Concerns(w.plan, ch.Old) || ch.Old == nil && ch.New.Withdrawn()
 }
+
+// inside reports whether a record lies in a watched cell.
+func (w *watchServer) inside(r *records.Record) bool { return slices.ContainsFunc(w.cells, r.In) }
 
 // sendRecords sends records in as many messages as necessary. Only the last message has the
 // cookie: if the stream breaks in between, the watcher gets all records again.
@@ -190,14 +192,18 @@ func (w *watchServer) sendRecords(news []*records.Record, reset bool) error {
 	m := &pb.WatchResponse{Reset_: reset}
 	size := 0
 	for _, r := range news {
-		if len(m.Envelopes) > 0 && size+len(r.Envelope()) > maxPulled {
+		if size > 0 && size+len(r.Envelope()) > maxPulled {
 			if err := w.send(&pb.Response{Op: &pb.Response_Watch{Watch: m}}); err != nil {
 				return err
 			}
 			m, size = &pb.WatchResponse{}, 0
 		}
 		size += len(r.Envelope())
-		m.Envelopes = append(m.Envelopes, r.Envelope())
+		if w.inside(r) {
+			m.Envelopes = append(m.Envelopes, r.Envelope())
+		} else {
+			m.Left = append(m.Left, r.Envelope())
+		}
 	}
 	m.Cookie = w.at
 	return w.send(&pb.Response{Op: &pb.Response_Watch{Watch: m}})

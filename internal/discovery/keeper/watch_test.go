@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -216,6 +217,30 @@ func TestHostileWatch(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A record that moves out of the watched cell is no violation of the protocol, whatever the watcher
+// knows of it: the newer version, from another source, an older one, or nothing.
+func TestWatchOfAMovingRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched(t)
+		p := newProvider(t)
+		away := func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }
+		for i, known := range []uint64{0, 1, 2} {
+			id := fmt.Sprint("moving", i)
+			versions := []*records.Record{p.sign(t, offer(id), 1, time.Now()), p.sign(t, offer(id, away), 2, time.Now())}
+			w.store(t, versions[0])
+			switch known {
+			case 0:
+				w.watcher.Index.Remove(versions[0].Name())
+			case 2:
+				w.watcher.put(t, versions[1])
+			}
+			w.store(t, versions[1])
+			require.Equal(t, known > 0, w.knows(versions[1]))
+			require.Zero(t, w.watcher.counts.of(w.watcher.counts.distrusted, "unauthentic"))
+		}
+	})
 }
 
 func TestWatchLimits(t *testing.T) {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -16,6 +17,8 @@ import (
 //     higher sequence and the same created_at;
 //   - tombstones after each Config.Refresh, until their expiry.
 //
+// After Suspend, Due returns nothing.
+//
 // Due, Register, Update and Withdraw hand their versions out: until Announced reports the outcome, or for 30 s,
 // Due does not return them. A refresh loop can therefore run beside callers that announce their own changes.
 // After a failure of the disk or of a signature, which is logged, Due returns the last version while it is
@@ -24,7 +27,7 @@ func (r *Registry) Due(now time.Time, limit int) []*records.Record {
 	now = wall(now)
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	if r.closed {
+	if _, suspended := r.Suspended(); suspended || r.closed {
 		return nil
 	}
 	r.mu.Lock()
@@ -44,6 +47,16 @@ func (r *Registry) Due(now time.Time, limit int) []*records.Record {
 		}
 	}
 	return due
+}
+
+// Stale reports whether Due would replace a version now.
+func (r *Registry) Stale(now time.Time) bool {
+	now = wall(now)
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.evidence == nil && slices.ContainsFunc(r.scheduler.queue.Items(), func(t *task) bool {
+		return !t.due.After(now) && t.stale(now)
+	})
 }
 
 // advance replaces stale versions and deletes lapsed ones in one durable step. It returns the replaced
@@ -106,12 +119,25 @@ func (r *Registry) Announced(n records.Name, sequence uint64, s records.Stored, 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.scheduler.announced(version{id: n.ID, sequence: sequence}, s.On > 0 && s.On >= s.Of, wall(now))
+	v := version{id: n.ID, sequence: sequence}
+	r.scheduler.announced(v, s.On > 0 && s.On >= s.Of, wall(now))
+	r.scheduler.report(v, s.On)
 }
 
-// NextDue is the time of Due's next result, false for an empty registry.
+// Unstored returns the ids of the live services whose newest version no keeper holds, in order. A version without
+// an outcome so far is not among them.
+func (r *Registry) Unstored() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.scheduler.unstored()
+}
+
+// NextDue is the time of Due's next result, false for an empty or suspended registry.
 func (r *Registry) NextDue() (time.Time, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	if r.evidence != nil {
+		return time.Time{}, false
+	}
 	return r.scheduler.next()
 }

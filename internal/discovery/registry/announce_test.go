@@ -138,7 +138,7 @@ func TestOfflineForDays(t *testing.T) {
 	pending := register(t, r, now, offer("a"))
 	for end := now.Add(72 * time.Hour); now.Before(end); pending = r.Due(now, 10) {
 		require.Len(t, pending, 1)
-		_, err := records.Open(pending[0].Envelope(), now)
+		_, err := records.Open("test", pending[0].Envelope(), now)
 		require.NoError(t, err, "due versions are valid")
 		failed(r, now, pending...)
 		at, _ := r.NextDue()

@@ -12,19 +12,22 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // Defaults and bounds of Config.
 const (
-	DefaultMaxServices = 100
-	MaxMaxServices     = 10_000
+	DefaultMaxServices = MaxMaxServices
+	MaxMaxServices     = records.MaxPerProvider // keepers would refuse more
 	DefaultTTL         = 24 * time.Hour
 	DefaultRefresh     = 6 * time.Hour
 )
 
-// Config are the settings of a registry. Dir and Key are required.
+// Config are the settings of a registry. Network, Dir and Key are required.
 type Config struct {
+	Network network.Name // of the records; Reclaim takes any
+
 	Dir string         // folder of the database, created if missing, used by this registry only
 	FS  vfs.FS         // nil: the disk
 	Key crypto.PrivKey // Ed25519: signs records and identifies the provider
@@ -57,7 +60,7 @@ func (c Config) Validate() error {
 	case c.Key.Type() != pb.KeyType_Ed25519:
 		return fault.Invalidf("key", nil, "must be an Ed25519 key")
 	case c.MaxServices < 1 || c.MaxServices > MaxMaxServices:
-		return fault.Invalidf("max_services", c.MaxServices, "must be 0 or 1 to %d", MaxMaxServices)
+		return fault.Invalidf("max_services", c.MaxServices, "must be 0 or 1 to %d: keepers accept no more of one provider", MaxMaxServices)
 	case c.TTL <= 0 || c.TTL > records.MaxTTL:
 		return fault.Invalidf("ttl", c.TTL, "must be positive and at most %v", records.MaxTTL)
 	case c.Refresh <= 0 || c.Refresh > c.TTL/2:
@@ -100,6 +103,7 @@ func (c Config) storeConfig(provider peer.ID) store.Config {
 		Role:     "provider",
 		Owner:    provider.String(),
 		Prefix:   "service/",
+		Format:   store.Format[*store.Store]{Name: "database of services"},
 		MemTable: 256 << 10,
 	}
 }

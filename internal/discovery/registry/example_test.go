@@ -20,7 +20,7 @@ func Example() {
 		panic(err)
 	}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	r, err := registry.Open(registry.Config{Dir: "/registry", FS: vfs.NewMem(), Key: key}, now)
+	r, err := registry.Open(registry.Config{Network: "test", Dir: "/registry", FS: vfs.NewMem(), Key: key}, now)
 	if err != nil {
 		panic(err)
 	}

@@ -25,7 +25,7 @@ func key(t require.TestingT, seed byte) crypto.PrivKey {
 }
 
 func config(t require.TestingT, fs vfs.FS) Config {
-	return Config{Dir: "/home/registry", FS: fs, Key: key(t, 1)}
+	return Config{Network: "test", Dir: "/home/registry", FS: fs, Key: key(t, 1)}
 }
 
 func open(t testing.TB, c Config, now time.Time) *Registry {

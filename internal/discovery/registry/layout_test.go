@@ -17,14 +17,14 @@ func TestLayout(t *testing.T) {
 	const (
 		a = `{"format":1,"offer":{"id":"a","metadata":{"type":"relay","name":"Relay a"},"location":{"latitude":52.52,"longitude":13.4}},` +
 			`"created":"2026-03-01T12:00:00Z","until":"2026-03-02T12:00:00Z","current":{"issued":"2026-03-01T12:00:00Z","envelope":"` +
-			`CiQIARIgiojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1wSGy9ibGFja2hvbGUvc2VydmljZS1yZWNvcmQvMRp+CgFhEjQxMkQzS29vV0s5OVZvVnhORTdYenlC` +
-			`d1hFelc3eGhLN0dwdjg1cjlGM1YzZnlLU1VLUEg1GhAKBXJlbGF5GgdSZWxheSBhKhIJw/UoXI9CSkARzczMzMzMKkBCBgjA1JDNBkoGCMDUkM0GUgYIwPeVzQZggJSU` +
-			`ysozKkCKswK+/tK7RWN60L8StI8gSctbe2GgNjBiqfxj0kU+cqxepnb7vl6JoKgrNtkqao4LF4x5NNvVhw+21kN6yJgI"}}`
+			`CiQIARIgiojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1wSIC9ibGFja2hvbGUvdGVzdC9zZXJ2aWNlLXJlY29yZC8xGn4KAWESNDEyRDNLb29XSzk5Vm9WeE5FN1h6` +
+			`eUJ3WEV6Vzd4aEs3R3B2ODVyOUYzVjNmeUtTVUtQSDUaEAoFcmVsYXkaB1JlbGF5IGEqEgnD9Shcj0JKQBHNzMzMzMwqQEIGCMDUkM0GSgYIwNSQzQZSBgjA95XNBmCAlJTK` +
+			`yjMqQDPXTce9CdW0y3bc+cwpXHPEuer7bPiNnJRSsyS8EJvKZfR4IBOxAZvBHtuoy5XPgcXpZgLbHP/b29418zmfRws="}}`
 		b = `{"format":1,` +
 			`"created":"2026-03-01T12:00:00Z","until":"2026-03-02T12:00:00Z","current":{"issued":"2026-03-01T12:00:00Z","envelope":"` +
-			`CiQIARIgiojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1wSGy9ibGFja2hvbGUvc2VydmljZS1yZWNvcmQvMRpjCgFiEjQxMkQzS29vV0s5OVZvVnhORTdYenlC` +
-			`d1hFelc3eGhLN0dwdjg1cjlGM1YzZnlLU1VLUEg1GgcKBXJlbGF5QgYIwNSQzQZKBgjA1JDNBlIGCMD3lc0GYIGUlMrKM2gBKkCR+j/KYJUn2Hr1rnoJlDA+IQwTUky6` +
-			`0F6egOvfMYFwgEOohqkzB5SBBH29G2hcZLE3ih+1qcDsp4tiggK7lNIM"}}`
+			`CiQIARIgiojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1wSIC9ibGFja2hvbGUvdGVzdC9zZXJ2aWNlLXJlY29yZC8xGmMKAWISNDEyRDNLb29XSzk5Vm9WeE5FN1h6` +
+			`eUJ3WEV6Vzd4aEs3R3B2ODVyOUYzVjNmeUtTVUtQSDUaBwoFcmVsYXlCBgjA1JDNBkoGCMDUkM0GUgYIwPeVzQZggZSUysozaAEqQPQOGx61dHIGfBo71Hl7c4Q0VI4q+N+i` +
+			`3h0cvF5N+jfHBnsoay22d0pIIGgboYLKnVkS+mFzF4L3h/F2eUyUuwA="}}`
 	)
 	c := config(t, vfs.NewMem())
 	meta := func(floor uint64) string {

@@ -52,6 +52,10 @@ type Registry struct {
 	services  map[string]*service // by id, withdrawn ones included; written with writing and mu held, read with either
 	live      int                 // live services; guarded like services
 	scheduler *scheduler          // guarded by mu
+	evidence  *Evidence           // guarded like services; nil: not suspended
+	reclaimed uint64              // see Reclaim; constant after Open
+
+	opened time.Time
 }
 
 // Open opens or creates the registry in c.Dir. All its versions are due now; Due signs lapsed ones again.
@@ -59,10 +63,18 @@ type Registry struct {
 //
 //   - Invalid: a field of the configuration, named by the error;
 //   - Conflict: the database belongs to another identity;
-//   - Unsupported: a later version of this program wrote the database;
+//   - Unsupported: a later version of this program wrote the database, or it belongs to another network;
 //   - Unavailable: the database does not open, for example while another process uses it;
 //   - Internal: a value is damaged. The error names its key; nothing is deleted.
 func Open(c Config, now time.Time) (*Registry, error) {
+	if err := c.Network.Validate(); err != nil {
+		return nil, fault.Wrap("registry.Open", fault.In("network", err))
+	}
+	return openAny(c, now)
+}
+
+// openAny is Open. Without a network it takes records of any.
+func openAny(c Config, now time.Time) (*Registry, error) {
 	const op = "registry.Open"
 	if err := c.Validate(); err != nil {
 		return nil, fault.Wrap(op, err)
@@ -79,11 +91,12 @@ func Open(c Config, now time.Time) (*Registry, error) {
 	r := &Registry{
 		self:      self,
 		max:       c.MaxServices,
-		signer:    signer{key: c.Key, ttl: c.TTL, precision: c.Precision, publish: c.PublishPrecision},
+		signer:    signer{network: c.Network, key: c.Key, ttl: c.TTL, precision: c.Precision, publish: c.PublishPrecision},
 		log:       c.Logger,
 		store:     kept,
 		services:  make(map[string]*service),
 		scheduler: newScheduler(c.Refresh, c.Jitter),
+		opened:    wall(now),
 	}
 	if err := r.load(wall(now)); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, kept.Close()))
@@ -93,9 +106,15 @@ func Open(c Config, now time.Time) (*Registry, error) {
 
 func (r *Registry) load(now time.Time) error {
 	return r.store.All(func(id string, value []byte) error {
-		s, err := decodeService(records.Name{Provider: r.self, ID: id}, value)
+		if id == evidenceName {
+			return r.loadEvidence(value)
+		}
+		s, err := decodeService(r.signer.network, records.Name{Provider: r.self, ID: id}, value)
 		if err == nil {
 			r.replace(id, s, now)
+			if s.current.Sequence() <= r.reclaimed {
+				r.scheduler.renewNow(versionOf(s.current), now)
+			}
 		}
 		return err
 	})

@@ -35,7 +35,7 @@ func TestRegister(t *testing.T) {
 	require.Equal(t, now.Add(DefaultTTL), a.Expires())
 	_, ok = r.Get("c")
 	require.False(t, ok)
-	_, err := records.Open(a.Envelope(), now)
+	_, err := records.Open("test", a.Envelope(), now)
 	require.NoError(t, err)
 }
 
@@ -259,7 +259,7 @@ func TestClockWasAhead(t *testing.T) {
 	require.Equal(t, []string{"b"}, ids(due))
 	b := due[0]
 	require.Greater(t, b.Sequence(), future[1].Sequence())
-	_, err = records.Open(b.Envelope(), now)
+	_, err = records.Open("test", b.Envelope(), now)
 	require.NoError(t, err, "a version from the future is replaced at once")
 	require.Equal(t, []*records.Record{tombstone, b}, r.Due(now.Add(ackTimeout), 10))
 }
@@ -368,7 +368,6 @@ func TestOpenRefusesCorruptValues(t *testing.T) {
 		"unknown field": {"service/a", constant(`{"format":1,"colour":"red"}`), fault.Internal},
 		"unknown key":   {"zebra", constant(""), fault.Internal},
 		"meta not JSON": {"meta", constant("x"), fault.Internal},
-		"newer layout":  {"meta", constant(`{"format":2}`), fault.Unsupported},
 		"not its own":   {"service/a", func(t *testing.T, c Config) string { return read(t, c)["service/b"] }, fault.Internal},
 		"followed":      {"service/a", func(t *testing.T, c Config) string { return read(t, c)["service/a"] + "{}" }, fault.Internal},
 		"offer of other": {"service/a", func(t *testing.T, c Config) string {
@@ -405,7 +404,7 @@ func TestConfigValidate(t *testing.T) {
 	for field, spoil := range map[string]func(*Config){
 		"dir":               func(c *Config) { c.Dir = "" },
 		"key":               func(c *Config) { c.Key = ecdsa },
-		"max_services":      func(c *Config) { c.MaxServices = -1 },
+		"max_services":      func(c *Config) { c.MaxServices = records.MaxPerProvider + 1 },
 		"ttl":               func(c *Config) { c.TTL = records.MaxTTL + 1 },
 		"refresh":           func(c *Config) { c.Refresh = DefaultTTL/2 + 1 },
 		"precision":         func(c *Config) { c.Precision = 3 },

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,7 @@ type task struct {
 	due       time.Time // next announcement; for a live tombstone never after expires
 	renew     time.Time // end of use of a live version, at most half of its life away
 	failures  int       // consecutive incomplete announcements
+	unstored  bool      // no keeper took the last announcement
 	slot      int       // in the queue
 }
 
@@ -84,6 +86,13 @@ func (s *scheduler) add(r *records.Record, now time.Time) {
 	}
 	s.tasks[v] = t
 	s.queue.Push(t)
+}
+
+// renewNow makes a live version stale.
+func (s *scheduler) renewNow(v version, now time.Time) {
+	if t := s.tasks[v]; t != nil && !t.withdrawn {
+		t.renew = now
+	}
 }
 
 // drop removes a version.
@@ -142,6 +151,25 @@ func (s *scheduler) announced(v version, complete bool, now time.Time) {
 		t.failures = 0
 		s.postpone(t, t.renew, now)
 	}
+}
+
+// report notes how many keepers hold an announced version.
+func (s *scheduler) report(v version, keepers int) {
+	if t := s.tasks[v]; t != nil {
+		t.unstored = keepers == 0
+	}
+}
+
+// unstored returns the ids of the live versions that no keeper holds, in order.
+func (s *scheduler) unstored() []string {
+	var ids []string
+	for v, t := range s.tasks {
+		if t.unstored && !t.withdrawn {
+			ids = append(ids, v.id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // next is the time of the first due task.

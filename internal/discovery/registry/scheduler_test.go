@@ -11,7 +11,7 @@ import (
 )
 
 func sign(t require.TestingT, id string, sequence uint64, issued time.Time) *records.Record {
-	r, err := records.Sign(key(t, 1), offer(id), records.Stamp{Sequence: sequence, Issued: issued, Expires: issued.Add(24 * time.Hour)})
+	r, err := records.Sign("test", key(t, 1), offer(id), records.Stamp{Sequence: sequence, Issued: issued, Expires: issued.Add(24 * time.Hour)})
 	require.NoError(t, err)
 	return r
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -63,6 +64,7 @@ func (s *service) without(sequence uint64) *service {
 
 // signer signs the versions of services. It is immutable.
 type signer struct {
+	network   network.Name
 	key       crypto.PrivKey
 	ttl       time.Duration
 	precision int // default geohash length of keys; 0: the schema's default
@@ -145,7 +147,7 @@ func (i *signer) sign(o records.Offer, created time.Time, previous uint64, now t
 		located.Precision = uint32(i.precision)
 		o.Location = &located
 	}
-	return records.Sign(i.key, records.Coarsen(o, i.publish), records.Stamp{
+	return records.Sign(i.network, i.key, records.Coarsen(o, i.publish), records.Stamp{
 		Sequence: sequence,
 		Created:  created,
 		Issued:   now,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -45,7 +46,7 @@ func (s *service) encode() ([]byte, error) {
 }
 
 // decodeService decodes the value of a service and verifies signatures, identity and invariants.
-func decodeService(name records.Name, data []byte) (*service, error) {
+func decodeService(n network.Name, name records.Name, data []byte) (*service, error) {
 	var v value
 	if err := strictjson.Decode(data, maxValue, &v); err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func decodeService(name records.Name, data []byte) (*service, error) {
 	}
 	s := &service{created: v.Created, until: v.Until}
 	var err error
-	if s.current, err = v.Current.open(name); err != nil {
+	if s.current, err = v.Current.open(n, name); err != nil {
 		return nil, err
 	}
 	if s.current.Withdrawn() != (v.Offer == nil) {
@@ -66,22 +67,26 @@ func decodeService(name records.Name, data []byte) (*service, error) {
 	}
 	if v.Offer != nil {
 		s.offer = v.Offer
-		if o, err := s.decodeOffer(); err != nil || o.ID != name.ID {
-			return nil, errors.Join(errors.New("the offer belongs to another service"), err)
+		o, err := s.decodeOffer()
+		if err != nil { // signed again without the unknown member, the offer would change
+			return nil, fault.New("", fault.Unsupported, "this program does not understand the offer, which a later version may have registered: start that version: %w", err)
+		}
+		if o.ID != name.ID {
+			return nil, errors.New("the offer belongs to another service")
 		}
 	}
-	s.tombstones, err = openTombstones(name, v.Tombstones, s.current.Sequence())
+	s.tombstones, err = openTombstones(n, name, v.Tombstones, s.current.Sequence())
 	return s, err
 }
 
 // openTombstones verifies that the list contains tombstones in order, all older than the current version.
-func openTombstones(name records.Name, list []signed, current uint64) ([]*records.Record, error) {
+func openTombstones(n network.Name, name records.Name, list []signed, current uint64) ([]*records.Record, error) {
 	var (
 		tombstones []*records.Record
 		last       uint64
 	)
 	for _, f := range list {
-		r, err := f.open(name)
+		r, err := f.open(n, name)
 		switch {
 		case err != nil:
 			return nil, err
@@ -94,8 +99,14 @@ func openTombstones(name records.Name, list []signed, current uint64) ([]*record
 	return tombstones, nil
 }
 
-func (v signed) open(name records.Name) (*records.Record, error) {
-	r, err := records.Open(v.Envelope, v.Issued)
+func (v signed) open(n network.Name, name records.Name) (*records.Record, error) {
+	if n == "" {
+		n, _ = records.NetworkOf(v.Envelope)
+	}
+	r, err := records.Open(n, v.Envelope, v.Issued)
+	if records.OfOtherNetwork(err) {
+		return nil, fault.New("", fault.Unsupported, "%s: use another data directory for another network", fault.Message(err))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,13 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // FuzzDecodeService decodes arbitrary values without a panic. An accepted value survives encoding and decoding.
 func FuzzDecodeService(f *testing.F) {
-	i := signer{key: key(f, 1), ttl: DefaultTTL}
+	i := signer{network: "test", key: key(f, 1), ttl: DefaultTTL}
 	self, err := peer.IDFromPrivateKey(i.key)
 	require.NoError(f, err)
 	name := records.Name{Provider: self, ID: "a"}
@@ -26,7 +27,7 @@ func FuzzDecodeService(f *testing.F) {
 	for _, s := range []*service{s, moved, withdrawn} {
 		data, err := s.encode()
 		require.NoError(f, err)
-		back, err := decodeService(name, data)
+		back, err := decodeService("test", name, data)
 		require.NoError(f, err)
 		require.Equal(f, s.offer, back.offer)
 		require.Equal(f, s.created, back.created)
@@ -36,16 +37,36 @@ func FuzzDecodeService(f *testing.F) {
 	}
 	f.Add([]byte(`{"format":1,"current":{"envelope":""}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := decodeService(name, data)
+		s, err := decodeService("test", name, data)
 		if err != nil {
 			return
 		}
 		once, err := s.encode()
 		require.NoError(t, err)
-		again, err := decodeService(name, once)
+		again, err := decodeService("test", name, once)
 		require.NoError(t, err)
 		twice, err := again.encode()
 		require.NoError(t, err)
 		require.Equal(t, once, twice)
 	})
+}
+
+// An offer of another network, or with a member of a later version, is not signed again.
+func TestDowngradeIsRefused(t *testing.T) {
+	i := signer{network: "test", key: key(t, 1), ttl: DefaultTTL}
+	self, err := peer.IDFromPrivateKey(i.key)
+	require.NoError(t, err)
+	s, err := i.nextVersion(nil, 0, offer("a"), epoch())
+	require.NoError(t, err)
+	data, err := s.encode()
+	require.NoError(t, err)
+	_, err = decodeService("another", records.Name{Provider: self, ID: "a"}, data)
+	require.ErrorIs(t, err, fault.Unsupported)
+	require.ErrorContains(t, err, "of the network test, and this peer belongs to another")
+	s.offer = append([]byte(`{"auction":true,`), s.offer[1:]...)
+	data, err = s.encode()
+	require.NoError(t, err)
+	_, err = decodeService("test", records.Name{Provider: self, ID: "a"}, data)
+	require.ErrorIs(t, err, fault.Unsupported)
+	require.ErrorContains(t, err, "auction")
 }

@@ -176,24 +176,9 @@ func orDefault(namespace string) string {
 }
 
 func toQuery(req *agentv1.DiscoverRequest) (instance.Query, error) {
-	q := instance.Query{
-		Name: instance.Name{Namespace: orDefault(req.GetNamespace()), Service: req.GetServiceName()},
-		Selector: instance.Selector{
-			AnyStatus: req.GetAnyHealth(), ID: req.GetInstanceId(), Zone: req.GetZone(), Version: req.GetVersion(), Tags: req.GetTags(),
-			Environment: req.GetEnvironment(), Dependency: req.GetDependency(), PreferZone: req.GetPreferZone(),
-		},
-	}
-	if req.GetLinearizable() {
-		q.Consistency = instance.Linearizable
-	}
-	for _, h := range req.GetHealth() {
-		s, err := instance.StatusFromProto(h)
-		if err != nil {
-			return instance.Query{}, err
-		}
-		q.Statuses = append(q.Statuses, s)
-	}
-	return q, nil
+	q, err := instance.QueryFromProto(req)
+	q.Namespace = orDefault(q.Namespace)
+	return q, err
 }
 
 // seconds rounds up to whole seconds.

@@ -41,9 +41,22 @@ func fromRecord(r *records.Record, m *records.Measured) *api.Record {
 		Service: r.Service(), Envelope: r.Envelope(), Key: r.Key().String(), ContentId: r.ContentID().String(),
 	}
 	if m != nil {
-		out.Measured = &api.Measured{
-			Reachable: m.Reachable, RoundTrip: durationpb.New(m.RoundTrip), CheckedAt: timestamppb.New(m.CheckedAt),
-		}
+		out.Measured = fromMeasured(m)
+	}
+	return out
+}
+
+func fromMeasured(m *records.Measured) *api.Measured {
+	states := map[records.Reachability]api.Measured_State{
+		records.Reachable:   api.Measured_STATE_REACHABLE,
+		records.Busy:        api.Measured_STATE_BUSY,
+		records.Unreachable: api.Measured_STATE_UNREACHABLE,
+	}
+	out := &api.Measured{
+		State: states[m.State], RoundTrip: durationpb.New(m.RoundTrip), CheckedAt: timestamppb.New(m.CheckedAt), Peers: uint32(m.Peers),
+	}
+	if !m.Since.IsZero() {
+		out.Since = timestamppb.New(m.Since)
 	}
 	return out
 }
@@ -51,7 +64,7 @@ func fromRecord(r *records.Record, m *records.Measured) *api.Record {
 func fromReceipt(r discovery.Receipt) *api.Receipt {
 	return &api.Receipt{
 		Id: r.ID, Key: r.Key, Sequence: r.Sequence, ExpiresAt: timestamppb.New(r.ExpiresAt),
-		Stored: &api.Stored{On: uint32(r.Stored.On), Of: uint32(r.Stored.Of)},
+		Stored: &api.Stored{On: uint32(r.Stored.On), Of: uint32(r.Stored.Of)}, Warnings: r.Warnings,
 	}
 }
 
@@ -72,7 +85,16 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 	resp := &api.QueryResponse{
 		Results: make([]*api.QueryResult, len(a.Results)), Total: uint64(a.Total), TotalAtLeast: a.AtLeast, Source: string(a.Source),
 		Complete: a.Complete, IncompleteReason: a.Reason,
-		Age: durationpb.New(a.Age), Took: durationpb.New(a.Took), Notes: a.Notes,
+		Age: durationpb.New(a.Age), Took: durationpb.New(a.Took), Notes: a.Notes, ExcludedTotal: uint64(a.ExcludedTotal),
+	}
+	for _, g := range a.Groups {
+		resp.PriceGroups = append(resp.PriceGroups, &api.PriceGroup{
+			Currency: g.Currency, PriceUnit: g.PriceUnit, First: uint32(g.First), Results: uint32(g.Results),
+			Total: uint64(g.Total), TotalAtLeast: g.AtLeast,
+		})
+	}
+	for _, e := range a.Excluded {
+		resp.Excluded = append(resp.Excluded, &api.Excluded{ProviderId: e.Provider, Reason: e.Reason, Since: timestamppb.New(e.Since)})
 	}
 	for i, r := range a.Results {
 		resp.Results[i] = &api.QueryResult{
@@ -92,7 +114,7 @@ func fromEvent(ev discovery.Event) *api.WatchResponse {
 		discovery.Progress:  api.WatchResponse_KIND_PROGRESS,
 		discovery.Reset:     api.WatchResponse_KIND_RESET,
 	}
-	resp := &api.WatchResponse{Kind: kinds[ev.Kind], Cursor: ev.Cursor}
+	resp := &api.WatchResponse{Kind: kinds[ev.Kind], Cursor: ev.Cursor, Reason: ev.Reason}
 	if ev.Record != nil {
 		resp.Record = fromRecord(ev.Record, nil)
 	}

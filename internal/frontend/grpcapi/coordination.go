@@ -40,7 +40,7 @@ type coordination struct {
 
 // command returns the command of a request. The plane forwards the request unchanged.
 func (c *coordination) command(ctx context.Context, a *api.Attempt, m *coordv1.Command) (coord.Command, error) {
-	owner, err := c.owner(ctx)
+	owner, err := c.Owner(ctx)
 	if err != nil {
 		return coord.Command{}, err
 	}
@@ -65,8 +65,11 @@ func (c *coordination) do(ctx context.Context, a *api.Attempt, m *coordv1.Comman
 // Lock implements api.LockServiceServer.
 func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.LockResponse, error) {
 	wait := req.GetTimeoutMs()
-	if wait < 0 {
-		return nil, fault.Wrap("grpcapi.Lock", fault.Invalidf("timeout_ms", wait, "must not be negative"))
+	switch {
+	case wait < -1:
+		return nil, fault.Wrap("grpcapi.Lock", fault.Invalidf("timeout_ms", wait, "must be -1 (no limit), 0 (no wait) or more"))
+	case wait == 0:
+		return c.lockNow(ctx, req)
 	}
 	cmd, err := c.command(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_Lock{Lock: req}})
 	if err != nil {
@@ -88,8 +91,22 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 	}, nil
 }
 
-// toWait converts milliseconds and caps them at the longest duration.
+// lockNow executes a request for a lock that does not wait: as TryLock.
+func (c *coordination) lockNow(ctx context.Context, req *api.LockRequest) (*api.LockResponse, error) {
+	r, err := c.TryLock(ctx, &api.TryLockRequest{
+		Name: req.GetName(), LeaseId: req.GetLeaseId(), Metadata: req.GetMetadata(), Mode: req.GetMode(),
+		Permits: req.GetPermits(), Attempt: req.GetAttempt(),
+	})
+	return &api.LockResponse{
+		Header: r.GetHeader(), Key: r.GetKey(), FencingToken: r.GetFencingToken(), Acquired: r.GetAcquired(), Count: r.GetCount(),
+	}, err
+}
+
+// toWait converts milliseconds and caps them at the longest duration. -1 is no limit.
 func toWait(ms int64) time.Duration {
+	if ms < 0 {
+		return coord.NoLimit
+	}
 	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
@@ -136,7 +153,7 @@ func (c *coordination) ListLocks(ctx context.Context, req *api.ListLocksRequest)
 }
 
 func (c *coordination) locks(ctx context.Context, q coord.LockQuery) ([]*api.LockState, *api.Header, error) {
-	if _, err := c.owner(ctx); err != nil {
+	if _, err := c.Owner(ctx); err != nil {
 		return nil, nil, err
 	}
 	states, h, err := c.Reader.Locks(ctx, q)
@@ -186,7 +203,7 @@ func (c *coordination) ListLeases(ctx context.Context, req *api.ListLeasesReques
 }
 
 func (c *coordination) leases(ctx context.Context, q coord.LeaseQuery) ([]*api.LeaseState, *api.Header, error) {
-	if _, err := c.owner(ctx); err != nil {
+	if _, err := c.Owner(ctx); err != nil {
 		return nil, nil, err
 	}
 	states, h, err := c.Reader.Leases(ctx, q)

@@ -51,7 +51,7 @@ func BenchmarkLockCycle(b *testing.B) {
 	lease := r.lease(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		lock, err := r.Lock(b.Context(), &api.LockRequest{Name: "db", LeaseId: lease})
+		lock, err := r.Lock(b.Context(), &api.LockRequest{Name: "db", LeaseId: lease, TimeoutMs: -1})
 		require.NoError(b, err)
 		_, err = r.Unlock(b.Context(), &api.UnlockRequest{Name: "db", LeaseId: lease, FencingToken: lock.GetFencingToken()})
 		require.NoError(b, err)

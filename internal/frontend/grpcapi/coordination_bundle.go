@@ -40,28 +40,18 @@ func (c *coordination) methods(intercept grpc.UnaryServerInterceptor) map[string
 	return all
 }
 
-// ownerKey is the context key of a bundle's owner.
-type ownerKey struct{}
-
-// owner returns the owner of a call.
-func (c *coordination) owner(ctx context.Context) (string, error) {
-	if known, ok := ctx.Value(ownerKey{}).(string); ok {
-		return known, nil
-	}
-	return c.Owner(ctx)
-}
-
 // Bundle implements api.CoordinationServiceServer. It carries complete gRPC calls, not only
 // commands: reads travel on the same stream, and every call passes the same interceptors, rights
 // and limits as a call by itself. Compared with single calls a bundle takes two thirds of the
 // CPU time and doubles the throughput of a peer. When the server closes, calls under way are
 // answered before the stream ends.
 func (c *coordination) Bundle(stream grpc.BidiStreamingServer[api.BundleRequest, api.BundleResponse]) error {
-	owner, err := c.Owner(stream.Context())
+	// Each call asks again for its owner: a client can lose its rights while its bundle lives.
+	_, err := c.Owner(stream.Context())
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.WithValue(stream.Context(), ownerKey{}, owner))
+	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	b := &bundle{c: c, out: stream, ctx: ctx, running: make(map[uint64]context.CancelFunc), wake: make(chan struct{}, 1),
 		idle: make(chan begun), room: make(chan struct{}, maxIdle), over: make(chan struct{})}

@@ -54,7 +54,7 @@ func TestBundle(t *testing.T) {
 	require.NoError(t, s.Send(&api.BundleRequest{Calls: []*api.BundledCall{taken}}))
 	require.Equal(t, codes.OK, codeOf(t, answers(t, s, 1)[1]))
 	calls := &api.BundleRequest{Calls: []*api.BundledCall{
-		bundled(t, 1, locks+"Lock", &api.LockRequest{Name: "db", LeaseId: other}), // waits
+		bundled(t, 1, locks+"Lock", &api.LockRequest{Name: "db", LeaseId: other, TimeoutMs: -1}), // waits
 		bundled(t, 2, locks+"Steal", &api.LockRequest{}),
 		bundled(t, 3, locks+"Watch", &api.WatchKeysRequest{}),
 		{Id: 4, Method: locks + "Unlock", Request: []byte{0xff}},
@@ -81,7 +81,7 @@ func TestBundleRefusesWhatItCannotTellApart(t *testing.T) {
 	require.NoError(t, err)
 	s, err := r.Bundle(t.Context())
 	require.NoError(t, err)
-	waits := bundled(t, 1, locks+"Lock", &api.LockRequest{Name: "db", LeaseId: other})
+	waits := bundled(t, 1, locks+"Lock", &api.LockRequest{Name: "db", LeaseId: other, TimeoutMs: -1})
 	require.NoError(t, s.Send(&api.BundleRequest{Calls: []*api.BundledCall{waits, waits}}))
 	for err == nil {
 		_, err = s.Recv()
@@ -98,7 +98,7 @@ func TestBundleEndsWithTheServer(t *testing.T) {
 	s, err := r.Bundle(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, s.Send(&api.BundleRequest{Calls: []*api.BundledCall{
-		bundled(t, 1, locks+"Lock", &api.LockRequest{Name: "db", LeaseId: other}),
+		bundled(t, 1, locks+"Lock", &api.LockRequest{Name: "db", LeaseId: other, TimeoutMs: -1}),
 		bundled(t, 2, locks+"ListLocks", &api.ListLocksRequest{}),
 	}}))
 	require.Equal(t, codes.OK, codeOf(t, answers(t, s, 1)[2]))

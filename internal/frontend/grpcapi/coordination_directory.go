@@ -2,6 +2,9 @@ package grpcapi
 
 import (
 	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -15,6 +18,9 @@ import (
 func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishInstancesRequest) (*api.PublishInstancesResponse, error) {
 	if !c.Peers {
 		return nil, fault.New("grpcapi.PublishInstances", fault.Forbidden, "only peers publish instances")
+	}
+	if err := checkEntries(req.GetPuts()); err != nil {
+		return nil, fault.Wrap("grpcapi.PublishInstances", err)
 	}
 	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_PublishInstances{PublishInstances: req}})
 	if err != nil {
@@ -30,6 +36,27 @@ func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishIns
 	return resp, nil
 }
 
+// checkEntries refuses entries that are not the instance that their key names. The group keeps values
+// without reading them, so every member checks each batch of another peer here. A later version may
+// send more fields and other values.
+func checkEntries(puts []*api.DirectoryEntry) error {
+	var i agentv1.Instance
+	for n, e := range puts[:min(len(puts), coord.MaxBatch)] { // the group refuses a larger batch
+		field := fmt.Sprintf("puts[%d].value", n)
+		switch _, _, _, ok := coord.EntryNames(string(e.GetKey())); {
+		case !ok:
+			return fault.Invalidf(fmt.Sprintf("puts[%d].key", n), nil, "must be directory/NAMESPACE/SERVICE/ID")
+		case len(e.GetValue()) > coord.MaxEntry:
+			return fault.Refused(fault.TooLarge, field, "has %d bytes, at most %d", len(e.GetValue()), coord.MaxEntry)
+		case proto.Unmarshal(e.GetValue(), &i) != nil:
+			return fault.Invalidf(field, nil, "is no instance")
+		case string(e.GetKey()) != coord.DirectoryKey(i.GetNamespace(), i.GetServiceName(), i.GetId()):
+			return fault.Invalidf(field, nil, "is not of the instance that the key names")
+		}
+	}
+	return nil
+}
+
 // SetRequirement implements api.CoordinationServiceServer.
 func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequirementRequest) (*api.SetRequirementResponse, error) {
 	const op = "grpcapi.SetRequirement"
@@ -37,13 +64,10 @@ func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequireme
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	if _, err := q.Compile(); err != nil {
-		return nil, fault.Wrap(op, fault.In("selector", err))
+	if _, err := q.Question(); err != nil {
+		return nil, fault.Wrap(op, err)
 	}
-	if req.Query == nil {
-		req.Query = &agentv1.DiscoverRequest{}
-	}
-	req.Query.Namespace = q.Name.Namespace // this peer chooses the default; the log holds it
+	req.Query = q.Proto() // with the default namespace, which this peer chooses; the log holds it
 	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_SetRequirement{SetRequirement: req}})
 	if err != nil {
 		return nil, err

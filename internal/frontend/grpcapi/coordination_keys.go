@@ -31,7 +31,7 @@ func (c *coordination) Write(ctx context.Context, req *api.WriteRequest) (*api.W
 
 // Range implements api.CoordinationServiceServer. Large pages end early.
 func (c *coordination) Range(ctx context.Context, req *api.RangeRequest) (*api.RangeResponse, error) {
-	if _, err := c.owner(ctx); err != nil {
+	if _, err := c.Owner(ctx); err != nil {
 		return nil, err
 	}
 	span, err := toSpan(req)
@@ -74,7 +74,7 @@ func (c *coordination) CloseClient(ctx context.Context, req *api.CloseClientRequ
 
 // Group implements api.CoordinationServiceServer.
 func (c *coordination) Group(ctx context.Context, _ *api.GroupRequest) (*api.GroupResponse, error) {
-	if _, err := c.owner(ctx); err != nil {
+	if _, err := c.Owner(ctx); err != nil {
 		return nil, err
 	}
 	g, err := c.Admin.Group(ctx)
@@ -86,12 +86,15 @@ func (c *coordination) Group(ctx context.Context, _ *api.GroupRequest) (*api.Gro
 		Voters: convert(g.Voters, fromMember), Learners: convert(g.Learners, fromMember),
 		Revision: int64(g.Revision), Incarnation: g.Incarnation,
 		Leases: uint64(g.Leases), Locks: uint64(g.Locks), Keys: uint64(g.Keys),
+		FeatureLevel: g.Level, HeldBackBy: convert(g.HeldBackBy, func(h coord.HeldBack) *api.HeldBack {
+			return &api.HeldBack{PeerId: h.Peer, MinLevel: h.Levels.Min, MaxLevel: h.Levels.Max}
+		}),
 	}, nil
 }
 
 // Transfer implements api.CoordinationServiceServer.
 func (c *coordination) Transfer(ctx context.Context, req *api.TransferRequest) (*api.TransferResponse, error) {
-	if _, err := c.owner(ctx); err != nil {
+	if _, err := c.Owner(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.Admin.Transfer(ctx, req.GetPeerId()); err != nil {

@@ -141,7 +141,7 @@ func TestOneStreamCarriesManyWatches(t *testing.T) {
 	r := newRaw(t, "alice")
 	w := r.watches(t)
 	for id := range int64(100) {
-		require.Equal(t, int64(1), w.open(&api.WatchKeysRequest{WatchId: id, Key: fmt.Sprintf("k%02d", id)}).GetNextRevision())
+		require.Equal(t, int64(2), w.open(&api.WatchKeysRequest{WatchId: id, Key: fmt.Sprintf("k%02d", id)}).GetNextRevision())
 	}
 	for id := range 100 {
 		r.put(t, fmt.Sprintf("k%02d", id))
@@ -164,13 +164,13 @@ func TestWatchesEndAlone(t *testing.T) {
 	for range 3 {
 		r.put(t, "a")
 	}
-	_, _, err := r.solo.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 2}})
+	_, _, err := r.solo.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
 	require.NoError(t, err)
 	w := r.watches(t)
 	w.open(&api.WatchKeysRequest{WatchId: 1, Key: "a"})
 	w.ask(&api.WatchKeysRequest{WatchId: 2, Prefix: true, StartRevision: 2})
 	gone := w.next()
-	require.Equal(t, []any{int64(2), true, int64(2), int64(3)}, []any{
+	require.Equal(t, []any{int64(2), true, int64(3), int64(4)}, []any{
 		gone.GetWatchId(), gone.GetCanceled(), gone.GetCompactRevision(), gone.GetHeader().GetRevision(),
 	})
 	w.ask(&api.WatchKeysRequest{WatchId: 2, Key: "a", StartRevision: -1})

@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -89,7 +90,9 @@ func (r raw) calls(ctx context.Context) map[string]error {
 	run("Group", func() (any, error) { return r.Group(ctx, &api.GroupRequest{}) })
 	run("Transfer", func() (any, error) { return r.Transfer(ctx, &api.TransferRequest{}) })
 	run("PublishInstances", func() (any, error) { return r.PublishInstances(ctx, &api.PublishInstancesRequest{}) })
-	run("SetRequirement", func() (any, error) { return r.SetRequirement(ctx, &api.SetRequirementRequest{}) })
+	run("SetRequirement", func() (any, error) {
+		return r.SetRequirement(ctx, &api.SetRequirementRequest{Query: &agentv1.DiscoverRequest{ServiceName: "s"}})
+	})
 	run("DeleteRequirement", func() (any, error) { return r.DeleteRequirement(ctx, &api.DeleteRequirementRequest{}) })
 	run("LeaseKeepAlive", func() (any, error) { s, err := r.LeaseKeepAlive(ctx); return last(s, err) })
 	run("Watch", func() (any, error) { s, err := r.LockServiceClient.Watch(ctx); return last(s, err) })
@@ -166,7 +169,7 @@ func TestUnavailable(t *testing.T) {
 
 func TestCoordinationRefuses(t *testing.T) {
 	r, ctx := newRaw(t, "alice"), t.Context()
-	_, err := r.Lock(ctx, &api.LockRequest{Name: "db", TimeoutMs: -1})
+	_, err := r.Lock(ctx, &api.LockRequest{Name: "db", TimeoutMs: -2})
 	refused(t, err, codes.InvalidArgument, "timeout_ms")
 	_, err = r.TryLock(ctx, &api.TryLockRequest{Name: "db", Mode: -1})
 	refused(t, err, codes.InvalidArgument, "mode")
@@ -196,6 +199,20 @@ func TestCoordinationRefuses(t *testing.T) {
 	refused(t, err, codes.NotFound, "peer_id")
 	_, err = r.CloseClient(ctx, &api.CloseClientRequest{})
 	refused(t, err, codes.InvalidArgument, "client")
+}
+
+// TestLockWithoutWait: a request without timeout_ms tries once and leaves no claim behind, in line with the
+// Distributed Lock Manager design.
+func TestLockWithoutWait(t *testing.T) {
+	r := newRaw(t, "alice")
+	held, err := r.Lock(t.Context(), &api.LockRequest{Name: "db", LeaseId: r.lease(t)})
+	require.NoError(t, err)
+	require.True(t, held.GetAcquired())
+	missed, err := r.Lock(t.Context(), &api.LockRequest{Name: "db", LeaseId: r.lease(t)})
+	require.NoError(t, err)
+	require.False(t, missed.GetAcquired())
+	require.Equal(t, held.GetHeader().GetRevision(), missed.GetHeader().GetRevision())
+	r.waiting(t, 0)
 }
 
 func TestTimesAreNotTooLong(t *testing.T) {
@@ -254,15 +271,15 @@ func TestLargePagesEndEarly(t *testing.T) {
 func TestWaitsAreBounded(t *testing.T) {
 	r := newRaw(t, "alice", func(c *grpcapi.Config) { c.MaxWaits = 1 })
 	ctx := t.Context()
-	_, err := r.Lock(ctx, &api.LockRequest{Name: "db", LeaseId: r.lease(t)})
+	_, err := r.Lock(ctx, &api.LockRequest{Name: "db", LeaseId: r.lease(t), TimeoutMs: -1})
 	require.NoError(t, err)
 	second, done := r.lease(t), make(chan error, 1)
 	go func() {
-		_, err := r.Lock(ctx, &api.LockRequest{Name: "db", LeaseId: second})
+		_, err := r.Lock(ctx, &api.LockRequest{Name: "db", LeaseId: second, TimeoutMs: -1})
 		done <- err
 	}()
 	r.waiting(t, 1)
-	_, err = r.Lock(ctx, &api.LockRequest{Name: "other", LeaseId: second})
+	_, err = r.Lock(ctx, &api.LockRequest{Name: "other", LeaseId: second, TimeoutMs: -1})
 	refused(t, err, codes.ResourceExhausted, "")
 	_, err = r.TryLock(ctx, &api.TryLockRequest{Name: "other", LeaseId: second})
 	require.NoError(t, err, "what does not wait needs no place")
@@ -285,7 +302,7 @@ func (r raw) waiting(t testing.TB, n int) {
 // TestWhoHangsUpLosesHisPlace: the server notices, nobody else need.
 func TestWhoHangsUpLosesHisPlace(t *testing.T) {
 	r := newRaw(t, "alice")
-	_, err := r.Lock(t.Context(), &api.LockRequest{Name: "db", LeaseId: r.lease(t)})
+	_, err := r.Lock(t.Context(), &api.LockRequest{Name: "db", LeaseId: r.lease(t), TimeoutMs: -1})
 	require.NoError(t, err)
 	conn := r.named(t, "bob")
 	bob := api.NewLockServiceClient(conn)
@@ -293,7 +310,7 @@ func TestWhoHangsUpLosesHisPlace(t *testing.T) {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		_, err := bob.Lock(t.Context(), &api.LockRequest{Name: "db", LeaseId: lease.GetId()})
+		_, err := bob.Lock(t.Context(), &api.LockRequest{Name: "db", LeaseId: lease.GetId(), TimeoutMs: -1})
 		done <- err
 	}()
 	r.waiting(t, 1)

@@ -24,9 +24,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -195,16 +198,40 @@ func (s *Server) intercept() grpc.UnaryServerInterceptor {
 }
 
 // unary turns errors into statuses and a panic into an error: one bad call must not end the
-// daemon.
+// daemon. It refuses a request of a later version with a field that this version does not know: without
+// it the call would do something else than asked.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
+	if err := understood(req); err != nil {
+		return nil, toStatus(err)
+	}
 	resp, err = call(ctx, req)
 	return resp, toStatus(err)
 }
 
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
-	return toStatus(call(srv, ss))
+	return toStatus(call(srv, strictStream{ss}))
+}
+
+// strictStream refuses requests like Server.unary.
+type strictStream struct{ grpc.ServerStream }
+
+// RecvMsg receives the next request.
+func (s strictStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return understood(m)
+}
+
+// understood returns Unsupported for a request with fields that this version does not know. The methods
+// themselves refuse unknown values of enums as Invalid.
+func understood(req any) error {
+	if m, ok := req.(proto.Message); ok {
+		return strictproto.CheckFields(m)
+	}
+	return nil
 }
 
 func (s *Server) recovered(method string, err *error) {
@@ -355,12 +382,25 @@ func orClosing(closing context.Context, op string, err error) error {
 // Status implements api.PeerServiceServer.
 func (s *Server) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
 	st := s.Node.Status()
+	conditions := make([]*api.Condition, len(st.Conditions))
+	for i, c := range st.Conditions {
+		conditions[i] = &api.Condition{Name: c.Name, Message: c.Message, Since: timestamppb.New(c.Since)}
+	}
 	return &api.StatusResponse{
-		PeerId: st.PeerID, Profile: st.Profile, Listen: st.Listen, Version: st.Version, Ready: st.Ready,
+		PeerId: st.PeerID, Network: st.Network, Profile: st.Profile, Mode: st.Mode, Listen: st.Listen, Version: st.Version, Ready: st.Ready,
 		Uptime: durationpb.New(time.Duration(st.UptimeSeconds * float64(time.Second))),
 		Peers:  uint32(st.Peers), RoutingTable: uint32(st.RoutingTable),
 		RecordsKept: uint64(st.RecordsKept), RecordsOwn: uint64(st.RecordsOwn),
+		RecordsUnstored: st.RecordsUnstored, Conditions: conditions, ClockOffsetSeconds: st.ClockOffset,
+		Reach: reachOf(st.Reach),
 	}, nil
+}
+
+func reachOf(r discovery.Reach) *api.Reach {
+	return &api.Reach{
+		State: r.State, Text: r.Text, Since: timestamppb.New(r.Since), Relays: r.Relays,
+		Direct: uint32(r.Direct), Relayed: uint32(r.Relayed), Punched: uint32(r.Punched), Unpunched: uint32(r.Unpunched),
+	}
 }
 
 // ListPeers implements api.PeerServiceServer.

@@ -106,6 +106,26 @@ func TestErrorTable(t *testing.T) {
 	}
 }
 
+// A request of a later version is refused with the fields that this version does not know. Without them the call
+// would do something else than asked.
+func TestRequestOfALaterVersion(t *testing.T) {
+	s := serve(t, grpcapi.Config{Registrar: failing{}, Finder: failing{}})
+	c := api.NewRecordServiceClient(s.conn(t))
+	filtered := &pb.Query{Type: "compute"}
+	filtered.ProtoReflect().SetUnknown([]byte{0xa0, 0x38, 1}) // field 900
+	refused := func(err error, path string) {
+		t.Helper()
+		require.Equal(t, codes.Unimplemented, status.Code(err), err)
+		require.ErrorContains(t, err, path)
+	}
+	_, err := c.Query(t.Context(), &api.QueryRequest{Query: filtered})
+	refused(err, "query.900")
+	watch, err := c.Watch(t.Context(), &api.WatchRequest{Query: filtered})
+	require.NoError(t, err)
+	_, err = watch.Recv()
+	refused(err, "query.900")
+}
+
 func TestEveryKindIsInTheTable(t *testing.T) {
 	for kind := fault.Invalid; !strings.HasPrefix(kind.String(), "kind("); kind++ {
 		require.NotEqual(t, codes.Internal, grpcapi.Code(kind), kind)
@@ -171,8 +191,13 @@ func TestMessagesAreBounded(t *testing.T) {
 func TestStatusAndPeers(t *testing.T) {
 	s, h := whole(t)
 	h.Node.State = discovery.Status{
-		PeerID: "12D3", Profile: "lan", Listen: []string{"/ip4/127.0.0.1/tcp/1"}, UptimeSeconds: 1.5, Version: "v1",
-		Peers: 2, RoutingTable: 3, RecordsKept: 4, RecordsOwn: 5, Ready: true,
+		PeerID: "12D3", Network: "office", Profile: "lan", Mode: "client", Listen: []string{"/ip4/127.0.0.1/tcp/1"}, UptimeSeconds: 1.5, Version: "v1",
+		Peers: 2, RoutingTable: 3, RecordsKept: 4, RecordsOwn: 5, RecordsUnstored: []string{"a", "b"}, Ready: true,
+		Conditions: []discovery.Condition{{Name: "joining", Message: "comparing", Since: time.Unix(1, 0).UTC()}},
+		Reach: discovery.Reach{
+			State: "relayed", Text: "behind NAT", Since: time.Unix(2, 0).UTC(), Relays: []string{"12D5"},
+			Direct: 6, Relayed: 7, Punched: 8, Unpunched: 9,
+		},
 	}
 	h.Node.Connected = []discovery.PeerInfo{{ID: "12D4", Addrs: []string{"/ip4/127.0.0.1/tcp/2"}, Agent: "a", LatencyMs: 0.5}}
 	c := s.client(t)

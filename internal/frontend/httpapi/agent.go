@@ -21,7 +21,7 @@ type Agent struct {
 	Registrar instance.Registrar
 	Catalog   instance.Catalog
 
-	Census  func() map[instance.Status]int // counts the instances of all namespaces; nil means unknown
+	Census  func() map[instance.Status]int // counts the instances of all peers and namespaces; nil means unknown
 	Storage func() error                   // fails while the registry cannot be written; nil means always writable
 }
 

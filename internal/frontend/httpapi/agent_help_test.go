@@ -33,7 +33,7 @@ func newAgentFixture(t testing.TB, edits ...func(*Config)) agentFixture {
 	t.Helper()
 	h := discoverytest.New(t)
 	g := newRegistry()
-	h.Node.State = discovery.Status{Version: "v1.2.3", UptimeSeconds: 7.9}
+	h.Node.State = discovery.Status{Mode: "server", Version: "v1.2.3", UptimeSeconds: 7.9}
 	c := Config{
 		Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t),
 		Agent: &Agent{Registrar: g, Catalog: g, Census: g.census},

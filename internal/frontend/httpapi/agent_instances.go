@@ -187,9 +187,10 @@ func readQuery(r *http.Request, more ...string) (instance.Query, url.Values, err
 	return q, values, ofParameters(err)
 }
 
-// writeInstances writes a result. All requests with the same view share one rendering.
+// writeInstances writes a result. All requests with the same view share one rendering, and views the renderings of their
+// instances.
 func writeInstances(w http.ResponseWriter, service string, result instance.Result) {
-	render := func() []byte { return append(mustJSON(dialect.ListOf(service, result.View)), '\n') }
+	render := func() []byte { return append(dialect.AppendList(nil, service, result.View), '\n') }
 	var body []byte
 	if len(result.Instances) == 0 { // several services may share an empty view
 		body = render()

@@ -34,7 +34,7 @@ func alive(t *testing.T, disk vfs.FS, dial func() (net.Conn, error)) (c caller, 
 	h, p := discoverytest.New(t), newPipes()
 	s := New(Config{
 		Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t),
-		Agent: &Agent{Registrar: plane, Catalog: plane, Census: plane.Census, Storage: plane.Storage},
+		Agent: &Agent{Registrar: plane, Catalog: plane, Census: plane.Count, Storage: plane.Storage},
 	})
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(p) }()

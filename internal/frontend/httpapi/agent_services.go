@@ -108,9 +108,11 @@ func (a *agentAPI) getServices(w http.ResponseWriter, r *http.Request) error {
 	}
 	tell(w.Header(), result.Index, result.Contact)
 	if len(result.Instances) == 1 {
-		return writeJSON(w, http.StatusOK, a.service(result.Instances[0]))
+		a.writeService(w, result.Instances[0])
+	} else {
+		a.writeServices(w, result.View, 0, len(result.Instances))
 	}
-	return a.writeServices(w, result.Instances)
+	return nil
 }
 
 // present fails unless the service, or the instance with the given id, exists in any status.
@@ -135,7 +137,8 @@ func (a *agentAPI) getService(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	return writeJSON(w, http.StatusOK, a.service(i))
+	a.writeService(w, i)
+	return nil
 }
 
 // listServices returns a page of the instances of all services.
@@ -166,7 +169,8 @@ func (a *agentAPI) listServices(w http.ResponseWriter, r *http.Request) error {
 	tell(w.Header(), result.Index, result.Contact)
 	w.Header().Set("X-Total-Count", strconv.Itoa(len(result.Instances)))
 	from = min(from, len(result.Instances))
-	return a.writeServices(w, result.Instances[from:min(from+limit, len(result.Instances))])
+	a.writeServices(w, result.View, from, min(from+limit, len(result.Instances)))
+	return nil
 }
 
 // page reads the bounds of a page.
@@ -185,15 +189,14 @@ func page(values url.Values) (from, limit int, err error) {
 	return int(min(offset, math.MaxInt32)), int(n), nil
 }
 
-func (a *agentAPI) writeServices(w http.ResponseWriter, list []*instance.Instance) error {
-	services := make([]dialect.Service, len(list))
-	for n, i := range list {
-		services[n] = a.service(i)
-	}
-	return writeJSON(w, http.StatusOK, services)
+func (a *agentAPI) writeServices(w http.ResponseWriter, v *instance.View, from, to int) {
+	body := dialect.AppendServices(make([]byte, 0, (to-from)*typicalService), v, from, to, a.Catalog.LastBeat)
+	write(w, http.StatusOK, append(body, '\n'))
 }
 
-func (a *agentAPI) service(i *instance.Instance) dialect.Service {
-	last, _ := a.Catalog.LastBeat(i.Key)
-	return dialect.ServiceOf(i, last)
+// typicalService is the typical size of a rendered service in bytes.
+const typicalService = 400
+
+func (a *agentAPI) writeService(w http.ResponseWriter, i *instance.Instance) {
+	write(w, http.StatusOK, append(dialect.AppendService(nil, i, a.Catalog.LastBeat), '\n'))
 }

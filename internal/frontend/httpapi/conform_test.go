@@ -148,7 +148,9 @@ func (s specification) checkRequest(in *openapi3filter.RequestValidationInput, s
 		in.Options.ExcludeRequestQueryParams = true // other spellings of a documented parameter
 	}
 	in.Request.Body = io.NopCloser(bytes.NewReader(sent))
-	in.Request.Header.Set("Content-Type", "application/json")
+	if in.Request.Header.Get("Content-Type") != "application/octet-stream" {
+		in.Request.Header.Set("Content-Type", "application/json")
+	}
 	return openapi3filter.ValidateRequest(context.Background(), in)
 }
 

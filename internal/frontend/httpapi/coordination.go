@@ -49,6 +49,10 @@ func (p *coordinationAPI) routes() []route {
 		{pattern: "GET /v1/coordination/requirements/{id}", role: access.RoleReadOnly, waits: true, serve: p.unbounded(p.getRequirement)},
 		{pattern: "PUT /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.bounded(p.setRequirement)},
 		{pattern: "DELETE /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.bounded(p.deleteRequirement)},
+		{pattern: "GET /v1/coordination/keys", role: access.RoleReadOnly, serve: p.bounded(p.listKeys)},
+		{pattern: "GET /v1/coordination/keys/{key}", role: access.RoleReadOnly, serve: p.bounded(p.getKey)},
+		{pattern: "PUT /v1/coordination/keys/{key}", role: access.RoleService, serve: p.bounded(p.putKey)},
+		{pattern: "DELETE /v1/coordination/keys/{key}", role: access.RoleService, serve: p.bounded(p.deleteKey)},
 		{pattern: "GET /v1/coordination/watch", role: access.RoleReadOnly, waits: true, serve: p.unbounded(p.watchKeys)},
 		{pattern: "GET /v1/coordination/group", role: access.RoleReadOnly, serve: p.bounded(p.group)},
 	}
@@ -133,9 +137,8 @@ func (p *coordinationAPI) state() coord.GroupState {
 }
 
 // do executes a command for the owner of a call.
-func (p *coordinationAPI) do(ctx context.Context, c call, op coord.Op) (coord.Result, headerBody, error) {
-	r, h, err := p.Writer.Do(ctx, coord.Command{Owner: c.owner, Op: op})
-	return r, fromHeader(h), err
+func (p *coordinationAPI) do(ctx context.Context, c call, op coord.Op) (coord.Result, coord.Header, error) {
+	return p.Writer.Do(ctx, coord.Command{Owner: c.owner, Op: op})
 }
 
 // group describes the group, with an error status while the group cannot serve.
@@ -158,19 +161,6 @@ func (p *coordinationAPI) group(ctx context.Context, c call) error {
 		Message string `json:"message"`
 		coord.GroupState
 	}{"no_quorum", g.Missing, g})
-}
-
-// headerBody is the header of an answer. Ids are strings, because they have more digits than a
-// JavaScript number.
-type headerBody struct {
-	Cluster  uint64         `json:"cluster_id,string"`
-	Member   uint64         `json:"member_id,string"`
-	Revision coord.Revision `json:"revision"`
-	Term     uint64         `json:"raft_term"`
-}
-
-func fromHeader(h coord.Header) headerBody {
-	return headerBody{Cluster: h.Group, Member: h.Member, Revision: h.Revision, Term: h.Term}
 }
 
 // leaseID is the id of a lease, a string in JSON like the ids of a header.

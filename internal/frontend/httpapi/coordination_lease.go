@@ -17,10 +17,10 @@ const maxListed = 10_000
 
 // leaseBody is a lease. TTL is in seconds, rounded down, and TTLMs is exact.
 type leaseBody struct {
-	Header *headerBody `json:"header,omitempty"`
-	ID     leaseID     `json:"id"`
-	TTL    int64       `json:"ttl"`
-	TTLMs  int64       `json:"ttl_ms"`
+	Header *coord.Header `json:"header,omitempty"`
+	ID     leaseID       `json:"id"`
+	TTL    int64         `json:"ttl"`
+	TTLMs  int64         `json:"ttl_ms"`
 }
 
 // leaseState is the current state of a lease.
@@ -78,7 +78,7 @@ func (p *coordinationAPI) keepLease(ctx context.Context, c call) error {
 	if ttl == 0 {
 		return &fault.Error{Kind: fault.NotFound, Field: "lease", Err: errors.New("is unknown or belongs to another client: grant a new lease")}
 	}
-	h := fromHeader(header)
+	h := header
 	return writeJSON(c.w, http.StatusOK, leaseBody{&h, id, ttl / 1000, ttl})
 }
 
@@ -95,13 +95,13 @@ func (p *coordinationAPI) getLease(ctx context.Context, c call) error {
 	return writeJSON(c.w, http.StatusOK, states[0])
 }
 
-func (p *coordinationAPI) leases(ctx context.Context, q coord.LeaseQuery) ([]leaseState, headerBody, error) {
+func (p *coordinationAPI) leases(ctx context.Context, q coord.LeaseQuery) ([]leaseState, coord.Header, error) {
 	states, h, err := p.Reader.Leases(ctx, q)
 	out := make([]leaseState, len(states))
 	for i, l := range states {
 		out[i] = fromLease(l)
 	}
-	return out, fromHeader(h), err
+	return out, h, err
 }
 
 // listLeases returns a page. A client continues with the id of the last lease in after.
@@ -123,7 +123,7 @@ func (p *coordinationAPI) listLeases(ctx context.Context, c call) error {
 		return err
 	}
 	return writeJSON(c.w, http.StatusOK, struct {
-		Header headerBody   `json:"header"`
+		Header coord.Header `json:"header"`
 		Leases []leaseState `json:"leases"`
 	}{h, states})
 }

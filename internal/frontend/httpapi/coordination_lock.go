@@ -13,14 +13,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxWait caps timeout_ms. Without a timeout a request waits as long as its client.
+// maxWait caps timeout_ms.
 const maxWait = 30 * 24 * time.Hour
 
 // lockRequest is the body of a request for a lock.
 type lockRequest struct {
 	Lease     leaseID         `json:"lease_id"`
-	Try       bool            `json:"try"`
-	TimeoutMs int64           `json:"timeout_ms"` // longest wait; zero means as long as the client
+	TimeoutMs int64           `json:"timeout_ms"` // longest wait; 0 does not wait, -1 waits as long as the client
 	Shared    bool            `json:"shared"`
 	Permits   uint32          `json:"permits"`
 	Metadata  json.RawMessage `json:"metadata"` // a string, or an object that is stored as text
@@ -28,14 +27,12 @@ type lockRequest struct {
 
 // op returns the requested operation.
 func (q *lockRequest) op(name string) (*coord.Lock, error) {
-	o := &coord.Lock{Name: name, Lease: coord.LeaseID(q.Lease), Permits: q.Permits, Wait: !q.Try}
+	o := &coord.Lock{Name: name, Lease: coord.LeaseID(q.Lease), Permits: q.Permits, Wait: q.TimeoutMs != 0}
 	switch {
 	case q.Lease == 0:
 		return nil, fault.Invalidf("lease_id", nil, "is missing: name the lease that owns the claim")
-	case q.TimeoutMs < 0:
-		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "must be 0 or more")
-	case q.Try && q.TimeoutMs > 0:
-		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "conflicts with try: remove one of them")
+	case q.TimeoutMs < -1:
+		return nil, fault.Invalidf("timeout_ms", q.TimeoutMs, "must be -1 (no limit), 0 (no wait) or more")
 	case q.Shared && q.Permits > 0:
 		return nil, fault.Invalidf("permits", q.Permits, "conflicts with shared: choose one mode")
 	case q.Shared:
@@ -58,14 +55,22 @@ func (q *lockRequest) op(name string) (*coord.Lock, error) {
 
 // lockAnswer is the state of a claim.
 type lockAnswer struct {
-	Header   headerBody  `json:"header"`
-	Key      string      `json:"key"`
-	Token    coord.Token `json:"fencing_token"` // zero unless acquired
-	Acquired bool        `json:"acquired"`
-	Count    uint32      `json:"count"` // claims of the lease on the lock
+	Header   coord.Header `json:"header"`
+	Key      string       `json:"key"`
+	Token    coord.Token  `json:"fencing_token"` // zero unless acquired
+	Acquired bool         `json:"acquired"`
+	Count    uint32       `json:"count"` // claims of the lease on the lock
 }
 
-// lock acquires a lock and, except with try, waits for it.
+// wait returns the longest wait.
+func (q *lockRequest) wait() time.Duration {
+	if q.TimeoutMs < 0 {
+		return coord.NoLimit
+	}
+	return time.Duration(min(q.TimeoutMs, maxWait.Milliseconds())) * time.Millisecond
+}
+
+// lock acquires a lock and waits for it as long as the request says.
 func (p *coordinationAPI) lock(ctx context.Context, c call) error {
 	var req lockRequest
 	if err := decode(c, &req); err != nil {
@@ -75,7 +80,7 @@ func (p *coordinationAPI) lock(ctx context.Context, c call) error {
 	if err != nil {
 		return err
 	}
-	result, header, err := p.acquire(ctx, c, op, time.Duration(min(req.TimeoutMs, maxWait.Milliseconds()))*time.Millisecond)
+	result, header, err := p.acquire(ctx, c, op, req.wait())
 	if err != nil {
 		return err
 	}
@@ -86,7 +91,7 @@ func (p *coordinationAPI) lock(ctx context.Context, c call) error {
 	return writeJSON(c.w, http.StatusOK, answer)
 }
 
-func (p *coordinationAPI) acquire(ctx context.Context, c call, op *coord.Lock, wait time.Duration) (coord.Result, headerBody, error) {
+func (p *coordinationAPI) acquire(ctx context.Context, c call, op *coord.Lock, wait time.Duration) (coord.Result, coord.Header, error) {
 	if !op.Wait {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
@@ -94,7 +99,7 @@ func (p *coordinationAPI) acquire(ctx context.Context, c call, op *coord.Lock, w
 	}
 	release, err := p.waits.Take("httpapi.lock", "waits for locks")
 	if err != nil {
-		return coord.Result{}, headerBody{}, err
+		return coord.Result{}, coord.Header{}, err
 	}
 	defer release()
 	// The request has arrived, so the bound on reading it must not end the wait.
@@ -104,8 +109,7 @@ func (p *coordinationAPI) acquire(ctx context.Context, c call, op *coord.Lock, w
 		ctx, cancel = context.WithTimeout(ctx, wait+answerWithin)
 		defer cancel()
 	}
-	r, h, err := p.Writer.Acquire(ctx, coord.Command{Owner: c.owner, Op: op}, wait)
-	return r, fromHeader(h), err
+	return p.Writer.Acquire(ctx, coord.Command{Owner: c.owner, Op: op}, wait)
 }
 
 // unlock releases a claim that holds the lock. Without such a claim it fails with Conflict,
@@ -136,12 +140,12 @@ func (p *coordinationAPI) unlock(ctx context.Context, c call) error {
 
 // lockState is the state of a lock: the first holder, all holders, and the queue in order.
 type lockState struct {
-	Header  *headerBody  `json:"header,omitempty"`
-	Name    string       `json:"name"`
-	Holder  string       `json:"holder_id"`
-	Token   coord.Token  `json:"fencing_token"`
-	Holders []claimState `json:"holders"`
-	Queue   []claimState `json:"queue"`
+	Header  *coord.Header `json:"header,omitempty"`
+	Name    string        `json:"name"`
+	Holder  string        `json:"holder_id"`
+	Token   coord.Token   `json:"fencing_token"`
+	Holders []claimState  `json:"holders"`
+	Queue   []claimState  `json:"queue"`
 }
 
 // claimState is the state of a claim.
@@ -188,13 +192,13 @@ func readable(b []byte) (string, []byte) {
 	return "", b
 }
 
-func (p *coordinationAPI) locks(ctx context.Context, q coord.LockQuery) ([]lockState, headerBody, error) {
+func (p *coordinationAPI) locks(ctx context.Context, q coord.LockQuery) ([]lockState, coord.Header, error) {
 	states, h, err := p.Reader.Locks(ctx, q)
 	out := make([]lockState, len(states))
 	for i, l := range states {
 		out[i] = fromLock(l)
 	}
-	return out, fromHeader(h), err
+	return out, h, err
 }
 
 func (p *coordinationAPI) getLock(ctx context.Context, c call) error {
@@ -222,7 +226,7 @@ func (p *coordinationAPI) listLocks(ctx context.Context, c call) error {
 		return err
 	}
 	return writeJSON(c.w, http.StatusOK, struct {
-		Header headerBody  `json:"header"`
-		Locks  []lockState `json:"locks"`
+		Header coord.Header `json:"header"`
+		Locks  []lockState  `json:"locks"`
 	}{h, states})
 }

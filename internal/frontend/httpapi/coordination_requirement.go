@@ -49,15 +49,15 @@ func (b *requirementBody) requirement(name string) (coord.Requirement, error) {
 	s := &q.Selector
 	s.ID, s.Zone, s.Version, s.Tags = b.Selector.ID, b.Selector.Zone, b.Selector.Version, b.Selector.Tags
 	s.Environment, s.Dependency = b.Selector.Environment, b.Selector.Dependency
-	if _, err := s.Compile(); err != nil {
-		return coord.Requirement{}, fault.In("selector", err)
-	}
-	return coord.Requirement{Name: name, Service: q.Name, Min: b.Min, Selector: *s}, nil
+	question, err := q.Question()
+	return coord.Requirement{Name: name, Min: b.Min, Question: question}, err
 }
 
-func fromRequirement(r *coord.Requirement) requirementBody {
-	s := &r.Selector
-	b := requirementBody{Service: r.Service.Service, Namespace: r.Service.Namespace, Min: r.Min, Selector: selectorBody{
+// fromRequirement converts a requirement. Errors: a selector of a later version.
+func fromRequirement(r *coord.Requirement) (requirementBody, error) {
+	q, err := instance.ParseQuestion(r.Question)
+	s := &q.Selector
+	b := requirementBody{Service: q.Service, Namespace: q.Namespace, Min: r.Min, Selector: selectorBody{
 		ID: s.ID, Zone: s.Zone, Version: s.Version, Tags: s.Tags, Environment: s.Environment, Dependency: s.Dependency,
 	}}
 	names := make([]string, len(s.Statuses))
@@ -67,13 +67,13 @@ func fromRequirement(r *coord.Requirement) requirementBody {
 	if b.Selector.Health = strings.Join(names, ","); s.AnyStatus {
 		b.Selector.Health = "any"
 	}
-	return b
+	return b, err
 }
 
 // requirementAnswer is a requirement with its status.
 type requirementAnswer struct {
-	Header *headerBody `json:"header,omitempty"`
-	Name   string      `json:"name"`
+	Header *coord.Header `json:"header,omitempty"`
+	Name   string        `json:"name"`
 	requirementBody
 	*statusBody
 }
@@ -88,8 +88,12 @@ type statusBody struct {
 }
 
 func fromEvaluated(s coord.EvaluatedRequirement) requirementAnswer {
+	body, err := fromRequirement(&s.Requirement)
+	if err != nil && s.Problem == "" {
+		s.Problem = fault.Message(err)
+	}
 	return requirementAnswer{
-		Name: s.Name, requirementBody: fromRequirement(&s.Requirement),
+		Name: s.Name, requirementBody: body,
 		statusBody: &statusBody{s.State, s.Needed, s.Available, s.Revision, s.Problem},
 	}
 }
@@ -107,7 +111,11 @@ func (p *coordinationAPI) setRequirement(ctx context.Context, c call) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c.w, http.StatusOK, requirementAnswer{Header: &h, Name: r.Name, requirementBody: fromRequirement(&r)})
+	kept, err := fromRequirement(&r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c.w, http.StatusOK, requirementAnswer{Header: &h, Name: r.Name, requirementBody: kept})
 }
 
 func (p *coordinationAPI) deleteRequirement(ctx context.Context, c call) error {
@@ -131,9 +139,9 @@ func (p *coordinationAPI) listRequirements(ctx context.Context, c call) error {
 		list[i] = fromEvaluated(one)
 	}
 	return writeJSON(c.w, http.StatusOK, struct {
-		Header       headerBody          `json:"header"`
+		Header       coord.Header        `json:"header"`
 		Requirements []requirementAnswer `json:"requirements"`
-	}{fromHeader(h), list})
+	}{h, list})
 }
 
 // getRequirement answers the status at once or, with wait, when the requirement is satisfied or
@@ -180,8 +188,8 @@ func (p *coordinationAPI) answerRequirement(ctx context.Context, c call, name st
 	if err != nil {
 		return err
 	}
-	answer, header := fromEvaluated(evaluated), fromHeader(h)
-	answer.Header = &header
+	answer := fromEvaluated(evaluated)
+	answer.Header = &h
 	return writeJSON(c.w, http.StatusOK, answer)
 }
 

@@ -34,31 +34,33 @@ func TestRequirements(t *testing.T) {
 			"health": "UP,STARTING", "zone": "eu", "version": "2.x", "tags": []any{"a", "b:c"}, "environment": "staging", "dependency": "db",
 		},
 	}
-	require.EqualValues(t, 1, got["header"].(object)["revision"])
+	require.EqualValues(t, 2, got["header"].(object)["revision"])
 	delete(got, "header")
 	require.Equal(t, want, got)
 	page, _, err := p.Range(t.Context(), coord.Query{Span: coord.Under(coord.RequirementsPrefix)}, coord.Linearizable)
 	require.NoError(t, err)
 	r, err := coord.RequirementOf(page.Keys[0])
 	require.NoError(t, err)
-	require.Equal(t, coord.Requirement{Name: "store", Service: instance.Name{Namespace: "default", Service: "storage"}, Min: 3, Selector: instance.Selector{
+	q, err := instance.ParseQuestion(r.Question)
+	require.NoError(t, err)
+	require.Equal(t, instance.Query{Name: instance.Name{Namespace: "default", Service: "storage"}, Selector: instance.Selector{
 		Statuses: []instance.Status{instance.StatusUp, instance.StatusStarting}, Zone: "eu", Version: "2.x", Tags: []string{"a", "b:c"},
 		Environment: "staging", Dependency: "db",
-	}}, r)
+	}}, q)
 	p.ok(t, 200, "PUT /requirements/store", storage)
 
 	p.judge(t, "store", 1)
 	stands := p.ok(t, 200, "GET /requirements/store", "")
-	require.EqualValues(t, 2, stands["header"].(object)["revision"], "nothing changed by the same once more")
+	require.EqualValues(t, 3, stands["header"].(object)["revision"], "nothing changed by the same once more")
 	delete(stands, "header")
-	want["state"], want["needed"], want["available"], want["revision"] = "insufficient_nodes", 3.0, 1.0, 1.0
+	want["state"], want["needed"], want["available"], want["revision"] = "insufficient_nodes", 3.0, 1.0, 2.0
 	require.Equal(t, want, stands)
 	p.ok(t, 200, "PUT /requirements/a", `{"service":"s","namespace":"blue","min":1,"selector":{"health":"any"}}`)
 	all := p.ok(t, 200, "GET /requirements", "")["requirements"].([]any)
 	require.Len(t, all, 2)
 	require.Equal(t, object{
 		"name": "a", "service": "s", "namespace": "blue", "min": 1.0, "selector": object{"health": "any"},
-		"state": "pending", "needed": 1.0, "available": 0.0, "revision": 3.0,
+		"state": "pending", "needed": 1.0, "available": 0.0, "revision": 4.0,
 	}, all[0])
 	require.Equal(t, want, all[1])
 

@@ -197,7 +197,7 @@ func TestLeasesRefuse(t *testing.T) {
 // take acquires a free lock and returns its token as text.
 func (p coordFixture) take(t testing.TB, name, lease string) string {
 	t.Helper()
-	got := p.ok(t, 200, "POST /locks/"+name, `{"lease_id":"`+lease+`","try":true}`)
+	got := p.ok(t, 200, "POST /locks/"+name, `{"lease_id":"`+lease+`"}`)
 	require.Equal(t, true, got["acquired"])
 	return number64(got["fencing_token"])
 }
@@ -211,24 +211,24 @@ func TestLocks(t *testing.T) {
 	p := newCoordFixture(t)
 	one, two := p.lease(t, halfMinute), p.lease(t, halfMinute)
 	got := p.ok(t, 200, "POST /locks/db", `{"lease_id":"`+one+`","metadata":"migration"}`)
-	require.Equal(t, []any{"db/1", 1.0, true, 1.0}, []any{got["key"], got["fencing_token"], got["acquired"], got["count"]})
-	require.Equal(t, 1.0, got["header"].(object)["revision"])
-	missed := p.ok(t, 200, "POST /locks/db", `{"lease_id":"`+two+`","try":true}`)
+	require.Equal(t, []any{"db/1", 2.0, true, 1.0}, []any{got["key"], got["fencing_token"], got["acquired"], got["count"]})
+	require.Equal(t, 2.0, got["header"].(object)["revision"])
+	missed := p.ok(t, 200, "POST /locks/db", `{"lease_id":"`+two+`"}`)
 	require.Equal(t, []any{false, 0.0}, []any{missed["acquired"], missed["fencing_token"]})
 
 	state := p.ok(t, 200, "GET /locks/db", "")
-	require.Equal(t, []any{"db", "alice", 1.0}, []any{state["name"], state["holder_id"], state["fencing_token"]})
+	require.Equal(t, []any{"db", "alice", 2.0}, []any{state["name"], state["holder_id"], state["fencing_token"]})
 	require.Empty(t, state["queue"])
 	claim := state["holders"].([]any)[0].(object)
 	require.Equal(t, []any{one, "migration", 0.0, 1.0}, []any{claim["lease_id"], claim["metadata"], claim["age_ms"], claim["count"]})
 
 	unlock := "DELETE /locks/db?lease_id=" + one + "&fencing_token="
-	for _, line := range []string{unlock + "99", "DELETE /locks/other?lease_id=" + one + "&fencing_token=1", "DELETE /locks/db?lease_id=" + two + "&fencing_token=1"} {
+	for _, line := range []string{unlock + "99", "DELETE /locks/other?lease_id=" + one + "&fencing_token=2", "DELETE /locks/db?lease_id=" + two + "&fencing_token=2"} {
 		p.refused(t, refusal{409, "conflict", "fencing_token"}, line, "")
 	}
-	p.refused(t, refusal{403, "forbidden", "lease_id"}, unlock+"1", "", header("Owner", "bob"))
-	p.ok(t, 204, unlock+"1", "")
-	p.refused(t, refusal{409, "conflict", "fencing_token"}, unlock+"1", "")
+	p.refused(t, refusal{403, "forbidden", "lease_id"}, unlock+"2", "", header("Owner", "bob"))
+	p.ok(t, 204, unlock+"2", "")
+	p.refused(t, refusal{409, "conflict", "fencing_token"}, unlock+"2", "")
 	p.refused(t, refusal{404, "not_found", "name"}, "GET /locks/db", "")
 	require.Empty(t, p.ok(t, 200, "GET /locks", "")["locks"])
 }
@@ -258,24 +258,24 @@ func TestLocksRefuse(t *testing.T) {
 	with := `{"lease_id":"` + lease + `",`
 	for body, field := range map[string]string{
 		``: "body", `x`: "body", `{}`: "lease_id", `{"lease_id":1}`: "lease_id", `{"lease_id":""}`: "lease_id",
-		with + `"timeout_ms":-1}`: "timeout_ms", with + `"try":true,"timeout_ms":1}`: "timeout_ms", with + `"try":1}`: "try",
+		with + `"timeout_ms":-2}`: "timeout_ms", with + `"timeout_ms":"1"}`: "timeout_ms", with + `"try":true}`: "try",
 		with + `"shared":true,"permits":2}`: "permits", with + `"permits":-1}`: "permits", with + `"metadata":7}`: "metadata",
 		with + `"colour":1}`: "colour",
 	} {
 		p.refused(t, invalid(field), "POST /locks/db", body)
 	}
 	for _, path := range []string{"/locks/", "/locks/a/b", "/locks//a", "/locks/a/../b", "/locks/./a"} {
-		p.refused(t, missing("path"), "POST "+path, with+`"try":true}`)
+		p.refused(t, missing("path"), "POST "+path, with+`"timeout_ms":0}`)
 	}
-	p.refused(t, refusal{413, "too_large", "name"}, "POST /locks/"+strings.Repeat("x", 2000), with+`"try":true}`)
+	p.refused(t, refusal{413, "too_large", "name"}, "POST /locks/"+strings.Repeat("x", 2000), with+`"timeout_ms":0}`)
 	p.refused(t, refusal{413, "too_large", "body"}, "POST /locks/db", with+`"metadata":"`+strings.Repeat("x", maxBody)+`"}`)
 	p.refused(t, refusal{404, "not_found", "lease_id"}, "POST /locks/db", `{"lease_id":"99"}`)
-	p.refused(t, refusal{403, "forbidden", "lease_id"}, "POST /locks/db", with+`"try":true}`, header("Owner", "bob"))
+	p.refused(t, refusal{403, "forbidden", "lease_id"}, "POST /locks/db", with+`"timeout_ms":0}`, header("Owner", "bob"))
 	p.refused(t, refusal{403, "forbidden", ""}, "GET /locks/db", "", header("Owner", "mallory"))
 	p.take(t, "db", lease)
 	p.refused(t, refusal{409, "conflict", "mode"}, "POST /locks/db", with+`"shared":true}`)
 	for query, field := range map[string]string{
-		"": "lease_id", "?lease_id=x&fencing_token=1": "lease_id", "?lease_id=1": "fencing_token",
+		"": "lease_id", "?lease_id=x&fencing_token=2": "lease_id", "?lease_id=1": "fencing_token",
 		"?lease_id=1&fencing_token=0": "fencing_token", "?lease_id=1&fencing_token=1&x=1": "x",
 	} {
 		p.refused(t, invalid(field), "DELETE /locks/db"+query, "")
@@ -292,9 +292,9 @@ func TestLockModesAndMetadata(t *testing.T) {
 		leases[i] = p.lease(t, halfMinute)
 	}
 	for i, want := range []bool{true, true, false} {
-		got := p.ok(t, 200, "POST /locks/pool", `{"lease_id":"`+leases[i]+`","try":true,"permits":2}`)
+		got := p.ok(t, 200, "POST /locks/pool", `{"lease_id":"`+leases[i]+`","permits":2}`)
 		require.Equal(t, want, got["acquired"])
-		got = p.ok(t, 200, "POST /locks/read", `{"lease_id":"`+leases[i]+`","try":true,"shared":true,"metadata":{"why":[1]}}`)
+		got = p.ok(t, 200, "POST /locks/read", `{"lease_id":"`+leases[i]+`","shared":true,"metadata":{"why":[1]}}`)
 		require.Equal(t, true, got["acquired"])
 	}
 	readers := p.ok(t, 200, "GET /locks/read", "")["holders"].([]any)
@@ -327,7 +327,7 @@ func TestLockWaits(t *testing.T) {
 	p := newCoordFixture(t)
 	one, two, three := p.lease(t, halfMinute), p.lease(t, halfMinute), p.lease(t, halfMinute)
 	token := p.take(t, "db", one)
-	first := p.later(t, "POST /locks/db", `{"lease_id":"`+two+`"}`)
+	first := p.later(t, "POST /locks/db", `{"lease_id":"`+two+`","timeout_ms":-1}`)
 	p.waiting(t, 1)
 	second := p.later(t, "POST /locks/db", `{"lease_id":"`+three+`","timeout_ms":2000}`)
 	p.waiting(t, 2)
@@ -348,9 +348,9 @@ func TestLockWaitsAreBounded(t *testing.T) {
 	p := newCoordFixture(t, func(c *Config) { c.MaxWaits = 1 })
 	p.take(t, "db", p.lease(t, halfMinute))
 	two := p.lease(t, halfMinute)
-	waits := p.later(t, "POST /locks/db", `{"lease_id":"`+two+`"}`)
+	waits := p.later(t, "POST /locks/db", `{"lease_id":"`+two+`","timeout_ms":-1}`)
 	p.waiting(t, 1)
-	p.refused(t, refusal{429, "rate_limit_exceeded", ""}, "POST /locks/other", `{"lease_id":"`+two+`"}`)
+	p.refused(t, refusal{429, "rate_limit_exceeded", ""}, "POST /locks/other", `{"lease_id":"`+two+`","timeout_ms":-1}`)
 	p.take(t, "other", two)
 	p.Close()
 	got := <-waits
@@ -363,7 +363,7 @@ func TestWhoHangsUpLosesHisPlace(t *testing.T) {
 	p := newCoordFixture(t)
 	p.take(t, "db", p.lease(t, halfMinute))
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, "POST", p.base+"/locks/db", strings.NewReader(`{"lease_id":"`+p.lease(t, halfMinute)+`"}`))
+	r, err := http.NewRequestWithContext(ctx, "POST", p.base+"/locks/db", strings.NewReader(`{"lease_id":"`+p.lease(t, halfMinute)+`","timeout_ms":-1}`))
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
@@ -380,7 +380,7 @@ func TestNoQuorum(t *testing.T) {
 	p := newCoordFixture(t)
 	lease := p.lease(t, halfMinute)
 	token := p.take(t, "db", lease)
-	waits := p.later(t, "POST /locks/db", `{"lease_id":"`+p.lease(t, halfMinute)+`"}`)
+	waits := p.later(t, "POST /locks/db", `{"lease_id":"`+p.lease(t, halfMinute)+`","timeout_ms":-1}`)
 	p.waiting(t, 1)
 	const missing = "2 of 3 voters cannot be reached"
 	p.Halt(missing)
@@ -403,7 +403,7 @@ func TestGroup(t *testing.T) {
 	p := newCoordFixture(t)
 	p.take(t, "db", p.lease(t, halfMinute))
 	g := p.ok(t, 200, "GET /group", "")
-	require.Equal(t, []any{coordtest.GroupID, "member", 3.0, coordtest.Peer, 1.0, 1.0}, []any{
+	require.Equal(t, []any{coordtest.GroupID, "member", 3.0, coordtest.Peer, 2.0, 1.0}, []any{
 		g["group_id"], g["phase"], g["term"], g["leader"], g["revision"], g["locks"],
 	})
 	voter := g["voters"].([]any)[0].(object)
@@ -455,25 +455,25 @@ func TestKeyWatch(t *testing.T) {
 	w := p.openStream(t, "?key=svc/&prefix=true&prev_kv=true")
 	require.Equal(t, "text/event-stream", w.header.Get("Content-Type"))
 	require.Equal(t, "no-store", w.header.Get("Cache-Control"))
-	created := w.expectKeys("created", "1")
-	require.Equal(t, 2.0, created["next_revision"])
+	created := w.expectKeys("created", "2")
+	require.Equal(t, 3.0, created["next_revision"])
 	require.IsType(t, "", created["header"].(object)["cluster_id"])
 	p.put(t, "other", "")
 	p.put(t, "svc/a", "2")
-	change := w.expectKeys("events", "3", "svc/a")["events"].([]any)[0].(object)
+	change := w.expectKeys("events", "4", "svc/a")["events"].([]any)[0].(object)
 	require.Equal(t, "put", change["type"])
-	require.Equal(t, object{"key": "svc/a", "value": "2", "create_revision": 1.0, "mod_revision": 3.0, "version": 2.0}, change["kv"])
+	require.Equal(t, object{"key": "svc/a", "value": "2", "create_revision": 2.0, "mod_revision": 4.0, "version": 2.0}, change["kv"])
 	require.Equal(t, "1", change["prev_kv"].(object)["value"])
 	all := coord.Under("svc/")
 	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Write{Then: []coord.Change{{Delete: &all}}}})
 	require.NoError(t, err)
-	gone := w.expectKeys("events", "4", "svc/a")["events"].([]any)[0].(object)
-	require.Equal(t, []any{"delete", object{"key": "svc/a", "mod_revision": 4.0}}, []any{gone["type"], gone["kv"]})
+	gone := w.expectKeys("events", "5", "svc/a")["events"].([]any)[0].(object)
+	require.Equal(t, []any{"delete", object{"key": "svc/a", "mod_revision": 5.0}}, []any{gone["type"], gone["kv"]})
 	p.put(t, "svc/\xff", "\xfe")
-	raw := w.expectKeys("events", "5", "")["events"].([]any)[0].(object)["kv"].(object)
+	raw := w.expectKeys("events", "6", "")["events"].([]any)[0].(object)["kv"].(object)
 	require.Equal(t, []any{"c3ZjL/8=", "/g=="}, []any{raw["key_base64"], raw["value_base64"]})
 	defer p.pass(coordtest.Progress)()
-	w.expectKeys("progress", "5")
+	w.expectKeys("progress", "6")
 }
 
 // pass lets time pass, again and again until stop is called: a watch begins to measure it when
@@ -501,26 +501,26 @@ func TestKeyWatchResumes(t *testing.T) {
 	for _, key := range []string{"a", "b", "a"} {
 		p.put(t, key, "")
 	}
-	w := p.openStream(t, "?key=a&start_revision=1")
-	w.expectKeys("created", "0")
-	w.expectKeys("events", "3", "a", "a")
+	w := p.openStream(t, "?key=a&start_revision=2")
+	w.expectKeys("created", "1")
+	w.expectKeys("events", "4", "a", "a")
 	w.close()
 	p.put(t, "a", "")
-	w = p.openStream(t, "?key=a&start_revision=1", header("Last-Event-ID", "3"))
-	w.expectKeys("created", "3")
-	w.expectKeys("events", "4", "a")
+	w = p.openStream(t, "?key=a&start_revision=1", header("Last-Event-ID", "4"))
+	w.expectKeys("created", "4")
+	w.expectKeys("events", "5", "a")
 
-	_, _, err := p.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 2}})
+	_, _, err := p.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
 	require.NoError(t, err)
 	for _, lost := range []*events{
 		p.openStream(t, "?key=a&start_revision=1"), p.openStream(t, "?key=a", header("Last-Event-ID", "1")),
 	} {
-		data := lost.expectKeys("compacted", "4")
-		require.Equal(t, object{"compact_revision": 2.0, "current_revision": 4.0}, data)
+		data := lost.expectKeys("compacted", "5")
+		require.Equal(t, object{"compact_revision": 3.0, "current_revision": 5.0}, data)
 		_, more := lost.next()
 		require.False(t, more)
 	}
-	p.openStream(t, "?key=a", header("Last-Event-ID", "4")).expectKeys("created", "4")
+	p.openStream(t, "?key=a", header("Last-Event-ID", "5")).expectKeys("created", "5")
 }
 
 func TestKeyWatchRefuses(t *testing.T) {
@@ -534,7 +534,7 @@ func TestKeyWatchRefuses(t *testing.T) {
 	p.refused(t, invalid("Last-Event-ID"), "GET /watch?key=a", "", header("Last-Event-ID", "x"))
 	require.Equal(t, 200, p.send(t, "HEAD /watch?key=a", "").code)
 	w := p.openStream(t, "?key=a")
-	w.expectKeys("created", "0")
+	w.expectKeys("created", "1")
 	p.refused(t, refusal{429, "rate_limit_exceeded", ""}, "GET /watch?key=a", "")
 	p.Close()
 	_, more := w.next()

@@ -15,7 +15,7 @@ import (
 
 // batchBody is the data of one event of the stream: the changes of whole revisions, or no change.
 type batchBody struct {
-	Header headerBody     `json:"header"`
+	Header coord.Header   `json:"header"`
 	Events []changeBody   `json:"events,omitempty"`
 	Next   coord.Revision `json:"next_revision"` // start of a resumed watch
 }
@@ -47,7 +47,7 @@ func fromKeyValue(kv *coord.KeyValue) keyBody {
 }
 
 func fromBatch(b coord.Batch, h coord.Header) batchBody {
-	body := batchBody{Header: fromHeader(h), Next: b.Next, Events: make([]changeBody, len(b.Events))}
+	body := batchBody{Header: h, Next: b.Next, Events: make([]changeBody, len(b.Events))}
 	for i, e := range b.Events {
 		change := changeBody{Type: "delete"}
 		if e.Deletes() {

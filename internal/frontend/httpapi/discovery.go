@@ -9,6 +9,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
 
 // discoveryAPI handles the routes of the discovery plane and of the peer itself.
@@ -152,7 +153,11 @@ func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher) {
 func eventText(ev discovery.Event) []byte {
 	data := []byte("{}")
 	if ev.Record != nil { // one line, as the framing requires
-		data = append(ev.Record.AppendJSON([]byte(`{"record":`)), '}')
+		data = ev.Record.AppendJSON([]byte(`{"record":`))
+		if ev.Reason != "" {
+			data = jsonform.AppendString(append(data, `,"reason":`...), ev.Reason)
+		}
+		data = append(data, '}')
 	}
 	id := ""
 	if ev.Cursor != "" {

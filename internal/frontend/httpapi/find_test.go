@@ -19,7 +19,7 @@ func TestQuery(t *testing.T) {
 	near := a.Foreign(t, discoverytest.Offer("near"))
 	a.Foreign(t, discoverytest.Offer("dear", discoverytest.Priced(9)))
 	a.Foreign(t, discoverytest.Offer("far", discoverytest.At(-33.9, 18.4)))
-	a.Prober.Find(near.Name().Provider, records.Measured{Reachable: true, CheckedAt: a.Now()})
+	a.Prober.Find(near.Name().Provider, records.Measured{State: records.Reachable, CheckedAt: a.Now()})
 
 	body := `{"type":"compute","near":{"latitude":52.5,"longitude":13.4,"radius_km":100},"sort":"price","limit":1,"explain":true}`
 	got := a.ok(t, 200, "POST", ask, body)
@@ -35,7 +35,7 @@ func TestQuery(t *testing.T) {
 	require.InDelta(t, 2.25, first["distance_km"], 0.1)
 	require.Positive(t, first["score"])
 	require.NotEmpty(t, first["explain"])
-	require.Equal(t, true, first["measured"].(object)["reachable"])
+	require.Equal(t, "reachable", first["measured"].(object)["state"])
 
 	// The same question in parameters is the same question.
 	for _, form := range []string{

@@ -25,6 +25,8 @@ type healthBody struct {
 	Status  string `json:"status"` // healthy, degraded (still serving) or unhealthy
 	Reason  string `json:"reason,omitempty"`
 	Details string `json:"details,omitempty"`
+	// Conditions limit what this peer knows or can do now.
+	Conditions []discovery.Condition `json:"conditions,omitempty"`
 	*registryHealth
 }
 
@@ -32,7 +34,7 @@ type healthBody struct {
 type registryHealth struct {
 	Version        string `json:"version"`
 	UptimeSeconds  int64  `json:"uptime_seconds"`
-	Registered     int    `json:"services_registered"` // number of instances
+	Registered     int    `json:"services_registered"` // instances of all peers in the catalog of this peer
 	Healthy        int    `json:"services_healthy"`    // instances that are UP
 	Unhealthy      int    `json:"services_unhealthy"`  // all other instances
 	StorageBackend string `json:"storage_backend"`
@@ -41,7 +43,10 @@ type registryHealth struct {
 
 // health serves people and dashboards: it answers 200 unless the registry is unusable.
 func (d *discoveryAPI) health(w http.ResponseWriter, _ *http.Request) error {
-	code, body := http.StatusOK, healthBody{Status: "healthy"}
+	code, body := http.StatusOK, healthBody{Status: "healthy", Conditions: d.node.Status().Conditions}
+	if len(body.Conditions) > 0 {
+		body.Status, body.Reason = "degraded", body.Conditions[0].Message
+	}
 	if err := d.node.Ready(); err != nil {
 		body.Status, body.Reason = "degraded", err.Error()
 	}

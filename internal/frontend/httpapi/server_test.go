@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,7 @@ import (
 
 func TestNode(t *testing.T) {
 	a := newFixture(t)
-	a.Harness.Node.State = discovery.Status{PeerID: "12D3", Profile: "dev", Listen: []string{"/ip4/127.0.0.1/tcp/4801/p2p/12D3"}, UptimeSeconds: 1.5, Version: "v1"}
+	a.Harness.Node.State = discovery.Status{PeerID: "12D3", Network: "dev", Profile: "dev", Mode: "server", Listen: []string{"/ip4/127.0.0.1/tcp/4801/p2p/12D3"}, UptimeSeconds: 1.5, Version: "v1", Reach: discovery.Reach{State: "local"}}
 	status := a.ok(t, 200, "GET", "/v1/status", "")
 	require.Equal(t, "12D3", status["peer_id"])
 	require.Equal(t, "dev", status["profile"])
@@ -44,6 +45,16 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, healthy, a.ok(t, 200, "GET", "/livez", ""))
 	require.Equal(t, "degraded", a.ok(t, 200, "GET", "/v1/health", "")["status"])
 	a.refused(t, refusal{503, "service_unavailable", ""}, "GET /readyz", "")
+}
+
+func TestHealthNamesConditions(t *testing.T) {
+	a := newFixture(t)
+	a.Harness.Node.State.Mode = "server"
+	a.Harness.Node.State.Conditions = []discovery.Condition{{Name: "clock_offset", Message: "the clock is 40s late", Since: time.Unix(1, 0).UTC()}}
+	a.Harness.Node.State.Reach.State = "relayed"
+	condition := []any{object{"name": "clock_offset", "message": "the clock is 40s late", "since": "1970-01-01T00:00:01Z"}}
+	require.Equal(t, object{"status": "degraded", "reason": "the clock is 40s late", "conditions": condition}, a.ok(t, 200, "GET", "/v1/health", ""))
+	require.Equal(t, condition, a.ok(t, 200, "GET", "/v1/status", "")["conditions"])
 }
 
 // TestHosts: a DNS name rebound to 127.0.0.1 is refused.

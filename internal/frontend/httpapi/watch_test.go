@@ -148,7 +148,7 @@ func (e *events) expect(kind, id string) sse {
 
 func TestWatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *fixture, c *http.Client) {
-		a.Foreign(t, discoverytest.Offer("f", func(o *records.Offer) { o.Metadata.Name = "line\u2028 feed" }))
+		a.Foreign(t, discoverytest.Offer("f", func(o *records.Offer) { o.Metadata.Name = "data: \"é\"" }))
 		w := watch(t, c, watchPath+"&near=52.5,13.4&radius_km=50")
 		require.Equal(t, "text/event-stream", w.header.Get("Content-Type"))
 		require.Equal(t, "no-store", w.header.Get("Cache-Control"))

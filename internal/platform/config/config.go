@@ -18,6 +18,8 @@ type Config struct {
 	Data      string        `koanf:"data" help:"Data directory, with identity and databases."`
 	Listen    []string      `koanf:"listen" help:"Multiaddrs to listen on. Empty: the profile's default."`
 	Bootstrap []string      `koanf:"bootstrap" help:"Multiaddrs with /p2p/ID of peers to connect to at the start."`
+	Announce  []string      `koanf:"announce" help:"Multiaddrs at which others can connect, besides those that this peer finds: of a forwarded port or a cloud host with 1:1 NAT."`
+	Leaf      string        `koanf:"leaf" help:"Whether to dial out only and keep nothing for others, with at most 32 connections and little memory: on (needs bootstrap), or auto (keep records while others can connect)."`
 	HTTP      string        `koanf:"http" help:"Address of the HTTP API, or off. Addresses beyond loopback need TLS and auth."`
 	GRPC      string        `koanf:"grpc" help:"Address of the gRPC API, or off. Addresses beyond loopback need TLS and auth."`
 	Unix      string        `koanf:"unix" help:"Path of a unix socket with the HTTP API for this user and root, or off."`
@@ -26,6 +28,8 @@ type Config struct {
 	DNSDomain []string      `koanf:"dns_domain" help:"Zones of the name server, without the last dot."`
 	DNSTTL    time.Duration `koanf:"dns_ttl" help:"Longest TTL of a DNS answer: 0 to 24h."`
 
+	Network      Network      `koanf:"network"`
+	Connections  Connections  `koanf:"connections"`
 	Log          Log          `koanf:"log"`
 	Auth         Auth         `koanf:"auth"`
 	Discovery    Discovery    `koanf:"discovery"`
@@ -58,8 +62,9 @@ type Cache struct {
 
 // Health are the settings of the measurement of providers.
 type Health struct {
-	CheckInterval time.Duration `koanf:"check_interval" help:"Time between measurements of a provider: 1s to 1h."`
+	CheckInterval time.Duration `koanf:"check_interval" help:"Shortest time between two measurements of a provider: 1s to 1h. With a watch, at most 1m."`
 	CheckTimeout  time.Duration `koanf:"check_timeout" help:"Timeout of a measurement: 100ms to 1m."`
+	ConfirmAfter  time.Duration `koanf:"confirm_after" help:"Time from the first failed measurement of a provider to the second, after which answers leave it out: 1s to 10m."`
 }
 
 // Geo are the settings of places in own records.
@@ -68,9 +73,9 @@ type Geo struct {
 	PublishPrecision int `koanf:"publish_precision" help:"Publish the centre of the geohash cell of this length, 1 to 12. 0: the exact place."`
 }
 
-// Limits bound this peer itself and, as a keeper, other providers.
+// Limits bound this peer. What keepers accept of one provider is a constant of the network.
 type Limits struct {
-	ServicesPerProvider int `koanf:"services_per_provider" help:"Services of one provider: 1 to 10000."`
+	ServicesPerProvider int `koanf:"services_per_provider" help:"Services that this peer registers: 1 to 100. Keepers accept no more of one provider."`
 	IndexRecords        int `koanf:"index_records" help:"Records in this peer's index: 1000 to 10000000."`
 }
 
@@ -80,7 +85,7 @@ type Query struct {
 	DefaultRadiusKM float64 `koanf:"default_radius_km" help:"Radius of a query with a place and without a radius. 0: no bound."`
 }
 
-// Coordination are the settings of the coordination plane. Mode, founders, expect, network and
+// Coordination are the settings of the coordination plane. Mode, founders, expect and
 // voters must be the same on all peers of a network: they decide which peers may bootstrap its
 // group, and peers with different values never form one group.
 type Coordination struct {
@@ -88,9 +93,8 @@ type Coordination struct {
 	Mode     string        `koanf:"mode" help:"Peers that may bootstrap the group: listed (the founders) or home (any peers, as many as expect)."`
 	Founders []string      `koanf:"founders" help:"Peer ids that may bootstrap and join the group, the same on all peers. Empty: this peer alone."`
 	Expect   int           `koanf:"expect" help:"Number of peers that may bootstrap the group, 1 to 9. 0: the number of founders."`
-	Network  string        `koanf:"network" help:"Name that separates the groups of different networks."`
 	Voters   int           `koanf:"voters" help:"Voters of the group: 1, 3 or 5."`
-	Clients  string        `koanf:"clients" help:"Peers that may use the group: network (all), listed (founders and allow), or auto: network in profile dev."`
+	Clients  string        `koanf:"clients" help:"Peers that may use the group besides founders and allow: network (all), key (peers that prove the key of the network), listed (none), or auto: key, but network in profile dev and in mode home."`
 	Allow    []string      `koanf:"allow" help:"Peer ids of clients besides the founders."`
 	Replace  time.Duration `koanf:"replace" help:"Silence until the group replaces a voter: 5s to 72h."`
 	Limits   GroupLimits   `koanf:"limits"`
@@ -111,24 +115,26 @@ type GroupLimits struct {
 // Default returns the default settings.
 func Default() Config {
 	return Config{
-		Profile: "dev",
-		Data:    "blackhole-data",
-		HTTP:    "127.0.0.1:8500",
-		GRPC:    "127.0.0.1:8502",
-		Unix:    Off,
-		Auth:    Auth{Enabled: auto, Method: "token", Anonymous: auto},
-		Log:     Log{Level: "info", Format: "text"},
+		Profile:     "dev",
+		Data:        "blackhole-data",
+		Leaf:        auto,
+		HTTP:        "127.0.0.1:8500",
+		GRPC:        "127.0.0.1:8502",
+		Unix:        Off,
+		Auth:        Auth{Enabled: auto, Method: "token", Anonymous: auto},
+		Log:         Log{Level: "info", Format: "text"},
+		Connections: Connections{Reach: auto, Relay: Relay{Enabled: true}},
 		Discovery: Discovery{
 			RecordTTL:       24 * time.Hour,
 			RefreshInterval: 6 * time.Hour,
 			Cache:           Cache{Size: 1000, TTL: 5 * time.Minute},
-			Health:          Health{CheckInterval: time.Minute, CheckTimeout: 10 * time.Second},
+			Health:          Health{CheckInterval: 10 * time.Minute, CheckTimeout: 10 * time.Second, ConfirmAfter: 2 * time.Minute},
 			Geo:             Geo{Precision: 6},
 			Limits:          Limits{ServicesPerProvider: 100, IndexRecords: 1 << 20},
 			Query:           Query{MaxResults: 100},
 		},
 		Coordination: Coordination{
-			Enabled: "auto", Mode: "listed", Network: "blackhole", Voters: 3, Clients: "auto", Replace: 10 * time.Minute,
+			Enabled: "auto", Mode: "listed", Voters: 3, Clients: "auto", Replace: 10 * time.Minute,
 		},
 		Agent: Agent{
 			Enabled: true, Limits: AgentLimits{Instances: 10_000}, RegistrationsPerMinute: 100,

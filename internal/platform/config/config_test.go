@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
 // specified is the example of the U06 Service Discovery Protocol, section 5.
@@ -43,7 +44,7 @@ func TestSpecifiedFile(t *testing.T) {
 	require.Equal(t, config.Discovery{
 		RecordTTL: 12 * time.Hour, RefreshInterval: 3 * time.Hour,
 		Cache:  config.Cache{Size: 500, TTL: 2 * time.Minute},
-		Health: config.Health{CheckInterval: 30 * time.Second, CheckTimeout: 5 * time.Second},
+		Health: config.Health{CheckInterval: 30 * time.Second, CheckTimeout: 5 * time.Second, ConfirmAfter: 2 * time.Minute},
 		Geo:    config.Geo{Precision: 5},
 		Limits: config.Limits{ServicesPerProvider: 50, IndexRecords: 1 << 20},
 		Query:  config.Query{MaxResults: 20, DefaultRadiusKM: 50},
@@ -93,12 +94,23 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{"discovery: {cache: {ttl: 2h}}", "discovery.cache.ttl"},
 		{"discovery: {health: {check_interval: 0s}}", "discovery.health.check_interval"},
 		{"discovery: {health: {check_timeout: 2m}}", "discovery.health.check_timeout"},
+		{"discovery: {health: {confirm_after: 11m}}", "discovery.health.confirm_after"},
 		{"discovery: {geo: {precision: 3}}", "discovery.geo.precision"},
 		{"discovery: {geo: {publish_precision: 13}}", "discovery.geo.publish_precision"},
 		{"discovery: {limits: {services_per_provider: 0}}", "discovery.limits.services_per_provider"},
+		{"discovery: {limits: {services_per_provider: 101}}", "discovery.limits.services_per_provider"},
 		{"discovery: {limits: {index_records: 1}}", "discovery.limits.index_records"},
 		{"discovery: {query: {max_results: 1001}}", "discovery.query.max_results"},
 		{"discovery: {query: {default_radius_km: .nan}}", "discovery.query.default_radius_km"},
+		{"connections: {most: 23}", "connections.most"},
+		{"connections: {per_address: 3}", "connections.per_address"},
+		{"connections: {reach: maybe}", "connections.reach"},
+		{"connections: {relay: {reservations: -1}}", "connections.relay.reservations"},
+		{"connections: {relay: {reservations_per_address: 100001}}", "connections.relay.reservations_per_address"},
+		{"connections: {relay: {circuits: -1}}", "connections.relay.circuits"},
+		{"connections: {relay: {circuits_per_peer: -1}}", "connections.relay.circuits_per_peer"},
+		{"connections: {relay: {circuit_bytes: 1000}}", "connections.relay.circuit_bytes"},
+		{"connections: {relay: {circuit_time: 1m}}", "connections.relay.circuit_time"},
 		{"profile: moon", "profile"},
 		{"data: ''", "data"},
 		{"http: 0.0.0.0:8500", "http"},
@@ -117,4 +129,66 @@ func TestErrorsNameTheKey(t *testing.T) {
 	_, _, err := config.Load(config.Source{Environ: []string{"BLACKHOLE_DISCOVERY_CASH_SIZE=1"}})
 	require.ErrorIs(t, err, fault.Invalid)
 	require.ErrorContains(t, err, "BLACKHOLE_DISCOVERY_CASH_SIZE")
+}
+
+// TestAnnounceFromEnvironment sets the addresses of a cloud host without a file.
+func TestAnnounceFromEnvironment(t *testing.T) {
+	c, origin, err := config.Load(config.Source{Environ: []string{
+		"BLACKHOLE_ANNOUNCE=/ip4/62.10.1.1/udp/4801/quic-v1,/ip4/62.10.1.1/tcp/4801",
+		"BLACKHOLE_CONNECTIONS_REACH=public", "BLACKHOLE_CONNECTIONS_RELAY_ENABLED=false",
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"/ip4/62.10.1.1/udp/4801/quic-v1", "/ip4/62.10.1.1/tcp/4801"}, c.Announce)
+	require.Equal(t, "public", c.Connections.Reach)
+	require.False(t, c.Connections.Relay.Enabled)
+	require.Equal(t, "environment variable BLACKHOLE_ANNOUNCE", origin["announce"])
+}
+
+// TestLeaf: a leaf needs somebody to dial, and can neither listen nor be a group of its own.
+func TestLeaf(t *testing.T) {
+	const entry = "bootstrap: [/ip4/192.0.2.1/tcp/1/p2p/12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp]\nleaf: on\n"
+	c, _, err := config.Load(config.Source{File: write(t, entry)})
+	require.NoError(t, err)
+	require.True(t, c.IsLeaf())
+	require.False(t, c.Coordinates(), "in profile dev, another peer is a group of its own")
+	c, _, err = config.Load(config.Source{File: write(t, entry+"coordination: {mode: home, expect: 3}")})
+	require.NoError(t, err)
+	require.True(t, c.Coordinates(), "as a client")
+	for text, field := range map[string]string{
+		"leaf: on":                                 "bootstrap",
+		"leaf: maybe":                              "leaf",
+		entry + "listen: [/ip4/127.0.0.1/tcp/1]":   "listen",
+		entry + "announce: [/ip4/192.0.2.1/tcp/1]": "announce",
+		entry + "connections: {most: 100}":         "connections.most",
+		entry + "coordination: {enabled: true}":    "coordination.founders",
+	} {
+		_, _, err := config.Load(config.Source{File: write(t, text)})
+		require.Equal(t, field, fault.FieldOf(err), text)
+	}
+}
+
+func TestNetworkName(t *testing.T) {
+	for profile, want := range map[string]network.Name{"dev": "dev", "lan": "lan", "public": "main"} {
+		c, _, err := config.Load(config.Source{Flags: map[string]any{"profile": profile}})
+		require.NoError(t, err)
+		require.Equal(t, want, c.NetworkName())
+	}
+	for origin, src := range map[string]config.Source{
+		"file ":                                  {File: write(t, "network: {name: office-2}")},
+		"environment variable BLACKHOLE_NETWORK": {Environ: []string{"BLACKHOLE_NETWORK=office-2"}},
+		"environment variable BLACKHOLE_NETWORK_NAME": {Environ: []string{"BLACKHOLE_NETWORK=no", "BLACKHOLE_NETWORK_NAME=office-2"}},
+		"flag --network": {Environ: []string{"BLACKHOLE_NETWORK=no"}, Flags: map[string]any{"network": "office-2"}},
+	} {
+		c, set, err := config.Load(src)
+		require.NoError(t, err, origin)
+		require.Equal(t, network.Name("office-2"), c.NetworkName(), origin)
+		require.Contains(t, set["network.name"], origin)
+	}
+	_, _, err := config.Load(config.Source{Flags: map[string]any{"network": "Office"}})
+	require.ErrorIs(t, err, fault.Invalid)
+	require.Equal(t, "network.name", fault.FieldOf(err))
+	require.ErrorContains(t, err, "(set by flag --network)")
+	_, _, err = config.Load(config.Source{File: write(t, "network: office-2")})
+	require.ErrorIs(t, err, fault.Invalid)
+	require.ErrorContains(t, err, "network: is a section and takes no value")
 }

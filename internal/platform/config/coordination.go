@@ -14,7 +14,10 @@ const (
 	Home   = "home"
 )
 
-const auto = "auto"
+const (
+	auto  = "auto"
+	byKey = "key"
+)
 
 // maxFounders bounds the peers that vote on the bootstrap of a group.
 const maxFounders = 9
@@ -25,10 +28,8 @@ func (c *Coordination) validate() error {
 		oneOf("coordination.mode", c.Mode, Listed, Home),
 		peers("coordination.founders", c.Founders),
 		between("coordination.expect", c.Expect, 0, maxFounders),
-		notEmpty("coordination.network", c.Network),
-		between("coordination.network", len(c.Network), 1, 64),
 		oneOf("coordination.voters", c.Voters, 1, 3, 5),
-		oneOf("coordination.clients", c.Clients, auto, "network", "listed"),
+		oneOf("coordination.clients", c.Clients, auto, "network", byKey, Listed),
 		peers("coordination.allow", c.Allow),
 		between("coordination.replace", c.Replace, 5*time.Second, 72*time.Hour),
 		c.Limits.validate(),
@@ -75,10 +76,24 @@ func (c *Coordination) On(profile string) bool {
 	return c.Enabled == "true"
 }
 
+// Coordinates reports whether this peer takes part in coordination. A leaf cannot be a group of its own.
+func (c *Config) Coordinates() bool {
+	g := &c.Coordination
+	if c.IsLeaf() && g.Mode == Listed && len(g.Founders) == 0 {
+		return false
+	}
+	return g.On(c.Profile)
+}
+
+// ByKey reports whether a peer that proves the key of the network may be a client.
+func (c *Coordination) ByKey(profile string) bool {
+	return c.Clients == byKey || c.Clients == auto && !c.Open(profile)
+}
+
 // Open reports whether any peer of the network may be a client.
 func (c *Coordination) Open(profile string) bool {
 	if c.Clients == auto {
-		return profile == "dev"
+		return profile == "dev" || c.Mode == Home
 	}
 	return c.Clients == "network"
 }

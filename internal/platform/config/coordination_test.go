@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,20 +17,24 @@ const (
 func TestCoordinationTakesPart(t *testing.T) {
 	for _, c := range []struct {
 		text, profile string
-		on, open      bool
+		on, open, key bool
 	}{
-		{"{}", "dev", true, true},
-		{"{}", "lan", false, false},
-		{"{}", "public", false, false},
-		{"{founders: [" + peerA + "]}", "public", true, false},
-		{"{mode: home, expect: 3}", "lan", true, false},
-		{"{enabled: true, clients: network}", "lan", true, true},
-		{"{enabled: false}", "dev", false, true},
+		{"{}", "dev", true, true, false},
+		{"{}", "lan", false, false, true},
+		{"{}", "public", false, false, true},
+		{"{founders: [" + peerA + "]}", "public", true, false, true},
+		{"{founders: [" + peerA + "], clients: listed}", "public", true, false, false},
+		{"{founders: [" + peerA + "], clients: key}", "dev", true, false, true},
+		{"{mode: home, expect: 3}", "lan", true, true, false},
+		{"{mode: home, expect: 3, clients: listed}", "lan", true, false, false},
+		{"{enabled: true, clients: network}", "lan", true, true, false},
+		{"{enabled: false}", "dev", false, true, false},
 	} {
 		got, _, err := config.Load(config.Source{File: write(t, "coordination: "+c.text)})
 		require.NoError(t, err, c.text)
 		require.Equal(t, c.on, got.Coordination.On(c.profile), c.text)
 		require.Equal(t, c.open, got.Coordination.Open(c.profile), c.text)
+		require.Equal(t, c.key, got.Coordination.ByKey(c.profile), c.text)
 	}
 }
 
@@ -52,8 +55,6 @@ func TestCoordinationRefuses(t *testing.T) {
 		"{replace: 1s}":                                    "coordination.replace",
 		"{limits: {leases_per_owner: -1}}":                 "coordination.limits.leases_per_owner",
 		"{limits: {bytes: 1e13}}":                          "coordination.limits.bytes",
-		"{network: ''}":                                    "coordination.network",
-		"{network: " + strings.Repeat("n", 65) + "}":       "coordination.network",
 		"{founders: [" + peerA + ", " + peerB + "], x: 1}": "coordination.x",
 	} {
 		_, _, err := config.Load(config.Source{File: write(t, "coordination: "+text)})

@@ -41,8 +41,15 @@ func (o Origin) of(field string) string {
 type Source struct {
 	File    string         // path of a YAML file; empty means no file
 	Environ []string       // in the form of os.Environ
-	Flags   map[string]any // values of set flags, by key
+	Flags   map[string]any // values of set flags, by flag: a key, or network for network.name
+	Joined  *Joined        // of an invitation used now; nil: of the data directory, if it has joined a network
 }
+
+// A peer has one network, so its name has the short flag --network and the short variable BLACKHOLE_NETWORK.
+const (
+	networkFlag = "network"
+	networkKey  = "network.name"
+)
 
 // Load merges the layers and validates the result. Errors: Invalid, with the key and the
 // layer that set it.
@@ -65,13 +72,16 @@ func Load(src Source) (Config, Origin, error) {
 				continue
 			}
 			if !slices.Contains(Keys(), key) {
-				return Config{}, nil, fault.Wrap("config.Load", fault.Invalidf(key, nil, "unknown key, set by %s", name(key)))
+				return Config{}, nil, fault.Wrap("config.Load", fault.Invalidf(key, nil, "%s, set by %s", unknown(key), name(key)))
 			}
 			origin[key] = name(key)
 		}
 		if err := merged.Merge(k); err != nil {
 			return Config{}, nil, fault.As("config.Load", fault.Invalid, err)
 		}
+	}
+	if err := src.join(merged, origin); err != nil {
+		return Config{}, nil, fault.Wrap("config.Load", err)
 	}
 	if err := decode(merged, &c, origin); err != nil {
 		return Config{}, nil, fault.Wrap("config.Load", err)
@@ -80,6 +90,14 @@ func Load(src Source) (Config, Origin, error) {
 		return Config{}, nil, fault.Wrap("config.Load", fmt.Errorf("%w (set by %s)", err, origin.of(fault.FieldOf(err))))
 	}
 	return c, origin, nil
+}
+
+// unknown says what a key is that names no setting.
+func unknown(key string) string {
+	if slices.ContainsFunc(Keys(), func(known string) bool { return strings.HasPrefix(known, key+".") }) {
+		return "is a section and takes no value"
+	}
+	return "unknown key"
 }
 
 // emptySection reports whether key is a section without settings, such as a section with
@@ -145,12 +163,18 @@ func (s Source) lookup() map[string]string {
 }
 
 func (s Source) flags(k *koanf.Koanf) (func(string) string, error) {
-	for key, value := range s.Flags {
+	by := map[string]string{} // key to the flag that sets it
+	for flag, value := range s.Flags {
+		key := flag
+		if flag == networkFlag {
+			key = networkKey
+		}
+		by[key] = flag
 		if err := k.Set(key, value); err != nil {
 			return nil, fault.As("config.flags", fault.Invalid, err)
 		}
 	}
-	return func(key string) string { return "flag --" + key }, nil
+	return func(key string) string { return "flag --" + by[key] }, nil
 }
 
 // variable returns the environment variable of a key.
@@ -162,6 +186,7 @@ func variables() map[string]string {
 	for _, key := range Keys() {
 		names[variable(key)] = key
 	}
+	names[Prefix+"NETWORK"] = networkKey
 	// These names come from the specifications.
 	names[Prefix+"DISCOVERY_MAX_SERVICES"] = "discovery.limits.services_per_provider"
 	names["MANIFEST_AUTH_ENABLED"] = "auth.enabled"

@@ -22,6 +22,9 @@ func (c *Config) Validate() error {
 		c.listener("grpc", c.GRPC),
 		socket("unix", c.Unix),
 		hosts("hosts", c.Hosts),
+		c.Network.validate(),
+		c.Connections.validate(),
+		c.validateLeaf(),
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "text", "json"),
 		between("discovery.record_ttl", d.RecordTTL, time.Hour, 48*time.Hour),
@@ -30,9 +33,10 @@ func (c *Config) Validate() error {
 		between("discovery.cache.ttl", d.Cache.TTL, time.Second, time.Hour),
 		between("discovery.health.check_interval", d.Health.CheckInterval, time.Second, time.Hour),
 		between("discovery.health.check_timeout", d.Health.CheckTimeout, 100*time.Millisecond, time.Minute),
+		between("discovery.health.confirm_after", d.Health.ConfirmAfter, time.Second, 10*time.Minute),
 		between("discovery.geo.precision", d.Geo.Precision, 4, 12),
 		between("discovery.geo.publish_precision", d.Geo.PublishPrecision, 0, 12),
-		between("discovery.limits.services_per_provider", d.Limits.ServicesPerProvider, 1, 10_000),
+		servicesPerProvider(d.Limits.ServicesPerProvider),
 		between("discovery.limits.index_records", d.Limits.IndexRecords, 1000, 10_000_000),
 		between("discovery.query.max_results", d.Query.MaxResults, 1, 1000),
 		between("discovery.query.default_radius_km", d.Query.DefaultRadiusKM, 0, 20015),
@@ -73,6 +77,19 @@ func between[T cmp.Ordered](key string, value, low, high T) error {
 		return nil
 	}
 	return fault.Invalidf(key, value, "must be between %v and %v", low, high)
+}
+
+// maxServices is the number of services that keepers accept from one provider: records.MaxPerProvider. A test of the
+// daemon compares both.
+const maxServices = 100
+
+// servicesPerProvider refuses more services than the keepers of the network accept.
+func servicesPerProvider(n int) error {
+	if n >= 1 && n <= maxServices {
+		return nil
+	}
+	return fault.Invalidf("discovery.limits.services_per_provider", n,
+		"must be between 1 and %d: the keepers of the network accept no more services of one provider", maxServices)
 }
 
 // refresh requires time for a second renewal after a missed one.

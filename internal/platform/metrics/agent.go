@@ -42,7 +42,7 @@ func NewAgent(reg prometheus.Registerer, count func() map[string]int, now func()
 		operations: register(f, f.counters("storage_operations_total", "Operations on the storage of instances.", "operation", "status")),
 		heartbeats: window{now: now},
 	}
-	register(f, f.gauge("heartbeat_success_rate", "Share of the heartbeats of the last minute that renewed a lease; 1 without heartbeats.", a.heartbeats.rate))
+	register(f, f.gauge("heartbeat_success_rate", "Share of the heartbeats of the last minute that renewed a lease, without those of unknown instances; 1 without heartbeats.", a.heartbeats.rate))
 	register(f, statusGauges{count, prometheus.NewDesc("manifest_services_total", "Registered instances, by status.", []string{"status"}, nil)})
 	return a, fault.As("metrics.NewAgent", fault.Exists, f.err)
 }

@@ -7,6 +7,8 @@
 package metrics
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +24,7 @@ type Metrics struct {
 	refreshed    prometheus.Counter
 	active       *prometheus.GaugeVec
 	queries      prometheus.Counter
+	outdated     prometheus.Counter
 	duration     prometheus.Histogram
 	results      prometheus.Histogram
 	hits         prometheus.Counter
@@ -31,7 +34,9 @@ type Metrics struct {
 	checks       prometheus.Counter
 	errors       *prometheus.CounterVec
 	refused      *prometheus.CounterVec
+	lacking      *prometheus.CounterVec
 	gossip       *prometheus.CounterVec
+	connections  *prometheus.CounterVec
 }
 
 // New registers the instruments. Errors: Exists if the registry has them already.
@@ -49,6 +54,8 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			append([]float64{1e-6, 1e-5, 1e-4}, prometheus.ExponentialBuckets(0.001, 2, 12)...)))),
 		results: register(f, prometheus.NewHistogram(f.histogram("results_returned", "Number of results of a discovery query.",
 			prometheus.LinearBuckets(0, 10, 11)))),
+		outdated: register(f, f.counter("outdated_answers_total",
+			"Answers without records that need a newer version of blackholed. Cached answers count once.")),
 		hits:       register(f, f.counter("cache_hits_total", "Queries answered from the cache.")),
 		misses:     register(f, f.counter("cache_misses_total", "Queries not answered from the cache.")),
 		operations: register(f, f.counters("dht_operations_total", "Operations on the DHT and with keepers.", "operation")),
@@ -57,8 +64,13 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		checks:  register(f, f.counter("health_checks_total", "Measurements of providers.")),
 		errors:  register(f, f.counters("errors_total", "Errors, by type.", "error_type")),
 		refused: register(f, f.counters("refused_total", "Refused records, messages and answers, by reason.", "reason")),
-		gossip:  register(f, f.counters("gossip_messages_total", "Received live updates, by outcome.", "outcome")),
+		lacking: register(f, f.counters("keepers_lacking_total",
+			"Refusals of keepers of an older version, by the field of the request that they do not know.", "field")),
+		gossip: register(f, f.counters("gossip_messages_total", "Received live updates, by outcome.", "outcome")),
 	}
+	f.prefix = "blackhole_"
+	m.connections = register(f, f.counters("connections_refused_total",
+		"Refused connections: the address is at its limit, it opens too many at once, this peer is full, or the other one is of another network.", "reason"))
 	return m, fault.As("metrics.New", fault.Exists, f.err)
 }
 
@@ -102,6 +114,9 @@ func (m *Metrics) Registered(kind string, delta int) {
 // Refreshed counts repeated announcements.
 func (m *Metrics) Refreshed(n int) { m.refreshed.Add(float64(n)) }
 
+// Outdated counts an answer without records that need a newer version.
+func (m *Metrics) Outdated() { m.outdated.Inc() }
+
 // Queried counts an answered query. source is "cache", "local" or "network".
 func (m *Metrics) Queried(source string, took time.Duration, results int) {
 	m.queries.Inc()
@@ -135,8 +150,57 @@ func (m *Metrics) Refused(reason string) { m.refused.WithLabelValues(reason).Inc
 // Distrusted counts an answer that an honest peer cannot give.
 func (m *Metrics) Distrusted(reason string) { m.refused.WithLabelValues("answer_" + reason).Inc() }
 
+// Lacking counts a refusal of a keeper of an older version, by the field that it does not know.
+func (m *Metrics) Lacking(field string) { m.lacking.WithLabelValues(field).Inc() }
+
 // Checked counts a measurement of a provider.
 func (m *Metrics) Checked() { m.checks.Inc() }
 
+// ConnectionRefused counts a refused connection: address, rate, full or network.
+func (m *Metrics) ConnectionRefused(reason string) { m.connections.WithLabelValues(reason).Inc() }
+
 // Received counts a live update, by its outcome.
 func (m *Metrics) Received(outcome string) { m.gossip.WithLabelValues(outcome).Inc() }
+
+// RegisterClockOffset adds the gauge of this peer's clock offset: NaN for an unknown one. Each scrape calls offset.
+func RegisterClockOffset(reg prometheus.Registerer, offset func() *float64) error {
+	return fault.As("metrics.RegisterClockOffset", fault.Exists, reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "blackhole_clock_offset_seconds",
+		Help: "The clock of this peer minus the clocks of its keepers; NaN: unknown.",
+	}, func() float64 {
+		if s := offset(); s != nil {
+			return *s
+		}
+		return math.NaN()
+	})))
+}
+
+// RegisterConditions adds the gauge of active conditions, with one series for each name: 1 while the condition
+// lasts, otherwise 0. Each scrape calls active.
+func RegisterConditions(reg prometheus.Registerer, names []string, active func() []string) error {
+	return fault.As("metrics.RegisterConditions", fault.Exists, reg.Register(conditions{
+		names: names, active: active,
+		desc: prometheus.NewDesc("blackhole_condition", "1 while the named condition limits this peer.", []string{"name"}, nil),
+	}))
+}
+
+type conditions struct {
+	names  []string
+	active func() []string
+	desc   *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c conditions) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c conditions) Collect(out chan<- prometheus.Metric) {
+	active := c.active()
+	for _, n := range c.names {
+		value := 0.0
+		if slices.Contains(active, n) {
+			value = 1
+		}
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, n)
+	}
+}

@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -10,13 +11,18 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/platform/condition"
 )
 
 const (
 	firstRetry  = 250 * time.Millisecond // a bootstrap peer may start a moment later than this one
 	lastRetry   = 30 * time.Second
 	dialTimeout = 10 * time.Second
-	joinDials   = 8 // concurrent dials to peers of earlier runs
+	// refusalPatience is the pause between dials from which on a refusal is no coincidence of many peers that start
+	// at once.
+	refusalPatience = 2 * time.Second
+	joinDials       = 8 // concurrent dials to peers of earlier runs
 
 	// Connections to bootstrap peers are checked again: often while the table is small, so that the halves of
 	// a healed partition meet, rarely in a large network, whose bootstrap peers cannot hold a connection for
@@ -27,15 +33,20 @@ const (
 
 // bootstrapper connects this peer to its network and fills the routing table.
 type bootstrapper struct {
-	host    host.Host
-	dht     *dht.IpfsDHT
-	routing *Routing
-	log     *slog.Logger
-	joined  chan struct{} // capacity 1: a bootstrap peer or a peer of an earlier run was connected
+	host       host.Host
+	border     *border
+	dht        *dht.IpfsDHT
+	routing    *Routing
+	conditions *condition.Set
+	log        *slog.Logger
+	joined     chan struct{} // capacity 1: a bootstrap peer or a peer of an earlier run was connected
 }
 
-func newBootstrapper(h host.Host, d *dht.IpfsDHT, r *Routing, log *slog.Logger) *bootstrapper {
-	return &bootstrapper{host: h, dht: d, routing: r, log: log, joined: make(chan struct{}, 1)}
+func newBootstrapper(n *Node, c *Config) *bootstrapper {
+	return &bootstrapper{
+		host: n.host, border: n.border, dht: n.dht, routing: n.routing, conditions: c.Conditions, log: c.Logger,
+		joined: make(chan struct{}, 1),
+	}
 }
 
 // run stays connected to the bootstrap peers until ctx ends, and dials each peer of earlier runs once.
@@ -54,7 +65,7 @@ func (b *bootstrapper) run(ctx context.Context, bootstrap, known []peer.AddrInfo
 			return
 		}
 		work.Go(func() {
-			b.connect(ctx, p)
+			_ = b.connect(ctx, p) // logged; this peer may have other ways
 			<-slots
 		})
 	}
@@ -65,45 +76,93 @@ func (b *bootstrapper) stayConnected(ctx context.Context, p peer.AddrInfo) {
 	retry := firstRetry
 	for ctx.Err() == nil {
 		pause := retry
-		if b.connect(ctx, p) {
+		err := b.connect(ctx, p)
+		if err == nil {
 			retry, pause = firstRetry, recheckSmall
 			if b.routing.Size() >= tableReplicas {
 				pause = recheckLarge
 			}
 		} else {
-			retry = min(2*retry, lastRetry)
+			if retry >= refusalPatience {
+				b.refused(p, err)
+			}
+			if retry = min(2*retry, lastRetry); b.foreign(p, err) {
+				retry, pause = lastRetry, lastRetry // nothing but a change of settings helps
+			}
 		}
 		sleep(ctx, pause)
 	}
 }
 
-// connect reports whether the peer is connected in the end.
-func (b *bootstrapper) connect(ctx context.Context, p peer.AddrInfo) bool {
+// connect makes sure that the peer is connected.
+func (b *bootstrapper) connect(ctx context.Context, p peer.AddrInfo) error {
 	if b.host.Network().Connectedness(p.ID) == network.Connected {
-		b.routing.introduced()
-		return true
+		if err := b.border.check(p.ID); err != nil {
+			return err
+		}
+		b.introduced()
+		return nil
 	}
-	if !dialPeer(ctx, b.host, p, b.log) {
-		return false
+	if err := dialPeer(ctx, b.host, p, b.log); err != nil {
+		return err
 	}
-	b.routing.introduced()
+	if err := b.border.check(p.ID); err != nil { // the dial ended after identify
+		return err
+	}
+	b.introduced()
 	select {
 	case b.joined <- struct{}{}:
 	default:
 	}
+	return nil
+}
+
+// introduced records contact with the network.
+func (b *bootstrapper) introduced() {
+	b.routing.introduced()
+	b.conditions.Clear(condition.AddressLimit)
+	b.conditions.Clear(condition.OtherNetwork)
+}
+
+// foreign reports whether a bootstrap peer belongs to another network, and tells it unless this peer has joined its
+// own by another one.
+func (b *bootstrapper) foreign(p peer.AddrInfo, err error) bool {
+	var other *otherNetwork
+	if !errors.As(err, &other) {
+		return false
+	}
+	if b.routing.Size() > 0 {
+		b.conditions.Clear(condition.OtherNetwork)
+		return true
+	}
+	b.conditions.Raise(condition.OtherNetwork,
+		"bootstrap peer %s at %s belongs to the network %q, and this peer to %q: set network.name (--network %s), or name a bootstrap peer of %q",
+		p.ID, p.Addrs[0], other.theirs, other.ours, other.theirs, other.ours)
 	return true
 }
 
-// dialPeer connects to a peer within dialTimeout and reports whether it succeeded.
-func dialPeer(ctx context.Context, h host.Host, p peer.AddrInfo, log *slog.Logger) bool {
+// refused tells why this peer cannot join, if a bootstrap peer answered and refused the connection. The
+// refusal names no limit.
+func (b *bootstrapper) refused(p peer.AddrInfo, err error) {
+	if b.routing.Size() > 0 || !noRoomError(err) {
+		return
+	}
+	b.conditions.Raise(condition.AddressLimit,
+		"bootstrap peer %s refuses connections: it is full, or too many peers share the address of this one (its setting connections.per_address), "+
+			"or its network is closed (network.closed) and this peer lacks the setting or the key; "+
+			"this peer tries again every %s; add further bootstrap peers", p.ID, lastRetry)
+}
+
+// dialPeer connects to a peer within dialTimeout.
+func dialPeer(ctx context.Context, h host.Host, p peer.AddrInfo, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	clearBackoff(h.Network(), p.ID)
 	if err := h.Connect(ctx, p); err != nil {
 		log.Debug("cannot connect to peer", "peer", p.ID, "err", err)
-		return false
+		return err
 	}
-	return true
+	return nil
 }
 
 // fillTable refreshes the routing table after each join. One refresh is too few: two peers that join at the

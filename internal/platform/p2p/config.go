@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 
 	ds "github.com/ipfs/go-datastore"
 	"github.com/libp2p/go-libp2p"
@@ -15,22 +16,25 @@ import (
 	"github.com/multiformats/go-multiaddr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
 // maxBootstrap bounds Config.Bootstrap: each bootstrap peer costs a goroutine.
 const maxBootstrap = 64
 
-// minConnections is the lower bound of Config.Connections, about the need of a routing table.
-const minConnections = 24
-
 // Namespaces are the validators of DHT values, by the first segment of the key.
 type Namespaces map[string]record.Validator
 
-// Config are the settings and dependencies of a Node. Identity, Datastore and Validator are required.
+// Config are the settings and dependencies of a Node. Identity and Datastore are required.
 type Config struct {
-	Profile  Profile        // empty: Dev
-	Identity crypto.PrivKey // Ed25519
+	Profile Profile      // empty: Dev
+	Network network.Name // empty: the profile's
+	// PrivateKey closes the network: libp2p's private network protocol refuses every connection of a peer without these
+	// 32 bytes. It works over TCP only. Empty: an open network.
+	PrivateKey []byte
+	Identity   crypto.PrivKey // Ed25519
 	// Listen addresses must all open. Empty: the profile's addresses, at least one of which must open.
 	Listen []multiaddr.Multiaddr
 	// Bootstrap peers lead into the network. They may start later. Empty: this peer starts a new network, or
@@ -38,8 +42,8 @@ type Config struct {
 	Bootstrap []peer.AddrInfo
 	// Datastore holds DHT values and known peers. The caller closes it after Node.Close.
 	Datastore ds.Batching
-	Validator record.Validator // of DHT values under /blackhole/
-	// Namespaces are further namespaces of the DHT. A peer refuses values of all others.
+	// Namespaces are the namespaces of DHT values. A peer refuses values of all others. A validator bounds what
+	// strangers can store here: it must accept a small constant number of keys.
 	Namespaces Namespaces
 	PubSub     []pubsub.Option
 	// Transport replaces the profile's transports and disables multicast DNS, for simulated networks. Empty:
@@ -47,11 +51,15 @@ type Config struct {
 	Transport []libp2p.Option
 	Protocols []protocol.ID // with resource limits of their own
 	Probe     ProbeConfig
-	// Connections is the number of connections above which this peer closes the least useful third, at least
-	// 24. The hard limit in each direction is four times that. Zero: the profile's.
-	Connections int
-	UserAgent   string       // empty: "blackholed"
-	Logger      *slog.Logger // nil: silent
+	// Leaf: this peer dials out only. It does not listen, is a client of the DHT and no keeper, and has at most 32
+	// connections. It needs a bootstrap peer.
+	Leaf      bool
+	Limits    Limits
+	Reach     ReachConfig
+	UserAgent string       // empty: "blackholed"
+	Logger    *slog.Logger // nil: silent
+	// Conditions receives the causes that limit this node; nil: none.
+	Conditions *condition.Set
 	// Registerer receives libp2p's metrics; nil: none. libp2p's collectors are global: give a registerer to at
 	// most one node of a process.
 	Registerer prometheus.Registerer
@@ -66,21 +74,32 @@ func (c Config) complete() (Config, profileSettings, error) {
 	if !ok {
 		return c, t, fault.Invalidf("profile", string(c.Profile), "must be dev, lan or public")
 	}
-	t.mdns = t.mdns && len(c.Transport) == 0
-	if c.Connections != 0 {
-		t.low, t.high = c.Connections*2/3, c.Connections
+	if c.Network == "" {
+		c.Network = network.Default(string(c.Profile))
 	}
+	if err := c.Network.Validate(); err != nil {
+		return c, t, fault.In("network", err)
+	}
+	t, err := c.private(t)
+	if err != nil {
+		return c, t, err
+	}
+	t.mdns = t.mdns && len(c.Transport) == 0
 	self, err := c.identity()
 	if err != nil {
+		return c, t, err
+	}
+	if c.Leaf {
+		if t, err = c.leaf(t); err != nil {
+			return c, t, err
+		}
+	}
+	if t, err = c.Limits.apply(t); err != nil {
 		return c, t, err
 	}
 	switch {
 	case c.Datastore == nil:
 		return c, t, fault.Invalidf("datastore", nil, "is required")
-	case c.Validator == nil:
-		return c, t, fault.Invalidf("validator", nil, "is required")
-	case c.Connections != 0 && c.Connections < minConnections:
-		return c, t, fault.Invalidf("connections", c.Connections, "must be 0 or at least %d", minConnections)
 	case len(c.Bootstrap) > maxBootstrap:
 		return c, t, fault.Invalidf("bootstrap", len(c.Bootstrap), "must have at most %d peers", maxBootstrap)
 	}
@@ -90,6 +109,9 @@ func (c Config) complete() (Config, profileSettings, error) {
 	if c.Probe, err = c.Probe.complete(); err != nil {
 		return c, t, err
 	}
+	if c.Reach, err = c.Reach.complete(t.open); err != nil {
+		return c, t, err
+	}
 	if c.UserAgent == "" {
 		c.UserAgent = "blackholed"
 	}
@@ -97,6 +119,30 @@ func (c Config) complete() (Config, profileSettings, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, t, nil
+}
+
+// private leaves out, in a closed network, the transports that bring their own encryption, below which no private network fits.
+func (c Config) private(t profileSettings) (profileSettings, error) {
+	switch len(c.PrivateKey) {
+	case 0:
+		return t, nil
+	case network.KeySize:
+	default:
+		return t, fault.Invalidf("private_key", nil, "must have %d bytes, got %d", network.KeySize, len(c.PrivateKey))
+	}
+	for i, a := range c.Listen {
+		if !overTCP(a) {
+			return t, fault.Invalidf("listen["+strconv.Itoa(i)+"]", a.String(), "must be a TCP address: a closed network has no QUIC")
+		}
+	}
+	t.quic = false
+	t.listen = slices.DeleteFunc(slices.Clone(t.listen), func(a string) bool { return !strings.Contains(a, "/tcp/") })
+	return t, nil
+}
+
+func overTCP(a multiaddr.Multiaddr) bool {
+	_, err := a.ValueForProtocol(multiaddr.P_TCP)
+	return err == nil
 }
 
 func (c Config) identity() (peer.ID, error) {

@@ -11,28 +11,28 @@ import (
 	record "github.com/libp2p/go-libp2p-record"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
+	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
 const (
-	// dhtPrefix separates this DHT from others: its protocol is /blackhole/kad/1.0.0.
-	dhtPrefix = "/blackhole"
-	// valueNamespace is the first segment of the DHT keys of records.
-	valueNamespace = "blackhole"
-	// maxRecordAge is the lifetime of a value after its last put. Providers repeat the put every few hours.
+	// maxRecordAge is the lifetime of a value after its last put. Publishers repeat the put every few hours.
 	maxRecordAge = 48 * time.Hour
 	// tableReplicas is Kademlia's k: the size of a bucket and of a lookup's answer.
 	tableReplicas = 20
 )
 
-// newDHT builds the DHT as a router and a store of point values, without provider records: they have no
-// signatures and cannot answer a query.
+// dhtProtocol returns the protocol of a network's DHT. A host handles it in server mode only.
+func dhtProtocol(n network.Name) protocol.ID { return protocol.ID(n.Protocol("kad", "1.0.0")) }
+
+// newDHT builds the DHT as a router, and as a store of the values in c.Namespaces. It has no provider records:
+// they have no signatures and cannot answer a query.
 func newDHT(h host.Host, c *Config, settings profileSettings, bootstrap func() []peer.AddrInfo) (*dht.IpfsDHT, error) {
-	validators := record.NamespacedValidator{valueNamespace: c.Validator}
+	validators := make(record.NamespacedValidator)
 	maps.Copy(validators, c.Namespaces)
 	opts := []dht.Option{
-		dht.ProtocolPrefix(dhtPrefix),
+		dht.ProtocolPrefix(protocol.ID(c.Network.Prefix())), // the rest is that of dhtProtocol
 		dht.Mode(mode(c, settings)),
 		// Validator instead of NamespacedValidator, which would also accept /pk and /ipns: strangers could store
 		// values that this network never reads.
@@ -48,11 +48,12 @@ func newDHT(h host.Host, c *Config, settings profileSettings, bootstrap func() [
 	}
 	if settings.open {
 		opts = append(opts,
-			dht.QueryFilter(dht.PublicQueryFilter),
-			dht.RoutingTableFilter(dht.PublicRoutingTableFilter),
+			dht.QueryFilter(publicQuery),
+			dht.RoutingTableFilter(publicTable(h)),
 			dht.RoutingTablePeerDiversityFilter(dht.NewRTPeerDiversityFilter(h,
 				amino.DefaultMaxPeersPerIPGroupPerCpl, amino.DefaultMaxPeersPerIPGroup)),
 			dht.AddressFilter(publicOnly))
+		h = publicHost{h}
 	}
 	return dht.New(h, opts...)
 }
@@ -65,9 +66,4 @@ func mode(c *Config, settings profileSettings) dht.ModeOpt {
 		return dht.ModeAutoServer
 	}
 	return settings.mode
-}
-
-// publicOnly removes private addresses: strangers must not direct this peer's dials into its own network.
-func publicOnly(addrs []multiaddr.Multiaddr) []multiaddr.Multiaddr {
-	return multiaddr.FilterAddrs(addrs, manet.IsPublicAddr)
 }

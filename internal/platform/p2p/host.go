@@ -1,32 +1,31 @@
 package p2p
 
 import (
-	"context"
 	"errors"
-	"sync/atomic"
+	"time"
 
 	"github.com/libp2p/go-libp2p"
-	dht "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p/core/host"
-	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/protocol"
-	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
 	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
-	"github.com/libp2p/go-libp2p/x/rate"
 	"github.com/multiformats/go-multiaddr"
-	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/fx"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
+// trimEvery is the time between two looks of the connection manager at its high water mark. Together with the
+// grace period it is short: new connections find room although many idle peers hold others.
+const trimEvery = time.Second
+
 // newHost builds a host that does not listen yet.
-func newHost(c *Config, settings profileSettings, relays *relaySource) (host.Host, error) {
-	manager, err := connmgr.NewConnManager(settings.low, settings.high, connmgr.WithGracePeriod(settings.grace))
+func newHost(c *Config, settings profileSettings, nat *natParts) (host.Host, error) {
+	manager, err := connmgr.NewConnManager(settings.low, settings.high,
+		connmgr.WithGracePeriod(settings.grace), connmgr.WithSilencePeriod(trimEvery))
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +37,7 @@ func newHost(c *Config, settings profileSettings, relays *relaySource) (host.Hos
 		libp2p.ConnectionManager(manager),
 		libp2p.ResourceManager(resources))
 	opts = append(opts, transports(c, settings)...)
-	opts = append(opts, natOptions(settings, relays)...)
+	opts = append(opts, natOptions(c, settings, nat)...)
 	h, err := libp2p.New(opts...)
 	if err != nil {
 		return nil, errors.Join(err, resources.Close(), manager.Close())
@@ -50,7 +49,11 @@ func hostOptions(c *Config) []libp2p.Option {
 	opts := []libp2p.Option{
 		libp2p.Identity(c.Identity),
 		libp2p.UserAgent(c.UserAgent),
+		libp2p.ProtocolVersion(c.Network.Version()),
 		libp2p.NoListenAddrs, // New listens after all handlers are set
+	}
+	if len(c.PrivateKey) > 0 {
+		opts = append(opts, libp2p.PrivateNetwork(c.PrivateKey))
 	}
 	if c.Registerer == nil {
 		// libp2p's collectors are global: several hosts of one process would share their series.
@@ -83,128 +86,42 @@ func transports(c *Config, settings profileSettings) []libp2p.Option {
 	return opts
 }
 
+// natParts are the parts of NAT traversal that exist before the host.
+type natParts struct {
+	relays   *relaySource
+	reach    *reach
+	announce []multiaddr.Multiaddr
+	observed basichost.ObservedAddrsManager // set by the host
+}
+
 // natOptions configures NAT traversal, which only the open Internet needs.
-func natOptions(settings profileSettings, relays *relaySource) []libp2p.Option {
+func natOptions(c *Config, settings profileSettings, nat *natParts) []libp2p.Option {
+	opts := []libp2p.Option{libp2p.AddrsFactory(c.Reach.addrs)}
+	if settings.leaf {
+		return leafOptions()
+	}
 	if !settings.open {
-		return []libp2p.Option{
+		return append(opts,
 			libp2p.DisableRelay(),
 			libp2p.ForceReachabilityPublic(), // AutoNAT has no servers here
-			libp2p.DisableIdentifyAddressDiscovery(),
-		}
+			libp2p.DisableIdentifyAddressDiscovery())
 	}
-	return []libp2p.Option{
-		libp2p.EnableRelay(), // client only; NoListenAddrs would turn it off
-		libp2p.EnableAutoRelayWithPeerSource(relays.candidates),
-		libp2p.EnableHolePunching(),
+	opts = append(opts,
+		libp2p.EnableRelay(), // the transport; NoListenAddrs would turn it off
+		nat.relays.client(c.Registerer, nat.reach),
+		libp2p.WithFxOption(fx.Invoke(func(o basichost.ObservedAddrsManager) { nat.observed = o })),
 		libp2p.NATPortMap(),
 		libp2p.EnableAutoNATv2(),
 		// The DHT's automatic mode depends on AutoNAT v1, served by this network's peers only.
 		libp2p.EnableNATService(),
-		libp2p.NonPublicAddrPublishing(false),
+		libp2p.NonPublicAddrPublishing(false))
+	switch c.Reach.Mode {
+	case ReachablePublic:
+		opts = append(opts, libp2p.ForceReachabilityPublic())
+	case ReachablePrivate:
+		opts = append(opts, libp2p.ForceReachabilityPrivate())
 	}
-}
-
-// Limits of each own protocol. libp2p's default, 64 inbound streams of one peer and protocol, is below the
-// parallel queries of one busy consumer.
-const (
-	protocolStreams     = 4096
-	protocolPeerStreams = 512
-	protocolMemory      = 64 << 20
-	protocolPeerMemory  = 16 << 20
-	sharedAddress       = 1024 // connections from one address, for profiles with a shared address
-)
-
-func newResources(c *Config, settings profileSettings) (network.ResourceManager, error) {
-	limits := rcmgr.DefaultLimits
-	libp2p.SetDefaultServiceLimits(&limits)
-	for _, id := range c.Protocols {
-		allow(&limits, id)
-	}
-	connections(&limits, settings)
-	limits.PeerBaseLimit.StreamsInbound = 2 * protocolPeerStreams
-	limits.PeerBaseLimit.StreamsOutbound = 2 * protocolPeerStreams
-	limits.PeerBaseLimit.Streams = 4 * protocolPeerStreams
-
-	var opts []rcmgr.Option
-	if !settings.open {
-		opts = append(opts,
-			rcmgr.WithConnRateLimiters(&rate.Limiter{}), // zero value: no limit
-			rcmgr.WithLimitPerSubnet(
-				[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: sharedAddress}},
-				[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: sharedAddress}}))
-	}
-	traced, err := resourceMetrics(c.Registerer)
-	if err != nil {
-		return nil, err
-	}
-	return rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits.AutoScale()), append(opts, traced)...)
-}
-
-func resourceMetrics(reg prometheus.Registerer) (rcmgr.Option, error) {
-	if reg == nil {
-		return rcmgr.WithMetricsDisabled(), nil
-	}
-	rcmgr.MustRegisterWith(reg) // ignores existing registrations
-	reporter, err := rcmgr.NewStatsTraceReporter()
-	if err != nil {
-		return nil, err
-	}
-	return rcmgr.WithTraceReporter(reporter), nil
-}
-
-// allow sets fixed limits for one own protocol.
-func allow(limits *rcmgr.ScalingLimitConfig, id protocol.ID) {
-	limits.AddProtocolLimit(id, rcmgr.BaseLimit{
-		StreamsInbound: protocolStreams, StreamsOutbound: protocolStreams,
-		Streams: 2 * protocolStreams, Memory: protocolMemory,
-	}, rcmgr.BaseLimitIncrease{})
-	limits.AddProtocolPeerLimit(id, rcmgr.BaseLimit{
-		StreamsInbound: protocolPeerStreams, StreamsOutbound: protocolPeerStreams,
-		Streams: 2 * protocolPeerStreams, Memory: protocolPeerMemory,
-	}, rcmgr.BaseLimitIncrease{})
-}
-
-// hardLimit is the hard limit of connections in each direction, in high water marks. Between mark and limit is
-// the room for the dials of lookups in one grace period. At the limit, peers cannot reach each other.
-const hardLimit = 4
-
-// connections derives the hard limits from the connection manager's water marks, which trim only after the
-// grace period. The handshakes of a whole network that joins at once are transient connections.
-func connections(limits *rcmgr.ScalingLimitConfig, settings profileSettings) {
-	hard := hardLimit * settings.high
-	system := &limits.SystemBaseLimit
-	system.Conns, system.ConnsInbound, system.ConnsOutbound = 2*hard, hard, hard
-	system.FD = max(system.FD, 2*hard)
-	streams := 2 * protocolStreams
-	system.Streams, system.StreamsInbound, system.StreamsOutbound = 2*streams, streams, streams
-	limits.SystemLimitIncrease.Conns = 0
-	limits.SystemLimitIncrease.ConnsInbound = 0
-	limits.SystemLimitIncrease.ConnsOutbound = 0
-	transient := &limits.TransientBaseLimit
-	transient.Conns, transient.ConnsInbound, transient.ConnsOutbound = hard, hard/2, hard/2
-	transient.FD = max(transient.FD, hard)
-}
-
-// relaySource offers peers of the routing table to AutoRelay. The host needs it before the DHT exists, so dht is
-// set later.
-type relaySource struct{ dht atomic.Pointer[dht.IpfsDHT] }
-
-func (r *relaySource) candidates(ctx context.Context, n int) <-chan peer.AddrInfo {
-	out := make(chan peer.AddrInfo, max(n, 0))
-	defer close(out)
-	d := r.dht.Load()
-	if d == nil || ctx.Err() != nil {
-		return out
-	}
-	for _, id := range d.RoutingTable().ListPeers() {
-		if len(out) == cap(out) {
-			break
-		}
-		if addrs := d.Host().Peerstore().Addrs(id); len(addrs) > 0 {
-			out <- peer.AddrInfo{ID: id, Addrs: addrs}
-		}
-	}
-	return out
+	return append(opts, c.Reach.Relay.service()...)
 }
 
 // listen opens the addresses. All configured addresses must open. Without them, one of the profile's is enough,
@@ -219,6 +136,9 @@ func listen(h host.Host, wanted, fallback []multiaddr.Multiaddr) error {
 	}
 	if len(wanted) > 0 {
 		return nil
+	}
+	if len(fallback) == 0 {
+		return nil // a leaf
 	}
 	for _, a := range fallback {
 		if err := h.Network().Listen(a); err != nil {

@@ -1,6 +1,8 @@
 package p2p
 
 import (
+	"bytes"
+	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -20,7 +22,7 @@ const maxIdentityBytes = 4 << 10
 // is atomic: two concurrent processes both return the key of the first.
 //
 // Errors: Forbidden for a file with permissions for group or others, Unauthentic for a file without an Ed25519
-// key, Invalid for an empty path.
+// key or with a damaged one, Invalid for an empty path.
 func LoadIdentity(path string) (crypto.PrivKey, error) {
 	const op = "p2p.LoadIdentity"
 	if path == "" {
@@ -67,7 +69,21 @@ func readIdentity(path string) (crypto.PrivKey, error) {
 	if key.Type() != crypto.Ed25519 {
 		return nil, fault.New("", fault.Unauthentic, "%s contains a key of type %s: only Ed25519 keys are supported", path, key.Type())
 	}
+	if !intact(key, data) {
+		return nil, fault.New("", fault.Unauthentic, "%s is damaged: its public key does not belong to its private key; restore the file, or remove it for a new identity", path)
+	}
 	return key, nil
+}
+
+// intact reports whether data is the encoding of an Ed25519 key whose public part belongs to its seed. The library
+// checks neither: with a damaged public part the peer would sign records that nobody accepts.
+func intact(key crypto.PrivKey, data []byte) bool {
+	raw, err := key.Raw() // seed, then public key
+	if err != nil || len(raw) != ed25519.PrivateKeySize || !bytes.Equal(raw, ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])) {
+		return false
+	}
+	canonical, err := crypto.MarshalPrivateKey(key)
+	return err == nil && bytes.Equal(canonical, data)
 }
 
 // createIdentity writes a new key to a temporary file and links it to path. Unlike a rename, a link fails after

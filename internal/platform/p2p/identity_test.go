@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"bytes"
 	"crypto/rand"
 	"os"
 	"path/filepath"
@@ -81,4 +82,30 @@ func TestLoadIdentityRefuses(t *testing.T) {
 	require.Equal(t, "identity", fault.FieldOf(err))
 	_, err = LoadIdentity(t.TempDir())
 	require.ErrorIs(t, err, fault.Forbidden)
+}
+
+// No damaged byte of the file goes unnoticed.
+func TestLoadIdentityRefusesEachDamagedByte(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "identity.key")
+	_, err := LoadIdentity(path)
+	require.NoError(t, err)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for i := range whole {
+		for bit := range 8 {
+			damaged := bytes.Clone(whole)
+			damaged[i] ^= 1 << bit
+			require.NoError(t, os.WriteFile(path, damaged, 0o600))
+			_, err := LoadIdentity(path)
+			require.ErrorIs(t, err, fault.Unauthentic, "byte %d, bit %d", i, bit)
+			require.ErrorContains(t, err, path)
+			require.NotContains(t, err.Error(), string(whole[4:36]), "no key material")
+		}
+	}
+	require.NoError(t, os.WriteFile(path, append(bytes.Clone(whole), 0), 0o600))
+	_, err = LoadIdentity(path)
+	require.ErrorIs(t, err, fault.Unauthentic)
+	require.NoError(t, os.WriteFile(path, whole, 0o600))
+	_, err = LoadIdentity(path)
+	require.NoError(t, err)
 }

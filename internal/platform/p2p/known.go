@@ -15,6 +15,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 
 // knownPeers stores peers of the routing table across restarts, because kad-dht does not. Without them, a peer
 // that restarts while all bootstrap peers are down is lost. The list is soft state: an unreadable list counts as
-// empty.
+// empty. Each network has its own.
 type knownPeers struct {
 	store ds.Datastore
 	key   ds.Key
@@ -37,8 +38,8 @@ type knownPeers struct {
 	saved []byte          // the stored bytes; guarded by mu
 }
 
-func openKnown(ctx context.Context, store ds.Datastore, log *slog.Logger) *knownPeers {
-	k := &knownPeers{store: store, key: ds.NewKey("/p2p/known"), log: log}
+func openKnown(ctx context.Context, store ds.Datastore, n network.Name, log *slog.Logger) *knownPeers {
+	k := &knownPeers{store: store, key: ds.NewKey("/p2p/known/" + n.String()), log: log}
 	data, err := store.Get(ctx, k.key)
 	if errors.Is(err, ds.ErrNotFound) {
 		return k

@@ -32,7 +32,7 @@ func somePeers(t testing.TB, n, addrs int) []peer.AddrInfo {
 
 func TestKnownPeersAreKeptWithinBounds(t *testing.T) {
 	store, ctx := memory(), t.Context()
-	k := openKnown(ctx, store, discardLog())
+	k := openKnown(ctx, store, "dev", discardLog())
 	require.Empty(t, k.peers())
 	first, second := somePeers(t, maxKnown, 20), somePeers(t, 3, 1)
 	require.NoError(t, k.save(ctx, first))
@@ -40,7 +40,7 @@ func TestKnownPeersAreKeptWithinBounds(t *testing.T) {
 	require.NoError(t, k.save(ctx, nil), "a peer without contact keeps its list")
 	require.NoError(t, k.save(ctx, []peer.AddrInfo{{ID: first[0].ID}}), "without addresses")
 
-	again := openKnown(ctx, store, discardLog()).peers()
+	again := openKnown(ctx, store, "dev", discardLog()).peers()
 	require.Equal(t, k.peers(), again)
 	require.Len(t, again, maxKnown)
 	require.ElementsMatch(t, second, again[:3], "the newest first")
@@ -65,7 +65,7 @@ func (w *writes) Put(ctx context.Context, k ds.Key, v []byte) error {
 
 func TestKnownPeersAreWrittenOnChangeOnly(t *testing.T) {
 	w, ctx := &writes{Batching: memory()}, t.Context()
-	k := openKnown(ctx, w, discardLog())
+	k := openKnown(ctx, w, "dev", discardLog())
 	list := somePeers(t, 3, 2)
 	require.NoError(t, k.save(ctx, list))
 	list[0], list[2] = list[2], list[0] // the order of the table is random
@@ -84,8 +84,8 @@ func TestKnownPeersAreWrittenOnChangeOnly(t *testing.T) {
 func TestDamagedKnownPeersAreForgotten(t *testing.T) {
 	store := memory()
 	for _, data := range []string{"", "{", `[{"ID":"x","Addrs":["y"]}]`, "null"} {
-		require.NoError(t, store.Put(t.Context(), ds.NewKey("/p2p/known"), []byte(data)))
-		k := openKnown(t.Context(), store, discardLog())
+		require.NoError(t, store.Put(t.Context(), ds.NewKey("/p2p/known/dev"), []byte(data)))
+		k := openKnown(t.Context(), store, "dev", discardLog())
 		require.Empty(t, k.peers())
 		require.NoError(t, k.save(t.Context(), somePeers(t, 1, 1)))
 	}

@@ -2,8 +2,6 @@ package p2p
 
 import (
 	"context"
-	"errors"
-	"io"
 	"sync"
 	"time"
 
@@ -32,13 +30,21 @@ type finder struct {
 	dht      *dht.IpfsDHT
 	host     host.Host
 	messages *dhtpb.ProtocolMessenger
-	open     bool // public profile: kad-dht's address filters apply
+	open     bool // the filters of an open network apply
+	admits   dht.RouteTableFilterFunc
 	prober   *Prober
 }
 
 func newFinder(d *dht.IpfsDHT, h host.Host, settings profileSettings) (*finder, error) {
 	messages, err := dhtpb.NewProtocolMessenger(d.MessageSender())
-	return &finder{dht: d, host: h, messages: messages, open: settings.open}, err
+	f := &finder{
+		dht: d, host: h, messages: messages, open: settings.open,
+		admits: func(any, peer.ID) bool { return true },
+	}
+	if f.open {
+		f.admits = publicTable(h)
+	}
+	return f, err
 }
 
 // reply is the result of one request to a peer.
@@ -132,7 +138,7 @@ func (f *finder) handle(s *search, r reply) {
 		f.prober.Responded(r.from)
 		table.UpdateLastSuccessfulOutboundQueryAt(r.from, time.Now())
 		table.UpdateLastUsefulAt(r.from, time.Now())
-		if !f.open || dht.PublicRoutingTableFilter(f.dht, r.from) {
+		if f.admits(f.dht, r.from) {
 			_, _ = table.TryAddPeer(r.from, true, false) // fails on a full bucket, which is normal
 		}
 	case silent:
@@ -149,10 +155,10 @@ func (f *finder) handle(s *search, r reply) {
 // ask requests the peers closest to key from one peer.
 func (f *finder) ask(ctx context.Context, key string, id peer.ID) reply {
 	if err := f.host.Connect(ctx, peer.AddrInfo{ID: id}); err != nil {
-		if errors.Is(err, io.EOF) { // accepted and closed: no room
+		if noRoomError(err) {
 			return reply{from: id, state: noRoom, gone: true}
 		}
-		return reply{from: id, state: stateOf(err), gone: true}
+		return reply{from: id, state: silent, gone: true}
 	}
 	closer, err := f.messages.GetClosestPeers(ctx, id, peer.ID(key))
 	if err != nil {
@@ -163,15 +169,10 @@ func (f *finder) ask(ctx context.Context, key string, id peer.ID) reply {
 
 // stateOf separates a lack of room, here or there, from a dead peer.
 func stateOf(err error) state {
-	var closed *network.ConnError
-	switch {
-	case errors.Is(err, network.ErrResourceLimitExceeded):
+	if saysNoRoom(err) {
 		return noRoom
-	case errors.As(err, &closed) && (closed.ErrorCode == network.ConnResourceLimitExceeded || closed.ErrorCode == network.ConnGarbageCollected):
-		return noRoom
-	default:
-		return silent
 	}
+	return silent
 }
 
 // learnAddresses stores the addresses of an answer, like kad-dht, and returns its peers.
@@ -185,8 +186,7 @@ func (f *finder) learnAddresses(infos []*peer.AddrInfo) []peer.ID {
 		addrs := p.Addrs
 		if f.open {
 			addrs = publicOnly(addrs)
-			known := f.host.Peerstore().Addrs(p.ID)
-			if !dht.PublicQueryFilter(f.dht, peer.AddrInfo{ID: p.ID, Addrs: append(known, addrs...)}) {
+			if !direct(append(f.host.Peerstore().Addrs(p.ID), addrs...)) {
 				continue
 			}
 		}

@@ -106,7 +106,7 @@ func TestDiverseAnswers(t *testing.T) {
 // dials of one grace period.
 func TestRoomAboveTheHighWaterMark(t *testing.T) {
 	c := testConfig(t)
-	c.Connections = minConnections
+	c.Limits.Connections = minConnections
 	c, row, err := c.complete()
 	require.NoError(t, err)
 	resources, err := newResources(&c, row)

@@ -3,19 +3,32 @@ package p2p
 import (
 	"context"
 	"log/slog"
+	"net"
+	"net/netip"
 	"sync"
+	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/discovery/mdns"
+	"github.com/multiformats/go-multiaddr"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 const (
-	mdnsService = "_blackhole._udp"
-	mdnsDials   = 8 // concurrent
+	mdnsDials = 8 // concurrent
+
+	// In an open network this peer connects to a few neighbours. It knows the addresses of the others, which
+	// suffices to reach them on demand: a full mesh of an office costs each peer a connection with each.
+	maxNeighbours  = 8
+	neighbourTTL   = time.Hour
+	neighbourBound = 256 // known addresses
+	// neighbourTag keeps these connections when the connection manager trims, because a dial by way of the
+	// Internet may fail.
+	neighbourTag, neighbourWeight = "neighbour", 10
 )
 
 // mdnsPeers connects to the peers that multicast DNS finds on the local network.
@@ -27,19 +40,45 @@ type mdnsPeers struct {
 	service interface{ Close() error }
 	slots   chan struct{} // of dials
 	work    sync.WaitGroup
+	open    *neighbours // nil: each found peer is connected
 }
 
-// startMDNS announces this peer on the local network and searches for others. It returns Unavailable without
+// neighbours are the found peers of an open network.
+type neighbours struct {
+	// onLink returns the networks of this machine's devices. A stranger in the local network must not direct dials
+	// into others.
+	onLink func() []netip.Prefix
+
+	mu    sync.Mutex
+	known *simplelru.LRU[peer.ID, struct{}] // with stored addresses; guarded by mu
+}
+
+func newNeighbours(h host.Host, onLink func() []netip.Prefix) *neighbours {
+	known, err := simplelru.NewLRU(neighbourBound, func(id peer.ID, _ struct{}) {
+		if h.Network().Connectedness(id) != network.Connected {
+			h.Peerstore().ClearAddrs(id)
+		}
+	})
+	if err != nil {
+		panic(err) // impossible: the size is positive
+	}
+	return &neighbours{onLink: onLink, known: known}
+}
+
+// startMDNS announces this peer on the local network under the name of a service, and searches for others. It returns Unavailable without
 // working multicast, as in many containers; the peer then depends on its bootstrap peers.
-func startMDNS(ctx context.Context, h host.Host, log *slog.Logger) (*mdnsPeers, error) {
+func startMDNS(ctx context.Context, h host.Host, service string, open bool, log *slog.Logger) (*mdnsPeers, error) {
 	m := &mdnsPeers{host: h, log: log, slots: make(chan struct{}, mdnsDials)}
+	if open {
+		m.open = newNeighbours(h, localNetworks)
+	}
 	m.ctx, m.stop = context.WithCancel(ctx)
-	service := mdns.NewMdnsService(h, mdnsService, m)
-	if err := service.Start(); err != nil {
+	multicast := mdns.NewMdnsService(h, service, m)
+	if err := multicast.Start(); err != nil {
 		m.stop()
 		return nil, fault.As("p2p.mdns", fault.Unavailable, err)
 	}
-	m.service = service
+	m.service = multicast
 	return m, nil
 }
 
@@ -49,6 +88,9 @@ func (m *mdnsPeers) HandlePeerFound(p peer.AddrInfo) {
 	if p.ID == m.host.ID() || m.host.Network().Connectedness(p.ID) == network.Connected {
 		return
 	}
+	if m.open != nil && !m.open.admit(m.host, &p) {
+		return
+	}
 	select {
 	case m.slots <- struct{}{}:
 	default:
@@ -56,8 +98,35 @@ func (m *mdnsPeers) HandlePeerFound(p peer.AddrInfo) {
 	}
 	m.work.Go(func() {
 		defer func() { <-m.slots }()
-		dialPeer(m.ctx, m.host, p, m.log)
+		err := dialPeer(m.ctx, m.host, p, m.log) // logs a failure; mDNS repeats the find
+		if err == nil && m.open != nil {
+			m.host.ConnManager().TagPeer(p.ID, neighbourTag, neighbourWeight)
+		}
 	})
+}
+
+// admit stores the addresses of a neighbour on this machine's networks, removes all others from p, and reports
+// whether to connect now.
+func (n *neighbours) admit(h host.Host, p *peer.AddrInfo) bool {
+	p.Addrs = within(n.onLink(), p.Addrs)
+	if len(p.Addrs) == 0 {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.known.Add(p.ID, struct{}{})
+	h.Peerstore().AddAddrs(p.ID, p.Addrs, neighbourTTL)
+	return n.connected(h) < maxNeighbours
+}
+
+func (n *neighbours) connected(h host.Host) int {
+	count := 0
+	for _, id := range h.Network().Peers() {
+		if info := h.ConnManager().GetTagInfo(id); info != nil && info.Tags[neighbourTag] > 0 {
+			count++
+		}
+	}
+	return count
 }
 
 func (m *mdnsPeers) close() {
@@ -66,4 +135,43 @@ func (m *mdnsPeers) close() {
 		m.log.Debug("multicast DNS did not close cleanly", "err", err)
 	}
 	m.work.Wait()
+}
+
+// within returns the addresses in one of the networks.
+func within(networks []netip.Prefix, addrs []multiaddr.Multiaddr) []multiaddr.Multiaddr {
+	return multiaddr.FilterAddrs(addrs, func(a multiaddr.Multiaddr) bool {
+		ip := ipOf(a)
+		for _, n := range networks {
+			if n.Contains(ip) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// localNetworks returns the networks of this machine's devices, without loopback.
+func localNetworks() []netip.Prefix {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && !p.Addr().IsLoopback() && !p.IsSingleIP() {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// inPrivateNetwork reports whether this machine has a device in a private network, where neighbours may exist.
+func inPrivateNetwork(networks []netip.Prefix) bool {
+	for _, n := range networks {
+		if n.Addr().IsPrivate() {
+			return true
+		}
+	}
+	return false
 }

@@ -32,7 +32,11 @@ type Node struct {
 	routing   *Routing
 	prober    *Prober
 	known     *knownPeers
+	border    *border
+	reach     *reach
+	punch     *puncher // nil in profiles without NAT
 	bootstrap []peer.AddrInfo
+	leaf      bool
 	mdns      *mdnsPeers // nil without mDNS in the profile or without working multicast
 
 	open   atomic.Bool // listening; before, the node dials no peer
@@ -64,36 +68,54 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	n := &Node{log: c.Logger, bootstrap: c.Bootstrap}
+	n := &Node{log: c.Logger, bootstrap: c.Bootstrap, leaf: c.Leaf, reach: newReach(&c, settings.open && !c.Leaf, time.Now())}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n.cancel = cancel
-	n.known = openKnown(ctx, c.Datastore, c.Logger)
+	n.known = openKnown(ctx, c.Datastore, c.Network, c.Logger)
 	if err = n.build(life, &c, settings); err == nil {
 		err = listen(n.host, c.Listen, fallback)
+	}
+	if err == nil {
+		err = n.followReach(life, &c)
 	}
 	if err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, n.Close()))
 	}
 	n.open.Store(true)
-	n.start(life, settings)
+	n.start(life, &c, settings)
 	return n, nil
 }
 
 // build creates the parts. The host listens later, so the parts are still unshared.
 func (n *Node) build(life context.Context, c *Config, settings profileSettings) (err error) {
-	relays := new(relaySource)
-	if n.host, err = newHost(c, settings, relays); err != nil {
+	nat := &natParts{relays: newRelaySource(), reach: n.reach, announce: c.Reach.Announce}
+	if n.host, err = newHost(c, settings, nat); err != nil {
 		return err
+	}
+	n.border = newBorder(n.host, c)
+	identified, err := n.border.subscribe()
+	if err != nil {
+		return err
+	}
+	n.work.Go(func() { n.border.run(life, identified) })
+	if settings.open {
+		if n.punch, err = newPuncher(n.host, nat); err != nil {
+			return err
+		}
 	}
 	if n.dht, err = newDHT(n.host, c, settings, n.bootstrapPeers); err != nil {
 		return err
 	}
-	relays.dht.Store(n.dht)
 	find, err := newFinder(n.dht, n.host, settings)
 	if err != nil {
 		return err
 	}
 	n.routing = newRouting(n.dht, find, len(c.Bootstrap) > 0)
+	nat.relays.set(n.routing)
+	n.routing.hasNetwork = n.routing.hasNetwork || len(n.known.peers()) > 0
+	if err = n.followMode(life, dhtProtocol(c.Network)); err != nil {
+		return err
+	}
 	n.routed = routedhost.Wrap(n.host, n.dht)
 	// The host without routing: gossip uses connected peers and must never cause a lookup.
 	if n.pubsub, err = pubsub.NewGossipSub(life, n.host, c.PubSub...); err != nil {
@@ -110,15 +132,22 @@ func (n *Node) build(life context.Context, c *Config, settings profileSettings) 
 	return nil
 }
 
-func (n *Node) start(life context.Context, settings profileSettings) {
-	join := newBootstrapper(n.host, n.dht, n.routing, n.log)
-	n.work.Go(func() { join.run(life, n.bootstrap, n.known.peers()) })
+func (n *Node) start(life context.Context, c *Config, settings profileSettings) {
+	join := newBootstrapper(n, c)
+	known := n.known.peers()
+	if n.leaf {
+		known = known[:min(len(known), leafKnown)]
+	}
+	n.work.Go(func() { join.run(life, n.bootstrap, known) })
 	n.work.Go(func() { n.known.run(life, n.table) })
-	if !settings.mdns {
+	if n.punch != nil {
+		n.work.Go(func() { n.punch.run(life) })
+	}
+	if !settings.mdns || settings.open && !inPrivateNetwork(localNetworks()) {
 		return
 	}
 	var err error
-	if n.mdns, err = startMDNS(life, n.host, n.log); err != nil {
+	if n.mdns, err = startMDNS(life, n.host, c.Network.Multicast(), settings.open, n.log); err != nil {
 		n.log.Warn("multicast DNS does not work here; only bootstrap peers lead into the network", "err", err)
 	}
 }
@@ -156,7 +185,7 @@ func (n *Node) Prober() *Prober { return n.prober }
 func (n *Node) Addrs() []string {
 	info := peer.AddrInfo{ID: n.host.ID(), Addrs: n.host.Addrs()}
 	full, err := peer.AddrInfoToP2pAddrs(&info)
-	if err != nil {
+	if err != nil || len(info.Addrs) == 0 {
 		return nil
 	}
 	out := make([]string, 0, len(full))
@@ -192,9 +221,9 @@ func (n *Node) agent(id peer.ID) string {
 	return strings.ToValidUTF8(agent[:min(len(agent), limit)], "")
 }
 
-// Ready reports whether this peer listens and, with bootstrap peers configured, has joined their network.
+// Ready reports whether this peer listens, if it is no leaf, and, with bootstrap peers configured, has joined their network.
 func (n *Node) Ready() bool {
-	return len(n.host.Network().ListenAddresses()) > 0 &&
+	return (n.leaf || len(n.host.Network().ListenAddresses()) > 0) &&
 		(len(n.bootstrap) == 0 || n.routing.Size() > 0)
 }
 
@@ -206,11 +235,14 @@ func (n *Node) Ready() bool {
 func (n *Node) Close() error {
 	n.once.Do(func() {
 		n.cancel()
+		var errs []error
+		if n.punch != nil {
+			errs = append(errs, n.punch.close())
+		}
 		if n.mdns != nil {
 			n.mdns.close()
 		}
 		n.work.Wait()
-		var errs []error
 		if n.dht != nil {
 			errs = append(errs, n.dht.Close())
 		}

@@ -66,9 +66,8 @@ func testConfig(t testing.TB) Config {
 	return Config{
 		Identity:  testKey(t),
 		Listen:    []multiaddr.Multiaddr{addr(t, "/ip4/127.0.0.1/tcp/0")},
-		Datastore: memory(),
-		Validator: bigger{},
-		Probe:     ProbeConfig{Interval: 200 * time.Millisecond, Timeout: patience},
+		Datastore: memory(), Namespaces: Namespaces{"test": bigger{}},
+		Probe: ProbeConfig{Interval: 200 * time.Millisecond, Confirm: 200 * time.Millisecond, Timeout: patience},
 	}
 }
 
@@ -175,7 +174,7 @@ func TestValues(t *testing.T) {
 	nodes := meet(t, 4)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	const key = "/blackhole/x"
+	const key = "/test/x"
 	_, err := nodes[1].Routing().GetValue(ctx, key)
 	require.ErrorIs(t, err, fault.NotFound)
 	require.NoError(t, nodes[0].Routing().PutValue(ctx, key, []byte("2")))
@@ -198,8 +197,8 @@ func TestIsolated(t *testing.T) {
 	closest, err := n.Routing().Closest(t.Context(), "k")
 	require.NoError(t, err)
 	require.Nil(t, closest)
-	require.NoError(t, n.Routing().PutValue(t.Context(), "/blackhole/x", []byte("1")))
-	v, err := n.Routing().GetValue(t.Context(), "/blackhole/x")
+	require.NoError(t, n.Routing().PutValue(t.Context(), "/test/x", []byte("1")))
+	v, err := n.Routing().GetValue(t.Context(), "/test/x")
 	require.NoError(t, err)
 	require.Equal(t, "1", string(v))
 	require.Empty(t, n.Routing().Nearby("k", 3))
@@ -246,16 +245,17 @@ func TestPortInUse(t *testing.T) {
 
 func TestConfigErrorsNameTheField(t *testing.T) {
 	for field, spoil := range map[string]func(*Config){
-		"profile":            func(c *Config) { c.Profile = "moon" },
-		"identity":           func(c *Config) { c.Identity = nil },
-		"datastore":          func(c *Config) { c.Datastore = nil },
-		"validator":          func(c *Config) { c.Validator = nil },
-		"bootstrap[0].addrs": func(c *Config) { c.Bootstrap = []peer.AddrInfo{{ID: "12D3Koo"}} },
-		"bootstrap[0].id":    func(c *Config) { c.Bootstrap = []peer.AddrInfo{{}} },
-		"bootstrap":          func(c *Config) { c.Bootstrap = make([]peer.AddrInfo, maxBootstrap+1) },
-		"connections":        func(c *Config) { c.Connections = minConnections - 1 },
-		"probe.interval":     func(c *Config) { c.Probe.Interval = -1 },
-		"probe.capacity":     func(c *Config) { c.Probe.Capacity = 1 << 20 },
+		"profile":                 func(c *Config) { c.Profile = "moon" },
+		"identity":                func(c *Config) { c.Identity = nil },
+		"datastore":               func(c *Config) { c.Datastore = nil },
+		"bootstrap[0].addrs":      func(c *Config) { c.Bootstrap = []peer.AddrInfo{{ID: "12D3Koo"}} },
+		"bootstrap[0].id":         func(c *Config) { c.Bootstrap = []peer.AddrInfo{{}} },
+		"bootstrap":               func(c *Config) { c.Bootstrap = make([]peer.AddrInfo, maxBootstrap+1) },
+		"connections.most":        func(c *Config) { c.Limits.Connections = minConnections - 1 },
+		"connections.per_address": func(c *Config) { c.Limits.PerAddress = minPerAddress - 1 },
+		"probe.interval":          func(c *Config) { c.Probe.Interval = -1 },
+		"probe.confirm":           func(c *Config) { c.Probe.Confirm = -1 },
+		"probe.capacity":          func(c *Config) { c.Probe.Capacity = 1 << 20 },
 	} {
 		t.Run(field, func(t *testing.T) {
 			c := testConfig(t)

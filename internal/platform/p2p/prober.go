@@ -19,9 +19,10 @@ const probesAtOnce = 16
 
 // ProbeConfig are the settings of the prober. Zero fields take their defaults.
 type ProbeConfig struct {
-	Interval time.Duration // between two pings of one peer; default 1 min
+	Interval time.Duration // between two pings of one peer; default 10 min, for a watched peer at most 1 min
+	Confirm  time.Duration // from the first failed probe of a peer to the second, which decides; default 2 min
 	Timeout  time.Duration // of one dial and ping; default 10 s
-	Capacity int           // observed peers; default 1024, at most 65536
+	Capacity int           // observed peers that are not unreachable; default 1024, at most 65536
 	Keep     time.Duration // length of an observation after its last Track; default 10 min
 	OnCheck  func()        // called after each measurement, for metrics; must not block; may be nil
 }
@@ -31,6 +32,8 @@ func (c ProbeConfig) complete() (ProbeConfig, error) {
 	switch {
 	case c.Interval < 0:
 		return c, fault.Invalidf("probe.interval", c.Interval, "must not be negative")
+	case c.Confirm < 0:
+		return c, fault.Invalidf("probe.confirm", c.Confirm, "must not be negative")
 	case c.Timeout < 0:
 		return c, fault.Invalidf("probe.timeout", c.Timeout, "must not be negative")
 	case c.Keep < 0:
@@ -38,7 +41,8 @@ func (c ProbeConfig) complete() (ProbeConfig, error) {
 	case c.Capacity < 0 || c.Capacity > maxCapacity:
 		return c, fault.Invalidf("probe.capacity", c.Capacity, "must be 0 to %d", maxCapacity)
 	}
-	c.Interval = cmp.Or(c.Interval, time.Minute)
+	c.Interval = cmp.Or(c.Interval, 10*time.Minute)
+	c.Confirm = cmp.Or(c.Confirm, 2*time.Minute)
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	c.Keep = cmp.Or(c.Keep, 10*time.Minute)
 	c.Capacity = cmp.Or(c.Capacity, 1024)
@@ -52,7 +56,7 @@ type probeNetwork interface {
 	connected(id peer.ID) bool
 	// watch reports whether the loss of a connection to an untracked peer deserves a probe.
 	watch(id peer.ID) bool
-	// gone is called for a peer that became unreachable.
+	// gone is called for a peer after its first and its second failure.
 	gone(id peer.ID)
 }
 
@@ -74,9 +78,21 @@ func newProber(self peer.ID, net probeNetwork, c ProbeConfig) *Prober {
 	return &Prober{self: self, net: net, conf: c, wake: make(chan struct{}, 1), tracker: newTracker(c)}
 }
 
-// Track observes the peers for another ProbeConfig.Keep. Beyond ProbeConfig.Capacity, the observation with the
-// oldest Track ends. Track never waits for the network.
-func (p *Prober) Track(ids ...peer.ID) {
+// Track observes the peers for another ProbeConfig.Keep, on behalf of a caller. Beyond ProbeConfig.Capacity, the
+// caller with the most observations loses the one with the oldest Track. Track never waits for the network.
+func (p *Prober) Track(caller string, ids ...peer.ID) {
+	p.track(caller, ids, func(peer.ID, time.Time) {})
+	p.wakeUp()
+}
+
+// Watch is Track for peers that a watch shows: until then, they are probed at least once a minute.
+func (p *Prober) Watch(caller string, until time.Time, ids ...peer.ID) {
+	p.track(caller, ids, func(id peer.ID, now time.Time) { p.tracker.watch(id, until, now) })
+	p.wakeUp()
+}
+
+// track calls then for each tracked peer, under p.mu.
+func (p *Prober) track(caller string, ids []peer.ID, then func(peer.ID, time.Time)) {
 	now := time.Now()
 	for _, id := range ids {
 		if id == p.self || id == "" {
@@ -84,15 +100,28 @@ func (p *Prober) Track(ids ...peer.ID) {
 		}
 		connected := p.net.connected(id)
 		p.mu.Lock()
-		p.tracker.track(id, connected, now)
+		p.tracker.track(caller, id, connected, now)
+		then(id, now)
 		p.mu.Unlock()
 	}
-	p.wakeUp()
 }
+
+// Announced reports a new record of a provider. An unreachable one is probed again soon.
+func (p *Prober) Announced(id peer.ID) {
+	p.mu.Lock()
+	sooner := p.tracker.announced(id)
+	p.mu.Unlock()
+	if sooner {
+		p.wakeUp()
+	}
+}
+
+// lookups is the caller of observations that lookups cause.
+const lookups = "lookups"
 
 // Suspect tracks peers that gave no answer and probes them soon. Lookups avoid them meanwhile.
 func (p *Prober) Suspect(ids ...peer.ID) {
-	p.Track(ids...)
+	p.Track(lookups, ids...)
 	now := time.Now()
 	p.mu.Lock()
 	for _, id := range ids {
@@ -109,7 +138,7 @@ func (p *Prober) Responded(id peer.ID) {
 	p.tracker.find(id).responded()
 }
 
-// Avoid reports whether a peer is suspected or unreachable.
+// Avoid reports whether a peer is suspected, or failed its last probe.
 func (p *Prober) Avoid(id peer.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,14 +149,15 @@ func (p *Prober) Avoid(id peer.ID) bool {
 // reachable.
 func (p *Prober) Measured(id peer.ID) (records.Measured, bool) {
 	if id == p.self {
-		return records.Measured{Reachable: true, CheckedAt: time.Now()}, true
+		return records.Measured{State: records.Reachable, CheckedAt: time.Now()}, true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.tracker.measured(id)
 }
 
-// Unreachable returns at most 256 unreachable peers, sorted. Answers leave them out.
+// Unreachable returns the unreachable peers, sorted, at most 4096. Answers leave them out. The caller must not
+// modify the result.
 func (p *Prober) Unreachable() []peer.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +256,7 @@ func (p *Prober) handle(e any) {
 		return
 	}
 	if watch {
-		p.tracker.track(change.Peer, false, now)
+		p.tracker.track(lookups, change.Peer, false, now)
 	}
 	p.tracker.disconnected(change.Peer, now)
 }

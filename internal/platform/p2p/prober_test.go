@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,12 +13,15 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // fakeNetwork is a network of live and dead peers.
 type fakeNetwork struct {
 	mu      sync.Mutex
 	down    map[peer.ID]bool
+	linked  map[peer.ID]bool // with an open connection
 	checks  map[peer.ID]int
 	busy    int
 	peak    int
@@ -38,15 +42,47 @@ func (s *fakeNetwork) check(ctx context.Context, p probe) outcome {
 		return outcome{result: failed, dialed: true}
 	}
 	<-time.After(time.Millisecond) // virtual time
-	return outcome{result: answered, roundTrip: time.Millisecond}
+	return outcome{result: answered, dialed: !s.connected(p.id), roundTrip: time.Millisecond}
 }
 
-func (s *fakeNetwork) connected(peer.ID) bool { return false }
-func (s *fakeNetwork) watch(id peer.ID) bool  { return id == s.member }
+func (s *fakeNetwork) connected(id peer.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.linked[id]
+}
+
+// connect gives this peer an open connection to another.
+func (s *fakeNetwork) connect(id peer.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.linked[id] = true
+}
+func (s *fakeNetwork) watch(id peer.ID) bool { return id == s.member }
 func (s *fakeNetwork) gone(id peer.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removed = append(s.removed, id)
+}
+
+// checked returns the number of probes of a peer.
+func (s *fakeNetwork) checked(id peer.ID) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checks[id]
+}
+
+// lost returns the peers that gone was called for.
+func (s *fakeNetwork) lost() []peer.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.removed)
+}
+
+// atOnce returns the most probes that ran concurrently.
+func (s *fakeNetwork) atOnce() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.peak
 }
 
 func (s *fakeNetwork) set(id peer.ID, down bool) {
@@ -66,7 +102,7 @@ func withProber(t *testing.T, play func(p *Prober, s *fakeNetwork, events feed))
 	synctest.Test(t, func(t *testing.T) {
 		conf, err := ProbeConfig{}.complete()
 		require.NoError(t, err)
-		s := &fakeNetwork{down: map[peer.ID]bool{}, checks: map[peer.ID]int{}, member: "member"}
+		s := &fakeNetwork{down: map[peer.ID]bool{}, linked: map[peer.ID]bool{}, checks: map[peer.ID]int{}, member: "member"}
 		p := newProber("self", s, conf)
 		ctx, cancel := context.WithCancel(t.Context())
 		events := make(feed)
@@ -81,35 +117,82 @@ func withProber(t *testing.T, play func(p *Prober, s *fakeNetwork, events feed))
 func TestProberDefaults(t *testing.T) {
 	withProber(t, func(p *Prober, s *fakeNetwork, _ feed) {
 		s.set("b", true)
-		p.Track("a", "b", "self", "")
+		p.Track("t", "a", "b", "self", "")
 		synctest.Wait()
 		_, ok := p.Measured("a")
 		require.False(t, ok)
 		m, ok := p.Measured("self")
 		require.True(t, ok)
-		require.True(t, m.Reachable)
+		require.Equal(t, records.Reachable, m.State)
 
 		time.Sleep(11 * time.Second) // one timeout
 		synctest.Wait()
 		m, ok = p.Measured("a")
 		require.True(t, ok)
-		require.True(t, m.Reachable)
+		require.Equal(t, records.Reachable, m.State)
+		require.Equal(t, []peer.ID{"b"}, s.lost(), "from the routing table")
+		require.Empty(t, p.Unreachable(), "one failure")
+		require.Equal(t, 1, s.checked("b"))
+		time.Sleep(2*time.Minute + 11*time.Second) // p.conf.Confirm and one timeout
+		synctest.Wait()
 		require.Equal(t, []peer.ID{"b"}, p.Unreachable())
 		require.EqualValues(t, 1, p.Epoch())
-		require.Equal(t, []peer.ID{"b"}, s.removed)
 
+		p.Track("t", "a")
 		s.set("b", false)
-		time.Sleep(time.Minute) // one interval
+		time.Sleep(10 * time.Minute) // one interval
 		synctest.Wait()
 		require.Empty(t, p.Unreachable())
 		require.EqualValues(t, 2, p.Epoch())
-		require.Equal(t, 2, s.checks["a"])
+		require.Equal(t, 2, s.checked("a"))
+	})
+}
+
+// TestWatchedPeersAreProbedEachMinute, others at most once in ten.
+func TestWatchedPeersAreProbedEachMinute(t *testing.T) {
+	withProber(t, func(p *Prober, s *fakeNetwork, _ feed) {
+		p.Track("t", "a", "w")
+		p.Watch("t", time.Now().Add(5*time.Minute+30*time.Second), "w")
+		for range 19 {
+			time.Sleep(30 * time.Second)
+			p.Track("t", "a", "w")
+		}
+		synctest.Wait()
+		require.Equal(t, 1, s.checked("a"), "within 9.5 minutes, asked for 20 times")
+		require.Equal(t, 7, s.checked("w"), "the last one a minute after the one before the end")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 2, s.checked("a"))
+	})
+}
+
+// TestAnnouncementRevivesAnUnreachablePeer: a new record leads to an early probe, at most once a minute.
+func TestAnnouncementRevivesAnUnreachablePeer(t *testing.T) {
+	withProber(t, func(p *Prober, s *fakeNetwork, _ feed) {
+		s.set("a", true)
+		p.Track("t", "a")
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, []peer.ID{"a"}, p.Unreachable())
+		require.Equal(t, 3, s.checked("a"))
+		for range 100 {
+			p.Announced("a")
+		}
+		time.Sleep(time.Minute + 15*time.Second)
+		synctest.Wait()
+		require.Equal(t, 4, s.checked("a"))
+		s.set("a", false)
+		p.Announced("a")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Empty(t, p.Unreachable())
 	})
 }
 
 func TestProberEvents(t *testing.T) {
 	withProber(t, func(p *Prober, s *fakeNetwork, events feed) {
-		p.Track("a")
+		s.connect("a")
+		p.Track("t", "a")
 		time.Sleep(time.Second)
 		s.set("a", true)
 		events <- event.EvtPeerConnectednessChanged{Peer: "a", Connectedness: network.NotConnected}
@@ -117,6 +200,10 @@ func TestProberEvents(t *testing.T) {
 		s.set("member", true)
 		events <- event.EvtPeerConnectednessChanged{Peer: "member", Connectedness: network.NotConnected}
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.ElementsMatch(t, []peer.ID{"a", "member"}, s.lost())
+		require.Empty(t, p.Unreachable())
+		time.Sleep(p.conf.Confirm + 10*time.Second)
 		synctest.Wait()
 		require.Equal(t, []peer.ID{"a", "member"}, p.Unreachable())
 		events <- event.EvtPeerConnectednessChanged{Peer: "a", Connectedness: network.Connected}
@@ -133,10 +220,10 @@ func TestProberBoundsItsProbes(t *testing.T) {
 		for i := range 2000 {
 			ids = append(ids, peer.ID([]byte{byte(i), byte(i >> 8), 'p'}))
 		}
-		p.Track(ids...)
+		p.Track("t", ids...)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, 16, s.peak)
+		require.Equal(t, 16, s.atOnce())
 		p.mu.Lock()
 		require.Equal(t, 1024, p.tracker.observed.Len())
 		p.mu.Unlock()
@@ -179,7 +266,7 @@ func watchFrom(t *testing.T, n *Node, timeout time.Duration) (*Prober, spy) {
 		outcomes: make(chan outcome, 100),
 		removed:  make(chan peer.ID, 100),
 	}
-	conf, err := ProbeConfig{Timeout: timeout}.complete() // one minute's interval: events must do it
+	conf, err := ProbeConfig{Timeout: timeout, Confirm: time.Millisecond}.complete() // a long interval: events must do it
 	require.NoError(t, err)
 	sub, err := n.host.EventBus().Subscribe(new(event.EvtPeerConnectednessChanged))
 	require.NoError(t, err)
@@ -207,13 +294,14 @@ func TestClosedPeerIsFound(t *testing.T) {
 	victim, witness := nodes[3], nodes[1]
 	id := victim.host.ID()
 	p, s := watchFrom(t, witness, patience)
-	p.Track(id)
+	p.Track("t", id)
 	m, ok := p.Measured(id)
-	require.True(t, ok && m.Reachable, "there is a connection")
+	require.True(t, ok && m.State == records.Reachable, "there is a connection")
 	require.Equal(t, answered, receive(t, s.outcomes).result)
 
 	require.NoError(t, victim.Close())
 	require.Equal(t, id, receive(t, s.removed))
+	require.Equal(t, id, receive(t, s.removed), "by the second failure")
 	require.Equal(t, []peer.ID{id}, p.Unreachable())
 	for _, n := range nodes[:3] {
 		waitTable(t, n, func(size int) bool { return size == 2 }) // tracked or not
@@ -227,7 +315,7 @@ func TestSilentPeerIsFound(t *testing.T) {
 	id := victim.host.ID()
 	victim.host.SetStreamHandler(ping.ID, func(network.Stream) {})
 	p, s := watchFrom(t, witness, 3*time.Second)
-	p.Track(id)
+	p.Track("t", id)
 	first, second := receive(t, s.outcomes), receive(t, s.outcomes)
 	require.Equal(t, outcome{result: failed}, first)
 	require.Equal(t, failed, second.result)

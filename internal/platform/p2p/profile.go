@@ -36,16 +36,19 @@ type profileSettings struct {
 	mdns   bool
 
 	// open: peers are strangers on the Internet. It enables NAT traversal, the relay client, address filters,
-	// the diversity filter and connection limits for each address. Elsewhere these would break the network,
+	// the diversity filter and small connection limits for each address. Elsewhere these would break the network,
 	// because all peers may share one address or one /16.
 	open bool
+
+	leaf bool // this peer dials out only
 
 	mode    dht.ModeOpt
 	refresh time.Duration // between two refreshes of the routing table
 	query   time.Duration // timeout of one refresh lookup or liveness check
 
-	low, high int           // water marks of the connection manager
-	grace     time.Duration // age below which a connection is not trimmed
+	low, high  int           // water marks of the connection manager
+	perAddress int           // most peers behind one address
+	grace      time.Duration // age below which a connection is not trimmed
 }
 
 // settings returns the profile's settings. The host's hard connection limit is hardLimit times high.
@@ -59,19 +62,19 @@ func (p Profile) settings() (profileSettings, bool) {
 		return profileSettings{
 			listen: []string{"/ip4/127.0.0.1/tcp/4801"},
 			mode:   dht.ModeServer, refresh: time.Minute, query: 5 * time.Second,
-			low: 96, high: 160, grace: 10 * time.Second,
+			low: 96, high: 160, perAddress: sharedPerAddress, grace: 5 * time.Second,
 		}, true
 	case LAN:
 		return profileSettings{
 			listen: everywhere, quic: true, mdns: true,
 			mode: dht.ModeServer, refresh: 5 * time.Minute, query: 5 * time.Second,
-			low: 128, high: 192, grace: 10 * time.Second,
+			low: 128, high: 192, perAddress: sharedPerAddress, grace: 5 * time.Second,
 		}, true
 	case Public:
 		return profileSettings{
-			listen: everywhere, quic: true, open: true,
+			listen: everywhere, quic: true, mdns: true, open: true,
 			mode: dht.ModeAuto, refresh: 10 * time.Minute, query: 10 * time.Second,
-			low: 192, high: 288, grace: 20 * time.Second,
+			low: 192, high: 288, perAddress: publicPerAddress, grace: 5 * time.Second,
 		}, true
 	default:
 		return profileSettings{}, false

@@ -1,7 +1,6 @@
 package p2p
 
 import (
-	"context"
 	"testing"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -24,7 +23,7 @@ func TestProfilesAreComplete(t *testing.T) {
 		require.Positive(t, row.query)
 		require.Positive(t, row.grace)
 		require.Equal(t, p == Public, row.open)
-		require.Equal(t, p == LAN, row.mdns)
+		require.Equal(t, p != Dev, row.mdns)
 		require.Equal(t, p != Dev, row.quic)
 	}
 }
@@ -64,22 +63,4 @@ func TestMetricsAreRegistered(t *testing.T) {
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	require.NotEmpty(t, families)
-}
-
-func TestRelayCandidates(t *testing.T) {
-	var none relaySource
-	_, ok := <-none.candidates(t.Context(), 3)
-	require.False(t, ok, "no DHT yet")
-	nodes := meet(t, 4)
-	var r relaySource
-	r.dht.Store(nodes[0].dht)
-	var got []peer.AddrInfo
-	for p := range r.candidates(t.Context(), 2) {
-		got = append(got, p)
-	}
-	require.Len(t, got, 2)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, ok = <-r.candidates(ended, 2)
-	require.False(t, ok)
 }

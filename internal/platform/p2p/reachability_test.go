@@ -9,11 +9,21 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+const (
+	unknown     = records.Reachability("")
+	reachable   = records.Reachable
+	unreachable = records.Unreachable
 )
 
 func testProbeConfig(t testing.TB) ProbeConfig {
 	t.Helper()
-	c, err := ProbeConfig{Interval: time.Second, Timeout: 100 * time.Millisecond, Capacity: 4, Keep: 10 * time.Second}.complete()
+	c, err := ProbeConfig{
+		Interval: time.Second, Confirm: 2 * time.Second, Timeout: 100 * time.Millisecond, Capacity: 4, Keep: 10 * time.Second,
+	}.complete()
 	require.NoError(t, err)
 	return c
 }
@@ -44,12 +54,12 @@ func (f *trackerFixture) quiet() {
 
 func (f *trackerFixture) pass(d time.Duration) { f.now = f.now.Add(d) }
 
-func (f *trackerFixture) require(id peer.ID, v reachability) {
+func (f *trackerFixture) require(id peer.ID, want records.Reachability) {
 	f.t.Helper()
 	m, ok := f.measured(id)
-	require.Equal(f.t, v != unknown, ok)
-	require.Equal(f.t, v == reachable, m.Reachable)
-	require.Equal(f.t, v == unreachable, slices.Contains(f.unreachable(), id))
+	require.Equal(f.t, want != unknown, ok)
+	require.Equal(f.t, want, m.State)
+	require.Equal(f.t, want == unreachable, slices.Contains(f.unreachable(), id))
 }
 
 func (f *trackerFixture) fail(p probe) bool {
@@ -62,7 +72,7 @@ func (f *trackerFixture) pong(p probe) {
 
 func TestUnknownUntilProbed(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", false, f.now)
+	f.track("t", "a", false, f.now)
 	f.require("a", unknown)
 	p := f.probe()
 	f.quiet() // one probe of a peer at a time
@@ -77,16 +87,33 @@ func TestUnknownUntilProbed(t *testing.T) {
 	f.probe()
 }
 
-func TestFailedDialIsEvidence(t *testing.T) {
+func TestTwoFailedDialsAreEvidence(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", false, f.now)
-	require.True(t, f.fail(f.probe()))
+	f.track("t", "a", false, f.now)
+	first := f.now
+	require.True(t, f.fail(f.probe()), "lookups avoid the peer")
+	require.True(t, f.avoid("a", f.now))
+	f.require("a", unknown)
+	require.Zero(t, f.epoch)
+	f.quiet()
+	f.disconnected("a", f.now)
+	f.suspect("a", f.now)
+	f.track("t", "a", false, f.now)
+	f.pass(f.conf.Confirm - 1)
+	f.quiet()
+
+	f.pass(1)
+	p := f.probe()
+	require.True(t, p.search, "the known addresses failed")
+	require.True(t, f.fail(p))
 	f.require("a", unreachable)
+	m, _ := f.measured("a")
+	require.Equal(t, first, m.Since)
+	require.Equal(t, f.now, m.CheckedAt)
 	require.EqualValues(t, 1, f.epoch)
 
 	f.pass(time.Second)
-	p := f.probe()
-	require.True(t, p.search, "the known addresses failed")
+	p = f.probe()
 	require.False(t, f.fail(p), "no change")
 	require.EqualValues(t, 1, f.epoch)
 	f.connected("a", f.now)
@@ -96,7 +123,9 @@ func TestFailedDialIsEvidence(t *testing.T) {
 
 func TestBackoffGrowsAndEnds(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", false, f.now)
+	f.track("t", "a", false, f.now)
+	f.fail(f.probe())
+	f.pass(f.conf.Confirm)
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 16} {
 		f.fail(f.probe())
 		due, ok := f.nextDue()
@@ -104,12 +133,14 @@ func TestBackoffGrowsAndEnds(t *testing.T) {
 		require.Equal(t, want*time.Second, due.Sub(f.now))
 		f.now = due
 	}
-	f.track("a", false, f.now) // after the answer the observation can end again
+	f.track("t", "a", false, f.now) // after the answer the observation can end again
 	f.pong(f.probe())
 	f.pass(time.Second)
 	p := f.probe()
 	require.False(t, p.search)
 	f.fail(p)
+	f.pass(f.conf.Confirm)
+	f.fail(f.probe())
 	due, _ := f.nextDue()
 	require.Equal(t, time.Second, due.Sub(f.now), "a sign of life resets the backoff")
 
@@ -119,7 +150,7 @@ func TestBackoffGrowsAndEnds(t *testing.T) {
 
 func TestSilentConnectionIsRedialedFirst(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", true, f.now)
+	f.track("t", "a", true, f.now)
 	f.require("a", reachable)
 	p := f.probe()
 	require.False(t, p.fresh)
@@ -128,14 +159,17 @@ func TestSilentConnectionIsRedialedFirst(t *testing.T) {
 	p = f.probe()
 	require.True(t, p.fresh)
 	require.True(t, f.fail(p))
+	f.require("a", reachable)
+	f.pass(f.conf.Confirm)
+	p = f.probe()
+	require.False(t, p.fresh, "no connection is left")
+	require.True(t, f.fail(p))
 	f.require("a", unreachable)
-	f.pass(time.Second)
-	require.False(t, f.probe().fresh, "no connection is left")
 }
 
 func TestLossIsCheckedAtOnce(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", true, f.now)
+	f.track("t", "a", true, f.now)
 	f.pong(f.probe())
 	f.quiet()
 	f.disconnected("a", f.now)
@@ -148,7 +182,7 @@ func TestLossIsCheckedAtOnce(t *testing.T) {
 
 func TestLossDuringProbeOutdatesItsAnswer(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", true, f.now)
+	f.track("t", "a", true, f.now)
 	p := f.probe()
 	f.disconnected("a", f.now)
 	f.pong(p)
@@ -157,7 +191,7 @@ func TestLossDuringProbeOutdatesItsAnswer(t *testing.T) {
 
 func TestConnectionDuringProbeExcusesOneFailure(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", false, f.now)
+	f.track("t", "a", false, f.now)
 	p := f.probe()
 	f.connected("a", f.now)
 	require.False(t, f.fail(p))
@@ -167,7 +201,7 @@ func TestConnectionDuringProbeExcusesOneFailure(t *testing.T) {
 	require.True(t, f.fail(p), "only once")
 
 	f = newTrackerFixture(t)
-	f.track("a", false, f.now)
+	f.track("t", "a", false, f.now)
 	p = f.probe()
 	f.connected("a", f.now) // by the probe's own dial
 	require.True(t, f.done(p, outcome{result: failed, dialed: true, linked: true}, f.now))
@@ -175,34 +209,60 @@ func TestConnectionDuringProbeExcusesOneFailure(t *testing.T) {
 
 func TestUndecidedChangesNothing(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", false, f.now)
+	f.track("t", "a", false, f.now)
 	for range 10 {
 		require.False(t, f.done(f.probe(), outcome{result: undecided, dialed: true}, f.now))
 		f.require("a", unknown)
 		f.quiet()
 		f.pass(time.Second)
-		f.track("a", false, f.now)
+		f.track("t", "a", false, f.now)
 	}
+}
+
+// TestBusyIsConfirmedOnce: a peer that ends resets a connection, as a crowded one does.
+func TestBusyIsConfirmedOnce(t *testing.T) {
+	f := newTrackerFixture(t)
+	f.conf.Interval, f.conf.Confirm = time.Hour, time.Minute
+	refused := outcome{result: busy, dialed: true}
+	f.track("t", "a", false, f.now)
+	require.False(t, f.done(f.probe(), refused, f.now))
+	f.pass(f.conf.Confirm)
+	f.track("t", "a", false, f.now)
+	require.False(t, f.done(f.probe(), refused, f.now))
+	f.pass(f.conf.Confirm)
+	f.quiet()
 }
 
 func TestUnknownAddressIsWeakEvidence(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", false, f.now)
+	f.track("t", "a", false, f.now)
 	for range addressMisses - 1 {
 		require.False(t, f.done(f.probe(), outcome{result: addressUnknown, dialed: true}, f.now))
 		f.require("a", unknown)
 		f.pass(time.Second)
 	}
-	require.True(t, f.done(f.probe(), outcome{result: addressUnknown, dialed: true}, f.now))
+	for range 2 {
+		require.True(t, f.done(f.probe(), outcome{result: addressUnknown, dialed: true}, f.now))
+		f.pass(f.conf.Confirm)
+	}
 	f.require("a", unreachable)
 }
 
 func TestForgetting(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("alive", false, f.now)
+	f.track("t", "alive", false, f.now)
 	f.pong(f.probe())
-	f.track("dead", false, f.now)
-	f.fail(f.probe())
+	f.pass(time.Millisecond)
+	f.track("t", "dead", false, f.now)
+	require.True(t, f.fail(f.probe()))
+	f.pass(f.conf.Confirm)
+	for _, p := range f.next(16, f.now) {
+		if p.id == "dead" {
+			f.fail(p)
+		} else {
+			f.pong(p)
+		}
+	}
 	f.pass(11 * time.Second)
 	for _, p := range f.next(16, f.now) {
 		f.fail(p)
@@ -212,20 +272,26 @@ func TestForgetting(t *testing.T) {
 
 	epoch := f.epoch
 	for i := range 4 {
-		f.track(peer.ID(fmt.Sprint(i)), false, f.now)
+		f.track("t", peer.ID(fmt.Sprint(i)), false, f.now)
 	}
-	require.Equal(t, 4, f.observed.Len())
-	f.require("dead", unknown) // displaced by newer observations
+	require.Equal(t, 5, f.observed.Len())
+	f.track("t", "one more", false, f.now)
+	require.Equal(t, 5, f.observed.Len())
+	f.require("dead", unreachable) // newer observations never displace it
+	require.Equal(t, epoch, f.epoch)
+	f.pass(forgetAfter)
+	f.next(0, f.now)
+	f.require("dead", unknown)
 	require.Equal(t, epoch+1, f.epoch)
 	require.False(t, f.fail(probe{id: "dead"}), "an outcome after forgetting")
 }
 
 func TestConcurrencyTakesTheLongestDue(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("c", false, f.now)
+	f.track("t", "c", false, f.now)
 	f.pass(time.Millisecond)
-	f.track("b", false, f.now)
-	f.track("a", false, f.now)
+	f.track("t", "b", false, f.now)
+	f.track("t", "a", false, f.now)
 	got := f.next(2, f.now)
 	require.Equal(t, []probe{{id: "c"}, {id: "a"}}, got)
 	require.Empty(t, f.next(0, f.now))
@@ -236,8 +302,8 @@ func TestConcurrencyTakesTheLongestDue(t *testing.T) {
 
 // TestSuspicionGrowsAndEnds: each further silence doubles the time for which lookups avoid a peer.
 func TestSuspicionGrowsAndEnds(t *testing.T) {
-	m, now := newTracker(ProbeConfig{Interval: time.Minute, Capacity: 1, Keep: time.Hour}), time.Unix(0, 0)
-	m.track("a", true, now)
+	m, now := newTracker(ProbeConfig{Interval: time.Minute, Confirm: time.Minute, Capacity: 1, Keep: time.Hour}), time.Unix(0, 0)
+	m.track("t", "a", true, now)
 	require.False(t, m.avoid("a", now))
 	m.suspect("a", now)
 	require.True(t, m.avoid("a", now.Add(avoidFirst-1)))
@@ -263,7 +329,7 @@ func TestSuspicionGrowsAndEnds(t *testing.T) {
 // TestSignsOfLifeEndSuspicion: a connection and an answered ping end the avoidance of a peer.
 func TestSignsOfLifeEndSuspicion(t *testing.T) {
 	f := newTrackerFixture(t)
-	f.track("a", false, f.now)
+	f.track("t", "a", false, f.now)
 	f.suspect("a", f.now)
 	require.True(t, f.avoid("a", f.now))
 	f.connected("a", f.now)
@@ -275,21 +341,21 @@ func TestSignsOfLifeEndSuspicion(t *testing.T) {
 	f.pass(suspectAfter)
 	f.fail(f.probe())
 	f.pass(2 * avoidFirst)
-	require.True(t, f.avoid("a", f.now), "unreachable")
+	require.True(t, f.avoid("a", f.now), "the last probe failed")
 }
 
 // TestTrackerInvariants calls the methods of a tracker in random order.
 func TestTrackerInvariants(t *testing.T) {
 	ids := []peer.ID{"a", "b", "c", "d", "e", "f"}
 	rapid.Check(t, func(t *rapid.T) {
-		m, now := newTracker(ProbeConfig{Interval: time.Second, Capacity: 4, Keep: 10 * time.Second}), time.Unix(0, 0)
+		m, now := newTracker(ProbeConfig{Interval: time.Second, Confirm: time.Second, Capacity: 4, Keep: 10 * time.Second}), time.Unix(0, 0)
 		var flying []probe
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			before, epoch := m.unreachable(), m.epoch
 			id := rapid.SampledFrom(ids).Draw(t, "id")
-			switch rapid.IntRange(0, 5).Draw(t, "call") {
+			switch rapid.IntRange(0, 7).Draw(t, "call") {
 			case 0:
-				m.track(id, rapid.Bool().Draw(t, "connected"), now)
+				m.track(rapid.SampledFrom([]string{"s", "t"}).Draw(t, "caller"), id, rapid.Bool().Draw(t, "connected"), now)
 			case 1:
 				m.connected(id, now)
 			case 2:
@@ -298,18 +364,22 @@ func TestTrackerInvariants(t *testing.T) {
 				flying = append(flying, m.next(rapid.IntRange(0, 3).Draw(t, "slots"), now)...)
 			case 4:
 				if len(flying) > 0 {
-					o := outcome{result: result(rapid.IntRange(0, 3).Draw(t, "result")), dialed: rapid.Bool().Draw(t, "dialed")}
+					o := outcome{result: result(rapid.IntRange(0, 4).Draw(t, "result")), dialed: rapid.Bool().Draw(t, "dialed")}
 					m.done(flying[0], o, now)
 					flying = flying[1:]
 				}
 			case 5:
 				now = now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond)
+			case 6:
+				m.watch(id, now.Add(time.Minute), now)
+			case 7:
+				m.announced(id)
 			}
 			after := m.unreachable()
 			if m.epoch == epoch && !slices.Equal(before, after) {
 				t.Fatalf("%v became %v in epoch %d", before, after, epoch)
 			}
-			if m.observed.Len() > 4 || !slices.IsSorted(after) {
+			if m.observed.Len()-len(after) > 4 || !slices.IsSorted(after) {
 				t.Fatalf("broken: %d observed, unreachable %v", m.observed.Len(), after)
 			}
 		}

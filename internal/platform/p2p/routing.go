@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 	kb "github.com/libp2p/go-libp2p-kbucket"
@@ -20,12 +21,13 @@ const valueQuorum = 4
 
 // Routing is the DHT as keepers use it. It is safe for concurrent use.
 type Routing struct {
-	dht    *dht.IpfsDHT
-	finder *finder
+	dht     *dht.IpfsDHT
+	finder  *finder
+	serving atomic.Bool
 
 	mu           sync.Mutex    // guards the fields below
-	changed      chan struct{} // closed and replaced with each change of the table
-	hasNetwork   bool          // other peers exist: bootstrap peers are configured, or a peer was in the table
+	changed      chan struct{} // closed and replaced with each change of the table or of serving
+	hasNetwork   bool          // other peers exist: bootstrap peers are configured, or a peer was in the table, now or in an earlier run
 	unintroduced bool          // bootstrap peers are configured, none was reached
 }
 
@@ -49,8 +51,8 @@ func (r *Routing) notify(added bool) {
 	r.changed = make(chan struct{})
 }
 
-// Changed returns a channel that closes with the next change of the routing table. Call Changed before reading
-// the table; otherwise a change in between stays unnoticed.
+// Changed returns a channel that closes with the next change of the routing table or of Serving. Call Changed
+// before reading them; otherwise a change in between stays unnoticed.
 func (r *Routing) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +60,7 @@ func (r *Routing) Changed() <-chan struct{} {
 }
 
 // Closest looks up the 20 peers closest to a key, nearest first, without this peer. It returns nil, nil for a
-// peer that never had a network: without bootstrap peers, and with an empty table since its start.
+// peer that never had a network: without bootstrap peers, and with an empty table in all its runs.
 //
 // Errors, together with the peers found so far: Invalid for an empty key, Timeout at the deadline, Unavailable
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
@@ -317,5 +318,75 @@ func TestMalformedRequest(t *testing.T) {
 		require.NoError(t, s.ReadMessage(resp))
 		require.Equal(t, "too_large", string(resp.Value))
 		require.ErrorContains(t, s.WaitMessage(), "EOF")
+	})
+}
+
+// A peer of another minor version is spoken to, whichever side is the later one, and also if it serves its own
+// version only. A peer of another major version is not.
+func TestVersionsAreNegotiated(t *testing.T) {
+	const later protocol.ID = "/test/echo/1.3.0"
+	for name, tc := range map[string]struct {
+		client, server protocol.ID
+		exact          bool // the server accepts its own id only
+		ok             bool
+	}{
+		"later server":            {echo, later, false, true},
+		"later client":            {later, echo, false, true},
+		"an exact later server":   {echo, later, true, true},
+		"an exact earlier server": {later, echo, true, true},
+		"another major version":   {echo, "/test/echo/2.0.0", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hosts := newHosts(t, 2)
+				s := newEcho(t, hosts[1], func(c *ServerConfig) { c.Protocol = tc.server })
+				if tc.exact {
+					hosts[1].SetStreamHandler(tc.server, s.Serve)
+				}
+				require.NoError(t, hosts[0].Connect(t.Context(), peer.AddrInfo{ID: hosts[1].ID()}))
+				time.Sleep(time.Second) // identify
+				p := NewPool(PoolConfig{
+					Host: hosts[0], Protocol: tc.client, Service: "test", Format: Format{MaxSize: maxSize},
+					CallsPerPeer: 4, IdlePerPeer: 2, Idle: 3, IdleFor: 30 * time.Second,
+				})
+				defer p.Close()
+				resp := new(wrapperspb.BytesValue)
+				err := p.Call(t.Context(), hosts[1].ID(), bytesOf([]byte("hello")), resp)
+				require.Equal(t, tc.ok, err == nil, "%v", err)
+				require.Equal(t, tc.ok, string(resp.Value) == "hello")
+				require.Equal(t, tc.ok, len(Offered(hosts[0], hosts[1].ID(), tc.client)) > 0)
+			})
+		})
+	}
+}
+
+// A refused request of a later version does not cost the stream.
+func TestStreamOutlivesAnUnsupportedRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		served := 0
+		newEcho(t, hosts[1], func(c *ServerConfig) {
+			c.Format.Strict = true
+			handler := c.Handler
+			c.Handler = func(s *Stream, req proto.Message, malformed error) (proto.Message, error) {
+				served++
+				require.True(t, malformed == nil || proto.Size(req) == 0, "the handler sees no part of a refused request")
+				return handler(s, req, malformed)
+			}
+		})
+		s, err := newTestPool(t, hosts[0]).Open(t.Context(), hosts[1].ID())
+		require.NoError(t, err)
+		for _, unknown := range []bool{true, false, true} {
+			req, resp := bytesOf([]byte("hello")), new(wrapperspb.BytesValue)
+			want := "hello"
+			if unknown {
+				req.ProtoReflect().SetUnknown([]byte{9 << 3, 1})
+				want = "unsupported"
+			}
+			require.NoError(t, s.WriteMessage(req))
+			require.NoError(t, s.ReadMessage(resp))
+			require.Equal(t, want, string(resp.Value))
+		}
+		require.Equal(t, 3, served)
 	})
 }

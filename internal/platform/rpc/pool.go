@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/proto"
@@ -17,10 +18,10 @@ import (
 
 // PoolConfig configures a Pool.
 type PoolConfig struct {
-	Host     host.Host // not closed by the Pool
-	Protocol protocol.ID
-	Service  string // name for the resource manager
-	Format   Format // of the responses
+	Host     host.Host   // not closed by the Pool
+	Protocol protocol.ID // a peer of another minor version serves it too
+	Service  string      // name for the resource manager
+	Format   Format      // of the responses
 
 	CallsPerPeer int           // maximum number of requests under way to one peer; further requests wait
 	IdlePerPeer  int           // maximum number of idle streams to one peer; zero closes each stream after its response
@@ -98,9 +99,11 @@ func (p *Pool) Call(ctx context.Context, id peer.ID, req, resp proto.Message) er
 	}
 }
 
-// Open returns a new stream to a peer, outside the pool. The caller must close or reset it.
+// Open returns a new stream to a peer, outside the pool. The caller must close or reset it. Without a direct
+// way, the stream passes through a relay, whose limits fit many requests.
 func (p *Pool) Open(ctx context.Context, id peer.ID) (*Stream, error) {
-	ns, err := p.config.Host.NewStream(ctx, id, p.config.Protocol)
+	versions := Proposals(p.config.Host, id, p.config.Protocol)
+	ns, err := p.config.Host.NewStream(network.WithAllowLimitedConn(ctx, p.config.Service), id, versions...)
 	if err != nil {
 		return nil, Classify(ctx, err)
 	}

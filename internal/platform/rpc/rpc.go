@@ -12,8 +12,15 @@
 // allocates a buffer of a length that a remote peer announced, and may inspect the bytes
 // (Format.Check) before it decodes them.
 //
-// The package knows no operations. A protocol puts its operations, and the reason of a refusal,
-// into its own messages; see Describe and Restore for the errors.
+// The package knows no operations. A protocol puts its operations, and a Refusal, into its own messages;
+// see Refuse and Restore for the errors.
+//
+// # Versions
+//
+// The last segment of a protocol id is its version (network.Compatible). A server accepts every version of
+// its major number, also later ones, so neither side needs the other's minor number. A request says what must
+// be understood: a Format with Strict refuses requests with unknown fields (package strictproto), and the
+// stream goes on.
 //
 // # Client and server
 //
@@ -29,8 +36,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
-	"strings"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -38,6 +43,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -62,6 +68,10 @@ func (Unlimited) ReleaseMemory(int) {}
 type Format struct {
 	// MaxSize is the maximum length of a message in bytes.
 	MaxSize int
+
+	// Strict refuses messages with fields or values of a later version: Unsupported, see strictproto.Check.
+	// Without it unknown fields are dropped.
+	Strict bool
 
 	// Check inspects a message before decoding, for example the number of repeated fields.
 	// Two bytes on the wire can become a hundred in memory. Its error should be a
@@ -90,7 +100,7 @@ func (c *Codec) WaitMessage() error {
 
 // ReadMessage reads the next message into m. A breach of the protocol is a *fault.Error:
 // TooLarge above Format.MaxSize, LimitReached without memory, Unauthentic if the message does
-// not decode, and the errors of Format.Check. Errors of the stream are returned unchanged.
+// not decode, Unsupported for a strict format, and the errors of Format.Check. Errors of the stream are returned unchanged.
 func (c *Codec) ReadMessage(m proto.Message) error {
 	size, err := varint.ReadUvarint(c.r)
 	switch {
@@ -118,8 +128,11 @@ func (f *Format) decode(b []byte, m proto.Message) error {
 			return err
 		}
 	}
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, m); err != nil {
+	if err := (proto.UnmarshalOptions{DiscardUnknown: !f.Strict}).Unmarshal(b, m); err != nil {
 		return fault.As("", fault.Unauthentic, err)
+	}
+	if f.Strict {
+		return strictproto.Check(m)
 	}
 	return nil
 }
@@ -180,30 +193,4 @@ func Classify(ctx context.Context, err error) error {
 	default:
 		return fault.As("", fault.Unavailable, err)
 	}
-}
-
-// maxText is the maximum length of a refusal's texts in bytes.
-const maxText = 256
-
-// Describe returns the parts of an error that a response may carry: the number of its
-// fault.Kind, its field and its message.
-func Describe(err error) (kind uint32, field, message string) {
-	return uint32(fault.KindOf(err)), clip(fault.FieldOf(err)), clip(fault.Message(err))
-}
-
-// Restore returns the error that a remote peer described. A kind unknown to this version keeps its number.
-func Restore(op string, kind uint32, field, message string) error {
-	k := fault.Internal
-	if kind <= math.MaxUint8 {
-		k = fault.Kind(kind)
-	}
-	if message = clip(message); message == "" {
-		message = k.String()
-	}
-	return &fault.Error{Op: op, Kind: k, Field: clip(field), Err: errors.New(message)}
-}
-
-// clip makes the text of a remote peer fit for a message and a log.
-func clip(s string) string {
-	return strings.ToValidUTF8(s[:min(len(s), maxText)], "?")
 }

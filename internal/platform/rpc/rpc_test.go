@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
+	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
 )
 
 const maxSize = 1 << 10
@@ -109,18 +111,41 @@ func (timeout) Error() string { return "deadline" }
 func (timeout) Timeout() bool { return true }
 
 func TestErrorsAreRestored(t *testing.T) {
-	kind, field, message := Describe(fault.Invalidf("near.latitude", 91, "is too large"))
-	err := Restore("op", kind, field, message)
+	require.Nil(t, Refuse(nil))
+	require.NoError(t, Restore("op", nil))
+	err := Restore("op", Refuse(fault.Invalidf("near.latitude", 91, "is too large")))
 	require.ErrorIs(t, err, fault.Invalid)
 	require.Equal(t, "near.latitude", fault.FieldOf(err))
 	require.Contains(t, err.Error(), "is too large")
 
-	err = Restore("op", 200, strings.Repeat("x", 2*maxText), "\xff"+strings.Repeat("y", 2*maxText))
-	require.Equal(t, fault.Kind(200), fault.KindOf(err))
+	err = Restore("op", &peerv1.Refusal{Code: 200, Field: strings.Repeat("x", 2*maxText), Message: "\xff" + strings.Repeat("y", 2*maxText)})
+	require.ErrorIs(t, err, fault.Unavailable, "a code of a later version is a refusal and no more")
+	require.Contains(t, fault.Message(err), "code 200 of a later version")
 	require.Len(t, fault.FieldOf(err), maxText)
-	require.LessOrEqual(t, len(fault.Message(err)), maxText)
+	require.Less(t, len(fault.Message(err)), 2*maxText)
 	require.NotContains(t, err.Error(), "\xff")
-	require.ErrorIs(t, Restore("op", math.MaxUint32, "", ""), fault.Internal)
+	require.ErrorIs(t, Restore("op", &peerv1.Refusal{Code: -1}), fault.Unavailable)
+}
+
+// The codes on the wire and the kinds of errors are one list.
+func TestCodesAreKinds(t *testing.T) {
+	for code, name := range peerv1.Code_name {
+		kind := fault.Kind(code)
+		require.Equal(t, "CODE_"+strings.ToUpper(kind.String()), name)
+		require.ErrorIs(t, Restore("", Refuse(fault.New("", kind, "x"))), kind)
+	}
+	require.Contains(t, fault.Kind(len(peerv1.Code_name)).String(), "kind(", "a kind without a code")
+}
+
+func TestUnknownPathsCrossTheWire(t *testing.T) {
+	err := Restore("op", Refuse(strictproto.Refuse([]string{"query.query.25", "timeout_ms"})))
+	require.ErrorIs(t, err, fault.Unsupported)
+	require.Equal(t, []string{"query.query.25", "timeout_ms"}, strictproto.PathsOf(err))
+	err = Restore("op", &peerv1.Refusal{Code: peerv1.Code_CODE_UNSUPPORTED, Message: "no", Unknown: []string{"A", "", "a b", strings.Repeat("a", maxText+1)}})
+	require.Empty(t, strictproto.PathsOf(err), "no path of a request")
+	require.Equal(t, "no", fault.Message(err))
+	err = Restore("op", &peerv1.Refusal{Code: peerv1.Code_CODE_UNSUPPORTED, Unknown: slices.Repeat([]string{"a"}, 100)})
+	require.Len(t, strictproto.PathsOf(err), strictproto.MaxPaths)
 }
 
 // Any input is read as a message within the bounds, or ends in an error.

@@ -10,19 +10,21 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Handler answers one request of a stream. Malformed is nil, or the *fault.Error of a request
-// that breaks the protocol: then req is empty and the stream ends after the response. A nil
-// response also ends the stream: the handler has used the stream itself, or the request needs no
-// response. An error resets the stream.
+// that breaks the protocol: then req is empty and the stream ends after the response. After an Unsupported
+// request, which has a whole frame, the stream goes on. A nil response also ends the stream: the handler has
+// used the stream itself, or the request needs no response. An error resets the stream.
 type Handler func(s *Stream, req proto.Message, malformed error) (proto.Message, error)
 
 // ServerConfig configures a Server. Only Refused and Logger may be zero.
 type ServerConfig struct {
-	Host     host.Host // not closed by the Server
-	Protocol protocol.ID
-	Service  string // name for the resource manager
+	Host     host.Host   // not closed by the Server
+	Protocol protocol.ID // all versions of its major number are served; see Compatible
+	Service  string      // name for the resource manager
 
 	Request proto.Message // prototype of the requests; never written
 	Format  Format        // of the requests
@@ -52,7 +54,7 @@ func NewServer(c ServerConfig) *Server {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{ServerConfig: c, limiter: NewLimiter(c.Streams, c.StreamsPerPeer)}
-	c.Host.SetStreamHandler(c.Protocol, s.Serve)
+	c.Host.SetStreamHandlerMatch(c.Protocol, Compatible(c.Protocol), s.Serve)
 	return s
 }
 
@@ -97,6 +99,9 @@ func (s *Server) serve(stream network.Stream) error {
 		if malformed != nil && !IsFault(malformed) {
 			return malformed
 		}
+		if malformed != nil {
+			proto.Reset(req)
+		}
 		resp, err := s.Handler(st, req, malformed)
 		if resp == nil || err != nil {
 			return err
@@ -105,7 +110,7 @@ func (s *Server) serve(stream network.Stream) error {
 		if err := st.WriteMessage(resp); err != nil {
 			return err
 		}
-		if malformed != nil {
+		if malformed != nil && fault.KindOf(malformed) != fault.Unsupported {
 			// The next byte may not begin a frame. A close lets the response arrive; a reset would not.
 			return nil
 		}

@@ -10,20 +10,25 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// makeDir creates a directory and its missing parents, durably, readable for this user only: values may contain
+// MakeDir creates a directory and its missing parents, durably, readable for this user only: values may contain
 // exact places.
-func makeDir(fs vfs.FS, dir string) error {
+func MakeDir(fs vfs.FS, dir string) error {
 	parent := fs.PathDir(dir)
 	if _, err := fs.Stat(dir); !errors.Is(err, os.ErrNotExist) || parent == dir {
 		return err
 	}
-	if err := makeDir(fs, parent); err != nil {
+	if err := MakeDir(fs, parent); err != nil {
 		return err
 	}
 	if err := fs.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	d, err := fs.OpenDir(parent)
+	return SyncDir(fs, parent)
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
 	if err != nil {
 		return err
 	}

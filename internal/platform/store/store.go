@@ -32,6 +32,9 @@ type Config struct {
 	Role   string // relation of the owner to the values: "provider"
 	Owner  string
 	Prefix string // of the values' keys, with a final slash
+	// Format is the version of the whole database: keys and values. Its steps read by All and write by Commit;
+	// the number follows durably.
+	Format Format[*Store]
 
 	MemTable uint64 // bytes of writes in memory, and in a log on disk, before they become a table
 }
@@ -47,6 +50,8 @@ type Store struct {
 	c     Config
 	db    *pebble.DB
 	floor atomic.Uint64
+	// format of the database now; it differs from Config.Format only during a migration.
+	format uint32
 
 	// broken is the error after which the database accepts no writes. After a failed write or fsync, the
 	// content of the disk is unknown, and a retry could report success for lost data (Rebello et al., "Can
@@ -57,11 +62,11 @@ type Store struct {
 // Open opens the database, or creates it with floor 0. Errors:
 //
 //   - Conflict: it belongs to another owner;
-//   - Unsupported: it has an unknown format;
+//   - Unsupported: it has a later format, or format 0;
 //   - Unavailable: opening fails, for example while another process uses it;
 //   - Internal: its content is damaged. The error names the key.
 func Open(c Config) (*Store, error) {
-	if err := makeDir(c.FS, c.Dir); err != nil {
+	if err := MakeDir(c.FS, c.Dir); err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
 	}
 	db, err := pebble.Open(c.Dir, options(c))
@@ -82,7 +87,10 @@ func (s *Store) identify() error {
 		if err := s.scan(func(string, []byte) error { return errors.New("the database has values but no owner") }); err != nil {
 			return err
 		}
-		return s.write(func(b *pebble.Batch) error { return b.Set([]byte(metaKey), s.c.encodeMeta(0), nil) })
+		s.format = s.c.Format.Version()
+		return s.write(func(b *pebble.Batch) error {
+			return b.Set([]byte(metaKey), s.c.encodeMeta(s.c.Format.Version(), 0), nil)
+		})
 	}
 	if err != nil {
 		return unusable(metaKey, err)
@@ -91,12 +99,28 @@ func (s *Store) identify() error {
 	if err := errors.Join(err, closer.Close()); err != nil {
 		return unusable(metaKey, err)
 	}
+	if m.format > s.c.Format.Version() {
+		return s.upgrade(m.format)
+	}
 	if m.owner != s.c.Owner {
 		return fault.New("", fault.Conflict, "the database belongs to %s %s, not to %s: use the directory of this identity or a new one",
 			s.c.Role, m.owner, s.c.Owner)
 	}
 	s.floor.Store(m.floor)
-	return nil
+	return s.upgrade(m.format)
+}
+
+// upgrade migrates the database from an earlier format, or refuses a later one.
+func (s *Store) upgrade(is uint32) error {
+	s.format = is
+	err := s.c.Format.Upgrade(s.c.Dir, is, s, func(version uint32) error {
+		s.format = version
+		return s.write(func(b *pebble.Batch) error { return b.Set([]byte(metaKey), s.c.encodeMeta(version, s.Floor()), nil) })
+	})
+	if err == nil && is != s.format {
+		s.c.Logger.Info("migrated the "+s.c.Format.Name, "dir", s.c.Dir, "from", is, "to", s.format)
+	}
+	return err
 }
 
 // Floor is the floor on disk. It does not wait for the disk.
@@ -154,7 +178,7 @@ func (s *Store) Commit(edits []Edit, floor uint64) error {
 	}
 	err := s.write(func(b *pebble.Batch) error {
 		if raised {
-			if err := b.Set([]byte(metaKey), s.c.encodeMeta(floor), nil); err != nil {
+			if err := b.Set([]byte(metaKey), s.c.encodeMeta(s.format, floor), nil); err != nil {
 				return err
 			}
 		}

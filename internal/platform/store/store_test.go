@@ -25,6 +25,7 @@ func config(fs vfs.FS) Config {
 		Role:     "keeper",
 		Owner:    "ada",
 		Prefix:   "book/",
+		Format:   Format[*Store]{Name: "database of books"},
 		MemTable: 256 << 10,
 	}
 }
@@ -133,7 +134,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"another owner":   {map[string]string{"meta": `{"format":1,"keeper":"eve","floor":3}`}, fault.Conflict, "belongs to keeper eve, not to ada"},
 		"another role":    {map[string]string{"meta": `{"format":1,"reader":"ada","floor":3}`}, fault.Internal, `"meta"`},
-		"later format":    {map[string]string{"meta": `{"format":2,"colour":"red"}`}, fault.Unsupported, "has format 2: this program reads format 1"},
+		"later format":    {map[string]string{"meta": `{"format":2,"colour":"red"}`}, fault.Unsupported, "the database of books in /home/books has format 2, this program reads formats 1 to 1: run the later program again"},
 		"no format":       {map[string]string{"meta": `{"keeper":"ada","floor":3}`}, fault.Internal, "the format is missing"},
 		"no object":       {map[string]string{"meta": `null`}, fault.Internal, "the format is missing"},
 		"no JSON":         {map[string]string{"meta": `{`}, fault.Internal, `"meta"`},
@@ -267,15 +268,15 @@ func TestDatabaseDies(t *testing.T) {
 // FuzzDecodeMeta decodes arbitrary values without a panic. An accepted value survives encoding.
 func FuzzDecodeMeta(f *testing.F) {
 	c := config(nil)
-	f.Add(c.encodeMeta(7))
+	f.Add(c.encodeMeta(1, 7))
 	f.Add([]byte(`{"format":1,"keeper":null,"floor":1e3}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := c.decodeMeta(data)
-		if err != nil {
+		if err != nil || m.format != 1 {
 			return
 		}
 		c.Owner = m.owner
-		again, err := c.decodeMeta(c.encodeMeta(m.floor))
+		again, err := c.decodeMeta(c.encodeMeta(1, m.floor))
 		require.NoError(t, err)
 		require.Equal(t, m, again)
 	})

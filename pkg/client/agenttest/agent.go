@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -255,7 +256,7 @@ func (a *Agent) record(before, after *instance.Instance) {
 }
 
 // revision is the revision of the last change.
-func (a *Agent) revision() uint64 { return uint64(len(a.log)) }
+func (a *Agent) revision() uint64 { return uint64(coord.FirstRevision) + uint64(len(a.log)) }
 
 func (a *Agent) notify() {
 	close(a.wake)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -89,14 +90,14 @@ func (a *Agent) List(_ context.Context, q instance.ListQuery) (instance.Result, 
 			list = append(list, e.Instance)
 		}
 	}
-	return instance.Result{View: instance.NewView(a.revision()+1, list), Contact: a.reach()}, nil
+	return instance.Result{View: instance.NewView(a.revision(), list), Contact: a.reach()}, nil
 }
 
 // Services implements instance.Catalog.
 func (a *Agent) Services(_ context.Context, namespace string) (instance.Services, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := instance.Services{Index: a.revision() + 1, Contact: a.reach()}
+	s := instance.Services{Index: a.revision(), Contact: a.reach()}
 	for _, k := range a.keys() {
 		if k.Namespace != namespace {
 			continue
@@ -179,26 +180,26 @@ func (a *Agent) result(q question) instance.Result {
 		}
 	}
 	slices.SortFunc(list, q.matcher.Compare)
-	index := uint64(1)
+	index := uint64(coord.FirstRevision)
 	for _, c := range a.log {
 		if q.picks(c.before) || q.picks(c.after) {
-			index = c.revision + 1
+			index = c.revision
 		}
 	}
 	return instance.Result{View: instance.NewView(index, list), Contact: a.reach()}
 }
 
-// since returns the changes of a result after an index. An index is a revision plus one.
+// since returns the changes of a result after an index.
 func (a *Agent) since(q question, after uint64) instance.Batch {
-	b := instance.Batch{Index: a.revision() + 1, Contact: a.reach()}
-	if after == 0 || after <= a.floor || after > a.revision()+1 {
+	b := instance.Batch{Index: a.revision(), Contact: a.reach()}
+	if after == 0 || after < a.floor || after > a.revision() {
 		b.Reset = true
 		for _, i := range a.result(q).Instances {
 			b.Events = append(b.Events, instance.Event{Type: instance.Added, Instance: i, Revision: i.Revision})
 		}
 		return b
 	}
-	for _, c := range a.log[after-1:] {
+	for _, c := range a.log[after-uint64(coord.FirstRevision):] {
 		was, is := q.picks(c.before), q.picks(c.after)
 		e := instance.Event{Instance: c.last, Revision: c.revision}
 		switch {

@@ -14,7 +14,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
@@ -25,7 +24,7 @@ const (
 )
 
 func key(id string) string {
-	return coord.DirectoryKey(instance.Key{Namespace: "default", Service: "web", ID: id})
+	return coord.DirectoryKey("default", "web", id)
 }
 
 func entry(id string, port int) coord.Entry {

@@ -32,10 +32,10 @@ func TestPullOnLeader(t *testing.T) {
 	w.run(50 * ms)
 	require.Equal(t, w.mine(), w.directory())
 	require.Equal(t, map[string]int{"grant": 1, "pull": 1, "send": 1}, w.asked)
-	require.Equal(t, coord.Revision(1), w.group.Revision())
+	require.Equal(t, coord.Revision(2), w.group.Revision())
 	at, ok := w.pub.Committed(key("1"))
 	require.True(t, ok)
-	require.Equal(t, coord.Revision(1), at)
+	require.Equal(t, coord.Revision(2), at)
 
 	w.run(time.Minute)
 	require.Equal(t, 1, w.asked["send"], "the digest says that it is as it should be")
@@ -311,7 +311,7 @@ func TestNoRoomForAll(t *testing.T) {
 // A rejected entry does not block others.
 func TestEntryIsRefused(t *testing.T) {
 	w := newFixture(t, 1)
-	bad := coord.Entry{Key: key("bad"), Value: []byte("no instance")}
+	bad := coord.Entry{Key: key("bad"), Value: make([]byte, coord.MaxEntry+1)}
 	w.register(entry("a", 80), bad, entry("c", 80))
 	w.lead()
 	w.run(time.Second)

@@ -13,7 +13,6 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // cluster is a group and peers that follow its leader and publish their entries:
@@ -110,7 +109,7 @@ func (w *cluster) apply(cmd coord.Command) coord.Result {
 
 // available counts the instances of service web.
 func (w *cluster) available() int {
-	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan(instance.Name{Namespace: "default", Service: "web"})})
+	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan("default", "web")})
 	require.NoError(w.t, err)
 	return len(page.Keys)
 }
@@ -258,7 +257,7 @@ func (w *cluster) requireComplete() {
 			}
 		}
 	}
-	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan(instance.Name{})})
+	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan("", "")})
 	require.NoError(w.t, err)
 	for _, kv := range page.Keys {
 		l, _ := w.group.Lease(kv.Lease)

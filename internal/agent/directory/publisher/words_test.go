@@ -11,7 +11,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // words is a cluster with applications that move between peers and leave, while
@@ -117,7 +116,7 @@ func (w *words) leave(r *resident, id string) {
 func (w *words) requireLast() {
 	w.t.Helper()
 	want, has := map[string]string{}, map[string]string{}
-	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan(instance.Name{})})
+	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan("", "")})
 	require.NoError(w.t, err)
 	for _, kv := range page.Keys {
 		l, _ := w.group.Lease(kv.Lease)

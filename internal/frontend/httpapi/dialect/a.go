@@ -8,6 +8,8 @@ package dialect
 
 import (
 	"cmp"
+	"encoding/json"
+	"strconv"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -35,20 +37,27 @@ func missing(field string) error {
 	return fault.Invalidf(field, nil, "Missing required field: %s", field)
 }
 
-// List is a service with its instances.
-type List struct {
-	Service   string                `json:"service"`
-	Index     uint64                `json:"index"`
-	Instances []*instance.BriefJSON `json:"instances"`
+// AppendList appends a service with its instances to dst.
+func AppendList(dst []byte, service string, v *instance.View) []byte {
+	dst = append(append(dst, `{"service":`...), mustJSON(service)...)
+	dst = strconv.AppendUint(append(dst, `,"index":`...), v.Index, 10)
+	dst = append(dst, `,"instances":[`...)
+	for n, piece := range v.Pieces("dialect.Brief", 0, len(v.Instances), func(i *instance.Instance) []byte { return mustJSON(instance.Brief(i)) }) {
+		if n > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, piece...)
+	}
+	return append(dst, "]}"...)
 }
 
-// ListOf renders the instances of a service.
-func ListOf(service string, v *instance.View) List {
-	list := List{Service: service, Index: v.Index, Instances: make([]*instance.BriefJSON, len(v.Instances))}
-	for n, i := range v.Instances {
-		list.Instances[n] = instance.Brief(i)
+// mustJSON renders a value of a type that always has a JSON form.
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("dialect: " + err.Error())
 	}
-	return list
+	return b
 }
 
 // Changes are the changes of a batch.

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -132,27 +133,58 @@ func ServiceStatus(s instance.Status) string {
 	}
 }
 
-// Service is the rendering of an instance in dialect B.
-type Service struct {
+// service is the rendering of an instance in dialect B, without the last heartbeat.
+type service struct {
 	Name       string            `json:"name"`
 	ID         string            `json:"id"`
 	Version    string            `json:"version"`
 	Interfaces map[string]string `json:"interfaces"`
 	// Metadata includes the dependencies and tags, and the description, environment, owner and
 	// region unless they are empty.
-	Metadata      map[string]any `json:"metadata"`
-	Status        string         `json:"status"`
-	LastHeartbeat *time.Time     `json:"last_heartbeat,omitempty"` // known to the peer that answers for the instance
-	RegisteredAt  time.Time      `json:"registered_at"`
-	Namespace     string         `json:"namespace,omitempty"` // unless the default
-	Host          string         `json:"host,omitempty"`
-	Port          int            `json:"port,omitempty"`
-	Zone          string         `json:"zone,omitempty"`
-	Weight        int            `json:"weight,omitempty"` // unless the default
+	Metadata     map[string]any `json:"metadata"`
+	Status       string         `json:"status"`
+	RegisteredAt time.Time      `json:"registered_at"`
+	Namespace    string         `json:"namespace,omitempty"` // unless the default
+	Host         string         `json:"host,omitempty"`
+	Port         int            `json:"port,omitempty"`
+	Zone         string         `json:"zone,omitempty"`
+	Weight       int            `json:"weight,omitempty"` // unless the default
 }
 
-// ServiceOf renders an instance. A zero lastBeat is unknown.
-func ServiceOf(i *instance.Instance, lastBeat time.Time) Service {
+// Beats returns the last heartbeat of an instance, known to the peer that answers for it.
+type Beats func(instance.Key) (time.Time, bool)
+
+// AppendServices appends the instances of a view from a position to another, as an array.
+func AppendServices(dst []byte, v *instance.View, from, to int, beats Beats) []byte {
+	dst = append(dst, '[')
+	for n, piece := range v.Pieces("dialect.Service", from, to, render) {
+		if n > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendService(dst, piece, v.Instances[from+n].Key, beats)
+	}
+	return append(dst, ']')
+}
+
+// AppendService appends an instance.
+func AppendService(dst []byte, i *instance.Instance, beats Beats) []byte {
+	return appendService(dst, render(i), i.Key, beats)
+}
+
+// appendService appends a rendering with the last heartbeat. The marker is a field's name: within
+// strings JSON escapes quotes, and no map follows the field.
+func appendService(dst, piece []byte, k instance.Key, beats Beats) []byte {
+	last, known := beats(k)
+	if !known {
+		return append(dst, piece...)
+	}
+	at := bytes.LastIndex(piece, []byte(`"registered_at":`))
+	dst = append(append(dst, piece[:at]...), `"last_heartbeat":"`...)
+	dst = instance.ShownTime(last).AppendFormat(dst, time.RFC3339Nano)
+	return append(append(dst, `",`...), piece[at:]...)
+}
+
+func render(i *instance.Instance) []byte {
 	metadata := make(map[string]any, len(i.Spec.Metadata)+6)
 	for k, v := range i.Spec.Metadata {
 		metadata[k] = v
@@ -163,13 +195,9 @@ func ServiceOf(i *instance.Instance, lastBeat time.Time) Service {
 		}
 	}
 	metadata["dependencies"], metadata["tags"] = append([]string{}, i.Spec.Dependencies...), append([]string{}, i.Spec.Tags...)
-	s := Service{
+	s := service{
 		Name: i.Service, ID: i.ID, Version: i.Spec.Version, Interfaces: i.Spec.Interfaces, Metadata: metadata, Status: ServiceStatus(i.Status),
 		RegisteredAt: instance.ShownTime(i.RegisteredAt), Host: i.Spec.Host, Port: i.Spec.Port, Zone: i.Spec.Zone,
-	}
-	if !lastBeat.IsZero() {
-		lastBeat = instance.ShownTime(lastBeat)
-		s.LastHeartbeat = &lastBeat
 	}
 	if s.Interfaces == nil {
 		s.Interfaces = map[string]string{}
@@ -180,5 +208,5 @@ func ServiceOf(i *instance.Instance, lastBeat time.Time) Service {
 	if i.Spec.Weight > instance.DefaultWeight {
 		s.Weight = i.Spec.Weight
 	}
-	return s
+	return mustJSON(s)
 }

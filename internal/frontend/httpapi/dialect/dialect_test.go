@@ -66,8 +66,8 @@ func TestList(t *testing.T) {
 	const brief = `{"id":"p","host":"10.0.0.1","port":80,"health":"UP","metadata":{"a":"x","b":"\u003c\u0026\u003e","version":"1.0.0","weight":7,"zone":"z"},` +
 		`"interfaces":{"REST":"http://x"},"tags":["b","a"],"dependencies":["db"],"environment":"e","region":"r","owner":"o","description":"d"}`
 	require.Equal(t, `{"service":"payment","index":9,"instances":[`+brief+`,{"id":"q","health":"UNKNOWN","metadata":{}}]}`,
-		render(t, dialect.ListOf("payment", instance.NewView(9, []*instance.Instance{i, {Key: instance.Key{ID: "q"}}}))))
-	require.Equal(t, `{"service":"payment","index":9,"instances":[]}`, render(t, dialect.ListOf("payment", instance.NewView(9, nil))))
+		string(dialect.AppendList(nil, "payment", instance.NewView(9, []*instance.Instance{i, {Key: instance.Key{ID: "q"}}}))))
+	require.Equal(t, `{"service":"payment","index":9,"instances":[]}`, string(dialect.AppendList(nil, "payment", instance.NewView(9, nil))))
 	batch := instance.Batch{Index: 9}
 	for n, name := range []string{"ADDED", "MODIFIED", "DELETED"} {
 		batch.Events = append(batch.Events, instance.Event{Type: instance.EventType(n + 1), Instance: i, Revision: 8})
@@ -79,10 +79,17 @@ func TestList(t *testing.T) {
 	require.Equal(t, `{"name":"payment","id":"p","version":"1.0.0","interfaces":{"REST":"http://x"},"metadata":{"a":"x","b":"\u003c\u0026\u003e",`+
 		`"dependencies":["db"],"description":"d","environment":"e","owner":"o","region":"r","tags":["b","a"]},"status":"up",`+
 		`"last_heartbeat":"1970-01-01T00:00:01.002Z","registered_at":"1970-01-01T00:00:01.001Z","namespace":"blue","host":"10.0.0.1","port":80,"zone":"z","weight":7}`,
-		render(t, dialect.ServiceOf(i, last)))
+		service(i, last))
 	bare := &instance.Instance{Key: instance.Key{Namespace: "default", Service: "s", ID: "q"}, RegisteredAt: last}
 	require.Equal(t, `{"name":"s","id":"q","version":"","interfaces":{},"metadata":{"dependencies":[],"tags":[]},"status":"unknown","registered_at":"1970-01-01T00:00:01.002Z"}`,
-		render(t, dialect.ServiceOf(bare, time.Time{})))
+		service(bare, time.Time{}))
+	require.Equal(t, "["+service(i, last)+","+service(bare, time.Time{})+"]", string(dialect.AppendServices(nil, instance.NewView(9, []*instance.Instance{bare, i, bare}), 1, 3,
+		func(k instance.Key) (time.Time, bool) { return last, k == i.Key })))
+}
+
+// service renders an instance in dialect B. A zero last is unknown.
+func service(i *instance.Instance, last time.Time) string {
+	return string(dialect.AppendService(nil, i, func(instance.Key) (time.Time, bool) { return last, !last.IsZero() }))
 }
 
 func render(t require.TestingT, v any) string {
@@ -95,9 +102,9 @@ func render(t require.TestingT, v any) string {
 func TestRenderAny(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i := instances().Draw(t, "instance")
-		for _, v := range []any{instance.Brief(i), instance.Detail(i, time.Time{}), dialect.ServiceOf(i, i.RegisteredAt)} {
+		for _, text := range []string{render(t, instance.Brief(i)), render(t, instance.Detail(i, time.Time{})), service(i, i.RegisteredAt)} {
 			var got struct{ ID string }
-			require.NoError(t, json.Unmarshal([]byte(render(t, v)), &got))
+			require.NoError(t, json.Unmarshal([]byte(text), &got))
 			require.Equal(t, strings.ToValidUTF8(i.ID, "\ufffd"), got.ID)
 		}
 	})
@@ -123,7 +130,7 @@ func TestRoundTrip(t *testing.T) {
 	require.True(t, again.Spec.Equal(first.Spec))
 
 	i.Spec.Interfaces = map[string]string{"REST": "http://x"}
-	b, err := dialect.ParseService([]byte(render(t, dialect.ServiceOf(i, time.Time{}))), "")
+	b, err := dialect.ParseService([]byte(service(i, time.Time{})), "")
 	require.NoError(t, err)
 	require.NoError(t, b.Normalize())
 	require.Equal(t, []any{i.Spec.Host, i.Spec.Port, i.Spec.Version, i.Spec.Zone, i.Spec.Weight, i.Spec.Metadata, i.Spec.Tags, i.Spec.Interfaces},
@@ -247,7 +254,7 @@ func FuzzParse(f *testing.F) {
 			case err == nil:
 				i := &instance.Instance{Key: r.Key, Spec: r.Spec}
 				require.NotEmpty(t, render(t, instance.Brief(i)))
-				require.NotEmpty(t, render(t, dialect.ServiceOf(i, time.Time{})))
+				require.NotEmpty(t, service(i, time.Time{}))
 			case kind == fault.TooLarge:
 			default:
 				require.Contains(t, []fault.Kind{fault.Invalid, fault.Unprocessable}, kind, err)
@@ -257,16 +264,48 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func BenchmarkList(b *testing.B) {
+// thousand returns instances as in the benchmarks of the front ends.
+func thousand() []*instance.Instance {
 	list := make([]*instance.Instance, 1000)
 	for n := range list {
 		list[n] = &instance.Instance{Key: instance.Key{ID: "payment-1"}, Spec: instance.Spec{
 			Host: "10.0.1.1", Port: 8080, Version: "2.1.0", Zone: "us-east-1a", Weight: 5, Metadata: map[string]string{"team": "payments"}, Tags: []string{"v2"},
 		}}
 	}
+	return list
+}
+
+// BenchmarkList renders 1,000 instances after a change of one of them.
+func BenchmarkList(b *testing.B) {
+	list := thousand()
 	v := instance.NewView(1, list)
+	none := func(instance.Key) (time.Time, bool) { return time.Time{}, false }
+	for name, appendTo := range map[string]func([]byte, *instance.View) []byte{
+		"a": func(dst []byte, v *instance.View) []byte { return dialect.AppendList(dst, "payment", v) },
+		"b": func(dst []byte, v *instance.View) []byte {
+			return dialect.AppendServices(dst, v, 0, len(v.Instances), none)
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var dst []byte
+			for n := 0; b.Loop(); n++ {
+				list = slices.Clone(list)
+				changed := *list[n%len(list)]
+				list[n%len(list)] = &changed
+				v = v.Next(v.Index+1, list)
+				dst = appendTo(dst[:0], v)
+			}
+		})
+	}
+}
+
+// BenchmarkListNew renders 1,000 instances for the first time.
+func BenchmarkListNew(b *testing.B) {
+	list := thousand()
+	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		render(b, dialect.ListOf("payment", v))
+		dst = dialect.AppendList(dst[:0], "payment", instance.NewView(1, list))
 	}
 }

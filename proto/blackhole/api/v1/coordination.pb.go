@@ -242,14 +242,15 @@ func (x *Attempt) GetSequence() uint64 {
 }
 
 type LockRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	LeaseId       int64                  `protobuf:"varint,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	Metadata      []byte                 `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	TimeoutMs     int64                  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // longest wait; 0 means as long as the call
-	Mode          ShareMode              `protobuf:"varint,5,opt,name=mode,proto3,enum=blackhole.api.v1.ShareMode" json:"mode,omitempty"`
-	Permits       uint32                 `protobuf:"varint,6,opt,name=permits,proto3" json:"permits,omitempty"` // SHARE_MODE_PERMIT: number of holders at once
-	Attempt       *Attempt               `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	LeaseId  int64                  `protobuf:"varint,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Metadata []byte                 `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// Longest wait. 0 does not wait: with a held lock the group changes nothing. -1 waits as long as the call.
+	TimeoutMs     int64     `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	Mode          ShareMode `protobuf:"varint,5,opt,name=mode,proto3,enum=blackhole.api.v1.ShareMode" json:"mode,omitempty"`
+	Permits       uint32    `protobuf:"varint,6,opt,name=permits,proto3" json:"permits,omitempty"` // SHARE_MODE_PERMIT: number of holders at once
+	Attempt       *Attempt  `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3210,6 +3211,8 @@ type GroupResponse struct {
 	Leases        uint64                 `protobuf:"varint,10,opt,name=leases,proto3" json:"leases,omitempty"`
 	Locks         uint64                 `protobuf:"varint,11,opt,name=locks,proto3" json:"locks,omitempty"`
 	Keys          uint64                 `protobuf:"varint,12,opt,name=keys,proto3" json:"keys,omitempty"`
+	FeatureLevel  uint32                 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"` // what every member and client supports; it never falls
+	HeldBackBy    []*HeldBack            `protobuf:"bytes,14,rep,name=held_back_by,json=heldBackBy,proto3" json:"held_back_by,omitempty"`      // peers that keep the feature level below the leader's highest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3328,6 +3331,81 @@ func (x *GroupResponse) GetKeys() uint64 {
 	return 0
 }
 
+func (x *GroupResponse) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *GroupResponse) GetHeldBackBy() []*HeldBack {
+	if x != nil {
+		return x.HeldBackBy
+	}
+	return nil
+}
+
+// HeldBack is a peer that keeps the feature level of the group down.
+type HeldBack struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PeerId        string                 `protobuf:"bytes,1,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`
+	MinLevel      uint32                 `protobuf:"varint,2,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"` // levels that it supports; 0 while the leader has not heard from it
+	MaxLevel      uint32                 `protobuf:"varint,3,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldBack) Reset() {
+	*x = HeldBack{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldBack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldBack) ProtoMessage() {}
+
+func (x *HeldBack) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldBack.ProtoReflect.Descriptor instead.
+func (*HeldBack) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *HeldBack) GetPeerId() string {
+	if x != nil {
+		return x.PeerId
+	}
+	return ""
+}
+
+func (x *HeldBack) GetMinLevel() uint32 {
+	if x != nil {
+		return x.MinLevel
+	}
+	return 0
+}
+
+func (x *HeldBack) GetMaxLevel() uint32 {
+	if x != nil {
+		return x.MaxLevel
+	}
+	return 0
+}
+
 type GroupMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PeerId        string                 `protobuf:"bytes,1,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`
@@ -3340,7 +3418,7 @@ type GroupMember struct {
 
 func (x *GroupMember) Reset() {
 	*x = GroupMember{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3430,7 @@ func (x *GroupMember) String() string {
 func (*GroupMember) ProtoMessage() {}
 
 func (x *GroupMember) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3443,7 @@ func (x *GroupMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
 func (*GroupMember) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{49}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GroupMember) GetPeerId() string {
@@ -3405,7 +3483,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3495,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3508,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{50}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TransferRequest) GetPeerId() string {
@@ -3448,7 +3526,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3538,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3551,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{51}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
 }
 
 type BundleRequest struct {
@@ -3485,7 +3563,7 @@ type BundleRequest struct {
 
 func (x *BundleRequest) Reset() {
 	*x = BundleRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3575,7 @@ func (x *BundleRequest) String() string {
 func (*BundleRequest) ProtoMessage() {}
 
 func (x *BundleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3588,7 @@ func (x *BundleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleRequest.ProtoReflect.Descriptor instead.
 func (*BundleRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BundleRequest) GetCalls() []*BundledCall {
@@ -3532,7 +3610,7 @@ type BundledCall struct {
 
 func (x *BundledCall) Reset() {
 	*x = BundledCall{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3622,7 @@ func (x *BundledCall) String() string {
 func (*BundledCall) ProtoMessage() {}
 
 func (x *BundledCall) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3635,7 @@ func (x *BundledCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledCall.ProtoReflect.Descriptor instead.
 func (*BundledCall) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BundledCall) GetId() uint64 {
@@ -3597,7 +3675,7 @@ type BundleResponse struct {
 
 func (x *BundleResponse) Reset() {
 	*x = BundleResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +3687,7 @@ func (x *BundleResponse) String() string {
 func (*BundleResponse) ProtoMessage() {}
 
 func (x *BundleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3700,7 @@ func (x *BundleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleResponse.ProtoReflect.Descriptor instead.
 func (*BundleResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BundleResponse) GetAnswers() []*BundledAnswer {
@@ -3643,7 +3721,7 @@ type BundledAnswer struct {
 
 func (x *BundledAnswer) Reset() {
 	*x = BundledAnswer{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3733,7 @@ func (x *BundledAnswer) String() string {
 func (*BundledAnswer) ProtoMessage() {}
 
 func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3746,7 @@ func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledAnswer.ProtoReflect.Descriptor instead.
 func (*BundledAnswer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BundledAnswer) GetId() uint64 {
@@ -3925,7 +4003,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x12CloseClientRequest\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\x04R\x06client\"\x15\n" +
 	"\x13CloseClientResponse\"\x0e\n" +
-	"\fGroupRequest\"\xf8\x02\n" +
+	"\fGroupRequest\"\xdb\x03\n" +
 	"\rGroupResponse\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x18\n" +
@@ -3939,7 +4017,14 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x06leases\x18\n" +
 	" \x01(\x04R\x06leases\x12\x14\n" +
 	"\x05locks\x18\v \x01(\x04R\x05locks\x12\x12\n" +
-	"\x04keys\x18\f \x01(\x04R\x04keys\"u\n" +
+	"\x04keys\x18\f \x01(\x04R\x04keys\x12#\n" +
+	"\rfeature_level\x18\r \x01(\rR\ffeatureLevel\x12<\n" +
+	"\fheld_back_by\x18\x0e \x03(\v2\x1a.blackhole.api.v1.HeldBackR\n" +
+	"heldBackBy\"]\n" +
+	"\bHeldBack\x12\x17\n" +
+	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x1b\n" +
+	"\tmin_level\x18\x02 \x01(\rR\bminLevel\x12\x1b\n" +
+	"\tmax_level\x18\x03 \x01(\rR\bmaxLevel\"u\n" +
 	"\vGroupMember\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\x06R\bmemberId\x12\x18\n" +
@@ -4005,7 +4090,7 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(ShareMode)(0),                    // 0: blackhole.api.v1.ShareMode
 	(KeyEvent_Type)(0),                // 1: blackhole.api.v1.KeyEvent.Type
@@ -4058,14 +4143,15 @@ var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(*CloseClientResponse)(nil),       // 48: blackhole.api.v1.CloseClientResponse
 	(*GroupRequest)(nil),              // 49: blackhole.api.v1.GroupRequest
 	(*GroupResponse)(nil),             // 50: blackhole.api.v1.GroupResponse
-	(*GroupMember)(nil),               // 51: blackhole.api.v1.GroupMember
-	(*TransferRequest)(nil),           // 52: blackhole.api.v1.TransferRequest
-	(*TransferResponse)(nil),          // 53: blackhole.api.v1.TransferResponse
-	(*BundleRequest)(nil),             // 54: blackhole.api.v1.BundleRequest
-	(*BundledCall)(nil),               // 55: blackhole.api.v1.BundledCall
-	(*BundleResponse)(nil),            // 56: blackhole.api.v1.BundleResponse
-	(*BundledAnswer)(nil),             // 57: blackhole.api.v1.BundledAnswer
-	(*v1.DiscoverRequest)(nil),        // 58: blackhole.agent.v1.DiscoverRequest
+	(*HeldBack)(nil),                  // 51: blackhole.api.v1.HeldBack
+	(*GroupMember)(nil),               // 52: blackhole.api.v1.GroupMember
+	(*TransferRequest)(nil),           // 53: blackhole.api.v1.TransferRequest
+	(*TransferResponse)(nil),          // 54: blackhole.api.v1.TransferResponse
+	(*BundleRequest)(nil),             // 55: blackhole.api.v1.BundleRequest
+	(*BundledCall)(nil),               // 56: blackhole.api.v1.BundledCall
+	(*BundleResponse)(nil),            // 57: blackhole.api.v1.BundleResponse
+	(*BundledAnswer)(nil),             // 58: blackhole.api.v1.BundledAnswer
+	(*v1.DiscoverRequest)(nil),        // 59: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -4108,62 +4194,63 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	39, // 37: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
 	2,  // 38: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
 	3,  // 39: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	58, // 40: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	59, // 40: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
 	2,  // 41: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
 	3,  // 42: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
 	2,  // 43: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
 	2,  // 44: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
-	51, // 45: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
-	51, // 46: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
-	55, // 47: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
-	57, // 48: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
-	4,  // 49: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
-	6,  // 50: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
-	8,  // 51: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
-	10, // 52: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
-	12, // 53: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
-	16, // 54: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
-	18, // 55: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
-	20, // 56: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
-	23, // 57: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
-	25, // 58: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
-	28, // 59: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
-	32, // 60: blackhole.api.v1.CoordinationService.Write:input_type -> blackhole.api.v1.WriteRequest
-	36, // 61: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
-	45, // 62: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
-	47, // 63: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
-	49, // 64: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	52, // 65: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
-	38, // 66: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	41, // 67: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	43, // 68: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	54, // 69: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
-	5,  // 70: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	7,  // 71: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	9,  // 72: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	11, // 73: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	13, // 74: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	17, // 75: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	19, // 76: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	21, // 77: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	24, // 78: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	26, // 79: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	29, // 80: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	35, // 81: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
-	37, // 82: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	46, // 83: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	48, // 84: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	50, // 85: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	53, // 86: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
-	40, // 87: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	42, // 88: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	44, // 89: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	56, // 90: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
-	70, // [70:91] is the sub-list for method output_type
-	49, // [49:70] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	52, // 45: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
+	52, // 46: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
+	51, // 47: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
+	56, // 48: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
+	58, // 49: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
+	4,  // 50: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
+	6,  // 51: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
+	8,  // 52: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
+	10, // 53: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
+	12, // 54: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
+	16, // 55: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
+	18, // 56: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
+	20, // 57: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
+	23, // 58: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
+	25, // 59: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
+	28, // 60: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
+	32, // 61: blackhole.api.v1.CoordinationService.Write:input_type -> blackhole.api.v1.WriteRequest
+	36, // 62: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
+	45, // 63: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
+	47, // 64: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
+	49, // 65: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
+	53, // 66: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
+	38, // 67: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	41, // 68: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	43, // 69: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	55, // 70: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
+	5,  // 71: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	7,  // 72: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	9,  // 73: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	11, // 74: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	13, // 75: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	17, // 76: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	19, // 77: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	21, // 78: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	24, // 79: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	26, // 80: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	29, // 81: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	35, // 82: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
+	37, // 83: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	46, // 84: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	48, // 85: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	50, // 86: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	54, // 87: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
+	40, // 88: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	42, // 89: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	44, // 90: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	57, // 91: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
+	71, // [71:92] is the sub-list for method output_type
+	50, // [50:71] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_coordination_proto_init() }
@@ -4177,7 +4264,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   56,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -26,6 +26,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Measured_State int32
+
+const (
+	Measured_STATE_UNSPECIFIED Measured_State = 0
+	Measured_STATE_REACHABLE   Measured_State = 1 // answered a ping, or is connected
+	Measured_STATE_BUSY        Measured_State = 2 // alive, without room for a connection
+	Measured_STATE_UNREACHABLE Measured_State = 3 // no answer at any of its addresses, twice, minutes apart
+)
+
+// Enum value maps for Measured_State.
+var (
+	Measured_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_REACHABLE",
+		2: "STATE_BUSY",
+		3: "STATE_UNREACHABLE",
+	}
+	Measured_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"STATE_REACHABLE":   1,
+		"STATE_BUSY":        2,
+		"STATE_UNREACHABLE": 3,
+	}
+)
+
+func (x Measured_State) Enum() *Measured_State {
+	p := new(Measured_State)
+	*p = x
+	return p
+}
+
+func (x Measured_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Measured_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_blackhole_api_v1_records_proto_enumTypes[0].Descriptor()
+}
+
+func (Measured_State) Type() protoreflect.EnumType {
+	return &file_blackhole_api_v1_records_proto_enumTypes[0]
+}
+
+func (x Measured_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Measured_State.Descriptor instead.
+func (Measured_State) EnumDescriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{1, 0}
+}
+
 type WatchResponse_Kind int32
 
 const (
@@ -76,11 +128,11 @@ func (x WatchResponse_Kind) String() string {
 }
 
 func (WatchResponse_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_blackhole_api_v1_records_proto_enumTypes[0].Descriptor()
+	return file_blackhole_api_v1_records_proto_enumTypes[1].Descriptor()
 }
 
 func (WatchResponse_Kind) Type() protoreflect.EnumType {
-	return &file_blackhole_api_v1_records_proto_enumTypes[0]
+	return &file_blackhole_api_v1_records_proto_enumTypes[1]
 }
 
 func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
@@ -89,7 +141,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{23, 0}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{25, 0}
 }
 
 // Record is a verified record with what goes with it.
@@ -173,12 +225,14 @@ func (x *Record) GetMeasured() *Measured {
 	return nil
 }
 
-// Measured is this peer's own finding about a provider.
+// Measured is a measurement of a provider.
 type Measured struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reachable     bool                   `protobuf:"varint,1,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	State         Measured_State         `protobuf:"varint,1,opt,name=state,proto3,enum=blackhole.api.v1.Measured_State" json:"state,omitempty"`
 	RoundTrip     *durationpb.Duration   `protobuf:"bytes,2,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"` // of the last successful ping
 	CheckedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=checked_at,json=checkedAt,proto3" json:"checked_at,omitempty"`
+	Peers         uint32                 `protobuf:"varint,4,opt,name=peers,proto3" json:"peers,omitempty"` // other peers that measured; 0: the answering peer itself
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`  // first failed measurement of an unreachable provider
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,11 +267,11 @@ func (*Measured) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Measured) GetReachable() bool {
+func (x *Measured) GetState() Measured_State {
 	if x != nil {
-		return x.Reachable
+		return x.State
 	}
-	return false
+	return Measured_STATE_UNSPECIFIED
 }
 
 func (x *Measured) GetRoundTrip() *durationpb.Duration {
@@ -234,6 +288,81 @@ func (x *Measured) GetCheckedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Measured) GetPeers() uint32 {
+	if x != nil {
+		return x.Peers
+	}
+	return 0
+}
+
+func (x *Measured) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+// Excluded is a provider with matches that an answer leaves out, because it was measured unreachable.
+type Excluded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ProviderId    string                 `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"` // of the first failed measurement
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Excluded) Reset() {
+	*x = Excluded{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Excluded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Excluded) ProtoMessage() {}
+
+func (x *Excluded) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
+func (*Excluded) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Excluded) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *Excluded) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Excluded) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 // Stored tells how many of the keepers asked hold the record in every cell they keep.
 type Stored struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -245,7 +374,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[2]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -257,7 +386,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[2]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -270,7 +399,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Stored) GetOn() uint32 {
@@ -299,7 +428,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[3]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -311,7 +440,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[3]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -324,7 +453,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Error) GetKind() uint32 {
@@ -365,7 +494,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[4]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -377,7 +506,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[4]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -390,7 +519,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RegisterRequest) GetService() *v1.ServiceRecord {
@@ -409,7 +538,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[5]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -421,7 +550,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[5]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -434,7 +563,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegisterResponse) GetReceipt() *Receipt {
@@ -452,13 +581,14 @@ type Receipt struct {
 	Sequence      uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	Stored        *Stored                `protobuf:"bytes,5,opt,name=stored,proto3" json:"stored,omitempty"`
+	Warnings      []string               `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"` // who will not see the record as it is, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[6]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +600,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[6]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +613,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Receipt) GetId() string {
@@ -521,6 +651,13 @@ func (x *Receipt) GetStored() *Stored {
 	return nil
 }
 
+func (x *Receipt) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 type RegisterBatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Services      []*v1.ServiceRecord    `protobuf:"bytes,1,rep,name=services,proto3" json:"services,omitempty"`
@@ -530,7 +667,7 @@ type RegisterBatchRequest struct {
 
 func (x *RegisterBatchRequest) Reset() {
 	*x = RegisterBatchRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[7]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +679,7 @@ func (x *RegisterBatchRequest) String() string {
 func (*RegisterBatchRequest) ProtoMessage() {}
 
 func (x *RegisterBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[7]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +692,7 @@ func (x *RegisterBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterBatchRequest.ProtoReflect.Descriptor instead.
 func (*RegisterBatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RegisterBatchRequest) GetServices() []*v1.ServiceRecord {
@@ -574,7 +711,7 @@ type RegisterBatchResponse struct {
 
 func (x *RegisterBatchResponse) Reset() {
 	*x = RegisterBatchResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[8]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +723,7 @@ func (x *RegisterBatchResponse) String() string {
 func (*RegisterBatchResponse) ProtoMessage() {}
 
 func (x *RegisterBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[8]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +736,7 @@ func (x *RegisterBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterBatchResponse.ProtoReflect.Descriptor instead.
 func (*RegisterBatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RegisterBatchResponse) GetResults() []*RegisterBatchResponse_Result {
@@ -618,7 +755,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[9]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +767,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[9]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +780,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateRequest) GetService() *v1.ServiceRecord {
@@ -662,7 +799,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[10]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +811,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[10]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +824,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateResponse) GetReceipt() *Receipt {
@@ -706,7 +843,7 @@ type WithdrawRequest struct {
 
 func (x *WithdrawRequest) Reset() {
 	*x = WithdrawRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[11]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +855,7 @@ func (x *WithdrawRequest) String() string {
 func (*WithdrawRequest) ProtoMessage() {}
 
 func (x *WithdrawRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[11]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +868,7 @@ func (x *WithdrawRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WithdrawRequest) GetId() string {
@@ -750,7 +887,7 @@ type WithdrawResponse struct {
 
 func (x *WithdrawResponse) Reset() {
 	*x = WithdrawResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[12]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +899,7 @@ func (x *WithdrawResponse) String() string {
 func (*WithdrawResponse) ProtoMessage() {}
 
 func (x *WithdrawResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[12]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +912,7 @@ func (x *WithdrawResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawResponse.ProtoReflect.Descriptor instead.
 func (*WithdrawResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WithdrawResponse) GetReceipt() *Receipt {
@@ -794,7 +931,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[13]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +943,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[13]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +956,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetRequest) GetId() string {
@@ -838,7 +975,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[14]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +987,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[14]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +1000,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetResponse) GetRecord() *Record {
@@ -881,7 +1018,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[15]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +1030,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[15]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +1043,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 type ListResponse struct {
@@ -918,7 +1055,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[16]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1067,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[16]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1080,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResponse) GetRecords() []*Record {
@@ -962,7 +1099,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[17]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1111,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[17]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1124,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{17}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResolveRequest) GetKey() string {
@@ -1006,7 +1143,7 @@ type ResolveResponse struct {
 
 func (x *ResolveResponse) Reset() {
 	*x = ResolveResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[18]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1155,7 @@ func (x *ResolveResponse) String() string {
 func (*ResolveResponse) ProtoMessage() {}
 
 func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[18]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1168,7 @@ func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
 func (*ResolveResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{18}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResolveResponse) GetRecord() *Record {
@@ -1050,7 +1187,7 @@ type QueryRequest struct {
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[19]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1199,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[19]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1212,7 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{19}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QueryRequest) GetQuery() *v1.Query {
@@ -1096,13 +1233,17 @@ type QueryResponse struct {
 	Took             *durationpb.Duration   `protobuf:"bytes,7,opt,name=took,proto3" json:"took,omitempty"`
 	Notes            []string               `protobuf:"bytes,8,rep,name=notes,proto3" json:"notes,omitempty"`                                      // with explain: what was asked and what was left out
 	TotalAtLeast     bool                   `protobuf:"varint,9,opt,name=total_at_least,json=totalAtLeast,proto3" json:"total_at_least,omitempty"` // total is a lower bound; see Query.exact_total
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Providers with matches that were left out as unreachable, at most 20.
+	Excluded      []*Excluded   `protobuf:"bytes,10,rep,name=excluded,proto3" json:"excluded,omitempty"`
+	ExcludedTotal uint64        `protobuf:"varint,11,opt,name=excluded_total,json=excludedTotal,proto3" json:"excluded_total,omitempty"` // number of those providers
+	PriceGroups   []*PriceGroup `protobuf:"bytes,12,rep,name=price_groups,json=priceGroups,proto3" json:"price_groups,omitempty"`        // of results, in order, for Query.group_prices
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueryResponse) Reset() {
 	*x = QueryResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[20]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1255,7 @@ func (x *QueryResponse) String() string {
 func (*QueryResponse) ProtoMessage() {}
 
 func (x *QueryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[20]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1268,7 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
 func (*QueryResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{20}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QueryResponse) GetResults() []*QueryResult {
@@ -1193,6 +1334,112 @@ func (x *QueryResponse) GetTotalAtLeast() bool {
 	return false
 }
 
+func (x *QueryResponse) GetExcluded() []*Excluded {
+	if x != nil {
+		return x.Excluded
+	}
+	return nil
+}
+
+func (x *QueryResponse) GetExcludedTotal() uint64 {
+	if x != nil {
+		return x.ExcludedTotal
+	}
+	return 0
+}
+
+func (x *QueryResponse) GetPriceGroups() []*PriceGroup {
+	if x != nil {
+		return x.PriceGroups
+	}
+	return nil
+}
+
+// PriceGroup is a part of the results whose prices have one currency and unit.
+type PriceGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Currency      string                 `protobuf:"bytes,1,opt,name=currency,proto3" json:"currency,omitempty"`
+	PriceUnit     string                 `protobuf:"bytes,2,opt,name=price_unit,json=priceUnit,proto3" json:"price_unit,omitempty"`
+	First         uint32                 `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"` // index of its first result
+	Results       uint32                 `protobuf:"varint,4,opt,name=results,proto3" json:"results,omitempty"`
+	Total         uint64                 `protobuf:"varint,5,opt,name=total,proto3" json:"total,omitempty"` // matches before the limit
+	TotalAtLeast  bool                   `protobuf:"varint,6,opt,name=total_at_least,json=totalAtLeast,proto3" json:"total_at_least,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PriceGroup) Reset() {
+	*x = PriceGroup{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PriceGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PriceGroup) ProtoMessage() {}
+
+func (x *PriceGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PriceGroup.ProtoReflect.Descriptor instead.
+func (*PriceGroup) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PriceGroup) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
+func (x *PriceGroup) GetPriceUnit() string {
+	if x != nil {
+		return x.PriceUnit
+	}
+	return ""
+}
+
+func (x *PriceGroup) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *PriceGroup) GetResults() uint32 {
+	if x != nil {
+		return x.Results
+	}
+	return 0
+}
+
+func (x *PriceGroup) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *PriceGroup) GetTotalAtLeast() bool {
+	if x != nil {
+		return x.TotalAtLeast
+	}
+	return false
+}
+
 type QueryResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Record        *Record                `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
@@ -1205,7 +1452,7 @@ type QueryResult struct {
 
 func (x *QueryResult) Reset() {
 	*x = QueryResult{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[21]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1464,7 @@ func (x *QueryResult) String() string {
 func (*QueryResult) ProtoMessage() {}
 
 func (x *QueryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[21]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1477,7 @@ func (x *QueryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResult.ProtoReflect.Descriptor instead.
 func (*QueryResult) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{21}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueryResult) GetRecord() *Record {
@@ -1272,7 +1519,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1531,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1544,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{22}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchRequest) GetQuery() *v1.Query {
@@ -1319,13 +1566,14 @@ type WatchResponse struct {
 	Kind          WatchResponse_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=blackhole.api.v1.WatchResponse_Kind" json:"kind,omitempty"`
 	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	Record        *Record                `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"` // absent in progress and reset
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // of a removal
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1585,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1598,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{23}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchResponse) GetKind() WatchResponse_Kind {
@@ -1374,6 +1622,13 @@ func (x *WatchResponse) GetRecord() *Record {
 	return nil
 }
 
+func (x *WatchResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1382,7 +1637,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1649,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,28 +1662,34 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{24}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{26}
 }
 
 type StatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	PeerId        string                 `protobuf:"bytes,1,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`
-	Profile       string                 `protobuf:"bytes,2,opt,name=profile,proto3" json:"profile,omitempty"`
-	Listen        []string               `protobuf:"bytes,3,rep,name=listen,proto3" json:"listen,omitempty"` // multiaddrs with /p2p/
-	Uptime        *durationpb.Duration   `protobuf:"bytes,4,opt,name=uptime,proto3" json:"uptime,omitempty"`
-	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
-	Peers         uint32                 `protobuf:"varint,6,opt,name=peers,proto3" json:"peers,omitempty"`                                   // connected
-	RoutingTable  uint32                 `protobuf:"varint,7,opt,name=routing_table,json=routingTable,proto3" json:"routing_table,omitempty"` // peers in the DHT's routing table
-	RecordsKept   uint64                 `protobuf:"varint,8,opt,name=records_kept,json=recordsKept,proto3" json:"records_kept,omitempty"`    // in this peer's index
-	RecordsOwn    uint64                 `protobuf:"varint,9,opt,name=records_own,json=recordsOwn,proto3" json:"records_own,omitempty"`
-	Ready         bool                   `protobuf:"varint,10,opt,name=ready,proto3" json:"ready,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	PeerId             string                 `protobuf:"bytes,1,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`
+	Profile            string                 `protobuf:"bytes,2,opt,name=profile,proto3" json:"profile,omitempty"`
+	Listen             []string               `protobuf:"bytes,3,rep,name=listen,proto3" json:"listen,omitempty"` // multiaddrs with /p2p/
+	Uptime             *durationpb.Duration   `protobuf:"bytes,4,opt,name=uptime,proto3" json:"uptime,omitempty"`
+	Version            string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	Peers              uint32                 `protobuf:"varint,6,opt,name=peers,proto3" json:"peers,omitempty"`                                   // connected
+	RoutingTable       uint32                 `protobuf:"varint,7,opt,name=routing_table,json=routingTable,proto3" json:"routing_table,omitempty"` // peers in the DHT's routing table
+	RecordsKept        uint64                 `protobuf:"varint,8,opt,name=records_kept,json=recordsKept,proto3" json:"records_kept,omitempty"`    // in this peer's index
+	RecordsOwn         uint64                 `protobuf:"varint,9,opt,name=records_own,json=recordsOwn,proto3" json:"records_own,omitempty"`
+	Ready              bool                   `protobuf:"varint,10,opt,name=ready,proto3" json:"ready,omitempty"`
+	Conditions         []*Condition           `protobuf:"bytes,11,rep,name=conditions,proto3" json:"conditions,omitempty"`                                                     // sorted by name
+	ClockOffsetSeconds *float64               `protobuf:"fixed64,12,opt,name=clock_offset_seconds,json=clockOffsetSeconds,proto3,oneof" json:"clock_offset_seconds,omitempty"` // this peer's clock minus its keepers'; absent: unknown
+	Reach              *Reach                 `protobuf:"bytes,13,opt,name=reach,proto3" json:"reach,omitempty"`
+	RecordsUnstored    []string               `protobuf:"bytes,14,rep,name=records_unstored,json=recordsUnstored,proto3" json:"records_unstored,omitempty"` // ids of the own records that no keeper holds, sorted
+	Mode               string                 `protobuf:"bytes,15,opt,name=mode,proto3" json:"mode,omitempty"`                                              // server, client or leaf
+	Network            string                 `protobuf:"bytes,16,opt,name=network,proto3" json:"network,omitempty"`                                        // name of the peer's network
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1701,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1714,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{25}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatusResponse) GetPeerId() string {
@@ -1526,6 +1787,212 @@ func (x *StatusResponse) GetReady() bool {
 	return false
 }
 
+func (x *StatusResponse) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetClockOffsetSeconds() float64 {
+	if x != nil && x.ClockOffsetSeconds != nil {
+		return *x.ClockOffsetSeconds
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetReach() *Reach {
+	if x != nil {
+		return x.Reach
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetRecordsUnstored() []string {
+	if x != nil {
+		return x.RecordsUnstored
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+// Reach says how strangers reach the peer.
+type Reach struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// public (directly), relayed (through a relay, or a hole punched with its help), unreachable, checking (after
+	// the start) or local (the profile expects no NAT)
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"` // one sentence: the step that holds or fails
+	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	Relays        []string               `protobuf:"bytes,4,rep,name=relays,proto3" json:"relays,omitempty"`        // peers that relay for this one
+	Direct        uint32                 `protobuf:"varint,5,opt,name=direct,proto3" json:"direct,omitempty"`       // connections without a relay
+	Relayed       uint32                 `protobuf:"varint,6,opt,name=relayed,proto3" json:"relayed,omitempty"`     // connections through a relay
+	Punched       uint32                 `protobuf:"varint,7,opt,name=punched,proto3" json:"punched,omitempty"`     // hole punches that led to a direct connection
+	Unpunched     uint32                 `protobuf:"varint,8,opt,name=unpunched,proto3" json:"unpunched,omitempty"` // hole punches that failed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reach) Reset() {
+	*x = Reach{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reach) ProtoMessage() {}
+
+func (x *Reach) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reach.ProtoReflect.Descriptor instead.
+func (*Reach) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Reach) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Reach) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Reach) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Reach) GetRelays() []string {
+	if x != nil {
+		return x.Relays
+	}
+	return nil
+}
+
+func (x *Reach) GetDirect() uint32 {
+	if x != nil {
+		return x.Direct
+	}
+	return 0
+}
+
+func (x *Reach) GetRelayed() uint32 {
+	if x != nil {
+		return x.Relayed
+	}
+	return 0
+}
+
+func (x *Reach) GetPunched() uint32 {
+	if x != nil {
+		return x.Punched
+	}
+	return 0
+}
+
+func (x *Reach) GetUnpunched() uint32 {
+	if x != nil {
+		return x.Unpunched
+	}
+	return 0
+}
+
+// Condition is a cause that limits the peer now.
+type Condition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"` // one sentence: the problem and the remedy
+	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Condition) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Condition) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Condition) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 type ListPeersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1534,7 +2001,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +2013,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +2026,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
 }
 
 type ListPeersResponse struct {
@@ -1571,7 +2038,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +2050,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +2063,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -1618,7 +2085,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +2097,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +2110,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Peer) GetId() string {
@@ -1687,7 +2154,7 @@ type RegisterBatchResponse_Result struct {
 
 func (x *RegisterBatchResponse_Result) Reset() {
 	*x = RegisterBatchResponse_Result{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +2166,7 @@ func (x *RegisterBatchResponse_Result) String() string {
 func (*RegisterBatchResponse_Result) ProtoMessage() {}
 
 func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +2179,7 @@ func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterBatchResponse_Result.ProtoReflect.Descriptor instead.
 func (*RegisterBatchResponse_Result) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{8, 0}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{9, 0}
 }
 
 func (x *RegisterBatchResponse_Result) GetOutcome() isRegisterBatchResponse_Result_Outcome {
@@ -1767,13 +2234,26 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x1d\n" +
 	"\n" +
 	"content_id\x18\x04 \x01(\tR\tcontentId\x126\n" +
-	"\bmeasured\x18\x05 \x01(\v2\x1a.blackhole.api.v1.MeasuredR\bmeasured\"\x9d\x01\n" +
-	"\bMeasured\x12\x1c\n" +
-	"\treachable\x18\x01 \x01(\bR\treachable\x128\n" +
+	"\bmeasured\x18\x05 \x01(\v2\x1a.blackhole.api.v1.MeasuredR\bmeasured\"\xdb\x02\n" +
+	"\bMeasured\x126\n" +
+	"\x05state\x18\x01 \x01(\x0e2 .blackhole.api.v1.Measured.StateR\x05state\x128\n" +
 	"\n" +
 	"round_trip\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\troundTrip\x129\n" +
 	"\n" +
-	"checked_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcheckedAt\"(\n" +
+	"checked_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcheckedAt\x12\x14\n" +
+	"\x05peers\x18\x04 \x01(\rR\x05peers\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"Z\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fSTATE_REACHABLE\x10\x01\x12\x0e\n" +
+	"\n" +
+	"STATE_BUSY\x10\x02\x12\x15\n" +
+	"\x11STATE_UNREACHABLE\x10\x03\"u\n" +
+	"\bExcluded\x12\x1f\n" +
+	"\vprovider_id\x18\x01 \x01(\tR\n" +
+	"providerId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"(\n" +
 	"\x06Stored\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\rR\x02on\x12\x0e\n" +
 	"\x02of\x18\x02 \x01(\rR\x02of\"[\n" +
@@ -1785,14 +2265,15 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fRegisterRequest\x12?\n" +
 	"\aservice\x18\x01 \x01(\v2%.blackhole.discovery.v1.ServiceRecordR\aservice\"G\n" +
 	"\x10RegisterResponse\x123\n" +
-	"\areceipt\x18\x01 \x01(\v2\x19.blackhole.api.v1.ReceiptR\areceipt\"\xb4\x01\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.blackhole.api.v1.ReceiptR\areceipt\"\xd0\x01\n" +
 	"\aReceipt\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x129\n" +
 	"\n" +
 	"expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x120\n" +
-	"\x06stored\x18\x05 \x01(\v2\x18.blackhole.api.v1.StoredR\x06stored\"Y\n" +
+	"\x06stored\x18\x05 \x01(\v2\x18.blackhole.api.v1.StoredR\x06stored\x12\x1a\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings\"Y\n" +
 	"\x14RegisterBatchRequest\x12A\n" +
 	"\bservices\x18\x01 \x03(\v2%.blackhole.discovery.v1.ServiceRecordR\bservices\"\xde\x01\n" +
 	"\x15RegisterBatchResponse\x12H\n" +
@@ -1822,7 +2303,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fResolveResponse\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"C\n" +
 	"\fQueryRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\"\xd7\x02\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\"\xf7\x03\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -1832,7 +2313,20 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x03age\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12-\n" +
 	"\x04took\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x14\n" +
 	"\x05notes\x18\b \x03(\tR\x05notes\x12$\n" +
-	"\x0etotal_at_least\x18\t \x01(\bR\ftotalAtLeast\"\xa5\x01\n" +
+	"\x0etotal_at_least\x18\t \x01(\bR\ftotalAtLeast\x126\n" +
+	"\bexcluded\x18\n" +
+	" \x03(\v2\x1a.blackhole.api.v1.ExcludedR\bexcluded\x12%\n" +
+	"\x0eexcluded_total\x18\v \x01(\x04R\rexcludedTotal\x12?\n" +
+	"\fprice_groups\x18\f \x03(\v2\x1c.blackhole.api.v1.PriceGroupR\vpriceGroups\"\xb3\x01\n" +
+	"\n" +
+	"PriceGroup\x12\x1a\n" +
+	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x1d\n" +
+	"\n" +
+	"price_unit\x18\x02 \x01(\tR\tpriceUnit\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\rR\x05first\x12\x18\n" +
+	"\aresults\x18\x04 \x01(\rR\aresults\x12\x14\n" +
+	"\x05total\x18\x05 \x01(\x04R\x05total\x12$\n" +
+	"\x0etotal_at_least\x18\x06 \x01(\bR\ftotalAtLeast\"\xa5\x01\n" +
 	"\vQueryResult\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\x12$\n" +
 	"\vdistance_km\x18\x02 \x01(\x01H\x00R\n" +
@@ -1842,11 +2336,12 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\f_distance_km\"Y\n" +
 	"\fWatchRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05after\"\xaf\x02\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\"\xc7\x02\n" +
 	"\rWatchResponse\x128\n" +
 	"\x04kind\x18\x01 \x01(\x0e2$.blackhole.api.v1.WatchResponse.KindR\x04kind\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x120\n" +
-	"\x06record\x18\x03 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"\x99\x01\n" +
+	"\x06record\x18\x03 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x99\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1858,7 +2353,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"KIND_RESET\x10\x06\x12\x10\n" +
 	"\fKIND_REMOVED\x10\a\"\x0f\n" +
-	"\rStatusRequest\"\xbd\x02\n" +
+	"\rStatusRequest\"\xd2\x04\n" +
 	"\x0eStatusResponse\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x16\n" +
@@ -1871,7 +2366,29 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\vrecords_own\x18\t \x01(\x04R\n" +
 	"recordsOwn\x12\x14\n" +
 	"\x05ready\x18\n" +
-	" \x01(\bR\x05ready\"\x12\n" +
+	" \x01(\bR\x05ready\x12;\n" +
+	"\n" +
+	"conditions\x18\v \x03(\v2\x1b.blackhole.api.v1.ConditionR\n" +
+	"conditions\x125\n" +
+	"\x14clock_offset_seconds\x18\f \x01(\x01H\x00R\x12clockOffsetSeconds\x88\x01\x01\x12-\n" +
+	"\x05reach\x18\r \x01(\v2\x17.blackhole.api.v1.ReachR\x05reach\x12)\n" +
+	"\x10records_unstored\x18\x0e \x03(\tR\x0frecordsUnstored\x12\x12\n" +
+	"\x04mode\x18\x0f \x01(\tR\x04mode\x12\x18\n" +
+	"\anetwork\x18\x10 \x01(\tR\anetworkB\x17\n" +
+	"\x15_clock_offset_seconds\"\xe5\x01\n" +
+	"\x05Reach\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
+	"\x06relays\x18\x04 \x03(\tR\x06relays\x12\x16\n" +
+	"\x06direct\x18\x05 \x01(\rR\x06direct\x12\x18\n" +
+	"\arelayed\x18\x06 \x01(\rR\arelayed\x12\x18\n" +
+	"\apunched\x18\a \x01(\rR\apunched\x12\x1c\n" +
+	"\tunpunched\x18\b \x01(\rR\tunpunched\"k\n" +
+	"\tCondition\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x12\n" +
 	"\x10ListPeersRequest\"A\n" +
 	"\x11ListPeersResponse\x12,\n" +
 	"\x05peers\x18\x01 \x03(\v2\x16.blackhole.api.v1.PeerR\x05peers\"w\n" +
@@ -1906,102 +2423,116 @@ func file_blackhole_api_v1_records_proto_rawDescGZIP() []byte {
 	return file_blackhole_api_v1_records_proto_rawDescData
 }
 
-var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_blackhole_api_v1_records_proto_goTypes = []any{
-	(WatchResponse_Kind)(0),              // 0: blackhole.api.v1.WatchResponse.Kind
-	(*Record)(nil),                       // 1: blackhole.api.v1.Record
-	(*Measured)(nil),                     // 2: blackhole.api.v1.Measured
-	(*Stored)(nil),                       // 3: blackhole.api.v1.Stored
-	(*Error)(nil),                        // 4: blackhole.api.v1.Error
-	(*RegisterRequest)(nil),              // 5: blackhole.api.v1.RegisterRequest
-	(*RegisterResponse)(nil),             // 6: blackhole.api.v1.RegisterResponse
-	(*Receipt)(nil),                      // 7: blackhole.api.v1.Receipt
-	(*RegisterBatchRequest)(nil),         // 8: blackhole.api.v1.RegisterBatchRequest
-	(*RegisterBatchResponse)(nil),        // 9: blackhole.api.v1.RegisterBatchResponse
-	(*UpdateRequest)(nil),                // 10: blackhole.api.v1.UpdateRequest
-	(*UpdateResponse)(nil),               // 11: blackhole.api.v1.UpdateResponse
-	(*WithdrawRequest)(nil),              // 12: blackhole.api.v1.WithdrawRequest
-	(*WithdrawResponse)(nil),             // 13: blackhole.api.v1.WithdrawResponse
-	(*GetRequest)(nil),                   // 14: blackhole.api.v1.GetRequest
-	(*GetResponse)(nil),                  // 15: blackhole.api.v1.GetResponse
-	(*ListRequest)(nil),                  // 16: blackhole.api.v1.ListRequest
-	(*ListResponse)(nil),                 // 17: blackhole.api.v1.ListResponse
-	(*ResolveRequest)(nil),               // 18: blackhole.api.v1.ResolveRequest
-	(*ResolveResponse)(nil),              // 19: blackhole.api.v1.ResolveResponse
-	(*QueryRequest)(nil),                 // 20: blackhole.api.v1.QueryRequest
-	(*QueryResponse)(nil),                // 21: blackhole.api.v1.QueryResponse
-	(*QueryResult)(nil),                  // 22: blackhole.api.v1.QueryResult
-	(*WatchRequest)(nil),                 // 23: blackhole.api.v1.WatchRequest
-	(*WatchResponse)(nil),                // 24: blackhole.api.v1.WatchResponse
-	(*StatusRequest)(nil),                // 25: blackhole.api.v1.StatusRequest
-	(*StatusResponse)(nil),               // 26: blackhole.api.v1.StatusResponse
-	(*ListPeersRequest)(nil),             // 27: blackhole.api.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),            // 28: blackhole.api.v1.ListPeersResponse
-	(*Peer)(nil),                         // 29: blackhole.api.v1.Peer
-	(*RegisterBatchResponse_Result)(nil), // 30: blackhole.api.v1.RegisterBatchResponse.Result
-	(*v1.ServiceRecord)(nil),             // 31: blackhole.discovery.v1.ServiceRecord
-	(*durationpb.Duration)(nil),          // 32: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 33: google.protobuf.Timestamp
-	(*v1.Query)(nil),                     // 34: blackhole.discovery.v1.Query
+	(Measured_State)(0),                  // 0: blackhole.api.v1.Measured.State
+	(WatchResponse_Kind)(0),              // 1: blackhole.api.v1.WatchResponse.Kind
+	(*Record)(nil),                       // 2: blackhole.api.v1.Record
+	(*Measured)(nil),                     // 3: blackhole.api.v1.Measured
+	(*Excluded)(nil),                     // 4: blackhole.api.v1.Excluded
+	(*Stored)(nil),                       // 5: blackhole.api.v1.Stored
+	(*Error)(nil),                        // 6: blackhole.api.v1.Error
+	(*RegisterRequest)(nil),              // 7: blackhole.api.v1.RegisterRequest
+	(*RegisterResponse)(nil),             // 8: blackhole.api.v1.RegisterResponse
+	(*Receipt)(nil),                      // 9: blackhole.api.v1.Receipt
+	(*RegisterBatchRequest)(nil),         // 10: blackhole.api.v1.RegisterBatchRequest
+	(*RegisterBatchResponse)(nil),        // 11: blackhole.api.v1.RegisterBatchResponse
+	(*UpdateRequest)(nil),                // 12: blackhole.api.v1.UpdateRequest
+	(*UpdateResponse)(nil),               // 13: blackhole.api.v1.UpdateResponse
+	(*WithdrawRequest)(nil),              // 14: blackhole.api.v1.WithdrawRequest
+	(*WithdrawResponse)(nil),             // 15: blackhole.api.v1.WithdrawResponse
+	(*GetRequest)(nil),                   // 16: blackhole.api.v1.GetRequest
+	(*GetResponse)(nil),                  // 17: blackhole.api.v1.GetResponse
+	(*ListRequest)(nil),                  // 18: blackhole.api.v1.ListRequest
+	(*ListResponse)(nil),                 // 19: blackhole.api.v1.ListResponse
+	(*ResolveRequest)(nil),               // 20: blackhole.api.v1.ResolveRequest
+	(*ResolveResponse)(nil),              // 21: blackhole.api.v1.ResolveResponse
+	(*QueryRequest)(nil),                 // 22: blackhole.api.v1.QueryRequest
+	(*QueryResponse)(nil),                // 23: blackhole.api.v1.QueryResponse
+	(*PriceGroup)(nil),                   // 24: blackhole.api.v1.PriceGroup
+	(*QueryResult)(nil),                  // 25: blackhole.api.v1.QueryResult
+	(*WatchRequest)(nil),                 // 26: blackhole.api.v1.WatchRequest
+	(*WatchResponse)(nil),                // 27: blackhole.api.v1.WatchResponse
+	(*StatusRequest)(nil),                // 28: blackhole.api.v1.StatusRequest
+	(*StatusResponse)(nil),               // 29: blackhole.api.v1.StatusResponse
+	(*Reach)(nil),                        // 30: blackhole.api.v1.Reach
+	(*Condition)(nil),                    // 31: blackhole.api.v1.Condition
+	(*ListPeersRequest)(nil),             // 32: blackhole.api.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),            // 33: blackhole.api.v1.ListPeersResponse
+	(*Peer)(nil),                         // 34: blackhole.api.v1.Peer
+	(*RegisterBatchResponse_Result)(nil), // 35: blackhole.api.v1.RegisterBatchResponse.Result
+	(*v1.ServiceRecord)(nil),             // 36: blackhole.discovery.v1.ServiceRecord
+	(*durationpb.Duration)(nil),          // 37: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 38: google.protobuf.Timestamp
+	(*v1.Query)(nil),                     // 39: blackhole.discovery.v1.Query
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
-	31, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
-	2,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
-	32, // 2: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
-	33, // 3: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
-	31, // 4: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
-	7,  // 5: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	33, // 6: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
-	3,  // 7: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
-	31, // 8: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
-	30, // 9: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
-	31, // 10: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
-	7,  // 11: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	7,  // 12: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	1,  // 13: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
-	1,  // 14: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
-	1,  // 15: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	34, // 16: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	22, // 17: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	32, // 18: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	32, // 19: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
-	1,  // 20: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	34, // 21: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	0,  // 22: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	1,  // 23: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	32, // 24: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	29, // 25: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	32, // 26: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	7,  // 27: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	4,  // 28: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	5,  // 29: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	8,  // 30: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	10, // 31: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	12, // 32: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	14, // 33: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	16, // 34: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	18, // 35: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	20, // 36: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	23, // 37: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	25, // 38: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	27, // 39: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	6,  // 40: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	9,  // 41: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	11, // 42: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	13, // 43: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	15, // 44: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	17, // 45: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	19, // 46: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	21, // 47: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	24, // 48: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	26, // 49: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	28, // 50: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	40, // [40:51] is the sub-list for method output_type
-	29, // [29:40] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	36, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	3,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
+	0,  // 2: blackhole.api.v1.Measured.state:type_name -> blackhole.api.v1.Measured.State
+	37, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
+	38, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
+	38, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
+	38, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
+	36, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	9,  // 8: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
+	38, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
+	5,  // 10: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
+	36, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
+	35, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
+	36, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
+	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
+	2,  // 16: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
+	2,  // 17: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
+	2,  // 18: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
+	39, // 19: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	25, // 20: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
+	37, // 21: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	37, // 22: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	4,  // 23: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
+	24, // 24: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
+	2,  // 25: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	39, // 26: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 27: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 28: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	37, // 29: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	31, // 30: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	30, // 31: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	38, // 32: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	38, // 33: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	34, // 34: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	37, // 35: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 36: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 37: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 38: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 39: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 40: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 41: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 42: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	18, // 43: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	20, // 44: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	22, // 45: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	26, // 46: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	28, // 47: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	32, // 48: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	8,  // 49: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 50: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 51: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 52: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 53: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	19, // 54: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	21, // 55: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	23, // 56: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	27, // 57: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	29, // 58: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	33, // 59: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	49, // [49:60] is the sub-list for method output_type
+	38, // [38:49] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
@@ -2009,8 +2540,9 @@ func file_blackhole_api_v1_records_proto_init() {
 	if File_blackhole_api_v1_records_proto != nil {
 		return
 	}
-	file_blackhole_api_v1_records_proto_msgTypes[21].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[29].OneofWrappers = []any{
+	file_blackhole_api_v1_records_proto_msgTypes[23].OneofWrappers = []any{}
+	file_blackhole_api_v1_records_proto_msgTypes[27].OneofWrappers = []any{}
+	file_blackhole_api_v1_records_proto_msgTypes[33].OneofWrappers = []any{
 		(*RegisterBatchResponse_Result_Receipt)(nil),
 		(*RegisterBatchResponse_Result_Error)(nil),
 	}
@@ -2019,8 +2551,8 @@ func file_blackhole_api_v1_records_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_records_proto_rawDesc), len(file_blackhole_api_v1_records_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   30,
+			NumEnums:      2,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -30,8 +30,9 @@ const (
 // five hand-offs between goroutines.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of the log's format: 1. A member stops at an entry of a later format.
-	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
+	// The feature level that introduced the request, 1 or more. The leader proposes no entry above the level
+	// of the group. A member stops at an entry that it cannot read.
+	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
 	// The principal, authenticated by the accepting peer.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	// For requests without a field of that name.
@@ -55,6 +56,7 @@ type Command struct {
 	//	*Command_ClientsExpire
 	//	*Command_Configure
 	//	*Command_BumpIncarnation
+	//	*Command_SetLevel
 	Request       isCommand_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -90,9 +92,9 @@ func (*Command) Descriptor() ([]byte, []int) {
 	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *Command) GetFormat() uint32 {
+func (x *Command) GetLevel() uint32 {
 	if x != nil {
-		return x.Format
+		return x.Level
 	}
 	return 0
 }
@@ -271,6 +273,15 @@ func (x *Command) GetBumpIncarnation() *BumpIncarnation {
 	return nil
 }
 
+func (x *Command) GetSetLevel() *SetLevel {
+	if x != nil {
+		if x, ok := x.Request.(*Command_SetLevel); ok {
+			return x.SetLevel
+		}
+	}
+	return nil
+}
+
 type isCommand_Request interface {
 	isCommand_Request()
 }
@@ -344,6 +355,10 @@ type Command_BumpIncarnation struct {
 	BumpIncarnation *BumpIncarnation `protobuf:"bytes,25,opt,name=bump_incarnation,json=bumpIncarnation,proto3,oneof"`
 }
 
+type Command_SetLevel struct {
+	SetLevel *SetLevel `protobuf:"bytes,26,opt,name=set_level,json=setLevel,proto3,oneof"`
+}
+
 func (*Command_Lock) isCommand_Request() {}
 
 func (*Command_TryLock) isCommand_Request() {}
@@ -377,6 +392,8 @@ func (*Command_ClientsExpire) isCommand_Request() {}
 func (*Command_Configure) isCommand_Request() {}
 
 func (*Command_BumpIncarnation) isCommand_Request() {}
+
+func (*Command_SetLevel) isCommand_Request() {}
 
 // Compact drops the events up to and including a revision.
 type Compact struct {
@@ -966,20 +983,63 @@ func (x *BumpIncarnation) GetIncarnation() uint64 {
 	return 0
 }
 
+// SetLevel raises the feature level of the group.
+type SetLevel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLevel) Reset() {
+	*x = SetLevel{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLevel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLevel) ProtoMessage() {}
+
+func (x *SetLevel) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLevel.ProtoReflect.Descriptor instead.
+func (*SetLevel) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SetLevel) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 // Requirement is the value of a requirement's key: at least min instances of a service.
 type Requirement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Service       string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
-	Min           uint32                 `protobuf:"varint,3,opt,name=min,proto3" json:"min,omitempty"`
-	Selector      *Selector              `protobuf:"bytes,4,opt,name=selector,proto3" json:"selector,omitempty"`
+	Min           uint32                 `protobuf:"varint,1,opt,name=min,proto3" json:"min,omitempty"`
+	Question      []byte                 `protobuf:"bytes,2,opt,name=question,proto3" json:"question,omitempty"` // a blackhole.agent.v1.DiscoverRequest, opaque to the group
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Requirement) Reset() {
 	*x = Requirement{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[10]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1051,7 @@ func (x *Requirement) String() string {
 func (*Requirement) ProtoMessage() {}
 
 func (x *Requirement) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[10]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,21 +1064,7 @@ func (x *Requirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Requirement.ProtoReflect.Descriptor instead.
 func (*Requirement) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *Requirement) GetNamespace() string {
-	if x != nil {
-		return x.Namespace
-	}
-	return ""
-}
-
-func (x *Requirement) GetService() string {
-	if x != nil {
-		return x.Service
-	}
-	return ""
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Requirement) GetMin() uint32 {
@@ -1028,112 +1074,11 @@ func (x *Requirement) GetMin() uint32 {
 	return 0
 }
 
-func (x *Requirement) GetSelector() *Selector {
+func (x *Requirement) GetQuestion() []byte {
 	if x != nil {
-		return x.Selector
+		return x.Question
 	}
 	return nil
-}
-
-// Selector picks instances. Without statuses it picks UP instances.
-type Selector struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Statuses      []uint32               `protobuf:"varint,1,rep,packed,name=statuses,proto3" json:"statuses,omitempty"` // numbers of blackhole.agent.v1.HealthStatus
-	AnyStatus     bool                   `protobuf:"varint,2,opt,name=any_status,json=anyStatus,proto3" json:"any_status,omitempty"`
-	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	Zone          string                 `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
-	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
-	Tags          []string               `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty"`
-	Environment   string                 `protobuf:"bytes,7,opt,name=environment,proto3" json:"environment,omitempty"`
-	Dependency    string                 `protobuf:"bytes,8,opt,name=dependency,proto3" json:"dependency,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Selector) Reset() {
-	*x = Selector{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Selector) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Selector) ProtoMessage() {}
-
-func (x *Selector) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Selector.ProtoReflect.Descriptor instead.
-func (*Selector) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *Selector) GetStatuses() []uint32 {
-	if x != nil {
-		return x.Statuses
-	}
-	return nil
-}
-
-func (x *Selector) GetAnyStatus() bool {
-	if x != nil {
-		return x.AnyStatus
-	}
-	return false
-}
-
-func (x *Selector) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *Selector) GetZone() string {
-	if x != nil {
-		return x.Zone
-	}
-	return ""
-}
-
-func (x *Selector) GetVersion() string {
-	if x != nil {
-		return x.Version
-	}
-	return ""
-}
-
-func (x *Selector) GetTags() []string {
-	if x != nil {
-		return x.Tags
-	}
-	return nil
-}
-
-func (x *Selector) GetEnvironment() string {
-	if x != nil {
-		return x.Environment
-	}
-	return ""
-}
-
-func (x *Selector) GetDependency() string {
-	if x != nil {
-		return x.Dependency
-	}
-	return ""
 }
 
 // LockEntry is the value of a lock's key.
@@ -1217,10 +1162,10 @@ var File_blackhole_coord_v1_coord_proto protoreflect.FileDescriptor
 
 const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\x91\n" +
+	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\xcc\n" +
 	"\n" +
-	"\aCommand\x12\x16\n" +
-	"\x06format\x18\x01 \x01(\rR\x06format\x12\x14\n" +
+	"\aCommand\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x123\n" +
 	"\aattempt\x18\x03 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x123\n" +
 	"\x04lock\x18\x04 \x01(\v2\x1d.blackhole.api.v1.LockRequestH\x00R\x04lock\x12=\n" +
@@ -1242,7 +1187,8 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x06expire\x18\x16 \x01(\v2\x1a.blackhole.coord.v1.ExpireH\x00R\x06expire\x12J\n" +
 	"\x0eclients_expire\x18\x17 \x01(\v2!.blackhole.coord.v1.ClientsExpireH\x00R\rclientsExpire\x12=\n" +
 	"\tconfigure\x18\x18 \x01(\v2\x1d.blackhole.coord.v1.ConfigureH\x00R\tconfigure\x12P\n" +
-	"\x10bump_incarnation\x18\x19 \x01(\v2#.blackhole.coord.v1.BumpIncarnationH\x00R\x0fbumpIncarnationB\t\n" +
+	"\x10bump_incarnation\x18\x19 \x01(\v2#.blackhole.coord.v1.BumpIncarnationH\x00R\x0fbumpIncarnation\x12;\n" +
+	"\tset_level\x18\x1a \x01(\v2\x1c.blackhole.coord.v1.SetLevelH\x00R\bsetLevelB\t\n" +
 	"\arequest\"%\n" +
 	"\aCompact\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"R\n" +
@@ -1291,24 +1237,12 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\aclients\x18\x03 \x01(\rR\aclients\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\"3\n" +
 	"\x0fBumpIncarnation\x12 \n" +
-	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\"\x91\x01\n" +
-	"\vRequirement\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x18\n" +
-	"\aservice\x18\x02 \x01(\tR\aservice\x12\x10\n" +
-	"\x03min\x18\x03 \x01(\rR\x03min\x128\n" +
-	"\bselector\x18\x04 \x01(\v2\x1c.blackhole.coord.v1.SelectorR\bselector\"\xd9\x01\n" +
-	"\bSelector\x12\x1a\n" +
-	"\bstatuses\x18\x01 \x03(\rR\bstatuses\x12\x1d\n" +
-	"\n" +
-	"any_status\x18\x02 \x01(\bR\tanyStatus\x12\x0e\n" +
-	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
-	"\x04zone\x18\x04 \x01(\tR\x04zone\x12\x18\n" +
-	"\aversion\x18\x05 \x01(\tR\aversion\x12\x12\n" +
-	"\x04tags\x18\x06 \x03(\tR\x04tags\x12 \n" +
-	"\venvironment\x18\a \x01(\tR\venvironment\x12\x1e\n" +
-	"\n" +
-	"dependency\x18\b \x01(\tR\n" +
-	"dependency\"\xa0\x01\n" +
+	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\" \n" +
+	"\bSetLevel\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\";\n" +
+	"\vRequirement\x12\x10\n" +
+	"\x03min\x18\x01 \x01(\rR\x03min\x12\x1a\n" +
+	"\bquestion\x18\x02 \x01(\fR\bquestion\"\xa0\x01\n" +
 	"\tLockEntry\x12/\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x1b.blackhole.api.v1.ShareModeR\x04mode\x12\x18\n" +
 	"\apermits\x18\x02 \x01(\rR\apermits\x12\x14\n" +
@@ -1340,8 +1274,8 @@ var file_blackhole_coord_v1_coord_proto_goTypes = []any{
 	(*Limits)(nil),                      // 7: blackhole.coord.v1.Limits
 	(*Quota)(nil),                       // 8: blackhole.coord.v1.Quota
 	(*BumpIncarnation)(nil),             // 9: blackhole.coord.v1.BumpIncarnation
-	(*Requirement)(nil),                 // 10: blackhole.coord.v1.Requirement
-	(*Selector)(nil),                    // 11: blackhole.coord.v1.Selector
+	(*SetLevel)(nil),                    // 10: blackhole.coord.v1.SetLevel
+	(*Requirement)(nil),                 // 11: blackhole.coord.v1.Requirement
 	(*LockEntry)(nil),                   // 12: blackhole.coord.v1.LockEntry
 	(*v1.Attempt)(nil),                  // 13: blackhole.api.v1.Attempt
 	(*v1.LockRequest)(nil),              // 14: blackhole.api.v1.LockRequest
@@ -1376,10 +1310,10 @@ var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
 	5,  // 15: blackhole.coord.v1.Command.clients_expire:type_name -> blackhole.coord.v1.ClientsExpire
 	6,  // 16: blackhole.coord.v1.Command.configure:type_name -> blackhole.coord.v1.Configure
 	9,  // 17: blackhole.coord.v1.Command.bump_incarnation:type_name -> blackhole.coord.v1.BumpIncarnation
-	3,  // 18: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
-	7,  // 19: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
-	8,  // 20: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
-	11, // 21: blackhole.coord.v1.Requirement.selector:type_name -> blackhole.coord.v1.Selector
+	10, // 18: blackhole.coord.v1.Command.set_level:type_name -> blackhole.coord.v1.SetLevel
+	3,  // 19: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
+	7,  // 20: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
+	8,  // 21: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
 	25, // 22: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.api.v1.ShareMode
 	23, // [23:23] is the sub-list for method output_type
 	23, // [23:23] is the sub-list for method input_type
@@ -1411,6 +1345,7 @@ func file_blackhole_coord_v1_coord_proto_init() {
 		(*Command_ClientsExpire)(nil),
 		(*Command_Configure)(nil),
 		(*Command_BumpIncarnation)(nil),
+		(*Command_SetLevel)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -136,11 +136,69 @@ func (Sort) EnumDescriptor() ([]byte, []int) {
 	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1}
 }
 
+type Clause_Op int32
+
+const (
+	Clause_OP_UNSPECIFIED Clause_Op = 0
+	Clause_OP_ANY         Clause_Op = 1 // a stated value equals one of values
+	Clause_OP_ALL         Clause_Op = 2 // the list has all of values
+	Clause_OP_PREFIX      Clause_Op = 3 // a stated value begins with one of values
+	Clause_OP_RANGE       Clause_Op = 4 // from min to max, both inclusive; at least one of them
+	Clause_OP_STATED      Clause_Op = 5 // the record states the field
+)
+
+// Enum value maps for Clause_Op.
+var (
+	Clause_Op_name = map[int32]string{
+		0: "OP_UNSPECIFIED",
+		1: "OP_ANY",
+		2: "OP_ALL",
+		3: "OP_PREFIX",
+		4: "OP_RANGE",
+		5: "OP_STATED",
+	}
+	Clause_Op_value = map[string]int32{
+		"OP_UNSPECIFIED": 0,
+		"OP_ANY":         1,
+		"OP_ALL":         2,
+		"OP_PREFIX":      3,
+		"OP_RANGE":       4,
+		"OP_STATED":      5,
+	}
+)
+
+func (x Clause_Op) Enum() *Clause_Op {
+	p := new(Clause_Op)
+	*p = x
+	return p
+}
+
+func (x Clause_Op) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Clause_Op) Descriptor() protoreflect.EnumDescriptor {
+	return file_blackhole_discovery_v1_query_proto_enumTypes[2].Descriptor()
+}
+
+func (Clause_Op) Type() protoreflect.EnumType {
+	return &file_blackhole_discovery_v1_query_proto_enumTypes[2]
+}
+
+func (x Clause_Op) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Clause_Op.Descriptor instead.
+func (Clause_Op) EnumDescriptor() ([]byte, []int) {
+	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1, 0}
+}
+
 // Query selects, orders and cuts records. An absent or zero filter has no effect.
 // A record with an unknown value fails a filter on that value.
 type Query struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required.
+	// Required, except with types.
 	Type    string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Subtype string `protobuf:"bytes,2,opt,name=subtype,proto3" json:"subtype,omitempty"`
 	Near    *Near  `protobuf:"bytes,3,opt,name=near,proto3" json:"near,omitempty"`
@@ -170,10 +228,19 @@ type Query struct {
 	Explain bool `protobuf:"varint,21,opt,name=explain,proto3" json:"explain,omitempty"`
 	// Permutation of the random order; the peer draws one for 0.
 	Seed uint64 `protobuf:"varint,22,opt,name=seed,proto3" json:"seed,omitempty"`
-	// Providers that the asking peer found unreachable, at most 256.
+	// Providers that the asking peer found unreachable, at most 1024.
 	ExcludeProviders []string `protobuf:"bytes,23,rep,name=exclude_providers,json=excludeProviders,proto3" json:"exclude_providers,omitempty"`
 	// Count all matches, which may take longer than the search.
-	ExactTotal    bool `protobuf:"varint,24,opt,name=exact_total,json=exactTotal,proto3" json:"exact_total,omitempty"`
+	ExactTotal bool `protobuf:"varint,24,opt,name=exact_total,json=exactTotal,proto3" json:"exact_total,omitempty"`
+	// All of these, at most 16.
+	Where []*Clause `protobuf:"bytes,25,rep,name=where,proto3" json:"where,omitempty"`
+	// Several types in place of type, at most 8. Only for the application's API: a query between
+	// peers has one type.
+	Types []string `protobuf:"bytes,26,rep,name=types,proto3" json:"types,omitempty"`
+	// Units of price_unit to buy. Prices then count with tiers and minimum commitment.
+	Volume *float64 `protobuf:"fixed64,27,opt,name=volume,proto3,oneof" json:"volume,omitempty"`
+	// The cheapest of each currency and unit. Only for the application's API.
+	GroupPrices   bool `protobuf:"varint,28,opt,name=group_prices,json=groupPrices,proto3" json:"group_prices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -376,6 +443,132 @@ func (x *Query) GetExactTotal() bool {
 	return false
 }
 
+func (x *Query) GetWhere() []*Clause {
+	if x != nil {
+		return x.Where
+	}
+	return nil
+}
+
+func (x *Query) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *Query) GetVolume() float64 {
+	if x != nil && x.Volume != nil {
+		return *x.Volume
+	}
+	return 0
+}
+
+func (x *Query) GetGroupPrices() bool {
+	if x != nil {
+		return x.GroupPrices
+	}
+	return false
+}
+
+// Clause tests one field of a record. A record that does not state the field fails, negation
+// included.
+type Clause struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name in the table of fields, as compute.gpus.memory_mb.
+	Field string    `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	Op    Clause_Op `protobuf:"varint,2,opt,name=op,proto3,enum=blackhole.discovery.v1.Clause_Op" json:"op,omitempty"`
+	// Texts, decimal numbers, true or false: 1 to 64, of at most 256 bytes. Only for any, all and prefix.
+	Values []string `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty"`
+	Min    *float64 `protobuf:"fixed64,4,opt,name=min,proto3,oneof" json:"min,omitempty"`
+	Max    *float64 `protobuf:"fixed64,5,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	// The opposite.
+	Not bool `protobuf:"varint,6,opt,name=not,proto3" json:"not,omitempty"`
+	// A record that does not state the field passes.
+	OrUnstated    bool `protobuf:"varint,7,opt,name=or_unstated,json=orUnstated,proto3" json:"or_unstated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Clause) Reset() {
+	*x = Clause{}
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Clause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Clause) ProtoMessage() {}
+
+func (x *Clause) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Clause.ProtoReflect.Descriptor instead.
+func (*Clause) Descriptor() ([]byte, []int) {
+	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Clause) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *Clause) GetOp() Clause_Op {
+	if x != nil {
+		return x.Op
+	}
+	return Clause_OP_UNSPECIFIED
+}
+
+func (x *Clause) GetValues() []string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *Clause) GetMin() float64 {
+	if x != nil && x.Min != nil {
+		return *x.Min
+	}
+	return 0
+}
+
+func (x *Clause) GetMax() float64 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
+func (x *Clause) GetNot() bool {
+	if x != nil {
+		return x.Not
+	}
+	return false
+}
+
+func (x *Clause) GetOrUnstated() bool {
+	if x != nil {
+		return x.OrUnstated
+	}
+	return false
+}
+
 // Near is a place with an optional search radius.
 type Near struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -389,7 +582,7 @@ type Near struct {
 
 func (x *Near) Reset() {
 	*x = Near{}
-	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[1]
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +594,7 @@ func (x *Near) String() string {
 func (*Near) ProtoMessage() {}
 
 func (x *Near) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[1]
+	mi := &file_blackhole_discovery_v1_query_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +607,7 @@ func (x *Near) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Near.ProtoReflect.Descriptor instead.
 func (*Near) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1}
+	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Near) GetLatitude() float64 {
@@ -442,7 +635,7 @@ var File_blackhole_discovery_v1_query_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
-	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xe3\a\n" +
+	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xfa\b\n" +
 	"\x05Query\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x120\n" +
@@ -475,14 +668,39 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\x04seed\x18\x16 \x01(\x04R\x04seed\x12+\n" +
 	"\x11exclude_providers\x18\x17 \x03(\tR\x10excludeProviders\x12\x1f\n" +
 	"\vexact_total\x18\x18 \x01(\bR\n" +
-	"exactTotal\x1a=\n" +
+	"exactTotal\x124\n" +
+	"\x05where\x18\x19 \x03(\v2\x1e.blackhole.discovery.v1.ClauseR\x05where\x12\x14\n" +
+	"\x05types\x18\x1a \x03(\tR\x05types\x12\x1b\n" +
+	"\x06volume\x18\x1b \x01(\x01H\x03R\x06volume\x88\x01\x01\x12!\n" +
+	"\fgroup_prices\x18\x1c \x01(\bR\vgroupPrices\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
 	"\n" +
 	"_max_priceB\r\n" +
 	"\v_min_uptimeB\x11\n" +
-	"\x0f_max_error_rate\"p\n" +
+	"\x0f_max_error_rateB\t\n" +
+	"\a_volume\"\xb8\x02\n" +
+	"\x06Clause\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x121\n" +
+	"\x02op\x18\x02 \x01(\x0e2!.blackhole.discovery.v1.Clause.OpR\x02op\x12\x16\n" +
+	"\x06values\x18\x03 \x03(\tR\x06values\x12\x15\n" +
+	"\x03min\x18\x04 \x01(\x01H\x00R\x03min\x88\x01\x01\x12\x15\n" +
+	"\x03max\x18\x05 \x01(\x01H\x01R\x03max\x88\x01\x01\x12\x10\n" +
+	"\x03not\x18\x06 \x01(\bR\x03not\x12\x1f\n" +
+	"\vor_unstated\x18\a \x01(\bR\n" +
+	"orUnstated\"\\\n" +
+	"\x02Op\x12\x12\n" +
+	"\x0eOP_UNSPECIFIED\x10\x00\x12\n" +
+	"\n" +
+	"\x06OP_ANY\x10\x01\x12\n" +
+	"\n" +
+	"\x06OP_ALL\x10\x02\x12\r\n" +
+	"\tOP_PREFIX\x10\x03\x12\f\n" +
+	"\bOP_RANGE\x10\x04\x12\r\n" +
+	"\tOP_STATED\x10\x05B\x06\n" +
+	"\x04_minB\x06\n" +
+	"\x04_max\"p\n" +
 	"\x04Near\x12\x1a\n" +
 	"\blatitude\x18\x01 \x01(\x01R\blatitude\x12\x1c\n" +
 	"\tlongitude\x18\x02 \x01(\x01R\tlongitude\x12 \n" +
@@ -518,25 +736,29 @@ func file_blackhole_discovery_v1_query_proto_rawDescGZIP() []byte {
 	return file_blackhole_discovery_v1_query_proto_rawDescData
 }
 
-var file_blackhole_discovery_v1_query_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_discovery_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_blackhole_discovery_v1_query_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_blackhole_discovery_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_blackhole_discovery_v1_query_proto_goTypes = []any{
-	(Health)(0),   // 0: blackhole.discovery.v1.Health
-	(Sort)(0),     // 1: blackhole.discovery.v1.Sort
-	(*Query)(nil), // 2: blackhole.discovery.v1.Query
-	(*Near)(nil),  // 3: blackhole.discovery.v1.Near
-	nil,           // 4: blackhole.discovery.v1.Query.AttributesEntry
+	(Health)(0),    // 0: blackhole.discovery.v1.Health
+	(Sort)(0),      // 1: blackhole.discovery.v1.Sort
+	(Clause_Op)(0), // 2: blackhole.discovery.v1.Clause.Op
+	(*Query)(nil),  // 3: blackhole.discovery.v1.Query
+	(*Clause)(nil), // 4: blackhole.discovery.v1.Clause
+	(*Near)(nil),   // 5: blackhole.discovery.v1.Near
+	nil,            // 6: blackhole.discovery.v1.Query.AttributesEntry
 }
 var file_blackhole_discovery_v1_query_proto_depIdxs = []int32{
-	3, // 0: blackhole.discovery.v1.Query.near:type_name -> blackhole.discovery.v1.Near
-	4, // 1: blackhole.discovery.v1.Query.attributes:type_name -> blackhole.discovery.v1.Query.AttributesEntry
+	5, // 0: blackhole.discovery.v1.Query.near:type_name -> blackhole.discovery.v1.Near
+	6, // 1: blackhole.discovery.v1.Query.attributes:type_name -> blackhole.discovery.v1.Query.AttributesEntry
 	0, // 2: blackhole.discovery.v1.Query.health:type_name -> blackhole.discovery.v1.Health
 	1, // 3: blackhole.discovery.v1.Query.sort:type_name -> blackhole.discovery.v1.Sort
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	4, // 4: blackhole.discovery.v1.Query.where:type_name -> blackhole.discovery.v1.Clause
+	2, // 5: blackhole.discovery.v1.Clause.op:type_name -> blackhole.discovery.v1.Clause.Op
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_discovery_v1_query_proto_init() }
@@ -546,13 +768,14 @@ func file_blackhole_discovery_v1_query_proto_init() {
 	}
 	file_blackhole_discovery_v1_query_proto_msgTypes[0].OneofWrappers = []any{}
 	file_blackhole_discovery_v1_query_proto_msgTypes[1].OneofWrappers = []any{}
+	file_blackhole_discovery_v1_query_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_discovery_v1_query_proto_rawDesc), len(file_blackhole_discovery_v1_query_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   3,
+			NumEnums:      3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -79,6 +79,12 @@ func (HealthStatus_Status) EnumDescriptor() ([]byte, []int) {
 // ServiceRecord is a provider's advertisement of one service. Its marshalled bytes are
 // the payload of a libp2p signed envelope and are never marshalled again.
 //
+// Later versions may add fields, and values of enumerations. A reader keeps and forwards the
+// envelope as received. It ignores the additions, unless critical names one.
+//
+// Id, provider_id, type, subtype, place, times, sequence, withdrawn and critical are the core:
+// it says which peers store the record, and until when. No addition changes its meaning.
+//
 // Presence carries meaning: an absent submessage or optional scalar is unknown,
 // unlike zero.
 type ServiceRecord struct {
@@ -103,7 +109,11 @@ type ServiceRecord struct {
 	// Version of the record: the larger wins.
 	Sequence uint64 `protobuf:"varint,12,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// True in a tombstone: the record keeps only identity, type, place and times.
-	Withdrawn     bool `protobuf:"varint,13,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
+	Withdrawn bool `protobuf:"varint,13,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
+	// Features that a reader must have to use the record: each [a-z0-9.-]{1,32}, at most 8. A
+	// reader without one stores and forwards the record, but leaves it out of its own answers and
+	// says so. Without effect in a tombstone.
+	Critical      []string `protobuf:"bytes,14,rep,name=critical,proto3" json:"critical,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -227,6 +237,13 @@ func (x *ServiceRecord) GetWithdrawn() bool {
 		return x.Withdrawn
 	}
 	return false
+}
+
+func (x *ServiceRecord) GetCritical() []string {
+	if x != nil {
+		return x.Critical
+	}
+	return nil
 }
 
 type ServiceMetadata struct {
@@ -1013,7 +1030,7 @@ var File_blackhole_discovery_v1_record_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"#blackhole/discovery/v1/record.proto\x12\x16blackhole.discovery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9d\x05\n" +
+	"#blackhole/discovery/v1/record.proto\x12\x16blackhole.discovery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x05\n" +
 	"\rServiceRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vprovider_id\x18\x02 \x01(\tR\n" +
@@ -1032,7 +1049,8 @@ const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1c\n" +
 	"\tsignature\x18\v \x01(\fR\tsignature\x12\x1a\n" +
 	"\bsequence\x18\f \x01(\x04R\bsequence\x12\x1c\n" +
-	"\twithdrawn\x18\r \x01(\bR\twithdrawn\"\xe3\x02\n" +
+	"\twithdrawn\x18\r \x01(\bR\twithdrawn\x12\x1a\n" +
+	"\bcritical\x18\x0e \x03(\tR\bcritical\"\xe3\x02\n" +
 	"\x0fServiceMetadata\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x12\x12\n" +

@@ -10,6 +10,7 @@
 package groupv1
 
 import (
+	v1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -140,6 +141,8 @@ const (
 	HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER HandshakeResult = 4
 	// A configuration newer than the dialler's removed it.
 	HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG HandshakeResult = 5
+	// One of the two does not support the feature level of the group.
+	HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL HandshakeResult = 6
 )
 
 // Enum value maps for HandshakeResult.
@@ -151,6 +154,7 @@ var (
 		3: "HANDSHAKE_RESULT_WRONG_MEMBER",
 		4: "HANDSHAKE_RESULT_NOT_MEMBER",
 		5: "HANDSHAKE_RESULT_STALE_CONFIG",
+		6: "HANDSHAKE_RESULT_WRONG_LEVEL",
 	}
 	HandshakeResult_value = map[string]int32{
 		"HANDSHAKE_RESULT_UNSPECIFIED":  0,
@@ -159,6 +163,7 @@ var (
 		"HANDSHAKE_RESULT_WRONG_MEMBER": 3,
 		"HANDSHAKE_RESULT_NOT_MEMBER":   4,
 		"HANDSHAKE_RESULT_STALE_CONFIG": 5,
+		"HANDSHAKE_RESULT_WRONG_LEVEL":  6,
 	}
 )
 
@@ -197,7 +202,9 @@ type InfoRequest struct {
 	// Raft id under which the asker offers itself as a member; 0: no offer.
 	Candidate uint64 `protobuf:"varint,2,opt,name=candidate,proto3" json:"candidate,omitempty"`
 	// Encoded recovery record that began the asker's incarnation of the group; empty: the bootstrap.
-	Recovery      []byte `protobuf:"bytes,3,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	Recovery []byte `protobuf:"bytes,3,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	// Feature levels that the asker supports.
+	Levels        *Levels `protobuf:"bytes,4,opt,name=levels,proto3" json:"levels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -253,6 +260,66 @@ func (x *InfoRequest) GetRecovery() []byte {
 	return nil
 }
 
+func (x *InfoRequest) GetLevels() *Levels {
+	if x != nil {
+		return x.Levels
+	}
+	return nil
+}
+
+// Levels is the range of feature levels that a program supports, both ends included.
+type Levels struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Min           uint32                 `protobuf:"varint,1,opt,name=min,proto3" json:"min,omitempty"`
+	Max           uint32                 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Levels) Reset() {
+	*x = Levels{}
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Levels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Levels) ProtoMessage() {}
+
+func (x *Levels) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Levels.ProtoReflect.Descriptor instead.
+func (*Levels) Descriptor() ([]byte, []int) {
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Levels) GetMin() uint32 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *Levels) GetMax() uint32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
 type InfoResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Info          *GroupInfo             `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"` // absent if the answerer knows no group
@@ -262,7 +329,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[1]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -274,7 +341,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[1]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -287,7 +354,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{1}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *InfoResponse) GetInfo() *GroupInfo {
@@ -311,14 +378,16 @@ type GroupInfo struct {
 	Applied     uint64    `protobuf:"varint,7,opt,name=applied,proto3" json:"applied,omitempty"`   // last log index applied; 0 if the sender is not a member
 	Revision    int64     `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"` // of the keyspace; 0 if the sender is not a member
 	// Encoded recovery record that began the incarnation described; empty: the bootstrap.
-	Recovery      []byte `protobuf:"bytes,9,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	Recovery []byte `protobuf:"bytes,9,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	// Feature level of the group; 0 if the sender is not a member.
+	Level         uint32 `protobuf:"varint,10,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupInfo) Reset() {
 	*x = GroupInfo{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[2]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -330,7 +399,7 @@ func (x *GroupInfo) String() string {
 func (*GroupInfo) ProtoMessage() {}
 
 func (x *GroupInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[2]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -343,7 +412,7 @@ func (x *GroupInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInfo.ProtoReflect.Descriptor instead.
 func (*GroupInfo) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{2}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GroupInfo) GetGroupId() []byte {
@@ -409,6 +478,13 @@ func (x *GroupInfo) GetRecovery() []byte {
 	return nil
 }
 
+func (x *GroupInfo) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 // Announcement is the leader's signed message to all peers of its network.
 type Announcement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -424,7 +500,7 @@ type Announcement struct {
 
 func (x *Announcement) Reset() {
 	*x = Announcement{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[3]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -436,7 +512,7 @@ func (x *Announcement) String() string {
 func (*Announcement) ProtoMessage() {}
 
 func (x *Announcement) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[3]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -449,7 +525,7 @@ func (x *Announcement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Announcement.ProtoReflect.Descriptor instead.
 func (*Announcement) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{3}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Announcement) GetInfo() []byte {
@@ -491,7 +567,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +579,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +592,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{4}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Member) GetRaftId() uint64 {
@@ -551,7 +627,7 @@ type Voter struct {
 
 func (x *Voter) Reset() {
 	*x = Voter{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +639,7 @@ func (x *Voter) String() string {
 func (*Voter) ProtoMessage() {}
 
 func (x *Voter) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +652,7 @@ func (x *Voter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Voter.ProtoReflect.Descriptor instead.
 func (*Voter) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{5}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Voter) GetPeer() []byte {
@@ -604,7 +680,7 @@ type Signature struct {
 
 func (x *Signature) Reset() {
 	*x = Signature{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +692,7 @@ func (x *Signature) String() string {
 func (*Signature) ProtoMessage() {}
 
 func (x *Signature) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +705,7 @@ func (x *Signature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signature.ProtoReflect.Descriptor instead.
 func (*Signature) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Signature) GetPeer() []byte {
@@ -655,13 +731,15 @@ type MemberHello struct {
 	To            uint64                 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`     // raft id of the intended receiver
 	Kind          StreamKind             `protobuf:"varint,4,opt,name=kind,proto3,enum=blackhole.group.v1.StreamKind" json:"kind,omitempty"`
 	ConfigIndex   uint64                 `protobuf:"varint,5,opt,name=config_index,json=configIndex,proto3" json:"config_index,omitempty"` // of the newest configuration known to the sender
+	Levels        *Levels                `protobuf:"bytes,6,opt,name=levels,proto3" json:"levels,omitempty"`                               // feature levels that the sender supports
+	Level         uint32                 `protobuf:"varint,7,opt,name=level,proto3" json:"level,omitempty"`                                // of the group, as applied by the sender
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemberHello) Reset() {
 	*x = MemberHello{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +751,7 @@ func (x *MemberHello) String() string {
 func (*MemberHello) ProtoMessage() {}
 
 func (x *MemberHello) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +764,7 @@ func (x *MemberHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberHello.ProtoReflect.Descriptor instead.
 func (*MemberHello) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MemberHello) GetGroupId() []byte {
@@ -724,6 +802,20 @@ func (x *MemberHello) GetConfigIndex() uint64 {
 	return 0
 }
 
+func (x *MemberHello) GetLevels() *Levels {
+	if x != nil {
+		return x.Levels
+	}
+	return nil
+}
+
+func (x *MemberHello) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 // MemberWelcome answers a MemberHello; after any result but HANDSHAKE_RESULT_ACCEPTED the stream ends.
 type MemberWelcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -731,13 +823,15 @@ type MemberWelcome struct {
 	GroupId       []byte                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of the answerer
 	Certificate   []byte                 `protobuf:"bytes,3,opt,name=certificate,proto3" json:"certificate,omitempty"`        // with HANDSHAKE_RESULT_WRONG_GROUP
 	Info          *GroupInfo             `protobuf:"bytes,4,opt,name=info,proto3" json:"info,omitempty"`                      // with HANDSHAKE_RESULT_NOT_MEMBER and HANDSHAKE_RESULT_STALE_CONFIG
+	Levels        *Levels                `protobuf:"bytes,5,opt,name=levels,proto3" json:"levels,omitempty"`                  // feature levels that the answerer supports
+	Level         uint32                 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`                   // of the group, as applied by the answerer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemberWelcome) Reset() {
 	*x = MemberWelcome{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +843,7 @@ func (x *MemberWelcome) String() string {
 func (*MemberWelcome) ProtoMessage() {}
 
 func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +856,7 @@ func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberWelcome.ProtoReflect.Descriptor instead.
 func (*MemberWelcome) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MemberWelcome) GetResult() HandshakeResult {
@@ -793,7 +887,22 @@ func (x *MemberWelcome) GetInfo() *GroupInfo {
 	return nil
 }
 
-// AskRequest is a question of one peer to another, outside the Raft streams.
+func (x *MemberWelcome) GetLevels() *Levels {
+	if x != nil {
+		return x.Levels
+	}
+	return nil
+}
+
+func (x *MemberWelcome) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+// AskRequest is a question of one peer to another, outside the Raft streams. A peer refuses a request
+// with fields that it does not know; the topic decides about the question's own fields.
 type AskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         uint32                 `protobuf:"varint,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -804,7 +913,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +925,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +938,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AskRequest) GetTopic() uint32 {
@@ -850,16 +959,14 @@ func (x *AskRequest) GetQuestion() []byte {
 type AskResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Answer        []byte                 `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
-	Kind          uint32                 `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"` // 0: answered; otherwise the kind of the error plus 1
-	Field         string                 `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Refusal       *v1.Refusal            `protobuf:"bytes,2,opt,name=refusal,proto3" json:"refusal,omitempty"` // then answer is absent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +978,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +991,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AskResponse) GetAnswer() []byte {
@@ -894,38 +1001,28 @@ func (x *AskResponse) GetAnswer() []byte {
 	return nil
 }
 
-func (x *AskResponse) GetKind() uint32 {
+func (x *AskResponse) GetRefusal() *v1.Refusal {
 	if x != nil {
-		return x.Kind
+		return x.Refusal
 	}
-	return 0
-}
-
-func (x *AskResponse) GetField() string {
-	if x != nil {
-		return x.Field
-	}
-	return ""
-}
-
-func (x *AskResponse) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
+	return nil
 }
 
 var File_blackhole_group_v1_group_proto protoreflect.FileDescriptor
 
 const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\"b\n" +
+	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\x1a\x1fblackhole/peer/v1/refusal.proto\"\x96\x01\n" +
 	"\vInfoRequest\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x1c\n" +
 	"\tcandidate\x18\x02 \x01(\x04R\tcandidate\x12\x1a\n" +
-	"\brecovery\x18\x03 \x01(\fR\brecovery\"A\n" +
+	"\brecovery\x18\x03 \x01(\fR\brecovery\x122\n" +
+	"\x06levels\x18\x04 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\",\n" +
+	"\x06Levels\x12\x10\n" +
+	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"A\n" +
 	"\fInfoResponse\x121\n" +
-	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\"\x9f\x02\n" +
+	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\"\xb5\x02\n" +
 	"\tGroupInfo\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12!\n" +
@@ -935,7 +1032,9 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x06leader\x18\x06 \x01(\x04R\x06leader\x12\x18\n" +
 	"\aapplied\x18\a \x01(\x04R\aapplied\x12\x1a\n" +
 	"\brevision\x18\b \x01(\x03R\brevision\x12\x1a\n" +
-	"\brecovery\x18\t \x01(\fR\brecovery\"p\n" +
+	"\brecovery\x18\t \x01(\fR\brecovery\x12\x14\n" +
+	"\x05level\x18\n" +
+	" \x01(\rR\x05level\"p\n" +
 	"\fAnnouncement\x12\x12\n" +
 	"\x04info\x18\x01 \x01(\fR\x04info\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\fR\x04peer\x12\x1a\n" +
@@ -950,27 +1049,29 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\araft_id\x18\x02 \x01(\x04R\x06raftId\"=\n" +
 	"\tSignature\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\fR\x04peer\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xa3\x01\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xed\x01\n" +
 	"\vMemberHello\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x04R\x02to\x122\n" +
 	"\x04kind\x18\x04 \x01(\x0e2\x1e.blackhole.group.v1.StreamKindR\x04kind\x12!\n" +
-	"\fconfig_index\x18\x05 \x01(\x04R\vconfigIndex\"\xbc\x01\n" +
+	"\fconfig_index\x18\x05 \x01(\x04R\vconfigIndex\x122\n" +
+	"\x06levels\x18\x06 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
+	"\x05level\x18\a \x01(\rR\x05level\"\x86\x02\n" +
 	"\rMemberWelcome\x12;\n" +
 	"\x06result\x18\x01 \x01(\x0e2#.blackhole.group.v1.HandshakeResultR\x06result\x12\x19\n" +
 	"\bgroup_id\x18\x02 \x01(\fR\agroupId\x12 \n" +
 	"\vcertificate\x18\x03 \x01(\fR\vcertificate\x121\n" +
-	"\x04info\x18\x04 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\">\n" +
+	"\x04info\x18\x04 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x122\n" +
+	"\x06levels\x18\x05 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
+	"\x05level\x18\x06 \x01(\rR\x05level\">\n" +
 	"\n" +
 	"AskRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\rR\x05topic\x12\x1a\n" +
-	"\bquestion\x18\x02 \x01(\fR\bquestion\"i\n" +
+	"\bquestion\x18\x02 \x01(\fR\bquestion\"[\n" +
 	"\vAskResponse\x12\x16\n" +
-	"\x06answer\x18\x01 \x01(\fR\x06answer\x12\x12\n" +
-	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
-	"\x05field\x18\x03 \x01(\tR\x05field\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage*>\n" +
+	"\x06answer\x18\x01 \x01(\fR\x06answer\x124\n" +
+	"\arefusal\x18\x02 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal*>\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -981,14 +1082,15 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x17STREAM_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STREAM_KIND_CONTROL\x10\x01\x12\x16\n" +
 	"\x12STREAM_KIND_APPEND\x10\x02\x12\x18\n" +
-	"\x14STREAM_KIND_SNAPSHOT\x10\x03*\xdb\x01\n" +
+	"\x14STREAM_KIND_SNAPSHOT\x10\x03*\xfd\x01\n" +
 	"\x0fHandshakeResult\x12 \n" +
 	"\x1cHANDSHAKE_RESULT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19HANDSHAKE_RESULT_ACCEPTED\x10\x01\x12 \n" +
 	"\x1cHANDSHAKE_RESULT_WRONG_GROUP\x10\x02\x12!\n" +
 	"\x1dHANDSHAKE_RESULT_WRONG_MEMBER\x10\x03\x12\x1f\n" +
 	"\x1bHANDSHAKE_RESULT_NOT_MEMBER\x10\x04\x12!\n" +
-	"\x1dHANDSHAKE_RESULT_STALE_CONFIG\x10\x05BAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
+	"\x1dHANDSHAKE_RESULT_STALE_CONFIG\x10\x05\x12 \n" +
+	"\x1cHANDSHAKE_RESULT_WRONG_LEVEL\x10\x06BAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
 
 var (
 	file_blackhole_group_v1_group_proto_rawDescOnce sync.Once
@@ -1003,35 +1105,41 @@ func file_blackhole_group_v1_group_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_group_v1_group_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_blackhole_group_v1_group_proto_goTypes = []any{
 	(Role)(0),             // 0: blackhole.group.v1.Role
 	(StreamKind)(0),       // 1: blackhole.group.v1.StreamKind
 	(HandshakeResult)(0),  // 2: blackhole.group.v1.HandshakeResult
 	(*InfoRequest)(nil),   // 3: blackhole.group.v1.InfoRequest
-	(*InfoResponse)(nil),  // 4: blackhole.group.v1.InfoResponse
-	(*GroupInfo)(nil),     // 5: blackhole.group.v1.GroupInfo
-	(*Announcement)(nil),  // 6: blackhole.group.v1.Announcement
-	(*Member)(nil),        // 7: blackhole.group.v1.Member
-	(*Voter)(nil),         // 8: blackhole.group.v1.Voter
-	(*Signature)(nil),     // 9: blackhole.group.v1.Signature
-	(*MemberHello)(nil),   // 10: blackhole.group.v1.MemberHello
-	(*MemberWelcome)(nil), // 11: blackhole.group.v1.MemberWelcome
-	(*AskRequest)(nil),    // 12: blackhole.group.v1.AskRequest
-	(*AskResponse)(nil),   // 13: blackhole.group.v1.AskResponse
+	(*Levels)(nil),        // 4: blackhole.group.v1.Levels
+	(*InfoResponse)(nil),  // 5: blackhole.group.v1.InfoResponse
+	(*GroupInfo)(nil),     // 6: blackhole.group.v1.GroupInfo
+	(*Announcement)(nil),  // 7: blackhole.group.v1.Announcement
+	(*Member)(nil),        // 8: blackhole.group.v1.Member
+	(*Voter)(nil),         // 9: blackhole.group.v1.Voter
+	(*Signature)(nil),     // 10: blackhole.group.v1.Signature
+	(*MemberHello)(nil),   // 11: blackhole.group.v1.MemberHello
+	(*MemberWelcome)(nil), // 12: blackhole.group.v1.MemberWelcome
+	(*AskRequest)(nil),    // 13: blackhole.group.v1.AskRequest
+	(*AskResponse)(nil),   // 14: blackhole.group.v1.AskResponse
+	(*v1.Refusal)(nil),    // 15: blackhole.peer.v1.Refusal
 }
 var file_blackhole_group_v1_group_proto_depIdxs = []int32{
-	5, // 0: blackhole.group.v1.InfoResponse.info:type_name -> blackhole.group.v1.GroupInfo
-	7, // 1: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
-	0, // 2: blackhole.group.v1.Member.role:type_name -> blackhole.group.v1.Role
-	1, // 3: blackhole.group.v1.MemberHello.kind:type_name -> blackhole.group.v1.StreamKind
-	2, // 4: blackhole.group.v1.MemberWelcome.result:type_name -> blackhole.group.v1.HandshakeResult
-	5, // 5: blackhole.group.v1.MemberWelcome.info:type_name -> blackhole.group.v1.GroupInfo
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	4,  // 0: blackhole.group.v1.InfoRequest.levels:type_name -> blackhole.group.v1.Levels
+	6,  // 1: blackhole.group.v1.InfoResponse.info:type_name -> blackhole.group.v1.GroupInfo
+	8,  // 2: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
+	0,  // 3: blackhole.group.v1.Member.role:type_name -> blackhole.group.v1.Role
+	1,  // 4: blackhole.group.v1.MemberHello.kind:type_name -> blackhole.group.v1.StreamKind
+	4,  // 5: blackhole.group.v1.MemberHello.levels:type_name -> blackhole.group.v1.Levels
+	2,  // 6: blackhole.group.v1.MemberWelcome.result:type_name -> blackhole.group.v1.HandshakeResult
+	6,  // 7: blackhole.group.v1.MemberWelcome.info:type_name -> blackhole.group.v1.GroupInfo
+	4,  // 8: blackhole.group.v1.MemberWelcome.levels:type_name -> blackhole.group.v1.Levels
+	15, // 9: blackhole.group.v1.AskResponse.refusal:type_name -> blackhole.peer.v1.Refusal
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_group_v1_group_proto_init() }
@@ -1045,7 +1153,7 @@ func file_blackhole_group_v1_group_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_group_v1_group_proto_rawDesc), len(file_blackhole_group_v1_group_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func kvCommand(con *console) *cobra.Command {
+	return parent(&cobra.Command{Use: "kv", Short: "Store, read and follow keys"},
+		kvPut(con), kvGet(con), kvDelete(con), kvList(con), kvWatch(con))
+}
+
+// keyView is the JSON form of a key.
+type keyView struct {
+	Key      string `json:"key"`
+	Modified int64  `json:"mod_revision"`
+	valueView
+}
+
+func showKey(kv *client.KeyValue) keyView {
+	return keyView{Key: strings.ToValidUTF8(kv.Key, "\ufffd"), Modified: int64(kv.ModRevision), valueView: *showValue(kv)}
+}
+
+// writtenView is the JSON form of the result of a write.
+type writtenView struct {
+	Revision int64 `json:"revision"`
+	Changed  int   `json:"changed"` // keys put or deleted
+}
+
+func kvPut(con *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "put KEY [VALUE]", Short: "Store a value", Args: putArgs,
+		Long: "Store VALUE under KEY. Without VALUE, or with -, the value is read from standard input, byte for byte.",
+		Example: "  " + name + " kv put app/colour blue\n" +
+			"  " + name + " kv put app/config < config.yaml\n" +
+			"  " + name + " kv put --if-revision 0 app/leader this-host   # only if nobody has it",
+	}
+	guard := guardFlag(cmd)
+	lease := cmd.Flags().String("lease", "", "id of the lease that the key ends with")
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		put := &coord.Put{Key: args[0]}
+		if *lease != "" {
+			id, err := parseLease(*lease)
+			if err != nil {
+				return renameField(err, "--lease")
+			}
+			put.Lease = id
+		}
+		if len(args) == 2 && args[1] != "-" {
+			put.Value = []byte(args[1])
+		} else {
+			value, err := io.ReadAll(io.LimitReader(r.stdin, 1<<20+1)) // the group's own limit is lower
+			if err != nil {
+				return fault.As("cli.put", fault.Invalid, err)
+			}
+			put.Value = value
+		}
+		return r.write(ctx, c, args[0], *guard, coord.Change{Put: put})
+	})
+}
+
+func putArgs(_ *cobra.Command, args []string) error {
+	if len(args) < 1 || len(args) > 2 {
+		return fault.Invalidf("KEY", nil, "must be given, with at most one VALUE")
+	}
+	return nil
+}
+
+func kvDelete(con *console) *cobra.Command {
+	cmd := &cobra.Command{Use: "del KEY", Short: "Delete a key, or all keys with a prefix", Args: oneArg("KEY")}
+	guard := guardFlag(cmd)
+	prefix := cmd.Flags().Bool("prefix", false, "delete all keys that begin with KEY")
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		span := coord.Exactly(args[0])
+		if *prefix {
+			span = coord.Under(args[0])
+		}
+		if *prefix && *guard >= 0 {
+			return fault.Invalidf("--if-revision", nil, "cannot be used with --prefix")
+		}
+		return r.write(ctx, c, args[0], *guard, coord.Change{Delete: &span})
+	})
+}
+
+// guardFlag adds the flag of conditional writes. Negative: not given.
+func guardFlag(cmd *cobra.Command) *int64 {
+	return cmd.Flags().Int64("if-revision", -1, "write only if the mod_revision of KEY is this; 0: only if KEY is absent")
+}
+
+// write makes one change, and prints its revision.
+func (r *remote) write(ctx context.Context, c *client.Client, key string, guard int64, change coord.Change) error {
+	op := &coord.Write{Then: []coord.Change{change}}
+	if guard >= 0 {
+		op.If = []coord.Guard{coord.IfRevision(key, coord.Revision(guard))}
+	}
+	result, _, err := c.Coordination().Do(ctx, coord.Command{Op: op})
+	if err != nil {
+		return fieldNames{
+			"guards[0].mod_revision": "--if-revision", "guards[0].key": "KEY", "changes[0].key": "KEY",
+			"changes[0].value": "VALUE", "changes[0].lease": "--lease",
+		}.exactly(err)
+	}
+	v := writtenView{int64(result.Revision), result.Changed}
+	return r.print(document{value: v, table: pairs([][]string{
+		{"revision", strconv.FormatInt(v.Revision, 10)}, {"changed", strconv.Itoa(v.Changed)},
+	})})
+}
+
+func kvGet(con *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "get KEY", Short: "Print the value of a key", Args: oneArg("KEY"),
+		Long: "Print the value of KEY, byte for byte. The exit code is 3 for a key that does not exist.",
+	}
+	at := cmd.Flags().Int64("revision", 0, "read the key as it was; 0 means the present")
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		page, err := r.keys(ctx, c, coord.Exactly(args[0]), *at)
+		switch {
+		case err != nil:
+			return err
+		case len(page.Keys) == 0:
+			return fault.Refused(fault.NotFound, args[0], "does not exist at revision %d", page.Revision)
+		case r.format == formatTable:
+			_, err := r.stdout.Write(page.Keys[0].Value)
+			return fault.As("cli.print", fault.Internal, err)
+		}
+		return r.print(document{value: showKey(page.Keys[0])})
+	})
+}
+
+func kvList(con *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls PREFIX", Short: "List the keys with a prefix", Args: oneArg("PREFIX"),
+		Long: "List the keys that begin with PREFIX. The prefix \"\" matches all keys.",
+	}
+	at := cmd.Flags().Int64("revision", 0, "show the keys as they were; 0 means the present")
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		page, err := r.keys(ctx, c, coord.Under(args[0]), *at)
+		if err != nil {
+			return err
+		}
+		views, rows := make([]keyView, len(page.Keys)), make([][]string, len(page.Keys))
+		for i, kv := range page.Keys {
+			v := showKey(kv)
+			views[i], rows[i] = v, []string{v.Key, shortened(v.Value), strconv.FormatInt(v.Modified, 10), v.Lease}
+		}
+		return r.print(document{
+			value: map[string]any{"revision": int64(page.Revision), "keys": views}, items: itemsOf(views),
+			table: table([]string{"KEY", "VALUE", "REVISION", "LEASE"}, rows),
+		})
+	})
+}
+
+// keys reads the keys of a span at a revision.
+func (r *remote) keys(ctx context.Context, c *client.Client, span coord.Span, at int64) (coord.Page, error) {
+	if at < 0 {
+		return coord.Page{}, fault.Invalidf("--revision", at, "must be at least 0")
+	}
+	page, _, err := c.Coordination().Range(ctx, coord.Query{Span: span, At: coord.Revision(at)}, coord.Linearizable)
+	return page, fieldNames{"revision": "--revision", "at": "--revision", "key": "KEY"}.rename(err)
+}
+
+// shortened is the first line of a value, for a table.
+func shortened(value string) string {
+	const most = 60
+	first, _, more := strings.Cut(value, "\n")
+	if runes := []rune(first); len(runes) > most {
+		first, more = string(runes[:most]), true
+	}
+	if more {
+		first += "..."
+	}
+	return first
+}

@@ -1,0 +1,27 @@
+package bootstrap
+
+import (
+	"encoding/hex"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+)
+
+// The files of an acceptor are stable: a later program must understand the promises of an earlier one.
+func TestFilesAreGolden(t *testing.T) {
+	fs := vfs.NewMem()
+	network := NetworkID{1, 2, 3}
+	s, err := OpenStore(fs, testPlace(), peer.ID("\x00\x01p"), network)
+	require.NoError(t, err)
+	require.NoError(t, s.Save(State{Promised: Ballot{Round: 7, Peer: peer.ID("\x00\x01q")}}))
+	b, err := readFile(fs, s.path)
+	require.NoError(t, err)
+	require.Equal(t, "6268666f756e6431249018d40a03000170122001020300000000000000000000000000000000000000000000000000000000001a0708071203000171", hex.EncodeToString(b))
+	require.Equal(t, "/var/data/group/bootstrap-0102030000000000000000000000000000000000000000000000000000000000.state", s.path)
+	mark, err := readFile(fs, fs.PathJoin(testPlace().Marks, filePrefix+network.String()+markSuffix))
+	require.NoError(t, err)
+	require.Equal(t, "17M\n", string(mark))
+	require.NoError(t, s.Close())
+}

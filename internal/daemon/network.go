@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/pkg/network/invite"
+)
+
+// keyFile holds the keys of the network in a data directory.
+const keyFile = "network.key"
+
+// membership is this peer's part in its network.
+type membership struct {
+	name   network.Name
+	keys   *access.NetworkKeys
+	proofs *proof.Prover
+	// private is derived from the first key at the start, for a closed network; nil: an open one.
+	private []byte
+}
+
+// startKeys reads the keys of the network. A peer without a way into an existing network begins one, and generates
+// its key.
+func (p *parts) startKeys(context.Context) (err error) {
+	path := filepath.Join(p.config.Data, keyFile)
+	p.network.name = p.config.NetworkName()
+	if generatesKey(&p.config) {
+		key, err := network.NewKey(rand.Reader)
+		if err != nil {
+			return err
+		}
+		switch err := access.CreateNetworkKey(path, key); {
+		case err == nil:
+			p.log.Info("generated the key of the network", "network", p.network.name.String(), "file", path)
+		case fault.KindOf(err) != fault.Exists:
+			return err
+		}
+	}
+	p.network.keys, err = access.OpenNetworkKeys(path, access.Options{Now: p.now, Logger: p.log.With("part", "access")})
+	if err != nil || !p.config.Network.Closed {
+		return err
+	}
+	keys := p.network.keys.Get()
+	if len(keys) == 0 {
+		return fault.Invalidf("network.closed", true, "needs the key of the network in %s: join by an invitation (--join)", path)
+	}
+	p.network.private, err = keys[0].Private(p.network.name)
+	return err
+}
+
+// generatesKey reports whether a peer without a key generates one. A network of one machine without authentication has
+// nothing to protect with a key.
+func generatesKey(c *config.Config) bool {
+	return len(c.Bootstrap) == 0 && (c.Profile != "dev" || c.Auth.On() || c.Network.Closed)
+}
+
+// startProofs proves the key to other peers, and lets the coordination plane ask for their proofs.
+func (p *parts) startProofs(context.Context) (err error) {
+	p.network.proofs, err = proof.New(proof.Config{
+		Host: p.node.Host(), Network: p.network.name, Keys: p.network.keys.Get, Now: p.now, Logger: p.log.With("part", "proof"),
+	})
+	if err != nil {
+		return err
+	}
+	p.onClose(p.network.proofs.Close)
+	return nil
+}
+
+// Join makes a data directory that of a peer of the inviting network: it stores the key, the name and the addresses. A
+// repeated call changes nothing. Errors: Conflict for a directory with the key of another network; Invalid.
+func Join(dataDir string, i invite.Invitation) error {
+	const op = "daemon.Join"
+	if err := os.MkdirAll(dataDir, dirMode); err != nil {
+		return fault.As(op, fault.Invalid, fmt.Errorf("data: %w", err))
+	}
+	if i.Key != nil {
+		if err := storeKey(filepath.Join(dataDir, keyFile), i.Key); err != nil {
+			return fault.Wrap(op, err)
+		}
+	}
+	return fault.Wrap(op, config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses}.Save(dataDir))
+}
+
+// storeKey creates the file of a key, unless it accepts that key already.
+func storeKey(path string, k network.Key) error {
+	err := access.CreateNetworkKey(path, k)
+	if fault.KindOf(err) != fault.Exists {
+		return err
+	}
+	keys, err := access.ReadNetworkKeys(path)
+	switch {
+	case err != nil:
+		return err
+	case network.Contains(keys, k):
+		return nil
+	}
+	return fault.New("", fault.Conflict, "%s holds another key than the invitation: use another data directory, or remove the file", path)
+}
+
+// NetworkKeys returns the keys of the network in a data directory; none for a peer without. Error: Invalid for a
+// malformed file, or one that other users can read.
+func NetworkKeys(dataDir string) ([]network.Key, error) {
+	keys, err := access.ReadNetworkKeys(filepath.Join(dataDir, keyFile))
+	if fault.KindOf(err) == fault.NotFound && err != nil {
+		return nil, nil
+	}
+	return keys, fault.Wrap("daemon.NetworkKeys", err)
+}

@@ -1,0 +1,130 @@
+package discoverytest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// gpus is an edit of Offer.
+func gpus(model string, memory uint32, n int) func(*records.Offer) {
+	return func(o *records.Offer) {
+		for range n {
+			o.Capabilities.Compute.GPUs = append(o.Capabilities.Compute.GPUs, records.GPU{Model: model, MemoryMB: memory})
+		}
+	}
+}
+
+// in is an edit of Offer.
+func in(currency, unit string) func(*records.Offer) {
+	return func(o *records.Offer) { o.Pricing.Currency, o.Pricing.PriceUnit = currency, unit }
+}
+
+// relay is an edit of Offer: a service of another type.
+func relay(o *records.Offer) {
+	o.Metadata.Type, o.Metadata.Subtype, o.Capabilities = "relay", "", nil
+}
+
+// where parses clauses in text form.
+func where(t *testing.T, texts ...string) (list []query.Clause) {
+	for _, text := range texts {
+		c, err := query.ParseClause(text)
+		require.NoError(t, err)
+		list = append(list, c)
+	}
+	return list
+}
+
+func testQueryWhere(t *testing.T, api API, h *Harness) {
+	h.Foreign(t, Offer("big", gpus("H100", 80_000, 8)))
+	h.Foreign(t, Offer("mixed", gpus("H100", 40_000, 1), gpus("T4", 80_000, 8)))
+	h.Foreign(t, Offer("none"))
+	ask := func(texts ...string) []string {
+		a, err := api.Query(t.Context(), compute(func(q *query.Query) { q.Where = where(t, texts...) }))
+		require.NoError(t, err)
+		require.True(t, a.Complete)
+		require.Equal(t, len(a.Results), a.Total)
+		return names(a)
+	}
+	require.ElementsMatch(t, []string{"big", "mixed"}, ask("compute.gpus.model^=h,a"))
+	require.Equal(t, []string{"big"}, ask("compute.gpus.model=H100", "compute.gpus.memory_mb>=80000"))
+	require.Equal(t, []string{"mixed"}, ask("compute.gpus.memory_mb>=40000<=50000", "compute.gpus.count<=3"))
+	require.Equal(t, []string{"big"}, ask("compute.gpus.model!=T4"), "no GPU is stated by the other")
+	require.ElementsMatch(t, []string{"big", "none"}, ask("compute.gpus.model?!=T4"))
+	require.Empty(t, ask("location.country!=DE"))
+	_, err := api.Query(t.Context(), compute(func(q *query.Query) { q.Where = where(t, "compute.cpu_cores>=1", "compute.cpus>=2") }))
+	refused(t, err, fault.Invalid, "where[1].field", discovery.ErrInvalidQuery)
+	require.ErrorContains(t, err, "did you mean compute.cpu_cores?")
+}
+
+func testQueryOfTypes(t *testing.T, api API, h *Harness) {
+	h.Foreign(t, Offer("dear", Priced(3)))
+	h.Foreign(t, Offer("relay", relay, Priced(2)))
+	h.Foreign(t, Offer("cheap", Priced(1)))
+	q := query.Query{Types: []string{"relay", "compute", "none-of-it"}, Sort: query.SortPrice, Price: query.Price{PriceUnit: "per-hour"}, Limit: 2}
+	a, err := api.Query(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, []string{"cheap", "relay"}, names(a))
+	require.Equal(t, 3, a.Total)
+	require.True(t, a.Complete, a.Reason)
+	q.PriceUnit = ""
+	_, err = api.Query(t.Context(), q)
+	refused(t, err, fault.Invalid, "price_unit", discovery.ErrInvalidQuery)
+
+	next, err := api.Watch(t.Context(), query.Query{Types: []string{"relay", "compute"}}, "")
+	require.NoError(t, err)
+	for range 3 {
+		ev, err := next()
+		require.NoError(t, err)
+		require.Equal(t, discovery.Added, ev.Kind)
+	}
+	expect(t, next, discovery.Progress, "")
+	_, err = api.Register(t.Context(), Offer("new", relay))
+	require.NoError(t, err)
+	expect(t, next, discovery.Added, "new")
+	_, err = api.Watch(t.Context(), compute(func(q *query.Query) { q.GroupPrices = true }), "")
+	refused(t, err, fault.Invalid, "group_prices", discovery.ErrInvalidQuery)
+}
+
+func testQueryGroupsPrices(t *testing.T, api API, h *Harness) {
+	h.Foreign(t, Offer("a", Priced(3)))
+	h.Foreign(t, Offer("b", Priced(2)))
+	h.Foreign(t, Offer("c", Priced(0.1), in("EUR", "per-request")))
+	h.Foreign(t, Offer("d", Priced(9), in("eur", "Per-Request")))
+	h.Foreign(t, Offer("e", Priced(5), in("EUR", "per-hour")))
+	h.Foreign(t, Offer("f", func(o *records.Offer) { o.Pricing = nil }))
+	a, err := api.Query(t.Context(), compute(func(q *query.Query) { q.GroupPrices, q.Limit = true, 1 }))
+	require.NoError(t, err)
+	require.True(t, a.Complete, a.Reason)
+	require.Equal(t, []string{"e", "c", "b"}, names(a))
+	require.Equal(t, []query.PriceGroup{
+		{Terms: query.Terms{Currency: "EUR", PriceUnit: "per-hour"}, First: 0, Results: 1, Total: 1},
+		{Terms: query.Terms{Currency: "EUR", PriceUnit: "per-request"}, First: 1, Results: 1, Total: 2},
+		{Terms: query.Terms{Currency: "USDC", PriceUnit: "per-hour"}, First: 2, Results: 1, Total: 2},
+	}, a.Groups)
+	none, err := api.Query(t.Context(), query.Query{Type: "nothing-of-the-kind", Price: query.Price{GroupPrices: true}})
+	require.NoError(t, err)
+	require.Empty(t, none.Results)
+	require.True(t, none.Complete)
+	_, err = api.Query(t.Context(), compute(func(q *query.Query) { q.GroupPrices, q.Sort = true, query.SortUptime }))
+	refused(t, err, fault.Invalid, "sort", discovery.ErrInvalidQuery)
+}
+
+func testQueryVolume(t *testing.T, api API, h *Harness) {
+	h.Foreign(t, Offer("flat", Priced(2)))
+	h.Foreign(t, Offer("tiers", Priced(3), func(o *records.Offer) { o.Pricing.TierPricing = map[string]float64{"100-1000": 1.5, "1000+": 1} }))
+	commitment := 1000.0
+	h.Foreign(t, Offer("bound", Priced(0.5), func(o *records.Offer) { o.Pricing.MinimumCommitment = &commitment }))
+	for volume, want := range map[float64][]string{
+		10: {"flat", "tiers", "bound"}, 200: {"tiers", "flat", "bound"}, 10_000: {"bound", "tiers", "flat"},
+	} {
+		a, err := api.Query(t.Context(), compute(func(q *query.Query) { q.Sort, q.Volume = query.SortPrice, &volume }))
+		require.NoError(t, err)
+		require.Equal(t, want, names(a), volume)
+	}
+}

@@ -1,0 +1,166 @@
+package discovery_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/query"
+)
+
+// providers keeps one record of each of n providers, the cheapest first, and returns the providers in that order.
+func (f *fixture) providers(n int) (ids []peer.ID) {
+	for i := range n {
+		f.other = newKey(f.t)
+		r := f.foreign(fmt.Sprintf("s%04d", i), 1+float64(i), 1, 24*time.Hour)
+		f.keep(r)
+		ids = append(ids, r.Name().Provider)
+	}
+	return ids
+}
+
+// cheapest asks for the n cheapest offers.
+func cheapest(n int) query.Query {
+	return query.Query{Type: "storage", Sort: query.SortPrice, Limit: n, Price: query.Price{Currency: "USDC", PriceUnit: "per-gb-month"}}
+}
+
+func TestAllUnreachableProvidersAreLeftOut(t *testing.T) {
+	for _, dead := range []int{1, 257, 1024} {
+		t.Run(fmt.Sprint(dead), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				defer f.close()
+				f.net.limited.Store(true)
+				ids := f.providers(dead + 20)
+				for _, id := range ids[:dead] {
+					f.prober.set(id, false)
+				}
+				a := f.ask(cheapest(10))
+				require.True(t, a.Complete, a.Reason)
+				require.Len(t, a.Results, 10)
+				for i, r := range a.Results {
+					require.Equal(t, ids[dead+i], r.Record.Name().Provider)
+				}
+				require.Len(t, a.Excluded, min(dead, query.MaxExcluded))
+				require.Equal(t, "no answer at any of its addresses", a.Excluded[0].Reason)
+				require.Equal(t, time.Unix(1000, 0), a.Excluded[0].Since)
+				require.GreaterOrEqual(t, dead, a.ExcludedTotal)
+				require.True(t, slices.IsSortedFunc(a.Excluded, func(a, b query.Excluded) int {
+					x, _ := peer.Decode(a.Provider)
+					y, _ := peer.Decode(b.Provider)
+					return cmp.Compare(x, y)
+				}))
+			})
+		})
+	}
+}
+
+// TestTooManyUnreachableProviders: beyond the bound of a query, the answer says that it lacks results.
+func TestTooManyUnreachableProviders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		ids := f.providers(query.MaxExclude + 30)
+		f.ask(cheapest(query.MaxLimit)) // all are in the index
+		for _, id := range ids[:query.MaxExclude+5] {
+			f.prober.set(id, false)
+		}
+		f.net.limited.Store(true)
+		a := f.ask(cheapest(query.MaxLimit))
+		for _, r := range a.Results {
+			require.Contains(t, ids[query.MaxExclude+5:], r.Record.Name().Provider)
+		}
+		f.net.limit.Store(10)
+		a = f.ask(cheapest(11))
+		require.False(t, a.Complete)
+		require.Equal(t, "more than 1024 unreachable providers match: narrow the query", a.Reason)
+	})
+}
+
+// TestExcludedProvidersAreTold, and only those with a match.
+func TestExcludedProvidersAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		ids := f.providers(3)
+		f.ask(storage())
+		f.prober.set(ids[1], false)
+		f.prober.set("a stranger", false)
+		for _, local := range []bool{false, true} {
+			f.net.local.Store(local)
+			a := f.ask(storage())
+			require.Len(t, a.Results, 2)
+			require.True(t, a.Complete, "the provider left out is named")
+			require.Equal(t, []query.Excluded{{Provider: ids[1].String(), Reason: "no answer at any of its addresses", Since: time.Unix(1000, 0)}}, a.Excluded)
+			require.Equal(t, 1, a.ExcludedTotal)
+			cached := f.ask(storage())
+			require.Equal(t, query.SourceCache, cached.Source)
+			require.Equal(t, a.Excluded, cached.Excluded)
+		}
+		f.net.down.Store(true)
+		f.net.local.Store(false)
+		q := cheapest(5)
+		a := f.ask(q)
+		require.False(t, a.Complete)
+		require.Len(t, a.Excluded, 1, "from the index")
+
+		f.net.down.Store(false)
+		q.Health = query.HealthAny
+		a = f.ask(q)
+		require.Len(t, a.Results, 3)
+		require.Empty(t, a.Excluded)
+	})
+}
+
+// TestOnlyLikelyProvidersAreMeasured: the first ten of an answer, and the provider of a resolved key.
+func TestOnlyLikelyProvidersAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		ids := f.providers(30)
+		f.ask(cheapest(30))
+		require.Len(t, f.prober.tracked, 10)
+		for _, id := range ids[:10] {
+			require.True(t, f.prober.tracked[id])
+		}
+		r := f.foreign("last", 99, 1, time.Hour)
+		f.keep(r)
+		_, err := f.Resolve(t.Context(), r.Key().String())
+		require.NoError(t, err)
+		require.True(t, f.prober.tracked[r.Name().Provider])
+	})
+}
+
+// TestRemovalHasAReason: a watch says why a living record is gone.
+func TestRemovalHasAReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		r := f.foreign("a", 1, 1, 24*time.Hour)
+		f.arrive(r)
+		limit := 5.0
+		q := storage()
+		q.MaxPrice, q.Currency, q.PriceUnit = &limit, "USDC", "per-gb-month"
+		watch, _ := f.follow(q, "")
+		defer watch.Close()
+		f.prober.set(r.Name().Provider, false)
+		ev := f.next(watch)
+		require.Equal(t, discovery.Removed, ev.Kind)
+		require.Equal(t, "no answer at any of its addresses since 1970-01-01T00:16:40Z", ev.Reason)
+		f.prober.set(r.Name().Provider, true)
+		for ev = f.next(watch); ev.Kind != discovery.Added; ev = f.next(watch) {
+			require.Empty(t, ev.Reason)
+		}
+		f.arrive(f.foreign("a", 9, 2, 24*time.Hour))
+		for ev = f.next(watch); ev.Kind != discovery.Removed; ev = f.next(watch) {
+		}
+		require.Contains(t, ev.Reason, "max_price")
+	})
+}

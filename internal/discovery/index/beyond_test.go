@@ -1,0 +1,58 @@
+package index_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
+)
+
+// Records that need features of a later version are in the cells and in the limits, but in no search. Versions of one
+// service move between both kinds.
+func TestBeyond(t *testing.T) {
+	s := seeded(3)
+	x := index.New(index.Config{MaxPerProvider: 1 << 20})
+	key := keyOf(t, 1)
+	plan, err := query.Compile(query.Query{Type: "cdn", Limit: query.MaxLimit}, query.Defaults{})
+	require.NoError(t, err)
+	own, err := query.Compile(query.Query{Type: "cdn", Limit: query.MaxLimit, ProviderID: idOf(t, key).String()}, query.Defaults{})
+	require.NoError(t, err)
+	needs := make(map[string]bool) // by id
+	for i := range 600 {
+		id := fmt.Sprint("s", s(100))
+		r := sign(t, key, cdn(id), stamp(uint64(i+1), 0, time.Hour))
+		if needs[id] = s(3) == 0; needs[id] {
+			r = recordstest.Later(t, key, r, recordstest.Needs("auction.v2"))
+		}
+		_, err := x.Put(r, epoch())
+		require.NoError(t, err)
+	}
+	whole := records.CellKey{Type: "cdn", Subtype: records.AnySubtype, Cell: geo.Global}
+	require.Equal(t, len(needs), x.Len())
+	require.Equal(t, len(needs), x.CountIn(whole, epoch(), 1000), "the cell has both kinds")
+	require.Equal(t, 1, x.Stats().Types)
+	for p, cells := range map[*query.Plan][]records.CellKey{plan: {whole}, own: {records.ProviderCell(idOf(t, key))}} {
+		var found, beyond []string
+		for _, h := range x.Search(p, index.SearchOptions{Now: epoch()}).Hits {
+			found = append(found, h.Record.Name().ID)
+		}
+		for r := range index.Beyond(x, p, cells, epoch()) {
+			beyond = append(beyond, r.Name().ID)
+		}
+		for id, is := range needs {
+			require.Equal(t, is, slices.Contains(beyond, id))
+			require.Equal(t, !is, slices.Contains(found, id))
+		}
+		require.Len(t, needs, len(found)+len(beyond))
+	}
+	require.Equal(t, len(needs), x.Expire(epoch().Add(time.Hour)))
+	require.Zero(t, x.Len())
+}

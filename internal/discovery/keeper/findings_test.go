@@ -1,0 +1,78 @@
+package keeper
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// statement signs a finding about a provider with the key of a peer.
+func (n *node) statement(t testing.TB, about peer.ID, s records.Reachability) []byte {
+	t.Helper()
+	data, err := witness.Sign("test", n.host.Peerstore().PrivKey(n.Self), []witness.Finding{{Provider: about, State: s, CheckedAt: n.Now()}})
+	require.NoError(t, err)
+	return data
+}
+
+// TestFindingsMeet: peers with the same question exchange their measurements through the keepers nearest to its
+// cell, in small and large networks.
+func TestFindingsMeet(t *testing.T) {
+	for _, size := range []int{3, 30} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newCluster(t, size, never)
+			plan, err := query.Compile(query.Query{Type: "compute"}, query.Defaults{})
+			require.NoError(t, err)
+			about := newProvider(t).id
+			first, second := w.nodes[0], w.nodes[size-1]
+			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{about}, nil))
+			require.Empty(t, first.Findings(t.Context(), plan, nil, first.statement(t, about, records.Reachable)))
+			got := second.Findings(t.Context(), plan, []peer.ID{about}, nil)
+			require.NotEmpty(t, got)
+			for _, d := range got {
+				require.Equal(t, first.Self, d.Statement.By)
+				require.Equal(t, records.Reachable, d.Statement.Findings[0].State)
+			}
+			require.Empty(t, first.Findings(t.Context(), plan, []peer.ID{about}, nil), "its own statement is no news")
+			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{newProvider(t).id}, nil))
+			time.Sleep(witness.Life)
+			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{about}, nil))
+		})
+	}
+}
+
+// TestFindingsAreRefused: a statement comes from its measurer only, intact, and not in a flood.
+func TestFindingsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, 3, never)
+		about := newProvider(t).id
+		a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
+		send := func(own []byte) error {
+			req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own}}}
+			_, _, err := a.asker.call(t.Context(), b.Self, req)
+			return err
+		}
+		require.NoError(t, send(a.statement(t, about, records.Unreachable)))
+		require.ErrorIs(t, send(c.statement(t, about, records.Unreachable)), fault.Unauthentic)
+		require.ErrorIs(t, send([]byte("nonsense")), fault.Invalid)
+		require.ErrorIs(t, send(make([]byte, witness.MaxSize+1)), fault.TooLarge)
+		var err error
+		from := source{peer: a.Self, prefix: netip.MustParsePrefix("198.51.100.0/24")}
+		flood := &pb.FindingsRequest{Own: a.statement(t, about, records.Busy)}
+		for range 100_000 { // at one moment
+			if _, err = b.server.findings(from, flood); err != nil {
+				break
+			}
+		}
+		require.ErrorIs(t, err, fault.LimitReached)
+	})
+}

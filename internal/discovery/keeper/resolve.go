@@ -1,0 +1,215 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// Resolve returns the newest live record under a key. It asks more than half of the keepers of the
+// provider's cell, and the highest sequence wins: of a withdrawal that reached half of the keepers,
+// at least one of them tells. The index adds what it learns. For a record of this peer the index
+// alone decides.
+//
+// Errors: NotFound for an unknown or withdrawn record, and for one that moved to another key;
+// Unsupported for a record that needs features of a later version;
+// Unavailable if too few keepers answered; Timeout.
+func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Record, err error) {
+	const op = "keeper.Resolve"
+	ctx, end, err := k.begin(ctx, "resolve", resolveTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { end(err) }()
+	var newest *records.Record
+	doubt := error(nil)
+	if key.Name.Provider != k.Self {
+		if newest, doubt, err = k.askNewest(ctx, key); err != nil {
+			return nil, fault.Wrap(op, err)
+		}
+	}
+	if newest != nil {
+		_, _ = k.put(newest) // if the index is full, the record is valid all the same
+	}
+	if known, ok := k.Index.Latest(key.Name); ok && (newest == nil || records.Compare(known, newest) > 0) {
+		newest = known
+	}
+	if err := liveUnder(key, newest, k.Now()); err != nil {
+		if newest == nil && doubt != nil {
+			err = fault.As("", fault.Unavailable, doubt)
+		}
+		return nil, fault.Wrap(op, err)
+	}
+	return newest, nil
+}
+
+// liveUnder returns NotFound unless r is live and has the key.
+func liveUnder(key records.Key, r *records.Record, now time.Time) error {
+	switch {
+	case r == nil || r.Expired(now):
+		return fault.New("", fault.NotFound, "no keeper has a record under the key %s", key)
+	case r.Withdrawn():
+		return fault.New("", fault.NotFound, "the record was withdrawn at %s", r.Issued().UTC().Format(time.RFC3339))
+	case r.Needs() != "":
+		return fault.New("", fault.Unsupported, "the record needs a newer version of blackholed with %s", r.Needs())
+	case key.Matches(r) != nil:
+		return fault.New("", fault.NotFound, "the newest version of the record has the key %s", r.Key())
+	default:
+		return nil
+	}
+}
+
+// askNewest asks the keepers of a record for its newest version; nil if they have none. Doubt is the
+// error of a lookup that may have missed keepers.
+func (k *Keeper) askNewest(ctx context.Context, key records.Key) (newest *records.Record, doubt, err error) {
+	set, err := k.closest.keepers(ctx, records.ProviderCell(key.Name.Provider))
+	if err != nil {
+		return nil, nil, err
+	}
+	newest, err = k.asker.newest(ctx, set, key)
+	return newest, set.uncertain, err
+}
+
+// versionReply is one keeper's answer about a record.
+type versionReply struct {
+	newest *records.Record // nil without a version
+	full   bool            // the peer keeps the provider's cell, and its version counts here
+	err    error           // why it is not full
+}
+
+var (
+	errNotKeeper = errors.New("a keeper has not compared the provider's records yet, or keeps them no longer")
+	errAhead     = errors.New("a keeper has a version from the future: check the clocks")
+)
+
+// newest asks keepers until more than half of them answered in full: as many at first, one more for
+// each failure, and after the hedge delay all.
+func (a *asker) newest(ctx context.Context, set *keeperSet, key records.Key) (newest *records.Record, err error) {
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // runs before Wait and ends the slow requests
+	order := a.askingOrder(set)
+	needed := len(order)/2 + 1
+	replies := make(chan versionReply, len(order))
+	next, full := 0, 0
+	ask := func(n int) {
+		for _, id := range order[next:min(next+n, len(order))] {
+			next++
+			asked.Go(func() { replies <- a.askVersion(ctx, id, key) })
+		}
+	}
+	ask(needed)
+	others := slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == a.k.Self })
+	hedge := time.NewTimer(a.stats.hedgeDelay(others))
+	defer hedge.Stop()
+	var failure error
+	for received := 0; full < needed; {
+		if received == next {
+			return nil, fault.New("", fault.Unavailable, "%d of %d keepers of the provider's records answered, %d are needed: %s",
+				full, len(order), needed, fault.Message(failure))
+		}
+		select {
+		case r := <-replies:
+			received++
+			if r.newest != nil && (newest == nil || records.Compare(r.newest, newest) > 0) {
+				newest = r.newest
+			}
+			if r.full {
+				full++
+				continue
+			}
+			failure = r.err
+			ask(1)
+		case <-hedge.C:
+			ask(len(order))
+		case <-ctx.Done():
+			return nil, fault.Wrap("", ctx.Err())
+		}
+	}
+	return newest, nil
+}
+
+// askVersion asks one keeper, or this peer itself, for the newest version of a record.
+func (a *asker) askVersion(ctx context.Context, id peer.ID, key records.Key) (r versionReply) {
+	if id == a.k.Self {
+		r.newest, _ = a.k.Index.Latest(key.Name)
+		if r.full = a.k.closest.authoritative(records.ProviderCell(key.Name.Provider)); !r.full {
+			r.err = errNotKeeper
+		}
+		return r
+	}
+	start := a.k.Now()
+	ctx, end, err := a.k.begin(ctx, "ask", resolveTimeout)
+	if err != nil {
+		return versionReply{err: err}
+	}
+	resp, refused, err := a.call(ctx, id, &pb.Request{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: key.String()}}})
+	if err == nil {
+		r, err = a.readVersion(resp.GetResolve(), key)
+	}
+	if !refused {
+		a.observe(ctx, id, a.k.Now().Sub(start), err)
+	}
+	end(err)
+	if err != nil {
+		return versionReply{err: err}
+	}
+	return r
+}
+
+// readVersion verifies a keeper's answer about a record. A version that has expired counts as none,
+// unless this peer's clock is wrong. A version from the future, or one that this peer does not read,
+// has no authority.
+func (a *asker) readVersion(resp *pb.ResolveResponse, key records.Key) (r versionReply, err error) {
+	if resp == nil {
+		return r, breach("the response does not answer a resolution")
+	}
+	if r.full = !resp.NotKept; !r.full {
+		r.err = errNotKeeper
+	}
+	if len(resp.Envelope) == 0 {
+		return r, nil
+	}
+	newest, left, err := receive(a.k.Verifier, resp.Envelope, a.k.Now())
+	switch {
+	case err != nil:
+		return r, err
+	case left != nil:
+		a.k.countLeft(left)
+		if own := a.clock.wrong(); untimely(left) && own != "" {
+			r.full, r.err = false, errors.New(own)
+		} else if !untimely(left) {
+			r.full, r.err = false, fmt.Errorf("a keeper has a version that this peer does not read: %s", fault.Message(left))
+		} else if fault.FieldOf(left) != "expires_at" {
+			r.full, r.err = false, errAhead
+		}
+		return r, nil
+	case newest.Name() != key.Name:
+		return r, breach("record %s instead of %s", newest.Name(), key.Name)
+	}
+	r.newest = newest
+	return r, nil
+}
+
+// resolve answers a RESOLVE request.
+func (s *server) resolve(req *pb.ResolveRequest) (*pb.ResolveResponse, error) {
+	key, err := records.ParseKey(req.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.ResolveResponse{NotKept: !s.k.closest.authoritative(records.ProviderCell(key.Name.Provider))}
+	if r, ok := s.k.Index.Latest(key.Name); ok && !r.Expired(s.k.Now()) {
+		resp.Envelope = r.Envelope()
+	}
+	return resp, nil
+}

@@ -1,0 +1,66 @@
+package discovery
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/discovery/clock"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// clockWarning says which peers will not see a record of this peer, or not for its whole life, because of this
+// peer's clock; "" for an offset within the tolerance of the protocol. now is the time of this peer's clock.
+func clockWarning(e clock.Estimate, r *records.Record, now time.Time) string {
+	if e.State == clock.Unknown || e.Offset.Abs() <= records.ClockSkew {
+		return ""
+	}
+	by, right := e.Offset.Abs().Round(time.Second), now.Add(-e.Offset)
+	switch {
+	case e.State == clock.Disputed:
+		return fmt.Sprintf("the clocks of this peer and of its keepers differ by up to %s and no majority agrees: some peers will not see this record; set the clocks, for example by NTP", by)
+	case r.Issued().After(right.Add(records.ClockSkew)):
+		return fmt.Sprintf("this peer's clock is %s ahead of its keepers' clocks: other peers refuse this record as issued in the future and will not see it; set the clock, for example by NTP", by)
+	case !r.Expires().After(right):
+		return fmt.Sprintf("this peer's clock is %s behind its keepers' clocks: for other peers this record has expired, and they will not see it; set the clock, for example by NTP", by)
+	case e.Offset < 0:
+		return fmt.Sprintf("this peer's clock is %s behind its keepers' clocks: for other peers this record expires that much earlier; set the clock, for example by NTP", by)
+	default:
+		return fmt.Sprintf("this peer's clock is %s ahead of its keepers' clocks: other peers may refuse this record; set the clock, for example by NTP", by)
+	}
+}
+
+// ClockOffset returns this peer's clock minus the clocks of its keepers, in seconds; nil: unknown. Call it after
+// Start.
+func (p *Plane) ClockOffset() *float64 {
+	e := p.keepers.Clock()
+	if e.State != clock.Known {
+		return nil
+	}
+	s := e.Offset.Seconds()
+	return &s
+}
+
+// reportOutdated counts an answer that leaves out records of later versions. It warns once an hour: any stranger can
+// publish such records, so they are no condition of this peer.
+func (s *Service) reportOutdated(why string) {
+	const every = time.Hour
+	s.Recorder.Outdated()
+	now := s.Now()
+	if last := s.warned.Load(); last == nil || now.Sub(*last) >= every {
+		if s.warned.CompareAndSwap(last, &now) {
+			s.Logger.Warn("answers of this peer are incomplete: upgrade blackholed", "reason", why)
+		}
+	}
+}
+
+// warnings returns the warnings for a new version of an own record.
+func (p *Parts) warnings(r *records.Record) []string {
+	var all []string
+	if w := clockWarning(p.Keepers.Clock(), r, p.Now()); w != "" {
+		all = append(all, w)
+	}
+	if _, suspended := p.Registry.Suspended(); suspended {
+		all = append(all, "this peer does not renew its offers: another machine uses its identity, or its data directory is an older copy; see the condition identity_in_use in status")
+	}
+	return all
+}

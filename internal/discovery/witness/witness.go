@@ -1,0 +1,142 @@
+// Package witness is the knowledge about providers that peers share, so that a thousand consumers of one offer do
+// not make a thousand pings. A peer signs its findings, gives them to keepers of the cell that it asked, and
+// receives the findings of others from them.
+//
+// How much are findings of others believed? A finding of this peer always wins. Findings "reachable" or "busy" of
+// others spare this peer a measurement, at most SpareInARow times in a row. Findings "unreachable" spare nothing:
+// they hide a provider only from a peer without a finding of its own, and only if at least Quorum measurers say so,
+// delivered by keepers in at least Quorum address prefixes, and no measurer disagrees. A liar with one address
+// therefore hides nothing, and a lie "reachable" ends with the next own measurement.
+//
+// The package is pure: it has no clock, no network and no goroutine.
+package witness
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// Bounds of a statement.
+const (
+	Life        = 10 * time.Minute // of a finding
+	MaxFindings = 16               // of one statement
+	MaxSize     = 2 << 10          // bytes of one statement
+
+	skew = 2 * time.Minute // tolerated difference of clocks
+)
+
+// domain returns what the signatures of statements begin with.
+func domain(n network.Name) string { return n.Domain("findings") + ":" }
+
+// Finding is one measurement of a provider.
+type Finding struct {
+	Provider  peer.ID
+	State     records.Reachability
+	RoundTrip time.Duration // 0: unknown
+	CheckedAt time.Time
+}
+
+// Statement is the signed findings of one peer.
+type Statement struct {
+	By       peer.ID
+	Findings []Finding
+	Bytes    []byte // as signed
+}
+
+// Sign returns the bytes of a statement in a network about at most MaxFindings findings. It fails only with the key.
+func Sign(n network.Name, key crypto.PrivKey, findings []Finding) ([]byte, error) {
+	const op = "witness.Sign"
+	m := &pb.Findings{}
+	for _, f := range findings[:min(len(findings), MaxFindings)] {
+		m.Findings = append(m.Findings, &pb.Finding{
+			Provider: []byte(f.Provider), State: numberOf(f.State),
+			RoundTripUs: uint32(min(f.RoundTrip.Microseconds(), 1<<31)), CheckedMs: uint64(max(f.CheckedAt.UnixMilli(), 0)),
+		})
+	}
+	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, fault.As(op, fault.Internal, err)
+	}
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		return nil, fault.As(op, fault.Invalid, err)
+	}
+	signature, err := key.Sign(append([]byte(domain(n)), content...))
+	if err != nil {
+		return nil, fault.As(op, fault.Internal, err)
+	}
+	data, err := proto.Marshal(&pb.SignedFindings{Findings: content, By: []byte(id), Signature: signature})
+	return data, fault.Wrap(op, err)
+}
+
+// Open verifies a statement of a network. It leaves out findings that are too old or from the future, and states of
+// later versions. Errors: TooLarge; Invalid for a malformed statement; Unauthentic for a wrong signature, that of
+// another network included.
+func Open(n network.Name, data []byte, now time.Time) (Statement, error) {
+	const op = "witness.Open"
+	var signed pb.SignedFindings
+	var content pb.Findings
+	if len(data) > MaxSize {
+		return Statement{}, fault.New(op, fault.TooLarge, "a statement has at most %d bytes", MaxSize)
+	}
+	if proto.Unmarshal(data, &signed) != nil || proto.Unmarshal(signed.Findings, &content) != nil {
+		return Statement{}, fault.New(op, fault.Invalid, "malformed statement")
+	}
+	if len(content.Findings) > MaxFindings {
+		return Statement{}, fault.New(op, fault.TooLarge, "a statement has at most %d findings", MaxFindings)
+	}
+	by, err := peer.IDFromBytes(signed.By)
+	if err != nil {
+		return Statement{}, fault.As(op, fault.Invalid, err)
+	}
+	key, err := by.ExtractPublicKey() // an Ed25519 id contains its key
+	if err != nil {
+		return Statement{}, fault.As(op, fault.Unauthentic, err)
+	}
+	if ok, err := key.Verify(append([]byte(domain(n)), signed.Findings...), signed.Signature); err != nil || !ok {
+		return Statement{}, fault.New(op, fault.Unauthentic, "the signature is not that of %s in the network %s", by, n)
+	}
+	s := Statement{By: by, Bytes: bytes.Clone(data)}
+	for _, m := range content.Findings {
+		f := Finding{
+			Provider: peer.ID(m.Provider), State: stateOf(m.State),
+			RoundTrip: time.Duration(m.RoundTripUs) * time.Microsecond, CheckedAt: time.UnixMilli(int64(min(m.CheckedMs, 1<<53))),
+		}
+		// Nobody is a witness of itself.
+		if f.State != "" && f.Provider != by && f.Provider.Validate() == nil && f.current(now) {
+			s.Findings = append(s.Findings, f)
+		}
+	}
+	return s, nil
+}
+
+// current reports whether a finding still counts.
+func (f *Finding) current(now time.Time) bool {
+	age := now.Sub(f.CheckedAt)
+	return age < Life && age > -skew
+}
+
+// states are the findings by their number on the wire, less one.
+func states() []records.Reachability {
+	return []records.Reachability{records.Reachable, records.Busy, records.Unreachable}
+}
+
+func numberOf(s records.Reachability) uint32 { return uint32(slices.Index(states(), s) + 1) }
+
+// stateOf returns "" for an unknown number.
+func stateOf(n uint32) records.Reachability {
+	if n < 1 || int(n) > len(states()) {
+		return ""
+	}
+	return states()[n-1]
+}

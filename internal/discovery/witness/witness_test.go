@@ -1,0 +1,234 @@
+package witness
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+func newKey(t testing.TB) (crypto.PrivKey, peer.ID) {
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	require.NoError(t, err)
+	id, err := peer.IDFromPrivateKey(key)
+	require.NoError(t, err)
+	return key, id
+}
+
+func start() time.Time { return time.UnixMilli(1_800_000_000_000) }
+
+// state returns a statement of a new measurer about one provider.
+func state(t testing.TB, provider peer.ID, s records.Reachability, at time.Time) Statement {
+	key, _ := newKey(t)
+	data, err := Sign("test", key, []Finding{{Provider: provider, State: s, RoundTrip: 20 * time.Millisecond, CheckedAt: at}})
+	require.NoError(t, err)
+	st, err := Open("test", data, at)
+	require.NoError(t, err)
+	return st
+}
+
+func via(n int) netip.Prefix { return netip.MustParsePrefix(fmt.Sprintf("198.51.%d.0/24", n)) }
+
+func TestStatement(t *testing.T) {
+	key, id := newKey(t)
+	_, p := newKey(t)
+	_, q := newKey(t)
+	now := start()
+	findings := []Finding{
+		{Provider: p, State: records.Reachable, RoundTrip: 1500 * time.Microsecond, CheckedAt: now},
+		{Provider: q, State: records.Unreachable, CheckedAt: now.Add(-Life + time.Millisecond)},
+		{Provider: q, State: records.Busy, CheckedAt: now.Add(-Life)},     // too old
+		{Provider: q, State: records.Busy, CheckedAt: now.Add(skew)},      // from the future
+		{Provider: id, State: records.Reachable, CheckedAt: now},          // about itself
+		{Provider: p, State: "mood", CheckedAt: now},                      // unknown
+		{Provider: peer.ID("no id"), State: records.Busy, CheckedAt: now}, // kept as bytes
+		{Provider: peer.ID(""), State: records.Reachable, CheckedAt: now}, // no provider
+		{Provider: p, State: records.Busy, RoundTrip: -1, CheckedAt: time.Time{}},
+	}
+	data, err := Sign("test", key, findings)
+	require.NoError(t, err)
+	s, err := Open("test", data, now)
+	require.NoError(t, err)
+	require.Equal(t, id, s.By)
+	require.Equal(t, data, s.Bytes)
+	require.Len(t, s.Findings, 3)
+	require.Equal(t, findings[0], s.Findings[0])
+	require.Equal(t, records.Unreachable, s.Findings[1].State)
+
+	many := make([]Finding, MaxFindings+5)
+	for i := range many {
+		many[i] = findings[0]
+	}
+	data, err = Sign("test", key, many)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(data), MaxSize)
+	s, err = Open("test", data, now)
+	require.NoError(t, err)
+	require.Len(t, s.Findings, MaxFindings)
+}
+
+func TestStatementRefusals(t *testing.T) {
+	key, _ := newKey(t)
+	_, p := newKey(t)
+	data, err := Sign("test", key, []Finding{{Provider: p, State: records.Unreachable, CheckedAt: start()}})
+	require.NoError(t, err)
+	change := func(f func(*pb.SignedFindings)) []byte {
+		var m pb.SignedFindings
+		require.NoError(t, proto.Unmarshal(data, &m))
+		f(&m)
+		out, err := proto.Marshal(&m)
+		require.NoError(t, err)
+		return out
+	}
+	_, other := newKey(t)
+	for name, c := range map[string]struct {
+		data []byte
+		want fault.Kind
+	}{
+		"nonsense":     {[]byte("nonsense"), fault.Invalid},
+		"empty":        {nil, fault.Invalid},
+		"too large":    {make([]byte, MaxSize+1), fault.TooLarge},
+		"changed":      {change(func(m *pb.SignedFindings) { m.Findings[len(m.Findings)-1] ^= 1 }), fault.Unauthentic},
+		"another's":    {change(func(m *pb.SignedFindings) { m.By = []byte(other) }), fault.Unauthentic},
+		"no signature": {change(func(m *pb.SignedFindings) { m.Signature = nil }), fault.Unauthentic},
+	} {
+		_, err := Open("test", c.data, start())
+		require.ErrorIs(t, err, c.want, name)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	key, _ := newKey(f)
+	data, err := Sign("test", key, []Finding{{Provider: "x", State: records.Busy, CheckedAt: start()}})
+	require.NoError(f, err)
+	f.Add(data)
+	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = Open("test", b, start()) })
+}
+
+// TestReachableSparesAMeasurement, but never three in a row, and not beyond its life.
+func TestReachableSparesAMeasurement(t *testing.T) {
+	o, now := NewOpinions(), start()
+	_, p := newKey(t)
+	require.False(t, o.Spare(p, now))
+	o.Hear(state(t, p, records.Reachable, now), via(1), now)
+	m, ok := o.Measured(p, now)
+	require.True(t, ok)
+	require.Equal(t, records.Measured{State: records.Reachable, RoundTrip: 20 * time.Millisecond, CheckedAt: now, Peers: 1}, m)
+	o.Hear(state(t, p, records.Busy, now.Add(time.Second)), via(1), now)
+	m, _ = o.Measured(p, now)
+	require.Equal(t, records.Busy, m.State, "the newest")
+	require.Equal(t, 2, m.Peers)
+	for range 3 {
+		for range SpareInARow {
+			require.True(t, o.Spare(p, now))
+		}
+		require.False(t, o.Spare(p, now), "this peer measures")
+	}
+	_, ok = o.Measured(p, now.Add(Life+time.Second))
+	require.False(t, ok)
+	require.False(t, o.Spare(p, now.Add(Life+time.Second)))
+	require.Zero(t, o.Epoch())
+}
+
+// TestUnreachableNeedsAQuorum of measurers and of prefixes of the keepers that deliver their statements, without
+// any contradiction.
+func TestUnreachableNeedsAQuorum(t *testing.T) {
+	_, p := newKey(t)
+	now := start()
+	hear := func(vias ...netip.Prefix) *Opinions {
+		o := NewOpinions()
+		for _, v := range vias {
+			o.Hear(state(t, p, records.Unreachable, now), v, now)
+		}
+		return o
+	}
+	for name, o := range map[string]*Opinions{
+		"two measurers":           hear(via(1), via(2)),
+		"many from one keeper":    hear(via(1), via(1), via(1), via(1), via(1)),
+		"two prefixes":            hear(via(1), via(2), via(2), via(1)),
+		"keepers on this machine": hear(netip.Prefix{}, netip.Prefix{}, netip.Prefix{}),
+	} {
+		require.Empty(t, o.Hidden(now), name)
+		_, ok := o.Measured(p, now)
+		require.False(t, ok, name)
+		require.False(t, o.Spare(p, now), "%s: this peer must measure", name)
+	}
+	o := hear(via(1), via(2), via(3))
+	require.Equal(t, []peer.ID{p}, o.Hidden(now))
+	require.EqualValues(t, 1, o.Epoch())
+	m, ok := o.Measured(p, now)
+	require.True(t, ok)
+	require.Equal(t, records.Measured{State: records.Unreachable, CheckedAt: now, Since: now, Peers: 3}, m)
+	require.False(t, o.Spare(p, now), "this peer must measure")
+
+	o.Hear(state(t, p, records.Busy, now), via(1), now)
+	require.Empty(t, o.Hidden(now), "one measurer disagrees")
+	require.EqualValues(t, 2, o.Epoch())
+	o = hear(via(1), via(2), via(3))
+	require.Empty(t, o.Hidden(now.Add(Life)), "too old")
+
+	// One measurer counts once, whoever delivers its statements.
+	o = NewOpinions()
+	st := state(t, p, records.Unreachable, now)
+	for i := range 5 {
+		o.Hear(st, via(i), now)
+	}
+	require.Empty(t, o.Hidden(now))
+}
+
+func TestOpinionsAreBounded(t *testing.T) {
+	o, now := NewOpinions(), start()
+	for i := range maxSubjects + 100 {
+		for j := range maxHeard + 2 {
+			st := Statement{By: peer.ID(fmt.Sprint(j)), Findings: []Finding{{Provider: peer.ID(fmt.Sprint(i)), State: records.Unreachable, CheckedAt: now}}}
+			o.Hear(st, via(j), now)
+		}
+	}
+	require.Equal(t, maxSubjects, o.subjects.Len())
+	require.Len(t, o.Hidden(now), maxSubjects)
+	s, _ := o.subjects.Peek(peer.ID(fmt.Sprint(maxSubjects)))
+	require.Len(t, s.heard, maxHeard)
+	require.Empty(t, o.Hidden(now.Add(Life)))
+	require.Zero(t, o.hidden)
+}
+
+func TestPool(t *testing.T) {
+	p, now := NewPool(), start()
+	_, x := newKey(t)
+	a, b := state(t, x, records.Reachable, now), state(t, x, records.Busy, now)
+	p.Put(a, via(1), now)
+	p.Put(b, via(2), now)
+	p.Put(b, via(2), now) // replaces itself
+	require.Equal(t, [][]byte{a.Bytes, b.Bytes}, p.About([]peer.ID{x, "unknown", x}, "", now))
+	require.Equal(t, [][]byte{b.Bytes}, p.About([]peer.ID{x}, a.By, now))
+	require.Empty(t, p.About([]peer.ID{x}, "", now.Add(Life)))
+
+	// Many measurers in one network take two places, those of others remain free.
+	for range 10 {
+		p.Put(state(t, x, records.Unreachable, now), via(3), now)
+	}
+	require.Len(t, p.About([]peer.ID{x}, "", now), 4)
+	for i := range 10 {
+		p.Put(state(t, x, records.Busy, now), via(4+i), now)
+	}
+	require.Len(t, p.About([]peer.ID{x}, "", now), maxOfProvider)
+	for i := range maxProviders + 10 {
+		p.Put(Statement{By: a.By, Bytes: []byte(fmt.Sprint(i)), Findings: []Finding{{Provider: peer.ID(fmt.Sprint(i)), CheckedAt: now}}}, via(1), now)
+	}
+	require.Equal(t, maxProviders, p.about.Len())
+	var all []peer.ID
+	for i := range MaxTold + 20 {
+		all = append(all, peer.ID(fmt.Sprint(maxProviders-i)))
+	}
+	require.Len(t, p.About(all, "", now), MaxTold)
+}

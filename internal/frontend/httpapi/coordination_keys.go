@@ -1,0 +1,160 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// keyAnswer is one key.
+type keyAnswer struct {
+	Header coord.Header `json:"header"`
+	KV     keyBody      `json:"kv"`
+}
+
+// keysAnswer is a page of keys, all at one revision.
+type keysAnswer struct {
+	Header   coord.Header   `json:"header"`
+	Revision coord.Revision `json:"revision"` // that was read
+	Keys     []keyBody      `json:"keys"`
+	Next     string         `json:"next,omitempty"` // the first key of the rest; absent at the end
+}
+
+// keyWritten is the result of a write: its revision is the header's.
+type keyWritten struct {
+	Header  coord.Header `json:"header"`
+	Changed int          `json:"changed"` // keys put or deleted
+}
+
+// getKey reads a key, by default at the present revision.
+func (p *coordinationAPI) getKey(ctx context.Context, c call) error {
+	values, err := input.Known(c.r.URL, "revision")
+	if err != nil {
+		return err
+	}
+	at, err := input.Number(values, "revision")
+	if err != nil {
+		return err
+	}
+	key := c.r.PathValue("key")
+	page, header, err := p.Reader.Range(ctx, coord.Query{Span: coord.Exactly(key), At: coord.Revision(at), Limit: 1}, coord.Linearizable)
+	if err != nil {
+		return ofParameter(err)
+	}
+	if len(page.Keys) == 0 {
+		return fault.Refused(fault.NotFound, "key", "does not exist at revision %d", page.Revision)
+	}
+	return writeJSON(c.w, http.StatusOK, keyAnswer{header, fromKeyValue(page.Keys[0])})
+}
+
+// listKeys reads a page of the keys under a prefix. The next page begins at from, at the same revision.
+func (p *coordinationAPI) listKeys(ctx context.Context, c call) error {
+	values, err := input.Known(c.r.URL, "prefix", "from", "limit", "revision")
+	if err != nil {
+		return err
+	}
+	limit, err := readPage(values)
+	if err != nil {
+		return err
+	}
+	at, err := input.Number(values, "revision")
+	if err != nil {
+		return err
+	}
+	span := coord.Under(values.Get("prefix"))
+	if values.Has("from") {
+		if span.From = values.Get("from"); !strings.HasPrefix(span.From, values.Get("prefix")) {
+			return fault.Invalidf("from", input.Quote(span.From), "must begin with the prefix")
+		}
+	}
+	if limit == 0 {
+		limit = maxListed
+	}
+	page, header, err := p.Reader.Range(ctx, coord.Query{Span: span, At: coord.Revision(at), Limit: limit}, coord.Linearizable)
+	if err != nil {
+		return ofParameter(err)
+	}
+	answer := keysAnswer{Header: header, Revision: page.Revision, Keys: make([]keyBody, len(page.Keys)), Next: page.Next}
+	for i, kv := range page.Keys {
+		answer.Keys[i] = fromKeyValue(kv)
+	}
+	return writeJSON(c.w, http.StatusOK, answer)
+}
+
+// putKey stores the body of the request as the value of a key.
+func (p *coordinationAPI) putKey(ctx context.Context, c call) error {
+	values, err := input.Known(c.r.URL, "lease_id", "if_revision")
+	if err != nil {
+		return err
+	}
+	put := coord.Put{Key: c.r.PathValue("key")}
+	if values.Has("lease_id") {
+		id, err := parseLeaseID(values.Get("lease_id"))
+		if err != nil {
+			return err
+		}
+		put.Lease = coord.LeaseID(id)
+	}
+	if put.Value, err = io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody)); err != nil {
+		return unread(err)
+	}
+	return p.write(ctx, c, put.Key, values, coord.Change{Put: &put})
+}
+
+// deleteKey deletes a key, or with prefix=true all keys that begin with it.
+func (p *coordinationAPI) deleteKey(ctx context.Context, c call) error {
+	values, err := input.Known(c.r.URL, "prefix", "if_revision")
+	if err != nil {
+		return err
+	}
+	all, err := input.ParseBool(values, "prefix")
+	if err != nil {
+		return err
+	}
+	key := c.r.PathValue("key")
+	span := coord.Exactly(key)
+	if all {
+		span = coord.Under(key)
+	}
+	if all && values.Has("if_revision") {
+		return fault.Invalidf("if_revision", nil, "conflicts with prefix: it compares one key")
+	}
+	return p.write(ctx, c, key, values, coord.Change{Delete: &span})
+}
+
+// write makes one change, guarded by the parameter if_revision: 0 demands that the key is absent.
+func (p *coordinationAPI) write(ctx context.Context, c call, key string, values url.Values, change coord.Change) error {
+	op := &coord.Write{Then: []coord.Change{change}}
+	if given := values.Get("if_revision"); values.Has("if_revision") {
+		mod, err := strconv.ParseInt(given, 10, 64)
+		if err != nil || mod < 0 {
+			return fault.Invalidf("if_revision", input.Quote(given), "must be the mod_revision of the key, or 0 for an absent key")
+		}
+		op.If = []coord.Guard{coord.IfRevision(key, coord.Revision(mod))}
+	}
+	result, header, err := p.do(ctx, c, op)
+	if err != nil {
+		return ofParameter(err)
+	}
+	return writeJSON(c.w, http.StatusOK, keyWritten{header, result.Changed})
+}
+
+// ofParameter names the part of the request in place of the field of a coord.Write or a coord.Query.
+func ofParameter(err error) error {
+	field, ok := map[string]string{
+		"guards[0].mod_revision": "if_revision", "guards[0].key": "key", "changes[0].key": "key",
+		"changes[0].value": "body", "changes[0].lease": "lease_id", "at": "revision",
+	}[fault.FieldOf(err)]
+	if !ok {
+		return err
+	}
+	return &fault.Error{Op: "httpapi.write", Kind: fault.KindOf(err), Field: field, Value: fault.ValueOf(err), Err: errors.New(fault.Message(err))}
+}

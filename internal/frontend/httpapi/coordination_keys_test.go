@@ -1,0 +1,88 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// octets marks the body of a request as bytes.
+func octets(r *http.Request) { r.Header.Set("Content-Type", "application/octet-stream") }
+
+func (p coordFixture) putValue(t testing.TB, path, value string) object {
+	t.Helper()
+	got := p.send(t, "PUT "+path, value, octets)
+	require.Equal(t, 200, got.code, "%s", got.text)
+	return got.json
+}
+
+// revisionOf returns the revision of an answer's header.
+func revisionOf(o object) float64 { return o["header"].(object)["revision"].(float64) }
+
+func TestKeys(t *testing.T) {
+	p := newCoordFixture(t)
+	p.refused(t, refusal{404, "not_found", "key"}, "GET /keys/app%2Fa", "")
+	first := revisionOf(p.putValue(t, "/keys/app%2Fa", "one"))
+	p.putValue(t, "/keys/app%2Fb", "\xff\x00")
+	p.putValue(t, "/keys/other", "")
+	second := revisionOf(p.putValue(t, "/keys/app%2Fa", "two"))
+	require.Greater(t, second, first)
+
+	kv := p.ok(t, 200, "GET /keys/app%2Fa", "")["kv"].(object)
+	require.Equal(t, object{"key": "app/a", "value": "two", "create_revision": first, "mod_revision": second, "version": 2.0}, kv)
+	old := p.ok(t, 200, "GET /keys/app%2Fa?revision="+number64(first), "")["kv"].(object)
+	require.Equal(t, "one", old["value"])
+
+	list := p.ok(t, 200, "GET /keys?prefix=app%2F", "")
+	require.Len(t, list["keys"], 2)
+	require.Equal(t, "/wA=", list["keys"].([]any)[1].(object)["value_base64"])
+	page := p.ok(t, 200, "GET /keys?limit=1", "")
+	require.Equal(t, "app/b", page["next"])
+	rest := p.ok(t, 200, "GET /keys?from=app%2Fb", "")
+	require.Len(t, rest["keys"], 2)
+
+	require.Equal(t, 2.0, p.ok(t, 200, "DELETE /keys/app%2F?prefix=true", "")["changed"])
+	require.Equal(t, 0.0, p.ok(t, 200, "DELETE /keys/app%2Fa", "")["changed"])
+	require.Len(t, p.ok(t, 200, "GET /keys", "")["keys"], 1)
+}
+
+// TestKeysCompare: if_revision makes a write conditional.
+func TestKeysCompare(t *testing.T) {
+	p := newCoordFixture(t)
+	created := revisionOf(p.putValue(t, "/keys/k?if_revision=0", "a"))
+	p.refused(t, refusal{409, "conflict", "if_revision"}, "PUT /keys/k?if_revision=0", "b", octets)
+	changed := revisionOf(p.putValue(t, "/keys/k?if_revision="+number64(created), "b"))
+	p.refused(t, refusal{409, "conflict", "if_revision"}, "DELETE /keys/k?if_revision="+number64(created), "")
+	p.ok(t, 200, "DELETE /keys/k?if_revision="+number64(changed), "")
+}
+
+func TestKeysWithLease(t *testing.T) {
+	p := newCoordFixture(t)
+	lease := p.lease(t, halfMinute)
+	p.putValue(t, "/keys/k?lease_id="+lease, "a")
+	require.Equal(t, lease, p.ok(t, 200, "GET /keys/k", "")["kv"].(object)["lease_id"])
+	p.ok(t, 204, "DELETE /leases/"+lease, "")
+	p.refused(t, refusal{404, "not_found", "key"}, "GET /keys/k", "")
+}
+
+func TestKeysRefuse(t *testing.T) {
+	p := newCoordFixture(t)
+	for line, want := range map[string]refusal{
+		"GET /keys/k?revision=x":                    {400, "validation_error", "revision"},
+		"GET /keys/k?revision=999":                  {400, "validation_error", "revision"},
+		"GET /keys?limit=-1":                        {400, "validation_error", "limit"},
+		"GET /keys?prefix=b&from=a":                 {400, "validation_error", "from"},
+		"GET /keys?what=1":                          {400, "validation_error", "what"},
+		"PUT /keys/k?if_revision=-1":                {400, "validation_error", "if_revision"},
+		"PUT /keys/k?lease_id=x":                    {400, "validation_error", "lease_id"},
+		"PUT /keys/k?lease_id=7":                    {404, "not_found", "lease_id"},
+		"PUT /keys/" + strings.Repeat("k", 2000):    {413, "too_large", "key"},
+		"DELETE /keys/k?prefix=maybe":               {400, "validation_error", "prefix"},
+		"DELETE /keys/k?prefix=true&if_revision=12": {400, "validation_error", "if_revision"},
+	} {
+		p.refused(t, want, line, "", octets)
+	}
+	p.refused(t, refusal{413, "too_large", "body"}, "PUT /keys/k", strings.Repeat("v", 70_000), octets)
+}

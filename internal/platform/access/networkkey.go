@@ -1,0 +1,92 @@
+package access
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+)
+
+// NetworkKeys are the keys of this peer's network in a file: one in each line, the first one proves, and all are
+// accepted. A changed file applies to the next use a second later; the old keys stay in use until it is valid.
+type NetworkKeys struct{ file *reloadable[[]network.Key] }
+
+// OpenNetworkKeys reads a file of keys. A missing file means no key now; NetworkKeys never reads it again. Errors:
+// Invalid with field "network.key" for a malformed file, and for one that other users can read.
+func OpenNetworkKeys(path string, o Options) (*NetworkKeys, error) {
+	o = o.withDefaults()
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return &NetworkKeys{}, nil
+	}
+	r := &reloadable[[]network.Key]{
+		files: []file{networkKeyFile(path)}, now: o.Now, log: o.Logger,
+		parse: func(contents [][]byte) ([]network.Key, error) { return parseNetworkKeys(contents[0]) },
+	}
+	if err := r.load(); err != nil {
+		return nil, err
+	}
+	return &NetworkKeys{file: r}, nil
+}
+
+func networkKeyFile(path string) file {
+	return file{setting: networkKeySetting, path: path, private: true}
+}
+
+// networkKeySetting names the file in errors.
+const networkKeySetting = "network.key"
+
+func parseNetworkKeys(text []byte) ([]network.Key, error) {
+	keys, err := network.ParseKeys(text)
+	return keys, fault.In(networkKeySetting, err)
+}
+
+// Get returns the present keys; none without a file. The caller must not change them.
+func (k *NetworkKeys) Get() []network.Key {
+	if k.file == nil {
+		return nil
+	}
+	return *k.file.get()
+}
+
+// ReadNetworkKeys reads a file of keys once. Errors: NotFound without a file; as OpenNetworkKeys.
+func ReadNetworkKeys(path string) ([]network.Key, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New("", fault.NotFound, "%s does not exist", path)
+	}
+	text, err := networkKeyFile(path).read()
+	if err != nil {
+		return nil, err
+	}
+	return parseNetworkKeys(text)
+}
+
+// CreateNetworkKey writes a key to a new file of mode 0600, durably and whole or not at all. Error: Exists for a file
+// that exists.
+func CreateNetworkKey(path string, k network.Key) error {
+	const op = "access.CreateNetworkKey"
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, ".network-key-*") // of mode 0600
+	if err != nil {
+		return fault.As(op, fault.Invalid, err)
+	}
+	defer os.Remove(f.Name())
+	_, err = io.WriteString(f, k.Text()+"\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fault.As(op, fault.Internal, err)
+	}
+	// Unlike a rename, a link fails after a faster process.
+	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
+		return fault.New(op, fault.Exists, "%s exists", path)
+	} else if err != nil {
+		return fault.As(op, fault.Internal, err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return fault.As(op, fault.Internal, err)
+	}
+	return fault.As(op, fault.Internal, errors.Join(d.Sync(), d.Close()))
+}

@@ -1,0 +1,177 @@
+// Package condition keeps the causes that limit this peer now: it is joining, its clock is wrong, another machine
+// uses its identity. One set serves the whole daemon. A part raises and clears its own conditions. The log, the
+// status, the health report and the metrics show the set, and some conditions make answers incomplete.
+package condition
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Name identifies a condition in status, metrics and logs.
+type Name string
+
+// The conditions.
+const (
+	// Joining: this peer has not yet compared its records with other keepers since its start.
+	Joining Name = "joining"
+	// Isolated: this peer lost its connections to the network.
+	Isolated Name = "isolated"
+	// ClockOffset: the clock of this peer differs from the clocks of the other keepers.
+	ClockOffset Name = "clock_offset"
+	// IdentityInUse: another machine signs records with the identity of this peer.
+	IdentityInUse Name = "identity_in_use"
+	// NotReachable: strangers cannot connect to this peer, neither directly nor through a relay, or not at the
+	// addresses that it announces.
+	NotReachable Name = "not_reachable"
+	// AddressLimit: bootstrap peers refuse this peer because too many peers share its address.
+	AddressLimit Name = "address_limit"
+	// OtherNetwork: a bootstrap peer belongs to a network with another name.
+	OtherNetwork Name = "other_network"
+	// PrivateAddresses: the profile expects public addresses and this machine has private ones only.
+	PrivateAddresses Name = "private_addresses"
+	// NotStored: no keeper holds the newest version of a service of this peer.
+	NotStored Name = "not_stored"
+	// OtherGroup: a peer of the network has a coordination group of its own.
+	OtherGroup Name = "other_group"
+	// NoQuorum: no leader of the coordination group is known.
+	NoQuorum Name = "no_quorum"
+	// OlderKeepers: some keepers do not know a part of this peer's questions.
+	OlderKeepers Name = "older_keepers"
+	// FeatureLevel: this program does not support the feature level of the coordination group.
+	FeatureLevel Name = "feature_level"
+)
+
+// Names lists all conditions.
+func Names() []string {
+	return []string{
+		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
+		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoQuorum), string(OtherGroup),
+		string(OlderKeepers), string(FeatureLevel),
+	}
+}
+
+// doubtful reports whether no answer of a peer in this condition may claim to be complete.
+func (n Name) doubtful() bool { return n == Isolated || n == ClockOffset }
+
+// Condition is an active condition.
+type Condition struct {
+	Name    Name
+	Message string // one sentence: the problem and the remedy
+	Since   time.Time
+}
+
+// Set holds the active conditions. It is safe for concurrent use. A nil Set ignores all changes and is empty.
+type Set struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu     sync.Mutex
+	active map[Name]Condition
+	doubt  atomic.Pointer[string] // nil: none
+}
+
+// NewSet returns an empty set that logs the begin and the end of each condition.
+func NewSet(log *slog.Logger, now func() time.Time) *Set {
+	return &Set{log: log, now: now, active: make(map[Name]Condition)}
+}
+
+// Raise begins a condition, or replaces the message of an active one. Only the begin is logged, as a warning.
+func (s *Set) Raise(n Name, format string, args ...any) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, active := s.active[n]
+	if !active {
+		c = Condition{Name: n, Since: s.now()}
+	}
+	message := fmt.Sprintf(format, args...)
+	if active && message == c.Message {
+		return
+	}
+	c.Message = message
+	s.active[n] = c
+	s.summarize()
+	if !active {
+		s.log.Warn(message, "condition", string(n))
+	}
+}
+
+// Clear ends a condition. The end of an active one is logged.
+func (s *Set) Clear(n Name) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, active := s.active[n]
+	if !active {
+		return
+	}
+	delete(s.active, n)
+	s.summarize()
+	s.log.Info("condition ended", "condition", string(n), "lasted", s.now().Sub(c.Since).Round(time.Second))
+}
+
+// Active returns the active conditions by name.
+func (s *Set) Active() []Condition {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.list()
+}
+
+// ActiveNames returns the names of the active conditions.
+func (s *Set) ActiveNames() []string {
+	var names []string
+	for _, c := range s.Active() {
+		names = append(names, string(c.Name))
+	}
+	return names
+}
+
+// Doubt explains why no answer may claim to be complete now. It returns "" without such a condition. It costs one
+// atomic load.
+func (s *Set) Doubt() string {
+	if s == nil {
+		return ""
+	}
+	if d := s.doubt.Load(); d != nil {
+		return *d
+	}
+	return ""
+}
+
+func (s *Set) list() []Condition {
+	out := make([]Condition, 0, len(s.active))
+	for _, c := range s.active {
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b Condition) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return out
+}
+
+// summarize updates doubt after a change. The caller holds mu.
+func (s *Set) summarize() {
+	var doubts []string
+	for _, c := range s.list() {
+		if c.Name.doubtful() {
+			doubts = append(doubts, c.Message)
+		}
+	}
+	if len(doubts) == 0 {
+		s.doubt.Store(nil)
+		return
+	}
+	joined := strings.Join(doubts, "; ")
+	s.doubt.Store(&joined)
+}

@@ -1,0 +1,50 @@
+package condition_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/condition"
+)
+
+func TestSetLogsBeginAndEndOnce(t *testing.T) {
+	var log strings.Builder
+	now := time.Unix(1000, 0)
+	s := condition.NewSet(slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+
+	s.Raise(condition.ClockOffset, "the clock is %ds late", 40)
+	now = now.Add(time.Minute)
+	s.Raise(condition.ClockOffset, "the clock is %ds late", 41)
+	require.Equal(t, []condition.Condition{{
+		Name: condition.ClockOffset, Message: "the clock is 41s late", Since: time.Unix(1000, 0),
+	}}, s.Active())
+	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"))
+
+	s.Clear(condition.ClockOffset)
+	s.Clear(condition.ClockOffset)
+	require.Empty(t, s.Active())
+	require.Equal(t, 1, strings.Count(log.String(), "level=INFO"))
+	require.Contains(t, log.String(), "lasted=1m0s")
+}
+
+func TestSetDoubt(t *testing.T) {
+	s := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
+	s.Raise(condition.NotReachable, "no relay")
+	require.Empty(t, s.Doubt(), "an unreachable peer still receives complete answers")
+	s.Raise(condition.Isolated, "no connection since 12:00")
+	require.Equal(t, "no connection since 12:00", s.Doubt())
+	s.Clear(condition.Isolated)
+	require.Empty(t, s.Doubt())
+}
+
+func TestNilSetIsEmpty(t *testing.T) {
+	var s *condition.Set
+	s.Raise(condition.Isolated, "ignored")
+	s.Clear(condition.Isolated)
+	require.Empty(t, s.Active())
+	require.Empty(t, s.Doubt())
+}

@@ -1,0 +1,65 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func TestJoinedNetworkIsRemembered(t *testing.T) {
+	dir := t.TempDir()
+	office := config.Joined{Name: "office", Profile: "lan", Bootstrap: []string{"/ip4/192.0.2.1/tcp/1", "/ip4/192.0.2.1/tcp/2"}}
+	in := config.Source{Flags: map[string]any{"data": dir}}
+	first := in
+	first.Joined = &office
+	c, origin, err := config.Load(first)
+	require.NoError(t, err)
+	require.EqualValues(t, "office", c.NetworkName())
+	require.Equal(t, "the invitation", origin["network.name"])
+
+	require.NoError(t, office.Save(dir))
+	c, origin, err = config.Load(in)
+	require.NoError(t, err)
+	require.EqualValues(t, "office", c.NetworkName())
+	require.Equal(t, "lan", c.Profile)
+	require.Equal(t, office.Bootstrap, c.Bootstrap)
+	require.Equal(t, "file "+filepath.Join(dir, "network.yaml"), origin["bootstrap"])
+	info, err := os.Stat(filepath.Join(dir, "network.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	in.Flags = map[string]any{"data": dir, "profile": "public", "bootstrap": []string{"/ip4/192.0.2.9/tcp/1"}, "network": "office"}
+	c, _, err = config.Load(in)
+	require.NoError(t, err)
+	require.Equal(t, "public", c.Profile)
+	require.Equal(t, []string{"/ip4/192.0.2.9/tcp/1"}, c.Bootstrap)
+}
+
+func TestJoinedNetworkIsNotContradicted(t *testing.T) {
+	dir := t.TempDir()
+	office := config.Joined{Name: "office", Profile: "lan", Bootstrap: []string{"/ip4/192.0.2.1/tcp/1"}}
+	home := config.Joined{Name: "home", Profile: "lan", Bootstrap: office.Bootstrap}
+	refused := func(text string, src config.Source) {
+		t.Helper()
+		src.Flags["data"] = dir
+		_, _, err := config.Load(src)
+		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "network.name"})
+		require.ErrorContains(t, err, text)
+	}
+	refused(`"home" contradicts the network "office" of the invitation (set by flag --network)`,
+		config.Source{Joined: &office, Flags: map[string]any{"network": "home"}})
+	require.NoError(t, office.Save(dir))
+	refused(`"home" contradicts the network "office" of file `, config.Source{Flags: map[string]any{"network": "home"}})
+	refused(`belongs to the network "office": use another data directory`, config.Source{Joined: &home, Flags: map[string]any{}})
+
+	for _, damaged := range []string{"", "network: {name: X}\nprofile: lan\nbootstrap: []", "network: {name: x}\nprofile: lan\nbootstrap: []\nhttp: off", ":"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "network.yaml"), []byte(damaged), 0o600))
+		_, _, err := config.Load(config.Source{Flags: map[string]any{"data": dir}})
+		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "join"}, damaged)
+	}
+}

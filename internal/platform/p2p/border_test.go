@@ -1,0 +1,171 @@
+package p2p
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/event"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/fault"
+	names "github.com/blackhole/blackhole/pkg/network"
+)
+
+// citizen is a node of a named network.
+type citizen struct {
+	*Node
+	refused    atomic.Int64
+	conditions *condition.Set
+
+	mu  sync.Mutex
+	log strings.Builder // guarded by mu
+}
+
+func (c *citizen) Write(line []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.log.Write(line)
+}
+
+func (c *citizen) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.log.String()
+}
+
+func newCitizen(t *testing.T, name names.Name, bootstrap ...*citizen) *citizen {
+	t.Helper()
+	made := &citizen{conditions: condition.NewSet(discardLog(), time.Now)}
+	c := testConfig(t)
+	c.Network, c.Conditions, c.Logger = name, made.conditions, slog.New(slog.NewTextHandler(made, nil))
+	c.Limits.OnRefusal = func(why Refusal) {
+		if why == RefusedNetwork {
+			made.refused.Add(1)
+		}
+	}
+	for _, b := range bootstrap {
+		c.Bootstrap = append(c.Bootstrap, info(b.Node))
+	}
+	made.Node = start(t, c)
+	return made
+}
+
+// TestTwoNetworksShareABootstrapAddress: no table has a peer of the other network, connections end, and both sides say
+// whom they refused.
+func TestTwoNetworksShareABootstrapAddress(t *testing.T) {
+	a0 := newCitizen(t, "a")
+	a1 := newCitizen(t, "a", a0)
+	b0 := newCitizen(t, "b", a0)
+	var said condition.Condition
+	require.Eventually(t, func() bool {
+		active := b0.conditions.Active()
+		if len(active) == 1 {
+			said = active[0]
+		}
+		return len(active) == 1
+	}, patience, time.Millisecond)
+	require.Equal(t, condition.OtherNetwork, said.Name)
+	require.Equal(t, fmt.Sprintf("bootstrap peer %s at %s belongs to the network %q, and this peer to %q: set network.name (--network a), or name a bootstrap peer of %q",
+		a0.host.ID(), a0.host.Addrs()[0], "a", "b", "b"), said.Message)
+	require.False(t, b0.Ready())
+
+	b1 := newCitizen(t, "b", a0, b0)
+	for _, n := range []*citizen{a0, a1, b0, b1} {
+		waitTable(t, n.Node, func(size int) bool { return size == 1 })
+	}
+	for _, pair := range [][2]*citizen{{a0, b0}, {a0, b1}} {
+		for _, side := range [][2]*citizen{pair, {pair[1], pair[0]}} {
+			own, other := side[0], side[1]
+			require.Eventually(t, func() bool { return own.refused.Load() > 0 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool {
+				return own.host.Network().Connectedness(other.host.ID()) != network.Connected
+			}, patience, time.Millisecond)
+		}
+	}
+	require.Contains(t, a0.text(), "refused a peer of another network")
+	require.Contains(t, a0.text(), "network=a other=b")
+	require.Contains(t, a0.text(), "address=/ip4/127.0.0.1/tcp/")
+	require.Contains(t, b0.text(), "network=b other=a")
+	for _, n := range []*citizen{a0, a1, b0, b1} {
+		require.Equal(t, 1, n.Routing().Size())
+	}
+	require.Zero(t, a1.refused.Load())
+}
+
+func TestOtherNetworksAreLoggedOnceAMinute(t *testing.T) {
+	a, b := newCitizen(t, "a"), newCitizen(t, "a")
+	require.NoError(t, a.host.Connect(t.Context(), info(b.Node)))
+	guard := newBorder(a.host, &Config{Network: "a", Logger: slog.New(slog.NewTextHandler(a, nil))})
+	now, conn := time.Unix(1e9, 0), a.host.Network().ConnsToPeer(b.host.ID())[0]
+	seen := func(version string) {
+		guard.examine(event.EvtPeerIdentificationCompleted{
+			Peer: b.host.ID(), Conn: conn, ProtocolVersion: version,
+		}, now)
+	}
+	for _, fine := range []string{"/blackhole/a/1", "/blackhole/a/2", "ipfs/0.1.0", ""} {
+		seen(fine)
+	}
+	require.Empty(t, guard.parting)
+	for range 2 * maxParting {
+		seen("/blackhole/b/1")
+	}
+	require.Len(t, guard.parting, maxParting)
+	require.Equal(t, 1, strings.Count(a.text(), "WARN"))
+	require.NotEqual(t, network.Connected, a.host.Network().Connectedness(b.host.ID()), "beyond the bound at once")
+
+	require.NoError(t, a.host.Connect(t.Context(), info(b.Node)))
+	now = now.Add(refusalPause)
+	guard.part(now)
+	require.Empty(t, guard.parting)
+	require.Equal(t, network.Connected, a.host.Network().Connectedness(b.host.ID()), "it names this network now")
+	seen("/blackhole/c/1")
+	require.Contains(t, a.text(), fmt.Sprintf("network=a other=c peer=%s", b.host.ID()))
+	require.Contains(t, a.text(), fmt.Sprintf("refused=%d", 2*maxParting))
+	require.Len(t, guard.parting, 1)
+}
+
+// TestClosedNetwork: peers with the key of a closed network meet, and no connection of a peer without it opens.
+func TestClosedNetwork(t *testing.T) {
+	closed := func(key []byte, bootstrap ...*Node) *Node {
+		c := testConfig(t)
+		c.PrivateKey = key
+		for _, b := range bootstrap {
+			c.Bootstrap = append(c.Bootstrap, info(b))
+		}
+		return start(t, c)
+	}
+	key, other := bytes.Repeat([]byte{1}, names.KeySize), bytes.Repeat([]byte{2}, names.KeySize)
+	a := closed(key)
+	b := closed(key, a)
+	for _, n := range []*Node{a, b} {
+		waitTable(t, n, func(size int) bool { return size == 1 })
+	}
+	for _, stranger := range []*Node{closed(other), closed(nil)} {
+		require.Error(t, stranger.host.Connect(t.Context(), info(a)))
+		require.Error(t, a.host.Connect(t.Context(), info(stranger)))
+		require.Equal(t, 1, a.Routing().Size())
+	}
+}
+
+func TestClosedNetworkIsOverTCP(t *testing.T) {
+	c := testConfig(t)
+	c.Profile, c.Listen, c.PrivateKey = Public, nil, make([]byte, names.KeySize)
+	_, settings, err := c.complete()
+	require.NoError(t, err)
+	require.False(t, settings.quic)
+	require.Equal(t, []string{"/ip4/0.0.0.0/tcp/4801", "/ip6/::/tcp/4801"}, settings.listen)
+	c.Listen = multiaddrs(t, "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/udp/1/quic-v1")
+	_, _, err = c.complete()
+	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "listen[1]"})
+	c.PrivateKey = []byte("short")
+	_, _, err = c.complete()
+	require.Equal(t, "private_key", fault.FieldOf(err))
+}

@@ -1,0 +1,179 @@
+package p2p
+
+import (
+	"net/netip"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+	"github.com/libp2p/go-libp2p/x/rate"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Limits bound the connections of a node.
+type Limits struct {
+	// Connections is the number above which this peer closes the least useful third, at least 24. The hard limit
+	// in each direction is four times that. Zero: the profile's.
+	Connections int
+	// PerAddress is the number of peers behind one IPv4 address or one IPv6 /56. A peer may open two connections
+	// at once, TCP and QUIC, so twice as many connections are allowed, in both directions together. A /48 may have
+	// eight times as many. Zero: the profile's.
+	PerAddress int
+	// OnRefusal is called for each refused incoming connection; nil: nobody is told.
+	OnRefusal func(Refusal)
+}
+
+// minConnections is the lower bound of Limits.Connections, about the need of a routing table. minPerAddress leaves
+// room for the concurrent dials of one peer.
+const (
+	minConnections = 24
+	minPerAddress  = 4
+)
+
+// apply replaces the profile's limits by the given ones. Errors are Invalid with the field.
+func (l Limits) apply(to profileSettings) (profileSettings, error) {
+	switch {
+	case l.Connections != 0 && l.Connections < minConnections:
+		return to, fault.Invalidf("connections.most", l.Connections, "must be 0 or at least %d", minConnections)
+	case l.PerAddress != 0 && l.PerAddress < minPerAddress:
+		return to, fault.Invalidf("connections.per_address", l.PerAddress, "must be 0 or at least %d", minPerAddress)
+	}
+	if l.Connections != 0 {
+		to.low, to.high = l.Connections*2/3, l.Connections
+	}
+	if l.PerAddress != 0 {
+		to.perAddress = l.PerAddress
+	}
+	return to, nil
+}
+
+// Limits of each own protocol. libp2p's default, 64 inbound streams of one peer and protocol, is below the
+// parallel queries of one busy consumer.
+const (
+	protocolStreams     = 4096
+	protocolPeerStreams = 512
+	protocolMemory      = 64 << 20
+	protocolPeerMemory  = 16 << 20
+)
+
+// Peers behind one address. libp2p's default of 8 connections shuts out the ninth peer of an office or of a cluster
+// behind one address.
+const (
+	publicPerAddress = 64
+	sharedPerAddress = 1024 // where all peers may share one address
+
+	addressPrefix, sitePrefix = 56, 48 // IPv6 prefixes that count as one address, and as one site
+	addressesPerSite          = 8
+
+	connectionsPerPeer = 2 // at most, while it dials
+	burstFactor        = 4 // connections that a peer may open at once, with repetitions
+	// rateShare is the number of connections that each peer behind an address may open again each second.
+	rateShare = 1.0 / 8
+)
+
+// newResources returns libp2p's resource manager with the limits of the profile.
+func newResources(c *Config, settings profileSettings) (network.ResourceManager, error) {
+	limits := rcmgr.DefaultLimits
+	libp2p.SetDefaultServiceLimits(&limits)
+	for _, id := range c.Protocols {
+		allow(&limits, id)
+	}
+	connections(&limits, settings)
+	c.Reach.Relay.allow(&limits)
+	limits.PeerBaseLimit.StreamsInbound = 2 * protocolPeerStreams
+	limits.PeerBaseLimit.StreamsOutbound = 2 * protocolPeerStreams
+	limits.PeerBaseLimit.Streams = 4 * protocolPeerStreams
+
+	traced, err := resourceMetrics(c.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	most := connectionsPerPeer * settings.perAddress
+	manager, err := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits.AutoScale()),
+		rcmgr.WithConnRateLimiters(&rate.Limiter{}), // zero value: no limit; resources has its own
+		rcmgr.WithLimitPerSubnet(
+			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: most}},
+			[]rcmgr.ConnLimitPerSubnet{
+				{PrefixLength: addressPrefix, ConnCount: most},
+				{PrefixLength: sitePrefix, ConnCount: addressesPerSite * most},
+			}),
+		traced)
+	if err != nil {
+		return nil, err
+	}
+	return &resources{ResourceManager: manager, rate: addressRate(settings), refusals: newRefusals(c.Logger, c.Limits.OnRefusal)}, nil
+}
+
+// addressRate limits new connections of one address. Without it, one host could keep this peer busy with
+// handshakes. Profiles whose peers may share one address have no limit.
+func addressRate(settings profileSettings) *rate.Limiter {
+	if !settings.open {
+		return &rate.Limiter{}
+	}
+	limit := func(bits, most int) rate.SubnetLimit {
+		return rate.SubnetLimit{PrefixLength: bits, Limit: rate.Limit{RPS: rateShare * float64(most), Burst: burstFactor * most}}
+	}
+	most := settings.perAddress
+	return &rate.Limiter{
+		NetworkPrefixLimits: []rate.PrefixLimit{
+			{Prefix: netip.MustParsePrefix("127.0.0.0/8")}, {Prefix: netip.MustParsePrefix("::1/128")},
+		},
+		SubnetRateLimiter: rate.SubnetLimiter{
+			IPv4SubnetLimits: []rate.SubnetLimit{limit(32, most)},
+			IPv6SubnetLimits: []rate.SubnetLimit{limit(addressPrefix, most), limit(sitePrefix, addressesPerSite*most)},
+			GracePeriod:      refusalPause,
+		},
+	}
+}
+
+func resourceMetrics(reg prometheus.Registerer) (rcmgr.Option, error) {
+	if reg == nil {
+		return rcmgr.WithMetricsDisabled(), nil
+	}
+	rcmgr.MustRegisterWith(reg) // ignores existing registrations
+	reporter, err := rcmgr.NewStatsTraceReporter()
+	if err != nil {
+		return nil, err
+	}
+	return rcmgr.WithTraceReporter(reporter), nil
+}
+
+// allow sets fixed limits for one own protocol.
+func allow(limits *rcmgr.ScalingLimitConfig, id protocol.ID) {
+	limits.AddProtocolLimit(id, rcmgr.BaseLimit{
+		StreamsInbound: protocolStreams, StreamsOutbound: protocolStreams,
+		Streams: 2 * protocolStreams, Memory: protocolMemory,
+	}, rcmgr.BaseLimitIncrease{})
+	limits.AddProtocolPeerLimit(id, rcmgr.BaseLimit{
+		StreamsInbound: protocolPeerStreams, StreamsOutbound: protocolPeerStreams,
+		Streams: 2 * protocolPeerStreams, Memory: protocolPeerMemory,
+	}, rcmgr.BaseLimitIncrease{})
+}
+
+// hardLimit is the hard limit of connections in each direction, in high water marks. Between mark and limit is
+// the room for the dials of lookups in one grace period. At the limit, peers cannot reach each other.
+const hardLimit = 4
+
+// connections derives the hard limits from the connection manager's water marks, which trim only after the
+// grace period. The handshakes of a whole network that joins at once are transient connections.
+func connections(limits *rcmgr.ScalingLimitConfig, settings profileSettings) {
+	hard := hardLimit * settings.high
+	all := 2 * hard
+	if settings.leaf {
+		hard, all = leafConnections, leafConnections
+	}
+	system := &limits.SystemBaseLimit
+	system.Conns, system.ConnsInbound, system.ConnsOutbound = all, hard, hard
+	system.FD = max(system.FD, 2*hard)
+	streams := 2 * protocolStreams
+	system.Streams, system.StreamsInbound, system.StreamsOutbound = 2*streams, streams, streams
+	limits.SystemLimitIncrease.Conns = 0
+	limits.SystemLimitIncrease.ConnsInbound = 0
+	limits.SystemLimitIncrease.ConnsOutbound = 0
+	transient := &limits.TransientBaseLimit
+	transient.Conns, transient.ConnsInbound, transient.ConnsOutbound = hard, hard/2, hard/2
+	transient.FD = max(transient.FD, hard)
+}

@@ -1,0 +1,238 @@
+package p2p
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/p2p/host/autorelay"
+	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	"github.com/libp2p/go-libp2p/x/rate"
+	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// RelayConfig bounds the service of a reachable peer as a relay for peers behind NAT. A zero field takes its
+// default.
+//
+// A relayed connection carries the first packets of a hole punch. Where the NAT allows none, it carries
+// everything, so its limits must fit requests to keepers, calls between members of a group, and their log.
+type RelayConfig struct {
+	Off bool // relay for nobody
+	// Reservations is the number of peers behind NAT with an address at this relay; 256. ReservationsPerAddress
+	// is the number of them behind one IP address, such as an office; 64.
+	Reservations           int
+	ReservationsPerAddress int
+	// Circuits is the number of relayed connections; 512. CircuitsPerPeer is the number of them from or to one
+	// peer; 32.
+	Circuits        int
+	CircuitsPerPeer int
+	// CircuitBytes is the traffic of one relayed connection in each direction until its end; 32 MiB.
+	CircuitBytes int64
+	// CircuitTime is the lifetime of a relayed connection; 30 min. Its peers connect again.
+	CircuitTime time.Duration
+}
+
+// complete sets defaults. Error: Invalid with the field.
+func (c RelayConfig) complete() (RelayConfig, error) {
+	fields := []struct {
+		name  string
+		value *int
+		usual int
+	}{
+		{"reservations", &c.Reservations, 256},
+		{"reservations_per_address", &c.ReservationsPerAddress, 64},
+		{"circuits", &c.Circuits, 512},
+		{"circuits_per_peer", &c.CircuitsPerPeer, 32},
+	}
+	for _, f := range fields {
+		if *f.value < 0 {
+			return c, fault.Invalidf(f.name, *f.value, "must not be negative")
+		}
+		if *f.value == 0 {
+			*f.value = f.usual
+		}
+	}
+	if c.CircuitBytes == 0 {
+		c.CircuitBytes = 32 << 20
+	}
+	if c.CircuitTime == 0 {
+		c.CircuitTime = 30 * time.Minute
+	}
+	switch {
+	case c.CircuitBytes < 128<<10:
+		return c, fault.Invalidf("circuit_bytes", c.CircuitBytes, "must be at least 128 KiB")
+	case c.CircuitTime < 2*time.Minute:
+		return c, fault.Invalidf("circuit_time", c.CircuitTime, "must be at least 2m")
+	}
+	return c, nil
+}
+
+// The protocols of relays: requests to a relay, and connections from it.
+const (
+	circuitHop  = circuit.ProtoIDv2Hop
+	circuitStop = circuit.ProtoIDv2Stop
+)
+
+// circuitBuffer is the size of both buffers of a relayed connection. libp2p reads and writes through them.
+const circuitBuffer = 4 << 10
+
+// service is the relay of libp2p, which runs while this peer is publicly reachable.
+func (c RelayConfig) service() []libp2p.Option {
+	if c.Off {
+		return nil
+	}
+	return []libp2p.Option{libp2p.EnableRelayService(
+		relay.WithResources(relay.Resources{
+			Limit:                 &relay.RelayLimit{Duration: c.CircuitTime, Data: c.CircuitBytes},
+			ReservationTTL:        time.Hour,
+			MaxReservations:       c.Reservations,
+			MaxReservationsPerIP:  c.ReservationsPerAddress,
+			MaxReservationsPerASN: c.Reservations,
+			MaxCircuits:           c.CircuitsPerPeer,
+			BufferSize:            circuitBuffer,
+		}),
+		relay.WithACL(newRelayGate()))}
+}
+
+// allow sets the limits of the relay service: libp2p's defaults are below or above the configured ones, depending
+// on the memory of the machine.
+func (c RelayConfig) allow(limits *rcmgr.ScalingLimitConfig) {
+	const requests = 64 // reservations under way
+	total, each := c.Circuits+requests, c.CircuitsPerPeer+2
+	all := rcmgr.BaseLimit{StreamsInbound: total, StreamsOutbound: total, Streams: 2 * total, Memory: 64 << 20}
+	one := rcmgr.BaseLimit{StreamsInbound: each, StreamsOutbound: each, Streams: 2 * each, Memory: 8 << 20}
+	limits.AddServiceLimit(relay.ServiceName, all, rcmgr.BaseLimitIncrease{})
+	limits.AddServicePeerLimit(relay.ServiceName, one, rcmgr.BaseLimitIncrease{})
+	for _, id := range []protocol.ID{circuitHop, circuitStop} {
+		limits.AddProtocolLimit(id, all, rcmgr.BaseLimitIncrease{})
+		limits.AddProtocolPeerLimit(id, one, rcmgr.BaseLimitIncrease{})
+	}
+}
+
+// circuitStarts bounds the new relayed connections from one address: a peer may use its circuits up and open
+// others. The burst serves 64 peers behind one address that start together.
+func circuitStarts() rate.Limit { return rate.Limit{RPS: 2, Burst: 256} }
+
+// relayGate refuses new circuits of addresses that open too many.
+type relayGate struct{ starts rate.Limiter }
+
+func newRelayGate() *relayGate {
+	return &relayGate{starts: rate.Limiter{SubnetRateLimiter: rate.SubnetLimiter{
+		IPv4SubnetLimits: []rate.SubnetLimit{{PrefixLength: 32, Limit: circuitStarts()}},
+		IPv6SubnetLimits: []rate.SubnetLimit{{PrefixLength: 56, Limit: circuitStarts()}},
+		GracePeriod:      time.Minute,
+	}}}
+}
+
+// AllowReserve implements relay.ACLFilter. The relay counts reservations itself.
+func (g *relayGate) AllowReserve(peer.ID, multiaddr.Multiaddr) bool { return true }
+
+// AllowConnect implements relay.ACLFilter.
+func (g *relayGate) AllowConnect(_ peer.ID, from multiaddr.Multiaddr, _ peer.ID) bool {
+	ip, err := manet.ToIP(from)
+	if err != nil {
+		return false
+	}
+	at, ok := netip.AddrFromSlice(ip)
+	return ok && g.starts.Allow(at.Unmap())
+}
+
+const (
+	// relayBoot is the time for the first candidates to appear. With relayChoice candidates, the wait ends.
+	relayBoot   = 3 * time.Second
+	relayChoice = 3
+	// relays is the number of reservations of a peer behind NAT. One relay may end at any time.
+	relays = 2
+	// relaySearch is the time between two searches for candidates without enough of them.
+	relaySearch = 10 * time.Second
+	// relayBackoff is the time without requests to a relay that refused one.
+	relayBackoff = 2 * time.Minute
+)
+
+// client makes a peer behind NAT reserve addresses at relays, and tells reach of refusals.
+func (s *relaySource) client(reg prometheus.Registerer, r *reach) libp2p.Option {
+	if reg == nil {
+		reg = prometheus.NewRegistry() // otherwise libp2p takes the global one
+	}
+	tracer := relayTracer{autorelay.NewMetricsTracer(autorelay.WithRegisterer(reg)), r}
+	return libp2p.EnableAutoRelayWithPeerSource(s.candidates, autorelay.WithMetricsTracer(tracer),
+		autorelay.WithBootDelay(relayBoot), autorelay.WithMinCandidates(relayChoice), autorelay.WithNumRelays(relays),
+		autorelay.WithMinInterval(relaySearch), autorelay.WithBackoff(relayBackoff))
+}
+
+// relayTracer passes on what libp2p counts.
+type relayTracer struct {
+	autorelay.MetricsTracer
+	reach *reach
+}
+
+// ReservationRequestFinished implements autorelay.MetricsTracer.
+func (t relayTracer) ReservationRequestFinished(again bool, err error) {
+	t.MetricsTracer.ReservationRequestFinished(again, err)
+	t.reach.reserved(err)
+}
+
+// relaySource offers servers of the DHT to AutoRelay. The host needs it before the DHT exists.
+type relaySource struct {
+	ready   chan struct{} // closed by set
+	routing *Routing
+}
+
+func newRelaySource() *relaySource { return &relaySource{ready: make(chan struct{})} }
+
+// set is called once.
+func (s *relaySource) set(r *Routing) {
+	s.routing = r
+	close(s.ready)
+}
+
+// candidates waits for the first server of the routing table. AutoRelay asks again after relaySearch.
+func (s *relaySource) candidates(ctx context.Context, n int) <-chan peer.AddrInfo {
+	out := make(chan peer.AddrInfo, max(n, 0))
+	defer close(out)
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+		return out
+	}
+	for r := s.routing; ctx.Err() == nil; {
+		changed := r.Changed()
+		list := relaysAmong(r.dht.Host().Peerstore(), r.dht.RoutingTable().ListPeers())
+		for _, info := range list[:min(n, len(list))] {
+			out <- info
+		}
+		if len(list) > 0 {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return out
+}
+
+// relaysAmong selects the peers with an address that are known to relay, or about which nothing is known yet.
+func relaysAmong(store peerstore.Peerstore, ids []peer.ID) []peer.AddrInfo {
+	var out []peer.AddrInfo
+	for _, id := range ids {
+		addrs := store.Addrs(id)
+		all, err := store.GetProtocols(id)
+		if len(addrs) == 0 || err != nil || (len(all) > 0 && !slices.Contains(all, circuitHop)) {
+			continue
+		}
+		out = append(out, peer.AddrInfo{ID: id, Addrs: addrs})
+	}
+	return out
+}

@@ -1,0 +1,164 @@
+package query
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// kinds returns Type and Types, or the only element of Types as Type.
+func (q *Query) kinds() (string, []string) {
+	if q.Type != "" || len(q.Types) == 0 || slices.ContainsFunc(q.Types, func(t string) bool { return t != q.Types[0] }) {
+		return q.Type, q.Types
+	}
+	return q.Types[0], nil
+}
+
+// validateSingle refuses what only Split and Terms resolve: a plan has one type and one order.
+func (q *Query) validateSingle() error {
+	switch {
+	case len(q.Types) > 0 && q.Type != "":
+		return fault.Invalidf("types", nil, "must not be combined with type")
+	case len(q.Types) > 0:
+		return fault.Invalidf("types", len(q.Types), "must be one type for this operation")
+	case q.GroupPrices:
+		return fault.Invalidf("group_prices", nil, "has no meaning for this operation")
+	}
+	return nil
+}
+
+func (q *Query) validateVolume() error {
+	switch {
+	case q.Volume == nil:
+		return nil
+	case !(*q.Volume > 0 && *q.Volume <= math.MaxFloat64):
+		return fault.Invalidf("volume", *q.Volume, "must be a positive number of price units")
+	case !q.usesPrices():
+		return fault.Invalidf("volume", *q.Volume, "needs max_price, sort=price or group_prices, because only those compare prices")
+	}
+	return nil
+}
+
+// Check validates a query of the application's API, with several types and price groups.
+func Check(q Query, d Defaults) error {
+	if q.GroupPrices {
+		if err := q.validateGroups(); err != nil {
+			return err
+		}
+		q = q.In(Terms{Currency: DefaultCurrency, PriceUnit: "unit"})
+	}
+	list, err := q.Split()
+	if err != nil {
+		return err
+	}
+	for _, one := range list {
+		if _, err := Compile(one, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Split returns one query for each type of q, by type. Their answers, merged by Plan.Value and
+// name, are the answer of q. Errors are fault.Invalid and name the field. Compile validates the
+// rest.
+func (q Query) Split() ([]Query, error) {
+	q.Type, q.Types = q.kinds()
+	if len(q.Types) == 0 {
+		return []Query{q}, nil
+	}
+	if q.Type != "" {
+		return nil, q.validateSingle()
+	}
+	types := canonicalSet(slices.Clone(q.Types), func(s string) string { return s })
+	if len(types) > MaxTypes {
+		return nil, fault.Invalidf("types", len(types), "must be at most %d", MaxTypes)
+	}
+	list := make([]Query, len(types))
+	for i, kind := range types {
+		if err := records.CheckType("types", kind); err != nil {
+			return nil, err
+		}
+		if q.usesPrices() && q.PriceUnit == "" && usualUnit(kind) != usualUnit(types[0]) {
+			return nil, fault.Invalidf("price_unit", nil, "is required: the usual units of %s and %s differ", types[0], kind)
+		}
+		list[i] = q
+		list[i].Type, list[i].Types = kind, nil
+	}
+	return list, nil
+}
+
+// Terms are a currency and a unit of prices.
+type Terms struct {
+	Currency  string `json:"currency"`
+	PriceUnit string `json:"price_unit"`
+}
+
+// Compare orders terms by currency and unit.
+func (t Terms) Compare(u Terms) int {
+	return cmp.Or(cmp.Compare(t.Currency, u.Currency), cmp.Compare(t.PriceUnit, u.PriceUnit))
+}
+
+// value is the value of the field pricing.terms.
+func (t Terms) value() string { return t.Currency + " " + t.PriceUnit }
+
+// TermsOf returns the terms of a record's price, in canonical spelling. Without a currency and a
+// unit ok is false.
+func TermsOf(r *records.Record) (t Terms, ok bool) {
+	x := r.Facts()
+	return Terms{upper(x.Currency), Fold(x.PriceUnit)}, x.Currency != "" && x.PriceUnit != ""
+}
+
+// validateGroups checks a query with GroupPrices, apart from the parts that Compile checks.
+func (q *Query) validateGroups() error {
+	const idle = "has no meaning with group_prices, which compares prices in each currency and unit"
+	switch {
+	case q.Sort != SortDefault && q.Sort != SortPrice:
+		return fault.Invalidf("sort", clip(string(q.Sort)), "must be price with group_prices")
+	case q.MaxPrice != nil:
+		return fault.Invalidf("max_price", *q.MaxPrice, idle)
+	case q.Currency != "":
+		return fault.Invalidf("currency", clip(q.Currency), idle)
+	case q.PriceUnit != "":
+		return fault.Invalidf("price_unit", clip(q.PriceUnit), idle)
+	case len(q.Where) > MaxClauses-2:
+		return fault.Invalidf("where", len(q.Where), "must be at most %d clauses with group_prices", MaxClauses-2)
+	}
+	return nil
+}
+
+// In returns the query for the group of some terms: the cheapest matches with these terms.
+func (q Query) In(t Terms) Query {
+	q.Where = priced(&q)
+	q.Where = append(q.Where, Clause{Field: termsName, Op: OpAny, Values: []string{t.value()}})
+	q.Sort, q.Currency, q.PriceUnit, q.GroupPrices = SortPrice, t.Currency, t.PriceUnit, false
+	return q
+}
+
+// OtherThan returns a query for one match of a group with other terms than the given ones.
+func (q Query) OtherThan(known []Terms) Query {
+	q.Where = priced(&q)
+	other := Clause{Field: termsName, Op: OpStated}
+	if len(known) > 0 {
+		other = Clause{Field: termsName, Op: OpAny, Not: true}
+		for _, t := range known {
+			other.Values = append(other.Values, t.value())
+		}
+	}
+	q.Where = append(q.Where, other)
+	q.Volume, q.GroupPrices, q.Sort, q.Limit, q.ExactTotal = nil, false, SortUptime, 1, false
+	return q
+}
+
+// priced returns the clauses of a query and one that a match states a price. With a volume, tiers
+// count too, and the order by price puts matches without a price last.
+func priced(q *Query) []Clause {
+	list := slices.Clone(q.Where)
+	if q.Volume == nil {
+		list = append(list, Clause{Field: "pricing.base_price", Op: OpStated})
+	}
+	return list
+}

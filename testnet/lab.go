@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/lab"
+	"github.com/blackhole/blackhole/testnet/lab/crowd"
+	"github.com/blackhole/blackhole/testnet/process"
+)
+
+// laboratory is the command line of the lab: networks of namespaces.
+type laboratory struct {
+	lab.Config
+	scenarios []lab.Scenario
+	runs      int
+	must      bool
+	json      bool
+}
+
+// experiment plays scenarios of real networks. The exit code is 0 if all properties held, and also
+// on a machine that cannot run the lab, unless -must is set.
+func experiment(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	l, err := parseLab(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "testnet lab: %v\n", err)
+		return exitUsage
+	}
+	people := stdout
+	if l.json {
+		people = stderr
+	}
+	if err := lab.Available(); err != nil {
+		fmt.Fprintf(people, "skipped: this machine cannot run the lab: %v\n", err)
+		if l.must {
+			return exitFailed
+		}
+		return exitOK
+	}
+	held, err := l.run(ctx, people, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "testnet lab: %v\n", err)
+	}
+	if err != nil || !held {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// parseLab reads and validates the command line. It fails with Invalid, naming the flag.
+func parseLab(args []string, stderr io.Writer) (l laboratory, err error) {
+	f := flag.NewFlagSet("testnet lab", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintf(stderr, "usage: go run ./testnet lab [flags]\n\nPlays real networks out of Linux network namespaces and checks them. Needs root, ip(8), nft(8) and /dev/net/tun.\n\nScenarios:\n")
+		for _, s := range lab.Scenarios() {
+			fmt.Fprintf(stderr, "  %-15s %s\n", s.Name, s.About)
+		}
+		fmt.Fprintln(stderr, "\nFlags:")
+		f.PrintDefaults()
+	}
+	names := f.String("scenario", "all", "comma-separated `names`, or all")
+	f.BoolVar(&l.Short, "short", false, "fewer peers and shorter times")
+	f.IntVar(&l.runs, "runs", 1, "of each scenario, one after the other")
+	f.BoolVar(&l.must, "must", false, "fail on a machine that cannot run the lab")
+	f.StringVar(&l.Dir, "data", "", "`directory` for data and logs (default a temporary one)")
+	f.BoolVar(&l.json, "json", false, "print one JSON object for each run on standard output, and all else on standard error")
+	if err := f.Parse(args); err != nil {
+		return l, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return l, fault.Invalidf("arguments", f.Args(), "there are none, not %q", f.Args())
+	case l.runs < 1 || l.runs > 1000:
+		return l, fault.Invalidf("-runs", l.runs, "must be 1 to 1000, not %d", l.runs)
+	}
+	l.scenarios, err = chosen(*names)
+	return l, err
+}
+
+// chosen returns the scenarios of a list of names.
+func chosen(list string) ([]lab.Scenario, error) {
+	all := lab.Scenarios()
+	if list == "all" {
+		return all, nil
+	}
+	var known []string
+	for _, s := range all {
+		known = append(known, s.Name)
+	}
+	var some []lab.Scenario
+	for _, name := range strings.Split(list, ",") {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return nil, fault.Invalidf("-scenario", name, "must be all or of %s", strings.Join(known, ", "))
+		}
+		some = append(some, all[i])
+	}
+	return some, nil
+}
+
+// run reports whether every property held in every run.
+func (l *laboratory) run(ctx context.Context, people, stdout io.Writer) (held bool, err error) {
+	const op = "testnet.lab"
+	scratch, err := os.MkdirTemp("", "blackhole-lab-")
+	if err != nil {
+		return false, fault.As(op, fault.Unavailable, err)
+	}
+	defer func() {
+		if held || l.Dir != scratch {
+			_ = os.RemoveAll(scratch) // leftovers in the temporary directory are harmless
+		}
+	}()
+	fmt.Fprintln(people, "building blackholed ...")
+	if l.Binary, err = process.Build(ctx, scratch, lab.Tag); err != nil {
+		return false, err
+	}
+	if l.Program, err = os.Executable(); err != nil {
+		return false, fault.As(op, fault.Unavailable, err)
+	}
+	if l.Dir == "" {
+		l.Dir = scratch
+	}
+	l.Progress = people
+	held = true
+	for i := range l.runs {
+		for _, s := range l.scenarios {
+			fmt.Fprintf(people, "\n%s, run %d of %d: %s\n", s.Name, i+1, l.runs, s.About)
+			r, err := lab.Run(ctx, l.Config, s)
+			held = held && err == nil && r.Held()
+			if reported := l.report(r, err, people, stdout); reported != nil {
+				return false, reported
+			}
+			if ctx.Err() != nil {
+				return false, fault.Wrap(op, ctx.Err())
+			}
+		}
+	}
+	return held, nil
+}
+
+// report prints the result of one run.
+func (l *laboratory) report(r lab.Result, failed error, people, stdout io.Writer) error {
+	if failed != nil {
+		r.Broken = append(r.Broken, failed.Error())
+	}
+	switch {
+	case r.Held():
+		fmt.Fprintf(people, "ok       %s, %.0f s\n", r.Scenario, r.Seconds)
+	default:
+		fmt.Fprintf(people, "FAILED   %s, %.0f s, %d broken; data and logs are in %s\n", r.Scenario, r.Seconds, len(r.Broken), r.Data)
+	}
+	if !l.json {
+		if failed != nil {
+			fmt.Fprintf(people, "%v\n", failed)
+		}
+		return nil
+	}
+	encoder := json.NewEncoder(stdout)
+	encoder.SetEscapeHTML(false)
+	return fault.As("testnet.lab", fault.Unavailable, encoder.Encode(r))
+}
+
+// gather is the crowd of a scenario, in a child of this program.
+func gather(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if err := crowd.Run(ctx, args, os.Stdin, stdout); err != nil {
+		fmt.Fprintf(stderr, "testnet crowd: %v\n", err)
+		return exitFailed
+	}
+	return exitOK
+}

@@ -1,0 +1,153 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	usableLimit = 30 * time.Second
+	hardLimit   = time.Minute // behind a hard NAT
+)
+
+// homes plays two homes. Each uses the services of the other. They share a lock; the only voter of
+// its group is at one home.
+func homes(kind nat, servers int) func(context.Context, *world) error {
+	return func(ctx context.Context, w *world) error {
+		public, err := w.servers(ctx, servers, publicAddress, nil)
+		if err != nil {
+			return err
+		}
+		a, _, err := w.home(ctx, "home-a", "62.10.1.1/32", kind, public)
+		if err != nil {
+			return err
+		}
+		b, _, err := w.home(ctx, "home-b", "80.20.1.1/32", kind, public)
+		if err != nil {
+			return err
+		}
+		for _, p := range []*peer{a, b} {
+			p.spec.Founders = []string{a.id}
+			p.spec.Settings = append(p.spec.Settings, "COORDINATION_CLIENTS=network")
+			if err := p.start(); err != nil {
+				return err
+			}
+		}
+		started := time.Now()
+		for _, p := range []*peer{a, b} {
+			if err := p.awaitReady(ctx, startLimit, servers); err != nil {
+				return err
+			}
+		}
+		w.say("both homes are ready")
+		for _, p := range []*peer{a, b, public[0]} {
+			w.watch(ctx, p)
+		}
+		limit := usableLimit
+		if kind == random {
+			limit = hardLimit
+		}
+		return errors.Join(
+			exchange(ctx, w, [2]*peer{a, b}, limit-time.Since(started)),
+			share(ctx, w, a, b), path(ctx, w, a, b, kind), w.sayReach(ctx, public[0], a, b))
+	}
+}
+
+// exchange lets two peers, one after the other, offer a service and withdraw it. The other peer must
+// use it in time. Peers that dial each other at the same time would need no relay.
+func exchange(ctx context.Context, w *world, pair [2]*peer, limit time.Duration) error {
+	for i, p := range pair {
+		id, began := "offer-of-"+p.name, time.Now()
+		key, err := w.register(ctx, p, id)
+		if err != nil {
+			return err
+		}
+		other := pair[1-i]
+		if err := w.awaitUsable(ctx, other, key, limit); err != nil {
+			w.violated("%s does not use the service of %s: %v", other.name, p.name, err)
+		} else {
+			w.say("%s finds the service of %s usable after %.1f s", other.name, p.name, time.Since(began).Seconds())
+		}
+		if err := w.withdraw(ctx, p, key, id); err != nil {
+			return err
+		}
+		if err := pause(ctx, 5*time.Second); err != nil { // the watched peers are asked meanwhile
+			return err
+		}
+	}
+	return nil
+}
+
+// share hands a lock from one peer to another.
+func share(ctx context.Context, w *world, peers ...*peer) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var last coord.Token
+	for _, p := range slices.Concat(peers, peers[:1]) {
+		token, err := lockOnce(ctx, p)
+		if err != nil {
+			w.violated("%s gets no lock: %v", p.name, err)
+			return nil
+		}
+		if token <= last {
+			w.violated("%s has token %d after %d", p.name, token, last)
+		}
+		last = token
+	}
+	w.say("one lock was held by %d peers in turn, last token %d", len(peers), last)
+	return nil
+}
+
+func lockOnce(ctx context.Context, p *peer) (token coord.Token, err error) {
+	s, err := p.Session(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close(context.WithoutCancel(ctx))) }()
+	held, err := s.Lock(ctx, "lab/shared")
+	if err != nil {
+		return 0, err
+	}
+	return held.Token(), held.Unlock(ctx)
+}
+
+// path reports the connection of two peers. Between NATs that preserve ports it must be direct.
+func path(ctx context.Context, w *world, a, b *peer, kind nat) error {
+	peers, err := a.Peers(ctx)
+	if err != nil {
+		return fault.Wrap(a.name, err)
+	}
+	for _, other := range peers {
+		if other.ID != b.id {
+			continue
+		}
+		w.say("%s is connected with %s by %v", a.name, b.name, other.Addrs)
+		direct := false
+		for _, addr := range other.Addrs {
+			direct = direct || !strings.Contains(addr, "/p2p-circuit")
+		}
+		if !direct && kind == preserving {
+			w.violated("no hole was punched between %s and %s", a.name, b.name)
+		}
+		return nil
+	}
+	w.violated("%s has no connection with %s", a.name, b.name)
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,22 @@
+// Package netns builds networks of hosts inside this machine. Each host is a Linux network
+// namespace. A Network carries packets between hosts in this process: it can delay, lose, reorder
+// and drop them, as a kernel without a queueing discipline for it cannot.
+//
+// The namespaces have no names outside this process. A process keeps
+// them alive, and they keep their devices. So no end of the process leaves anything
+// behind, and the network of the machine stays untouched.
+package netns
+
+import (
+	"context"
+	"net"
+)
+
+// Dial connects to a literal address from inside the namespace, its own loopback included.
+func (s *Space) Dial(ctx context.Context, address string) (conn net.Conn, err error) {
+	err = s.Do(func() error {
+		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
+		return err
+	})
+	return conn, err
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/nemesis"
+	"github.com/blackhole/blackhole/testnet/process"
+)
+
+// previous is the commit of the version before: peers of it and of today work in one network. Change it with
+// each version.
+const previous = "72c71fc"
+
+// upgrade changes a group of three and a network of five from the previous version to this one under load, peer
+// by peer, and back. The exit code is 0 only if every promise held, or without the commit of the previous
+// version, as in a shallow clone.
+func upgrade(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c := nemesis.Config{Founders: 3, Others: 2, Progress: stdout}
+	f := flag.NewFlagSet("testnet upgrade", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Uint64Var(&c.Seed, "seed", 1, "of the order of the peers, and of the load")
+	f.DurationVar(&c.Recovery, "recovery", 30*time.Second, "longest time from a change of one peer until all clients are served")
+	from := f.String("from", previous, "`commit` of the previous version")
+	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	} else if err != nil || f.NArg() > 0 {
+		fmt.Fprintf(stderr, "testnet upgrade: there are no arguments, not %q\n", f.Args())
+		return exitUsage
+	}
+	held, err := rollOver(ctx, c, *from, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "testnet upgrade: %v\n", err)
+	}
+	if err != nil || !held {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// rollOver builds both programs and runs them.
+func rollOver(ctx context.Context, c nemesis.Config, from string, stdout io.Writer) (held bool, err error) {
+	const op = "testnet.upgrade"
+	if c.Dir, err = os.MkdirTemp("", "blackhole-upgrade-"); err != nil {
+		return false, fault.As(op, fault.Unavailable, err)
+	}
+	defer func() {
+		if held {
+			_ = os.RemoveAll(c.Dir) // leftovers in the temporary directory are harmless
+		}
+	}()
+	source := filepath.Join(c.Dir, "source")
+	if reason := checkOut(ctx, from, source); reason != nil {
+		fmt.Fprintf(stdout, "skipped: the previous version %s is not in this clone: %v\n", from, reason)
+		return true, nil
+	}
+	fmt.Fprintf(stdout, "building blackholed of %s and of today ...\n", from)
+	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(c.Dir, "previous"), "./cmd/blackholed")
+	build.Dir = source
+	if out, err := build.CombinedOutput(); err != nil {
+		return false, fault.New(op, fault.Unavailable, "the previous version does not build: %w\n%s", err, out)
+	}
+	c.Binary = filepath.Join(c.Dir, "previous")
+	if c.Upgrade, err = process.Build(ctx, c.Dir); err != nil {
+		return false, err
+	}
+	report, err := nemesis.Run(ctx, c)
+	if err != nil {
+		return false, fault.New(op, fault.KindOf(err), "%w; data and logs are in %s", err, c.Dir)
+	}
+	return len(report.Violations) == 0, report.Show(stdout)
+}
+
+// checkOut writes the tree of a commit of this repository into dir.
+func checkOut(ctx context.Context, commit, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return errors.New("there is no git repository here")
+	}
+	archive := filepath.Join(dir, "source.tar")
+	git := exec.CommandContext(ctx, "git", "archive", "--output", archive, commit)
+	git.Dir = strings.TrimSpace(string(root))
+	if out, err := git.CombinedOutput(); err != nil {
+		return errors.New(strings.TrimSpace(string(out)))
+	}
+	out, err := exec.CommandContext(ctx, "tar", "-xf", archive, "-C", dir).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("tar: %w: %s", err, out)
+	}
+	return os.Remove(archive)
+}
