@@ -178,7 +178,7 @@ func TestClientWithoutKeepers(t *testing.T) {
 		r := newProvider(t).sign(t, offer("one"), 1, time.Now())
 		client.put(t, r)
 		out := client.Store(t.Context(), []*records.Record{r})[0]
-		require.ErrorContains(t, out.Err, "this peer is none")
+		require.ErrorContains(t, out.Err, "keeps no records")
 		require.Zero(t, out.Stored.On)
 		found, err := client.Query(t.Context(), compile(t, around(100)))
 		require.NoError(t, err)
