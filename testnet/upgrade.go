@@ -17,9 +17,9 @@ import (
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
-// previous is the commit of the version before: peers of it and of today work in one network. Change it with
-// each version.
-const previous = "72c71fc"
+// breaks is the list of incompatible changes of wire and disk. A change of the file marks the commit from which
+// on all programs work together: the oldest version that an upgrade may begin with.
+const breaks = "testnet/breaks.txt"
 
 // upgrade changes a group of three and a network of five from the previous version to this one under load, peer
 // by peer, and back. The exit code is 0 only if every promise held, or without the commit of the previous
@@ -30,7 +30,7 @@ func upgrade(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	f.SetOutput(stderr)
 	f.Uint64Var(&c.Seed, "seed", 1, "of the order of the peers, and of the load")
 	f.DurationVar(&c.Recovery, "recovery", 30*time.Second, "longest time from a change of one peer until all clients are served")
-	from := f.String("from", previous, "`commit` of the previous version")
+	from := f.String("from", "", "`commit` of the previous version (default the last release, or the last incompatible change if that is later)")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return exitOK
 	} else if err != nil || f.NArg() > 0 {
@@ -59,12 +59,18 @@ func rollOver(ctx context.Context, c nemesis.Config, from string, stdout io.Writ
 		}
 	}()
 	source := filepath.Join(c.Dir, "source")
+	if from == "" {
+		if from, err = previous(ctx, "."); err != nil {
+			fmt.Fprintf(stdout, "skipped: %v\n", err)
+			return true, nil
+		}
+	}
 	if reason := checkOut(ctx, from, source); reason != nil {
 		fmt.Fprintf(stdout, "skipped: the previous version %s is not in this clone: %v\n", from, reason)
 		return true, nil
 	}
 	fmt.Fprintf(stdout, "building blackholed of %s and of today ...\n", from)
-	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(c.Dir, "previous"), "./cmd/blackholed")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(c.Dir, "previous"), "./cmd/blackholed")
 	build.Dir = source
 	if out, err := build.CombinedOutput(); err != nil {
 		return false, fault.New(op, fault.Unavailable, "the previous version does not build: %w\n%s", err, out)
@@ -78,6 +84,34 @@ func rollOver(ctx context.Context, c nemesis.Config, from string, stdout io.Writ
 		return false, fault.New(op, fault.KindOf(err), "%w; data and logs are in %s", err, c.Dir)
 	}
 	return len(report.Violations) == 0, report.Show(stdout)
+}
+
+// previous chooses the version before in the history of the repository around dir: the commit of the last
+// incompatible change, or the last release if that is later. No commit is written down, since a rewritten history
+// would lose it. The error says why this clone has none.
+func previous(ctx context.Context, dir string) (string, error) {
+	git := func(args ...string) string {
+		c := exec.CommandContext(ctx, "git", args...)
+		c.Dir = dir
+		out, _ := c.Output() // an error leaves an empty answer
+		return strings.TrimSpace(string(out))
+	}
+	root := git("rev-parse", "--show-toplevel")
+	switch {
+	case root == "":
+		return "", errors.New("there is no git repository here")
+	case git("rev-parse", "--is-shallow-repository") == "true":
+		return "", errors.New("this clone has no history: run git fetch --unshallow, or name a commit with -from")
+	}
+	change := git("log", "-1", "--format=%H", "--", filepath.Join(root, breaks))
+	if change == "" {
+		return "", errors.New("no commit of this history has the file " + breaks)
+	}
+	release := git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^")
+	if release != "" && git("merge-base", change, release) == change {
+		return release, nil
+	}
+	return change, nil
 }
 
 // checkOut writes the tree of a commit of this repository into dir.

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
@@ -44,7 +42,7 @@ type peer struct {
 
 	now        *process.Process // nil before the first start
 	stopped    bool             // by the scenario
-	distrusted int              // other peers, by all processes
+	distrusted []string         // metrics of distrust of all its processes
 }
 
 // peer gives a host a peer, with its data and identity, without a start. change may be nil.
@@ -192,33 +190,10 @@ func (p *peer) count(ctx context.Context) {
 	if p.stopped || !p.running() {
 		return
 	}
-	n, err := p.metric(ctx, `blackhole_discovery_refused_total{reason="answer_`)
+	found, err := network.Distrust(ctx, p.http, httpAddress)
 	if err == nil {
-		p.distrusted += int(n)
+		p.distrusted = append(p.distrusted, found...)
 	}
-}
-
-// metric sums the samples of the peer's metrics that begin with a text.
-func (p *peer) metric(ctx context.Context, prefix string) (sum float64, err error) {
-	const op = "lab.metric"
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	body, err := p.get(ctx, "/v1/metrics")
-	if err != nil {
-		return 0, err
-	}
-	lines := bufio.NewScanner(strings.NewReader(body))
-	for lines.Scan() {
-		if !strings.HasPrefix(lines.Text(), prefix) {
-			continue
-		}
-		value, err := strconv.ParseFloat(lines.Text()[strings.LastIndexByte(lines.Text(), ' ')+1:], 64)
-		if err != nil {
-			return 0, fault.As(op, fault.Internal, err)
-		}
-		sum += value
-	}
-	return sum, fault.As(op, fault.Internal, lines.Err())
 }
 
 // get returns the body of an answer of the HTTP API, whatever its status.

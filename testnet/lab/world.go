@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -87,8 +88,8 @@ func (w *world) judge(ctx context.Context) {
 	}
 	for _, p := range w.peers {
 		p.count(ctx)
-		if p.distrusted > 0 {
-			w.violated("%s distrusted honest peers %d times", p.name, p.distrusted)
+		if len(p.distrusted) > 0 {
+			w.violated("%s distrusted honest peers: %s", p.name, strings.Join(p.distrusted, ", "))
 		}
 		if err := p.failure(); err != nil {
 			w.violated("%v", err)

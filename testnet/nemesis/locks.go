@@ -59,7 +59,7 @@ func (w *worker) claim(ctx context.Context, o history.Op, options ...client.Lock
 	}
 	o.Token = int64(held.Token())
 	o = w.end(o, history.OK, nil)
-	w.beliefs.Enter(o, permits, held)
+	w.seen.beliefs.Enter(o, permits, held)
 	return held, o
 }
 
@@ -93,12 +93,12 @@ func (w *worker) guarded(ctx context.Context, by history.Op, belief history.Beli
 	token := coord.Token(by.Token)
 	o := history.Op{Kind: history.Guarded, Object: fencedBy + by.Object, Lock: by.Object, Token: by.Token}
 	if o = w.put(ctx, o, coord.IfHolds(by.Object, token)); o.Outcome == history.Refused {
-		w.beliefs.Lost(o, belief)
+		w.seen.beliefs.Lost(o, belief)
 	}
 	o = w.begin(history.Op{Client: w.id, Kind: history.Fenced, Object: "resource", Lock: by.Object, Token: by.Token})
 	if err := w.resources[by.Object].write(token); err != nil {
 		o = w.end(o, history.Refused, err)
-		w.beliefs.Lost(o, belief)
+		w.seen.beliefs.Lost(o, belief)
 	} else {
 		w.end(o, history.OK, nil)
 	}
@@ -206,7 +206,7 @@ func (w *worker) neglect(ctx context.Context) {
 	}
 	o.Token = int64(r.Lock.Token)
 	o = w.end(o, history.OK, nil)
-	w.beliefs.Enter(o, permits, belief)
+	w.seen.beliefs.Enter(o, permits, belief)
 	w.guarded(ctx, o, belief)
 	for range 3 {
 		w.think(ctx, 2*ttl)

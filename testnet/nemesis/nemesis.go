@@ -62,21 +62,27 @@ type Config struct {
 type run struct {
 	Config
 	*recorder
-	lan     *lan.LAN // nil: all peers on loopback, without cuts
-	net     *network.Network
-	peers   []*peer
-	report  *Report
-	ledger  history.EventLog
-	beliefs history.Beliefs
+	lan    *lan.LAN // nil: all peers on loopback, without cuts
+	net    *network.Network
+	peers  []*peer
+	report *Report
+	seen   seen
 
 	resources map[string]*resource // by lock
 	resumed   atomic.Int64         // watches resumed at another peer
 }
 
+// seen is what clients saw besides their operations.
+type seen struct {
+	ledger  history.EventLog
+	beliefs history.Beliefs
+	offers  *history.Offers
+}
+
 // Run starts the peers, applies load and faults, and checks the histories. The error concerns the
 // run itself; the report has the violations.
 func Run(ctx context.Context, c Config) (*Report, error) {
-	r := &run{Config: c, recorder: newRecorder()}
+	r := &run{Config: c, recorder: newRecorder(), seen: seen{offers: history.NewOffers(comparison)}}
 	r.report, r.resources = newReport(c), make(map[string]*resource)
 	for i := range lockKeys {
 		r.resources[fmt.Sprintf("%s/%d", contended, i)] = new(resource)
@@ -151,14 +157,17 @@ func (r *run) dissolve() {
 func (r *run) play(ctx context.Context) error {
 	load := r.startLoad(ctx)
 	watches := r.startWatches(ctx)
+	market := r.startMarket(ctx)
 	faults := newFaults(r)
 	err := r.disturb(ctx, faults)
 	if err == nil {
 		err = faults.heal(ctx)
 	}
 	load.stop()
+	market.close()
 	if err == nil {
 		r.settle(ctx, watches)
+		r.settleMarket(ctx)
 	}
 	watches.stop()
 	if ctx.Err() != nil {
@@ -180,10 +189,13 @@ func (r *run) judge() {
 	for _, lost := range r.net.Lost() {
 		r.violated("X1", "a peer ended by itself: %v", lost)
 	}
-	h := history.History{Ops: r.operations(), Events: r.ledger.Events()}
+	h := history.History{Ops: r.operations(), Events: r.seen.ledger.Events()}
 	results := history.Check(h, time.Now, patience)
-	results = append(results, r.ledger.Result(), r.beliefs.Result(), history.Result{Rule: "X, V", Violations: r.found()})
-	r.report.Resumed = int(r.resumed.Load())
+	results = append(results, r.seen.ledger.Result(), r.seen.beliefs.Result(), history.Result{Rule: "X, V, T", Violations: r.found()})
+	if r.Upgrade != "" {
+		results = append(results, r.seen.offers.Result())
+	}
+	r.report.Resumed, r.report.Answers = int(r.resumed.Load()), r.seen.offers.Counts()
 	r.report.conclude(h, results)
 }
 
@@ -198,7 +210,7 @@ func (r *run) keep() error {
 		return fault.As(op, fault.Unavailable, errors.Join(errs...))
 	}
 	r.report.Kept = r.Dir
-	return fault.As(op, fault.Unavailable, r.write(r.Dir, r.report, r.ledger.Events()))
+	return fault.As(op, fault.Unavailable, r.write(r.Dir, r.report, r.seen.ledger.Events()))
 }
 
 func (r *run) say(format string, args ...any) {

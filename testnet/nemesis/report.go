@@ -23,6 +23,7 @@ type Report struct {
 	Events     int                       `json:"events"`
 	Watches    int                       `json:"watches"`
 	Resumed    int                       `json:"resumed"`    // watches resumed at another peer
+	Answers    history.Answers           `json:"answers"`    // to questions for all offers, during an upgrade
 	Leaders    int                       `json:"leaders"`    // terms with an observed leader
 	Recoveries []float64                 `json:"recoveries"` // from the end of a fault until every peer answers
 	Freed      []float64                 `json:"freed"`      // from the death of a client to the end of its locks
@@ -87,6 +88,10 @@ func (r *Report) Show(w io.Writer) error {
 		total += of["ok"] + of["refused"] + of["unknown"]
 	}
 	fmt.Fprintf(t, "\n%d operations; %d events to %d watches, which resumed elsewhere %d times\n", total, r.Events, r.Watches, r.Resumed)
+	if a := r.Answers; a != (history.Answers{}) {
+		fmt.Fprintf(t, "questions for all offers: %d complete answers, %d incomplete, %d failed; %d complete answers lacked a change that not all keepers had taken\n",
+			a.Complete, a.Incomplete, a.Failed, a.Late)
+	}
 	fmt.Fprintf(t, "\nFAULT\tTIMES\n")
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
 		fmt.Fprintf(t, "%s\t%d\n", kind, r.Faults[kind])

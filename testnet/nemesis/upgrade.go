@@ -28,6 +28,7 @@ func (f *faults) roll(ctx context.Context) error {
 
 // change restarts a peer with another program.
 func (f *faults) change(ctx context.Context, i int, binary string) error {
+	f.noteDistrust(ctx, i)
 	f.peers[i].binary = binary
 	f.net.Peers[i].Interrupt()
 	return f.heal(ctx)

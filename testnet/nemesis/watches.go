@@ -37,7 +37,7 @@ func (r *run) startWatches(ctx context.Context) *watches {
 		r.report.Watches++
 		passed := make(chan int64, 1)
 		w.passed = append(w.passed, passed)
-		w.wg.Go(func() { r.follow(ctx, r.ledger.Follow(name), passed, at) })
+		w.wg.Go(func() { r.follow(ctx, r.seen.ledger.Follow(name), passed, at) })
 	}
 	for _, p := range r.peers {
 		follow(p.name, func() (*peer, time.Duration) { return p, 0 })
@@ -184,7 +184,7 @@ func (r *run) compare(ctx context.Context, i int, at coord.Revision) {
 
 // contrast compares the keys of a peer with the watched events.
 func (r *run) contrast(name string, at coord.Revision, keys []*client.KeyValue) {
-	want := r.ledger.Keys(int64(at))
+	want := r.seen.ledger.Keys(int64(at))
 	for _, kv := range keys {
 		if e, ok := want[kv.Key]; !ok || e.Revision != int64(kv.ModRevision) || e.Version != kv.Version {
 			r.violated("D2", "%s has %s of revision %d, version %d at %d; the watches had %d, version %d",

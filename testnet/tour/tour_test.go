@@ -3,8 +3,6 @@ package tour
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,15 +35,6 @@ func TestWalkStopsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Empty(t, new(Tour).Walk(ctx, func(Result) {}))
-}
-
-func TestDistrusting(t *testing.T) {
-	const text = `# HELP blackhole_refused_total Refused records, messages and answers, by reason.
-blackhole_refused_total{reason="answer_unauthentic"} %d
-blackhole_refused_total{reason="rate"} 7
-`
-	require.Empty(t, distrusting(strings.NewReader(fmt.Sprintf(text, 0))))
-	require.Len(t, distrusting(strings.NewReader(fmt.Sprintf(text, 3))), 1)
 }
 
 func TestBusiest(t *testing.T) {

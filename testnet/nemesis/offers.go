@@ -1,0 +1,210 @@
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/nemesis/history"
+	"github.com/blackhole/blackhole/testnet/network"
+)
+
+const (
+	// comparison bounds the time until all peers have a change that some of them did not take: they compare every
+	// 30 s, and a pull follows. Each peer of a small network is a keeper of everything.
+	comparison = 40 * time.Second
+
+	offersEach  = 3 // of each peer
+	offerKind   = "compute"
+	offerUptime = 99.5
+	rethink     = time.Second            // longest pause between two changes of one provider
+	askEvery    = 250 * time.Millisecond // questions to each peer
+)
+
+// bazaar is the load on the discovery plane: at every peer, a provider changes offers and a consumer asks for all.
+type bazaar struct{ providers, consumers *crew }
+
+// close ends the changes. The consumers end too.
+func (b *bazaar) close() {
+	b.providers.stop()
+	b.consumers.stop()
+}
+
+// startMarket starts providers and consumers during an upgrade. Other runs have none: they break the group.
+func (r *run) startMarket(ctx context.Context) *bazaar {
+	selling, stopSelling := context.WithCancel(ctx)
+	asking, stopAsking := context.WithCancel(ctx)
+	b := &bazaar{&crew{cancel: stopSelling}, &crew{cancel: stopAsking}}
+	if r.Upgrade == "" {
+		return b
+	}
+	for i, p := range r.peers {
+		provider := &worker{run: r, peer: p, rng: rand.New(rand.NewPCG(r.Seed, uint64(3000+i)))}
+		s := provider.stall()
+		b.providers.wg.Go(func() { provider.work(selling, s.change) })
+		consumer := &worker{run: r, peer: p, rng: rand.New(rand.NewPCG(r.Seed, uint64(4000+i)))}
+		b.consumers.wg.Go(func() { consumer.work(asking, (*worker).ask) })
+	}
+	return b
+}
+
+// stall is what a provider believes to have registered.
+type stall struct {
+	names []string
+	live  map[string]bool
+	doubt map[string]bool // the last call had no answer
+}
+
+func (w *worker) stall() stall {
+	s := stall{live: make(map[string]bool), doubt: make(map[string]bool)}
+	for i := range offersEach {
+		s.names = append(s.names, fmt.Sprintf("%s-offer-%d", w.peer.name, i+1))
+	}
+	return s
+}
+
+// change registers, updates or withdraws one offer.
+func (s *stall) change(w *worker, ctx context.Context) {
+	w.think(ctx, rethink)
+	name := s.names[w.rng.IntN(len(s.names))]
+	if s.doubt[name] && !s.look(w, ctx, name) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	withdraw := s.live[name] && w.chance(30)
+	o := w.begin(history.Op{Kind: "offer", Object: name})
+	version := w.seen.offers.Begin(name, withdraw, w.now())
+	var receipt discovery.Receipt
+	var err error
+	switch {
+	case withdraw:
+		receipt, err = w.client.Withdraw(ctx, name)
+	case s.live[name]:
+		receipt, err = w.client.Update(ctx, offer(name, version))
+	default:
+		receipt, err = w.client.Register(ctx, offer(name, version))
+	}
+	o.Value = fmt.Sprintf("version %d, stored on %d of %d", version, receipt.Stored.On, receipt.Stored.Of)
+	w.end(o, w.outcome(ctx, err), err)
+	if s.doubt[name] = err != nil; err == nil {
+		s.live[name] = !withdraw
+		w.seen.offers.Acknowledge(name, receipt.Stored.On == len(w.peers), w.now())
+	}
+}
+
+// look asks the peer whether it has the offer.
+func (s *stall) look(w *worker, ctx context.Context, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := w.client.Get(ctx, name)
+	if err != nil && fault.KindOf(err) != fault.NotFound {
+		w.think(ctx, breath)
+		return false
+	}
+	s.live[name], s.doubt[name] = err == nil, false
+	return true
+}
+
+// offer returns a version of an offer.
+func offer(name string, version int) records.Offer {
+	lat, lon, up := 52.5, 13.4, offerUptime
+	return records.Offer{
+		ID:           name,
+		Metadata:     records.Metadata{Type: offerKind, Name: name, Version: strconv.Itoa(version), Endpoints: []string{"https://" + name + ".example.com"}},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8}},
+		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE"},
+		Health:       &records.Health{Status: "HEALTHY", UptimePercent: &up},
+	}
+}
+
+// ask asks for all offers, and judges the answer.
+func (w *worker) ask(ctx context.Context) {
+	if wait(ctx, askEvery) != nil {
+		return
+	}
+	switch a, err := w.askAll(ctx, w.client); {
+	case err == nil:
+		w.seen.offers.Judge(a)
+	case ctx.Err() == nil:
+		w.seen.offers.Fail()
+	}
+}
+
+// askAll asks for all offers, with a question that no cache knows.
+func (w *worker) askAll(ctx context.Context, c *client.Client) (history.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	least := offerUptime / 2 * w.rng.Float64()
+	q := query.Query{Type: offerKind, Limit: query.MaxLimit, Explain: true}
+	q.MinUptime, q.Health = &least, query.HealthAny
+	a := history.Answer{From: w.peer.name, Asked: w.now(), Found: make(map[string]int)}
+	view, err := c.Query(ctx, q)
+	if err != nil {
+		return a, err
+	}
+	a.Answered, a.Complete = w.now(), view.Complete
+	a.Note = fmt.Sprintf("source %s, %s%v", view.Source, view.Reason, view.Notes)
+	for _, result := range view.Results {
+		version, err := strconv.Atoi(result.Record.Metadata.Version)
+		if err != nil || version == 0 {
+			return a, fault.New("nemesis.askAll", fault.Internal, "%s has the version %q", result.Record.ID, result.Record.Metadata.Version)
+		}
+		a.Found[result.Record.ID] = version
+	}
+	return a, nil
+}
+
+// settleMarket waits until every peer has exactly the offers of the last changes, and looks for distrust.
+func (r *run) settleMarket(ctx context.Context) {
+	if r.Upgrade == "" {
+		return
+	}
+	for i, p := range r.net.Peers {
+		w := &worker{run: r, peer: r.peers[i], rng: rand.New(rand.NewPCG(r.Seed, uint64(5000+i)))}
+		err := await.Until(ctx, lateness, w.peer.name+" has exactly the offers of the last changes", func(ctx context.Context) error {
+			a, err := w.askAll(ctx, p.Client)
+			if err != nil {
+				return err
+			}
+			if differs := r.seen.offers.Differs(a); differs != "" || !a.Complete {
+				return fault.New("nemesis.settle", fault.Conflict, "complete %v; %s%s", a.Complete, differs, a.Note)
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			r.violated("P", "%v", err)
+		}
+		r.noteDistrust(ctx, i)
+	}
+}
+
+// noteDistrust reads the metrics of a peer's process: all peers are honest.
+func (r *run) noteDistrust(ctx context.Context, i int) {
+	p := r.peers[i]
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if p.host != nil {
+			return p.host.Dial(ctx, address)
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	defer transport.CloseIdleConnections()
+	found, err := network.Distrust(ctx, &http.Client{Transport: transport}, p.HTTP)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		r.violated("T", "%s does not show its metrics: %v", p.name, err)
+	case len(found) > 0:
+		r.violated("T", "%s distrusts honest peers: %s", p.name, strings.Join(found, ", "))
+	}
+}
