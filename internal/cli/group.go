@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,9 +29,10 @@ func groupStatus(con *console) *cobra.Command {
 			{"group", orDash(s.ID)},
 			{"phase", s.Phase},
 			{"missing", orDash(s.Missing)},
-			{"leader", orDash(s.Leader)},
+			{"leader", withName(s.Leader, s.NameOf(s.Leader))},
 			{"term", strconv.FormatUint(s.Term, 10)},
 			{"members", fmt.Sprintf("%d voters, %d learners", len(s.Voters), len(s.Learners))},
+			{"survives", orDash(s.Tolerance)},
 			{"revision", strconv.FormatInt(int64(s.Revision), 10)},
 			{"feature level", levelText(s)},
 			{"incarnation", strconv.FormatUint(s.Incarnation, 10)},
@@ -81,19 +83,19 @@ func groupMembers(con *console) *cobra.Command {
 		for _, m := range s.Learners {
 			views = append(views, memberView{m, "learner"})
 		}
-		return r.print(listDocument("members", views, []string{"PEER", "MEMBER", "ROLE", "STATE", "APPLIED"}, (*memberView).row))
+		return r.print(listDocument("members", views, []string{"NAME", "PEER", "MEMBER", "ROLE", "LAG", "SILENT", "ADDRESS"}, (*memberView).row))
 	})
 }
 
 func (m *memberView) row() []string {
-	state, applied := "silent", "-"
-	if m.Active {
-		state = "active"
+	lag, silent := "-", "unknown"
+	if m.Applied > 0 { // from the leader's view
+		lag, silent = strconv.FormatUint(m.Lag, 10), "-"
+		if !m.Active {
+			silent = (time.Duration(m.Silent) * time.Millisecond).Round(time.Second).String()
+		}
 	}
-	if m.Applied > 0 {
-		applied = strconv.FormatUint(m.Applied, 10)
-	}
-	return []string{m.Peer, strconv.FormatUint(m.ID, 16), m.Role, state, applied}
+	return []string{orDash(m.Name), m.Peer, strconv.FormatUint(m.ID, 16), m.Role, lag, silent, orDash(m.Address)}
 }
 
 func groupTransfer(con *console) *cobra.Command {

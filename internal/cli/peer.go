@@ -22,6 +22,7 @@ func statusCommand(con *console) *cobra.Command {
 		}
 		rows := [][]string{
 			{"peer", s.PeerID},
+			{"name", orDash(s.Name)},
 			{"network", s.Network},
 			{"profile", s.Profile},
 			{"mode", s.Mode},
@@ -39,11 +40,34 @@ func statusCommand(con *console) *cobra.Command {
 		if s.ClockOffset != nil {
 			rows = append(rows, []string{"clock", fmt.Sprintf("%+.1f s against its keepers", *s.ClockOffset)})
 		}
+		if g := s.Group; g != nil {
+			rows = append(rows, []string{"group", groupText(g)})
+		}
 		for _, c := range s.Conditions {
 			rows = append(rows, []string{c.Name, c.Message + " (since " + c.Since.Local().Format(time.DateTime) + ")"})
 		}
 		return r.print(document{value: s, table: pairs(rows)})
 	})
+}
+
+// groupText describes the group in one line.
+func groupText(g *discovery.Group) string {
+	text := g.Role
+	if g.Leader != "" && g.Role != "leader" {
+		text += ", led by " + withName(g.Leader, g.LeaderName)
+	}
+	if g.Tolerance != "" {
+		text += ", survives: " + g.Tolerance
+	}
+	return text
+}
+
+// withName shows a peer's id with the name that it gives itself.
+func withName(id, name string) string {
+	if id == "" || name == "" {
+		return orDash(id)
+	}
+	return id + " (" + name + ")"
 }
 
 func peersCommand(con *console) *cobra.Command {

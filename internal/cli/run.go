@@ -27,7 +27,7 @@ type settings struct {
 
 // settingKeys are the settings with a flag of the same name; see config.Source.
 func settingKeys() []string {
-	return []string{"profile", "network", "data", "listen", "bootstrap", "announce", "leaf", "http", "grpc", "dns"}
+	return []string{"profile", "network", "name", "data", "listen", "bootstrap", "announce", "leaf", "http", "grpc", "dns"}
 }
 
 func settingFlags(con *console, cmd *cobra.Command) *settings {
@@ -35,6 +35,7 @@ func settingFlags(con *console, cmd *cobra.Command) *settings {
 	f.StringVar(&s.file, "config", "", "settings file (default DATA/"+configFile+" if it exists)")
 	f.String("profile", "", "dev, lan or public (default "+d.Profile+")")
 	f.String("network", "", "name of the network: lower-case letters, digits, hyphens (default: the profile's: dev, lan or main)")
+	f.String("name", "", "name shown beside this peer's id; it proves nothing (default: the host's)")
 	f.String("data", "", "data directory, with identity and databases (default "+d.Data+")")
 	f.StringArray("listen", nil, "multiaddr to listen on (repeat; default: the profile's)")
 	f.StringArray("bootstrap", nil, "multiaddr with /p2p/ID of a peer to connect to at the start (repeat)")

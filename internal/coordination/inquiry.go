@@ -27,6 +27,8 @@ type inquiry struct {
 
 	mu   sync.Mutex
 	open map[peer.ID]bool // peers that glance asks
+
+	known acquaintances
 }
 
 // peers returns the peers to ask: members, eligible peers, and in the mode Home the connected peers.
@@ -50,6 +52,7 @@ func (q *inquiry) ask(ctx context.Context, p peer.ID, candidate uint64) (leader.
 	req := q.plane.view.request(candidate)
 	own := q.plane.levels.own()
 	req.Levels = &groupv1.Levels{Min: own.Min, Max: own.Max}
+	req.Name = string(q.plane.config.Self.Name)
 	b, err := proto.Marshal(req)
 	if err != nil {
 		return leader.Leadership{}, false // impossible: it holds no text
@@ -59,6 +62,8 @@ func (q *inquiry) ask(ctx context.Context, p peer.ID, candidate uint64) (leader.
 	if err != nil || proto.Unmarshal(answer, resp) != nil || resp.GetInfo() == nil {
 		return leader.Leadership{}, false
 	}
+	q.known.heard(p, resp.GetName())
+	q.known.count(p, resp)
 	return q.learn(p, resp.GetInfo())
 }
 
@@ -169,6 +174,7 @@ func (q *inquiry) answer(_ context.Context, from peer.ID, req []byte) ([]byte, e
 	}
 	supports := transport.LevelsOf(m.GetLevels())
 	q.plane.levels.hear(from, supports)
+	q.known.heard(from, m.GetName())
 	if q.plane.config.Network.Eligible(from) && q.plane.view.concerns(m) && m.GetCandidate() != 0 {
 		if group := q.plane.levels.group(); group == 0 || supports.Supports(group) {
 			q.plane.candidates.add(from, m.GetCandidate())
@@ -176,7 +182,12 @@ func (q *inquiry) answer(_ context.Context, from peer.ID, req []byte) ([]byte, e
 			q.plane.levels.refused(from, fault.New("", fault.Unsupported, "the group is at feature level %d, the peer supports %v", group, supports))
 		}
 	}
-	return proto.Marshal(&groupv1.InfoResponse{Info: q.info()})
+	resp := &groupv1.InfoResponse{Info: q.info(), Name: string(q.plane.config.Self.Name)}
+	if l := q.plane.here.Load(); l != nil && l.leads() {
+		t := q.tolerance()
+		resp.Voters, resp.VotersHeard = uint32(t.Voters), uint32(t.Heard)
+	}
+	return proto.Marshal(resp)
 }
 
 // info describes the group for other peers; nil while no group is known.

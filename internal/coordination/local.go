@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/member"
+	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -27,7 +28,8 @@ type local struct {
 	member      *member.Member
 	wire        *transport.Transport
 	claimTimes  claimTimes
-	led         atomic.Pointer[namedPeer] // last leader decoded; nil at first
+	led         atomic.Pointer[namedPeer]           // last leader decoded; nil at first
+	observed    atomic.Pointer[[]membership.Member] // by the reconciler here; nil while this peer does not lead
 	once        sync.Once
 }
 

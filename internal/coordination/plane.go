@@ -13,7 +13,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -50,7 +49,7 @@ type Config struct {
 	Host    host.Host       // finds peers by their ids
 	PubSub  *pubsub.PubSub  // for announcements of the leader; nil: none
 	Values  announce.Values // DHT for announcements; nil: none
-	Key     crypto.PrivKey
+	Self    Identity
 	Network bootstrap.Network
 	Voters  int           // at the bootstrap and later: 1, 3 or 5
 	Replace time.Duration // silence after which a voter is replaced
@@ -126,7 +125,7 @@ func Open(c Config) (*Plane, error) {
 	if err := p.open(); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, p.Close()))
 	}
-	tell := func() { p.finder.tell(c.Logger, c.Conditions, p.missing) }
+	tell := func() { p.finder.tell(p) }
 	rivals := func() { p.inquiry.watchRivals(c.Conditions) }
 	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.reconcile, p.watchDHT, tell, rivals} {
 		p.life.start(work)
@@ -146,7 +145,7 @@ func newPlane(c Config) *Plane {
 		ask: func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
 	})
 	if c.Values != nil && (c.Network.Mode == bootstrap.Home || len(c.Network.Founders) > 1) {
-		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Key, c.Now)
+		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Self.Key, c.Now)
 	}
 	return p
 }
@@ -191,7 +190,7 @@ func (p *Plane) open() (err error) {
 		return err
 	}
 	p.founder, err = bootstrap.New(bootstrap.Options{
-		Network: c.Network, Key: c.Key, RaftID: raftID, Voters: c.Voters, Store: p.store,
+		Network: c.Network, Key: c.Self.Key, RaftID: raftID, Voters: c.Voters, Store: p.store,
 		Transport: bootstrapTransport{p.ask}, Rand: newRand(), Now: c.Now, Logger: c.Logger,
 	})
 	if err != nil {
@@ -201,7 +200,7 @@ func (p *Plane) open() (err error) {
 	p.ask.Handle(transport.Information, p.inquiry.answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
-			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Received: p.inquiry.hear, Now: c.Now, Logger: c.Logger,
+			PubSub: c.PubSub, Network: c.Network, Key: c.Self.Key, Received: p.inquiry.hear, Now: c.Now, Logger: c.Logger,
 		})
 	}
 	return err

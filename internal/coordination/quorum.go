@@ -1,7 +1,6 @@
 package coordination
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
@@ -12,12 +11,13 @@ const leaderlessGrace = 5 * time.Second
 
 // tell logs each new leader, and keeps the condition no_quorum while none is known. missing says what a
 // leader needs.
-func (f *leaderFinder) tell(log *slog.Logger, conditions *condition.Set, missing func() string) {
+func (f *leaderFinder) tell(p *Plane) {
+	log, conditions := p.config.Logger, p.config.Conditions
 	var last string
 	for {
 		term, name, changed := f.leading()
 		if name != "" && name != last {
-			log.Info("the group has a leader", "leader", name, "term", term, "before", last)
+			log.Info("the group has a leader", "leader", p.inquiry.calls(name), "term", term, "before", p.inquiry.calls(last))
 			last = name
 		}
 		var late <-chan time.Time
@@ -29,7 +29,7 @@ func (f *leaderFinder) tell(log *slog.Logger, conditions *condition.Set, missing
 		select {
 		case <-changed:
 		case <-late:
-			conditions.Raise(condition.NoQuorum, "locks, leases, keys and changes of the directory fail, and reads may be stale: %s", missing())
+			conditions.Raise(condition.NoQuorum, "locks, leases, keys and changes of the directory fail, and reads may be stale: %s", p.missing())
 		case <-f.life.Done():
 			return
 		}

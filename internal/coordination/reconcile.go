@@ -68,9 +68,9 @@ func (p *Plane) reconcile() {
 	var offered, greeted time.Time
 	kept := uint64(0)
 	for pause(p.life, reconcileInterval) {
-		p.saveRecovery(&kept)
+		reconciler.saveRecovery(&kept)
 		l := p.here.Load()
-		if l == nil || p.checkOutlived(l) {
+		if l == nil || reconciler.checkOutlived(l) {
 			continue
 		}
 		if time.Since(greeted) > greeting {
@@ -89,7 +89,8 @@ func (p *Plane) reconcile() {
 
 // checkOutlived ends this peer's membership if the group continues without it in a newer incarnation. The disk
 // stays for the operator.
-func (p *Plane) checkOutlived(l *local) bool {
+func (c *reconciler) checkOutlived(l *local) bool {
+	p := c.plane
 	now, _ := p.view.incarnation()
 	if now.recovery.Incarnation <= l.incarnation.recovery.Incarnation {
 		return false
@@ -113,7 +114,8 @@ func (p *Plane) logOutlived(s bootstrap.Recovery, ours uint64) {
 }
 
 // saveRecovery stores the newest known recovery record.
-func (p *Plane) saveRecovery(kept *uint64) {
+func (c *reconciler) saveRecovery(kept *uint64) {
+	p := c.plane
 	life, _ := p.view.incarnation()
 	if life.recovery.Incarnation > *kept {
 		*kept = life.recovery.Incarnation
@@ -145,6 +147,7 @@ func (c *reconciler) reconcile(l *local) {
 	now := time.Since(c.origin)
 	if !s.Leads || !s.Promoted {
 		c.tracker = nil
+		l.observed.Store(nil)
 		return
 	}
 	if c.tracker == nil || c.term != s.Header.Term { // the leadership may have been lost and won again between two checks
@@ -158,6 +161,7 @@ func (c *reconciler) reconcile(l *local) {
 		p, err := peer.Decode(members[i].Name)
 		members[i].Barred = err != nil || !c.plane.config.Network.Eligible(p)
 	}
+	l.observed.Store(&members)
 	change, ok := c.config().Decide(membership.State{
 		Leader: c.plane.disk.Member(), Members: members, Candidates: c.plane.candidates.fresh(),
 		Changing: s.Joint || s.Transferee != 0, Quiet: now - c.touched,

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
@@ -32,34 +35,22 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 		return l.state(), nil
 	}
 	member := l != nil && l.belongs()
-	state, err := p.askLeader(ctx)
+	state, err := p.router.askLeader(ctx)
 	if err != nil && member {
 		state = l.state()
 	}
 	if err != nil {
 		state.Missing = p.missing()
 	}
-	state.ID = p.ID()
-	switch {
-	case state.ID == "":
-		state.Phase = phaseFounding
-	case p.disk == nil:
-		state.Phase = phaseClient
-	case member:
-		state.Phase = phaseMember
-	case p.outlived.Load():
-		state.Phase = phaseOutlived
-	default:
-		state.Phase = phaseJoining
-	}
+	state.ID, state.Phase = p.ID(), phaseOf(p, member)
 	return state, nil
 }
 
 // askLeader returns the group's state from the leader.
-func (p *Plane) askLeader(ctx context.Context) (state coord.GroupState, err error) {
+func (r *router) askLeader(ctx context.Context) (state coord.GroupState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	t, at, err := p.router.leader(ctx)
+	t, at, err := r.leader(ctx)
 	if err != nil {
 		return state, err
 	}
@@ -68,7 +59,7 @@ func (p *Plane) askLeader(ctx context.Context) (state coord.GroupState, err erro
 		return state, fault.New("group.Group", fault.Unsupported, "not supported by the leader")
 	}
 	if state, err = remote.Group(ctx); err != nil {
-		p.finder.advance(leader.Refused{Leader: at})
+		r.plane.finder.advance(leader.Refused{Leader: at})
 	}
 	return state, err
 }
@@ -78,12 +69,14 @@ type Stats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
 	Voters               int
+	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
 	OldestOverdueSeconds float64
 }
 
-// Stats returns the counters of this member; zero without one.
+// Stats returns the counters of this member. Without one, only the failures survived are known.
 func (p *Plane) Stats() (f Stats) {
+	f.FailuresSurvived = p.inquiry.tolerance().Failures()
 	l := p.here.Load()
 	if l == nil {
 		return f
@@ -116,8 +109,10 @@ func (l *local) state() coord.GroupState {
 	if s.Leader.ID == 0 {
 		out.Missing = l.plane.missing()
 	}
+	t := l.plane.inquiry.tolerance()
+	out.Survives, out.Tolerance = t.Failures(), t.String()
 	for _, m := range s.Members {
-		one := coord.Member{Peer: m.Peer, ID: m.ID, Applied: m.Match, Active: m.Active}
+		one := l.describe(s, m)
 		if m.Voter {
 			out.Voters = append(out.Voters, one)
 		} else {
@@ -129,6 +124,77 @@ func (l *local) state() coord.GroupState {
 		out.Leases, out.Locks = m.LeaseCount(), m.LockCount()
 	})
 	return out
+}
+
+// describe describes a member. Only the leader knows more than its name.
+func (l *local) describe(s replica.Status, m replica.MemberStatus) coord.Member {
+	one := coord.Member{Peer: m.Peer, ID: m.ID, Applied: m.Match, Active: m.Active}
+	id, err := peer.Decode(m.Peer)
+	if err != nil {
+		return one
+	}
+	one.Name = l.plane.inquiry.nameOf(id)
+	if !s.Leads {
+		return one
+	}
+	one.Address = addressOf(l.plane.config.Host, id)
+	if m.Match < s.Commit {
+		one.Lag = s.Commit - m.Match
+	}
+	if seen := l.observed.Load(); seen != nil {
+		for _, o := range *seen {
+			if o.ID == m.ID {
+				one.Silent = o.Unseen.Milliseconds()
+			}
+		}
+	}
+	return one
+}
+
+// addressOf returns the address of a connected peer, or the first one of this peer itself.
+func addressOf(h host.Host, id peer.ID) string {
+	if id == h.ID() {
+		if own := h.Addrs(); len(own) > 0 {
+			return own[0].String()
+		}
+	}
+	for _, c := range h.Network().ConnsToPeer(id) {
+		return c.RemoteMultiaddr().String()
+	}
+	return ""
+}
+
+// Standing describes the group without a question to another peer, for health and readiness.
+func (p *Plane) Standing() (state coord.GroupState) {
+	if l := p.here.Load(); l != nil {
+		state = l.state()
+		state.Phase = phaseOf(p, l.belongs())
+		return state
+	}
+	known, t := p.finder.known(), p.inquiry.tolerance()
+	state = coord.GroupState{ID: p.ID(), Phase: phaseOf(p, false), Term: known.Term, Survives: t.Failures(), Tolerance: t.String()}
+	if known.Peer == "" {
+		state.Missing = p.missing()
+		return state
+	}
+	state.Leader = known.Peer.String()
+	state.Voters = []coord.Member{{Peer: state.Leader, Name: p.inquiry.nameOf(known.Peer), Active: true}}
+	return state
+}
+
+// phaseOf returns the phase of a peer.
+func phaseOf(p *Plane, member bool) string {
+	switch {
+	case p.ID() == "":
+		return phaseFounding
+	case p.disk == nil:
+		return phaseClient
+	case member:
+		return phaseMember
+	case p.outlived.Load():
+		return phaseOutlived
+	}
+	return phaseJoining
 }
 
 // Group implements coord.Admin, for other peers.
@@ -162,7 +228,7 @@ func (p *Plane) missing() string {
 		if s.Leader.ID != 0 {
 			return "the leader does not answer"
 		}
-		return fmt.Sprintf("no leader in term %d; a majority of %s is needed", s.Header.Term, votersOf(s))
+		return fmt.Sprintf("no leader in term %d; a majority of %s is needed", s.Header.Term, votersOf(p.inquiry, s))
 	}
 	f := p.founder.Status()
 	if f.Phase == bootstrap.Done {
@@ -175,11 +241,11 @@ func (p *Plane) missing() string {
 	return text
 }
 
-func votersOf(s replica.Status) string {
+func votersOf(q *inquiry, s replica.Status) string {
 	var names []string
 	for _, m := range s.Members {
 		if m.Voter {
-			names = append(names, m.Peer)
+			names = append(names, q.calls(m.Peer))
 		}
 	}
 	return strings.Join(names, ", ")

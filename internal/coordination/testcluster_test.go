@@ -33,6 +33,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	pkgnet "github.com/blackhole/blackhole/pkg/network"
 )
 
 // testCluster is a cluster of peers with planes, in the virtual time of a bubble. Calls go straight to members; the
@@ -147,7 +148,7 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	p.conditions = condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 	plane, err := coordination.Open(coordination.Config{
 		Conditions: p.conditions,
-		Host:       p.host, PubSub: p.gossip, Values: dht, Key: p.key, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Host:       p.host, PubSub: p.gossip, Values: dht, Self: coordination.Identity{Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i))}, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Access: coordination.Access{Open: true},
 		Remote: func(to peer.ID, _ string) (coordination.Remote, error) {
 			for _, other := range w.peers {

@@ -79,7 +79,7 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	made.plane, err = group.Open(group.Config{
-		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Key: p.key,
+		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Self: group.Identity{Key: p.key, Name: p.config.PeerName()},
 		Network: founders, Client: p.config.IsLeaf(), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,

@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -17,13 +19,39 @@ func (p *parts) Status() discovery.Status {
 		conditions = append(conditions, discovery.Condition{Name: string(c.Name), Message: c.Message, Since: c.Since})
 	}
 	return discovery.Status{
-		PeerID: p.node.Host().ID().String(), Network: p.network.name.String(), Profile: p.config.Profile, Mode: string(p.node.Mode()), Listen: p.node.Addrs(), Version: p.version,
+		PeerID: p.node.Host().ID().String(), Name: string(p.config.PeerName()), Group: p.groupStanding(), Network: p.network.name.String(), Profile: p.config.Profile, Mode: string(p.node.Mode()), Listen: p.node.Addrs(), Version: p.version,
 		UptimeSeconds: time.Since(p.started).Seconds(),
 		Peers:         len(p.node.Host().Network().Peers()), RoutingTable: p.node.Routing().Size(),
 		RecordsKept: kept, RecordsOwn: own, Ready: p.Ready() == nil, Conditions: conditions,
 		ClockOffset: p.plane.ClockOffset(), RecordsUnstored: p.plane.Unstored(),
 		Reach: p.reach(),
 	}
+}
+
+// groupStanding describes the coordination group as far as this peer knows it without a question; nil without the plane.
+func (p *parts) groupStanding() *discovery.Group {
+	if p.coordination == nil || p.coordination.plane == nil {
+		return nil
+	}
+	s := p.coordination.plane.Standing()
+	return &discovery.Group{
+		ID: s.ID, Role: roleIn(s, p.node.Host().ID().String()), Term: s.Term, Leader: s.Leader, LeaderName: s.NameOf(s.Leader),
+		Survives: s.Survives, Tolerance: s.Tolerance, Missing: s.Missing,
+	}
+}
+
+// roleIn returns the role of a peer in the group, or its phase on the way there.
+func roleIn(s coord.GroupState, self string) string {
+	is := func(m coord.Member) bool { return m.Peer == self }
+	switch {
+	case s.Phase != "member":
+		return s.Phase
+	case s.Leader == self:
+		return "leader"
+	case slices.ContainsFunc(s.Voters, is):
+		return "voter"
+	}
+	return "learner"
 }
 
 func (p *parts) reach() discovery.Reach {

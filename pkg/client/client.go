@@ -260,8 +260,18 @@ func (c *Client) Status(ctx context.Context) (discovery.Status, error) {
 		Peers: int(resp.GetPeers()), RoutingTable: int(resp.GetRoutingTable()),
 		RecordsKept: int(resp.GetRecordsKept()), RecordsOwn: int(resp.GetRecordsOwn()),
 		RecordsUnstored: resp.GetRecordsUnstored(), Conditions: conditions, ClockOffset: resp.ClockOffsetSeconds,
-		Reach: reachOf(resp.GetReach()),
+		Reach: reachOf(resp.GetReach()), Name: resp.GetName(), Group: standingOf(resp.GetGroup()),
 	}, nil
+}
+
+func standingOf(g *api.GroupStanding) *discovery.Group {
+	if g == nil {
+		return nil
+	}
+	return &discovery.Group{
+		ID: g.GetGroupId(), Role: g.GetRole(), Term: g.GetTerm(), Leader: g.GetLeader(), LeaderName: g.GetLeaderName(),
+		Survives: int(g.GetFailuresSurvived()), Tolerance: g.GetTolerance(), Missing: g.GetMissing(),
+	}
 }
 
 func reachOf(r *api.Reach) discovery.Reach {

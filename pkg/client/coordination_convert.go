@@ -79,7 +79,10 @@ func toEvents(list []*api.KeyEvent, span coord.Span) []coord.Event {
 }
 
 func toMember(m *api.GroupMember) coord.Member {
-	return coord.Member{Peer: m.GetPeerId(), ID: m.GetMemberId(), Applied: m.GetApplied(), Active: m.GetActive()}
+	return coord.Member{
+		Peer: m.GetPeerId(), ID: m.GetMemberId(), Applied: m.GetApplied(), Active: m.GetActive(),
+		Name: m.GetName(), Address: m.GetAddress(), Lag: m.GetLag(), Silent: int64(m.GetSilentMs()),
+	}
 }
 
 // compaction gives what a status says of a forgotten past: a detail beside the error.

@@ -158,12 +158,32 @@ type GroupState struct {
 	// Level is the feature level; HeldBackBy names the peers that keep it below the leader's highest.
 	Level      uint32     `json:"feature_level"`
 	HeldBackBy []HeldBack `json:"held_back_by,omitempty"`
+	// Survives is the number of voters that may fail now without a loss of the majority; 0 also while unknown.
+	// Tolerance says it in words, "2 of 3 voters: none"; empty while unknown.
+	Survives  int    `json:"failures_survived"`
+	Tolerance string `json:"tolerance,omitempty"`
+}
+
+// NameOf returns the name that a member gives itself; empty if unknown.
+func (s *GroupState) NameOf(peer string) string {
+	for _, members := range [][]Member{s.Voters, s.Learners} {
+		for _, m := range members {
+			if m.Peer == peer {
+				return m.Name
+			}
+		}
+	}
+	return ""
 }
 
 // Member is a peer of the group.
 type Member struct {
 	Peer    string `json:"peer_id"`
 	ID      uint64 `json:"member_id,string"`
-	Applied uint64 `json:"applied,omitempty"` // log index, from the leader's view; 0 means unknown
-	Active  bool   `json:"active"`            // heard of by the leader within an election timeout
+	Applied uint64 `json:"applied,omitempty"`   // log index, from the leader's view; 0 means unknown
+	Active  bool   `json:"active"`              // heard of by the leader within an election timeout
+	Name    string `json:"name,omitempty"`      // that the peer gives itself: a claim, no identity
+	Address string `json:"address,omitempty"`   // of its connection with the leader
+	Lag     uint64 `json:"lag,omitempty"`       // committed entries that it lacks, from the leader's view
+	Silent  int64  `json:"silent_ms,omitempty"` // since its last message to the leader, milliseconds
 }

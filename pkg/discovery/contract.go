@@ -66,7 +66,8 @@ type Node interface {
 // Status describes a peer. Its JSON form is part of the API.
 type Status struct {
 	PeerID  string `json:"peer_id"`
-	Network string `json:"network"` // name of its network
+	Name    string `json:"name,omitempty"` // that the peer gives itself, for people: a claim, no identity
+	Network string `json:"network"`        // name of its network
 	Profile string `json:"profile"`
 	// Mode is server (keeps records for others), client (others cannot connect directly, so it keeps none) or leaf
 	// (only dials out).
@@ -86,6 +87,21 @@ type Status struct {
 	Reach       Reach    `json:"reach"`
 	// Conditions limit what this peer knows or can do now; sorted by name.
 	Conditions []Condition `json:"conditions,omitempty"`
+	Group      *Group      `json:"group,omitempty"` // nil: the peer takes no part in coordination
+}
+
+// Group describes the coordination group as a peer knows it without asking others, so it may be some 10 s old.
+type Group struct {
+	ID         string `json:"group_id"` // hex; empty without a group
+	Role       string `json:"role"`     // leader, voter, learner or client; founding, joining or outlived without a role
+	Term       uint64 `json:"term"`
+	Leader     string `json:"leader"` // peer id; empty if unknown
+	LeaderName string `json:"leader_name,omitempty"`
+	// Survives is the number of voters that may fail now without a loss of the majority; 0 also while unknown.
+	// Tolerance says it in words; empty while unknown.
+	Survives  int    `json:"failures_survived"`
+	Tolerance string `json:"tolerance,omitempty"`
+	Missing   string `json:"missing,omitempty"` // reason of an outage
 }
 
 // Condition is a cause that limits a peer now. RELIABILITY.md lists the names.

@@ -85,7 +85,10 @@ func fromKeyEvent(e coord.Event) *api.KeyEvent {
 }
 
 func fromMember(m coord.Member) *api.GroupMember {
-	return &api.GroupMember{PeerId: m.Peer, MemberId: m.ID, Applied: m.Applied, Active: m.Active}
+	return &api.GroupMember{
+		PeerId: m.Peer, MemberId: m.ID, Applied: m.Applied, Active: m.Active,
+		Name: m.Name, Address: m.Address, Lag: m.Lag, SilentMs: uint64(max(m.Silent, 0)),
+	}
 }
 
 func toSpan(req *api.RangeRequest) (coord.Span, error) {

@@ -392,8 +392,18 @@ func (s *Server) Status(context.Context, *api.StatusRequest) (*api.StatusRespons
 		Peers:  uint32(st.Peers), RoutingTable: uint32(st.RoutingTable),
 		RecordsKept: uint64(st.RecordsKept), RecordsOwn: uint64(st.RecordsOwn),
 		RecordsUnstored: st.RecordsUnstored, Conditions: conditions, ClockOffsetSeconds: st.ClockOffset,
-		Reach: reachOf(st.Reach),
+		Reach: reachOf(st.Reach), Name: st.Name, Group: standingOf(st.Group),
 	}, nil
+}
+
+func standingOf(g *discovery.Group) *api.GroupStanding {
+	if g == nil {
+		return nil
+	}
+	return &api.GroupStanding{
+		GroupId: g.ID, Role: g.Role, Term: g.Term, Leader: g.Leader, LeaderName: g.LeaderName,
+		FailuresSurvived: uint32(g.Survives), Tolerance: g.Tolerance, Missing: g.Missing,
+	}
 }
 
 func reachOf(r discovery.Reach) *api.Reach {

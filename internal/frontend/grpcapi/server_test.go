@@ -191,12 +191,15 @@ func TestMessagesAreBounded(t *testing.T) {
 func TestStatusAndPeers(t *testing.T) {
 	s, h := whole(t)
 	h.Node.State = discovery.Status{
-		PeerID: "12D3", Network: "office", Profile: "lan", Mode: "client", Listen: []string{"/ip4/127.0.0.1/tcp/1"}, UptimeSeconds: 1.5, Version: "v1",
+		PeerID: "12D3", Name: "host", Network: "office", Profile: "lan", Mode: "client", Listen: []string{"/ip4/127.0.0.1/tcp/1"}, UptimeSeconds: 1.5, Version: "v1",
 		Peers: 2, RoutingTable: 3, RecordsKept: 4, RecordsOwn: 5, RecordsUnstored: []string{"a", "b"}, Ready: true,
 		Conditions: []discovery.Condition{{Name: "joining", Message: "comparing", Since: time.Unix(1, 0).UTC()}},
 		Reach: discovery.Reach{
 			State: "relayed", Text: "behind NAT", Since: time.Unix(2, 0).UTC(), Relays: []string{"12D5"},
 			Direct: 6, Relayed: 7, Punched: 8, Unpunched: 9,
+		},
+		Group: &discovery.Group{
+			ID: "9f", Role: "voter", Term: 3, Leader: "12D5", LeaderName: "other", Survives: 1, Tolerance: "3 of 3 voters: 1 failure", Missing: "x",
 		},
 	}
 	h.Node.Connected = []discovery.PeerInfo{{ID: "12D4", Addrs: []string{"/ip4/127.0.0.1/tcp/2"}, Agent: "a", LatencyMs: 0.5}}

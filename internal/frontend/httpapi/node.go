@@ -27,6 +27,8 @@ type healthBody struct {
 	Details string `json:"details,omitempty"`
 	// Conditions limit what this peer knows or can do now.
 	Conditions []discovery.Condition `json:"conditions,omitempty"`
+	Name       string                `json:"name,omitempty"`  // of this peer
+	Group      *discovery.Group      `json:"group,omitempty"` // absent without the coordination plane
 	*registryHealth
 }
 
@@ -43,10 +45,7 @@ type registryHealth struct {
 
 // health serves people and dashboards: it answers 200 unless the registry is unusable.
 func (d *discoveryAPI) health(w http.ResponseWriter, _ *http.Request) error {
-	code, body := http.StatusOK, healthBody{Status: "healthy", Conditions: d.node.Status().Conditions}
-	if len(body.Conditions) > 0 {
-		body.Status, body.Reason = "degraded", body.Conditions[0].Message
-	}
+	code, body := http.StatusOK, d.condition()
 	if err := d.node.Ready(); err != nil {
 		body.Status, body.Reason = "degraded", err.Error()
 	}
@@ -59,6 +58,16 @@ func (d *discoveryAPI) health(w http.ResponseWriter, _ *http.Request) error {
 		}
 	}
 	return writeJSON(w, code, body)
+}
+
+// condition describes this peer, without the state of its registry.
+func (d *discoveryAPI) condition() healthBody {
+	s := d.node.Status()
+	body := healthBody{Status: "healthy", Conditions: s.Conditions, Name: s.Name, Group: s.Group}
+	if len(body.Conditions) > 0 {
+		body.Status, body.Reason = "degraded", body.Conditions[0].Message
+	}
+	return body
 }
 
 func (d *discoveryAPI) registryHealth(storage bool) *registryHealth {
@@ -81,10 +90,10 @@ func live(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, healthBody{Status: "healthy"})
 }
 
-// ready serves orchestrators: its status says whether the peer can serve.
+// ready serves orchestrators: its status says whether the peer can serve, its body with which limits.
 func (d *discoveryAPI) ready(w http.ResponseWriter, _ *http.Request) error {
 	if err := d.node.Ready(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, healthBody{Status: "healthy"})
+	return writeJSON(w, http.StatusOK, d.condition())
 }

@@ -41,14 +41,17 @@ func (o Origin) of(field string) string {
 type Source struct {
 	File    string         // path of a YAML file; empty means no file
 	Environ []string       // in the form of os.Environ
-	Flags   map[string]any // values of set flags, by flag: a key, or network for network.name
+	Flags   map[string]any // values of set flags, by flag: a key, or network for network.name, name for connections.name
 	Joined  *Joined        // of an invitation used now; nil: of the data directory, if it has joined a network
 }
 
-// A peer has one network, so its name has the short flag --network and the short variable BLACKHOLE_NETWORK.
+// A peer has one network and one name, so they have the short flags --network and --name, and the short variables
+// BLACKHOLE_NETWORK and BLACKHOLE_NAME.
 const (
 	networkFlag = "network"
 	networkKey  = "network.name"
+	nameFlag    = "name"
+	nameKey     = "connections.name"
 )
 
 // Load merges the layers and validates the result. Errors: Invalid, with the key and the
@@ -166,8 +169,11 @@ func (s Source) flags(k *koanf.Koanf) (func(string) string, error) {
 	by := map[string]string{} // key to the flag that sets it
 	for flag, value := range s.Flags {
 		key := flag
-		if flag == networkFlag {
+		switch flag {
+		case networkFlag:
 			key = networkKey
+		case nameFlag:
+			key = nameKey
 		}
 		by[key] = flag
 		if err := k.Set(key, value); err != nil {
@@ -187,6 +193,7 @@ func variables() map[string]string {
 		names[variable(key)] = key
 	}
 	names[Prefix+"NETWORK"] = networkKey
+	names[Prefix+"NAME"] = nameKey
 	// These names come from the specifications.
 	names[Prefix+"DISCOVERY_MAX_SERVICES"] = "discovery.limits.services_per_provider"
 	names["MANIFEST_AUTH_ENABLED"] = "auth.enabled"

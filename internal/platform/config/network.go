@@ -1,6 +1,7 @@
 package config
 
 import (
+	"os"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -30,10 +31,23 @@ func (n *Network) validate() error {
 
 // Connections are the settings of connections with other peers.
 type Connections struct {
+	Name       string `koanf:"name" help:"Name that other peers and operators see beside this peer's id: 1 to 63 letters, digits, hyphens, dots or underscores. It proves nothing. Empty: the host's."`
 	Reach      string `koanf:"reach" help:"Whether strangers can connect to this peer: auto (other peers test it), public or private. Only in profile public."`
 	Most       int    `koanf:"most" help:"Connections above which the least useful third is closed: 24 to 100000. 0: 160 in profile dev, 192 in lan, 288 in public."`
 	PerAddress int    `koanf:"per_address" help:"Peers behind one IPv4 address or one IPv6 /56: 4 to 100000. 0: 64 in profile public, otherwise 1024."`
 	Relay      Relay  `koanf:"relay"`
+}
+
+// PeerName returns the name that this peer gives itself: as set, or of the host. It may be empty.
+func (c *Config) PeerName() network.PeerName {
+	if c.Connections.Name != "" {
+		return network.PeerName(c.Connections.Name)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return network.PeerNameOf(host)
 }
 
 // Relay are the settings of this peer as a relay.
@@ -75,7 +89,12 @@ const (
 )
 
 func (c *Connections) validate() error {
+	var named error
+	if c.Name != "" {
+		named = fault.In(nameKey, network.PeerName(c.Name).Validate())
+	}
 	return firstError(
+		named,
 		oneOf("connections.reach", c.Reach, auto, "public", "private"),
 		zeroOr("connections.most", c.Most, minConnections, maxConnections),
 		zeroOr("connections.per_address", c.PerAddress, minPerAddress, maxConnections),

@@ -20,6 +20,7 @@ type GroupStats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
 	Voters               int
+	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
 	OldestOverdueSeconds float64 // age of the oldest expired lease that has not ended; only on the leader
 }
@@ -50,6 +51,8 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 		{"is_leader", "1 if this peer leads the group.", func(s GroupStats) float64 { return flag(s.Leads) }},
 		{"has_leader", "1 if this peer knows the leader of the group.", func(s GroupStats) float64 { return flag(s.HasLeader) }},
 		{"voters", "Voters of the group.", func(s GroupStats) float64 { return float64(s.Voters) }},
+		{"failures_survived", "Voters that may fail now without a loss of the majority; 0 also without a known leader.",
+			func(s GroupStats) float64 { return float64(s.FailuresSurvived) }},
 		{"leases", "Leases of the group.", func(s GroupStats) float64 { return float64(s.Leases) }},
 		{"locks", "Locks with holders or waiters.", func(s GroupStats) float64 { return float64(s.Locks) }},
 		{"keys", "Keys of the group, with the keys of locks.", func(s GroupStats) float64 { return float64(s.Keys) }},

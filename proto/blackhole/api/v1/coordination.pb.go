@@ -3198,23 +3198,26 @@ func (*GroupRequest) Descriptor() ([]byte, []int) {
 }
 
 type GroupResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	GroupId       string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // hex; empty without a group
-	Phase         string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`                    // off, founding, joining, member, client
-	Missing       string                 `protobuf:"bytes,3,opt,name=missing,proto3" json:"missing,omitempty"`                // reason of an outage
-	Term          uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
-	Leader        string                 `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"` // peer id
-	Voters        []*GroupMember         `protobuf:"bytes,6,rep,name=voters,proto3" json:"voters,omitempty"`
-	Learners      []*GroupMember         `protobuf:"bytes,7,rep,name=learners,proto3" json:"learners,omitempty"`
-	Revision      int64                  `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,9,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Leases        uint64                 `protobuf:"varint,10,opt,name=leases,proto3" json:"leases,omitempty"`
-	Locks         uint64                 `protobuf:"varint,11,opt,name=locks,proto3" json:"locks,omitempty"`
-	Keys          uint64                 `protobuf:"varint,12,opt,name=keys,proto3" json:"keys,omitempty"`
-	FeatureLevel  uint32                 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"` // what every member and client supports; it never falls
-	HeldBackBy    []*HeldBack            `protobuf:"bytes,14,rep,name=held_back_by,json=heldBackBy,proto3" json:"held_back_by,omitempty"`      // peers that keep the feature level below the leader's highest
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	GroupId      string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // hex; empty without a group
+	Phase        string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`                    // off, founding, joining, member, client
+	Missing      string                 `protobuf:"bytes,3,opt,name=missing,proto3" json:"missing,omitempty"`                // reason of an outage
+	Term         uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	Leader       string                 `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"` // peer id
+	Voters       []*GroupMember         `protobuf:"bytes,6,rep,name=voters,proto3" json:"voters,omitempty"`
+	Learners     []*GroupMember         `protobuf:"bytes,7,rep,name=learners,proto3" json:"learners,omitempty"`
+	Revision     int64                  `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	Incarnation  uint64                 `protobuf:"varint,9,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Leases       uint64                 `protobuf:"varint,10,opt,name=leases,proto3" json:"leases,omitempty"`
+	Locks        uint64                 `protobuf:"varint,11,opt,name=locks,proto3" json:"locks,omitempty"`
+	Keys         uint64                 `protobuf:"varint,12,opt,name=keys,proto3" json:"keys,omitempty"`
+	FeatureLevel uint32                 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"` // what every member and client supports; it never falls
+	HeldBackBy   []*HeldBack            `protobuf:"bytes,14,rep,name=held_back_by,json=heldBackBy,proto3" json:"held_back_by,omitempty"`      // peers that keep the feature level below the leader's highest
+	// Voters that may fail now without a loss of the majority, as the leader counts them; 0 also while unknown.
+	FailuresSurvived uint32 `protobuf:"varint,15,opt,name=failures_survived,json=failuresSurvived,proto3" json:"failures_survived,omitempty"`
+	Tolerance        string `protobuf:"bytes,16,opt,name=tolerance,proto3" json:"tolerance,omitempty"` // the same for people: "2 of 3 voters: none"; empty while unknown
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GroupResponse) Reset() {
@@ -3345,6 +3348,20 @@ func (x *GroupResponse) GetHeldBackBy() []*HeldBack {
 	return nil
 }
 
+func (x *GroupResponse) GetFailuresSurvived() uint32 {
+	if x != nil {
+		return x.FailuresSurvived
+	}
+	return 0
+}
+
+func (x *GroupResponse) GetTolerance() string {
+	if x != nil {
+		return x.Tolerance
+	}
+	return ""
+}
+
 // HeldBack is a peer that keeps the feature level of the group down.
 type HeldBack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3412,6 +3429,10 @@ type GroupMember struct {
 	MemberId      uint64                 `protobuf:"fixed64,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
 	Applied       uint64                 `protobuf:"varint,3,opt,name=applied,proto3" json:"applied,omitempty"`
 	Active        bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`
+	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`                          // that the peer gives itself; a claim
+	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`                    // of the connection between it and the leader; empty without one
+	Lag           uint64                 `protobuf:"varint,7,opt,name=lag,proto3" json:"lag,omitempty"`                           // committed log entries that it lacks, from the leader's view
+	SilentMs      uint64                 `protobuf:"varint,8,opt,name=silent_ms,json=silentMs,proto3" json:"silent_ms,omitempty"` // since its last message to the leader
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3472,6 +3493,34 @@ func (x *GroupMember) GetActive() bool {
 		return x.Active
 	}
 	return false
+}
+
+func (x *GroupMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GroupMember) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *GroupMember) GetLag() uint64 {
+	if x != nil {
+		return x.Lag
+	}
+	return 0
+}
+
+func (x *GroupMember) GetSilentMs() uint64 {
+	if x != nil {
+		return x.SilentMs
+	}
+	return 0
 }
 
 type TransferRequest struct {
@@ -4003,7 +4052,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x12CloseClientRequest\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\x04R\x06client\"\x15\n" +
 	"\x13CloseClientResponse\"\x0e\n" +
-	"\fGroupRequest\"\xdb\x03\n" +
+	"\fGroupRequest\"\xa6\x04\n" +
 	"\rGroupResponse\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x18\n" +
@@ -4020,16 +4069,22 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x04keys\x18\f \x01(\x04R\x04keys\x12#\n" +
 	"\rfeature_level\x18\r \x01(\rR\ffeatureLevel\x12<\n" +
 	"\fheld_back_by\x18\x0e \x03(\v2\x1a.blackhole.api.v1.HeldBackR\n" +
-	"heldBackBy\"]\n" +
+	"heldBackBy\x12+\n" +
+	"\x11failures_survived\x18\x0f \x01(\rR\x10failuresSurvived\x12\x1c\n" +
+	"\ttolerance\x18\x10 \x01(\tR\ttolerance\"]\n" +
 	"\bHeldBack\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x1b\n" +
 	"\tmin_level\x18\x02 \x01(\rR\bminLevel\x12\x1b\n" +
-	"\tmax_level\x18\x03 \x01(\rR\bmaxLevel\"u\n" +
+	"\tmax_level\x18\x03 \x01(\rR\bmaxLevel\"\xd2\x01\n" +
 	"\vGroupMember\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\x06R\bmemberId\x12\x18\n" +
 	"\aapplied\x18\x03 \x01(\x04R\aapplied\x12\x16\n" +
-	"\x06active\x18\x04 \x01(\bR\x06active\"*\n" +
+	"\x06active\x18\x04 \x01(\bR\x06active\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03lag\x18\a \x01(\x04R\x03lag\x12\x1b\n" +
+	"\tsilent_ms\x18\b \x01(\x04R\bsilentMs\"*\n" +
 	"\x0fTransferRequest\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\"\x12\n" +
 	"\x10TransferResponse\"D\n" +

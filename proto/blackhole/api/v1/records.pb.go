@@ -1683,6 +1683,8 @@ type StatusResponse struct {
 	RecordsUnstored    []string               `protobuf:"bytes,14,rep,name=records_unstored,json=recordsUnstored,proto3" json:"records_unstored,omitempty"` // ids of the own records that no keeper holds, sorted
 	Mode               string                 `protobuf:"bytes,15,opt,name=mode,proto3" json:"mode,omitempty"`                                              // server, client or leaf
 	Network            string                 `protobuf:"bytes,16,opt,name=network,proto3" json:"network,omitempty"`                                        // name of the peer's network
+	Name               string                 `protobuf:"bytes,17,opt,name=name,proto3" json:"name,omitempty"`                                              // that the peer gives itself, for people: a claim, no identity
+	Group              *GroupStanding         `protobuf:"bytes,18,opt,name=group,proto3" json:"group,omitempty"`                                            // absent: the peer takes no part in coordination
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1829,6 +1831,121 @@ func (x *StatusResponse) GetNetwork() string {
 	return ""
 }
 
+func (x *StatusResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetGroup() *GroupStanding {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// GroupStanding describes the coordination group as the peer knows it without asking others.
+type GroupStanding struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	GroupId          string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // hex; empty without a group
+	Role             string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`                      // leader, voter, learner or client; founding, joining or outlived without a role
+	Term             uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	Leader           string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"` // peer id; empty if unknown
+	LeaderName       string                 `protobuf:"bytes,5,opt,name=leader_name,json=leaderName,proto3" json:"leader_name,omitempty"`
+	FailuresSurvived uint32                 `protobuf:"varint,6,opt,name=failures_survived,json=failuresSurvived,proto3" json:"failures_survived,omitempty"` // voters that may fail now without a loss of the majority; 0 also while unknown
+	Tolerance        string                 `protobuf:"bytes,7,opt,name=tolerance,proto3" json:"tolerance,omitempty"`                                        // the same in words; empty while unknown
+	Missing          string                 `protobuf:"bytes,8,opt,name=missing,proto3" json:"missing,omitempty"`                                            // reason of an outage
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *GroupStanding) Reset() {
+	*x = GroupStanding{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupStanding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupStanding) ProtoMessage() {}
+
+func (x *GroupStanding) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupStanding.ProtoReflect.Descriptor instead.
+func (*GroupStanding) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *GroupStanding) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *GroupStanding) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *GroupStanding) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *GroupStanding) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *GroupStanding) GetLeaderName() string {
+	if x != nil {
+		return x.LeaderName
+	}
+	return ""
+}
+
+func (x *GroupStanding) GetFailuresSurvived() uint32 {
+	if x != nil {
+		return x.FailuresSurvived
+	}
+	return 0
+}
+
+func (x *GroupStanding) GetTolerance() string {
+	if x != nil {
+		return x.Tolerance
+	}
+	return ""
+}
+
+func (x *GroupStanding) GetMissing() string {
+	if x != nil {
+		return x.Missing
+	}
+	return ""
+}
+
 // Reach says how strangers reach the peer.
 type Reach struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1848,7 +1965,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +1977,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +1990,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Reach) GetState() string {
@@ -1944,7 +2061,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2073,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2086,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{29}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Condition) GetName() string {
@@ -2001,7 +2118,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2130,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2143,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
 }
 
 type ListPeersResponse struct {
@@ -2038,7 +2155,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2167,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2180,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -2085,7 +2202,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2214,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2227,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Peer) GetId() string {
@@ -2154,7 +2271,7 @@ type RegisterBatchResponse_Result struct {
 
 func (x *RegisterBatchResponse_Result) Reset() {
 	*x = RegisterBatchResponse_Result{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2283,7 @@ func (x *RegisterBatchResponse_Result) String() string {
 func (*RegisterBatchResponse_Result) ProtoMessage() {}
 
 func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2470,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"KIND_RESET\x10\x06\x12\x10\n" +
 	"\fKIND_REMOVED\x10\a\"\x0f\n" +
-	"\rStatusRequest\"\xd2\x04\n" +
+	"\rStatusRequest\"\x9d\x05\n" +
 	"\x0eStatusResponse\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x16\n" +
@@ -2374,8 +2491,20 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x05reach\x18\r \x01(\v2\x17.blackhole.api.v1.ReachR\x05reach\x12)\n" +
 	"\x10records_unstored\x18\x0e \x03(\tR\x0frecordsUnstored\x12\x12\n" +
 	"\x04mode\x18\x0f \x01(\tR\x04mode\x12\x18\n" +
-	"\anetwork\x18\x10 \x01(\tR\anetworkB\x17\n" +
-	"\x15_clock_offset_seconds\"\xe5\x01\n" +
+	"\anetwork\x18\x10 \x01(\tR\anetwork\x12\x12\n" +
+	"\x04name\x18\x11 \x01(\tR\x04name\x125\n" +
+	"\x05group\x18\x12 \x01(\v2\x1f.blackhole.api.v1.GroupStandingR\x05groupB\x17\n" +
+	"\x15_clock_offset_seconds\"\xf0\x01\n" +
+	"\rGroupStanding\x12\x19\n" +
+	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x1f\n" +
+	"\vleader_name\x18\x05 \x01(\tR\n" +
+	"leaderName\x12+\n" +
+	"\x11failures_survived\x18\x06 \x01(\rR\x10failuresSurvived\x12\x1c\n" +
+	"\ttolerance\x18\a \x01(\tR\ttolerance\x12\x18\n" +
+	"\amissing\x18\b \x01(\tR\amissing\"\xe5\x01\n" +
 	"\x05Reach\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x120\n" +
@@ -2424,7 +2553,7 @@ func file_blackhole_api_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(Measured_State)(0),                  // 0: blackhole.api.v1.Measured.State
 	(WatchResponse_Kind)(0),              // 1: blackhole.api.v1.WatchResponse.Kind
@@ -2456,83 +2585,85 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*WatchResponse)(nil),                // 27: blackhole.api.v1.WatchResponse
 	(*StatusRequest)(nil),                // 28: blackhole.api.v1.StatusRequest
 	(*StatusResponse)(nil),               // 29: blackhole.api.v1.StatusResponse
-	(*Reach)(nil),                        // 30: blackhole.api.v1.Reach
-	(*Condition)(nil),                    // 31: blackhole.api.v1.Condition
-	(*ListPeersRequest)(nil),             // 32: blackhole.api.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),            // 33: blackhole.api.v1.ListPeersResponse
-	(*Peer)(nil),                         // 34: blackhole.api.v1.Peer
-	(*RegisterBatchResponse_Result)(nil), // 35: blackhole.api.v1.RegisterBatchResponse.Result
-	(*v1.ServiceRecord)(nil),             // 36: blackhole.discovery.v1.ServiceRecord
-	(*durationpb.Duration)(nil),          // 37: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 38: google.protobuf.Timestamp
-	(*v1.Query)(nil),                     // 39: blackhole.discovery.v1.Query
+	(*GroupStanding)(nil),                // 30: blackhole.api.v1.GroupStanding
+	(*Reach)(nil),                        // 31: blackhole.api.v1.Reach
+	(*Condition)(nil),                    // 32: blackhole.api.v1.Condition
+	(*ListPeersRequest)(nil),             // 33: blackhole.api.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),            // 34: blackhole.api.v1.ListPeersResponse
+	(*Peer)(nil),                         // 35: blackhole.api.v1.Peer
+	(*RegisterBatchResponse_Result)(nil), // 36: blackhole.api.v1.RegisterBatchResponse.Result
+	(*v1.ServiceRecord)(nil),             // 37: blackhole.discovery.v1.ServiceRecord
+	(*durationpb.Duration)(nil),          // 38: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 39: google.protobuf.Timestamp
+	(*v1.Query)(nil),                     // 40: blackhole.discovery.v1.Query
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
-	36, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	37, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	3,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
 	0,  // 2: blackhole.api.v1.Measured.state:type_name -> blackhole.api.v1.Measured.State
-	37, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
-	38, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
-	38, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
-	38, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
-	36, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	38, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
+	39, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
+	39, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
+	39, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
+	37, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 8: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	38, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
+	39, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 10: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
-	36, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
-	35, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
-	36, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	37, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
+	36, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
+	37, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	2,  // 16: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
 	2,  // 17: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
 	2,  // 18: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	39, // 19: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	40, // 19: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
 	25, // 20: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	37, // 21: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	37, // 22: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	38, // 21: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	38, // 22: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
 	4,  // 23: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
 	24, // 24: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
 	2,  // 25: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	39, // 26: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	40, // 26: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
 	1,  // 27: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
 	2,  // 28: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	37, // 29: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	31, // 30: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	30, // 31: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	38, // 32: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	38, // 33: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	34, // 34: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	37, // 35: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 36: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 37: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 38: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 39: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 40: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 41: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 42: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	18, // 43: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	20, // 44: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	22, // 45: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	26, // 46: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	28, // 47: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	32, // 48: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	8,  // 49: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 50: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 51: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 52: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 53: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	19, // 54: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	21, // 55: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	23, // 56: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	27, // 57: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	29, // 58: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	33, // 59: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	49, // [49:60] is the sub-list for method output_type
-	38, // [38:49] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	38, // 29: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	32, // 30: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	31, // 31: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	30, // 32: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	39, // 33: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	39, // 34: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	35, // 35: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	38, // 36: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 37: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 38: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 39: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 40: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 41: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 42: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 43: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	18, // 44: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	20, // 45: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	22, // 46: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	26, // 47: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	28, // 48: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	33, // 49: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	8,  // 50: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 51: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 52: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 53: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 54: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	19, // 55: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	21, // 56: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	23, // 57: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	27, // 58: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	29, // 59: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	34, // 60: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	50, // [50:61] is the sub-list for method output_type
+	39, // [39:50] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
@@ -2542,7 +2673,7 @@ func file_blackhole_api_v1_records_proto_init() {
 	}
 	file_blackhole_api_v1_records_proto_msgTypes[23].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[27].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[33].OneofWrappers = []any{
+	file_blackhole_api_v1_records_proto_msgTypes[34].OneofWrappers = []any{
 		(*RegisterBatchResponse_Result_Receipt)(nil),
 		(*RegisterBatchResponse_Result_Error)(nil),
 	}
@@ -2552,7 +2683,7 @@ func file_blackhole_api_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_records_proto_rawDesc), len(file_blackhole_api_v1_records_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

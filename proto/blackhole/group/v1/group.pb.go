@@ -204,7 +204,9 @@ type InfoRequest struct {
 	// Encoded recovery record that began the asker's incarnation of the group; empty: the bootstrap.
 	Recovery []byte `protobuf:"bytes,3,opt,name=recovery,proto3" json:"recovery,omitempty"`
 	// Feature levels that the asker supports.
-	Levels        *Levels `protobuf:"bytes,4,opt,name=levels,proto3" json:"levels,omitempty"`
+	Levels *Levels `protobuf:"bytes,4,opt,name=levels,proto3" json:"levels,omitempty"`
+	// Name that the asker gives itself, for people; empty: none. It is a claim, no identity.
+	Name          string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -267,6 +269,13 @@ func (x *InfoRequest) GetLevels() *Levels {
 	return nil
 }
 
+func (x *InfoRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // Levels is the range of feature levels that a program supports, both ends included.
 type Levels struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -321,8 +330,12 @@ func (x *Levels) GetMax() uint32 {
 }
 
 type InfoResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Info          *GroupInfo             `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"` // absent if the answerer knows no group
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Info  *GroupInfo             `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"` // absent if the answerer knows no group
+	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the answerer, as in InfoRequest
+	// Voters of the group, and those that were heard within an election timeout. 0 from a peer that does not lead.
+	Voters        uint32 `protobuf:"varint,3,opt,name=voters,proto3" json:"voters,omitempty"`
+	VotersHeard   uint32 `protobuf:"varint,4,opt,name=voters_heard,json=votersHeard,proto3" json:"voters_heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -362,6 +375,27 @@ func (x *InfoResponse) GetInfo() *GroupInfo {
 		return x.Info
 	}
 	return nil
+}
+
+func (x *InfoResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *InfoResponse) GetVoters() uint32 {
+	if x != nil {
+		return x.Voters
+	}
+	return 0
+}
+
+func (x *InfoResponse) GetVotersHeard() uint32 {
+	if x != nil {
+		return x.VotersHeard
+	}
+	return 0
 }
 
 // GroupInfo describes the group from the sender's view. The certificate proves the group's existence.
@@ -1012,17 +1046,21 @@ var File_blackhole_group_v1_group_proto protoreflect.FileDescriptor
 
 const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\x1a\x1fblackhole/peer/v1/refusal.proto\"\x96\x01\n" +
+	"\x1eblackhole/group/v1/group.proto\x12\x12blackhole.group.v1\x1a\x1fblackhole/peer/v1/refusal.proto\"\xaa\x01\n" +
 	"\vInfoRequest\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x1c\n" +
 	"\tcandidate\x18\x02 \x01(\x04R\tcandidate\x12\x1a\n" +
 	"\brecovery\x18\x03 \x01(\fR\brecovery\x122\n" +
-	"\x06levels\x18\x04 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\",\n" +
+	"\x06levels\x18\x04 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\",\n" +
 	"\x06Levels\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\rR\x03max\"A\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"\x90\x01\n" +
 	"\fInfoResponse\x121\n" +
-	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\"\xb5\x02\n" +
+	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06voters\x18\x03 \x01(\rR\x06voters\x12!\n" +
+	"\fvoters_heard\x18\x04 \x01(\rR\vvotersHeard\"\xb5\x02\n" +
 	"\tGroupInfo\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12!\n" +

@@ -1,0 +1,67 @@
+package coordination_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// TestStanding: every peer says how many failures the group survives, and names beside ids.
+func TestStanding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := startCluster(t, 4, 3)
+		told := func(text string, failures int) func() bool {
+			return func() bool {
+				for _, p := range w.peers {
+					if p.Plane == nil {
+						continue
+					}
+					if s := p.Standing(); s.Tolerance != text || s.Survives != failures || p.Stats().FailuresSurvived != failures {
+						return false
+					}
+				}
+				return true
+			}
+		}
+		w.await("one failure is survived", told("3 of 3 voters: 1 failure", 1))
+		lead := w.leader()
+		off := (lead + 1) % 3
+		w.peers[off].stop(t)
+		w.await("none is survived", told("2 of 3 voters: none", 0))
+
+		s := w.state()
+		require.Equal(t, "2 of 3 voters: none", s.Tolerance)
+		for _, m := range s.Voters {
+			at := -1
+			for i, p := range w.peers {
+				if p.id() == m.Peer {
+					at = i
+				}
+			}
+			require.Equal(t, []string{"host-0", "host-1", "host-2"}[at], m.Name)
+			require.Equal(t, at == off, !m.Active)
+			require.NotEmpty(t, m.Address)
+			if at != off {
+				require.Less(t, m.Silent, time.Second.Milliseconds())
+			}
+		}
+		time.Sleep(5 * time.Second) // virtual
+		silent := func(s coord.GroupState) (ms int64) {
+			for _, m := range s.Voters {
+				ms = max(ms, m.Silent)
+			}
+			return ms
+		}
+		require.Greater(t, silent(w.state()), int64(4000))
+
+		w.peers[lead].stop(t)
+		last := w.peers[3-lead-off]
+		w.await("the leader is lost", func() bool { return last.Standing().Missing != "" })
+		require.Contains(t, last.Standing().Missing, "(host-")
+		require.Zero(t, last.Stats().FailuresSurvived)
+	})
+}
