@@ -279,7 +279,7 @@ func (w *cluster) ask(peers []*simPeer, s asking) {
 			questions[p] = append(questions[p], s.draw())
 		}
 	}
-	stage := Stage{Name: s.name, At: time.Since(w.began).Seconds()}
+	stage := Stage{Name: s.name, Quiet: s.quiet, At: time.Since(w.began).Seconds(), Reasons: make(map[string]int)}
 	var took []time.Duration
 	wanted, found := 0, 0
 	w.stagger(peers, s.within, func(p *simPeer) {
@@ -293,6 +293,9 @@ func (w *cluster) ask(peers []*simPeer, s asking) {
 				wanted, found = wanted+v.wanted, found+v.found
 				stage.Complete += number(v.complete)
 				stage.Exact += number(v.exact)
+				if !v.complete {
+					stage.Reasons[reasonOf(v.reason)]++
+				}
 			}
 			w.mu.Unlock()
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"runtime"
 	"slices"
 	"time"
@@ -81,12 +82,15 @@ type Answers struct {
 // Stage is the part of the records that queries found at one point of the story.
 type Stage struct {
 	Name     string  `json:"name"`
-	At       float64 `json:"at_s"` // since the beginning, virtual
+	Quiet    bool    `json:"quiet"` // nothing changed shortly before
+	At       float64 `json:"at_s"`  // since the beginning, virtual
 	Queries  int     `json:"queries"`
 	Complete int     `json:"complete"`
 	Exact    int     `json:"exact"`
 	Recall   float64 `json:"recall"` // of the records that should have been found; 1 when none should
 	Took     Spread  `json:"took"`
+	// Reasons of the incomplete answers, without cells and numbers, and how often.
+	Reasons map[string]int `json:"reasons,omitempty"`
 }
 
 // Spread sums up a sample.
@@ -134,8 +138,18 @@ func (w *cluster) report() Figures {
 }
 
 func (g Stage) String() string {
-	return fmt.Sprintf("%4.0f s  %-24s %4d queries, %d complete, %d exact, recall %.4f, p95 %.0f ms",
+	s := fmt.Sprintf("%4.0f s  %-24s %4d queries, %d complete, %d exact, recall %.4f, p95 %.0f ms",
 		g.At, g.Name, g.Queries, g.Complete, g.Exact, g.Recall, g.Took.P95)
+	for _, why := range slices.Sorted(maps.Keys(g.Reasons)) {
+		s += fmt.Sprintf("; %d incomplete: %s", g.Reasons[why], why)
+	}
+	return s
+}
+
+// reasonOf returns the reason of an incomplete answer without the parts that differ from answer to answer.
+func reasonOf(reason string) string {
+	details := regexp.MustCompile(`/blackhole/\S+( and \d+ more cells)?|[0-9.]+(ms|s|m)?`)
+	return details.ReplaceAllString(reason, "…")
 }
 
 // line is the figures as one line.

@@ -126,6 +126,7 @@ func (o *oracle) lives() []*records.Record {
 type comparison struct {
 	wanted, found   int // of the records that the loop finds, up to the limit
 	complete, exact bool
+	reason          string // of an incomplete answer
 }
 
 // asked is a question and whom it was put to.
@@ -152,7 +153,7 @@ func (o *oracle) judge(q asked, a *query.Answer, quiet bool) comparison {
 	}
 	v := comparison{
 		wanted: len(want), found: len(want) - len(missing),
-		complete: a.Complete, exact: slices.Equal(got, want),
+		complete: a.Complete, exact: slices.Equal(got, want), reason: a.Reason,
 	}
 	if quiet && v.complete && !v.exact {
 		extra := slices.DeleteFunc(slices.Clone(got), func(n records.Name) bool { return slices.Contains(want, n) })

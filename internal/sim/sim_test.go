@@ -68,6 +68,7 @@ func play(t *testing.T, p Params) {
 			wrong = append(wrong, fmt.Sprintf("%s is broken %d times", property, n))
 		}
 		wrong = append(wrong, distrust(f)...)
+		wrong = append(wrong, modesty(f)...)
 	})
 	f.WallSeconds = time.Since(wall).Seconds()
 	fmt.Printf("sim %s\n", f.line())
@@ -84,6 +85,29 @@ func distrust(f Figures) (wrong []string) {
 		if f.Scenario != "sybil" && strings.HasPrefix(what, "distrusted.") {
 			wrong = append(wrong, fmt.Sprintf("%s: %d times among honest peers", what, n))
 		}
+	}
+	return wrong
+}
+
+// modesty tells if more than 1 % of the answers of a quiet network call themselves incomplete. With few
+// connections, or between partitions, some have to.
+func modesty(f Figures) (wrong []string) {
+	if f.Connections > 0 || f.Scenario == "partition" || f.Scenario == "sybil" {
+		return nil
+	}
+	queries, incomplete, reasons := 0, 0, make(map[string]int)
+	for _, g := range f.Stages {
+		if !g.Quiet {
+			continue
+		}
+		queries += g.Queries
+		incomplete += g.Queries - g.Complete
+		for why, n := range g.Reasons {
+			reasons[why] += n
+		}
+	}
+	if 100*incomplete > queries {
+		wrong = append(wrong, fmt.Sprintf("%d of %d answers in quiet times are incomplete: %v", incomplete, queries, reasons))
 	}
 	return wrong
 }

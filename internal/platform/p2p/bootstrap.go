@@ -8,6 +8,7 @@ import (
 	"time"
 
 	dht "github.com/libp2p/go-libp2p-kad-dht"
+	kb "github.com/libp2p/go-libp2p-kbucket"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -29,6 +30,11 @@ const (
 	// each peer.
 	recheckSmall = 5 * time.Second
 	recheckLarge = 10 * time.Minute
+
+	// freezeEvery is the time after which an entry of the routing table stays until its peer fails. While a peer
+	// joins, kad-dht lets newcomers replace entries, and in full buckets the same few peers replace each other
+	// for minutes. Keepers would take each of them for lost and returned.
+	freezeEvery = 10 * time.Second
 )
 
 // bootstrapper connects this peer to its network and fills the routing table.
@@ -54,6 +60,7 @@ func (b *bootstrapper) run(ctx context.Context, bootstrap, known []peer.AddrInfo
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { b.fillTable(ctx) })
+	work.Go(func() { freeze(ctx, b.dht.RoutingTable()) })
 	for _, p := range bootstrap {
 		work.Go(func() { b.stayConnected(ctx, p) })
 	}
@@ -182,6 +189,14 @@ func (b *bootstrapper) fillTable(ctx context.Context) {
 			}
 			sleep(ctx, pause)
 		}
+	}
+}
+
+// freeze keeps newcomers from replacing entries of a routing table, until ctx ends.
+func freeze(ctx context.Context, table *kb.RoutingTable) {
+	for ctx.Err() == nil {
+		table.MarkAllPeersIrreplaceable()
+		sleep(ctx, freezeEvery)
 	}
 }
 
