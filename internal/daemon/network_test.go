@@ -97,12 +97,21 @@ func TestKeyIsTheCredentialOfTheGroup(t *testing.T) {
 	})
 
 	path := filepath.Join(founder, keyFile)
-	require.NoError(t, os.WriteFile(path, []byte(fresh.Text()+"\n"+old.Text()+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, keyText(fresh, old), 0o600))
 	require.NoError(t, lease(member), "the old key is still accepted")
-	require.NoError(t, os.WriteFile(path, []byte(fresh.Text()+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, keyText(fresh), 0o600))
 	until(t, "the old key is gone", func() bool { return fault.KindOf(lease(member)) == fault.Forbidden })
-	require.NoError(t, os.WriteFile(filepath.Join(member.config.Data, keyFile), []byte(fresh.Text()+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(member.config.Data, keyFile), keyText(fresh), 0o600))
 	until(t, "the member has the new key", func() bool { return lease(member) == nil })
+}
+
+// keyText is the content of a file of keys.
+func keyText(keys ...network.Key) []byte {
+	text := "network key, format 1\n"
+	for _, k := range keys {
+		text += k.Text() + "\n"
+	}
+	return []byte(text)
 }
 
 func newKey(t *testing.T) network.Key {
@@ -191,7 +200,7 @@ func TestJoin(t *testing.T) {
 	require.True(t, keys[0].Equal(i.Key))
 
 	rotated := filepath.Join(dir, keyFile)
-	require.NoError(t, os.WriteFile(rotated, []byte(other.Key.Text()+"\n"+i.Key.Text()+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(rotated, keyText(other.Key, i.Key), 0o600))
 	require.NoError(t, Join(dir, other), "one of several keys")
 	require.NoError(t, os.Chmod(rotated, 0o644))
 	_, err = NetworkKeys(dir)

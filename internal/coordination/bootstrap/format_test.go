@@ -18,10 +18,10 @@ func TestFilesAreGolden(t *testing.T) {
 	require.NoError(t, s.Save(State{Promised: Ballot{Round: 7, Peer: peer.ID("\x00\x01q")}}))
 	b, err := readFile(fs, s.path)
 	require.NoError(t, err)
-	require.Equal(t, "6268666f756e6431249018d40a03000170122001020300000000000000000000000000000000000000000000000000000000001a0708071203000171", hex.EncodeToString(b))
+	require.Equal(t, "70726f6d69736573206f66207468652067726f757020626f6f7473747261702c20666f726d617420310a8fae47b40a03000170122001020300000000000000000000000000000000000000000000000000000000001a0708071203000171", hex.EncodeToString(b))
 	require.Equal(t, "/var/data/group/bootstrap-0102030000000000000000000000000000000000000000000000000000000000.state", s.path)
 	mark, err := readFile(fs, fs.PathJoin(testPlace().Marks, filePrefix+network.String()+markSuffix))
 	require.NoError(t, err)
-	require.Equal(t, "17M\n", string(mark))
+	require.Equal(t, "mark of a vote in the group bootstrap, format 1\n17M\n", string(mark))
 	require.NoError(t, s.Close())
 }

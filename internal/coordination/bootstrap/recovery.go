@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -93,22 +94,33 @@ func DecodeRecovery(b []byte) (Recovery, error) {
 //
 // Errors: Internal; the process must end.
 func (s Recovery) Save(fsys vfs.FS, dir string) error {
-	return fault.As("bootstrap.Recovery.Save", fault.Internal, writeFile(fsys, fsys.PathJoin(dir, recoveryFile), s.Encode()))
+	return fault.As("bootstrap.Recovery.Save", fault.Internal,
+		writeFile(fsys, fsys.PathJoin(dir, recoveryFile), recoveryFormat().Seal(s.Encode())))
 }
 
 const recoveryFile = "recovery"
 
+// recoveryFormat is the version of the file: an encoded record.
+func recoveryFormat() store.Format[[]byte] { return store.Format[[]byte]{Name: "recovery record"} }
+
 // LoadRecovery loads the stored record; zero without one.
 //
-// Errors: Internal for a damaged file.
-func LoadRecovery(fsys vfs.FS, dir string) (Recovery, error) {
-	b, err := readFile(fsys, fsys.PathJoin(dir, recoveryFile))
+// Errors: Unsupported for a file of a later version; Internal for a damaged one.
+func LoadRecovery(fsys vfs.FS, dir string) (s Recovery, err error) {
+	const op = "bootstrap.LoadRecovery"
+	path := fsys.PathJoin(dir, recoveryFile)
+	b, err := readFile(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Recovery{}, nil
 	}
-	var s Recovery
+	if err == nil {
+		b, _, err = recoveryFormat().Unseal(path, b)
+	}
+	if fault.KindOf(err) == fault.Unsupported {
+		return Recovery{}, fault.Wrap(op, err)
+	}
 	if err == nil {
 		s, err = DecodeRecovery(b)
 	}
-	return s, fault.As("bootstrap.LoadRecovery", fault.Internal, err)
+	return s, fault.As(op, fault.Internal, err)
 }

@@ -62,7 +62,12 @@ func TestRecoveryIsSaved(t *testing.T) {
 	got, err = LoadRecovery(fs, "d")
 	require.NoError(t, err)
 	require.Equal(t, s, got)
-	require.NoError(t, writeFile(fs, "d/recovery", s.Encode()[1:]))
-	_, err = LoadRecovery(fs, "d")
-	require.ErrorIs(t, err, fault.Internal)
+	file, err := readFile(fs, "d/recovery")
+	require.NoError(t, err)
+	require.Equal(t, "recovery record, format 1\n"+string(s.Encode()), string(file))
+	for _, damaged := range [][]byte{s.Encode(), file[1:], file[:len(file)-1], nil} {
+		require.NoError(t, writeFile(fs, "d/recovery", damaged))
+		_, err = LoadRecovery(fs, "d")
+		require.ErrorIs(t, err, fault.Internal)
+	}
 }

@@ -20,14 +20,18 @@ const (
 	stateSuffix   = ".state"
 	markSuffix    = ".mark"
 	lockName      = "bootstrap.lock"
-	stateMagic    = "bhfound"
-	stateHeader   = len(stateMagic) + 1 + 4 // magic, digit of the format, CRC-32C of both and the rest, big endian
+	stateSum      = 4 // bytes of CRC-32C of the first line and the state, big endian, between both
 	maxStateBytes = 64 << 10
 )
 
-// stateFormat is the version of the file.
+// stateFormat is the version of the file of a Store.
 func stateFormat() store.Format[*State] {
 	return store.Format[*State]{Name: "promises of the group bootstrap"}
+}
+
+// markFormat is the version of a mark: the peer id, and a line break.
+func markFormat() store.Format[[]byte] {
+	return store.Format[[]byte]{Name: "mark of a vote in the group bootstrap"}
 }
 
 // DataDir holds the folders of a peer's durable state.
@@ -58,7 +62,8 @@ type Store struct {
 // learn the group.
 //
 // Errors: Conflict for a directory with a certificate of another network or the state of another peer: the
-// configuration was changed after the bootstrap, or the directory was copied. Internal for a disk error.
+// configuration was changed after the bootstrap, or the directory was copied. Unsupported for a file of a later
+// version: its promises are intact, so the peer must not forget them. Internal for a disk error.
 func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network NetworkID) (*Store, error) {
 	const op = "bootstrap.OpenStore"
 	s := &Store{
@@ -98,8 +103,6 @@ func (s *Store) open(place DataDir) error {
 	}
 	switch err := s.load(); {
 	case err == nil:
-	case fault.KindOf(err) == fault.Conflict:
-		return err
 	case fault.KindOf(err) == fault.Invalid:
 		s.amnesia = s.path + " is damaged: " + fault.Message(err)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -114,7 +117,7 @@ func (s *Store) open(place DataDir) error {
 	if marked {
 		return nil
 	}
-	return writeFile(s.fs, mark, []byte(s.own.peer.String()+"\n"))
+	return writeFile(s.fs, mark, markFormat().Seal([]byte(s.own.peer.String()+"\n")))
 }
 
 // refuseOthers looks for a certificate of another network: the directory belongs to its group.
@@ -129,6 +132,9 @@ func (s *Store) refuseOthers(dir string) error {
 			continue
 		}
 		o, state, err := readState(s.fs, path)
+		if fault.KindOf(err) == fault.Unsupported {
+			return err // it may have a certificate
+		}
 		if err == nil && state.Certificate != nil {
 			return fault.New("", fault.Conflict,
 				"%s belongs to group %s of network %s; the configuration names network %s: restore it, or start with another directory",
@@ -138,13 +144,24 @@ func (s *Store) refuseOthers(dir string) error {
 	return nil
 }
 
-// marked reports whether the identity key was marked; the mark of an earlier key does not count.
+// marked reports whether the identity key was marked; the mark of an earlier key does not count. A damaged mark
+// counts: it may cost a vote, but no promise.
 func (s *Store) marked(path string) (bool, error) {
 	b, err := readFile(s.fs, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil && strings.TrimSpace(string(b)) == s.own.peer.String(), err
+	if err != nil {
+		return false, err
+	}
+	content, is, err := markFormat().Unseal(path, b)
+	if fault.KindOf(err) == fault.Invalid {
+		return true, nil
+	}
+	if err == nil {
+		err = markFormat().Upgrade(path, is, content, func(uint32) error { return nil })
+	}
+	return err == nil && strings.TrimSpace(string(content)) == s.own.peer.String(), err
 }
 
 func (s *Store) load() error {
@@ -192,7 +209,7 @@ func (s *Store) write(state State) error {
 	if err != nil {
 		return err
 	}
-	head := append([]byte(stateMagic), '0'+byte(stateFormat().Version()))
+	head := stateFormat().Seal(nil)
 	head = binary.BigEndian.AppendUint32(head, checksum(head, b))
 	return writeFile(s.fs, s.path, append(head, b...))
 }
@@ -205,22 +222,22 @@ func checksum(head, rest []byte) uint32 {
 	return crc32.Update(crc32.Checksum(head, table), table, rest)
 }
 
-// readState returns Invalid for a damaged file.
+// readState returns Invalid for a damaged file, and Unsupported for one of a later version.
 func readState(fsys vfs.FS, path string) (owner, State, error) {
 	b, err := readFile(fsys, path)
 	if err != nil {
 		return owner{}, State{}, err
 	}
-	if len(b) < stateHeader || string(b[:len(stateMagic)]) != stateMagic ||
-		binary.BigEndian.Uint32(b[stateHeader-4:]) != checksum(b[:stateHeader-4], b[stateHeader:]) {
+	content, is, err := stateFormat().Unseal(path, b)
+	if err != nil {
+		return owner{}, State{}, err
+	}
+	head := b[:len(b)-len(content)]
+	if len(content) < stateSum || binary.BigEndian.Uint32(content) != checksum(head, content[stateSum:]) {
 		return owner{}, State{}, fault.New("", fault.Invalid, "wrong checksum")
 	}
 	// Migrations act on the state in memory; the next Save writes the present format.
-	is := uint32(b[len(stateMagic)] - '0')
-	if is > stateFormat().Version() {
-		return owner{}, State{}, stateFormat().Upgrade(path, is, nil, nil)
-	}
-	own, state, err := decodeState(b[stateHeader:])
+	own, state, err := decodeState(content[stateSum:])
 	if err != nil {
 		return own, state, err
 	}

@@ -154,10 +154,14 @@ func TestAmnesia(t *testing.T) {
 		{"data directory lost", func(fs vfs.FS) error { return fs.RemoveAll("/var") }, true},
 		{"file lost", func(fs vfs.FS) error { return fs.Remove(state) }, true},
 		{"file emptied", func(fs vfs.FS) error { return writeFile(fs, state, nil) }, true},
+		{"mark damaged", func(fs vfs.FS) error { return writeFile(fs, mark, []byte("?")) }, false},
+		{"mark damaged, data directory lost", func(fs vfs.FS) error {
+			return errors.Join(fs.RemoveAll("/var"), writeFile(fs, mark, []byte("?")))
+		}, true},
 		{"mark lost", func(fs vfs.FS) error { return fs.Remove(mark) }, false},
 		{"both lost: a new machine", func(fs vfs.FS) error { return errors.Join(fs.Remove(mark), fs.RemoveAll("/var")) }, false},
 		{"key replaced, its mark left", func(fs vfs.FS) error {
-			return errors.Join(fs.RemoveAll("/var"), writeFile(fs, mark, []byte(c.ids[2].String())))
+			return errors.Join(fs.RemoveAll("/var"), writeFile(fs, mark, markFormat().Seal([]byte(c.ids[2].String()))))
 		}, false},
 	}
 	for _, test := range tests {
@@ -186,7 +190,11 @@ func TestDamage(t *testing.T) {
 	require.NoError(t, s.Close())
 	good, err := readFile(fs, s.path)
 	require.NoError(t, err)
+	digit := bytes.IndexByte(good, '\n') - 1 // of the version: see TestLaterFormats
 	for i := range good {
+		if i == digit {
+			continue
+		}
 		bad := bytes.Clone(good)
 		bad[i] ^= 1 << (i % 8)
 		require.NoError(t, writeFile(fs, s.path, bad))
@@ -195,6 +203,36 @@ func TestDamage(t *testing.T) {
 		require.Equal(t, State{}, again.State())
 		require.NoError(t, again.Close())
 	}
+}
+
+// A file of a later version is refused and stays as it is, whatever its content: its promises hold, and the peer
+// must neither forget nor replace them.
+func TestLaterFormats(t *testing.T) {
+	c := newCourt(t, 3)
+	state := "/var/data/group/bootstrap-" + c.network.ID().String() + ".state"
+	other := "/var/data/group/bootstrap-" + home(3).ID().String() + ".state"
+	mark := "/etc/keys/bootstrap-" + c.network.ID().String() + ".mark"
+	for path, name := range map[string]string{
+		state: "promises of the group bootstrap", other: "promises of the group bootstrap", mark: "mark of a vote in the group bootstrap",
+	} {
+		fs := vfs.NewMem()
+		require.NoError(t, openStore(t, fs, c, 1).Close())
+		later := []byte(name + ", format 2\nof another form")
+		require.NoError(t, writeFile(fs, path, later))
+		_, err := OpenStore(fs, testPlace(), c.ids[1], c.network.ID())
+		require.ErrorIs(t, err, fault.Unsupported, path)
+		require.ErrorContains(t, err, "the "+name+" in "+path+" has format 2, this program reads formats 1 to 1: run the later program again")
+		after, err := readFile(fs, path)
+		require.NoError(t, err)
+		require.Equal(t, later, after)
+	}
+
+	fs := vfs.NewMem()
+	require.NoError(t, fs.MkdirAll("d", 0o700))
+	require.NoError(t, writeFile(fs, "d/recovery", []byte("recovery record, format 2\n?")))
+	_, err := LoadRecovery(fs, "d")
+	require.ErrorIs(t, err, fault.Unsupported)
+	require.ErrorContains(t, err, "the recovery record in d/recovery has format 2")
 }
 
 func TestStoreOfOthers(t *testing.T) {

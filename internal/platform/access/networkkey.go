@@ -2,17 +2,17 @@ package access
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
 
-// NetworkKeys are the keys of this peer's network in a file: one in each line, the first one proves, and all are
-// accepted. A changed file applies to the next use a second later; the old keys stay in use until it is valid.
+// NetworkKeys are the keys of this peer's network in a file: after a first line with the version, one in each line.
+// The first one proves, and all are accepted. A changed file applies to the next use a second later; the old keys stay in use until it is valid.
 type NetworkKeys struct{ file *reloadable[[]network.Key] }
 
 // OpenNetworkKeys reads a file of keys. A missing file means no key now; NetworkKeys never reads it again. Errors:
@@ -24,7 +24,7 @@ func OpenNetworkKeys(path string, o Options) (*NetworkKeys, error) {
 	}
 	r := &reloadable[[]network.Key]{
 		files: []file{networkKeyFile(path)}, now: o.Now, log: o.Logger,
-		parse: func(contents [][]byte) ([]network.Key, error) { return parseNetworkKeys(contents[0]) },
+		parse: func(contents [][]byte) ([]network.Key, error) { return parseNetworkKeys(path, contents[0]) },
 	}
 	if err := r.load(); err != nil {
 		return nil, err
@@ -39,8 +39,14 @@ func networkKeyFile(path string) file {
 // networkKeySetting names the file in errors.
 const networkKeySetting = "network.key"
 
-func parseNetworkKeys(text []byte) ([]network.Key, error) {
-	keys, err := network.ParseKeys(text)
+// networkKeyFormat is the version of the file.
+func networkKeyFormat() store.Format[[]byte] { return store.Format[[]byte]{Name: "network key"} }
+
+func parseNetworkKeys(path string, file []byte) (keys []network.Key, err error) {
+	text, _, err := networkKeyFormat().Unseal(path, file)
+	if err == nil {
+		keys, err = network.ParseKeys(text)
+	}
 	return keys, fault.In(networkKeySetting, err)
 }
 
@@ -61,7 +67,7 @@ func ReadNetworkKeys(path string) ([]network.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseNetworkKeys(text)
+	return parseNetworkKeys(path, text)
 }
 
 // CreateNetworkKey writes a key to a new file of mode 0600, durably and whole or not at all. Error: Exists for a file
@@ -74,7 +80,7 @@ func CreateNetworkKey(path string, k network.Key) error {
 		return fault.As(op, fault.Invalid, err)
 	}
 	defer os.Remove(f.Name())
-	_, err = io.WriteString(f, k.Text()+"\n")
+	_, err = f.Write(networkKeyFormat().Seal([]byte(k.Text() + "\n")))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fault.As(op, fault.Internal, err)
 	}

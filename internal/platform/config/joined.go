@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/knadh/koanf/parsers/yaml"
@@ -18,6 +19,9 @@ import (
 // joinedFile holds, in a data directory, the network that its peer has joined by an invitation.
 const joinedFile = "network.yaml"
 
+// joinedFormat is the version of the file, under the key "format".
+const joinedFormat = 1
+
 // Joined is what an invitation says of a network. It is a layer of settings above the defaults: all other layers
 // override profile and bootstrap, and none may name another network.
 type Joined struct {
@@ -30,7 +34,7 @@ type Joined struct {
 func (j Joined) Save(dataDir string) error {
 	const op = "config.Save"
 	var b strings.Builder
-	b.WriteString("# The network that this peer has joined by an invitation.\nnetwork:\n  name: " + string(j.Name) + "\nprofile: " + j.Profile + "\nbootstrap:\n")
+	b.WriteString("# The network that this peer has joined by an invitation.\nformat: " + strconv.Itoa(joinedFormat) + "\nnetwork:\n  name: " + string(j.Name) + "\nprofile: " + j.Profile + "\nbootstrap:\n")
 	for _, a := range j.Bootstrap {
 		b.WriteString("  - " + a + "\n")
 	}
@@ -93,7 +97,11 @@ func readJoined(path string) (*Joined, error) {
 		return nil, fault.Invalidf("join", path, "%v", err)
 	}
 	j := &Joined{Name: network.Name(k.String(networkKey)), Profile: k.String("profile"), Bootstrap: k.Strings("bootstrap")}
-	if err := j.Name.Validate(); err != nil || len(k.Keys()) != 3 {
+	if is := k.Int("format"); is > joinedFormat {
+		return nil, fault.New("config.join", fault.Unsupported, "the joined network in %s has format %d, this program reads formats 1 to %d: "+
+			"run the later program again, or restore the directory from before its start", path, is, joinedFormat)
+	}
+	if err := j.Name.Validate(); err != nil || k.Int("format") != joinedFormat || len(k.Keys()) != 4 {
 		return nil, fault.Invalidf("join", path, "%s is damaged: join the network again with an invitation, or remove the file", path)
 	}
 	return j, nil

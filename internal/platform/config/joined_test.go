@@ -57,9 +57,14 @@ func TestJoinedNetworkIsNotContradicted(t *testing.T) {
 	refused(`"home" contradicts the network "office" of file `, config.Source{Flags: map[string]any{"network": "home"}})
 	refused(`belongs to the network "office": use another data directory`, config.Source{Joined: &home, Flags: map[string]any{}})
 
-	for _, damaged := range []string{"", "network: {name: X}\nprofile: lan\nbootstrap: []", "network: {name: x}\nprofile: lan\nbootstrap: []\nhttp: off", ":"} {
+	for _, damaged := range []string{"", "format: 1\nnetwork: {name: X}\nprofile: lan\nbootstrap: []", "network: {name: x}\nprofile: lan\nbootstrap: []",
+		"format: 0\nnetwork: {name: x}\nprofile: lan\nbootstrap: []", "format: 1\nnetwork: {name: x}\nprofile: lan\nbootstrap: []\nhttp: off", ":"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "network.yaml"), []byte(damaged), 0o600))
 		_, _, err := config.Load(config.Source{Flags: map[string]any{"data": dir}})
 		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "join"}, damaged)
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "network.yaml"), []byte("format: 2\nnet: {}\n"), 0o600))
+	_, _, err := config.Load(config.Source{Flags: map[string]any{"data": dir}})
+	require.ErrorIs(t, err, fault.Unsupported)
+	require.ErrorContains(t, err, "network.yaml has format 2, this program reads formats 1 to 1: run the later program again")
 }

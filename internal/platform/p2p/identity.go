@@ -12,17 +12,21 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // maxIdentityBytes bounds the key file; an Ed25519 key takes 68 bytes.
 const maxIdentityBytes = 4 << 10
 
+// identityFormat is the version of the key file: libp2p's encoding of a private key after the first line.
+func identityFormat() store.Format[[]byte] { return store.Format[[]byte]{Name: "identity of a peer"} }
+
 // LoadIdentity reads this peer's private key. Without a file, it creates an Ed25519 key with mode 0600. Creation
 // is atomic: two concurrent processes both return the key of the first.
 //
 // Errors: Forbidden for a file with permissions for group or others, Unauthentic for a file without an Ed25519
-// key or with a damaged one, Invalid for an empty path.
+// key or with a damaged one, Unsupported for a file of a later version, Invalid for an empty path.
 func LoadIdentity(path string) (crypto.PrivKey, error) {
 	const op = "p2p.LoadIdentity"
 	if path == "" {
@@ -60,6 +64,12 @@ func readIdentity(path string) (crypto.PrivKey, error) {
 	}
 	if len(data) > maxIdentityBytes {
 		return nil, fault.New("", fault.TooLarge, "%s has more than %d bytes", path, maxIdentityBytes)
+	}
+	if data, _, err = identityFormat().Unseal(path, data); err != nil {
+		if fault.KindOf(err) == fault.Invalid {
+			err = fault.As("", fault.Unauthentic, err)
+		}
+		return nil, err
 	}
 	key, err := crypto.UnmarshalPrivateKey(data)
 	if err != nil {
@@ -101,7 +111,7 @@ func createIdentity(path string) (crypto.PrivKey, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	tmp, err := writePrivate(dir, data)
+	tmp, err := writePrivate(dir, identityFormat().Seal(data))
 	if tmp != "" {
 		defer os.Remove(tmp)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
@@ -26,7 +27,7 @@ const (
 )
 
 // knownPeers stores peers of the routing table across restarts, because kad-dht does not. Without them, a peer
-// that restarts while all bootstrap peers are down is lost. The list is soft state: an unreadable list counts as
+// that restarts while all bootstrap peers are down is lost. The list is soft state: a damaged list counts as
 // empty. Each network has its own.
 type knownPeers struct {
 	store ds.Datastore
@@ -38,23 +39,33 @@ type knownPeers struct {
 	saved []byte          // the stored bytes; guarded by mu
 }
 
-func openKnown(ctx context.Context, store ds.Datastore, n network.Name, log *slog.Logger) *knownPeers {
-	k := &knownPeers{store: store, key: ds.NewKey("/p2p/known/" + n.String()), log: log}
-	data, err := store.Get(ctx, k.key)
+// knownFormat is the version of a list: JSON after the first line.
+func knownFormat() store.Format[[]byte] { return store.Format[[]byte]{Name: "list of known peers"} }
+
+// openKnown reads the list. Error: Unsupported for a list of a later version.
+func openKnown(ctx context.Context, datastore ds.Datastore, n network.Name, log *slog.Logger) (*knownPeers, error) {
+	k := &knownPeers{store: datastore, key: ds.NewKey("/p2p/known/" + n.String()), log: log}
+	data, err := datastore.Get(ctx, k.key)
 	if errors.Is(err, ds.ErrNotFound) {
-		return k
+		return k, nil
+	}
+	if err == nil {
+		k.saved = data
+		data, _, err = knownFormat().Unseal("key "+k.key.String()+" of the DHT's database", data)
+	}
+	if fault.KindOf(err) == fault.Unsupported {
+		return nil, err
 	}
 	if err == nil {
 		k.list, err = decodeKnown(data)
-		k.saved = data
 	}
 	if err != nil {
 		log.Warn("the stored list of known peers is unreadable; only bootstrap peers lead into the network", "err", err)
 	}
-	return k
+	return k, nil
 }
 
-// decodeKnown reads the stored list and enforces its bounds.
+// decodeKnown reads a stored list and enforces its bounds.
 func decodeKnown(data []byte) ([]peer.AddrInfo, error) {
 	if len(data) > maxKnownBytes {
 		return nil, fault.New("p2p.decodeKnown", fault.TooLarge, "list of %d bytes exceeds %d bytes", len(data), maxKnownBytes)
@@ -106,8 +117,11 @@ func (k *knownPeers) save(ctx context.Context, present []peer.AddrInfo) error {
 	defer k.mu.Unlock()
 	list := mergeKnown(present, k.list)
 	data, err := json.Marshal(list)
-	if err != nil || bytes.Equal(data, k.saved) {
+	if err != nil {
 		return fault.Wrap("p2p.saveKnown", err)
+	}
+	if data = knownFormat().Seal(data); bytes.Equal(data, k.saved) {
+		return nil
 	}
 	if err := k.store.Put(ctx, k.key, data); err != nil {
 		return fault.Wrap("p2p.saveKnown", err)

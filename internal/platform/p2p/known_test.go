@@ -11,6 +11,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -30,9 +32,38 @@ func somePeers(t testing.TB, n, addrs int) []peer.AddrInfo {
 	return out
 }
 
+func knownIn(t *testing.T, store ds.Datastore) *knownPeers {
+	t.Helper()
+	k, err := openKnown(t.Context(), store, "dev", discardLog())
+	require.NoError(t, err)
+	return k
+}
+
+// The list is stable on disk. A list of a later version is refused and stays.
+func TestKnownPeersAreGolden(t *testing.T) {
+	store, ctx := memory(), t.Context()
+	id, err := peer.Decode("12D3KooWAv8hUGd6VQF1XqRTPJ7DjzxBiJgArki9TgowzA7MzJmi")
+	require.NoError(t, err)
+	require.NoError(t, knownIn(t, store).save(ctx, []peer.AddrInfo{{ID: id, Addrs: []multiaddr.Multiaddr{addr(t, "/ip4/10.0.0.1/tcp/4801")}}}))
+	at := ds.NewKey("/p2p/known/dev")
+	data, err := store.Get(ctx, at)
+	require.NoError(t, err)
+	require.Equal(t, "list of known peers, format 1\n"+
+		`[{"ID":"12D3KooWAv8hUGd6VQF1XqRTPJ7DjzxBiJgArki9TgowzA7MzJmi","Addrs":["/ip4/10.0.0.1/tcp/4801"]}]`, string(data))
+
+	later := []byte("list of known peers, format 2\n?")
+	require.NoError(t, store.Put(ctx, at, later))
+	_, err = openKnown(ctx, store, "dev", discardLog())
+	require.ErrorIs(t, err, fault.Unsupported)
+	require.ErrorContains(t, err, "the list of known peers in key /p2p/known/dev of the DHT's database has format 2, this program reads formats 1 to 1")
+	data, err = store.Get(ctx, at)
+	require.NoError(t, err)
+	require.Equal(t, later, data)
+}
+
 func TestKnownPeersAreKeptWithinBounds(t *testing.T) {
 	store, ctx := memory(), t.Context()
-	k := openKnown(ctx, store, "dev", discardLog())
+	k := knownIn(t, store)
 	require.Empty(t, k.peers())
 	first, second := somePeers(t, maxKnown, 20), somePeers(t, 3, 1)
 	require.NoError(t, k.save(ctx, first))
@@ -40,7 +71,7 @@ func TestKnownPeersAreKeptWithinBounds(t *testing.T) {
 	require.NoError(t, k.save(ctx, nil), "a peer without contact keeps its list")
 	require.NoError(t, k.save(ctx, []peer.AddrInfo{{ID: first[0].ID}}), "without addresses")
 
-	again := openKnown(ctx, store, "dev", discardLog()).peers()
+	again := knownIn(t, store).peers()
 	require.Equal(t, k.peers(), again)
 	require.Len(t, again, maxKnown)
 	require.ElementsMatch(t, second, again[:3], "the newest first")
@@ -65,7 +96,7 @@ func (w *writes) Put(ctx context.Context, k ds.Key, v []byte) error {
 
 func TestKnownPeersAreWrittenOnChangeOnly(t *testing.T) {
 	w, ctx := &writes{Batching: memory()}, t.Context()
-	k := openKnown(ctx, w, "dev", discardLog())
+	k := knownIn(t, w)
 	list := somePeers(t, 3, 2)
 	require.NoError(t, k.save(ctx, list))
 	list[0], list[2] = list[2], list[0] // the order of the table is random
@@ -83,9 +114,9 @@ func TestKnownPeersAreWrittenOnChangeOnly(t *testing.T) {
 
 func TestDamagedKnownPeersAreForgotten(t *testing.T) {
 	store := memory()
-	for _, data := range []string{"", "{", `[{"ID":"x","Addrs":["y"]}]`, "null"} {
+	for _, data := range []string{"", "{", `[{"ID":"x","Addrs":["y"]}]`, "null", "list of known peers, format 1\n{"} {
 		require.NoError(t, store.Put(t.Context(), ds.NewKey("/p2p/known/dev"), []byte(data)))
-		k := openKnown(t.Context(), store, "dev", discardLog())
+		k := knownIn(t, store)
 		require.Empty(t, k.peers())
 		require.NoError(t, k.save(t.Context(), somePeers(t, 1, 1)))
 	}

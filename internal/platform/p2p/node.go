@@ -71,8 +71,10 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	n := &Node{log: c.Logger, bootstrap: c.Bootstrap, leaf: c.Leaf, reach: newReach(&c, settings.open && !c.Leaf, time.Now())}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n.cancel = cancel
-	n.known = openKnown(ctx, c.Datastore, c.Network, c.Logger)
-	if err = n.build(life, &c, settings); err == nil {
+	if n.known, err = openKnown(ctx, c.Datastore, c.Network, c.Logger); err == nil {
+		err = n.build(life, &c, settings)
+	}
+	if err == nil {
 		err = listen(n.host, c.Listen, fallback)
 	}
 	if err == nil {

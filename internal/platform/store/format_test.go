@@ -59,3 +59,31 @@ func TestFormats(t *testing.T) {
 		"run the later program again, or restore the directory from before its start")
 	require.Equal(t, before, storetest.Read(t, first.FS, first.Dir))
 }
+
+// A file says its name and version in the first line. A file of a later version is refused whatever its content,
+// and everything else is damage.
+func TestSeal(t *testing.T) {
+	f := Format[[]byte]{Name: "list of books"}
+	const golden = "list of books, format 1\nada\n"
+	require.Equal(t, golden, string(f.Seal([]byte("ada\n"))))
+	content, is, err := f.Unseal("/home/list", []byte(golden))
+	require.NoError(t, err)
+	require.Equal(t, uint32(1), is)
+	require.Equal(t, "ada\n", string(content))
+	content, _, err = f.Unseal("/home/list", f.Seal(nil))
+	require.NoError(t, err)
+	require.Empty(t, content)
+
+	for _, later := range []string{"list of books, format 2\n\x00", "list of books, format 4294967295\n", "list of books, format 0\nada\n"} {
+		_, _, err = f.Unseal("/home/list", []byte(later))
+		require.ErrorIs(t, err, fault.Unsupported, later)
+		require.ErrorContains(t, err, "the list of books in /home/list has format ")
+		require.ErrorContains(t, err, ", this program reads formats 1 to 1: run the later program again")
+	}
+	for _, damaged := range []string{"", "ada\n", "list of books, format 1", "list of books, format \n", "list of books, format 01\n",
+		"list of books, format -1\n", "list of books, format 4294967296\n", "list of cooks, format 1\n"} {
+		_, _, err = f.Unseal("/home/list", []byte(damaged))
+		require.ErrorIs(t, err, fault.Invalid, damaged)
+		require.ErrorContains(t, err, `/home/list does not begin with the line "list of books, format 1"`)
+	}
+}

@@ -121,11 +121,20 @@ func TestFile(t *testing.T) {
 // TestFileDamaged expects a damaged token to refuse every writer.
 func TestFileDamaged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	for _, text := range []string{"", "x", "-1", "0", "7x"} {
+	for _, text := range []string{"", "7\n", "fencing token, format 1", "fencing token, format 1\n", "fencing token, format 1\nx\n",
+		"fencing token, format 1\n-1\n", "fencing token, format 1\n0\n", "fencing token, format 1\n7x\n", "fencing token, format 0\n7\n"} {
 		require.NoError(t, os.WriteFile(path+".fence", []byte(text), 0o600))
 		require.ErrorIs(t, fence.NewFile(path).Write(9, nil, 0o600), fault.Internal)
 	}
-	_, err := os.Stat(path)
+	later := []byte("fencing token, format 2\nseven")
+	require.NoError(t, os.WriteFile(path+".fence", later, 0o600))
+	err := fence.NewFile(path).Write(9, nil, 0o600)
+	require.ErrorIs(t, err, fault.Unsupported)
+	require.ErrorContains(t, err, "f.fence has format 2, this program reads formats 1 to 1")
+	after, err := os.ReadFile(path + ".fence")
+	require.NoError(t, err)
+	require.Equal(t, later, after)
+	_, err = os.Stat(path)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.ErrorIs(t, fence.NewFile(filepath.Join(t.TempDir(), "none", "f")).Write(1, nil, 0o600), fault.Internal)
 }

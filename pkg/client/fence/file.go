@@ -2,6 +2,7 @@ package fence
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,8 +14,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
+// head and version begin the file of a token.
+const (
+	head    = "fencing token, format "
+	version = 1
+)
+
 // File is a file that refuses replacements with a stale token. NAME.fence beside it stores the
-// greatest token and survives crashes. NAME.lock separates processes on one machine (flock; on a
+// greatest token after a line with the version, and survives crashes. NAME.lock separates processes on one machine (flock; on a
 // network file system, as far as that supports it). File is safe for concurrent use.
 type File struct {
 	path string
@@ -26,7 +33,8 @@ func NewFile(path string) *File { return &File{path: path} }
 
 // Write replaces the file in one step: readers see the old content or all of data.
 //
-// Errors: Invalid for a missing token; Conflict for a stale token; Internal for the file system.
+// Errors: Invalid for a missing token; Conflict for a stale token; Unsupported for a token file of a later
+// version; Internal for the file system.
 func (f *File) Write(token Token, data []byte, perm fs.FileMode) error {
 	return fault.Wrap("fence.Write", f.Do(token, func() error { return replace(f.path, data, perm) }))
 }
@@ -51,7 +59,7 @@ func (f *File) Do(token Token, write func() error) error {
 		return fault.Wrap(op, err)
 	}
 	if fence.Highest != before {
-		text := strconv.FormatInt(int64(fence.Highest), 10) + "\n"
+		text := fmt.Sprintf("%s%d\n%d\n", head, version, fence.Highest)
 		if err := replace(f.path+".fence", []byte(text), 0o644); err != nil {
 			return fault.As(op, fault.Internal, err)
 		}
@@ -73,8 +81,15 @@ func (f *File) read() (coord.Fence, error) {
 	if err != nil {
 		return coord.Fence{}, fault.As("", fault.Internal, err)
 	}
-	token, err := strconv.ParseInt(strings.TrimSuffix(string(text), "\n"), 10, 64)
-	if err != nil || token <= 0 {
+	first, rest, _ := strings.Cut(string(text), "\n")
+	digits, named := strings.CutPrefix(first, head)
+	is, err := strconv.ParseUint(digits, 10, 32)
+	if named && err == nil && is > version {
+		return coord.Fence{}, fault.New("", fault.Unsupported, "the fencing token in %s.fence has format %d, this program reads formats 1 to %d: run the later program again",
+			f.path, is, version)
+	}
+	token, wrong := strconv.ParseInt(strings.TrimSuffix(rest, "\n"), 10, 64)
+	if !named || err != nil || is != version || wrong != nil || token <= 0 {
 		return coord.Fence{}, fault.New("", fault.Internal, "%s.fence holds no token", f.path)
 	}
 	return coord.Fence{Highest: Token(token)}, nil
