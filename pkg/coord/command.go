@@ -16,7 +16,7 @@ type Command struct {
 
 // Op is one of the operations of this package, or an Encoded: *Write, *Compact, *LeaseGrant, *LeaseRevoke,
 // *Expire, *Lock, *Unlock, *Cancel, *RegisterBatch, *SetRequirement, *DeleteRequirement, *ClientOpen,
-// *ClientClose, *ClientsExpire, *Configure, *BumpIncarnation.
+// *ClientClose, *ClientsExpire, *Configure, *BumpIncarnation, *SetLevel, *Dissolve, *RaiseRevision.
 type Op interface{ op() }
 
 // Write changes keys, all at one revision or none, if every guard holds.

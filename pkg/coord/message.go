@@ -158,6 +158,14 @@ func setInternal(m *coordv1.Command, op Op) error {
 		m.Request = &coordv1.Command_BumpIncarnation{BumpIncarnation: &coordv1.BumpIncarnation{Incarnation: o.Incarnation}}
 	case *SetLevel:
 		m.Request = &coordv1.Command_SetLevel{SetLevel: &coordv1.SetLevel{Level: o.Level}}
+	case *Dissolve:
+		m.Request = &coordv1.Command_Dissolve{Dissolve: &coordv1.Dissolve{Successor: []byte(o.Successor), Force: o.Force}}
+	case *RaiseRevision:
+		r := &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume}
+		for _, id := range o.Absorbed {
+			r.Absorbed = append(r.Absorbed, []byte(id))
+		}
+		m.Request = &coordv1.Command_RaiseRevision{RaiseRevision: r}
 	case *Malformed:
 		return o.Err
 	default:

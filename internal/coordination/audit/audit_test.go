@@ -113,6 +113,7 @@ func TestLogFindsEachBreach(t *testing.T) {
 			h[7].Effects.Grants = []machine.Grant{{Lock: "db", Lease: 3, Token: h[5].Result.Lock.Token}}
 		}},
 		{"L7", "a grant without a claim", func(h []audit.Entry) { h[7].Effects.Grants[0].Lease = 7 }},
+		{"G1", "a command after the end of the group", func(h []audit.Entry) { h[9].Command.Op = &coord.Dissolve{} }},
 		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(1, 9) }},
 		{"U1", "a claim above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(9, 1) }},
 		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command.Op = &coord.Write{} }},

@@ -25,6 +25,7 @@
 //	I2  a batch is complete in its revision, and each of its events is a change
 //	I3  only a batch with Adopt or with a later registration changes another owner's entry
 //	I4  a generation with a live lease blocks batches of earlier generations
+//	G1  a group accepts nothing between a Dissolve and the command that resumes it
 //	I6  the latest decision about an entry counts: exactly the puts with an earlier one are skipped
 //
 // Errors have the kind Internal and the operation "audit." with the rule.
@@ -53,7 +54,7 @@ type Entry struct {
 	Effects machine.ApplyEffects
 }
 
-// Log checks L1 to L3, L5 to L7, E1, R1, U1, I1 to I4 and I6 over the entries of a log from its beginning.
+// Log checks L1 to L3, L5 to L7, E1, R1, U1, G1, I1 to I4 and I6 over the entries of a log from its beginning.
 // The zero Log is ready.
 type Log struct {
 	revision coord.Revision
@@ -66,6 +67,7 @@ type Log struct {
 	since    map[string]coord.Revision // of entries
 	gone     map[string]departure      // of deleted entries
 	answered map[coord.ClientID]answer
+	over     uint64 // index of the Dissolve in force
 }
 
 // account is the known state of one lock.
@@ -111,7 +113,7 @@ func (l *Log) Entry(e Entry) error {
 	if e.Result.Err != nil {
 		return l.nothing("R1", e)
 	}
-	for _, check := range []func(Entry) error{l.rights, l.directory, l.events, l.batch, l.grants, l.endings, l.queues, l.quotas} {
+	for _, check := range []func(Entry) error{l.lives, l.rights, l.directory, l.events, l.batch, l.grants, l.endings, l.queues, l.quotas} {
 		if err := check(e); err != nil {
 			return err
 		}
@@ -156,6 +158,27 @@ func (l *Log) lock(name string) *account {
 	return a
 }
 
+// lives checks that the group was not dissolved, and follows its end (G1).
+func (l *Log) lives(e Entry) error {
+	switch o := e.Command.Op.(type) {
+	case *coord.Dissolve:
+		if l.over == 0 {
+			l.over = e.Index
+			return nil
+		}
+	case *coord.RaiseRevision:
+		if o.Resume == l.over {
+			l.over = 0
+			return nil
+		}
+	default:
+		if l.over == 0 {
+			return nil
+		}
+	}
+	return breach("G1", "entry %d was accepted; the group was dissolved at %d", e.Index, l.over)
+}
+
 // rights checks that the command was its owner's to give (L6, L2).
 func (l *Log) rights(e Entry) error {
 	switch o := e.Command.Op.(type) {
@@ -195,12 +218,16 @@ func (l *Log) guarded(index uint64, name string, token coord.Token) error {
 
 // events follows the keyspace (R1).
 func (l *Log) events(e Entry) error {
-	_, reborn := e.Command.Op.(*coord.BumpIncarnation)
+	leaps := false
+	switch e.Command.Op.(type) {
+	case *coord.BumpIncarnation, *coord.RaiseRevision:
+		leaps = true
+	}
 	want := max(l.revision, coord.FirstRevision)
 	if len(e.Effects.Events) > 0 {
 		want++
 	}
-	if e.Result.Revision != want && !(reborn && e.Result.Revision > want) {
+	if e.Result.Revision != want && !(leaps && e.Result.Revision > want) {
 		return breach("R1", "entry %d made revision %d out of %d", e.Index, e.Result.Revision, l.revision)
 	}
 	l.revision = e.Result.Revision
@@ -286,6 +313,8 @@ func (l *Log) endings(e Entry) error {
 			said = o.ID == id
 		case *coord.Expire:
 			said = o.Term == e.Term && slices.ContainsFunc(o.Leases, func(r coord.LeaseRef) bool { return r.ID == id })
+		case *coord.Dissolve:
+			said = true
 		}
 		owner, lived := l.leases[id]
 		if !said || !lived {
@@ -298,7 +327,7 @@ func (l *Log) endings(e Entry) error {
 		}
 	}
 	for _, event := range e.Effects.Events {
-		if event.KV != nil && event.KV.Lease != 0 && !l.lives(event.KV.Lease) {
+		if event.KV != nil && event.KV.Lease != 0 && !l.lasts(event.KV.Lease) {
 			return breach("L5", "entry %d: %q is bound to lease %d, which is not living", e.Index, event.Key, event.KV.Lease)
 		}
 	}
@@ -306,14 +335,14 @@ func (l *Log) endings(e Entry) error {
 		return nil
 	}
 	for key, kv := range l.keys {
-		if kv.Lease != 0 && !l.lives(kv.Lease) {
+		if kv.Lease != 0 && !l.lasts(kv.Lease) {
 			return breach("L5", "entry %d: %q outlives its lease %d", e.Index, key, kv.Lease)
 		}
 	}
 	return nil
 }
 
-func (l *Log) lives(id coord.LeaseID) bool {
+func (l *Log) lasts(id coord.LeaseID) bool {
 	_, ok := l.leases[id]
 	return ok
 }

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bufio"
 	"encoding/binary"
 	"io"
 	"math"
@@ -49,8 +50,7 @@ func (e *encoder) flush() {
 
 // decoder reads what encoder wrote. After the first error it reads zeros.
 type decoder struct {
-	r   io.ByteReader
-	in  io.Reader // the same
+	in  *bufio.Reader
 	err error
 }
 
@@ -70,7 +70,7 @@ func (d *decoder) check(ok bool, field, what string) {
 func (d *decoder) uint() uint64 {
 	var v uint64
 	for shift := 0; d.err == nil; shift += 7 {
-		b, err := d.r.ReadByte()
+		b, err := d.in.ReadByte()
 		if err != nil {
 			d.fail(cut(err))
 			break
@@ -125,6 +125,12 @@ func (d *decoder) bytes() []byte {
 }
 
 func (d *decoder) string() string { return string(d.bytes()) }
+
+// ended reports whether no data is left.
+func (d *decoder) ended() bool {
+	_, err := d.in.Peek(1)
+	return err == io.EOF
+}
 
 // count reads how many things follow and returns a loop condition over them.
 func (d *decoder) count() func() bool {

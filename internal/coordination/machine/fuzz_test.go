@@ -43,6 +43,8 @@ func every() []coord.Op {
 		&coord.ClientsExpire{Term: 1, IdleSince: 2},
 		&coord.Configure{Limits: coord.DefaultLimits()},
 		&coord.BumpIncarnation{Incarnation: 1},
+		&coord.Dissolve{Successor: groupID(1), Force: true},
+		&coord.RaiseRevision{To: 9, Absorbed: []coord.GroupID{groupID(1), groupID(2)}, Resume: 3},
 	}
 }
 

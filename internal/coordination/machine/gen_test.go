@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"bytes"
 	"fmt"
 
 	"pgregory.net/rapid"
@@ -64,7 +65,9 @@ func (g *generator) op() coord.Op {
 }
 
 func (g *generator) rare() coord.Op {
-	switch rapid.IntRange(0, 3).Draw(g.t, "rare") {
+	switch rapid.IntRange(0, 4).Draw(g.t, "rare") {
+	case 3:
+		return g.merge()
 	case 0:
 		return &coord.ClientClose{}
 	case 1:
@@ -77,6 +80,27 @@ func (g *generator) rare() coord.Op {
 		limits.HistoryEvents = rapid.Uint32Range(0, 40).Draw(g.t, "history")
 		return &coord.Configure{Limits: limits}
 	}
+}
+
+// merge ends the group, seldom, or goes on with it.
+func (g *generator) merge() coord.Op {
+	id := groupID(byte(rapid.IntRange(1, 3).Draw(g.t, "group")))
+	if !machine.StandingOf(g.m).Over.Over() && g.one(2) {
+		return &coord.Dissolve{Successor: id, Force: g.one(3)}
+	}
+	o := &coord.RaiseRevision{To: g.m.Revision() + coord.Revision(rapid.Int64Range(-1, 9).Draw(g.t, "to"))}
+	if g.one(2) {
+		o.Absorbed = []coord.GroupID{id}
+	}
+	if !g.one(3) {
+		o.Resume = machine.StandingOf(g.m).Over.Index
+	}
+	return o
+}
+
+// groupID is the id of a group whose bytes are all b.
+func groupID(b byte) coord.GroupID {
+	return coord.GroupID(bytes.Repeat([]byte{b}, coord.GroupIDBytes))
 }
 
 // usedKeys returns the keys of a generator's writes and guards.

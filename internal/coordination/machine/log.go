@@ -147,6 +147,14 @@ func internalOf(m *coordv1.Command) coord.Op {
 		return &coord.BumpIncarnation{Incarnation: r.BumpIncarnation.GetIncarnation()}
 	case *coordv1.Command_SetLevel:
 		return &coord.SetLevel{Level: r.SetLevel.GetLevel()}
+	case *coordv1.Command_Dissolve:
+		return &coord.Dissolve{Successor: coord.GroupID(r.Dissolve.GetSuccessor()), Force: r.Dissolve.GetForce()}
+	case *coordv1.Command_RaiseRevision:
+		o := &coord.RaiseRevision{To: coord.Revision(r.RaiseRevision.GetTo()), Resume: r.RaiseRevision.GetResume()}
+		for _, id := range r.RaiseRevision.GetAbsorbed() {
+			o.Absorbed = append(o.Absorbed, coord.GroupID(id))
+		}
+		return o
 	}
 	return &coord.Malformed{Err: fault.Invalidf("op", nil, "is missing")}
 }

@@ -22,6 +22,7 @@ type Machine struct {
 	// owners derive from leases, their keys, and clients.
 	owners   owners
 	removals removals
+	merging  merging
 
 	effects ApplyEffects     // of the current entry; the slices are reused
 	since   []coord.Revision // of the current batch's puts; reused
@@ -91,6 +92,9 @@ func (c *call) run(m *Machine, cmd coord.Command) error {
 	o, ok := operationOf(cmd.Op)
 	if !ok {
 		return fault.Refused(fault.Unsupported, "op", "%T is not known", cmd.Op)
+	}
+	if err := m.merging.admit(cmd.Op); err != nil {
+		return err
 	}
 	if err := m.limits.ownerName(cmd.Owner); err != nil {
 		return err

@@ -25,6 +25,9 @@ type model struct {
 	kept    []coord.Revision // of its puts
 	since   map[string]coord.Revision
 	gone    map[string]gone // by key
+
+	over     uint64 // index of the Dissolve
+	absorbed []coord.GroupID
 }
 
 // removals is when an owner took an entry out.
@@ -98,6 +101,10 @@ func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.
 
 func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answer coord.LockResult) {
 	next, before := maps.Clone(m.keys()), m.now
+	if raise, ok := cmd.Op.(*coord.RaiseRevision); m.over != 0 && (!ok || raise.Resume != m.over) {
+		m.stamp(cmd, true, before)
+		return fault.Unavailable, true, answer
+	}
 	switch o := cmd.Op.(type) {
 	case *coord.Write:
 		kind, refused = m.write(next, o, cmd.Owner)
@@ -129,6 +136,10 @@ func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answe
 				m.end(next, ref.ID)
 			}
 		}
+	case *coord.Dissolve:
+		kind, refused = m.dissolve(next, o)
+	case *coord.RaiseRevision:
+		kind, refused = m.raise(next, o)
 	default:
 		kind, refused = m.administer(cmd)
 		next = maps.Clone(m.keys())
@@ -167,6 +178,49 @@ func (m *model) administer(cmd coord.Command) (fault.Kind, bool) {
 		m.states[m.now+1<<40] = m.keys()
 		m.now += 1 << 40
 	}
+	return 0, false
+}
+
+// raise leaps, and ends the claims that wait, because they would hold with tokens of before.
+func (m *model) raise(keys map[string]version, o *coord.RaiseRevision) (fault.Kind, bool) {
+	if o.Resume != m.over {
+		return fault.Conflict, true
+	}
+	m.over, m.absorbed = 0, append(m.absorbed, o.Absorbed...)
+	if o.To <= m.now {
+		return 0, false
+	}
+	m.states[o.To] = m.keys()
+	m.now = o.To
+	for _, name := range m.names() {
+		queue, held := m.queue(keys, name)
+		for _, v := range queue[held:] {
+			delete(keys, coord.LockKey(v.lock, v.lease))
+		}
+	}
+	return 0, false
+}
+
+func (m *model) dissolve(keys map[string]version, o *coord.Dissolve) (fault.Kind, bool) {
+	if slices.Contains(m.absorbed, o.Successor) {
+		return fault.Conflict, true
+	}
+	if !o.Force {
+		for key, v := range keys {
+			if v.lock != "" || !strings.HasPrefix(key, coord.DirectoryPrefix) {
+				return fault.Conflict, true
+			}
+		}
+		for _, l := range m.leases {
+			if m.begun[l.Owner].lease != l.ID {
+				return fault.Conflict, true
+			}
+		}
+	}
+	for _, id := range slices.Collect(maps.Keys(m.leases)) {
+		m.end(keys, id)
+	}
+	m.over = m.index
 	return 0, false
 }
 

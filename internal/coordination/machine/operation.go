@@ -36,6 +36,8 @@ type (
 	configureOp         coord.Configure
 	bumpIncarnationOp   coord.BumpIncarnation
 	setLevelOp          coord.SetLevel
+	dissolveOp          coord.Dissolve
+	raiseRevisionOp     coord.RaiseRevision
 )
 
 // operationOf returns the operation of a command, or false for an unknown one.
@@ -75,6 +77,10 @@ func operationOf(op coord.Op) (operation, bool) {
 		return (*bumpIncarnationOp)(o), true
 	case *coord.SetLevel:
 		return (*setLevelOp)(o), true
+	case *coord.Dissolve:
+		return (*dissolveOp)(o), true
+	case *coord.RaiseRevision:
+		return (*raiseRevisionOp)(o), true
 	}
 	return nil, false
 }

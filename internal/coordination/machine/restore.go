@@ -34,7 +34,7 @@ func (f Features) RestoreFrom(r io.Reader) (*Machine, error) {
 		return nil, fault.Wrap("coord.Restore", err)
 	}
 	in := bufio.NewReader(u)
-	d := &decoder{r: in, in: in}
+	d := &decoder{in: in}
 	m := New()
 	m.level = u.level
 	d.machine(m)
@@ -66,6 +66,7 @@ func (d *decoder) machine(m *Machine) {
 	d.keys(m)
 	d.queues(m)
 	d.events(m)
+	d.merging(m)
 }
 
 func (d *decoder) limits(l *coord.Limits) {

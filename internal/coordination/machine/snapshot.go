@@ -21,6 +21,7 @@ type Image struct {
 	term        uint64
 	incarnation uint64
 	level       uint32
+	merging     merging
 	leases      btree.Map[coord.LeaseID, *lease] // their keys are not used
 	lastLease   coord.LeaseID
 	clients     []clientImage
@@ -45,7 +46,7 @@ type publishedImage struct {
 // owner's name.
 func (m *Machine) Image() *Image {
 	i := &Image{
-		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation, level: m.level,
+		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation, level: m.level, merging: m.merging.clone(),
 		leases: *m.leases.Map.Copy(), lastLease: m.leases.last,
 		clients: make([]clientImage, 0, len(m.clients.byID)), lastClient: m.clients.last, gone: *m.removals.keys.Copy(),
 	}
@@ -140,6 +141,7 @@ func (i *Image) encode(w io.Writer) {
 		i.event(e, i.past.at(k))
 		e.flush()
 	}
+	e.merging(&i.merging)
 	e.flush()
 }
 

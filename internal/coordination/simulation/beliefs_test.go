@@ -61,6 +61,14 @@ func (b *beliefs) expired(id coord.LeaseID) {
 	delete(b.sessions, id)
 }
 
+// over ends all sessions: their group was dissolved.
+func (b *beliefs) over() {
+	for id, s := range b.sessions {
+		s.closed = true
+		delete(b.sessions, id)
+	}
+}
+
 // holds records a client's belief to hold a lock from now on.
 func (b *beliefs) holds(lock string, new *belief) {
 	b.held++

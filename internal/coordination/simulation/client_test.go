@@ -45,7 +45,7 @@ type client struct {
 
 func (c *cluster) newClient(i int) *client {
 	return &client{
-		cluster: c, name: fmt.Sprint("client-", i), rate: c.drift(), target: c.rng.IntN(len(c.nodes)),
+		cluster: c, name: fmt.Sprint(c.place, "client-", i), rate: c.drift(), target: c.rng.IntN(len(c.nodes)),
 		sessions: make(map[coord.LeaseID]*session),
 	}
 }
@@ -141,7 +141,7 @@ func (c *client) get(p *proc, read func(*machine.Machine) any, patience time.Dur
 func (c *client) lease(p *proc, ttl time.Duration) *session {
 	sent := c.local()
 	_, r, ok := c.do(p, &coord.LeaseGrant{TTL: ttl.Milliseconds()}, 5*time.Second)
-	if !ok || r.Err != nil {
+	if !ok || r.Err != nil || c.over() {
 		return nil
 	}
 	s := &session{id: r.Lease, ttl: time.Duration(r.TTL) * time.Millisecond, rate: c.rate}
@@ -170,7 +170,8 @@ func (c *client) keepAlive(p *proc) {
 			for _, id := range ids {
 				published[id] = c.sessions[id].published
 			}
-			if answer, ok := c.ask(p, request{keep: ids}, 700*time.Millisecond); ok {
+			group := c.cluster
+			if answer, ok := c.ask(p, request{keep: ids}, 700*time.Millisecond); ok && c.cluster == group {
 				c.renewed(answer.kept, sent, published)
 			} else {
 				wait = 50 * time.Millisecond

@@ -30,6 +30,10 @@ type cluster struct {
 	written int
 
 	resources map[string]*resource
+
+	group string // id of the group
+	place string // begins the names of peers and clients
+	world *world // of merges; nil without
 }
 
 // plan holds the initial draws of a seed.
@@ -44,6 +48,7 @@ type plan struct {
 	expiryRate    int           // the same
 	mixed         bool          // the peers begin with the former program
 	repair        membership.Config
+	quiet         bool // clients only publish instances
 }
 
 // figures counts events.
@@ -64,18 +69,23 @@ func (f *figures) add(g figures) {
 
 func newCluster(seed uint64) *cluster {
 	w := newScheduler(seed)
-	c := &cluster{scheduler: w, net: newNetwork(w), resources: make(map[string]*resource)}
-	c.oracle = newOracle(w, &c.figures)
+	c := &cluster{scheduler: w, net: newNetwork(w), resources: make(map[string]*resource), group: groupName}
+	c.draw()
+	c.begin()
+	return c
+}
+
+// begin starts the peers and the clients of a cluster whose plan is drawn.
+func (c *cluster) begin() {
+	c.oracle = newOracle(c.scheduler, &c.figures)
 	c.history = newHistory(c.oracle)
 	c.oracle.ended = c.history.ended
-	c.draw()
 	for i := range c.peers {
-		n := &node{cluster: c, name: fmt.Sprint("peer-", i), disk: newDisk(), rate: c.drift(), latency: 4 * time.Millisecond, features: later()}
+		n := c.newNode(fmt.Sprint("peer-", i))
 		if c.mixed {
 			n.features = former()
 		}
 		n.upgraded = !c.mixed
-		c.nodes = append(c.nodes, n)
 	}
 	c.found()
 	c.spawn(c.configure)
@@ -87,7 +97,13 @@ func newCluster(seed uint64) *cluster {
 	for i := range 2 {
 		c.spawn(func(p *proc) { c.watch(p, i) })
 	}
-	return c
+}
+
+// newNode adds a peer with an empty disk.
+func (c *cluster) newNode(name string) *node {
+	n := &node{cluster: c, name: c.place + name, disk: newDisk(), rate: c.drift(), latency: 4 * time.Millisecond, features: later()}
+	c.nodes = append(c.nodes, n)
+	return n
 }
 
 func (c *cluster) draw() {
@@ -131,9 +147,9 @@ func (c *cluster) found() {
 	}
 	for i, n := range c.nodes {
 		if i < c.voters {
-			c.must(replica.Bootstrap(stores[i], groupName, voters))
+			c.must(replica.Bootstrap(stores[i], c.group, voters))
 		} else {
-			c.must(stores[i].Bind(groupName))
+			c.must(stores[i].Bind(c.group))
 		}
 		n.launch(stores[i])
 	}

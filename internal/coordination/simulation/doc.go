@@ -25,9 +25,20 @@
 //     tried for are linearizable (H1, H2); so is a resource that checks tokens (H3);
 //   - in the end, when all faults are healed: the group answers, and all members are equal (Q1).
 //
+// # Merges
+//
+// TestMerges begins two or three groups apart, lets them meet under all these faults and under cuts between them, and plays
+// an operator who gives one up by force. The members follow package merge. Besides the checks above:
+//
+//   - a token given by a group is above all tokens of the groups whose members came to it, and a member
+//     comes only after the revision was raised (M1);
+//   - members leave a dissolved group only, and it gives no token afterwards (M2);
+//   - it holds no lock and no lease then (M3);
+//   - in the end all peers are in one group (M4).
+//
 // # Running it
 //
-// go test plays some seeds. BLACKHOLE_SEEDS=N, and BLACKHOLE_FROM=S, play N of them from S
+// go test plays some seeds, of TestSeeds and of TestMerges. BLACKHOLE_SEEDS=N, and BLACKHOLE_FROM=S, play N of them from S
 // on, each for BLACKHOLE_VIRTUAL (such as 60s); the figures are printed with -v. A seed plays the
 // same way each time.
 //

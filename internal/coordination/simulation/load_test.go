@@ -22,12 +22,16 @@ func (c *client) behave(p *proc) {
 		{6, lockAndWrite}, {4, tryLock}, {3, share}, {2, bindKeys}, {1, forget},
 		{3, publish}, {1, requireInstances},
 	}
+	if c.quiet {
+		deeds = deeds[8:9]
+	}
 	total := 0
 	for _, d := range deeds {
 		total += d.weight
 	}
 	p.sleep(c.between(0, time.Second))
 	for !c.calm {
+		c.follow()
 		draw := c.rng.IntN(total)
 		for _, d := range deeds {
 			if draw -= d.weight; draw < 0 {
@@ -350,7 +354,7 @@ func forget(c *client, p *proc) {
 	if c.id == 0 {
 		return
 	}
-	if _, r, ok := c.do(p, &coord.ClientClose{}, patience); ok && r.Err != nil && fault.KindOf(r.Err) != fault.NotFound {
+	if _, r, ok := c.do(p, &coord.ClientClose{}, patience); ok && r.Err != nil && fault.KindOf(r.Err) != fault.NotFound && !c.over() {
 		c.breach("B2", "a client cannot be closed: %v", r.Err)
 	}
 	c.id = 0

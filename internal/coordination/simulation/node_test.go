@@ -32,6 +32,8 @@ type node struct {
 
 	features machine.Features // of the installed program
 	upgraded bool             // it ever ran the later program
+
+	gone bool // it went over to another group, as another node
 }
 
 // process is one run of a member.
@@ -52,6 +54,7 @@ type process struct {
 	raising   bool
 
 	compared uint64
+	merger   merger
 }
 
 // local returns the time on the node's clock.
@@ -65,7 +68,7 @@ func (n *node) start() {
 		n.breach("D1", "%s cannot open its disk: %v", n.name, err)
 		return
 	}
-	n.must(store.Bind(groupName))
+	n.must(store.Bind(n.group))
 	n.launch(store)
 }
 
@@ -89,6 +92,7 @@ func (n *node) launch(store *raftlog.Storage) {
 		n.breach("D1", "%s cannot begin again: %v", n.name, err)
 		return
 	}
+	p.merger = newMerger(n, p)
 	n.tell("%s starts as %x, founded %v", n.name, store.Member(), store.HasSnapshot())
 	n.process = p
 	n.tick(p)
@@ -129,6 +133,9 @@ func (n *node) turn() {
 		p.ticked = false
 		p.replica.Tick(n.local())
 		n.treat(p)
+		if p.merger.look(); n.process != p {
+			return
+		}
 	}
 	inbox := p.inbox
 	p.inbox = nil
@@ -357,20 +364,25 @@ func (n *node) renewed(r request, a replica.Answer, answer func(reply)) {
 
 // crash ends the process; its disk loses unsynced data.
 func (n *node) crash() {
-	p := n.process
-	if p == nil {
+	if n.process == nil {
 		return
 	}
-	n.process, n.silent = nil, n.chance(0.5)
 	n.figures.crashes++
-	n.disk.crash(n.rng)
-	_ = p.store.Close()
-	n.tell("%s dies", n.name)
+	n.stop()
 	n.after(n.between(50*time.Millisecond, n.outage), func() {
-		if n.process == nil {
+		if n.process == nil && !n.gone {
 			n.start()
 		}
 	})
+}
+
+// stop ends the process at once.
+func (n *node) stop() {
+	p := n.process
+	n.process, n.silent = nil, n.chance(0.5)
+	n.disk.crash(n.rng)
+	_ = p.store.Close()
+	n.tell("%s dies", n.name)
 }
 
 // wipe loses the disk and with it the identity.

@@ -38,6 +38,7 @@ type oracle struct {
 	born    map[coord.LeaseID]time.Duration
 	conf    configuration
 	ended   func(coord.LeaseID, []*coord.KeyValue)
+	granted func(machine.Grant) // nil: nobody listens
 }
 
 // record is the required content of an index.
@@ -96,6 +97,14 @@ func (o *oracle) first(member string, a replica.Applied) {
 	entry.Effects.Events, entry.Effects.Grants = slices.Clone(effects.Events), slices.Clone(effects.Grants)
 	o.must(o.log.Entry(entry))
 	o.truth.Entry(entry)
+	for _, g := range effects.Grants {
+		if o.granted != nil {
+			o.granted(g)
+		}
+	}
+	if _, over := a.Command.Op.(*coord.Dissolve); over && result.Err == nil {
+		o.beliefs.over() // an order of the operator, or nobody held anything
+	}
 	if a.Command.Client != 0 {
 		if this := (call{a.Command.Client, a.Command.Sequence}); !o.decided(this) {
 			o.fates[this] = result
@@ -139,6 +148,10 @@ func (o *oracle) claims(cmd coord.Command) (claims []*coord.KeyValue, ttls map[c
 		}
 	case *coord.LeaseRevoke:
 		ids = append(ids, op.ID)
+	case *coord.Dissolve:
+		for _, l := range o.machine.Leases() {
+			ids = append(ids, l.ID)
+		}
 	}
 	ttls = make(map[coord.LeaseID]int64)
 	for _, id := range ids {

@@ -32,6 +32,7 @@ const (
 	replicaDir    = "internal/coordination/replica/"
 	storageDir    = "internal/coordination/raftlog/"
 	membershipDir = "internal/coordination/membership/"
+	mergeDir      = "internal/coordination/merge/"
 	here          = "internal/coordination/simulation/"
 )
 
@@ -139,28 +140,60 @@ func directoryPlants() []plant {
 	}
 }
 
+// mergePlants are those in the merge of two groups.
+func mergePlants() []plant {
+	return []plant{
+		{"the survivor does not raise its revision", []edit{
+			{machineDir + "merge.go", "if o.To > m.revision {", "if false {"},
+		}, []string{"M1"}},
+		{"a member leaves before the raise is acknowledged", []edit{
+			{mergeDir + "merge.go", "case own.Over.Over() && m.dissolve == own.Over.Index:\n\t\treturn Step{Action: Leave, Group: m.survivor}",
+				"case own.Over.Over() && m.dissolve == 0:\n\t\treturn Step{Action: Leave, Group: own.Over.Successor}"},
+		}, []string{"M1"}},
+		{"a claim that waits survives the leap", []edit{
+			{machineDir + "merge.go", "\t\tdropWaiting(m)\n", ""},
+		}, []string{"M1"}},
+		{"a dissolved group goes on", []edit{
+			{machineDir + "merge.go", "if g.since == 0 {\n\t\treturn nil", "if g.since%2 == 0 {\n\t\treturn nil"},
+		}, []string{"G1"}},
+		{"a group dissolves in favour of one that it took over", []edit{
+			{machineDir + "merge.go", "if slices.Contains(m.merging.absorbed, o.Successor) {", "if false {"},
+			{mergeDir + "merge.go", "slices.Contains(own.Absorbed, g.ID) || absorbed(g.ID, others)", "false"},
+		}, []string{"M1", "M2", "M4"}},
+		{"nobody of a circle resumes", []edit{
+			{mergeDir + "merge.go", "if first != own.ID {", "if first == own.ID || first != own.ID {"},
+		}, []string{"M4"}},
+	}
+}
+
 // TestPlanted compiles each bug into the source, and plays seeds until a check notices it.
 func TestPlanted(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(plants()), 12)
 	for _, p := range slices.Concat(plants(), directoryPlants()) {
-		t.Run(p.name, func(t *testing.T) {
-			dir := t.TempDir()
-			binary := filepath.Join(dir, "planted.test")
-			compile := exec.Command("go", "test", "-c", "-o", binary, "-overlay", overlay(t, root, dir, p.edits), ".")
-			out, err := compile.CombinedOutput()
-			require.NoError(t, err, "%s", out)
-			run := exec.Command(binary, "-test.run", "^TestSeeds$", "-test.failfast")
-			run.Env = append(os.Environ(), "BLACKHOLE_SEEDS="+strconv.Itoa(seeds)) // which pass without the bug
-			out, err = run.CombinedOutput()
-			require.Error(t, err, "nobody noticed")
-			found := regexp.MustCompile(`seed (\d+) at (\S+): (?:check\.|audit\.)?(\S+): (.{0,120})`).FindSubmatch(out)
-			require.NotNil(t, found, "%s", out)
-			t.Logf("seed %s, %s: %s: %s", found[1], found[2], found[3], found[4])
-			require.True(t, slices.Contains(p.rules, string(found[3])), "%s is not what should notice it", found[3])
-		})
+		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestSeeds") })
 	}
+	for _, p := range mergePlants() {
+		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestMerges") })
+	}
+}
+
+// notice requires that a test, which passes without the bug, fails with it by the right rule.
+func (p plant) notice(t *testing.T, root, test string) {
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "planted.test")
+	compile := exec.Command("go", "test", "-c", "-o", binary, "-overlay", overlay(t, root, dir, p.edits), ".")
+	out, err := compile.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	run := exec.Command(binary, "-test.run", "^"+test+"$", "-test.failfast")
+	run.Env = append(os.Environ(), "BLACKHOLE_SEEDS="+strconv.Itoa(seeds)) // which pass without the bug
+	out, err = run.CombinedOutput()
+	require.Error(t, err, "nobody noticed")
+	found := regexp.MustCompile(`seed (\d+) at (\S+): (?:check\.|audit\.)?(\S+): (.{0,120})`).FindSubmatch(out)
+	require.NotNil(t, found, "%s", out)
+	t.Logf("seed %s, %s: %s: %s", found[1], found[2], found[3], found[4])
+	require.True(t, slices.Contains(p.rules, string(found[3])), "%s is not what should notice it", found[3])
 }
 
 // overlay writes the changed files and the compiler's list of them.

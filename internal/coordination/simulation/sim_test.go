@@ -34,14 +34,17 @@ func setting[T any](t *testing.T, name string, usual T, parse func(string) (T, e
 	return v
 }
 
+// campaign returns the number of seeds, the first one, and the virtual time of each.
+func campaign(t *testing.T, usual int, lasts time.Duration) (n, from int, d time.Duration) {
+	return setting(t, "SEEDS", usual, strconv.Atoi), setting(t, "FROM", 1, strconv.Atoi), setting(t, "VIRTUAL", lasts, time.ParseDuration)
+}
+
 func TestSeeds(t *testing.T) {
 	usual := seeds
 	if testing.Short() {
 		usual = few
 	}
-	n := setting(t, "SEEDS", usual, strconv.Atoi)
-	from := setting(t, "FROM", 1, strconv.Atoi)
-	d := setting(t, "VIRTUAL", virtual, time.ParseDuration)
+	n, from, d := campaign(t, usual, virtual)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	var all figures
 	var lived time.Duration

@@ -57,6 +57,8 @@ type Command struct {
 	//	*Command_Configure
 	//	*Command_BumpIncarnation
 	//	*Command_SetLevel
+	//	*Command_Dissolve
+	//	*Command_RaiseRevision
 	Request       isCommand_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -282,6 +284,24 @@ func (x *Command) GetSetLevel() *SetLevel {
 	return nil
 }
 
+func (x *Command) GetDissolve() *Dissolve {
+	if x != nil {
+		if x, ok := x.Request.(*Command_Dissolve); ok {
+			return x.Dissolve
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRaiseRevision() *RaiseRevision {
+	if x != nil {
+		if x, ok := x.Request.(*Command_RaiseRevision); ok {
+			return x.RaiseRevision
+		}
+	}
+	return nil
+}
+
 type isCommand_Request interface {
 	isCommand_Request()
 }
@@ -359,6 +379,14 @@ type Command_SetLevel struct {
 	SetLevel *SetLevel `protobuf:"bytes,26,opt,name=set_level,json=setLevel,proto3,oneof"`
 }
 
+type Command_Dissolve struct {
+	Dissolve *Dissolve `protobuf:"bytes,30,opt,name=dissolve,proto3,oneof"`
+}
+
+type Command_RaiseRevision struct {
+	RaiseRevision *RaiseRevision `protobuf:"bytes,31,opt,name=raise_revision,json=raiseRevision,proto3,oneof"`
+}
+
 func (*Command_Lock) isCommand_Request() {}
 
 func (*Command_TryLock) isCommand_Request() {}
@@ -394,6 +422,10 @@ func (*Command_Configure) isCommand_Request() {}
 func (*Command_BumpIncarnation) isCommand_Request() {}
 
 func (*Command_SetLevel) isCommand_Request() {}
+
+func (*Command_Dissolve) isCommand_Request() {}
+
+func (*Command_RaiseRevision) isCommand_Request() {}
 
 // Compact drops the events up to and including a revision.
 type Compact struct {
@@ -1028,6 +1060,120 @@ func (x *SetLevel) GetLevel() uint32 {
 	return 0
 }
 
+// Dissolve ends a group in favour of another one of its network. Its last revision is final.
+type Dissolve struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Successor     []byte                 `protobuf:"bytes,1,opt,name=successor,proto3" json:"successor,omitempty"` // group id, 32 bytes
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`        // in spite of locks, leases and keys
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dissolve) Reset() {
+	*x = Dissolve{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dissolve) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dissolve) ProtoMessage() {}
+
+func (x *Dissolve) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dissolve.ProtoReflect.Descriptor instead.
+func (*Dissolve) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Dissolve) GetSuccessor() []byte {
+	if x != nil {
+		return x.Successor
+	}
+	return nil
+}
+
+func (x *Dissolve) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// RaiseRevision is the survivor's part of a merge.
+type RaiseRevision struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	To            int64                  `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`            // the revision becomes at least this
+	Absorbed      [][]byte               `protobuf:"bytes,2,rep,name=absorbed,proto3" json:"absorbed,omitempty"` // group ids, 32 bytes each: this group never dissolves in favour of one of them
+	Resume        uint64                 `protobuf:"varint,3,opt,name=resume,proto3" json:"resume,omitempty"`    // log index of the Dissolve to undo; 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseRevision) Reset() {
+	*x = RaiseRevision{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseRevision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseRevision) ProtoMessage() {}
+
+func (x *RaiseRevision) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseRevision.ProtoReflect.Descriptor instead.
+func (*RaiseRevision) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RaiseRevision) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *RaiseRevision) GetAbsorbed() [][]byte {
+	if x != nil {
+		return x.Absorbed
+	}
+	return nil
+}
+
+func (x *RaiseRevision) GetResume() uint64 {
+	if x != nil {
+		return x.Resume
+	}
+	return 0
+}
+
 // Requirement is the value of a requirement's key: at least min instances of a service.
 type Requirement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1039,7 +1185,7 @@ type Requirement struct {
 
 func (x *Requirement) Reset() {
 	*x = Requirement{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1197,7 @@ func (x *Requirement) String() string {
 func (*Requirement) ProtoMessage() {}
 
 func (x *Requirement) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1210,7 @@ func (x *Requirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Requirement.ProtoReflect.Descriptor instead.
 func (*Requirement) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Requirement) GetMin() uint32 {
@@ -1095,7 +1241,7 @@ type LockEntry struct {
 
 func (x *LockEntry) Reset() {
 	*x = LockEntry{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[12]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1253,7 @@ func (x *LockEntry) String() string {
 func (*LockEntry) ProtoMessage() {}
 
 func (x *LockEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[12]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1266,7 @@ func (x *LockEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockEntry.ProtoReflect.Descriptor instead.
 func (*LockEntry) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{12}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LockEntry) GetMode() v1.ShareMode {
@@ -1162,8 +1308,7 @@ var File_blackhole_coord_v1_coord_proto protoreflect.FileDescriptor
 
 const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\xcc\n" +
-	"\n" +
+	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\xd4\v\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x123\n" +
@@ -1188,7 +1333,9 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x0eclients_expire\x18\x17 \x01(\v2!.blackhole.coord.v1.ClientsExpireH\x00R\rclientsExpire\x12=\n" +
 	"\tconfigure\x18\x18 \x01(\v2\x1d.blackhole.coord.v1.ConfigureH\x00R\tconfigure\x12P\n" +
 	"\x10bump_incarnation\x18\x19 \x01(\v2#.blackhole.coord.v1.BumpIncarnationH\x00R\x0fbumpIncarnation\x12;\n" +
-	"\tset_level\x18\x1a \x01(\v2\x1c.blackhole.coord.v1.SetLevelH\x00R\bsetLevelB\t\n" +
+	"\tset_level\x18\x1a \x01(\v2\x1c.blackhole.coord.v1.SetLevelH\x00R\bsetLevel\x12:\n" +
+	"\bdissolve\x18\x1e \x01(\v2\x1c.blackhole.coord.v1.DissolveH\x00R\bdissolve\x12J\n" +
+	"\x0eraise_revision\x18\x1f \x01(\v2!.blackhole.coord.v1.RaiseRevisionH\x00R\rraiseRevisionB\t\n" +
 	"\arequest\"%\n" +
 	"\aCompact\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"R\n" +
@@ -1239,7 +1386,14 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x0fBumpIncarnation\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\" \n" +
 	"\bSetLevel\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level\";\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\">\n" +
+	"\bDissolve\x12\x1c\n" +
+	"\tsuccessor\x18\x01 \x01(\fR\tsuccessor\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"S\n" +
+	"\rRaiseRevision\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\x03R\x02to\x12\x1a\n" +
+	"\babsorbed\x18\x02 \x03(\fR\babsorbed\x12\x16\n" +
+	"\x06resume\x18\x03 \x01(\x04R\x06resume\";\n" +
 	"\vRequirement\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x1a\n" +
 	"\bquestion\x18\x02 \x01(\fR\bquestion\"\xa0\x01\n" +
@@ -1262,7 +1416,7 @@ func file_blackhole_coord_v1_coord_proto_rawDescGZIP() []byte {
 	return file_blackhole_coord_v1_coord_proto_rawDescData
 }
 
-var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_blackhole_coord_v1_coord_proto_goTypes = []any{
 	(*Command)(nil),                     // 0: blackhole.coord.v1.Command
 	(*Compact)(nil),                     // 1: blackhole.coord.v1.Compact
@@ -1275,35 +1429,37 @@ var file_blackhole_coord_v1_coord_proto_goTypes = []any{
 	(*Quota)(nil),                       // 8: blackhole.coord.v1.Quota
 	(*BumpIncarnation)(nil),             // 9: blackhole.coord.v1.BumpIncarnation
 	(*SetLevel)(nil),                    // 10: blackhole.coord.v1.SetLevel
-	(*Requirement)(nil),                 // 11: blackhole.coord.v1.Requirement
-	(*LockEntry)(nil),                   // 12: blackhole.coord.v1.LockEntry
-	(*v1.Attempt)(nil),                  // 13: blackhole.api.v1.Attempt
-	(*v1.LockRequest)(nil),              // 14: blackhole.api.v1.LockRequest
-	(*v1.TryLockRequest)(nil),           // 15: blackhole.api.v1.TryLockRequest
-	(*v1.UnlockRequest)(nil),            // 16: blackhole.api.v1.UnlockRequest
-	(*v1.LeaseGrantRequest)(nil),        // 17: blackhole.api.v1.LeaseGrantRequest
-	(*v1.LeaseRevokeRequest)(nil),       // 18: blackhole.api.v1.LeaseRevokeRequest
-	(*v1.WriteRequest)(nil),             // 19: blackhole.api.v1.WriteRequest
-	(*v1.PublishInstancesRequest)(nil),  // 20: blackhole.api.v1.PublishInstancesRequest
-	(*v1.SetRequirementRequest)(nil),    // 21: blackhole.api.v1.SetRequirementRequest
-	(*v1.DeleteRequirementRequest)(nil), // 22: blackhole.api.v1.DeleteRequirementRequest
-	(*v1.OpenClientRequest)(nil),        // 23: blackhole.api.v1.OpenClientRequest
-	(*v1.CloseClientRequest)(nil),       // 24: blackhole.api.v1.CloseClientRequest
-	(v1.ShareMode)(0),                   // 25: blackhole.api.v1.ShareMode
+	(*Dissolve)(nil),                    // 11: blackhole.coord.v1.Dissolve
+	(*RaiseRevision)(nil),               // 12: blackhole.coord.v1.RaiseRevision
+	(*Requirement)(nil),                 // 13: blackhole.coord.v1.Requirement
+	(*LockEntry)(nil),                   // 14: blackhole.coord.v1.LockEntry
+	(*v1.Attempt)(nil),                  // 15: blackhole.api.v1.Attempt
+	(*v1.LockRequest)(nil),              // 16: blackhole.api.v1.LockRequest
+	(*v1.TryLockRequest)(nil),           // 17: blackhole.api.v1.TryLockRequest
+	(*v1.UnlockRequest)(nil),            // 18: blackhole.api.v1.UnlockRequest
+	(*v1.LeaseGrantRequest)(nil),        // 19: blackhole.api.v1.LeaseGrantRequest
+	(*v1.LeaseRevokeRequest)(nil),       // 20: blackhole.api.v1.LeaseRevokeRequest
+	(*v1.WriteRequest)(nil),             // 21: blackhole.api.v1.WriteRequest
+	(*v1.PublishInstancesRequest)(nil),  // 22: blackhole.api.v1.PublishInstancesRequest
+	(*v1.SetRequirementRequest)(nil),    // 23: blackhole.api.v1.SetRequirementRequest
+	(*v1.DeleteRequirementRequest)(nil), // 24: blackhole.api.v1.DeleteRequirementRequest
+	(*v1.OpenClientRequest)(nil),        // 25: blackhole.api.v1.OpenClientRequest
+	(*v1.CloseClientRequest)(nil),       // 26: blackhole.api.v1.CloseClientRequest
+	(v1.ShareMode)(0),                   // 27: blackhole.api.v1.ShareMode
 }
 var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
-	13, // 0: blackhole.coord.v1.Command.attempt:type_name -> blackhole.api.v1.Attempt
-	14, // 1: blackhole.coord.v1.Command.lock:type_name -> blackhole.api.v1.LockRequest
-	15, // 2: blackhole.coord.v1.Command.try_lock:type_name -> blackhole.api.v1.TryLockRequest
-	16, // 3: blackhole.coord.v1.Command.unlock:type_name -> blackhole.api.v1.UnlockRequest
-	17, // 4: blackhole.coord.v1.Command.lease_grant:type_name -> blackhole.api.v1.LeaseGrantRequest
-	18, // 5: blackhole.coord.v1.Command.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeRequest
-	19, // 6: blackhole.coord.v1.Command.write:type_name -> blackhole.api.v1.WriteRequest
-	20, // 7: blackhole.coord.v1.Command.publish_instances:type_name -> blackhole.api.v1.PublishInstancesRequest
-	21, // 8: blackhole.coord.v1.Command.set_requirement:type_name -> blackhole.api.v1.SetRequirementRequest
-	22, // 9: blackhole.coord.v1.Command.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementRequest
-	23, // 10: blackhole.coord.v1.Command.open_client:type_name -> blackhole.api.v1.OpenClientRequest
-	24, // 11: blackhole.coord.v1.Command.close_client:type_name -> blackhole.api.v1.CloseClientRequest
+	15, // 0: blackhole.coord.v1.Command.attempt:type_name -> blackhole.api.v1.Attempt
+	16, // 1: blackhole.coord.v1.Command.lock:type_name -> blackhole.api.v1.LockRequest
+	17, // 2: blackhole.coord.v1.Command.try_lock:type_name -> blackhole.api.v1.TryLockRequest
+	18, // 3: blackhole.coord.v1.Command.unlock:type_name -> blackhole.api.v1.UnlockRequest
+	19, // 4: blackhole.coord.v1.Command.lease_grant:type_name -> blackhole.api.v1.LeaseGrantRequest
+	20, // 5: blackhole.coord.v1.Command.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeRequest
+	21, // 6: blackhole.coord.v1.Command.write:type_name -> blackhole.api.v1.WriteRequest
+	22, // 7: blackhole.coord.v1.Command.publish_instances:type_name -> blackhole.api.v1.PublishInstancesRequest
+	23, // 8: blackhole.coord.v1.Command.set_requirement:type_name -> blackhole.api.v1.SetRequirementRequest
+	24, // 9: blackhole.coord.v1.Command.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementRequest
+	25, // 10: blackhole.coord.v1.Command.open_client:type_name -> blackhole.api.v1.OpenClientRequest
+	26, // 11: blackhole.coord.v1.Command.close_client:type_name -> blackhole.api.v1.CloseClientRequest
 	4,  // 12: blackhole.coord.v1.Command.cancel:type_name -> blackhole.coord.v1.Cancel
 	1,  // 13: blackhole.coord.v1.Command.compact:type_name -> blackhole.coord.v1.Compact
 	2,  // 14: blackhole.coord.v1.Command.expire:type_name -> blackhole.coord.v1.Expire
@@ -1311,15 +1467,17 @@ var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
 	6,  // 16: blackhole.coord.v1.Command.configure:type_name -> blackhole.coord.v1.Configure
 	9,  // 17: blackhole.coord.v1.Command.bump_incarnation:type_name -> blackhole.coord.v1.BumpIncarnation
 	10, // 18: blackhole.coord.v1.Command.set_level:type_name -> blackhole.coord.v1.SetLevel
-	3,  // 19: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
-	7,  // 20: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
-	8,  // 21: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
-	25, // 22: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.api.v1.ShareMode
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	11, // 19: blackhole.coord.v1.Command.dissolve:type_name -> blackhole.coord.v1.Dissolve
+	12, // 20: blackhole.coord.v1.Command.raise_revision:type_name -> blackhole.coord.v1.RaiseRevision
+	3,  // 21: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
+	7,  // 22: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
+	8,  // 23: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
+	27, // 24: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.api.v1.ShareMode
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_coord_v1_coord_proto_init() }
@@ -1346,6 +1504,8 @@ func file_blackhole_coord_v1_coord_proto_init() {
 		(*Command_Configure)(nil),
 		(*Command_BumpIncarnation)(nil),
 		(*Command_SetLevel)(nil),
+		(*Command_Dissolve)(nil),
+		(*Command_RaiseRevision)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1353,7 +1513,7 @@ func file_blackhole_coord_v1_coord_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_coord_v1_coord_proto_rawDesc), len(file_blackhole_coord_v1_coord_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

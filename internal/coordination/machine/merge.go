@@ -1,0 +1,170 @@
+package machine
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// merging is the group's part in merges with other groups of its network.
+type merging struct {
+	successor coord.GroupID
+	since     uint64          // log index of the Dissolve in force; 0: the group lives
+	absorbed  []coord.GroupID // groups that this one took over, oldest first
+}
+
+func (g *merging) clone() merging {
+	return merging{g.successor, g.since, slices.Clone(g.absorbed)}
+}
+
+// admit refuses a command of a dissolved group. The refusal is Unavailable, because the peer that made the call goes
+// on in the successor.
+func (g *merging) admit(op coord.Op) error {
+	if g.since == 0 {
+		return nil
+	}
+	if r, ok := op.(*coord.RaiseRevision); ok && r.Resume == g.since {
+		return nil
+	}
+	return fault.Refused(fault.Unavailable, "group", "dissolved, %v is its successor", g.successor)
+}
+
+// absorb remembers groups whose members come to this one.
+func (g *merging) absorb(ids []coord.GroupID) {
+	for _, id := range ids {
+		if !slices.Contains(g.absorbed, id) {
+			g.absorbed = append(g.absorbed, id)
+		}
+	}
+	g.absorbed = g.absorbed[max(0, len(g.absorbed)-coord.MaxAbsorbed):]
+}
+
+// Standing is what a group says of itself to another group of its network.
+type Standing struct {
+	Over     coord.Dissolution // zero while the group lives
+	Absorbed []coord.GroupID   // groups that it took over, oldest first
+	UserData coord.UserData
+}
+
+// StandingOf returns the standing of a group. It takes time in proportion to leases and owners.
+func StandingOf(m *Machine) Standing {
+	s := Standing{Absorbed: slices.Clone(m.merging.absorbed), UserData: userData(m)}
+	if m.merging.since != 0 {
+		s.Over = coord.Dissolution{Successor: m.merging.successor, Index: m.merging.since, Final: m.revision}
+	}
+	return s
+}
+
+// userData counts what applications keep in the group. A lease is a peer's own if it binds directory entries, or a
+// generation of them, and nothing else.
+func userData(m *Machine) (u coord.UserData) {
+	entries, claims := 0, 0
+	for _, a := range m.owners {
+		claims += a.Claims
+		if a.published != nil {
+			entries += a.published.keys.Len()
+		}
+	}
+	m.leases.Scan(func(id coord.LeaseID, l *lease) bool {
+		p := l.owner.published
+		if p == nil || p.lease != id || len(l.keys) > p.keys.Len() {
+			u.Leases++
+		}
+		return true
+	})
+	u.Locks, u.Keys = len(m.locks), m.tree.Len()-entries-claims
+	return u
+}
+
+func (o *dissolveOp) run(m *Machine, c *call) error {
+	if len(o.Successor) != coord.GroupIDBytes {
+		return fault.Invalidf("successor", nil, "must be a group id of %d bytes", coord.GroupIDBytes)
+	}
+	if slices.Contains(m.merging.absorbed, o.Successor) {
+		return fault.Refused(fault.Conflict, "successor", "this group took over group %v", o.Successor)
+	}
+	if u := userData(m); u.Any() && !o.Force {
+		return fault.Refused(fault.Conflict, "force", "the group has %d locks, %d leases and %d keys of applications", u.Locks, u.Leases, u.Keys)
+	}
+	var all []*lease
+	m.leases.Scan(func(_ coord.LeaseID, l *lease) bool {
+		all = append(all, l)
+		return true
+	})
+	c.end(m, all)
+	m.merging.successor, m.merging.since = o.Successor, c.index
+	return nil
+}
+
+func (o *raiseRevisionOp) run(m *Machine, _ *call) error {
+	for _, id := range o.Absorbed {
+		if len(id) != coord.GroupIDBytes {
+			return fault.Invalidf("absorbed", nil, "must be group ids of %d bytes", coord.GroupIDBytes)
+		}
+	}
+	switch {
+	case o.To < 0:
+		return fault.Invalidf("to", o.To, "must not be negative")
+	case o.To > math.MaxInt64-2*leap:
+		return fault.Refused(fault.LimitReached, "to", "leaves too few revisions")
+	case o.Resume != m.merging.since:
+		return fault.Refused(fault.Conflict, "resume", "the group lives")
+	}
+	m.merging.successor, m.merging.since = "", 0
+	m.merging.absorb(o.Absorbed)
+	if o.To > m.revision {
+		m.revision = o.To
+		m.compact(m.revision)
+		dropWaiting(m)
+	}
+	return nil
+}
+
+// dropWaiting takes all waiting claims out of their queues: their tokens are of before the leap.
+func dropWaiting(m *Machine) {
+	for _, name := range m.LockNames("") {
+		q := m.locks[name]
+		for _, kv := range slices.Clone(q.claims[q.held:]) {
+			q.remove(kv.Token())
+			m.remove(kv.Key)
+		}
+	}
+}
+
+// merging writes nothing for a group that never met another one.
+func (e *encoder) merging(g *merging) {
+	if g.since == 0 && len(g.absorbed) == 0 {
+		return
+	}
+	e.uint(g.since)
+	e.string(string(g.successor))
+	e.int(int64(len(g.absorbed)))
+	for _, id := range g.absorbed {
+		e.string(string(id))
+	}
+	e.flush()
+}
+
+// merging reads the last part of a snapshot, which may be absent.
+func (d *decoder) merging(m *Machine) {
+	if d.err != nil || d.ended() {
+		return
+	}
+	g := merging{since: d.uint(), successor: coord.GroupID(d.string())}
+	d.check(g.since <= m.index, "dissolve", "is in the future")
+	d.check(g.since == 0 && g.successor == "" || g.since > 0 && len(g.successor) == coord.GroupIDBytes, "dissolve", "names no successor")
+	for more := d.count(); more(); {
+		id := coord.GroupID(d.string())
+		d.check(len(id) == coord.GroupIDBytes && !slices.Contains(g.absorbed, id), "absorbed", "is no other group")
+		d.check(len(g.absorbed) < coord.MaxAbsorbed, "absorbed", "is one too many")
+		g.absorbed = append(g.absorbed, id)
+		if d.err != nil {
+			return
+		}
+	}
+	d.check(g.since > 0 || len(g.absorbed) > 0, "absorbed", "should be left out")
+	d.check(g.since == 0 || m.leases.Len() == 0, "lease", "outlives its group")
+	m.merging = g
+}

@@ -1,0 +1,177 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/coordination/merge"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// merger is a process's part in merges. It survives no restart: only the state of the group does.
+type merger struct {
+	merge.Member
+	node     *node
+	process  *process
+	looked   time.Duration
+	proposed bool // a command is under way
+	known    map[coord.GroupID]merge.Group
+}
+
+func newMerger(n *node, p *process) merger {
+	return merger{node: n, process: p, known: make(map[coord.GroupID]merge.Group)}
+}
+
+// look takes the next step towards one group.
+func (m *merger) look() {
+	n, p := m.node, m.process
+	if n.world == nil || n.world.parted || n.local() < m.looked+300*time.Millisecond {
+		return
+	}
+	m.looked = n.local()
+	m.enquire()
+	own := merge.Group{ID: coord.GroupID(n.group), UserData: true} // without a state
+	if p.store.HasSnapshot() {
+		own = m.describe()
+	}
+	mayPropose := p.replica.Status().Promoted && !m.proposed
+	switch step := m.Next(own, slices.Collect(maps.Values(m.known))); step.Action {
+	case merge.Contest:
+		n.world.figures.contested++
+	case merge.Dissolve:
+		if mayPropose {
+			m.dissolve(step.Group, false)
+		}
+	case merge.Raise:
+		m.askRaise(step, own.Over.Index)
+	case merge.Resume:
+		if mayPropose {
+			m.propose(&step.Raise, func() {
+				n.world.figures.resumed++
+				n.tell("%s resumes its group", n.name)
+			})
+		}
+	case merge.Leave:
+		m.leave(n.world.clusterOf(step.Group), own.Over.Over())
+	}
+}
+
+// describe returns the group as this member knows it.
+func (m *merger) describe() merge.Group {
+	state := m.process.replica.Machine()
+	s := machine.StandingOf(state)
+	g := merge.Group{ID: coord.GroupID(m.node.group), UserData: s.UserData.Any(), Revision: state.Revision(), Over: s.Over, Absorbed: s.Absorbed}
+	for _, one := range m.process.replica.Status().Members {
+		if one.Voter {
+			g.Voters++
+		}
+	}
+	return g
+}
+
+// back runs on the process, if it still runs.
+func (m *merger) back(do func()) {
+	if m.node.process == m.process {
+		m.node.in(do)
+	}
+}
+
+// enquire asks some peer of another cluster for its group.
+func (m *merger) enquire() {
+	n := m.node
+	c := n.world.clusters[n.rng.IntN(len(n.world.clusters))]
+	if c == n.cluster {
+		return
+	}
+	to := c.any()
+	n.net.send(n.name, to.name, func() {
+		to.in(func() {
+			if to.process.store.HasSnapshot() {
+				said := to.process.merger.describe()
+				n.net.send(to.name, n.name, func() {
+					m.back(func() { m.known[said.ID] = said })
+				})
+			}
+		})
+	})
+}
+
+// propose proposes a command of a leader, one at a time. Without an error it calls done.
+func (m *merger) propose(op coord.Op, done func()) {
+	p := m.process
+	packed, err := p.config.Pack(coord.Command{Op: op})
+	m.node.must(err)
+	p.next++
+	m.proposed = true
+	p.waiting[p.next] = func(a replica.Answer) {
+		if m.proposed = false; a.Err == nil && a.Result.Err == nil {
+			done()
+		}
+	}
+	p.replica.Propose(p.next, packed)
+}
+
+// dissolve lets a leader propose the end of its group.
+func (m *merger) dissolve(successor coord.GroupID, force bool) {
+	m.propose(&coord.Dissolve{Successor: successor, Force: force}, func() {
+		m.node.world.figures.dissolved++
+		m.node.tell("%s dissolved its group", m.node.name)
+	})
+}
+
+// askRaise asks a member of the survivor to raise its revision. Only a leader answers.
+func (m *merger) askRaise(step merge.Step, dissolve uint64) {
+	n := m.node
+	to := n.world.clusterOf(step.Group).any()
+	n.net.send(n.name, to.name, func() {
+		to.in(func() {
+			if !to.process.replica.Status().Promoted {
+				return
+			}
+			to.process.merger.propose(&step.Raise, func() {
+				n.world.figures.raised++
+				n.net.send(to.name, n.name, func() {
+					m.back(func() { m.Acknowledged(step.Group, dissolve) })
+				})
+			})
+		})
+	})
+}
+
+// leave drops the state and goes over to another group, as a peer with an empty disk. Before, the process may die.
+func (m *merger) leave(to *cluster, knows bool) {
+	n := m.node
+	if n.chance(0.2) {
+		n.crash()
+		return
+	}
+	n.world.joins(n.cluster, to)
+	n.world.figures.left++
+	if !knows {
+		n.world.figures.followed++
+	}
+	n.gone = true
+	n.stop()
+	n.silent = false
+	n.tell("%s goes over to %s", n.name, to.place)
+	fresh := to.newNode("from-" + n.name)
+	fresh.upgraded = true
+	fresh.after(n.between(0, time.Second), fresh.start)
+}
+
+// follow moves a client whose group was dissolved to one that lives.
+func (c *client) follow() {
+	if c.world == nil || !c.over() {
+		return
+	}
+	living := c.world.living()
+	if len(living) == 0 {
+		return
+	}
+	c.cluster = living[c.rng.IntN(len(living))]
+	c.id, c.sequence, c.sessions, c.target = 0, 0, make(map[coord.LeaseID]*session), 0
+	c.tell("%s goes on at %s", c.name, c.place)
+}
