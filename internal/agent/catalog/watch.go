@@ -9,10 +9,15 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// hold keeps a service in the catalog during a wait, also an unknown one.
+// hold keeps a service in the catalog during a wait, also an unknown one. A
+// name without a service is its namespace.
 // Errors: Invalid, field "namespace" or "service"; LimitReached.
 func (c *Catalog) hold(n instance.Name) (*stream, error) {
-	if err := n.Validate(); err != nil {
+	valid := n
+	if n.Service == "" {
+		valid.Service = "all"
+	}
+	if err := valid.Validate(); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()

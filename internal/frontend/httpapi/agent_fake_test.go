@@ -362,7 +362,10 @@ func (g *registry) Services(context.Context, string) (instance.Services, error) 
 }
 
 func (g *registry) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
-	r, err := g.Discover(ctx, q)
+	r, err := g.List(ctx, instance.ListQuery{Namespace: q.Namespace, Selector: q.Selector, Consistency: q.Consistency})
+	if q.Service != "" {
+		r, err = g.Discover(ctx, q)
+	}
 	if err != nil {
 		return err
 	}
@@ -401,7 +404,9 @@ func (g *registry) Watch(ctx context.Context, q instance.Query, after uint64, se
 
 // eventOf is what a change is to a result.
 func eventOf(c change, n instance.Name, m instance.Matcher) (instance.Event, bool) {
-	in := func(i *instance.Instance) bool { return i != nil && i.Name() == n && m.Match(i) }
+	in := func(i *instance.Instance) bool {
+		return i != nil && i.Namespace == n.Namespace && (n.Service == "" || i.Service == n.Service) && m.Match(i)
+	}
 	was, is := in(c.before), in(c.after)
 	switch {
 	case is && was:

@@ -45,7 +45,12 @@ type registryHealth struct {
 
 // health serves people and dashboards: it answers 200 unless the registry is unusable.
 func (d *discoveryAPI) health(w http.ResponseWriter, _ *http.Request) error {
-	code, body := http.StatusOK, d.condition()
+	code, body := d.describe()
+	return writeJSON(w, code, body)
+}
+
+func (d *discoveryAPI) describe() (code int, body healthBody) {
+	code, body = http.StatusOK, d.condition()
 	if err := d.node.Ready(); err != nil {
 		body.Status, body.Reason = "degraded", err.Error()
 	}
@@ -57,7 +62,7 @@ func (d *discoveryAPI) health(w http.ResponseWriter, _ *http.Request) error {
 			body.Reason, body.Details = "storage_backend_unreachable", storage.Error()
 		}
 	}
-	return writeJSON(w, code, body)
+	return code, body
 }
 
 // condition describes this peer, without the state of its registry.

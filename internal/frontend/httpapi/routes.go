@@ -30,7 +30,7 @@ func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI) []route {
 	if a != nil {
 		routes = append(routes, a.routes()...)
 	}
-	return routes
+	return append(routes, newEventsAPI(d.shared, d, c, a).routes()...)
 }
 
 func generalRoutes() []route {

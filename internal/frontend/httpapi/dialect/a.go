@@ -73,12 +73,16 @@ type Change struct {
 	Revision uint64              `json:"revision"`
 }
 
+// ChangeName is the name of a kind of change.
+func ChangeName(t instance.EventType) string {
+	return [...]string{instance.Added: "ADDED", instance.Modified: "MODIFIED", instance.Removed: "DELETED"}[t]
+}
+
 // ChangesOf renders the changes of a batch.
 func ChangesOf(b instance.Batch) Changes {
-	names := [...]string{instance.Added: "ADDED", instance.Modified: "MODIFIED", instance.Removed: "DELETED"}
 	changes := Changes{Index: b.Index, Events: make([]Change, len(b.Events))}
 	for n, e := range b.Events {
-		changes.Events[n] = Change{names[e.Type], instance.Brief(e.Instance), e.Revision}
+		changes.Events[n] = Change{ChangeName(e.Type), instance.Brief(e.Instance), e.Revision}
 	}
 	return changes
 }

@@ -1,0 +1,320 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/query"
+)
+
+// Bounds of /v1/events.
+const (
+	maxViewers  = 128
+	viewerQueue = 256      // messages between the sources of a viewer and its connection
+	maxWrite    = 64 << 10 // bytes of messages that one write joins
+
+	viewerBeat  = 15 * time.Second // between comments that keep the connection of a quiet viewer open
+	sampleEvery = 2 * time.Second  // between looks at group, peers and health, which have no watch
+	retryAfter  = 2 * time.Second  // after the end of a source
+)
+
+// topic is one kind of events, and the name of its events.
+type topic string
+
+const (
+	topicOffers   topic = "offers"
+	topicServices topic = "services"
+	topicKeys     topic = "keys"
+	topicGroup    topic = "group"
+	topicPeers    topic = "peers"
+	topicHealth   topic = "health"
+)
+
+// eventsAPI serves all watches of a peer in one stream: a browser has only six connections to a host.
+type eventsAPI struct {
+	*shared
+	viewers      access.Slots
+	finder       discovery.Finder
+	node         discovery.Node
+	health       func() (int, healthBody)
+	catalog      instance.Catalog // nil without an agent plane
+	coordination *coordinationAPI // nil without a coordination plane
+}
+
+func newEventsAPI(s *shared, d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
+	e := &eventsAPI{shared: s, viewers: make(access.Slots, maxViewers), finder: d.finder, node: d.node, health: d.describe, coordination: c}
+	if a != nil {
+		e.catalog = a.Catalog
+	}
+	return e
+}
+
+func (e *eventsAPI) routes() []route {
+	return []route{{pattern: "GET /v1/events", role: access.RoleReadOnly, waits: true, serve: handler(e.serve)}}
+}
+
+// topics returns the topics that this peer serves.
+func (e *eventsAPI) topics() []topic {
+	served := []topic{topicOffers}
+	if e.catalog != nil {
+		served = append(served, topicServices)
+	}
+	if e.coordination != nil {
+		served = append(served, topicKeys, topicGroup)
+	}
+	return append(served, topicPeers, topicHealth)
+}
+
+// interest is what a viewer asks for.
+type interest struct {
+	topics []topic
+	offers query.Query
+	space  string // namespace of the services
+	prefix string // of the keys
+	after  positions
+}
+
+// read reads the parameters of a viewer.
+func (e *eventsAPI) read(r *http.Request) (interest, error) {
+	values, err := input.Known(r.URL, "topics", "types", "namespace", "prefix", "after")
+	if err != nil {
+		return interest{}, err
+	}
+	q := interest{topics: e.topics(), space: dialect.Namespace(values), prefix: values.Get("prefix")}
+	if err := (instance.Name{Namespace: q.space, Service: "any"}).Validate(); err != nil {
+		return q, err
+	}
+	q.offers.Types = []string{"storage", "compute", "cdn", "bandwidth"}
+	if list := values.Get("types"); list != "" {
+		q.offers.Types = strings.Split(list, ",")
+	}
+	if list := values.Get("topics"); list != "" {
+		if q.topics, err = e.chosen(strings.Split(list, ",")); err != nil {
+			return q, err
+		}
+	}
+	field, text := "after", values.Get("after")
+	if id := r.Header.Get("Last-Event-ID"); id != "" { // a browser reconnects to the URL of its first request
+		field, text = "Last-Event-ID", id
+	}
+	if q.after, err = parsePositions(text); err != nil {
+		return q, fault.Invalidf(field, input.Quote(text), "is malformed: send the id of the last event")
+	}
+	return q, nil
+}
+
+// chosen returns the topics with these names, each once.
+func (e *eventsAPI) chosen(names []string) (list []topic, err error) {
+	served := e.topics()
+	for _, name := range names {
+		t := topic(name)
+		if !slices.Contains(served, t) {
+			return nil, fault.Invalidf("topics", input.Quote(name), "is unknown here: this peer serves %v", served)
+		}
+		if !slices.Contains(list, t) {
+			list = append(list, t)
+		}
+	}
+	return list, nil
+}
+
+// serve streams the events of the topics. Each topic begins with its state, or with the changes after
+// the viewer's position. A viewer too slow for a topic gets the event reset of that topic's watch.
+func (e *eventsAPI) serve(w http.ResponseWriter, r *http.Request) error {
+	q, err := e.read(r)
+	if err != nil {
+		return err
+	}
+	release, err := e.viewers.Take("httpapi.events", "viewers")
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := e.untilClosing(r.Context())
+	defer cancel()
+	v := &viewer{eventStream: newEventStream(w, r), queue: make(chan message, viewerQueue), at: q.after}
+	sources, err := e.sources(ctx, q)
+	if err != nil {
+		return e.orClosing(err)
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel() // before the wait
+	for t, source := range sources {
+		running.Go(func() { v.keep(ctx, t, source) })
+	}
+	v.pump(ctx, q.topics)
+	return nil
+}
+
+// message is one event of a topic.
+type message struct {
+	topic    topic
+	data     []byte // one line; nil for a mere position
+	position string // resumes the topic after this message; empty if there is none
+}
+
+// viewer is the connection of one viewer. Sources send to queue, and pump writes. A full queue holds the
+// sources back, so a slow viewer costs the queue and the histories that all watches share.
+type viewer struct {
+	*eventStream
+	queue chan message
+	at    positions // after the last message written
+	buf   []byte
+}
+
+// say sends a message unless ctx ends.
+func (v *viewer) say(ctx context.Context, m message) error {
+	select {
+	case v.queue <- m:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// source sends the messages of a topic until it fails or ctx ends.
+type source func(ctx context.Context, say func(message) error) error
+
+// keep runs a source until ctx ends. The viewer learns of each outage once.
+func (v *viewer) keep(ctx context.Context, t topic, run source) {
+	down := false
+	for {
+		err := run(ctx, func(m message) error {
+			down = false
+			return v.say(ctx, m)
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if !down {
+			down = true
+			_ = v.say(ctx, message{topic: t, data: line(outage{"interrupted", fault.Message(err)})})
+		}
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// outage tells viewers that a topic has no news for a while.
+type outage struct {
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+}
+
+// pump writes messages until the connection or ctx ends. The first event names the topics.
+func (v *viewer) pump(ctx context.Context, topics []topic) {
+	err := v.begin()
+	if err == nil {
+		err = v.write(fmt.Appendf(nil, "event: open\ndata: %s\n\n", line(map[string]any{"topics": topics})))
+	}
+	beat := time.NewTicker(viewerBeat)
+	defer beat.Stop()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case m := <-v.queue:
+			err = v.write(v.join(m))
+		case <-beat.C:
+			err = v.write([]byte(": alive\n\n"))
+		}
+	}
+}
+
+// join returns the text of a message and of those that wait behind it.
+func (v *viewer) join(m message) []byte {
+	v.buf = v.append(v.buf[:0], m)
+	for len(v.buf) < maxWrite {
+		select {
+		case m = <-v.queue:
+			v.buf = v.append(v.buf, m)
+		default:
+			return v.buf
+		}
+	}
+	return v.buf
+}
+
+func (v *viewer) append(dst []byte, m message) []byte {
+	if m.data == nil {
+		dst = append(dst, ": progress\n"...)
+	} else {
+		dst = fmt.Appendf(dst, "event: %s\n", m.topic)
+	}
+	if m.position != "" {
+		v.at.set(m.topic, m.position)
+		dst = fmt.Appendf(dst, "id: %s\n", v.at)
+	}
+	if m.data != nil {
+		dst = fmt.Appendf(dst, "data: %s\n", m.data)
+	}
+	return append(dst, '\n')
+}
+
+// positions are the positions of a viewer in the topics with a history. Its text is the id of an event.
+type positions struct{ offers, services, keys string }
+
+func (p *positions) of(t topic) *string {
+	switch t {
+	case topicOffers:
+		return &p.offers
+	case topicServices:
+		return &p.services
+	case topicKeys:
+		return &p.keys
+	}
+	return nil
+}
+
+func (p *positions) set(t topic, position string) { *p.of(t) = position }
+
+// String implements fmt.Stringer.
+func (p positions) String() string {
+	var parts []string
+	for _, t := range []topic{topicOffers, topicServices, topicKeys} {
+		if at := *p.of(t); at != "" {
+			parts = append(parts, string(t)+":"+at)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+func parsePositions(text string) (p positions, err error) {
+	if text == "" {
+		return p, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, at, _ := strings.Cut(part, ":")
+		field := p.of(topic(name))
+		if field == nil || at == "" || *field != "" {
+			return p, fault.Invalidf("", nil, "is no position")
+		}
+		*field = at
+	}
+	return p, nil
+}
+
+// line renders a value of a type that always has a JSON form, in one line.
+func line(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("httpapi: " + err.Error())
+	}
+	return text
+}

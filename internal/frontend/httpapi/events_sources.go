@@ -1,0 +1,362 @@
+package httpapi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// sources returns the sources of the topics. Each continues at its position when it runs again. A
+// question that a watch refuses fails here, before the answer begins.
+func (e *eventsAPI) sources(ctx context.Context, q interest) (map[topic]source, error) {
+	all := map[topic]source{}
+	for _, t := range q.topics {
+		var err error
+		switch t {
+		case topicServices:
+			all[t], err = e.services(q)
+		case topicKeys:
+			all[t], err = e.keys(q)
+		case topicGroup:
+			all[t] = sampled(e.group)
+		case topicPeers:
+			all[t] = e.peers
+		case topicHealth:
+			all[t] = sampled(e.condition)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if !slices.Contains(q.topics, topicOffers) {
+		return all, nil
+	}
+	var err error
+	all[topicOffers], err = e.offers(ctx, q) // last, because it opens a watch
+	return all, err
+}
+
+// offerEvent is the data of an event of offers.
+type offerEvent struct {
+	Kind   discovery.EventKind `json:"kind"` // as of /v1/discovery/watch
+	Offer  *offerBrief         `json:"offer,omitempty"`
+	Reason string              `json:"reason,omitempty"`
+}
+
+// offerBrief is the part of a record that lists and maps show. The key leads to all of it.
+type offerBrief struct {
+	Key       string    `json:"key"`
+	ID        string    `json:"id"`
+	Provider  string    `json:"provider_id"`
+	Type      string    `json:"type,omitempty"`
+	Subtype   string    `json:"subtype,omitempty"`
+	Name      string    `json:"name,omitempty"`
+	Latitude  *float64  `json:"latitude,omitempty"`
+	Longitude *float64  `json:"longitude,omitempty"`
+	Country   string    `json:"country,omitempty"`
+	City      string    `json:"city,omitempty"`
+	Price     *float64  `json:"price,omitempty"`
+	Currency  string    `json:"currency,omitempty"`
+	Unit      string    `json:"price_unit,omitempty"`
+	Health    string    `json:"health,omitempty"`
+	Sequence  uint64    `json:"sequence"`
+	Issued    time.Time `json:"updated_at"`
+	Expires   time.Time `json:"expires_at"`
+}
+
+func briefOf(r *records.Record) *offerBrief {
+	name, s, f := r.Name(), r.Service(), r.Facts()
+	b := &offerBrief{
+		Key: r.Key().String(), ID: name.ID, Provider: name.Provider.String(), Type: r.Type(), Subtype: r.Subtype(), Name: s.GetMetadata().GetName(),
+		Country: f.Country, City: s.GetLocation().GetCity(), Sequence: r.Sequence(), Issued: r.Issued(), Expires: r.Expires(),
+	}
+	if p, ok := f.Place(); ok {
+		b.Latitude, b.Longitude = &p.Lat, &p.Lon
+	}
+	if f.Has(records.KnownPrice) {
+		b.Price, b.Currency, b.Unit = &f.Price, f.Currency, f.PriceUnit
+	}
+	if h := s.GetHealth(); h != nil {
+		b.Health = f.Status.String()
+	}
+	return b
+}
+
+// offers opens the watch of offers at once, so that the answer to a wrong question is an error. The first run of
+// the source closes it.
+func (e *eventsAPI) offers(ctx context.Context, q interest) (source, error) {
+	first, err := e.finder.Watch(ctx, q.offers, q.after.offers)
+	if err != nil {
+		return nil, err
+	}
+	at := q.after.offers
+	return func(ctx context.Context, say func(message) error) error {
+		watcher := first
+		if first = nil; watcher == nil {
+			if watcher, err = e.finder.Watch(ctx, q.offers, at); err != nil {
+				return err
+			}
+		}
+		defer watcher.Close()
+		for {
+			ev, err := watcher.Next(ctx)
+			if err != nil {
+				return err
+			}
+			if ev.Cursor != "" {
+				at = ev.Cursor
+			}
+			data := offerEvent{Kind: ev.Kind, Reason: ev.Reason}
+			if ev.Record != nil {
+				data.Offer = briefOf(ev.Record)
+			}
+			if err := say(message{topicOffers, line(data), ev.Cursor}); err != nil {
+				return err
+			}
+		}
+	}, nil
+}
+
+// serviceEvent is the data of an event of services.
+type serviceEvent struct {
+	Kind      string          `json:"kind"` // reset: Instances are all of them; change; contact
+	Instances []serviceMember `json:"instances,omitempty"`
+	Changes   []serviceChange `json:"changes,omitempty"`
+	Contact   *contactBody    `json:"contact,omitempty"`
+}
+
+// serviceMember is an instance with the name of its service.
+type serviceMember struct {
+	Service string `json:"service"`
+	Peer    string `json:"peer,omitempty"`
+	*instance.BriefJSON
+}
+
+type serviceChange struct {
+	Type     string        `json:"type"` // as of /v1/services/{service}/watch
+	Instance serviceMember `json:"instance"`
+	Revision uint64        `json:"revision"`
+}
+
+func memberOf(i *instance.Instance) serviceMember {
+	return serviceMember{i.Service, i.Peer, instance.Brief(i)}
+}
+
+// services follows all services of a namespace.
+func (e *eventsAPI) services(q interest) (source, error) {
+	at, err := strconv.ParseUint(cmp.Or(q.after.services, "0"), 10, 64)
+	if err != nil {
+		return nil, fault.Invalidf("after", input.Quote(q.after.services), "has a malformed position of services: send the id of the last event")
+	}
+	ask := instance.Query{Name: instance.Name{Namespace: q.space}, Selector: instance.Selector{AnyStatus: true}}
+	return func(ctx context.Context, say func(message) error) error {
+		stale := false
+		return e.catalog.Watch(ctx, ask, at, func(b instance.Batch) error {
+			if b.Stale != stale {
+				stale = b.Stale
+				data := serviceEvent{Kind: "contact", Contact: &contactBody{b.Stale, b.Reason, b.Age.Seconds()}}
+				if err := say(message{topic: topicServices, data: line(data)}); err != nil {
+					return err
+				}
+			}
+			at = b.Index
+			return say(message{topicServices, serviceLine(b), strconv.FormatUint(b.Index, 10)})
+		})
+	}, nil
+}
+
+// serviceLine returns the data of a batch, or nil for a batch without events.
+func serviceLine(b instance.Batch) []byte {
+	switch {
+	case b.Reset:
+		list := make([]serviceMember, len(b.Events))
+		for n, ev := range b.Events {
+			list[n] = memberOf(ev.Instance)
+		}
+		return line(serviceEvent{Kind: "reset", Instances: list})
+	case len(b.Events) > 0:
+		list := make([]serviceChange, len(b.Events))
+		for n, ev := range b.Events {
+			list[n] = serviceChange{dialect.ChangeName(ev.Type), memberOf(ev.Instance), ev.Revision}
+		}
+		return line(serviceEvent{Kind: "change", Changes: list})
+	}
+	return nil
+}
+
+// keyEvent is the data of an event of keys: locks, leases and keys change with them.
+type keyEvent struct {
+	Kind     string         `json:"kind"` // change, or reset: list the keys anew
+	Revision coord.Revision `json:"revision"`
+	Changes  []changeBody   `json:"changes,omitempty"` // without values
+}
+
+// keys follows the keys under a prefix, except those of the directory, which are the services.
+func (e *eventsAPI) keys(q interest) (source, error) {
+	last, err := strconv.ParseInt(cmp.Or(q.after.keys, "-1"), 10, 64)
+	if err != nil || last < -1 {
+		return nil, fault.Invalidf("after", input.Quote(q.after.keys), "has a malformed position of keys: send the id of the last event")
+	}
+	return func(ctx context.Context, say func(message) error) error {
+		first := last < 0
+		err := e.coordination.Reader.Watch(ctx, coord.Watch{Span: coord.Under(q.prefix), From: coord.Revision(last + 1)}, func(b coord.Batch, _ coord.Header) error {
+			data, position := keyLine(b), strconv.FormatInt(int64(b.Next-1), 10)
+			if first { // a viewer without position lists the keys
+				first, data = false, line(keyEvent{Kind: "reset", Revision: b.Next - 1})
+			}
+			last = int64(b.Next - 1)
+			return say(message{topicKeys, data, position})
+		})
+		var gone *coord.Compacted
+		if errors.As(err, &gone) {
+			last = -1
+		}
+		return err
+	}, nil
+}
+
+// keyLine returns the data of a batch, or nil if it has no changes for viewers.
+func keyLine(b coord.Batch) []byte {
+	data := keyEvent{Kind: "change", Revision: b.Next - 1}
+	for _, ev := range b.Events {
+		if coord.Under(coord.DirectoryPrefix).Contains(ev.Key) {
+			continue
+		}
+		c := changeBody{Type: "delete", KV: fromKeyValue(&coord.KeyValue{Key: ev.Key, ModRevision: ev.Revision})}
+		if !ev.Deletes() {
+			bare := *ev.KV
+			bare.Value = nil
+			c.Type, c.KV = "put", fromKeyValue(&bare)
+		}
+		data.Changes = append(data.Changes, c)
+	}
+	if data.Changes == nil {
+		return nil
+	}
+	return line(data)
+}
+
+// sampled looks at a state at intervals and sends each new one. It serves states without a watch.
+func sampled(look func(ctx context.Context) (seen message, same []byte)) source {
+	return func(ctx context.Context, say func(message) error) error {
+		var last []byte
+		return each(ctx, func() error {
+			m, same := look(ctx)
+			if bytes.Equal(last, same) {
+				return nil
+			}
+			last = same
+			return say(m)
+		})
+	}
+}
+
+// each calls do at once and at every sample until it fails or ctx ends.
+func each(ctx context.Context, do func() error) error {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		if err := do(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// groupEvent is the data of an event of the group.
+type groupEvent struct {
+	Kind  string           `json:"kind"`
+	Group coord.GroupState `json:"group"`
+}
+
+// group compares without what changes in every healthy moment.
+func (e *eventsAPI) group(ctx context.Context) (message, []byte) {
+	ctx, cancel := context.WithTimeout(ctx, sampleEvery)
+	defer cancel()
+	g, err := e.coordination.Admin.Group(ctx)
+	if err != nil {
+		g.Missing = fault.Message(err)
+	}
+	m := message{topic: topicGroup, data: line(groupEvent{"state", g})}
+	g.Revision, g.Leases, g.Locks, g.Keys = 0, 0, 0, 0
+	g.Voters, g.Learners = settled(g.Voters), settled(g.Learners)
+	return m, line(g)
+}
+
+func settled(list []coord.Member) []coord.Member {
+	out := make([]coord.Member, len(list))
+	for i, m := range list {
+		m.Applied, m.Lag, m.Silent = 0, 0, 0
+		out[i] = m
+	}
+	return out
+}
+
+// healthEvent is the data of an event of health.
+type healthEvent struct {
+	Kind   string     `json:"kind"`
+	Health healthBody `json:"health"`
+}
+
+func (e *eventsAPI) condition(context.Context) (message, []byte) {
+	_, body := e.health()
+	m := message{topic: topicHealth, data: line(healthEvent{"state", body})}
+	body.registryHealth, body.Group = nil, nil // counts and times; the topic of its own
+	return m, line(body)
+}
+
+// peerEvent is the data of an event of peers.
+type peerEvent struct {
+	Kind  string               `json:"kind"` // state, joined or left
+	Peers []discovery.PeerInfo `json:"peers"`
+}
+
+// peers sends the connected peers, then those who come and go.
+func (e *eventsAPI) peers(ctx context.Context, say func(message) error) error {
+	var known map[string]discovery.PeerInfo
+	return each(ctx, func() error {
+		now := map[string]discovery.PeerInfo{}
+		joined, left := []discovery.PeerInfo{}, []discovery.PeerInfo{}
+		for _, p := range e.node.Peers() {
+			now[p.ID] = p
+			if _, old := known[p.ID]; !old {
+				joined = append(joined, p)
+			}
+		}
+		for id, p := range known {
+			if _, still := now[id]; !still {
+				left = append(left, p)
+			}
+		}
+		kind := "joined"
+		if known == nil {
+			kind = "state"
+		}
+		known = now
+		if len(joined) > 0 || kind == "state" {
+			if err := say(message{topic: topicPeers, data: line(peerEvent{kind, joined})}); err != nil {
+				return err
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		return say(message{topic: topicPeers, data: line(peerEvent{"left", left})})
+	})
+}
