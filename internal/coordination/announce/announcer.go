@@ -53,7 +53,6 @@ type Config struct {
 // Announcer announces and listens. It is safe for concurrent use.
 type Announcer struct {
 	Config
-	id     bootstrap.NetworkID
 	self   peer.ID
 	topic  *pubsub.Topic
 	sub    *pubsub.Subscription
@@ -79,7 +78,7 @@ func New(c Config) (*Announcer, error) {
 	if err != nil {
 		return nil, fault.As(op, fault.Invalid, err)
 	}
-	h := &Announcer{Config: c, id: c.Network.ID(), self: self, done: make(chan struct{})}
+	h := &Announcer{Config: c, self: self, done: make(chan struct{})}
 	j := newValidator(c.Network, c.Now)
 	name := Topic(c.Network)
 	err = c.PubSub.RegisterTopicValidator(name, func(_ context.Context, _ peer.ID, m *pubsub.Message) pubsub.ValidationResult {
@@ -126,7 +125,7 @@ func (h *Announcer) Announce(ctx context.Context, info *groupv1.GroupInfo) error
 	h.last = max(h.last+1, uint64(h.Now().UnixMilli()))
 	sequence := h.last
 	h.mu.Unlock()
-	b, err := sign(h.Key, h.id, sequence, info)
+	b, err := sign(h.Key, h.Network, sequence, info)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}

@@ -62,7 +62,7 @@ func newFounder(t testing.TB) *founder {
 }
 
 func (f *founder) message(t *testing.T, sequence uint64, info *groupv1.GroupInfo) *pubsub.Message {
-	b, err := sign(f.key, f.network.ID(), sequence, info)
+	b, err := sign(f.key, f.network, sequence, info)
 	require.NoError(t, err)
 	return &pubsub.Message{Message: &pb.Message{Data: b}}
 }

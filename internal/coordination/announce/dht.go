@@ -174,7 +174,7 @@ func (b *DHTStore) Publish(ctx context.Context, info *groupv1.GroupInfo) error {
 	b.last = max(b.last+1, uint64(b.notices.now().UnixMilli()))
 	sequence := b.last
 	b.mu.Unlock()
-	value, err := sign(b.key, b.notices.id, sequence, info)
+	value, err := sign(b.key, b.notices.network, sequence, info)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}

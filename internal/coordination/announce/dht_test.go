@@ -25,7 +25,7 @@ func (f *founder) posted(t testing.TB, from time.Duration, change func(*groupv1.
 	if change != nil {
 		change(info)
 	}
-	b, err := sign(f.key, f.network.ID(), uint64(time.Now().Add(from).UnixMilli()), info)
+	b, err := sign(f.key, f.network, uint64(time.Now().Add(from).UnixMilli()), info)
 	require.NoError(t, err)
 	return b
 }
@@ -44,7 +44,7 @@ func TestValidate(t *testing.T) {
 		good := f.posted(t, 0, nil)
 		forged := slices.Clone(good)
 		forged[len(forged)/2] ^= 1
-		strangers, err := sign(stranger.key, f.network.ID(), uint64(time.Now().UnixMilli()), f.info)
+		strangers, err := sign(stranger.key, f.network, uint64(time.Now().UnixMilli()), f.info)
 		require.NoError(t, err)
 		for name, c := range map[string]struct {
 			key   string

@@ -41,14 +41,13 @@ func (h verified) at() time.Time { return time.UnixMilli(int64(h.sequence)) }
 // verifier verifies announcements. It is safe for concurrent use.
 type verifier struct {
 	network bootstrap.Network
-	id      bootstrap.NetworkID
 
 	mu    sync.Mutex // guards all below; not held while signatures are verified
 	proof []byte     // the last valid certificate
 	group bootstrap.GroupID
 }
 
-func newVerifier(n bootstrap.Network) *verifier { return &verifier{network: n, id: n.ID()} }
+func newVerifier(n bootstrap.Network) *verifier { return &verifier{network: n} }
 
 // validator validates gossip. It is safe for concurrent use.
 type validator struct {
@@ -101,7 +100,7 @@ func (r *verifier) verify(data []byte) (verified, error) {
 		return verified{}, fault.New("", fault.Invalid, "not an announcement")
 	}
 	from := peer.ID(a.GetPeer())
-	if !r.network.Eligible(from) || !signed(from, digest(r.id, a), a.GetSignature()) {
+	if !r.network.Eligible(from) || !signed(from, digest(r.network, a), a.GetSignature()) {
 		return verified{}, fault.New("", fault.Unauthentic, "the signer is not eligible")
 	}
 	info := new(groupv1.GroupInfo)
@@ -153,10 +152,10 @@ func (j *validator) admits(said verified) bool {
 }
 
 // digest returns the signed bytes of an announcement.
-func digest(network bootstrap.NetworkID, a *groupv1.Announcement) []byte {
-	h := sha256.New()
-	h.Write([]byte("bh-announce"))
-	h.Write(network[:])
+func digest(n bootstrap.Network, a *groupv1.Announcement) []byte {
+	h, id := sha256.New(), n.ID()
+	h.Write([]byte(n.Name.Domain("announcement")))
+	h.Write(id[:])
 	h.Write(binary.BigEndian.AppendUint64(nil, a.GetSequence()))
 	h.Write(a.GetInfo())
 	return h.Sum(nil)
@@ -172,7 +171,7 @@ func signed(p peer.ID, digest, signature []byte) bool {
 }
 
 // sign encodes and signs a leader's announcement.
-func sign(key crypto.PrivKey, network bootstrap.NetworkID, sequence uint64, info *groupv1.GroupInfo) ([]byte, error) {
+func sign(key crypto.PrivKey, n bootstrap.Network, sequence uint64, info *groupv1.GroupInfo) ([]byte, error) {
 	const op = "announce.sign"
 	self, err := peer.IDFromPrivateKey(key)
 	if err != nil {
@@ -183,7 +182,7 @@ func sign(key crypto.PrivKey, network bootstrap.NetworkID, sequence uint64, info
 		return nil, fault.As(op, fault.Internal, err)
 	}
 	a := &groupv1.Announcement{Info: b, Peer: []byte(self), Sequence: sequence}
-	if a.Signature, err = key.Sign(digest(network, a)); err != nil {
+	if a.Signature, err = key.Sign(digest(n, a)); err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
 	b, err = proto.MarshalOptions{Deterministic: true}.Marshal(a)

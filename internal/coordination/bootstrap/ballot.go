@@ -89,7 +89,7 @@ func (m *machine) accept(b Ballot, c Membership) ([]byte, error) {
 		state.Promised, state.Accepted, state.Membership = b, b, &c
 		m.save(state)
 	}
-	return m.key.Sign(b.digest(m.id, c.ID()))
+	return m.key.Sign(m.network.digest(b, m.id, c.ID()))
 }
 
 // The proposer.
@@ -251,7 +251,7 @@ func (m *machine) onAccepted(from peer.ID, a accepted) {
 		return
 	}
 	s := Signature{Peer: from, Bytes: a.signature}
-	if a.group != m.try.membership.ID() || !m.network.signed(s, a.ballot.digest(m.id, a.group)) {
+	if a.group != m.try.membership.ID() || !m.network.signed(s, m.network.digest(a.ballot, m.id, a.group)) {
 		m.rejectf(from, "signed something else than it was asked for")
 		return
 	}

@@ -32,11 +32,11 @@ func (b Ballot) Compare(other Ballot) int {
 // IsZero reports the absence of a ballot.
 func (b Ballot) IsZero() bool { return b == Ballot{} }
 
-// digest returns the signed bytes of an acceptance. All parts have fixed lengths.
-func (b Ballot) digest(network NetworkID, group GroupID) []byte {
+// digest returns the signed bytes of an acceptance. The parts after the domain have fixed lengths.
+func (n Network) digest(b Ballot, id NetworkID, group GroupID) []byte {
 	h := sha256.New()
-	h.Write([]byte("bh-found"))
-	h.Write(network[:])
+	h.Write([]byte(n.Name.Domain("acceptance")))
+	h.Write(id[:])
 	h.Write(binary.BigEndian.AppendUint64(nil, b.Round))
 	h.Write([]byte(b.Peer))
 	h.Write(group[:])
@@ -46,7 +46,7 @@ func (b Ballot) digest(network NetworkID, group GroupID) []byte {
 // Signature is a peer's acceptance of a membership at a ballot.
 type Signature struct {
 	Peer  peer.ID
-	Bytes []byte // Ed25519, over the hash of "bh-found", network, ballot and group id
+	Bytes []byte // Ed25519, over the hash of the domain "acceptance", network id, ballot and group id
 }
 
 // Certificate proves the choice of an initial membership.
@@ -124,7 +124,7 @@ func (n Network) Verify(c Certificate) error {
 	if len(c.Signatures) < n.Quorum() || len(c.Signatures) > n.Size() {
 		return unauthentic(len(c.Signatures), "a certificate has %d to %d signatures", n.Quorum(), n.Size())
 	}
-	digest := c.Ballot.digest(c.Membership.Network, c.GroupID())
+	digest := n.digest(c.Ballot, c.Membership.Network, c.GroupID())
 	for i, s := range c.Signatures {
 		if i > 0 && s.Peer <= c.Signatures[i-1].Peer {
 			return unauthentic(s.Peer.String(), "signers must be distinct and in ascending order")

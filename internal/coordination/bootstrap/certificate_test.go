@@ -40,7 +40,7 @@ func newCourt(t testing.TB, e int) court {
 }
 
 func (c court) sign(t testing.TB, i int) Signature {
-	b, err := c.keys[i].Sign(c.ballot.digest(c.charter.Network, c.charter.ID()))
+	b, err := c.keys[i].Sign(c.network.digest(c.ballot, c.charter.Network, c.charter.ID()))
 	require.NoError(t, err)
 	return Signature{Peer: c.ids[i], Bytes: b}
 }

@@ -102,7 +102,7 @@ func TestAcceptorAccepts(t *testing.T) {
 	actions := p.says(0, accept{b, c.charter})
 	require.Equal(t, save{State{Promised: b, Accepted: b, Membership: &c.charter}}, actions[0])
 	a := p.answer(actions).(accepted)
-	require.True(t, c.network.signed(Signature{Peer: c.ids[1], Bytes: a.signature}, b.digest(c.network.ID(), c.charter.ID())))
+	require.True(t, c.network.signed(Signature{Peer: c.ids[1], Bytes: a.signature}, c.network.digest(b, c.network.ID(), c.charter.ID())))
 	require.Equal(t, a, p.answer(p.says(0, accept{b, c.charter})), "the same question, the same signature")
 
 	second := c.charter

@@ -25,7 +25,7 @@ type Recovery struct {
 	Incarnation uint64  // from 1; the bootstrap is 0
 	Member      uint64  // raft id of the peer, drawn at random for this recovery, which distinguishes two of them
 	Peer        peer.ID // signer
-	Signature   []byte  // Ed25519, over the hash of "bh-succeed" and all fields above
+	Signature   []byte  // Ed25519, over the hash of "bh-recovery" and all fields above
 }
 
 const recoveryBytes = len(GroupID{}) + 16 + peerIDBytes + ed25519.SignatureSize
@@ -62,7 +62,7 @@ func (s Recovery) signedPart() []byte {
 
 func (s Recovery) digest() []byte {
 	h := sha256.New()
-	h.Write([]byte("bh-succeed"))
+	h.Write([]byte("bh-recovery"))
 	h.Write(s.signedPart())
 	return h.Sum(nil)
 }
@@ -85,7 +85,7 @@ func DecodeRecovery(b []byte) (Recovery, error) {
 		return Recovery{}, fault.Wrap(op, fault.Invalidf("recovery", nil, "names no group, incarnation, member or peer"))
 	}
 	if !ed25519.Verify(key, s.digest(), s.Signature) {
-		return Recovery{}, fault.Wrap(op, unauthentic(s.Peer.String(), "not the signature of the peer that succeeds"))
+		return Recovery{}, fault.Wrap(op, unauthentic(s.Peer.String(), "not the signature of the peer that recovers the group"))
 	}
 	return s, nil
 }

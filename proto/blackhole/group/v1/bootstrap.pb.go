@@ -520,7 +520,7 @@ type Accepted struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Ballot  *Ballot                `protobuf:"bytes,1,opt,name=ballot,proto3" json:"ballot,omitempty"`
 	GroupId []byte                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // SHA-256 of the accepted membership
-	// Ed25519, over the hash of "bh-found", network, ballot and group id.
+	// Ed25519, over the hash of the domain "acceptance", network id, ballot and group id.
 	Signature     []byte `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

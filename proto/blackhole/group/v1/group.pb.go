@@ -526,7 +526,7 @@ type Announcement struct {
 	Peer  []byte                 `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"` // signer
 	// Rises with each announcement of the peer: its time in milliseconds since 1970.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Ed25519, over the hash of "bh-announce", network, sequence and info.
+	// Ed25519, over the hash of the domain "announcement", network id, sequence and info.
 	Signature     []byte `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
