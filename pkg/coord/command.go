@@ -163,7 +163,8 @@ type Configure struct{ Limits Limits }
 
 // BumpIncarnation begins a new incarnation of the group after a restore that may lack the last
 // entries. The revision leaps far beyond the possible loss, so that tokens and revisions stay
-// unique, and the history before it is compacted.
+// unique, and the history before it is compacted. Waiting claims leave their queues: the lost entries may have
+// granted later tokens.
 //
 // Errors: Conflict unless Incarnation is the present one plus 1.
 type BumpIncarnation struct{ Incarnation uint64 }

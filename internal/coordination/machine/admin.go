@@ -2,7 +2,9 @@ package machine
 
 import (
 	"math"
+	"slices"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -28,7 +30,20 @@ func (o *bumpIncarnationOp) run(m *Machine, _ *call) error {
 		return fault.Refused(fault.LimitReached, "incarnation", "no revisions are left")
 	}
 	m.incarnation = o.Incarnation
-	m.revision += leap
-	m.compact(m.revision)
+	leapTo(m, m.revision+leap)
 	return nil
+}
+
+// leapTo raises the revision above what other logs may have given out. The history before is compacted. A claim that waits has a
+// token of before the leap, so it leaves its queue: it must not hold after a later token that this log does not know.
+func leapTo(m *Machine, to coord.Revision) {
+	m.revision = to
+	m.compact(to)
+	for _, name := range m.LockNames("") {
+		q := m.locks[name]
+		for _, kv := range slices.Clone(q.claims[q.held:]) {
+			q.remove(kv.Token())
+			m.remove(kv.Key)
+		}
+	}
 }

@@ -115,22 +115,9 @@ func (o *raiseRevisionOp) run(m *Machine, _ *call) error {
 	m.merging.successor, m.merging.since = "", 0
 	m.merging.absorb(o.Absorbed)
 	if o.To > m.revision {
-		m.revision = o.To
-		m.compact(m.revision)
-		dropWaiting(m)
+		leapTo(m, o.To)
 	}
 	return nil
-}
-
-// dropWaiting takes all waiting claims out of their queues: their tokens are of before the leap.
-func dropWaiting(m *Machine) {
-	for _, name := range m.LockNames("") {
-		q := m.locks[name]
-		for _, kv := range slices.Clone(q.claims[q.held:]) {
-			q.remove(kv.Token())
-			m.remove(kv.Key)
-		}
-	}
 }
 
 // merging writes nothing for a group that never met another one.

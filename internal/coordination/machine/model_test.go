@@ -140,6 +140,12 @@ func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answe
 		kind, refused = m.dissolve(next, o)
 	case *coord.RaiseRevision:
 		kind, refused = m.raise(next, o)
+	case *coord.BumpIncarnation:
+		if o.Incarnation != m.life+1 {
+			return fault.Conflict, true, answer
+		}
+		m.life++
+		m.leap(next, m.now+1<<40)
 	default:
 		kind, refused = m.administer(cmd)
 		next = maps.Clone(m.keys())
@@ -170,35 +176,31 @@ func (m *model) administer(cmd coord.Command) (fault.Kind, bool) {
 		return fault.Invalid, o.Revision < 0 || o.Revision > m.now
 	case *coord.Configure:
 		return fault.Invalid, o.Limits.HistoryEvents == 0
-	case *coord.BumpIncarnation:
-		if o.Incarnation != m.life+1 {
-			return fault.Conflict, true
-		}
-		m.life++
-		m.states[m.now+1<<40] = m.keys()
-		m.now += 1 << 40
 	}
 	return 0, false
 }
 
-// raise leaps, and ends the claims that wait, because they would hold with tokens of before.
 func (m *model) raise(keys map[string]version, o *coord.RaiseRevision) (fault.Kind, bool) {
 	if o.Resume != m.over {
 		return fault.Conflict, true
 	}
 	m.over, m.absorbed = 0, append(m.absorbed, o.Absorbed...)
-	if o.To <= m.now {
-		return 0, false
+	if o.To > m.now {
+		m.leap(keys, o.To)
 	}
-	m.states[o.To] = m.keys()
-	m.now = o.To
+	return 0, false
+}
+
+// leap ends the claims that wait, because they would hold with tokens of before.
+func (m *model) leap(keys map[string]version, to coord.Revision) {
+	m.states[to] = m.keys()
+	m.now = to
 	for _, name := range m.names() {
 		queue, held := m.queue(keys, name)
 		for _, v := range queue[held:] {
 			delete(keys, coord.LockKey(v.lock, v.lease))
 		}
 	}
-	return 0, false
 }
 
 func (m *model) dissolve(keys map[string]version, o *coord.Dissolve) (fault.Kind, bool) {

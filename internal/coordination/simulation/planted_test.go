@@ -151,7 +151,7 @@ func mergePlants() []plant {
 				"case own.Over.Over() && m.dissolve == 0:\n\t\treturn Step{Action: Leave, Group: own.Over.Successor}"},
 		}, []string{"M1"}},
 		{"a claim that waits survives the leap", []edit{
-			{machineDir + "merge.go", "\t\tdropWaiting(m)\n", ""},
+			{machineDir + "admin.go", "range slices.Clone(q.claims[q.held:])", "range slices.Clone(q.claims[len(q.claims):])"},
 		}, []string{"M1"}},
 		{"a dissolved group goes on", []edit{
 			{machineDir + "merge.go", "if g.since == 0 {\n\t\treturn nil", "if g.since%2 == 0 {\n\t\treturn nil"},
