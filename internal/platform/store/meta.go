@@ -9,6 +9,9 @@ import (
 // metaKey is the key of the meta value, a JSON object: "format", the owner under its role, "floor".
 const metaKey = "meta"
 
+// countKey is the key of the Count of the last write.
+const countKey = "writes"
+
 // meta is the content of the meta value.
 type meta struct {
 	format uint32

@@ -2,16 +2,18 @@
 // that only rises. Each commit is atomic and durable on return.
 //
 // It suits data that is in memory anyway: it is read once, at Open. After a crash, the database contains all
-// commits that returned, and the interrupted one or not. Damaged content is refused and left unchanged, for an
-// operator to decide.
+// commits that returned, and the interrupted one or not. Damaged content, and content without the last acknowledged
+// commits, is refused and left unchanged, for an operator to decide.
 //
-// The database is a Pebble database with the key "meta", which names the owner, and one key for each value:
-// Config.Prefix and the name.
+// The database is a Pebble database with the key "meta", which names the owner, the key "writes" with the Count of the
+// last write, and one key for each value: Config.Prefix and the name. The file "mark" beside Pebble's files is its Mark.
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -49,14 +51,13 @@ type Edit struct {
 type Store struct {
 	c     Config
 	db    *pebble.DB
+	latch *Latch
+	mark  *Mark
+	count Count // of the last write
+	sums  sums
 	floor atomic.Uint64
 	// format of the database now; it differs from Config.Format only during a migration.
 	format uint32
-
-	// broken is the error after which the database accepts no writes. After a failed write or fsync, the
-	// content of the disk is unknown, and a retry could report success for lost data (Rebello et al., "Can
-	// Applications Recover from fsync Failures?"). Only the next Open shows the content.
-	broken atomic.Pointer[fault.Error]
 }
 
 // Open opens the database, or creates it with floor 0. Errors:
@@ -64,26 +65,76 @@ type Store struct {
 //   - Conflict: it belongs to another owner;
 //   - Unsupported: it has a later format, or format 0;
 //   - Unavailable: opening fails, for example while another process uses it;
-//   - Internal: its content is damaged. The error names the key.
+//   - Internal: its content is damaged, or acknowledged commits are missing. The error names the key or the folder,
+//     and the way out.
 func Open(c Config) (*Store, error) {
 	if err := MakeDir(c.FS, c.Dir); err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
 	}
-	db, err := pebble.Open(c.Dir, options(c))
-	if err != nil {
+	s := &Store{c: c, sums: sums{of: map[string]uint64{}}, latch: NewLatch(c.Logger.With("database", c.Dir))}
+	var err error
+	switch s.db, err = pebble.Open(c.Dir, options(c, s.latch)); {
+	case pebble.IsCorruptionError(err):
+		return nil, c.damaged(err)
+	case err != nil:
 		return nil, fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open, perhaps another process uses it: %w", c.Dir, err))
 	}
-	s := &Store{c: c, db: db}
-	if err := s.identify(); err != nil {
+	if err := s.load(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
+// damaged adds the way out to an error about the content.
+func (c Config) damaged(err error) error {
+	return fault.As("", fault.Internal, fmt.Errorf(
+		"the %s in %s is damaged: %w. Restore the folder from a backup, or move it away to start with an empty one", c.Format.Name, c.Dir, err))
+}
+
+func (s *Store) load() (err error) {
+	if s.mark, err = OpenMark(s.c.FS, s.c.FS.PathJoin(s.c.Dir, "mark")); err != nil {
+		return s.c.damaged(err)
+	}
+	if err := s.get(countKey, func(b []byte) (err error) { s.count, err = DecodeCount(b); return err }); err != nil {
+		return unusable(countKey, err)
+	}
+	if err := s.mark.Check(s.count, Position{}); err != nil {
+		return s.c.damaged(err)
+	}
+	err = s.scan(func(key string, value []byte) error { s.sums.set(key, value); return nil })
+	if err == nil && s.count.Write > 0 && s.sums.total != s.count.State {
+		err = s.c.damaged(errors.New("some values are missing or older than they should be"))
+	}
+	if err != nil {
+		return err
+	}
+	if s.count.Origin == 0 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(s.c.Role + "/" + s.c.Owner))
+		s.count.Origin = h.Sum64()
+	}
+	return s.identify()
+}
+
+// get calls use with the value of a key, if there is one.
+func (s *Store) get(key string, use func([]byte) error) error {
+	data, closer, err := s.db.Get([]byte(key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(data), closer.Close())
+}
+
 // identify reads the meta value, or writes it into an empty database.
 func (s *Store) identify() error {
-	data, closer, err := s.db.Get([]byte(metaKey))
-	if errors.Is(err, pebble.ErrNotFound) {
+	var data []byte
+	if err := s.get(metaKey, func(b []byte) error { data = bytes.Clone(b); return nil }); err != nil {
+		return unusable(metaKey, err)
+	}
+	if data == nil {
 		if err := s.scan(func(string, []byte) error { return errors.New("the database has values but no owner") }); err != nil {
 			return err
 		}
@@ -92,11 +143,8 @@ func (s *Store) identify() error {
 			return b.Set([]byte(metaKey), s.c.encodeMeta(s.c.Format.Version(), 0), nil)
 		})
 	}
-	if err != nil {
-		return unusable(metaKey, err)
-	}
 	m, err := s.c.decodeMeta(data)
-	if err := errors.Join(err, closer.Close()); err != nil {
+	if err != nil {
 		return unusable(metaKey, err)
 	}
 	if m.format > s.c.Format.Version() {
@@ -129,8 +177,8 @@ func (s *Store) Floor() uint64 { return s.floor.Load() }
 // Failure is the error, Unavailable, after which the database accepts no writes until the next Open, or nil. It
 // does not wait for the disk.
 func (s *Store) Failure() error {
-	if e := s.broken.Load(); e != nil {
-		return e
+	if err := s.latch.Err(); err != nil {
+		return fault.New("", fault.Unavailable, "the database failed and accepts no writes until a restart: %w", err)
 	}
 	return nil
 }
@@ -158,7 +206,7 @@ func (s *Store) scan(visit func(key string, value []byte) error) (err error) {
 	defer func() { err = errors.Join(err, fault.As("", fault.Internal, it.Close())) }()
 	for it.First(); it.Valid(); it.Next() {
 		value, err := it.ValueAndErr()
-		if err == nil {
+		if err == nil && string(it.Key()) != countKey {
 			err = visit(string(it.Key()), value)
 		}
 		if err != nil {
@@ -205,36 +253,47 @@ func (s *Store) stage(b *pebble.Batch, edits []Edit) (err error) {
 	return nil
 }
 
-// write commits the batch of stage. After its first error, all later calls fail with it.
-func (s *Store) write(stage func(*pebble.Batch) error) (err error) {
+// write commits the batch of stage and notes it in the mark. After its first error, all later calls fail with it.
+func (s *Store) write(stage func(*pebble.Batch) error) error {
 	if err := s.Failure(); err != nil {
 		return err
 	}
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case fatal:
-			err = p
-		default:
-			panic(p)
-		}
-		if err != nil {
-			s.broken.Store(fault.New("", fault.Unavailable, "the database failed and accepts no writes until a restart: %w", err))
-			err = s.Failure()
-		}
-	}()
+	if err := s.try(stage); err != nil {
+		s.latch.Fail(err)
+	}
+	return s.Failure()
+}
+
+func (s *Store) try(stage func(*pebble.Batch) error) error {
 	b := s.db.NewBatch()
 	if err := stage(b); err != nil {
+		return err
+	}
+	if err := s.sums.apply(b); err != nil {
+		return err
+	}
+	next := s.count.Next(b.Repr(), s.sums.total)
+	if err := b.Set([]byte(countKey), next.Encode(), nil); err != nil {
 		return err
 	}
 	if err := b.Commit(pebble.Sync); err != nil {
 		return err
 	}
-	return b.Close()
+	if err := s.latch.Err(); err != nil {
+		return err
+	}
+	s.count = next
+	return errors.Join(b.Close(), s.mark.Set(next, Position{}))
 }
 
 // Close releases the database. Call it once.
-func (s *Store) Close() error { return fault.As("", fault.Internal, s.db.Close()) }
+func (s *Store) Close() error {
+	err := s.db.Close()
+	if s.mark != nil {
+		err = errors.Join(err, s.mark.Close())
+	}
+	return fault.As("", fault.Internal, err)
+}
 
 // unusable adds the key to an error about its content.
 func unusable(key string, err error) error {
