@@ -53,7 +53,7 @@ func (p *Plane) enter() {
 	}
 	life, err := p.lineage(certificate.GroupID())
 	if err != nil {
-		p.fatal(fault.Wrap("group.enter", err))
+		p.failed.fatal(fault.Wrap("group.enter", err))
 		return
 	}
 	p.view.adopt(certificate, life)
@@ -62,7 +62,7 @@ func (p *Plane) enter() {
 		return // a client
 	}
 	if err := p.join(certificate); err != nil {
-		p.fatal(fault.Wrap("group.enter", err))
+		p.failed.stop(fault.Wrap("group.enter", err))
 	}
 }
 

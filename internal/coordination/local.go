@@ -50,7 +50,7 @@ func startLocal(p *Plane, life incarnation) (*local, error) {
 	}
 	c := p.config.Replica
 	c.Storage, c.Applied, c.Logger = p.disk, l.claimTimes.applied, p.config.Logger
-	l.member, err = member.Start(member.Config{Replica: c, Transport: l.wire, Fatal: p.fatal, Logger: p.config.Logger})
+	l.member, err = member.Start(member.Config{Replica: c, Transport: l.wire, Fatal: p.failed.stop, Logger: p.config.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -66,10 +66,11 @@ type Config struct {
 
 	// Remote connects to the member at another peer, for calls meant for a group. It may connect lazily.
 	Remote func(to peer.ID, group string) (Remote, error)
-	// Fatal receives, once, the error of a disk or state after which this peer must end.
+	// Fatal receives, once, an error after which this peer must end. The failure of the member alone does not: see
+	// condition member_stopped.
 	Fatal func(error)
 
-	Conditions *condition.Set // receives no_quorum and feature_level; nil: nobody
+	Conditions *condition.Set // receives no_quorum, feature_level and member_stopped; nil: nobody
 
 	Now      func() time.Time   // nil means time.Now
 	Replica  replica.Config     // Storage and Applied are set by Open
@@ -100,7 +101,7 @@ type Plane struct {
 	here     atomic.Pointer[local] // this peer's member; nil without one
 	outlived atomic.Bool           // this peer was a member of an older incarnation
 	life     *goroutines           // ends at the start of Close
-	failed   sync.Once
+	failed   *failure
 	down     sync.Once
 }
 
@@ -127,14 +128,14 @@ func Open(c Config) (*Plane, error) {
 	}
 	tell := func() { p.finder.tell(p) }
 	rivals := func() { p.inquiry.watchRivals(c.Conditions) }
-	for _, work := range []func(){func() { p.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.reconcile, p.watchDHT, tell, rivals} {
+	for _, work := range []func(){func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.reconcile, p.watchDHT, tell, rivals} {
 		p.life.start(work)
 	}
 	return p, nil
 }
 
 func newPlane(c Config) *Plane {
-	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newGoroutines()}
+	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newGoroutines(), failed: &failure{config: c}}
 	p.candidates.seen = map[peer.ID]candidate{}
 	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}}
 	p.router = newRouter(p)
@@ -181,10 +182,14 @@ func (p *Plane) open() (err error) {
 	var raftID uint64
 	if c.Network.Eligible(p.self) && !c.Client {
 		p.disk, err = raftlog.Open(raftlog.Options{FS: c.FS, Dir: filepath.Join(c.Dir, "raft"), Logger: c.Logger})
-		if err != nil {
+		switch {
+		case err == nil:
+			raftID = p.disk.Member()
+		case fault.KindOf(err) == fault.Unsupported:
 			return err
+		default:
+			p.failed.stop(err)
 		}
-		raftID = p.disk.Member()
 	}
 	if p.ask, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Network: c.Network.Name, Logger: c.Logger}); err != nil {
 		return err
@@ -235,11 +240,4 @@ func (p *Plane) Close() error {
 		}
 	})
 	return fault.Wrap("group.Close", errors.Join(errs...))
-}
-
-// fatal reports the first error that ends the peer.
-func (p *Plane) fatal(err error) {
-	if err != nil {
-		p.failed.Do(func() { p.config.Fatal(err) })
-	}
 }

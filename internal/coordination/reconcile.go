@@ -70,7 +70,7 @@ func (p *Plane) reconcile() {
 	for pause(p.life, reconcileInterval) {
 		reconciler.saveRecovery(&kept)
 		l := p.here.Load()
-		if l == nil || reconciler.checkOutlived(l) {
+		if l == nil || l.checkStopped() || reconciler.checkOutlived(l) {
 			continue
 		}
 		if time.Since(greeted) > greeting {
@@ -97,13 +97,7 @@ func (c *reconciler) checkOutlived(l *local) bool {
 	}
 	p.logOutlived(now.recovery, l.incarnation.recovery.Incarnation)
 	p.outlived.Store(true)
-	p.here.Store(nil)
-	p.finder.wake()
-	ctx, cancel := context.WithCancel(p.life)
-	cancel() // no member can take over
-	if err := l.close(ctx); err != nil {
-		p.config.Logger.Warn("the membership did not end well", "error", err)
-	}
+	l.retire()
 	return true
 }
 
@@ -119,7 +113,7 @@ func (c *reconciler) saveRecovery(kept *uint64) {
 	life, _ := p.view.incarnation()
 	if life.recovery.Incarnation > *kept {
 		*kept = life.recovery.Incarnation
-		p.fatal(life.recovery.Save(p.config.FS, p.config.Dir))
+		p.failed.fatal(life.recovery.Save(p.config.FS, p.config.Dir))
 	}
 }
 

@@ -47,7 +47,7 @@ type RecoverConfig struct {
 // permanent loss of a majority of voters. Other survivors are refused afterwards; they join again with an
 // empty directory.
 //
-// Data that only lost members had stays lost. The revision leaps ahead, so no fencing token is granted twice,
+// A directory that lacks acknowledged writes is accepted: what is left goes on. Data that only lost members had stays lost. The revision leaps ahead, so no fencing token is granted twice,
 // and watches receive "compacted". Leases and locks survive; leases get their full time again.
 //
 // Errors: NotFound for a directory without a member; Conflict if a peer uses it, if its peer was removed from
@@ -66,7 +66,7 @@ func Recover(c RecoverConfig) (r Recovery, err error) {
 		return r, fault.New(op, fault.Conflict, "%s is in use: stop the peer first: %w", c.Dir, err)
 	}
 	defer release(unlock, &err)
-	disk, err := raftlog.Open(raftlog.Options{FS: c.FS, Dir: raft, Logger: slog.New(slog.DiscardHandler)})
+	disk, err := raftlog.Open(raftlog.Options{FS: c.FS, Dir: raft, Salvage: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return r, fault.Wrap(op, err)
 	}
@@ -88,7 +88,7 @@ func recoverDisk(c RecoverConfig, disk *raftlog.Storage) (r Recovery, err error)
 	if err != nil {
 		return r, err
 	}
-	if r, err = recovery(c, disk.Member(), survivor); err != nil {
+	if r, err = recovery(c, disk, survivor); err != nil {
 		return r, err
 	}
 	r.Group, r.Next, r.Incarnation = life.group.String(), next, survivor.Machine().Incarnation()+1
@@ -105,7 +105,8 @@ func recoverDisk(c RecoverConfig, disk *raftlog.Storage) (r Recovery, err error)
 }
 
 // recovery describes the disk.
-func recovery(c RecoverConfig, self uint64, s *replica.RecoveredState) (r Recovery, err error) {
+func recovery(c RecoverConfig, disk *raftlog.Storage, s *replica.RecoveredState) (r Recovery, err error) {
+	self := disk.Member()
 	id, err := peer.IDFromPrivateKey(c.Key)
 	if err != nil {
 		return r, fault.As("", fault.Invalid, err)
@@ -130,7 +131,7 @@ func recovery(c RecoverConfig, self uint64, s *replica.RecoveredState) (r Recove
 	if !member {
 		return r, fault.New("", fault.Conflict, "this peer was removed from the group: recover a member")
 	}
-	if others == 0 {
+	if others == 0 && disk.Lost() == nil {
 		return r, fault.New("", fault.Conflict, "no other member votes: there is nothing to recover, start the peer")
 	}
 	m := s.Machine()

@@ -22,6 +22,7 @@ const (
 	phaseJoining  = "joining"  // eligible, waiting to be a member
 	phaseMember   = "member"
 	phaseClient   = "client"   // not eligible: it asks members
+	phaseStopped  = "stopped"  // its member failed: it asks members until a restart
 	phaseOutlived = "outlived" // a member of an older incarnation: it asks members until its directory is cleared
 )
 
@@ -187,6 +188,8 @@ func phaseOf(p *Plane, member bool) string {
 	switch {
 	case p.ID() == "":
 		return phaseFounding
+	case p.failed.because() != "":
+		return phaseStopped
 	case p.disk == nil:
 		return phaseClient
 	case member:
@@ -229,6 +232,9 @@ func (p *Plane) missing() string {
 			return "the leader does not answer"
 		}
 		return fmt.Sprintf("no leader in term %d; a majority of %s is needed", s.Header.Term, votersOf(p.inquiry, s))
+	}
+	if why := p.failed.because(); why != "" {
+		return "no other member of the group answers, and this peer's member has stopped: " + why
 	}
 	f := p.founder.Status()
 	if f.Phase == bootstrap.Done {

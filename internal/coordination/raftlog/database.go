@@ -1,23 +1,60 @@
 package raftlog
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync/atomic"
+	"hash/crc32"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// database is the Pebble store, with one reused batch.
+// database is the Pebble store, with one reused batch, and its high-water mark.
 type database struct {
 	*pebble.DB
-	errors  *diskErrors
+	latch   *store.Latch
 	batch   *pebble.Batch
 	scratch []byte
+
+	mark  *store.Mark
+	count store.Count // of the last write
+	now   summary     // with the writes of the batch
+	lost  error       // acknowledged writes are missing; see Options.Salvage
+}
+
+// openMark opens the mark. A recovery replaces a damaged one.
+func (d *database) openMark(fs vfs.FS, path string, salvage bool) (err error) {
+	if err := d.latch.Err(); err != nil {
+		return err
+	}
+	if d.mark, err = store.OpenMark(fs, path); err != nil && salvage {
+		if err = fs.Remove(path); err == nil {
+			d.mark, err = store.OpenMark(fs, path)
+		}
+	}
+	return err
+}
+
+// check compares the database with its mark, and with its summary.
+func (d *database) check(salvage bool) error {
+	d.lost = d.mark.Check(d.count, store.Position{Index: d.now.end.index, Term: d.now.end.term})
+	if d.lost == nil && d.count.Write > 0 && d.count.State != d.now.sum() {
+		d.lost = damaged("database: its parts are of different times, one of its files")
+	}
+	if d.lost == nil {
+		return nil
+	}
+	if salvage {
+		d.count = d.mark.Beyond(d.count) // later writes must be above the mark
+		return nil
+	}
+	return d.lost
 }
 
 func (d *database) read(key string, use func([]byte) error) error {
@@ -33,8 +70,8 @@ func (d *database) read(key string, use func([]byte) error) error {
 }
 
 func (d *database) failed(err error) error {
-	d.errors.fail(err)
-	return d.errors.err()
+	d.latch.Fail(err)
+	return d.latch.Err()
 }
 
 func (d *database) set(key, value []byte) { _ = d.batch.Set(key, value, nil) } // a batch fails at commit
@@ -42,12 +79,73 @@ func (d *database) set(key, value []byte) { _ = d.batch.Set(key, value, nil) } /
 func (d *database) setMessage(key []byte, m proto.Message) {
 	b, err := proto.MarshalOptions{}.MarshalAppend(d.scratch[:0], m)
 	if err != nil {
-		d.errors.fail(err) // impossible: a required field is missing
+		d.latch.Fail(err) // impossible: a required field is missing
 		return
 	}
 	d.scratch = b
 	d.set(key, b)
 }
+
+// summary is the whole content but the entries, which the checksum of the last one covers.
+type summary struct {
+	header        header
+	hard          *pb.HardState
+	cut, snapshot position
+	end           position
+}
+
+func (s *summary) sum() uint64 {
+	b := append(make([]byte, 0, 256), s.header.encode()...)
+	for _, p := range []position{s.cut, s.snapshot, s.end, {s.hard.GetTerm(), s.hard.GetVote(), 0}, {s.hard.GetCommit(), 0, 0}} {
+		b = append(b, p.encode()...)
+	}
+	return uint64(crc32.Checksum(b, castagnoli()))
+}
+
+// setEntry sets an entry behind the checksum of the log up to it, and returns this checksum.
+func (d *database) setEntry(before uint32, e *pb.Entry) uint32 {
+	b, err := proto.MarshalOptions{}.MarshalAppend(append(d.scratch[:0], 0, 0, 0, 0), e)
+	if err != nil {
+		d.latch.Fail(err) // impossible: a required field is missing
+		return 0
+	}
+	d.scratch = b
+	sum := crc32.Update(before, castagnoli(), b[4:])
+	binary.BigEndian.PutUint32(b, sum)
+	d.set(entryKey(e.GetIndex()), b)
+	return sum
+}
+
+// sumAt returns the checksum of the log up to an entry.
+func (d *database) sumAt(index uint64) (sum uint32, err error) {
+	switch index {
+	case d.now.end.index:
+		return d.now.end.sum, nil
+	case d.now.cut.index:
+		return d.now.cut.sum, nil
+	}
+	found := false
+	err = d.read(string(entryKey(index)), func(b []byte) (err error) {
+		found = true
+		sum, _, err = decodeEntry(b)
+		return err
+	})
+	if err == nil && !found {
+		err = damaged(fmt.Sprintf("entry %d", index))
+	}
+	return sum, err
+}
+
+// decodeEntry reads the value of setEntry.
+func decodeEntry(b []byte) (sum uint32, e *pb.Entry, err error) {
+	if len(b) < 4 {
+		return 0, nil, damaged("entry")
+	}
+	e = new(pb.Entry)
+	return binary.BigEndian.Uint32(b), e, proto.Unmarshal(b[4:], e)
+}
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // deleteEntries deletes [from, to) in the batch.
 func (d *database) deleteEntries(from, to uint64) error {
@@ -57,44 +155,28 @@ func (d *database) deleteEntries(from, to uint64) error {
 	return nil
 }
 
+// commit writes the batch with its count. With sync, the mark follows before anybody can acknowledge the write.
 func (d *database) commit(sync bool) error {
-	if err := d.errors.err(); err != nil {
+	if err := d.latch.Err(); err != nil {
 		return err
 	}
 	options := pebble.NoSync
 	if sync {
 		options = pebble.Sync
 	}
+	next := d.count.Next(d.batch.Repr(), d.now.sum())
+	d.set([]byte(keyCount), next.Encode())
 	if err := d.batch.Commit(options); err != nil {
-		d.errors.fail(err)
+		return d.failed(err)
 	}
-	return d.errors.err()
-}
-
-// diskErrors keeps the first disk error. Pebble reports its gravest errors through its logger.
-type diskErrors struct {
-	log   *slog.Logger
-	first atomic.Pointer[error]
-}
-
-func (s *diskErrors) fail(err error) {
-	err = fault.As("raftlog", fault.Internal, err)
-	s.first.CompareAndSwap(nil, &err)
-}
-
-func (s *diskErrors) err() error {
-	if p := s.first.Load(); p != nil {
-		return *p
+	if err := d.latch.Err(); err != nil {
+		return err
+	}
+	d.count = next
+	if sync {
+		if err := d.mark.Set(next, store.Position{Index: d.now.end.index, Term: d.now.end.term}); err != nil {
+			return d.failed(err)
+		}
 	}
 	return nil
 }
-
-// Infof implements pebble.Logger.
-func (s *diskErrors) Infof(format string, args ...any) { s.log.Debug(fmt.Sprintf(format, args...)) }
-
-// Errorf implements pebble.Logger.
-func (s *diskErrors) Errorf(format string, args ...any) { s.log.Error(fmt.Sprintf(format, args...)) }
-
-// Fatalf implements pebble.Logger, which expects no return. It must not end the process here: it keeps the
-// error for all later calls of Storage.
-func (s *diskErrors) Fatalf(format string, args ...any) { s.fail(fmt.Errorf(format, args...)) }

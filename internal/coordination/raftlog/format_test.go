@@ -20,7 +20,7 @@ func TestFormatsAreGolden(t *testing.T) {
 	again, err := decodeHeader(h.encode())
 	require.NoError(t, err)
 	require.Equal(t, h, again)
-	golden("00000000000000050000000000000002", position{index: 5, term: 2}.encode())
+	golden("0000000000000005000000000000000200000003", position{index: 5, term: 2, sum: 3}.encode())
 	golden("650000000000000007", entryKey(7))
 
 	index, term := uint64(5), uint64(2)

@@ -3,6 +3,7 @@ package raftlog
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -19,6 +20,7 @@ const (
 	keyCut      = "c"
 	keySnapshot = "n"
 	keyEntry    = "e"
+	keyCount    = "w"
 
 	maxGroup = 256
 )
@@ -64,19 +66,25 @@ func damaged(what string) error {
 }
 
 func (m position) encode() []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, m.index), m.term)
+	b := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, m.index), m.term)
+	return binary.BigEndian.AppendUint32(b, m.sum)
 }
 
 // noteFormat writes the version that a migration reached.
 func (s *Storage) noteFormat(version uint32) error {
 	s.header.format = version
+	s.db.now.header = s.header
 	s.db.batch.Reset()
 	s.db.set([]byte(keyHeader), s.header.encode())
 	return s.db.commit(true)
 }
 
-func (s *Storage) load(random io.Reader) error {
-	err := s.db.read(keyHeader, func(b []byte) (err error) {
+func (s *Storage) load(o Options) error {
+	err := s.db.read(keyCount, func(b []byte) (err error) { s.db.count, err = store.DecodeCount(b); return err })
+	if err != nil {
+		return err
+	}
+	err = s.db.read(keyHeader, func(b []byte) (err error) {
 		s.header, err = decodeHeader(b)
 		return err
 	})
@@ -84,7 +92,10 @@ func (s *Storage) load(random io.Reader) error {
 	case err != nil:
 		return err
 	case s.header == header{}:
-		return s.mint(random)
+		if err := s.db.check(false); err != nil {
+			return err
+		}
+		return s.mint(o.Rand)
 	}
 	err = format().Upgrade(s.path(logDir), s.header.format, s, s.noteFormat)
 	if err != nil {
@@ -97,10 +108,10 @@ func (s *Storage) load(random io.Reader) error {
 		{keyHard, func(b []byte) error { s.hard = new(pb.HardState); return proto.Unmarshal(b, s.hard) }},
 		{keySnapshot, func(b []byte) error { s.snapshot = new(pb.Snapshot); return proto.Unmarshal(b, s.snapshot) }},
 		{keyCut, func(b []byte) error {
-			if len(b) != 16 {
-				return damaged("mark")
+			if len(b) != 20 {
+				return damaged("cut")
 			}
-			s.cut = position{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
+			s.cut = position{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint32(b[16:])}
 			return nil
 		}},
 	} {
@@ -110,6 +121,9 @@ func (s *Storage) load(random io.Reader) error {
 	}
 	s.snapshot = whole(s.snapshot)
 	if err := s.loadTail(); err != nil {
+		return err
+	}
+	if err := s.db.check(o.Salvage); err != nil {
 		return err
 	}
 	return s.sweep(s.leftover)
@@ -130,6 +144,7 @@ func (s *Storage) mint(random io.Reader) error {
 		return err
 	}
 	s.header.format, s.header.member = format().Version(), member
+	s.db.count.Origin, s.db.now.header = member, s.header
 	s.db.set([]byte(keyHeader), s.header.encode())
 	return s.db.commit(true)
 }
@@ -146,28 +161,31 @@ func NewMember(random io.Reader) (member uint64, err error) {
 	return member, nil
 }
 
-// loadTail finds the end of the log and loads its cached part.
+// loadTail finds the end of the log, loads its cached part, and describes the database.
 func (s *Storage) loadTail() error {
 	s.last = s.cut.index
+	end := s.cut
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(0), UpperBound: []byte{keyEntry[0] + 1}})
 	if err != nil {
 		return fault.As("", fault.Internal, err)
 	}
 	defer func() { _ = it.Close() }()
 	for ok := it.First(); ok; ok = it.Next() {
-		e := new(pb.Entry)
-		if err := proto.Unmarshal(it.Value(), e); err != nil {
+		sum, e, err := decodeEntry(it.Value())
+		if err != nil {
 			return fault.As("", fault.Internal, err)
 		}
-		if e.GetIndex() != s.last+1 {
-			return fault.New("", fault.Internal, "the log has entry %d after %d", e.GetIndex(), s.last)
+		if e.GetIndex() != s.last+1 || sum != crc32.Update(end.sum, castagnoli(), it.Value()[4:]) {
+			return fault.New("", fault.Internal, "entry %d does not follow entry %d of the log", e.GetIndex(), s.last)
 		}
+		end = position{e.GetIndex(), e.GetTerm(), sum}
 		s.last++
 		s.tail.append([]*pb.Entry{e})
 	}
 	if err := it.Error(); err != nil {
 		return fault.As("", fault.Internal, err)
 	}
+	s.db.now = summary{header: s.header, hard: s.hard, cut: s.cut, snapshot: positionOf(s.snapshot), end: end}
 	if s.hard.GetCommit() > s.last || s.snapshot.GetMetadata().GetIndex() > s.last {
 		return fault.New("", fault.Internal, "the log ends at %d, before its commit index", s.last)
 	}

@@ -121,8 +121,8 @@ func (s *Storage) older(lo, hi, maxSize uint64) (entries []*pb.Entry, size uint6
 	}
 	defer func() { _ = it.Close() }()
 	for ok := it.First(); ok; ok = it.Next() {
-		e := new(pb.Entry)
-		if err := proto.Unmarshal(it.Value(), e); err != nil {
+		_, e, err := decodeEntry(it.Value())
+		if err != nil {
 			return nil, 0, s.db.failed(err)
 		}
 		if size += uint64(proto.Size(e)); size > maxSize && len(entries) > 0 {

@@ -20,6 +20,7 @@ import (
 const (
 	logDir      = "log"
 	snapshotDir = "snapshots"
+	markFile    = "mark"
 	partial     = ".partial"
 
 	// A snapshot's file holds the magic, the length and CRC-32C of its metadata in four bytes each,
@@ -204,6 +205,7 @@ func (s *Storage) Adopt(snap *pb.Snapshot) error {
 	}
 	s.db.batch.Reset()
 	s.db.setMessage([]byte(keySnapshot), snap)
+	s.db.now.snapshot = positionOf(snap)
 	if err := s.db.commit(true); err != nil {
 		return fault.Wrap(op, err)
 	}
@@ -219,19 +221,22 @@ func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState) error {
 
 // replace replaces log and state by a written snapshot, and the folder's owner if h is given.
 func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) error {
-	cut := position{index: snap.GetMetadata().GetIndex(), term: snap.GetMetadata().GetTerm()}
+	cut := positionOf(snap)
 	s.db.batch.Reset()
 	s.db.setMessage([]byte(keySnapshot), snap)
 	s.db.set([]byte(keyCut), cut.encode())
 	if hard != nil {
 		s.db.setMessage([]byte(keyHard), hard)
+		s.db.now.hard = hard
 	}
 	if h != nil {
 		s.db.set([]byte(keyHeader), h.encode())
+		s.db.now.header = *h
 	}
 	if err := s.db.deleteEntries(0, 1<<64-1); err != nil {
 		return err
 	}
+	s.db.now.cut, s.db.now.snapshot, s.db.now.end = cut, cut, cut
 	if err := s.db.commit(true); err != nil {
 		return err
 	}

@@ -12,12 +12,26 @@
 //	c             index and term of the last entry before the log
 //	n             metadata of the snapshot in force
 //	e<index>      entry, big-endian for their order
+//	w             count of the writes, with a checksum of all
+//
+// The file "mark" names the last acknowledged write: its count, and index and term of the log's end.
 //
 // # Durability
 //
 // Save with sync, Bootstrap, Adopt and Restore return after the durable write. A disk error fails its call and
 // all later calls: the effect of a failed fsync is unknown, so the process must end and start again from
 // the disk.
+//
+// # Damage
+//
+// Each write has the next number, and a checksum over all writes so far. The mark gets both after the sync of the write
+// and before its acknowledgement: see store.Mark. So a database that ends before the mark, or ends there with another
+// checksum, lacks acknowledged writes, whatever was damaged: entries, a vote, the cut, the header, a whole file of Pebble,
+// or all of them restored from a copy. Open refuses it. It also refuses what Pebble's checksums and the order of the
+// entries show.
+//
+// What the mark cannot show: a copy of the whole folder, mark included, and the last writes before a power cut on a disk
+// that lost them after their sync. Then the other members know more: see package replica.
 //
 // # Identity
 //
@@ -28,6 +42,8 @@ package raftlog
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 
@@ -35,6 +51,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -49,6 +66,9 @@ type Options struct {
 	// Tail bounds the bytes of recent entries in memory; 0 is 1 MiB. Followers that keep up need no others;
 	// slow ones read from Pebble, mostly from its memory too.
 	Tail int
+	// Salvage opens a folder that lacks acknowledged writes, for an operator's recovery with what is left. Its member
+	// must not vote.
+	Salvage bool
 	// Logger reports problems; nil discards.
 	Logger *slog.Logger
 }
@@ -85,35 +105,60 @@ type Storage struct {
 }
 
 // position is the position of an entry.
-type position struct{ index, term uint64 }
+type position struct {
+	index, term uint64
+	sum         uint32 // of the entries up to it; 0 for snapshots
+}
+
+func positionOf(snap *pb.Snapshot) position {
+	return position{index: snap.GetMetadata().GetIndex(), term: snap.GetMetadata().GetTerm()}
+}
 
 // Open reads the folder, or makes it with a new member id.
 //
-// Errors: Internal for a disk error, damage, or a folder in use; Unsupported for another format.
+// Errors: Internal for a disk error, damage, missing acknowledged writes, or a folder in use, with the way out;
+// Unsupported for another format.
 func Open(o Options) (*Storage, error) {
 	const op = "raftlog.Open"
 	if o.Dir == "" {
 		return nil, fault.Wrap(op, fault.Invalidf("dir", nil, "is missing"))
 	}
 	o.defaults()
+	latch := store.NewLatch(o.Logger)
 	s := &Storage{
 		snapshotFiles: snapshotFiles{fs: o.FS, dir: o.Dir, log: o.Logger},
-		db:            database{errors: &diskErrors{log: o.Logger}}, tail: logCache{limit: o.Tail},
+		db:            database{latch: latch}, tail: logCache{limit: o.Tail},
 	}
 	if err := s.makeDirs(); err != nil {
 		return nil, fault.As(op, fault.Internal, err)
 	}
-	db, err := pebble.Open(s.path(logDir), pebbleOptions(s.fs, s.db.errors))
+	db, err := pebble.Open(s.path(logDir), pebbleOptions(latch.FS(s.fs), latch))
 	if err != nil {
-		return nil, fault.As(op, fault.Internal, err)
+		return nil, unusable(op, o.Dir, err)
 	}
 	s.db.DB, s.db.batch = db, db.NewBatch()
-	if err := s.load(o.Rand); err != nil {
+	if err = s.db.openMark(o.FS, s.path(markFile), o.Salvage); err == nil {
+		err = s.load(o)
+	}
+	if err != nil {
 		_ = s.Close()
-		return nil, fault.Wrap(op, err)
+		return nil, unusable(op, o.Dir, err)
 	}
 	return s, nil
 }
+
+// unusable adds the way out to an error of Open.
+func unusable(op, dir string, err error) error {
+	if fault.KindOf(err) == fault.Unsupported {
+		return fault.Wrap(op, err)
+	}
+	return fault.As(op, fault.Internal, fmt.Errorf("%s cannot be used: %w. After a disk error free or repair the disk and start again. "+
+		"Otherwise stop the peer and remove this folder: it comes back as a new member and gets the state from the others. "+
+		"Without others, restore a backup, or keep what is left with \"blackholed group recover\"", dir, err))
+}
+
+// Lost returns the reason for which the folder needed Options.Salvage, or nil.
+func (s *Storage) Lost() error { return s.db.lost }
 
 // pebbleOptions configures Pebble as a log: almost no cache; one WAL file for several megabytes, so that files
 // are recycled and a sync rarely extends one; chunks that distinguish a torn end from damaged synced data.
@@ -138,10 +183,14 @@ func (s *Storage) Close() error {
 	}
 	s.closed = true
 	_ = s.db.batch.Close()
-	if err := s.db.Close(); err != nil {
+	err := s.db.Close()
+	if s.db.mark != nil {
+		err = errors.Join(err, s.db.mark.Close())
+	}
+	if err != nil {
 		return fault.As(op, fault.Internal, err)
 	}
-	return fault.Wrap(op, s.db.errors.err())
+	return fault.Wrap(op, s.db.latch.Err())
 }
 
 // Dir returns the folder.
@@ -172,6 +221,7 @@ func (s *Storage) Bind(group string) error {
 	h := s.header
 	h.group = group
 	s.db.batch.Reset()
+	s.db.now.header = h
 	s.db.set([]byte(keyHeader), h.encode())
 	if err := s.db.commit(true); err != nil {
 		return fault.Wrap(op, err)
@@ -189,6 +239,7 @@ func (s *Storage) Save(hard *pb.HardState, entries []*pb.Entry, sync bool) error
 	s.db.batch.Reset()
 	if hard != nil {
 		s.db.setMessage([]byte(keyHard), hard)
+		s.db.now.hard = hard
 	}
 	if len(entries) > 0 {
 		if err := s.stage(entries); err != nil {
@@ -214,9 +265,14 @@ func (s *Storage) stage(entries []*pb.Entry) error {
 	if first <= s.cut.index || first > s.last+1 {
 		return fault.New("", fault.Internal, "entries from %d do not follow a log of %d to %d", first, s.cut.index+1, s.last)
 	}
-	for _, e := range entries {
-		s.db.setMessage(entryKey(e.GetIndex()), e)
+	sum, err := s.db.sumAt(first - 1)
+	if err != nil {
+		return err
 	}
+	for _, e := range entries {
+		sum = s.db.setEntry(sum, e)
+	}
+	s.db.now.end = position{last, entries[len(entries)-1].GetTerm(), sum}
 	if last < s.last {
 		return s.db.deleteEntries(last+1, s.last+1)
 	}
@@ -239,8 +295,13 @@ func (s *Storage) Compact(index uint64) error {
 	if err != nil {
 		return fault.As(op, fault.Internal, err)
 	}
-	cut := position{index: index, term: term}
+	sum, err := s.db.sumAt(index)
+	if err != nil {
+		return fault.As(op, fault.Internal, err)
+	}
+	cut := position{index, term, sum}
 	s.db.batch.Reset()
+	s.db.now.cut = cut
 	s.db.set([]byte(keyCut), cut.encode())
 	if err := s.db.deleteEntries(s.cut.index+1, index+1); err != nil {
 		return fault.Wrap(op, err)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
@@ -246,6 +247,30 @@ func TestDamagedSnapshot(t *testing.T) {
 	require.NoError(t, f.Close())
 	_, err = s.State(snapshot(1, 1))
 	require.ErrorIs(t, err, fault.Invalid)
+}
+
+// TestLostParts: each part of the database can be lost alone, with a table of Pebble. None is lost without a word.
+func TestLostParts(t *testing.T) {
+	for _, key := range []string{"h", "s", "c", "n", "w", "e\x00\x00\x00\x00\x00\x00\x00\x1f", "e\x00\x00\x00\x00\x00\x00\x00\x33"} {
+		fs := vfs.NewMem()
+		s := founded(t, fs, 0)
+		require.NoError(t, s.Save(hard(3, 7, 1), entries(2, 50, 1), true))
+		require.NoError(t, s.Write(snapshot(40, 1), text("at 40")))
+		require.NoError(t, s.Adopt(snapshot(40, 1)))
+		require.NoError(t, s.Compact(30))
+		require.NoError(t, s.Save(hard(4, 7, 51), nil, true))
+		require.NoError(t, s.Close())
+		db, err := pebble.Open("data/group/log", &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest})
+		require.NoError(t, err)
+		_, closer, err := db.Get([]byte(key))
+		require.NoError(t, err, "%q", key)
+		require.NoError(t, closer.Close())
+		require.NoError(t, db.Delete([]byte(key), pebble.Sync))
+		require.NoError(t, db.Close())
+		_, err = raftlog.Open(raftlog.Options{FS: fs, Dir: "data/group"})
+		require.ErrorIs(t, err, fault.Internal, "%q", key)
+		require.ErrorContains(t, err, "group recover")
+	}
 }
 
 func FuzzReadMetadata(f *testing.F) {

@@ -45,6 +45,8 @@ const (
 	OlderKeepers Name = "older_keepers"
 	// FeatureLevel: this program does not support the feature level of the coordination group.
 	FeatureLevel Name = "feature_level"
+	// MemberStopped: this peer's member of the coordination group stopped because of its disk or its state.
+	MemberStopped Name = "member_stopped"
 )
 
 // Names lists all conditions.
@@ -52,7 +54,7 @@ func Names() []string {
 	return []string{
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoQuorum), string(OtherGroup),
-		string(OlderKeepers), string(FeatureLevel),
+		string(OlderKeepers), string(FeatureLevel), string(MemberStopped),
 	}
 }
 

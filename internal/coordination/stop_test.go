@@ -1,0 +1,119 @@
+package coordination_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/store/storetest"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// TestDiskFails: a failed sync stops a member, not its peer. The peer goes on as a client of the others, says so, and is a
+// member again after a restart with a working disk.
+func TestDiskFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestCluster(t, 3)
+		disks := make([]*storetest.Failing, 3)
+		for i, p := range w.peers {
+			disks[i] = storetest.NewFailing()
+			p.fs = disks[i]
+			w.start(i, w.listed(3))
+		}
+		w.await("three voters", func() bool { return len(w.state().Voters) == 3 })
+		w.await("a leader", func() bool { return w.leader() >= 0 })
+		i := w.leader()
+		victim := w.peers[i]
+		token := locked(t, victim, "n")
+		disks[i].Fail(true)
+		_, _, err := victim.Do(t.Context(), coord.Command{Owner: victim.id(), Op: &coord.Write{
+			Then: []coord.Change{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+		}})
+		require.NoError(t, err, "another member leads, and the repeated command is applied")
+		require.Equal(t, "stopped", w.phase(victim))
+		require.Contains(t, victim.conditions.ActiveNames(), "member_stopped")
+		require.Greater(t, locked(t, victim, "n"), token)
+		after := disks[i].Synced()
+		require.Error(t, victim.Close())
+
+		victim.fs = after
+		w.start(i, w.listed(3))
+		w.await("it is a member", func() bool { return w.phase(victim) == "member" })
+		require.Empty(t, victim.conditions.ActiveNames())
+	})
+}
+
+// TestDamagedDisk: a member whose disk lacks acknowledged writes does not vote. Alone, it refuses all calls with the way
+// out, which works; among others it is their client.
+func TestDamagedDisk(t *testing.T) {
+	t.Run("alone", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newTestCluster(t, 1)
+			p := w.peers[0]
+			disk := vfs.NewCrashableMem()
+			p.fs = disk
+			w.start(0, w.listed(1))
+			w.await("it leads", func() bool { return w.leader() == 0 })
+			early := storetest.Copy(disk)
+			token := locked(t, p, "n")
+			late := storetest.Copy(disk)
+			p.stop(t)
+
+			copyFile(t, late, early, "data/raft/mark") // the log of an earlier day
+			p.fs = early
+			w.start(0, w.listed(1))
+			time.Sleep(time.Second)
+			require.Equal(t, "stopped", w.phase(p))
+			_, _, err := p.Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseGrant{TTL: 1000}})
+			require.ErrorIs(t, err, fault.Unavailable)
+			require.ErrorContains(t, err, "before the last acknowledged one")
+			require.ErrorContains(t, err, "group recover")
+			p.stop(t)
+
+			done, err := p.recover(true)
+			require.NoError(t, err)
+			require.True(t, done.Done)
+			w.start(0, w.listed(1))
+			w.await("it leads", func() bool { return w.leader() == 0 })
+			require.Greater(t, locked(t, p, "n"), token, "no token comes back")
+			p.stop(t)
+			w.start(0, w.listed(1))
+			w.await("it leads again", func() bool { return w.leader() == 0 })
+		})
+	})
+	t.Run("one of three", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newTestCluster(t, 3)
+			disk := vfs.NewCrashableMem()
+			w.peers[0].fs = disk
+			for i := range w.peers {
+				w.start(i, w.listed(3))
+			}
+			w.await("three voters", func() bool { return len(w.state().Voters) == 3 })
+			p := w.peers[0]
+			locked(t, p, "n")
+			p.stop(t)
+			fs := storetest.Copy(disk)
+			require.NoError(t, fs.RemoveAll("data/raft/log"))
+			p.fs = fs
+			w.start(0, w.listed(3))
+			w.await("the others lead", func() bool { return w.leader() > 0 })
+			require.Equal(t, "stopped", w.phase(p))
+			locked(t, p, "n")
+			p.stop(t)
+
+			require.NoError(t, fs.RemoveAll("data/raft"))
+			w.start(0, w.listed(3))
+			w.await("it is a member again", func() bool { return w.phase(p) == "member" })
+		})
+	})
+}
+
+func copyFile(t *testing.T, from, to vfs.FS, path string) {
+	t.Helper()
+	require.NoError(t, vfs.CopyAcrossFS(from, path, to, path))
+}
