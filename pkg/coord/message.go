@@ -161,7 +161,7 @@ func setInternal(m *coordv1.Command, op Op) error {
 	case *Dissolve:
 		m.Request = &coordv1.Command_Dissolve{Dissolve: &coordv1.Dissolve{Successor: []byte(o.Successor), Force: o.Force}}
 	case *RaiseRevision:
-		r := &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume}
+		r := &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume, Clients: uint64(o.Clients)}
 		for _, id := range o.Absorbed {
 			r.Absorbed = append(r.Absorbed, []byte(id))
 		}

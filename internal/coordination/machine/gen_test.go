@@ -92,6 +92,9 @@ func (g *generator) merge() coord.Op {
 	if g.one(2) {
 		o.Absorbed = []coord.GroupID{id}
 	}
+	if g.one(2) {
+		o.Clients = coord.ClientID(rapid.IntRange(0, 3).Draw(g.t, "clients"))
+	}
 	if !g.one(3) {
 		o.Resume = machine.StandingOf(g.m).Over.Index
 	}

@@ -150,7 +150,7 @@ func internalOf(m *coordv1.Command) coord.Op {
 	case *coordv1.Command_Dissolve:
 		return &coord.Dissolve{Successor: coord.GroupID(r.Dissolve.GetSuccessor()), Force: r.Dissolve.GetForce()}
 	case *coordv1.Command_RaiseRevision:
-		o := &coord.RaiseRevision{To: coord.Revision(r.RaiseRevision.GetTo()), Resume: r.RaiseRevision.GetResume()}
+		o := &coord.RaiseRevision{To: coord.Revision(r.RaiseRevision.GetTo()), Resume: r.RaiseRevision.GetResume(), Clients: coord.ClientID(r.RaiseRevision.GetClients())}
 		for _, id := range r.RaiseRevision.GetAbsorbed() {
 			o.Absorbed = append(o.Absorbed, coord.GroupID(id))
 		}

@@ -184,7 +184,7 @@ func (m *model) raise(keys map[string]version, o *coord.RaiseRevision) (fault.Ki
 	if o.Resume != m.over {
 		return fault.Conflict, true
 	}
-	m.over, m.absorbed = 0, append(m.absorbed, o.Absorbed...)
+	m.over, m.absorbed, m.opened = 0, append(m.absorbed, o.Absorbed...), max(m.opened, o.Clients)
 	if o.To > m.now {
 		m.leap(keys, o.To)
 	}

@@ -1119,6 +1119,7 @@ type RaiseRevision struct {
 	To            int64                  `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`            // the revision becomes at least this
 	Absorbed      [][]byte               `protobuf:"bytes,2,rep,name=absorbed,proto3" json:"absorbed,omitempty"` // group ids, 32 bytes each: this group never dissolves in favour of one of them
 	Resume        uint64                 `protobuf:"varint,3,opt,name=resume,proto3" json:"resume,omitempty"`    // log index of the Dissolve to undo; 0: none
+	Clients       uint64                 `protobuf:"varint,4,opt,name=clients,proto3" json:"clients,omitempty"`  // later client ids are above this
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1170,6 +1171,13 @@ func (x *RaiseRevision) GetAbsorbed() [][]byte {
 func (x *RaiseRevision) GetResume() uint64 {
 	if x != nil {
 		return x.Resume
+	}
+	return 0
+}
+
+func (x *RaiseRevision) GetClients() uint64 {
+	if x != nil {
+		return x.Clients
 	}
 	return 0
 }
@@ -1389,11 +1397,12 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x05level\x18\x01 \x01(\rR\x05level\">\n" +
 	"\bDissolve\x12\x1c\n" +
 	"\tsuccessor\x18\x01 \x01(\fR\tsuccessor\x12\x14\n" +
-	"\x05force\x18\x02 \x01(\bR\x05force\"S\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"m\n" +
 	"\rRaiseRevision\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\x03R\x02to\x12\x1a\n" +
 	"\babsorbed\x18\x02 \x03(\fR\babsorbed\x12\x16\n" +
-	"\x06resume\x18\x03 \x01(\x04R\x06resume\";\n" +
+	"\x06resume\x18\x03 \x01(\x04R\x06resume\x12\x18\n" +
+	"\aclients\x18\x04 \x01(\x04R\aclients\";\n" +
 	"\vRequirement\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x1a\n" +
 	"\bquestion\x18\x02 \x01(\fR\bquestion\"\xa0\x01\n" +
