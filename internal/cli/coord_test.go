@@ -83,6 +83,7 @@ func TestWithoutACoordinationGroup(t *testing.T) {
 		"require storage=1", "require storage=1 -- false", "require --name up storage=1 billing=1", "requirements", "requirements --rm up",
 		"lock a", "lock --try a -- false", "locks", "lease grant", "lease ls", "lease ttl 1", "lease revoke 1", "lease keepalive 1",
 		"kv put a b", "kv get a", "kv del a", "kv ls a", "kv watch app/", "group status", "group members", "group transfer 7",
+		"group add 7", "group remove 7", "group promote 7", "group replace 7 8", "group leave",
 	} {
 		t.Run(command, func(t *testing.T) {
 			var out, stderr strings.Builder

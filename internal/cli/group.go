@@ -14,7 +14,8 @@ import (
 
 func groupCommand(con *console, recoverGroup recoverFunc) *cobra.Command {
 	return parent(&cobra.Command{Use: "group", Short: "Inspect and repair the coordination group"},
-		groupStatus(con), groupMembers(con), groupTransfer(con), groupRecover(con, recoverGroup))
+		groupStatus(con), groupMembers(con), groupAdd(con), groupRemove(con), groupPromote(con), groupReplace(con),
+		groupTransfer(con), groupLeave(con), groupRecover(con, recoverGroup))
 }
 
 func groupStatus(con *console) *cobra.Command {
@@ -96,11 +97,4 @@ func (m *memberView) row() []string {
 		}
 	}
 	return []string{orDash(m.Name), m.Peer, strconv.FormatUint(m.ID, 16), m.Role, lag, silent, orDash(m.Address)}
-}
-
-func groupTransfer(con *console) *cobra.Command {
-	r := newRemote(con, &cobra.Command{Use: "transfer PEER", Short: "Make another voter the leader", Args: oneArg("PEER")}, defaultTimeout)
-	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		return renameField(c.Coordination().Transfer(ctx, args[0]), "PEER")
-	})
 }

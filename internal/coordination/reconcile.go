@@ -151,13 +151,10 @@ func (c *reconciler) reconcile(l *local) {
 	c.setLimits(l)
 	c.plane.levels.raise(l, s, now-c.elected)
 	members := c.tracker.Observe(now, s.Commit, progressOf(s))
-	for i := range members {
-		p, err := peer.Decode(members[i].Name)
-		members[i].Barred = err != nil || !c.plane.config.Network.Eligible(p)
-	}
+	standings{l}.judge(members)
 	l.observed.Store(&members)
-	change, ok := c.config().Decide(membership.State{
-		Leader: c.plane.disk.Member(), Members: members, Candidates: c.plane.candidates.fresh(),
+	change, ok := c.plane.config.membershipConfig().Decide(membership.State{
+		Leader: c.plane.disk.Member(), Members: members, Candidates: standings{l}.offers(),
 		Changing: s.Joint || s.Transferee != 0, Quiet: now - c.touched,
 	})
 	if !ok {
@@ -188,11 +185,10 @@ func (c *reconciler) setLimits(l *local) {
 	} // any other failure is retried by the leader
 }
 
-// config applies the operator's patience to the defaults.
-func (c *reconciler) config() membership.Config {
+// membershipConfig applies the operator's patience to the defaults.
+func (c *Config) membershipConfig() membership.Config {
 	r := membership.DefaultConfig()
-	r.Voters = c.plane.config.Voters
-	r.Patience = c.plane.config.Replace
+	r.Voters, r.Patience = c.Voters, c.Replace
 	r.Returned = min(r.Returned, r.Patience)
 	r.Stable = min(r.Stable, r.Patience/5)
 	r.Interval = min(r.Interval, r.Patience/10)
@@ -209,21 +205,12 @@ func progressOf(s replica.Status) []membership.Progress {
 
 // apply waits until a change is applied or has failed. The next check starts from the new state in both cases.
 func (c *reconciler) apply(l *local, change membership.Change) {
-	ctx, cancel := context.WithTimeout(c.plane.life, changing)
-	defer cancel()
 	log := c.plane.config.Logger.With("change", change)
-	var err error
-	if change.Transfer != 0 {
-		err = l.member.Transfer(ctx, change.Transfer)
-	} else {
-		err = l.member.Change(ctx, configurationOf(change))
-	}
-	if err != nil {
+	if err := l.carryOut(c.plane.life, change); err != nil {
 		log.Warn("changing the group failed", "error", err)
 		return
 	}
 	log.Info("changed the group")
-	l.wire.Recheck()
 }
 
 func configurationOf(c membership.Change) (out replica.Change) {

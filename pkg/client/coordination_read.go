@@ -178,5 +178,18 @@ func (p *Coordination) Transfer(ctx context.Context, peer string) error {
 	return fromStatus("client.Transfer", err)
 }
 
+// ChangeMembers implements coord.Admin.
+func (p *Coordination) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
+	resp, err := p.keys.ChangeMembers(ctx, &api.ChangeMembersRequest{
+		Action: string(c.Action), PeerId: c.Peer, With: c.With, DryRun: c.DryRun, Force: c.Force, By: c.By,
+	})
+	if err != nil {
+		return coord.MemberOutcome{}, fromStatus("client.ChangeMembers", err)
+	}
+	return coord.MemberOutcome{
+		Done: resp.GetDone(), Steps: resp.GetSteps(), Before: resp.GetBefore(), After: resp.GetAfter(), Standing: coord.Standing(resp.GetStanding()),
+	}, nil
+}
+
 // limit is the page size in a request. Zero lets the peer choose.
 func limit(n int) uint32 { return uint32(min(max(n, 0), 1<<20)) }

@@ -119,6 +119,11 @@ func (f *front) Group(ctx context.Context, _ *api.GroupRequest) (*api.GroupRespo
 	}, err
 }
 
+func (f *front) ChangeMembers(ctx context.Context, r *api.ChangeMembersRequest) (*api.ChangeMembersResponse, error) {
+	done, err := f.solo.ChangeMembers(ctx, coord.MemberChange{Action: coord.MemberAction(r.GetAction()), Peer: r.GetPeerId(), DryRun: r.GetDryRun()})
+	return &api.ChangeMembersResponse{Done: done.Done, Before: done.Before, After: done.After}, err
+}
+
 func (f *front) Transfer(ctx context.Context, r *api.TransferRequest) (*api.TransferResponse, error) {
 	return &api.TransferResponse{}, f.solo.Transfer(ctx, r.GetPeerId())
 }

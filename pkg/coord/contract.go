@@ -139,6 +139,13 @@ type Admin interface {
 	// Transfer moves the leadership to a voter. Errors: NotFound, field "peer_id", for other peers;
 	// Unavailable for a failed transfer.
 	Transfer(ctx context.Context, peer string) error
+
+	// ChangeMembers carries out an operator's order, or with DryRun says what it would do. It repeats itself at the next
+	// leader after a transfer.
+	//
+	// Errors: Invalid; NotFound, Exists and Conflict with field "peer_id" or "with" for an order that does not fit
+	// the members; Forbidden for an order of a peer that is not eligible; Unavailable.
+	ChangeMembers(ctx context.Context, c MemberChange) (MemberOutcome, error)
 }
 
 // GroupState is the present state of the group.
@@ -165,7 +172,7 @@ type GroupState struct {
 }
 
 // NameOf returns the name that a member gives itself; empty if unknown.
-func (s *GroupState) NameOf(peer string) string {
+func (s GroupState) NameOf(peer string) string {
 	for _, members := range [][]Member{s.Voters, s.Learners} {
 		for _, m := range members {
 			if m.Peer == peer {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -182,7 +183,7 @@ func (s *Solo) Group(ctx context.Context) (coord.GroupState, error) {
 	}
 	state := coord.GroupState{
 		ID: GroupID, Phase: "member", Missing: s.missing, Term: term, Leader: Peer,
-		Voters:   []coord.Member{{Peer: Peer, ID: member, Applied: s.applied(), Active: true}},
+		Voters:   []coord.Member{{Peer: Peer, ID: member, Applied: appliedAt(s.machine), Active: true}},
 		Revision: s.machine.Revision(), Incarnation: s.machine.Incarnation(),
 		Leases: len(s.machine.Leases()), Locks: len(s.machine.LockNames("")), Keys: s.machine.Len(),
 	}
@@ -192,8 +193,8 @@ func (s *Solo) Group(ctx context.Context) (coord.GroupState, error) {
 	return state, nil
 }
 
-func (s *Solo) applied() uint64 {
-	index, _ := s.machine.Index()
+func appliedAt(m *machine.Machine) uint64 {
+	index, _ := m.Index()
 	return index
 }
 
@@ -209,6 +210,19 @@ func (s *Solo) Transfer(ctx context.Context, peer string) error {
 		return fault.Wrap(op, gone("peer_id", "is no voter"))
 	}
 	return nil
+}
+
+// ChangeMembers implements coord.Admin. It refuses as a group of one does, and changes nothing.
+func (s *Solo) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
+	const op = "coordtest.ChangeMembers"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.serves(ctx); err != nil {
+		return done, fault.Wrap(op, err)
+	}
+	alone := membership.State{Leader: member, Members: []membership.Member{{Peer: membership.Peer{ID: member, Name: Peer}, Voter: true, CaughtUp: true}}}
+	plan, err := membership.DefaultConfig().Plan(alone, c)
+	return coord.MemberOutcome{Before: plan.Before.String(), After: plan.After.String()}, fault.Wrap(op, err)
 }
 
 func gone(field, why string) error {

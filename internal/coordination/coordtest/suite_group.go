@@ -149,6 +149,7 @@ func group() map[string]func(*fixture) {
 		"group as it stands":    groupStands,
 		"headers":               groupHeaders,
 		"transfer refuses":      groupTransfer,
+		"orders refuse":         groupOrders,
 		"without what it needs": groupHalted,
 	}
 }
@@ -194,6 +195,36 @@ func groupTransfer(w *fixture) {
 	for _, peer := range []string{"", "nobody"} {
 		w.refused(fault.NotFound, "peer_id", w.Transfer(w.ctx(), peer))
 	}
+}
+
+func groupOrders(w *fixture) {
+	for _, c := range []struct {
+		action coord.MemberAction
+		kind   fault.Kind
+		field  string
+	}{
+		{"", fault.Invalid, "action"},
+		{"dissolve", fault.Invalid, "action"},
+		{coord.AddMember, fault.NotFound, "peer_id"},
+		{coord.RemoveMember, fault.NotFound, "peer_id"},
+		{coord.PromoteMember, fault.NotFound, "peer_id"},
+		{coord.ReplaceMember, fault.NotFound, "peer_id"},
+		{coord.TransferLeadership, fault.NotFound, "peer_id"},
+	} {
+		var err error
+		for range 20 { // a new leader needs a moment to know its members
+			if _, err = w.ChangeMembers(w.ctx(), coord.MemberChange{Action: c.action, Peer: "nobody"}); fault.KindOf(err) != fault.Unavailable {
+				break
+			}
+			w.Pass(w.TTL / 10)
+		}
+		if w.group().Phase == "client" {
+			require.ErrorIs(w.t, err, fault.Forbidden)
+			continue
+		}
+		w.refused(c.kind, c.field, err)
+	}
+	w.mustNot(w.Alice, fault.Conflict, "changes[0].key", write(put(coord.MembersPrefix+"x", "wanted")))
 }
 
 // A group in an outage says so, and forgets nothing.

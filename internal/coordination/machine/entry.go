@@ -29,7 +29,8 @@ func checkEntry(e *coord.Entry, l *limits) error {
 	return nil
 }
 
-// reserved reports whether a key is in a prefix that only the directory's commands write.
+// reserved reports whether a key is in a prefix that only the directory's commands write, or only members.
 func reserved(key string) bool {
-	return strings.HasPrefix(key, coord.DirectoryPrefix) || strings.HasPrefix(key, coord.RequirementsPrefix)
+	return strings.HasPrefix(key, coord.DirectoryPrefix) || strings.HasPrefix(key, coord.RequirementsPrefix) ||
+		strings.HasPrefix(key, coord.MembersPrefix)
 }

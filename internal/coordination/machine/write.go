@@ -94,8 +94,8 @@ func (o *writeOp) puttable(m *Machine, p *coord.Put, owner string) error {
 	if err := m.limits.value("value", p.Value); err != nil {
 		return err
 	}
-	if reserved(p.Key) {
-		return fault.Refused(fault.Conflict, "key", "is the directory's: use its commands")
+	if reserved(p.Key) && (owner != "" || !strings.HasPrefix(p.Key, coord.MembersPrefix)) { // members' commands have no owner
+		return fault.Refused(fault.Conflict, "key", "is reserved: use the commands of the directory or of the group")
 	}
 	if p.Lease != 0 {
 		if _, err := m.leases.usable(p.Lease, owner); err != nil {

@@ -79,8 +79,10 @@ type Peer struct {
 type Member struct {
 	Peer
 	Voter bool
-	// Barred says that the peer is no longer eligible.
+	// Barred says that the peer is no longer eligible, or that an operator removed it.
 	Barred bool
+	// Wanted says that an operator added the member: it is never superfluous.
+	Wanted bool
 	// Unseen is the time since raft's last message from the member, or since the election; 0 for the leader
 	// itself.
 	Unseen time.Duration
@@ -306,9 +308,10 @@ func (c Config) removeMember(v *view) (Change, bool) {
 	if len(v.learners) == 0 {
 		return Change{}, false
 	}
-	worst := v.learners[len(v.learners)-1]
-	if worst.Barred || len(v.learners) > c.learners(v) {
-		return Change{Remove: worst.ID}, true
+	for _, worst := range slices.Backward(v.learners) {
+		if worst.Barred || len(v.learners) > c.learners(v) && !worst.Wanted {
+			return Change{Remove: worst.ID}, true
+		}
 	}
 	return Change{}, false
 }

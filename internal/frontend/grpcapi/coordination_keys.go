@@ -93,6 +93,27 @@ func (c *coordination) Group(ctx context.Context, _ *api.GroupRequest) (*api.Gro
 	}, nil
 }
 
+// ChangeMembers implements api.CoordinationServiceServer. The name of the person comes from the peer that accepted the order.
+func (c *coordination) ChangeMembers(ctx context.Context, req *api.ChangeMembersRequest) (*api.ChangeMembersResponse, error) {
+	owner, err := c.Owner(ctx)
+	if err != nil {
+		return nil, err
+	}
+	order := coord.MemberChange{
+		Action: coord.MemberAction(req.GetAction()), Peer: req.GetPeerId(), With: req.GetWith(), DryRun: req.GetDryRun(), Force: req.GetForce(), By: owner,
+	}
+	if c.Peers {
+		order.By, order.Via = req.GetBy(), owner
+	}
+	done, err := c.Admin.ChangeMembers(ctx, order)
+	if err != nil {
+		return nil, err
+	}
+	return &api.ChangeMembersResponse{
+		Done: done.Done, Steps: done.Steps, Before: done.Before, After: done.After, Standing: string(done.Standing),
+	}, nil
+}
+
 // Transfer implements api.CoordinationServiceServer.
 func (c *coordination) Transfer(ctx context.Context, req *api.TransferRequest) (*api.TransferResponse, error) {
 	if _, err := c.Owner(ctx); err != nil {

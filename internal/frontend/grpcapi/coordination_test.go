@@ -89,6 +89,7 @@ func (r raw) calls(ctx context.Context) map[string]error {
 	run("CloseClient", func() (any, error) { return r.CloseClient(ctx, &api.CloseClientRequest{}) })
 	run("Group", func() (any, error) { return r.Group(ctx, &api.GroupRequest{}) })
 	run("Transfer", func() (any, error) { return r.Transfer(ctx, &api.TransferRequest{}) })
+	run("ChangeMembers", func() (any, error) { return r.ChangeMembers(ctx, &api.ChangeMembersRequest{}) })
 	run("PublishInstances", func() (any, error) { return r.PublishInstances(ctx, &api.PublishInstancesRequest{}) })
 	run("SetRequirement", func() (any, error) {
 		return r.SetRequirement(ctx, &api.SetRequirementRequest{Query: &agentv1.DiscoverRequest{ServiceName: "s"}})

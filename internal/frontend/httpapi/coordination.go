@@ -55,6 +55,7 @@ func (p *coordinationAPI) routes() []route {
 		{pattern: "DELETE /v1/coordination/keys/{key}", role: access.RoleService, serve: p.bounded(p.deleteKey)},
 		{pattern: "GET /v1/coordination/watch", role: access.RoleReadOnly, waits: true, serve: p.unbounded(p.watchKeys)},
 		{pattern: "GET /v1/coordination/group", role: access.RoleReadOnly, serve: p.bounded(p.group)},
+		{pattern: "POST /v1/coordination/group/members", role: access.RoleAdmin, serve: p.bounded(changeMembers(p.Admin))},
 	}
 }
 
@@ -161,6 +162,25 @@ func (p *coordinationAPI) group(ctx context.Context, c call) error {
 		Message string `json:"message"`
 		coord.GroupState
 	}{"no_quorum", g.Missing, g})
+}
+
+// changeMembers carries out an operator's order about the members of the group.
+func changeMembers(admin coord.Admin) callHandler {
+	return func(ctx context.Context, c call) error {
+		var order coord.MemberChange
+		if err := decode(c, &order); err != nil {
+			return err
+		}
+		order.By = c.owner
+		done, err := admin.ChangeMembers(ctx, order)
+		if err != nil {
+			return err
+		}
+		if done.Steps == nil {
+			done.Steps = []string{}
+		}
+		return writeJSON(c.w, http.StatusOK, done)
+	}
 }
 
 // leaseID is the id of a lease, a string in JSON like the ids of a header.

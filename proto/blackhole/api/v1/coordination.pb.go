@@ -3603,6 +3603,166 @@ func (*TransferResponse) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
 }
 
+type ChangeMembersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Action        string                 `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`                // add, remove, promote, replace, transfer or leave
+	PeerId        string                 `protobuf:"bytes,2,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`  // of the order; not with leave
+	With          string                 `protobuf:"bytes,3,opt,name=with,proto3" json:"with,omitempty"`                    // of replace: the learner that takes the vote
+	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only say what would happen
+	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`                 // even if no majority remains, or the new voter is behind
+	By            string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`                        // between peers: who orders it, for the log
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeMembersRequest) Reset() {
+	*x = ChangeMembersRequest{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeMembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeMembersRequest) ProtoMessage() {}
+
+func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
+func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ChangeMembersRequest) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *ChangeMembersRequest) GetPeerId() string {
+	if x != nil {
+		return x.PeerId
+	}
+	return ""
+}
+
+func (x *ChangeMembersRequest) GetWith() string {
+	if x != nil {
+		return x.With
+	}
+	return ""
+}
+
+func (x *ChangeMembersRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *ChangeMembersRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *ChangeMembersRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+type ChangeMembersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Done          bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"` // false after a dry run
+	Steps         []string               `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
+	Before        string                 `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"` // failures of voters survived: "3 of 3 voters: 1 failure"
+	After         string                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
+	Standing      string                 `protobuf:"bytes,5,opt,name=standing,proto3" json:"standing,omitempty"` // the decision on the peer that the group keeps: wanted or barred; empty: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeMembersResponse) Reset() {
+	*x = ChangeMembersResponse{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeMembersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeMembersResponse) ProtoMessage() {}
+
+func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeMembersResponse.ProtoReflect.Descriptor instead.
+func (*ChangeMembersResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ChangeMembersResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *ChangeMembersResponse) GetSteps() []string {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *ChangeMembersResponse) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *ChangeMembersResponse) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ChangeMembersResponse) GetStanding() string {
+	if x != nil {
+		return x.Standing
+	}
+	return ""
+}
+
 type BundleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Calls         []*BundledCall         `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
@@ -3612,7 +3772,7 @@ type BundleRequest struct {
 
 func (x *BundleRequest) Reset() {
 	*x = BundleRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3624,7 +3784,7 @@ func (x *BundleRequest) String() string {
 func (*BundleRequest) ProtoMessage() {}
 
 func (x *BundleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3637,7 +3797,7 @@ func (x *BundleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleRequest.ProtoReflect.Descriptor instead.
 func (*BundleRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BundleRequest) GetCalls() []*BundledCall {
@@ -3659,7 +3819,7 @@ type BundledCall struct {
 
 func (x *BundledCall) Reset() {
 	*x = BundledCall{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +3831,7 @@ func (x *BundledCall) String() string {
 func (*BundledCall) ProtoMessage() {}
 
 func (x *BundledCall) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +3844,7 @@ func (x *BundledCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledCall.ProtoReflect.Descriptor instead.
 func (*BundledCall) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BundledCall) GetId() uint64 {
@@ -3724,7 +3884,7 @@ type BundleResponse struct {
 
 func (x *BundleResponse) Reset() {
 	*x = BundleResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3896,7 @@ func (x *BundleResponse) String() string {
 func (*BundleResponse) ProtoMessage() {}
 
 func (x *BundleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3909,7 @@ func (x *BundleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleResponse.ProtoReflect.Descriptor instead.
 func (*BundleResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BundleResponse) GetAnswers() []*BundledAnswer {
@@ -3770,7 +3930,7 @@ type BundledAnswer struct {
 
 func (x *BundledAnswer) Reset() {
 	*x = BundledAnswer{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3942,7 @@ func (x *BundledAnswer) String() string {
 func (*BundledAnswer) ProtoMessage() {}
 
 func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3955,7 @@ func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledAnswer.ProtoReflect.Descriptor instead.
 func (*BundledAnswer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BundledAnswer) GetId() uint64 {
@@ -4087,7 +4247,20 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\tsilent_ms\x18\b \x01(\x04R\bsilentMs\"*\n" +
 	"\x0fTransferRequest\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\"\x12\n" +
-	"\x10TransferResponse\"D\n" +
+	"\x10TransferResponse\"\x9a\x01\n" +
+	"\x14ChangeMembersRequest\x12\x16\n" +
+	"\x06action\x18\x01 \x01(\tR\x06action\x12\x17\n" +
+	"\apeer_id\x18\x02 \x01(\tR\x06peerId\x12\x12\n" +
+	"\x04with\x18\x03 \x01(\tR\x04with\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12\x14\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\"\x8b\x01\n" +
+	"\x15ChangeMembersResponse\x12\x12\n" +
+	"\x04done\x18\x01 \x01(\bR\x04done\x12\x14\n" +
+	"\x05steps\x18\x02 \x03(\tR\x05steps\x12\x16\n" +
+	"\x06before\x18\x03 \x01(\tR\x06before\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\x12\x1a\n" +
+	"\bstanding\x18\x05 \x01(\tR\bstanding\"D\n" +
 	"\rBundleRequest\x123\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1d.blackhole.api.v1.BundledCallR\x05calls\"g\n" +
 	"\vBundledCall\x12\x0e\n" +
@@ -4118,7 +4291,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\x12W\n" +
 	"\n" +
 	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\x12T\n" +
-	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\x8a\a\n" +
+	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xec\a\n" +
 	"\x13CoordinationService\x12H\n" +
 	"\x05Write\x12\x1e.blackhole.api.v1.WriteRequest\x1a\x1f.blackhole.api.v1.WriteResponse\x12H\n" +
 	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\x12W\n" +
@@ -4126,7 +4299,8 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"OpenClient\x12#.blackhole.api.v1.OpenClientRequest\x1a$.blackhole.api.v1.OpenClientResponse\x12Z\n" +
 	"\vCloseClient\x12$.blackhole.api.v1.CloseClientRequest\x1a%.blackhole.api.v1.CloseClientResponse\x12H\n" +
 	"\x05Group\x12\x1e.blackhole.api.v1.GroupRequest\x1a\x1f.blackhole.api.v1.GroupResponse\x12Q\n" +
-	"\bTransfer\x12!.blackhole.api.v1.TransferRequest\x1a\".blackhole.api.v1.TransferResponse\x12i\n" +
+	"\bTransfer\x12!.blackhole.api.v1.TransferRequest\x1a\".blackhole.api.v1.TransferResponse\x12`\n" +
+	"\rChangeMembers\x12&.blackhole.api.v1.ChangeMembersRequest\x1a'.blackhole.api.v1.ChangeMembersResponse\x12i\n" +
 	"\x10PublishInstances\x12).blackhole.api.v1.PublishInstancesRequest\x1a*.blackhole.api.v1.PublishInstancesResponse\x12c\n" +
 	"\x0eSetRequirement\x12'.blackhole.api.v1.SetRequirementRequest\x1a(.blackhole.api.v1.SetRequirementResponse\x12l\n" +
 	"\x11DeleteRequirement\x12*.blackhole.api.v1.DeleteRequirementRequest\x1a+.blackhole.api.v1.DeleteRequirementResponse\x12O\n" +
@@ -4145,7 +4319,7 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(ShareMode)(0),                    // 0: blackhole.api.v1.ShareMode
 	(KeyEvent_Type)(0),                // 1: blackhole.api.v1.KeyEvent.Type
@@ -4202,11 +4376,13 @@ var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(*GroupMember)(nil),               // 52: blackhole.api.v1.GroupMember
 	(*TransferRequest)(nil),           // 53: blackhole.api.v1.TransferRequest
 	(*TransferResponse)(nil),          // 54: blackhole.api.v1.TransferResponse
-	(*BundleRequest)(nil),             // 55: blackhole.api.v1.BundleRequest
-	(*BundledCall)(nil),               // 56: blackhole.api.v1.BundledCall
-	(*BundleResponse)(nil),            // 57: blackhole.api.v1.BundleResponse
-	(*BundledAnswer)(nil),             // 58: blackhole.api.v1.BundledAnswer
-	(*v1.DiscoverRequest)(nil),        // 59: blackhole.agent.v1.DiscoverRequest
+	(*ChangeMembersRequest)(nil),      // 55: blackhole.api.v1.ChangeMembersRequest
+	(*ChangeMembersResponse)(nil),     // 56: blackhole.api.v1.ChangeMembersResponse
+	(*BundleRequest)(nil),             // 57: blackhole.api.v1.BundleRequest
+	(*BundledCall)(nil),               // 58: blackhole.api.v1.BundledCall
+	(*BundleResponse)(nil),            // 59: blackhole.api.v1.BundleResponse
+	(*BundledAnswer)(nil),             // 60: blackhole.api.v1.BundledAnswer
+	(*v1.DiscoverRequest)(nil),        // 61: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -4249,7 +4425,7 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	39, // 37: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
 	2,  // 38: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
 	3,  // 39: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	59, // 40: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	61, // 40: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
 	2,  // 41: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
 	3,  // 42: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
 	2,  // 43: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
@@ -4257,8 +4433,8 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	52, // 45: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
 	52, // 46: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
 	51, // 47: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
-	56, // 48: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
-	58, // 49: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
+	58, // 48: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
+	60, // 49: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
 	4,  // 50: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
 	6,  // 51: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
 	8,  // 52: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
@@ -4276,33 +4452,35 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	47, // 64: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
 	49, // 65: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
 	53, // 66: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
-	38, // 67: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	41, // 68: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	43, // 69: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	55, // 70: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
-	5,  // 71: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	7,  // 72: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	9,  // 73: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	11, // 74: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	13, // 75: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	17, // 76: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	19, // 77: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	21, // 78: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	24, // 79: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	26, // 80: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	29, // 81: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	35, // 82: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
-	37, // 83: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	46, // 84: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	48, // 85: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	50, // 86: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	54, // 87: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
-	40, // 88: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	42, // 89: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	44, // 90: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	57, // 91: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
-	71, // [71:92] is the sub-list for method output_type
-	50, // [50:71] is the sub-list for method input_type
+	55, // 67: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
+	38, // 68: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	41, // 69: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	43, // 70: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	57, // 71: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
+	5,  // 72: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	7,  // 73: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	9,  // 74: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	11, // 75: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	13, // 76: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	17, // 77: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	19, // 78: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	21, // 79: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	24, // 80: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	26, // 81: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	29, // 82: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	35, // 83: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
+	37, // 84: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	46, // 85: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	48, // 86: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	50, // 87: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	54, // 88: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
+	56, // 89: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
+	40, // 90: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	42, // 91: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	44, // 92: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	59, // 93: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
+	72, // [72:94] is the sub-list for method output_type
+	50, // [50:72] is the sub-list for method input_type
 	50, // [50:50] is the sub-list for extension type_name
 	50, // [50:50] is the sub-list for extension extendee
 	0,  // [0:50] is the sub-list for field type_name
@@ -4319,7 +4497,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   57,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -516,6 +516,7 @@ const (
 	CoordinationService_CloseClient_FullMethodName       = "/blackhole.api.v1.CoordinationService/CloseClient"
 	CoordinationService_Group_FullMethodName             = "/blackhole.api.v1.CoordinationService/Group"
 	CoordinationService_Transfer_FullMethodName          = "/blackhole.api.v1.CoordinationService/Transfer"
+	CoordinationService_ChangeMembers_FullMethodName     = "/blackhole.api.v1.CoordinationService/ChangeMembers"
 	CoordinationService_PublishInstances_FullMethodName  = "/blackhole.api.v1.CoordinationService/PublishInstances"
 	CoordinationService_SetRequirement_FullMethodName    = "/blackhole.api.v1.CoordinationService/SetRequirement"
 	CoordinationService_DeleteRequirement_FullMethodName = "/blackhole.api.v1.CoordinationService/DeleteRequirement"
@@ -536,6 +537,8 @@ type CoordinationServiceClient interface {
 	CloseClient(ctx context.Context, in *CloseClientRequest, opts ...grpc.CallOption) (*CloseClientResponse, error)
 	Group(ctx context.Context, in *GroupRequest, opts ...grpc.CallOption) (*GroupResponse, error)
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
+	// ChangeMembers carries out an operator's order about the members of the group.
+	ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersResponse, error)
 	// PublishInstances changes a peer's instances in the directory. Only peers may call it.
 	PublishInstances(ctx context.Context, in *PublishInstancesRequest, opts ...grpc.CallOption) (*PublishInstancesResponse, error)
 	// SetRequirement demands a number of instances of a service.
@@ -614,6 +617,16 @@ func (c *coordinationServiceClient) Transfer(ctx context.Context, in *TransferRe
 	return out, nil
 }
 
+func (c *coordinationServiceClient) ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangeMembersResponse)
+	err := c.cc.Invoke(ctx, CoordinationService_ChangeMembers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *coordinationServiceClient) PublishInstances(ctx context.Context, in *PublishInstancesRequest, opts ...grpc.CallOption) (*PublishInstancesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PublishInstancesResponse)
@@ -671,6 +684,8 @@ type CoordinationServiceServer interface {
 	CloseClient(context.Context, *CloseClientRequest) (*CloseClientResponse, error)
 	Group(context.Context, *GroupRequest) (*GroupResponse, error)
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
+	// ChangeMembers carries out an operator's order about the members of the group.
+	ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersResponse, error)
 	// PublishInstances changes a peer's instances in the directory. Only peers may call it.
 	PublishInstances(context.Context, *PublishInstancesRequest) (*PublishInstancesResponse, error)
 	// SetRequirement demands a number of instances of a service.
@@ -706,6 +721,9 @@ func (UnimplementedCoordinationServiceServer) Group(context.Context, *GroupReque
 }
 func (UnimplementedCoordinationServiceServer) Transfer(context.Context, *TransferRequest) (*TransferResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Transfer not implemented")
+}
+func (UnimplementedCoordinationServiceServer) ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeMembers not implemented")
 }
 func (UnimplementedCoordinationServiceServer) PublishInstances(context.Context, *PublishInstancesRequest) (*PublishInstancesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PublishInstances not implemented")
@@ -848,6 +866,24 @@ func _CoordinationService_Transfer_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CoordinationService_ChangeMembers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeMembersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CoordinationServiceServer).ChangeMembers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CoordinationService_ChangeMembers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CoordinationServiceServer).ChangeMembers(ctx, req.(*ChangeMembersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _CoordinationService_PublishInstances_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PublishInstancesRequest)
 	if err := dec(in); err != nil {
@@ -939,6 +975,10 @@ var CoordinationService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Transfer",
 			Handler:    _CoordinationService_Transfer_Handler,
+		},
+		{
+			MethodName: "ChangeMembers",
+			Handler:    _CoordinationService_ChangeMembers_Handler,
 		},
 		{
 			MethodName: "PublishInstances",

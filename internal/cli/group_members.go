@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// order makes a command that changes the members of the group. The arguments are peer ids: of the order, and with two of
+// the learner that takes the vote.
+func order(con *console, action coord.MemberAction, cmd *cobra.Command, names ...string) *cobra.Command {
+	var c coord.MemberChange
+	cmd.Args = func(_ *cobra.Command, args []string) error { return exactArgs(args, names) }
+	cmd.Flags().BoolVar(&c.DryRun, "dry-run", false, "only say what would happen")
+	if action != coord.TransferLeadership && action != coord.AddMember {
+		cmd.Flags().BoolVar(&c.Force, "force", false, "even if no majority remains, or the new voter is behind")
+	}
+	r := newRemote(con, cmd, defaultTimeout)
+	return r.coordinates(func(ctx context.Context, p *client.Client, args []string) error {
+		c.Action = action
+		if len(args) > 0 {
+			c.Peer = args[0]
+		}
+		if len(args) > 1 {
+			c.With = args[1]
+		}
+		done, err := p.Coordination().ChangeMembers(ctx, c)
+		if err != nil {
+			return named(err, names)
+		}
+		done.Steps = emptied(done.Steps)
+		return r.print(document{value: done, table: outcomeTable(done)})
+	})
+}
+
+// exactArgs requires one argument for each name.
+func exactArgs(args, names []string) error {
+	if len(args) < len(names) {
+		return fault.Invalidf(names[len(args)], nil, "is missing")
+	}
+	if len(args) > len(names) {
+		return fault.Invalidf("arguments", args[len(names)], "are too many: expected %d", len(names))
+	}
+	return nil
+}
+
+// named gives the fields of the API the names of the arguments.
+func named(err error, names []string) error {
+	switch field := fault.FieldOf(err); {
+	case field == "peer_id" && len(names) > 0:
+		return renameField(err, names[0])
+	case field == "with" && len(names) > 1:
+		return renameField(err, names[1])
+	}
+	return err
+}
+
+func outcomeTable(done coord.MemberOutcome) string {
+	var rows [][]string
+	verb := "did"
+	if !done.Done {
+		verb = "would"
+	}
+	for _, step := range done.Steps {
+		rows = append(rows, []string{verb, step})
+	}
+	if done.Standing != "" {
+		rows = append(rows, []string{"keeps", "the peer is " + string(done.Standing)})
+	}
+	return pairs(append(rows, []string{"survives", done.Before}, []string{"then", done.After}))
+}
+
+func groupAdd(con *console) *cobra.Command {
+	return order(con, coord.AddMember, &cobra.Command{
+		Use: "add PEER", Short: "Make a peer that offers itself a learner of the group",
+		Long: "Make a running, eligible peer a learner of the group. It stays a member even if the group\n" +
+			"has enough others. A peer that was removed before may be a member again.",
+	}, "PEER")
+}
+
+func groupRemove(con *console) *cobra.Command {
+	return order(con, coord.RemoveMember, &cobra.Command{
+		Use: "remove PEER", Short: "Remove a member from the group",
+		Long: "Remove a member. The group does not add it again until group add. A leader hands over first.\n" +
+			"Refused if the remaining voters that answer are no majority; --force goes on, and then all\n" +
+			"writes stop until enough voters answer.",
+	}, "PEER")
+}
+
+func groupPromote(con *console) *cobra.Command {
+	return order(con, coord.PromoteMember, &cobra.Command{
+		Use: "promote PEER", Short: "Make a learner a voter",
+		Long: "Make a learner that is caught up a voter. An even number of voters survives no more failures than\n" +
+			"one voter less. If the only voter is gone for good, nobody can agree on a promotion: stop the\n" +
+			"learner and use group recover on its data directory, which says what is lost.",
+	}, "PEER")
+}
+
+func groupReplace(con *console) *cobra.Command {
+	return order(con, coord.ReplaceMember, &cobra.Command{
+		Use: "replace VOTER LEARNER", Short: "Give a voter's vote to a learner, in one step",
+	}, "VOTER", "LEARNER")
+}
+
+func groupTransfer(con *console) *cobra.Command {
+	return order(con, coord.TransferLeadership, &cobra.Command{Use: "transfer PEER", Short: "Make another voter the leader"}, "PEER")
+}
+
+func groupLeave(con *console) *cobra.Command {
+	return order(con, coord.LeaveGroup, &cobra.Command{
+		Use: "leave", Short: "Remove the running peer from the group",
+		Long: "Remove the running peer from the group. A leader hands over first. The peer stays a client, and\n" +
+			"becomes no member until group add.",
+	})
+}
