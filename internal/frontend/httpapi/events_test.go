@@ -182,7 +182,7 @@ func TestEvents(t *testing.T) {
 // TestEventsOfTheGroup: a change of the group arrives, and its revisions alone do not.
 func TestEventsOfTheGroup(t *testing.T) {
 	var state coord.GroupState
-	admin := func(c *Config) { c.Coordination.Admin = told{&state} }
+	admin := func(c *Config) { c.Coordination.Admin = told{state: &state} }
 	inLiveBubble(t, func(t *testing.T, a livePeer) {
 		state = coord.GroupState{Leader: "p1", Voters: []coord.Member{{Peer: "p1", Applied: 1, Active: true}}}
 		v := a.view("?topics=group")
@@ -195,10 +195,12 @@ func TestEventsOfTheGroup(t *testing.T) {
 }
 
 // told is an Admin with a state set by hand.
-type told struct{ state *coord.GroupState }
+type told struct {
+	coord.Admin // nil: only Group is called
+	state       *coord.GroupState
+}
 
 func (a told) Group(context.Context) (coord.GroupState, error) { return *a.state, nil }
-func (told) Transfer(context.Context, string) error            { return nil }
 
 // TestEventsResume: a viewer continues after the last event of each topic, and misses nothing.
 func TestEventsResume(t *testing.T) {
