@@ -88,13 +88,11 @@ func NewExchange(c ExchangeConfig) (*Exchange, error) {
 		handlers:       make(map[Topic]AskHandler),
 	}
 	format := rpc.Format{MaxSize: MaxMessage + 1<<13} // the answer, or a refusal
-	strict := format
-	strict.Strict = true
 	x.pool = rpc.NewPool(rpc.PoolConfig{
 		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Format: format, CallsPerPeer: 2 * c.Limits.SendsPerPeer,
 	})
 	x.server = rpc.NewServer(rpc.ServerConfig{
-		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Request: new(groupv1.AskRequest), Format: strict, Handler: x.respond,
+		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Request: new(groupv1.AskRequest), Format: format, Handler: x.respond,
 		Streams: c.Limits.Served, StreamsPerPeer: c.Limits.ServedPerPeer, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
 		Refused: func() { c.Recorder.Refused("busy") }, Logger: c.Logger,
 	})

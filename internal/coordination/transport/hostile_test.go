@@ -175,17 +175,34 @@ func TestGarbledHello(t *testing.T) {
 		w := newCluster(t, 2, nil)
 		two := w.members[1]
 		for name, b := range map[string][]byte{
-			"too long":     binary.BigEndian.AppendUint32(nil, maxHello+1),
-			"absurd":       {0xff, 0xff, 0xff, 0xff},
-			"no message":   {0, 0, 0, 3, 0xff, 0xff, 0xff},
-			"unknown lane": frameOf(t, hello(func(h *groupv1.MemberHello) { h.Kind = 9 })),
-			"no lane":      frameOf(t, hello(func(h *groupv1.MemberHello) { h.Kind = 0 })),
-			"empty":        {0, 0, 0, 0},
+			"too long":   binary.BigEndian.AppendUint32(nil, maxHello+1),
+			"absurd":     {0xff, 0xff, 0xff, 0xff},
+			"no message": {0, 0, 0, 3, 0xff, 0xff, 0xff},
+			"no lane":    frameOf(t, hello(func(h *groupv1.MemberHello) { h.Kind = 0 })),
+			"empty":      {0, 0, 0, 0},
 		} {
 			before := two.counts.of("refused.hello")
 			ended(t, raw(t, w.members[0].host, two.host.ID(), b))
 			require.Equal(t, before+1, two.counts.of("refused.hello"), name)
 		}
+		enter(t, w)
+	})
+}
+
+// A stream of a kind that a later version adds is refused by name; the other streams go on.
+func TestUnknownKindOfStream(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCluster(t, 2, nil)
+		two := w.members[1]
+		s := raw(t, w.members[0].host, two.host.ID(), frameOf(t, hello(func(h *groupv1.MemberHello) { h.Kind = 9 })))
+		welcome := new(groupv1.MemberWelcome)
+		require.NoError(t, readAnswer(s, welcome))
+		require.Equal(t, groupv1.HandshakeResult_HANDSHAKE_RESULT_UNKNOWN_STREAM, welcome.GetResult())
+		require.Equal(t, uint32(9), welcome.GetRefusedKind())
+		require.EqualError(t, &rejection{welcome}, "refused: the member does not know streams of kind 9: upgrade it")
+		_, err := s.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		require.Equal(t, 1, two.counts.of("refused.unknown_stream"))
 		enter(t, w)
 	})
 }

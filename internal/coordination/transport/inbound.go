@@ -101,8 +101,8 @@ func (t *Transport) readHello(s network.Stream, f *frames) (*groupv1.MemberHello
 	if err := f.message(hello, maxHello); err != nil {
 		return nil, err
 	}
-	if nameOf(hello.GetKind()) == "none" {
-		return nil, fault.New("", fault.Unsupported, "lane %v is not known", hello.GetKind())
+	if hello.GetKind() == groupv1.StreamKind_STREAM_KIND_UNSPECIFIED {
+		return nil, fault.New("", fault.Unauthentic, "names no kind of stream")
 	}
 	return hello, nil
 }
@@ -155,6 +155,9 @@ func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 			w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG
 		}
 		w.Info = t.config.Info()
+	case nameOf(hello.GetKind()) == "none":
+		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_UNKNOWN_STREAM
+		w.RefusedKind = uint32(hello.GetKind())
 	case t.levels.fits(hello) != nil:
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL
 	default:

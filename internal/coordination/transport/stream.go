@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
@@ -254,7 +255,12 @@ func (l *peerStream) write(s network.Stream, b []byte) error {
 // rejection is the dialler's error after a handshake without acceptance.
 type rejection struct{ welcome *groupv1.MemberWelcome }
 
-func (r *rejection) Error() string { return "refused: " + resultName(r.welcome.GetResult()) }
+func (r *rejection) Error() string {
+	if r.welcome.GetResult() == groupv1.HandshakeResult_HANDSHAKE_RESULT_UNKNOWN_STREAM {
+		return fmt.Sprintf("refused: the member does not know streams of kind %d: upgrade it", r.welcome.GetRefusedKind())
+	}
+	return "refused: " + resultName(r.welcome.GetResult())
+}
 
 // handshake introduces this member and reads the result. Without any answer it closes the connection as dead,
 // so that the next attempt opens another.

@@ -43,7 +43,7 @@ func (s *server) listen() {
 	s.ring = newRing(s.k.Index, uint64(s.k.Now().UnixNano()))
 	s.rpc = rpc.NewServer(rpc.ServerConfig{
 		Host: s.k.Host, Protocol: Protocol(s.k.Network), Service: service,
-		Request: new(pb.Request), Format: rpc.Format{MaxSize: MaxRequest, Strict: true, Check: requestBounds().check}, Handler: s.handle,
+		Request: new(pb.Request), Format: rpc.Format{MaxSize: MaxRequest, Check: requestBounds().check}, Handler: s.handle,
 		Streams: s.k.Limits.Streams, StreamsPerPeer: s.k.Limits.StreamsPerPeer,
 		IdleTimeout: streamIdle, FrameTimeout: frameTime,
 		Refused: func() { s.k.Recorder.Refused("busy") }, Logger: s.k.Logger,

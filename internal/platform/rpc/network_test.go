@@ -366,7 +366,6 @@ func TestStreamOutlivesAnUnsupportedRequest(t *testing.T) {
 		hosts := newHosts(t, 2)
 		served := 0
 		newEcho(t, hosts[1], func(c *ServerConfig) {
-			c.Format.Strict = true
 			handler := c.Handler
 			c.Handler = func(s *Stream, req proto.Message, malformed error) (proto.Message, error) {
 				served++

@@ -27,7 +27,7 @@ type ServerConfig struct {
 	Service  string      // name for the resource manager
 
 	Request proto.Message // prototype of the requests; never written
-	Format  Format        // of the requests
+	Format  Format        // of the requests; always Strict
 	Handler Handler
 
 	Streams        int           // active streams of all peers
@@ -53,6 +53,7 @@ func NewServer(c ServerConfig) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.Format.Strict = true
 	s := &Server{ServerConfig: c, limiter: NewLimiter(c.Streams, c.StreamsPerPeer)}
 	c.Host.SetStreamHandlerMatch(c.Protocol, Compatible(c.Protocol), s.Serve)
 	return s

@@ -27,8 +27,9 @@ import (
 )
 
 const (
-	service = "blackhole.proof" // for the resource manager
-	maxSize = 256               // bytes of a message
+	service   = "blackhole.proof" // for the resource manager
+	maxSize   = 256               // bytes of a request
+	maxAnswer = 8 << 10           // bytes of a proof or a refusal
 
 	maxPeers     = 4096            // remembered peers; the least recently asked is asked again
 	answerTime   = 5 * time.Second // of a peer
@@ -95,10 +96,11 @@ func New(c Config) (*Prover, error) {
 		panic("proof: " + err.Error()) // impossible: the size is a positive constant
 	}
 	p := &Prover{Config: c, known: known}
-	format := rpc.Format{MaxSize: maxSize}
-	p.pool = rpc.NewPool(rpc.PoolConfig{Host: c.Host, Protocol: Protocol(c.Network), Service: service, Format: format, CallsPerPeer: 1})
+	p.pool = rpc.NewPool(rpc.PoolConfig{
+		Host: c.Host, Protocol: Protocol(c.Network), Service: service, Format: rpc.Format{MaxSize: maxAnswer}, CallsPerPeer: 1,
+	})
 	p.server = rpc.NewServer(rpc.ServerConfig{
-		Host: c.Host, Protocol: Protocol(c.Network), Service: service, Request: new(pb.ProofRequest), Format: format, Handler: p.prove,
+		Host: c.Host, Protocol: Protocol(c.Network), Service: service, Request: new(pb.ProofRequest), Format: rpc.Format{MaxSize: maxSize}, Handler: p.prove,
 		Streams: streams, StreamsPerPeer: perPeer, IdleTimeout: questionTime, FrameTimeout: answerTime, Logger: c.Logger,
 	})
 	return p, nil
@@ -168,6 +170,9 @@ func (p *Prover) ask(ctx context.Context, id peer.ID) error {
 	if err := p.pool.Call(network.WithNoDial(ctx, service), id, &pb.ProofRequest{Nonce: c.Asked}, said); err != nil {
 		return err
 	}
+	if err := rpc.Restore("", said.GetRefusal()); err != nil {
+		return err // it lacks something: a later question may fare better, so nothing is remembered
+	}
 	c.Answered = said.GetNonce()
 	a := answer{key: c.Proved(keys, said.GetProof()), at: p.Now()}
 	for _, conn := range p.Host.Network().ConnsToPeer(id) {
@@ -188,8 +193,11 @@ func (p *Prover) ask(ctx context.Context, id peer.ID) error {
 	return nil
 }
 
-// prove answers the question of another peer.
+// prove answers the question of another peer. A question of a later version gets a refusal that names what is unknown.
 func (p *Prover) prove(s *rpc.Stream, req proto.Message, malformed error) (proto.Message, error) {
+	if fault.KindOf(malformed) == fault.Unsupported {
+		return &pb.ProofResponse{Refusal: rpc.Refuse(malformed)}, nil
+	}
 	if malformed != nil {
 		return nil, malformed
 	}

@@ -182,3 +182,21 @@ func TestConfigNamesWhatIsMissing(t *testing.T) {
 		require.Equal(t, field, fault.FieldOf(err))
 	}
 }
+
+// A question of a later version gets a refusal that names what is unknown, and no proof. Nobody is denied for it.
+func TestLaterQuestion(t *testing.T) {
+	k := newKey(t)
+	a, b := newParty(t, "n", k), newParty(t, "n", k)
+	connect(t, a.host, b.host)
+	pool := rpc.NewPool(rpc.PoolConfig{
+		Host: a.host, Protocol: Protocol("n"), Service: "later", Format: rpc.Format{MaxSize: maxAnswer}, CallsPerPeer: 1,
+	})
+	defer pool.Close()
+	req, said := &pb.ProofRequest{Nonce: make([]byte, names.NonceSize)}, new(pb.ProofResponse)
+	req.ProtoReflect().SetUnknown([]byte{9 << 3, 1})
+	require.NoError(t, pool.Call(t.Context(), b.host.ID(), req, said))
+	require.Empty(t, said.GetProof())
+	require.Equal(t, []string{"9"}, said.GetRefusal().GetUnknown())
+	require.ErrorIs(t, rpc.Restore("", said.GetRefusal()), fault.Unsupported)
+	require.NoError(t, a.Check(t.Context(), b.host.ID()))
+}

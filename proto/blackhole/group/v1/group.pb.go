@@ -143,6 +143,8 @@ const (
 	HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG HandshakeResult = 5
 	// One of the two does not support the feature level of the group.
 	HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL HandshakeResult = 6
+	// The answerer does not know the kind of the stream, which is of a later version; refused_kind names it.
+	HandshakeResult_HANDSHAKE_RESULT_UNKNOWN_STREAM HandshakeResult = 7
 )
 
 // Enum value maps for HandshakeResult.
@@ -155,15 +157,17 @@ var (
 		4: "HANDSHAKE_RESULT_NOT_MEMBER",
 		5: "HANDSHAKE_RESULT_STALE_CONFIG",
 		6: "HANDSHAKE_RESULT_WRONG_LEVEL",
+		7: "HANDSHAKE_RESULT_UNKNOWN_STREAM",
 	}
 	HandshakeResult_value = map[string]int32{
-		"HANDSHAKE_RESULT_UNSPECIFIED":  0,
-		"HANDSHAKE_RESULT_ACCEPTED":     1,
-		"HANDSHAKE_RESULT_WRONG_GROUP":  2,
-		"HANDSHAKE_RESULT_WRONG_MEMBER": 3,
-		"HANDSHAKE_RESULT_NOT_MEMBER":   4,
-		"HANDSHAKE_RESULT_STALE_CONFIG": 5,
-		"HANDSHAKE_RESULT_WRONG_LEVEL":  6,
+		"HANDSHAKE_RESULT_UNSPECIFIED":    0,
+		"HANDSHAKE_RESULT_ACCEPTED":       1,
+		"HANDSHAKE_RESULT_WRONG_GROUP":    2,
+		"HANDSHAKE_RESULT_WRONG_MEMBER":   3,
+		"HANDSHAKE_RESULT_NOT_MEMBER":     4,
+		"HANDSHAKE_RESULT_STALE_CONFIG":   5,
+		"HANDSHAKE_RESULT_WRONG_LEVEL":    6,
+		"HANDSHAKE_RESULT_UNKNOWN_STREAM": 7,
 	}
 )
 
@@ -854,11 +858,12 @@ func (x *MemberHello) GetLevel() uint32 {
 type MemberWelcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Result        HandshakeResult        `protobuf:"varint,1,opt,name=result,proto3,enum=blackhole.group.v1.HandshakeResult" json:"result,omitempty"`
-	GroupId       []byte                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of the answerer
-	Certificate   []byte                 `protobuf:"bytes,3,opt,name=certificate,proto3" json:"certificate,omitempty"`        // with HANDSHAKE_RESULT_WRONG_GROUP
-	Info          *GroupInfo             `protobuf:"bytes,4,opt,name=info,proto3" json:"info,omitempty"`                      // with HANDSHAKE_RESULT_NOT_MEMBER and HANDSHAKE_RESULT_STALE_CONFIG
-	Levels        *Levels                `protobuf:"bytes,5,opt,name=levels,proto3" json:"levels,omitempty"`                  // feature levels that the answerer supports
-	Level         uint32                 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`                   // of the group, as applied by the answerer
+	GroupId       []byte                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`              // of the answerer
+	Certificate   []byte                 `protobuf:"bytes,3,opt,name=certificate,proto3" json:"certificate,omitempty"`                     // with HANDSHAKE_RESULT_WRONG_GROUP
+	Info          *GroupInfo             `protobuf:"bytes,4,opt,name=info,proto3" json:"info,omitempty"`                                   // with HANDSHAKE_RESULT_NOT_MEMBER and HANDSHAKE_RESULT_STALE_CONFIG
+	Levels        *Levels                `protobuf:"bytes,5,opt,name=levels,proto3" json:"levels,omitempty"`                               // feature levels that the answerer supports
+	Level         uint32                 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`                                // of the group, as applied by the answerer
+	RefusedKind   uint32                 `protobuf:"varint,7,opt,name=refused_kind,json=refusedKind,proto3" json:"refused_kind,omitempty"` // with HANDSHAKE_RESULT_UNKNOWN_STREAM: the kind as the dialler gave it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -931,6 +936,13 @@ func (x *MemberWelcome) GetLevels() *Levels {
 func (x *MemberWelcome) GetLevel() uint32 {
 	if x != nil {
 		return x.Level
+	}
+	return 0
+}
+
+func (x *MemberWelcome) GetRefusedKind() uint32 {
+	if x != nil {
+		return x.RefusedKind
 	}
 	return 0
 }
@@ -1095,14 +1107,15 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x04kind\x18\x04 \x01(\x0e2\x1e.blackhole.group.v1.StreamKindR\x04kind\x12!\n" +
 	"\fconfig_index\x18\x05 \x01(\x04R\vconfigIndex\x122\n" +
 	"\x06levels\x18\x06 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
-	"\x05level\x18\a \x01(\rR\x05level\"\x86\x02\n" +
+	"\x05level\x18\a \x01(\rR\x05level\"\xa9\x02\n" +
 	"\rMemberWelcome\x12;\n" +
 	"\x06result\x18\x01 \x01(\x0e2#.blackhole.group.v1.HandshakeResultR\x06result\x12\x19\n" +
 	"\bgroup_id\x18\x02 \x01(\fR\agroupId\x12 \n" +
 	"\vcertificate\x18\x03 \x01(\fR\vcertificate\x121\n" +
 	"\x04info\x18\x04 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x122\n" +
 	"\x06levels\x18\x05 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
-	"\x05level\x18\x06 \x01(\rR\x05level\">\n" +
+	"\x05level\x18\x06 \x01(\rR\x05level\x12!\n" +
+	"\frefused_kind\x18\a \x01(\rR\vrefusedKind\">\n" +
 	"\n" +
 	"AskRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\rR\x05topic\x12\x1a\n" +
@@ -1120,7 +1133,7 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x17STREAM_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STREAM_KIND_CONTROL\x10\x01\x12\x16\n" +
 	"\x12STREAM_KIND_APPEND\x10\x02\x12\x18\n" +
-	"\x14STREAM_KIND_SNAPSHOT\x10\x03*\xfd\x01\n" +
+	"\x14STREAM_KIND_SNAPSHOT\x10\x03*\xa2\x02\n" +
 	"\x0fHandshakeResult\x12 \n" +
 	"\x1cHANDSHAKE_RESULT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19HANDSHAKE_RESULT_ACCEPTED\x10\x01\x12 \n" +
@@ -1128,7 +1141,8 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x1dHANDSHAKE_RESULT_WRONG_MEMBER\x10\x03\x12\x1f\n" +
 	"\x1bHANDSHAKE_RESULT_NOT_MEMBER\x10\x04\x12!\n" +
 	"\x1dHANDSHAKE_RESULT_STALE_CONFIG\x10\x05\x12 \n" +
-	"\x1cHANDSHAKE_RESULT_WRONG_LEVEL\x10\x06BAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
+	"\x1cHANDSHAKE_RESULT_WRONG_LEVEL\x10\x06\x12#\n" +
+	"\x1fHANDSHAKE_RESULT_UNKNOWN_STREAM\x10\aBAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
 
 var (
 	file_blackhole_group_v1_group_proto_rawDescOnce sync.Once

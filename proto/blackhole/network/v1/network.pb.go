@@ -9,6 +9,7 @@
 package networkv1
 
 import (
+	v1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -74,7 +75,8 @@ type ProofResponse struct {
 	Nonce []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"` // 32 random bytes of the prover
 	// HMAC-SHA256 under the key, over the domain of proofs in this network, the role "prover", both peer ids and both
 	// nonces; empty: the peer has no key
-	Proof         []byte `protobuf:"bytes,2,opt,name=proof,proto3" json:"proof,omitempty"`
+	Proof         []byte      `protobuf:"bytes,2,opt,name=proof,proto3" json:"proof,omitempty"`
+	Refusal       *v1.Refusal `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"` // then nonce and proof are absent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -119,6 +121,13 @@ func (x *ProofResponse) GetNonce() []byte {
 func (x *ProofResponse) GetProof() []byte {
 	if x != nil {
 		return x.Proof
+	}
+	return nil
+}
+
+func (x *ProofResponse) GetRefusal() *v1.Refusal {
+	if x != nil {
+		return x.Refusal
 	}
 	return nil
 }
@@ -196,12 +205,13 @@ var File_blackhole_network_v1_network_proto protoreflect.FileDescriptor
 
 const file_blackhole_network_v1_network_proto_rawDesc = "" +
 	"\n" +
-	"\"blackhole/network/v1/network.proto\x12\x14blackhole.network.v1\"$\n" +
+	"\"blackhole/network/v1/network.proto\x12\x14blackhole.network.v1\x1a\x1fblackhole/peer/v1/refusal.proto\"$\n" +
 	"\fProofRequest\x12\x14\n" +
-	"\x05nonce\x18\x01 \x01(\fR\x05nonce\";\n" +
+	"\x05nonce\x18\x01 \x01(\fR\x05nonce\"q\n" +
 	"\rProofResponse\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
-	"\x05proof\x18\x02 \x01(\fR\x05proof\"j\n" +
+	"\x05proof\x18\x02 \x01(\fR\x05proof\x124\n" +
+	"\arefusal\x18\x03 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\"j\n" +
 	"\n" +
 	"Invitation\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -226,13 +236,15 @@ var file_blackhole_network_v1_network_proto_goTypes = []any{
 	(*ProofRequest)(nil),  // 0: blackhole.network.v1.ProofRequest
 	(*ProofResponse)(nil), // 1: blackhole.network.v1.ProofResponse
 	(*Invitation)(nil),    // 2: blackhole.network.v1.Invitation
+	(*v1.Refusal)(nil),    // 3: blackhole.peer.v1.Refusal
 }
 var file_blackhole_network_v1_network_proto_depIdxs = []int32{
-	0, // [0:0] is the sub-list for method output_type
-	0, // [0:0] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	3, // 0: blackhole.network.v1.ProofResponse.refusal:type_name -> blackhole.peer.v1.Refusal
+	1, // [1:1] is the sub-list for method output_type
+	1, // [1:1] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_network_v1_network_proto_init() }
