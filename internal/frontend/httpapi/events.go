@@ -53,8 +53,8 @@ type eventsAPI struct {
 	coordination *coordinationAPI // nil without a coordination plane
 }
 
-func newEventsAPI(s *shared, d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
-	e := &eventsAPI{shared: s, viewers: make(access.Slots, maxViewers), finder: d.finder, node: d.node, health: d.describe, coordination: c}
+func newEventsAPI(d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
+	e := &eventsAPI{shared: d.shared, viewers: make(access.Slots, maxViewers), finder: d.finder, node: d.node, health: d.describe, coordination: c}
 	if a != nil {
 		e.catalog = a.Catalog
 	}
@@ -155,7 +155,7 @@ func (e *eventsAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	for t, source := range sources {
 		running.Go(func() { v.keep(ctx, t, source) })
 	}
-	v.pump(ctx, q.topics)
+	v.pump(ctx, opening{q.topics, e.role(r.Context()).String()})
 	return nil
 }
 
@@ -217,11 +217,25 @@ type outage struct {
 	Message string `json:"message"`
 }
 
-// pump writes messages until the connection or ctx ends. The first event names the topics.
-func (v *viewer) pump(ctx context.Context, topics []topic) {
+// opening is the data of the first event.
+type opening struct {
+	Topics []topic `json:"topics"`
+	Role   string  `json:"role"` // of the viewer
+}
+
+// role is what the viewer may do: everything without authentication.
+func (e *eventsAPI) role(ctx context.Context) access.Role {
+	if e.open {
+		return access.RoleAdmin
+	}
+	return access.From(ctx).Role
+}
+
+// pump writes messages until the connection or ctx ends.
+func (v *viewer) pump(ctx context.Context, first opening) {
 	err := v.begin()
 	if err == nil {
-		err = v.write(fmt.Appendf(nil, "event: open\ndata: %s\n\n", line(map[string]any{"topics": topics})))
+		err = v.write(fmt.Appendf(nil, "event: open\ndata: %s\n\n", line(first)))
 	}
 	beat := time.NewTicker(viewerBeat)
 	defer beat.Stop()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
+	"github.com/blackhole/blackhole/internal/frontend/ui"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -30,7 +31,7 @@ func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI) []route {
 	if a != nil {
 		routes = append(routes, a.routes()...)
 	}
-	return append(routes, newEventsAPI(d.shared, d, c, a).routes()...)
+	return append(routes, newEventsAPI(d, c, a).routes()...)
 }
 
 func generalRoutes() []route {
@@ -40,6 +41,14 @@ func generalRoutes() []route {
 			write(w, http.StatusOK, []byte(openapi.Document()))
 			return nil
 		})},
+	}
+}
+
+// pageRoutes are the files of the page, which are the same for everybody. They are no part of the API.
+func pageRoutes() []route {
+	return []route{
+		{pattern: "GET " + ui.Prefix, role: access.RoleNone, endpoint: "/ui", serve: ui.Handler()},
+		{pattern: "GET /{$}", role: access.RoleNone, endpoint: "/", serve: http.HandlerFunc(ui.Redirect)},
 	}
 }
 
@@ -65,6 +74,7 @@ func (s *Server) mount(c *Config) {
 		agent = newAgentAPI(s.shared, c)
 	}
 	routes := table(newDiscoveryAPI(s.shared, c), coordination, agent)
+	routes = append(routes, pageRoutes()...)
 	routes = append(routes, route{pattern: "/", role: access.RoleReadOnly, endpoint: "none", serve: handler(s.unknown)})
 	for _, t := range routes {
 		h := countRequests(c.Requests, t)
@@ -135,6 +145,7 @@ type shared struct {
 	waits   access.Slots
 	batches access.Slots
 	buffers bufferPool
+	open    bool // no guard: everybody may do everything
 }
 
 // untilClosing returns a context that ends with the request or when the server closes.

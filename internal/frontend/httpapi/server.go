@@ -94,7 +94,7 @@ func New(c Config) *Server {
 		c.MaxWaits = maxOpen
 	}
 	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, mux: http.NewServeMux()}
-	s.shared = &shared{watches: make(access.Slots, c.MaxWatches), waits: make(access.Slots, c.MaxWaits), batches: make(access.Slots, maxBatches)}
+	s.shared = &shared{watches: make(access.Slots, c.MaxWatches), waits: make(access.Slots, c.MaxWaits), batches: make(access.Slots, maxBatches), open: c.Guard == nil}
 	s.shared.closing, s.close = context.WithCancel(context.Background())
 	s.mount(&c)
 	s.http = &http.Server{

@@ -12,6 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
+	"github.com/blackhole/blackhole/internal/platform/access"
+
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -92,9 +95,24 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
+// TestPage: everybody gets the page, also from the address without a path.
+func TestPage(t *testing.T) {
+	s := New(Config{Node: discoverytest.New(t).Node, Metrics: http.NotFoundHandler(), Guard: func(needed access.Role, next http.Handler) http.Handler {
+		if needed == access.RoleNone {
+			return next
+		}
+		return http.NotFoundHandler()
+	}})
+	t.Cleanup(s.Close)
+	require.Equal(t, "/ui/", do(s.Handler(), "GET", "/", "").Header().Get("Location"))
+	page := do(s.Handler(), "GET", "/ui/", "")
+	require.Equal(t, 200, page.Code)
+	require.Contains(t, page.Header().Get("Content-Security-Policy"), "default-src 'none'")
+}
+
 func TestRoutes(t *testing.T) {
 	a := newFixture(t)
-	for _, path := range []string{"/", "/v1", "/v1/discovery", own + "/", own + "/a/b", own + ":bulk", "/v2/status", "/V1/status", "/v1/status/", "/v1/discovery/records:batch/a", "/metrics"} {
+	for _, path := range []string{"/v1", "/v1/discovery", own + "/", own + "/a/b", own + ":bulk", "/v2/status", "/V1/status", "/v1/status/", "/v1/discovery/records:batch/a", "/metrics"} {
 		a.refused(t, missing("path"), "GET "+path, "")
 	}
 	for path, allow := range map[string]string{

@@ -1,0 +1,85 @@
+// The group and what it holds: locks, leases, keys, members.
+
+import { call, html, useCall, useEffect, useState, Command, Empty, Failed, Table, Text, quote, shown, short, span } from './lib.js';
+import { useLive } from './live.js';
+
+const absent = html`<${Empty} title="No coordination here" command="blackholed config show">This peer takes no part in a group: see its setting coordination.enabled.<//>`;
+
+// claims lists holders or waiters of a lock.
+const Claims = ({ list }) => html`<ul class="plain">${list.map(c => html`<li key=${c.key}><${Text} most=${30}>${c.holder_id.length > 24 ? short(c.holder_id) : c.holder_id}<//>
+  <span class="quiet">token ${c.fencing_token}${c.shared ? ', shared' : ''}${c.permits ? `, 1 of ${c.permits}` : ''}${c.age_ms ? `, ${span(c.age_ms)}` : ''}</span>
+  ${c.metadata && html`<span class="quiet"><${Text} most=${40}>${c.metadata}<//></span>`}</li>`)}</ul>`;
+
+export function LocksView() {
+  const { keysRevision, topics } = useLive();
+  const locks = useCall('/v1/coordination/locks?limit=500', [keysRevision], 5000);
+  const leases = useCall('/v1/coordination/leases?limit=500', [keysRevision], 5000);
+  if (!topics.includes('keys')) return html`<h2>Locks and leases</h2>${absent}`;
+  const held = locks.value?.locks || [], granted = leases.value?.leases || [];
+  return html`<h2>Locks</h2><${Failed} error=${locks.error} />
+    ${locks.value && held.length === 0 ? html`<${Empty} title="Nobody holds a lock" command="blackholed lock backups/nightly -- sleep 60">A lock appears here while a command or a program holds it.<//>` : html`
+    <${Table} label="Locks" head=${['lock', 'held by', 'waiting']} rows=${held.map(l => html`<tr key=${l.name}><td><${Text} most=${50}>${l.name}<//></td>
+      <td><${Claims} list=${l.holders} /></td><td>${l.queue.length ? html`<details><summary>${l.queue.length}</summary><${Claims} list=${l.queue} /></details>` : '–'}</td></tr>`)} />`}
+    <h2>Leases</h2><${Failed} error=${leases.error} />
+    ${leases.value && granted.length === 0 ? html`<${Empty} title="No leases" command="blackholed lease grant --ttl 60s">Locks, sessions and registrations live as long as their lease.<//>` : html`
+    <${Table} label="Leases" head=${['lease', 'owner', 'lasts', 'left']} rows=${granted.map(l => html`<tr key=${l.id}><td><code>${l.id}</code></td>
+      <td><${Text} most=${30}>${l.client_id.length > 30 ? short(l.client_id) : l.client_id}<//></td><td class="number">${span(l.ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td></tr>`)} />`}
+    <h3>The same elsewhere</h3><${Command}>blackholed locks<//><${Command}>${`curl ${location.origin}/v1/coordination/locks`}<//>`;
+}
+
+export function GroupView() {
+  const { group, topics } = useLive();
+  const now = useCall('/v1/coordination/group', [group], 3000);
+  if (!topics.includes('group')) return html`<h2>Group</h2>${absent}`;
+  const g = now.value || group;
+  if (!g) return html`<h2>Group</h2><${Failed} error=${now.error} />`;
+  const members = [...(g.voters || []).map(m => ({ ...m, role: m.peer_id === g.leader ? 'leader' : 'voter' })), ...(g.learners || []).map(m => ({ ...m, role: 'learner' }))];
+  const alive = (g.voters || []).filter(m => m.active).length;
+  return html`<h2>Group</h2>
+    ${(g.missing || now.error) && html`<p class="failed" role="alert">${shown(g.missing || now.error.message, 300)}</p>`}
+    <dl class="cards"><div><dt>leader</dt><dd><code title=${g.leader}>${short(g.leader)}</code></dd></div><div><dt>term</dt><dd>${g.term}</dd></div>
+      <div><dt>voters</dt><dd>${alive} of ${(g.voters || []).length} active</dd></div><div><dt>failures survived now</dt><dd>${g.failures_survived ?? '–'}</dd></div>
+      <div><dt>revision</dt><dd>${g.revision}</dd></div><div><dt>this peer</dt><dd>${shown(g.phase, 20)}</dd></div></dl>
+    ${members.length === 0 ? html`<${Empty} title="No group yet" command="blackholed group status">Founders elect one as soon as a majority of them meet.<//>` : html`
+    <${Table} label="Members" head=${['member', 'role', 'state', 'lag', 'silent', 'address']} rows=${members.map(m => html`<tr key=${m.peer_id}><td>${m.name && html`<${Text} most=${24}>${m.name}<//> `}<code title=${m.peer_id}>${short(m.peer_id)}</code></td>
+      <td>${m.role}</td><td><span class=${`badge ${m.active ? 'good' : 'bad'}`}>${m.active ? 'active' : 'silent'}</span></td>
+      <td class="number">${m.lag ?? 0}</td><td class="number">${m.silent_ms ? span(m.silent_ms) : '–'}</td><td><${Text} most=${40}>${m.address || '–'}<//></td></tr>`)} />`}
+    <h3>The same elsewhere</h3><${Command}>blackholed group members<//><${Command}>${`curl ${location.origin}/v1/coordination/group`}<//>`;
+}
+
+// grow puts keys into a tree by their slashes.
+function grow(keys) {
+  const root = { kids: new Map(), key: null };
+  for (const kv of keys) {
+    let at = root;
+    for (const part of (kv.key || kv.key_base64 || '').split('/')) {
+      if (!at.kids.has(part)) at.kids.set(part, { kids: new Map(), kv: null });
+      at = at.kids.get(part);
+    }
+    at.kv = kv;
+  }
+  return root;
+}
+
+const Branch = ({ node, name, onPick }) => html`<li>${node.kids.size
+  ? html`<details open=${node.kids.size < 12}><summary><${Text} most=${50}>${name || '(empty)'}<//> <span class="quiet">${node.kids.size}</span></summary>
+    ${node.kv && html`<button type="button" class="link" onClick=${() => onPick(node.kv)}>value</button>`}
+    <ul class="tree">${[...node.kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${onPick} />`)}</ul></details>`
+  : html`<button type="button" class="link" onClick=${() => onPick(node.kv)}><${Text} most=${50}>${name || '(empty)'}<//></button>`}</li>`;
+
+export function KeysView() {
+  const { keysRevision, topics, events } = useLive();
+  const list = useCall('/v1/coordination/keys?limit=500', [keysRevision]);
+  const [picked, pick] = useState(null);
+  if (!topics.includes('keys')) return html`<h2>Keys</h2>${absent}`;
+  const keys = (list.value?.keys || []).filter(kv => !(kv.key || '').startsWith('directory/'));
+  const recent = picked && events.filter(e => e.topic === 'keys' && e.text === picked.key).slice(0, 20);
+  const current = picked && keys.find(kv => kv.key === picked.key);
+  return html`<h2>Keys</h2><${Failed} error=${list.error} />
+    ${list.value && keys.length === 0 ? html`<${Empty} title="No keys" command="blackholed kv put config/colour blue">Programs keep small shared values here.<//>` : html`
+    <div class="split"><ul class="tree">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>
+    ${picked && html`<section class="panel" aria-label="Key"><h3><${Text} most=${80}>${picked.key || picked.key_base64}<//></h3>
+      ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease_id && current.lease_id !== '0' ? `, bound to lease ${current.lease_id}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
+      ${recent.length > 0 && html`<h4>Seen by this page</h4><ul class="plain">${recent.map(e => html`<li>${e.at.toLocaleTimeString()} ${e.kind}</li>`)}</ul>`}
+      <${Command}>${`blackholed kv get ${quote(picked.key)}`}<//></section>`}</div>`}`;
+}

@@ -1,0 +1,128 @@
+// What all views share: rendering, texts, the API.
+
+const { preact, preactHooks, htm } = globalThis;
+
+export const { render } = preact;
+export const { useState, useEffect, useRef, useMemo } = preactHooks;
+export const html = htm.bind(preact.h);
+
+// The token lives in this variable alone: no storage, no address, no log.
+let token = '';
+export const setToken = text => { token = text.trim(); };
+
+export class ApiError extends Error {
+  constructor(status, body) {
+    super(body.message || `the peer answered ${status}`);
+    this.status = status;
+    this.field = body.field;
+  }
+}
+
+// call makes one request of the public API. It returns the JSON of the answer, or its text.
+export async function call(method, path, body) {
+  const answer = await open(method, path, body);
+  const text = await answer.text();
+  if (!(answer.headers.get('Content-Type') || '').includes('json')) return text;
+  return JSON.parse(text);
+}
+
+export async function open(method, path, body, signal) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  const answer = await fetch(path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+  if (answer.ok) return answer;
+  const text = await answer.text();
+  let parsed = {};
+  try { parsed = JSON.parse(text); } catch { parsed = { message: text.slice(0, 200) }; }
+  throw new ApiError(answer.status, parsed);
+}
+
+// useCall repeats a GET while the view is open, at intervals and whenever a value of on changes.
+export function useCall(path, on = [], every = 0) {
+  const [state, set] = useState({ loading: true });
+  useEffect(() => {
+    let gone = false;
+    const ask = () => call('GET', path).then(
+      value => gone || set({ value }),
+      error => gone || set(old => ({ value: old.value, error })),
+    );
+    ask();
+    const timer = every ? setInterval(ask, every) : 0;
+    return () => { gone = true; clearInterval(timer); };
+  }, [path, every, ...on]);
+  return state;
+}
+
+// shown cuts a text of strangers and takes its control characters out. The text stays a text node.
+export function shown(text, most = 80) {
+  const plain = String(text ?? '').replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, ' ').trim();
+  const letters = Array.from(plain);
+  return letters.length > most ? letters.slice(0, most - 1).join('') + '…' : plain;
+}
+
+// Text shows a text of strangers: cut, without control characters, and isolated in its direction.
+export const Text = ({ children, most }) => html`<bdi title=${shown(children, 300)}>${shown(children, most)}</bdi>`;
+
+// short is the recognisable end of a peer's id.
+export const short = id => (id ? '…' + String(id).slice(-6) : '–');
+
+export const price = o => (o.price === undefined ? '–' : `${+o.price.toPrecision(4)} ${shown(o.currency, 8)} ${shown(o.price_unit, 12)}`.trim());
+
+export function ago(time) {
+  const s = Math.max(0, (Date.now() - new Date(time)) / 1000);
+  return span(s * 1000) + ' ago';
+}
+
+export function span(ms) {
+  const s = Math.round(ms / 1000);
+  if (!(s >= 0)) return '–';
+  if (s < 120) return `${s} s`;
+  if (s < 7200) return `${Math.round(s / 60)} min`;
+  if (s < 172800) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86400)} d`;
+}
+
+// quote makes one word of a shell.
+export const quote = text => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
+
+// Command shows a command with a button that copies it.
+export function Command({ children }) {
+  const [done, set] = useState(false);
+  const text = [children].flat().join('');
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    set(true);
+    setTimeout(() => set(false), 1500);
+  };
+  return html`<div class="command"><code>${text}</code><button type="button" onClick=${copy} aria-label=${`Copy: ${text}`}>${done ? 'copied' : 'copy'}</button></div>`;
+}
+
+// Empty says what to do in a view without content, and the command that does the same.
+export const Empty = ({ title, children, command }) => html`<div class="empty"><h3>${title}</h3><p>${children}</p>${command && html`<${Command}>${command}<//>`}</div>`;
+
+export const Failed = ({ error }) => error && html`<p class="failed" role="alert">${shown(error.message, 300)}</p>`;
+
+// Table shows rows of cells below a header.
+export const Table = ({ label, head, rows }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>
+  <thead><tr>${head.map(h => html`<th scope="col">${h}</th>`)}</tr></thead>
+  <tbody>${rows}</tbody></table></div>`;
+
+const tones = { UP: 'good', healthy: 'good', ready: 'good', STARTING: 'wait', UNKNOWN: 'wait', degraded: 'wait', UNHEALTHY: 'bad', DOWN: 'bad', unhealthy: 'bad', OUT_OF_SERVICE: 'off' };
+export const Badge = ({ children }) => html`<span class=${`badge ${tones[children] || 'wait'}`}>${shown(children, 20)}</span>`;
+
+// question and where read and write the address bar: #/view?key=value.
+export function where() {
+  const [view, question = ''] = location.hash.replace(/^#\/?/, '').split('?');
+  return { view, values: new URLSearchParams(question) };
+}
+
+export function go(view, values) {
+  const question = values && values.toString();
+  history.replaceState(null, '', `#/${view}${question ? `?${question}` : ''}`);
+  dispatchEvent(new HashChangeEvent('hashchange'));
+}
+
+const palette = ['#3b63c9', '#c2571a', '#1f8a5b', '#8a4fb5', '#b3285b', '#6b7280'];
+const known = ['compute', 'storage', 'bandwidth', 'cdn'];
+export const colour = type => palette[known.indexOf(type)] || palette[5];
+export const types = known;

@@ -1,0 +1,158 @@
+// The peer's state as /v1/events tells it, for all views together.
+
+import { open, useEffect, useState } from './lib.js';
+
+const mostEvents = 500;
+
+export const live = {
+  link: 'connecting', // live, lost, refused
+  problem: '',
+  role: 'none',
+  topics: [],
+  offers: new Map(), // by provider and id
+  services: new Map(), // by service and id
+  keysRevision: 0,
+  group: null,
+  peers: new Map(),
+  health: null,
+  contact: null,
+  events: [], // newest first
+  version: 0,
+};
+
+const listeners = new Set();
+let scheduled = false;
+
+function changed() {
+  live.version++;
+  if (scheduled) return;
+  scheduled = true;
+  setTimeout(() => {
+    scheduled = false;
+    for (const tell of listeners) tell(live.version);
+  }, 100);
+}
+
+// useLive draws a view again after changes.
+export function useLive() {
+  const [, set] = useState(0);
+  useEffect(() => {
+    listeners.add(set);
+    return () => listeners.delete(set);
+  }, []);
+  return live;
+}
+
+function note(topic, kind, text, link) {
+  live.events.unshift({ at: new Date(), topic, kind, text, link });
+  if (live.events.length > mostEvents) live.events.length = mostEvents;
+}
+
+const offerKey = o => `${o.provider_id}/${o.id}`;
+const memberKey = i => `${i.service}/${i.id}`;
+
+let settled = false; // the first state of offers is complete: what follows is news
+
+const apply = {
+  open(d) {
+    Object.assign(live, { topics: d.topics, role: d.role || 'admin', link: 'live', problem: '' });
+  },
+  offers(d) {
+    if (d.kind === 'reset') { live.offers.clear(); settled = false; }
+    if (d.kind === 'progress') settled = true;
+    if (!d.offer) return;
+    if (d.kind === 'added' || d.kind === 'updated') live.offers.set(offerKey(d.offer), d.offer);
+    else live.offers.delete(offerKey(d.offer));
+    if (settled) note('offers', d.kind, `${d.offer.name || d.offer.id} (${d.offer.type})${d.reason ? `: ${d.reason}` : ''}`);
+  },
+  services(d) {
+    if (d.kind === 'reset') {
+      live.services = new Map((d.instances || []).map(i => [memberKey(i), i]));
+    }
+    for (const c of d.changes || []) {
+      if (c.type === 'DELETED') live.services.delete(memberKey(c.instance));
+      else live.services.set(memberKey(c.instance), c.instance);
+      note('services', c.type.toLowerCase(), `${memberKey(c.instance)} ${c.instance.health}`);
+    }
+    if (d.contact) {
+      live.contact = d.contact;
+      note('services', 'contact', d.contact.stale ? d.contact.reason || 'contact to the group lost' : 'contact to the group');
+    }
+  },
+  keys(d) {
+    live.keysRevision = d.revision;
+    for (const c of d.changes || []) note('keys', c.type, c.kv.key);
+  },
+  group(d) {
+    if (live.group) note('group', 'state', d.group.missing || `leader ${d.group.leader.slice(-6)}, term ${d.group.term}`);
+    live.group = d.group;
+  },
+  peers(d) {
+    if (d.kind === 'state') live.peers = new Map();
+    for (const p of d.peers) {
+      if (d.kind === 'left') live.peers.delete(p.id);
+      else live.peers.set(p.id, p);
+      if (d.kind !== 'state') note('peers', d.kind, p.id);
+    }
+  },
+  health(d) {
+    if (live.health) note('health', d.health.status, d.health.reason || 'healthy again');
+    live.health = d.health;
+  },
+};
+
+function take(text, state) {
+  let name = '', data = '';
+  for (const line of text.split('\n')) {
+    if (line.startsWith('event: ')) name = line.slice(7);
+    else if (line.startsWith('data: ')) data = line.slice(6);
+    else if (line.startsWith('id: ')) state.after = line.slice(4);
+  }
+  if (!data) return;
+  const d = JSON.parse(data);
+  if (d.kind === 'interrupted') note(name, 'interrupted', d.message);
+  else apply[name]?.(d);
+  changed();
+}
+
+async function read(state, signal) {
+  const answer = await open('GET', `/v1/events${state.after ? `?after=${encodeURIComponent(state.after)}` : ''}`, undefined, signal);
+  if (!state.after) { live.offers.clear(); settled = false; }
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split('\n\n');
+    rest = parts.pop();
+    for (const part of parts) take(part, state);
+  }
+}
+
+let current = null;
+
+// follow keeps one stream open until the next call of follow.
+export async function follow() {
+  current?.abort();
+  const mine = current = new AbortController();
+  const state = { after: '' };
+  for (let wait = 500; ; wait = Math.min(wait * 2, 5000)) {
+    try {
+      await read(state, mine.signal);
+      wait = 250;
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      if (error.status === 401 || error.status === 403) {
+        Object.assign(live, { link: 'refused', problem: error.message });
+        changed();
+        return;
+      }
+      if (error.status === 400) state.after = ''; // positions of another peer
+      if (error.status) live.problem = error.message;
+    }
+    if (mine.signal.aborted) return;
+    live.link = 'lost';
+    changed();
+    await new Promise(done => setTimeout(done, wait));
+  }
+}

@@ -1,0 +1,113 @@
+// Peers, the tape of events, names, and figures.
+
+import { call, html, open, useCall, useEffect, useRef, useState, Badge, Command, Empty, Failed, Table, Text, ago, quote, shown, short, where, go } from './lib.js';
+import { live, useLive } from './live.js';
+
+const { uPlot } = globalThis;
+
+export function PeersView() {
+  useLive();
+  const { value, error } = useCall('/v1/peers', [live.peers.size], 5000);
+  const status = useCall('/v1/status', [], 5000).value;
+  const peers = (value?.peers || []).slice().sort((a, b) => (a.latency_ms || 1e9) - (b.latency_ms || 1e9));
+  return html`<h2>Peers</h2><${Failed} error=${error} />
+    ${status && html`<dl class="cards"><div><dt>this peer</dt><dd>${status.name ? html`<${Text} most=${24}>${status.name}<//> ` : ''}<code title=${status.peer_id}>${short(status.peer_id)}</code></dd></div>
+      <div><dt>network</dt><dd><${Text} most=${24}>${status.network}<//></dd></div><div><dt>reach</dt><dd>${shown(status.reach?.state, 20)}</dd></div>
+      <div><dt>relayed connections</dt><dd>${status.reach?.relayed ?? 0}</dd></div>
+      <div><dt>clock</dt><dd>${status.clock_offset_seconds === undefined ? 'unknown' : `${status.clock_offset_seconds.toFixed(2)} s off`}</dd></div>
+      <div><dt>offers kept</dt><dd>${status.records_kept}</dd></div></dl>`}
+    ${value && peers.length === 0 ? html`<${Empty} title="Alone so far" command="blackholed invite">Give another machine the line that this command prints.<//>` : html`
+    <${Table} label="Peers" head=${['peer', 'round trip', 'path', 'program', 'address']} rows=${peers.map(p => html`<tr key=${p.id}><td><code title=${p.id}>${short(p.id)}</code></td>
+      <td class="number">${p.latency_ms ? `${p.latency_ms.toFixed(1)} ms` : '–'}</td><td>${(p.addrs || []).some(a => a.includes('/p2p-circuit')) ? 'relayed' : 'direct'}</td>
+      <td><${Text} most=${30}>${p.agent || '–'}<//></td><td><${Text} most=${50}>${(p.addrs || [])[0] || '–'}<//></td></tr>`)} />`}
+    <h3>The same elsewhere</h3><${Command}>blackholed peers<//>`;
+}
+
+export function TimelineView() {
+  const { events, topics } = useLive();
+  const { values } = where();
+  const only = values.get('topic'), text = (values.get('text') || '').toLowerCase();
+  const list = events.filter(e => (!only || e.topic === only) && (!text || e.text.toLowerCase().includes(text)));
+  const set = (k, v) => {
+    const next = new URLSearchParams(values);
+    if (v) next.set(k, v); else next.delete(k);
+    go('timeline', next);
+  };
+  return html`<div class="heading"><h2>Timeline</h2>
+    <label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${topics.map(t => html`<option>${t}</option>`)}</select></label>
+    <label>contains <input name="text" value=${values.get('text') || ''} onChange=${e => set('text', e.target.value)} /></label></div>
+    ${list.length === 0 ? html`<${Empty} title="Quiet" command=${`curl -N ${location.origin}/v1/events`}>Changes appear here as they happen, since this page is open.<//>` : html`
+    <${Table} label="Events" head=${['time', 'topic', 'event', '']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td>${e.topic}</td><td>${shown(e.kind, 20)}</td><td><${Text} most=${100}>${e.text}<//></td></tr>`)} />`}`;
+}
+
+// NamesView shows what the name server answers: it reads the same catalogue. A browser cannot send DNS.
+export function NamesView() {
+  const { services } = useLive();
+  const { values } = where();
+  const name = values.get('service') || '';
+  const up = [...services.values()].filter(i => i.service === name && i.health === 'UP');
+  const ask = e => { e.preventDefault(); go('names', new URLSearchParams({ service: new FormData(e.target).get('service').trim() })); };
+  const known = [...new Set([...services.values()].map(i => i.service))].sort();
+  return html`<h2>DNS</h2><form class="filters" onSubmit=${ask} key=${name}><label for="dns-name">service<input id="dns-name" name="service" value=${name} list="names" autocomplete="off" /></label>
+    <datalist id="names">${known.map(n => html`<option value=${n}></option>`)}</datalist><div class="actions"><button class="primary">Show</button></div></form>
+    ${!name ? html`<${Empty} title="Choose a service" command="blackholed dns web.service.bh">Every service has a name under service.bh.<//>` : html`
+    <h3>${shown(name)}.service.bh</h3>
+    ${up.length === 0 ? html`<p class="failed">No instance is UP: the name server answers with no data.</p>` : html`<${Table} label="Answer" head=${['type', 'target', 'port']} rows=${up.map(i => html`<tr><td>SRV</td><td><${Text} most=${50}>${i.host || Object.values(i.interfaces || {})[0]}<//></td><td class="number">${i.port ?? '–'}</td></tr>`)} />`}
+    <${Command}>${`blackholed dns ${quote(name)}.service.bh`}<//><${Command}>${`dig @127.0.0.1 -p 8600 ${quote(name)}.service.bh SRV`}<//>`}`;
+}
+
+const charts = [ // title, metric, whether it is a rate, factor
+  ['connections', 'blackhole_connections'], ['CPU, % of a core', 'process_cpu_seconds_total', true, 100],
+  ['resident memory, MB', 'process_resident_memory_bytes', false, 1e-6], ['received, kB/s', 'process_network_receive_bytes_total', true, 1e-3],
+  ['own offers', 'blackhole_discovery_services_active'], ['queries/s', 'blackhole_discovery_queries_total', true],
+  ['leases', 'blackhole_coordination_leases'], ['locks', 'blackhole_coordination_locks'], ['open files', 'process_open_fds'],
+];
+
+function Chart({ title, times, values }) {
+  const box = useRef(null), plot = useRef(null);
+  useEffect(() => {
+    const ink = getComputedStyle(document.documentElement).getPropertyValue('--quiet');
+    const axis = { stroke: ink, grid: { stroke: 'rgba(128,128,128,.18)', width: 1 }, font: '11px system-ui' };
+    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, axes: [axis, { ...axis, size: 56 }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)' }] };
+    plot.current = new uPlot(options, [times, values], box.current);
+    return () => plot.current.destroy();
+  }, []);
+  useEffect(() => plot.current?.setData([times, values]), [times.length && times.at(-1)]);
+  const last = values.at(-1);
+  return html`<figure><figcaption>${title} <b>${last === undefined || last === null ? '–' : +last.toPrecision(4)}</b></figcaption><div ref=${box}></div></figure>`;
+}
+
+const history = { times: [], rows: [] }; // of this page, at most an hour
+
+async function sample() {
+  const text = await call('GET', '/v1/metrics');
+  const sums = {};
+  for (const line of text.split('\n')) {
+    const m = /^([a-zA-Z_:][\w:]*)(?:\{[^}]*\})? (\S+)/.exec(line);
+    if (m) sums[m[1]] = (sums[m[1]] || 0) + Number(m[2]);
+  }
+  history.times.push(Date.now() / 1000);
+  history.rows.push(sums);
+  if (history.times.length > 720) { history.times.shift(); history.rows.shift(); }
+}
+
+export function FiguresView() {
+  const [, draw] = useState(0);
+  const [error, fail] = useState(null);
+  useEffect(() => {
+    const ask = () => sample().then(() => { fail(null); draw(n => n + 1); }, fail);
+    ask();
+    const timer = setInterval(ask, 5000);
+    return () => clearInterval(timer);
+  }, []);
+  const values = ([, name, rate, factor = 1]) => history.rows.map((row, n) => {
+    if (row[name] === undefined) return null;
+    if (!rate) return row[name] * factor;
+    const before = history.rows[n - 1];
+    return before ? factor * (row[name] - before[name]) / (history.times[n] - history.times[n - 1]) : null;
+  });
+  const present = charts.filter(c => history.rows.at(-1)?.[c[1]] !== undefined);
+  return html`<h2>Figures</h2><p class="quiet">This peer's own metrics, every 5 s while this view is open.</p><${Failed} error=${error} />
+    <div class="charts">${present.map(c => html`<${Chart} key=${c[1]} title=${c[0]} times=${[...history.times]} values=${values(c)} />`)}</div>
+    <h3>The same elsewhere</h3><${Command}>${`curl ${location.origin}/v1/metrics`}<//>`;
+}

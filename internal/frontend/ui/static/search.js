@@ -1,0 +1,99 @@
+// A question to the network, kept in the address bar.
+
+import { call, html, quote, useEffect, useState, Command, Empty, Failed, Table, shown, where, go } from './lib.js';
+import { World, Offer, OfferRow, offerHead, Legend } from './map.js';
+import { cities } from './cities.js';
+
+const fields = [
+  ['type', 'type', { options: ['compute', 'storage', 'bandwidth', 'cdn'] }],
+  ['near', 'near: a city, or latitude,longitude', { list: 'cities' }],
+  ['radius_km', 'within, km', { type: 'number', min: 1 }],
+  ['max_price', 'at most, price', { type: 'number', min: 0, step: 'any' }],
+  ['currency', 'currency', {}],
+  ['price_unit', 'price unit', { hint: 'per-hour' }],
+  ['countries', 'countries', { hint: 'DE,FR' }],
+  ['min_cpu_cores', 'CPU cores, at least', { type: 'number', min: 0 }],
+  ['min_memory_mb', 'memory MB, at least', { type: 'number', min: 0 }],
+  ['require_gpu', 'GPU', { check: true }],
+  ['min_storage_gb', 'storage GB, at least', { type: 'number', min: 0 }],
+  ['min_bandwidth_mbps', 'Mbit/s, at least', { type: 'number', min: 0 }],
+  ['min_uptime', 'uptime %, at least', { type: 'number', min: 0, max: 100, step: 'any' }],
+  ['where', 'clause', { hint: 'compute.gpus.model^=H100' }],
+  ['sort', 'order', { options: ['', 'distance', 'price', 'uptime', 'response_time', 'score'] }],
+];
+
+// placed turns the name of a city into its place.
+function placed(values) {
+  const q = new URLSearchParams(values);
+  const near = (q.get('near') || '').trim();
+  const city = cities.find(([name]) => name.toLowerCase() === near.toLowerCase());
+  if (city) q.set('near', `${city[1]},${city[2]}`);
+  return q;
+}
+
+function discOf(q) {
+  const [lat, lon] = (q.get('near') || '').split(',').map(Number);
+  const km = Number(q.get('radius_km'));
+  return Number.isFinite(lat) && Number.isFinite(lon) && km > 0 ? { lat, lon, km } : null;
+}
+
+const asOffer = r => {
+  const m = r.record.metadata || {}, l = r.record.location || {}, p = r.record.pricing || {};
+  return {
+    key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, type: m.type, subtype: m.subtype, name: m.name,
+    latitude: l.latitude, longitude: l.longitude, city: l.city, country: l.country, price: p.base_price, currency: p.currency, price_unit: p.price_unit,
+    updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.measured, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain,
+  };
+};
+
+function Field({ name, label, options: o, values }) {
+  const id = `q-${name}`, value = values.get(name) ?? '';
+  if (o.check) return html`<label class="check"><input type="checkbox" name=${name} value="true" checked=${value === 'true'} /> ${label}</label>`;
+  return html`<label for=${id}>${label}${o.options
+    ? html`<select id=${id} name=${name}>${o.options.map(t => html`<option selected=${t === value}>${t}</option>`)}</select>`
+    : html`<input id=${id} name=${name} value=${value} type=${o.type || 'text'} min=${o.min} max=${o.max} step=${o.step} list=${o.list} placeholder=${o.hint} autocomplete="off" />`}</label>`;
+}
+
+export function commandOf(q) {
+  const flags = { min_cpu_cores: 'min-cpu', countries: 'country', radius_km: 'radius' };
+  return ['blackholed query', ...[...q].map(([k, v]) => (k === 'require_gpu' ? '--gpu' : `--${flags[k] || k.replaceAll('_', '-')} ${quote(v)}`))].join(' ');
+}
+
+export function SearchView() {
+  const { values } = where();
+  const asked = values.toString();
+  const [state, set] = useState({});
+  const [picked, pick] = useState(null);
+  const q = placed(values);
+  useEffect(() => {
+    pick(null);
+    if (!asked) { set({}); return undefined; }
+    let gone = false;
+    set(old => ({ ...old, loading: true }));
+    call('GET', `/v1/discovery/query?${q}`).then(answer => gone || set({ answer }), error => gone || set({ error }));
+    return () => { gone = true; };
+  }, [asked]);
+  const submit = e => {
+    e.preventDefault();
+    const next = new URLSearchParams();
+    for (const [k, v] of new FormData(e.target)) if (String(v).trim()) next.append(k, String(v).trim());
+    go('search', next);
+  };
+  const list = (state.answer?.results || []).map(asOffer);
+  const curl = `curl ${quote(`${location.origin}/v1/discovery/query?${q}`)}`;
+  return html`<h2>Search</h2>
+    <form class="filters" onSubmit=${submit} key=${asked}>
+      ${fields.map(([name, label, options]) => html`<${Field} ...${{ name, label, options, values }} />`)}
+      <datalist id="cities">${cities.map(([name]) => html`<option value=${name}></option>`)}</datalist>
+      <div class="actions"><button type="submit" class="primary">Search</button><button type="button" onClick=${() => go('search')}>Clear</button></div>
+    </form>
+    <${Failed} error=${state.error} />
+    ${!asked && html`<${Empty} title="Ask for something" command="blackholed query --type compute --near 52.5,13.4 --max-price 2">Choose a type and press Search. The question stays in the address bar.<//>`}
+    ${state.answer && html`<div aria-live="polite"><h3>${list.length} of ${state.answer.total ?? list.length} offers ${state.answer.complete === false ? html`<span class="badge wait">incomplete</span>` : html`<span class="badge good">complete</span>`}</h3>
+      ${state.answer.incomplete_reason && html`<p class="quiet">${shown(state.answer.incomplete_reason, 300)}</p>`}</div>
+      ${list.length === 0 ? html`<${Empty} title="Nothing matches" command="blackholed fields">Widen the radius or the price, or drop a filter.<//>` : html`
+      <${Legend} offers=${list} /><${World} offers=${list} disc=${discOf(q)} onPick=${pick} label=${`World map with ${list.length} results; the table below lists them`} />
+      ${picked && picked.length === 1 && html`<${Offer} offer=${picked[0]} onClose=${() => pick(null)} />`}
+      <${Table} label="Results" head=${[...offerHead.slice(0, 4), 'distance', 'score', 'provider']} rows=${(picked?.length > 1 ? picked : list).map(o => html`<${OfferRow} key=${o.key} offer=${o} onPick=${pick} />`)} />`}`}
+    ${asked && html`<h3>The same elsewhere</h3><${Command}>${curl}<//><${Command}>${commandOf(q)}<//>`}`;
+}

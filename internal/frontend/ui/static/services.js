@@ -1,0 +1,73 @@
+// Services with their health, and the instances of one service.
+
+import { call, html, useCall, useState, Badge, Command, Empty, Failed, Table, Text, ago, quote, shown, short, where, go } from './lib.js';
+import { useLive } from './live.js';
+
+const order = ['UP', 'STARTING', 'UNKNOWN', 'UNHEALTHY', 'DOWN', 'OUT_OF_SERVICE'];
+
+const Bar = ({ counts, total }) => html`<div class="bar" role="img" aria-label=${order.filter(s => counts[s]).map(s => `${counts[s]} ${s}`).join(', ')}>
+  ${order.filter(s => counts[s]).map(s => html`<i class=${s} style=${{ width: `${100 * counts[s] / total}%` }}></i>`)}</div>`;
+
+function grouped(services) {
+  const all = new Map();
+  for (const i of services.values()) {
+    const s = all.get(i.service) || { name: i.service, counts: {}, total: 0 };
+    s.counts[i.health] = (s.counts[i.health] || 0) + 1;
+    s.total++;
+    all.set(i.service, s);
+  }
+  return [...all.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+export function ServicesView() {
+  const { services, contact } = useLive();
+  const chosen = where().values.get('service');
+  if (chosen) return html`<${Service} name=${chosen} />`;
+  const list = grouped(services);
+  return html`<h2>Services</h2>
+    ${contact?.stale && html`<p class="failed">No contact to the group: ${shown(contact.reason, 200)}</p>`}
+    ${list.length === 0 ? html`<${Empty} title="No services yet" command="blackholed service register web --port 8080 --host 127.0.0.1">Register the first instance of a service.<//>` : html`
+    <${Table} label="Services" head=${['service', 'health', 'up', 'instances']} rows=${list.map(s => html`<tr key=${s.name}>
+      <td><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${40}>${s.name}<//></a></td>
+      <td class="wide"><${Bar} ...${s} /></td><td class="number">${s.counts.UP || 0}</td><td class="number">${s.total}</td></tr>`)} />`}`;
+}
+
+function Service({ name }) {
+  const { services, role } = useLive();
+  const [open, setOpen] = useState(null);
+  const [error, fail] = useState(null);
+  const list = [...services.values()].filter(i => i.service === name).sort((a, b) => (a.id < b.id ? -1 : 1));
+  const may = role === 'admin' || role === 'service';
+  const drained = i => i.health === 'OUT_OF_SERVICE';
+  const turn = async i => {
+    fail(null);
+    try {
+      await call('PUT', `/v1/services/${encodeURIComponent(name)}/instances/${encodeURIComponent(i.id)}/status`, { status: drained(i) ? 'UNKNOWN' : 'OUT_OF_SERVICE' });
+    } catch (e) { fail(e); }
+  };
+  return html`<p><a href="#/services">all services</a></p><h2><${Text} most=${60}>${name}<//></h2><${Failed} error=${error} />
+    ${list.length === 0 ? html`<${Empty} title="No instances" command=${`blackholed service register ${quote(name)} --host 127.0.0.1 --port 8080`}>They may have ended. Register one.<//>` : html`
+    <${Table} label=${`Instances of ${shown(name)}`} head=${['instance', 'status', 'address', 'zone', 'version', '']} rows=${list.map(i => html`<tr key=${i.id}>
+      <td><button type="button" class="link" aria-expanded=${open === i.id} onClick=${() => setOpen(open === i.id ? null : i.id)}><${Text} most=${36}>${i.id}<//></button></td>
+      <td><${Badge}>${i.health}<//></td><td><${Text} most=${40}>${i.host ? `${i.host}:${i.port}` : Object.values(i.interfaces || {})[0] || '–'}<//></td>
+      <td><${Text} most=${20}>${i.metadata?.zone || '–'}<//></td><td><${Text} most=${16}>${i.metadata?.version || '–'}<//></td>
+      <td>${may && html`<button type="button" onClick=${() => turn(i)}>${drained(i) ? 'Undrain' : 'Drain'}</button>`}</td></tr>`)} />
+    ${open && services.get(`${name}/${open}`) && html`<${Instance} service=${name} id=${open} />`}
+    <h3>The same elsewhere</h3><${Command}>${`blackholed service status ${quote(name)}`}<//>
+    <${Command}>${`dig @127.0.0.1 -p 8600 ${name}.service.bh SRV`}<//>
+    <${Command}>${`curl ${quote(`${location.origin}/v1/services/${encodeURIComponent(name)}/instances?health=any`)}`}<//>`}`;
+}
+
+function Instance({ service, id }) {
+  const live = useLive();
+  const { value: d, error } = useCall(`/v1/services/${encodeURIComponent(service)}/instances/${encodeURIComponent(id)}`, [live.services.get(`${service}/${id}`)?.health]);
+  if (!d) return html`<${Failed} error=${error} />`;
+  const rows = [
+    ['status', d.health], ['set by hand', d.override], ['peer', live.services.get(`${service}/${id}`)?.peer], ['registered', ago(d.registered_at)],
+    ['last sign of life', d.last_heartbeat ? ago(d.last_heartbeat) : 'known to its peer alone'], ['unhealthy after', d.unhealthy_after], ['removed after', d.remove_after],
+    ['check', d.health_check ? Object.entries(d.health_check).map(([k, v]) => `${k} ${typeof v === 'object' ? JSON.stringify(v) : v}`).join(', ') : 'none: it needs heartbeats'],
+    ['tags', (d.tags || []).join(', ')], ['description', d.description], ...Object.entries(d.metadata || {}),
+  ];
+  return html`<section class="panel" aria-label="Instance"><header><h3><${Text} most=${60}>${id}<//></h3></header>
+    <dl>${rows.filter(([, v]) => v !== undefined && v !== '').map(([k, v]) => html`<dt><${Text} most=${30}>${k}<//></dt><dd><${Text} most=${200}>${v}<//></dd>`)}</dl></section>`;
+}

@@ -1,0 +1,246 @@
+package ui
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// peer is a blackholed of its own, built from this tree.
+type peer struct {
+	t             *testing.T
+	program, data string
+	http          string
+	stop          func()
+}
+
+func startPeer(t *testing.T) *peer {
+	p := &peer{t: t, program: filepath.Join(t.TempDir(), "blackholed"), data: filepath.Join(t.TempDir(), "data"), http: freeAddress(t)}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", p.program, "../../../cmd/blackholed")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	p.start()
+	t.Cleanup(func() { p.stop() })
+	return p
+}
+
+// freeAddress is an address that nobody used a moment ago.
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (p *peer) start() {
+	c := exec.CommandContext(p.t.Context(), p.program, "run", "--data", p.data, "--profile", "dev", "--http", p.http,
+		"--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
+	c.Stderr = p.t.Output()
+	require.NoError(p.t, c.Start())
+	p.stop = func() {
+		_ = c.Process.Kill()
+		_ = c.Wait() // killed
+	}
+}
+
+func (p *peer) url(hash string) string { return "http://" + p.http + Prefix + hash }
+
+func (p *peer) send(line, body string, kind string) {
+	p.t.Helper()
+	method, path, _ := strings.Cut(line, " ")
+	r, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.http+path, strings.NewReader(body))
+	require.NoError(p.t, err)
+	r.Header.Set("Content-Type", kind)
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(p.t, err)
+	resp.Body.Close()
+	require.Less(p.t, resp.StatusCode, 300, "%s %s", line, body)
+}
+
+func (p *peer) json(line, body string, args ...any) {
+	p.t.Helper()
+	p.send(line, fmt.Sprintf(body, args...), "application/json")
+}
+
+// Bounds of the wait for the start of a peer.
+const (
+	waitForPeer = 60 * time.Second
+	pollEvery   = 100 * time.Millisecond
+)
+
+const hostile = `<img src=x onerror=\"document.title='taken'\"> שלום`
+
+// fill gives the peer something of everything.
+func (p *peer) fill() {
+	offer := `{"id": "%s", "metadata": {"type": "%s", "name": "%s", "version": "1.0.0", "endpoints": ["https://p.example:443"]},
+		"capabilities": {%s}, "location": {"latitude": %f, "longitude": %f, "city": "%s", "country": "DE"},
+		"pricing": {"base_price": %f, "currency": "USD", "price_unit": "per-gb-month"}}`
+	const room = `"storage": {"total_space": 1000000000000, "available_space": 1000000000000}`
+	for n, city := range []string{"Berlin", "Paris", "Tokyo", "Dallas", "Lagos", "Sydney"} {
+		places := [][2]float64{{52.5, 13.4}, {48.9, 2.4}, {35.7, 139.7}, {32.8, -96.8}, {6.5, 3.4}, {-33.9, 151.2}}
+		p.json("POST /v1/discovery/records", offer, "s"+city, "storage", city+" archive", room, places[n][0], places[n][1], city, 0.01*float64(n+1))
+	}
+	p.json("POST /v1/discovery/records", offer, "evil", "cdn", hostile+strings.Repeat("W", 40), `"cdn": {"bandwidth_mbps": 1000}`, 60.0, 20.0, hostile, 1.0)
+	for n := range 4 {
+		p.json("POST /v1/services/web/instances", `{"id": "web-%d", "host": "10.0.0.%d", "port": 80, "zone": "eu", "unhealthy_after": "1h", "remove_after": "2h"}`, n, n+1)
+	}
+	p.json("POST /v1/coordination/leases", `{"id": "77", "ttl": 300}`)
+	p.json("POST /v1/coordination/locks/nightly", `{"lease_id": "77", "metadata": "on host a"}`)
+	p.send("PUT /v1/coordination/keys/config%2Fcolour", "blue", "application/octet-stream")
+	p.send("PUT /v1/coordination/keys/%E2%80%AEturned", "x", "application/octet-stream") // offers may not turn text around, keys may
+}
+
+// shoot keeps a picture, if PAGE_SHOTS names a folder.
+func (b *browser) shoot(name string) {
+	folder := os.Getenv("PAGE_SHOTS")
+	if folder == "" {
+		return
+	}
+	png, err := base64.StdEncoding.DecodeString(b.do("Page.captureScreenshot", map[string]any{"format": "png"})["data"].(string))
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), png, 0o600))
+}
+
+// TestViews plays the page in a real browser against a real peer: each view, live changes, narrow and dark, hostile
+// texts, and a peer that restarts.
+func TestViews(t *testing.T) {
+	b := openBrowser(t)
+	p := startPeer(t)
+	b.ready(p)
+	run := func(name string, play func()) {
+		t.Run(name, func(t *testing.T) {
+			before := b.t
+			b.t, p.t = t, t
+			defer func() { b.t, p.t = before, before }()
+			play()
+		})
+	}
+
+	run("empty", func() {
+		for hash, want := range map[string]string{
+			"map": "No offers yet", "search": "Ask for something", "services": "No services yet", "locks": "Nobody holds a lock", "peers": "Alone so far",
+			"keys": "No keys", "names": "Choose a service", "timeline": "Quiet",
+		} {
+			b.visit(p.url("#/" + hash))
+			b.text(want)
+			require.Greater(b.t, b.eval("document.querySelectorAll('.command').length"), 0.0, hash)
+		}
+		b.clean()
+	})
+	p.fill()
+	for hash, wants := range map[string][]string{
+		"map": {"7 offers", "Berlin archive"},
+		"search?type=storage&near=Berlin&radius_km=1500": {"2 of 2 offers", "complete", "blackholed query", "curl"},
+		"services":             {"web", "4"},
+		"services?service=web": {"web-3", "UP", "Drain"},
+		"locks":                {"nightly", "on host a", "77"},
+		"group":                {"leader", "1 of 1 active"},
+		"peers":                {"this peer", "reach"},
+		"keys":                 {"config", "colour"},
+		"names?service=web":    {"web.service.bh", "10.0.0.1", "dig"},
+		"figures":              {"resident memory"},
+	} {
+		name, _, _ := strings.Cut(hash, "?")
+		run(hash, func() {
+			b.visit(p.url("#/" + hash))
+			for _, want := range wants {
+				b.text(want)
+			}
+			b.shoot(name)
+			for _, dark := range []bool{false, true} {
+				b.dark(dark)
+				b.size(390, 800)
+				b.until("document.documentElement.scrollWidth <= 390")
+				b.shoot(fmt.Sprint(name, "-narrow-", dark))
+				b.size(1280, 900)
+				b.shoot(fmt.Sprint(name, "-dark-", dark))
+			}
+			b.dark(false)
+			b.clean()
+		})
+	}
+	run("live", func() { b.playsLive(p) })
+	run("hostile", func() { b.playsHostile(p) })
+	run("keyboard", func() { b.playsKeyboard(p) })
+	run("restart", func() { b.playsRestart(p) })
+}
+
+// ready waits for the peer and opens its page.
+func (b *browser) ready(p *peer) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		resp, err := http.Get(p.url(""))
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err == nil
+	}, waitForPeer, pollEvery)
+	b.visit(p.url(""))
+	b.text("live")
+}
+
+// playsLive: what others do appears without a reload, and what the reader does reaches the peer.
+func (b *browser) playsLive(p *peer) {
+	b.visit(p.url("#/services?service=web"))
+	b.text("web-3")
+	p.json("POST /v1/services/web/instances", `{"id": "web-new", "host": "10.0.0.9", "port": 80, "unhealthy_after": "1h", "remove_after": "2h"}`)
+	b.text("web-new")
+	b.eval("[...document.querySelectorAll('button')].find(b => b.textContent === 'Drain').click()")
+	b.text("OUT_OF_SERVICE")
+	b.text("Undrain")
+	b.eval("location.hash = '#/timeline'")
+	b.text("web/web-new")
+	b.clean()
+}
+
+// playsHostile: a text of a stranger is text, and turns nothing around.
+func (b *browser) playsHostile(p *peer) {
+	b.visit(p.url("#/map?type=cdn"))
+	b.text("<img src=x")
+	require.Equal(b.t, 0.0, b.eval("document.querySelectorAll('img').length"))
+	require.NotEqual(b.t, "taken", b.eval("document.title"))
+	require.Equal(b.t, true, b.eval("document.querySelectorAll('td bdi').length > 0"))
+	require.Equal(b.t, true, b.eval("document.documentElement.scrollWidth <= innerWidth"))
+	b.visit(p.url("#/keys"))
+	b.text("turned")
+	require.Equal(b.t, false, b.eval(`document.body.innerHTML.includes('\u202e')`))
+	b.clean()
+}
+
+// playsKeyboard: the first tabs lead to the content and through the views.
+func (b *browser) playsKeyboard(p *peer) {
+	b.visit(p.url("#/map"))
+	b.text("Berlin archive")
+	b.eval("document.activeElement.blur()")
+	b.key("Tab")
+	require.Equal(b.t, "Skip to the content", b.eval("document.activeElement.textContent"))
+	b.key("Tab")
+	b.key("Tab")
+	require.Equal(b.t, "Search", b.eval("document.activeElement.textContent"))
+	b.key("Enter")
+	b.text("Ask for something")
+	b.visit(p.url("#/map"))
+	b.until("document.querySelector('canvas')")
+	require.Equal(b.t, true, b.eval("document.querySelector('canvas').getAttribute('aria-label').includes('offers')"))
+	b.clean()
+}
+
+// playsRestart: the page says that the peer is away, and goes on by itself.
+func (b *browser) playsRestart(p *peer) {
+	b.visit(p.url("#/map"))
+	b.text("7 offers")
+	p.stop()
+	b.text("trying again")
+	p.start()
+	b.until("document.querySelector('.lamp.live')")
+	b.text("7 offers")
+}
