@@ -70,6 +70,13 @@ func newSplits(k *Keeper) *splits {
 	}
 }
 
+// any reports whether this peer has split cells, or records of cells below geo.MaxLen.
+func (s *splits) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.cells) > 0 || s.deep.Len() > 0
+}
+
 // cellAt returns the key of another cell of the same type and subtype.
 func cellAt(c records.CellKey, place geo.Cell) records.CellKey {
 	return records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}

@@ -32,7 +32,7 @@ const (
 	maxTablePeers    = 512              // peers copied from the routing table
 	viewTTL          = 2 * time.Second  // lifetime of a view after a change of the index; longer for a large view
 	viewSize         = 10_000           // records for each viewTTL
-	viewMaxTTL       = time.Minute      // maximum age of a view, because records expire
+	viewMaxTTL       = time.Minute      // maximum age of a view with split cells, or with an expired record
 	maxPulledEntries = 1 << 16          // cached versions that were pulled recently
 	pulledTTL        = 10 * time.Minute // a pulled version is not pulled again for this long, whatever its result
 
@@ -279,11 +279,8 @@ func (y *syncer) viewOf(table *tableState) *view {
 	y.making.Lock()
 	defer y.making.Unlock()
 	seq, now := y.k.Index.Seq(), y.k.Now()
-	if v := y.view.Load(); v != nil && v.table == table.peerTable {
-		age := now.Sub(v.made).Abs()
-		if age < v.lifetime() || v.seq == seq && age < viewMaxTTL {
-			return v
-		}
+	if v := y.view.Load(); v != nil && v.table == table.peerTable && v.valid(seq, now, y.k.splits.any()) {
+		return v
 	}
 	v := newView(y.k.Index, table.peerTable, now, y.k.splits)
 	y.view.Store(v)

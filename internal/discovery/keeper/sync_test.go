@@ -361,6 +361,31 @@ func TestSharedCells(t *testing.T) {
 	})
 }
 
+// A view of a quiet keeper serves until a record expires; with split cells, which change without the index, a minute.
+func TestQuietViewServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := index.New(index.Config{})
+		first := time.Now().Add(24 * time.Hour)
+		for _, r := range spread(t, 10, rand.New(rand.NewPCG(8, 8))) {
+			_, err := x.Put(r, time.Now())
+			require.NoError(t, err)
+			if r.Expires().Before(first) {
+				first = r.Expires()
+			}
+		}
+		v := newView(x, newPeerTable("self", nil, true), time.Now(), unsplit{})
+		now, last := v.made, first.Add(-time.Second)
+		require.Greater(t, last.Sub(now), viewMaxTTL)
+		require.True(t, v.valid(x.Seq(), last, false))
+		require.False(t, v.valid(x.Seq(), first, false), "a record expired")
+		require.False(t, v.valid(x.Seq()+1, now.Add(viewTTL), false), "a record changed")
+		require.True(t, v.valid(x.Seq()+1, now.Add(viewTTL-1), false))
+		require.True(t, v.valid(x.Seq(), now.Add(viewMaxTTL-1), true))
+		require.False(t, v.valid(x.Seq(), now.Add(viewMaxTTL), true), "split cells")
+		require.False(t, v.valid(x.Seq(), now.Add(-viewMaxTTL), false), "the clock was set back")
+	})
+}
+
 // BenchmarkView copies an index as a round does after a change.
 func BenchmarkView(b *testing.B) {
 	x := index.New(index.Config{MaxPerProvider: 100_000})

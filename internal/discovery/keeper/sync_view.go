@@ -20,7 +20,8 @@ import (
 type view struct {
 	table *peerTable
 	seq   uint64    // of the index: the view includes changes up to here
-	made  time.Time // keeper the keeper's clock
+	made  time.Time // by the keeper's clock
+	until time.Time // the first of its records expires
 	all   []version
 	byID  func() map[digest.ID]*records.Record
 
@@ -76,6 +77,9 @@ func newView(x *index.Index, table *peerTable, now time.Time, d splitInfo) *view
 		if r.Expired(now) {
 			continue
 		}
+		if v.until.IsZero() || r.Expires().Before(v.until) {
+			v.until = r.Expires()
+		}
 		id := r.Name().Provider
 		name, ok := providers[id]
 		if !ok {
@@ -99,6 +103,20 @@ func newView(x *index.Index, table *peerTable, now time.Time, d splitInfo) *view
 		})
 	})
 	return v
+}
+
+// valid reports whether a view still serves. Seq is that of the index now. Split: this peer has split cells, which change
+// without the index. In a quiet network the view serves until a record expires: to compute it again is most
+// of the work of an idle keeper.
+func (v *view) valid(seq uint64, now time.Time, split bool) bool {
+	switch age := now.Sub(v.made); {
+	case age.Abs() < v.lifetime():
+		return true
+	case v.seq != seq:
+		return false
+	default:
+		return age.Abs() < viewMaxTTL || !split && age > 0 && now.Before(v.until)
+	}
 }
 
 func (v *view) indexed() map[digest.ID]*records.Record {
