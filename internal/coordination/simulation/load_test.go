@@ -354,7 +354,7 @@ func forget(c *client, p *proc) {
 	if c.id == 0 {
 		return
 	}
-	if _, r, ok := c.do(p, &coord.ClientClose{}, patience); ok && r.Err != nil && fault.KindOf(r.Err) != fault.NotFound && !c.over() {
+	if _, r, ok := c.do(p, &coord.ClientClose{}, patience); ok && r.Err != nil && fault.KindOf(r.Err) != fault.NotFound && !dissolved(r.Err) {
 		c.breach("B2", "a client cannot be closed: %v", r.Err)
 	}
 	c.id = 0

@@ -9,6 +9,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/merge"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // merger is a process's part in merges. It survives no restart: only the state of the group does.
@@ -174,4 +175,9 @@ func (c *client) follow() {
 	c.cluster = living[c.rng.IntN(len(living))]
 	c.id, c.sequence, c.sessions, c.target = 0, 0, make(map[coord.LeaseID]*session), 0
 	c.tell("%s goes on at %s", c.name, c.place)
+}
+
+// dissolved reports whether a command was refused because its group has ended.
+func dissolved(err error) bool {
+	return fault.KindOf(err) == fault.Unavailable && fault.FieldOf(err) == "group"
 }
