@@ -124,7 +124,7 @@ func (n *announcements) open(value []byte) (announcement, error) {
 	}
 	now := n.now()
 	if at := said.at(); at.Before(now.Add(-lifetime)) || at.After(now.Add(window)) {
-		return announcement{}, fault.New("", fault.Conflict, "the notice is of %s", at.UTC().Format(time.RFC3339))
+		return announcement{}, fault.New("", fault.Conflict, "the announcement is of %s", at.UTC().Format(time.RFC3339))
 	}
 	made := announcement{verified: said}
 	if wire := said.info.GetRecovery(); len(wire) > 0 {
@@ -133,7 +133,7 @@ func (n *announcements) open(value []byte) (announcement, error) {
 		case err != nil:
 			return announcement{}, err
 		case string(s.Group[:]) != string(said.info.GetGroupId()) || !n.network.Eligible(s.Peer):
-			return announcement{}, fault.New("", fault.Unauthentic, "the succession is not of the group")
+			return announcement{}, fault.New("", fault.Unauthentic, "the recovery record is not of the group")
 		}
 		made.incarnation = s.Incarnation
 	}

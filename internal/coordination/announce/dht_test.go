@@ -67,7 +67,7 @@ func TestValidate(t *testing.T) {
 			"no certificate":            {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Certificate = nil }), fault.Invalid},
 			"another certificate":       {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Certificate = stranger.info.GetCertificate() }), fault.Invalid},
 			"another group":             {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.GroupId = stranger.info.GetGroupId() }), fault.Unauthentic},
-			"no succession":             {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Recovery = []byte{1} }), fault.Invalid},
+			"no recovery record":        {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Recovery = []byte{1} }), fault.Invalid},
 			"another group's successor": {own, f.posted(t, 0, stranger.succeeded(t, f, 1)), fault.Unauthentic},
 			"a stranger as a successor": {own, f.posted(t, 0, f.succeeded(t, stranger, 1)), fault.Unauthentic},
 			"another network's key":     {Key(stranger.network), stranger.posted(t, 0, nil), fault.Invalid},
@@ -234,7 +234,7 @@ func TestPublishSchedule(t *testing.T) {
 	for i := 1; i < len(at); i++ {
 		require.LessOrEqual(t, at[i]-at[i-1], republish)
 	}
-	require.Less(t, 3*republish, lifetime, "a notice does not lapse while somebody leads")
+	require.Less(t, 3*republish, lifetime, "an announcement does not lapse while somebody leads")
 }
 
 // TestLookupSchedule: no lookups with a leader; without one more and more rarely, and never often, however the

@@ -68,7 +68,7 @@ func (m *machine) onAccept(from peer.ID, a accept) {
 		return
 	}
 	if a.ballot == m.state.Accepted && a.membership.ID() != m.state.Membership.ID() {
-		m.rejectf(from, "proposes two charters at one ballot")
+		m.rejectf(from, "proposes two memberships at one ballot")
 		return
 	}
 	m.try = nil

@@ -92,8 +92,8 @@ func TestCertificateRefused(t *testing.T) {
 		{"signed at another ballot", "signatures", func(x *Certificate) { x.Signatures[1] = other.sign(t, 1) }},
 		{"ballot altered", "signatures", func(x *Certificate) { x.Ballot.Round++ }},
 		{"ballot of another", "signatures", func(x *Certificate) { x.Ballot.Peer = c.ids[1] }},
-		{"signed another charter", "signatures", func(x *Certificate) { x.Signatures[1] = altered.sign(t, 1) }},
-		{"charter altered", "signatures", func(x *Certificate) { x.Membership.Nonce[0]++ }},
+		{"signed another membership", "signatures", func(x *Certificate) { x.Signatures[1] = altered.sign(t, 1) }},
+		{"membership altered", "signatures", func(x *Certificate) { x.Membership.Nonce[0]++ }},
 		{"voter altered", "signatures", func(x *Certificate) {
 			x.Membership.Voters = slices.Clone(x.Membership.Voters)
 			x.Membership.Voters[0].RaftID += 1000
@@ -101,8 +101,8 @@ func TestCertificateRefused(t *testing.T) {
 		{"signature cut", "signatures", func(x *Certificate) { x.Signatures[0].Bytes = x.Signatures[0].Bytes[:63] }},
 		{"no round", "ballot", func(x *Certificate) { x.Ballot.Round = 0 }},
 		{"ballot of a stranger", "ballot", func(x *Certificate) { x.Ballot.Peer = c.ids[5] }},
-		{"another network", "charter.network", func(x *Certificate) { x.Membership.Network[0]++ }},
-		{"another E", "charter.eligible", func(x *Certificate) { x.Membership.Eligible = 3 }},
+		{"another network", "membership.network", func(x *Certificate) { x.Membership.Network[0]++ }},
+		{"another E", "membership.eligible", func(x *Certificate) { x.Membership.Eligible = 3 }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -129,14 +129,14 @@ func TestCharterRefused(t *testing.T) {
 		field string
 		spoil func(*Membership)
 	}{
-		{"no voters", "charter.voters", func(x *Membership) { x.Voters = nil }},
-		{"more voters than peers", "charter.voters", func(x *Membership) { x.Voters = append(x.Voters, Voter{stranger, 9}) }},
-		{"voter not eligible", "charter.voters", func(x *Membership) { x.Voters[0].Peer = stranger }},
-		{"voter twice", "charter.voters", func(x *Membership) { x.Voters[1].Peer = x.Voters[0].Peer }},
-		{"order", "charter.voters", func(x *Membership) { slices.Reverse(x.Voters) }},
-		{"no raft id", "charter.voters", func(x *Membership) { x.Voters[1].RaftID = 0 }},
-		{"raft id twice", "charter.voters", func(x *Membership) { x.Voters[1].RaftID = x.Voters[0].RaftID }},
-		{"proposer", "charter.proposer", func(x *Membership) { x.Proposer = stranger }},
+		{"no voters", "membership.voters", func(x *Membership) { x.Voters = nil }},
+		{"more voters than peers", "membership.voters", func(x *Membership) { x.Voters = append(x.Voters, Voter{stranger, 9}) }},
+		{"voter not eligible", "membership.voters", func(x *Membership) { x.Voters[0].Peer = stranger }},
+		{"voter twice", "membership.voters", func(x *Membership) { x.Voters[1].Peer = x.Voters[0].Peer }},
+		{"order", "membership.voters", func(x *Membership) { slices.Reverse(x.Voters) }},
+		{"no raft id", "membership.voters", func(x *Membership) { x.Voters[1].RaftID = 0 }},
+		{"raft id twice", "membership.voters", func(x *Membership) { x.Voters[1].RaftID = x.Voters[0].RaftID }},
+		{"proposer", "membership.proposer", func(x *Membership) { x.Proposer = stranger }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -67,11 +67,11 @@ func (c Membership) Encode() []byte {
 func decodeMembership(b []byte) (Membership, error) {
 	var c Membership
 	if len(b) > maxMembershipBytes {
-		return c, fault.New("", fault.TooLarge, "charter has %d bytes, at most %d", len(b), maxMembershipBytes)
+		return c, fault.New("", fault.TooLarge, "membership has %d bytes, at most %d", len(b), maxMembershipBytes)
 	}
 	m := new(groupv1.InitialMembership)
 	if err := proto.Unmarshal(b, m); err != nil {
-		return c, fault.New("", fault.Invalid, "charter: %v", err)
+		return c, fault.New("", fault.Invalid, "membership: %v", err)
 	}
 	copy(c.Network[:], m.GetNetwork())
 	copy(c.Nonce[:], m.GetNonce())
@@ -81,7 +81,7 @@ func decodeMembership(b []byte) (Membership, error) {
 		c.Voters = append(c.Voters, Voter{Peer: peer.ID(v.GetPeer()), RaftID: v.GetRaftId()})
 	}
 	if !bytes.Equal(c.Encode(), b) {
-		return Membership{}, fault.New("", fault.Invalid, "charter is not in canonical encoding")
+		return Membership{}, fault.New("", fault.Invalid, "membership is not in canonical encoding")
 	}
 	return c, nil
 }
@@ -91,26 +91,26 @@ const maxMembershipBytes = 1 << 10
 // checkMembership returns the reason for which no peer of the network may accept c; nil if all may.
 func (n Network) checkMembership(c Membership) error {
 	if c.Network != n.ID() {
-		return fault.Invalidf("charter.network", c.Network.String(), "another network than ours, %s", n.ID())
+		return fault.Invalidf("membership.network", c.Network.String(), "another network than ours, %s", n.ID())
 	}
 	if c.Eligible != n.Size() {
-		return fault.Invalidf("charter.eligible", c.Eligible, "must be %d", n.Size())
+		return fault.Invalidf("membership.eligible", c.Eligible, "must be %d", n.Size())
 	}
 	if len(c.Voters) == 0 || len(c.Voters) > min(MaxVoters, n.Size()) {
-		return fault.Invalidf("charter.voters", len(c.Voters), "must be 1 to %d", min(MaxVoters, n.Size()))
+		return fault.Invalidf("membership.voters", len(c.Voters), "must be 1 to %d", min(MaxVoters, n.Size()))
 	}
 	if !n.Eligible(c.Proposer) {
-		return fault.Invalidf("charter.proposer", c.Proposer.String(), "not eligible")
+		return fault.Invalidf("membership.proposer", c.Proposer.String(), "not eligible")
 	}
 	ids := make(map[uint64]bool, len(c.Voters))
 	for i, v := range c.Voters {
 		switch {
 		case !n.Eligible(v.Peer):
-			return fault.Invalidf("charter.voters", v.Peer.String(), "not eligible")
+			return fault.Invalidf("membership.voters", v.Peer.String(), "not eligible")
 		case i > 0 && v.Peer <= c.Voters[i-1].Peer:
-			return fault.Invalidf("charter.voters", v.Peer.String(), "not in ascending order")
+			return fault.Invalidf("membership.voters", v.Peer.String(), "not in ascending order")
 		case v.RaftID == 0 || ids[v.RaftID]:
-			return fault.Invalidf("charter.voters", v.RaftID, "raft ids must be distinct and above 0")
+			return fault.Invalidf("membership.voters", v.RaftID, "raft ids must be distinct and above 0")
 		}
 		ids[v.RaftID] = true
 	}

@@ -309,7 +309,7 @@ func (r *run) sign(p peer.ID, b Ballot, g GroupID) {
 	}
 	r.chosen[g] = true
 	if len(r.chosen) > 1 && !r.crowd {
-		r.fail("two charters were chosen")
+		r.fail("two memberships were chosen")
 	}
 }
 

@@ -10,9 +10,13 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/network"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
 // TestVectors: a statement must never change, because peers of all versions verify it. Another program computed
@@ -62,4 +66,47 @@ func TestVectors(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, v.Statement, hex.EncodeToString(again))
 	}
+}
+
+// FuzzLaterStatement: a later version may add fields to a statement and to its findings. They change nothing for
+// this version, and no bytes of any origin cause a panic.
+func FuzzLaterStatement(f *testing.F) {
+	f.Add([]byte{9 << 3, 1})
+	f.Add([]byte{0xfa, 0x07, 2, 'h', 'i'})
+	f.Add([]byte{0xff})
+	key, _, err := crypto.GenerateEd25519Key(bytes.NewReader(bytes.Repeat([]byte{7}, 32)))
+	require.NoError(f, err)
+	by, err := peer.IDFromPrivateKey(key)
+	require.NoError(f, err)
+	now := time.UnixMilli(1767225600000)
+	f.Fuzz(func(t *testing.T, unknown []byte) {
+		_, _ = Open("test", unknown, now)
+		for len(unknown) > 0 {
+			number, _, n := protowire.ConsumeField(unknown)
+			if n < 0 || number <= 15 {
+				return // not a field of a later version
+			}
+			if n == len(unknown) {
+				break
+			}
+			unknown = unknown[:n]
+		}
+		if len(unknown) > MaxSize/4 {
+			return
+		}
+		finding := &pb.Finding{Provider: []byte("provider"), State: 3, CheckedMs: uint64(now.UnixMilli())}
+		finding.ProtoReflect().SetUnknown(unknown)
+		content := &pb.Findings{Findings: []*pb.Finding{finding}}
+		content.ProtoReflect().SetUnknown(unknown)
+		b, err := proto.Marshal(content)
+		require.NoError(t, err)
+		signature, err := key.Sign(append([]byte(domain("test")), b...))
+		require.NoError(t, err)
+		signed := &pb.SignedFindings{Findings: b, By: []byte(by), Signature: signature}
+		signed.ProtoReflect().SetUnknown(unknown)
+		data, err := proto.Marshal(signed)
+		require.NoError(t, err)
+		_, err = Open("test", data, now)
+		require.NoError(t, err, "an honest peer of a later version is blamed")
+	})
 }
