@@ -42,6 +42,9 @@ type node struct {
 	answers map[uint64]replica.Answer
 	applied []replica.Applied
 	images  []*replica.Image
+
+	refuses bool  // it may stop
+	stopped error // it has
 }
 
 const groupID = "a group id of thirty-two bytes..."
@@ -121,6 +124,10 @@ func (n *node) turn() {
 	for !n.down && n.Ready() {
 		n.c.wires = append(n.c.wires, n.Prepare(n.c.now)...)
 		out, err := n.Apply(n.c.now)
+		if err != nil && n.refuses {
+			n.down, n.stopped = true, err
+			return
+		}
 		require.NoError(n.c.t, err)
 		for _, a := range out.Answers {
 			require.NotContains(n.c.t, n.answers, a.ID, "answered twice")

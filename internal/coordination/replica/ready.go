@@ -20,7 +20,8 @@ func (r *Replica) Tick(now time.Duration) {
 	r.expiry.expire(r)
 }
 
-// Step passes another member's message to Raft. Useless messages are ignored.
+// Step passes another member's message to Raft. Useless messages are ignored. A message that contradicts this member's
+// disk makes the next Apply fail.
 //
 // Errors: Invalid for a message that no member sends.
 func (r *Replica) Step(m *pb.Message) error {
@@ -29,6 +30,13 @@ func (r *Replica) Step(m *pb.Message) error {
 	}
 	if m.GetType() == pb.MsgReadIndex && !r.serves() {
 		return nil // the member asks again
+	}
+	if r.turn.contradiction != nil {
+		return nil
+	}
+	if err := r.turn.contradict(r, m); err != nil {
+		r.turn.contradiction, r.turn.cause = err, m
+		return nil
 	}
 	_ = r.node.Step(m) // a useless message, no failure
 	return nil
@@ -75,7 +83,7 @@ func (r *Replica) SnapshotSent(id uint64, ok bool) {
 
 // Ready reports whether Prepare, Apply and Persist have work.
 func (r *Replica) Ready() bool {
-	return len(r.proposals.staged) > 0 || len(r.turn.out.Answers) > 0 || r.proposals.change.id != 0 && r.proposals.change.term == 0 ||
+	return r.turn.contradiction != nil || len(r.proposals.staged) > 0 || len(r.turn.out.Answers) > 0 || r.proposals.change.id != 0 && r.proposals.change.term == 0 ||
 		r.reads.canBegin(r) || r.node.HasReady()
 }
 
@@ -83,6 +91,9 @@ func (r *Replica) Ready() bool {
 // follow.
 func (r *Replica) Prepare(now time.Duration) []*pb.Message {
 	r.now = max(r.now, now)
+	if r.turn.contradiction != nil {
+		return r.turn.accuse(r)
+	}
 	r.proposals.propose(r)
 	r.reads.beginRound(r)
 	r.turn.ready = r.node.Ready()
@@ -133,10 +144,13 @@ func (r *Replica) observe() {
 
 // Apply applies committed entries and returns the answers. The Machine must not be read meanwhile.
 //
-// Errors, which must end the process: Unsupported or Invalid for an entry unknown to this version, Internal.
+// Errors, which must end the member: Unsupported or Invalid for an entry unknown to this version, Internal.
 func (r *Replica) Apply(now time.Duration) (Output, error) {
 	const op = "replica.Apply"
 	r.now = max(r.now, now)
+	if r.turn.contradiction != nil {
+		return Output{}, fault.Wrap(op, r.turn.contradiction)
+	}
 	if snap := r.turn.ready.Snapshot; !raft.IsEmptySnap(snap) {
 		if err := r.turn.install(r, snap); err != nil {
 			return Output{}, fault.Wrap(op, err)

@@ -155,6 +155,9 @@ type turn struct {
 	unsaved *pb.HardState // a commit index for the next write
 	arrived *arrival
 	out     Output
+	// contradiction ends this member in the next turn; cause is the message that showed it.
+	contradiction error
+	cause         *pb.Message
 }
 
 // role is the member's role in its term.
