@@ -22,19 +22,29 @@ func leaseCommand(con *console) *cobra.Command {
 
 // leaseView is the JSON form of a lease. Times are in seconds.
 type leaseView struct {
-	ID        string   `json:"id"`
-	TTL       float64  `json:"ttl"`
-	Remaining *float64 `json:"remaining,omitempty"`
-	Owner     string   `json:"owner,omitempty"`
-	Keys      []string `json:"keys,omitempty"`
+	ID          string   `json:"id"`
+	Tag         string   `json:"tag,omitempty"`
+	TTL         float64  `json:"ttl"`
+	Remaining   *float64 `json:"remaining,omitempty"`
+	Owner       string   `json:"owner,omitempty"`
+	Application string   `json:"application,omitempty"`
+	Keys        []string `json:"keys,omitempty"`
 }
 
 func showLease(l client.LeaseState) leaseView {
 	left := float64(l.Remaining) / 1000
-	return leaseView{ID: leaseID(l.ID), TTL: float64(l.TTL) / 1000, Remaining: &left, Owner: l.Owner, Keys: l.Keys}
+	return leaseView{
+		ID: leaseID(l.ID), Tag: l.Tag, TTL: float64(l.TTL) / 1000, Remaining: &left, Owner: l.Owner, Application: l.Application, Keys: l.Keys,
+	}
 }
 
-func leaseID(id client.LeaseID) string { return strconv.FormatInt(int64(id), 10) }
+// leaseID shows the id of a lease, which the peer hides from callers without a right to it.
+func leaseID(id client.LeaseID) string {
+	if id == client.HiddenLease {
+		return "hidden"
+	}
+	return strconv.FormatInt(int64(id), 10)
+}
 
 // parseLease reads a lease id in decimal.
 func parseLease(s string) (client.LeaseID, error) {
@@ -152,7 +162,7 @@ func leaseTTL(con *console) *cobra.Command {
 		}
 		v := showLease(states[0])
 		return r.print(document{value: v, table: pairs([][]string{
-			{"lease", v.ID}, {"owner", orDash(v.Owner)}, {"ttl", secondsOf(v.TTL)}, {"remaining", secondsOf(*v.Remaining)},
+			{"lease", v.ID}, {"tag", v.Tag}, {"owner", orDash(v.Owner)}, {"application", orDash(v.Application)}, {"ttl", secondsOf(v.TTL)}, {"remaining", secondsOf(*v.Remaining)},
 			{"keys", orDash(strings.Join(v.Keys, " "))},
 		})})
 	})
@@ -173,10 +183,10 @@ func leaseList(con *console) *cobra.Command {
 			for _, l := range states {
 				views = append(views, showLease(l))
 			}
-			q.After = states[len(states)-1].ID
+			q.After = states[len(states)-1].Granted
 		}
-		return r.print(listDocument("leases", views, []string{"ID", "TTL", "REMAINING", "OWNER"}, func(v *leaseView) []string {
-			return []string{v.ID, secondsOf(v.TTL), secondsOf(*v.Remaining), orDash(v.Owner)}
+		return r.print(listDocument("leases", views, []string{"ID", "TAG", "TTL", "REMAINING", "OWNER", "APPLICATION"}, func(v *leaseView) []string {
+			return []string{v.ID, v.Tag, secondsOf(v.TTL), secondsOf(*v.Remaining), orDash(v.Owner), orDash(v.Application)}
 		}))
 	})
 }

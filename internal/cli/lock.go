@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,6 +100,14 @@ func (l *lockFlags) check(cmd *cobra.Command) error {
 	return checkCommand(l.command)
 }
 
+// application is the name of the lock's holder for people: the program under the lock.
+func (l *lockFlags) application() string {
+	if len(l.command) == 0 {
+		return "blackholed lock"
+	}
+	return strings.ToValidUTF8(filepath.Base(l.command[0]), "")
+}
+
 func (l *lockFlags) options() []client.LockOption {
 	opts := []client.LockOption{client.Wait(l.wait)}
 	if l.shared {
@@ -112,7 +122,7 @@ func (l *lockFlags) options() []client.LockOption {
 // lock takes the lock, holds it and releases it at the end.
 func (r *remote) lock(ctx context.Context, c *client.Client, l *lockFlags) error {
 	connecting, cancel := r.connecting(ctx)
-	s, err := c.Session(connecting, client.TTL(l.ttl))
+	s, err := c.Session(connecting, client.TTL(l.ttl), client.Application(l.application()))
 	cancel()
 	if err != nil {
 		return err

@@ -50,21 +50,22 @@ type lockView struct {
 
 // claimView is the JSON form of a claim. Age is in seconds.
 type claimView struct {
-	Holder   string  `json:"holder_id"`
-	Lease    string  `json:"lease_id"`
-	Token    int64   `json:"fencing_token"`
-	Mode     string  `json:"mode"`
-	Permits  uint32  `json:"permits,omitempty"`
-	Count    uint32  `json:"count"`
-	Age      float64 `json:"age,omitempty"`
-	Metadata string  `json:"metadata,omitempty"`
+	Holder      string  `json:"holder_id"`
+	Application string  `json:"application,omitempty"`
+	Lease       string  `json:"lease_id"`
+	Token       int64   `json:"fencing_token"`
+	Mode        string  `json:"mode"`
+	Permits     uint32  `json:"permits,omitempty"`
+	Count       uint32  `json:"count"`
+	Age         float64 `json:"age,omitempty"`
+	Metadata    string  `json:"metadata,omitempty"`
 }
 
 func showClaims(claims []client.ClaimState) []claimView {
 	views := make([]claimView, len(claims))
 	for i, c := range claims {
 		views[i] = claimView{
-			Holder: c.Holder, Lease: leaseID(c.Lease), Token: int64(c.Token), Permits: c.Permits, Count: c.Count,
+			Holder: c.Holder, Application: c.Application, Lease: leaseID(c.Lease), Token: int64(c.Token), Permits: c.Permits, Count: c.Count,
 			Mode: "exclusive", Age: c.Age.Seconds(), Metadata: strings.ToValidUTF8(string(c.Metadata), "\ufffd"),
 		}
 		switch c.Mode {
@@ -88,12 +89,12 @@ func lockTable(locks []lockView) string {
 					mode += " of " + strconv.FormatUint(uint64(c.Permits), 10)
 				}
 				rows = append(rows, []string{
-					l.Name, []string{"holds", "waits"}[state], mode, strconv.FormatInt(c.Token, 10), c.Lease, orDash(c.Holder), age(c.Age),
+					l.Name, []string{"holds", "waits"}[state], mode, strconv.FormatInt(c.Token, 10), orDash(c.Application), orDash(c.Holder), age(c.Age),
 				})
 			}
 		}
 	}
-	return table([]string{"LOCK", "STATE", "MODE", "TOKEN", "LEASE", "HOLDER", "AGE"}, rows)
+	return table([]string{"LOCK", "STATE", "MODE", "TOKEN", "APPLICATION", "HOLDER", "AGE"}, rows)
 }
 
 // age shows seconds. Zero means unknown.

@@ -25,8 +25,12 @@ func TestLimitsOfTheLeader(t *testing.T) {
 		w.await("a leader", func() bool { return w.leader() >= 0 })
 		time.Sleep(time.Second)
 		client := w.peers[(w.leader()+1)%3]
+		var last coord.LeaseID
 		grant := func() error {
-			_, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.LeaseGrant{TTL: 60_000}})
+			r, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.LeaseGrant{TTL: 60_000}})
+			if err == nil {
+				last = r.Lease
+			}
 			return err
 		}
 		require.NoError(t, grant())
@@ -49,7 +53,7 @@ func TestLimitsOfTheLeader(t *testing.T) {
 		w.await("a leader", func() bool { return w.leader() >= 0 })
 		time.Sleep(5 * time.Second)
 		require.ErrorIs(t, grant(), fault.LimitReached, "limits of no use are refused as a whole")
-		_, _, err = client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.LeaseRevoke{ID: 1}})
+		_, _, err = client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.LeaseRevoke{ID: last}})
 		require.NoError(t, err)
 		require.NoError(t, grant())
 	})

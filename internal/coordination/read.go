@@ -1,7 +1,6 @@
 package coordination
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -90,17 +89,21 @@ func (l *local) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseSt
 		return nil, h, fault.New("group.Leases", fault.Unavailable, "another member leads")
 	}
 	var found []coord.LeaseState
+	var all []coord.Lease
 	l.member.View(func(m *machine.Machine) {
 		if q.ID == 0 {
-			for _, lease := range page(m.Leases(), q) {
-				found = append(found, coord.LeaseState{Lease: lease})
-			}
+			all = m.Leases()
 		} else if lease, ok := m.Lease(q.ID); ok {
-			found = []coord.LeaseState{{Lease: lease, Keys: m.LeaseKeys(q.ID)}}
+			found = []coord.LeaseState{{Lease: lease, Tag: lease.ID.Tag(), Keys: m.LeaseKeys(q.ID)}}
 		}
 	})
 	if q.ID != 0 && len(found) == 0 {
 		return nil, h, absent("lease", "there is no such lease")
+	}
+	if q.ID == 0 {
+		for _, lease := range q.List(all) {
+			found = append(found, coord.LeaseState{Lease: lease, Tag: lease.ID.Tag()})
+		}
 	}
 	for i := range found {
 		left, _ := l.member.Remaining(found[i].ID)
@@ -111,15 +114,6 @@ func (l *local) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseSt
 
 func absent(field, what string) error {
 	return &fault.Error{Op: "group", Kind: fault.NotFound, Field: field, Err: fault.New("", fault.NotFound, "%s", what).Err}
-}
-
-// page cuts leases, ordered by id, to a query.
-func page(all []coord.Lease, q coord.LeaseQuery) []coord.Lease {
-	i, found := slices.BinarySearchFunc(all, q.After, func(l coord.Lease, id coord.LeaseID) int { return cmp.Compare(l.ID, id) })
-	if found {
-		i++
-	}
-	return all[i:min(len(all), i+limit(q.Limit))]
 }
 
 func limit(n int) int {
@@ -157,18 +151,18 @@ func (l *local) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState
 	}
 	found := make([]coord.LockState, len(infos))
 	for i, info := range infos {
-		found[i] = coord.LockState{Name: info.Name, Holding: l.claims(info.Holding), Waiting: l.claims(info.Waiting)}
+		found[i] = coord.LockState{Name: info.Name, Holding: l.claims(info.Holding, info.Applications), Waiting: l.claims(info.Waiting, info.Applications)}
 	}
 	return found, h, nil
 }
 
-func (l *local) claims(kvs []*coord.KeyValue) []coord.ClaimState {
+func (l *local) claims(kvs []*coord.KeyValue, applications map[coord.LeaseID]string) []coord.ClaimState {
 	claims := make([]coord.ClaimState, len(kvs))
 	for i, kv := range kvs {
 		c, _ := kv.Claim()
 		claims[i] = coord.ClaimState{
 			Claim: c, Key: kv.Key, Lease: kv.Lease, Token: kv.Token(), ModRevision: kv.ModRevision, Version: kv.Version,
-			Age: l.claimTimes.age(kv.Key),
+			Application: applications[kv.Lease], Age: l.claimTimes.age(kv.Key),
 		}
 	}
 	return claims

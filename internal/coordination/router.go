@@ -79,7 +79,7 @@ func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Co
 		}
 		return err
 	}
-	if cmd.Owner != r.plane.name || cmd.AboutClients() {
+	if cmd.AboutClients() {
 		return r.try(ctx, f)
 	}
 	for {

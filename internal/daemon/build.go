@@ -21,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent"
 	group "github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/discovery"
+	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
@@ -253,8 +254,12 @@ func (p *parts) startFrontEnds(context.Context) error {
 	var locks *grpcapi.Coordination
 	var rest *httpapi.Coordination
 	if c := p.coordination; c != nil {
-		locks = &grpcapi.Coordination{Writer: c.plane, Reader: c.plane, Admin: c.plane, Owner: p.self}
-		rest = &httpapi.Coordination{Writer: c.plane, Reader: c.plane, Admin: c.plane, Owner: func(r *http.Request) (string, error) { return p.self(r.Context()) }}
+		gate := authority.New(authority.Config{
+			Writer: c.plane, Reader: c.plane, Peer: p.node.Host().ID().String(), Open: p.fronts.auth.guard == nil,
+			Now: p.now, Logger: p.log.With("part", "audit"),
+		})
+		locks = &grpcapi.Coordination{Writer: gate, Reader: gate, Admin: c.plane, Owner: gate.Owner}
+		rest = &httpapi.Coordination{Writer: gate, Reader: gate, Admin: c.plane, Owner: func(r *http.Request) (string, error) { return gate.Owner(r.Context()) }}
 	}
 	web := httpapi.Config{
 		Coordination: rest, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),

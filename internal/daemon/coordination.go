@@ -148,7 +148,7 @@ func (c *coordination) admitted(ctx context.Context, req any, info *grpc.UnarySe
 // dial returns a client of another peer, for calls meant for a group. It connects at the first call.
 func (p *parts) dial(to peer.ID, id string) (*client.Client, error) {
 	target, options := group.DialTarget(p.node.Host(), p.network.name, to, id)
-	return client.New(target, options...)
+	return client.New(target, append(options, client.SpeakForOwners())...)
 }
 
 // Recovery describes a forced recovery.
@@ -210,9 +210,6 @@ func foundersOf(name network.Name, c config.Coordination, self peer.ID) (group.N
 	}
 	return n, nil
 }
-
-// self returns the owner for local applications.
-func (p *parts) self(context.Context) (string, error) { return p.node.Host().ID().String(), nil }
 
 // await waits for the plane's fatal error, or the end of the peer.
 func (c *coordination) await(ctx context.Context) error {

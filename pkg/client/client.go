@@ -66,6 +66,7 @@ type Client struct {
 	vary         func(time.Duration) time.Duration
 	sessions     *renewer[*Session]
 	calls, waits slots
+	application  string // the name of this program for its leases
 }
 
 // Record is a record from the peer.

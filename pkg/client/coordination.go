@@ -17,7 +17,7 @@ import (
 // want them.
 //
 // It implements Writer, Reader and Admin of package coord. The peer determines the owner of a
-// call: Owner of a command is not sent. Results lack the fields that the API lacks: position
+// call: Owner of a command is not sent, except with SpeakForOwners. Results lack the fields that the API lacks: position
 // and predecessor of a waiting claim, the ended leases of a revocation, and the index of a
 // lease's grant.
 type Coordination struct {
@@ -25,6 +25,8 @@ type Coordination struct {
 	waits api.LockServiceClient // on a separate connection for long calls
 	keys  api.CoordinationServiceClient
 	renew renewals
+
+	speaks bool // see SpeakForOwners
 
 	bundles *bundles // transport of the calls
 }
@@ -42,6 +44,7 @@ func (p *Coordination) Do(ctx context.Context, cmd coord.Command) (coord.Result,
 	if err != nil {
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
 	}
+	ctx = p.speakFor(ctx, cmd.Owner)
 	switch r := m.GetRequest().(type) {
 	case *coordv1.Command_TryLock:
 		resp, err := p.locks.TryLock(ctx, r.TryLock)
@@ -132,7 +135,7 @@ func (p *Coordination) Acquire(ctx context.Context, cmd coord.Command, wait time
 	if wait >= 0 {
 		req.TimeoutMs = max(1, int64((wait+time.Millisecond-1)/time.Millisecond)) // 0 means no claim that waits
 	}
-	resp, err := p.waits.Lock(ctx, req)
+	resp, err := p.waits.Lock(p.speakFor(ctx, cmd.Owner), req)
 	return answered(op, resp, err, locked(resp))
 }
 
@@ -144,9 +147,10 @@ func text(field, s string) error {
 	return nil
 }
 
-// KeepAlive implements coord.Writer. All calls share one stream. The peer determines the owner.
+// KeepAlive implements coord.Writer. All calls share one stream. The peer determines the owner, except with
+// SpeakForOwners.
 // Lifetimes start at the sending of the request.
-func (p *Coordination) KeepAlive(ctx context.Context, _ string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
+func (p *Coordination) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	const op = "client.KeepAlive"
 	switch {
 	case len(ids) == 0:
@@ -154,5 +158,5 @@ func (p *Coordination) KeepAlive(ctx context.Context, _ string, ids []coord.Leas
 	case len(ids) > coord.MaxKeepAlive:
 		return nil, coord.Header{}, fault.Wrap(op, fault.Invalidf("ids", len(ids), "must be at most %d", coord.MaxKeepAlive))
 	}
-	return p.renew.call(ctx, op, ids)
+	return p.renew.call(ctx, op, p.principal(owner), ids)
 }

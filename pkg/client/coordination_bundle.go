@@ -79,15 +79,16 @@ func (v invoker) NewStream(ctx context.Context, d *grpc.StreamDesc, method strin
 
 // Invoke implements grpc.ClientConnInterface.
 func (v invoker) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	principal, alone := principalIn(ctx)
 	if v.unknown.Load() || len(opts) > 1 { // generated code passes one option, which marks the method as static
-		return v.streams.Invoke(ctx, method, req, resp, opts...)
+		return v.streams.Invoke(alone, method, req, resp, opts...)
 	}
 	request, err := proto.Marshal(req.(proto.Message))
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
 	if len(request) > tooBigToShare {
-		return v.streams.Invoke(ctx, method, req, resp)
+		return v.streams.Invoke(alone, method, req, resp)
 	}
 	select {
 	case v.room <- struct{}{}:
@@ -95,11 +96,11 @@ func (v invoker) Invoke(ctx context.Context, method string, req, resp any, opts 
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	defer func() { <-v.room }()
-	answer, err := v.call(ctx, &api.BundledCall{Method: method, Request: request})
+	answer, err := v.call(ctx, &api.BundledCall{Method: method, Request: request, Principal: principal})
 	switch {
 	case status.Code(err) == codes.Unimplemented: // for the bundle, not for the call
 		v.unknown.Store(true)
-		return v.streams.Invoke(ctx, method, req, resp)
+		return v.streams.Invoke(alone, method, req, resp)
 	case err != nil:
 		return err
 	case len(answer.GetStatus()) > 0:

@@ -96,7 +96,7 @@ func TestRenewalsWithoutSender(t *testing.T) {
 		call := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			_, _, err := r.call(ctx, "test", []coord.LeaseID{1})
+			_, _, err := r.call(ctx, "test", "", []coord.LeaseID{1})
 			return err
 		}
 		began := time.Now()

@@ -5,6 +5,9 @@ import (
 	crand "crypto/rand"
 	"encoding/binary"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,19 +36,23 @@ type clockOption struct {
 
 // connectCoordination adds the coordination plane to a connected client.
 func connectCoordination(c *Client, opts []grpc.DialOption) {
-	c.clock = systemClock()
-	for _, o := range opts {
-		if own, ok := o.(clockOption); ok {
-			c.clock = own.clock
-		}
-	}
-	c.vary = jitter()
 	b := &bundles{service: api.NewCoordinationServiceClient(c.conn)}
 	calls, waits := b.invoker(c.conn), b.invoker(c.patient)
 	p := &Coordination{
 		locks: api.NewLockServiceClient(calls), waits: api.NewLockServiceClient(waits), keys: api.NewCoordinationServiceClient(calls),
 		bundles: b,
 	}
+	c.clock = systemClock()
+	c.application = strings.ToValidUTF8(filepath.Base(os.Args[0]), "")
+	for _, o := range opts {
+		if own, ok := o.(clockOption); ok {
+			c.clock = own.clock
+		}
+		if _, own := o.(speakOption); own {
+			p.speaks = true
+		}
+	}
+	c.vary = jitter()
 	p.renew.match = renews
 	p.renew.open = func(ctx context.Context) (api.LockService_LeaseKeepAliveClient, error) {
 		return p.locks.LeaseKeepAlive(ctx)

@@ -30,7 +30,10 @@ func toHeader(h *api.Header) coord.Header {
 
 func toLease(l *api.LeaseState) coord.LeaseState {
 	return coord.LeaseState{
-		Lease:     coord.Lease{ID: coord.LeaseID(l.GetId()), TTL: l.GetGrantedTtlMs(), Owner: l.GetClientId()},
+		Lease: coord.Lease{
+			ID: coord.LeaseID(l.GetId()), TTL: l.GetGrantedTtlMs(), Owner: l.GetClientId(), Application: l.GetApplication(), Granted: l.GetGranted(),
+		},
+		Tag:       l.GetTag(),
 		Remaining: l.GetRemainingMs(), Keys: l.GetKeys(),
 	}
 }
@@ -43,7 +46,7 @@ func toLock(l *api.LockState) coord.LockState {
 				Count: c.GetCount(), Metadata: c.GetMetadata(),
 			},
 			Key: c.GetKey(), Lease: coord.LeaseID(c.GetLeaseId()), Token: coord.Token(c.GetFencingToken()),
-			ModRevision: coord.Revision(c.GetModRevision()), Version: c.GetVersion(),
+			Application: c.GetApplication(), ModRevision: coord.Revision(c.GetModRevision()), Version: c.GetVersion(),
 			Age: time.Duration(c.GetAgeMs()) * time.Millisecond,
 		}
 	}

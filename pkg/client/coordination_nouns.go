@@ -38,6 +38,9 @@ type (
 	Member = coord.Member
 )
 
+// HiddenLease stands for the id of a lease that the peer does not tell this client.
+const HiddenLease = coord.HiddenLease
+
 // Exactly is the span of one key.
 func Exactly(key string) Span { return coord.Exactly(key) }
 

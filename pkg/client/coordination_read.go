@@ -22,7 +22,7 @@ func (p *Coordination) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.
 		}
 		return []coord.LeaseState{toLease(resp.GetLease())}, toHeader(resp.GetHeader()), nil
 	}
-	resp, err := p.locks.ListLeases(ctx, &api.ListLeasesRequest{After: int64(q.After), Limit: limit(q.Limit)})
+	resp, err := p.locks.ListLeases(ctx, &api.ListLeasesRequest{After: q.After, Limit: limit(q.Limit), VisibleTo: p.visibleTo(q)})
 	if err != nil {
 		return nil, coord.Header{}, fromStatus(op, err)
 	}

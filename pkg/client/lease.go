@@ -41,7 +41,10 @@ type Session struct {
 // SessionOption is an option of Client.Session.
 type SessionOption func(*sessionOptions)
 
-type sessionOptions struct{ ttl time.Duration }
+type sessionOptions struct {
+	ttl         time.Duration
+	application string
+}
 
 // TTL sets the time to live of a session's lease: others wait this long after the death of a
 // holder. The group limits it, by default to 5 s to 24 h.
@@ -49,12 +52,18 @@ func TTL(ttl time.Duration) SessionOption {
 	return func(o *sessionOptions) { o.ttl = ttl }
 }
 
+// Application sets the name of the session's owner in lists of locks and leases, for people. The default is
+// the name of the program's file.
+func Application(name string) SessionOption {
+	return func(o *sessionOptions) { o.application = name }
+}
+
 // Session grants a lease and keeps it alive until Close. It retries until ctx ends while the
 // group is unreachable. Errors: the errors of a grant; Unavailable if no group was reachable in
 // time.
 func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	const op = "client.Session"
-	o := sessionOptions{ttl: DefaultTTL}
+	o := sessionOptions{ttl: DefaultTTL, application: c.application}
 	for _, apply := range opts {
 		apply(&o)
 	}
@@ -62,7 +71,7 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 		return nil, fault.Wrap(op, fault.Invalidf("ttl", o.ttl, "must be at least 1ms"))
 	}
 	sent := c.clock()
-	granted, err := c.do(ctx, &coord.LeaseGrant{TTL: o.ttl.Milliseconds()})
+	granted, err := c.do(ctx, &coord.LeaseGrant{TTL: o.ttl.Milliseconds(), Application: o.application})
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}

@@ -18,7 +18,7 @@ func (c *Client) Leases() Leases { return Leases{c} }
 // Grant creates a lease. Only Renew keeps it alive. Errors: Invalid; LimitReached; Unavailable if
 // no group was reachable until ctx ended.
 func (l Leases) Grant(ctx context.Context, ttl time.Duration) (LeaseID, time.Duration, error) {
-	r, err := l.client.do(ctx, &coord.LeaseGrant{TTL: ttl.Milliseconds()})
+	r, err := l.client.do(ctx, &coord.LeaseGrant{TTL: ttl.Milliseconds(), Application: l.client.application})
 	return r.Lease, time.Duration(r.TTL) * time.Millisecond, fault.Wrap("client.Leases.Grant", err)
 }
 
@@ -49,8 +49,8 @@ type renewals struct {
 }
 
 // call renews at least one lease.
-func (r *renewals) call(ctx context.Context, op string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
-	req := &api.LeaseKeepAliveRequest{Id: int64(ids[0])}
+func (r *renewals) call(ctx context.Context, op, principal string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
+	req := &api.LeaseKeepAliveRequest{Id: int64(ids[0]), Principal: principal}
 	for _, id := range ids[1:] {
 		req.Ids = append(req.Ids, int64(id))
 	}

@@ -74,11 +74,11 @@ func (f *front) LeaseTimeToLive(ctx context.Context, r *api.LeaseTimeToLiveReque
 }
 
 func leaseState(l coord.LeaseState) *api.LeaseState {
-	return &api.LeaseState{Id: int64(l.ID), GrantedTtlMs: l.TTL, RemainingMs: l.Remaining, ClientId: l.Owner, Keys: l.Keys}
+	return &api.LeaseState{Id: int64(l.ID), GrantedTtlMs: l.TTL, RemainingMs: l.Remaining, ClientId: l.Owner, Keys: l.Keys, Application: l.Application, Tag: l.Tag, Granted: l.Granted}
 }
 
 func (f *front) ListLeases(ctx context.Context, r *api.ListLeasesRequest) (*api.ListLeasesResponse, error) {
-	states, h, err := f.solo.Leases(ctx, coord.LeaseQuery{After: coord.LeaseID(r.GetAfter()), Limit: int(r.GetLimit())})
+	states, h, err := f.solo.Leases(ctx, coord.LeaseQuery{After: r.GetAfter(), Limit: int(r.GetLimit())})
 	return &api.ListLeasesResponse{Header: header(h), Leases: convert(states, leaseState)}, err
 }
 

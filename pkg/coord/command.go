@@ -7,9 +7,11 @@ type Command struct {
 	// the result of the last. A zero Client applies the command each time.
 	Client   ClientID
 	Sequence uint64
-	// Owner names the principal behind the command, authenticated by the accepting member. Only
-	// the owner of a lease or client can use it.
+	// Owner names the principal behind the command, authenticated by the accepting peer. Only the owner of a
+	// lease can use it; see MayUse. The random id of a client is its credential.
 	Owner string
+	// Random is the leader's choice of the id that the command makes; see MakesID.
+	Random uint64
 	// Op is the operation; not nil.
 	Op Op
 }
@@ -75,8 +77,9 @@ type Compact struct{ Revision Revision }
 //
 // Errors: Exists for a used id; Invalid, TooLarge, LimitReached.
 type LeaseGrant struct {
-	ID  LeaseID // 0 lets the group choose the next free id
-	TTL int64   // time to live, milliseconds, above 0
+	ID          LeaseID // 0 lets the group choose a random one
+	TTL         int64   // time to live, milliseconds, above 0
+	Application string  // UTF-8; see Lease
 }
 
 // LeaseRevoke ends a lease at the wish of its owner.

@@ -1,7 +1,9 @@
 package coord
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -61,8 +63,7 @@ type Renewal struct {
 // Reader reads the state. Every answer except a Local one is linearizable: it includes all
 // changes answered before the question.
 type Reader interface {
-	// Leases returns one lease with its keys, or a page of all leases after an id, in order, without
-	// keys. Errors: NotFound.
+	// Leases returns one lease with its keys, or a page of leases without keys. Errors: NotFound.
 	Leases(ctx context.Context, q LeaseQuery) ([]LeaseState, Header, error)
 
 	// Locks returns one lock, or a page of locks under a prefix. Errors: NotFound.
@@ -89,16 +90,44 @@ const (
 	Local
 )
 
-// LeaseQuery asks for one lease by ID, or with ID 0 for at most Limit (0 means 1000) after After.
+// LeaseQuery asks for one lease by ID, or with ID 0 for at most Limit (0 means 1000) leases in the order of
+// their grants, after the one granted at After.
 type LeaseQuery struct {
 	ID    LeaseID
-	After LeaseID
+	After uint64 // Lease.Granted
 	Limit int
+	// VisibleTo restricts a list to the leases that an owner may use, or with Everybody to the leases of
+	// applications. Empty does not restrict it.
+	VisibleTo string
+}
+
+// Shows reports whether a list has the leases of an owner.
+func (q *LeaseQuery) Shows(owner string) bool {
+	switch q.VisibleTo {
+	case "":
+		return true
+	case Everybody:
+		return IsNamed(owner) || IsAnonymous(owner)
+	}
+	return MayUse(owner, q.VisibleTo)
+}
+
+// List cuts leases to the query of a list.
+func (q *LeaseQuery) List(all []Lease) []Lease {
+	const standard = 1000
+	all = slices.DeleteFunc(all, func(l Lease) bool { return l.Granted <= q.After || !q.Shows(l.Owner) })
+	slices.SortFunc(all, func(a, b Lease) int { return cmp.Compare(a.Granted, b.Granted) })
+	most := q.Limit
+	if most <= 0 {
+		most = standard
+	}
+	return all[:min(len(all), most)]
 }
 
 // LeaseState is the present state of a lease.
 type LeaseState struct {
 	Lease
+	Tag       string   // Lease.ID.Tag, also where the id is hidden
 	Remaining int64    // time left on the leader's clock, milliseconds; 0 when it is about to end
 	Keys      []string // bound keys, ascending; only for a query by ID
 }
@@ -124,7 +153,8 @@ type ClaimState struct {
 	Claim
 	Key         string
 	Lease       LeaseID
-	Token       Token // create revision of the key
+	Token       Token  // create revision of the key
+	Application string // of the lease
 	ModRevision Revision
 	Version     int64
 	Age         time.Duration // since the answering member saw the claim; 0 means unknown

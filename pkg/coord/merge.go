@@ -36,9 +36,6 @@ type RaiseRevision struct {
 	To       Revision
 	Absorbed []GroupID
 	Resume   uint64
-	// Clients is the last client id of the absorbed groups. Later ids are above it: a client that comes over with an id of
-	// its former group never meets the commands of another client.
-	Clients ClientID
 }
 
 // Dissolution describes the end of a group; zero for a living one.
@@ -46,7 +43,6 @@ type Dissolution struct {
 	Successor GroupID
 	Index     uint64   // log index of the Dissolve
 	Final     Revision // the last one
-	Clients   ClientID // the last id given
 }
 
 // Over reports whether the group is dissolved.

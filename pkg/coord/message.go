@@ -53,6 +53,24 @@ func (c *Command) AboutClients() bool {
 	return false
 }
 
+// MakesID reports whether a command makes a lease or a client under an id of the leader's choice.
+func (c *Command) MakesID() bool {
+	switch o := c.Op.(type) {
+	case *ClientOpen:
+		return true
+	case *LeaseGrant:
+		return o.ID == 0
+	case *Encoded:
+		switch r := o.Message.GetRequest().(type) {
+		case *coordv1.Command_OpenClient:
+			return true
+		case *coordv1.Command_LeaseGrant:
+			return r.LeaseGrant.GetId() == 0
+		}
+	}
+	return false
+}
+
 // Message returns a command as the message that peers send and the log holds. The message of an
 // Encoded is the caller's, changed in place.
 //
@@ -67,7 +85,7 @@ func Message(c Command) (*coordv1.Command, error) {
 			return nil, fault.Wrap("coord.Message", err)
 		}
 	}
-	m.Owner = c.Owner
+	m.Owner, m.Random = c.Owner, c.Random
 	var attempt *apiv1.Attempt
 	if c.Client != 0 {
 		attempt = &apiv1.Attempt{Client: uint64(c.Client), Sequence: c.Sequence}
@@ -109,7 +127,8 @@ func setRequest(m *coordv1.Command, op Op) error {
 		m.Request = &coordv1.Command_Write{Write: r}
 		return err
 	case *LeaseGrant:
-		m.Request = &coordv1.Command_LeaseGrant{LeaseGrant: &apiv1.LeaseGrantRequest{Id: int64(o.ID), TtlMs: o.TTL}}
+		m.Request = &coordv1.Command_LeaseGrant{LeaseGrant: &apiv1.LeaseGrantRequest{Id: int64(o.ID), TtlMs: o.TTL, Application: o.Application}}
+		return checkUTF8("application", o.Application)
 	case *LeaseRevoke:
 		m.Request = &coordv1.Command_LeaseRevoke{LeaseRevoke: &apiv1.LeaseRevokeRequest{Id: int64(o.ID)}}
 	case *Lock:
@@ -161,7 +180,7 @@ func setInternal(m *coordv1.Command, op Op) error {
 	case *Dissolve:
 		m.Request = &coordv1.Command_Dissolve{Dissolve: &coordv1.Dissolve{Successor: []byte(o.Successor), Force: o.Force}}
 	case *RaiseRevision:
-		r := &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume, Clients: uint64(o.Clients)}
+		r := &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume}
 		for _, id := range o.Absorbed {
 			r.Absorbed = append(r.Absorbed, []byte(id))
 		}

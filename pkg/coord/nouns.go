@@ -1,7 +1,5 @@
 package coord
 
-import "strconv"
-
 // Revision counts the commands that changed the keyspace. Each such command makes the next revision,
 // beginning above FirstRevision. In requests 0 means "the present" or "absent".
 type Revision int64
@@ -12,7 +10,8 @@ const FirstRevision Revision = 1
 // Token is the fencing token of a claim: the create revision of its key. 0 means no token.
 type Token int64
 
-// LeaseID names a lease. Ids are positive; 0 means no lease or, in LeaseGrant, a free choice.
+// LeaseID names a lease. Ids are positive and random; 0 means no lease or, in LeaseGrant, a free choice. The id
+// of a lease of a caller without a name is its credential.
 type LeaseID int64
 
 // ClientID names a client whose commands are applied exactly once. 0 is no client.
@@ -94,19 +93,17 @@ func (s Span) Contains(key string) bool { return s.From <= key && (s.To == "" ||
 // Empty reports whether the span contains no key.
 func (s Span) Empty() bool { return s.To != "" && s.To <= s.From }
 
-// LockKey is the key of a lease's claim on a lock: name, "/", the lease in lower-case hex.
-func LockKey(name string, lease LeaseID) string {
-	var buf [80]byte
-	key := append(append(buf[:0], name...), '/')
-	return string(strconv.AppendInt(key, int64(lease), 16))
-}
+// LockKey is the key of a lease's claim on a lock: name, "/", the tag of the lease.
+func LockKey(name string, lease LeaseID) string { return name + "/" + lease.Tag() }
 
 // Lease is a contract with the group: after silence of its owner for the time to live the leader
 // ends it and deletes every bound key.
 type Lease struct {
 	ID    LeaseID
 	TTL   int64  // time to live, milliseconds
-	Owner string // its only user
+	Owner string // its only user; see MayUse
+	// Application is the name that its client gives itself, for people.
+	Application string
 	// Granted is the log index of its grant, which distinguishes it from an earlier lease with the
 	// same id.
 	Granted uint64

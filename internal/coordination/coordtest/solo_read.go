@@ -32,13 +32,11 @@ func (s *Solo) leaseStates(ctx context.Context, q coord.LeaseQuery) ([]coord.Lea
 		if !ok {
 			return nil, gone("lease", "does not exist")
 		}
-		return []coord.LeaseState{{Lease: l, Remaining: s.leases.remaining(s.Now(), l.ID), Keys: s.machine.LeaseKeys(l.ID)}}, nil
+		return []coord.LeaseState{{Lease: l, Tag: l.ID.Tag(), Remaining: s.leases.remaining(s.Now(), l.ID), Keys: s.machine.LeaseKeys(l.ID)}}, nil
 	}
 	var states []coord.LeaseState
-	for _, l := range s.machine.Leases() {
-		if l.ID > q.After && len(states) < limit(q.Limit) {
-			states = append(states, coord.LeaseState{Lease: l, Remaining: s.leases.remaining(s.Now(), l.ID)})
-		}
+	for _, l := range q.List(s.machine.Leases()) {
+		states = append(states, coord.LeaseState{Lease: l, Tag: l.ID.Tag(), Remaining: s.leases.remaining(s.Now(), l.ID)})
 	}
 	return states, nil
 }
@@ -76,16 +74,18 @@ func (s *Solo) lockStates(ctx context.Context, q coord.LockQuery) ([]coord.LockS
 }
 
 func (s *Solo) lockState(info machine.LockInfo) coord.LockState {
-	return coord.LockState{Name: info.Name, Holding: s.claimStates(info.Holding), Waiting: s.claimStates(info.Waiting)}
+	return coord.LockState{
+		Name: info.Name, Holding: s.claimStates(info.Holding, info.Applications), Waiting: s.claimStates(info.Waiting, info.Applications),
+	}
 }
 
-func (s *Solo) claimStates(claims []*coord.KeyValue) []coord.ClaimState {
+func (s *Solo) claimStates(claims []*coord.KeyValue, applications map[coord.LeaseID]string) []coord.ClaimState {
 	states := make([]coord.ClaimState, len(claims))
 	for i, kv := range claims {
 		claim, _ := kv.Claim()
 		states[i] = coord.ClaimState{
 			Claim: claim, Key: kv.Key, Lease: kv.Lease, Token: kv.Token(), ModRevision: kv.ModRevision, Version: kv.Version,
-			Age: s.Now().Sub(s.made[kv.Token()]),
+			Application: applications[kv.Lease], Age: s.Now().Sub(s.made[kv.Token()]),
 		}
 	}
 	return states

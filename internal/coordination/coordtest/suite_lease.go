@@ -210,22 +210,23 @@ func leasesListed(w *fixture) {
 	}
 	w.must(w.Alice, write(bound("a", "", all[0])))
 	var seen []coord.LeaseID
-	for after := coord.LeaseID(0); ; after = seen[len(seen)-1] {
+	for after := uint64(0); ; {
 		states, _, err := w.Leases(w.ctx(), coord.LeaseQuery{After: after, Limit: 2})
 		require.NoError(w.t, err)
 		require.LessOrEqual(w.t, len(states), 2)
 		for _, s := range states {
 			require.Empty(w.t, s.Keys)
 			require.Positive(w.t, s.Remaining)
-			seen = append(seen, s.ID)
+			require.Equal(w.t, s.ID.Tag(), s.Tag)
+			require.Greater(w.t, s.Granted, after)
+			seen, after = append(seen, s.ID), s.Granted
 		}
 		require.LessOrEqual(w.t, len(seen), len(all))
 		if len(states) == 0 {
 			break
 		}
 	}
-	require.ElementsMatch(w.t, all, seen)
-	require.IsIncreasing(w.t, seen)
+	require.Equal(w.t, all, seen, "in the order of their grants")
 	states, _, err := w.Leases(w.ctx(), coord.LeaseQuery{})
 	require.NoError(w.t, err)
 	require.Len(w.t, states, 5)

@@ -38,12 +38,22 @@ func TestCommandsOfAClientAreAppliedOnce(t *testing.T) {
 	require.ErrorIs(t, none.Err, fault.Invalid)
 }
 
-func TestClientBelongsToItsOwner(t *testing.T) {
+// The leader chooses the ids of clients and leases at random. Nobody else can guess them, and a client works
+// through any peer.
+func TestIDsAreTheLeadersChoice(t *testing.T) {
+	const random = 1<<63 | 7_000_000
 	l := newLog()
-	opened, _ := l.must(t, &coord.ClientOpen{})
-	r, _ := l.send(coord.Command{Client: opened.Client, Sequence: 1, Owner: bob, Op: write(put("a", "", 0))})
-	require.ErrorIs(t, r.Err, fault.Forbidden)
-	require.Zero(t, l.Len())
+	for i := range 3 {
+		opened, _ := l.send(coord.Command{Owner: alice, Random: random, Op: &coord.ClientOpen{}})
+		require.Equal(t, random+coord.ClientID(i), opened.Client, "a collision takes the next id")
+		r, _ := l.send(coord.Command{Client: opened.Client, Sequence: 1, Owner: bob, Random: random, Op: &coord.LeaseGrant{TTL: 5000}})
+		require.NoError(t, r.Err)
+		require.Equal(t, coord.LeaseID(7_000_000+i), r.Lease, "63 bits")
+	}
+	r, _ := l.send(coord.Command{Owner: alice, Random: 1<<63 - 1, Op: &coord.LeaseGrant{TTL: 5000}})
+	require.Equal(t, coord.LeaseID(1<<63-1), r.Lease)
+	r, _ = l.send(coord.Command{Owner: alice, Random: 1<<63 - 1, Op: &coord.LeaseGrant{TTL: 5000}})
+	require.Equal(t, coord.LeaseID(1), r.Lease, "behind the last id follows the first")
 }
 
 // A forgotten client's command may have been applied: the machine refuses it.
@@ -64,6 +74,4 @@ func TestForgottenClientsAreRefused(t *testing.T) {
 	r, _ = l.send(coord.Command{Client: busy.Client, Sequence: 2, Owner: alice, Op: &coord.ClientClose{}})
 	require.NoError(t, r.Err)
 	require.Zero(t, l.Clients())
-	next, _ := l.must(t, &coord.ClientOpen{})
-	require.Greater(t, next.Client, busy.Client, "ids are not used again")
 }

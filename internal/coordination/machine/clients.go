@@ -1,15 +1,13 @@
 package machine
 
 import (
-	"math"
-
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // client is the state of one client with exactly-once commands.
 type client struct {
-	owner    string
+	owner    string       // for its quota; whoever knows the random id uses the client, through any peer
 	seen     uint64       // log index of its last command or its opening
 	sequence uint64       // sequence of its last command; 0 before the first
 	result   coord.Result // of that command
@@ -18,7 +16,6 @@ type client struct {
 // clients are the clients by id. Sort before ranging over them if the order matters.
 type clients struct {
 	byID map[coord.ClientID]*client
-	last coord.ClientID // the last id given
 }
 
 // of returns the client of a command, to apply the command or to repeat its last result.
@@ -27,14 +24,21 @@ func (t *clients) of(cmd coord.Command) (*client, error) {
 	switch {
 	case !ok:
 		return nil, fault.Refused(fault.NotFound, "client", "unknown client: idle for too long, or closed")
-	case c.owner != cmd.Owner:
-		return nil, fault.Refused(fault.Forbidden, "client", "belongs to another owner")
 	case cmd.Sequence == 0:
 		return nil, fault.Invalidf("sequence", 0, "must be above 0")
 	case cmd.Sequence < c.sequence:
 		return nil, fault.Refused(fault.Conflict, "sequence", "%d is done, the last is %d", cmd.Sequence, c.sequence)
 	}
 	return c, nil
+}
+
+// choose returns the leader's random choice of an id, or after a collision the next free one.
+func (t *clients) choose(random uint64) coord.ClientID {
+	for id := coord.ClientID(random); ; id++ {
+		if _, taken := t.byID[id]; !taken && id != 0 {
+			return id
+		}
+	}
 }
 
 // forget removes a client.
@@ -52,16 +56,13 @@ func (*clientOpenOp) run(m *Machine, c *call) error {
 	if len(m.clients.byID) >= int(m.limits.Clients) {
 		return limitReached("clients", "too many clients", uint64(m.limits.Clients))
 	}
-	if m.clients.last == math.MaxUint64 {
-		return fault.Refused(fault.LimitReached, "clients", "no id is left")
-	}
 	if most := m.limits.PerOwner.Clients; m.Usage(c.owner).Clients >= int(most) {
 		return limitReached("per_owner.clients", "too many clients of one owner", uint64(most))
 	}
-	m.clients.last++
-	m.clients.byID[m.clients.last] = &client{owner: c.owner, seen: c.index}
+	id := m.clients.choose(c.random)
+	m.clients.byID[id] = &client{owner: c.owner, seen: c.index}
 	m.owners.of(c.owner).Clients++
-	c.result.Client = m.clients.last
+	c.result.Client = id
 	return nil
 }
 

@@ -58,6 +58,9 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 	if err != nil {
 		return err
 	}
+	if l.Owner != c.owner { // entries have one owner, also among callers without a name
+		return fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
+	}
 	p := l.owner.publish()
 	switch {
 	case o.Generation < p.Generation:
@@ -66,7 +69,7 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 		return fault.Refused(fault.Conflict, "lease", "the generation is bound to another")
 	}
 	steps, foreign := o.reconcile(m, l)
-	if err := feasible(m, steps, c.owner); err != nil {
+	if err := feasible(m, steps); err != nil {
 		return err
 	}
 	if most := uint64(m.limits.Changes); uint64(len(steps)) > most {

@@ -44,7 +44,7 @@ func every() []coord.Op {
 		&coord.Configure{Limits: coord.DefaultLimits()},
 		&coord.BumpIncarnation{Incarnation: 1},
 		&coord.Dissolve{Successor: groupID(1), Force: true},
-		&coord.RaiseRevision{To: 9, Absorbed: []coord.GroupID{groupID(1), groupID(2)}, Resume: 3, Clients: 4},
+		&coord.RaiseRevision{To: 9, Absorbed: []coord.GroupID{groupID(1), groupID(2)}, Resume: 3},
 	}
 }
 

@@ -24,7 +24,7 @@ func (g *generator) one(n int) bool { return rapid.IntRange(0, n-1).Draw(g.t, "o
 func (g *generator) command() coord.Command {
 	cmd := coord.Command{Owner: alice, Op: g.op()}
 	if g.one(8) {
-		cmd.Owner = bob
+		cmd.Owner = rapid.SampledFrom([]string{bob, coord.AnonymousOwner("p"), coord.AnonymousOwner("q")}).Draw(g.t, "owner")
 	}
 	if g.one(2) {
 		cmd.Client = coord.ClientID(rapid.IntRange(0, 3).Draw(g.t, "client"))
@@ -92,9 +92,6 @@ func (g *generator) merge() coord.Op {
 	if g.one(2) {
 		o.Absorbed = []coord.GroupID{id}
 	}
-	if g.one(2) {
-		o.Clients = coord.ClientID(rapid.IntRange(0, 3).Draw(g.t, "clients"))
-	}
 	if !g.one(3) {
 		o.Resume = machine.StandingOf(g.m).Over.Index
 	}
@@ -108,7 +105,7 @@ func groupID(b byte) coord.GroupID {
 
 // usedKeys returns the keys of a generator's writes and guards.
 func usedKeys() []string {
-	return []string{"a", "a/b", "b", "l/1", "l/x", "c", "directory/n/s/a", "requirements/r"}
+	return []string{"a", "a/b", "b", coord.LockKey("l", 1), "l/x", "c", "directory/n/s/a", "requirements/r"}
 }
 
 func (g *generator) key() string {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/tidwall/btree"
 
@@ -21,7 +22,6 @@ type lease struct {
 // leases are the leases by id.
 type leases struct {
 	btree.Map[coord.LeaseID, *lease]
-	last coord.LeaseID // the last id chosen here
 }
 
 // add adds a lease of an owner.
@@ -37,28 +37,23 @@ func (t *leases) usable(id coord.LeaseID, owner string) (*lease, error) {
 	if !ok {
 		return nil, fault.Refused(fault.NotFound, "lease", "has ended, or never existed")
 	}
-	if l.Owner != owner {
+	if !coord.MayUse(l.Owner, owner) {
 		return nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
 	}
 	return l, nil
 }
 
-// choose returns the id that a grant asks for, or the next free id.
-func (t *leases) choose(asked coord.LeaseID) (coord.LeaseID, error) {
+// choose returns the id that a grant asks for, or the leader's random choice. After a collision it takes the
+// next free id: the limit on leases bounds the search.
+func (t *leases) choose(asked coord.LeaseID, random uint64) (coord.LeaseID, error) {
 	if asked != 0 {
 		if _, taken := t.Get(asked); taken {
 			return 0, fault.Refused(fault.Exists, "id", "is in use")
 		}
 		return asked, nil
 	}
-	id := t.last
-	for {
-		if id == math.MaxInt64 {
-			return 0, fault.Refused(fault.LimitReached, "id", "no id is left to choose")
-		}
-		id++
-		if _, taken := t.Get(id); !taken {
-			t.last = id
+	for id := coord.LeaseID(random & math.MaxInt64); ; id = (id + 1) & math.MaxInt64 {
+		if _, taken := t.Get(id); !taken && id != 0 {
 			return id, nil
 		}
 	}
@@ -85,13 +80,12 @@ func (t *leases) unbind(kv *coord.KeyValue) {
 	}
 }
 
-// binds reports whether a version is bound to a lease of the owner.
-func (t *leases) binds(kv *coord.KeyValue, owner string) bool {
-	if kv == nil || kv.Lease == 0 {
-		return false
+// ownerOf returns the usage that a lease's keys count for; nil without a lease.
+func (t *leases) ownerOf(id coord.LeaseID) *usage {
+	if l, ok := t.Get(id); ok {
+		return l.owner
 	}
-	l, ok := t.Get(kv.Lease)
-	return ok && l.Owner == owner
+	return nil
 }
 
 // bindable checks a lease's room for more keys.
@@ -160,6 +154,16 @@ func (m *Machine) HasWaiters(id coord.LeaseID) bool {
 	return false
 }
 
+func (l *limits) application(name string) error {
+	switch {
+	case len(name) > int(l.OwnerBytes):
+		return tooLarge("application", len(name), int64(l.OwnerBytes))
+	case !utf8.ValidString(name):
+		return fault.Invalidf("application", nil, "must be UTF-8")
+	}
+	return nil
+}
+
 func (l *limits) ownerName(owner string) error {
 	if len(owner) > int(l.OwnerBytes) {
 		return tooLarge("owner", len(owner), int64(l.OwnerBytes))
@@ -180,11 +184,16 @@ func (o *leaseGrantOp) run(m *Machine, c *call) error {
 	if most := m.limits.PerOwner.Leases; m.Usage(c.owner).Leases >= int(most) {
 		return limitReached("per_owner.leases", "too many leases of one owner", uint64(most))
 	}
-	id, err := m.leases.choose(o.ID)
+	if err := m.limits.application(o.Application); err != nil {
+		return err
+	}
+	id, err := m.leases.choose(o.ID, c.random)
 	if err != nil {
 		return err
 	}
-	granted := coord.Lease{ID: id, TTL: min(max(o.TTL, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Granted: c.index}
+	granted := coord.Lease{
+		ID: id, TTL: min(max(o.TTL, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Application: o.Application, Granted: c.index,
+	}
 	m.leases.add(granted, m.owners)
 	m.effects.Granted = append(m.effects.Granted, granted)
 	c.result.Lease, c.result.TTL = granted.ID, granted.TTL

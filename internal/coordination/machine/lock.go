@@ -153,7 +153,8 @@ func (o *lockOp) again(m *Machine, kv *coord.KeyValue, c *call) error {
 		claim.Metadata = o.Metadata
 	}
 	more := int64(len(claim.Metadata) - len(kv.LockClaim.Metadata) + 5)
-	if err := roomFor(&m.limits.PerOwner, m.Usage(c.owner).Bytes, more); err != nil {
+	l, _ := m.leases.Get(kv.Lease) // not always the caller's quota: see coord.MayUse
+	if err := roomFor(&m.limits.PerOwner, l.owner.Bytes, more); err != nil {
 		return err
 	}
 	if err := m.room(&m.limits, 0, more); err != nil {
@@ -202,7 +203,7 @@ type locks map[string]*queue
 func (t locks) claimOf(name string, id coord.LeaseID, token coord.Token, owner string) (*coord.KeyValue, *queue, error) {
 	if q := t[name]; q != nil {
 		if i, ok := q.find(token); ok && q.claims[i].Lease == id {
-			if q.claims[i].LockClaim.Holder != owner {
+			if !coord.MayUse(q.claims[i].LockClaim.Holder, owner) {
 				return nil, nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
 			}
 			return q.claims[i], q, nil
@@ -278,6 +279,8 @@ type LockInfo struct {
 	Name    string
 	Holding []*coord.KeyValue // keys of holding claims, by token
 	Waiting []*coord.KeyValue // keys of waiting claims, in order of their turn
+	// Applications behind the claims, by lease; those without a name are missing.
+	Applications map[coord.LeaseID]string
 }
 
 // Lock returns a lock, or false without claims.
@@ -287,7 +290,13 @@ func (m *Machine) Lock(name string) (LockInfo, bool) {
 		return LockInfo{}, false
 	}
 	all := slices.Clone(q.claims)
-	return LockInfo{Name: name, Holding: all[:q.held:q.held], Waiting: all[q.held:]}, true
+	info := LockInfo{Name: name, Holding: all[:q.held:q.held], Waiting: all[q.held:], Applications: make(map[coord.LeaseID]string)}
+	for _, kv := range all {
+		if l, ok := m.leases.Get(kv.Lease); ok && l.Application != "" {
+			info.Applications[kv.Lease] = l.Application
+		}
+	}
+	return info, true
 }
 
 // ClaimResult returns the present place of the claim with a token, or false.

@@ -81,13 +81,15 @@ func TestLockStateTransitions(t *testing.T) {
 	}
 }
 
-func TestLockKeysAreLaidOutAsInEtcd(t *testing.T) {
+// A lock's key shows the tag of its lease, not the id.
+func TestLockKeys(t *testing.T) {
 	l := newLog()
 	r, _ := l.do(alice, &coord.LeaseGrant{ID: 0x694d7f1a, TTL: 10_000})
 	require.Equal(t, coord.LeaseID(0x694d7f1a), r.Lease)
 	r, _ = l.must(t, &coord.Lock{Name: "locks/db", Lease: r.Lease, Metadata: []byte("migration")})
-	require.Equal(t, "locks/db/694d7f1a", r.Lock.Key)
-	kv, ok := l.Get("locks/db/694d7f1a")
+	require.Equal(t, "locks/db/"+coord.LeaseID(0x694d7f1a).Tag(), r.Lock.Key)
+	require.NotContains(t, r.Lock.Key, "694d7f1a")
+	kv, ok := l.Get(r.Lock.Key)
 	require.True(t, ok)
 	require.Equal(t, r.Lock.Token, kv.Token())
 	var entry coordv1.LockEntry

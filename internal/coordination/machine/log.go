@@ -90,7 +90,7 @@ func commandOf(m *coordv1.Command) coord.Command {
 		attempt = m.GetAttempt()
 	}
 	return coord.Command{
-		Client: coord.ClientID(attempt.GetClient()), Sequence: attempt.GetSequence(), Owner: m.GetOwner(), Op: op,
+		Client: coord.ClientID(attempt.GetClient()), Sequence: attempt.GetSequence(), Owner: m.GetOwner(), Random: m.GetRandom(), Op: op,
 	}
 }
 
@@ -107,7 +107,8 @@ func operationIn(m *coordv1.Command) (coord.Op, *apiv1.Attempt) {
 		p := r.Unlock
 		return &coord.Unlock{Name: p.GetName(), Lease: coord.LeaseID(p.GetLeaseId()), Token: coord.Token(p.GetFencingToken())}, p.GetAttempt()
 	case *coordv1.Command_LeaseGrant:
-		return &coord.LeaseGrant{ID: coord.LeaseID(r.LeaseGrant.GetId()), TTL: ttlOf(r.LeaseGrant)}, r.LeaseGrant.GetAttempt()
+		p := r.LeaseGrant
+		return &coord.LeaseGrant{ID: coord.LeaseID(p.GetId()), TTL: ttlOf(p), Application: p.GetApplication()}, p.GetAttempt()
 	case *coordv1.Command_LeaseRevoke:
 		return &coord.LeaseRevoke{ID: coord.LeaseID(r.LeaseRevoke.GetId())}, r.LeaseRevoke.GetAttempt()
 	case *coordv1.Command_Write:
@@ -150,7 +151,7 @@ func internalOf(m *coordv1.Command) coord.Op {
 	case *coordv1.Command_Dissolve:
 		return &coord.Dissolve{Successor: coord.GroupID(r.Dissolve.GetSuccessor()), Force: r.Dissolve.GetForce()}
 	case *coordv1.Command_RaiseRevision:
-		o := &coord.RaiseRevision{To: coord.Revision(r.RaiseRevision.GetTo()), Resume: r.RaiseRevision.GetResume(), Clients: coord.ClientID(r.RaiseRevision.GetClients())}
+		o := &coord.RaiseRevision{To: coord.Revision(r.RaiseRevision.GetTo()), Resume: r.RaiseRevision.GetResume()}
 		for _, id := range r.RaiseRevision.GetAbsorbed() {
 			o.Absorbed = append(o.Absorbed, coord.GroupID(id))
 		}

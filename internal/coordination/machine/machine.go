@@ -73,7 +73,7 @@ func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, Ap
 // execute runs an operation and publishes its events.
 func (m *Machine) execute(cmd coord.Command) coord.Result {
 	var result coord.Result
-	c := call{index: m.index, term: m.term, client: cmd.Client, owner: cmd.Owner, result: &result}
+	c := call{index: m.index, term: m.term, client: cmd.Client, owner: cmd.Owner, random: cmd.Random, result: &result}
 	if err := c.run(m, cmd); err != nil {
 		return m.refused(err)
 	}

@@ -52,7 +52,7 @@ type Standing struct {
 func StandingOf(m *Machine) Standing {
 	s := Standing{Absorbed: slices.Clone(m.merging.absorbed), UserData: userData(m)}
 	if m.merging.since != 0 {
-		s.Over = coord.Dissolution{Successor: m.merging.successor, Index: m.merging.since, Final: m.revision, Clients: m.clients.last}
+		s.Over = coord.Dissolution{Successor: m.merging.successor, Index: m.merging.since, Final: m.revision}
 	}
 	return s
 }
@@ -109,14 +109,11 @@ func (o *raiseRevisionOp) run(m *Machine, _ *call) error {
 		return fault.Invalidf("to", o.To, "must not be negative")
 	case o.To > math.MaxInt64-2*leap:
 		return fault.Refused(fault.LimitReached, "to", "leaves too few revisions")
-	case o.Clients > math.MaxUint64/2:
-		return fault.Refused(fault.LimitReached, "clients", "leaves too few ids")
 	case o.Resume != m.merging.since:
 		return fault.Refused(fault.Conflict, "resume", "the group lives")
 	}
 	m.merging.successor, m.merging.since = "", 0
 	m.merging.absorb(o.Absorbed)
-	m.clients.last = max(m.clients.last, o.Clients)
 	if o.To > m.revision {
 		leapTo(m, o.To)
 	}

@@ -82,21 +82,6 @@ func TestRaiseRevision(t *testing.T) {
 	l.refused(t, fault.Conflict, "resume", &coord.RaiseRevision{Resume: 3})
 }
 
-// A client of the group that ended never meets the commands of a client with the same id.
-func TestRaiseRevisionKeepsClientsApart(t *testing.T) {
-	ended, l := newLog(), newLog()
-	for range 3 {
-		ended.must(t, &coord.ClientOpen{})
-	}
-	ended.must(t, &coord.Dissolve{Successor: groupID(1)})
-	last := dissolved(t, ended).Clients
-	require.Equal(t, coord.ClientID(3), last)
-	l.must(t, &coord.RaiseRevision{Clients: last})
-	r, _ := l.must(t, &coord.ClientOpen{})
-	require.Equal(t, coord.ClientID(4), r.Client)
-	l.refused(t, fault.LimitReached, "clients", &coord.RaiseRevision{Clients: 1 << 63})
-}
-
 // A claim that waits has its token already, so it must not hold after the leap. A holder stays.
 func TestRaiseRevisionEndsWaiting(t *testing.T) {
 	l := newLog()

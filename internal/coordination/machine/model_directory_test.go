@@ -37,6 +37,9 @@ func (m *model) batch(keys map[string]version, o *coord.RegisterBatch, owner str
 	if !m.sensible(o) {
 		return fault.Invalid, true
 	}
+	if l, ok := m.leases[o.Lease]; ok && l.Owner != owner {
+		return fault.Forbidden, true
+	}
 	if kind, no := m.usable(o.Lease, owner); no {
 		return kind, true
 	}

@@ -15,9 +15,7 @@ type model struct {
 	states  map[coord.Revision]map[string]version
 	now     coord.Revision
 	leases  map[coord.LeaseID]coord.Lease
-	lastID  coord.LeaseID
 	clients map[coord.ClientID]*session
-	opened  coord.ClientID
 	index   uint64
 	life    uint64
 	begun   map[string]begun // by owner
@@ -83,8 +81,6 @@ func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.
 	switch {
 	case s == nil:
 		return fault.NotFound, true, coord.LockResult{}
-	case s.owner != cmd.Owner:
-		return fault.Forbidden, true, coord.LockResult{}
 	case cmd.Sequence == 0:
 		return fault.Invalid, true, coord.LockResult{}
 	case cmd.Sequence < s.sequence:
@@ -163,8 +159,11 @@ func (m *model) administer(cmd coord.Command) (fault.Kind, bool) {
 	case *coord.LeaseGrant:
 		return m.grant(o, cmd.Owner)
 	case *coord.ClientOpen:
-		m.opened++
-		m.clients[m.opened] = &session{owner: cmd.Owner, seen: m.index}
+		id := coord.ClientID(1)
+		for m.clients[id] != nil {
+			id++
+		}
+		m.clients[id] = &session{owner: cmd.Owner, seen: m.index}
 	case *coord.ClientClose:
 		if cmd.Client == 0 {
 			return fault.Invalid, true
@@ -184,7 +183,7 @@ func (m *model) raise(keys map[string]version, o *coord.RaiseRevision) (fault.Ki
 	if o.Resume != m.over {
 		return fault.Conflict, true
 	}
-	m.over, m.absorbed, m.opened = 0, append(m.absorbed, o.Absorbed...), max(m.opened, o.Clients)
+	m.over, m.absorbed = 0, append(m.absorbed, o.Absorbed...)
 	if o.To > m.now {
 		m.leap(keys, o.To)
 	}
@@ -235,8 +234,7 @@ func (m *model) grant(o *coord.LeaseGrant, owner string) (fault.Kind, bool) {
 		return fault.Exists, true
 	}
 	for taken := id == 0; taken; _, taken = m.leases[id] {
-		m.lastID++
-		id = m.lastID
+		id++
 	}
 	m.leases[id] = coord.Lease{ID: id, TTL: max(o.TTL, 5000), Owner: owner, Granted: m.index}
 	return 0, false
@@ -247,7 +245,12 @@ func (m *model) usable(id coord.LeaseID, owner string) (fault.Kind, bool) {
 	if !ok {
 		return fault.NotFound, true
 	}
-	return fault.Forbidden, l.Owner != owner
+	return fault.Forbidden, !sameHand(l.Owner, owner)
+}
+
+// sameHand: callers without a name are one hand, and others only themselves.
+func sameHand(owner, caller string) bool {
+	return owner == caller || owner[0] == '~' && caller[0] == '~'
 }
 
 func (m *model) end(keys map[string]version, id coord.LeaseID) {
@@ -357,7 +360,7 @@ func (m *model) lock(keys map[string]version, o *coord.Lock, owner string) (faul
 		return kind, true, answer
 	}
 	key := coord.LockKey(o.Name, o.Lease)
-	claim := version{lock: o.Name, holder: owner, lease: o.Lease, mode: o.Mode, permits: o.Permits, count: 1, metadata: string(o.Metadata)}
+	claim := version{lock: o.Name, holder: m.leases[o.Lease].Owner, lease: o.Lease, mode: o.Mode, permits: o.Permits, count: 1, metadata: string(o.Metadata)}
 	before, held := m.queue(keys, o.Name)
 	if old, ok := keys[key]; ok {
 		switch {
@@ -409,7 +412,7 @@ func (m *model) giveBack(keys map[string]version, o coord.Unlock, owner string, 
 	if !ok || v.lock != o.Name || v.create != coord.Revision(o.Token) {
 		return fault.NotFound, true, coord.LockResult{}
 	}
-	if v.holder != owner {
+	if !sameHand(v.holder, owner) {
 		return fault.Forbidden, true, coord.LockResult{}
 	}
 	if stands := m.stand(keys, key); stands.Granted != holding {

@@ -15,6 +15,7 @@ type call struct {
 	term   uint64
 	client coord.ClientID
 	owner  string
+	random uint64
 	result *coord.Result
 }
 

@@ -26,7 +26,7 @@ func (o *setRequirementOp) run(m *Machine, c *call) error {
 	if !had && m.full(coord.Under(coord.RequirementsPrefix), coord.MaxRequirements) {
 		return limitReached("requirements", "too many requirements", coord.MaxRequirements)
 	}
-	if err := feasible(m, []step{{key: key, put: &coord.Put{Key: key, Value: value}}}, c.owner); err != nil {
+	if err := feasible(m, []step{{key: key, put: &coord.Put{Key: key, Value: value}}}); err != nil {
 		return err
 	}
 	m.put(&coord.KeyValue{Key: key, Value: value})

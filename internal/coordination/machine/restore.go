@@ -53,7 +53,6 @@ func (f Features) RestoreFrom(r io.Reader) (*Machine, error) {
 
 func (d *decoder) machine(m *Machine) {
 	m.index, m.term, m.incarnation = d.uint(), d.uint(), d.uint()
-	m.leases.last, m.clients.last = coord.LeaseID(d.int()), coord.ClientID(d.uint())
 	m.revision, m.compacted = coord.Revision(d.int()), coord.Revision(d.int())
 	d.check(m.revision >= coord.FirstRevision, "revision", "is below that of an empty store")
 	d.check(m.compacted <= m.revision, "compacted", "is in the future")
@@ -84,7 +83,7 @@ func (d *decoder) limits(l *coord.Limits) {
 func (d *decoder) leases(m *Machine) {
 	var last coord.LeaseID
 	for more := d.count(); more(); {
-		l := coord.Lease{ID: coord.LeaseID(d.int()), TTL: d.int(), Owner: d.string(), Granted: d.uint()}
+		l := coord.Lease{ID: coord.LeaseID(d.int()), TTL: d.int(), Owner: d.string(), Application: d.string(), Granted: d.uint()}
 		d.check(l.ID > last, "lease", "is out of order")
 		d.check(l.TTL > 0 && l.Granted <= m.index, "lease", "was never granted so")
 		m.leases.add(l, m.owners)
@@ -100,7 +99,7 @@ func (d *decoder) clients(m *Machine) {
 		if c.sequence != 0 {
 			d.result(&c.result)
 		}
-		d.check(id > last && id <= m.clients.last, "client", "is out of order")
+		d.check(id > last, "client", "is out of order")
 		d.check(c.seen <= m.index, "client", "was seen in the future")
 		m.owners.of(c.owner).Clients++
 		m.clients.byID[id], last = c, id

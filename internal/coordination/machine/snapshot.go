@@ -23,9 +23,7 @@ type Image struct {
 	level       uint32
 	merging     merging
 	leases      btree.Map[coord.LeaseID, *lease] // their keys are not used
-	lastLease   coord.LeaseID
 	clients     []clientImage
-	lastClient  coord.ClientID
 	published   []publishedImage
 	gone        btree.Map[string, removal]
 }
@@ -47,8 +45,8 @@ type publishedImage struct {
 func (m *Machine) Image() *Image {
 	i := &Image{
 		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation, level: m.level, merging: m.merging.clone(),
-		leases: *m.leases.Map.Copy(), lastLease: m.leases.last,
-		clients: make([]clientImage, 0, len(m.clients.byID)), lastClient: m.clients.last, gone: *m.removals.keys.Copy(),
+		leases:  *m.leases.Map.Copy(),
+		clients: make([]clientImage, 0, len(m.clients.byID)), gone: *m.removals.keys.Copy(),
 	}
 	for id, c := range m.clients.byID {
 		i.clients = append(i.clients, clientImage{id, *c})
@@ -95,7 +93,7 @@ func (m *Machine) StateHash() [sha256.Size]byte { return m.Image().Hash() }
 
 func (i *Image) encode(w io.Writer) {
 	e := &encoder{w: w}
-	for _, v := range []uint64{i.index, i.term, i.incarnation, uint64(i.lastLease), uint64(i.lastClient)} {
+	for _, v := range []uint64{i.index, i.term, i.incarnation} {
 		e.uint(v)
 	}
 	e.int(int64(i.revision))
@@ -160,6 +158,7 @@ func (e *encoder) lease(l *coord.Lease) {
 	e.int(int64(l.ID))
 	e.int(l.TTL)
 	e.string(l.Owner)
+	e.string(l.Application)
 	e.uint(l.Granted)
 }
 

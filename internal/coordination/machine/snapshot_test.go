@@ -154,9 +154,13 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 	l.must(t, lock("db", id[1]))
 	l.must(t, write(put("a", "v", 0)))
 	data := unframed(l.Snapshot())
-	waiting := []byte{3, 3, 1, 2, 1}                // create, mod, version, lease, claim of db/2
-	plain := []byte{'v', 4, 4, 1, 0, 0}             // value, create, mod, version, lease, no claim of a
-	event := []byte{3, 4, 'd', 'b', '/', '2', 2, 0} // revision, key, present, absent
+	waiting := []byte{3, 3, 1, 2, 1}    // create, mod, version, lease, claim of db/2
+	plain := []byte{'v', 4, 4, 1, 0, 0} // value, create, mod, version, lease, no claim of a
+	key := coord.LockKey("db", 2)
+	claimed := func(revision byte, key string, now, before byte) []byte { // revision, key, present, absent
+		return append(append([]byte{revision, byte(len(key))}, key...), now, before)
+	}
+	event := claimed(3, key, 2, 0)
 	for _, c := range []struct {
 		name     string
 		old, new []byte
@@ -171,11 +175,11 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 		{"a lease that is not there", plain, []byte{'v', 4, 4, 1, 5, 0}, "lease"},
 		{"a value that is no claim", plain, []byte{'v', 4, 4, 1, 0, 1}, "wire"},
 		{"a number in a longer form", plain, []byte{'v', 4, 4, 1, 0x80, 0, 0}, "number"},
-		{"an event out of order", event, []byte{4, 4, 'd', 'b', '/', '2', 2, 0}, "event"},
-		{"an event of nothing", event, []byte{3, 4, 'd', 'b', '/', '2', 0, 0}, "event"},
-		{"an event of a missing version", event, []byte{3, 4, 'd', 'b', '/', '9', 2, 0}, "event"},
-		{"an event that replaced itself", event, []byte{3, 4, 'd', 'b', '/', '2', 2, 2}, "event"},
-		{"a version in no form", event, []byte{3, 4, 'd', 'b', '/', '2', 3, 0}, "event"},
+		{"an event out of order", event, claimed(4, key, 2, 0), "event"},
+		{"an event of nothing", event, claimed(3, key, 0, 0), "event"},
+		{"an event of a missing version", event, claimed(3, key[:len(key)-1]+"x", 2, 0), "event"},
+		{"an event that replaced itself", event, claimed(3, key, 2, 2), "event"},
+		{"a version in no form", event, claimed(3, key, 3, 0), "event"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, 1, bytes.Count(data, c.old))

@@ -83,7 +83,7 @@ func (o *writeOp) plan(m *Machine, owner string) ([]step, error) {
 			return nil, fault.In(fmt.Sprintf("changes[%d]", i), err)
 		}
 	}
-	return steps, feasible(m, steps, owner)
+	return steps, feasible(m, steps)
 }
 
 // puttable checks a put by itself.
@@ -133,21 +133,22 @@ func (o *writeOp) deletable(m *Machine, steps []step, span coord.Span, field int
 }
 
 // feasible checks the steps together: one per key, and room for all.
-func feasible(m *Machine, steps []step, owner string) error {
+func feasible(m *Machine, steps []step) error {
 	if len(steps) > 1 {
 		slices.SortStableFunc(steps, func(a, b step) int { return strings.Compare(a.key, b.key) })
 	}
 	var keys int
-	var bytes, owned int64               // owned: bytes bound to the owner's leases
-	bound := make(map[coord.LeaseID]int) // stays empty, and on the stack, without leases
+	var bytes int64
+	owned := make(map[*usage]int64)      // bytes bound to the leases of an owner
+	bound := make(map[coord.LeaseID]int) // both stay empty, and on the stack, without leases
 	for i, s := range steps {
 		if i > 0 && steps[i-1].key == s.key {
 			return fault.Invalidf(fmt.Sprintf("changes[%d]", s.field), nil, "touches a key that an earlier change touches")
 		}
 		prev, had := m.tree.Get(s.key)
 		bytes -= kvSize(prev)
-		if m.leases.binds(prev, owner) {
-			owned -= kvSize(prev)
+		if had && prev.Lease != 0 {
+			owned[m.leases.ownerOf(prev.Lease)] -= kvSize(prev)
 		}
 		if s.put == nil {
 			keys--
@@ -161,7 +162,7 @@ func feasible(m *Machine, steps []step, owner string) error {
 		if s.put.Lease == 0 {
 			continue
 		}
-		owned += size
+		owned[m.leases.ownerOf(s.put.Lease)] += size
 		if !had || prev.Lease != s.put.Lease {
 			bound[s.put.Lease]++
 			if err := m.leases.bindable(s.put.Lease, bound[s.put.Lease], m.limits.LeaseKeys); err != nil {
@@ -169,8 +170,8 @@ func feasible(m *Machine, steps []step, owner string) error {
 			}
 		}
 	}
-	if owned > 0 {
-		if err := roomFor(&m.limits.PerOwner, m.Usage(owner).Bytes, owned); err != nil {
+	for u, more := range owned {
+		if err := roomFor(&m.limits.PerOwner, u.Bytes, more); err != nil { // the order does not matter: the error is the same
 			return err
 		}
 	}

@@ -132,7 +132,7 @@ func meet(own Group, others []Group) Step {
 
 // end is the step of a dissolved group: it follows the successors to a living group, or around a circle.
 func end(own Group, others []Group) Step {
-	raise := coord.RaiseRevision{To: own.Over.Final, Clients: own.Over.Clients, Absorbed: append([]coord.GroupID{own.ID}, own.Absorbed...)}
+	raise := coord.RaiseRevision{To: own.Over.Final, Absorbed: append([]coord.GroupID{own.ID}, own.Absorbed...)}
 	ring := []Group{own}
 	for at := own.Over.Successor; at != own.ID; {
 		g, ok := next(at, others)
@@ -184,7 +184,7 @@ func turn(own Group, ring []Group) Step {
 		if !taken && (first == "" || g.ID < first) {
 			first = g.ID
 		}
-		raise.To, raise.Clients = max(raise.To, g.Over.Final), max(raise.Clients, g.Over.Clients)
+		raise.To = max(raise.To, g.Over.Final)
 		if g.ID != own.ID {
 			raise.Absorbed = append(raise.Absorbed, g.ID)
 			raise.Absorbed = append(raise.Absorbed, g.Absorbed...)

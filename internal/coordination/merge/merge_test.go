@@ -17,7 +17,7 @@ func living(b byte, data bool, voters int, revision coord.Revision) Group {
 }
 
 func over(b byte, successor byte, final coord.Revision, absorbed ...coord.GroupID) Group {
-	return Group{ID: id(b), Over: coord.Dissolution{Successor: id(successor), Index: 9, Final: final, Clients: coord.ClientID(final) + 100}, Absorbed: absorbed}
+	return Group{ID: id(b), Over: coord.Dissolution{Successor: id(successor), Index: 9, Final: final}, Absorbed: absorbed}
 }
 
 func TestSteps(t *testing.T) {
@@ -70,7 +70,7 @@ func TestMemberLeavesAfterTheRaise(t *testing.T) {
 	var m Member
 	own, known := over(1, 2, 7, id(4)), []Group{living(2, false, 1, 1)}
 	step := m.Next(own, known)
-	require.Equal(t, coord.RaiseRevision{To: 7, Clients: 107, Absorbed: []coord.GroupID{id(1), id(4)}}, step.Raise)
+	require.Equal(t, coord.RaiseRevision{To: 7, Absorbed: []coord.GroupID{id(1), id(4)}}, step.Raise)
 	m.Acknowledged(id(2), 8)
 	require.Equal(t, Raise, m.Next(own, known).Action, "the answer to an earlier Dissolve")
 	m.Acknowledged(id(2), 9)
@@ -80,7 +80,7 @@ func TestMemberLeavesAfterTheRaise(t *testing.T) {
 // The group that resumes is above all tokens of the circle, and knows who comes to it.
 func TestResumeRaises(t *testing.T) {
 	step := new(Member).Next(over(1, 2, 7), []Group{over(2, 3, 80), over(3, 1, 8, id(5))})
-	require.Equal(t, coord.RaiseRevision{To: 80, Clients: 180, Absorbed: []coord.GroupID{id(2), id(3), id(5)}, Resume: 9}, step.Raise)
+	require.Equal(t, coord.RaiseRevision{To: 80, Absorbed: []coord.GroupID{id(2), id(3), id(5)}, Resume: 9}, step.Raise)
 }
 
 // Two living groups that describe each other never both go, and never both stay unless both have user data.

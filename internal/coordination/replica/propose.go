@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"slices"
 	"time"
@@ -70,6 +71,9 @@ func (r *Replica) refuse(id uint64, err error) {
 // Errors: as machine.Encode; TooLarge.
 func (c *Config) Pack(cmd coord.Command) (Packed, error) {
 	const op = "replica.Pack"
+	if cmd.MakesID() {
+		cmd.Random = c.draw()
+	}
 	encoded, level, err := c.features().Encode(cmd)
 	if err != nil {
 		return Packed{}, err
@@ -78,6 +82,18 @@ func (c *Config) Pack(cmd coord.Command) (Packed, error) {
 		return Packed{}, fault.New(op, fault.TooLarge, "the command has %d bytes, at most %d", len(encoded), maxCommand)
 	}
 	return Packed{append(make([]byte, 8, 8+len(encoded)), encoded...), level}, nil
+}
+
+// draw returns the random number of a command. An id must not be guessed: it is a credential.
+func (c *Config) draw() (random uint64) {
+	source := c.Rand
+	if source == nil {
+		source = rand.Reader
+	}
+	if err := binary.Read(source, binary.BigEndian, &random); err != nil {
+		panic("replica: " + err.Error()) // a source of randomness never fails
+	}
+	return random
 }
 
 // Propose proposes a packed command. The caller chooses an unused id above 0 and below 1<<63. The Replica owns

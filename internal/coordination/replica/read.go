@@ -184,7 +184,7 @@ func (q *reads) renew(r *Replica, k keepalive) {
 	renewals := make([]coord.Renewal, len(k.leases))
 	for i, id := range k.leases {
 		renewals[i].ID = id
-		if l, ok := r.machine.Lease(id); !ok || l.Owner != k.owner {
+		if l, ok := r.machine.Lease(id); !ok || !coord.MayUse(l.Owner, k.owner) {
 			continue
 		}
 		ttl, fate := r.lessor.Renew(r.now, id)

@@ -34,8 +34,7 @@
 //     comes only after the revision was raised (M1);
 //   - members leave a dissolved group only, and it gives no token afterwards (M2);
 //   - it holds no lock and no lease then (M3);
-//   - in the end all peers are in one group (M4);
-//   - a group gives no client id that a group gave whose members came to it (M5).
+//   - in the end all peers are in one group (M4).
 //
 // # Running it
 //

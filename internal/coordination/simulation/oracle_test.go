@@ -38,8 +38,7 @@ type oracle struct {
 	born    map[coord.LeaseID]time.Duration
 	conf    configuration
 	ended   func(coord.LeaseID, []*coord.KeyValue)
-	granted func(machine.Grant)  // nil: nobody listens
-	opened  func(coord.ClientID) // the same
+	granted func(machine.Grant) // nil: nobody listens
 }
 
 // record is the required content of an index.
@@ -102,9 +101,6 @@ func (o *oracle) first(member string, a replica.Applied) {
 		if o.granted != nil {
 			o.granted(g)
 		}
-	}
-	if _, opens := a.Command.Op.(*coord.ClientOpen); opens && result.Client != 0 && o.opened != nil {
-		o.opened(result.Client)
 	}
 	if _, over := a.Command.Op.(*coord.Dissolve); over && result.Err == nil {
 		o.beliefs.over() // an order of the operator, or nobody held anything

@@ -160,9 +160,6 @@ func mergePlants() []plant {
 			{machineDir + "merge.go", "if slices.Contains(m.merging.absorbed, o.Successor) {", "if false {"},
 			{mergeDir + "merge.go", "slices.Contains(own.Absorbed, g.ID) || absorbed(g.ID, others)", "false"},
 		}, []string{"M1", "M2", "M4"}},
-		{"the survivor gives client ids again", []edit{
-			{machineDir + "merge.go", "max(m.clients.last, o.Clients)", "max(m.clients.last, 0*o.Clients)"},
-		}, []string{"M5"}},
 		{"nobody of a circle resumes", []edit{
 			{mergeDir + "merge.go", "if first != own.ID {", "if first == own.ID || first != own.ID {"},
 		}, []string{"M4"}},

@@ -21,7 +21,6 @@ type world struct {
 	parted   bool // the groups do not hear of each other yet
 	merged   map[*cluster][]*cluster
 	last     map[*cluster]coord.Token // greatest token given
-	opened   map[*cluster]coord.ClientID
 	figures  merges
 }
 
@@ -38,7 +37,7 @@ func (m *merges) add(n merges) {
 
 func newWorld(seed uint64) *world {
 	s := newScheduler(seed)
-	w := &world{scheduler: s, net: newNetwork(s), parted: true, merged: make(map[*cluster][]*cluster), last: make(map[*cluster]coord.Token), opened: make(map[*cluster]coord.ClientID)}
+	w := &world{scheduler: s, net: newNetwork(s), parted: true, merged: make(map[*cluster][]*cluster), last: make(map[*cluster]coord.Token)}
 	groups := 2
 	if w.chance(0.25) {
 		groups = 3
@@ -55,7 +54,6 @@ func newWorld(seed uint64) *world {
 		c.repair.Voters = c.voters
 		c.begin()
 		c.oracle.granted = func(g machine.Grant) { w.granted(c, g) }
-		c.oracle.opened = func(id coord.ClientID) { w.gave(c, id) }
 		w.clusters = append(w.clusters, c)
 	}
 	w.figures.groups = groups
@@ -77,16 +75,6 @@ func (w *world) granted(c *cluster, g machine.Grant) {
 		}
 	}
 	w.last[c] = max(w.last[c], g.Token)
-}
-
-// gave checks the id of a new client: no group whose members came here gave it (M5).
-func (w *world) gave(c *cluster, id coord.ClientID) {
-	for _, x := range w.merged[c] {
-		if id <= w.opened[x] {
-			w.breach("M5", "%s gives client id %d; %s, which came to it, gave %d", c.place, id, x.place, w.opened[x])
-		}
-	}
-	w.opened[c] = max(w.opened[c], id)
 }
 
 // joins checks the move of a member from one group to another: the group that it leaves has ended, with all its locks (M2,

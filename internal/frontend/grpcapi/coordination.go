@@ -40,7 +40,7 @@ type coordination struct {
 
 // command returns the command of a request. The plane forwards the request unchanged.
 func (c *coordination) command(ctx context.Context, a *api.Attempt, m *coordv1.Command) (coord.Command, error) {
-	owner, err := c.Owner(ctx)
+	owner, err := c.owner(ctx)
 	if err != nil {
 		return coord.Command{}, err
 	}
@@ -195,7 +195,10 @@ func (c *coordination) LeaseTimeToLive(ctx context.Context, req *api.LeaseTimeTo
 
 // ListLeases implements api.LockServiceServer.
 func (c *coordination) ListLeases(ctx context.Context, req *api.ListLeasesRequest) (*api.ListLeasesResponse, error) {
-	states, h, err := c.leases(ctx, coord.LeaseQuery{After: coord.LeaseID(req.GetAfter()), Limit: toLimit(req.GetLimit())})
+	if req.GetVisibleTo() != "" && !c.Peers {
+		return nil, fault.Wrap("grpcapi.ListLeases", fault.Invalidf("visible_to", nil, "is for peers alone: leave it out"))
+	}
+	states, h, err := c.leases(ctx, coord.LeaseQuery{After: req.GetAfter(), Limit: toLimit(req.GetLimit()), VisibleTo: req.GetVisibleTo()})
 	if err != nil {
 		return nil, err
 	}

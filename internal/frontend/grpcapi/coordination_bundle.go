@@ -136,6 +136,9 @@ func (b *bundle) begin(call *api.BundledCall) error {
 		return fault.New(op, fault.LimitReached, "%d calls on this stream have no answer already", maxBundled)
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
+	if said := call.GetPrincipal(); said != "" {
+		ctx = context.WithValue(ctx, principalKey{}, said)
+	}
 	b.running[call.GetId()] = cancel
 	one := begun{ctx, call}
 	select {

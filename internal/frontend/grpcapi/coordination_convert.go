@@ -50,6 +50,7 @@ func fromHeader(h coord.Header) *api.Header {
 func fromLease(l coord.LeaseState) *api.LeaseState {
 	return &api.LeaseState{
 		Id: int64(l.ID), GrantedTtlMs: l.TTL, RemainingMs: l.Remaining, ClientId: l.Owner, Keys: l.Keys,
+		Application: l.Application, Tag: l.Tag, Granted: l.Granted,
 	}
 }
 
@@ -60,7 +61,7 @@ func fromLock(l coord.LockState) *api.LockState {
 func fromClaim(c coord.ClaimState) *api.LockClaim {
 	return &api.LockClaim{
 		Key: c.Key, HolderId: c.Holder, LeaseId: int64(c.Lease), FencingToken: int64(c.Token),
-		ModRevision: int64(c.ModRevision), Version: c.Version, Metadata: c.Metadata,
+		ModRevision: int64(c.ModRevision), Version: c.Version, Metadata: c.Metadata, Application: c.Application,
 		Mode: api.ShareMode(c.Mode), Permits: c.Permits, Count: c.Count, AgeMs: c.Age.Milliseconds(),
 	}
 }

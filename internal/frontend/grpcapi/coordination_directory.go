@@ -22,6 +22,9 @@ func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishIns
 	if err := checkEntries(req.GetPuts()); err != nil {
 		return nil, fault.Wrap("grpcapi.PublishInstances", err)
 	}
+	if spokenFor(ctx) != "" {
+		return nil, fault.New("grpcapi.PublishInstances", fault.Forbidden, "a peer publishes its own instances, and for nobody else")
+	}
 	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_PublishInstances{PublishInstances: req}})
 	if err != nil {
 		return nil, err

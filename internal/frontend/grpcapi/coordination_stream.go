@@ -11,7 +11,7 @@ import (
 // LeaseKeepAlive implements api.LockServiceServer. Requests that arrive during a call share the next one:
 // asking the group is expensive.
 func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseKeepAliveRequest, api.LeaseKeepAliveResponse]) error {
-	owner, err := c.Owner(stream.Context())
+	caller, err := c.Owner(stream.Context())
 	if err != nil {
 		return err
 	}
@@ -23,15 +23,11 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 		if len(batch) == 0 || err != nil {
 			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}
-		renewals, h, err := c.Writer.KeepAlive(ctx, owner, asked(batch))
+		answers, err := renewing{c, caller, batch}.answers(ctx)
 		if err != nil {
 			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}
-		header := fromHeader(h)
-		for _, req := range batch {
-			var resp *api.LeaseKeepAliveResponse
-			resp, renewals = renewed(req, renewals)
-			resp.Header = header
+		for _, resp := range answers {
 			if err := stream.Send(resp); err != nil {
 				return err
 			}

@@ -188,6 +188,9 @@ type leaseID coord.LeaseID
 
 // MarshalJSON implements json.Marshaler.
 func (id leaseID) MarshalJSON() ([]byte, error) {
+	if coord.LeaseID(id) == coord.HiddenLease {
+		return []byte(`"hidden"`), nil
+	}
 	return strconv.AppendQuote(nil, strconv.FormatInt(int64(id), 10)), nil
 }
 

@@ -26,15 +26,18 @@ type leaseBody struct {
 // leaseState is the current state of a lease.
 type leaseState struct {
 	leaseBody
+	Tag         string   `json:"tag"` // public name
 	RemainingMs int64    `json:"remaining_ms"`
 	Owner       string   `json:"client_id"`
+	Application string   `json:"application,omitempty"`
+	Granted     uint64   `json:"granted"` // place in the list
 	Keys        []string `json:"keys,omitempty"`
 }
 
 func fromLease(l coord.LeaseState) leaseState {
 	return leaseState{
-		leaseBody:   leaseBody{ID: leaseID(l.ID), TTL: l.TTL / 1000, TTLMs: l.TTL},
-		RemainingMs: l.Remaining, Owner: l.Owner, Keys: l.Keys,
+		leaseBody: leaseBody{ID: leaseID(l.ID), TTL: l.TTL / 1000, TTLMs: l.TTL},
+		Tag:       l.Tag, RemainingMs: l.Remaining, Owner: l.Owner, Application: l.Application, Granted: l.Granted, Keys: l.Keys,
 	}
 }
 
@@ -43,6 +46,8 @@ func (p *coordinationAPI) grantLease(ctx context.Context, c call) error {
 		ID    leaseID `json:"id"`
 		TTL   int64   `json:"ttl"`
 		TTLMs int64   `json:"ttl_ms"`
+
+		Application string `json:"application"`
 	}
 	if err := decode(c, &req); err != nil {
 		return err
@@ -57,7 +62,7 @@ func (p *coordinationAPI) grantLease(ctx context.Context, c call) error {
 	case req.TTLMs == 0:
 		req.TTLMs = min(req.TTL, math.MaxInt64/1000) * 1000
 	}
-	r, h, err := p.do(ctx, c, &coord.LeaseGrant{ID: coord.LeaseID(req.ID), TTL: req.TTLMs})
+	r, h, err := p.do(ctx, c, &coord.LeaseGrant{ID: coord.LeaseID(req.ID), TTL: req.TTLMs, Application: req.Application})
 	if err != nil {
 		return err
 	}
@@ -104,7 +109,7 @@ func (p *coordinationAPI) leases(ctx context.Context, q coord.LeaseQuery) ([]lea
 	return out, h, err
 }
 
-// listLeases returns a page. A client continues with the id of the last lease in after.
+// listLeases returns a page. A client continues with the granted of the last lease in after.
 func (p *coordinationAPI) listLeases(ctx context.Context, c call) error {
 	values, err := input.Known(c.r.URL, "after", "limit")
 	if err != nil {
@@ -118,7 +123,7 @@ func (p *coordinationAPI) listLeases(ctx context.Context, c call) error {
 	if err != nil {
 		return err
 	}
-	states, h, err := p.leases(ctx, coord.LeaseQuery{After: coord.LeaseID(after), Limit: limit})
+	states, h, err := p.leases(ctx, coord.LeaseQuery{After: uint64(after), Limit: limit})
 	if err != nil {
 		return err
 	}

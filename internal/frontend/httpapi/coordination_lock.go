@@ -152,6 +152,7 @@ type lockState struct {
 type claimState struct {
 	Key         string         `json:"key"`
 	Holder      string         `json:"holder_id"`
+	Application string         `json:"application,omitempty"`
 	Lease       leaseID        `json:"lease_id"`
 	Token       coord.Token    `json:"fencing_token"`
 	ModRevision coord.Revision `json:"mod_revision"`
@@ -176,7 +177,7 @@ func fromClaims(claims []coord.ClaimState) []claimState {
 	states := make([]claimState, len(claims))
 	for i, c := range claims {
 		states[i] = claimState{
-			Key: c.Key, Holder: c.Holder, Lease: leaseID(c.Lease), Token: c.Token, ModRevision: c.ModRevision, Version: c.Version,
+			Key: c.Key, Holder: c.Holder, Application: c.Application, Lease: leaseID(c.Lease), Token: c.Token, ModRevision: c.ModRevision, Version: c.Version,
 			Shared: c.Mode == coord.Shared, Permits: c.Permits, Count: c.Count, AgeMs: c.Age.Milliseconds(),
 		}
 		states[i].Metadata, states[i].Base64 = readable(c.Metadata)

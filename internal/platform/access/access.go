@@ -72,7 +72,8 @@ type Principal struct {
 	Name string
 	Role Role
 	// Services are patterns of services that a RoleService may change: a name, or a prefix and "*",
-	// either with "namespace/" in front. Without it a pattern matches in every namespace.
+	// either with "namespace/" in front. Without it a pattern matches in every namespace. The same patterns
+	// bind names of locks and keys; see MayName.
 	Services []string
 }
 
@@ -86,6 +87,51 @@ func (p Principal) May(service string) bool {
 	default:
 		return false
 	}
+}
+
+// MayName reports whether the principal may change the lock, key or requirement with a name. The name of a
+// service stands for itself and for all names with the service and "/" in front.
+func (p Principal) MayName(name string) bool {
+	switch p.Role {
+	case RoleAdmin:
+		return true
+	case RoleService:
+		return slices.ContainsFunc(p.Services, func(pattern string) bool {
+			prefix, open := strings.CutSuffix(pattern, "*")
+			return open && strings.HasPrefix(name, prefix) || !open && (name == pattern || strings.HasPrefix(name, pattern+"/"))
+		})
+	default:
+		return false
+	}
+}
+
+// MayRange reports whether the principal may change all keys from one to another, exclusive. An empty end is
+// the end of all keys.
+func (p Principal) MayRange(from, to string) bool {
+	switch p.Role {
+	case RoleAdmin:
+		return true
+	case RoleService:
+		return slices.ContainsFunc(p.Services, func(pattern string) bool {
+			prefix, open := strings.CutSuffix(pattern, "*")
+			if !open {
+				prefix += "/"
+			}
+			if prefix == "" {
+				return true
+			}
+			return strings.HasPrefix(from, prefix) && to != "" && to <= after(prefix)
+		})
+	default:
+		return false
+	}
+}
+
+// after returns the first key that does not begin with a prefix and sorts behind it. Patterns are text, so
+// their last byte is below 0xff.
+func after(prefix string) string {
+	last := len(prefix) - 1
+	return prefix[:last] + string([]byte{prefix[last] + 1})
 }
 
 func fits(pattern, service string) bool {

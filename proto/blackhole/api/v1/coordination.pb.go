@@ -962,7 +962,7 @@ type LockClaim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	HolderId      string                 `protobuf:"bytes,2,opt,name=holder_id,json=holderId,proto3" json:"holder_id,omitempty"`
-	LeaseId       int64                  `protobuf:"varint,3,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	LeaseId       int64                  `protobuf:"varint,3,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`                // -1: hidden from this caller
 	FencingToken  int64                  `protobuf:"varint,4,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"` // the create revision of key
 	ModRevision   int64                  `protobuf:"varint,5,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
 	Version       int64                  `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
@@ -971,6 +971,7 @@ type LockClaim struct {
 	Permits       uint32                 `protobuf:"varint,9,opt,name=permits,proto3" json:"permits,omitempty"`
 	Count         uint32                 `protobuf:"varint,10,opt,name=count,proto3" json:"count,omitempty"`
 	AgeMs         int64                  `protobuf:"varint,11,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"` // 0 means unknown
+	Application   string                 `protobuf:"bytes,12,opt,name=application,proto3" json:"application,omitempty"`   // of the lease
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1082,11 +1083,19 @@ func (x *LockClaim) GetAgeMs() int64 {
 	return 0
 }
 
+func (x *LockClaim) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
 type LeaseGrantRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ttl           int64                  `protobuf:"varint,1,opt,name=ttl,proto3" json:"ttl,omitempty"`                  // seconds
-	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`                    // 0 lets the group choose
+	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`                    // 0 lets the group choose a random one
 	TtlMs         int64                  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // instead of ttl, when above 0
+	Application   string                 `protobuf:"bytes,4,opt,name=application,proto3" json:"application,omitempty"`   // a name for people, shown beside the owner
 	Attempt       *Attempt               `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1141,6 +1150,13 @@ func (x *LeaseGrantRequest) GetTtlMs() int64 {
 		return x.TtlMs
 	}
 	return 0
+}
+
+func (x *LeaseGrantRequest) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
 }
 
 func (x *LeaseGrantRequest) GetAttempt() *Attempt {
@@ -1317,7 +1333,8 @@ func (x *LeaseRevokeResponse) GetHeader() *Header {
 type LeaseKeepAliveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Ids           []int64                `protobuf:"varint,2,rep,packed,name=ids,proto3" json:"ids,omitempty"` // more of them, at most 4096 in all
+	Ids           []int64                `protobuf:"varint,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`     // more of them, at most 4096 in all
+	Principal     string                 `protobuf:"bytes,3,opt,name=principal,proto3" json:"principal,omitempty"` // between peers only: as in BundledCall
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1364,6 +1381,13 @@ func (x *LeaseKeepAliveRequest) GetIds() []int64 {
 		return x.Ids
 	}
 	return nil
+}
+
+func (x *LeaseKeepAliveRequest) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
 }
 
 type LeaseKeepAliveResponse struct {
@@ -1625,8 +1649,9 @@ func (x *LeaseTimeToLiveResponse) GetLease() *LeaseState {
 
 type ListLeasesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	After         int64                  `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"` // ids above this one
-	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"` // 0: 1000
+	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`                         // leases granted after this one: the granted of the last lease
+	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                         // 0: 1000
+	VisibleTo     string                 `protobuf:"bytes,3,opt,name=visible_to,json=visibleTo,proto3" json:"visible_to,omitempty"` // between peers only: the leases that this principal may see; empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1661,7 +1686,7 @@ func (*ListLeasesRequest) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *ListLeasesRequest) GetAfter() int64 {
+func (x *ListLeasesRequest) GetAfter() uint64 {
 	if x != nil {
 		return x.After
 	}
@@ -1673,6 +1698,13 @@ func (x *ListLeasesRequest) GetLimit() uint32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *ListLeasesRequest) GetVisibleTo() string {
+	if x != nil {
+		return x.VisibleTo
+	}
+	return ""
 }
 
 type ListLeasesResponse struct {
@@ -1729,11 +1761,14 @@ func (x *ListLeasesResponse) GetLeases() []*LeaseState {
 
 type LeaseState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // -1: hidden from this caller
 	GrantedTtlMs  int64                  `protobuf:"varint,2,opt,name=granted_ttl_ms,json=grantedTtlMs,proto3" json:"granted_ttl_ms,omitempty"`
 	RemainingMs   int64                  `protobuf:"varint,3,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
-	ClientId      string                 `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"` // its owner
+	ClientId      string                 `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"` // its owner: @NAME, ~PEER for callers without a name, or PEER for the peer itself
 	Keys          []string               `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty"`                         // of LeaseTimeToLive only
+	Application   string                 `protobuf:"bytes,6,opt,name=application,proto3" json:"application,omitempty"`           // as its client named itself
+	Tag           string                 `protobuf:"bytes,7,opt,name=tag,proto3" json:"tag,omitempty"`                           // a public name for the lease: the end of the keys of its claims
+	Granted       uint64                 `protobuf:"varint,8,opt,name=granted,proto3" json:"granted,omitempty"`                  // place in the list
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1801,6 +1836,27 @@ func (x *LeaseState) GetKeys() []string {
 		return x.Keys
 	}
 	return nil
+}
+
+func (x *LeaseState) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
+func (x *LeaseState) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *LeaseState) GetGranted() uint64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
 }
 
 type WatchKeysRequest struct {
@@ -2054,7 +2110,7 @@ type KeyVal struct {
 	CreateRevision int64                  `protobuf:"varint,3,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
 	ModRevision    int64                  `protobuf:"varint,4,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
 	Version        int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
-	Lease          int64                  `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"`
+	Lease          int64                  `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"` // -1: hidden from this caller
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3808,11 +3864,13 @@ func (x *BundleRequest) GetCalls() []*BundledCall {
 }
 
 type BundledCall struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`        // identifies the call on this stream until its answer
-	Method        string                 `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"` // as in the path of a single call: /blackhole.api.v1.LockService/Unlock
-	Request       []byte                 `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
-	Cancel        bool                   `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"` // the caller left; the other fields except id are ignored
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`        // identifies the call on this stream until its answer
+	Method  string                 `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"` // as in the path of a single call: /blackhole.api.v1.LockService/Unlock
+	Request []byte                 `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
+	Cancel  bool                   `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"` // the caller left; the other fields except id are ignored
+	// Between peers only: who calls. Empty: the peer itself; "~": a caller without a name; "@NAME": an authenticated one.
+	Principal     string `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3873,6 +3931,13 @@ func (x *BundledCall) GetCancel() bool {
 		return x.Cancel
 	}
 	return false
+}
+
+func (x *BundledCall) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
 }
 
 type BundleResponse struct {
@@ -4044,7 +4109,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\tLockState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\aholding\x18\x02 \x03(\v2\x1b.blackhole.api.v1.LockClaimR\aholding\x125\n" +
-	"\awaiting\x18\x03 \x03(\v2\x1b.blackhole.api.v1.LockClaimR\awaiting\"\xcb\x02\n" +
+	"\awaiting\x18\x03 \x03(\v2\x1b.blackhole.api.v1.LockClaimR\awaiting\"\xed\x02\n" +
 	"\tLockClaim\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
 	"\tholder_id\x18\x02 \x01(\tR\bholderId\x12\x19\n" +
@@ -4057,11 +4122,13 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\apermits\x18\t \x01(\rR\apermits\x12\x14\n" +
 	"\x05count\x18\n" +
 	" \x01(\rR\x05count\x12\x15\n" +
-	"\x06age_ms\x18\v \x01(\x03R\x05ageMs\"\x81\x01\n" +
+	"\x06age_ms\x18\v \x01(\x03R\x05ageMs\x12 \n" +
+	"\vapplication\x18\f \x01(\tR\vapplication\"\xa3\x01\n" +
 	"\x11LeaseGrantRequest\x12\x10\n" +
 	"\x03ttl\x18\x01 \x01(\x03R\x03ttl\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x123\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12 \n" +
+	"\vapplication\x18\x04 \x01(\tR\vapplication\x123\n" +
 	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"\x7f\n" +
 	"\x12LeaseGrantResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x0e\n" +
@@ -4072,10 +4139,11 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x123\n" +
 	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"G\n" +
 	"\x13LeaseRevokeResponse\x120\n" +
-	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\"9\n" +
+	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\"W\n" +
 	"\x15LeaseKeepAliveRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\x03R\x03ids\"\xd9\x01\n" +
+	"\x03ids\x18\x02 \x03(\x03R\x03ids\x12\x1c\n" +
+	"\tprincipal\x18\x03 \x01(\tR\tprincipal\"\xd9\x01\n" +
 	"\x16LeaseKeepAliveResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x10\n" +
@@ -4095,20 +4163,25 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\"\x7f\n" +
 	"\x17LeaseTimeToLiveResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x122\n" +
-	"\x05lease\x18\x02 \x01(\v2\x1c.blackhole.api.v1.LeaseStateR\x05lease\"?\n" +
+	"\x05lease\x18\x02 \x01(\v2\x1c.blackhole.api.v1.LeaseStateR\x05lease\"^\n" +
 	"\x11ListLeasesRequest\x12\x14\n" +
-	"\x05after\x18\x01 \x01(\x03R\x05after\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\rR\x05limit\"|\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1d\n" +
+	"\n" +
+	"visible_to\x18\x03 \x01(\tR\tvisibleTo\"|\n" +
 	"\x12ListLeasesResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x124\n" +
-	"\x06leases\x18\x02 \x03(\v2\x1c.blackhole.api.v1.LeaseStateR\x06leases\"\x96\x01\n" +
+	"\x06leases\x18\x02 \x03(\v2\x1c.blackhole.api.v1.LeaseStateR\x06leases\"\xe4\x01\n" +
 	"\n" +
 	"LeaseState\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12$\n" +
 	"\x0egranted_ttl_ms\x18\x02 \x01(\x03R\fgrantedTtlMs\x12!\n" +
 	"\fremaining_ms\x18\x03 \x01(\x03R\vremainingMs\x12\x1b\n" +
 	"\tclient_id\x18\x04 \x01(\tR\bclientId\x12\x12\n" +
-	"\x04keys\x18\x05 \x03(\tR\x04keys\"\xaf\x01\n" +
+	"\x04keys\x18\x05 \x03(\tR\x04keys\x12 \n" +
+	"\vapplication\x18\x06 \x01(\tR\vapplication\x12\x10\n" +
+	"\x03tag\x18\a \x01(\tR\x03tag\x12\x18\n" +
+	"\agranted\x18\b \x01(\x04R\agranted\"\xaf\x01\n" +
 	"\x10WatchKeysRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\bR\x06prefix\x12%\n" +
@@ -4262,12 +4335,13 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x05after\x18\x04 \x01(\tR\x05after\x12\x1a\n" +
 	"\bstanding\x18\x05 \x01(\tR\bstanding\"D\n" +
 	"\rBundleRequest\x123\n" +
-	"\x05calls\x18\x01 \x03(\v2\x1d.blackhole.api.v1.BundledCallR\x05calls\"g\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1d.blackhole.api.v1.BundledCallR\x05calls\"\x85\x01\n" +
 	"\vBundledCall\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
 	"\arequest\x18\x03 \x01(\fR\arequest\x12\x16\n" +
-	"\x06cancel\x18\x04 \x01(\bR\x06cancel\"K\n" +
+	"\x06cancel\x18\x04 \x01(\bR\x06cancel\x12\x1c\n" +
+	"\tprincipal\x18\x05 \x01(\tR\tprincipal\"K\n" +
 	"\x0eBundleResponse\x129\n" +
 	"\aanswers\x18\x01 \x03(\v2\x1f.blackhole.api.v1.BundledAnswerR\aanswers\"S\n" +
 	"\rBundledAnswer\x12\x0e\n" +

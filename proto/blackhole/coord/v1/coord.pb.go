@@ -37,6 +37,8 @@ type Command struct {
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	// For requests without a field of that name.
 	Attempt *v1.Attempt `protobuf:"bytes,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// A random number of the proposing leader: the id of the lease or client that the request makes.
+	Random uint64 `protobuf:"fixed64,15,opt,name=random,proto3" json:"random,omitempty"`
 	// Types that are valid to be assigned to Request:
 	//
 	//	*Command_Lock
@@ -113,6 +115,13 @@ func (x *Command) GetAttempt() *v1.Attempt {
 		return x.Attempt
 	}
 	return nil
+}
+
+func (x *Command) GetRandom() uint64 {
+	if x != nil {
+		return x.Random
+	}
+	return 0
 }
 
 func (x *Command) GetRequest() isCommand_Request {
@@ -1119,7 +1128,6 @@ type RaiseRevision struct {
 	To            int64                  `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`            // the revision becomes at least this
 	Absorbed      [][]byte               `protobuf:"bytes,2,rep,name=absorbed,proto3" json:"absorbed,omitempty"` // group ids, 32 bytes each: this group never dissolves in favour of one of them
 	Resume        uint64                 `protobuf:"varint,3,opt,name=resume,proto3" json:"resume,omitempty"`    // log index of the Dissolve to undo; 0: none
-	Clients       uint64                 `protobuf:"varint,4,opt,name=clients,proto3" json:"clients,omitempty"`  // later client ids are above this
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1171,13 +1179,6 @@ func (x *RaiseRevision) GetAbsorbed() [][]byte {
 func (x *RaiseRevision) GetResume() uint64 {
 	if x != nil {
 		return x.Resume
-	}
-	return 0
-}
-
-func (x *RaiseRevision) GetClients() uint64 {
-	if x != nil {
-		return x.Clients
 	}
 	return 0
 }
@@ -1316,11 +1317,12 @@ var File_blackhole_coord_v1_coord_proto protoreflect.FileDescriptor
 
 const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\xd4\v\n" +
+	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\xec\v\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x123\n" +
-	"\aattempt\x18\x03 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x123\n" +
+	"\aattempt\x18\x03 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x12\x16\n" +
+	"\x06random\x18\x0f \x01(\x06R\x06random\x123\n" +
 	"\x04lock\x18\x04 \x01(\v2\x1d.blackhole.api.v1.LockRequestH\x00R\x04lock\x12=\n" +
 	"\btry_lock\x18\x05 \x01(\v2 .blackhole.api.v1.TryLockRequestH\x00R\atryLock\x129\n" +
 	"\x06unlock\x18\x06 \x01(\v2\x1f.blackhole.api.v1.UnlockRequestH\x00R\x06unlock\x12F\n" +
@@ -1397,12 +1399,11 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x05level\x18\x01 \x01(\rR\x05level\">\n" +
 	"\bDissolve\x12\x1c\n" +
 	"\tsuccessor\x18\x01 \x01(\fR\tsuccessor\x12\x14\n" +
-	"\x05force\x18\x02 \x01(\bR\x05force\"m\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"S\n" +
 	"\rRaiseRevision\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\x03R\x02to\x12\x1a\n" +
 	"\babsorbed\x18\x02 \x03(\fR\babsorbed\x12\x16\n" +
-	"\x06resume\x18\x03 \x01(\x04R\x06resume\x12\x18\n" +
-	"\aclients\x18\x04 \x01(\x04R\aclients\";\n" +
+	"\x06resume\x18\x03 \x01(\x04R\x06resume\";\n" +
 	"\vRequirement\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x1a\n" +
 	"\bquestion\x18\x02 \x01(\fR\bquestion\"\xa0\x01\n" +

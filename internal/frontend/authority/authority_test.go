@@ -1,0 +1,216 @@
+package authority_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/frontend/authority"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// world is a group with a lease and a lock of web, one of pay, one of a caller without a name, and a peer's
+// directory entry.
+type world struct {
+	*authority.Gate
+	solo              *coordtest.Solo
+	log               *bytes.Buffer
+	web, pay, anybody coord.LeaseID
+	own               coord.LeaseID // of the caller
+	peer              coord.LeaseID
+	webToken          coord.Token
+}
+
+func as(t testing.TB, role access.Role, name string, services ...string) context.Context {
+	return access.With(t.Context(), access.Principal{Name: name, Role: role, Services: services})
+}
+
+func service(t testing.TB, name string) context.Context {
+	return as(t, access.RoleService, name, name, name+"-*")
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{solo: coordtest.New(coordtest.Config{}), log: &bytes.Buffer{}}
+	w.Gate = authority.New(authority.Config{
+		Writer: w.solo, Reader: w.solo, Peer: "peer-1", Now: func() time.Time { return time.Unix(0, 0) },
+		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+	})
+	grant := func(ctx context.Context, application string) coord.LeaseID {
+		r, _, err := w.Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000, Application: application}})
+		require.NoError(t, err)
+		return r.Lease
+	}
+	w.web, w.pay, w.anybody = grant(service(t, "web"), "nginx"), grant(service(t, "pay"), ""), grant(t.Context(), "")
+	r, _, err := w.solo.Do(t.Context(), coord.Command{Owner: "peer-1", Op: &coord.LeaseGrant{TTL: 15_000}})
+	require.NoError(t, err)
+	w.peer = r.Lease
+	r, _, err = w.Do(service(t, "web"), coord.Command{Op: &coord.Lock{Name: "web/leader", Lease: w.web}})
+	require.NoError(t, err)
+	w.webToken = r.Lock.Token
+	return w
+}
+
+// TestTable is the table principal x operation x object. Each cell is a fresh group.
+func TestTable(t *testing.T) {
+	write := func(c ...coord.Change) func(*world) coord.Op {
+		return func(*world) coord.Op { return &coord.Write{Then: c} }
+	}
+	put := func(key string) func(*world) coord.Op { return write(coord.Change{Put: &coord.Put{Key: key}}) }
+	del := func(s coord.Span) func(*world) coord.Op { return write(coord.Change{Delete: &s}) }
+	principals := []string{"web", "pay", "admin", "root-without-services"}
+	for _, row := range []struct {
+		name string
+		op   func(*world) coord.Op
+		may  string // of principals: w, p, a, r
+	}{
+		{"lock of web", func(w *world) coord.Op { return &coord.Lock{Name: "web", Lease: w.own} }, "wa"},
+		{"lock below web", func(w *world) coord.Op { return &coord.Lock{Name: "web/x", Lease: w.own} }, "wa"},
+		{"lock of web-1", func(w *world) coord.Op { return &coord.Lock{Name: "web-1", Lease: w.own} }, "wa"},
+		{"lock of webs", func(w *world) coord.Op { return &coord.Lock{Name: "webs", Lease: w.own} }, "a"},
+		{"lock of pay under the lease of web", func(w *world) coord.Op { return &coord.Lock{Name: "pay", Lease: w.web} }, ""},
+		{"unlock of web's lock", func(w *world) coord.Op {
+			return &coord.Unlock{Name: "web/leader", Lease: w.web, Token: w.webToken}
+		}, "w"},
+		{"put of web's key", put("web/config"), "wa"},
+		{"put of pay's key", put("pay/config"), "pa"},
+		{"put of no service's key", put("config"), "a"},
+		{"put of two keys", write(coord.Change{Put: &coord.Put{Key: "web"}}, coord.Change{Put: &coord.Put{Key: "pay"}}), "a"},
+		{"delete of web's keys", del(coord.Under("web/config")), "wa"},
+		{"delete of keys like web's", del(coord.Under("webs")), "a"},
+		{"delete from web's keys on", del(coord.Span{From: "web/config"}), ""},
+		{"put of the peer's entry", put("directory/default/web/web-1"), ""},
+		{"requirement of web", func(*world) coord.Op {
+			return &coord.SetRequirement{Requirement: coord.Requirement{Name: "web", Min: 1}}
+		}, "wa"},
+		{"revocation of web's lease", func(w *world) coord.Op { return &coord.LeaseRevoke{ID: w.web} }, "wa"},
+		{"revocation of a lease without a name", func(w *world) coord.Op { return &coord.LeaseRevoke{ID: w.anybody} }, "a"},
+		{"revocation of the peer's lease", func(w *world) coord.Op { return &coord.LeaseRevoke{ID: w.peer} }, ""},
+		{"lock under the peer's lease", func(w *world) coord.Op { return &coord.Lock{Name: "web", Lease: w.peer} }, ""},
+	} {
+		for _, name := range principals {
+			t.Run(row.name+" by "+name, func(t *testing.T) {
+				w := newWorld(t)
+				ctx := service(t, name)
+				switch name {
+				case "admin":
+					ctx = as(t, access.RoleAdmin, name)
+				case "root-without-services":
+					ctx = as(t, access.RoleService, name)
+				}
+				w.own = w.grant(t, ctx)
+				_, _, err := w.Do(ctx, coord.Command{Op: row.op(w)})
+				if strings.Contains(row.may, name[:1]) {
+					require.NoError(t, err)
+				} else {
+					require.Error(t, err)
+					require.Contains(t, []fault.Kind{fault.Forbidden, fault.Conflict}, fault.KindOf(err), "%v", err)
+				}
+			})
+		}
+	}
+}
+
+// grant grants a lease of a caller.
+func (w *world) grant(t testing.TB, ctx context.Context) coord.LeaseID {
+	r, _, err := w.Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
+	require.NoError(t, err)
+	return r.Lease
+}
+
+func TestListsShowOnesOwn(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		ctx  context.Context
+		want []coord.LeaseID
+	}{
+		{service(t, "web"), []coord.LeaseID{w.web}},
+		{service(t, "pay"), []coord.LeaseID{w.pay}},
+		{t.Context(), []coord.LeaseID{coord.HiddenLease}},
+		{as(t, access.RoleReadOnly, "eve"), nil},
+		{as(t, access.RoleAdmin, "admin"), []coord.LeaseID{w.web, w.pay, w.anybody}},
+	} {
+		states, _, err := w.Leases(c.ctx, coord.LeaseQuery{})
+		require.NoError(t, err)
+		var ids []coord.LeaseID
+		for _, s := range states {
+			ids = append(ids, s.ID)
+		}
+		require.Equal(t, c.want, ids)
+	}
+	_, _, err := w.Leases(service(t, "pay"), coord.LeaseQuery{ID: w.web})
+	require.ErrorIs(t, err, fault.NotFound)
+	state, _, err := w.Leases(service(t, "web"), coord.LeaseQuery{ID: w.web})
+	require.NoError(t, err)
+	require.Equal(t, []any{"@web", "nginx"}, []any{state[0].Owner, state[0].Application})
+
+	renewals, _, err := w.KeepAlive(service(t, "pay"), "@web", []coord.LeaseID{w.web, w.pay, w.peer, w.anybody})
+	require.NoError(t, err)
+	require.Equal(t, []bool{false, true, false, false}, []bool{renewals[0].TTL > 0, renewals[1].TTL > 0, renewals[2].TTL > 0, renewals[3].TTL > 0})
+}
+
+// Locks, keys and events tell no id of another's lease.
+func TestReadsHideLeases(t *testing.T) {
+	w := newWorld(t)
+	for ctx, want := range map[context.Context]coord.LeaseID{
+		service(t, "web"): w.web, service(t, "pay"): coord.HiddenLease, t.Context(): coord.HiddenLease, as(t, access.RoleAdmin, "admin"): w.web,
+	} {
+		locks, _, err := w.Locks(ctx, coord.LockQuery{Name: "web/leader"})
+		require.NoError(t, err)
+		require.Equal(t, want, locks[0].Holding[0].Lease)
+		require.Equal(t, "nginx", locks[0].Holding[0].Application)
+	}
+	page, _, err := w.Range(t.Context(), coord.Query{}, coord.Linearizable)
+	require.NoError(t, err)
+	require.Equal(t, coord.HiddenLease, page.Keys[0].Lease)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err = w.Watch(ctx, coord.Watch{From: 1}, func(b coord.Batch, _ coord.Header) error {
+		for _, e := range b.Events {
+			require.Equal(t, coord.HiddenLease, e.KV.Lease)
+			cancel()
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, fault.Canceled)
+	page, _, err = w.solo.Range(t.Context(), coord.Query{}, coord.Linearizable)
+	require.NoError(t, err)
+	require.Equal(t, w.web, page.Keys[0].Lease, "the plane's own version stays")
+}
+
+// Without authentication nobody has a name: the id of a lease is the credential, at every peer.
+func TestOpen(t *testing.T) {
+	w := newWorld(t)
+	open := authority.New(authority.Config{Writer: w.solo, Reader: w.solo, Peer: "peer-2", Open: true})
+	_, _, err := open.Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "any", Lease: w.anybody}})
+	require.NoError(t, err)
+	_, _, err = open.Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "any", Lease: w.web}})
+	require.ErrorIs(t, err, fault.Forbidden)
+}
+
+// Whatever takes something from somebody leaves one line.
+func TestAudit(t *testing.T) {
+	w := newWorld(t)
+	for range 20 {
+		_, _, err := w.Do(service(t, "pay"), coord.Command{Op: &coord.Lock{Name: "web", Lease: w.pay}})
+		require.ErrorIs(t, err, fault.Forbidden)
+		require.Equal(t, "name", fault.FieldOf(err))
+	}
+	require.Contains(t, w.log.String(), `audit=role_denied caller=pay role=service object="lock \"web\""`)
+	require.LessOrEqual(t, strings.Count(w.log.String(), "role_denied"), 6)
+	w.log.Reset()
+	_, _, err := w.Do(as(t, access.RoleAdmin, "admin"), coord.Command{Op: &coord.LeaseRevoke{ID: w.web}})
+	require.NoError(t, err)
+	require.Contains(t, w.log.String(), "audit=lease_revoked caller=admin owner=@web application=nginx lease="+w.web.Tag())
+	w.log.Reset()
+	_, _, err = w.Do(service(t, "pay"), coord.Command{Op: &coord.LeaseRevoke{ID: w.pay}})
+	require.NoError(t, err)
+	require.Empty(t, w.log.String(), "one's own")
+}

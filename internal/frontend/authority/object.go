@@ -1,0 +1,71 @@
+package authority
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
+
+// message is a command in the form that front ends and the log share.
+type message = *coordv1.Command
+
+// messageOf returns the message of a command without changing it.
+func messageOf(cmd coord.Command) (message, error) {
+	if o, ok := cmd.Op.(*coord.Encoded); ok {
+		return o.Message, nil
+	}
+	return coord.Message(cmd)
+}
+
+// object is a name, or a range of keys, that a command changes.
+type object struct {
+	kind  string
+	field string // of the request
+	name  string
+	span  *coord.Span // instead of name
+}
+
+// String names the object for people.
+func (o object) String() string {
+	if o.span != nil {
+		return fmt.Sprintf("the keys from %s to %s", strconv.Quote(o.span.From), strconv.Quote(o.span.To))
+	}
+	return o.kind + " " + strconv.Quote(o.name)
+}
+
+// objectsOf lists what a command changes by name. A lease belongs to its owner and has no name.
+func objectsOf(m message) []object {
+	switch r := m.GetRequest().(type) {
+	case *coordv1.Command_Lock:
+		return []object{{kind: "lock", field: "name", name: r.Lock.GetName()}}
+	case *coordv1.Command_TryLock:
+		return []object{{kind: "lock", field: "name", name: r.TryLock.GetName()}}
+	case *coordv1.Command_Unlock:
+		return []object{{kind: "lock", field: "name", name: r.Unlock.GetName()}}
+	case *coordv1.Command_SetRequirement:
+		return []object{{kind: "requirement", field: "name", name: r.SetRequirement.GetName()}}
+	case *coordv1.Command_DeleteRequirement:
+		return []object{{kind: "requirement", field: "name", name: r.DeleteRequirement.GetName()}}
+	case *coordv1.Command_Write:
+		var all []object
+		for i, c := range r.Write.GetChanges() {
+			all = append(all, changed(fmt.Sprintf("changes[%d].key", i), c.GetKey(), c.GetRangeEnd()))
+		}
+		return all
+	}
+	return nil
+}
+
+// changed is the object of a change of keys.
+func changed(field string, key, end []byte) object {
+	if len(end) == 0 {
+		return object{kind: "key", field: field, name: string(key)}
+	}
+	span := coord.SpanOf(key, end)
+	if span == coord.Exactly(span.From) {
+		return object{kind: "key", field: field, name: span.From}
+	}
+	return object{kind: "keys", field: field, span: &span}
+}
