@@ -68,7 +68,7 @@ function Chart({ title, times, values }) {
   useEffect(() => {
     const ink = getComputedStyle(document.documentElement).getPropertyValue('--quiet');
     const axis = { stroke: ink, grid: { stroke: 'rgba(128,128,128,.18)', width: 1 }, font: '11px system-ui' };
-    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, axes: [axis, { ...axis, size: 56 }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)' }] };
+    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: (_, from, to) => [Math.min(from, to - 60), to] } }, axes: [axis, { ...axis, size: 56 }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)' }] };
     plot.current = new uPlot(options, [times, values], box.current);
     return () => plot.current.destroy();
   }, []);
