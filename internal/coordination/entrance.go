@@ -25,17 +25,21 @@ type Network = bootstrap.Network
 
 // Modes of a Network.
 const (
-	Listed = bootstrap.Listed // the founders of a list
-	Home   = bootstrap.Home   // any peer of a local network
+	Listed   = bootstrap.Listed   // the founders of a list
+	Unlisted = bootstrap.Unlisted // any trusted peers, as many as expected; with 1 the first peer of the network
 )
 
-// Access defines the peers that may call this peer's member, besides the eligible ones of a list.
+// Access defines the peers that may call this peer's member, besides the eligible ones of a list, and the peers that
+// it believes.
 type Access struct {
 	Open  bool     // every peer
 	Allow []string // peer ids
 	// Proves returns nil for a connected peer that has the key of the network. It may ask the peer. Forbidden: the peer
 	// has no key. nil: no peer is a client by its key.
 	Proves func(context.Context, peer.ID) error
+	// Trusts returns nil for a connected peer whose word on the group counts, besides founders and members. It may ask
+	// the peer. nil: every peer's word counts if Open.
+	Trusts func(context.Context, peer.ID) error
 }
 
 // DHTNamespace returns the first segment of the DHT keys of a network's group announcements.

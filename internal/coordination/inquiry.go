@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -25,16 +26,18 @@ const (
 type inquiry struct {
 	plane *Plane
 
+	sighted atomic.Pointer[sighting] // last round of the search; nil: none yet
+
 	mu   sync.Mutex
 	open map[peer.ID]bool // peers that glance asks
 
 	known acquaintances
 }
 
-// peers returns the peers to ask: members, eligible peers, and in the mode Home the connected peers.
+// peers returns the peers to ask: members, founders, and connected peers while these may know more.
 func (q *inquiry) peers() []peer.ID {
 	all := append(q.plane.view.peers(), q.plane.config.Network.Founders...)
-	if q.plane.config.Network.Mode == bootstrap.Home {
+	if q.plane.ID() == "" || q.plane.config.Network.Mode == bootstrap.Unlisted && q.plane.finder.leaderless() > 0 {
 		all = append(all, q.plane.ask.ConnectedPeers()...)
 	}
 	seen := map[peer.ID]bool{q.plane.self: true}
@@ -64,16 +67,17 @@ func (q *inquiry) ask(ctx context.Context, p peer.ID, candidate uint64) (leader.
 	}
 	q.known.heard(p, resp.GetName())
 	q.known.count(p, resp)
-	return q.learn(p, resp.GetInfo())
+	return q.learn(ctx, p, resp.GetInfo())
 }
 
-// learn applies a peer's description of the group. Only the word of an eligible peer counts, but a
-// certificate proves itself.
-func (q *inquiry) learn(from peer.ID, info *groupv1.GroupInfo) (leader.Leadership, bool) {
+// learn applies a peer's description of the group. Only the word of a trusted peer counts, but a certificate of the
+// configured founders proves itself.
+func (q *inquiry) learn(ctx context.Context, from peer.ID, info *groupv1.GroupInfo) (leader.Leadership, bool) {
+	trusted := q.plane.roster.trusts(ctx, from) == nil
 	if c := info.GetCertificate(); len(c) > 0 {
-		_ = q.plane.founder.Offer(c) // the founder verifies it and counts invalid ones
+		_ = q.plane.founder.Offer(c, trusted) // the founder verifies it
 	}
-	if !q.plane.config.Network.Eligible(from) {
+	if !trusted {
 		return leader.Leadership{}, false
 	}
 	said, ok := q.plane.view.learn(info)
@@ -85,16 +89,21 @@ func (q *inquiry) learn(from peer.ID, info *groupv1.GroupInfo) (leader.Leadershi
 
 // hear applies an unasked description.
 func (q *inquiry) hear(from peer.ID, info *groupv1.GroupInfo) {
-	if said, ok := q.learn(from, info); ok {
+	ctx, cancel := context.WithTimeout(q.plane.life, askTime)
+	defer cancel()
+	if said, ok := q.learn(ctx, from, info); ok {
 		q.plane.finder.advance(leader.Heard{From: from, Leadership: said})
 	}
 }
 
 // recall applies a description from the DHT, which can be a day old: a leader of no later term than the known
-// one is only a hint.
+// one is only a hint. A signer that is not trusted yet is asked itself.
 func (q *inquiry) recall(from peer.ID, info *groupv1.GroupInfo) {
-	said, ok := q.learn(from, info)
+	ctx, cancel := context.WithTimeout(q.plane.life, askTime)
+	defer cancel()
+	said, ok := q.learn(ctx, from, info)
 	if !ok {
+		q.glance(from)
 		return
 	}
 	if known := q.plane.finder.known(); said.Incarnation == known.Incarnation && said.Term <= known.Term {
@@ -124,7 +133,7 @@ func (q *inquiry) consult(ctx context.Context, p peer.ID, candidate uint64) {
 // the answer.
 func (q *inquiry) glance(at peer.ID) {
 	p := q.plane
-	if !p.config.Network.Eligible(at) || !q.begin(at) {
+	if !q.begin(at) {
 		return
 	}
 	started := p.life.start(func() {
@@ -167,7 +176,7 @@ func (q *inquiry) end(at peer.ID) {
 }
 
 // answer answers a peer's question, and notes a peer that is ready to be a member.
-func (q *inquiry) answer(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
+func (q *inquiry) answer(ctx context.Context, from peer.ID, req []byte) ([]byte, error) {
 	m := new(groupv1.InfoRequest)
 	if proto.Unmarshal(req, m) != nil {
 		return nil, fault.New("group.answer", fault.Invalid, "not a request for information")
@@ -175,9 +184,9 @@ func (q *inquiry) answer(_ context.Context, from peer.ID, req []byte) ([]byte, e
 	supports := transport.LevelsOf(m.GetLevels())
 	q.plane.levels.hear(from, supports)
 	q.known.heard(from, m.GetName())
-	if q.plane.config.Network.Eligible(from) && q.plane.view.concerns(m) && m.GetCandidate() != 0 {
+	if m.GetCandidate() != 0 && q.plane.roster.admits(ctx, from) && q.plane.view.concerns(m) {
 		if group := q.plane.levels.group(); group == 0 || supports.Supports(group) {
-			q.plane.candidates.add(from, m.GetCandidate())
+			q.plane.roster.candidates.add(from, m.GetCandidate())
 		} else {
 			q.plane.levels.refused(from, fault.New("", fault.Unsupported, "the group is at feature level %d, the peer supports %v", group, supports))
 		}

@@ -5,6 +5,7 @@ import (
 	crand "crypto/rand"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,17 +31,26 @@ func (m bootstrapTransport) Send(to peer.ID, msg *groupv1.BootstrapMessage) {
 	}
 }
 
-// receive applies a message of the group bootstrap; answers are messages of their own.
-func receive(f *bootstrap.Founder) transport.AskHandler {
-	return func(_ context.Context, from peer.ID, req []byte) ([]byte, error) {
+// receive applies a message of the group bootstrap; answers are messages of their own. Without founders only messages
+// of trusted peers count.
+func receive(f *bootstrap.Founder, r *roster) transport.AskHandler {
+	const op = "group.receive"
+	return func(ctx context.Context, from peer.ID, req []byte) ([]byte, error) {
 		m := new(groupv1.BootstrapMessage)
 		if len(req) > bootstrap.MaxMessageBytes || proto.Unmarshal(req, m) != nil {
-			return nil, fault.New("group.receive", fault.Invalid, "not a message of a group bootstrap")
+			return nil, fault.New(op, fault.Invalid, "not a message of a group bootstrap")
 		}
 		if err := strictproto.Check(m); err != nil { // of a later version: an agreement on what this peer cannot read is none
-			return nil, fault.Wrap("group.receive", err)
+			return nil, fault.Wrap(op, err)
 		}
-		f.Deliver(from, m)
+		vouched := slices.Contains(r.config.Network.Founders, from)
+		if r.config.Network.Mode == bootstrap.Unlisted {
+			if err := r.trusts(ctx, from); err != nil {
+				return nil, fault.Wrap(op, err)
+			}
+			vouched = true
+		}
+		f.Deliver(from, m, vouched)
 		return nil, nil
 	}
 }

@@ -18,7 +18,7 @@ func TestBootstrapMessageOfALaterVersion(t *testing.T) {
 	m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1))
 	b, err := proto.Marshal(m)
 	require.NoError(t, err)
-	_, err = receive(nil)(t.Context(), "peer", b)
+	_, err = receive(nil, nil)(t.Context(), "peer", b)
 	require.ErrorIs(t, err, fault.Unsupported)
 	require.Equal(t, []string{"99"}, strictproto.PathsOf(err))
 }

@@ -42,7 +42,7 @@ func (s standings) judge(members []membership.Member) {
 	for i := range members {
 		m := &members[i]
 		p, err := peer.Decode(m.Name)
-		m.Barred = err != nil || !s.local.plane.config.Network.Eligible(p) || decided[m.Name] == coord.Barred
+		m.Barred = err != nil || !s.local.plane.roster.keeps(p) || decided[m.Name] == coord.Barred
 		m.Wanted = decided[m.Name] == coord.Wanted
 	}
 }
@@ -50,7 +50,7 @@ func (s standings) judge(members []membership.Member) {
 // offers returns the candidates that no operator barred.
 func (s standings) offers() []membership.Peer {
 	decided, _ := s.read()
-	return slices.DeleteFunc(s.local.plane.candidates.fresh(), func(p membership.Peer) bool { return decided[p.Name] == coord.Barred })
+	return slices.DeleteFunc(s.local.plane.roster.candidates.fresh(), func(p membership.Peer) bool { return decided[p.Name] == coord.Barred })
 }
 
 // ChangeMembers implements coord.Admin.
@@ -70,7 +70,7 @@ func (p *Plane) ChangeMembers(ctx context.Context, c coord.MemberChange) (done c
 	return done, err
 }
 
-// ChangeMembers implements coord.Admin, for other peers. The order of a peer counts if that peer is eligible: a mere client
+// ChangeMembers implements coord.Admin, for other peers. The order of a peer counts if that peer may be a member: a mere client
 // of the group does not decide on its members.
 func (s Serving) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
 	l, err := s.at()
@@ -78,7 +78,7 @@ func (s Serving) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord
 		return coord.MemberOutcome{}, err
 	}
 	via, err := peer.Decode(c.Via)
-	if err != nil || !s.plane.config.Network.Eligible(via) {
+	if err != nil || !s.plane.roster.admits(ctx, via) {
 		return coord.MemberOutcome{}, fault.New("group.ChangeMembers", fault.Forbidden,
 			"peer %s is not eligible: order changes of the group at a peer that is", c.Via)
 	}
@@ -96,7 +96,7 @@ func (l *local) ChangeMembers(ctx context.Context, c coord.MemberChange) (done c
 	members := slices.Clone(*seen)
 	standings{l}.judge(members)
 	state := membership.State{
-		Leader: s.Header.Member, Members: members, Candidates: l.plane.candidates.fresh(), Changing: s.Joint || s.Transferee != 0,
+		Leader: s.Header.Member, Members: members, Candidates: l.plane.roster.candidates.fresh(), Changing: s.Joint || s.Transferee != 0,
 	}
 	plan, err := l.plane.config.membershipConfig().Plan(state, c)
 	if err != nil {

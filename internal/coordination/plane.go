@@ -58,7 +58,7 @@ type Config struct {
 	// Limits returns the wanted limits of the group from its present ones. This peer proposes them as leader.
 	// nil keeps the limits.
 	Limits func(coord.Limits) coord.Limits
-	Client bool // this peer never becomes a member
+	Policy Policy
 
 	// Dir holds the durable state; Marks is the directory of the identity key. See bootstrap.DataDir.
 	Dir, Marks string
@@ -91,12 +91,12 @@ type Plane struct {
 	announcer *announce.Announcer // nil without PubSub
 	dhtStore  *announce.DHTStore  // nil without Values, or with a single founder, the only possible leader
 
-	view       *groupView
-	finder     *leaderFinder
-	inquiry    *inquiry
-	router     *router
-	candidates candidates
-	levels     *levels
+	view    *groupView
+	finder  *leaderFinder
+	inquiry *inquiry
+	router  *router
+	roster  *roster
+	levels  *levels
 
 	here     atomic.Pointer[local] // this peer's member; nil without one
 	outlived atomic.Bool           // this peer was a member of an older incarnation
@@ -106,8 +106,8 @@ type Plane struct {
 }
 
 // Open starts the plane of this peer. The peer looks for the group, bootstraps it with other eligible peers,
-// and joins it as a member on demand. Errors: Conflict for a data directory of another group or network;
-// Invalid; Internal.
+// and joins it as a member on demand. A data directory keeps its group under changed founders. Errors: Conflict for a
+// data directory of another group or network; Invalid; Internal.
 func Open(c Config) (*Plane, error) {
 	const op = "group.Open"
 	if c.Logger == nil {
@@ -128,7 +128,7 @@ func Open(c Config) (*Plane, error) {
 	}
 	tell := func() { p.finder.tell(p) }
 	rivals := func() { p.inquiry.watchRivals(c.Conditions) }
-	for _, work := range []func(){func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.reconcile, p.watchDHT, tell, rivals} {
+	for _, work := range []func(){func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, tell, rivals} {
 		p.life.start(work)
 	}
 	return p, nil
@@ -136,16 +136,19 @@ func Open(c Config) (*Plane, error) {
 
 func newPlane(c Config) *Plane {
 	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newGoroutines(), failed: &failure{config: c}}
-	p.candidates.seen = map[peer.ID]candidate{}
 	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}}
 	p.router = newRouter(p)
 	p.levels = newLevels(p)
 	p.view = &groupView{network: c.Network, logger: c.Logger, belongs: p.isMember, leaderless: func() time.Duration { return p.finder.leaderless() }}
+	p.roster = &roster{
+		config: &p.config, self: p.self, view: p.view, candidates: candidates{seen: map[peer.ID]candidate{}},
+		founded: func() (bootstrap.Certificate, bool) { return p.founder.Certificate() },
+	}
 	p.finder = newLeaderFinder(finderConfig{
 		self: p.self, life: p.life, peers: p.inquiry.peers, member: p.belief, waiting: func() bool { return p.router.abroad.Load() > 0 },
 		ask: func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
 	})
-	if c.Values != nil && (c.Network.Mode == bootstrap.Home || len(c.Network.Founders) > 1) {
+	if c.Values != nil && (c.Network.Mode == bootstrap.Unlisted || len(c.Network.Founders) > 1) {
 		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Self.Key, c.Now)
 	}
 	return p
@@ -176,15 +179,16 @@ func (p *Plane) isMember(id peer.ID) (in, known bool) {
 func (p *Plane) open() (err error) {
 	c := p.config
 	place := bootstrap.DataDir{Dir: filepath.Join(c.Dir, "bootstrap"), Marks: c.Marks}
-	if p.store, err = bootstrap.OpenStore(c.FS, place, p.self, c.Network.ID()); err != nil {
+	if p.store, err = bootstrap.OpenStore(c.FS, place, p.self, c.Network); err != nil {
 		return err
 	}
 	var raftID uint64
-	if c.Network.Eligible(p.self) && !c.Client {
+	if p.roster.joins() {
 		p.disk, err = raftlog.Open(raftlog.Options{FS: c.FS, Dir: filepath.Join(c.Dir, "raft"), Logger: c.Logger})
 		switch {
-		case err == nil:
+		case err == nil && (c.Network.Mode == bootstrap.Listed || c.Policy.Founds):
 			raftID = p.disk.Member()
+		case err == nil: // a member to be, which founds nothing
 		case fault.KindOf(err) == fault.Unsupported:
 			return err
 		default:
@@ -196,12 +200,13 @@ func (p *Plane) open() (err error) {
 	}
 	p.founder, err = bootstrap.New(bootstrap.Options{
 		Network: c.Network, Key: c.Self.Key, RaftID: raftID, Voters: c.Voters, Store: p.store,
-		Transport: bootstrapTransport{p.ask}, Rand: newRand(), Now: c.Now, Logger: c.Logger,
+		Transport: bootstrapTransport{p.ask}, Rand: newRand(), Now: c.Now, Logger: c.Logger, Timing: c.Policy.timing(c.Network),
 	})
 	if err != nil {
 		return err
 	}
-	p.ask.Handle(transport.Bootstrap, receive(p.founder))
+	p.roster.compare()
+	p.ask.Handle(transport.Bootstrap, receive(p.founder, p.roster))
 	p.ask.Handle(transport.Information, p.inquiry.answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{

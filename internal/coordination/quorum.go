@@ -9,8 +9,7 @@ import (
 // leaderlessGrace is the time without a leader until the condition no_quorum: an election is shorter.
 const leaderlessGrace = 5 * time.Second
 
-// tell logs each new leader, and keeps the condition no_quorum while none is known. missing says what a
-// leader needs.
+// tell logs each new leader, and keeps a condition while none is known: no_group without a group, otherwise no_quorum.
 func (f *leaderFinder) tell(p *Plane) {
 	log, conditions := p.config.Logger, p.config.Conditions
 	var last string
@@ -25,11 +24,16 @@ func (f *leaderFinder) tell(p *Plane) {
 			late = time.After(leaderlessGrace)
 		} else {
 			conditions.Clear(condition.NoQuorum)
+			conditions.Clear(condition.NoGroup)
 		}
 		select {
 		case <-changed:
 		case <-late:
-			conditions.Raise(condition.NoQuorum, "locks, leases, keys and changes of the directory fail, and reads may be stale: %s", p.missing())
+			why := p.roster.lacks()
+			if why == condition.NoQuorum {
+				conditions.Clear(condition.NoGroup)
+			}
+			conditions.Raise(why, "locks, leases, keys and changes of the directory fail, and reads may be stale: %s", p.missing())
 		case <-f.life.Done():
 			return
 		}

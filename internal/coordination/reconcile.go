@@ -20,6 +20,7 @@ import (
 const (
 	reconcileInterval = 250 * time.Millisecond // between two checks of the group
 	offering          = 2 * time.Second        // between two offers to be a member
+	standby           = 30 * time.Second       // between two offers to a group that needs no member
 	fresh             = 4 * offering           // maximum age of a usable offer
 	greeting          = 10 * time.Second       // between two rounds of greetings
 	changing          = 30 * time.Second       // for one change of the configuration
@@ -79,7 +80,11 @@ func (p *Plane) reconcile() {
 		}
 		announcer.announce(l)
 		reconciler.reconcile(l)
-		if time.Since(offered) > offering && !l.belongs() {
+		pause := offering
+		if p.roster.standsBy() {
+			pause = standby
+		}
+		if time.Since(offered) > pause && !l.belongs() {
 			offered = time.Now()
 			p.inquiry.askAll(p.disk.Member()) // all possible leaders learn of this candidate
 			l.wire.Recheck()

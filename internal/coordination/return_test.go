@@ -17,8 +17,8 @@ import (
 func TestRemovedComesBack(t *testing.T) {
 	for name, of := range map[string]func(*testCluster) bootstrap.Network{
 		"listed": func(w *testCluster) bootstrap.Network { return w.listed(4) },
-		"home": func(*testCluster) bootstrap.Network {
-			return bootstrap.Network{Mode: bootstrap.Home, Name: "home", Expect: 4}
+		"unlisted": func(*testCluster) bootstrap.Network {
+			return bootstrap.Network{Mode: bootstrap.Unlisted, Name: "home", Expect: 4}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

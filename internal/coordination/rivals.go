@@ -17,11 +17,10 @@ const (
 	rivalMemory   = time.Minute      // an other group that was not seen for so long is gone
 )
 
-// watchRivals keeps the condition other_group of a peer that founded its group alone: a connected peer with
-// another group shares neither locks nor instances with this one. The word of a stranger counts, so a peer with
-// configured founders does not ask.
+// watchRivals keeps the condition other_group of a peer in a network without founders: a trusted peer with another
+// group shares neither locks nor instances with this one.
 func (q *inquiry) watchRivals(conditions *condition.Set) {
-	if n := q.plane.config.Network; len(n.Founders) != 1 || n.Founders[0] != q.plane.self {
+	if len(q.plane.config.Network.Founders) > 1 {
 		return
 	}
 	var seen time.Time
@@ -30,7 +29,7 @@ func (q *inquiry) watchRivals(conditions *condition.Set) {
 		switch now := time.Now(); {
 		case found:
 			seen = now
-			conditions.Raise(condition.OtherGroup, "this peer and %s founded separate coordination groups: a lock of one does not exclude the other, and each lists its own instances; set the same coordination.founders on all peers", rival)
+			conditions.Raise(condition.OtherGroup, "this peer and %s belong to separate coordination groups: a lock of one does not exclude the other, and each lists its own instances; keep one of the two groups", rival)
 		case now.Sub(seen) > rivalMemory:
 			conditions.Clear(condition.OtherGroup)
 		}
@@ -52,7 +51,7 @@ func (q *inquiry) rival() (peer.ID, bool) {
 		if err != nil || proto.Unmarshal(answer, resp) != nil {
 			continue
 		}
-		if id := resp.GetInfo().GetGroupId(); len(id) > 0 && q.plane.view.differs(id) {
+		if id := resp.GetInfo().GetGroupId(); len(id) > 0 && q.plane.view.differs(id) && q.plane.roster.trusts(ctx, p) == nil {
 			return p, true
 		}
 	}

@@ -196,6 +196,8 @@ func phaseOf(p *Plane, member bool) string {
 		return phaseMember
 	case p.outlived.Load():
 		return phaseOutlived
+	case p.roster.standsBy():
+		return phaseClient
 	}
 	return phaseJoining
 }
@@ -226,7 +228,7 @@ func (p *Plane) Transfer(ctx context.Context, to string) error {
 
 // missing explains the lack of a leader to an operator.
 func (p *Plane) missing() string {
-	if l := p.here.Load(); l != nil {
+	if l := p.here.Load(); l != nil && len(l.member.Status().Members) > 0 {
 		s := l.member.Status()
 		if s.Leader.ID != 0 {
 			return "the leader does not answer"
@@ -239,6 +241,9 @@ func (p *Plane) missing() string {
 	f := p.founder.Status()
 	if f.Phase == bootstrap.Done {
 		return "no member of the group answers"
+	}
+	if !p.roster.founds() {
+		return p.inquiry.sighted.Load().String()
 	}
 	text := fmt.Sprintf("the group is not founded: %d of %d peers in sight, %d needed", len(f.Visible), f.Eligible, f.Quorum)
 	if f.Abstains != "" {

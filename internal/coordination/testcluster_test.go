@@ -57,6 +57,8 @@ type node struct {
 	values              *values        // nil: no DHT
 	conditions          *condition.Set
 	features            machine.Features // zero: this program's
+	policy              coordination.Policy
+	trusts              func(context.Context, peer.ID) error // nil: everybody
 }
 
 // newTestCluster makes n hosts without planes.
@@ -146,10 +148,14 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 		dht = p.values
 	}
 	p.conditions = condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
+	policy := p.policy
+	if n.Mode == bootstrap.Unlisted && policy == (coordination.Policy{}) {
+		policy = coordination.Policy{Members: coordination.TrustedMembers, Founds: true}
+	}
 	plane, err := coordination.Open(coordination.Config{
 		Conditions: p.conditions,
 		Host:       p.host, PubSub: p.gossip, Values: dht, Self: coordination.Identity{Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i))}, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
-		Access: coordination.Access{Open: true},
+		Access: coordination.Access{Open: true, Trusts: p.trusts}, Policy: policy,
 		Remote: func(to peer.ID, _ string) (coordination.Remote, error) {
 			for _, other := range w.peers {
 				if other.host.ID() == to {

@@ -18,7 +18,7 @@ const (
 	orphaned   = 30 * time.Second // without a leader until a recovery by any eligible peer is believed
 )
 
-// groupView holds the group as eligible peers describe it: its certificate, its incarnation and its
+// groupView holds the group as trusted peers describe it: its certificate, its incarnation and its
 // members. A later configuration replaces an earlier one, a newer incarnation everything before it. The
 // leader is package leader's subject.
 type groupView struct {
@@ -129,9 +129,6 @@ func (v *groupView) believe(succession []byte, alone bool) bool {
 // if no leader was known for long, or else a peer that was replaced during its absence could take a
 // living group from its members. Call it with mu held.
 func (v *groupView) entitled(p peer.ID, alone bool) bool {
-	if !v.network.Eligible(p) {
-		return false
-	}
 	in, known := v.belongs(p)
 	if !known {
 		in = v.config == 0 // only the bootstrap is known
@@ -139,7 +136,7 @@ func (v *groupView) entitled(p peer.ID, alone bool) bool {
 			in = in || m.peer == p
 		}
 	}
-	return in || alone
+	return in || alone && v.network.Eligible(p)
 }
 
 func (v *groupView) readMembers(ms []*groupv1.Member) (map[uint64]memberHint, bool) {
@@ -149,7 +146,7 @@ func (v *groupView) readMembers(ms []*groupv1.Member) (map[uint64]memberHint, bo
 	members := map[uint64]memberHint{}
 	for _, m := range ms {
 		p, err := peer.IDFromBytes(m.GetPeer())
-		if err != nil || m.GetRaftId() == 0 || !v.network.Eligible(p) {
+		if err != nil || m.GetRaftId() == 0 {
 			return nil, false
 		}
 		members[m.GetRaftId()] = memberHint{p, m.GetRole() != groupv1.Role_ROLE_LEARNER}
@@ -170,6 +167,31 @@ func (v *groupView) excludes(id, applied uint64) bool {
 	defer v.mu.Unlock()
 	_, in := v.members[id]
 	return !in && v.config > applied
+}
+
+// names reports whether a peer is a member of the known configuration.
+func (v *groupView) names(p peer.ID) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, m := range v.members {
+		if m.peer == p {
+			return true
+		}
+	}
+	return false
+}
+
+// full reports whether the known configuration has so many voters and a learner.
+func (v *groupView) full(wanted int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	voters := 0
+	for _, m := range v.members {
+		if m.voter {
+			voters++
+		}
+	}
+	return voters >= wanted && len(v.members) > voters
 }
 
 // member returns the peer of a member.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/grpc"
@@ -40,15 +41,10 @@ type coordination struct {
 // groupValues returns the DHT namespace of group announcements with its validator, if this peer takes part in
 // a group.
 func (p *parts) groupValues() (p2p.Namespaces, error) {
-	c := p.config.Coordination
-	if !p.config.Coordinates() {
+	if !p.network.coordinates(&p.config) {
 		return nil, nil
 	}
-	self, err := peer.IDFromPrivateKey(p.key)
-	if err != nil {
-		return nil, err
-	}
-	founders, err := foundersOf(p.network.name, c, self)
+	founders, err := foundersOf(p.network.name, p.config.Coordination)
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +58,11 @@ func (p *parts) groupValues() (p2p.Namespaces, error) {
 // startCoordination starts the plane if this peer takes part in a group.
 func (p *parts) startCoordination(context.Context) error {
 	c := p.config.Coordination
-	if !p.config.Coordinates() {
+	if !p.network.coordinates(&p.config) {
 		return nil
 	}
 	host := p.node.Host()
-	founders, err := foundersOf(p.network.name, c, host.ID())
+	founders, err := foundersOf(p.network.name, c)
 	if err != nil {
 		return err
 	}
@@ -80,7 +76,7 @@ func (p *parts) startCoordination(context.Context) error {
 	}
 	made.plane, err = group.Open(group.Config{
 		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Self: group.Identity{Key: p.key, Name: p.config.PeerName()},
-		Network: founders, Client: p.config.IsLeaf(), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
+		Network: founders, Policy: policyOf(&p.config, p.node), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
 		Remote: func(to peer.ID, id string) (group.Remote, error) {
@@ -112,7 +108,30 @@ func (p *parts) groupAccess() group.Access {
 	if c.ByKey(p.config.Profile) {
 		a.Proves = p.network.proofs.Check
 	}
+	if !c.AnyFounders() || !a.Open {
+		a.Trusts = p.network.trusts(&p.config)
+	}
 	return a
+}
+
+// settle is the wait of a first peer for neighbours that may found the group too.
+const settle = 2 * time.Second
+
+// policyOf returns a peer's part in founding and membership. A peer with a way into an existing network founds no group,
+// unless it expects to.
+func policyOf(c *config.Config, n *p2p.Node) group.Policy {
+	expect := c.Coordination.Expect
+	policy := group.Policy{Client: c.IsLeaf(), Founds: expect > 0 || n.Alone()}
+	switch c.Coordination.MemberPolicy(c.Profile) {
+	case config.AutoMembers:
+		policy.Members = group.TrustedMembers
+	case config.NoMembers:
+		policy.Members = group.NoMembers
+	}
+	if n.HasMulticast() && expect == 0 {
+		policy.Settle = settle
+	}
+	return policy
 }
 
 // startPeers serves other peers: the group's contract at this member, and the instances of this peer's agent.
@@ -192,10 +211,10 @@ func set[T uint32 | uint64](setting int, present T) T {
 	return T(setting)
 }
 
-// foundersOf returns the eligible peers of the group: without settings, this peer alone.
-func foundersOf(name network.Name, c config.Coordination, self peer.ID) (group.Network, error) {
-	if c.Mode == config.Home {
-		return group.Network{Name: name, Mode: group.Home, Expect: c.Expect}, nil
+// foundersOf returns the eligible peers of the group: without settings, the first peer of the network.
+func foundersOf(name network.Name, c config.Coordination) (group.Network, error) {
+	if len(c.Founders) == 0 {
+		return group.Network{Name: name, Mode: group.Unlisted, Expect: max(c.Expect, 1)}, nil
 	}
 	n := group.Network{Name: name, Mode: group.Listed}
 	for _, s := range c.Founders {
@@ -204,9 +223,6 @@ func foundersOf(name network.Name, c config.Coordination, self peer.ID) (group.N
 			return n, fault.Invalidf("coordination.founders", s, "is no peer id: %w", err)
 		}
 		n.Founders = append(n.Founders, id)
-	}
-	if len(n.Founders) == 0 {
-		n.Founders = []peer.ID{self}
 	}
 	return n, nil
 }

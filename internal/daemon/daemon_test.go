@@ -303,7 +303,7 @@ func TestGroupKept(t *testing.T) {
 	}
 	a := startFounder(t, dirs[0], founders)
 	b := startFounder(t, dirs[1], founders, a.addr)
-	network, err := foundersOf(a.config.NetworkName(), a.config.Coordination, "")
+	network, err := foundersOf(a.config.NetworkName(), a.config.Coordination)
 	require.NoError(t, err)
 	key := announce.Key(network)
 	for _, p := range []*peerUnderTest{a, b} {

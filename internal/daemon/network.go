@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
@@ -60,6 +62,23 @@ func (p *parts) startKeys(context.Context) (err error) {
 // nothing to protect with a key.
 func generatesKey(c *config.Config) bool {
 	return len(c.Bootstrap) == 0 && (c.Profile != "dev" || c.Auth.On() || c.Network.Closed)
+}
+
+// coordinates reports whether a peer of this network takes part in coordination.
+func (m *membership) coordinates(c *config.Config) bool {
+	return c.Coordination.On(c.Profile, len(m.keys.Get()) > 0)
+}
+
+// trusts returns a function that returns nil for a peer with the key of the network. On one machine without
+// authentication there is no key.
+func (m *membership) trusts(c *config.Config) func(context.Context, peer.ID) error {
+	open := c.Profile == "dev" && !c.Auth.On()
+	return func(ctx context.Context, id peer.ID) error {
+		if open && len(m.keys.Get()) == 0 {
+			return nil
+		}
+		return m.proofs.Check(ctx, id)
+	}
 }
 
 // startProofs proves the key to other peers, and lets the coordination plane ask for their proofs.

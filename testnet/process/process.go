@@ -65,7 +65,7 @@ type Spec struct {
 	Profile   string        // empty means dev
 	Bootstrap []string      // multiaddrs of its bootstrap peers
 	Check     time.Duration // interval of provider checks, and from a failed check to the next; 0 means the default
-	Founders  []string      // peer ids of the founders; empty means a group of its own
+	Founders  []string      // peer ids of the founders, the only members; empty: the first peer of the network founds
 	Replace   time.Duration // silence before a voter is replaced; 0 means the default
 	Settings  []string      // more settings, each NAME=value without the prefix of the variables
 	Log       io.Writer     // receives log lines, each after the name; may be nil
@@ -145,6 +145,9 @@ func Start(s Spec) (*Process, error) {
 
 func (s Spec) settings() []string {
 	env := []string{config.Prefix + "COORDINATION_FOUNDERS=" + strings.Join(s.Founders, ",")}
+	if len(s.Founders) > 0 {
+		env = append(env, config.Prefix+"COORDINATION_MEMBERS="+config.ListedMembers)
+	}
 	if s.Check > 0 {
 		env = append(env,
 			config.Prefix+"DISCOVERY_HEALTH_CHECK_INTERVAL="+s.Check.String(),

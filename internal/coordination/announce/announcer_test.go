@@ -42,7 +42,7 @@ func newFounder(t testing.TB) *founder {
 	f.id, err = peer.IDFromPrivateKey(key)
 	require.NoError(t, err)
 	f.network = bootstrap.Network{Name: "dev", Mode: bootstrap.Listed, Founders: []peer.ID{f.id}}
-	store, err := bootstrap.OpenStore(vfs.NewMem(), bootstrap.DataDir{Dir: "d", Marks: "m"}, f.id, f.network.ID())
+	store, err := bootstrap.OpenStore(vfs.NewMem(), bootstrap.DataDir{Dir: "d", Marks: "m"}, f.id, f.network)
 	require.NoError(t, err)
 	defer store.Close()
 	one, err := bootstrap.New(bootstrap.Options{
@@ -63,6 +63,13 @@ func newFounder(t testing.TB) *founder {
 
 func (f *founder) message(t *testing.T, sequence uint64, info *groupv1.GroupInfo) *pubsub.Message {
 	b, err := sign(f.key, f.network, sequence, info)
+	require.NoError(t, err)
+	return &pubsub.Message{Message: &pb.Message{Data: b}}
+}
+
+// signedBy returns an announcement of another peer in the founder's network.
+func (f *founder) signedBy(t *testing.T, by *founder, sequence uint64) *pubsub.Message {
+	b, err := sign(by.key, f.network, sequence, f.info)
 	require.NoError(t, err)
 	return &pubsub.Message{Message: &pb.Message{Data: b}}
 }
@@ -95,20 +102,21 @@ func TestJudge(t *testing.T) {
 			message *pubsub.Message
 			want    pubsub.ValidationResult
 		}{
-			"noise":                 {&pubsub.Message{Message: &pb.Message{Data: []byte{1, 2, 3}}}, pubsub.ValidationReject},
-			"nothing":               {&pubsub.Message{Message: &pb.Message{}}, pubsub.ValidationReject},
-			"too large":             {&pubsub.Message{Message: &pb.Message{Data: make([]byte, maxMessage+1)}}, pubsub.ValidationReject},
-			"ballast":               {&pubsub.Message{Message: &pb.Message{Data: append([]byte{0xf8, 1, 1}, good.GetData()...)}}, pubsub.ValidationReject},
-			"a later sequence":      {spoilt(func(a *groupv1.Announcement) { a.Sequence++ }), pubsub.ValidationReject},
-			"another peer":          {spoilt(func(a *groupv1.Announcement) { a.Peer = []byte(stranger.id) }), pubsub.ValidationReject},
-			"no peer":               {spoilt(func(a *groupv1.Announcement) { a.Peer = nil }), pubsub.ValidationReject},
-			"no signature":          {spoilt(func(a *groupv1.Announcement) { a.Signature = nil }), pubsub.ValidationReject},
-			"who may be no member":  {stranger.message(t, at(0), f.info), pubsub.ValidationReject},
-			"no certificate":        {f.message(t, at(0), bare), pubsub.ValidationReject},
-			"another's certificate": {f.message(t, at(0), foreign), pubsub.ValidationReject},
-			"another group":         {f.message(t, at(0), other), pubsub.ValidationReject},
-			"old":                   {f.message(t, at(-window-time.Second), f.info), pubsub.ValidationIgnore},
-			"of the future":         {f.message(t, at(window+time.Second), f.info), pubsub.ValidationIgnore},
+			"noise":                {&pubsub.Message{Message: &pb.Message{Data: []byte{1, 2, 3}}}, pubsub.ValidationReject},
+			"nothing":              {&pubsub.Message{Message: &pb.Message{}}, pubsub.ValidationReject},
+			"too large":            {&pubsub.Message{Message: &pb.Message{Data: make([]byte, maxMessage+1)}}, pubsub.ValidationReject},
+			"ballast":              {&pubsub.Message{Message: &pb.Message{Data: append([]byte{0xf8, 1, 1}, good.GetData()...)}}, pubsub.ValidationReject},
+			"a later sequence":     {spoilt(func(a *groupv1.Announcement) { a.Sequence++ }), pubsub.ValidationReject},
+			"another peer":         {spoilt(func(a *groupv1.Announcement) { a.Peer = []byte(stranger.id) }), pubsub.ValidationReject},
+			"no peer":              {spoilt(func(a *groupv1.Announcement) { a.Peer = nil }), pubsub.ValidationReject},
+			"no signature":         {spoilt(func(a *groupv1.Announcement) { a.Signature = nil }), pubsub.ValidationReject},
+			"who may be no member": {stranger.message(t, at(0), f.info), pubsub.ValidationReject},
+			"no founder":           {f.signedBy(t, stranger, at(0)), pubsub.ValidationIgnore},
+			"no certificate":       {f.message(t, at(0), bare), pubsub.ValidationReject},
+			"other founders":       {f.message(t, at(0), foreign), pubsub.ValidationAccept},
+			"another group":        {f.message(t, at(0), other), pubsub.ValidationReject},
+			"old":                  {f.message(t, at(-window-time.Second), f.info), pubsub.ValidationIgnore},
+			"of the future":        {f.message(t, at(window+time.Second), f.info), pubsub.ValidationIgnore},
 		} {
 			_, result := fresh().validate(c.message)
 			require.Equal(t, c.want, result, name)
@@ -141,7 +149,7 @@ func TestJudgeCounts(t *testing.T) {
 }
 
 func TestTopic(t *testing.T) {
-	n := bootstrap.Network{Name: "a", Mode: bootstrap.Home, Expect: 1}
+	n := bootstrap.Network{Name: "a", Mode: bootstrap.Unlisted, Expect: 1}
 	topic := Topic(n)
 	require.Equal(t, "/blackhole/a/group/1/"+n.ID().String(), topic)
 	require.True(t, IsTopic("a", topic))

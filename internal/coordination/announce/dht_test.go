@@ -62,10 +62,10 @@ func TestValidate(t *testing.T) {
 			"too large":                 {own, make([]byte, maxMessage+1), fault.TooLarge},
 			"ballast":                   {own, append([]byte{0xf8, 1, 1}, good...), fault.Invalid},
 			"forged":                    {own, forged, fault.Unauthentic},
-			"who may be no member":      {own, strangers, fault.Unauthentic},
+			"who may be no member":      {own, strangers, fault.Forbidden},
 			"another network's":         {own, stranger.posted(t, 0, nil), fault.Unauthentic},
 			"no certificate":            {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Certificate = nil }), fault.Invalid},
-			"another certificate":       {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Certificate = stranger.info.GetCertificate() }), fault.Invalid},
+			"another certificate":       {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Certificate = stranger.info.GetCertificate() }), fault.Unauthentic},
 			"another group":             {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.GroupId = stranger.info.GetGroupId() }), fault.Unauthentic},
 			"no recovery record":        {own, f.posted(t, 0, func(g *groupv1.GroupInfo) { g.Recovery = []byte{1} }), fault.Invalid},
 			"another group's successor": {own, f.posted(t, 0, stranger.succeeded(t, f, 1)), fault.Unauthentic},
@@ -195,7 +195,7 @@ func TestDHTStore(t *testing.T) {
 		worse := proto.CloneOf(f.info)
 		worse.Term--
 		require.ErrorIs(t, b.Publish(t.Context(), worse), fault.Exists)
-		require.ErrorIs(t, reader.Publish(t.Context(), f.info), fault.Unauthentic, "who may be no member")
+		require.ErrorIs(t, reader.Publish(t.Context(), f.info), fault.Forbidden, "who may be no member")
 
 		for _, lie := range [][]byte{stranger.posted(t, 0, nil), f.posted(t, -2*lifetime, nil), {1}} {
 			d.value = lie

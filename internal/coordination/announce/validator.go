@@ -78,7 +78,10 @@ func (j *validator) validate(m *pubsub.Message) (verified, pubsub.ValidationResu
 		return verified{}, pubsub.ValidationReject
 	}
 	said, err := j.verify(m.GetData())
-	if err != nil {
+	switch {
+	case err != nil && fault.KindOf(err) == fault.Forbidden:
+		return verified{}, pubsub.ValidationIgnore
+	case err != nil:
 		return verified{}, pubsub.ValidationReject
 	}
 	if !j.admits(said) {
@@ -90,7 +93,8 @@ func (j *validator) validate(m *pubsub.Message) (verified, pubsub.ValidationResu
 // verify verifies an announcement of any origin: an eligible peer must have signed it, and its certificate
 // must certify its group.
 //
-// Errors: TooLarge; Invalid; Unauthentic.
+// Errors: TooLarge; Invalid; Unauthentic; Forbidden for the valid announcement of a peer that is not eligible: a
+// member that is no founder, or a peer of which the forwarding peer knows more.
 func (r *verifier) verify(data []byte) (verified, error) {
 	if len(data) > maxMessage {
 		return verified{}, fault.New("", fault.TooLarge, "an announcement has %d bytes, at most %d", len(data), maxMessage)
@@ -100,8 +104,11 @@ func (r *verifier) verify(data []byte) (verified, error) {
 		return verified{}, fault.New("", fault.Invalid, "not an announcement")
 	}
 	from := peer.ID(a.GetPeer())
-	if !r.network.Eligible(from) || !signed(from, digest(r.network, a), a.GetSignature()) {
-		return verified{}, fault.New("", fault.Unauthentic, "the signer is not eligible")
+	if !signed(from, digest(r.network, a), a.GetSignature()) {
+		return verified{}, fault.New("", fault.Unauthentic, "not the signature of the peer that it names")
+	}
+	if !r.network.Eligible(from) {
+		return verified{}, fault.New("", fault.Forbidden, "the signer is not eligible")
 	}
 	info := new(groupv1.GroupInfo)
 	if err := proto.Unmarshal(a.GetInfo(), info); err != nil {
@@ -116,7 +123,7 @@ func (r *verifier) checkCertificate(info *groupv1.GroupInfo) error {
 	known, group := bytes.Equal(r.proof, info.GetCertificate()) && len(r.proof) > 0, r.group
 	r.mu.Unlock()
 	if !known {
-		c, err := r.network.Open(info.GetCertificate())
+		c, err := r.network.Recognize(info.GetCertificate()) // the eligible signer vouches for it
 		if err != nil {
 			return err
 		}

@@ -228,7 +228,7 @@ func draft(m *machine) *Membership {
 	}
 	chosen := append([]peer.ID{m.self}, m.peers.others(seats)[:n-1]...)
 	slices.Sort(chosen)
-	c := &Membership{Network: m.id, Eligible: m.network.Size(), Proposer: m.self}
+	c := &Membership{Network: m.id, Eligible: m.network.Size(), Proposer: m.self, Founders: m.network.founders()}
 	taken := make(map[uint64]bool)
 	for _, p := range chosen {
 		id := m.raftID

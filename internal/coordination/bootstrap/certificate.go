@@ -109,6 +109,34 @@ func (n Network) Open(encoded []byte) (Certificate, error) {
 	return c, nil
 }
 
+// Recognize decodes a certificate that a trusted peer of the network shows, and checks that it proves itself: its own
+// founders signed it. They may differ from those of n.
+//
+// Errors: as Open.
+func (n Network) Recognize(encoded []byte) (Certificate, error) {
+	const op = "bootstrap.Recognize"
+	c, err := decodeCertificate(encoded)
+	if err != nil {
+		return Certificate{}, fault.Wrap(op, err)
+	}
+	if err := n.recognize(c); err != nil {
+		return Certificate{}, fault.Wrap(op, err)
+	}
+	return c, nil
+}
+
+// recognize is Verify for the founders that c names.
+func (n Network) recognize(c Certificate) error {
+	by := Network{Name: n.Name, Mode: Listed, Founders: c.Membership.Founders}
+	if len(by.Founders) == 0 {
+		by = Network{Name: n.Name, Mode: Unlisted, Expect: c.Membership.Eligible}
+	}
+	if err := by.Validate(); err != nil {
+		return err
+	}
+	return by.Verify(c)
+}
+
 // Verify checks that c proves the choice of its membership: one that this network allows, signed at one ballot
 // by a majority of E distinct eligible peers.
 //
@@ -158,7 +186,7 @@ type Conflict struct {
 // Compare returns the conflict of two certificates; false if either is invalid, or both certify the same
 // group.
 func (n Network) Compare(ours, theirs Certificate) (Conflict, bool) {
-	if ours.GroupID() == theirs.GroupID() || n.Verify(ours) != nil || n.Verify(theirs) != nil {
+	if ours.GroupID() == theirs.GroupID() || n.recognize(ours) != nil || n.recognize(theirs) != nil {
 		return Conflict{}, false
 	}
 	return Conflict{Ours: ours, Theirs: theirs}, true

@@ -30,7 +30,7 @@ func newCourt(t testing.TB, e int) court {
 	keys, ids := keyring(t, e+1)
 	c := court{network: Network{Name: "test", Mode: Listed, Founders: ids[:e]}, keys: keys, ids: ids}
 	c.charter = Membership{
-		Network: c.network.ID(), Eligible: e, Nonce: [16]byte{1, 2, 3}, Proposer: ids[0],
+		Network: c.network.ID(), Eligible: e, Nonce: [16]byte{1, 2, 3}, Proposer: ids[0], Founders: c.network.founders(),
 	}
 	for i, p := range ids[:min(e, 3)] {
 		c.charter.Voters = append(c.charter.Voters, Voter{Peer: p, RaftID: uint64(100 + i)})
@@ -102,6 +102,9 @@ func TestCertificateRefused(t *testing.T) {
 		{"no round", "ballot", func(x *Certificate) { x.Ballot.Round = 0 }},
 		{"ballot of a stranger", "ballot", func(x *Certificate) { x.Ballot.Peer = c.ids[5] }},
 		{"another network", "membership.network", func(x *Certificate) { x.Membership.Network[0]++ }},
+		{"a founder more", "membership.founders", func(x *Certificate) {
+			x.Membership.Founders = slices.Sorted(slices.Values(append(slices.Clone(x.Membership.Founders), c.ids[5])))
+		}},
 		{"another E", "membership.eligible", func(x *Certificate) { x.Membership.Eligible = 3 }},
 	}
 	for _, test := range tests {
@@ -118,6 +121,32 @@ func TestCertificateRefused(t *testing.T) {
 			_, err = c.network.Open(cert.Encode())
 			require.Error(t, err)
 		})
+	}
+}
+
+// TestRecognize: a peer with other founders, or none, can check a certificate by itself, but none of another network.
+func TestRecognize(t *testing.T) {
+	c := newCourt(t, 5)
+	cert := c.certificate(t, 0, 1, 2)
+	for name, mine := range map[string]Network{
+		"a founder more": {Name: "test", Mode: Listed, Founders: c.ids},
+		"one less":       {Name: "test", Mode: Listed, Founders: c.ids[1:4]},
+		"no founders":    {Name: "test", Mode: Unlisted, Expect: 1},
+	} {
+		_, err := mine.Open(cert.Encode())
+		require.ErrorIs(t, err, fault.Invalid, name)
+		seen, err := mine.Recognize(cert.Encode())
+		require.NoError(t, err, name)
+		require.Equal(t, cert, seen)
+
+		forged := cert
+		forged.Signatures = cert.Signatures[:2]
+		_, err = mine.Recognize(forged.Encode())
+		require.ErrorIs(t, err, fault.Unauthentic, "%s: two of five", name)
+
+		mine.Name = "other"
+		_, err = mine.Recognize(cert.Encode())
+		require.ErrorIs(t, err, fault.Invalid, "%s: another network", name)
 	}
 }
 
@@ -199,7 +228,7 @@ func TestNetworkID(t *testing.T) {
 	seen := map[NetworkID]bool{}
 	for _, n := range []Network{
 		n, {Name: "b", Founders: ids[:3]}, {Name: "a", Founders: ids[1:4]}, {Name: "a", Founders: ids[:4]},
-		{Mode: Home, Name: "a", Expect: 3}, {Mode: Home, Name: "b", Expect: 3}, {Mode: Home, Name: "a", Expect: 4},
+		{Mode: Unlisted, Name: "a", Expect: 3}, {Mode: Unlisted, Name: "b", Expect: 3}, {Mode: Unlisted, Name: "a", Expect: 4},
 	} {
 		require.NoError(t, n.Validate())
 		require.False(t, seen[n.ID()])
@@ -223,10 +252,10 @@ func TestNetworkRefused(t *testing.T) {
 		{"expect", Network{Name: "x", Founders: ids, Expect: 2}},
 		{"name", Network{Founders: ids}},
 		{"name", Network{Founders: ids, Name: "X"}},
-		{"founders", Network{Mode: Home, Founders: ids, Name: "x", Expect: 3}},
-		{"name", Network{Mode: Home, Expect: 3}},
-		{"expect", Network{Mode: Home, Name: "x"}},
-		{"expect", Network{Mode: Home, Name: "x", Expect: MaxEligible + 1}},
+		{"founders", Network{Mode: Unlisted, Founders: ids, Name: "x", Expect: 3}},
+		{"name", Network{Mode: Unlisted, Expect: 3}},
+		{"expect", Network{Mode: Unlisted, Name: "x"}},
+		{"expect", Network{Mode: Unlisted, Name: "x", Expect: MaxEligible + 1}},
 	} {
 		err := test.n.Validate()
 		require.ErrorIs(t, err, fault.Invalid)
@@ -325,8 +354,8 @@ func FuzzMessage(f *testing.F) {
 			return
 		}
 		p := newPeer(t, c, 1)
-		p.machine.receive(c.ids[3], m)
+		p.machine.receive(received{from: c.ids[3], message: m})
 		require.True(t, p.machine.state.Promised.IsZero(), "a stranger was promised something")
-		p.machine.receive(c.ids[0], m)
+		p.machine.receive(received{from: c.ids[0], message: m})
 	})
 }

@@ -24,7 +24,7 @@
 // and lost the file never votes again, but joins the group after its bootstrap by others. A restored backup
 // of the file is such a loss that the peer cannot detect: exclude the file from backups.
 //
-// In the mode Home, more than E peers may vote. A peer that sees more steps back unless it is among the E
+// In the mode Unlisted, more than E peers may vote. A peer that sees more steps back unless it is among the E
 // lowest, but two groups can form across a partition. Their certificates meet sooner or later and prove the
 // conflict by themselves (Conflict). The mode Listed rules this out.
 //

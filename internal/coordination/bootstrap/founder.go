@@ -21,7 +21,7 @@ type Transport interface {
 	Send(to peer.ID, m *groupv1.BootstrapMessage)
 
 	// ConnectedPeers returns the connected peers that accept such messages, in any order, at once. Founders of
-	// the mode Home find each other among them; in both modes they are asked for a certificate. The first 128
+	// the mode Unlisted find each other among them; in both modes they are asked for a certificate. The first 128
 	// count.
 	ConnectedPeers() []peer.ID
 }
@@ -32,7 +32,8 @@ type Options struct {
 	Key     crypto.PrivKey // Ed25519
 	Store   *Store         // opened for the peer of Key and Network; not closed by the Founder
 
-	// RaftID is this peer's raft id, fixed for its data directory. 0: the peer only looks for a certificate.
+	// RaftID is this peer's raft id, fixed for its data directory. 0: the peer founds nothing and only looks for a
+	// certificate.
 	RaftID uint64
 
 	// Voters is the wanted number of initial voters: 1, 3 or 5; 0 means 3. The group starts with fewer if not
@@ -107,7 +108,7 @@ func New(o Options) (*Founder, error) {
 		abstains: o.abstains(self),
 	}, state)
 	if c := state.Certificate; c != nil {
-		if err := o.Network.Verify(*c); err != nil {
+		if err := o.Network.recognize(*c); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 		f.setFounded(*c)
@@ -163,7 +164,7 @@ func (o Options) abstains(self peer.ID) string {
 	case o.Store.Amnesia() != "":
 		return "it may have voted and forgot: " + o.Store.Amnesia()
 	case o.RaftID == 0:
-		return "it does not want to be a voter"
+		return "it founds no group"
 	}
 	return ""
 }
@@ -202,7 +203,7 @@ func (f *Founder) perform(actions []action) error {
 		case send:
 			f.options.Transport.Send(a.to, encode(f.id, a.message))
 		case founded:
-			f.log.Info("coordination group founded", "group", a.certificate.GroupID(), "voters", len(a.certificate.Membership.Voters))
+			f.log.Info("the coordination group is known", "group", a.certificate.GroupID(), "voters", len(a.certificate.Membership.Voters))
 			f.setFounded(a.certificate)
 		case conflicted:
 			f.log.Error("a second coordination group was founded in this network",
@@ -216,15 +217,16 @@ func (f *Founder) perform(actions []action) error {
 }
 
 // Deliver queues a message of an authenticated peer. It returns at once and drops the message if the queue is
-// full, because the sender repeats it. m must not be changed afterwards.
-func (f *Founder) Deliver(from peer.ID, m *groupv1.BootstrapMessage) {
+// full, because the sender repeats it. A vouched peer is trusted to show a certificate of other founders. m must not be
+// changed afterwards.
+func (f *Founder) Deliver(from peer.ID, m *groupv1.BootstrapMessage, vouched bool) {
 	if from == f.self {
 		return
 	}
 	msg, err := decode(f.id, m)
 	switch {
 	case err == nil:
-		f.post(received{from: from, message: msg})
+		f.post(received{from: from, message: msg, vouched: vouched})
 	case fault.KindOf(err) == fault.Conflict && !f.related(from):
 		f.log.Debug("founding: message of another network", "peer", from, "error", err)
 	default:
@@ -238,15 +240,25 @@ func (f *Founder) related(p peer.ID) bool {
 	return f.options.Network.Mode == Listed && f.options.Network.Eligible(p)
 }
 
-// Offer takes an encoded certificate of any origin: gossip, the DHT, or a description of the group.
+// Offer takes an encoded certificate of any origin: gossip, the DHT, or a description of the group. One that a trusted
+// peer vouches for may name other founders. Without a list of founders only such ones count, because any peer can
+// sign one.
 //
-// Errors: as Network.Open; then nothing changes.
-func (f *Founder) Offer(certificate []byte) error {
-	c, err := f.options.Network.Open(certificate)
-	if err != nil {
-		return fault.Wrap("bootstrap.Offer", err)
+// Errors: as Network.Open and Recognize; Unauthentic; then nothing changes.
+func (f *Founder) Offer(certificate []byte, vouched bool) error {
+	const op = "bootstrap.Offer"
+	open := f.options.Network.Open
+	switch {
+	case vouched:
+		open = f.options.Network.Recognize
+	case f.options.Network.Mode == Unlisted:
+		return fault.New(op, fault.Unauthentic, "no trusted peer shows this certificate")
 	}
-	f.post(received{message: announce{c}})
+	c, err := open(certificate)
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	f.post(received{message: announce{c}, vouched: vouched})
 	return nil
 }
 

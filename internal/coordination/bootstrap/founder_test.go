@@ -40,7 +40,7 @@ func (p post) Send(to peer.ID, m *groupv1.BootstrapMessage) {
 		}
 		p.street.mu.Unlock()
 		if door != nil {
-			door.Deliver(p.self, m)
+			door.Deliver(p.self, m, false)
 		}
 	})
 }
@@ -61,7 +61,7 @@ func newStreet() *street {
 
 // options returns the options of the i-th peer on the given disk.
 func (s *street) options(t testing.TB, c court, i int, fs vfs.FS) Options {
-	store, err := OpenStore(fs, testPlace(), c.ids[i], c.network.ID())
+	store, err := OpenStore(fs, testPlace(), c.ids[i], c.network)
 	require.NoError(t, err)
 	return Options{
 		Network: c.network, Key: c.keys[i], Store: store, RaftID: uint64(100 + i),
@@ -188,9 +188,9 @@ func TestConflictIsTold(t *testing.T) {
 		ours, theirs := c.certificate(t, 0, 1), second.certificate(t, 1, 2)
 		fs := vfs.NewMem()
 		f, stop := s.move(t, s.options(t, c, 0, fs))
-		require.ErrorIs(t, f.Offer([]byte("x")), fault.Invalid)
-		require.NoError(t, f.Offer(ours.Encode()))
-		require.NoError(t, f.Offer(theirs.Encode()))
+		require.ErrorIs(t, f.Offer([]byte("x"), false), fault.Invalid)
+		require.NoError(t, f.Offer(ours.Encode(), false))
+		require.NoError(t, f.Offer(theirs.Encode(), false))
 		within(t, time.Second, f.Conflicted())
 		require.NoError(t, stop())
 
@@ -218,7 +218,7 @@ func TestDiskFailureEndsRun(t *testing.T) {
 			<-heard
 		}
 		d.failAt = 1
-		f.Deliver(c.ids[0], encode(c.network.ID(), prepare{Ballot{Round: 1, Peer: c.ids[0]}}))
+		f.Deliver(c.ids[0], encode(c.network.ID(), prepare{Ballot{Round: 1, Peer: c.ids[0]}}), false)
 		synctest.Wait()
 		require.ErrorIs(t, stop(), errDisk)
 		require.Empty(t, heard)
@@ -240,9 +240,9 @@ func TestDeliverNeverBlocks(t *testing.T) {
 	f, err := New(o)
 	require.NoError(t, err)
 	for range 2 * inboxLength {
-		f.Deliver(c.ids[0], encode(c.network.ID(), prepare{Ballot{Round: 1, Peer: c.ids[0]}}))
-		f.Deliver(c.ids[1], encode(c.network.ID(), hello{})) // from itself
-		f.Deliver(c.ids[2], encode(NetworkID{}, hello{}))
+		f.Deliver(c.ids[0], encode(c.network.ID(), prepare{Ballot{Round: 1, Peer: c.ids[0]}}), false)
+		f.Deliver(c.ids[1], encode(c.network.ID(), hello{}), false) // from itself
+		f.Deliver(c.ids[2], encode(NetworkID{}, hello{}), false)
 	}
 	require.Len(t, f.inbox, inboxLength)
 	require.EqualValues(t, 2*inboxLength, f.Status().Refused)
@@ -260,11 +260,11 @@ func TestOtherNetworks(t *testing.T) {
 	f, err := New(o)
 	require.NoError(t, err)
 	stranger := newCourt(t, 4).ids[3]
-	f.Deliver(stranger, encode(NetworkID{1}, hello{}))
+	f.Deliver(stranger, encode(NetworkID{1}, hello{}), false)
 	require.Empty(t, logged.String())
 	require.Zero(t, f.Status().Refused)
 	require.Empty(t, f.inbox)
-	f.Deliver(c.ids[1], encode(NetworkID{1}, hello{}))
+	f.Deliver(c.ids[1], encode(NetworkID{1}, hello{}), false)
 	require.Contains(t, logged.String(), "level=WARN")
 	require.EqualValues(t, 1, f.Status().Refused)
 }
@@ -296,7 +296,7 @@ func TestSilence(t *testing.T) {
 	o := s.options(t, c, 1, fs)
 	require.Empty(t, o.abstains(c.ids[1]))
 	o.RaftID = 0
-	require.Contains(t, o.abstains(c.ids[1]), "voter")
+	require.Contains(t, o.abstains(c.ids[1]), "founds no group")
 	require.NoError(t, o.Store.Close())
 	require.NoError(t, fs.RemoveAll("/var"))
 	require.Contains(t, s.options(t, c, 1, fs).abstains(c.ids[1]), "forgot")

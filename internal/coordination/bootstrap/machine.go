@@ -23,6 +23,7 @@ type (
 	received struct {
 		from    peer.ID
 		message message
+		vouched bool // a trusted peer shows the certificate, which may name other founders
 	}
 )
 
@@ -132,9 +133,9 @@ func (m *machine) step(now time.Time, ev event) []action {
 	m.now, m.peers.now, m.out = now, now, nil
 	switch ev := ev.(type) {
 	case tick:
-		m.peers.setConnected(ev.connected)
+		m.meet(ev.connected)
 	case received:
-		m.receive(ev.from, ev.message)
+		m.receive(ev)
 	}
 	m.advance()
 	if m.flaws.replyFirst {
@@ -154,6 +155,9 @@ func order(a action) int {
 // wake returns the time of the next tick.
 func (m *machine) wake() time.Time {
 	next := m.hello.next
+	if look := m.now.Add(m.timing.Hello / 4); m.network.Mode == Unlisted && m.state.Certificate == nil && look.Before(next) {
+		next = look // at new connections
+	}
 	earlier := func(t time.Time) {
 		if t.Before(next) {
 			next = t
@@ -169,12 +173,13 @@ func (m *machine) wake() time.Time {
 	return next
 }
 
-func (m *machine) receive(from peer.ID, msg message) {
-	switch msg := msg.(type) {
+func (m *machine) receive(ev received) {
+	from := ev.from
+	switch msg := ev.message.(type) {
 	case hello:
 		m.onHello(from, msg)
 	case announce:
-		m.onAnnounce(from, msg.certificate)
+		m.onAnnounce(ev, msg.certificate)
 	case prepare:
 		if m.votes(from, msg.ballot) {
 			m.onPrepare(from, msg)
@@ -208,13 +213,17 @@ func (m *machine) advance() {
 
 // onAnnounce applies a certificate: the first valid one ends the bootstrap here, a later one of another group
 // is a conflict.
-func (m *machine) onAnnounce(from peer.ID, c Certificate) {
+func (m *machine) onAnnounce(ev received, c Certificate) {
 	ours := m.state.Certificate
 	if ours != nil && (ours.GroupID() == c.GroupID() || m.state.Conflicting != nil) {
 		return
 	}
-	if err := m.network.Verify(c); err != nil {
-		m.reject(from, err)
+	verify := m.network.Verify
+	if ev.vouched {
+		verify = m.network.recognize
+	}
+	if err := verify(c); err != nil {
+		m.reject(ev.from, err)
 		return
 	}
 	if ours == nil {
@@ -225,8 +234,8 @@ func (m *machine) onAnnounce(from peer.ID, c Certificate) {
 	state.Conflicting = &c
 	m.save(state)
 	m.do(conflicted{Conflict{Ours: *ours, Theirs: c}})
-	if from != "" {
-		m.send(from, announce{*ours})
+	if ev.from != "" {
+		m.send(ev.from, announce{*ours})
 	}
 }
 

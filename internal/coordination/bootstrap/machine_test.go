@@ -271,6 +271,27 @@ func TestFoundsAloneAtOnce(t *testing.T) {
 	require.NoError(t, c.network.Verify(*p.machine.state.Certificate))
 }
 
+// TestFirstOfNetwork: without founders a peer waits for neighbours that may found too. The lowest one founds.
+func TestFirstOfNetwork(t *testing.T) {
+	c := newCourt(t, 3)
+	c.network = home(1)
+	low, high := newPeer(t, c, 0), newPeer(t, c, 1)
+	low.says(1, hello{raftID: 101})
+	for range 4 {
+		high.says(0, hello{raftID: 100})
+		require.Equal(t, Gathering, phaseOf(high.machine), "the lower one founds")
+		high.wait(time.Second)
+	}
+	low.wait(1500 * time.Millisecond)
+	require.Equal(t, Settling, phaseOf(low.machine))
+	low.wait(1500 * time.Millisecond)
+	require.Equal(t, Done, phaseOf(low.machine))
+
+	high.says(0, announce{*low.machine.state.Certificate})
+	require.Equal(t, Done, phaseOf(high.machine))
+	require.Equal(t, low.machine.state.Certificate, high.machine.state.Certificate)
+}
+
 // TestInitialVoters: as many as wanted and visible, but no even number above two.
 func TestInitialVoters(t *testing.T) {
 	for _, test := range []struct{ e, visible, wanted, voters int }{
@@ -301,7 +322,7 @@ func TestCrowdAtHome(t *testing.T) {
 	p.refuses(p.says(0, prepare{Ballot{Round: 1, Peer: c.ids[0]}}))
 }
 
-// TestMemoryIsBounded: strangers in the mode Home use bounded memory.
+// TestMemoryIsBounded: strangers in the mode Unlisted use bounded memory.
 func TestMemoryIsBounded(t *testing.T) {
 	keys, ids := keyring(t, 3*maxSeen)
 	c := court{network: home(3), keys: keys, ids: ids}

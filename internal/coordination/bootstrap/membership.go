@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -36,6 +37,10 @@ type Membership struct {
 	Voters   []Voter  // 1 to MaxVoters, ascending by peer id, distinct in both fields
 	Nonce    [16]byte // distinguishes otherwise equal memberships
 	Proposer peer.ID  // of this membership
+
+	// Founders are the eligible peers of the mode Listed, ascending; none in the mode Unlisted. With them every peer
+	// of the network can check a certificate, whatever its own definition of the network.
+	Founders []peer.ID
 }
 
 // ID returns the id of the group.
@@ -60,7 +65,11 @@ func (c Membership) Encode() []byte {
 		b = appendBytes(b, 3, appendUint(appendBytes(nil, 1, []byte(v.Peer)), 2, v.RaftID))
 	}
 	b = appendBytes(b, 4, c.Nonce[:])
-	return appendBytes(b, 5, []byte(c.Proposer))
+	b = appendBytes(b, 5, []byte(c.Proposer))
+	for _, p := range c.Founders {
+		b = appendBytes(b, 6, []byte(p))
+	}
+	return b
 }
 
 // decodeMembership decodes the canonical encoding only. Network.checkMembership checks the content.
@@ -80,13 +89,16 @@ func decodeMembership(b []byte) (Membership, error) {
 	for _, v := range m.GetVoters() {
 		c.Voters = append(c.Voters, Voter{Peer: peer.ID(v.GetPeer()), RaftID: v.GetRaftId()})
 	}
+	for _, p := range m.GetFounders() {
+		c.Founders = append(c.Founders, peer.ID(p))
+	}
 	if !bytes.Equal(c.Encode(), b) {
 		return Membership{}, fault.New("", fault.Invalid, "membership is not in canonical encoding")
 	}
 	return c, nil
 }
 
-const maxMembershipBytes = 1 << 10
+const maxMembershipBytes = 4 << 10
 
 // checkMembership returns the reason for which no peer of the network may accept c; nil if all may.
 func (n Network) checkMembership(c Membership) error {
@@ -95,6 +107,9 @@ func (n Network) checkMembership(c Membership) error {
 	}
 	if c.Eligible != n.Size() {
 		return fault.Invalidf("membership.eligible", c.Eligible, "must be %d", n.Size())
+	}
+	if !slices.Equal(c.Founders, n.founders()) {
+		return fault.Invalidf("membership.founders", len(c.Founders), "must be the %d founders of the network, ascending", len(n.founders()))
 	}
 	if len(c.Voters) == 0 || len(c.Voters) > min(MaxVoters, n.Size()) {
 		return fault.Invalidf("membership.voters", len(c.Voters), "must be 1 to %d", min(MaxVoters, n.Size()))

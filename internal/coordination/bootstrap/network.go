@@ -27,9 +27,9 @@ type Mode uint8
 const (
 	// Listed: the peers of a list. It is the zero value, and the only mode that rules out more than E voters.
 	Listed Mode = iota
-	// Home: any peer of the network, which must hold at most E of them. A partition can hide a violation; see
-	// the package comment.
-	Home
+	// Unlisted: any peer of the network, E of them at most. With E = 1 the first peer founds alone. A partition can
+	// hide a violation; see the package comment.
+	Unlisted
 )
 
 // String returns the mode's name in the configuration.
@@ -37,8 +37,8 @@ func (m Mode) String() string {
 	switch m {
 	case Listed:
 		return "listed"
-	case Home:
-		return "home"
+	case Unlisted:
+		return "unlisted"
 	}
 	return "unknown"
 }
@@ -49,8 +49,8 @@ type NetworkID [sha256.Size]byte
 // String returns the id in hex.
 func (id NetworkID) String() string { return hex.EncodeToString(id[:]) }
 
-// Network defines the eligible peers of a group bootstrap. It must be equal on all of them: any difference
-// makes another network with its own bootstrap.
+// Network defines the eligible peers of a group bootstrap. Peers with equal definitions found one group; any
+// difference makes another bootstrap. A founded group accepts peers with other definitions: see Recognize.
 type Network struct {
 	Name network.Name // of the network of peers
 	Mode Mode
@@ -58,7 +58,7 @@ type Network struct {
 	// Founders are the eligible peers of the mode Listed, in any order: 1 to MaxEligible.
 	Founders []peer.ID
 
-	// Expect is E of the mode Home, 1 to MaxEligible. In the mode Listed, E is the length of the list, and
+	// Expect is E of the mode Unlisted, 1 to MaxEligible. In the mode Listed, E is the length of the list, and
 	// Expect is 0 or equal to it.
 	Expect int
 }
@@ -71,8 +71,8 @@ func (n Network) Validate() error {
 	switch n.Mode {
 	case Listed:
 		return n.validateListed()
-	case Home:
-		return n.validateHome()
+	case Unlisted:
+		return n.validateUnlisted()
 	}
 	return fault.Invalidf("mode", n.Mode, "unknown mode")
 }
@@ -97,7 +97,7 @@ func (n Network) validateListed() error {
 	return nil
 }
 
-func (n Network) validateHome() error {
+func (n Network) validateUnlisted() error {
 	if len(n.Founders) > 0 {
 		return fault.Invalidf("founders", len(n.Founders), "go with the mode listed")
 	}
@@ -113,19 +113,27 @@ func (n Network) ID() NetworkID {
 	b := append(binary.BigEndian.AppendUint32(nil, uint32(len(domain))), domain...)
 	b = append(b, byte(n.Mode))
 	b = binary.BigEndian.AppendUint32(b, uint32(n.Size()))
-	if n.Mode == Home {
+	if n.Mode == Unlisted {
 		return sha256.Sum256(b)
 	}
-	for _, p := range slices.Sorted(slices.Values(n.Founders)) {
+	for _, p := range n.founders() {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
 		b = append(b, p...)
 	}
 	return sha256.Sum256(b)
 }
 
+// founders returns the list in ascending order; none in the mode Unlisted.
+func (n Network) founders() []peer.ID {
+	if n.Mode == Unlisted {
+		return nil
+	}
+	return slices.Sorted(slices.Values(n.Founders))
+}
+
 // Size returns E, the maximum number of eligible peers.
 func (n Network) Size() int {
-	if n.Mode == Home {
+	if n.Mode == Unlisted {
 		return n.Expect
 	}
 	return len(n.Founders)
@@ -136,7 +144,7 @@ func (n Network) Quorum() int { return n.Size()/2 + 1 }
 
 // Eligible reports whether p may take part in the bootstrap.
 func (n Network) Eligible(p peer.ID) bool {
-	if n.Mode == Home {
+	if n.Mode == Unlisted {
 		_, ok := publicKey(p)
 		return ok
 	}

@@ -27,7 +27,7 @@ func harsh(n Network, peers int) cluster {
 // know one soon after the faults end.
 func TestSafeAndLive(t *testing.T) {
 	for _, size := range []struct{ e, peers int }{{1, 1}, {2, 2}, {3, 3}, {3, 2}, {4, 4}, {5, 5}, {5, 3}, {7, 7}} {
-		for _, mode := range []Mode{Listed, Home} {
+		for _, mode := range []Mode{Listed, Unlisted} {
 			t.Run(fmt.Sprintf("%s E=%d peers=%d", mode, size.e, size.peers), func(t *testing.T) {
 				n := home(size.e)
 				if mode == Listed {
@@ -117,7 +117,7 @@ func TestTimeToFound(t *testing.T) {
 	}
 }
 
-// TestCrowdIsFoundOut breaks the rule that the mode Home cannot enforce. Two groups may form; then all peers
+// TestCrowdIsFoundOut breaks the rule that the mode Unlisted cannot enforce. Two groups may form; then all peers
 // learn of the conflict.
 func TestCrowdIsFoundOut(t *testing.T) {
 	w := harsh(home(3), 4)

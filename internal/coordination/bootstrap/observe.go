@@ -30,6 +30,17 @@ func (m *machine) sayHello() {
 	m.hello.next = m.now.Add(m.spread(pause))
 }
 
+// meet greets new connections of a network without founders: each of them may have a group, or found one.
+func (m *machine) meet(connected []peer.ID) {
+	fresh := m.peers.setConnected(connected)
+	if m.network.Mode == Listed || m.state.Certificate != nil {
+		return
+	}
+	for _, p := range fresh {
+		m.send(p, m.greeting())
+	}
+}
+
 // maxSlower bounds the slowdown of hellos of a searching peer, because such peers may be numerous.
 const maxSlower = 15
 
@@ -113,8 +124,16 @@ func (v *peerView) seated(from peer.ID) bool {
 	return slices.Contains(all, from) && slices.Contains(all, v.self)
 }
 
-func (v *peerView) setConnected(all []peer.ID) {
+// setConnected returns the peers that were not connected before.
+func (v *peerView) setConnected(all []peer.ID) (fresh []peer.ID) {
+	before := v.connected
 	v.connected = v.others(all[:min(len(all), maxSeen)])
+	for _, p := range v.connected {
+		if _, known := slices.BinarySearch(before, p); !known {
+			fresh = append(fresh, p)
+		}
+	}
+	return fresh
 }
 
 // others returns a list's peers without this one, ascending and distinct.
@@ -150,7 +169,7 @@ func (m *machine) consider() {
 	if p.due.Before(m.backOff) {
 		p.due = m.backOff
 	}
-	if m.network.Size() == 1 || !m.now.Before(p.due) {
+	if alone := m.network.Mode == Listed && m.network.Size() == 1; alone || !m.now.Before(p.due) {
 		m.begin()
 	}
 }

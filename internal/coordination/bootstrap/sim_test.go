@@ -137,7 +137,7 @@ func listed(t testing.TB, e int) Network {
 	return Network{Name: "test", Mode: Listed, Founders: ids}
 }
 
-func home(e int) Network { return Network{Mode: Home, Name: "home", Expect: e} }
+func home(e int) Network { return Network{Mode: Unlisted, Name: "home", Expect: e} }
 
 // simulate runs one seed until all peers know the group, or the limit.
 func simulate(t testing.TB, w cluster, seed uint64) *run {
@@ -219,8 +219,7 @@ func (r *run) ids() []peer.ID {
 
 // boot starts a peer from its disk.
 func (r *run) boot(n *node) {
-	id := r.network.ID()
-	store, err := OpenStore(n.fs, DataDir{Dir: "/data", Marks: "/keys"}, n.id, id)
+	store, err := OpenStore(n.fs, DataDir{Dir: "/data", Marks: "/keys"}, n.id, r.network)
 	if err != nil {
 		r.fail("%s: %v", n.id, err)
 		return

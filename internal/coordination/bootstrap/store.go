@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -61,15 +62,18 @@ type Store struct {
 // A damaged file, or a missing file despite a mark, is not an error: the peer must not vote (Amnesia), but may
 // learn the group.
 //
-// Errors: Conflict for a directory with a certificate of another network or the state of another peer: the
-// configuration was changed after the bootstrap, or the directory was copied. Unsupported for a file of a later
-// version: its promises are intact, so the peer must not forget them. Internal for a disk error.
-func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network NetworkID) (*Store, error) {
+// A directory keeps its group: with a certificate of other founders of the same network, that certificate is the new
+// state's. So a changed list of founders changes no group.
+//
+// Errors: Conflict for a directory with a certificate of another network, or the state of another peer: the directory
+// was copied. Unsupported for a file of a later version: its promises are intact, so the peer must not forget them.
+// Internal for a disk error.
+func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network Network) (*Store, error) {
 	const op = "bootstrap.OpenStore"
 	s := &Store{
 		fs:   fsys,
-		path: fsys.PathJoin(place.Dir, filePrefix+network.String()+stateSuffix),
-		own:  owner{peer: self, network: network},
+		path: fsys.PathJoin(place.Dir, filePrefix+network.ID().String()+stateSuffix),
+		own:  owner{peer: self, network: network.ID()},
 	}
 	if err := errors.Join(store.MakeDir(fsys, place.Dir), store.MakeDir(fsys, place.Marks)); err != nil {
 		return nil, fault.Wrap(op, err)
@@ -79,7 +83,7 @@ func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network NetworkID) (*St
 		return nil, fault.Wrap(op, err)
 	}
 	s.lock = lock
-	if err := s.open(place); err != nil {
+	if err := s.open(place, network); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, lock.Close()))
 	}
 	return s, nil
@@ -92,8 +96,9 @@ func Lock(fsys vfs.FS, dir string) (io.Closer, error) {
 
 // open loads the state. The file is created before the mark, so that a crash between the two leaves a file
 // without votes.
-func (s *Store) open(place DataDir) error {
-	if err := s.refuseOthers(place.Dir); err != nil {
+func (s *Store) open(place DataDir, network Network) error {
+	kept, err := s.earlier(place.Dir, network)
+	if err != nil {
 		return err
 	}
 	mark := s.fs.PathJoin(place.Marks, filePrefix+s.own.network.String()+markSuffix)
@@ -114,34 +119,47 @@ func (s *Store) open(place DataDir) error {
 			return err
 		}
 	}
-	if marked {
+	if !marked {
+		if err := writeFile(s.fs, mark, markFormat().Seal([]byte(s.own.peer.String()+"\n"))); err != nil {
+			return err
+		}
+	}
+	if kept == nil || s.state.Certificate != nil {
 		return nil
 	}
-	return writeFile(s.fs, mark, markFormat().Seal([]byte(s.own.peer.String()+"\n")))
+	state := s.state
+	state.Certificate = kept
+	return s.Save(state)
 }
 
-// refuseOthers looks for a certificate of another network: the directory belongs to its group.
-func (s *Store) refuseOthers(dir string) error {
+// earlier returns the certificate that the directory holds under another definition of the network; nil without one.
+// Its group is this peer's group.
+func (s *Store) earlier(dir string, network Network) (*Certificate, error) {
 	names, err := s.fs.List(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	slices.Sort(names)
+	var found *Certificate
 	for _, name := range names {
 		path := s.fs.PathJoin(dir, name)
 		if path == s.path || !strings.HasPrefix(name, filePrefix) || !strings.HasSuffix(name, stateSuffix) {
 			continue
 		}
-		o, state, err := readState(s.fs, path)
+		_, state, err := readState(s.fs, path)
 		if fault.KindOf(err) == fault.Unsupported {
-			return err // it may have a certificate
+			return nil, err // it may have a certificate
 		}
-		if err == nil && state.Certificate != nil {
-			return fault.New("", fault.Conflict,
-				"%s belongs to group %s of network %s; the configuration names network %s: restore it, or start with another directory",
-				dir, state.Certificate.GroupID(), o.network, s.own.network)
+		if err != nil || state.Certificate == nil {
+			continue
 		}
+		if err := network.recognize(*state.Certificate); err != nil {
+			return nil, fault.New("", fault.Conflict, "%s belongs to group %s of another network than %q: use another data directory (%v)",
+				dir, state.Certificate.GroupID(), network.Name, err)
+		}
+		found = state.Certificate
 	}
-	return nil
+	return found, nil
 }
 
 // marked reports whether the identity key was marked; the mark of an earlier key does not count. A damaged mark

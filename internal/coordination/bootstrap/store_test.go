@@ -65,7 +65,7 @@ func testPlace() DataDir { return DataDir{Dir: "/var/data/group", Marks: "/etc/k
 
 func openStore(t testing.TB, fs vfs.FS, c court, i int) *Store {
 	t.Helper()
-	s, err := OpenStore(fs, testPlace(), c.ids[i], c.network.ID())
+	s, err := OpenStore(fs, testPlace(), c.ids[i], c.network)
 	require.NoError(t, err)
 	return s
 }
@@ -131,7 +131,7 @@ func TestOpenFails(t *testing.T) {
 	for at := 1; ; at++ {
 		require.Less(t, at, 40, "an opening has fewer operations")
 		d := &disk{MemFS: vfs.NewCrashableMem(), failAt: at}
-		_, err := OpenStore(d, testPlace(), c.ids[1], c.network.ID())
+		_, err := OpenStore(d, testPlace(), c.ids[1], c.network)
 		if err == nil {
 			require.Greater(t, at, 10)
 			return
@@ -219,7 +219,7 @@ func TestLaterFormats(t *testing.T) {
 		require.NoError(t, openStore(t, fs, c, 1).Close())
 		later := []byte(name + ", format 2\nof another form")
 		require.NoError(t, writeFile(fs, path, later))
-		_, err := OpenStore(fs, testPlace(), c.ids[1], c.network.ID())
+		_, err := OpenStore(fs, testPlace(), c.ids[1], c.network)
 		require.ErrorIs(t, err, fault.Unsupported, path)
 		require.ErrorContains(t, err, "the "+name+" in "+path+" has format 2, this program reads formats 1 to 1: run the later program again")
 		after, err := readFile(fs, path)
@@ -237,9 +237,9 @@ func TestLaterFormats(t *testing.T) {
 
 func TestStoreOfOthers(t *testing.T) {
 	c := newCourt(t, 3)
-	other := home(3).ID()
-	open := func(fs vfs.FS, i int, id NetworkID) error {
-		s, err := OpenStore(fs, testPlace(), c.ids[i], id)
+	other := Network{Name: "test", Mode: Listed, Founders: c.ids}
+	open := func(fs vfs.FS, i int, n Network) error {
+		s, err := OpenStore(fs, testPlace(), c.ids[i], n)
 		if err != nil {
 			return err
 		}
@@ -248,10 +248,10 @@ func TestStoreOfOthers(t *testing.T) {
 
 	fs := vfs.NewMem()
 	s := openStore(t, fs, c, 1)
-	require.Error(t, open(fs, 1, c.network.ID()), "two at once")
+	require.Error(t, open(fs, 1, c.network), "two at once")
 	require.NoError(t, s.Save(State{Promised: c.ballot}))
 	require.NoError(t, s.Close())
-	require.ErrorIs(t, open(fs, 2, c.network.ID()), fault.Conflict, "a copied directory")
+	require.ErrorIs(t, open(fs, 2, c.network), fault.Conflict, "a copied directory")
 
 	require.NoError(t, open(fs, 1, other), "another configuration before anything was founded")
 	s = openStore(t, fs, c, 1)
@@ -259,9 +259,18 @@ func TestStoreOfOthers(t *testing.T) {
 	cert := c.certificate(t, 0, 1)
 	require.NoError(t, s.Save(State{Certificate: &cert}))
 	require.NoError(t, s.Close())
-	err := open(fs, 1, other)
-	require.ErrorIs(t, err, fault.Conflict, "another configuration after the founding")
+	renamed := other
+	renamed.Name = "renamed"
+	err := open(fs, 1, renamed)
+	require.ErrorIs(t, err, fault.Conflict, "the group of another network")
 	require.ErrorContains(t, err, cert.GroupID().String())
+
+	for _, changed := range []Network{other, {Name: "test", Mode: Unlisted, Expect: 1}, other} {
+		s, err = OpenStore(fs, testPlace(), c.ids[1], changed)
+		require.NoError(t, err)
+		require.Equal(t, &cert, s.State().Certificate, "other founders after the founding: the group stays")
+		require.NoError(t, s.Close())
+	}
 }
 
 func FuzzState(f *testing.F) {
@@ -292,7 +301,7 @@ func TestRealDisk(t *testing.T) {
 	dir := t.TempDir()
 	place := DataDir{Dir: filepath.Join(dir, "data", "group"), Marks: filepath.Join(dir, "keys")}
 	open := func() *Store {
-		s, err := OpenStore(vfs.Default, place, c.ids[1], c.network.ID())
+		s, err := OpenStore(vfs.Default, place, c.ids[1], c.network)
 		require.NoError(t, err)
 		return s
 	}

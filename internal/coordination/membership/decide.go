@@ -69,6 +69,10 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// addition is the minimum time between two additions of learners that the group needs for its growth: a learner
+// changes no quorum.
+const addition = time.Second
+
 // Peer is a peer with the raft id of its data directory.
 type Peer struct {
 	ID   uint64 // raft member id
@@ -121,12 +125,15 @@ type Change struct {
 
 // Decide returns the next change; false if none is useful now.
 func (c Config) Decide(s State) (Change, bool) {
-	if s.Changing || s.Quiet < min(c.Contact, c.Interval) || !c.quorate(s.Members) {
+	if s.Changing || s.Quiet < min(addition, c.Interval) || !c.quorate(s.Members) {
 		return Change{}, false
 	}
 	v := c.view(s)
 	rules := []func(*view) (Change, bool){c.swap, c.grow, c.replaceDead, c.removeMember}
-	if s.Quiet < c.Interval {
+	switch {
+	case s.Quiet < min(c.Contact, c.Interval):
+		rules = []func(*view) (Change, bool){c.addForGrowth}
+	case s.Quiet < c.Interval:
 		rules = []func(*view) (Change, bool){c.grow, c.addForGrowth}
 	}
 	for _, rule := range rules {

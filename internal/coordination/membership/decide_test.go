@@ -92,7 +92,7 @@ func TestDecide(t *testing.T) {
 			require.Equal(t, c.want, got)
 			require.Equal(t, got.Remove+got.Add.ID+got.Transfer > 0 || got.Promote != nil, ok)
 
-			state.Quiet = 5*s - 1
+			state.Quiet = s - 1
 			_, ok = membership.DefaultConfig().Decide(state)
 			require.False(t, ok, "too soon after the last")
 			state.Quiet, state.Changing = m, true
@@ -124,6 +124,10 @@ func TestGrowthIsQuick(t *testing.T) {
 			got, ok := membership.DefaultConfig().Decide(state)
 			require.Equal(t, c.want, got)
 			require.Equal(t, got.Add.ID > 0 || got.Promote != nil, ok)
+
+			state.Quiet = s
+			soon, _ := membership.DefaultConfig().Decide(state)
+			require.Equal(t, change{Add: c.want.Add}, soon, "a learner changes no quorum, a voter does")
 		})
 	}
 }

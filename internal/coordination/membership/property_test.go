@@ -86,6 +86,9 @@ func safe(t *rapid.T, c membership.Config, state membership.State, change member
 	quiet, steady := c.Interval, c.Stable
 	if voters := count(before, votes); voters < c.Voters && change.Remove == 0 && change.Transfer == 0 { // growth
 		quiet, steady = c.Contact, min(c.Contact, c.Stable)
+		if change.Promote == nil {
+			quiet = s
+		}
 		require.True(t, change.Promote == nil || len(change.Promote) == 1+voters%2, "an even number of voters")
 	}
 	require.GreaterOrEqual(t, state.Quiet, quiet)

@@ -39,6 +39,8 @@ const (
 	NotStored Name = "not_stored"
 	// OtherGroup: a peer of the network has a coordination group of its own.
 	OtherGroup Name = "other_group"
+	// NoGroup: this peer has joined a network, and no trusted peer shows a coordination group.
+	NoGroup Name = "no_group"
 	// NoQuorum: no leader of the coordination group is known.
 	NoQuorum Name = "no_quorum"
 	// OlderKeepers: some keepers do not know a part of this peer's questions.
@@ -53,7 +55,7 @@ const (
 func Names() []string {
 	return []string{
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
-		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoQuorum), string(OtherGroup),
+		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped),
 	}
 }

@@ -85,17 +85,16 @@ type Query struct {
 	DefaultRadiusKM float64 `koanf:"default_radius_km" help:"Radius of a query with a place and without a radius. 0: no bound."`
 }
 
-// Coordination are the settings of the coordination plane. Mode, founders, expect and
-// voters must be the same on all peers of a network: they decide which peers may bootstrap its
-// group, and peers with different values never form one group.
+// Coordination are the settings of the coordination plane. Without founders and expect, the
+// first peer of a network founds its group, and the others join it.
 type Coordination struct {
-	Enabled  string        `koanf:"enabled" help:"Take part in coordination: true, false, or auto: in profile dev, or if founders or expect are set."`
-	Mode     string        `koanf:"mode" help:"Peers that may bootstrap the group: listed (the founders) or home (any peers, as many as expect)."`
-	Founders []string      `koanf:"founders" help:"Peer ids that may bootstrap and join the group, the same on all peers. Empty: this peer alone."`
-	Expect   int           `koanf:"expect" help:"Number of peers that may bootstrap the group, 1 to 9. 0: the number of founders."`
+	Enabled  string        `koanf:"enabled" help:"Take part in coordination: true, false, or auto: in profiles dev and lan, with founders or expect, or with the key of the network."`
+	Members  string        `koanf:"members" help:"Peers that may be members of the group: auto (peers that prove the key of the network; in profile dev without authentication all), listed (founders and allow) or none (this peer is a client only). Empty: auto in profiles dev and lan, otherwise listed."`
+	Founders []string      `koanf:"founders" help:"Peer ids that found the group together, the same on all peers. Later changes act on the group's members. Empty: the first peer of the network founds."`
+	Expect   int           `koanf:"expect" help:"Number of peers that found the group together, 1 to 9: founders, or without founders any peers of the network. 1 without founders founds a group at once. 0: the number of founders; without them the first peer of the network founds, and peers that join found none."`
 	Voters   int           `koanf:"voters" help:"Voters of the group: 1, 3 or 5."`
-	Clients  string        `koanf:"clients" help:"Peers that may use the group besides founders and allow: network (all), key (peers that prove the key of the network), listed (none), or auto: key, but network in profile dev and in mode home."`
-	Allow    []string      `koanf:"allow" help:"Peer ids of clients besides the founders."`
+	Clients  string        `koanf:"clients" help:"Peers that may use the group besides founders and allow: network (all), key (peers that prove the key of the network), listed (none), or auto: key, but network in profile dev, or with expect above 1 and without founders."`
+	Allow    []string      `koanf:"allow" help:"Peer ids of clients besides the founders; with members listed they may be members."`
 	Replace  time.Duration `koanf:"replace" help:"Silence until the group replaces a voter: 5s to 72h."`
 	Limits   GroupLimits   `koanf:"limits"`
 }
@@ -134,7 +133,7 @@ func Default() Config {
 			Query:           Query{MaxResults: 100},
 		},
 		Coordination: Coordination{
-			Enabled: "auto", Mode: "listed", Voters: 3, Clients: "auto", Replace: 10 * time.Minute,
+			Enabled: "auto", Voters: 3, Clients: "auto", Replace: 10 * time.Minute,
 		},
 		Agent: Agent{
 			Enabled: true, Limits: AgentLimits{Instances: 10_000}, RegistrationsPerMinute: 100,

@@ -150,17 +150,13 @@ func TestLeaf(t *testing.T) {
 	c, _, err := config.Load(config.Source{File: write(t, entry)})
 	require.NoError(t, err)
 	require.True(t, c.IsLeaf())
-	require.False(t, c.Coordinates(), "in profile dev, another peer is a group of its own")
-	c, _, err = config.Load(config.Source{File: write(t, entry+"coordination: {mode: home, expect: 3}")})
-	require.NoError(t, err)
-	require.True(t, c.Coordinates(), "as a client")
 	for text, field := range map[string]string{
 		"leaf: on":                                 "bootstrap",
 		"leaf: maybe":                              "leaf",
 		entry + "listen: [/ip4/127.0.0.1/tcp/1]":   "listen",
 		entry + "announce: [/ip4/192.0.2.1/tcp/1]": "announce",
 		entry + "connections: {most: 100}":         "connections.most",
-		entry + "coordination: {enabled: true}":    "coordination.founders",
+		entry + "coordination: {expect: 3}":        "coordination.expect",
 	} {
 		_, _, err := config.Load(config.Source{File: write(t, text)})
 		require.Equal(t, field, fault.FieldOf(err), text)

@@ -8,15 +8,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Modes of group bootstrap.
+// Values of coordination.members.
 const (
-	Listed = "listed"
-	Home   = "home"
+	AutoMembers   = auto
+	ListedMembers = listed
+	NoMembers     = "none"
 )
 
 const (
-	auto  = "auto"
-	byKey = "key"
+	auto   = "auto"
+	listed = "listed"
+	byKey  = "key"
 )
 
 // maxFounders bounds the peers that vote on the bootstrap of a group.
@@ -25,11 +27,11 @@ const maxFounders = 9
 func (c *Coordination) validate() error {
 	return firstError(
 		oneOf("coordination.enabled", c.Enabled, auto, "true", "false"),
-		oneOf("coordination.mode", c.Mode, Listed, Home),
+		c.validateMembers(),
 		peers("coordination.founders", c.Founders),
 		between("coordination.expect", c.Expect, 0, maxFounders),
 		oneOf("coordination.voters", c.Voters, 1, 3, 5),
-		oneOf("coordination.clients", c.Clients, auto, "network", byKey, Listed),
+		oneOf("coordination.clients", c.Clients, auto, "network", byKey, listed),
 		peers("coordination.allow", c.Allow),
 		between("coordination.replace", c.Replace, 5*time.Second, 72*time.Hour),
 		c.Limits.validate(),
@@ -56,33 +58,36 @@ func (c *Coordination) agrees() error {
 	switch {
 	case len(c.Founders) > maxFounders:
 		return fault.Invalidf("coordination.founders", len(c.Founders), "must be at most %d", maxFounders)
-	case c.Mode == Home && len(c.Founders) > 0:
-		return fault.Invalidf("coordination.founders", c.Founders, "need mode %s: mode %s takes any peers, as many as coordination.expect", Listed, Home)
-	case c.Mode == Home && c.Expect == 0:
-		return fault.Invalidf("coordination.expect", c.Expect, "must be set in mode %s", Home)
-	case c.Mode == Listed && len(c.Founders) > 0 && c.Expect != 0 && c.Expect != len(c.Founders):
+	case len(c.Founders) > 0 && c.Expect != 0 && c.Expect != len(c.Founders):
 		return fault.Invalidf("coordination.expect", c.Expect, "needs 0 or the number of coordination.founders, %d", len(c.Founders))
-	case c.Mode == Listed && len(c.Founders) == 0 && c.Expect > 1:
-		return fault.Invalidf("coordination.founders", c.Founders, "must list the %d peers expected", c.Expect)
 	}
 	return nil
 }
 
-// On reports whether a peer with this profile takes part in coordination.
-func (c *Coordination) On(profile string) bool {
-	if c.Enabled == auto {
-		return profile == "dev" || len(c.Founders) > 0 || c.Expect > 0
+func (c *Coordination) validateMembers() error {
+	if c.Members == "" {
+		return nil
 	}
-	return c.Enabled == "true"
+	return oneOf("coordination.members", c.Members, AutoMembers, ListedMembers, NoMembers)
 }
 
-// Coordinates reports whether this peer takes part in coordination. A leaf cannot be a group of its own.
-func (c *Config) Coordinates() bool {
-	g := &c.Coordination
-	if c.IsLeaf() && g.Mode == Listed && len(g.Founders) == 0 {
-		return false
+// MemberPolicy returns the policy of a peer with this profile.
+func (c *Coordination) MemberPolicy(profile string) string {
+	switch {
+	case c.Members != "":
+		return c.Members
+	case profile == "public":
+		return ListedMembers
 	}
-	return g.On(c.Profile)
+	return AutoMembers
+}
+
+// On reports whether a peer with this profile takes part in coordination, with or without the key of the network.
+func (c *Coordination) On(profile string, key bool) bool {
+	if c.Enabled == auto {
+		return profile != "public" || key || len(c.Founders) > 0 || c.Expect > 0
+	}
+	return c.Enabled == "true"
 }
 
 // ByKey reports whether a peer that proves the key of the network may be a client.
@@ -90,10 +95,13 @@ func (c *Coordination) ByKey(profile string) bool {
 	return c.Clients == byKey || c.Clients == auto && !c.Open(profile)
 }
 
+// AnyFounders reports whether any peers of the network found the group together, without a proof of the key.
+func (c *Coordination) AnyFounders() bool { return len(c.Founders) == 0 && c.Expect > 1 }
+
 // Open reports whether any peer of the network may be a client.
 func (c *Coordination) Open(profile string) bool {
 	if c.Clients == auto {
-		return profile == "dev" || c.Mode == Home
+		return profile == "dev" || c.AnyFounders()
 	}
 	return c.Clients == "network"
 }

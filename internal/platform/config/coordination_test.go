@@ -20,19 +20,21 @@ func TestCoordinationTakesPart(t *testing.T) {
 		on, open, key bool
 	}{
 		{"{}", "dev", true, true, false},
-		{"{}", "lan", false, false, true},
+		{"{}", "lan", true, false, true},
 		{"{}", "public", false, false, true},
 		{"{founders: [" + peerA + "]}", "public", true, false, true},
 		{"{founders: [" + peerA + "], clients: listed}", "public", true, false, false},
 		{"{founders: [" + peerA + "], clients: key}", "dev", true, false, true},
-		{"{mode: home, expect: 3}", "lan", true, true, false},
-		{"{mode: home, expect: 3, clients: listed}", "lan", true, false, false},
+		{"{expect: 3}", "lan", true, true, false},
+		{"{expect: 3, clients: listed}", "lan", true, false, false},
+		{"{expect: 1}", "public", true, false, true},
 		{"{enabled: true, clients: network}", "lan", true, true, false},
 		{"{enabled: false}", "dev", false, true, false},
 	} {
 		got, _, err := config.Load(config.Source{File: write(t, "coordination: "+c.text)})
 		require.NoError(t, err, c.text)
-		require.Equal(t, c.on, got.Coordination.On(c.profile), c.text)
+		require.Equal(t, c.on, got.Coordination.On(c.profile, false), c.text)
+		require.Equal(t, got.Coordination.Enabled != "false", got.Coordination.On(c.profile, true), "%s, with the key", c.text)
 		require.Equal(t, c.open, got.Coordination.Open(c.profile), c.text)
 		require.Equal(t, c.key, got.Coordination.ByKey(c.profile), c.text)
 	}
@@ -41,13 +43,11 @@ func TestCoordinationTakesPart(t *testing.T) {
 func TestCoordinationRefuses(t *testing.T) {
 	for text, field := range map[string]string{
 		"{enabled: perhaps}":                               "coordination.enabled",
-		"{mode: any}":                                      "coordination.mode",
+		"{members: friends}":                               "coordination.members",
+		"{mode: home}":                                     "coordination.mode",
 		"{founders: [nobody]}":                             "coordination.founders",
 		"{founders: [" + peerA + ", " + peerA + "]}":       "coordination.founders",
 		"{founders: [" + peerA + "], expect: 3}":           "coordination.expect",
-		"{mode: home, founders: [" + peerA + "]}":          "coordination.founders",
-		"{mode: home}":                                     "coordination.expect",
-		"{expect: 3}":                                      "coordination.founders",
 		"{expect: 10}":                                     "coordination.expect",
 		"{voters: 2}":                                      "coordination.voters",
 		"{clients: friends}":                               "coordination.clients",
@@ -60,5 +60,20 @@ func TestCoordinationRefuses(t *testing.T) {
 		_, _, err := config.Load(config.Source{File: write(t, "coordination: "+text)})
 		require.ErrorIs(t, err, fault.Invalid, text)
 		require.Equal(t, field, fault.FieldOf(err), text)
+	}
+}
+
+func TestMemberPolicy(t *testing.T) {
+	for text, want := range map[string][3]string{
+		"{}":                {"auto", "auto", "listed"},
+		"{members: listed}": {"listed", "listed", "listed"},
+		"{members: auto}":   {"auto", "auto", "auto"},
+		"{members: none}":   {"none", "none", "none"},
+	} {
+		got, _, err := config.Load(config.Source{File: write(t, "coordination: "+text)})
+		require.NoError(t, err, text)
+		for i, profile := range []string{"dev", "lan", "public"} {
+			require.Equal(t, want[i], got.Coordination.MemberPolicy(profile), text+" "+profile)
+		}
 	}
 }

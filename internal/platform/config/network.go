@@ -131,8 +131,8 @@ func (c *Config) validateLeaf() error {
 		return fault.Invalidf("announce", c.Announce, "must be empty: nobody connects to a leaf")
 	case c.Connections.Most != 0:
 		return fault.Invalidf("connections.most", c.Connections.Most, "must be 0: a leaf has at most 32")
-	case g.Enabled == "true" && g.Mode == Listed && len(g.Founders) == 0:
-		return fault.Invalidf("coordination.founders", nil, "must name the founders: a leaf is a client of their group and cannot be a group of its own")
+	case g.Expect > 0 && len(g.Founders) == 0:
+		return fault.Invalidf("coordination.expect", g.Expect, "must be 0: a leaf is a client of the group and founds none")
 	}
 	return nil
 }

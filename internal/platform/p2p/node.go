@@ -37,6 +37,7 @@ type Node struct {
 	punch     *puncher // nil in profiles without NAT
 	bootstrap []peer.AddrInfo
 	leaf      bool
+	alone     bool       // see Alone
 	mdns      *mdnsPeers // nil without mDNS in the profile or without working multicast
 
 	open   atomic.Bool // listening; before, the node dials no peer
@@ -83,6 +84,7 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, n.Close()))
 	}
+	n.alone = len(n.known.peers()) == 0 && !slices.ContainsFunc(c.Bootstrap, func(p peer.AddrInfo) bool { return p.ID != n.host.ID() })
 	n.open.Store(true)
 	n.start(life, &c, settings)
 	return n, nil
@@ -173,6 +175,13 @@ func (n *Node) table() []peer.AddrInfo {
 
 // Host is the libp2p host. It looks up unknown addresses in the DHT.
 func (n *Node) Host() host.Host { return n.routed }
+
+// Alone reports whether this peer started without a way to other peers: no bootstrap peer besides itself, and no known
+// peer of an earlier run.
+func (n *Node) Alone() bool { return n.alone }
+
+// HasMulticast reports whether multicast DNS looks for neighbours.
+func (n *Node) HasMulticast() bool { return n.mdns != nil }
 
 // PubSub is the node's GossipSub.
 func (n *Node) PubSub() *pubsub.PubSub { return n.pubsub }

@@ -624,12 +624,14 @@ func (x *Announce) GetCertificate() []byte {
 // InitialMembership is the outcome of a group bootstrap. Its encoding is canonical: fields in order and
 // present unless zero, voters by peer id. Its SHA-256 is the group's id.
 type InitialMembership struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Network       []byte                 `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
-	Eligible      uint32                 `protobuf:"varint,2,opt,name=eligible,proto3" json:"eligible,omitempty"` // E: the number of eligible peers, at most
-	Voters        []*Voter               `protobuf:"bytes,3,rep,name=voters,proto3" json:"voters,omitempty"`
-	Nonce         []byte                 `protobuf:"bytes,4,opt,name=nonce,proto3" json:"nonce,omitempty"`       // 16 bytes
-	Proposer      []byte                 `protobuf:"bytes,5,opt,name=proposer,proto3" json:"proposer,omitempty"` // peer id
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Network  []byte                 `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	Eligible uint32                 `protobuf:"varint,2,opt,name=eligible,proto3" json:"eligible,omitempty"` // E: the number of eligible peers, at most
+	Voters   []*Voter               `protobuf:"bytes,3,rep,name=voters,proto3" json:"voters,omitempty"`
+	Nonce    []byte                 `protobuf:"bytes,4,opt,name=nonce,proto3" json:"nonce,omitempty"`       // 16 bytes
+	Proposer []byte                 `protobuf:"bytes,5,opt,name=proposer,proto3" json:"proposer,omitempty"` // peer id
+	// Peer ids of the founders, ascending; none if any peer of the network could found.
+	Founders      [][]byte `protobuf:"bytes,6,rep,name=founders,proto3" json:"founders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -695,6 +697,13 @@ func (x *InitialMembership) GetNonce() []byte {
 func (x *InitialMembership) GetProposer() []byte {
 	if x != nil {
 		return x.Proposer
+	}
+	return nil
+}
+
+func (x *InitialMembership) GetFounders() [][]byte {
+	if x != nil {
+		return x.Founders
 	}
 	return nil
 }
@@ -896,13 +905,14 @@ const file_blackhole_group_v1_bootstrap_proto_rawDesc = "" +
 	"\bgroup_id\x18\x02 \x01(\fR\agroupId\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\",\n" +
 	"\bAnnounce\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\xae\x01\n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\xca\x01\n" +
 	"\x11InitialMembership\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\fR\anetwork\x12\x1a\n" +
 	"\beligible\x18\x02 \x01(\rR\beligible\x121\n" +
 	"\x06voters\x18\x03 \x03(\v2\x19.blackhole.group.v1.VoterR\x06voters\x12\x14\n" +
 	"\x05nonce\x18\x04 \x01(\fR\x05nonce\x12\x1a\n" +
-	"\bproposer\x18\x05 \x01(\fR\bproposer\"\xa0\x01\n" +
+	"\bproposer\x18\x05 \x01(\fR\bproposer\x12\x1a\n" +
+	"\bfounders\x18\x06 \x03(\fR\bfounders\"\xa0\x01\n" +
 	"\vCertificate\x12\x1e\n" +
 	"\n" +
 	"membership\x18\x01 \x01(\fR\n" +
