@@ -22,7 +22,7 @@ export function LocksView() {
       <td><${Claims} list=${l.holders} /></td><td>${l.queue.length ? html`<details><summary>${l.queue.length}</summary><${Claims} list=${l.queue} /></details>` : '–'}</td></tr>`)} />`}
     <h2>Leases</h2><${Failed} error=${leases.error} />
     ${leases.value && granted.length === 0 ? html`<${Empty} title="No leases" command="blackholed lease grant --ttl 60s">Locks, sessions and registrations live as long as their lease.<//>` : html`
-    <${Table} label="Leases" head=${['lease', 'owner', 'lasts', 'left']} rows=${granted.map(l => html`<tr key=${l.id}><td><code>${l.id}</code></td>
+    <${Table} label="Leases" head=${['lease', 'owner', 'lasts', 'left']} rows=${granted.map(l => html`<tr key=${l.tag}><td><code>${l.id === 'hidden' ? l.tag : l.id}</code></td>
       <td><${Text} most=${30}>${l.client_id.length > 30 ? short(l.client_id) : l.client_id}<//></td><td class="number">${span(l.ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td></tr>`)} />`}
     <h3>The same elsewhere</h3><${Command}>blackholed locks<//><${Command}>${`curl ${location.origin}/v1/coordination/locks`}<//>`;
 }
