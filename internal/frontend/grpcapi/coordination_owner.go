@@ -32,15 +32,15 @@ func (c *coordination) owner(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return c.speaks(caller, spokenFor(ctx))
+	return ownerFor(c.Peers, caller, spokenFor(ctx))
 }
 
-// speaks returns the owner of a principal that a caller speaks for.
-func (c *coordination) speaks(caller, principal string) (string, error) {
+// ownerFor returns the owner of a principal that a caller, a peer or an application, speaks for.
+func ownerFor(peers bool, caller, principal string) (string, error) {
 	if principal == "" {
 		return caller, nil
 	}
-	if !c.Peers {
+	if !peers {
 		return "", &fault.Error{Op: "grpcapi", Kind: fault.Forbidden, Field: "principal", Err: fault.New("", fault.Forbidden, "only peers speak for others: leave it out").Err}
 	}
 	owner, ok := coord.OwnerOf(principal, caller)
@@ -67,7 +67,7 @@ func (r renewing) answers(ctx context.Context) ([]*api.LeaseKeepAliveResponse, e
 	failed := make(chan error, len(groups))
 	var calls sync.WaitGroup
 	for principal, at := range groups {
-		owner, err := r.c.speaks(r.caller, principal)
+		owner, err := ownerFor(r.c.Peers, r.caller, principal)
 		if err != nil {
 			failed <- err
 			continue
