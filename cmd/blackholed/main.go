@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/blackhole/blackhole/internal/cli"
@@ -25,16 +24,12 @@ func main() {
 			r, err := daemon.Recover(dataDir, commit)
 			return cli.Recovery(r), err
 		},
+		Restore: func(dataDir string, backup io.Reader, after uint64, commit bool) (cli.Restoration, error) {
+			r, err := daemon.Restore(dataDir, backup, after, commit)
+			return cli.Restoration(r), err
+		},
 		Run: func(ctx context.Context, c config.Config, stderr io.Writer) error {
 			return daemon.Run(ctx, c, stderr, v)
 		},
 	}.Execute(ctx, os.Args[1:]))
-}
-
-// version is the version of the built module.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

@@ -45,6 +45,9 @@ type App struct {
 	// Recover makes the stopped peer of a data directory the only voter of its group. With
 	// commit false it only describes the result.
 	Recover func(dataDir string, commit bool) (Recovery, error)
+	// Restore makes the stopped peer of a data directory the only voter of a backup's group. With commit false it only
+	// describes the result. after is an incarnation of the group since the backup.
+	Restore func(dataDir string, backup io.Reader, after uint64, commit bool) (Restoration, error)
 }
 
 // Execute runs the command in args (without the program's name) and returns the exit code.
@@ -101,7 +104,7 @@ func (a App) root() *cobra.Command {
 		}},
 		{"Coordination group:", []*cobra.Command{
 			requireCommand(con), requirementsCommand(con), lockCommand(con), locksCommand(con), leaseCommand(con),
-			kvCommand(con), groupCommand(con, a.Recover),
+			kvCommand(con), groupCommand(con, a),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

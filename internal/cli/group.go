@@ -12,10 +12,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-func groupCommand(con *console, recoverGroup recoverFunc) *cobra.Command {
+func groupCommand(con *console, a App) *cobra.Command {
 	return parent(&cobra.Command{Use: "group", Short: "Inspect and repair the coordination group"},
 		groupStatus(con), groupMembers(con), groupAdd(con), groupRemove(con), groupPromote(con), groupReplace(con),
-		groupTransfer(con), groupLeave(con), groupRecover(con, recoverGroup))
+		groupTransfer(con), groupLeave(con),
+		groupBackup(con), groupRestore(con, a.Restore), groupRecover(con, a.Recover))
 }
 
 func groupStatus(con *console) *cobra.Command {

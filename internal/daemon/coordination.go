@@ -186,6 +186,24 @@ func Recover(dataDir string, commit bool) (r Recovery, err error) {
 	return r, fault.Wrap(op, err)
 }
 
+// Restoration describes a group restored from a backup.
+type Restoration = group.Restoration
+
+// Restore makes the peer of an unused data directory the only voter of the next incarnation of a backup's group, or only
+// describes this with commit false. Errors: as coordination.Restore; NotFound without an identity, which it does not create.
+func Restore(dataDir string, backup io.Reader, after uint64, commit bool) (r Restoration, err error) {
+	const op = "daemon.Restore"
+	key, err := existingIdentity(dataDir)
+	if err != nil {
+		return r, fault.Wrap(op, err)
+	}
+	r, err = group.Restore(group.RestoreConfig{
+		RecoverConfig: group.RecoverConfig{Key: key, Dir: filepath.Join(dataDir, coordinationDir), Commit: commit},
+		Backup:        backup, Marks: dataDir, After: after,
+	})
+	return r, fault.Wrap(op, err)
+}
+
 // remote is the contract at another peer, with its connection.
 type remote struct {
 	*client.Coordination

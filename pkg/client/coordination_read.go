@@ -191,5 +191,28 @@ func (p *Coordination) ChangeMembers(ctx context.Context, c coord.MemberChange) 
 	}, nil
 }
 
+// Backup implements coord.Admin.
+func (p *Coordination) Backup(ctx context.Context, w io.Writer) error {
+	const op = "client.Backup"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream after a failed write
+	stream, err := p.keys.Backup(ctx, &api.BackupRequest{})
+	if err != nil {
+		return fromStatus(op, err)
+	}
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fromStatus(op, err)
+		}
+		if _, err := w.Write(part.GetData()); err != nil {
+			return fault.As(op, fault.Canceled, err)
+		}
+	}
+}
+
 // limit is the page size in a request. Zero lets the peer choose.
 func limit(n int) uint32 { return uint32(min(max(n, 0), 1<<20)) }

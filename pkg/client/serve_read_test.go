@@ -1,7 +1,10 @@
 package client
 
 import (
+	"bytes"
 	"context"
+
+	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -122,6 +125,14 @@ func (f *front) Group(ctx context.Context, _ *api.GroupRequest) (*api.GroupRespo
 func (f *front) ChangeMembers(ctx context.Context, r *api.ChangeMembersRequest) (*api.ChangeMembersResponse, error) {
 	done, err := f.solo.ChangeMembers(ctx, coord.MemberChange{Action: coord.MemberAction(r.GetAction()), Peer: r.GetPeerId(), DryRun: r.GetDryRun()})
 	return &api.ChangeMembersResponse{Done: done.Done, Before: done.Before, After: done.After}, err
+}
+
+func (f *front) Backup(_ *api.BackupRequest, out grpc.ServerStreamingServer[api.BackupResponse]) error {
+	var b bytes.Buffer
+	if err := f.solo.Backup(out.Context(), &b); err != nil {
+		return err
+	}
+	return out.Send(&api.BackupResponse{Data: b.Bytes()})
 }
 
 func (f *front) Transfer(ctx context.Context, r *api.TransferRequest) (*api.TransferResponse, error) {

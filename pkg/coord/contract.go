@@ -3,6 +3,7 @@ package coord
 import (
 	"cmp"
 	"context"
+	"io"
 	"slices"
 	"time"
 )
@@ -176,6 +177,10 @@ type Admin interface {
 	// Errors: Invalid; NotFound, Exists and Conflict with field "peer_id" or "with" for an order that does not fit
 	// the members; Forbidden for an order of a peer that is not eligible; Unavailable.
 	ChangeMembers(ctx context.Context, c MemberChange) (MemberOutcome, error)
+
+	// Backup writes a consistent snapshot of the whole group to w: it includes all changes answered before the call. Without
+	// an error it is complete; after an error w may have a part of it.
+	Backup(ctx context.Context, w io.Writer) error
 }
 
 // GroupState is the present state of the group.

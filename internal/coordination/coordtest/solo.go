@@ -209,7 +209,7 @@ func (s *Solo) claim(cmd coord.Command, token coord.Token) (kv *coord.KeyValue, 
 // settle returns the result of a claim after the wait, and gives an unwanted claim back.
 func (s *Solo) settle(ctx context.Context, cmd coord.Command, result coord.Result) (coord.Result, error) {
 	if s.missing != "" {
-		return coord.Result{}, s.unavailable()
+		return coord.Result{}, unavailable(s.missing)
 	}
 	lock, token := cmd.Op.(*coord.Lock), result.Lock.Token
 	kv, holds, found := s.claim(cmd, token)
@@ -242,12 +242,12 @@ func (s *Solo) serves(ctx context.Context) error {
 		return err
 	}
 	if s.missing != "" {
-		return s.unavailable()
+		return unavailable(s.missing)
 	}
 	return nil
 }
 
-func (s *Solo) unavailable() error { return fault.New("", fault.Unavailable, "%s", s.missing) }
+func unavailable(missing string) error { return fault.New("", fault.Unavailable, "%s", missing) }
 
 func (s *Solo) header() coord.Header {
 	return coord.Header{Group: groupID, Member: member, Revision: s.machine.Revision(), Term: term}

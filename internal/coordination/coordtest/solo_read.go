@@ -3,6 +3,7 @@ package coordtest
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
@@ -223,6 +224,17 @@ func (s *Solo) ChangeMembers(ctx context.Context, c coord.MemberChange) (done co
 	alone := membership.State{Leader: member, Members: []membership.Member{{Peer: membership.Peer{ID: member, Name: Peer}, Voter: true, CaughtUp: true}}}
 	plan, err := membership.DefaultConfig().Plan(alone, c)
 	return coord.MemberOutcome{Before: plan.Before.String(), After: plan.After.String()}, fault.Wrap(op, err)
+}
+
+// Backup implements coord.Admin: the bare state.
+func (s *Solo) Backup(ctx context.Context, w io.Writer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.serves(ctx); err != nil {
+		return fault.Wrap("coordtest.Backup", err)
+	}
+	_, err := s.machine.Image().WriteTo(w)
+	return fault.As("coordtest.Backup", fault.Canceled, err)
 }
 
 func gone(field, why string) error {

@@ -172,6 +172,13 @@ func (m *Member) Keyspace() (*machine.Keyspace, coord.Header) {
 	return m.replica.Machine().View(), m.header
 }
 
+// Image returns a copy of the whole state, for writing beside the member.
+func (m *Member) Image() *machine.Image {
+	m.state.Lock()
+	defer m.state.Unlock()
+	return m.replica.Machine().Image()
+}
+
 // Remaining returns the remaining time of a lease on this member's clock; false at other members than the
 // leader, and for unknown leases.
 func (m *Member) Remaining(id coord.LeaseID) (time.Duration, bool) {

@@ -80,13 +80,34 @@ func (v *RecoveredState) Recover(group string, only Member) error {
 	if result.Err != nil {
 		return fault.Wrap(op, result.Err)
 	}
+	return fault.Wrap(op, begin(v.replica.storage, m, group, only))
+}
+
+// Restore is Recover with the state of a backup. The state's index and term must be above those of the storage.
+//
+// Errors: Invalid; Internal.
+func Restore(s *raftlog.Storage, m *machine.Machine, group string, only Member) error {
+	const op = "replica.Restore"
+	if err := only.validate(); err != nil {
+		return fault.Wrap(op, err)
+	}
+	last, _ := s.LastIndex() // neither it nor InitialState fails
+	hard, _, _ := s.InitialState()
+	if index, term := m.Index(); index <= last || term <= hard.GetTerm() {
+		return fault.New(op, fault.Invalid, "the state ends at index %d, term %d, before the log's end", index, term)
+	}
+	return fault.Wrap(op, begin(s, m, group, only))
+}
+
+// begin makes a state the first one of a group with one voter.
+func begin(s *raftlog.Storage, m *machine.Machine, group string, only Member) error {
+	index, term := m.Index()
 	snap := &pb.Snapshot{
 		Data: encodeMembers([]Member{only}),
 		Metadata: &pb.SnapshotMetadata{
-			Index: &at.index, Term: &at.term,
+			Index: &index, Term: &term,
 			ConfState: &pb.ConfState{Voters: []uint64{only.ID}, AutoLeave: new(false)},
 		},
 	}
-	s := v.replica.storage
-	return fault.Wrap(op, s.Recover(raftlog.Identity{Member: only.ID, Group: group}, snap, m.Image()))
+	return s.Recover(raftlog.Identity{Member: only.ID, Group: group}, snap, m.Image())
 }

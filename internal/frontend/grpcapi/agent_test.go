@@ -384,6 +384,7 @@ func TestNeed(t *testing.T) {
 		"/blackhole.api.v1.RecordService/Register", "/blackhole.api.v1.RecordService/RegisterBatch", "/blackhole.api.v1.RecordService/Update",
 		"/blackhole.api.v1.RecordService/Withdraw", "/blackhole.api.v1.CoordinationService/Transfer",
 		"/blackhole.api.v1.CoordinationService/PublishInstances", "/blackhole.api.v1.CoordinationService/ChangeMembers",
+		"/blackhole.api.v1.CoordinationService/Backup",
 	}
 	count := map[access.Role]int{}
 	for _, method := range everything(t).Methods() {

@@ -135,7 +135,7 @@ func (c *coordination) LockInfo(ctx context.Context, req *api.LockInfoRequest) (
 	if req.GetName() == "" {
 		return nil, fault.Wrap("grpcapi.LockInfo", fault.Invalidf("name", nil, "is missing: name the lock"))
 	}
-	states, h, err := c.locks(ctx, coord.LockQuery{Name: req.GetName()})
+	states, h, err := lockStates(ctx, c, coord.LockQuery{Name: req.GetName()})
 	if err != nil {
 		return nil, err
 	}
@@ -145,14 +145,14 @@ func (c *coordination) LockInfo(ctx context.Context, req *api.LockInfoRequest) (
 // ListLocks implements api.LockServiceServer. It returns a page: a client continues after the last
 // lock until a page is empty.
 func (c *coordination) ListLocks(ctx context.Context, req *api.ListLocksRequest) (*api.ListLocksResponse, error) {
-	states, h, err := c.locks(ctx, coord.LockQuery{Prefix: req.GetPrefix(), After: req.GetAfter(), Limit: toLimit(req.GetLimit())})
+	states, h, err := lockStates(ctx, c, coord.LockQuery{Prefix: req.GetPrefix(), After: req.GetAfter(), Limit: toLimit(req.GetLimit())})
 	if err != nil {
 		return nil, err
 	}
 	return &api.ListLocksResponse{Header: h, Locks: states[:fitting(states)]}, nil
 }
 
-func (c *coordination) locks(ctx context.Context, q coord.LockQuery) ([]*api.LockState, *api.Header, error) {
+func lockStates(ctx context.Context, c *coordination, q coord.LockQuery) ([]*api.LockState, *api.Header, error) {
 	if _, err := c.Owner(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -186,7 +186,7 @@ func (c *coordination) LeaseTimeToLive(ctx context.Context, req *api.LeaseTimeTo
 	if req.GetId() == 0 {
 		return nil, fault.Wrap("grpcapi.LeaseTimeToLive", fault.Invalidf("id", 0, "is missing"))
 	}
-	states, h, err := c.leases(ctx, coord.LeaseQuery{ID: coord.LeaseID(req.GetId())})
+	states, h, err := leaseStates(ctx, c, coord.LeaseQuery{ID: coord.LeaseID(req.GetId())})
 	if err != nil {
 		return nil, err
 	}
@@ -198,14 +198,14 @@ func (c *coordination) ListLeases(ctx context.Context, req *api.ListLeasesReques
 	if req.GetVisibleTo() != "" && !c.Peers {
 		return nil, fault.Wrap("grpcapi.ListLeases", fault.Invalidf("visible_to", nil, "is for peers alone: leave it out"))
 	}
-	states, h, err := c.leases(ctx, coord.LeaseQuery{After: req.GetAfter(), Limit: toLimit(req.GetLimit()), VisibleTo: req.GetVisibleTo()})
+	states, h, err := leaseStates(ctx, c, coord.LeaseQuery{After: req.GetAfter(), Limit: toLimit(req.GetLimit()), VisibleTo: req.GetVisibleTo()})
 	if err != nil {
 		return nil, err
 	}
 	return &api.ListLeasesResponse{Header: h, Leases: states}, nil
 }
 
-func (c *coordination) leases(ctx context.Context, q coord.LeaseQuery) ([]*api.LeaseState, *api.Header, error) {
+func leaseStates(ctx context.Context, c *coordination, q coord.LeaseQuery) ([]*api.LeaseState, *api.Header, error) {
 	if _, err := c.Owner(ctx); err != nil {
 		return nil, nil, err
 	}

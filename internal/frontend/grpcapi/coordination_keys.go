@@ -2,7 +2,9 @@ package grpcapi
 
 import (
 	"context"
+
 	"fmt"
+	"google.golang.org/grpc"
 
 	"google.golang.org/protobuf/proto"
 
@@ -112,6 +114,35 @@ func (c *coordination) ChangeMembers(ctx context.Context, req *api.ChangeMembers
 	return &api.ChangeMembersResponse{
 		Done: done.Done, Steps: done.Steps, Before: done.Before, After: done.After, Standing: string(done.Standing),
 	}, nil
+}
+
+// Backup implements api.CoordinationServiceServer.
+func (c *coordination) Backup(_ *api.BackupRequest, out grpc.ServerStreamingServer[api.BackupResponse]) error {
+	if _, err := c.Owner(out.Context()); err != nil {
+		return err
+	}
+	ctx, cancel := untilClosing(out.Context(), c.closing)
+	defer cancel()
+	return orClosing(c.closing, "grpcapi.Backup", c.Admin.Backup(ctx, parts{out}))
+}
+
+// parts sends what is written.
+type parts struct {
+	out grpc.ServerStreamingServer[api.BackupResponse]
+}
+
+// maxPart bounds the data of one message.
+const maxPart = 128 << 10
+
+// Write implements io.Writer.
+func (p parts) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		part := b[n:min(len(b), n+maxPart)]
+		if err = p.out.Send(&api.BackupResponse{Data: part}); err == nil {
+			n += len(part)
+		}
+	}
+	return n, err
 }
 
 // Transfer implements api.CoordinationServiceServer.

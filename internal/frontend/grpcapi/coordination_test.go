@@ -90,6 +90,13 @@ func (r raw) calls(ctx context.Context) map[string]error {
 	run("Group", func() (any, error) { return r.Group(ctx, &api.GroupRequest{}) })
 	run("Transfer", func() (any, error) { return r.Transfer(ctx, &api.TransferRequest{}) })
 	run("ChangeMembers", func() (any, error) { return r.ChangeMembers(ctx, &api.ChangeMembersRequest{}) })
+	run("Backup", func() (any, error) {
+		s, err := r.Backup(ctx, &api.BackupRequest{})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return nil, err
+	})
 	run("PublishInstances", func() (any, error) { return r.PublishInstances(ctx, &api.PublishInstancesRequest{}) })
 	run("SetRequirement", func() (any, error) {
 		return r.SetRequirement(ctx, &api.SetRequirementRequest{Query: &agentv1.DiscoverRequest{ServiceName: "s"}})

@@ -3659,6 +3659,86 @@ func (*TransferResponse) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
 }
 
+type BackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
+}
+
+type BackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // the next part of the file
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type ChangeMembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Action        string                 `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`                // add, remove, promote, replace, transfer or leave
@@ -3673,7 +3753,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3685,7 +3765,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3698,7 +3778,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ChangeMembersRequest) GetAction() string {
@@ -3756,7 +3836,7 @@ type ChangeMembersResponse struct {
 
 func (x *ChangeMembersResponse) Reset() {
 	*x = ChangeMembersResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3768,7 +3848,7 @@ func (x *ChangeMembersResponse) String() string {
 func (*ChangeMembersResponse) ProtoMessage() {}
 
 func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3781,7 +3861,7 @@ func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMembersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ChangeMembersResponse) GetDone() bool {
@@ -3828,7 +3908,7 @@ type BundleRequest struct {
 
 func (x *BundleRequest) Reset() {
 	*x = BundleRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +3920,7 @@ func (x *BundleRequest) String() string {
 func (*BundleRequest) ProtoMessage() {}
 
 func (x *BundleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +3933,7 @@ func (x *BundleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleRequest.ProtoReflect.Descriptor instead.
 func (*BundleRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BundleRequest) GetCalls() []*BundledCall {
@@ -3877,7 +3957,7 @@ type BundledCall struct {
 
 func (x *BundledCall) Reset() {
 	*x = BundledCall{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3889,7 +3969,7 @@ func (x *BundledCall) String() string {
 func (*BundledCall) ProtoMessage() {}
 
 func (x *BundledCall) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3902,7 +3982,7 @@ func (x *BundledCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledCall.ProtoReflect.Descriptor instead.
 func (*BundledCall) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BundledCall) GetId() uint64 {
@@ -3949,7 +4029,7 @@ type BundleResponse struct {
 
 func (x *BundleResponse) Reset() {
 	*x = BundleResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3961,7 +4041,7 @@ func (x *BundleResponse) String() string {
 func (*BundleResponse) ProtoMessage() {}
 
 func (x *BundleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3974,7 +4054,7 @@ func (x *BundleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleResponse.ProtoReflect.Descriptor instead.
 func (*BundleResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BundleResponse) GetAnswers() []*BundledAnswer {
@@ -3995,7 +4075,7 @@ type BundledAnswer struct {
 
 func (x *BundledAnswer) Reset() {
 	*x = BundledAnswer{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4007,7 +4087,7 @@ func (x *BundledAnswer) String() string {
 func (*BundledAnswer) ProtoMessage() {}
 
 func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4020,7 +4100,7 @@ func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledAnswer.ProtoReflect.Descriptor instead.
 func (*BundledAnswer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BundledAnswer) GetId() uint64 {
@@ -4320,7 +4400,10 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\tsilent_ms\x18\b \x01(\x04R\bsilentMs\"*\n" +
 	"\x0fTransferRequest\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\"\x12\n" +
-	"\x10TransferResponse\"\x9a\x01\n" +
+	"\x10TransferResponse\"\x0f\n" +
+	"\rBackupRequest\"$\n" +
+	"\x0eBackupResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x9a\x01\n" +
 	"\x14ChangeMembersRequest\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\tR\x06action\x12\x17\n" +
 	"\apeer_id\x18\x02 \x01(\tR\x06peerId\x12\x12\n" +
@@ -4365,7 +4448,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\x12W\n" +
 	"\n" +
 	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\x12T\n" +
-	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xec\a\n" +
+	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xbb\b\n" +
 	"\x13CoordinationService\x12H\n" +
 	"\x05Write\x12\x1e.blackhole.api.v1.WriteRequest\x1a\x1f.blackhole.api.v1.WriteResponse\x12H\n" +
 	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\x12W\n" +
@@ -4374,7 +4457,8 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\vCloseClient\x12$.blackhole.api.v1.CloseClientRequest\x1a%.blackhole.api.v1.CloseClientResponse\x12H\n" +
 	"\x05Group\x12\x1e.blackhole.api.v1.GroupRequest\x1a\x1f.blackhole.api.v1.GroupResponse\x12Q\n" +
 	"\bTransfer\x12!.blackhole.api.v1.TransferRequest\x1a\".blackhole.api.v1.TransferResponse\x12`\n" +
-	"\rChangeMembers\x12&.blackhole.api.v1.ChangeMembersRequest\x1a'.blackhole.api.v1.ChangeMembersResponse\x12i\n" +
+	"\rChangeMembers\x12&.blackhole.api.v1.ChangeMembersRequest\x1a'.blackhole.api.v1.ChangeMembersResponse\x12M\n" +
+	"\x06Backup\x12\x1f.blackhole.api.v1.BackupRequest\x1a .blackhole.api.v1.BackupResponse0\x01\x12i\n" +
 	"\x10PublishInstances\x12).blackhole.api.v1.PublishInstancesRequest\x1a*.blackhole.api.v1.PublishInstancesResponse\x12c\n" +
 	"\x0eSetRequirement\x12'.blackhole.api.v1.SetRequirementRequest\x1a(.blackhole.api.v1.SetRequirementResponse\x12l\n" +
 	"\x11DeleteRequirement\x12*.blackhole.api.v1.DeleteRequirementRequest\x1a+.blackhole.api.v1.DeleteRequirementResponse\x12O\n" +
@@ -4393,7 +4477,7 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(ShareMode)(0),                    // 0: blackhole.api.v1.ShareMode
 	(KeyEvent_Type)(0),                // 1: blackhole.api.v1.KeyEvent.Type
@@ -4450,13 +4534,15 @@ var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(*GroupMember)(nil),               // 52: blackhole.api.v1.GroupMember
 	(*TransferRequest)(nil),           // 53: blackhole.api.v1.TransferRequest
 	(*TransferResponse)(nil),          // 54: blackhole.api.v1.TransferResponse
-	(*ChangeMembersRequest)(nil),      // 55: blackhole.api.v1.ChangeMembersRequest
-	(*ChangeMembersResponse)(nil),     // 56: blackhole.api.v1.ChangeMembersResponse
-	(*BundleRequest)(nil),             // 57: blackhole.api.v1.BundleRequest
-	(*BundledCall)(nil),               // 58: blackhole.api.v1.BundledCall
-	(*BundleResponse)(nil),            // 59: blackhole.api.v1.BundleResponse
-	(*BundledAnswer)(nil),             // 60: blackhole.api.v1.BundledAnswer
-	(*v1.DiscoverRequest)(nil),        // 61: blackhole.agent.v1.DiscoverRequest
+	(*BackupRequest)(nil),             // 55: blackhole.api.v1.BackupRequest
+	(*BackupResponse)(nil),            // 56: blackhole.api.v1.BackupResponse
+	(*ChangeMembersRequest)(nil),      // 57: blackhole.api.v1.ChangeMembersRequest
+	(*ChangeMembersResponse)(nil),     // 58: blackhole.api.v1.ChangeMembersResponse
+	(*BundleRequest)(nil),             // 59: blackhole.api.v1.BundleRequest
+	(*BundledCall)(nil),               // 60: blackhole.api.v1.BundledCall
+	(*BundleResponse)(nil),            // 61: blackhole.api.v1.BundleResponse
+	(*BundledAnswer)(nil),             // 62: blackhole.api.v1.BundledAnswer
+	(*v1.DiscoverRequest)(nil),        // 63: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -4499,7 +4585,7 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	39, // 37: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
 	2,  // 38: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
 	3,  // 39: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	61, // 40: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	63, // 40: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
 	2,  // 41: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
 	3,  // 42: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
 	2,  // 43: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
@@ -4507,8 +4593,8 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	52, // 45: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
 	52, // 46: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
 	51, // 47: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
-	58, // 48: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
-	60, // 49: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
+	60, // 48: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
+	62, // 49: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
 	4,  // 50: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
 	6,  // 51: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
 	8,  // 52: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
@@ -4526,35 +4612,37 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	47, // 64: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
 	49, // 65: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
 	53, // 66: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
-	55, // 67: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
-	38, // 68: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	41, // 69: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	43, // 70: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	57, // 71: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
-	5,  // 72: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	7,  // 73: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	9,  // 74: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	11, // 75: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	13, // 76: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	17, // 77: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	19, // 78: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	21, // 79: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	24, // 80: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	26, // 81: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	29, // 82: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	35, // 83: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
-	37, // 84: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	46, // 85: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	48, // 86: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	50, // 87: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	54, // 88: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
-	56, // 89: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
-	40, // 90: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	42, // 91: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	44, // 92: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	59, // 93: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
-	72, // [72:94] is the sub-list for method output_type
-	50, // [50:72] is the sub-list for method input_type
+	57, // 67: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
+	55, // 68: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
+	38, // 69: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	41, // 70: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	43, // 71: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	59, // 72: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
+	5,  // 73: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	7,  // 74: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	9,  // 75: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	11, // 76: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	13, // 77: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	17, // 78: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	19, // 79: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	21, // 80: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	24, // 81: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	26, // 82: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	29, // 83: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	35, // 84: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
+	37, // 85: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	46, // 86: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	48, // 87: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	50, // 88: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	54, // 89: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
+	58, // 90: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
+	56, // 91: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
+	40, // 92: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	42, // 93: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	44, // 94: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	61, // 95: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
+	73, // [73:96] is the sub-list for method output_type
+	50, // [50:73] is the sub-list for method input_type
 	50, // [50:50] is the sub-list for extension type_name
 	50, // [50:50] is the sub-list for extension extendee
 	0,  // [0:50] is the sub-list for field type_name
@@ -4571,7 +4659,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   59,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -517,6 +517,7 @@ const (
 	CoordinationService_Group_FullMethodName             = "/blackhole.api.v1.CoordinationService/Group"
 	CoordinationService_Transfer_FullMethodName          = "/blackhole.api.v1.CoordinationService/Transfer"
 	CoordinationService_ChangeMembers_FullMethodName     = "/blackhole.api.v1.CoordinationService/ChangeMembers"
+	CoordinationService_Backup_FullMethodName            = "/blackhole.api.v1.CoordinationService/Backup"
 	CoordinationService_PublishInstances_FullMethodName  = "/blackhole.api.v1.CoordinationService/PublishInstances"
 	CoordinationService_SetRequirement_FullMethodName    = "/blackhole.api.v1.CoordinationService/SetRequirement"
 	CoordinationService_DeleteRequirement_FullMethodName = "/blackhole.api.v1.CoordinationService/DeleteRequirement"
@@ -539,6 +540,8 @@ type CoordinationServiceClient interface {
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
 	// ChangeMembers carries out an operator's order about the members of the group.
 	ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersResponse, error)
+	// Backup streams a consistent snapshot of the group. It is complete if the stream ends without an error.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 	// PublishInstances changes a peer's instances in the directory. Only peers may call it.
 	PublishInstances(ctx context.Context, in *PublishInstancesRequest, opts ...grpc.CallOption) (*PublishInstancesResponse, error)
 	// SetRequirement demands a number of instances of a service.
@@ -627,6 +630,25 @@ func (c *coordinationServiceClient) ChangeMembers(ctx context.Context, in *Chang
 	return out, nil
 }
 
+func (c *coordinationServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CoordinationService_ServiceDesc.Streams[0], CoordinationService_Backup_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupRequest, BackupResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CoordinationService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
+
 func (c *coordinationServiceClient) PublishInstances(ctx context.Context, in *PublishInstancesRequest, opts ...grpc.CallOption) (*PublishInstancesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PublishInstancesResponse)
@@ -659,7 +681,7 @@ func (c *coordinationServiceClient) DeleteRequirement(ctx context.Context, in *D
 
 func (c *coordinationServiceClient) Bundle(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BundleRequest, BundleResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &CoordinationService_ServiceDesc.Streams[0], CoordinationService_Bundle_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &CoordinationService_ServiceDesc.Streams[1], CoordinationService_Bundle_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -686,6 +708,8 @@ type CoordinationServiceServer interface {
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
 	// ChangeMembers carries out an operator's order about the members of the group.
 	ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersResponse, error)
+	// Backup streams a consistent snapshot of the group. It is complete if the stream ends without an error.
+	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	// PublishInstances changes a peer's instances in the directory. Only peers may call it.
 	PublishInstances(context.Context, *PublishInstancesRequest) (*PublishInstancesResponse, error)
 	// SetRequirement demands a number of instances of a service.
@@ -724,6 +748,9 @@ func (UnimplementedCoordinationServiceServer) Transfer(context.Context, *Transfe
 }
 func (UnimplementedCoordinationServiceServer) ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ChangeMembers not implemented")
+}
+func (UnimplementedCoordinationServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
+	return status.Error(codes.Unimplemented, "method Backup not implemented")
 }
 func (UnimplementedCoordinationServiceServer) PublishInstances(context.Context, *PublishInstancesRequest) (*PublishInstancesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PublishInstances not implemented")
@@ -884,6 +911,17 @@ func _CoordinationService_ChangeMembers_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CoordinationService_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CoordinationServiceServer).Backup(m, &grpc.GenericServerStream[BackupRequest, BackupResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CoordinationService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
+
 func _CoordinationService_PublishInstances_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PublishInstancesRequest)
 	if err := dec(in); err != nil {
@@ -994,6 +1032,11 @@ var CoordinationService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Backup",
+			Handler:       _CoordinationService_Backup_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "Bundle",
 			Handler:       _CoordinationService_Bundle_Handler,
