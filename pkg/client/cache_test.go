@@ -220,7 +220,7 @@ func TestWatchGoesOn(t *testing.T) {
 			require.Len(t, b.Events, 4)
 			break
 		}
-		for _, err := range s.Watch(t.Context(), instance.Query{}, 0) {
+		for _, err := range s.Watch(t.Context(), instance.Query{Name: instance.Name{Service: "no name"}}, 0) {
 			require.ErrorIs(t, err, fault.Invalid)
 		}
 	})

@@ -54,7 +54,6 @@ func TestRefusals(t *testing.T) {
 	other.Key.ID = "3"
 	bad := put(3, "a", "")
 	ctx := context.Background()
-	none := func(instance.Batch) error { return nil }
 	for _, tc := range []struct {
 		name, field string
 		do          func() error
@@ -74,7 +73,9 @@ func TestRefusals(t *testing.T) {
 			_, err := c.List(ctx, instance.ListQuery{Namespace: "nowhere", Selector: instance.Selector{Version: "?"}})
 			return err
 		}},
-		{"watch a namespace", "service", func() error { return c.Watch(ctx, instance.Query{Name: instance.Name{Namespace: "default"}}, 0, none) }},
+		{"watch a name", "service", func() error {
+			return c.Watch(ctx, instance.Query{Name: healthy("A B").Name}, 0, func(instance.Batch) error { return nil })
+		}},
 		{"await a name", "service", func() error { _, err := c.Await(ctx, healthy("A B"), 1); return err }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

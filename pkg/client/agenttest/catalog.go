@@ -29,8 +29,19 @@ func ask(op string, q instance.Query) (question, error) {
 	return question{q, m}, fault.Wrap(op, err)
 }
 
+// askAll accepts a query without a service, for all services of its namespace.
+func askAll(op string, q instance.Query) (question, error) {
+	named := q
+	if q.Service == "" {
+		named.Service = "all"
+	}
+	asked, err := ask(op, named)
+	asked.Service = q.Service
+	return asked, err
+}
+
 func (q question) picks(i *instance.Instance) bool {
-	return i != nil && i.Name() == q.Name && q.matcher.Match(i)
+	return i != nil && i.Key.Namespace == q.Namespace && (q.Service == "" || i.Key.Service == q.Service) && q.matcher.Match(i)
 }
 
 // Discover implements instance.Catalog. A linearizable query needs contact.
@@ -123,7 +134,7 @@ func (a *Agent) Services(_ context.Context, namespace string) (instance.Services
 // Watch implements instance.Catalog.
 func (a *Agent) Watch(ctx context.Context, q instance.Query, after uint64, send func(instance.Batch) error) error {
 	const op = "agenttest.Watch"
-	asked, err := ask(op, q)
+	asked, err := askAll(op, q)
 	if err != nil {
 		return err
 	}

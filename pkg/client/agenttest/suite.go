@@ -395,8 +395,20 @@ func watching(w *fixture) {
 	err = <-f.done
 	f.done <- err
 	require.ErrorIs(w, err, fault.Canceled)
-	err = w.Watch(w.Context(), instance.Query{}, 0, func(instance.Batch) error { return nil })
+	err = w.Watch(w.Context(), instance.Query{Name: instance.Name{Service: "no name"}}, 0, func(instance.Batch) error { return nil })
 	require.ErrorIs(w, err, fault.Invalid)
+}
+
+func watchingNamespace(w *fixture) {
+	w.register("a")
+	f := w.follow(instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace}}, 0)
+	require.Equal(w, []string{"+a UP"}, told(f.next()))
+	w.register("b", func(r *instance.Registration) { r.Service = "other" })
+	require.Equal(w, []string{"+b UP"}, told(f.next()))
+	f.cancel()
+	err := <-f.done
+	f.done <- err
+	require.ErrorIs(w, err, fault.Canceled)
 }
 
 func watchingOn(w *fixture) {
