@@ -142,7 +142,7 @@ func TestViews(t *testing.T) {
 		"search?type=storage&near=Berlin&radius_km=1500": {"2 of 2 offers", "complete", "blackholed query", "curl"},
 		"services":             {"web", "4"},
 		"services?service=web": {"web-3", "UP", "Drain"},
-		"locks":                {"nightly", "on host a", "77"},
+		"locks":                {"nightly", "on host a", "9d3b26cb65fb6e8d"},
 		"group":                {"leader", "1 of 1 active"},
 		"peers":                {"this peer", "reach"},
 		"keys":                 {"config", "colour"},
