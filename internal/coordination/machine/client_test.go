@@ -57,23 +57,6 @@ func TestIDsAreTheLeadersChoice(t *testing.T) {
 }
 
 // A forgotten client's command may have been applied: the machine refuses it.
-// A peer that stops gives a claim back, while its client repeats the call at another peer.
-func TestRepeatedLockOfAnEndedClaim(t *testing.T) {
-	l := newLog()
-	id := l.lease(t, alice)
-	opened, _ := l.must(t, &coord.ClientOpen{})
-	attempt := coord.Command{Client: opened.Client, Sequence: 1, Owner: alice, Op: lock("db", id)}
-	first, _ := l.send(attempt)
-	again, _ := l.send(attempt)
-	require.Equal(t, first, again)
-
-	l.must(t, unlock("db", id, first.Lock.Token))
-	again, e := l.send(attempt)
-	require.ErrorIs(t, again.Err, fault.NotFound)
-	require.Equal(t, "token", fault.FieldOf(again.Err))
-	require.Empty(t, e.Events)
-}
-
 func TestForgottenClientsAreRefused(t *testing.T) {
 	l := newLog()
 	old, _ := l.must(t, &coord.ClientOpen{})

@@ -63,24 +63,11 @@ func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, Ap
 	}
 	c.seen = index
 	if c.sequence == cmd.Sequence {
-		return repeated(m, cmd.Op, c.result), m.effects
+		return c.result, m.effects
 	}
 	result := m.execute(cmd)
 	c.sequence, c.result = cmd.Sequence, result // without effect on a closed client
 	return result, m.effects
-}
-
-// repeated answers a command for the second time. A claim can have ended since its first answer, which perhaps never
-// arrived: its lease ended, or a peer gave the claim back for a call that it could not answer. The caller must not take
-// it for held then, and a second claim would be one that a late duplicate of the command makes for nobody.
-func repeated(m *Machine, op coord.Op, first coord.Result) coord.Result {
-	if _, claims := op.(*coord.Lock); !claims || first.Err != nil || first.Lock.Token == 0 {
-		return first
-	}
-	if kv, ok := m.tree.Get(first.Lock.Key); ok && kv.LockClaim != nil && kv.Token() == first.Lock.Token {
-		return first
-	}
-	return m.refused(fault.Refused(fault.NotFound, "token", "the claim %d of this call has ended: claim the lock again", first.Lock.Token))
 }
 
 // execute runs an operation and publishes its events.
