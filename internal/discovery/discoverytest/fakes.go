@@ -169,18 +169,36 @@ func (p *Prober) Epoch() uint64 {
 	return p.epoch
 }
 
-// Node returns its fields. It implements discovery.Node.
+// Node returns its fields. It implements discovery.Node. A test changes a node in use by Edit.
 type Node struct {
 	State     discovery.Status
 	Connected []discovery.PeerInfo
 	NotReady  error
+
+	mu sync.Mutex // guards the fields above
+}
+
+// Edit changes the fields while others read them.
+func (n *Node) Edit(change func(*Node)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change(n)
 }
 
 // Status implements discovery.Node.
-func (n *Node) Status() discovery.Status { return n.State }
+func (n *Node) Status() (s discovery.Status) {
+	n.Edit(func(n *Node) { s = n.State })
+	return s
+}
 
 // Peers implements discovery.Node.
-func (n *Node) Peers() []discovery.PeerInfo { return n.Connected }
+func (n *Node) Peers() (list []discovery.PeerInfo) {
+	n.Edit(func(n *Node) { list = n.Connected })
+	return list
+}
 
 // Ready implements discovery.Node.
-func (n *Node) Ready() error { return n.NotReady }
+func (n *Node) Ready() (err error) {
+	n.Edit(func(n *Node) { err = n.NotReady })
+	return err
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -170,26 +171,30 @@ func TestEvents(t *testing.T) {
 		put := v.until("keys", "change").data["changes"].([]any)[0].(object)["kv"].(object)
 		require.Equal(t, "colour", put["key"])
 		require.NotContains(t, put, "value", "a viewer reads the value of the key that it opens")
-		a.hold.Node.Connected = []discovery.PeerInfo{{ID: "12D3KooWx"}}
+		a.hold.Node.Edit(func(n *discoverytest.Node) { n.Connected = []discovery.PeerInfo{{ID: "12D3KooWx"}} })
 		require.Equal(t, "12D3KooWx", v.until("peers", "joined").data["peers"].([]any)[0].(object)["id"])
-		a.hold.Node.Connected = nil
+		a.hold.Node.Edit(func(n *discoverytest.Node) { n.Connected = nil })
 		v.until("peers", "left")
-		a.hold.Node.State.Conditions = []discovery.Condition{{Name: "x", Message: "the disk is full"}}
+		a.hold.Node.Edit(func(n *discoverytest.Node) {
+			n.State.Conditions = []discovery.Condition{{Name: "x", Message: "the disk is full"}}
+		})
 		require.Equal(t, "the disk is full", v.until("health", "state").data["health"].(object)["reason"])
 	})
 }
 
 // TestEventsOfTheGroup: a change of the group arrives, and its revisions alone do not.
 func TestEventsOfTheGroup(t *testing.T) {
-	var state coord.GroupState
-	admin := func(c *Config) { c.Coordination.Admin = told{state: &state} }
+	var group told
+	admin := func(c *Config) { c.Coordination.Admin = &group }
 	inLiveBubble(t, func(t *testing.T, a livePeer) {
-		state = coord.GroupState{Leader: "p1", Voters: []coord.Member{{Peer: "p1", Applied: 1, Active: true}}}
+		group.tell(coord.GroupState{Leader: "p1", Voters: []coord.Member{{Peer: "p1", Applied: 1, Active: true}}})
 		v := a.view("?topics=group")
 		require.Equal(t, "p1", v.until("group", "state").data["group"].(object)["leader"])
-		state.Revision, state.Voters = 9, []coord.Member{{Peer: "p1", Applied: 2, Active: true}}
+		later := coord.GroupState{Leader: "p1", Revision: 9, Voters: []coord.Member{{Peer: "p1", Applied: 2, Active: true}}}
+		group.tell(later)
 		synctest.Wait()
-		state.Leader = "p2"
+		later.Leader = "p2"
+		group.tell(later)
 		require.Equal(t, "p2", v.until("group", "state").data["group"].(object)["leader"])
 	}, admin)
 }
@@ -197,10 +202,13 @@ func TestEventsOfTheGroup(t *testing.T) {
 // told is an Admin with a state set by hand.
 type told struct {
 	coord.Admin // nil: only Group is called
-	state       *coord.GroupState
+
+	state atomic.Pointer[coord.GroupState]
 }
 
-func (a told) Group(context.Context) (coord.GroupState, error) { return *a.state, nil }
+func (a *told) tell(s coord.GroupState) { a.state.Store(&s) }
+
+func (a *told) Group(context.Context) (coord.GroupState, error) { return *a.state.Load(), nil }
 
 // TestEventsResume: a viewer continues after the last event of each topic, and misses nothing.
 func TestEventsResume(t *testing.T) {
