@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	looking  = 250 * time.Millisecond // between two rounds of the search
+	looking  = 250 * time.Millisecond // between the first two rounds of the search
+	lookMost = 2 * time.Second        // between later rounds
 	lookTime = time.Second            // for the answers of one round
 )
 
@@ -30,10 +31,10 @@ func (s *sighting) String() string {
 	return fmt.Sprintf("%s; none of %d connected peers with the key shows one: start a peer of the group, or found one with coordination.expect 1 at one peer", text, s.connected-s.untrusted)
 }
 
-// search asks connected peers for the group until it is known.
+// search asks connected peers for the group until it is known. A network can be without a group for long.
 func (q *inquiry) search() {
-	for {
-		if _, known := q.plane.founder.Certificate(); known || !pause(q.plane.life, looking) {
+	for wait := looking; ; wait = min(2*wait, lookMost) {
+		if _, known := q.plane.founder.Certificate(); known || !pause(q.plane.life, wait) {
 			return
 		}
 		q.sighted.Store(q.look())

@@ -213,7 +213,7 @@ func (s *Solo) Transfer(ctx context.Context, peer string) error {
 	return nil
 }
 
-// ChangeMembers implements coord.Admin. It refuses as a group of one does, and changes nothing.
+// ChangeMembers implements coord.Admin. It gives the refusals of a group with one member.
 func (s *Solo) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
 	const op = "coordtest.ChangeMembers"
 	s.mu.Lock()

@@ -15,9 +15,9 @@
 //
 // # Circles
 //
-// Groups decide at different times, by words that may be old. So they can dissolve in favour of each other. All of them are
-// frozen then, and nothing changes in their descriptions. One of them resumes: the least id among those that no other
-// group absorbed. A group that was absorbed is gone from some disks, and must never resume.
+// Groups decide at different times, by descriptions that may be old. Two groups can each name the other one as successor.
+// Such a circle is frozen: no description changes any more. The group with the least id among those that no other group
+// absorbed resumes. An absorbed group is gone from some disks, and must never resume.
 package merge
 
 import (
@@ -137,7 +137,7 @@ func end(own Group, others []Group) Step {
 	for at := own.Over.Successor; at != own.ID; {
 		g, ok := next(at, others)
 		if !ok && slices.Contains(own.Absorbed, at) {
-			break // nobody is left of it: its members came here
+			break // its members came to this group
 		}
 		if !ok {
 			return Step{Action: Wait}
@@ -154,7 +154,7 @@ func end(own Group, others []Group) Step {
 	return turn(own, ring)
 }
 
-// absorbed reports whether another group took over a group. Then a description of it as living is old.
+// absorbed reports whether another group took over a group. A description of the group as living is old then.
 func absorbed(id coord.GroupID, others []Group) bool {
 	return slices.ContainsFunc(others, func(g Group) bool { return slices.Contains(g.Absorbed, id) })
 }

@@ -150,8 +150,8 @@ func (g *Gate) permitted(c *caller, cmd coord.Command) (message, error) {
 			continue
 		}
 		g.denied(c, o)
-		return m, &fault.Error{Op: "authority", Kind: fault.Forbidden, Field: o.field, Err: fault.New("", fault.Forbidden,
-			"%s lacks permission for %s: use a name that begins with one of its services, or other credentials", c.Name, o).Err}
+		return m, fault.Wrap("authority", fault.Refused(fault.Forbidden, o.field,
+			"%s lacks permission for %s: use a name that begins with one of its services, or other credentials", c.Name, o))
 	}
 	return m, nil
 }

@@ -41,7 +41,7 @@ func ownerFor(peers bool, caller, principal string) (string, error) {
 		return caller, nil
 	}
 	if !peers {
-		return "", &fault.Error{Op: "grpcapi", Kind: fault.Forbidden, Field: "principal", Err: fault.New("", fault.Forbidden, "only peers speak for others: leave it out").Err}
+		return "", fault.Wrap("grpcapi", fault.Refused(fault.Forbidden, "principal", "only peers speak for others: leave it out"))
 	}
 	owner, ok := coord.OwnerOf(principal, caller)
 	if !ok {
