@@ -195,23 +195,20 @@ func (l *local) gone(c machine.Grant) error {
 	return absent("token", "the claim was given back")
 }
 
-// yield gives back a claim after a timeout. The claim may hold the lock meanwhile: then the caller gets it, or
-// it is released if the caller is gone.
+// yield gives back a claim after a timeout. The claim may hold the lock meanwhile: then the caller gets it. A claim
+// that holds stays though its caller is gone: the caller may have repeated the command through another peer, and know
+// that it holds. Whoever repeats the command last releases the claim, or the end of the lease does.
 func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result coord.Result, cause error) (coord.Result, coord.Header, error) {
 	work, stop := context.WithTimeout(l.plane.life, cleaningUp)
 	defer stop()
 	gone := ctx.Err() != nil
 	back, h, err := l.Do(work, coord.Command{Owner: owner, Op: &coord.Cancel{Name: c.Lock, Lease: c.Lease, Token: c.Token}})
 	switch {
-	case err == nil && back.Lock.Granted && !gone:
-		result.Lock.Granted, result.Lock.Position, result.Lock.Predecessor = true, 0, ""
-		return result, h, nil
-	case err == nil && back.Lock.Granted:
-		_, h, err = l.Do(work, coord.Command{Owner: owner, Op: &coord.Unlock{Name: c.Lock, Lease: c.Lease, Token: c.Token}})
-	}
-	switch {
 	case gone:
 		return coord.Result{}, h, cause
+	case err == nil && back.Lock.Granted:
+		result.Lock.Granted, result.Lock.Position, result.Lock.Predecessor = true, 0, ""
+		return result, h, nil
 	case err != nil && fault.KindOf(err) != fault.NotFound:
 		return coord.Result{}, h, err
 	}

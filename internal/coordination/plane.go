@@ -30,7 +30,6 @@ import (
 // Bounds of the work under way.
 const (
 	maxSlots   = 4096            // concurrent commands, waiting ones included
-	maxUndoing = 1024            // commands of foreign client ids being undone
 	patience   = 5 * time.Second // without an answer of a leader
 	closing    = 3 * time.Second // to hand over the leadership
 	cleaningUp = 5 * time.Second // to give back the claim of a caller that is gone

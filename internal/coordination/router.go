@@ -25,12 +25,11 @@ type router struct {
 	plane   *Plane
 	remotes *remotes
 	slots   *slots
-	abroad  atomic.Int64  // calls that wait for another peer
-	undoing chan struct{} // one entry for each foreign command being undone
+	abroad  atomic.Int64 // calls that wait for another peer
 }
 
 func newRouter(p *Plane) *router {
-	r := &router{plane: p, undoing: make(chan struct{}, maxUndoing)}
+	r := &router{plane: p}
 	r.remotes = &remotes{dial: func(to peer.ID) (Remote, error) { return p.config.Remote(to, p.ID()) }, open: map[peer.ID]Remote{}}
 	r.slots = newSlots(maxSlots, r.openClient)
 	return r
@@ -47,8 +46,8 @@ func (r *router) openClient(ctx context.Context) (coord.ClientID, error) {
 	return id, err
 }
 
-// withdraw gives back the claim of an Acquire whose caller is gone. The repeated command returns the claim's
-// token, and a wait of zero time gives the claim back. The end of the lease covers a failure.
+// withdraw gives back the claim of an Acquire under an id of this peer, whose caller is gone. The repeated command
+// returns the claim's token, and a wait of zero time gives the claim back. The end of the lease covers a failure.
 func (r *router) withdraw(cmd coord.Command) {
 	name, lease, _ := cmd.Waits()
 	ctx, cancel := context.WithTimeout(r.plane.life, cleaningUp)
@@ -65,23 +64,22 @@ func (r *router) withdraw(cmd coord.Command) {
 // once executes a command at the leader and repeats it until the outcome is known, without a second effect: a
 // command without a client id borrows one of this peer. If the caller leaves earlier, undo, unless nil,
 // receives the sent command; the borrowed id stays lent until undo returns.
+//
+// A command with a client id is never undone: its caller may repeat it through another peer, and gets the first
+// answer. If that answer was a held lock, the lock must still be held.
 func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Context, executor) error, undo func(coord.Command)) error {
+	if cmd.Client != 0 {
+		return r.retry(ctx, f)
+	}
+	if cmd.AboutClients() {
+		return r.try(ctx, f)
+	}
 	tries := 0
 	counted := func(ctx context.Context, t executor) error {
 		tries++
 		return f(ctx, t)
 	}
 	left := func(err error) bool { return undo != nil && tries > 0 && err != nil && ctx.Err() != nil }
-	if cmd.Client != 0 {
-		err := r.retry(ctx, counted)
-		if left(err) {
-			r.later(*cmd, undo)
-		}
-		return err
-	}
-	if cmd.AboutClients() {
-		return r.try(ctx, f)
-	}
 	for {
 		lent, err := r.slots.take(ctx)
 		if err != nil {
@@ -100,17 +98,6 @@ func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Co
 		}
 		// A command under an expired id had no effect. A claim that the leader gave back after a broken
 		// connection must be made again.
-	}
-}
-
-// later undoes a command of a foreign client id, up to a bound.
-func (r *router) later(cmd coord.Command, undo func(coord.Command)) {
-	select {
-	case r.undoing <- struct{}{}:
-		if !r.plane.life.start(func() { undo(cmd); <-r.undoing }) {
-			<-r.undoing
-		}
-	default:
 	}
 }
 
