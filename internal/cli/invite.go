@@ -43,7 +43,7 @@ func inviteCommand(con *console, keys keysFunc, identity func(dataDir string) (s
 		if err != nil {
 			return err
 		}
-		i := invite.Invitation{Name: network.Name(s.Network), Profile: s.Profile, Addresses: *addresses}
+		i := invite.Invitation{Name: network.Name(s.Network), Profile: s.Profile, Addresses: *addresses, Closed: s.NetworkClosed}
 		if len(held) > 0 {
 			i.Key = held[0]
 		}
@@ -90,6 +90,9 @@ func (r *remote) explainInvitation(i invite.Invitation) {
 		return
 	}
 	r.say("the line contains the key of the network %s: whoever has it may join and use the coordination group", i.Name)
+	if i.Closed {
+		r.say("the network is closed: a peer that joins by the line closes its connections too")
+	}
 }
 
 // inviting chooses the addresses of a peer for an invitation: those beyond this machine, relayed ones last.
@@ -124,6 +127,6 @@ func (s *settings) join(line string) (invite.Invitation, error) {
 	if err != nil {
 		return i, fault.In("--join", err)
 	}
-	s.joined = &config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses}
+	s.joined = &config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses, Closed: i.Closed}
 	return i, nil
 }

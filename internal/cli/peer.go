@@ -23,7 +23,7 @@ func statusCommand(con *console) *cobra.Command {
 		rows := [][]string{
 			{"peer", s.PeerID},
 			{"name", orDash(s.Name)},
-			{"network", s.Network},
+			{"network", networkText(s)},
 			{"profile", s.Profile},
 			{"mode", s.Mode},
 			{"ready", strconv.FormatBool(s.Ready)},
@@ -48,6 +48,14 @@ func statusCommand(con *console) *cobra.Command {
 		}
 		return r.print(document{value: s, table: pairs(rows)})
 	})
+}
+
+// networkText names the network of a peer.
+func networkText(s discovery.Status) string {
+	if s.NetworkClosed {
+		return s.Network + " (closed)"
+	}
+	return s.Network
 }
 
 // groupText describes the group in one line.

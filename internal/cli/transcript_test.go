@@ -109,7 +109,7 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 		},
 		Join: func(dir string, i invite.Invitation) error {
 			fmt.Fprintf(stderr, "join %s by %d addresses, with key %t\n", i.Name, len(i.Addresses), i.Key != nil)
-			return errors.Join(os.MkdirAll(dir, 0o700), config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses}.Save(dir))
+			return errors.Join(os.MkdirAll(dir, 0o700), config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses, Closed: i.Closed}.Save(dir))
 		},
 		Recover: func(dir string, commit bool) (Recovery, error) {
 			if strings.HasSuffix(dir, "/b") {
@@ -125,6 +125,9 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 		Run: func(_ context.Context, c config.Config, stderr io.Writer) error {
 			fmt.Fprintf(stderr, "network %s, profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",
 				c.NetworkName(), c.Profile, c.Data, c.Listen, c.Bootstrap, c.HTTP, c.GRPC)
+			if c.Network.Closed {
+				fmt.Fprintln(stderr, "the network is closed")
+			}
 			if c.HTTP == "127.0.0.1:1" {
 				return fault.In("http", fault.New("daemon.Run", fault.Unavailable, "address in use"))
 			}

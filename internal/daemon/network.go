@@ -105,7 +105,7 @@ func Join(dataDir string, i invite.Invitation) error {
 			return fault.Wrap(op, err)
 		}
 	}
-	return fault.Wrap(op, config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses}.Save(dataDir))
+	return fault.Wrap(op, config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses, Closed: i.Closed}.Save(dataDir))
 }
 
 // storeKey creates the file of a key, unless it accepts that key already.

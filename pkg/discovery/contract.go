@@ -68,7 +68,9 @@ type Status struct {
 	PeerID  string `json:"peer_id"`
 	Name    string `json:"name,omitempty"` // that the peer gives itself, for people: a claim, no identity
 	Network string `json:"network"`        // name of its network
-	Profile string `json:"profile"`
+	// NetworkClosed: every connection with the peer needs the key of the network.
+	NetworkClosed bool   `json:"network_closed,omitempty"`
+	Profile       string `json:"profile"`
 	// Mode is server (keeps records for others), client (others cannot connect directly, so it keeps none) or leaf
 	// (only dials out).
 	Mode          string   `json:"mode"`

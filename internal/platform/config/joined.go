@@ -23,18 +23,23 @@ const joinedFile = "network.yaml"
 const joinedFormat = 1
 
 // Joined is what an invitation says of a network. It is a layer of settings above the defaults: all other layers
-// override profile and bootstrap, and none may name another network.
+// override the rest, and none may name another network.
 type Joined struct {
 	Name      network.Name
 	Profile   string
 	Bootstrap []string
+	Closed    bool
 }
 
 // Save writes the network to a data directory, whole or not at all.
 func (j Joined) Save(dataDir string) error {
 	const op = "config.Save"
 	var b strings.Builder
-	b.WriteString("# The network that this peer has joined by an invitation.\nformat: " + strconv.Itoa(joinedFormat) + "\nnetwork:\n  name: " + string(j.Name) + "\nprofile: " + j.Profile + "\nbootstrap:\n")
+	b.WriteString("# The network that this peer has joined by an invitation.\nformat: " + strconv.Itoa(joinedFormat) + "\nnetwork:\n  name: " + string(j.Name) + "\n")
+	if j.Closed {
+		b.WriteString("  closed: true\n")
+	}
+	b.WriteString("profile: " + j.Profile + "\nbootstrap:\n")
 	for _, a := range j.Bootstrap {
 		b.WriteString("  - " + a + "\n")
 	}
@@ -75,7 +80,11 @@ func (s Source) join(merged *koanf.Koanf, origin Origin) error {
 		return fault.Invalidf(networkKey, merged.String(networkKey), "%q contradicts the network %q of %s (set by %s)",
 			merged.String(networkKey), joined.Name, from, origin[networkKey])
 	}
-	for key, value := range map[string]any{networkKey: string(joined.Name), "profile": joined.Profile, "bootstrap": joined.Bootstrap} {
+	settings := map[string]any{networkKey: string(joined.Name), "profile": joined.Profile, "bootstrap": joined.Bootstrap}
+	if joined.Closed {
+		settings[closedKey] = true
+	}
+	for key, value := range settings {
 		if merged.Exists(key) {
 			continue
 		}
@@ -96,12 +105,16 @@ func readJoined(path string) (*Joined, error) {
 	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
 		return nil, fault.Invalidf("join", path, "%v", err)
 	}
-	j := &Joined{Name: network.Name(k.String(networkKey)), Profile: k.String("profile"), Bootstrap: k.Strings("bootstrap")}
+	j := &Joined{Name: network.Name(k.String(networkKey)), Profile: k.String("profile"), Bootstrap: k.Strings("bootstrap"), Closed: k.Bool(closedKey)}
 	if is := k.Int("format"); is > joinedFormat {
 		return nil, fault.New("config.join", fault.Unsupported, "the joined network in %s has format %d, this program reads formats 1 to %d: "+
 			"run the later program again, or restore the directory from before its start", path, is, joinedFormat)
 	}
-	if err := j.Name.Validate(); err != nil || k.Int("format") != joinedFormat || len(k.Keys()) != 4 {
+	keys := 4
+	if j.Closed {
+		keys++
+	}
+	if err := j.Name.Validate(); err != nil || k.Int("format") != joinedFormat || len(k.Keys()) != keys {
 		return nil, fault.Invalidf("join", path, "%s is damaged: join the network again with an invitation, or remove the file", path)
 	}
 	return j, nil

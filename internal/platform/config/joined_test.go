@@ -33,6 +33,15 @@ func TestJoinedNetworkIsRemembered(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
+	require.False(t, c.Network.Closed)
+
+	office.Closed = true
+	require.NoError(t, office.Save(dir))
+	c, origin, err = config.Load(in)
+	require.NoError(t, err)
+	require.True(t, c.Network.Closed)
+	require.Equal(t, "file "+filepath.Join(dir, "network.yaml"), origin["network.closed"])
+
 	in.Flags = map[string]any{"data": dir, "profile": "public", "bootstrap": []string{"/ip4/192.0.2.9/tcp/1"}, "network": "office"}
 	c, _, err = config.Load(in)
 	require.NoError(t, err)
@@ -58,7 +67,8 @@ func TestJoinedNetworkIsNotContradicted(t *testing.T) {
 	refused(`belongs to the network "office": use another data directory`, config.Source{Joined: &home, Flags: map[string]any{}})
 
 	for _, damaged := range []string{"", "format: 1\nnetwork: {name: X}\nprofile: lan\nbootstrap: []", "network: {name: x}\nprofile: lan\nbootstrap: []",
-		"format: 0\nnetwork: {name: x}\nprofile: lan\nbootstrap: []", "format: 1\nnetwork: {name: x}\nprofile: lan\nbootstrap: []\nhttp: off", ":"} {
+		"format: 0\nnetwork: {name: x}\nprofile: lan\nbootstrap: []", "format: 1\nnetwork: {name: x}\nprofile: lan\nbootstrap: []\nhttp: off", ":",
+		"format: 1\nnetwork: {name: x, closed: maybe}\nprofile: lan\nbootstrap: []"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "network.yaml"), []byte(damaged), 0o600))
 		_, _, err := config.Load(config.Source{Flags: map[string]any{"data": dir}})
 		require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "join"}, damaged)

@@ -50,6 +50,7 @@ type Source struct {
 const (
 	networkFlag = "network"
 	networkKey  = "network.name"
+	closedKey   = "network.closed"
 	nameFlag    = "name"
 	nameKey     = "connections.name"
 )

@@ -34,6 +34,7 @@ type Invitation struct {
 	Profile   string      // of the inviting peer: dev, lan or public
 	Key       network.Key // nil: the network has no key
 	Addresses []string    // multiaddrs of peers of the network, each with /p2p/ID; 1 to MaxAddresses
+	Closed    bool        // every connection needs the key, so there is one
 }
 
 // Text returns the invitation as one line of letters, digits, hyphens and underscores: bh1_, and in base64url the
@@ -42,7 +43,7 @@ func (i Invitation) Text() (string, error) {
 	if err := i.validate(); err != nil {
 		return "", err
 	}
-	m := &pb.Invitation{Name: string(i.Name), Profile: i.Profile}
+	m := &pb.Invitation{Name: string(i.Name), Profile: i.Profile, Closed: i.Closed}
 	if i.Key != nil {
 		b := i.Key()
 		m.Key = b[:]
@@ -78,6 +79,9 @@ func (i Invitation) validate() error {
 	}
 	if network.Default(i.Profile) == "" {
 		return fault.Invalidf("profile", i.Profile, "must be dev, lan or public")
+	}
+	if i.Closed && i.Key == nil {
+		return fault.Invalidf("key", nil, "is missing: every connection of a closed network needs it")
 	}
 	if len(i.Addresses) == 0 || len(i.Addresses) > MaxAddresses {
 		return fault.Invalidf("addresses", len(i.Addresses), "must be 1 to %d", MaxAddresses)
@@ -122,7 +126,7 @@ func decode(b []byte) (Invitation, error) {
 	if err := proto.Unmarshal(b, m); err != nil {
 		return Invitation{}, fault.Invalidf("", nil, "is no invitation: %w", err)
 	}
-	i := Invitation{Name: network.Name(m.GetName()), Profile: m.GetProfile()}
+	i := Invitation{Name: network.Name(m.GetName()), Profile: m.GetProfile(), Closed: m.GetClosed()}
 	switch len(m.GetKey()) {
 	case 0:
 	case network.KeySize:

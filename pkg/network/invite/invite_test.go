@@ -39,12 +39,20 @@ func TestInvitation(t *testing.T) {
 	}
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v", i, i, i), i.Key.Text())
 
-	i.Key = nil
+	i.Closed = true
+	text, err = i.Text()
+	require.NoError(t, err)
+	closed, err := invite.Parse(text)
+	require.NoError(t, err)
+	require.True(t, closed.Closed)
+
+	i.Closed, i.Key = false, nil
 	text, err = i.Text()
 	require.NoError(t, err)
 	got, err := invite.Parse(text)
 	require.NoError(t, err)
 	require.Nil(t, got.Key)
+	require.False(t, got.Closed)
 }
 
 // TestDamagedInvitation: every changed, lost or doubled character is noticed.
@@ -78,6 +86,7 @@ func TestInvitationNamesTheField(t *testing.T) {
 	for field, edit := range map[string]func(*invite.Invitation){
 		"name":         func(i *invite.Invitation) { i.Name = "X" },
 		"profile":      func(i *invite.Invitation) { i.Profile = "" },
+		"key":          func(i *invite.Invitation) { i.Key, i.Closed = nil, true },
 		"addresses":    func(i *invite.Invitation) { i.Addresses = nil },
 		"addresses[0]": func(i *invite.Invitation) { i.Addresses = []string{"/ip4/10.8.0.1/tcp/4801"} },
 		"addresses[1]": func(i *invite.Invitation) { i.Addresses[1] = "example.org:4801" },

@@ -1685,6 +1685,7 @@ type StatusResponse struct {
 	Network            string                 `protobuf:"bytes,16,opt,name=network,proto3" json:"network,omitempty"`                                        // name of the peer's network
 	Name               string                 `protobuf:"bytes,17,opt,name=name,proto3" json:"name,omitempty"`                                              // that the peer gives itself, for people: a claim, no identity
 	Group              *GroupStanding         `protobuf:"bytes,18,opt,name=group,proto3" json:"group,omitempty"`                                            // absent: the peer takes no part in coordination
+	NetworkClosed      bool                   `protobuf:"varint,19,opt,name=network_closed,json=networkClosed,proto3" json:"network_closed,omitempty"`      // every connection with the peer needs the key of the network
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1843,6 +1844,13 @@ func (x *StatusResponse) GetGroup() *GroupStanding {
 		return x.Group
 	}
 	return nil
+}
+
+func (x *StatusResponse) GetNetworkClosed() bool {
+	if x != nil {
+		return x.NetworkClosed
+	}
+	return false
 }
 
 // GroupStanding describes the coordination group as the peer knows it without asking others.
@@ -2470,7 +2478,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"KIND_RESET\x10\x06\x12\x10\n" +
 	"\fKIND_REMOVED\x10\a\"\x0f\n" +
-	"\rStatusRequest\"\x9d\x05\n" +
+	"\rStatusRequest\"\xc4\x05\n" +
 	"\x0eStatusResponse\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x16\n" +
@@ -2493,7 +2501,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x04mode\x18\x0f \x01(\tR\x04mode\x12\x18\n" +
 	"\anetwork\x18\x10 \x01(\tR\anetwork\x12\x12\n" +
 	"\x04name\x18\x11 \x01(\tR\x04name\x125\n" +
-	"\x05group\x18\x12 \x01(\v2\x1f.blackhole.api.v1.GroupStandingR\x05groupB\x17\n" +
+	"\x05group\x18\x12 \x01(\v2\x1f.blackhole.api.v1.GroupStandingR\x05group\x12%\n" +
+	"\x0enetwork_closed\x18\x13 \x01(\bR\rnetworkClosedB\x17\n" +
 	"\x15_clock_offset_seconds\"\xf0\x01\n" +
 	"\rGroupStanding\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x12\n" +

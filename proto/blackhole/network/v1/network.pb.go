@@ -139,6 +139,7 @@ type Invitation struct {
 	Profile       string                 `protobuf:"bytes,2,opt,name=profile,proto3" json:"profile,omitempty"`     // of the inviting peer: dev, lan or public
 	Key           []byte                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`             // 32 bytes; empty: the network has no key
 	Addresses     [][]byte               `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"` // binary multiaddrs of peers of the network, each with /p2p/ID; 1 to 8
+	Closed        bool                   `protobuf:"varint,5,opt,name=closed,proto3" json:"closed,omitempty"`      // every connection of the network needs the key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -201,6 +202,13 @@ func (x *Invitation) GetAddresses() [][]byte {
 	return nil
 }
 
+func (x *Invitation) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
 var File_blackhole_network_v1_network_proto protoreflect.FileDescriptor
 
 const file_blackhole_network_v1_network_proto_rawDesc = "" +
@@ -211,13 +219,14 @@ const file_blackhole_network_v1_network_proto_rawDesc = "" +
 	"\rProofResponse\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05proof\x18\x02 \x01(\fR\x05proof\x124\n" +
-	"\arefusal\x18\x03 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\"j\n" +
+	"\arefusal\x18\x03 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\"\x82\x01\n" +
 	"\n" +
 	"Invitation\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\fR\x03key\x12\x1c\n" +
-	"\taddresses\x18\x04 \x03(\fR\taddressesBEZCgithub.com/blackhole/blackhole/proto/blackhole/network/v1;networkv1b\x06proto3"
+	"\taddresses\x18\x04 \x03(\fR\taddresses\x12\x16\n" +
+	"\x06closed\x18\x05 \x01(\bR\x06closedBEZCgithub.com/blackhole/blackhole/proto/blackhole/network/v1;networkv1b\x06proto3"
 
 var (
 	file_blackhole_network_v1_network_proto_rawDescOnce sync.Once
