@@ -93,7 +93,7 @@ func (a App) root() *cobra.Command {
 	}{
 		{"This peer:", []*cobra.Command{
 			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), inviteCommand(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
-			statusCommand(con), doctorCommand(con), peersCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
+			statusCommand(con), uiCommand(con), doctorCommand(con), peersCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
 		}},
 		{"Services that this peer offers:", []*cobra.Command{
 			registerCommand(con), updateCommand(con), withdrawCommand(con), recordsCommand(con),

@@ -226,6 +226,10 @@ func (f *fake) ListPeers(context.Context, *api.ListPeersRequest) (*api.ListPeers
 	}}, nil
 }
 
+func (f *fake) OpenPage(context.Context, *api.OpenPageRequest) (*api.OpenPageResponse, error) {
+	return &api.OpenPageResponse{Url: "http://localhost:8500/ui/"}, nil
+}
+
 // gpuBox has all values that a table shows.
 func gpuBox() *api.Record {
 	return &api.Record{

@@ -13,8 +13,10 @@ import (
 
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/frontend/ui"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -26,6 +28,7 @@ type authSetup struct {
 	guard   *access.Guard // nil: no authentication
 	tls     *access.TLS   // nil: no TLS
 	limiter *access.Limiter
+	pages   pages
 }
 
 // startAuth reads tokens, keys and certificates. Package config has already refused public
@@ -40,8 +43,49 @@ func (p *parts) startAuth(context.Context) (err error) {
 	if p.fronts.auth.tls, err = access.NewTLS(c, access.Options{Now: p.now, Logger: p.log.With("part", "access")}); err != nil {
 		return fault.In("auth", err)
 	}
+	p.fronts.auth.pages.Guard = p.fronts.auth.guard
 	p.fronts.auth.limiter = access.NewLimiter(p.config.Agent.RegistrationsPerMinute, maxRateLimited)
 	return nil
+}
+
+// pages signs readers in to the page.
+type pages struct {
+	*access.Guard
+	address string // of the page; empty without an HTTP listener
+}
+
+// Link implements httpapi.Pages.
+func (p *pages) Link(ctx context.Context) (discovery.PageLink, error) {
+	if p.address == "" {
+		return discovery.PageLink{}, fault.New("daemon.Page", fault.Unsupported, "this peer serves no page: its setting http is off")
+	}
+	code, expires, err := p.Code(ctx)
+	if err != nil || code == "" {
+		return discovery.PageLink{URL: p.address}, err
+	}
+	return discovery.PageLink{URL: p.address + "#code=" + code, Expires: expires}, nil
+}
+
+// pageAddress is the address of the page for a browser on this host, or on another one if the listener is open to others.
+func (p *parts) pageAddress(l net.Listener) string {
+	if l == nil {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return ""
+	}
+	scheme, ip := "http", net.ParseIP(host)
+	if p.fronts.auth.tls != nil {
+		scheme = "https"
+	}
+	switch {
+	case len(p.config.Hosts) > 0 && (scheme == "https" || !ip.IsLoopback()):
+		host = p.config.Hosts[0]
+	case ip.IsUnspecified(), ip.Equal(net.IPv4(127, 0, 0, 1)):
+		host = "localhost"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port) + ui.Prefix
 }
 
 // accessConfig converts the settings for package access.
@@ -95,6 +139,7 @@ func (e *authSetup) may(ctx context.Context, service string) error {
 
 // http sets the authentication of the HTTP front end.
 func (e *authSetup) http(c *httpapi.Config) {
+	c.Pages = &e.pages
 	c.May = e.may
 	c.Limit = func(r *http.Request) error { return e.limit(r.Context(), r.RemoteAddr) }
 	if e.guard != nil {
@@ -114,6 +159,7 @@ func (e *authSetup) need(method string) access.Need {
 
 // grpc sets the authentication of a gRPC front end.
 func (e *authSetup) grpc(c *grpcapi.Config) {
+	c.Page = e.pages.Link
 	if e.guard != nil {
 		c.Unary = []grpc.UnaryServerInterceptor{e.guard.Unary(e.need)}
 		c.Stream = []grpc.StreamServerInterceptor{e.guard.Stream(e.need)}

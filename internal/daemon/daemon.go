@@ -6,6 +6,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,9 @@ func Run(ctx context.Context, c config.Config, stderr io.Writer, version string)
 		listeners.close()
 		return fault.Wrap("daemon.Run", err)
 	}
+	p.fronts.auth.pages.address = p.pageAddress(listeners.http)
 	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", p.network.name.String(), "profile", c.Profile, "version", version,
-		"listen", p.node.Addrs(), "http", address(listeners.http), "grpc", address(listeners.grpc), "dns", p.fronts.address())
+		"listen", p.node.Addrs(), "http", address(listeners.http), "page", cmp.Or(p.fronts.auth.pages.address, config.Off), "grpc", address(listeners.grpc), "dns", p.fronts.address())
 	return errors.Join(p.serve(ctx, listeners), p.close())
 }
 

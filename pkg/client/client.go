@@ -296,3 +296,16 @@ func (c *Client) Peers(ctx context.Context) ([]discovery.PeerInfo, error) {
 	}
 	return out, nil
 }
+
+// Page returns a link to the web page of the peer, on which the page acts for the caller.
+func (c *Client) Page(ctx context.Context) (discovery.PageLink, error) {
+	resp, err := c.peers.OpenPage(ctx, &api.OpenPageRequest{})
+	if err != nil {
+		return discovery.PageLink{}, fromStatus("client.Page", err)
+	}
+	link := discovery.PageLink{URL: resp.GetUrl()}
+	if at := resp.GetExpiresAt(); at != nil {
+		link.Expires = at.AsTime()
+	}
+	return link, nil
+}

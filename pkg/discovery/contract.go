@@ -137,6 +137,12 @@ type PeerInfo struct {
 	LatencyMs float64  `json:"latency_ms,omitempty"` // 0: not measured
 }
 
+// PageLink leads to the web page of a peer.
+type PageLink struct {
+	URL     string    `json:"url"`                 // with a code that works once, for a caller with a name
+	Expires time.Time `json:"expires_at,omitzero"` // of the code
+}
+
 // Receipt is the result of an announcement. Whatever Stored reports, the service is registered, durable, and
 // announced again until all keepers have it.
 type Receipt struct {

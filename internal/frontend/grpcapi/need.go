@@ -27,7 +27,7 @@ func Need(fullMethod string) access.Role {
 	case api.RecordService_ServiceDesc.ServiceName:
 		return least(method, []string{"Get", "List", "Resolve", "Query", "Watch"}, nil)
 	case api.PeerService_ServiceDesc.ServiceName:
-		return least(method, []string{"Status", "ListPeers"}, nil)
+		return least(method, []string{"Status", "ListPeers", "OpenPage"}, nil)
 	case api.LockService_ServiceDesc.ServiceName:
 		return least(method, []string{"LockInfo", "ListLocks", "LeaseTimeToLive", "ListLeases", "Watch"},
 			[]string{"Lock", "TryLock", "Unlock", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive"})

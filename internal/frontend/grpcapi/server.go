@@ -25,8 +25,6 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
@@ -83,12 +81,13 @@ type Config struct {
 	Limit func(ctx context.Context) error
 	// May checks that the caller may change the instances of a service. Nil allows everybody.
 	May func(ctx context.Context, service string) error
+	// Page returns a link to the page of this peer. Nil means that it serves none.
+	Page func(ctx context.Context) (discovery.PageLink, error)
 }
 
 // Server is the gRPC front end.
 type Server struct {
 	api.UnimplementedRecordServiceServer
-	api.UnimplementedPeerServiceServer
 	Config
 	grpc    *grpc.Server
 	health  *health.Server
@@ -140,7 +139,7 @@ func (c *Config) maxRequest() int {
 func (s *Server) register() {
 	if s.Registrar != nil {
 		api.RegisterRecordServiceServer(s.grpc, s)
-		api.RegisterPeerServiceServer(s.grpc, s)
+		api.RegisterPeerServiceServer(s.grpc, &peerService{node: s.Node, page: s.Page})
 	}
 	if s.Agent != nil {
 		agentv1.RegisterDiscoveryServiceServer(s.grpc, s.agent())
@@ -377,50 +376,4 @@ func orClosing(closing context.Context, op string, err error) error {
 		return fault.New(op, fault.Unavailable, "the peer is shutting down: retry at another peer")
 	}
 	return err
-}
-
-// Status implements api.PeerServiceServer.
-func (s *Server) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
-	st := s.Node.Status()
-	conditions := make([]*api.Condition, len(st.Conditions))
-	for i, c := range st.Conditions {
-		conditions[i] = &api.Condition{Name: c.Name, Message: c.Message, Since: timestamppb.New(c.Since)}
-	}
-	return &api.StatusResponse{
-		PeerId: st.PeerID, Network: st.Network, NetworkClosed: st.NetworkClosed, Profile: st.Profile, Mode: st.Mode, Listen: st.Listen, Version: st.Version, Ready: st.Ready,
-		Uptime: durationpb.New(time.Duration(st.UptimeSeconds * float64(time.Second))),
-		Peers:  uint32(st.Peers), RoutingTable: uint32(st.RoutingTable),
-		RecordsKept: uint64(st.RecordsKept), RecordsOwn: uint64(st.RecordsOwn),
-		RecordsUnstored: st.RecordsUnstored, Conditions: conditions, ClockOffsetSeconds: st.ClockOffset,
-		Reach: reachOf(st.Reach), Name: st.Name, Group: standingOf(st.Group),
-	}, nil
-}
-
-func standingOf(g *discovery.Group) *api.GroupStanding {
-	if g == nil {
-		return nil
-	}
-	return &api.GroupStanding{
-		GroupId: g.ID, Role: g.Role, Term: g.Term, Leader: g.Leader, LeaderName: g.LeaderName,
-		FailuresSurvived: uint32(g.Survives), Tolerance: g.Tolerance, Missing: g.Missing,
-	}
-}
-
-func reachOf(r discovery.Reach) *api.Reach {
-	return &api.Reach{
-		State: r.State, Text: r.Text, Since: timestamppb.New(r.Since), Relays: r.Relays,
-		Direct: uint32(r.Direct), Relayed: uint32(r.Relayed), Punched: uint32(r.Punched), Unpunched: uint32(r.Unpunched),
-	}
-}
-
-// ListPeers implements api.PeerServiceServer.
-func (s *Server) ListPeers(context.Context, *api.ListPeersRequest) (*api.ListPeersResponse, error) {
-	resp := &api.ListPeersResponse{}
-	for _, p := range s.Node.Peers() {
-		resp.Peers = append(resp.Peers, &api.Peer{
-			Id: p.ID, Addrs: p.Addrs, Agent: p.Agent,
-			Latency: durationpb.New(time.Duration(p.LatencyMs * float64(time.Millisecond))),
-		})
-	}
-	return resp, nil
 }

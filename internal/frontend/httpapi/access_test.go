@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
 // TestAccess: the roles of the table and the guard of package access work together.
@@ -51,4 +52,44 @@ func TestAccess(t *testing.T) {
 	a.ok(t, 201, "POST /v1/services", service("orders", "a"), as("a"))
 	a.refused(t, denied, "DELETE /v1/discovery/records/a", "", as("s"))
 	a.refused(t, refusal{404, "service_not_found", "id"}, "DELETE /v1/discovery/records/a", "", as("a"))
+}
+
+// guardPages signs in with a guard, as the daemon does.
+type guardPages struct{ *access.Guard }
+
+// Link implements Pages.
+func (p guardPages) Link(ctx context.Context) (discovery.PageLink, error) {
+	code, expires, err := p.Code(ctx)
+	return discovery.PageLink{URL: "http://localhost/ui/#code=" + code, Expires: expires}, err
+}
+
+// TestPageSession: a link works once and gives the page the rights of its caller, and no more.
+func TestPageSession(t *testing.T) {
+	guard, err := access.New(access.Config{Enabled: true, Method: "token", Anonymous: "none", Tokens: []access.Token{
+		{Token: access.NewSecret("s"), Name: "payment", Role: access.RoleService, Services: []string{"payment"}},
+	}}, access.Options{})
+	require.NoError(t, err)
+	a := newAgentFixture(t, func(c *Config) {
+		c.Pages = guardPages{guard}
+		watch := c.Guard
+		c.Guard = func(role access.Role, next http.Handler) http.Handler {
+			return watch(role, guard.HTTP(access.Need{Role: role}, next, WriteError))
+		}
+	})
+	unknown := refusal{401, "unauthorized", ""}
+	a.refused(t, unknown, "POST /v1/page/links", "")
+	link := a.ok(t, 201, "POST /v1/page/links", "", header("Authorization", "Bearer s"))
+	require.Equal(t, "no-store", link.header.Get("Cache-Control"))
+	_, code, _ := strings.Cut(link.json["url"].(string), "#code=")
+	a.refused(t, refusal{400, "validation_error", "coed"}, "POST /v1/page/sessions", `{"coed": "x"}`)
+	opened := a.ok(t, 201, "POST /v1/page/sessions", `{"code": "`+code+`"}`)
+	require.Equal(t, "no-store", opened.header.Get("Cache-Control"))
+	a.refused(t, unknown, "POST /v1/page/sessions", `{"code": "`+code+`"}`)
+
+	session := header("Authorization", "Bearer "+opened.json["token"].(string))
+	a.ok(t, 200, "GET "+payments, "", session)
+	a.refused(t, refusal{403, "forbidden", ""}, "DELETE /v1/discovery/records/a", "", session)
+	a.refused(t, refusal{403, "forbidden", ""}, "POST /v1/page/links", "", session)
+	a.ok(t, 204, "DELETE /v1/page/sessions", "", session)
+	a.refused(t, unknown, "GET "+payments, "", session)
 }

@@ -155,7 +155,7 @@ func (e *eventsAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	for t, source := range sources {
 		running.Go(func() { v.keep(ctx, t, source) })
 	}
-	v.pump(ctx, opening{q.topics, e.role(r.Context()).String()})
+	v.pump(ctx, e.opening(r.Context(), q.topics))
 	return nil
 }
 
@@ -217,18 +217,21 @@ type outage struct {
 	Message string `json:"message"`
 }
 
-// opening is the data of the first event.
+// opening is the data of the first event: what the viewer sees and may do.
 type opening struct {
-	Topics []topic `json:"topics"`
-	Role   string  `json:"role"` // of the viewer
+	Topics   []topic  `json:"topics"`
+	Role     string   `json:"role"`
+	Name     string   `json:"name,omitempty"`     // of an authenticated viewer
+	Services []string `json:"services,omitempty"` // patterns that the role service may change
+	Open     bool     `json:"open,omitempty"`     // the peer asks nobody who they are: everybody is admin
 }
 
-// role is what the viewer may do: everything without authentication.
-func (e *eventsAPI) role(ctx context.Context) access.Role {
+func (e *eventsAPI) opening(ctx context.Context, topics []topic) opening {
 	if e.open {
-		return access.RoleAdmin
+		return opening{Topics: topics, Role: access.RoleAdmin.String(), Open: true}
 	}
-	return access.From(ctx).Role
+	p := access.From(ctx)
+	return opening{Topics: topics, Role: p.Role.String(), Name: p.Name, Services: p.Services}
 }
 
 // pump writes messages until the connection or ctx ends.

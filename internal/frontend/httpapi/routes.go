@@ -23,8 +23,9 @@ type route struct {
 }
 
 // table returns the routes of all planes. A server without a plane leaves its routes out.
-func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI) []route {
-	routes := append(generalRoutes(), d.routes()...)
+func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI, pages Pages) []route {
+	routes := append(generalRoutes(), pageAPI{pages}.routes()...)
+	routes = append(routes, d.routes()...)
 	if c != nil {
 		routes = append(routes, c.routes()...)
 	}
@@ -73,7 +74,7 @@ func (s *Server) mount(c *Config) {
 	if c.Agent != nil {
 		agent = newAgentAPI(s.shared, c)
 	}
-	routes := table(newDiscoveryAPI(s.shared, c), coordination, agent)
+	routes := table(newDiscoveryAPI(s.shared, c), coordination, agent, c.Pages)
 	routes = append(routes, pageRoutes()...)
 	routes = append(routes, route{pattern: "/", role: access.RoleReadOnly, endpoint: "none", serve: handler(s.unknown)})
 	for _, t := range routes {

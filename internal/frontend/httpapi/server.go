@@ -54,6 +54,7 @@ type Config struct {
 
 	Coordination *Coordination // nil disables the coordination plane
 	Agent        *Agent        // nil disables the agent plane
+	Pages        Pages         // nil: nobody signs in to the page
 
 	Hosts []string // host names, without port, allowed in requests besides loopback
 

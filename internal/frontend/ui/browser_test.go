@@ -44,13 +44,15 @@ func openBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Skip("chromium is not installed: .ci/run installs it")
 	}
+	folder, err := os.MkdirTemp("", "browser")
+	require.NoError(t, err)
 	in, theirs, err := os.Pipe()
 	require.NoError(t, err)
 	ours, out, err := os.Pipe()
 	require.NoError(t, err)
 	c := exec.CommandContext(t.Context(), program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-		"--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
+		"--user-data-dir="+folder, "--remote-debugging-pipe", "about:blank")
 	c.ExtraFiles = []*os.File{ours, theirs} // 3: commands, 4: answers
 	require.NoError(t, c.Start())
 	require.NoError(t, ours.Close())
@@ -64,6 +66,7 @@ func openBrowser(t *testing.T) *browser {
 		_ = out.Close()
 		_ = in.Close()
 		<-read
+		_ = os.RemoveAll(folder) // its children may write for a moment
 	})
 	b.attach()
 	return b
@@ -99,6 +102,16 @@ func (b *browser) read(in io.Reader) {
 // do sends a command and returns its result.
 func (b *browser) do(method string, params map[string]any) map[string]any {
 	b.t.Helper()
+	a := b.ask(method, params)
+	require.Nil(b.t, a.Error, "%s: %v", method, a.Error)
+	var result map[string]any
+	require.NoError(b.t, json.Unmarshal(a.Result, &result))
+	return result
+}
+
+// ask sends a command and returns its answer, which may be an error.
+func (b *browser) ask(method string, params map[string]any) answer {
+	b.t.Helper()
 	b.mu.Lock()
 	b.last++
 	id, done := b.last, make(chan answer, 1)
@@ -113,13 +126,10 @@ func (b *browser) do(method string, params map[string]any) map[string]any {
 	require.NoError(b.t, err)
 	select {
 	case a := <-done:
-		require.Nil(b.t, a.Error, "%s: %v", method, a.Error)
-		var result map[string]any
-		require.NoError(b.t, json.Unmarshal(a.Result, &result))
-		return result
+		return a
 	case <-time.After(60 * time.Second):
 		require.FailNow(b.t, "the browser does not answer", method)
-		return nil
+		return answer{}
 	}
 }
 
@@ -162,6 +172,16 @@ func (b *browser) until(expression string) {
 		const look = () => { let ok; try { ok = (` + expression + `); } catch { ok = false; } if (ok) { clearTimeout(late); done(true); } else setTimeout(look, 50); };
 		look();
 	})`)
+}
+
+// reloads runs a statement that loads the page again, and waits for the new page.
+func (b *browser) reloads(statement string) {
+	b.t.Helper()
+	b.eval("window.old = true, " + statement)
+	require.Eventually(b.t, func() bool {
+		a := b.ask("Runtime.evaluate", map[string]any{"expression": "window.old === undefined && document.readyState === 'complete'", "returnByValue": true})
+		return a.Error == nil && strings.Contains(string(a.Result), "true")
+	}, waitForPeer, pollEvery)
 }
 
 // text waits for a text in the page.

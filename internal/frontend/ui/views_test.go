@@ -20,11 +20,15 @@ type peer struct {
 	t             *testing.T
 	program, data string
 	http          string
+	flags         []string
 	stop          func()
 }
 
-func startPeer(t *testing.T) *peer {
-	p := &peer{t: t, program: filepath.Join(t.TempDir(), "blackholed"), data: filepath.Join(t.TempDir(), "data"), http: freeAddress(t)}
+func startPeer(t *testing.T, flags ...string) *peer {
+	if len(flags) == 0 {
+		flags = []string{"--grpc", "off"}
+	}
+	p := &peer{t: t, program: filepath.Join(t.TempDir(), "blackholed"), data: filepath.Join(t.TempDir(), "data"), http: freeAddress(t), flags: flags}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", p.program, "../../../cmd/blackholed")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
@@ -42,8 +46,8 @@ func freeAddress(t *testing.T) string {
 }
 
 func (p *peer) start() {
-	c := exec.CommandContext(p.t.Context(), p.program, "run", "--data", p.data, "--profile", "dev", "--http", p.http,
-		"--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
+	c := exec.CommandContext(p.t.Context(), p.program, append([]string{"run", "--data", p.data, "--profile", "dev", "--http", p.http,
+		"--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0"}, p.flags...)...)
 	c.Stderr = p.t.Output()
 	require.NoError(p.t, c.Start())
 	p.stop = func() {

@@ -1,6 +1,6 @@
 // Package access authenticates and authorises the callers of the API, and limits their rate. It
 // holds the roles, the authentication methods (bearer tokens, JSON Web Tokens, client certificates,
-// and the credentials of a unix socket), the guards of the HTTP and gRPC servers, their TLS settings,
+// and the credentials of a unix socket), the sessions of the page, the guards of the HTTP and gRPC servers, their TLS settings,
 // the limit on registrations, and bounds on concurrent use.
 //
 // A guard checks the role before a handler runs. The handler checks the service, which may be in a
@@ -10,6 +10,7 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -157,6 +158,8 @@ type caller struct {
 	Principal
 	client  string    // key of rate limits
 	expires time.Time // of the credentials; zero means never
+	by      callCredentials
+	page    *[sha256.Size]byte // session of a page that acts for the caller; nil for the caller itself
 }
 
 type callerKey struct{}

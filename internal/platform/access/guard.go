@@ -36,6 +36,7 @@ type Guard struct {
 	bearers   *reloadable[tokenVerifier] // nil for method mtls
 	certs     map[string]Certificate     // by name
 	uid       int                        // of this process
+	pages     *sessions
 }
 
 // New makes a guard, or returns nil if authentication is off. It fails with Invalid, with the setting
@@ -45,7 +46,7 @@ func New(c Config, o Options) (*Guard, error) {
 	if err := c.Validate(); err != nil || !c.Enabled {
 		return nil, fault.Wrap(op, err)
 	}
-	g := &Guard{options: o.withDefaults(), anonymous: c.anonymous(), certs: map[string]Certificate{}, uid: os.Geteuid()}
+	g := &Guard{options: o.withDefaults(), anonymous: c.anonymous(), certs: map[string]Certificate{}, uid: os.Geteuid(), pages: &sessions{}}
 	switch c.method() {
 	case MethodToken:
 		g.bearers = &reloadable[tokenVerifier]{files: c.tokenFiles(), parse: c.parseTokens}
@@ -88,10 +89,14 @@ func (g *Guard) identify(e callCredentials) (caller, error) {
 	if c.client = c.Name; c.Name == "" {
 		c.client = clientOf(e)
 	}
+	c.by = e
 	return c, nil
 }
 
 func (g *Guard) authenticate(e callCredentials) (caller, error) {
+	if c, ok, err := g.paged(e); ok {
+		return c, err
+	}
 	if g.bearers != nil && len(e.authorization) > 0 {
 		token, err := bearer(e.authorization)
 		if err != nil {

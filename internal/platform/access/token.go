@@ -19,6 +19,7 @@ type tokenVerifier interface {
 var (
 	errScheme  = errors.New("the Authorization header is not a single bearer token")
 	errUnknown = errors.New("the token is unknown")
+	errSession = errors.New("the session of the page has ended")
 )
 
 // bearer extracts the token from the values of the Authorization header (RFC 6750, section 2.1).

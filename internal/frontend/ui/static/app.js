@@ -1,6 +1,6 @@
 // The frame of the page: login, navigation, the state of the peer.
 
-import { html, render, setToken, useEffect, useState, Badge, Failed, Text, shown, short, where } from './lib.js';
+import { html, reader, redeem, render, setToken, signedIn, signOut, useEffect, useState, Badge, Command, Failed, Text, shown, where } from './lib.js';
 import { follow, useLive } from './live.js';
 import { MapView } from './map.js';
 import { SearchView } from './search.js';
@@ -13,25 +13,51 @@ const views = {
   peers: ['Peers', PeersView], timeline: ['Timeline', TimelineView], keys: ['Keys', KeysView], names: ['DNS', NamesView], figures: ['Figures', FiguresView],
 };
 
-// A link may carry a token in its fragment, which no server sees. It leaves the address bar at once.
+// A link may carry a code in its fragment, which no server sees. The code leaves the address bar at once and works once.
 function arrive() {
-  const given = /^#token=(.+)$/.exec(location.hash);
-  if (!given) return;
-  setToken(decodeURIComponent(given[1]));
+  const given = /^#code=(.+)$/.exec(location.hash);
+  if (!given) return null;
   history.replaceState(null, '', `${location.pathname}#/map`);
+  return redeem(decodeURIComponent(given[1]));
 }
 
-function Login() {
-  const { problem } = useLive();
+// enter follows the peer as whoever the link says. A spent link leads to the login.
+async function enter() {
+  try {
+    await arrive();
+    login.asked = false;
+  } catch (error) {
+    Object.assign(login, { asked: true, problem: error.message });
+  }
+  follow();
+}
+
+const login = { asked: false, problem: '' };
+
+function Login({ back }) {
+  const { link, problem } = useLive();
+  const why = login.problem || (link === 'refused' && problem);
   const submit = e => {
     e.preventDefault();
     setToken(new FormData(e.target).get('token'));
     e.target.reset();
+    Object.assign(login, { asked: false, problem: '' });
     follow();
   };
-  return html`<main class="login"><h1>blackholed</h1><p>This peer wants to know who asks.</p><${Failed} error=${problem && { message: problem }} />
-    <form onSubmit=${submit}><label for="token">token<input id="token" name="token" type="password" autocomplete="off" required /></label><button class="primary">Enter</button></form>
-    <p class="quiet">One of the peer's tokens (settings auth). It stays in the memory of this tab.</p></main>`;
+  return html`<main class="login"><h1>blackholed</h1><p>This peer wants to know who asks.</p><${Failed} error=${why && { message: why }} />
+    <p>On the peer's host, this command prints a link that signs you in:</p><${Command}>blackholed ui<//>
+    <form onSubmit=${submit}><label for="token">or a token<input id="token" name="token" type="password" autocomplete="off" required /></label><button class="primary">Enter</button></form>
+    <p class="quiet">One of the peer's tokens (settings auth). It stays in the memory of this tab.</p>
+    ${link === 'live' && html`<button type="button" onClick=${back}>Go on as ${reader.name || 'a guest'}</button>`}</main>`;
+}
+
+// Who names the reader, and lets them change.
+function Who({ turn }) {
+  if (reader.open) return null;
+  const leave = async () => { await signOut(); location.reload(); }; // nothing of the reader stays
+  const ask = () => { Object.assign(login, { asked: true, problem: '' }); turn(); };
+  return html`<span class="who">${reader.name && html`<${Text} most=${20}>${reader.name}<//> `}<span class="quiet">${reader.role}</span></span>
+    ${signedIn() ? html`<button type="button" onClick=${leave}>Sign out</button>` : html`<button type="button" onClick=${ask}>Sign in</button>`}`;
 }
 
 const links = { live: 'live', connecting: 'connecting…', lost: 'no contact: trying again' };
@@ -40,29 +66,25 @@ function App() {
   const live = useLive();
   const [, turn] = useState(0);
   useEffect(() => {
-    const changed = () => { arriveAgain(); turn(n => n + 1); };
+    const changed = () => {
+      if (location.hash.startsWith('#code=')) enter();
+      turn(n => n + 1);
+    };
     addEventListener('hashchange', changed);
     return () => removeEventListener('hashchange', changed);
   }, []);
   const name = views[where().view] ? where().view : 'map';
   useEffect(() => { document.title = `${views[name][0]} – blackholed`; }, [name]);
-  if (live.link === 'refused') return html`<${Login} />`;
+  if (live.link === 'refused' || login.asked) return html`<${Login} back=${() => { login.asked = false; turn(n => n + 1); }} />`;
   const View = views[name][1];
   const h = live.health;
   return html`<a class="skip" href="#content" onClick=${e => { e.preventDefault(); document.getElementById('content').focus(); }}>Skip to the content</a>
     <header class="top"><b class="brand">blackholed</b>
       <nav aria-label="Views"><ul>${Object.entries(views).map(([k, [title]]) => html`<li><a href=${`#/${k}`} aria-current=${k === name ? 'page' : undefined}>${title}</a></li>`)}</ul></nav>
-      <span class="state" role="status"><i class=${`lamp ${live.link}`}></i>${links[live.link]} ${live.link === 'live' && h && html`<${Badge}>${h.status}<//>`}</span></header>
+      <span class="state" role="status"><i class=${`lamp ${live.link}`}></i>${links[live.link]} ${live.link === 'live' && h && html`<${Badge}>${h.status}<//>`}</span>${live.link === 'live' && html`<${Who} turn=${() => turn(n => n + 1)} />`}</header>
     ${live.link === 'live' && h && h.reason && html`<p class="banner">${shown(h.reason, 300)}</p>`}
     <main id="content" tabindex="-1"><${View} key=${name} /></main>`;
 }
 
-function arriveAgain() {
-  if (!location.hash.startsWith('#token=')) return;
-  arrive();
-  follow();
-}
-
-arrive();
 render(html`<${App} />`, document.getElementById('app'));
-follow();
+enter();

@@ -17,11 +17,11 @@ export function LocksView() {
   if (!topics.includes('keys')) return html`<h2>Locks and leases</h2>${absent}`;
   const held = locks.value?.locks || [], granted = leases.value?.leases || [];
   return html`<h2>Locks</h2><${Failed} error=${locks.error} />
-    ${locks.value && held.length === 0 ? html`<${Empty} title="Nobody holds a lock" command="blackholed lock backups/nightly -- sleep 60">A lock appears here while a command or a program holds it.<//>` : html`
+    ${locks.value && held.length === 0 ? html`<${Empty} title="Nobody holds a lock" needs="service" command="blackholed lock backups/nightly -- sleep 60">A lock appears here while a command or a program holds it.<//>` : html`
     <${Table} label="Locks" head=${['lock', 'held by', 'waiting']} rows=${held.map(l => html`<tr key=${l.name}><td><${Text} most=${50}>${l.name}<//></td>
       <td><${Claims} list=${l.holders} /></td><td>${l.queue.length ? html`<details><summary>${l.queue.length}</summary><${Claims} list=${l.queue} /></details>` : '–'}</td></tr>`)} />`}
     <h2>Leases</h2><${Failed} error=${leases.error} />
-    ${leases.value && granted.length === 0 ? html`<${Empty} title="No leases" command="blackholed lease grant --ttl 60s">Locks, sessions and registrations live as long as their lease.<//>` : html`
+    ${leases.value && granted.length === 0 ? html`<${Empty} title="No leases" needs="service" command="blackholed lease grant --ttl 60s">Locks, sessions and registrations live as long as their lease.<//>` : html`
     <${Table} label="Leases" head=${['lease', 'owner', 'lasts', 'left']} rows=${granted.map(l => html`<tr key=${l.tag}><td><code>${l.id === 'hidden' ? l.tag : l.id}</code></td>
       <td><${Text} most=${30}>${l.client_id.length > 30 ? short(l.client_id) : l.client_id}<//></td><td class="number">${span(l.ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td></tr>`)} />`}
     <h3>The same elsewhere</h3><${Command}>blackholed locks<//><${Command}>${`curl ${location.origin}/v1/coordination/locks`}<//>`;
@@ -76,7 +76,7 @@ export function KeysView() {
   const recent = picked && events.filter(e => e.topic === 'keys' && e.text === picked.key).slice(0, 20);
   const current = picked && keys.find(kv => kv.key === picked.key);
   return html`<h2>Keys</h2><${Failed} error=${list.error} />
-    ${list.value && keys.length === 0 ? html`<${Empty} title="No keys" command="blackholed kv put config/colour blue">Programs keep small shared values here.<//>` : html`
+    ${list.value && keys.length === 0 ? html`<${Empty} title="No keys" needs="service" command="blackholed kv put config/colour blue">Programs keep small shared values here.<//>` : html`
     <div class="split"><ul class="tree">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>
     ${picked && html`<section class="panel" aria-label="Key"><h3><${Text} most=${80}>${picked.key || picked.key_base64}<//></h3>
       ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease_id && current.lease_id !== '0' ? `, bound to lease ${current.lease_id}` : ''}</p>` : html`<p class="quiet">deleted</p>`}

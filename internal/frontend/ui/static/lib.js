@@ -9,6 +9,30 @@ export const html = htm.bind(preact.h);
 // The token lives in this variable alone: no storage, no address, no log.
 let token = '';
 export const setToken = text => { token = text.trim(); };
+export const signedIn = () => token !== '';
+
+// redeem exchanges the code of a link for the token of a session.
+export async function redeem(code) {
+  token = '';
+  token = (await call('POST', '/v1/page/sessions', { code })).token;
+}
+
+// signOut ends the session; a token of the settings has none. The caller loads the page again, which forgets the token.
+export const signOut = () => call('DELETE', '/v1/page/sessions').catch(() => {});
+
+// reader is whoever looks at the page, as the peer knows them. The peer decides; the page only hides what it would refuse.
+export const reader = { role: 'none', name: '', services: [], open: false };
+const roles = ['none', 'read-only', 'service', 'admin'];
+export const may = role => roles.indexOf(reader.role) >= roles.indexOf(role);
+
+// mayChange matches the patterns of the role service like package access.
+export function mayChange(service, namespace = 'default') {
+  if (reader.role !== 'service') return may('admin');
+  return (reader.services || []).some(pattern => {
+    const name = pattern.includes('/') ? `${namespace}/${service}` : service;
+    return pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern;
+  });
+}
 
 export class ApiError extends Error {
   constructor(status, body) {
@@ -97,8 +121,10 @@ export function Command({ children }) {
   return html`<div class="command"><code>${text}</code><button type="button" onClick=${copy} aria-label=${`Copy: ${text}`}>${done ? 'copied' : 'copy'}</button></div>`;
 }
 
-// Empty says what to do in a view without content, and the command that does the same.
-export const Empty = ({ title, children, command }) => html`<div class="empty"><h3>${title}</h3><p>${children}</p>${command && html`<${Command}>${command}<//>`}</div>`;
+// Empty says what to do in a view without content, and the command that does the same. A reader without the role that
+// it needs learns that instead.
+export const Empty = ({ title, children, command, needs = 'read-only' }) => html`<div class="empty"><h3>${title}</h3>
+  ${may(needs) ? html`<p>${children}</p>${command && html`<${Command}>${command}<//>`}` : html`<p>Others fill this view: you have the role ${reader.role}, and it needs ${needs}.</p>`}</div>`;
 
 export const Failed = ({ error }) => error && html`<p class="failed" role="alert">${shown(error.message, 300)}</p>`;
 

@@ -1,13 +1,12 @@
 // The peer's state as /v1/events tells it, for all views together.
 
-import { open, useEffect, useState } from './lib.js';
+import { open, reader, useEffect, useState } from './lib.js';
 
 const mostEvents = 500;
 
 export const live = {
   link: 'connecting', // live, lost, refused
   problem: '',
-  role: 'none',
   topics: [],
   offers: new Map(), // by provider and id
   services: new Map(), // by service and id
@@ -55,7 +54,8 @@ let settled = false; // the first state of offers is complete: what follows is n
 
 const apply = {
   open(d) {
-    Object.assign(live, { topics: d.topics, role: d.role || 'admin', link: 'live', problem: '' });
+    Object.assign(live, { topics: d.topics, link: 'live', problem: '' });
+    Object.assign(reader, { role: d.role, name: d.name || '', services: d.services || [], open: Boolean(d.open) });
   },
   offers(d) {
     if (d.kind === 'reset') { live.offers.clear(); settled = false; }

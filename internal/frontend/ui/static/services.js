@@ -1,6 +1,6 @@
 // Services with their health, and the instances of one service.
 
-import { call, html, useCall, useState, Badge, Command, Empty, Failed, Table, Text, ago, quote, shown, short, where, go } from './lib.js';
+import { call, html, mayChange, useCall, useState, Badge, Command, Empty, Failed, Table, Text, ago, quote, shown, short, where, go } from './lib.js';
 import { useLive } from './live.js';
 
 const order = ['UP', 'STARTING', 'UNKNOWN', 'UNHEALTHY', 'DOWN', 'OUT_OF_SERVICE'];
@@ -26,18 +26,18 @@ export function ServicesView() {
   const list = grouped(services);
   return html`<h2>Services</h2>
     ${contact?.stale && html`<p class="failed">No contact to the group: ${shown(contact.reason, 200)}</p>`}
-    ${list.length === 0 ? html`<${Empty} title="No services yet" command="blackholed service register web --port 8080 --host 127.0.0.1">Register the first instance of a service.<//>` : html`
+    ${list.length === 0 ? html`<${Empty} title="No services yet" needs="service" command="blackholed service register web --port 8080 --host 127.0.0.1">Register the first instance of a service.<//>` : html`
     <${Table} label="Services" head=${['service', 'health', 'up', 'instances']} rows=${list.map(s => html`<tr key=${s.name}>
       <td><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${40}>${s.name}<//></a></td>
       <td class="wide"><${Bar} ...${s} /></td><td class="number">${s.counts.UP || 0}</td><td class="number">${s.total}</td></tr>`)} />`}`;
 }
 
 function Service({ name }) {
-  const { services, role } = useLive();
+  const { services } = useLive();
   const [open, setOpen] = useState(null);
   const [error, fail] = useState(null);
   const list = [...services.values()].filter(i => i.service === name).sort((a, b) => (a.id < b.id ? -1 : 1));
-  const may = role === 'admin' || role === 'service';
+  const may = mayChange(name);
   const drained = i => i.health === 'OUT_OF_SERVICE';
   const turn = async i => {
     fail(null);
@@ -46,7 +46,7 @@ function Service({ name }) {
     } catch (e) { fail(e); }
   };
   return html`<p><a href="#/services">all services</a></p><h2><${Text} most=${60}>${name}<//></h2><${Failed} error=${error} />
-    ${list.length === 0 ? html`<${Empty} title="No instances" command=${`blackholed service register ${quote(name)} --host 127.0.0.1 --port 8080`}>They may have ended. Register one.<//>` : html`
+    ${list.length === 0 ? html`<${Empty} title="No instances" needs="service" command=${`blackholed service register ${quote(name)} --host 127.0.0.1 --port 8080`}>They may have ended. Register one.<//>` : html`
     <${Table} label=${`Instances of ${shown(name)}`} head=${['instance', 'status', 'address', 'zone', 'version', '']} rows=${list.map(i => html`<tr key=${i.id}>
       <td><button type="button" class="link" aria-expanded=${open === i.id} onClick=${() => setOpen(open === i.id ? null : i.id)}><${Text} most=${36}>${i.id}<//></button></td>
       <td><${Badge}>${i.health}<//></td><td><${Text} most=${40}>${i.host ? `${i.host}:${i.port}` : Object.values(i.interfaces || {})[0] || '–'}<//></td>

@@ -2198,6 +2198,95 @@ func (x *ListPeersResponse) GetPeers() []*Peer {
 	return nil
 }
 
+type OpenPageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenPageRequest) Reset() {
+	*x = OpenPageRequest{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenPageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenPageRequest) ProtoMessage() {}
+
+func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenPageRequest.ProtoReflect.Descriptor instead.
+func (*OpenPageRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
+}
+
+type OpenPageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For a caller with a name, the fragment has a code that works once.
+	Url           string                 `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"` // of the code; absent without one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenPageResponse) Reset() {
+	*x = OpenPageResponse{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenPageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenPageResponse) ProtoMessage() {}
+
+func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenPageResponse.ProtoReflect.Descriptor instead.
+func (*OpenPageResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *OpenPageResponse) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *OpenPageResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
 type Peer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2210,7 +2299,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2311,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2324,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Peer) GetId() string {
@@ -2279,7 +2368,7 @@ type RegisterBatchResponse_Result struct {
 
 func (x *RegisterBatchResponse_Result) Reset() {
 	*x = RegisterBatchResponse_Result{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2380,7 @@ func (x *RegisterBatchResponse_Result) String() string {
 func (*RegisterBatchResponse_Result) ProtoMessage() {}
 
 func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2618,12 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x12\n" +
 	"\x10ListPeersRequest\"A\n" +
 	"\x11ListPeersResponse\x12,\n" +
-	"\x05peers\x18\x01 \x03(\v2\x16.blackhole.api.v1.PeerR\x05peers\"w\n" +
+	"\x05peers\x18\x01 \x03(\v2\x16.blackhole.api.v1.PeerR\x05peers\"\x11\n" +
+	"\x0fOpenPageRequest\"_\n" +
+	"\x10OpenPageResponse\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x129\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"w\n" +
 	"\x04Peer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05addrs\x18\x02 \x03(\tR\x05addrs\x12\x14\n" +
@@ -2544,10 +2638,11 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x04List\x12\x1d.blackhole.api.v1.ListRequest\x1a\x1e.blackhole.api.v1.ListResponse\x12N\n" +
 	"\aResolve\x12 .blackhole.api.v1.ResolveRequest\x1a!.blackhole.api.v1.ResolveResponse\x12H\n" +
 	"\x05Query\x12\x1e.blackhole.api.v1.QueryRequest\x1a\x1f.blackhole.api.v1.QueryResponse\x12J\n" +
-	"\x05Watch\x12\x1e.blackhole.api.v1.WatchRequest\x1a\x1f.blackhole.api.v1.WatchResponse0\x012\xb0\x01\n" +
+	"\x05Watch\x12\x1e.blackhole.api.v1.WatchRequest\x1a\x1f.blackhole.api.v1.WatchResponse0\x012\x83\x02\n" +
 	"\vPeerService\x12K\n" +
 	"\x06Status\x12\x1f.blackhole.api.v1.StatusRequest\x1a .blackhole.api.v1.StatusResponse\x12T\n" +
-	"\tListPeers\x12\".blackhole.api.v1.ListPeersRequest\x1a#.blackhole.api.v1.ListPeersResponseB=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
+	"\tListPeers\x12\".blackhole.api.v1.ListPeersRequest\x1a#.blackhole.api.v1.ListPeersResponse\x12Q\n" +
+	"\bOpenPage\x12!.blackhole.api.v1.OpenPageRequest\x1a\".blackhole.api.v1.OpenPageResponseB=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
 
 var (
 	file_blackhole_api_v1_records_proto_rawDescOnce sync.Once
@@ -2562,7 +2657,7 @@ func file_blackhole_api_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(Measured_State)(0),                  // 0: blackhole.api.v1.Measured.State
 	(WatchResponse_Kind)(0),              // 1: blackhole.api.v1.WatchResponse.Kind
@@ -2599,80 +2694,85 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*Condition)(nil),                    // 32: blackhole.api.v1.Condition
 	(*ListPeersRequest)(nil),             // 33: blackhole.api.v1.ListPeersRequest
 	(*ListPeersResponse)(nil),            // 34: blackhole.api.v1.ListPeersResponse
-	(*Peer)(nil),                         // 35: blackhole.api.v1.Peer
-	(*RegisterBatchResponse_Result)(nil), // 36: blackhole.api.v1.RegisterBatchResponse.Result
-	(*v1.ServiceRecord)(nil),             // 37: blackhole.discovery.v1.ServiceRecord
-	(*durationpb.Duration)(nil),          // 38: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 39: google.protobuf.Timestamp
-	(*v1.Query)(nil),                     // 40: blackhole.discovery.v1.Query
+	(*OpenPageRequest)(nil),              // 35: blackhole.api.v1.OpenPageRequest
+	(*OpenPageResponse)(nil),             // 36: blackhole.api.v1.OpenPageResponse
+	(*Peer)(nil),                         // 37: blackhole.api.v1.Peer
+	(*RegisterBatchResponse_Result)(nil), // 38: blackhole.api.v1.RegisterBatchResponse.Result
+	(*v1.ServiceRecord)(nil),             // 39: blackhole.discovery.v1.ServiceRecord
+	(*durationpb.Duration)(nil),          // 40: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 41: google.protobuf.Timestamp
+	(*v1.Query)(nil),                     // 42: blackhole.discovery.v1.Query
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
-	37, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	39, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	3,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
 	0,  // 2: blackhole.api.v1.Measured.state:type_name -> blackhole.api.v1.Measured.State
-	38, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
-	39, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
-	39, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
-	39, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
-	37, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	40, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
+	41, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
+	41, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
+	41, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
+	39, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 8: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	39, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
+	41, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 10: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
-	37, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
-	36, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
-	37, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	39, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
+	38, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
+	39, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	2,  // 16: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
 	2,  // 17: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
 	2,  // 18: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	40, // 19: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	42, // 19: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
 	25, // 20: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	38, // 21: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	38, // 22: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	40, // 21: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	40, // 22: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
 	4,  // 23: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
 	24, // 24: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
 	2,  // 25: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	40, // 26: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	42, // 26: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
 	1,  // 27: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
 	2,  // 28: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	38, // 29: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	40, // 29: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
 	32, // 30: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
 	31, // 31: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
 	30, // 32: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	39, // 33: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	39, // 34: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	35, // 35: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	38, // 36: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 37: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 38: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 39: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 40: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 41: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 42: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 43: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	18, // 44: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	20, // 45: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	22, // 46: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	26, // 47: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	28, // 48: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	33, // 49: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	8,  // 50: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 51: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 52: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 53: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 54: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	19, // 55: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	21, // 56: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	23, // 57: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	27, // 58: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	29, // 59: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	34, // 60: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	50, // [50:61] is the sub-list for method output_type
-	39, // [39:50] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	41, // 33: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	41, // 34: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	37, // 35: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	41, // 36: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	40, // 37: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 38: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 39: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 40: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 41: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 42: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 43: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 44: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	18, // 45: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	20, // 46: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	22, // 47: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	26, // 48: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	28, // 49: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	33, // 50: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	35, // 51: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 52: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 53: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 54: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 55: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 56: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	19, // 57: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	21, // 58: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	23, // 59: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	27, // 60: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	29, // 61: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	34, // 62: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	36, // 63: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	52, // [52:64] is the sub-list for method output_type
+	40, // [40:52] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
@@ -2682,7 +2782,7 @@ func file_blackhole_api_v1_records_proto_init() {
 	}
 	file_blackhole_api_v1_records_proto_msgTypes[23].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[27].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[34].OneofWrappers = []any{
+	file_blackhole_api_v1_records_proto_msgTypes[36].OneofWrappers = []any{
 		(*RegisterBatchResponse_Result_Receipt)(nil),
 		(*RegisterBatchResponse_Result_Error)(nil),
 	}
@@ -2692,7 +2792,7 @@ func file_blackhole_api_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_records_proto_rawDesc), len(file_blackhole_api_v1_records_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   35,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -455,6 +455,7 @@ var RecordService_ServiceDesc = grpc.ServiceDesc{
 const (
 	PeerService_Status_FullMethodName    = "/blackhole.api.v1.PeerService/Status"
 	PeerService_ListPeers_FullMethodName = "/blackhole.api.v1.PeerService/ListPeers"
+	PeerService_OpenPage_FullMethodName  = "/blackhole.api.v1.PeerService/OpenPage"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -465,6 +466,8 @@ const (
 type PeerServiceClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	ListPeers(ctx context.Context, in *ListPeersRequest, opts ...grpc.CallOption) (*ListPeersResponse, error)
+	// OpenPage returns a link to the web page of this peer, on which the page acts for the caller.
+	OpenPage(ctx context.Context, in *OpenPageRequest, opts ...grpc.CallOption) (*OpenPageResponse, error)
 }
 
 type peerServiceClient struct {
@@ -495,6 +498,16 @@ func (c *peerServiceClient) ListPeers(ctx context.Context, in *ListPeersRequest,
 	return out, nil
 }
 
+func (c *peerServiceClient) OpenPage(ctx context.Context, in *OpenPageRequest, opts ...grpc.CallOption) (*OpenPageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OpenPageResponse)
+	err := c.cc.Invoke(ctx, PeerService_OpenPage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
@@ -503,6 +516,8 @@ func (c *peerServiceClient) ListPeers(ctx context.Context, in *ListPeersRequest,
 type PeerServiceServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	ListPeers(context.Context, *ListPeersRequest) (*ListPeersResponse, error)
+	// OpenPage returns a link to the web page of this peer, on which the page acts for the caller.
+	OpenPage(context.Context, *OpenPageRequest) (*OpenPageResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -518,6 +533,9 @@ func (UnimplementedPeerServiceServer) Status(context.Context, *StatusRequest) (*
 }
 func (UnimplementedPeerServiceServer) ListPeers(context.Context, *ListPeersRequest) (*ListPeersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPeers not implemented")
+}
+func (UnimplementedPeerServiceServer) OpenPage(context.Context, *OpenPageRequest) (*OpenPageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method OpenPage not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -576,6 +594,24 @@ func _PeerService_ListPeers_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PeerService_OpenPage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OpenPageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).OpenPage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_OpenPage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).OpenPage(ctx, req.(*OpenPageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -590,6 +626,10 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListPeers",
 			Handler:    _PeerService_ListPeers_Handler,
+		},
+		{
+			MethodName: "OpenPage",
+			Handler:    _PeerService_OpenPage_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
