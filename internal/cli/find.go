@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -101,7 +102,7 @@ func watchCommand(con *console) *cobra.Command {
 			"(still offered, but outside the query), reset (discard earlier results: the current\n" +
 			"ones follow) and progress (nothing changed; not in tables). With -o ndjson each line\n" +
 			"has a cursor for --after, which resumes the watch there. --timeout ends the watch\n" +
-			"with exit code 0.",
+			"with exit code 0. A warning says how many services need a newer version of the peer.",
 	}
 	flags := newQueryFlags(cmd)
 	after := cmd.Flags().String("after", "", "cursor of the last event seen")
@@ -122,6 +123,7 @@ func watchCommand(con *console) *cobra.Command {
 // follow prints events until the watch ends. A timeout after the first event is the end
 // that the user asked for; a timeout before it means that no peer answered.
 func (r *remote) follow(w *client.Watcher) error {
+	warned := ""
 	for seen := false; ; seen = true {
 		ev, err := w.Next()
 		if seen && fault.KindOf(err) == fault.Timeout {
@@ -129,6 +131,11 @@ func (r *remote) follow(w *client.Watcher) error {
 		}
 		if err != nil {
 			return queryFields().rename(err)
+		}
+		if ev.Kind == discovery.Progress && ev.Reason != warned {
+			if warned = ev.Reason; warned != "" {
+				r.say("warning: %s", warned)
+			}
 		}
 		d := document{value: ev}
 		switch {

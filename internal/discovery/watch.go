@@ -23,6 +23,8 @@ const (
 	reachabilityEvery = 250 * time.Millisecond // between looks at new measurements
 	trackEvery        = 30 * time.Second       // between extensions of the measurement of providers
 	watchedAtMost     = 100                    // providers of one watch that are measured each minute
+	countedBeyond     = 64                     // records of a plan that a watch counts as left out
+	coverCells        = 16                     // of the disc of a plan, to count them
 )
 
 // watcher is one watch: a cursor into the changes without a buffer. One goroutine uses it.
@@ -34,6 +36,7 @@ type watcher struct {
 	epoch, seq  uint64 // position in the feed
 	snapshot    uint64 // changes up to this position are part of the initial state
 	pending     []discovery.Event
+	told        string    // reason of the last Progress
 	hidden      []peer.ID // unreachable providers with hidden records, sorted; never modified
 	proberEpoch uint64    // epoch of the prober at hidden
 	release     func()
@@ -203,7 +206,7 @@ func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 		case <-wait:
 		case <-look.C:
 		case <-quiet.C:
-			return discovery.Event{Kind: discovery.Progress, Cursor: w.cursor()}, nil
+			return w.progress(), nil
 		}
 	}
 }
@@ -221,10 +224,37 @@ func (w *watcher) start() {
 			w.show(discovery.Added, r, "")
 		}
 	}
-	w.pending = append(w.pending, discovery.Event{Kind: discovery.Progress, Cursor: w.cursor()})
+	w.pending = append(w.pending, w.progress())
 }
 
-// take processes one change and queues its event.
+// progress returns an event without a change. It says how many records the watch leaves out because this version does
+// not understand them, and why.
+func (w *watcher) progress() discovery.Event {
+	w.told = w.leftOut()
+	return discovery.Event{Kind: discovery.Progress, Cursor: w.cursor(), Reason: w.told}
+}
+
+// leftOut describes the records of the index that may match but need features of a later version; "" for none.
+func (w *watcher) leftOut() string {
+	var all []*records.Record
+	more := false
+	for _, p := range w.plans {
+		some, cut := index.SomeBeyond(w.service.Index, p, p.Cells(coverCells), w.service.Now(), countedBeyond)
+		all, more = append(all, some...), more || cut
+	}
+	return index.DescribeBeyond(all, 0, more)
+}
+
+// beyond reports whether a watch leaves a record out because it needs a feature of a later version.
+func (w *watcher) beyond(r *records.Record) bool {
+	if r == nil || r.Needs() == "" {
+		return false
+	}
+	p := w.planOf(r)
+	return p != nil && query.Beyond(p, r)
+}
+
+// take processes one change and queues its event. A change of what the watch leaves out is a Progress.
 func (w *watcher) take(ch index.Change) {
 	w.seq = ch.Seq
 	if ch.Seq <= w.snapshot {
@@ -246,6 +276,9 @@ func (w *watcher) take(ch index.Change) {
 	case was:
 		w.show(discovery.Removed, ch.Old, w.cursor())
 	}
+	if (w.beyond(ch.Old) || w.beyond(ch.New)) && w.leftOut() != w.told {
+		w.pending = append(w.pending, w.progress())
+	}
 }
 
 // updateReachability queues events for providers that became unreachable or reachable. Only the final Progress
@@ -262,7 +295,7 @@ func (w *watcher) updateReachability() {
 	w.showProviders(discovery.Added, before, now)
 	w.hidden = now
 	if len(w.pending) > 0 {
-		w.pending = append(w.pending, discovery.Event{Kind: discovery.Progress, Cursor: w.cursor()})
+		w.pending = append(w.pending, w.progress())
 	}
 }
 

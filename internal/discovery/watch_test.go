@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
 )
 
 // follow starts a watch and reads its events until the first Progress.
@@ -255,5 +256,47 @@ func TestWatchRefusesOrder(t *testing.T) {
 			require.ErrorIs(t, err, fault.Invalid)
 			require.Equal(t, field, fault.FieldOf(err))
 		}
+	})
+}
+
+// TestWatchTellsWhatItLeavesOut: a Progress says how many records need a later version, at the start, and at once
+// after each change of that.
+func TestWatchTellsWhatItLeavesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		later := func(id string, sequence uint64) *records.Record {
+			return recordstest.Later(t, f.other, f.foreign(id, 1, sequence, 24*time.Hour), recordstest.Needs("auction.v2"))
+		}
+		f.arrive(later("a", 1))
+		synctest.Wait()
+		watch, err := f.Watch(t.Context(), storage(), "")
+		require.NoError(t, err)
+		defer watch.Close()
+		const text = "1 records are left out, because they need a newer version of blackholed with auction.v2"
+		require.Equal(t, text, f.next(watch).Reason)
+
+		plain := f.foreign("b", 1, 1, 24*time.Hour)
+		f.arrive(plain)
+		require.Equal(t, describe(discovery.Event{Kind: discovery.Added, Record: plain}), describe(f.next(watch)))
+		f.arrive(later("b", 2))
+		gone := f.next(watch)
+		require.Equal(t, discovery.Removed, gone.Kind)
+		require.Equal(t, "critical: needs features that this version lacks: auction.v2", gone.Reason)
+		began := time.Now()
+		now := f.next(watch)
+		require.Equal(t, discovery.Progress, now.Kind)
+		require.Equal(t, "2"+text[1:], now.Reason)
+		require.Zero(t, time.Since(began))
+
+		f.arrive(later("b", 3)) // renewed: nothing new
+		require.Equal(t, now.Reason, f.next(watch).Reason)
+		require.NotZero(t, time.Since(began), "the Progress of a quiet watch")
+		f.arrive(f.foreign("a", 1, 4, 24*time.Hour))
+		require.Equal(t, discovery.Added, f.next(watch).Kind)
+		require.Equal(t, text, f.next(watch).Reason)
+		f.arrive(f.foreign("b", 1, 5, 24*time.Hour))
+		require.Equal(t, discovery.Added, f.next(watch).Kind)
+		require.Empty(t, f.next(watch).Reason)
 	})
 }

@@ -209,7 +209,7 @@ type Event struct {
 	Kind   discovery.EventKind `json:"event"`
 	Cursor string              `json:"cursor,omitempty"`
 	Record *Record             `json:"record,omitempty"` // nil for Progress and Reset
-	Reason string              `json:"reason,omitempty"` // of a Removed event
+	Reason string              `json:"reason,omitempty"` // as in discovery.Event
 }
 
 // Watcher is one watch for one goroutine. The end of the context of Watch ends it.

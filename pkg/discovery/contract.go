@@ -172,7 +172,7 @@ const (
 	Withdrawn EventKind = "withdrawn" // its provider ended it
 	Expired   EventKind = "expired"   // its provider did not renew it
 	Removed   EventKind = "removed"   // alive, but no longer a match: new content, or an unreachable provider
-	Progress  EventKind = "progress"  // no change: the cursor is current
+	Progress  EventKind = "progress"  // no change of the matches: the cursor is current
 	Reset     EventKind = "reset"     // the cursor is too old: drop all records, the current matches follow
 )
 
@@ -181,5 +181,7 @@ type Event struct {
 	Kind   EventKind
 	Cursor string          // resumes after this event; empty within a state in several parts, until its Progress
 	Record *records.Record // nil for Progress and Reset
-	Reason string          // of a Removed event
+	// Reason of a Removed event; of a Progress, the records that the watch leaves out because they need a newer version,
+	// empty for none.
+	Reason string
 }

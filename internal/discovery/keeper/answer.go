@@ -237,7 +237,7 @@ func (k *Keeper) answerHere(q cellQuery) answer {
 		records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
 		withheld: found.Total > len(found.Hits), bound: found.Next,
 	}
-	a.beyond, a.moreBeyond = k.beyondHere(q.plan, q.cells)
+	a.beyond, a.moreBeyond = index.SomeBeyond(k.Index, q.plan, q.cells, k.Now(), maxBeyond)
 	var lacking []records.CellKey
 	lacking, a.doubt = k.closest.unauthoritative(q.cells)
 	a.own, a.full = true, len(lacking) == 0
@@ -254,8 +254,8 @@ func (k *Keeper) findHere(p *query.Plan, cells []records.CellKey) query.Found {
 	if why := k.sync.know.isolation(k.sync.clock()); why != "" {
 		f.Complete, f.AtLeast, f.Reason = false, true, "this peer "+why
 	}
-	some, more := k.beyondHere(p, cells)
-	f.Beyond = describeBeyond(some, 0, more)
+	some, more := index.SomeBeyond(k.Index, p, cells, k.Now(), maxBeyond)
+	f.Beyond = index.DescribeBeyond(some, 0, more)
 	if p.Explain() {
 		f.Notes = []string{"this peer keeps all the cells and compared them with other keepers: it answers alone"}
 	}

@@ -1,9 +1,7 @@
 package keeper
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
@@ -57,13 +55,11 @@ func (k *Keeper) countLeft(left error) {
 // addBeyond adds the records to a response that may match but need features which this peer lacks. The asker may have
 // them.
 func (s *server) addBeyond(resp *pb.QueryResponse, p *query.Plan, cells []records.CellKey) {
-	for r := range index.Beyond(s.k.Index, p, cells, s.k.Now()) {
-		if len(resp.Beyond) == maxBeyond {
-			resp.MoreBeyond = true
-			return
-		}
+	some, more := index.SomeBeyond(s.k.Index, p, cells, s.k.Now(), maxBeyond)
+	for _, r := range some {
 		resp.Beyond = append(resp.Beyond, r.Envelope())
 	}
+	resp.MoreBeyond = more
 }
 
 // readBeyond adds the records of a response that need features which the keeper lacks. If this peer has the features,
@@ -95,17 +91,6 @@ func (q cellQuery) beyond(r *records.Record) bool {
 	return query.Beyond(q.plan, r) && slices.ContainsFunc(q.cells, r.In)
 }
 
-// beyondHere returns the records of this peer's index that may match but need features which it lacks.
-func (k *Keeper) beyondHere(p *query.Plan, cells []records.CellKey) (some []*records.Record, more bool) {
-	for r := range index.Beyond(k.Index, p, cells, k.Now()) {
-		if len(some) == maxBeyond {
-			return some, true
-		}
-		some = append(some, r)
-	}
-	return some, false
-}
-
 // beyond describes the records that the answers leave out because this version does not understand them; "" for none.
 // It adds the records to the index, so that they replace earlier versions.
 func (k *Keeper) beyond(groups []group) string {
@@ -127,7 +112,7 @@ func (k *Keeper) beyond(groups []group) string {
 	for _, r := range newest {
 		some = append(some, r)
 	}
-	return describeBeyond(some, unreadable, more)
+	return index.DescribeBeyond(some, unreadable, more)
 }
 
 // unread returns the number of records that this version could not read.
@@ -150,32 +135,4 @@ func (a *answer) untimely() int {
 		}
 	}
 	return n
-}
-
-// describeBeyond says how many records an answer leaves out, and which features they need. Unread records count, but
-// nothing is known of them.
-func describeBeyond(some []*records.Record, unread int, more bool) string {
-	n := len(some) + unread
-	if n == 0 && !more {
-		return ""
-	}
-	const shown = 4
-	var features []string
-	for _, r := range some {
-		features = append(features, strings.Split(r.Needs(), ", ")...)
-	}
-	slices.Sort(features)
-	features = slices.Compact(features)
-	which := ""
-	if len(features) > 0 {
-		which = " with " + strings.Join(features[:min(len(features), shown)], ", ")
-	}
-	if len(features) > shown {
-		which += " and more"
-	}
-	of := ""
-	if more {
-		of = "more than "
-	}
-	return fmt.Sprintf("%s%d records are left out, because they need a newer version of blackholed%s", of, n, which)
 }

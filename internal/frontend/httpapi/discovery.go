@@ -151,14 +151,17 @@ func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher) {
 
 // eventText omits a missing id, because an empty id would make a browser forget the last one.
 func eventText(ev discovery.Event) []byte {
-	data := []byte("{}")
-	if ev.Record != nil { // one line, as the framing requires
-		data = ev.Record.AppendJSON([]byte(`{"record":`))
-		if ev.Reason != "" {
-			data = jsonform.AppendString(append(data, `,"reason":`...), ev.Reason)
-		}
-		data = append(data, '}')
+	data := []byte{'{'} // one line, as the framing requires
+	if ev.Record != nil {
+		data = ev.Record.AppendJSON(append(data, `"record":`...))
 	}
+	if ev.Reason != "" {
+		if len(data) > 1 {
+			data = append(data, ',')
+		}
+		data = jsonform.AppendString(append(data, `"reason":`...), ev.Reason)
+	}
+	data = append(data, '}')
 	id := ""
 	if ev.Cursor != "" {
 		id = "id: " + ev.Cursor + "\n"

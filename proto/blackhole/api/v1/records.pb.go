@@ -1562,11 +1562,12 @@ func (x *WatchRequest) GetAfter() string {
 }
 
 type WatchResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          WatchResponse_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=blackhole.api.v1.WatchResponse_Kind" json:"kind,omitempty"`
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	Record        *Record                `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"` // absent in progress and reset
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // of a removal
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Kind   WatchResponse_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=blackhole.api.v1.WatchResponse_Kind" json:"kind,omitempty"`
+	Cursor string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Record *Record                `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"` // absent in progress and reset
+	// Of a removal; of progress, the records that the watch leaves out because they need a newer version, empty for none
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
