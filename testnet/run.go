@@ -95,7 +95,7 @@ func (s *session) start(ctx context.Context, scratch string) error {
 	}
 	ready := time.Since(began)
 	s.report.ready(ready, s.network)
-	fmt.Fprintf(s.out, "all ready after %.2f s\n", ready.Seconds())
+	fmt.Fprintf(s.out, "all ready after %.2f s; the page of peer-1: %s\n", ready.Seconds(), s.page())
 	if s.ports == "" {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (s *session) stay(ctx context.Context) {
 	screen := newScreen(s.out)
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
-	hint := "\nCtrl-C ends it. Try: curl -s " + s.example() + "\n"
+	hint := "\nCtrl-C ends it. Look: " + s.page() + "  Try: curl -s " + s.example() + "\n"
 	screen.draw(append(tableOf(ctx, s.network), hint...))
 	for {
 		select {
@@ -179,6 +179,9 @@ func (s *session) stay(ctx context.Context) {
 		}
 	}
 }
+
+// page is the address of the page of the first peer.
+func (s *session) page() string { return "http://" + s.network.Peers[0].HTTP + "/ui/" }
 
 func (s *session) example() string {
 	return "'http://" + s.network.Peers[0].HTTP + "/v1/status'"

@@ -1,0 +1,37 @@
+package ui
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPictures makes the pictures of the README from the page of a running testnet: PAGE_PEER is its address, as the
+// testnet prints it. docs/page.md has the commands.
+func TestPictures(t *testing.T) {
+	address := os.Getenv("PAGE_PEER")
+	if address == "" {
+		t.Skip("PAGE_PEER names no page of a testnet")
+	}
+	const most = 150_000 // bytes of a picture
+	b := openBrowser(t)
+	for _, picture := range []struct{ name, view, ready string }{
+		{"map", "#/map", "document.querySelectorAll('td').length > 20"},
+		{"search", "#/search?type=compute&near=Berlin&radius_km=2500&require_gpu=true", "document.querySelectorAll('td').length > 3"},
+	} {
+		b.size(1280, 860)
+		b.visit(address + picture.view)
+		b.until(picture.ready)
+		b.until("document.querySelector('canvas').width > 0")
+		b.eval("new Promise(done => setTimeout(done, 500))") // the map is drawn in the frame after its data
+		b.eval("document.querySelector('.world')?.scrollIntoView({ block: 'center' })")
+		shot := b.do("Page.captureScreenshot", map[string]any{"format": "webp", "quality": 82})
+		text, err := base64.StdEncoding.DecodeString(shot["data"].(string))
+		require.NoError(t, err)
+		require.Less(t, len(text), most, picture.name)
+		require.NoError(t, os.WriteFile(filepath.Join("../../../docs/images", picture.name+".webp"), text, 0o644))
+	}
+}
