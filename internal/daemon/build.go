@@ -3,16 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-	ds "github.com/ipfs/go-datastore"
-	pebbleds "github.com/ipfs/go-ds-pebble"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -31,7 +26,6 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -49,7 +43,7 @@ type parts struct {
 
 	key       crypto.PrivKey
 	network   membership
-	datastore ds.Batching
+	datastore *p2p.Values
 	node      *p2p.Node
 	plane     *discovery.Plane
 	discovery *discovery.Service
@@ -114,7 +108,7 @@ func (p *parts) startMetrics(context.Context) (err error) {
 	return metrics.RegisterConditions(p.gatherer, condition.Names(), p.conditions.ActiveNames)
 }
 
-// startStorage opens the identity and the datastore of the DHT.
+// startStorage opens the identity and the values of the DHT.
 func (p *parts) startStorage(context.Context) (err error) {
 	if _, err = Identity(p.config.Data); err != nil {
 		return err
@@ -122,41 +116,11 @@ func (p *parts) startStorage(context.Context) (err error) {
 	if p.key, err = p2p.LoadIdentity(filepath.Join(p.config.Data, identityFile)); err != nil {
 		return err
 	}
-	store, err := openDatastore(filepath.Join(p.config.Data, "dht"), p.log)
-	if err != nil {
+	if p.datastore, err = p2p.OpenValues(filepath.Join(p.config.Data, "dht.values"), p.log.With("part", "p2p")); err != nil {
 		return err
 	}
-	p.datastore = store
-	p.onClose(store.Close)
+	p.onClose(p.datastore.Close)
 	return nil
-}
-
-// openDatastore opens the DHT's store with little memory, because an idle peer must fit beside its application.
-// Its values are soft state, so writes need no fsync.
-func openDatastore(dir string, log *slog.Logger) (ds.Batching, error) {
-	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return nil, fault.As("daemon.openDatastore", fault.Invalid, fmt.Errorf("data: %w", err))
-	}
-	store, err := pebbleds.NewDatastore(dir,
-		pebbleds.WithCacheSize(1<<20),
-		pebbleds.WithPebbleOpts(&pebble.Options{
-			MemTableSize: 1 << 20, MaxOpenFiles: 64, Logger: pebbleLog{log},
-		}),
-		pebbleds.WithPebbleWriteOptions(pebble.NoSync))
-	if err != nil {
-		return nil, fault.As("daemon.openDatastore", fault.Unavailable, err)
-	}
-	return store, nil
-}
-
-// pebbleLog logs the store's errors as errors and its other messages at debug level.
-type pebbleLog struct{ log *slog.Logger }
-
-func (l pebbleLog) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
-func (l pebbleLog) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
-func (l pebbleLog) Fatalf(format string, args ...any) {
-	l.log.Error(fmt.Sprintf(format, args...))
-	os.Exit(1) // the store cannot continue
 }
 
 // startDiscovery starts the node and the discovery plane on it.

@@ -137,7 +137,10 @@ func Open(o Options) (*Storage, error) {
 		return nil, unusable(op, o.Dir, err)
 	}
 	s.db.DB, s.db.batch = db, db.NewBatch()
-	if err = s.db.openMark(o.FS, s.path(markFile), o.Salvage); err == nil {
+	if err = latch.Err(); err == nil {
+		err = s.db.openMark(o.FS, s.path(markFile), o.Salvage)
+	}
+	if err == nil {
 		err = s.load(o)
 	}
 	if err != nil {
@@ -162,7 +165,7 @@ func (s *Storage) Lost() error { return s.db.lost }
 
 // pebbleOptions configures Pebble as a log: almost no cache; one WAL file for several megabytes, so that files
 // are recycled and a sync rarely extends one; chunks that distinguish a torn end from damaged synced data.
-func pebbleOptions(fsys vfs.FS, logger pebble.Logger) *pebble.Options {
+func pebbleOptions(fsys vfs.FS, logger *store.Latch) *pebble.Options {
 	return &pebble.Options{
 		FS:                 fsys,
 		Logger:             logger,
@@ -170,6 +173,7 @@ func pebbleOptions(fsys vfs.FS, logger pebble.Logger) *pebble.Options {
 		MemTableSize:       8 << 20,
 		CacheSize:          1 << 20,
 		MaxOpenFiles:       64,
+		EventListener:      &pebble.EventListener{BackgroundError: logger.Background},
 		// The log is cut from behind by ranges: tables within one are dropped unread.
 		L0CompactionThreshold: 8,
 	}

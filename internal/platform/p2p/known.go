@@ -51,7 +51,7 @@ func openKnown(ctx context.Context, datastore ds.Datastore, n network.Name, log 
 	}
 	if err == nil {
 		k.saved = data
-		data, _, err = knownFormat().Unseal("key "+k.key.String()+" of the DHT's database", data)
+		data, _, err = knownFormat().Unseal("key "+k.key.String()+" of the datastore", data)
 	}
 	if fault.KindOf(err) == fault.Unsupported {
 		return nil, err
@@ -130,7 +130,7 @@ func (k *knownPeers) save(ctx context.Context, present []peer.AddrInfo) error {
 	return nil
 }
 
-// run saves the present peers every minute and at the end of ctx.
+// run saves the present peers and the values of the DHT every minute and at the end of ctx.
 func (k *knownPeers) run(ctx context.Context, present func() []peer.AddrInfo) {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
@@ -141,7 +141,8 @@ func (k *knownPeers) run(ctx context.Context, present func() []peer.AddrInfo) {
 			alive = false
 		}
 		// Without ctx: the last save follows its end.
-		if err := k.save(context.WithoutCancel(ctx), present()); err != nil {
+		own := context.WithoutCancel(ctx)
+		if err := errors.Join(k.save(own, present()), k.store.Sync(own, ds.NewKey("/"))); err != nil {
 			k.log.Warn("saving the list of known peers failed; after a restart, only bootstrap peers lead into the network", "err", err)
 		}
 	}

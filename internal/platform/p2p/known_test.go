@@ -55,7 +55,7 @@ func TestKnownPeersAreGolden(t *testing.T) {
 	require.NoError(t, store.Put(ctx, at, later))
 	_, err = openKnown(ctx, store, "dev", discardLog())
 	require.ErrorIs(t, err, fault.Unsupported)
-	require.ErrorContains(t, err, "the list of known peers in key /p2p/known/dev of the DHT's database has format 2, this program reads formats 1 to 1")
+	require.ErrorContains(t, err, "the list of known peers in key /p2p/known/dev of the datastore has format 2, this program reads formats 1 to 1")
 	data, err = store.Get(ctx, at)
 	require.NoError(t, err)
 	require.Equal(t, later, data)

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync/atomic"
 
@@ -20,8 +22,9 @@ import (
 // database, because Pebble panics with a locked mutex when it cannot write or replace its write-ahead log. That ends the
 // process, whoever recovers.
 type Latch struct {
-	log   *slog.Logger
-	first atomic.Pointer[error]
+	log    *slog.Logger
+	first  atomic.Pointer[error]
+	warned atomic.Bool // of a failure in the background
 }
 
 // NewLatch returns a latch without an error.
@@ -41,6 +44,13 @@ func (l *Latch) Err() error {
 		return *p
 	}
 	return nil
+}
+
+// Background logs the first failure of a flush or a compaction. Pebble repeats them without a pause.
+func (l *Latch) Background(err error) {
+	if l.Err() == nil && l.warned.CompareAndSwap(false, true) {
+		l.log.Warn("the database failed in the background; a write will report the error", "err", err.Error())
+	}
 }
 
 // Infof implements pebble.Logger. Operators need no news of compactions.
@@ -64,37 +74,49 @@ type lazy struct {
 
 func (l lazy) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf(l.format, l.args...)) }
 
-// FS returns the file system for the database: errors of the write-ahead log and of folders go to the latch instead of
-// Pebble. After an error nothing is removed.
-func (l *Latch) FS(fs vfs.FS) vfs.FS { return latchFS{fs, l} }
+// FS returns the file system for the database. After the first error nothing reaches the disk, so it keeps the content of
+// that moment, and all that Pebble does afterwards happens in memory and seems to succeed. Pebble would otherwise panic
+// (write-ahead log), give up (list of files) or repeat a flush for ever without a pause (tables), even before Open returns.
+func (l *Latch) FS(fs vfs.FS) vfs.FS { return latchFS{fs, l, vfs.NewMem()} }
 
 type latchFS struct {
 	vfs.FS
 	latch *Latch
+	lost  vfs.FS // what is written after an error, by the base names
 }
 
-// file returns a file of the write-ahead log. Without one, Pebble goes on with a file in memory that nobody reads.
-func (f latchFS) file(name string, file vfs.File, err error) (vfs.File, error) {
-	if !strings.HasSuffix(name, ".log") {
-		return file, err
-	}
-	if err != nil {
-		f.latch.Fail(err)
-		if file, err = vfs.NewMem().Create("lost", vfs.WriteCategoryUnspecified); err != nil {
-			return nil, err
+// file returns a file, or after an error one in memory.
+func (f latchFS) file(name string, open func() (vfs.File, error)) (vfs.File, error) {
+	if f.latch.Err() == nil {
+		file, err := open()
+		if err == nil {
+			return latchFile{file, f.latch, isTable(name)}, nil
 		}
+		f.latch.Fail(err)
 	}
-	return latchFile{file, f.latch}, nil
+	return f.lost.Create(f.PathBase(name), vfs.WriteCategoryUnspecified)
+}
+
+func isTable(name string) bool {
+	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
 }
 
 func (f latchFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.Create(name, category)
-	return f.file(name, file, err)
+	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, category) })
 }
 
 func (f latchFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.ReuseForWrite(from, to, category)
-	return f.file(to, file, err)
+	return f.file(to, func() (vfs.File, error) { return f.FS.ReuseForWrite(from, to, category) })
+}
+
+// Open finds what was written after an error.
+func (f latchFS) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	if f.latch.Err() != nil {
+		if file, err := f.lost.Open(f.PathBase(name), options...); err == nil {
+			return file, nil
+		}
+	}
+	return f.FS.Open(name, options...)
 }
 
 func (f latchFS) OpenDir(name string) (vfs.File, error) {
@@ -102,46 +124,79 @@ func (f latchFS) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return latchFile{file, f.latch}, nil
+	return latchFile{file, f.latch, false}, nil
 }
 
 func (f latchFS) Remove(name string) error {
-	if err := f.latch.Err(); err != nil {
-		return err
+	return f.do(func() error {
+		if err := f.FS.Remove(name); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+func (f latchFS) Rename(from, to string) error {
+	return f.do(func() error { return f.FS.Rename(from, to) })
+}
+
+// do changes names, unless an error came before.
+func (f latchFS) do(change func() error) error {
+	if f.latch.Err() == nil {
+		if err := change(); err != nil {
+			f.latch.Fail(err)
+		}
 	}
-	return f.FS.Remove(name)
+	return nil
 }
 
 func (f latchFS) Unwrap() vfs.FS { return f.FS }
 
+// latchFile is a file on the disk. Its errors go to the latch instead of Pebble, except those of a table: Pebble would
+// read it, and writes another one, in memory.
 type latchFile struct {
 	vfs.File
 	latch *Latch
+	table bool
 }
 
 func (f latchFile) pass(err error) error {
 	if err != nil {
 		f.latch.Fail(err)
 	}
+	if f.table {
+		return err
+	}
 	return nil
 }
 
+// do changes the file, unless an error came before.
+func (f latchFile) do(change func() error) error {
+	if err := f.latch.Err(); err != nil {
+		return f.pass(err)
+	}
+	return f.pass(change())
+}
+
 func (f latchFile) Write(b []byte) (int, error) {
-	_, err := f.File.Write(b)
-	return len(b), f.pass(err)
+	err := f.do(func() error { _, err := f.File.Write(b); return err })
+	if err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 func (f latchFile) Preallocate(offset, length int64) error {
-	return f.pass(f.File.Preallocate(offset, length))
+	return f.do(func() error { return f.File.Preallocate(offset, length) })
 }
 
-func (f latchFile) Sync() error { return f.pass(f.File.Sync()) }
+func (f latchFile) Sync() error { return f.do(f.File.Sync) }
 
-func (f latchFile) SyncData() error { return f.pass(f.File.SyncData()) }
+func (f latchFile) SyncData() error { return f.do(f.File.SyncData) }
 
-func (f latchFile) SyncTo(length int64) (bool, error) {
-	full, err := f.File.SyncTo(length)
-	return full, f.pass(err)
+func (f latchFile) SyncTo(length int64) (full bool, err error) {
+	err = f.do(func() (err error) { full, err = f.File.SyncTo(length); return err })
+	return full, err
 }
 
 func (f latchFile) Close() error { return f.pass(f.File.Close()) }

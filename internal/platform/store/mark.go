@@ -103,30 +103,38 @@ func OpenMark(fs vfs.FS, path string) (*Mark, error) {
 // create makes a file under another name first: a crash leaves the whole file or none.
 func (m *Mark) create(fs vfs.FS) (err error) {
 	temporary := m.path + ".new"
-	if m.file, err = fs.Create(temporary, vfs.WriteCategoryUnspecified); err != nil {
+	if err = m.take(fs.Create(temporary, vfs.WriteCategoryUnspecified)); err != nil {
 		return err
 	}
 	zero := append(m.encode(Count{}, Position{}), make([]byte, slotSize-markBytes)...)
 	if _, err = m.file.Write(append(zero, zero...)); err != nil {
 		return err
 	}
-	if err = errors.Join(m.file.Sync(), m.file.Close()); err != nil {
+	written := m.file
+	m.file = nil
+	if err = errors.Join(written.Sync(), written.Close()); err != nil {
 		return err
 	}
-	m.file = nil
 	if err = fs.Rename(temporary, m.path); err != nil {
 		return err
 	}
 	if err = SyncDir(fs, fs.PathDir(m.path)); err != nil {
 		return err
 	}
-	m.file, err = fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified)
+	return m.take(fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified))
+}
+
+// take keeps an open file. Some file systems return a useless one with an error.
+func (m *Mark) take(file vfs.File, err error) error {
+	if err == nil {
+		m.file = file
+	}
 	return err
 }
 
 func (m *Mark) open(fs vfs.FS) (err error) {
 	m.present = true
-	if m.file, err = fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified); err != nil {
+	if err = m.take(fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified)); err != nil {
 		return err
 	}
 	whole := false

@@ -45,9 +45,7 @@ func options(c Config, latch *Latch) *pebble.Options {
 		MaxManifestFileSize:         1 << 20,
 		Logger:                      latch,
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) {
-				latch.log.Warn("the database failed in the background; a write will report the error", "err", err)
-			},
+			BackgroundError: latch.Background,
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				latch.Fail(errors.New(i.String()))
 			},

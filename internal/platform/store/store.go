@@ -79,7 +79,12 @@ func Open(c Config) (*Store, error) {
 	case err != nil:
 		return nil, fault.As("", fault.Unavailable, fmt.Errorf("the database in %s does not open, perhaps another process uses it: %w", c.Dir, err))
 	}
-	if err := s.load(); err != nil {
+	if err = s.latch.Err(); err != nil {
+		err = fault.As("", fault.Unavailable, fmt.Errorf("the disk failed under the %s in %s: %w. Free or repair it, then start again", c.Format.Name, c.Dir, err))
+	} else {
+		err = s.load()
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

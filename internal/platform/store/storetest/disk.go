@@ -93,3 +93,15 @@ func (d *Failing) before(op errorfs.Op) error {
 	}
 	return nil
 }
+
+// Breaking returns a disk that writes to fs until it is full: the first allowed writes succeed, all later ones fail with
+// err. Names, syncs and removals count as writes.
+func Breaking(fs vfs.FS, allowed int64, err error) vfs.FS {
+	var writes atomic.Int64
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && writes.Add(1) > allowed {
+			return err
+		}
+		return nil
+	}))
+}
