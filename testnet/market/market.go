@@ -150,10 +150,10 @@ func (s Selection) Compare(a query.AnswerView) error {
 		}
 		got := records.Name{Provider: id, ID: r.Record.ID}
 		if i >= len(s) {
-			return fault.New(op, fault.Conflict, "unexpected result %[1]s at position %[2]d of %[3]d, expected %[4]d results", got, i+1, len(a.Results), len(s))
+			return fault.New(op, fault.Conflict, "unexpected result %[1]s at position %[2]d of %[3]d, expected %[4]d results%[5]s", got, i+1, len(a.Results), len(s), because(a))
 		}
 		if want := s[i].Name(); got != want {
-			return fault.New(op, fault.Conflict, "result %d is %s, expected %s", i+1, got, want)
+			return fault.New(op, fault.Conflict, "result %d is %s, expected %s%s", i+1, got, want, because(a))
 		}
 	}
 	if len(a.Results) < len(s) {
@@ -163,10 +163,14 @@ func (s Selection) Compare(a query.AnswerView) error {
 	return nil
 }
 
-// because returns the peer's reasons for an incomplete answer.
+// because returns what the peer itself says about a wrong answer: why it is not complete, and whom it left out.
 func because(a query.AnswerView) string {
-	if a.Complete {
-		return ""
+	text := fmt.Sprintf(" (complete: %t, from %s", a.Complete, a.Source)
+	if !a.Complete {
+		text += ": " + a.Reason
 	}
-	return fmt.Sprintf(" (the peer says that the answer is not complete: %s)", a.Reason)
+	for _, e := range a.Excluded {
+		text += fmt.Sprintf("; left out %s: %s", e.Provider, e.Reason)
+	}
+	return text + ")"
 }
