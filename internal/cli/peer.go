@@ -37,6 +37,9 @@ func statusCommand(con *console) *cobra.Command {
 		if len(s.RecordsUnstored) > 0 {
 			rows = append(rows, []string{"not stored", strings.Join(s.RecordsUnstored, " ")})
 		}
+		if s.RecordsAnnouncing > 0 {
+			rows = append(rows, []string{"announcing", fmt.Sprintf("%d changes of own records; complete answers may lack them", s.RecordsAnnouncing)})
+		}
 		if s.ClockOffset != nil {
 			rows = append(rows, []string{"clock", fmt.Sprintf("%+.1f s against its keepers", *s.ClockOffset)})
 		}

@@ -117,6 +117,7 @@ func TestUnstored(t *testing.T) {
 		register("c")
 		register("b")
 		require.Equal(t, []string{"b", "c"}, f.registry.Unstored())
+		require.Equal(t, 2, f.registry.Announcing())
 		require.Equal(t, []string{"not_stored"}, f.limits.ActiveNames())
 		require.Contains(t, f.limits.Active()[0].Message, "2 of this peer's services, among them b, c: network is down")
 
@@ -126,6 +127,7 @@ func TestUnstored(t *testing.T) {
 		f.net.down.Store(false)
 		time.Sleep(10 * time.Minute)
 		require.Empty(t, f.registry.Unstored())
+		require.Zero(t, f.registry.Announcing())
 		require.Empty(t, f.limits.Active())
 	})
 }

@@ -179,6 +179,9 @@ func (p *Plane) Records() (indexed, own int) { return p.index.Len(), p.registry.
 // Unstored returns the ids of the services of this peer that no keeper holds. Call it after Start.
 func (p *Plane) Unstored() []string { return p.registry.Unstored() }
 
+// Announcing counts the changes of this peer's services that some keeper has not taken. Call it after Start.
+func (p *Plane) Announcing() int { return p.registry.Announcing() }
+
 // Usable counts the records in the index: a record is unusable if it claims to be unhealthy, if this
 // peer found its provider unreachable, or if it needs features of a later version. Call it after Start.
 func (p *Plane) Usable() (usable, unusable int) {

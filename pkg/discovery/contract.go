@@ -83,6 +83,9 @@ type Status struct {
 	RecordsOwn    int      `json:"records_own"`
 	// RecordsUnstored are the ids of the own records that no keeper holds. This peer announces them again.
 	RecordsUnstored []string `json:"records_unstored,omitempty"`
+	// RecordsAnnouncing counts the changes of own records, withdrawals included, that some keeper has not taken.
+	// Another peer's complete answer may lack them. This peer announces them again, at first after a second.
+	RecordsAnnouncing int `json:"records_announcing,omitempty"`
 	Ready           bool     `json:"ready"`
 	// ClockOffset is this peer's clock minus the clocks of its keepers, in seconds; nil: unknown.
 	ClockOffset *float64 `json:"clock_offset_seconds,omitempty"`
@@ -144,7 +147,7 @@ type PageLink struct {
 }
 
 // Receipt is the result of an announcement. Whatever Stored reports, the service is registered, durable, and
-// announced again until all keepers have it.
+// announced again until all keepers have it. Until then another peer's complete answer may lack the change.
 type Receipt struct {
 	ID        string         `json:"id"`
 	Key       string         `json:"key"`

@@ -231,14 +231,15 @@ func (p *Peer) excuse(err error) error {
 
 // View is the status of a peer, and the memory of its process.
 type View struct {
-	PeerID    string
-	Listen    []string
-	Ready     bool
-	Connected int // peers
-	Known     int // peers in the routing table of the DHT
-	Kept      int // records
-	Own       int // records
-	Resident  uint64
+	PeerID     string
+	Listen     []string
+	Ready      bool
+	Connected  int // peers
+	Known      int // peers in the routing table of the DHT
+	Kept       int // records
+	Own        int // records
+	Announcing int // records that some keeper has not taken
+	Resident   uint64
 }
 
 // Look asks the peer for its status.
@@ -251,7 +252,7 @@ func (p *Peer) Look(ctx context.Context) (View, error) {
 	}
 	return View{
 		PeerID: s.PeerID, Listen: s.Listen, Ready: s.Ready, Connected: s.Peers, Known: s.RoutingTable,
-		Kept: s.RecordsKept, Own: s.RecordsOwn, Resident: p.Resident(),
+		Kept: s.RecordsKept, Own: s.RecordsOwn, Announcing: s.RecordsAnnouncing, Resident: p.Resident(),
 	}, nil
 }
 

@@ -50,20 +50,20 @@ func (p *Peer) register(ctx context.Context, m *market.Market, offers []records.
 	return nil
 }
 
-// AwaitSpread waits until every peer keeps all records, in a network of at most 20 peers. In
-// larger networks each peer keeps its part, and AwaitSpread returns at once.
+// AwaitSpread waits until all keepers took all records. In a network of at most 20 peers every peer keeps them
+// all, in larger networks its part.
 func (n *Network) AwaitSpread(ctx context.Context, records int) error {
-	if len(n.Peers) > enough {
-		return nil
-	}
+	const op = "network.AwaitSpread"
 	for _, p := range n.Peers {
-		err := await.Until(ctx, spreadLimit, p.Name+" keeps every record", func(ctx context.Context) error {
+		err := await.Until(ctx, spreadLimit, p.Name+" and its keepers have every record", func(ctx context.Context) error {
 			v, err := p.Look(ctx)
 			switch {
 			case err != nil:
 				return p.excuse(err)
-			case v.Kept < records:
-				return fault.New("network.AwaitSpread", fault.Unavailable, "keeps %d of %d", v.Kept, records)
+			case len(n.Peers) <= enough && v.Kept < records:
+				return fault.New(op, fault.Unavailable, "keeps %d of %d", v.Kept, records)
+			case v.Announcing > 0:
+				return fault.New(op, fault.Unavailable, "some keeper has not taken %d of its records", v.Announcing)
 			}
 			return nil
 		})

@@ -132,6 +132,14 @@ func (r *Registry) Unstored() []string {
 	return r.scheduler.unstored()
 }
 
+// Announcing counts the newest versions of services, withdrawals included, that some keeper has not taken. Another
+// peer's complete answer may lack them.
+func (r *Registry) Announcing() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.scheduler.announcing()
+}
+
 // NextDue is the time of Due's next result, false for an empty or suspended registry.
 func (r *Registry) NextDue() (time.Time, bool) {
 	r.mu.RLock()

@@ -46,6 +46,7 @@ type task struct {
 	renew     time.Time // end of use of a live version, at most half of its life away
 	failures  int       // consecutive incomplete announcements
 	unstored  bool      // no keeper took the last announcement
+	spread    bool      // all keepers took the last announcement
 	slot      int       // in the queue
 }
 
@@ -139,8 +140,11 @@ func (s *scheduler) deferRenewal(v version, now time.Time) {
 func (s *scheduler) announced(v version, complete bool, now time.Time) {
 	s.observe(now)
 	t := s.tasks[v]
+	if t == nil {
+		return
+	}
+	t.spread = complete
 	switch {
-	case t == nil:
 	case !complete:
 		t.failures++
 		s.postpone(t, now.Add(s.jittered(backoff(t.failures))), now)
@@ -170,6 +174,17 @@ func (s *scheduler) unstored() []string {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// announcing counts the versions, tombstones included, that not all keepers took.
+func (s *scheduler) announcing() int {
+	n := 0
+	for _, t := range s.tasks {
+		if !t.spread {
+			n++
+		}
+	}
+	return n
 }
 
 // next is the time of the first due task.

@@ -1681,12 +1681,13 @@ type StatusResponse struct {
 	Conditions         []*Condition           `protobuf:"bytes,11,rep,name=conditions,proto3" json:"conditions,omitempty"`                                                     // sorted by name
 	ClockOffsetSeconds *float64               `protobuf:"fixed64,12,opt,name=clock_offset_seconds,json=clockOffsetSeconds,proto3,oneof" json:"clock_offset_seconds,omitempty"` // this peer's clock minus its keepers'; absent: unknown
 	Reach              *Reach                 `protobuf:"bytes,13,opt,name=reach,proto3" json:"reach,omitempty"`
-	RecordsUnstored    []string               `protobuf:"bytes,14,rep,name=records_unstored,json=recordsUnstored,proto3" json:"records_unstored,omitempty"` // ids of the own records that no keeper holds, sorted
-	Mode               string                 `protobuf:"bytes,15,opt,name=mode,proto3" json:"mode,omitempty"`                                              // server, client or leaf
-	Network            string                 `protobuf:"bytes,16,opt,name=network,proto3" json:"network,omitempty"`                                        // name of the peer's network
-	Name               string                 `protobuf:"bytes,17,opt,name=name,proto3" json:"name,omitempty"`                                              // that the peer gives itself, for people: a claim, no identity
-	Group              *GroupStanding         `protobuf:"bytes,18,opt,name=group,proto3" json:"group,omitempty"`                                            // absent: the peer takes no part in coordination
-	NetworkClosed      bool                   `protobuf:"varint,19,opt,name=network_closed,json=networkClosed,proto3" json:"network_closed,omitempty"`      // every connection with the peer needs the key of the network
+	RecordsUnstored    []string               `protobuf:"bytes,14,rep,name=records_unstored,json=recordsUnstored,proto3" json:"records_unstored,omitempty"`        // ids of the own records that no keeper holds, sorted
+	Mode               string                 `protobuf:"bytes,15,opt,name=mode,proto3" json:"mode,omitempty"`                                                     // server, client or leaf
+	Network            string                 `protobuf:"bytes,16,opt,name=network,proto3" json:"network,omitempty"`                                               // name of the peer's network
+	Name               string                 `protobuf:"bytes,17,opt,name=name,proto3" json:"name,omitempty"`                                                     // that the peer gives itself, for people: a claim, no identity
+	Group              *GroupStanding         `protobuf:"bytes,18,opt,name=group,proto3" json:"group,omitempty"`                                                   // absent: the peer takes no part in coordination
+	NetworkClosed      bool                   `protobuf:"varint,19,opt,name=network_closed,json=networkClosed,proto3" json:"network_closed,omitempty"`             // every connection with the peer needs the key of the network
+	RecordsAnnouncing  uint64                 `protobuf:"varint,20,opt,name=records_announcing,json=recordsAnnouncing,proto3" json:"records_announcing,omitempty"` // changes of own records that some keeper has not taken
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1852,6 +1853,13 @@ func (x *StatusResponse) GetNetworkClosed() bool {
 		return x.NetworkClosed
 	}
 	return false
+}
+
+func (x *StatusResponse) GetRecordsAnnouncing() uint64 {
+	if x != nil {
+		return x.RecordsAnnouncing
+	}
+	return 0
 }
 
 // GroupStanding describes the coordination group as the peer knows it without asking others.
@@ -2568,7 +2576,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"KIND_RESET\x10\x06\x12\x10\n" +
 	"\fKIND_REMOVED\x10\a\"\x0f\n" +
-	"\rStatusRequest\"\xc4\x05\n" +
+	"\rStatusRequest\"\xf3\x05\n" +
 	"\x0eStatusResponse\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\tR\x06peerId\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x16\n" +
@@ -2592,7 +2600,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\anetwork\x18\x10 \x01(\tR\anetwork\x12\x12\n" +
 	"\x04name\x18\x11 \x01(\tR\x04name\x125\n" +
 	"\x05group\x18\x12 \x01(\v2\x1f.blackhole.api.v1.GroupStandingR\x05group\x12%\n" +
-	"\x0enetwork_closed\x18\x13 \x01(\bR\rnetworkClosedB\x17\n" +
+	"\x0enetwork_closed\x18\x13 \x01(\bR\rnetworkClosed\x12-\n" +
+	"\x12records_announcing\x18\x14 \x01(\x04R\x11recordsAnnouncingB\x17\n" +
 	"\x15_clock_offset_seconds\"\xf0\x01\n" +
 	"\rGroupStanding\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x12\n" +
