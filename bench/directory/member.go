@@ -131,7 +131,7 @@ func join(ctx context.Context, data, listen, contact string) (*p2p.Node, error) 
 }
 
 // found makes a node a member of the founders' group.
-func found(node *p2p.Node, data string, founders []string) (*coordination.Plane, error) {
+func found(node *p2p.Node, data string, founders []string) (*coordination.Seat, error) {
 	key, err := p2p.LoadIdentity(filepath.Join(data, identityFile))
 	if err != nil {
 		return nil, err

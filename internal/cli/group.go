@@ -15,7 +15,7 @@ import (
 func groupCommand(con *console, a App) *cobra.Command {
 	return parent(&cobra.Command{Use: "group", Short: "Inspect and repair the coordination group"},
 		groupStatus(con), groupMembers(con), groupAdd(con), groupRemove(con), groupPromote(con), groupReplace(con),
-		groupTransfer(con), groupLeave(con),
+		groupTransfer(con), groupLeave(con), groupJoin(con), groupResume(con),
 		groupBackup(con), groupRestore(con, a.Restore), groupRecover(con, a.Recover))
 }
 

@@ -17,7 +17,7 @@ func order(con *console, action coord.MemberAction, cmd *cobra.Command, names ..
 	cmd.Args = func(_ *cobra.Command, args []string) error { return exactArgs(args, names) }
 	cmd.Flags().BoolVar(&c.DryRun, "dry-run", false, "only say what would happen")
 	if action != coord.TransferLeadership && action != coord.AddMember {
-		cmd.Flags().BoolVar(&c.Force, "force", false, "even if no majority remains, or the new voter is behind")
+		cmd.Flags().BoolVar(&c.Force, "force", false, forced(action))
 	}
 	r := newRemote(con, cmd, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, p *client.Client, args []string) error {
@@ -35,6 +35,17 @@ func order(con *console, action coord.MemberAction, cmd *cobra.Command, names ..
 		done.Steps = emptied(done.Steps)
 		return r.print(document{value: done, table: outcomeTable(done)})
 	})
+}
+
+// forced says what an order does with --force.
+func forced(action coord.MemberAction) string {
+	switch action {
+	case coord.JoinGroup:
+		return "even if locks, leases and keys of applications end"
+	case coord.ResumeGroup:
+		return "even if the other group may return, so that the network has two again"
+	}
+	return "even if no majority remains, or the new voter is behind"
 }
 
 // exactArgs requires one argument for each name.
@@ -115,5 +126,31 @@ func groupLeave(con *console) *cobra.Command {
 		Use: "leave", Short: "Remove the running peer from the group",
 		Long: "Remove the running peer from the group. A leader hands over first. The peer stays a client, and\n" +
 			"becomes no member until group add.",
+	})
+}
+
+func groupJoin(con *console) *cobra.Command {
+	cmd := order(con, coord.JoinGroup, &cobra.Command{
+		Use: "join [PEER]", Short: "Give the peer's group up for another one of the network",
+		Long: "Give the group of the running peer up for another group of the network: of PEER, or the only other\n" +
+			"one. All its locks and leases end with their keys, its holders learn that they lost, and all its\n" +
+			"peers go over. Every later token is above all tokens that either group ever gave. Refused if\n" +
+			"applications keep locks, leases or keys in it; --force ends them.",
+	}, "PEER")
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return exactArgs(args, []string{"PEER"})
+	}
+	return cmd
+}
+
+func groupResume(con *console) *cobra.Command {
+	return order(con, coord.ResumeGroup, &cobra.Command{
+		Use: "resume", Short: "Take back a group join whose other group is gone",
+		Long: "Let a group that gave itself up go on, if the other group is gone for good before the peers went\n" +
+			"over. The leases and locks that ended stay ended. Refused while the leader of the other group\n" +
+			"answers. If the other group returns, the network has two groups again.",
 	})
 }

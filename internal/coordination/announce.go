@@ -99,10 +99,13 @@ func (p *Plane) watchDHT() {
 	}
 }
 
-// gist extracts the facts worth an immediate announcement: leader, term and members.
+// gist extracts the facts worth an immediate announcement: leader, term, members, and the end of the group.
 func gist(info *groupv1.GroupInfo) []byte {
 	g := proto.CloneOf(info)
 	g.ConfigIndex, g.Applied, g.Revision = 0, 0, 0
+	if g.Standing != nil {
+		g.Standing.UserData = false
+	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(g)
 	if err != nil {
 		return nil // impossible: it holds no text

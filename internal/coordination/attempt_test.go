@@ -44,7 +44,7 @@ func TestRepeatedAtAnotherPeer(t *testing.T) {
 		}
 		leader.door.deaf.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := acquire(ctx, first.Plane, cmd)
+		gone := acquire(ctx, first.Seat, cmd)
 		w.await("the claim", func() bool { return len(held(t, first, "n")) == 1 })
 		leader.door.deaf.Store(false)
 		cancel() // the peer stops, or its connection with the caller breaks
@@ -74,8 +74,8 @@ func TestRepeatedBeforeTheEnd(t *testing.T) {
 			Owner: owner, Client: opened.Client, Sequence: 1, Op: &coord.Lock{Name: "n", Lease: lease(t, leader, owner, time.Hour), Wait: true},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := acquire(ctx, leader.Plane, cmd)
-		got := acquire(t.Context(), second.Plane, cmd)
+		gone := acquire(ctx, leader.Seat, cmd)
+		got := acquire(t.Context(), second.Seat, cmd)
 		time.Sleep(time.Second)
 		go func() {
 			_, _, err := leader.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Unlock{Name: "n", Lease: holder, Token: before.Lock.Token}})
@@ -98,7 +98,7 @@ type outcome struct {
 }
 
 // acquire makes a call in the background.
-func acquire(ctx context.Context, p *coordination.Plane, cmd coord.Command) <-chan outcome {
+func acquire(ctx context.Context, p *coordination.Seat, cmd coord.Command) <-chan outcome {
 	got := make(chan outcome, 1)
 	go func() {
 		r, _, err := p.Acquire(ctx, cmd, coord.NoLimit)

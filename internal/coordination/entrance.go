@@ -90,7 +90,8 @@ func (intendedGroup) RequireTransportSecurity() bool { return false }
 
 // Listen accepts the gRPC connections of other peers.
 func (s Serving) Listen() (net.Listener, error) {
-	return transport.Listen(s.plane.config.Host, s.plane.config.Network.Name, transport.ListenLimits{})
+	c := s.now().config
+	return transport.Listen(c.Host, c.Network.Name, transport.ListenLimits{})
 }
 
 // Admit returns the peer id of a caller. Errors: Unauthentic for a connection without a peer; Unavailable for a
@@ -102,7 +103,8 @@ func (s Serving) Admit(ctx context.Context) (string, error) {
 	if !ok {
 		return "", fault.New(op, fault.Unauthentic, "the connection names no peer")
 	}
-	group := s.plane.ID()
+	p := s.now()
+	group := p.ID()
 	if named := metadata.ValueFromIncomingContext(ctx, groupKey); len(named) != 1 || named[0] != group {
 		return "", fault.New(op, fault.Unavailable, "WRONG_GROUP: the call is meant for %q, this peer belongs to %q", named, group)
 	}
@@ -110,10 +112,10 @@ func (s Serving) Admit(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fault.As(op, fault.Unauthentic, err)
 	}
-	if err := s.plane.config.Access.admit(ctx, s.plane.config.Network, from); err != nil {
+	if err := p.config.Access.admit(ctx, p.config.Network, from); err != nil {
 		return "", fault.Wrap(op, err)
 	}
-	err = s.plane.levels.admit(from, metadata.ValueFromIncomingContext(ctx, levelsKey))
+	err = p.levels.admit(from, metadata.ValueFromIncomingContext(ctx, levelsKey))
 	return id, fault.Wrap(op, err)
 }
 

@@ -31,7 +31,8 @@ type inquiry struct {
 	mu   sync.Mutex
 	open map[peer.ID]bool // peers that glance asks
 
-	known acquaintances
+	known  acquaintances
+	merger *merger
 }
 
 // peers returns the peers to ask: members, founders, and connected peers while these may know more.
@@ -80,6 +81,7 @@ func (q *inquiry) learn(ctx context.Context, from peer.ID, info *groupv1.GroupIn
 	if !trusted {
 		return leader.Leadership{}, false
 	}
+	q.merger.rivals.hint(from, info)
 	said, ok := q.plane.view.learn(info)
 	if ok {
 		q.plane.levels.read(info.GetLevel())

@@ -48,6 +48,7 @@ type leaderFinder struct {
 	changed  chan struct{} // closed when the known leader or term changes
 	settled  chan struct{} // closed when the last open question ends
 	lost     time.Time     // when the last leader was lost; zero while one is known
+	ended    bool          // another plane goes on
 	session  session
 }
 
@@ -128,6 +129,9 @@ func (f *leaderFinder) apply(e leader.Event) {
 }
 
 func (f *leaderFinder) publish(now leader.Leadership) {
+	if f.ended {
+		return
+	}
 	close(f.changed)
 	f.changed = make(chan struct{})
 	if now.Peer == "" {
@@ -146,6 +150,14 @@ func (f *leaderFinder) publish(now leader.Leadership) {
 	}
 	f.session = session{of: now.Peer}
 	f.session.Context, f.session.end = context.WithCancel(f.life)
+}
+
+// end sends everybody who waits for a change to the next plane, for good.
+func (f *leaderFinder) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
+	close(f.changed)
 }
 
 // now is the time since start, as the tracker counts it.

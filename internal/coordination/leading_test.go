@@ -17,7 +17,7 @@ func (p *node) leads() string {
 // agree reports whether every running peer names this leader.
 func (w *testCluster) agree(leader string) bool {
 	for _, p := range w.peers {
-		if p.Plane != nil && p.leads() != leader {
+		if p.Seat != nil && p.leads() != leader {
 			return false
 		}
 	}

@@ -78,7 +78,7 @@ func (s Serving) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord
 		return coord.MemberOutcome{}, err
 	}
 	via, err := peer.Decode(c.Via)
-	if err != nil || !s.plane.roster.admits(ctx, via) {
+	if err != nil || !s.now().roster.admits(ctx, via) {
 		return coord.MemberOutcome{}, fault.New("group.ChangeMembers", fault.Forbidden,
 			"peer %s is not eligible: order changes of the group at a peer that is", c.Via)
 	}
@@ -89,6 +89,10 @@ func (s Serving) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord
 // at the next leader, which finds the standing decision.
 func (l *local) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
 	const op = "group.ChangeMembers"
+	if c.Action == coord.JoinGroup || c.Action == coord.ResumeGroup {
+		done, err = l.plane.inquiry.merger.order(ctx, c)
+		return done, fault.Wrap(op, err)
+	}
 	seen, s := l.observed.Load(), l.member.Status()
 	if seen == nil || !s.Leads || !s.Promoted {
 		return done, fault.New(op, fault.Unavailable, "this member does not lead, or leads for less than a second")

@@ -43,7 +43,7 @@ type Remote interface {
 	io.Closer
 }
 
-// Config configures a Plane.
+// Config configures a Seat.
 type Config struct {
 	Host    host.Host       // finds peers by their ids
 	PubSub  *pubsub.PubSub  // for announcements of the leader; nil: none
@@ -77,7 +77,7 @@ type Config struct {
 	Logger   *slog.Logger       // nil logs nothing
 }
 
-// Plane is the coordination plane of this peer. It implements coord.Writer, coord.Reader and coord.Admin. It
+// Plane is this peer's part in one group; see Seat. It implements coord.Writer, coord.Reader and coord.Admin. It
 // is safe for concurrent use.
 type Plane struct {
 	config    Config
@@ -104,30 +104,16 @@ type Plane struct {
 	down     sync.Once
 }
 
-// Open starts the plane of this peer. The peer looks for the group, bootstraps it with other eligible peers,
-// and joins it as a member on demand. A data directory keeps its group under changed founders. Errors: Conflict for a
-// data directory of another group or network; Invalid; Internal.
-func Open(c Config) (*Plane, error) {
-	const op = "group.Open"
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.FS == nil {
-		c.FS = vfs.Default
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if err := c.Network.Validate(); err != nil {
-		return nil, fault.Wrap(op, err)
-	}
+// openPlane starts this peer's part in the group of its data directory. See Open.
+func openPlane(c Config) (*Plane, error) {
 	p := newPlane(c)
 	if err := p.open(); err != nil {
-		return nil, fault.Wrap(op, errors.Join(err, p.Close()))
+		return nil, errors.Join(err, p.Close())
 	}
 	tell := func() { p.finder.tell(p) }
-	rivals := func() { p.inquiry.watchRivals(c.Conditions) }
-	for _, work := range []func(){func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, tell, rivals} {
+	for _, work := range []func(){
+		func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, tell, p.inquiry.merger.run,
+	} {
 		p.life.start(work)
 	}
 	return p, nil
@@ -135,7 +121,7 @@ func Open(c Config) (*Plane, error) {
 
 func newPlane(c Config) *Plane {
 	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newGoroutines(), failed: &failure{config: c}}
-	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}}
+	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}, merger: newMerger(p)}
 	p.router = newRouter(p)
 	p.levels = newLevels(p)
 	p.view = &groupView{network: c.Network, logger: c.Logger, belongs: p.isMember, leaderless: func() time.Duration { return p.finder.leaderless() }}
@@ -207,6 +193,7 @@ func (p *Plane) open() (err error) {
 	p.roster.compare()
 	p.ask.Handle(transport.Bootstrap, receive(p.founder, p.roster))
 	p.ask.Handle(transport.Information, p.inquiry.answer)
+	p.ask.Handle(transport.Raise, p.inquiry.merger.answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
 			PubSub: c.PubSub, Network: c.Network, Key: c.Self.Key, Received: p.inquiry.hear, Now: c.Now, Logger: c.Logger,

@@ -43,9 +43,9 @@ func contract(t *testing.T, at func(*testCluster) *node) coordtest.API {
 		bob = w.peers[1]
 	}
 	return coordtest.API{
-		Alice:  coordtest.Owner{Name: alice.id(), Writer: as{alice.Plane, alice.id()}},
-		Bob:    coordtest.Owner{Name: bob.id(), Writer: as{bob.Plane, bob.id()}},
-		Reader: alice.Plane, Admin: alice.Plane,
+		Alice:  coordtest.Owner{Name: alice.id(), Writer: as{alice.Seat, alice.id()}},
+		Bob:    coordtest.Owner{Name: bob.id(), Writer: as{bob.Seat, bob.id()}},
+		Reader: alice.Seat, Admin: alice.Seat,
 		Internal: func(ctx context.Context, op coord.Op) error {
 			_, _, err := w.peers[w.leader()].Member().Do(ctx, coord.Command{Op: op})
 			return err

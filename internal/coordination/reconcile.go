@@ -153,6 +153,9 @@ func (c *reconciler) reconcile(l *local) {
 		c.tracker, c.touched, c.limited = membership.NewTracker(c.plane.disk.Member()), now, false
 		c.term, c.elected = s.Header.Term, now
 	}
+	if over := l.standing.of(l).Over; over.Over() {
+		return // it refuses every change
+	}
 	c.setLimits(l)
 	c.plane.levels.raise(l, s, now-c.elected)
 	members := c.tracker.Observe(now, s.Commit, progressOf(s))

@@ -126,7 +126,7 @@ func (r *router) retry(ctx context.Context, f func(context.Context, executor) er
 		if since.IsZero() || time.Since(began) > patience { // a long wait was progress, not an outage
 			since = time.Now()
 		}
-		if time.Since(since) > patience || !rest(ctx, wait, another) {
+		if r.plane.life.Err() != nil || time.Since(since) > patience || !rest(ctx, wait, another) {
 			return r.explain(ctx, err)
 		}
 	}
@@ -194,6 +194,9 @@ func (r *router) try(ctx context.Context, f func(context.Context, executor) erro
 func (r *router) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil && fault.KindOf(err) != fault.Unavailable {
 		return fault.Wrap("group", ctx.Err())
+	}
+	if r.plane.life.Err() != nil {
+		return fault.New("group", fault.Unavailable, "this peer goes over to another group, or shuts down (%s)", fault.Message(err))
 	}
 	kind := fault.Unavailable
 	if ctx.Err() != nil {

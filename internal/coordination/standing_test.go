@@ -17,7 +17,7 @@ func TestStanding(t *testing.T) {
 		told := func(text string, failures int) func() bool {
 			return func() bool {
 				for _, p := range w.peers {
-					if p.Plane == nil {
+					if p.Seat == nil {
 						continue
 					}
 					if s := p.Standing(); s.Tolerance != text || s.Survives != failures || p.Stats().FailuresSurvived != failures {

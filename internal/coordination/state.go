@@ -262,15 +262,11 @@ func votersOf(q *inquiry, s replica.Status) string {
 	return strings.Join(names, ", ")
 }
 
-// Member returns the contract at this peer's own member, for other peers. It forwards nothing: operations of
-// the leader fail with Unavailable at other members.
-func (p *Plane) Member() Serving { return Serving{p} }
-
-// Serving is this peer's own member; see Plane.Member.
-type Serving struct{ plane *Plane }
+// Serving is this peer's own member; see Seat.Member.
+type Serving struct{ now func() *Plane }
 
 func (s Serving) at() (*local, error) {
-	if l := s.plane.here.Load(); l != nil {
+	if l := s.now().here.Load(); l != nil {
 		return l, nil
 	}
 	return nil, fault.New("group", fault.Unavailable, "this peer is not a member of the group")

@@ -46,19 +46,19 @@ type testCluster struct {
 
 // node is a peer of the test; tests stop and start it.
 type node struct {
-	*coordination.Plane // nil while stopped
-	host                host.Host
-	key                 crypto.PrivKey
-	fs                  vfs.FS
-	cut                 atomic.Bool // its packets do not leave
-	door                *door       // entrance for other peers
-	limits              func(coord.Limits) coord.Limits
-	gossip              *pubsub.PubSub // nil: no announcements
-	values              *values        // nil: no DHT
-	conditions          *condition.Set
-	features            machine.Features // zero: this program's
-	policy              coordination.Policy
-	trusts              func(context.Context, peer.ID) error // nil: everybody
+	*coordination.Seat // nil while stopped
+	host               host.Host
+	key                crypto.PrivKey
+	fs                 vfs.FS
+	cut                atomic.Bool // its packets do not leave
+	door               *door       // entrance for other peers
+	limits             func(coord.Limits) coord.Limits
+	gossip             *pubsub.PubSub // nil: no announcements
+	values             *values        // nil: no DHT
+	conditions         *condition.Set
+	features           machine.Features // zero: this program's
+	policy             coordination.Policy
+	trusts             func(context.Context, peer.ID) error // nil: everybody
 }
 
 // newTestCluster makes n hosts without planes.
@@ -168,13 +168,13 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 		Fatal:   func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },
 	})
 	require.NoError(w.t, err)
-	p.Plane, p.door.Serving = plane, plane.Member()
+	p.Seat, p.door.Serving = plane, plane.Member()
 }
 
 func (p *node) stop(t testing.TB) {
-	if p.Plane != nil {
-		require.NoError(t, p.Plane.Close())
-		p.Plane = nil
+	if p.Seat != nil {
+		require.NoError(t, p.Seat.Close())
+		p.Seat = nil
 	}
 }
 
@@ -204,7 +204,7 @@ func (w *testCluster) await(what string, is func() bool) {
 func (w *testCluster) leader() int {
 	lead := ""
 	for _, p := range w.peers {
-		if p.Plane == nil {
+		if p.Seat == nil {
 			continue
 		}
 		s, err := p.Group(w.t.Context())
@@ -214,7 +214,7 @@ func (w *testCluster) leader() int {
 		lead = s.Leader
 	}
 	for i, p := range w.peers {
-		if p.Plane != nil && p.host.ID().String() == lead {
+		if p.Seat != nil && p.host.ID().String() == lead {
 			return i
 		}
 	}

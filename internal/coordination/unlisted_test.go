@@ -48,7 +48,7 @@ func (w *testCluster) keyed(n int) {
 // groups returns the ids of the peers' groups.
 func (w *testCluster) groups() (ids []string) {
 	for _, p := range w.peers {
-		if p.Plane != nil && !slices.Contains(ids, p.ID()) {
+		if p.Seat != nil && !slices.Contains(ids, p.ID()) {
 			ids = append(ids, p.ID())
 		}
 	}

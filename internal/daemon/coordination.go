@@ -32,7 +32,7 @@ const coordinationDir = "coordination"
 
 // coordination holds the parts of the coordination plane.
 type coordination struct {
-	plane    *group.Plane
+	plane    *group.Seat
 	server   *grpcapi.Server // for other peers
 	listener net.Listener    // of their streams
 	failed   chan error      // receives the fatal error of the plane

@@ -11,15 +11,17 @@ const (
 	ReplaceMember      MemberAction = "replace"  // swap a voter with a learner, in one joint change
 	TransferLeadership MemberAction = "transfer" // make another voter the leader
 	LeaveGroup         MemberAction = "leave"    // remove the answering peer
+	JoinGroup          MemberAction = "join"     // give the group up for another one of the network
+	ResumeGroup        MemberAction = "resume"   // take back a JoinGroup whose other group is gone
 )
 
 // MemberChange is an operator's order to the group.
 type MemberChange struct {
 	Action MemberAction `json:"action"`
-	Peer   string       `json:"peer_id"`
+	Peer   string       `json:"peer_id"` // of JoinGroup: any peer of the other group; empty: the only other one
 	With   string       `json:"with"`    // of ReplaceMember: the learner that takes the vote
 	DryRun bool         `json:"dry_run"` // only say what would happen
-	Force  bool         `json:"force"`   // even if no majority remains, or the new voter is behind
+	Force  bool         `json:"force"`   // even if no majority remains, the new voter is behind, or data of applications ends
 	By     string       `json:"-"`       // who orders it, for the log; set by the accepting peer
 	Via    string       `json:"-"`       // peer that passed it on; set by the member that receives it
 }

@@ -25,8 +25,9 @@ type Dissolve struct {
 }
 
 // RaiseRevision is the survivor's part of a merge. The revision becomes To at least, so that every later token
-// is above all tokens of the absorbed groups; as in a new incarnation, the history before a leap is compacted. A claim
-// that waits has a token of before, so a leap takes it out of its queue.
+// is above all tokens of the absorbed groups. As in a new incarnation, the history before a leap is compacted. A claim
+// that waits has a token of before, so a leap takes it out of its queue. The first raise for a group always leaps: its
+// members' watches must not go on in another group's history.
 //
 // Resume is for groups that dissolved in favour of each other. They are all frozen, so one of them goes on:
 // it undoes its Dissolve, which is named by its log index.

@@ -50,6 +50,35 @@ func Adopt(fsys vfs.FS, place DataDir, self peer.ID, c Certificate) error {
 	return fault.Wrap(op, s.Save(state))
 }
 
+// Replace makes a certificate the only one of a directory, whose peer goes over to another group. The file of the present
+// network comes last, so that the peer goes on from a crash with its former group. Errors: as OpenStore, which it opens.
+func Replace(fsys vfs.FS, place DataDir, self peer.ID, network Network, c Certificate) (err error) {
+	const op = "bootstrap.Replace"
+	s, err := OpenStore(fsys, place, self, network)
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	defer func() { err = fault.Wrap(op, errors.Join(err, s.Close())) }()
+	names, err := fsys.List(place.Dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := fsys.PathJoin(place.Dir, name)
+		if path == s.path || !strings.HasPrefix(name, filePrefix) || !strings.HasSuffix(name, stateSuffix) {
+			continue
+		}
+		own, state, err := readState(fsys, path)
+		if err != nil || state.Certificate == nil {
+			continue // OpenStore refuses one of a later version
+		}
+		if err := (&Store{fs: fsys, path: path, own: own}).write(State{Certificate: &c}); err != nil {
+			return err
+		}
+	}
+	return s.Save(State{Certificate: &c})
+}
+
 // otherGroup refuses a directory with the certificate of another group.
 func otherGroup(fsys vfs.FS, dir string, group GroupID) error {
 	names, err := fsys.List(dir)

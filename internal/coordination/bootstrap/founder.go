@@ -206,7 +206,11 @@ func (f *Founder) perform(actions []action) error {
 			f.log.Info("the coordination group is known", "group", a.certificate.GroupID(), "voters", len(a.certificate.Membership.Voters))
 			f.setFounded(a.certificate)
 		case conflicted:
-			f.log.Error("a second coordination group was founded in this network",
+			level := slog.LevelInfo // groups that began apart merge
+			if len(a.conflict.Suspects()) > 0 {
+				level = slog.LevelError
+			}
+			f.log.Log(context.Background(), level, "a second coordination group was founded in this network",
 				"ours", a.conflict.Ours.GroupID(), "theirs", a.conflict.Theirs.GroupID(), "suspects", a.conflict.Suspects())
 			f.setConflict(a.conflict)
 		case malformed:

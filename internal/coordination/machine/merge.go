@@ -3,6 +3,7 @@ package machine
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -31,14 +32,15 @@ func (g *merging) admit(op coord.Op) error {
 	return fault.Refused(fault.Unavailable, "group", "dissolved, %v is its successor", g.successor)
 }
 
-// absorb remembers groups whose members come to this one.
-func (g *merging) absorb(ids []coord.GroupID) {
+// absorb remembers groups whose members come to this one, and reports whether one is new.
+func (g *merging) absorb(ids []coord.GroupID) (grew bool) {
 	for _, id := range ids {
 		if !slices.Contains(g.absorbed, id) {
-			g.absorbed = append(g.absorbed, id)
+			g.absorbed, grew = append(g.absorbed, id), true
 		}
 	}
 	g.absorbed = g.absorbed[max(0, len(g.absorbed)-coord.MaxAbsorbed):]
+	return grew
 }
 
 // Standing is what a group says of itself to another group of its network.
@@ -48,7 +50,7 @@ type Standing struct {
 	UserData coord.UserData
 }
 
-// StandingOf returns the standing of a group. It takes time in proportion to leases and owners.
+// StandingOf returns the standing of a group. It takes time in proportion to owners and decisions on members.
 func StandingOf(m *Machine) Standing {
 	s := Standing{Absorbed: slices.Clone(m.merging.absorbed), UserData: userData(m)}
 	if m.merging.since != 0 {
@@ -57,24 +59,27 @@ func StandingOf(m *Machine) Standing {
 	return s
 }
 
-// userData counts what applications keep in the group. A lease is a peer's own if it binds directory entries, or a
-// generation of them, and nothing else.
+// userData counts what applications keep in the group. A peer's own lease and its directory entries are none, nor are the
+// decisions on members. A peer's lease that binds anything else counts by its locks and keys.
 func userData(m *Machine) (u coord.UserData) {
-	entries, claims := 0, 0
-	for _, a := range m.owners {
+	own, claims := 0, 0
+	for owner, a := range m.owners {
 		claims += a.Claims
 		if a.published != nil {
-			entries += a.published.keys.Len()
+			own += a.published.keys.Len()
+		}
+		if coord.IsNamed(owner) || coord.IsAnonymous(owner) {
+			u.Leases += a.Leases
 		}
 	}
-	m.leases.Scan(func(id coord.LeaseID, l *lease) bool {
-		p := l.owner.published
-		if p == nil || p.lease != id || len(l.keys) > p.keys.Len() {
-			u.Leases++
+	m.tree.Ascend(coord.MembersPrefix, func(key string, _ *coord.KeyValue) bool {
+		if !strings.HasPrefix(key, coord.MembersPrefix) {
+			return false
 		}
+		own++
 		return true
 	})
-	u.Locks, u.Keys = len(m.locks), m.tree.Len()-entries-claims
+	u.Locks, u.Keys = len(m.locks), m.tree.Len()-own-claims
 	return u
 }
 
@@ -113,9 +118,8 @@ func (o *raiseRevisionOp) run(m *Machine, _ *call) error {
 		return fault.Refused(fault.Conflict, "resume", "the group lives")
 	}
 	m.merging.successor, m.merging.since = "", 0
-	m.merging.absorb(o.Absorbed)
-	if o.To > m.revision {
-		leapTo(m, o.To)
+	if m.merging.absorb(o.Absorbed) || o.To > m.revision {
+		leapTo(m, max(o.To, m.revision+1))
 	}
 	return nil
 }

@@ -19,15 +19,18 @@ func dissolved(t *testing.T, l *log) coord.Dissolution {
 	return over
 }
 
-// A peer's own lease and entries are no user data; a lock, another lease and a key are.
+// A peer's own lease and entries, and the decisions on members, are no user data; a lock, a caller's lease and a key are.
 func TestUserData(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 2)
-	require.Equal(t, coord.UserData{Leases: 2}, machine.StandingOf(l.Machine).UserData)
 	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 1, Puts: []coord.Entry{entry("n", "s", "a", 1)}})
-	require.Equal(t, coord.UserData{Leases: 1}, machine.StandingOf(l.Machine).UserData)
-	l.must(t, &coord.LeaseRevoke{ID: id[1]})
+	r, _ := l.do("", write(put(coord.MembersPrefix+alice, "wanted", 0)))
+	require.NoError(t, r.Err)
 	require.False(t, machine.StandingOf(l.Machine).UserData.Any())
+	callers := []coord.LeaseID{l.lease(t, "@app"), l.lease(t, "~"+alice)}
+	require.Equal(t, coord.UserData{Leases: 2}, machine.StandingOf(l.Machine).UserData)
+	r, _ = l.do("@app", &coord.LeaseRevoke{ID: callers[0]})
+	require.NoError(t, r.Err)
 	l.must(t, lock("db", id[0]))
 	l.must(t, write(put("bound", "1", id[0]), put("free", "1", 0)))
 	require.Equal(t, coord.UserData{Locks: 1, Leases: 1, Keys: 2}, machine.StandingOf(l.Machine).UserData)
@@ -68,9 +71,11 @@ func TestRaiseRevision(t *testing.T) {
 	r, _ := l.must(t, lock("db", id[0]))
 	require.Equal(t, coord.Token(1001), r.Lock.Token)
 	l.leases(t, 1)
-	l.must(t, &coord.RaiseRevision{To: 7, Absorbed: []coord.GroupID{groupID(1), groupID(2)}})
+	l.must(t, &coord.RaiseRevision{To: 7, Absorbed: []coord.GroupID{groupID(1)}})
 	require.Equal(t, coord.Revision(1001), l.Revision(), "a revision never falls")
-	require.Equal(t, coord.Revision(1000), l.Compacted(), "what needs no leap compacts nothing")
+	require.Equal(t, coord.Revision(1000), l.Compacted(), "a repeated raise compacts nothing")
+	l.must(t, &coord.RaiseRevision{To: 7, Absorbed: []coord.GroupID{groupID(1), groupID(2)}})
+	require.Equal(t, coord.Revision(1002), l.Compacted(), "no watch of the other group goes on in this history")
 	require.Equal(t, []coord.GroupID{groupID(1), groupID(2)}, machine.StandingOf(l.Machine).Absorbed)
 	l.refused(t, fault.Conflict, "successor", &coord.Dissolve{Successor: groupID(2), Force: true})
 	restored, err := machine.Restore(l.Snapshot())

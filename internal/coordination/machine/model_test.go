@@ -183,9 +183,11 @@ func (m *model) raise(keys map[string]version, o *coord.RaiseRevision) (fault.Ki
 	if o.Resume != m.over {
 		return fault.Conflict, true
 	}
+	known := func(g coord.GroupID) bool { return slices.Contains(m.absorbed, g) }
+	first := slices.ContainsFunc(o.Absorbed, func(g coord.GroupID) bool { return !known(g) })
 	m.over, m.absorbed = 0, append(m.absorbed, o.Absorbed...)
-	if o.To > m.now {
-		m.leap(keys, o.To)
+	if first || o.To > m.now {
+		m.leap(keys, max(o.To, m.now+1))
 	}
 	return 0, false
 }

@@ -132,7 +132,7 @@ func meet(own Group, others []Group) Step {
 
 // end is the step of a dissolved group: it follows the successors to a living group, or around a circle.
 func end(own Group, others []Group) Step {
-	raise := coord.RaiseRevision{To: own.Over.Final, Absorbed: append([]coord.GroupID{own.ID}, own.Absorbed...)}
+	raise := coord.RaiseRevision{To: own.Over.Final, Absorbed: append(slices.Clone(own.Absorbed), own.ID)} // the last ones are kept
 	ring := []Group{own}
 	for at := own.Over.Successor; at != own.ID; {
 		g, ok := next(at, others)

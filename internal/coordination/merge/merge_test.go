@@ -70,7 +70,7 @@ func TestMemberLeavesAfterTheRaise(t *testing.T) {
 	var m Member
 	own, known := over(1, 2, 7, id(4)), []Group{living(2, false, 1, 1)}
 	step := m.Next(own, known)
-	require.Equal(t, coord.RaiseRevision{To: 7, Absorbed: []coord.GroupID{id(1), id(4)}}, step.Raise)
+	require.Equal(t, coord.RaiseRevision{To: 7, Absorbed: []coord.GroupID{id(4), id(1)}}, step.Raise)
 	m.Acknowledged(id(2), 8)
 	require.Equal(t, Raise, m.Next(own, known).Action, "the answer to an earlier Dissolve")
 	m.Acknowledged(id(2), 9)

@@ -29,6 +29,8 @@ const (
 	Bootstrap Topic = 1
 	// Information is the topic of questions for a description of the group.
 	Information Topic = 2
+	// Raise is the topic of the question of a dissolved group to its successor.
+	Raise Topic = 3
 )
 
 // AskHandler answers a question of an authenticated peer, which may be any peer. The asker receives the

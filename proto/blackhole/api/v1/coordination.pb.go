@@ -3741,11 +3741,11 @@ func (x *BackupResponse) GetData() []byte {
 
 type ChangeMembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Action        string                 `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`                // add, remove, promote, replace, transfer or leave
-	PeerId        string                 `protobuf:"bytes,2,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`  // of the order; not with leave
+	Action        string                 `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`                // add, remove, promote, replace, transfer, leave, join or resume
+	PeerId        string                 `protobuf:"bytes,2,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`  // of the order; of join: any peer of the other group, or none; not with leave and resume
 	With          string                 `protobuf:"bytes,3,opt,name=with,proto3" json:"with,omitempty"`                    // of replace: the learner that takes the vote
 	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only say what would happen
-	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`                 // even if no majority remains, or the new voter is behind
+	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`                 // even if no majority remains, the new voter is behind, or data of applications ends
 	By            string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`                        // between peers: who orders it, for the log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -418,7 +418,8 @@ type GroupInfo struct {
 	// Encoded recovery record that began the incarnation described; empty: the bootstrap.
 	Recovery []byte `protobuf:"bytes,9,opt,name=recovery,proto3" json:"recovery,omitempty"`
 	// Feature level of the group; 0 if the sender is not a member.
-	Level         uint32 `protobuf:"varint,10,opt,name=level,proto3" json:"level,omitempty"`
+	Level         uint32    `protobuf:"varint,10,opt,name=level,proto3" json:"level,omitempty"`
+	Standing      *Standing `protobuf:"bytes,11,opt,name=standing,proto3" json:"standing,omitempty"` // absent if the sender is not a member
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -523,6 +524,182 @@ func (x *GroupInfo) GetLevel() uint32 {
 	return 0
 }
 
+func (x *GroupInfo) GetStanding() *Standing {
+	if x != nil {
+		return x.Standing
+	}
+	return nil
+}
+
+// Standing is what the state of a group says to another group of its network.
+type Standing struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	UserData bool                   `protobuf:"varint,1,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"` // applications keep locks, leases or keys in it
+	// Group in favour of which this one dissolved, 32 bytes; empty: the group lives. Then revision is final.
+	Successor     []byte   `protobuf:"bytes,2,opt,name=successor,proto3" json:"successor,omitempty"`
+	Dissolved     uint64   `protobuf:"varint,3,opt,name=dissolved,proto3" json:"dissolved,omitempty"` // log index of the Dissolve in force; 0: the group lives
+	Absorbed      [][]byte `protobuf:"bytes,4,rep,name=absorbed,proto3" json:"absorbed,omitempty"`    // groups that this one took over, oldest first; at most 64
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Standing) Reset() {
+	*x = Standing{}
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Standing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Standing) ProtoMessage() {}
+
+func (x *Standing) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Standing.ProtoReflect.Descriptor instead.
+func (*Standing) Descriptor() ([]byte, []int) {
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Standing) GetUserData() bool {
+	if x != nil {
+		return x.UserData
+	}
+	return false
+}
+
+func (x *Standing) GetSuccessor() []byte {
+	if x != nil {
+		return x.Successor
+	}
+	return nil
+}
+
+func (x *Standing) GetDissolved() uint64 {
+	if x != nil {
+		return x.Dissolved
+	}
+	return 0
+}
+
+func (x *Standing) GetAbsorbed() [][]byte {
+	if x != nil {
+		return x.Absorbed
+	}
+	return nil
+}
+
+// RaiseRequest asks the leader of a group to raise its revision above the final one of a dissolved group, whose members
+// come over after the answer.
+type RaiseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GroupId       []byte                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of the group that is asked, 32 bytes
+	To            int64                  `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`                         // the final revision
+	Absorbed      [][]byte               `protobuf:"bytes,3,rep,name=absorbed,proto3" json:"absorbed,omitempty"`              // the dissolved group, and those that it took over; at most 65
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseRequest) Reset() {
+	*x = RaiseRequest{}
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseRequest) ProtoMessage() {}
+
+func (x *RaiseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseRequest.ProtoReflect.Descriptor instead.
+func (*RaiseRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RaiseRequest) GetGroupId() []byte {
+	if x != nil {
+		return x.GroupId
+	}
+	return nil
+}
+
+func (x *RaiseRequest) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *RaiseRequest) GetAbsorbed() [][]byte {
+	if x != nil {
+		return x.Absorbed
+	}
+	return nil
+}
+
+// RaiseResponse says that the raise is committed.
+type RaiseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseResponse) Reset() {
+	*x = RaiseResponse{}
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseResponse) ProtoMessage() {}
+
+func (x *RaiseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseResponse.ProtoReflect.Descriptor instead.
+func (*RaiseResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{6}
+}
+
 // Announcement is the leader's signed message to all peers of its network.
 type Announcement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -538,7 +715,7 @@ type Announcement struct {
 
 func (x *Announcement) Reset() {
 	*x = Announcement{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +727,7 @@ func (x *Announcement) String() string {
 func (*Announcement) ProtoMessage() {}
 
 func (x *Announcement) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[4]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +740,7 @@ func (x *Announcement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Announcement.ProtoReflect.Descriptor instead.
 func (*Announcement) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{4}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Announcement) GetInfo() []byte {
@@ -605,7 +782,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +794,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +807,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{5}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Member) GetRaftId() uint64 {
@@ -665,7 +842,7 @@ type Voter struct {
 
 func (x *Voter) Reset() {
 	*x = Voter{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +854,7 @@ func (x *Voter) String() string {
 func (*Voter) ProtoMessage() {}
 
 func (x *Voter) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +867,7 @@ func (x *Voter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Voter.ProtoReflect.Descriptor instead.
 func (*Voter) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Voter) GetPeer() []byte {
@@ -718,7 +895,7 @@ type Signature struct {
 
 func (x *Signature) Reset() {
 	*x = Signature{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +907,7 @@ func (x *Signature) String() string {
 func (*Signature) ProtoMessage() {}
 
 func (x *Signature) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +920,7 @@ func (x *Signature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signature.ProtoReflect.Descriptor instead.
 func (*Signature) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Signature) GetPeer() []byte {
@@ -777,7 +954,7 @@ type MemberHello struct {
 
 func (x *MemberHello) Reset() {
 	*x = MemberHello{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +966,7 @@ func (x *MemberHello) String() string {
 func (*MemberHello) ProtoMessage() {}
 
 func (x *MemberHello) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +979,7 @@ func (x *MemberHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberHello.ProtoReflect.Descriptor instead.
 func (*MemberHello) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MemberHello) GetGroupId() []byte {
@@ -870,7 +1047,7 @@ type MemberWelcome struct {
 
 func (x *MemberWelcome) Reset() {
 	*x = MemberWelcome{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +1059,7 @@ func (x *MemberWelcome) String() string {
 func (*MemberWelcome) ProtoMessage() {}
 
 func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +1072,7 @@ func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberWelcome.ProtoReflect.Descriptor instead.
 func (*MemberWelcome) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MemberWelcome) GetResult() HandshakeResult {
@@ -959,7 +1136,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1148,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1161,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AskRequest) GetTopic() uint32 {
@@ -1012,7 +1189,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1201,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1214,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AskResponse) GetAnswer() []byte {
@@ -1072,7 +1249,7 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06voters\x18\x03 \x01(\rR\x06voters\x12!\n" +
-	"\fvoters_heard\x18\x04 \x01(\rR\vvotersHeard\"\xb5\x02\n" +
+	"\fvoters_heard\x18\x04 \x01(\rR\vvotersHeard\"\xef\x02\n" +
 	"\tGroupInfo\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12!\n" +
@@ -1084,7 +1261,18 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\brevision\x18\b \x01(\x03R\brevision\x12\x1a\n" +
 	"\brecovery\x18\t \x01(\fR\brecovery\x12\x14\n" +
 	"\x05level\x18\n" +
-	" \x01(\rR\x05level\"p\n" +
+	" \x01(\rR\x05level\x128\n" +
+	"\bstanding\x18\v \x01(\v2\x1c.blackhole.group.v1.StandingR\bstanding\"\x7f\n" +
+	"\bStanding\x12\x1b\n" +
+	"\tuser_data\x18\x01 \x01(\bR\buserData\x12\x1c\n" +
+	"\tsuccessor\x18\x02 \x01(\fR\tsuccessor\x12\x1c\n" +
+	"\tdissolved\x18\x03 \x01(\x04R\tdissolved\x12\x1a\n" +
+	"\babsorbed\x18\x04 \x03(\fR\babsorbed\"U\n" +
+	"\fRaiseRequest\x12\x19\n" +
+	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x1a\n" +
+	"\babsorbed\x18\x03 \x03(\fR\babsorbed\"\x0f\n" +
+	"\rRaiseResponse\"p\n" +
 	"\fAnnouncement\x12\x12\n" +
 	"\x04info\x18\x01 \x01(\fR\x04info\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\fR\x04peer\x12\x1a\n" +
@@ -1157,7 +1345,7 @@ func file_blackhole_group_v1_group_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_group_v1_group_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_blackhole_group_v1_group_proto_goTypes = []any{
 	(Role)(0),             // 0: blackhole.group.v1.Role
 	(StreamKind)(0),       // 1: blackhole.group.v1.StreamKind
@@ -1166,32 +1354,36 @@ var file_blackhole_group_v1_group_proto_goTypes = []any{
 	(*Levels)(nil),        // 4: blackhole.group.v1.Levels
 	(*InfoResponse)(nil),  // 5: blackhole.group.v1.InfoResponse
 	(*GroupInfo)(nil),     // 6: blackhole.group.v1.GroupInfo
-	(*Announcement)(nil),  // 7: blackhole.group.v1.Announcement
-	(*Member)(nil),        // 8: blackhole.group.v1.Member
-	(*Voter)(nil),         // 9: blackhole.group.v1.Voter
-	(*Signature)(nil),     // 10: blackhole.group.v1.Signature
-	(*MemberHello)(nil),   // 11: blackhole.group.v1.MemberHello
-	(*MemberWelcome)(nil), // 12: blackhole.group.v1.MemberWelcome
-	(*AskRequest)(nil),    // 13: blackhole.group.v1.AskRequest
-	(*AskResponse)(nil),   // 14: blackhole.group.v1.AskResponse
-	(*v1.Refusal)(nil),    // 15: blackhole.peer.v1.Refusal
+	(*Standing)(nil),      // 7: blackhole.group.v1.Standing
+	(*RaiseRequest)(nil),  // 8: blackhole.group.v1.RaiseRequest
+	(*RaiseResponse)(nil), // 9: blackhole.group.v1.RaiseResponse
+	(*Announcement)(nil),  // 10: blackhole.group.v1.Announcement
+	(*Member)(nil),        // 11: blackhole.group.v1.Member
+	(*Voter)(nil),         // 12: blackhole.group.v1.Voter
+	(*Signature)(nil),     // 13: blackhole.group.v1.Signature
+	(*MemberHello)(nil),   // 14: blackhole.group.v1.MemberHello
+	(*MemberWelcome)(nil), // 15: blackhole.group.v1.MemberWelcome
+	(*AskRequest)(nil),    // 16: blackhole.group.v1.AskRequest
+	(*AskResponse)(nil),   // 17: blackhole.group.v1.AskResponse
+	(*v1.Refusal)(nil),    // 18: blackhole.peer.v1.Refusal
 }
 var file_blackhole_group_v1_group_proto_depIdxs = []int32{
 	4,  // 0: blackhole.group.v1.InfoRequest.levels:type_name -> blackhole.group.v1.Levels
 	6,  // 1: blackhole.group.v1.InfoResponse.info:type_name -> blackhole.group.v1.GroupInfo
-	8,  // 2: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
-	0,  // 3: blackhole.group.v1.Member.role:type_name -> blackhole.group.v1.Role
-	1,  // 4: blackhole.group.v1.MemberHello.kind:type_name -> blackhole.group.v1.StreamKind
-	4,  // 5: blackhole.group.v1.MemberHello.levels:type_name -> blackhole.group.v1.Levels
-	2,  // 6: blackhole.group.v1.MemberWelcome.result:type_name -> blackhole.group.v1.HandshakeResult
-	6,  // 7: blackhole.group.v1.MemberWelcome.info:type_name -> blackhole.group.v1.GroupInfo
-	4,  // 8: blackhole.group.v1.MemberWelcome.levels:type_name -> blackhole.group.v1.Levels
-	15, // 9: blackhole.group.v1.AskResponse.refusal:type_name -> blackhole.peer.v1.Refusal
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 2: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
+	7,  // 3: blackhole.group.v1.GroupInfo.standing:type_name -> blackhole.group.v1.Standing
+	0,  // 4: blackhole.group.v1.Member.role:type_name -> blackhole.group.v1.Role
+	1,  // 5: blackhole.group.v1.MemberHello.kind:type_name -> blackhole.group.v1.StreamKind
+	4,  // 6: blackhole.group.v1.MemberHello.levels:type_name -> blackhole.group.v1.Levels
+	2,  // 7: blackhole.group.v1.MemberWelcome.result:type_name -> blackhole.group.v1.HandshakeResult
+	6,  // 8: blackhole.group.v1.MemberWelcome.info:type_name -> blackhole.group.v1.GroupInfo
+	4,  // 9: blackhole.group.v1.MemberWelcome.levels:type_name -> blackhole.group.v1.Levels
+	18, // 10: blackhole.group.v1.AskResponse.refusal:type_name -> blackhole.peer.v1.Refusal
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_group_v1_group_proto_init() }
@@ -1205,7 +1397,7 @@ func file_blackhole_group_v1_group_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_group_v1_group_proto_rawDesc), len(file_blackhole_group_v1_group_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   12,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

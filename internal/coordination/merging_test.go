@@ -1,0 +1,257 @@
+package coordination_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// twoGroups starts two groups that do not know each other: of the first n peers, and of the others.
+func twoGroups(t *testing.T, n, others int) *testCluster {
+	w := newTestCluster(t, n+others)
+	for i, p := range w.peers {
+		founder := 0
+		if i >= n {
+			founder = n
+		}
+		p.policy = joiner()
+		if i == founder {
+			p.policy = first()
+		} else {
+			w.link(i, founder)
+		}
+		w.start(i, unlisted())
+	}
+	w.await("all voters", func() bool {
+		for i, p := range w.peers {
+			wanted := min(n, 3)
+			if i >= n {
+				wanted = min(others, 3)
+			}
+			if s, err := p.Group(t.Context()); err != nil || s.Leader == "" || len(s.Voters) != wanted-(wanted+1)%2 {
+				return false
+			}
+		}
+		return true
+	})
+	require.Len(t, w.groups(), 2)
+	return w
+}
+
+func (w *testCluster) link(a, b int) {
+	_, err := w.peers[a].host.Network().DialPeer(network.WithDialPeerTimeout(w.t.Context(), 1e9), w.peers[b].host.ID())
+	require.NoError(w.t, err)
+}
+
+// holds takes a lock under a caller's lease, and returns both with the token.
+func (p *node) holds(t *testing.T, lock string) (coord.LeaseID, coord.Token) {
+	t.Helper()
+	owner := "~" + p.id()
+	id := lease(t, p, owner, time.Minute)
+	r, _, err := p.Acquire(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: lock, Lease: id, Wait: true}}, time.Second)
+	require.NoError(t, err)
+	require.True(t, r.Lock.Granted)
+	return id, r.Lock.Token
+}
+
+func (p *node) troubled(by condition.Name) bool {
+	return slices.Contains(p.conditions.ActiveNames(), string(by))
+}
+
+// message returns the sentence of a condition.
+func (p *node) message(of condition.Name) string {
+	for _, c := range p.conditions.Active() {
+		if c.Name == of {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// oneGroup waits until all running peers use one group, and nobody complains.
+func (w *testCluster) oneGroup(id string) {
+	w.t.Helper()
+	defer func() {
+		if w.t.Failed() {
+			for i, p := range w.peers {
+				if p.Seat != nil {
+					s, err := p.Group(context.Background())
+					w.t.Log(i, p.ID(), s.Leader, s.Phase, s.Missing, err, p.conditions.Active())
+				}
+			}
+		}
+	}()
+	w.await("one group", func() bool {
+		for _, p := range w.peers {
+			if p.Seat == nil {
+				continue
+			}
+			if s, err := p.Group(w.t.Context()); err != nil || p.ID() != id || s.Leader == "" || p.troubled(condition.OtherGroup) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestGroupWithoutDataGivesItselfUp: a group that holds no data of applications ends by itself, for the stronger one. The
+// other one keeps its locks, and gives later tokens above those of both.
+func TestGroupWithoutDataGivesItselfUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := twoGroups(t, 3, 1)
+		stays, goes := w.peers[0], w.peers[3]
+		for range 40 { // its tokens are the larger ones, and it holds nothing any more
+			id, _ := goes.holds(t, "a")
+			_, _, err := goes.Do(t.Context(), coord.Command{Owner: "~" + goes.id(), Op: &coord.LeaseRevoke{ID: id}})
+			require.NoError(t, err)
+		}
+		last, before := goes.holds(t, "a")
+		_, _, err := goes.Do(t.Context(), coord.Command{Owner: "~" + goes.id(), Op: &coord.LeaseRevoke{ID: last}})
+		require.NoError(t, err)
+		kept, _ := stays.holds(t, "kept")
+		group := stays.ID()
+		began := time.Now()
+		w.link(3, 0)
+		w.oneGroup(group)
+		require.Less(t, time.Since(began), 15*time.Second)
+		_, after := goes.holds(t, "a")
+		require.Greater(t, after, before)
+		renewed, _, err := goes.KeepAlive(t.Context(), "~"+stays.id(), []coord.LeaseID{kept})
+		require.NoError(t, err)
+		require.Positive(t, renewed[0].TTL)
+		w.await("it is a member of the other group", func() bool {
+			s, err := stays.Group(t.Context())
+			return err == nil && among(append(s.Learners, s.Voters...), goes)
+		})
+	})
+}
+
+// TestOperatorJoinsGroups: two groups with data stay, and both say so, until an operator gives one up. Its holders lose.
+func TestOperatorJoinsGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := twoGroups(t, 1, 3)
+		stays, goes := w.peers[0], w.peers[2]
+		_, kept := stays.holds(t, "a")
+		ended, lost := goes.holds(t, "a")
+		w.link(1, 0)
+		w.await("both say so", func() bool { return stays.troubled(condition.OtherGroup) && w.peers[1].troubled(condition.OtherGroup) })
+		require.Contains(t, stays.message(condition.OtherGroup), "run blackholed group join")
+		time.Sleep(30 * time.Second)
+		require.Len(t, w.groups(), 2)
+
+		order := coord.MemberChange{Action: coord.JoinGroup}
+		_, err := goes.ChangeMembers(t.Context(), order)
+		require.ErrorIs(t, err, fault.Conflict)
+		require.Equal(t, "force", fault.FieldOf(err))
+		require.ErrorContains(t, err, "1 locks, 1 leases and 0 keys")
+		order.Force, order.DryRun = true, true
+		done, err := goes.ChangeMembers(t.Context(), order)
+		require.NoError(t, err)
+		require.False(t, done.Done)
+		require.Contains(t, done.Steps[0], "end 1 locks")
+		require.Equal(t, "1 of 1 voter: none", done.After)
+		order.DryRun = false
+		group := stays.ID()
+		done, err = goes.ChangeMembers(t.Context(), order)
+		require.NoError(t, err)
+		require.True(t, done.Done)
+		w.oneGroup(group)
+		r, _, err := goes.KeepAlive(t.Context(), "~"+goes.id(), []coord.LeaseID{ended})
+		require.True(t, err != nil || r[0].TTL <= 0, "the holder learns that it lost")
+		_, next := goes.holds(t, "b")
+		require.Greater(t, next, max(kept, lost))
+	})
+}
+
+// TestMergeSurvivesCrashes: a peer that ends between the Dissolve and the end of its state goes on from each point.
+func TestMergeSurvivesCrashes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := twoGroups(t, 1, 3)
+		stays, late := w.peers[0], 3
+		stays.holds(t, "a")
+		w.link(1, 0)
+		_, lost := w.peers[2].holds(t, "b")
+		w.await("the other group is known", func() bool { return w.peers[1].troubled(condition.OtherGroup) })
+		if s, err := w.peers[1].Group(t.Context()); err != nil || s.Leader == w.peers[late].id() {
+			late = 2
+		}
+		w.peers[late].stop(t) // never applies the Dissolve
+		group, former := stays.ID(), w.peers[1].ID()
+		_, err := w.peers[5-late].ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Force: true})
+		require.NoError(t, err)
+		for _, i := range []int{1, 5 - late} { // before anybody asked the other group
+			w.peers[i].stop(t)
+		}
+		w.start(1, unlisted())
+		w.await("its former group", func() bool { return w.peers[1].ID() == former })
+		w.start(5-late, unlisted())
+		w.link(1, 0)
+		w.oneGroup(group)
+
+		require.NoError(t, w.peers[late].fs.Rename("data/raft", "data/raft.left")) // between the two steps of leaving
+		w.start(late, unlisted())
+		w.link(late, 0)
+		w.oneGroup(group)
+		_, err = w.peers[late].fs.Stat("data/raft.left")
+		require.Error(t, err)
+		_, next := w.peers[late].holds(t, "b")
+		require.Greater(t, next, lost)
+		w.peers[late].stop(t)
+		w.start(late, unlisted())
+		w.oneGroup(group)
+	})
+}
+
+// TestMemberWithoutTheEndLeaves: a member that missed the end of its group follows the others.
+func TestMemberWithoutTheEndLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := twoGroups(t, 1, 3)
+		w.peers[0].holds(t, "a")
+		w.peers[3].stop(t)
+		w.link(1, 0)
+		w.oneGroup(w.peers[0].ID())
+		w.start(3, unlisted())
+		w.link(3, 0)
+		w.oneGroup(w.peers[0].ID())
+	})
+}
+
+// TestSuccessorGone: a group whose successor ended before the raise refuses all, says what to do, and an operator resumes it.
+func TestSuccessorGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := twoGroups(t, 1, 1)
+		gone, left := w.peers[0], w.peers[1]
+		gone.holds(t, "a")
+		_, before := left.holds(t, "a")
+		w.link(0, 1)
+		w.await("the other group is known", func() bool { return left.troubled(condition.OtherGroup) })
+		resume := coord.MemberChange{Action: coord.ResumeGroup}
+		_, err := left.ChangeMembers(t.Context(), resume)
+		require.ErrorContains(t, err, "the group lives")
+		_, err = left.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Force: true})
+		require.NoError(t, err)
+		gone.stop(t)
+		time.Sleep(2 * time.Minute)
+		_, _, err = left.Do(t.Context(), coord.Command{Owner: left.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+		require.ErrorIs(t, err, fault.Unavailable)
+		require.ErrorContains(t, err, "dissolved")
+		require.Contains(t, left.message(condition.OtherGroup), "run blackholed group resume")
+		_, err = left.ChangeMembers(t.Context(), resume)
+		require.Equal(t, "force", fault.FieldOf(err))
+		resume.Force = true
+		_, err = left.ChangeMembers(t.Context(), resume)
+		require.NoError(t, err)
+		_, after := left.holds(t, "a")
+		require.Greater(t, after, before+1<<40)
+		w.await("nobody complains", func() bool { return !left.troubled(condition.OtherGroup) })
+	})
+}

@@ -1,0 +1,216 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/store"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Seat is this peer's place in the group of its network: one Plane after the other. A peer whose group gave itself up goes
+// over to the successor, without a restart of the process. Calls during the change fail with Unavailable. It is safe for
+// concurrent use.
+type Seat struct {
+	config Config
+	life   *goroutines
+	plane  atomic.Pointer[Plane] // a closed one during the change
+
+	mu   sync.Mutex // held during a change, and by Close
+	down bool
+}
+
+// Open starts the plane of this peer. The peer looks for the group, bootstraps it with other eligible peers,
+// and joins it as a member on demand. A data directory keeps its group under changed founders. Errors: Conflict for a
+// data directory of another group or network; Invalid; Internal.
+func Open(c Config) (*Seat, error) {
+	const op = "group.Open"
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if err := c.Network.Validate(); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	fatal := failure{config: c}
+	c.Fatal = fatal.fatal // once, over all planes
+	s := &Seat{config: c, life: newGoroutines()}
+	if err := s.open(); err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	s.life.start(s.run)
+	return s, nil
+}
+
+// open removes what an interrupted change left, and starts the plane of the directory.
+func (s *Seat) open() error {
+	c := s.config
+	if err := c.FS.RemoveAll(c.FS.PathJoin(c.Dir, leftDir)); err != nil {
+		return fault.As("", fault.Internal, err)
+	}
+	p, err := openPlane(c)
+	if err == nil {
+		s.plane.Store(p)
+	}
+	return err
+}
+
+// run changes to another group whenever the plane says so.
+func (s *Seat) run() {
+	for {
+		select {
+		case to := <-s.plane.Load().inquiry.merger.departed:
+			if err := s.goOver(to); err != nil {
+				s.config.Fatal(fault.Wrap("group.goOver", err))
+				return
+			}
+		case <-s.life.Done():
+			return
+		}
+	}
+}
+
+// goOver ends the plane and starts one in another group. A crash on the way leaves a directory of the former group, with
+// or without its state, or one of the next group: Open goes on from each.
+func (s *Seat) goOver(to bootstrap.Certificate) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil
+	}
+	old := s.plane.Load()
+	from := old.ID()
+	if err := old.Close(); err != nil {
+		s.config.Logger.Warn("the membership did not end well", "group", from, "error", err)
+	}
+	if err := leaveGroup(s.config, old.self, to); err != nil {
+		return err
+	}
+	s.config.Conditions.Clear(condition.OtherGroup)
+	err := s.open()
+	old.finder.end()
+	if err == nil {
+		s.config.Logger.Info("went over to another coordination group: leases and locks of the former one have ended", "from", from, "to", to.GroupID())
+	}
+	return err
+}
+
+// leftDir holds the state of a former group until it is removed.
+const leftDir = "raft.left"
+
+// leaveGroup drops the state of the former group, and then replaces its certificate.
+func leaveGroup(c Config, self peer.ID, to bootstrap.Certificate) error {
+	raft, left := c.FS.PathJoin(c.Dir, raftDir), c.FS.PathJoin(c.Dir, leftDir)
+	if _, err := c.FS.Stat(raft); err == nil { // a client has none
+		if err := errors.Join(c.FS.Rename(raft, left), store.SyncDir(c.FS, c.Dir)); err != nil {
+			return fault.As("", fault.Internal, err)
+		}
+	}
+	return bootstrap.Replace(c.FS, bootstrap.DataDir{Dir: c.FS.PathJoin(c.Dir, "bootstrap"), Marks: c.Marks}, self, c.Network, to)
+}
+
+// Close hands over the leadership, stops, and waits for all goroutines. The peer stays a member of the group.
+func (s *Seat) Close() error {
+	s.mu.Lock()
+	s.down = true
+	s.mu.Unlock()
+	s.life.end()
+	s.life.work.Wait()
+	return s.plane.Load().Close()
+}
+
+// Member returns the contract at this peer's own member, for other peers. It forwards nothing: operations of
+// the leader fail with Unavailable at other members.
+func (s *Seat) Member() Serving { return Serving{s.plane.Load} }
+
+// Leading returns the highest term in which a leader of the group was confirmed, the leader's peer id,
+// empty while none is known, and a channel that is closed when either changes. See package leader. The
+// term goes back only after a forced recovery, which begins a new incarnation with terms of its own, and in another group.
+func (s *Seat) Leading() (term uint64, leader string, changed <-chan struct{}) {
+	return s.plane.Load().Leading()
+}
+
+// ID returns the group's id in hex; empty while no group is known.
+func (s *Seat) ID() string { return s.plane.Load().ID() }
+
+// Stats returns the counters of this member. Without one, only the failures survived are known.
+func (s *Seat) Stats() Stats { return s.plane.Load().Stats() }
+
+// Standing describes the group without a question to another peer, for health and readiness.
+func (s *Seat) Standing() coord.GroupState { return s.plane.Load().Standing() }
+
+// Group implements coord.Admin. The leader knows most. Without its answer, a member describes its own view.
+func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) { return s.plane.Load().Group(ctx) }
+
+// Transfer implements coord.Admin.
+func (s *Seat) Transfer(ctx context.Context, to string) error {
+	return s.plane.Load().Transfer(ctx, to)
+}
+
+// ChangeMembers implements coord.Admin.
+func (s *Seat) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
+	return s.plane.Load().ChangeMembers(ctx, c)
+}
+
+// Backup implements coord.Admin.
+func (s *Seat) Backup(ctx context.Context, w io.Writer) error { return s.plane.Load().Backup(ctx, w) }
+
+// Do implements coord.Writer.
+func (s *Seat) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	return s.plane.Load().Do(ctx, cmd)
+}
+
+// Acquire implements coord.Writer.
+func (s *Seat) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
+	return s.plane.Load().Acquire(ctx, cmd, wait)
+}
+
+// KeepAlive implements coord.Writer.
+func (s *Seat) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
+	return s.plane.Load().KeepAlive(ctx, owner, ids)
+}
+
+// Leases implements coord.Reader.
+func (s *Seat) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
+	return s.plane.Load().Leases(ctx, q)
+}
+
+// Locks implements coord.Reader.
+func (s *Seat) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
+	return s.plane.Load().Locks(ctx, q)
+}
+
+// Range implements coord.Reader.
+func (s *Seat) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
+	return s.plane.Load().Range(ctx, q, c)
+}
+
+// Watch implements coord.Reader.
+func (s *Seat) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+	return s.plane.Load().Watch(ctx, w, send)
+}
+
+// raftDir holds the log and the snapshots of this peer's member.
+const raftDir = "raft"
+
+var _ interface {
+	coord.Writer
+	coord.Reader
+	coord.Admin
+} = (*Seat)(nil)
