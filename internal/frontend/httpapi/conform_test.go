@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -169,8 +170,16 @@ func (s specification) checkAnswer(in *openapi3filter.RequestValidationInput, go
 	if kind != "application/json" {
 		return nil
 	}
+	body := io.NopCloser(bytes.NewReader(got.body.Bytes()))
+	if got.Header().Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return err
+		}
+		body = z
+	}
 	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: in, Status: got.code, Header: got.Header(), Body: io.NopCloser(bytes.NewReader(got.body.Bytes())),
+		RequestValidationInput: in, Status: got.code, Header: got.Header(), Body: body,
 	})
 }
 
@@ -200,6 +209,57 @@ func TestDocument(t *testing.T) {
 	require.Equal(t, roles, documented)
 	a := newAgentFixture(t)
 	require.JSONEq(t, openapi.Document(), a.ok(t, 200, "GET /openapi.json", "").text)
+}
+
+// TestDocumentExplains: each operation has a description, a command that reaches it, and an example of each JSON body
+// that it takes or gives. Examples fit their schemas.
+func TestDocumentExplains(t *testing.T) {
+	s := newSpecification(t)
+	require.NoError(t, s.Validate(t.Context(), openapi3.IsOpenAPI31OrLater(), openapi3.EnableExamplesValidation()))
+	require.Equal(t, "/", s.Servers[0].URL, "a document of another peer must lead to that peer")
+	for path, item := range s.Paths.Map() {
+		for method, o := range item.Operations() {
+			name := method + " " + path
+			require.NotEmpty(t, o.Description, name)
+			require.Equal(t, name, s.reachedBy(t, o), "the command of %s", name)
+			if o.RequestBody != nil {
+				requireExample(t, name, o.RequestBody.Value.Content)
+			}
+			given := false
+			for code, answer := range o.Responses.Map() {
+				content := answer.Value.Content["application/json"]
+				given = given || strings.HasPrefix(code, "2") && (content == nil || content.Example != nil)
+			}
+			require.True(t, given || path == "/openapi.json", "%s: no example of an answer", name)
+		}
+	}
+}
+
+// reachedBy returns the operation that the curl of an operation reaches.
+func (s specification) reachedBy(t *testing.T, o *openapi3.Operation) string {
+	samples, ok := o.Extensions["x-codeSamples"].([]any)
+	require.True(t, ok, o.OperationID)
+	command, ok := samples[0].(map[string]any)["source"].(string)
+	require.True(t, ok, o.OperationID)
+	method, rest, found := strings.Cut(strings.TrimPrefix(command, "curl "), "localhost:8500")
+	require.True(t, found, command)
+	target := strings.Trim(strings.Fields(rest)[0], "'")
+	switch explicit, set := strings.CutPrefix(method, "-X "); {
+	case set:
+		method = strings.Trim(explicit, " '")
+	case strings.Contains(rest, " -d "):
+		method = http.MethodPost
+	default:
+		method = http.MethodGet
+	}
+	_, reached := s.mux.Handler(httptest.NewRequest(method, target, nil))
+	return reached
+}
+
+func requireExample(t *testing.T, name string, content openapi3.Content) {
+	if body := content["application/json"]; body != nil {
+		require.NotNil(t, body.Example, "%s: no example of a body", name)
+	}
 }
 
 // TestConforming: the check of exchanges against the document finds errors.

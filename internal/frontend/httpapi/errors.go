@@ -208,11 +208,32 @@ func (p *bufferPool) write(w http.ResponseWriter, appendJSON func([]byte) []byte
 	}
 }
 
+// packedBy compresses a body for a client that asked for it.
+func packedBy(w http.ResponseWriter, code int, body []byte) []byte {
+	for {
+		switch as := w.(type) {
+		case *response:
+			if as.packer != nil {
+				return as.packer.pack(w.Header(), code, body)
+			}
+			w = as.ResponseWriter
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = as.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
 // write sends a whole body. The length keeps net/http from chunking it.
 func write(w http.ResponseWriter, code int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Vary", "Accept-Encoding")
+	if packed := packedBy(w, code, body); packed != nil {
+		body = packed
+	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	writeWhole(w, body)

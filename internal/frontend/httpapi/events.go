@@ -51,10 +51,15 @@ type eventsAPI struct {
 	health       func() (int, healthBody)
 	catalog      instance.Catalog // nil without an agent plane
 	coordination *coordinationAPI // nil without a coordination plane
+
+	groups, conditions *lately[state]
+	connected          *lately[[]discovery.PeerInfo]
 }
 
 func newEventsAPI(d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
 	e := &eventsAPI{shared: d.shared, viewers: make(access.Slots, maxViewers), finder: d.finder, node: d.node, health: d.describe, coordination: c}
+	e.groups, e.conditions = newLately(e.group), newLately(e.condition)
+	e.connected = newLately(func(context.Context) []discovery.PeerInfo { return e.node.Peers() })
 	if a != nil {
 		e.catalog = a.Catalog
 	}

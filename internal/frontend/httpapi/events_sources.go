@@ -30,11 +30,11 @@ func (e *eventsAPI) sources(ctx context.Context, q interest) (map[topic]source, 
 		case topicKeys:
 			all[t], err = e.keys(q)
 		case topicGroup:
-			all[t] = sampled(e.group)
+			all[t] = sampled(e.groups)
 		case topicPeers:
 			all[t] = e.peers
 		case topicHealth:
-			all[t] = sampled(e.condition)
+			all[t] = sampled(e.conditions)
 		}
 		if err != nil {
 			return nil, err
@@ -248,17 +248,56 @@ func keyLine(b coord.Batch) []byte {
 	return line(data)
 }
 
+// lately makes viewers share their looks at a state: the peer looks once for all of them.
+type lately[T any] struct {
+	see  func(context.Context) T
+	turn chan struct{} // of the one who looks; guards the fields below
+	at   time.Time
+	last T
+}
+
+func newLately[T any](see func(context.Context) T) *lately[T] {
+	return &lately[T]{see: see, turn: make(chan struct{}, 1)}
+}
+
+// look returns a state that is at most half of sampleEvery old. It fails if ctx ends before.
+func (l *lately[T]) look(ctx context.Context) (T, error) {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return l.none(ctx)
+	}
+	defer func() { <-l.turn }()
+	if !l.at.IsZero() && time.Since(l.at) < sampleEvery/2 {
+		return l.last, nil
+	}
+	seen := l.see(ctx)
+	if ctx.Err() != nil { // a viewer that leaves must not tell the others that the group is gone
+		return l.none(ctx)
+	}
+	l.at, l.last = time.Now(), seen
+	return seen, nil
+}
+
+func (l *lately[T]) none(ctx context.Context) (none T, err error) { return none, ctx.Err() }
+
+// state is a message, and the part of it that makes it news.
+type state struct {
+	message
+	same []byte
+}
+
 // sampled looks at a state at intervals and sends each new one. It serves states without a watch.
-func sampled(look func(ctx context.Context) (seen message, same []byte)) source {
+func sampled(l *lately[state]) source {
 	return func(ctx context.Context, say func(message) error) error {
 		var last []byte
 		return each(ctx, func() error {
-			m, same := look(ctx)
-			if bytes.Equal(last, same) {
-				return nil
+			s, err := l.look(ctx)
+			if err != nil || bytes.Equal(last, s.same) {
+				return err
 			}
-			last = same
-			return say(m)
+			last = s.same
+			return say(s.message)
 		})
 	}
 }
@@ -286,7 +325,7 @@ type groupEvent struct {
 }
 
 // group compares without what changes in every healthy moment.
-func (e *eventsAPI) group(ctx context.Context) (message, []byte) {
+func (e *eventsAPI) group(ctx context.Context) state {
 	ctx, cancel := context.WithTimeout(ctx, sampleEvery)
 	defer cancel()
 	g, err := e.coordination.Admin.Group(ctx)
@@ -296,7 +335,7 @@ func (e *eventsAPI) group(ctx context.Context) (message, []byte) {
 	m := message{topic: topicGroup, data: line(groupEvent{"state", g})}
 	g.Revision, g.Leases, g.Locks, g.Keys = 0, 0, 0, 0
 	g.Voters, g.Learners = settled(g.Voters), settled(g.Learners)
-	return m, line(g)
+	return state{m, line(g)}
 }
 
 func settled(list []coord.Member) []coord.Member {
@@ -314,11 +353,11 @@ type healthEvent struct {
 	Health healthBody `json:"health"`
 }
 
-func (e *eventsAPI) condition(context.Context) (message, []byte) {
+func (e *eventsAPI) condition(context.Context) state {
 	_, body := e.health()
 	m := message{topic: topicHealth, data: line(healthEvent{"state", body})}
 	body.registryHealth, body.Group = nil, nil // counts and times; the topic of its own
-	return m, line(body)
+	return state{m, line(body)}
 }
 
 // peerEvent is the data of an event of peers.
@@ -331,9 +370,13 @@ type peerEvent struct {
 func (e *eventsAPI) peers(ctx context.Context, say func(message) error) error {
 	var known map[string]discovery.PeerInfo
 	return each(ctx, func() error {
+		list, err := e.connected.look(ctx)
+		if err != nil {
+			return err
+		}
 		now := map[string]discovery.PeerInfo{}
 		joined, left := []discovery.PeerInfo{}, []discovery.PeerInfo{}
-		for _, p := range e.node.Peers() {
+		for _, p := range list {
 			now[p.ID] = p
 			if _, old := known[p.ID]; !old {
 				joined = append(joined, p)

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -381,5 +383,41 @@ func TestViewersAreBounded(t *testing.T) {
 		all[0].close()
 		synctest.Wait()
 		a.view("?topics=health")
+	})
+}
+
+// TestViewersShareALook: the peer looks at its group once for all viewers, and a viewer that leaves spoils nothing.
+func TestViewersShareALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		l := newLately(func(ctx context.Context) int {
+			looks++
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			return looks
+		})
+		leaving, leave := context.WithCancel(t.Context())
+		var viewers sync.WaitGroup
+		viewers.Go(func() {
+			_, err := l.look(leaving)
+			require.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		for range 50 {
+			viewers.Go(func() {
+				n, err := l.look(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, 2, n, "the look of the viewer that left does not count")
+			})
+		}
+		leave()
+		viewers.Wait()
+		require.Equal(t, 2, looks)
+		time.Sleep(sampleEvery)
+		n, err := l.look(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
 	})
 }

@@ -146,6 +146,7 @@ type shared struct {
 	waits   access.Slots
 	batches access.Slots
 	buffers bufferPool
+	packer  *packer
 	open    bool // no guard: everybody may do everything
 }
 

@@ -95,7 +95,7 @@ func New(c Config) *Server {
 		c.MaxWaits = maxOpen
 	}
 	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, mux: http.NewServeMux()}
-	s.shared = &shared{watches: make(access.Slots, c.MaxWatches), waits: make(access.Slots, c.MaxWaits), batches: make(access.Slots, maxBatches), open: c.Guard == nil}
+	s.shared = &shared{watches: make(access.Slots, c.MaxWatches), waits: make(access.Slots, c.MaxWaits), batches: make(access.Slots, maxBatches), packer: newPacker(), open: c.Guard == nil}
 	s.shared.closing, s.close = context.WithCancel(context.Background())
 	s.mount(&c)
 	s.http = &http.Server{
@@ -112,6 +112,9 @@ func (s *Server) Handler() http.Handler {
 	origin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		resp := &response{ResponseWriter: w, conn: connOf(r)}
+		if acceptsGzip(r.Header) {
+			resp.packer = s.shared.packer
+		}
 		defer s.recovered(resp, r)
 		if err := s.admit(r, origin); err != nil {
 			writeError(resp, err)
@@ -154,9 +157,10 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // response records the start of an answer and bounds the time for writing it.
 type response struct {
 	http.ResponseWriter
-	conn  *conn // nil for connections that cannot hold writes back
-	begun bool
-	code  int // status; zero before the answer has begun
+	conn   *conn   // nil for connections that cannot hold writes back
+	packer *packer // nil for a client that does not read gzip
+	begun  bool
+	code   int // status; zero before the answer has begun
 }
 
 // WriteHeader implements http.ResponseWriter.

@@ -46,6 +46,15 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// TestLists: clients made from the OpenAPI document repeat the parameter of a list.
+func TestLists(t *testing.T) {
+	for query, want := range map[string]string{"tags=a&tags=b": "a,b", "tags=a,b&tags=c": "a,b,c", "tags=a": "a"} {
+		values, err := input.Known(&url.URL{RawQuery: query}, "tags")
+		require.NoError(t, err)
+		require.Equal(t, want, values.Get("tags"))
+	}
+}
+
 func TestNumbersAndTruths(t *testing.T) {
 	values := url.Values{"n": {"7"}, "t": {"true"}, "f": {"false"}, "x": {"-1"}}
 	n, err := input.Number(values, "n")

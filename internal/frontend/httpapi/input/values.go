@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -17,7 +18,13 @@ func Query(u *url.URL) (url.Values, error) {
 	return values, nil
 }
 
-// Known is Query for the given parameters, each at most once. It refuses all others.
+// isList reports whether a parameter is a list of texts with commas. Clients made from the OpenAPI document repeat it.
+func isList(name string) bool {
+	return slices.Contains([]string{"health", "tags", "topics", "types"}, name)
+}
+
+// Known is Query for the given parameters, each at most once. It refuses all others. It joins the values of a
+// repeated list.
 func Known(u *url.URL, known ...string) (url.Values, error) {
 	if u.RawQuery == "" {
 		return nil, nil
@@ -29,6 +36,9 @@ func Known(u *url.URL, known ...string) (url.Values, error) {
 	for name := range values {
 		if !slices.Contains(known, name) {
 			return nil, fault.Invalidf(Quote(name), nil, "is an unknown parameter: remove it")
+		}
+		if isList(name) {
+			values.Set(name, strings.Join(values[name], ","))
 		}
 		if _, err := Single(values, name); err != nil {
 			return nil, err
