@@ -111,7 +111,18 @@ func loopback(a string) bool {
 
 // joinFlag adds --join to the command that runs a peer.
 func joinFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("join", "", "invitation of another peer (`LINE` of "+name+" invite), or - to read it from standard input; the next start needs it no more")
+	return cmd.Flags().String("join", "", "invitation of another peer (`LINE` of "+name+" invite), or - to read it from standard input (environment "+joinVariable+"); the next start needs it no more")
+}
+
+// joinVariable has an invitation, for containers. It may stay set: a repeated join changes nothing.
+const joinVariable = config.Prefix + "JOIN"
+
+// invitation returns the invitation to join by, or "".
+func (s *settings) invitation(cmd *cobra.Command, flag string) string {
+	if !cmd.Flags().Changed("join") {
+		flag, _ = s.con.env(joinVariable)
+	}
+	return strings.TrimSpace(flag)
 }
 
 // join reads an invitation and makes it part of the settings. It changes no file.

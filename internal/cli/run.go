@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +54,7 @@ func settingFlags(con *console, cmd *cobra.Command) *settings {
 // load merges defaults, file, environment and the flags that were set.
 func (s *settings) load(cmd *cobra.Command) (config.Config, config.Origin, error) {
 	src := config.Source{File: s.file, Environ: s.con.environ, Flags: map[string]any{}, Joined: s.joined}
+	src.Environ = slices.DeleteFunc(slices.Clone(src.Environ), func(v string) bool { return strings.HasPrefix(v, joinVariable+"=") })
 	for _, key := range settingKeys() {
 		flag := cmd.Flags().Lookup(key)
 		if flag == nil || !flag.Changed {
@@ -118,9 +121,9 @@ func runCommand(con *console, run func(ctx context.Context, c config.Config, std
 	line := joinFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var invited invite.Invitation
-		if cmd.Flags().Changed("join") {
+		if text := s.invitation(cmd, *line); text != "" || cmd.Flags().Changed("join") {
 			var err error
-			if invited, err = s.join(*line); err != nil {
+			if invited, err = s.join(text); err != nil {
 				return err
 			}
 		}

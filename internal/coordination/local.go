@@ -134,8 +134,10 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 // Do implements coord.Writer. The header carries the revision of the result, an older one for a repeated
 // command, because only the header crosses the wire.
 func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+	start := time.Now()
 	result, h, err := l.member.Propose(ctx, cmd)
 	if err == nil {
+		l.plane.config.committed(time.Since(start))
 		err, h.Revision = result.Err, result.Revision
 	}
 	return result, h, l.plane.levels.explain(err)

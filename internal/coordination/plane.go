@@ -71,10 +71,10 @@ type Config struct {
 
 	Conditions *condition.Set // receives no_quorum, feature_level and member_stopped; nil: nobody
 
-	Now      func() time.Time   // nil means time.Now
-	Replica  replica.Config     // Storage and Applied are set by Open
-	Recorder transport.Recorder // nil counts nothing
-	Logger   *slog.Logger       // nil logs nothing
+	Now      func() time.Time // nil means time.Now
+	Replica  replica.Config   // Storage and Applied are set by Open
+	Recorder Recorder         // nil counts nothing
+	Logger   *slog.Logger     // nil logs nothing
 }
 
 // Plane is this peer's part in one group; see Seat. It implements coord.Writer, coord.Reader and coord.Admin. It
@@ -169,7 +169,7 @@ func (p *Plane) open() (err error) {
 	}
 	var raftID uint64
 	if p.roster.joins() {
-		p.disk, err = raftlog.Open(raftlog.Options{FS: c.FS, Dir: filepath.Join(c.Dir, "raft"), Logger: c.Logger})
+		p.disk, err = raftlog.Open(raftlog.Options{FS: c.FS, Dir: filepath.Join(c.Dir, "raft"), Logger: c.Logger, Synced: c.synced()})
 		switch {
 		case err == nil && (c.Network.Mode == bootstrap.Listed || c.Policy.Founds):
 			raftID = p.disk.Member()

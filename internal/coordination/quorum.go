@@ -18,6 +18,7 @@ func (f *leaderFinder) tell(p *Plane) {
 		if name != "" && name != last {
 			log.Info("the group has a leader", "leader", p.inquiry.calls(name), "term", term, "before", p.inquiry.calls(last))
 			last = name
+			p.config.led()
 		}
 		var late <-chan time.Time
 		if name == "" {

@@ -70,6 +70,7 @@ type Stats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
 	Voters               int
+	SilentVoters         int // not heard within an election timeout; only on the leader
 	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
 	OldestOverdueSeconds float64
@@ -88,6 +89,9 @@ func (p *Plane) Stats() (f Stats) {
 	for _, m := range s.Members {
 		if m.Voter {
 			f.Voters++
+			if s.Leads && !m.Active {
+				f.SilentVoters++
+			}
 		}
 	}
 	l.member.View(func(m *machine.Machine) { f.Leases, f.Locks, f.Keys = m.LeaseCount(), m.LockCount(), m.Len() })

@@ -84,7 +84,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 		return err
 	}
 	p.onClose(p.agent.Close)
-	return nil
+	return countInstances(p.gatherer, p.agent.Stats)
 }
 
 // instances counts the instances of this peer by the status names of SAP-044
@@ -144,7 +144,7 @@ func (p *parts) startDNS(context.Context) (err error) {
 		return fault.In("dns", err)
 	}
 	p.onClose(func() error { p.fronts.dns.Close(); return nil })
-	return nil
+	return countNames(p.gatherer, p.fronts.dns)
 }
 
 // ttl converts a setting to the server's convention, where 0 means the default.

@@ -104,6 +104,9 @@ func (p *parts) startMetrics(context.Context) (err error) {
 	if p.metrics, err = metrics.New(p.gatherer); err != nil {
 		return err
 	}
+	if err := measure(p.gatherer, p.version, p.config.Data); err != nil {
+		return err
+	}
 	p.conditions = condition.NewSet(p.log, time.Now)
 	return metrics.RegisterConditions(p.gatherer, condition.Names(), p.conditions.ActiveNames)
 }
@@ -116,7 +119,7 @@ func (p *parts) startStorage(context.Context) (err error) {
 	if p.key, err = p2p.LoadIdentity(filepath.Join(p.config.Data, identityFile)); err != nil {
 		return err
 	}
-	if p.datastore, err = p2p.OpenValues(filepath.Join(p.config.Data, "dht.values"), p.log.With("part", "p2p")); err != nil {
+	if p.datastore, err = p2p.OpenValues(filepath.Join(p.config.Data, valuesFile), p.log.With("part", "p2p")); err != nil {
 		return err
 	}
 	p.onClose(p.datastore.Close)
@@ -239,6 +242,9 @@ func (p *parts) startFrontEnds(context.Context) error {
 	}
 	p.fronts.auth.http(&web)
 	p.fronts.auth.grpc(&rpc)
+	if err := countCalls(p.gatherer, &rpc); err != nil {
+		return err
+	}
 	p.fronts.http, p.fronts.grpc = httpapi.New(web), grpcapi.New(rpc)
 	return nil
 }

@@ -51,7 +51,11 @@ func Run(ctx context.Context, c config.Config, stderr io.Writer, version string)
 	p.fronts.auth.pages.address = p.pageAddress(listeners.http)
 	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", p.network.name.String(), "profile", c.Profile, "version", version,
 		"listen", p.node.Addrs(), "http", address(listeners.http), "page", cmp.Or(p.fronts.auth.pages.address, config.Off), "grpc", address(listeners.grpc), "dns", p.fronts.address())
-	return errors.Join(p.serve(ctx, listeners), p.close())
+	manager, err := newManager(os.Getenv, os.Getpid())
+	if err != nil {
+		log.Warn("the service manager does not hear this peer, and may restart it", "error", err)
+	}
+	return errors.Join(p.serve(ctx, listeners, manager), p.close())
 }
 
 // Identity returns the peer id of a data directory, and creates both if they are missing.
@@ -93,10 +97,16 @@ func existingIdentity(dataDir string) (crypto.PrivKey, error) {
 }
 
 // serve runs the front ends until ctx ends or one fails. Then it stops all.
-func (p *parts) serve(ctx context.Context, l listeners) error {
+func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 	var group run.Group
 	done, stop := context.WithCancel(ctx)
 	group.Add(func() error { <-done.Done(); return nil }, func(error) { stop() })
+	group.Add(func() error {
+		if err := m.tell(done, p.describe); err != nil {
+			p.log.Warn("the service manager did not hear this peer", "error", err)
+		}
+		return nil
+	}, func(error) { stop() })
 	f := &p.fronts
 	if l.http != nil {
 		group.Add(func() error { return f.http.Serve(f.auth.secure(l.http)) }, func(error) { f.http.Close() })

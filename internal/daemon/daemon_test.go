@@ -73,7 +73,7 @@ func startWith(t *testing.T, c config.Config, dir string, bootstrap ...string) *
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- p.serve(ctx, l) }()
+	go func() { done <- p.serve(ctx, l, new(manager)) }()
 	cl, err := client.New(l.grpc.Addr().String())
 	require.NoError(t, err)
 	stopped := false

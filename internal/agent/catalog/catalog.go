@@ -238,6 +238,7 @@ type Stats struct {
 	Changes    int // logged by services and by namespaces
 	Results    int // cached
 	Stale      bool
+	StaleFor   time.Duration // since the loss of the contact; 0 with contact
 }
 
 // Count counts all instances by status.
@@ -257,7 +258,7 @@ func (c *Catalog) Count() map[instance.Status]int {
 func (c *Catalog) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := Stats{Revision: c.rev.Load(), Watches: c.watches, Stale: c.link.Load().stale}
+	out := Stats{Revision: c.rev.Load(), Watches: c.watches, Stale: c.link.Load().stale, StaleFor: c.current().Age}
 	for _, s := range c.all {
 		out.Changes += len(s.state.Load().log)
 		if p := s.results.byKey.Load(); p != nil {

@@ -46,6 +46,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -69,6 +70,8 @@ type Options struct {
 	// Salvage opens a folder that lacks acknowledged writes, for an operator's recovery with what is left. Its member
 	// must not vote.
 	Salvage bool
+	// Synced receives the duration of each sync of the log; nil: nobody.
+	Synced func(time.Duration)
 	// Logger reports problems; nil discards.
 	Logger *slog.Logger
 }
@@ -125,6 +128,7 @@ func Open(o Options) (*Storage, error) {
 	}
 	o.defaults()
 	latch := store.NewLatch(o.Logger)
+	latch.Synced = o.Synced
 	s := &Storage{
 		snapshotFiles: snapshotFiles{fs: o.FS, dir: o.Dir, log: o.Logger},
 		db:            database{latch: latch}, tail: logCache{limit: o.Tail},

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -13,6 +15,8 @@ type Coordination struct {
 	dropped   *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	snapshots *prometheus.CounterVec
+	led       prometheus.Counter
+	steps     *prometheus.HistogramVec
 }
 
 // GroupStats is this peer's view of the group.
@@ -20,6 +24,7 @@ type GroupStats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
 	Voters               int
+	SilentVoters         int // not heard within an election timeout; only on the leader
 	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
 	OldestOverdueSeconds float64 // age of the oldest expired lease that has not ended; only on the leader
@@ -35,6 +40,10 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 		dropped:   register(f, f.counters("messages_dropped_total", "Unsent messages to members, by lane and reason.", "lane", "reason")),
 		refused:   register(f, f.counters("streams_refused_total", "Refused streams, by reason.", "reason")),
 		snapshots: register(f, f.counters("snapshots_total", "Sent and received snapshots, by direction and outcome.", "direction", "outcome")),
+		led:       register(f, f.counter("leader_changes_total", "Leaders that this peer followed after another one, or after its start.")),
+		steps: register(f, prometheus.NewHistogramVec(f.histogram("step_seconds",
+			"Duration of a commit (at the leader, from the proposal to the result) and of an fsync of the log.",
+			prometheus.ExponentialBuckets(0.0002, 2, 16)), []string{"step"})),
 	}
 	flag := func(b bool) float64 {
 		if b {
@@ -51,6 +60,8 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 		{"is_leader", "1 if this peer leads the group.", func(s GroupStats) float64 { return flag(s.Leads) }},
 		{"has_leader", "1 if this peer knows the leader of the group.", func(s GroupStats) float64 { return flag(s.HasLeader) }},
 		{"voters", "Voters of the group.", func(s GroupStats) float64 { return float64(s.Voters) }},
+		{"silent_voters", "Voters that the leader has not heard within an election timeout; 0 on other peers.",
+			func(s GroupStats) float64 { return float64(s.SilentVoters) }},
 		{"failures_survived", "Voters that may fail now without a loss of the majority; 0 also without a known leader.",
 			func(s GroupStats) float64 { return float64(s.FailuresSurvived) }},
 		{"leases", "Leases of the group.", func(s GroupStats) float64 { return float64(s.Leases) }},
@@ -83,6 +94,14 @@ func (c *Coordination) count(direction, lane string, messages, bytes int) {
 func (c *Coordination) Dropped(lane, reason string, messages int) {
 	c.dropped.WithLabelValues(lane, reason).Add(float64(messages))
 }
+
+// Took records the duration of a commit or an fsync.
+func (c *Coordination) Took(step string, d time.Duration) {
+	c.steps.WithLabelValues(step).Observe(d.Seconds())
+}
+
+// Led counts a leader that this peer had not followed before.
+func (c *Coordination) Led() { c.led.Inc() }
 
 // Refused counts a refused stream, by reason.
 func (c *Coordination) Refused(reason string) { c.refused.WithLabelValues(reason).Inc() }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -22,6 +23,9 @@ import (
 // database, because Pebble panics with a locked mutex when it cannot write or replace its write-ahead log. That ends the
 // process, whoever recovers.
 type Latch struct {
+	// Synced receives the duration of each sync of the write-ahead log; nil: nobody. It is set before the first one.
+	Synced func(time.Duration)
+
 	log    *slog.Logger
 	first  atomic.Pointer[error]
 	warned atomic.Bool // of a failure in the background
@@ -190,12 +194,23 @@ func (f latchFile) Preallocate(offset, length int64) error {
 	return f.do(func() error { return f.File.Preallocate(offset, length) })
 }
 
-func (f latchFile) Sync() error { return f.do(f.File.Sync) }
+// timed runs a sync and reports its duration.
+func (f latchFile) timed(sync func() error) error {
+	if f.latch.Synced == nil {
+		return f.do(sync)
+	}
+	start := time.Now()
+	err := f.do(sync)
+	f.latch.Synced(time.Since(start))
+	return err
+}
 
-func (f latchFile) SyncData() error { return f.do(f.File.SyncData) }
+func (f latchFile) Sync() error { return f.timed(f.File.Sync) }
+
+func (f latchFile) SyncData() error { return f.timed(f.File.SyncData) }
 
 func (f latchFile) SyncTo(length int64) (full bool, err error) {
-	err = f.do(func() (err error) { full, err = f.File.SyncTo(length); return err })
+	err = f.timed(func() (err error) { full, err = f.File.SyncTo(length); return err })
 	return full, err
 }
 

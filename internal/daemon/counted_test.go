@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/client"
+)
+
+// TestCounted: a peer counts what its front ends and its group do.
+func TestCounted(t *testing.T) {
+	p := start(t, t.TempDir())
+	_, err := p.Status(t.Context())
+	require.NoError(t, err)
+	s, err := p.Session(t.Context(), client.TTL(patience))
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+	_, err = dns.ExchangeContext(t.Context(), new(dns.Msg).SetQuestion("nothing.service.blackhole.", dns.TypeA), p.parts.fronts.address())
+	require.NoError(t, err)
+	metrics := func() string {
+		answer, err := http.Get(p.http + "/v1/metrics")
+		require.NoError(t, err)
+		defer func() { require.NoError(t, answer.Body.Close()) }()
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		return string(body)
+	}
+	text := metrics()
+	for _, line := range []string{
+		`blackhole_grpc_calls_total{method="PeerService/Status",outcome="ok"} 1`, `blackhole_dns_answers_total{rcode="NXDOMAIN"} 1`,
+		`blackhole_coordination_leader_changes_total 1`, `blackhole_coordination_silent_voters 0`, `blackhole_catalog_stale_seconds 0`,
+	} {
+		require.Contains(t, text, "\n"+line+"\n")
+	}
+	require.Regexp(t, `blackhole_coordination_step_seconds_count\{step="commit"\} [1-9]`, text)
+	require.Regexp(t, `blackhole_coordination_step_seconds_count\{step="fsync"\} [1-9]`, text)
+	require.Regexp(t, `blackhole_store_bytes\{store="coordination"\} [1-9]`, text)
+}
