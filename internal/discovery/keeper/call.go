@@ -58,9 +58,17 @@ func (a *asker) call(ctx context.Context, id peer.ID, req *pb.Request) (_ *pb.Re
 		a.lacking.note(id, err)
 		return resp, true, err
 	}
-	if resp.Op == nil {
-		// No version sends an empty response to a request that it knows. A response of another shape is not a lie.
-		return nil, true, fault.New("keeper.call", fault.Unsupported, "the peer answered in a form of a later version")
+	if err := laterForm(resp); err != nil {
+		return nil, true, err
 	}
 	return resp, false, nil
+}
+
+// laterForm returns Unsupported for a response without a known operation. No version sends an empty response to a
+// request that it knows, and a response of another shape is not a lie.
+func laterForm(resp *pb.Response) error {
+	if resp.Op != nil {
+		return nil
+	}
+	return fault.New("keeper.call", fault.Unsupported, "the peer answered in a form of a later version")
 }

@@ -4,17 +4,22 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
 	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
@@ -23,8 +28,9 @@ import (
 // future turns messages of today into messages of a later version. Its bytes decide: an unknown field for some
 // messages, an unknown value for some enums, an unknown operation.
 type future struct {
-	bytes []byte
-	must  bool // something was added that a reader has to understand
+	bytes    []byte
+	must     bool // something was added that a reader has to understand
+	replaced bool // an operation became a later one
 }
 
 func (f *future) next() byte {
@@ -56,7 +62,7 @@ func (f *future) change(m protoreflect.Message) {
 		case fd.ContainingOneof() != nil && f.next()%16 == 7: // another operation
 			m.Clear(fd)
 			m.SetUnknown(append(m.GetUnknown(), unknownField(400, "a later operation")...))
-			f.must = true
+			f.must, f.replaced = true, true
 		default:
 			f.change(v.Message())
 		}
@@ -162,6 +168,8 @@ func FuzzLaterResponse(f *testing.F) {
 		{Op: &pb.Response_Store{Store: &pb.StoreResponse{Results: []*pb.StoreResult{{}, {Refusal: refusal, Sequence: 3}}, Splits: []*pb.Split{split}}}},
 		{Op: &pb.Response_Resolve{Resolve: &pb.ResolveResponse{Envelope: r.Envelope()}}},
 		{Refusal: refusal},
+		{Op: &pb.Response_Summary{Summary: &pb.SummaryResponse{Summaries: []*pb.Summary{{Cell: string(q.cells[0].Cell), Count: 3, Prices: summary.Prices}}}}},
+		{Op: &pb.Response_Watch{Watch: &pb.WatchResponse{Cookie: &pb.Cookie{Epoch: 1, Seq: 2}, Envelopes: [][]byte{r.Envelope()}, Left: [][]byte{r.Envelope()}}}},
 	}
 	addFutures(f, len(responses))
 	k, counts := bare(f, 30, Limits{})
@@ -175,6 +183,9 @@ func FuzzLaterResponse(f *testing.F) {
 			require.NotNil(t, today.Refusal)
 			require.Contains(t, []fault.Kind{fault.Unsupported, fault.Unavailable}, fault.KindOf(err))
 			k.asker.lacking.note("later", err)
+		}
+		if today.GetWatch() != nil && resp.Op == nil {
+			require.ErrorIs(t, (&follower{k: k, plan: plan, cell: q.cells[0]}).receive(t.Context(), "later", resp), fault.Unsupported)
 		}
 		if resp.Op == nil {
 			return // a form of a later version: see asker.call
@@ -195,8 +206,60 @@ func FuzzLaterResponse(f *testing.F) {
 			var v versionReply
 			v, err = k.asker.readVersion(op.Resolve, r.Key())
 			require.Equal(t, r.Digest(), v.newest.Digest())
+		case *pb.Response_Summary:
+			var all []cell.Summary
+			all, err = parseSummaries(op.Summary, q.cells[:1])
+			require.Len(t, all, 1)
+			require.EqualValues(t, 3, all[0].Count)
+		case *pb.Response_Watch:
+			w := &follower{k: k, plan: plan, cell: q.cells[0]}
+			err = w.receive(t.Context(), "later", resp)
+			require.EqualValues(t, 2, w.cookie.GetSeq())
+			latest, _ := k.Index.Latest(r.Name())
+			require.Equal(t, r.Envelope(), latest.Envelope())
 		}
 		require.NoError(t, err)
 		require.Empty(t, counts.distrusted)
+	})
+}
+
+// A comparison with a keeper of a later version brings its records, byte for byte, or ends as unsupported. The keeper is
+// never blamed.
+func FuzzLaterComparison(f *testing.F) {
+	random := rand.New(rand.NewPCG(13, 4))
+	f.Add([]byte{})
+	for range 40 {
+		choices := make([]byte, 40)
+		for j := range choices {
+			choices[j] = byte(random.Uint32())
+		}
+		f.Add(choices)
+	}
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newCluster(t, 2, never)
+			a, b := w.nodes[0], w.nodes[1]
+			p := newProvider(t)
+			held := []*records.Record{p.sign(t, offer("plain"), 1, time.Now()), p.later(t, "later", 1), p.later(t, "critical", 1, recordstest.Needs(feature))}
+			for _, r := range held {
+				b.put(t, r)
+			}
+			version := &future{bytes: choices}
+			b.corrupt(func(req *pb.Request) *pb.Response {
+				resp := new(pb.Response)
+				assert.NoError(t, proto.Unmarshal(version.later(t, b.server.respond(source{peer: a.Self}, req, nil)), resp))
+				return resp
+			})
+			_, err := a.sync.compare(t.Context(), b.Self, a.sync.table())
+			if version.replaced {
+				require.ErrorIs(t, err, fault.Unsupported)
+			} else {
+				require.NoError(t, err)
+				for _, r := range held {
+					require.Equal(t, r.Envelope(), mustGet(t, a, r).Envelope())
+				}
+			}
+			w.requireTrust()
+		})
 	})
 }

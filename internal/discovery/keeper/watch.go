@@ -246,6 +246,9 @@ func (f *follower) receive(ctx context.Context, id peer.ID, resp *pb.Response) e
 		f.k.asker.lacking.note(id, err)
 		return refusalError{err}
 	}
+	if err := laterForm(resp); err != nil {
+		return refusalError{err}
+	}
 	m := resp.GetWatch()
 	if m == nil {
 		return breach("the response does not answer a watch")

@@ -192,9 +192,9 @@ func TestHostileWatch(t *testing.T) {
 	forged[len(forged)-1] ^= 1
 	away := p.sign(t, offer("two", func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }), 1, bubble)
 	for name, m := range map[string]*pb.WatchResponse{
-		"forged":      {Envelopes: [][]byte{forged}},
-		"not watched": {Envelopes: [][]byte{away.Envelope()}, Cookie: &pb.Cookie{Seq: 1}},
-		"nothing":     nil,
+		"forged":            {Envelopes: [][]byte{forged}},
+		"not watched":       {Envelopes: [][]byte{away.Envelope()}, Cookie: &pb.Cookie{Seq: 1}},
+		"another operation": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestHostileWatch(t *testing.T) {
 				a, b := w.nodes[0], w.nodes[1]
 				b.corrupt(func(*pb.Request) *pb.Response {
 					if m == nil {
-						return &pb.Response{}
+						return &pb.Response{Op: &pb.Response_Pull{Pull: new(pb.PullResponse)}}
 					}
 					return &pb.Response{Op: &pb.Response_Watch{Watch: m}}
 				})
