@@ -100,8 +100,8 @@ func fillDisk(t *testing.T, path string) {
 
 // put writes a key with a long value.
 func put(ctx context.Context, p *network.Peer, i int) error {
-	_, _, err := p.Coordination().Do(ctx, coord.Command{Op: &coord.Write{
-		Then: []coord.Change{{Put: &coord.Put{Key: fmt.Sprintf("app/%d", i), Value: make([]byte, 60_000)}}},
+	_, _, err := p.Coordination().Do(ctx, coord.Command{Op: &coord.Txn{
+		Then: []coord.Step{{Put: &coord.Put{Key: fmt.Sprintf("app/%d", i), Value: make([]byte, 60_000)}}},
 	}})
 	return err
 }

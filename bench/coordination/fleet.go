@@ -342,7 +342,7 @@ func (f *fleet) revoke(ctx context.Context, ids []coord.LeaseID) error {
 // read reads one key.
 func (f *fleet) read(ctx context.Context, t task) (sample, error) {
 	const key = "bench/read"
-	put := coord.Command{Op: &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: make([]byte, 128)}}}}}
+	put := coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: make([]byte, 128)}}}}}
 	if _, _, err := f.client(0).Coordination().Do(ctx, put); err != nil {
 		return sample{}, err
 	}

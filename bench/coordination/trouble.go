@@ -231,7 +231,7 @@ func (f *fleet) others(ctx context.Context, d time.Duration, tell func(op string
 	value := make([]byte, 128)
 	put := func(ctx context.Context) (int, error) {
 		_, _, err := f.client(0).Coordination().Do(ctx, coord.Command{
-			Op: &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: "bench/other", Value: value}}}},
+			Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "bench/other", Value: value}}}},
 		})
 		return 1, err
 	}

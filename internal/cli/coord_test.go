@@ -40,8 +40,8 @@ func groupWithHistory(t *testing.T) *coordtest.Solo {
 		require.NoError(t, err)
 		return r
 	}
-	put := func(key, value string) *coord.Write {
-		return &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
+	put := func(key, value string) *coord.Txn {
+		return &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
 	}
 	for range 3 {
 		do(&coord.LeaseGrant{TTL: 60_000})
@@ -53,7 +53,7 @@ func groupWithHistory(t *testing.T) *coordtest.Solo {
 	do(put("app/a", "2"))
 	do(put("app/evil", "\x1b[2J\xff"))
 	span := coord.Exactly("app/a")
-	do(&coord.Write{Then: []coord.Change{{Delete: &span}}})
+	do(&coord.Txn{Then: []coord.Step{{Delete: &span}}})
 	do(&coord.Compact{Revision: 2})
 	return solo
 }

@@ -15,7 +15,7 @@ import (
 
 func kvCommand(con *console) *cobra.Command {
 	return parent(&cobra.Command{Use: "kv", Short: "Store, read and follow keys"},
-		kvPut(con), kvGet(con), kvDelete(con), kvList(con), kvWatch(con))
+		kvPut(con), kvGet(con), kvDelete(con), kvList(con), kvTxn(con), kvWatch(con))
 }
 
 // keyView is the JSON form of a key.
@@ -64,7 +64,7 @@ func kvPut(con *console) *cobra.Command {
 			}
 			put.Value = value
 		}
-		return r.write(ctx, c, args[0], *guard, coord.Change{Put: put})
+		return r.write(ctx, c, args[0], *guard, coord.Step{Put: put})
 	})
 }
 
@@ -88,7 +88,7 @@ func kvDelete(con *console) *cobra.Command {
 		if *prefix && *guard >= 0 {
 			return fault.Invalidf("--if-revision", nil, "cannot be used with --prefix")
 		}
-		return r.write(ctx, c, args[0], *guard, coord.Change{Delete: &span})
+		return r.write(ctx, c, args[0], *guard, coord.Step{Delete: &span})
 	})
 }
 
@@ -98,16 +98,19 @@ func guardFlag(cmd *cobra.Command) *int64 {
 }
 
 // write makes one change, and prints its revision.
-func (r *remote) write(ctx context.Context, c *client.Client, key string, guard int64, change coord.Change) error {
-	op := &coord.Write{Then: []coord.Change{change}}
+func (r *remote) write(ctx context.Context, c *client.Client, key string, guard int64, change coord.Step) error {
+	op := &coord.Txn{Then: []coord.Step{change}}
 	if guard >= 0 {
-		op.If = []coord.Guard{coord.IfRevision(key, coord.Revision(guard))}
+		op.If = []coord.Compare{coord.IfRevision(key, coord.Revision(guard))}
 	}
 	result, _, err := c.Coordination().Do(ctx, coord.Command{Op: op})
+	if err == nil {
+		err = result.Txn.Unmet()
+	}
 	if err != nil {
 		return fieldNames{
-			"guards[0].mod_revision": "--if-revision", "guards[0].key": "KEY", "changes[0].key": "KEY",
-			"changes[0].value": "VALUE", "changes[0].lease": "--lease",
+			"compare[0]": "--if-revision", "compare[0].key": "KEY", "then[0].key": "KEY",
+			"then[0].value": "VALUE", "then[0].lease": "--lease",
 		}.exactly(err)
 	}
 	v := writtenView{int64(result.Revision), result.Changed}

@@ -30,7 +30,7 @@ func TestBackupAndRestore(t *testing.T) {
 		client := w.peers[3]
 		put := func(value string) {
 			t.Helper()
-			_, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: "k", Value: []byte(value)}}}}})
+			_, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte(value)}}}}})
 			require.NoError(t, err)
 		}
 		get := func() string {

@@ -133,8 +133,8 @@ func (s standings) keep(ctx context.Context, about string, now coord.Standing) e
 	if _, known := decided[about]; !known && kept >= maxStanding {
 		return fault.New("", fault.LimitReached, "the group keeps decisions on %d peers already", kept)
 	}
-	_, _, err := s.local.Do(ctx, coord.Command{Op: &coord.Write{
-		Then: []coord.Change{{Put: &coord.Put{Key: coord.MembersPrefix + about, Value: []byte(now)}}},
+	_, _, err := s.local.Do(ctx, coord.Command{Op: &coord.Txn{
+		Then: []coord.Step{{Put: &coord.Put{Key: coord.MembersPrefix + about, Value: []byte(now)}}},
 	}})
 	return err
 }

@@ -288,8 +288,8 @@ func TestWatchGoesOn(t *testing.T) {
 			if i == 5 {
 				w.peers[w.leader()].stop(t)
 			}
-			r, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Write{
-				Then: []coord.Change{{Put: &coord.Put{Key: "k/x", Value: []byte{byte(i)}}}},
+			r, _, err := client.Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Txn{
+				Then: []coord.Step{{Put: &coord.Put{Key: "k/x", Value: []byte{byte(i)}}}},
 			}})
 			require.NoError(t, err)
 			want = append(want, r.Revision)

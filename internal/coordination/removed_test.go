@@ -42,12 +42,12 @@ func TestRemovedWhileAway(t *testing.T) {
 				away.cut.Store(false)
 
 				began := time.Now()
-				r, _, err := away.Do(t.Context(), coord.Command{Owner: id, Op: &coord.Write{
-					Then: []coord.Change{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+				r, _, err := away.Do(t.Context(), coord.Command{Owner: id, Op: &coord.Txn{
+					Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
 				}})
 				for err != nil && time.Since(began) < 20*time.Second {
-					r, _, err = away.Do(t.Context(), coord.Command{Owner: id, Op: &coord.Write{
-						Then: []coord.Change{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+					r, _, err = away.Do(t.Context(), coord.Command{Owner: id, Op: &coord.Txn{
+						Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
 					}})
 				}
 				require.NoError(t, err)

@@ -30,8 +30,8 @@ func TestDiskFails(t *testing.T) {
 		victim := w.peers[i]
 		token := locked(t, victim, "n")
 		disks[i].Fail(true)
-		_, _, err := victim.Do(t.Context(), coord.Command{Owner: victim.id(), Op: &coord.Write{
-			Then: []coord.Change{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+		_, _, err := victim.Do(t.Context(), coord.Command{Owner: victim.id(), Op: &coord.Txn{
+			Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
 		}})
 		require.NoError(t, err, "another member leads, and the repeated command is applied")
 		require.Equal(t, "stopped", w.phase(victim))

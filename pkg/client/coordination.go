@@ -61,9 +61,9 @@ func (p *Coordination) Do(ctx context.Context, cmd coord.Command) (coord.Result,
 	case *coordv1.Command_LeaseRevoke:
 		resp, err := p.locks.LeaseRevoke(ctx, r.LeaseRevoke)
 		return answered(op, resp, err, coord.Result{})
-	case *coordv1.Command_Write:
-		resp, err := p.keys.Write(ctx, r.Write)
-		return answered(op, resp, err, coord.Result{Changed: int(resp.GetChanged())})
+	case *coordv1.Command_Txn:
+		resp, err := p.keys.Txn(ctx, r.Txn)
+		return answered(op, resp, err, coord.Result{Changed: int(resp.GetChanged()), Txn: toTxn(resp)})
 	case *coordv1.Command_PublishInstances:
 		resp, err := p.keys.PublishInstances(ctx, r.PublishInstances)
 		return answered(op, resp, err, published(resp))

@@ -64,6 +64,15 @@ func toKeyValue(kv *api.KeyVal) *coord.KeyValue {
 	}
 }
 
+func toTxn(r *api.TxnResponse) coord.TxnResult {
+	return coord.TxnResult{
+		Succeeded: r.GetSucceeded(), Failed: int(r.GetFailed()), Reason: r.GetReason(), Forgotten: r.GetForgotten(),
+		Steps: convert(r.GetResults(), func(s *api.TxnStepResult) coord.StepResult {
+			return coord.StepResult{Count: int(s.GetCount()), Keys: convert(s.GetKvs(), toKeyValue)}
+		}),
+	}
+}
+
 // toEvents gives those of the events that a span contains.
 func toEvents(list []*api.KeyEvent, span coord.Span) []coord.Event {
 	out := make([]coord.Event, 0, len(list))

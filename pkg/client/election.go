@@ -55,7 +55,7 @@ func (l *Leadership) Token() Token { return l.held.Token() }
 // Proclaim replaces the proclamation for observers. Errors: Conflict if another client leads by
 // now.
 func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
-	return l.write(ctx, "client.Proclaim", coord.Change{Put: &coord.Put{Key: leaderKey(l.name), Value: value, Lease: l.held.Lease()}})
+	return l.write(ctx, "client.Proclaim", coord.Step{Put: &coord.Put{Key: leaderKey(l.name), Value: value, Lease: l.held.Lease()}})
 }
 
 // Resign ends the leadership immediately. A second Resign does nothing. Errors: as Held.Unlock.
@@ -65,18 +65,21 @@ func (l *Leadership) Resign(ctx context.Context) error {
 		return nil
 	}
 	span := coord.Exactly(leaderKey(l.name))
-	if err := l.write(ctx, op, coord.Change{Delete: &span}); err != nil && fault.KindOf(err) != fault.Conflict {
+	if err := l.write(ctx, op, coord.Step{Delete: &span}); err != nil && fault.KindOf(err) != fault.Conflict {
 		return fault.Wrap(op, errors.Join(err, l.held.Unlock(ctx)))
 	}
 	return fault.Wrap(op, l.held.Unlock(ctx))
 }
 
 // write changes the leader's key during the leadership.
-func (l *Leadership) write(ctx context.Context, op string, change coord.Change) error {
+func (l *Leadership) write(ctx context.Context, op string, change coord.Step) error {
 	s := l.held.session
 	ctx, cancel := s.whileLives(ctx)
 	defer cancel()
-	_, err := s.client.do(ctx, &coord.Write{If: []coord.Guard{l.held.Guard()}, Then: []coord.Change{change}})
+	result, err := s.client.do(ctx, &coord.Txn{If: []coord.Compare{l.held.Guard()}, Then: []coord.Step{change}})
+	if err == nil {
+		err = result.Txn.Unmet()
+	}
 	if err != nil && s.ctx.Err() != nil {
 		err = context.Cause(s.ctx)
 	}

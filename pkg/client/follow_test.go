@@ -16,8 +16,8 @@ import (
 )
 
 func (p *fixture) put(key, value string) {
-	_, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.Write{
-		Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}},
+	_, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.Txn{
+		Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}},
 	}})
 	require.NoError(p.t, err)
 }

@@ -291,7 +291,7 @@ func (h *Held) Check() error {
 }
 
 // Guard is a condition for a write to the key space: this claim still holds the lock.
-func (h *Held) Guard() coord.Guard { return coord.IfHolds(h.name, h.token) }
+func (h *Held) Guard() coord.Compare { return coord.IfHolds(h.name, h.token) }
 
 // Unlock ends Context and releases the lock. If the group is unreachable until ctx ends, Unlock
 // returns an error, and the release happens later or with the end of the session. A second Unlock

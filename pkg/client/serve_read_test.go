@@ -8,29 +8,17 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-func (f *front) Write(ctx context.Context, r *api.WriteRequest) (*api.WriteResponse, error) {
-	w := &coord.Write{}
-	for _, g := range r.GetGuards() {
-		if g.GetLock() != "" {
-			w.If = append(w.If, coord.IfHolds(g.GetLock(), coord.Token(g.GetFencingToken())))
-		} else {
-			w.If = append(w.If, coord.IfRevision(string(g.GetKey()), coord.Revision(g.GetModRevision())))
-		}
-	}
-	for _, c := range r.GetChanges() {
-		if c.GetDelete() {
-			span := spanOf(c.GetKey(), c.GetRangeEnd())
-			w.Then = append(w.Then, coord.Change{Delete: &span})
-		} else {
-			w.Then = append(w.Then, coord.Change{Put: &coord.Put{
-				Key: string(c.GetKey()), Value: c.GetValue(), Lease: coord.LeaseID(c.GetLease()),
-			}})
-		}
-	}
-	got, h, err := f.do(ctx, r.GetAttempt(), w)
-	return &api.WriteResponse{Header: h, Changed: uint32(got.Changed)}, err
+func (f *front) Txn(ctx context.Context, r *api.TxnRequest) (*api.TxnResponse, error) {
+	got, h, err := f.do(ctx, r.GetAttempt(), &coord.Encoded{Message: &coordv1.Command{Request: &coordv1.Command_Txn{Txn: r}}})
+	return &api.TxnResponse{
+		Header: h, Changed: uint32(got.Changed), Succeeded: got.Txn.Succeeded, Failed: uint32(got.Txn.Failed), Reason: got.Txn.Reason,
+		Results: convert(got.Txn.Steps, func(s coord.StepResult) *api.TxnStepResult {
+			return &api.TxnStepResult{Count: int64(s.Count), Kvs: convert(s.Keys, keyVal)}
+		}),
+	}, err
 }
 
 func spanOf(key, end []byte) coord.Span {

@@ -16,55 +16,10 @@ type Command struct {
 	Op Op
 }
 
-// Op is one of the operations of this package, or an Encoded: *Write, *Compact, *LeaseGrant, *LeaseRevoke,
+// Op is one of the operations of this package, or an Encoded: *Txn, *Compact, *LeaseGrant, *LeaseRevoke,
 // *Expire, *Lock, *Unlock, *Cancel, *RegisterBatch, *SetRequirement, *DeleteRequirement, *ClientOpen,
 // *ClientClose, *ClientsExpire, *Configure, *BumpIncarnation, *SetLevel, *Dissolve, *RaiseRevision.
 type Op interface{ op() }
-
-// Write changes keys, all at one revision or none, if every guard holds.
-//
-// Errors: Conflict for a failed guard, a key of a lock or of the directory; NotFound, Forbidden
-// for a lease; Invalid, TooLarge, LimitReached.
-type Write struct {
-	If   []Guard
-	Then []Change // at least one, each key once
-}
-
-// Guard is a condition on the state before a write. Use IfRevision or IfHolds.
-type Guard struct {
-	key   string
-	mod   Revision
-	lock  string
-	token Token
-	held  bool // look at lock and token, otherwise at key and mod
-}
-
-// IfRevision holds while key was last changed at mod; with mod 0, while it is absent.
-func IfRevision(key string, mod Revision) Guard { return Guard{key: key, mod: mod} }
-
-// IfHolds holds while the claim with the token, above 0, holds the lock. After a later token has
-// been granted, a write guarded by an exclusive claim's token fails.
-func IfHolds(lock string, token Token) Guard { return Guard{lock: lock, token: token, held: true} }
-
-// Held returns the lock and token of a guard made by IfHolds; false for other guards.
-func (g Guard) Held() (lock string, token Token, ok bool) { return g.lock, g.token, g.held }
-
-// Unchanged returns the key and revision of a guard made by IfRevision; false for other guards.
-func (g Guard) Unchanged() (key string, mod Revision, ok bool) { return g.key, g.mod, !g.held }
-
-// Change is a put or a deletion: exactly one field is set.
-type Change struct {
-	Put    *Put
-	Delete *Span // all keys in it; an empty span is fine
-}
-
-// Put makes or replaces a key.
-type Put struct {
-	Key   string // not empty
-	Value []byte // kept: the caller must not change it
-	// Lease that the key is bound to from now on; 0 frees it of any.
-	Lease LeaseID
-}
 
 // Compact drops the events up to and including Revision. Revision becomes the earliest readable
 // state. A revision compacted before changes nothing.
@@ -172,7 +127,6 @@ type Configure struct{ Limits Limits }
 // Errors: Conflict unless Incarnation is the present one plus 1.
 type BumpIncarnation struct{ Incarnation uint64 }
 
-func (*Write) op()             {}
 func (*Compact) op()           {}
 func (*LeaseGrant) op()        {}
 func (*LeaseRevoke) op()       {}

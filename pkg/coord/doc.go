@@ -23,7 +23,7 @@
 // The token stays the same from the first answer to the last, and later holders have greater tokens.
 //
 // A lock without its token is advice only: a paused holder can outlive its lease. The resource
-// must refuse stale tokens (Fence), and writes to the keyspace need the guard IfHolds.
+// must refuse stale tokens (Fence), and writes to the keyspace need the comparison IfHolds.
 //
 // # The directory
 //

@@ -10,7 +10,8 @@ type Limits struct {
 	KeyBytes      uint32 // one key; a lock's name is at most 17 less
 	ValueBytes    uint32 // one value; metadata of one lock
 	OwnerBytes    uint32 // one owner name
-	Changes       uint32 // guards of one write; keys changed by one command
+	TxnBytes      uint32 // one transaction as sent, and what it reads
+	Changes       uint32 // comparisons of a transaction, steps of a branch, keys that it looks at; keys changed by one command
 	Leases        uint32 // leases at once
 	LeaseKeys     uint32 // keys bound to one lease, its claims included
 	MinTTL        int64  // a lease's time to live, milliseconds
@@ -37,7 +38,7 @@ type Quota struct {
 // every version apply the first entries under them. Never change them; propose a Configure.
 func DefaultLimits() Limits {
 	return Limits{
-		Keys: 1 << 20, Bytes: 1 << 30, KeyBytes: 1024, ValueBytes: 64 << 10, OwnerBytes: 256,
+		Keys: 1 << 20, Bytes: 1 << 30, KeyBytes: 1024, ValueBytes: 64 << 10, OwnerBytes: 256, TxnBytes: 4 << 20,
 		Changes: 10_000, Leases: 100_000, LeaseKeys: 10_000, MinTTL: 5_000, MaxTTL: 24 * 3600 * 1000,
 		Queue: 4096, Claims: 1 << 16, Clients: 100_000, HistoryEvents: 1 << 16, HistoryBytes: 64 << 20,
 		PerOwner: Quota{Leases: 10_000, Claims: 20_000, Clients: 20_000, Bytes: 64 << 20},
@@ -53,7 +54,7 @@ func (l Limits) Validate() error {
 	}{
 		{"keys", l.Keys, 1}, {"bytes", l.Bytes, 1}, {"key_bytes", uint64(l.KeyBytes), 32},
 		{"value_bytes", uint64(l.ValueBytes), 1}, {"owner_bytes", uint64(l.OwnerBytes), 1},
-		{"changes", uint64(l.Changes), 1}, {"leases", uint64(l.Leases), 1},
+		{"changes", uint64(l.Changes), 1}, {"txn_bytes", uint64(l.TxnBytes), 1}, {"leases", uint64(l.Leases), 1},
 		{"lease_keys", uint64(l.LeaseKeys), 1}, {"queue", uint64(l.Queue), 1},
 		{"claims", uint64(l.Claims), 1}, {"clients", uint64(l.Clients), 1},
 		{"history_events", uint64(l.HistoryEvents), 1}, {"history_bytes", l.HistoryBytes, 1},

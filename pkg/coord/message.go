@@ -1,7 +1,6 @@
 package coord
 
 import (
-	"fmt"
 	"math"
 	"unicode/utf8"
 
@@ -107,8 +106,8 @@ func setAttempt(m *coordv1.Command, a *apiv1.Attempt) {
 		r.LeaseGrant.Attempt = a
 	case *coordv1.Command_LeaseRevoke:
 		r.LeaseRevoke.Attempt = a
-	case *coordv1.Command_Write:
-		r.Write.Attempt = a
+	case *coordv1.Command_Txn:
+		r.Txn.Attempt = a
 	case *coordv1.Command_PublishInstances:
 		r.PublishInstances.Attempt = a
 	case *coordv1.Command_SetRequirement:
@@ -122,9 +121,9 @@ func setAttempt(m *coordv1.Command, a *apiv1.Attempt) {
 
 func setRequest(m *coordv1.Command, op Op) error {
 	switch o := op.(type) {
-	case *Write:
-		r, err := writeRequest(o)
-		m.Request = &coordv1.Command_Write{Write: r}
+	case *Txn:
+		r, err := txnRequest(o)
+		m.Request = &coordv1.Command_Txn{Txn: r}
 		return err
 	case *LeaseGrant:
 		m.Request = &coordv1.Command_LeaseGrant{LeaseGrant: &apiv1.LeaseGrantRequest{Id: int64(o.ID), TtlMs: o.TTL, Application: o.Application}}
@@ -217,52 +216,6 @@ func checkUTF8(field, s string) error {
 	return nil
 }
 
-func writeRequest(o *Write) (*apiv1.WriteRequest, error) {
-	r := &apiv1.WriteRequest{}
-	for i, g := range o.If {
-		if lock, token, ok := g.Held(); ok {
-			if err := checkUTF8(fmt.Sprintf("guards[%d].lock", i), lock); err != nil {
-				return nil, err
-			}
-			r.Guards = append(r.Guards, &apiv1.WriteGuard{Lock: lock, FencingToken: int64(token)})
-			continue
-		}
-		r.Guards = append(r.Guards, &apiv1.WriteGuard{Key: []byte(g.key), ModRevision: int64(g.mod)})
-	}
-	for i, c := range o.Then {
-		switch {
-		case c.Put != nil && c.Delete == nil:
-			r.Changes = append(r.Changes, &apiv1.WriteChange{Key: []byte(c.Put.Key), Value: c.Put.Value, Lease: int64(c.Put.Lease)})
-		case c.Delete != nil && c.Put == nil:
-			from, to := c.Delete.Bounds()
-			r.Changes = append(r.Changes, &apiv1.WriteChange{Delete: true, Key: from, RangeEnd: to})
-		default:
-			return nil, fault.Invalidf(fmt.Sprintf("changes[%d]", i), nil, "must be one put or one deletion")
-		}
-	}
-	return r, nil
-}
-
-// Bounds returns a span in the API's form: first key and end. The end "\x00" means the end of the
-// keyspace, as in etcd. See SpanOf.
-func (s Span) Bounds() (from, to []byte) {
-	switch s.To {
-	case "":
-		s.To = "\x00"
-	case "\x00":
-		s = Span{From: "\x01", To: "\x01"} // no key
-	}
-	return []byte(s.From), []byte(s.To)
-}
-
-// SpanOf returns the span of Bounds. No key sorts before "\x00", so "\x00" can mean the end.
-func SpanOf(from, to []byte) Span {
-	if string(to) == "\x00" {
-		return Span{From: string(from)}
-	}
-	return Span{From: string(from), To: string(to)}
-}
-
 func publishRequest(o *RegisterBatch) *apiv1.PublishInstancesRequest {
 	r := &apiv1.PublishInstancesRequest{LeaseId: int64(o.Lease), Generation: o.Generation, Puts: make([]*apiv1.DirectoryEntry, len(o.Puts))}
 	for i, e := range o.Puts {
@@ -291,7 +244,7 @@ func requirementRequest(r *Requirement) (*apiv1.SetRequirementRequest, error) {
 
 func limitsMessage(l *Limits) *coordv1.Limits {
 	return &coordv1.Limits{
-		Keys: l.Keys, Bytes: l.Bytes, KeyBytes: l.KeyBytes, ValueBytes: l.ValueBytes, OwnerBytes: l.OwnerBytes,
+		Keys: l.Keys, Bytes: l.Bytes, KeyBytes: l.KeyBytes, ValueBytes: l.ValueBytes, OwnerBytes: l.OwnerBytes, TxnBytes: l.TxnBytes,
 		Changes: l.Changes, Leases: l.Leases, LeaseKeys: l.LeaseKeys, MinTtlMs: l.MinTTL, MaxTtlMs: l.MaxTTL,
 		Queue: l.Queue, Claims: l.Claims, Clients: l.Clients, HistoryEvents: l.HistoryEvents, HistoryBytes: l.HistoryBytes,
 		PerOwner: &coordv1.Quota{

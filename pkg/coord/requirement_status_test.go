@@ -38,7 +38,7 @@ func TestListRequirements(t *testing.T) {
 		r := coord.Requirement{Name: fmt.Sprintf("r%03d", i), Min: 1}
 		of := do(&coord.SetRequirement{Requirement: r})
 		s := coord.RequirementStatus{State: coord.RequirementSatisfied, Needed: 1, Available: i, Of: of - coord.Revision(i%2)}
-		do(&coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: coord.RequirementStatusKey(r.Name), Value: s.Encode()}}}})
+		do(&coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: coord.RequirementStatusKey(r.Name), Value: s.Encode()}}}})
 	}
 	all, h, err := coord.ListRequirements(t.Context(), solo)
 	require.NoError(t, err)

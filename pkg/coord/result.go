@@ -9,6 +9,8 @@ type Result struct {
 	// Err explains why the command changed nothing; nil after success. It is a *fault.Error with a
 	// kind, mostly a field, and no value.
 	Err error
+	// Txn answers Txn.
+	Txn TxnResult
 	// Lock answers Lock, Unlock and Cancel.
 	Lock LockResult
 	// Lease and TTL, in milliseconds, answer LeaseGrant.

@@ -194,11 +194,14 @@ func (w *worker) remember(key string, v version) {
 }
 
 // put writes a unique value.
-func (w *worker) put(ctx context.Context, o history.Op, guards ...coord.Guard) history.Op {
+func (w *worker) put(ctx context.Context, o history.Op, guards ...coord.Compare) history.Op {
 	o.Client = w.id
 	o = w.begin(o)
 	o.Value = fmt.Sprintf("v%d", o.ID)
-	r, err := w.do(ctx, &coord.Write{If: guards, Then: []coord.Change{{Put: &coord.Put{Key: o.Object, Value: []byte(o.Value)}}}})
+	r, err := w.do(ctx, &coord.Txn{If: guards, Then: []coord.Step{{Put: &coord.Put{Key: o.Object, Value: []byte(o.Value)}}}})
+	if err == nil {
+		err = r.Txn.Unmet()
+	}
 	if err == nil {
 		o.Revision = int64(r.Revision)
 		w.remember(o.Object, version{o.Value, r.Revision})

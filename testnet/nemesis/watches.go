@@ -138,8 +138,8 @@ func (r *run) settle(ctx context.Context, w *watches) {
 	err := await.Until(ctx, r.Recovery, "a last write", func(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, probeLimit)
 		defer cancel()
-		result, _, err := r.net.Peers[0].Coordination().Do(limited, coord.Command{Op: &coord.Write{
-			Then: []coord.Change{{Put: &coord.Put{Key: probes + "/last", Value: fmt.Appendf(nil, "last %d", r.now())}}},
+		result, _, err := r.net.Peers[0].Coordination().Do(limited, coord.Command{Op: &coord.Txn{
+			Then: []coord.Step{{Put: &coord.Put{Key: probes + "/last", Value: fmt.Appendf(nil, "last %d", r.now())}}},
 		}})
 		last = result.Revision
 		return err

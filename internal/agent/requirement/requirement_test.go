@@ -134,7 +134,7 @@ func (w *fixture) keys() map[string]*coord.KeyValue {
 
 // write writes a key as any client can.
 func (w *fixture) write(key, value string) {
-	w.do(&coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}}})
+	w.do(&coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}})
 }
 
 func TestStatus(t *testing.T) {
@@ -293,7 +293,7 @@ func TestForeignStatusesAreCorrected(t *testing.T) {
 		now.Revision = was.Revision
 		require.Equal(t, was, now)
 		all := coord.Under(coord.RequirementStatusPrefix)
-		w.do(&coord.Write{Then: []coord.Change{{Delete: &all}}})
+		w.do(&coord.Txn{Then: []coord.Step{{Delete: &all}}})
 		require.Equal(t, "insufficient_nodes 1/2", w.standing("store"))
 		w.write(coord.RequirementStatusKey("nothing"), string(right))
 		w.write(coord.RequirementStatusKey("no/name"), "x")
@@ -320,8 +320,9 @@ func TestDeposed(t *testing.T) {
 		w.leadership.elect("b")
 		w.register("storage", "s1")
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
-		_, _, err := w.Do(w.t.Context(), command)
-		require.ErrorIs(t, err, fault.Conflict)
+		result, _, err := w.Do(w.t.Context(), command)
+		require.NoError(t, err)
+		require.ErrorIs(t, result.Txn.Unmet(), fault.Conflict)
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
 	})
 }

@@ -151,15 +151,15 @@ func rejected(err error) bool {
 func (w *writer) put(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	op, stored := &coord.Write{}, make([]written, len(names))
+	op, stored := &coord.Txn{}, make([]written, len(names))
 	for i, name := range names {
 		key, has := coord.RequirementStatusKey(name), w.written[name]
 		s, wanted := w.wanted(name)
 		stored[i] = written{RequirementStatus: s, deleted: !wanted}
-		change := coord.Change{Put: &coord.Put{Key: key, Value: s.Encode()}}
+		change := coord.Step{Put: &coord.Put{Key: key, Value: s.Encode()}}
 		if !wanted {
 			span := coord.Exactly(key)
-			change = coord.Change{Delete: &span}
+			change = coord.Step{Delete: &span}
 		}
 		if has.deleted {
 			has.mod = 0
@@ -167,6 +167,9 @@ func (w *writer) put(ctx context.Context, names []string) error {
 		op.If, op.Then = append(op.If, coord.IfRevision(key, has.mod)), append(op.Then, change)
 	}
 	result, _, err := w.Member.Do(ctx, coord.Command{Owner: w.Self, Op: op})
+	if err == nil {
+		err = result.Txn.Unmet()
+	}
 	switch {
 	case err == nil:
 		for i, name := range names {

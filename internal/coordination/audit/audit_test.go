@@ -40,12 +40,12 @@ func history(t *testing.T) []audit.Entry {
 	first := do(&coord.Lock{Name: "db", Lease: 1})    // 3
 	do(&coord.Lock{Name: "db", Lease: 2, Wait: true}) // 4
 	do(&coord.Lock{Name: "db", Lease: 3, Wait: true}) // 5
-	put := []coord.Change{{Put: &coord.Put{Key: "a", Lease: 2}}, {Put: &coord.Put{Key: "b"}}}
-	do(&coord.Write{If: []coord.Guard{coord.IfHolds("db", first.Lock.Token)}, Then: put}) // 6
+	put := []coord.Step{{Put: &coord.Put{Key: "a", Lease: 2}}, {Put: &coord.Put{Key: "b"}}}
+	do(&coord.Txn{If: []coord.Compare{coord.IfHolds("db", first.Lock.Token)}, Then: put}) // 6
 	do(&coord.Unlock{Name: "db", Lease: 1, Token: first.Lock.Token})                      // 7
 	do(&coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: 2, Granted: 2}}})             // 8
 	opened := do(&coord.ClientOpen{})                                                     // 9
-	once := coord.Command{Client: opened.Client, Sequence: 1, Op: &coord.Write{Then: put[1:]}}
+	once := coord.Command{Client: opened.Client, Sequence: 1, Op: &coord.Txn{Then: put[1:]}}
 	send(once)                                                                                                                  // 10
 	send(once)                                                                                                                  // 11
 	do(&coord.RegisterBatch{Lease: 1, Generation: 1, Puts: []coord.Entry{entry("a", 1), entry("b", 1)}})                        // 12
@@ -95,7 +95,7 @@ func TestLogFindsEachBreach(t *testing.T) {
 	}{
 		{"L1", "a token is granted again", func(h []audit.Entry) { h[7].Effects.Grants = append(h[7].Effects.Grants, h[7].Effects.Grants[0]) }},
 		{"L2", "a write with the token of one who waits", func(h []audit.Entry) {
-			h[6].Command.Op = &coord.Write{If: []coord.Guard{coord.IfHolds("db", h[4].Result.Lock.Token)}}
+			h[6].Command.Op = &coord.Txn{If: []coord.Compare{coord.IfHolds("db", h[4].Result.Lock.Token)}}
 		}},
 		{"L3", "a waiter is granted beside the holder", func(h []audit.Entry) {
 			h[4].Effects.Grants = []machine.Grant{{Lock: "db", Lease: 2, Token: h[4].Result.Lock.Token}}
@@ -116,7 +116,7 @@ func TestLogFindsEachBreach(t *testing.T) {
 		{"G1", "a command after the end of the group", func(h []audit.Entry) { h[9].Command.Op = &coord.Dissolve{} }},
 		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(1, 9) }},
 		{"U1", "a claim above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(9, 1) }},
-		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command.Op = &coord.Write{} }},
+		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command.Op = &coord.Txn{} }},
 		{"I1", "an entry goes without its lease", func(h []audit.Entry) { h[14].Effects.Ended = nil }},
 		{"I2", "an entry is left out", func(h []audit.Entry) { h[12].Effects.Events = h[12].Effects.Events[1:] }},
 		{"I2", "an entry stays that was deleted", func(h []audit.Entry) { h[13].Effects.Events = h[13].Effects.Events[:1] }},
@@ -184,7 +184,7 @@ func TestStreamFindsEachBreach(t *testing.T) {
 	var truth audit.Truth
 	m := machine.New()
 	for i := range uint64(6) {
-		r, e := m.Apply(i+1, 1, coord.Command{Op: &coord.Write{Then: []coord.Change{
+		r, e := m.Apply(i+1, 1, coord.Command{Op: &coord.Txn{Then: []coord.Step{
 			{Put: &coord.Put{Key: "a"}}, {Put: &coord.Put{Key: "b"}},
 		}}})
 		truth.Entry(audit.Entry{Result: r, Effects: e})

@@ -192,10 +192,10 @@ func (l *Log) rights(e Entry) error {
 		if claim, _ := kv.Claim(); kv == nil || kv.Lease != o.Lease || !coord.MayUse(claim.Holder, e.Command.Owner) {
 			return breach("L6", "entry %d: %q cancelled token %d of %q, which is not its own", e.Index, e.Command.Owner, o.Token, o.Name)
 		}
-	case *coord.Write:
-		for _, g := range o.If {
-			if name, token, ok := g.Held(); ok {
-				if err := l.guarded(e.Index, name, token); err != nil {
+	case *coord.Txn:
+		for _, c := range o.If {
+			if c.Target == coord.Holds && e.Result.Txn.Succeeded {
+				if err := l.guarded(e.Index, c.Lock, c.Token); err != nil {
 					return err
 				}
 			}
@@ -208,7 +208,7 @@ func (l *Log) guarded(index uint64, name string, token coord.Token) error {
 	a := l.lock(name)
 	claim, held := a.holding[token]
 	if !held || claim.Mode == coord.Exclusive && token < a.accepted {
-		return breach("L2", "entry %d: a write with token %d of %q was accepted", index, token, name)
+		return breach("L2", "entry %d: a transaction with token %d of %q succeeded", index, token, name)
 	}
 	if claim.Mode == coord.Exclusive {
 		a.accepted = token

@@ -192,15 +192,25 @@ func leasesOf(claims []coord.ClaimState) []coord.LeaseID {
 	return ids
 }
 
-func put(key, value string) coord.Change { return bound(key, value, 0) }
+func put(key, value string) coord.Step { return bound(key, value, 0) }
 
-func bound(key, value string, lease coord.LeaseID) coord.Change {
-	return coord.Change{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
+func bound(key, value string, lease coord.LeaseID) coord.Step {
+	return coord.Step{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
 }
 
-func del(span coord.Span) coord.Change { return coord.Change{Delete: &span} }
+func del(span coord.Span) coord.Step { return coord.Step{Delete: &span} }
 
-func write(changes ...coord.Change) *coord.Write { return &coord.Write{Then: changes} }
+func write(changes ...coord.Step) *coord.Txn { return &coord.Txn{Then: changes} }
+
+// unmet executes a transaction with a comparison that does not hold, by its position.
+func (w *fixture) unmet(o Owner, position int, op *coord.Txn) coord.Result {
+	w.t.Helper()
+	r := w.must(o, op)
+	require.False(w.t, r.Txn.Succeeded)
+	require.Equal(w.t, position, r.Txn.Failed, "%s", r.Txn.Reason)
+	require.ErrorIs(w.t, r.Txn.Unmet(), fault.Conflict)
+	return r
+}
 
 // revision returns the present revision.
 func (w *fixture) revision() coord.Revision {

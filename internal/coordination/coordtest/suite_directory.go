@@ -211,9 +211,9 @@ func batchLarge(w *fixture) {
 
 func directoryReserved(w *fixture) {
 	w.must(w.Alice, batch(w.lease(w.Alice), 1, running("a", 1)))
-	w.mustNot(w.Alice, fault.Conflict, "changes[0].key", write(put(running("a", 1).Key, "v")))
-	w.mustNot(w.Alice, fault.Conflict, "changes[0].delete", write(del(coord.Under(coord.DirectoryPrefix))))
-	w.mustNot(w.Alice, fault.Conflict, "changes[0].key", write(put(coord.RequirementKey("r"), "v")))
+	w.mustNot(w.Alice, fault.Conflict, "then[0].key", write(put(running("a", 1).Key, "v")))
+	w.mustNot(w.Alice, fault.Conflict, "then[0].delete", write(del(coord.Under(coord.DirectoryPrefix))))
+	w.mustNot(w.Alice, fault.Conflict, "then[0].key", write(put(coord.RequirementKey("r"), "v")))
 	w.mustNot(w.Alice, fault.Conflict, "name", &coord.Lock{Name: "directory", Lease: w.lease(w.Alice)})
 	require.Len(w.t, w.listed(), 1)
 }

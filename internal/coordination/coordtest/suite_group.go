@@ -65,10 +65,11 @@ func retryOnce(w *fixture) {
 
 func retryRefusal(w *fixture) {
 	client := w.client(w.Alice)
-	create := &coord.Write{If: []coord.Guard{coord.IfRevision("a", 2)}, Then: []coord.Change{put("b", "")}}
+	create := &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 2)}, Then: []coord.Step{put("b", "")}}
 	for range 2 {
-		_, err := w.once(w.Alice, client, 1, create)
-		w.refused(fault.Conflict, "guards[0].mod_revision", err)
+		r, err := w.once(w.Alice, client, 1, create)
+		require.NoError(w.t, err)
+		require.Equal(w.t, 1, r.Txn.Failed)
 		w.must(w.Alice, write(put("a", ""))) // the command would be applied now
 	}
 }
@@ -224,7 +225,7 @@ func groupOrders(w *fixture) {
 		}
 		w.refused(c.kind, c.field, err)
 	}
-	w.mustNot(w.Alice, fault.Conflict, "changes[0].key", write(put(coord.MembersPrefix+"x", "wanted")))
+	w.mustNot(w.Alice, fault.Conflict, "then[0].key", write(put(coord.MembersPrefix+"x", "wanted")))
 }
 
 // A group in an outage says so, and forgets nothing.

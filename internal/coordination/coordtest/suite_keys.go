@@ -17,6 +17,7 @@ func keys() map[string]func(*fixture) {
 		"keys have revisions":            keyRevisions,
 		"a write is all or nothing":      keyAtomic,
 		"a write is guarded by revision": keyGuards,
+		"a transaction has two branches": keyTxn,
 		"write refuses":                  keyRefuses,
 		"keys are deleted by span":       keyDelete,
 		"range":                          keyRange,
@@ -61,32 +62,81 @@ func keyRevisions(w *fixture) {
 }
 
 func keyAtomic(w *fixture) {
-	w.mustNot(w.Alice, fault.Invalid, "changes[1]", write(put("a", "1"), put("a", "2")))
-	w.mustNot(w.Alice, fault.Invalid, "changes[1].key", write(put("a", "1"), put("", "2")))
+	w.mustNot(w.Alice, fault.Invalid, "then", write(put("a", "1"), put("a", "2")))
+	w.mustNot(w.Alice, fault.Invalid, "then[1].key", write(put("a", "1"), put("", "2")))
 	require.Equal(w.t, coord.FirstRevision, w.revision())
 	require.Empty(w.t, w.all(""))
 }
 
 func keyGuards(w *fixture) {
-	create := &coord.Write{If: []coord.Guard{coord.IfRevision("a", 0)}, Then: []coord.Change{put("a", "1")}}
+	create := &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 0)}, Then: []coord.Step{put("a", "1")}}
 	w.must(w.Alice, create)
-	w.mustNot(w.Bob, fault.Conflict, "guards[0].mod_revision", create)
-	swap := func(at coord.Revision) *coord.Write {
-		return &coord.Write{
-			If:   []coord.Guard{coord.IfRevision("b", 0), coord.IfRevision("a", at)},
-			Then: []coord.Change{put("a", "2")},
+	w.unmet(w.Bob, 1, create)
+	swap := func(at coord.Revision) *coord.Txn {
+		return &coord.Txn{
+			If:   []coord.Compare{coord.IfRevision("b", 0), coord.IfRevision("a", at)},
+			Then: []coord.Step{put("a", "2")},
 		}
 	}
-	w.mustNot(w.Bob, fault.Conflict, "guards[1].mod_revision", swap(3))
+	w.unmet(w.Bob, 2, swap(3))
 	w.must(w.Bob, swap(2))
 	require.Equal(w.t, coord.Revision(3), w.revision())
 }
 
+// keyTxn: both branches, steps that see those before them, and the result of each, over every wire.
+func keyTxn(w *fixture) {
+	lease := w.lease(w.Alice)
+	prefix, first := coord.Under("t/"), coord.Exactly("t/1")
+	txn := &coord.Txn{
+		If: []coord.Compare{
+			{Span: first, Target: coord.Version, Operator: coord.Less, Number: 1}, {Span: first, Target: coord.LeaseOf},
+			{Span: prefix, Target: coord.CreateRevision, Operator: coord.Equal},
+		},
+		Then: []coord.Step{
+			put("t/1", "one"), bound("t/2", "two", lease),
+			{Read: &coord.Read{Query: coord.Query{Span: prefix, Limit: 1}, Descending: true}},
+		},
+		Else: []coord.Step{
+			{Read: &coord.Read{Query: coord.Query{Span: prefix}, KeysOnly: true}},
+			{Delete: &first, Prev: true},
+			{Read: &coord.Read{Query: coord.Query{Span: prefix}, CountOnly: true}},
+		},
+	}
+	r := w.must(w.Alice, txn)
+	made := r.Revision
+	two := version{"t/2", "two", made, made, 1, lease}
+	require.Equal(w.t, []any{true, 0, "", 2}, []any{r.Txn.Succeeded, r.Txn.Failed, r.Txn.Reason, r.Changed})
+	require.Len(w.t, r.Txn.Steps, 3)
+	require.Equal(w.t, []int{1, 1, 2}, []int{r.Txn.Steps[0].Count, r.Txn.Steps[1].Count, r.Txn.Steps[2].Count})
+	require.Equal(w.t, []version{two}, shownAll(r.Txn.Steps[2].Keys))
+
+	client := w.client(w.Alice)
+	for range 2 { // the repeated command gets the same answer
+		r, err := w.once(w.Alice, client, 1, txn)
+		require.NoError(w.t, err)
+		require.Equal(w.t, []any{false, 1, "version is 1, not < 1", 1}, []any{r.Txn.Succeeded, r.Txn.Failed, r.Txn.Reason, r.Changed})
+		two.Value = ""
+		require.Equal(w.t, []version{{"t/1", "", made, made, 1, 0}, two}, shownAll(r.Txn.Steps[0].Keys))
+		require.Equal(w.t, []version{{"t/1", "one", made, made, 1, 0}}, shownAll(r.Txn.Steps[1].Keys))
+		require.Equal(w.t, []int{1, 1, 0}, []int{r.Txn.Steps[1].Count, r.Txn.Steps[2].Count, len(r.Txn.Steps[2].Keys)})
+	}
+	values := &coord.Txn{If: []coord.Compare{{Span: prefix, Target: coord.Value, Operator: coord.NotEqual, Value: "two"}}, Else: []coord.Step{put("t/3", "")}}
+	require.Equal(w.t, 1, w.unmet(w.Bob, 1, values).Changed)
+	require.Equal(w.t, []string{"t/2", "t/3"}, w.all("t/"))
+}
+
+func shownAll(keys []*coord.KeyValue) (all []version) {
+	for _, kv := range keys {
+		all = append(all, shown(kv))
+	}
+	return all
+}
+
 func keyRefuses(w *fixture) {
-	w.mustNot(w.Alice, fault.Invalid, "changes", write())
-	w.mustNot(w.Alice, fault.TooLarge, "changes[0].value", write(put("a", strings.Repeat("x", 100_000))))
-	w.mustNot(w.Alice, fault.TooLarge, "changes[0].key", write(put(strings.Repeat("x", 2000), "")))
-	w.mustNot(w.Alice, fault.NotFound, "changes[0].lease", write(bound("a", "", 1<<40)))
+	w.mustNot(w.Alice, fault.Invalid, "then", write())
+	w.mustNot(w.Alice, fault.TooLarge, "then[0].value", write(put("a", strings.Repeat("x", 100_000))))
+	w.mustNot(w.Alice, fault.TooLarge, "then[0].key", write(put(strings.Repeat("x", 2000), "")))
+	w.mustNot(w.Alice, fault.NotFound, "then[0].lease", write(bound("a", "", 1<<40)))
 }
 
 func keyDelete(w *fixture) {
@@ -126,7 +176,7 @@ func keyRange(w *fixture) {
 }
 
 func keyPages(w *fixture) {
-	var changes []coord.Change
+	var changes []coord.Step
 	var want []string
 	for i := range 10 {
 		want = append(want, fmt.Sprint("k", i))

@@ -113,7 +113,7 @@ func (w *fixture) leaseEnds(end func(coord.LeaseID)) {
 	require.Equal(w.t, []string{"c"}, w.all("c"))
 	w.mustNot(w.Alice, fault.NotFound, "lease", &coord.Lock{Name: "db", Lease: ending})
 	w.mustNot(w.Alice, fault.NotFound, "lease", &coord.LeaseRevoke{ID: ending})
-	w.mustNot(w.Alice, fault.NotFound, "changes[0].lease", write(bound("a", "1", ending)))
+	w.mustNot(w.Alice, fault.NotFound, "then[0].lease", write(bound("a", "1", ending)))
 	_, _, err := w.Leases(w.ctx(), coord.LeaseQuery{ID: ending})
 	w.refused(fault.NotFound, "lease", err)
 }
@@ -132,7 +132,7 @@ func leaseForeign(w *fixture) {
 	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.Lock{Name: "other", Lease: lease})
 	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.LeaseRevoke{ID: lease})
 	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.Unlock{Name: "db", Lease: lease, Token: token})
-	w.mustNot(w.Bob, fault.Forbidden, "changes[0].lease", write(bound("a", "1", lease)))
+	w.mustNot(w.Bob, fault.Forbidden, "then[0].lease", write(bound("a", "1", lease)))
 	_, _, err := w.Bob.Acquire(w.ctx(), coord.Command{Owner: w.Bob.Name, Op: &coord.Lock{Name: "db", Lease: lease, Wait: true}}, coord.NoLimit)
 	w.refused(fault.Forbidden, "lease", err)
 	renewals, _, err := w.Bob.KeepAlive(w.ctx(), w.Bob.Name, []coord.LeaseID{lease})

@@ -249,18 +249,18 @@ func lockModes(w *fixture) {
 
 func lockGuards(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
-	guarded := func(token coord.Token) *coord.Write {
-		return &coord.Write{If: []coord.Guard{coord.IfHolds("db", token)}, Then: []coord.Change{put("schema", "7")}}
+	guarded := func(token coord.Token) *coord.Txn {
+		return &coord.Txn{If: []coord.Compare{coord.IfHolds("db", token)}, Then: []coord.Step{put("schema", "7")}}
 	}
 	w.must(w.Alice, guarded(token))
 	w.must(w.Bob, guarded(token)) // every owner may use the token
-	w.mustNot(w.Alice, fault.Conflict, "guards[0].token", guarded(token+1))
+	w.unmet(w.Alice, 1, guarded(token+1))
 	next := w.queued(w.Bob, "db", w.lease(w.Bob), 1)
-	w.mustNot(w.Bob, fault.Conflict, "guards[0].token", guarded(w.lock("db").Waiting[0].Token))
+	w.unmet(w.Bob, 1, guarded(w.lock("db").Waiting[0].Token))
 	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
-	w.mustNot(w.Alice, fault.Conflict, "guards[0].token", guarded(token))
+	w.unmet(w.Alice, 1, guarded(token))
 	w.must(w.Bob, guarded(next.granted().Token))
-	w.mustNot(w.Bob, fault.Conflict, "changes[0].key", write(put(w.lock("db").Holding[0].Key, "mine")))
+	w.mustNot(w.Bob, fault.Conflict, "then[0].key", write(put(w.lock("db").Holding[0].Key, "mine")))
 }
 
 func lockBounded(w *fixture) {

@@ -200,7 +200,7 @@ func watchNoPrev(w *fixture) {
 
 func watchWhole(w *fixture) {
 	v := w.watch(coord.Watch{Limit: 2})
-	var changes []coord.Change
+	var changes []coord.Step
 	for i := range 600 { // more than a batch
 		changes = append(changes, put(fmt.Sprintf("k%03d", 599-i), ""))
 	}

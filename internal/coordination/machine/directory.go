@@ -68,24 +68,24 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 	case o.Generation == p.Generation && o.Lease != p.lease:
 		return fault.Refused(fault.Conflict, "lease", "the generation is bound to another")
 	}
-	steps, foreign := o.reconcile(m, l)
-	if err := feasible(m, steps); err != nil {
+	changes, foreign := o.reconcile(m, l)
+	if err := feasible(m, changes); err != nil {
 		return err
 	}
-	if most := uint64(m.limits.Changes); uint64(len(steps)) > most {
+	if most := uint64(m.limits.Changes); uint64(len(changes)) > most {
 		return limitReached("replace", "too many entries changed by one batch", most)
 	}
-	for _, s := range steps {
-		if s.put == nil {
+	for _, s := range changes {
+		if s.kv == nil {
 			m.remove(s.key)
 			m.removals.add(s.key, removal{m.revision + 1, c.owner})
 		} else {
-			m.put(&coord.KeyValue{Key: s.key, Value: s.put.Value, Lease: s.put.Lease})
+			m.put(s.kv)
 			m.removals.forget(s.key)
 		}
 	}
 	p.Generation, p.lease = o.Generation, o.Lease
-	c.result.Changed, c.result.Foreign, c.result.Since = len(steps), foreign, o.stamp(m)
+	c.result.Changed, c.result.Foreign, c.result.Since = len(changes), foreign, o.stamp(m)
 	return nil
 }
 
@@ -128,10 +128,10 @@ func (o *registerBatchOp) check(l *limits) error {
 	return nil
 }
 
-// reconcile returns the steps from the owner's present entries to those of the batch, and the keys
+// reconcile returns the changes from the owner's present entries to those of the batch, and the keys
 // of skipped puts.
-func (o *registerBatchOp) reconcile(m *Machine, l *lease) (steps []step, foreign []string) {
-	steps = make([]step, 0, len(o.Puts)+len(o.Deletes))
+func (o *registerBatchOp) reconcile(m *Machine, l *lease) (changes []change, foreign []string) {
+	changes = make([]change, 0, len(o.Puts)+len(o.Deletes))
 	named := make(map[string]struct{}, len(o.Puts))
 	mine := &l.owner.published.keys
 	for i := range o.Puts {
@@ -141,27 +141,27 @@ func (o *registerBatchOp) reconcile(m *Machine, l *lease) (steps []step, foreign
 		case !mine.Contains(e.Key) && m.removals.supersede(m.clampSince(e.Since), e, kv, l.Owner):
 			foreign = append(foreign, e.Key)
 		case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):
-			steps = append(steps, step{e.Key, &coord.Put{Key: e.Key, Value: e.Value, Lease: o.Lease}, i})
+			changes = append(changes, change{e.Key, &coord.KeyValue{Key: e.Key, Value: e.Value, Lease: o.Lease}})
 		}
 	}
 	slices.Sort(foreign)
 	for _, key := range o.Deletes {
 		named[key] = struct{}{}
 		if mine.Contains(key) {
-			steps = append(steps, step{key: key})
+			changes = append(changes, change{key: key})
 		}
 	}
 	if o.Replace == nil {
-		return steps, foreign
+		return changes, foreign
 	}
 	mine.Ascend(o.Replace.From, func(key string) bool {
 		if !o.Replace.Contains(key) {
 			return false
 		}
 		if _, ok := named[key]; !ok {
-			steps = append(steps, step{key: key})
+			changes = append(changes, change{key: key})
 		}
 		return true
 	})
-	return steps, foreign
+	return changes, foreign
 }

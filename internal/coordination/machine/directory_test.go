@@ -173,8 +173,8 @@ func TestBatchIsValidated(t *testing.T) {
 		{"too many", batch(id, 1, many...), fault.LimitReached, "puts"},
 		{"too large", batch(id, 1, large...), fault.TooLarge, "puts"},
 		{"no lease", batch(99, 1, good), fault.NotFound, "lease"},
-		{"a plain put", write(put(good.Key, "v", 0)), fault.Conflict, "changes[0].key"},
-		{"a plain put of a requirement", write(put("requirements/r", "v", 0)), fault.Conflict, "changes[0].key"},
+		{"a plain put", write(put(good.Key, "v", 0)), fault.Conflict, "then[0].key"},
+		{"a plain put of a requirement", write(put("requirements/r", "v", 0)), fault.Conflict, "then[0].key"},
 		{"a lock in the directory", lock("directory/n", id), fault.Conflict, "name"},
 		{"a lock beside the directory", lock("directory", id), fault.Conflict, "name"},
 	} {
@@ -182,7 +182,7 @@ func TestBatchIsValidated(t *testing.T) {
 	}
 	l.refusedTo(t, bob, batch(id, 1, good), fault.Forbidden, "lease")
 	l.must(t, batch(id, 1, many[1:]...))
-	l.refused(t, fault.Conflict, "changes[0].delete", write(del(coord.Span{})))
+	l.refused(t, fault.Conflict, "then[0].delete", write(del(coord.Span{})))
 
 	limits := l.Limits()
 	limits.LeaseKeys, limits.PerOwner.Bytes = coord.MaxBatch, 512<<10

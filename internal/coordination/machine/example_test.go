@@ -24,22 +24,22 @@ func Example() {
 	_, effects := do(&coord.Unlock{Name: "db", Lease: one.Lease, Token: holder.Lock.Token})
 	fmt.Println(effects.Grants[0].Token == waiter.Lock.Token)
 
-	late, _ := do(&coord.Write{
-		If:   []coord.Guard{coord.IfHolds("db", holder.Lock.Token)},
-		Then: []coord.Change{{Put: &coord.Put{Key: "schema", Value: []byte("7")}}},
+	late, _ := do(&coord.Txn{
+		If:   []coord.Compare{coord.IfHolds("db", holder.Lock.Token)},
+		Then: []coord.Step{{Put: &coord.Put{Key: "schema", Value: []byte("7")}}},
 	})
-	fmt.Println(late.Err)
+	fmt.Println(late.Txn.Succeeded, late.Txn.Reason)
 	// Output:
 	// true false 1
 	// true
-	// coord.Apply: guards[0].token: 2 does not hold the lock
+	// false fencing_token 2 does not hold the lock
 }
 
 // A watcher is a revision to go on from.
 func ExampleKeyspace_Events() {
 	m := machine.New()
 	for i, key := range []string{"svc/a", "other", "svc/b"} {
-		m.Apply(uint64(i+1), 1, coord.Command{Op: &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key}}}}})
+		m.Apply(uint64(i+1), 1, coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key}}}}})
 	}
 	watch := coord.Watch{Span: coord.Under("svc/"), From: 1}
 	batch, err := m.Events(watch)

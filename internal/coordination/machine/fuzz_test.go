@@ -19,9 +19,20 @@ import (
 // every returns one command of each kind.
 func every() []coord.Op {
 	return []coord.Op{
-		&coord.Write{
-			If:   []coord.Guard{coord.IfRevision("a", 3), coord.IfRevision("b", 0), coord.IfHolds("db", 7)},
-			Then: []coord.Change{put("a", "1", 2), put("\xff", "", 0), del(coord.Under("x")), del(coord.Span{})},
+		&coord.Txn{
+			If: []coord.Compare{
+				coord.IfRevision("a", 3), coord.IfRevision("b", 0), coord.IfHolds("db", 7),
+				{Span: coord.Under("x"), Target: coord.Value, Operator: coord.Greater, Value: "v"},
+				{Span: coord.Span{}, Target: coord.LeaseOf, Operator: coord.NotEqual, Number: 4},
+			},
+			Then: []coord.Step{put("a", "1", 2), {Put: &coord.Put{Key: "\xff"}}, {Delete: &coord.Span{From: "x"}, Prev: true}, del(coord.Span{})},
+			Else: []coord.Step{
+				{Put: &coord.Put{Key: "a", KeepValue: true, KeepLease: true}, Prev: true},
+				{Read: &coord.Read{
+					Query: coord.Query{Span: coord.Under("a"), At: 4, Limit: 2}, Order: coord.ByVersion, Descending: true, KeysOnly: true, CountOnly: true,
+					MinMod: 1, MaxMod: 2, MinCreate: 3, MaxCreate: 4,
+				}},
+			},
 		},
 		&coord.Compact{Revision: 5},
 		&coord.LeaseGrant{ID: 9, TTL: 5000},
@@ -60,7 +71,7 @@ func TestCommandsRoundTrip(t *testing.T) {
 		require.Equal(t, b, again)
 		require.IsType(t, op, got.Op)
 		switch op.(type) {
-		case *coord.RegisterBatch, *coord.SetRequirement, *coord.DeleteRequirement:
+		case *coord.Txn, *coord.RegisterBatch, *coord.SetRequirement, *coord.DeleteRequirement:
 			require.Equal(t, op, got.Op)
 		}
 		_, err = decode(append(bytes.Clone(b), 0xa0, 0x06, 0x01)) // field 100
@@ -70,7 +81,7 @@ func TestCommandsRoundTrip(t *testing.T) {
 	require.ErrorIs(t, err, fault.Invalid)
 	_, err = encode(coord.Command{Owner: "\xff", Op: &coord.ClientOpen{}})
 	require.ErrorIs(t, err, fault.Invalid)
-	_, err = encode(coord.Command{Op: write(coord.Change{})})
+	_, err = encode(coord.Command{Op: write(coord.Step{})})
 	require.ErrorIs(t, err, fault.Invalid)
 	for _, b := range [][]byte{nil, {0x22, 0x02, 0x0a, 0x00}, {0x22, 0x02, 0x12, 0x00}, {0x4a, 0x02, 0x18, 0x03}, {0xff}} {
 		_, err := decode(b)
@@ -80,20 +91,20 @@ func TestCommandsRoundTrip(t *testing.T) {
 
 // The log holds a caller's request unchanged, without unknown fields.
 func TestEncodeKeepsTheRequest(t *testing.T) {
-	request := &apiv1.WriteRequest{
+	request := &apiv1.TxnRequest{
 		Attempt: &apiv1.Attempt{Client: 1, Sequence: 2},
-		Changes: []*apiv1.WriteChange{{Key: []byte("a"), Value: []byte("1")}},
+		Then:    []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("a"), Value: []byte("1")}}}},
 	}
 	known := proto.Clone(request)
 	request.ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 0x01})
-	request.GetChanges()[0].ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 0x01})
+	request.GetThen()[0].ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 0x01})
 	b, err := encode(coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: &coord.Encoded{
-		Message: &coordv1.Command{Request: &coordv1.Command_Write{Write: request}},
+		Message: &coordv1.Command{Request: &coordv1.Command_Txn{Txn: request}},
 	}})
 	require.NoError(t, err)
 	var logged coordv1.Command
 	require.NoError(t, proto.Unmarshal(b, &logged))
-	require.True(t, proto.Equal(known, logged.GetWrite()))
+	require.True(t, proto.Equal(known, logged.GetTxn()))
 	require.Equal(t, alice, logged.GetOwner())
 	require.EqualValues(t, coord.FirstLevel, logged.GetLevel())
 
@@ -105,9 +116,14 @@ func TestEncodeKeepsTheRequest(t *testing.T) {
 // Every member refuses a contradictory request, and none stops.
 func TestMalformedRequestsAreRefused(t *testing.T) {
 	for field, m := range map[string]*coordv1.Command{
-		"mode":                 {Request: &coordv1.Command_TryLock{TryLock: &apiv1.TryLockRequest{Name: "n", LeaseId: 1, Mode: 7}}},
-		"changes[0].range_end": {Request: &coordv1.Command_Write{Write: &apiv1.WriteRequest{Changes: []*apiv1.WriteChange{{RangeEnd: []byte("b")}}}}},
-		"min":                  {Request: &coordv1.Command_SetRequirement{SetRequirement: &apiv1.SetRequirementRequest{Name: "r"}}},
+		"mode":              {Request: &coordv1.Command_TryLock{TryLock: &apiv1.TryLockRequest{Name: "n", LeaseId: 1, Mode: 7}}},
+		"compare[0].key":    {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Compare: []*apiv1.Compare{{}}}}},
+		"compare[0].target": {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Compare: []*apiv1.Compare{{Key: []byte("a"), Target: 256}}}}},
+		"compare[0].lock":   {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Compare: []*apiv1.Compare{{Key: []byte("a"), Lock: "l"}}}}},
+		"then[0].step":      {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Then: []*apiv1.TxnStep{{}}}}},
+		"else[0].key":       {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Else: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{}}}}}}},
+		"else[0].order":     {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Else: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{Key: []byte("a"), Order: -1}}}}}}},
+		"min":               {Request: &coordv1.Command_SetRequirement{SetRequirement: &apiv1.SetRequirementRequest{Name: "r"}}},
 	} {
 		b, err := encode(coord.Command{Owner: alice, Op: &coord.Encoded{Message: m}})
 		require.NoError(t, err)

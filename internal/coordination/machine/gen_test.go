@@ -2,7 +2,6 @@ package machine_test
 
 import (
 	"bytes"
-	"fmt"
 
 	"pgregory.net/rapid"
 
@@ -36,7 +35,7 @@ func (g *generator) command() coord.Command {
 func (g *generator) op() coord.Op {
 	switch rapid.IntRange(0, 32).Draw(g.t, "op") {
 	case 0, 1, 2, 3, 4:
-		return g.write()
+		return g.txn()
 	case 5, 6, 7, 8, 9, 10:
 		return g.lock()
 	case 11, 12, 13, 14:
@@ -157,25 +156,6 @@ func (g *generator) expire() coord.Op {
 	return o
 }
 
-func (g *generator) write() coord.Op {
-	o := &coord.Write{}
-	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(g.t, "guards") {
-		o.If = append(o.If, g.guard())
-	}
-	for i := range rapid.SampledFrom([]int{0, 1, 1, 1, 2, 3}).Draw(g.t, "changes") {
-		if g.one(4) {
-			o.Then = append(o.Then, del(g.span()))
-			continue
-		}
-		lease := coord.LeaseID(0)
-		if g.one(3) {
-			lease = g.lease()
-		}
-		o.Then = append(o.Then, put(g.key(), fmt.Sprint("v", i), lease))
-	}
-	return o
-}
-
 // entry returns mostly one of four instances of two services.
 func (g *generator) entry() coord.Entry {
 	service, id := rapid.SampledFrom([]string{"s", "t"}).Draw(g.t, "service"), rapid.SampledFrom([]string{"a", "b"}).Draw(g.t, "id")
@@ -240,27 +220,4 @@ func (g *generator) requirement() coord.Op {
 	return &coord.SetRequirement{Requirement: coord.Requirement{
 		Name: name, Min: rapid.IntRange(0, 2).Draw(g.t, "min"), Question: rapid.SampledFrom([][]byte{{}, []byte("\x0a\x01s")}).Draw(g.t, "question"),
 	}}
-}
-
-func (g *generator) guard() coord.Guard {
-	if g.one(2) {
-		name, _, token := g.claim()
-		return coord.IfHolds(name, token)
-	}
-	key := g.key()
-	if kv, ok := g.m.Get(key); ok && !g.one(4) {
-		return coord.IfRevision(key, kv.ModRevision)
-	}
-	return coord.IfRevision(key, 0)
-}
-
-func (g *generator) span() coord.Span {
-	switch rapid.IntRange(0, 4).Draw(g.t, "span") {
-	case 0:
-		return coord.Under(g.key())
-	case 1:
-		return coord.Span{From: g.key(), To: g.key()}
-	default:
-		return coord.Exactly(g.key())
-	}
 }

@@ -52,11 +52,8 @@ func (s *Keyspace) Range(q coord.Query) (coord.Page, error) {
 	if at == 0 {
 		at = s.revision
 	}
-	if at < 0 || at > s.revision {
-		return coord.Page{}, fault.Wrap(op, fault.Invalidf("at", at, "the present revision is %d", s.revision))
-	}
-	if at < s.compacted {
-		return coord.Page{}, fault.As(op, fault.NotFound, &coord.Compacted{Revision: s.compacted, Current: s.revision})
+	if err := s.readable("at", at); err != nil {
+		return coord.Page{}, fault.Wrap(op, err)
 	}
 	page := coord.Page{Revision: at}
 	s.ascend(q.Span, at, func(kv *coord.KeyValue) bool {

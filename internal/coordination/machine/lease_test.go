@@ -83,7 +83,7 @@ func TestLeaseBelongsToItsOwner(t *testing.T) {
 	l := newLog()
 	id := l.lease(t, alice)
 	l.refusedTo(t, bob, &coord.LeaseRevoke{ID: id}, fault.Forbidden, "lease")
-	l.refusedTo(t, bob, write(put("a", "", id)), fault.Forbidden, "changes[0].lease")
+	l.refusedTo(t, bob, write(put("a", "", id)), fault.Forbidden, "then[0].lease")
 	l.refused(t, fault.NotFound, "lease", &coord.LeaseRevoke{ID: id + 1})
 	l.must(t, &coord.LeaseRevoke{ID: id})
 }

@@ -326,9 +326,9 @@ func TestWritesLeaveLocksAlone(t *testing.T) {
 	id := l.lease(t, alice)
 	r, _ := l.must(t, lock("db", id))
 	l.must(t, write(put("db/zzz", "plain", 0)))
-	l.refused(t, fault.Conflict, "changes[0].key", write(put(r.Lock.Key, "mine", 0)))
-	l.refused(t, fault.Conflict, "changes[0].delete", write(del(coord.Exactly(r.Lock.Key))))
-	l.refused(t, fault.Conflict, "changes[0].delete", write(del(coord.Under("db/"))))
+	l.refused(t, fault.Conflict, "then[0].key", write(put(r.Lock.Key, "mine", 0)))
+	l.refused(t, fault.Conflict, "then[0].delete", write(del(coord.Exactly(r.Lock.Key))))
+	l.refused(t, fault.Conflict, "then[0].delete", write(del(coord.Under("db/"))))
 	require.Equal(t, []string{"db"}, l.LockNames("d"))
 	require.Empty(t, l.LockNames("e"))
 }

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"fmt"
 	"math"
 
 	"google.golang.org/protobuf/proto"
@@ -111,8 +110,8 @@ func operationIn(m *coordv1.Command) (coord.Op, *apiv1.Attempt) {
 		return &coord.LeaseGrant{ID: coord.LeaseID(p.GetId()), TTL: ttlOf(p), Application: p.GetApplication()}, p.GetAttempt()
 	case *coordv1.Command_LeaseRevoke:
 		return &coord.LeaseRevoke{ID: coord.LeaseID(r.LeaseRevoke.GetId())}, r.LeaseRevoke.GetAttempt()
-	case *coordv1.Command_Write:
-		return writeOf(r.Write), r.Write.GetAttempt()
+	case *coordv1.Command_Txn:
+		return txnOf(r.Txn), r.Txn.GetAttempt()
 	case *coordv1.Command_PublishInstances:
 		return batchOf(r.PublishInstances), r.PublishInstances.GetAttempt()
 	case *coordv1.Command_SetRequirement:
@@ -188,44 +187,6 @@ func ttlOf(p *apiv1.LeaseGrantRequest) int64 {
 	return min(max(p.GetTtl(), 0), math.MaxInt64/1000) * 1000
 }
 
-func writeOf(p *apiv1.WriteRequest) coord.Op {
-	o := &coord.Write{}
-	for _, g := range p.GetGuards() {
-		if g.GetLock() != "" {
-			o.If = append(o.If, coord.IfHolds(g.GetLock(), coord.Token(g.GetFencingToken())))
-		} else {
-			o.If = append(o.If, coord.IfRevision(string(g.GetKey()), coord.Revision(g.GetModRevision())))
-		}
-	}
-	for i, c := range p.GetChanges() {
-		change, err := changeOf(c)
-		if err != nil {
-			return &coord.Malformed{Err: fault.In(fmt.Sprintf("changes[%d]", i), err)}
-		}
-		o.Then = append(o.Then, change)
-	}
-	return o
-}
-
-func changeOf(c *apiv1.WriteChange) (coord.Change, error) {
-	if !c.GetDelete() {
-		if len(c.GetRangeEnd()) > 0 {
-			return coord.Change{}, fault.Invalidf("range_end", nil, "belongs to deletions only")
-		}
-		return coord.Change{Put: &coord.Put{Key: string(c.GetKey()), Value: c.GetValue(), Lease: coord.LeaseID(c.GetLease())}}, nil
-	}
-	if len(c.GetValue()) > 0 || c.GetLease() != 0 {
-		return coord.Change{}, fault.Invalidf("delete", true, "goes without a value and a lease")
-	}
-	span := coord.Exactly(string(c.GetKey()))
-	if len(c.GetRangeEnd()) > 0 {
-		span = coord.SpanOf(c.GetKey(), c.GetRangeEnd())
-	} else if len(c.GetKey()) == 0 {
-		return coord.Change{}, fault.Invalidf("key", nil, "is missing")
-	}
-	return coord.Change{Delete: &span}, nil
-}
-
 func batchOf(p *apiv1.PublishInstancesRequest) *coord.RegisterBatch {
 	o := &coord.RegisterBatch{Lease: coord.LeaseID(p.GetLeaseId()), Generation: p.GetGeneration(), Puts: make([]coord.Entry, len(p.GetPuts()))}
 	for i, e := range p.GetPuts() {
@@ -251,7 +212,7 @@ func requirementOf(p *apiv1.SetRequirementRequest) coord.Op {
 
 func limitsOf(p *coordv1.Limits) coord.Limits {
 	return coord.Limits{
-		Keys: p.GetKeys(), Bytes: p.GetBytes(), KeyBytes: p.GetKeyBytes(), ValueBytes: p.GetValueBytes(), OwnerBytes: p.GetOwnerBytes(),
+		Keys: p.GetKeys(), Bytes: p.GetBytes(), KeyBytes: p.GetKeyBytes(), ValueBytes: p.GetValueBytes(), OwnerBytes: p.GetOwnerBytes(), TxnBytes: p.GetTxnBytes(),
 		Changes: p.GetChanges(), Leases: p.GetLeases(), LeaseKeys: p.GetLeaseKeys(), MinTTL: p.GetMinTtlMs(), MaxTTL: p.GetMaxTtlMs(),
 		Queue: p.GetQueue(), Claims: p.GetClaims(), Clients: p.GetClients(), HistoryEvents: p.GetHistoryEvents(), HistoryBytes: p.GetHistoryBytes(),
 		PerOwner: coord.Quota{

@@ -89,13 +89,13 @@ func (l *log) ref(id coord.LeaseID) coord.LeaseRef {
 	return coord.LeaseRef{ID: id, Granted: lease.Granted}
 }
 
-func put(key, value string, lease coord.LeaseID) coord.Change {
-	return coord.Change{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
+func put(key, value string, lease coord.LeaseID) coord.Step {
+	return coord.Step{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
 }
 
-func del(span coord.Span) coord.Change { return coord.Change{Delete: &span} }
+func del(span coord.Span) coord.Step { return coord.Step{Delete: &span} }
 
-func write(changes ...coord.Change) *coord.Write { return &coord.Write{Then: changes} }
+func write(changes ...coord.Step) *coord.Txn { return &coord.Txn{Then: changes} }
 
 func lock(name string, lease coord.LeaseID) *coord.Lock {
 	return &coord.Lock{Name: name, Lease: lease, Wait: true}

@@ -66,7 +66,7 @@ func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, Ap
 		return c.result, m.effects
 	}
 	result := m.execute(cmd)
-	c.sequence, c.result = cmd.Sequence, result // without effect on a closed client
+	c.sequence, c.result = cmd.Sequence, kept(result) // without effect on a closed client
 	return result, m.effects
 }
 

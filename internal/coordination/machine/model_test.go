@@ -21,6 +21,7 @@ type model struct {
 	begun   map[string]begun // by owner
 	foreign []string         // of the last command
 	kept    []coord.Revision // of its puts
+	text    string           // of its transaction
 	since   map[string]coord.Revision
 	gone    map[string]gone // by key
 
@@ -60,6 +61,7 @@ type session struct {
 	answer   coord.LockResult
 	foreign  []string
 	kept     []coord.Revision
+	text     string
 }
 
 func newModel() *model {
@@ -73,7 +75,7 @@ func (m *model) keys() map[string]version { return m.states[m.now] }
 
 // apply returns the kind of refusal, or false, and the lock result.
 func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.LockResult) {
-	m.index, m.foreign, m.kept = index, nil, nil
+	m.index, m.foreign, m.kept, m.text = index, nil, nil, ""
 	if cmd.Client == 0 {
 		return m.execute(cmd)
 	}
@@ -89,9 +91,9 @@ func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.
 	s.seen = index
 	if cmd.Sequence > s.sequence {
 		s.kind, s.done, s.answer = m.execute(cmd)
-		s.sequence, s.foreign, s.kept = cmd.Sequence, m.foreign, m.kept
+		s.sequence, s.foreign, s.kept, s.text = cmd.Sequence, m.foreign, m.kept, m.text
 	}
-	m.foreign, m.kept = s.foreign, s.kept
+	m.foreign, m.kept, m.text = s.foreign, s.kept, s.text
 	return s.kind, s.done, s.answer
 }
 
@@ -102,8 +104,8 @@ func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answe
 		return fault.Unavailable, true, answer
 	}
 	switch o := cmd.Op.(type) {
-	case *coord.Write:
-		kind, refused = m.write(next, o, cmd.Owner)
+	case *coord.Txn:
+		kind, refused = m.txn(next, o, cmd.Owner)
 	case *coord.Lock:
 		kind, refused, answer = m.lock(next, o, cmd.Owner)
 	case *coord.Unlock:
@@ -259,67 +261,6 @@ func (m *model) end(keys map[string]version, id coord.LeaseID) {
 	delete(m.leases, id)
 	maps.DeleteFunc(m.begun, func(_ string, b begun) bool { return b.lease == id })
 	maps.DeleteFunc(keys, func(_ string, v version) bool { return v.lease == id })
-}
-
-func (m *model) write(keys map[string]version, o *coord.Write, owner string) (fault.Kind, bool) {
-	if len(o.Then) == 0 {
-		return fault.Invalid, true
-	}
-	for _, g := range o.If {
-		if !m.guard(g) {
-			return fault.Conflict, true
-		}
-	}
-	touched := map[string]bool{}
-	twice := false
-	for _, c := range o.Then {
-		if c.Put != nil {
-			if own(c.Put.Key) {
-				return fault.Conflict, true
-			}
-			if kind, no := m.usable(c.Put.Lease, owner); c.Put.Lease != 0 && no {
-				return kind, true
-			}
-			if m.keys()[c.Put.Key].lock != "" {
-				return fault.Conflict, true
-			}
-			twice = twice || touched[c.Put.Key]
-			touched[c.Put.Key] = true
-			m.put(keys, c.Put.Key, version{value: string(c.Put.Value), lease: c.Put.Lease})
-			continue
-		}
-		for key, v := range m.keys() {
-			if c.Delete.Contains(key) {
-				if v.lock != "" || own(key) {
-					return fault.Conflict, true
-				}
-				twice = twice || touched[key]
-				touched[key] = true
-				delete(keys, key)
-			}
-		}
-	}
-	return fault.Invalid, twice
-}
-
-// guard evaluates a guard by trying each possible one.
-func (m *model) guard(g coord.Guard) bool {
-	if name, token, ok := g.Held(); ok {
-		queue, held := m.queue(m.keys(), name)
-		i := slices.IndexFunc(queue, func(v version) bool { return v.create == coord.Revision(token) })
-		return i >= 0 && i < held
-	}
-	for key, v := range m.keys() {
-		if g == coord.IfRevision(key, v.mod) {
-			return true
-		}
-	}
-	for _, key := range usedKeys() {
-		if _, ok := m.keys()[key]; !ok && g == coord.IfRevision(key, 0) {
-			return true
-		}
-	}
-	return false
 }
 
 func (m *model) put(keys map[string]version, key string, v version) {

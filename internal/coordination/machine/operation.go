@@ -20,7 +20,7 @@ type call struct {
 }
 
 type (
-	writeOp             coord.Write
+	txnOp               coord.Txn
 	compactOp           coord.Compact
 	leaseGrantOp        coord.LeaseGrant
 	leaseRevokeOp       coord.LeaseRevoke
@@ -44,8 +44,8 @@ type (
 // operationOf returns the operation of a command, or false for an unknown one.
 func operationOf(op coord.Op) (operation, bool) {
 	switch o := op.(type) {
-	case *coord.Write:
-		return (*writeOp)(o), true
+	case *coord.Txn:
+		return (*txnOp)(o), true
 	case *coord.Compact:
 		return (*compactOp)(o), true
 	case *coord.LeaseGrant:

@@ -26,10 +26,11 @@ func (o *setRequirementOp) run(m *Machine, c *call) error {
 	if !had && m.full(coord.Under(coord.RequirementsPrefix), coord.MaxRequirements) {
 		return limitReached("requirements", "too many requirements", coord.MaxRequirements)
 	}
-	if err := feasible(m, []step{{key: key, put: &coord.Put{Key: key, Value: value}}}); err != nil {
+	kv := &coord.KeyValue{Key: key, Value: value}
+	if err := feasible(m, []change{{key, kv}}); err != nil {
 		return err
 	}
-	m.put(&coord.KeyValue{Key: key, Value: value})
+	m.put(kv)
 	c.result.Changed = 1
 	return nil
 }

@@ -70,7 +70,7 @@ func (d *decoder) machine(m *Machine) {
 
 func (d *decoder) limits(l *coord.Limits) {
 	*l = coord.Limits{
-		Keys: d.uint(), Bytes: d.uint(), KeyBytes: d.uint32(), ValueBytes: d.uint32(), OwnerBytes: d.uint32(),
+		Keys: d.uint(), Bytes: d.uint(), KeyBytes: d.uint32(), ValueBytes: d.uint32(), OwnerBytes: d.uint32(), TxnBytes: d.uint32(),
 		Changes: d.uint32(), Leases: d.uint32(), LeaseKeys: d.uint32(), MinTTL: d.int(), MaxTTL: d.int(),
 		Queue: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), HistoryEvents: d.uint32(), HistoryBytes: d.uint(),
 		PerOwner: coord.Quota{Leases: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), Bytes: d.uint()},
@@ -130,6 +130,7 @@ func (d *decoder) result(r *coord.Result) {
 		d.check(kind <= 255, "kind", "is too large")
 		r.Err = coord.Refusal(fault.Kind(kind), d.string(), d.string())
 	}
+	d.txn(&r.Txn)
 	r.Lock = coord.LockResult{
 		Key: d.string(), Token: coord.Token(d.int()), Granted: d.bool(), Position: int(d.int()), Count: d.uint32(),
 		Predecessor: d.string(),
@@ -143,6 +144,17 @@ func (d *decoder) result(r *coord.Result) {
 	}
 	for more := d.count(); more(); {
 		r.Since = append(r.Since, coord.Revision(d.int()))
+	}
+}
+
+func (d *decoder) txn(r *coord.TxnResult) {
+	r.Succeeded, r.Failed, r.Reason, r.Forgotten = d.bool(), int(d.int()), d.string(), d.bool()
+	for more := d.count(); more(); {
+		s := coord.StepResult{Count: int(d.int())}
+		for more := d.count(); more(); {
+			s.Keys = append(s.Keys, d.version(d.string()))
+		}
+		r.Steps = append(r.Steps, s)
 	}
 }
 

@@ -26,6 +26,9 @@ import (
 //	OWNER: unlock NAME lease=ID token=N
 //	OWNER: cancel NAME lease=ID token=N
 //	OWNER: put KEY VALUE [lease=ID] [holds=LOCK/TOKEN] [unchanged=REVISION]
+//	OWNER: txn [if COMPARISON, ...] [then STEP, ...] [else STEP, ...]      see txnOf
+//	OWNER: limits txn_bytes=N changes=N          smaller limits
+//	leader: compact REVISION
 //	leader: expire ID... [term=N]                the leader's clock passed the deadlines
 //	leader: term N                               a new leader
 //	watch PREFIX from=REVISION
@@ -106,6 +109,9 @@ func (s *scenario) answer(t *testing.T, line string) string {
 
 // operation reads the command of one line.
 func (s *scenario) operation(t *testing.T, verb string, words []string) coord.Op {
+	if verb == "txn" {
+		return txnOf(t, words)
+	}
 	id := func(text string) coord.LeaseID { return coord.LeaseID(number(t, text)) }
 	lease, token := id(argument(words, "lease")), coord.Token(number(t, argument(words, "token")))
 	switch verb {
@@ -123,6 +129,12 @@ func (s *scenario) operation(t *testing.T, verb string, words []string) coord.Op
 		return lockOf(t, words)
 	case "put":
 		return putOf(t, words)
+	case "compact":
+		return &coord.Compact{Revision: coord.Revision(number(t, words[0]))}
+	case "limits":
+		limits := s.m.Limits()
+		limits.TxnBytes, limits.Changes = uint32(number(t, argument(words, "txn_bytes"))), uint32(number(t, argument(words, "changes")))
+		return &coord.Configure{Limits: limits}
 	case "expire":
 		o := &coord.Expire{Term: s.term}
 		if term := argument(words, "term"); term != "" {
@@ -159,7 +171,7 @@ func lockOf(t *testing.T, words []string) coord.Op {
 }
 
 func putOf(t *testing.T, words []string) coord.Op {
-	o := &coord.Write{Then: []coord.Change{{Put: &coord.Put{
+	o := &coord.Txn{Then: []coord.Step{{Put: &coord.Put{
 		Key: words[0], Value: []byte(words[1]), Lease: coord.LeaseID(number(t, argument(words, "lease"))),
 	}}}}
 	if holds := argument(words, "holds"); holds != "" {
@@ -199,6 +211,8 @@ func describe(r coord.Result, e machine.ApplyEffects) string {
 	case r.Err != nil:
 		fmt.Fprintf(&b, "refused: %s, %s: %s\n", fault.KindOf(r.Err), fault.FieldOf(r.Err), fault.Message(r.Err))
 		return b.String()
+	case r.Txn.Failed > 0 || len(r.Txn.Steps) > 1 || len(r.Txn.Steps) == 1 && r.Txn.Steps[0].Keys != nil:
+		b.WriteString(describeTxn(r.Txn))
 	case r.TTL > 0:
 		fmt.Fprintf(&b, "lease %d lives %v\n", r.Lease, time.Duration(r.TTL)*time.Millisecond)
 	case r.Lock.Granted:

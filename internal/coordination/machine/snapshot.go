@@ -145,7 +145,7 @@ func (i *Image) encode(w io.Writer) {
 
 func (e *encoder) limits(l *coord.Limits) {
 	for _, v := range []uint64{
-		l.Keys, l.Bytes, uint64(l.KeyBytes), uint64(l.ValueBytes), uint64(l.OwnerBytes), uint64(l.Changes),
+		l.Keys, l.Bytes, uint64(l.KeyBytes), uint64(l.ValueBytes), uint64(l.OwnerBytes), uint64(l.TxnBytes), uint64(l.Changes),
 		uint64(l.Leases), uint64(l.LeaseKeys), uint64(l.MinTTL), uint64(l.MaxTTL), uint64(l.Queue),
 		uint64(l.Claims), uint64(l.Clients), uint64(l.HistoryEvents), l.HistoryBytes,
 		uint64(l.PerOwner.Leases), uint64(l.PerOwner.Claims), uint64(l.PerOwner.Clients), l.PerOwner.Bytes,
@@ -178,6 +178,7 @@ func (e *encoder) result(r *coord.Result) {
 		e.string(fault.FieldOf(r.Err))
 		e.string(fault.Message(r.Err))
 	}
+	e.txn(&r.Txn)
 	e.string(r.Lock.Key)
 	e.int(int64(r.Lock.Token))
 	e.bool(r.Lock.Granted)
@@ -199,6 +200,22 @@ func (e *encoder) result(r *coord.Result) {
 	e.int(int64(len(r.Since)))
 	for _, revision := range r.Since {
 		e.int(int64(revision))
+	}
+}
+
+func (e *encoder) txn(r *coord.TxnResult) {
+	e.bool(r.Succeeded)
+	e.int(int64(r.Failed))
+	e.string(r.Reason)
+	e.bool(r.Forgotten)
+	e.int(int64(len(r.Steps)))
+	for i := range r.Steps {
+		e.int(int64(r.Steps[i].Count))
+		e.int(int64(len(r.Steps[i].Keys)))
+		for _, kv := range r.Steps[i].Keys {
+			e.string(kv.Key)
+			e.version(kv)
+		}
 	}
 }
 

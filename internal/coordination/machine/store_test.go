@@ -104,27 +104,27 @@ func TestViewStaysAsItWas(t *testing.T) {
 func TestWritesAreGuarded(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 2)
-	l.must(t, &coord.Write{If: []coord.Guard{coord.IfRevision("a", 0)}, Then: []coord.Change{put("a", "1", 0)}})
+	l.must(t, &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 0)}, Then: []coord.Step{put("a", "1", 0)}})
 	held, _ := l.must(t, lock("db", id[0]))
 	waits, _ := l.must(t, lock("db", id[1]))
-	change := []coord.Change{put("a", "2", 0)}
-	for _, c := range []struct {
-		guard coord.Guard
-		kind  fault.Kind
-		field string
-	}{
-		{coord.IfRevision("a", 0), fault.Conflict, "guards[0].mod_revision"},
-		{coord.IfRevision("b", 1), fault.Conflict, "guards[0].mod_revision"},
-		{coord.IfHolds("db", waits.Lock.Token), fault.Conflict, "guards[0].token"},
-		{coord.IfHolds("db", 0), fault.Conflict, "guards[0].token"},
-		{coord.IfHolds("other", held.Lock.Token), fault.Conflict, "guards[0].token"},
-		{coord.Guard{}, fault.Invalid, "guards[0].key"},
-	} {
-		l.refused(t, c.kind, c.field, &coord.Write{If: []coord.Guard{c.guard}, Then: change})
+	change := []coord.Step{put("a", "2", 0)}
+	unmet := func(c coord.Compare) {
+		t.Helper()
+		r, e := l.must(t, &coord.Txn{If: []coord.Compare{c}, Then: change})
+		require.False(t, r.Txn.Succeeded)
+		require.ErrorIs(t, r.Txn.Unmet(), fault.Conflict)
+		require.Equal(t, "compare[0]", fault.FieldOf(r.Txn.Unmet()))
+		require.Empty(t, e.Events)
 	}
-	l.must(t, &coord.Write{If: []coord.Guard{coord.IfRevision("a", 2), coord.IfHolds("db", held.Lock.Token)}, Then: change})
+	for _, c := range []coord.Compare{
+		coord.IfRevision("a", 0), coord.IfRevision("b", 1), coord.IfHolds("db", waits.Lock.Token), coord.IfHolds("db", 0),
+		coord.IfHolds("other", held.Lock.Token),
+	} {
+		unmet(c)
+	}
+	l.must(t, &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 2), coord.IfHolds("db", held.Lock.Token)}, Then: change})
 	l.must(t, unlock("db", id[0], held.Lock.Token))
-	l.refused(t, fault.Conflict, "guards[0].token", &coord.Write{If: []coord.Guard{coord.IfHolds("db", held.Lock.Token)}, Then: change})
+	unmet(coord.IfHolds("db", held.Lock.Token))
 }
 
 func TestWriteRefusesBadInput(t *testing.T) {
@@ -132,21 +132,21 @@ func TestWriteRefusesBadInput(t *testing.T) {
 	for _, c := range []struct {
 		kind    fault.Kind
 		field   string
-		changes []coord.Change
+		changes []coord.Step
 	}{
-		{fault.Invalid, "changes", nil},
-		{fault.Invalid, "changes[0].change", []coord.Change{{}}},
-		{fault.Invalid, "changes[0].change", []coord.Change{{Put: &coord.Put{Key: "a"}, Delete: &coord.Span{}}}},
-		{fault.Invalid, "changes[1].key", []coord.Change{put("a", "", 0), put("", "", 0)}},
-		{fault.Invalid, "changes[2]", []coord.Change{put("a", "", 0), put("b", "", 0), put("a", "", 0)}},
-		{fault.NotFound, "changes[0].lease", []coord.Change{put("a", "", 9)}},
-		{fault.NotFound, "changes[0].lease", []coord.Change{put("a", "", -1)}},
+		{fault.Invalid, "then", nil},
+		{fault.Invalid, "then[0].step", []coord.Step{{}}},
+		{fault.Invalid, "then[0].step", []coord.Step{{Put: &coord.Put{Key: "a"}, Delete: &coord.Span{}}}},
+		{fault.Invalid, "then[1].key", []coord.Step{put("a", "", 0), put("", "", 0)}},
+		{fault.Invalid, "then", []coord.Step{put("a", "", 0), put("b", "", 0), put("a", "", 0)}},
+		{fault.NotFound, "then[0].lease", []coord.Step{put("a", "", 9)}},
+		{fault.NotFound, "then[0].lease", []coord.Step{put("a", "", -1)}},
 	} {
 		l.refused(t, c.kind, c.field, write(c.changes...))
 	}
 	l.refused(t, fault.Invalid, "op", nil)
 	l.must(t, write(put("a", "", 0)))
-	l.refused(t, fault.Invalid, "changes[1]", write(put("a", "", 0), del(coord.Under("a"))))
+	l.refused(t, fault.Invalid, "then[1]", write(put("a", "", 0), del(coord.Under("a"))))
 	require.Equal(t, 1, l.Len())
 }
 

@@ -207,8 +207,8 @@ func (n *network) followers(leader *end) []*end {
 	return some
 }
 
-func put(key, value string) *coord.Write {
-	return &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
+func put(key, value string) *coord.Txn {
+	return &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
 }
 
 func (e *end) do(t testing.TB, op coord.Op) coord.Result {

@@ -266,8 +266,8 @@ func (n *node) await(id uint64) replica.Answer {
 	return n.answers[id]
 }
 
-func put(key, value string) *coord.Write {
-	return &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
+func put(key, value string) *coord.Txn {
+	return &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
 }
 
 func (c *cluster) agree() {

@@ -212,7 +212,7 @@ func (c *cluster) settle() {
 	done := false
 	c.spawn(func(p *proc) {
 		admin := c.newClient(98)
-		_, r, ok := admin.do(p, &coord.Write{Then: []coord.Change{put("last", "word", 0)}}, 10*time.Second)
+		_, r, ok := admin.do(p, &coord.Txn{Then: []coord.Step{put("last", "word", 0)}}, 10*time.Second)
 		done = ok && r.Err == nil
 	})
 	for end := c.now + 12*time.Second; c.now < end && c.fail == nil && !(done && c.alike() >= c.voters); {

@@ -11,7 +11,6 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 type kind int
@@ -104,10 +103,11 @@ func (h *history) operations(key string) (all []porcupine.Operation) {
 	for _, o := range h.objects[key] {
 		if o.call.client != 0 {
 			fate, applied := h.oracle.fates[o.call]
-			if !applied || fate.Err != nil && (o.input.kind != swap || fault.KindOf(fate.Err) != fault.Conflict) {
+			unmet := fate.Txn.Unmet() != nil
+			if !applied || fate.Err != nil || unmet && o.input.kind != swap {
 				continue // without effect in any state
 			}
-			o.output.ok, o.output.token = fate.Err == nil, fate.Lock.Token
+			o.output.ok, o.output.token = !unmet, fate.Lock.Token
 			if o.input.kind == try {
 				o.output.ok = fate.Lock.Granted
 			}

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -51,8 +52,8 @@ func (c *client) value() string {
 	return fmt.Sprintf("%s-%d", c.name, c.written)
 }
 
-func put(key, value string, lease coord.LeaseID) coord.Change {
-	return coord.Change{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
+func put(key, value string, lease coord.LeaseID) coord.Step {
+	return coord.Step{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
 }
 
 // record records an operation since an instant, unless it was never sent.
@@ -64,11 +65,13 @@ func (c *client) record(from time.Duration, in input, of call, known bool, out o
 }
 
 // wrote returns the outcome of a write.
-func wrote(r coord.Result) output { return output{ok: r.Err == nil, token: r.Lock.Token} }
+func wrote(r coord.Result) output {
+	return output{ok: r.Err == nil && r.Txn.Unmet() == nil, token: r.Lock.Token}
+}
 
 func writePlainly(c *client, p *proc) {
 	key, v, from := c.anyOf("plain", 3), c.value(), c.now
-	this, r, ok := c.do(p, &coord.Write{Then: []coord.Change{put(key, v, 0)}}, patience)
+	this, r, ok := c.do(p, &coord.Txn{Then: []coord.Step{put(key, v, 0)}}, patience)
 	c.record(from, input{kind: write, key: key, value: v}, this, ok, wrote(r))
 }
 
@@ -80,8 +83,8 @@ func compareAndSwap(c *client, p *proc) {
 	}
 	p.sleep(c.between(0, 300*time.Millisecond))
 	v, from := c.value(), c.now
-	this, r, ok := c.do(p, &coord.Write{
-		If: []coord.Guard{coord.IfRevision(key, kv.revision)}, Then: []coord.Change{put(key, v, 0)},
+	this, r, ok := c.do(p, &coord.Txn{
+		If: []coord.Compare{coord.IfRevision(key, kv.revision)}, Then: []coord.Step{put(key, v, 0)},
 	}, patience)
 	c.record(from, input{kind: swap, key: key, value: v, old: kv.value}, this, ok, wrote(r))
 }
@@ -214,12 +217,12 @@ func lockAndWrite(c *client, p *proc) {
 func (c *client) writeGuarded(p *proc, held *belief, name string) {
 	key, v, from := "guarded/"+name, c.value(), c.now
 	believed := held.holding && held.lives(c.now)
-	this, r, ok := c.do(p, &coord.Write{
-		If: []coord.Guard{coord.IfHolds(name, held.token)}, Then: []coord.Change{put(key, v, 0)},
+	this, r, ok := c.do(p, &coord.Txn{
+		If: []coord.Compare{coord.IfHolds(name, held.token)}, Then: []coord.Step{put(key, v, 0)},
 	}, patience)
 	c.record(from, input{kind: write, key: key, value: v}, this, ok, wrote(r))
-	if ok && r.Err != nil && believed && held.lives(c.now) {
-		c.breach("B2", "%s holds %q with token %d and cannot write: %v", c.name, name, held.token, r.Err)
+	if refused := cmp.Or(r.Err, r.Txn.Unmet()); ok && refused != nil && believed && held.lives(c.now) {
+		c.breach("B2", "%s holds %q with token %d and cannot write: %v", c.name, name, held.token, refused)
 	}
 }
 
@@ -333,18 +336,18 @@ func bindKeys(c *client, p *proc) {
 	if s == nil {
 		return
 	}
-	var changes []coord.Change
+	var changes []coord.Step
 	for i := range 1 + c.rng.IntN(4) {
 		changes = append(changes, put(fmt.Sprintf("bound/%s/%d", c.name, i), c.value(), s.id))
 	}
-	_, r, ok := c.do(p, &coord.Write{Then: changes}, patience)
+	_, r, ok := c.do(p, &coord.Txn{Then: changes}, patience)
 	if ok && r.Err != nil && s.lives(c.now) {
 		c.breach("B2", "lease %d lives and cannot bind keys: %v", s.id, r.Err)
 	}
 	p.sleep(c.between(0, 2*s.ttl))
 	if c.chance(0.3) {
 		span := coord.Under("bound/" + c.name)
-		c.do(p, &coord.Write{Then: []coord.Change{{Delete: &span}}}, patience)
+		c.do(p, &coord.Txn{Then: []coord.Step{{Delete: &span}}}, patience)
 	}
 	c.release(p, s)
 }

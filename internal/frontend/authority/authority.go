@@ -98,7 +98,9 @@ func (g *Gate) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.H
 	if r := message.GetLeaseRevoke(); r != nil && c.admin {
 		return g.revoke(ctx, &c, cmd, coord.LeaseID(r.GetId()))
 	}
-	return g.Writer.Do(ctx, cmd)
+	result, h, err := g.Writer.Do(ctx, cmd)
+	result.Txn.Steps = c.hideSteps(result.Txn.Steps)
+	return result, h, err
 }
 
 // Acquire implements coord.Writer.

@@ -60,11 +60,14 @@ func newWorld(t testing.TB) *world {
 
 // TestTable is the table principal x operation x object. Each cell is a fresh group.
 func TestTable(t *testing.T) {
-	write := func(c ...coord.Change) func(*world) coord.Op {
-		return func(*world) coord.Op { return &coord.Write{Then: c} }
+	write := func(c ...coord.Step) func(*world) coord.Op {
+		return func(*world) coord.Op { return &coord.Txn{Then: c} }
 	}
-	put := func(key string) func(*world) coord.Op { return write(coord.Change{Put: &coord.Put{Key: key}}) }
-	del := func(s coord.Span) func(*world) coord.Op { return write(coord.Change{Delete: &s}) }
+	put := func(key string) func(*world) coord.Op { return write(coord.Step{Put: &coord.Put{Key: key}}) }
+	del := func(s coord.Span) func(*world) coord.Op { return write(coord.Step{Delete: &s}) }
+	txn := func(o coord.Txn) func(*world) coord.Op { return func(*world) coord.Op { return &o } }
+	read := func(s coord.Span) []coord.Step { return []coord.Step{{Read: &coord.Read{Query: coord.Query{Span: s}}}} }
+	mine := []coord.Step{{Put: &coord.Put{Key: "web/x"}}}
 	principals := []string{"web", "pay", "admin", "root-without-services"}
 	for _, row := range []struct {
 		name string
@@ -82,10 +85,19 @@ func TestTable(t *testing.T) {
 		{"put of web's key", put("web/config"), "wa"},
 		{"put of pay's key", put("pay/config"), "pa"},
 		{"put of no service's key", put("config"), "a"},
-		{"put of two keys", write(coord.Change{Put: &coord.Put{Key: "web"}}, coord.Change{Put: &coord.Put{Key: "pay"}}), "a"},
+		{"put of two keys", write(coord.Step{Put: &coord.Put{Key: "web"}}, coord.Step{Put: &coord.Put{Key: "pay"}}), "a"},
 		{"delete of web's keys", del(coord.Under("web/config")), "wa"},
 		{"delete of keys like web's", del(coord.Under("webs")), "a"},
 		{"delete from web's keys on", del(coord.Span{From: "web/config"}), ""},
+		{"comparison of pay's key", txn(coord.Txn{If: []coord.Compare{coord.IfRevision("pay", 0)}, Then: mine}), "a"},
+		{"comparison of a range beyond web's", txn(coord.Txn{If: []coord.Compare{{Span: coord.Span{From: "web"}}}, Then: mine}), "a"},
+		{"comparison with web's lock", txn(coord.Txn{If: []coord.Compare{coord.IfHolds("web/leader", 1)}, Then: mine}), "wa"},
+		{"read of web's keys", txn(coord.Txn{Then: read(coord.Under("web/"))}), "wa"},
+		{"read of pay's keys", txn(coord.Txn{Then: read(coord.Under("pay/"))}), "pa"},
+		{"read of all keys", txn(coord.Txn{Then: read(coord.Span{})}), "a"},
+		{"read of pay's keys in the other branch", txn(coord.Txn{Then: mine, Else: read(coord.Under("pay/"))}), "a"},
+		{"put of pay's key in the other branch", txn(coord.Txn{Then: mine, Else: []coord.Step{{Put: &coord.Put{Key: "pay"}}}}), "a"},
+		{"put of web's key in the other branch", txn(coord.Txn{Then: mine, Else: mine}), "wa"},
 		{"put of the peer's entry", put("directory/default/web/web-1"), ""},
 		{"requirement of web", func(*world) coord.Op {
 			return &coord.SetRequirement{Requirement: coord.Requirement{Name: "web", Min: 1}}
@@ -180,6 +192,12 @@ func TestReadsHideLeases(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, fault.Canceled)
+	reads := coord.Command{Op: &coord.Txn{Then: []coord.Step{{Read: &coord.Read{Query: coord.Query{Span: coord.Under("web/")}}}}}}
+	for ctx, want := range map[context.Context]coord.LeaseID{service(t, "web"): coord.HiddenLease, as(t, access.RoleAdmin, "admin"): w.web} {
+		r, _, err := w.Do(ctx, reads)
+		require.NoError(t, err)
+		require.Equal(t, want, r.Txn.Steps[0].Keys[0].Lease)
+	}
 	page, _, err = w.solo.Range(t.Context(), coord.Query{}, coord.Linearizable)
 	require.NoError(t, err)
 	require.Equal(t, w.web, page.Keys[0].Lease, "the plane's own version stays")

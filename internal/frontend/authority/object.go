@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -48,18 +49,43 @@ func objectsOf(m message) []object {
 		return []object{{kind: "requirement", field: "name", name: r.SetRequirement.GetName()}}
 	case *coordv1.Command_DeleteRequirement:
 		return []object{{kind: "requirement", field: "name", name: r.DeleteRequirement.GetName()}}
-	case *coordv1.Command_Write:
-		var all []object
-		for i, c := range r.Write.GetChanges() {
-			all = append(all, changed(fmt.Sprintf("changes[%d].key", i), c.GetKey(), c.GetRangeEnd()))
-		}
-		return all
+	case *coordv1.Command_Txn:
+		return objectsOfTxn(r.Txn)
 	}
 	return nil
 }
 
-// changed is the object of a change of keys.
-func changed(field string, key, end []byte) object {
+// objectsOfTxn returns the locks and keys of a transaction, also those that it only compares or reads, and those of
+// the branch that is not taken: which one it is depends on them.
+func objectsOfTxn(t *apiv1.TxnRequest) []object {
+	var all []object
+	for i, c := range t.GetCompare() {
+		if c.GetTarget() == apiv1.Compare_HOLDS {
+			all = append(all, object{kind: "lock", field: fmt.Sprintf("compare[%d].lock", i), name: c.GetLock()})
+		} else {
+			all = append(all, named(fmt.Sprintf("compare[%d].key", i), c.GetKey(), c.GetRangeEnd()))
+		}
+	}
+	branch := func(name string, steps []*apiv1.TxnStep) {
+		for i, s := range steps {
+			field := fmt.Sprintf("%s[%d].key", name, i)
+			switch r := s.GetStep().(type) {
+			case *apiv1.TxnStep_Put:
+				all = append(all, named(field, r.Put.GetKey(), nil))
+			case *apiv1.TxnStep_Delete:
+				all = append(all, named(field, r.Delete.GetKey(), r.Delete.GetRangeEnd()))
+			case *apiv1.TxnStep_Range:
+				all = append(all, named(field, r.Range.GetKey(), r.Range.GetRangeEnd()))
+			}
+		}
+	}
+	branch("then", t.GetThen())
+	branch("else", t.GetElse())
+	return all
+}
+
+// named is the object of a key or of a range of keys.
+func named(field string, key, end []byte) object {
 	if len(end) == 0 {
 		return object{kind: "key", field: field, name: string(key)}
 	}

@@ -2,6 +2,7 @@ package authority
 
 import (
 	"context"
+	"slices"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -70,6 +71,18 @@ func (g *Gate) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, 
 		b.Events = events
 		return send(b, h)
 	})
+}
+
+// hideSteps hides leases in the results of a transaction, which the plane shares.
+func (c *caller) hideSteps(steps []coord.StepResult) []coord.StepResult {
+	shown := slices.Clone(steps)
+	for i := range shown {
+		shown[i].Keys = slices.Clone(shown[i].Keys)
+		for k, kv := range shown[i].Keys {
+			shown[i].Keys[k] = c.hide(kv)
+		}
+	}
+	return shown
 }
 
 // hide returns a version without the id of its lease. A key does not tell who owns its lease, so only admins

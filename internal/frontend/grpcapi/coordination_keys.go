@@ -3,9 +3,7 @@ package grpcapi
 import (
 	"context"
 
-	"fmt"
 	"google.golang.org/grpc"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -14,21 +12,24 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// maxWrite bounds the bytes of one write, which every member stores in one piece.
-const maxWrite = 4 << 20
+// maxTxn bounds the bytes of one transaction, which every member stores in one piece.
+const maxTxn = 4 << 20
 
-// Write implements api.CoordinationServiceServer.
-func (c *coordination) Write(ctx context.Context, req *api.WriteRequest) (*api.WriteResponse, error) {
-	if n := proto.Size(req); n > maxWrite {
-		return nil, fault.Wrap("grpcapi.Write", &fault.Error{
-			Kind: fault.TooLarge, Field: "changes", Err: fmt.Errorf("the request has %d bytes, at most %d", n, maxWrite),
-		})
+// Txn implements api.CoordinationServiceServer.
+func (c *coordination) Txn(ctx context.Context, req *api.TxnRequest) (*api.TxnResponse, error) {
+	if n := proto.Size(req); n > maxTxn {
+		return nil, fault.Wrap("grpcapi.Txn", fault.Refused(fault.TooLarge, "then", "the transaction has %d bytes, at most %d: split it", n, maxTxn))
 	}
-	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_Write{Write: req}})
+	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_Txn{Txn: req}})
 	if err != nil {
 		return nil, err
 	}
-	return &api.WriteResponse{Header: h, Changed: uint32(r.Changed)}, nil
+	return &api.TxnResponse{
+		Header: h, Succeeded: r.Txn.Succeeded, Changed: uint32(r.Changed), Failed: uint32(r.Txn.Failed), Reason: r.Txn.Reason,
+		Forgotten: r.Txn.Forgotten, Results: convert(r.Txn.Steps, func(s coord.StepResult) *api.TxnStepResult {
+			return &api.TxnStepResult{Count: int64(s.Count), Kvs: convert(s.Keys, fromKeyValue)}
+		}),
+	}, nil
 }
 
 // Range implements api.CoordinationServiceServer. Large pages end early.

@@ -133,8 +133,12 @@ func (w watches) open(req *api.WatchKeysRequest) *api.WatchKeysResponse {
 
 func (r raw) put(t testing.TB, key string) {
 	t.Helper()
-	_, err := r.Write(t.Context(), &api.WriteRequest{Changes: []*api.WriteChange{{Key: []byte(key)}}})
+	_, err := r.Txn(t.Context(), putting(key, nil))
 	require.NoError(t, err)
+}
+
+func putting(key string, value []byte) *api.TxnRequest {
+	return &api.TxnRequest{Then: []*api.TxnStep{{Step: &api.TxnStep_Put{Put: &api.TxnPut{Key: []byte(key), Value: value}}}}}
 }
 
 func TestOneStreamCarriesManyWatches(t *testing.T) {

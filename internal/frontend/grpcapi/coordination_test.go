@@ -83,7 +83,7 @@ func (r raw) calls(ctx context.Context) map[string]error {
 	run("LeaseRevoke", func() (any, error) { return r.LeaseRevoke(ctx, &api.LeaseRevokeRequest{}) })
 	run("LeaseTimeToLive", func() (any, error) { return r.LeaseTimeToLive(ctx, &api.LeaseTimeToLiveRequest{Id: 1}) })
 	run("ListLeases", func() (any, error) { return r.ListLeases(ctx, &api.ListLeasesRequest{}) })
-	run("Write", func() (any, error) { return r.Write(ctx, &api.WriteRequest{}) })
+	run("Txn", func() (any, error) { return r.Txn(ctx, &api.TxnRequest{}) })
 	run("Range", func() (any, error) { return r.Range(ctx, &api.RangeRequest{Prefix: true}) })
 	run("OpenClient", func() (any, error) { return r.OpenClient(ctx, &api.OpenClientRequest{}) })
 	run("CloseClient", func() (any, error) { return r.CloseClient(ctx, &api.CloseClientRequest{}) })
@@ -191,14 +191,16 @@ func TestCoordinationRefuses(t *testing.T) {
 	refused(t, err, codes.InvalidArgument, "ttl_ms")
 	_, err = r.LeaseTimeToLive(ctx, &api.LeaseTimeToLiveRequest{})
 	refused(t, err, codes.InvalidArgument, "id")
-	for field, change := range map[string]*api.WriteChange{
-		"range_end": {Key: []byte("a"), RangeEnd: []byte("b")},
-		"delete":    {Key: []byte("a"), Delete: true, Value: []byte("b")},
-		"key":       {Delete: true},
+	for field, step := range map[string]*api.TxnStep{
+		"step":  {},
+		"key":   {Step: &api.TxnStep_Delete{Delete: &api.TxnDelete{}}},
+		"order": {Step: &api.TxnStep_Range{Range: &api.TxnRange{Key: []byte("a"), Order: 7}}},
 	} {
-		_, err = r.Write(ctx, &api.WriteRequest{Changes: []*api.WriteChange{{Key: []byte("x")}, change}})
-		refused(t, err, codes.InvalidArgument, "changes[1]."+field)
+		_, err = r.Txn(ctx, &api.TxnRequest{Then: putting("x", nil).Then, Else: []*api.TxnStep{step}})
+		refused(t, err, codes.InvalidArgument, "else[0]."+field)
 	}
+	_, err = r.Txn(ctx, &api.TxnRequest{Compare: []*api.Compare{{Key: []byte("a"), Target: 9}}})
+	refused(t, err, codes.InvalidArgument, "compare[0].target")
 	_, err = r.Range(ctx, &api.RangeRequest{})
 	refused(t, err, codes.InvalidArgument, "key")
 	_, err = r.Range(ctx, &api.RangeRequest{Prefix: true, RangeEnd: []byte("a")})
@@ -237,7 +239,7 @@ func TestTimesAreNotTooLong(t *testing.T) {
 func TestRangeEnds(t *testing.T) {
 	r, ctx := newRaw(t, "alice"), t.Context()
 	for _, key := range []string{"a", "b", "c"} {
-		_, err := r.Write(ctx, &api.WriteRequest{Changes: []*api.WriteChange{{Key: []byte(key)}}})
+		_, err := r.Txn(ctx, putting(key, nil))
 		require.NoError(t, err)
 	}
 	resp, err := r.Range(ctx, &api.RangeRequest{Key: []byte("b"), RangeEnd: []byte{0}})
@@ -246,7 +248,7 @@ func TestRangeEnds(t *testing.T) {
 	all, err := r.Range(ctx, &api.RangeRequest{RangeEnd: []byte{0}})
 	require.NoError(t, err)
 	require.Len(t, all.GetKvs(), 3)
-	gone, err := r.Write(ctx, &api.WriteRequest{Changes: []*api.WriteChange{{Delete: true, Key: []byte("b"), RangeEnd: []byte{0}}}})
+	gone, err := r.Txn(ctx, &api.TxnRequest{Then: []*api.TxnStep{{Step: &api.TxnStep_Delete{Delete: &api.TxnDelete{Key: []byte("b"), RangeEnd: []byte{0}}}}}})
 	require.NoError(t, err)
 	require.Equal(t, uint32(2), gone.GetChanged())
 }
@@ -257,7 +259,7 @@ func TestLargePagesEndEarly(t *testing.T) {
 	const keys = 400 // of 64 KiB
 	value := make([]byte, 64<<10)
 	for i := range keys {
-		_, err := r.Write(ctx, &api.WriteRequest{Changes: []*api.WriteChange{{Key: fmt.Appendf(nil, "k%03d", i), Value: value}}})
+		_, err := r.Txn(ctx, putting(fmt.Sprintf("k%03d", i), value))
 		require.NoError(t, err)
 	}
 	from, seen, pages := []byte("k"), 0, 0
@@ -271,8 +273,8 @@ func TestLargePagesEndEarly(t *testing.T) {
 		from = resp.GetNext()
 	}
 	require.Equal(t, []int{keys, 13}, []int{seen, pages})
-	_, err := r.Write(ctx, &api.WriteRequest{Changes: []*api.WriteChange{{Key: []byte("a"), Value: make([]byte, 4<<20)}}})
-	refused(t, err, codes.ResourceExhausted, "changes")
+	_, err := r.Txn(ctx, putting("a", make([]byte, 4<<20)))
+	refused(t, err, codes.ResourceExhausted, "then")
 }
 
 // TestWaitsAreBounded, and a server that closes lets who waits go, with a reason to come back.

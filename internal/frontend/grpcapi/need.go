@@ -33,7 +33,7 @@ func Need(fullMethod string) access.Role {
 			[]string{"Lock", "TryLock", "Unlock", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive"})
 	case api.CoordinationService_ServiceDesc.ServiceName:
 		return least(method, []string{"Range", "Group", "Bundle"}, // the calls in a bundle are checked one by one
-			[]string{"Write", "OpenClient", "CloseClient", "SetRequirement", "DeleteRequirement"})
+			[]string{"Txn", "OpenClient", "CloseClient", "SetRequirement", "DeleteRequirement"})
 	}
 	return access.RoleAdmin
 }

@@ -130,7 +130,7 @@ func New(c Config) *Server {
 // maxRequest is the largest request. Without the discovery plane it is smaller.
 func (c *Config) maxRequest() int {
 	if c.Registrar == nil {
-		return maxWrite + maxWrite/8 // room for a write above its bound, which gets an error of this API
+		return maxTxn + maxTxn/8 // room for a write above its bound, which gets an error of this API
 	}
 	return maxRequest
 }

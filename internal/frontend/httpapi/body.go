@@ -15,21 +15,40 @@ import (
 
 // readBody reads the body of a request, up to maxBody bytes.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	var body []byte
-	var err error
-	if n := r.ContentLength; 0 <= n && n <= maxBody {
+	body, err := readUpTo(w, r, maxBody)
+	if err == nil && len(body) == 0 {
+		return nil, fault.Invalidf("body", nil, "is empty: send a JSON object")
+	}
+	return body, err
+}
+
+// readUpTo reads a body that may be empty.
+func readUpTo(w http.ResponseWriter, r *http.Request, most int64) (body []byte, err error) {
+	if n := r.ContentLength; 0 <= n && n <= most {
 		body = make([]byte, n)
 		_, err = io.ReadFull(r.Body, body)
 	} else {
-		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, unread(err)
-	case len(body) == 0:
-		return nil, fault.Invalidf("body", nil, "is empty: send a JSON object")
 	}
 	return body, nil
+}
+
+// readLarge reads a body above maxBody, of which few are in memory at a time: release ends its use.
+func (s *shared) readLarge(w http.ResponseWriter, r *http.Request, most int64) (body []byte, release func(), err error) {
+	release = func() {}
+	if n := r.ContentLength; n < 0 || n > maxBody {
+		if release, err = s.batches.Take("httpapi.readLarge", "large requests"); err != nil {
+			return nil, nil, err
+		}
+	}
+	if body, err = readUpTo(w, r, most); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return body, release, nil
 }
 
 // unread is the error for a body that is too large, incomplete or not JSON.

@@ -53,6 +53,7 @@ func (p *coordinationAPI) routes() []route {
 		{pattern: "GET /v1/coordination/keys/{key}", role: access.RoleReadOnly, serve: p.bounded(p.getKey)},
 		{pattern: "PUT /v1/coordination/keys/{key}", role: access.RoleService, serve: p.bounded(p.putKey)},
 		{pattern: "DELETE /v1/coordination/keys/{key}", role: access.RoleService, serve: p.bounded(p.deleteKey)},
+		{pattern: "POST /v1/coordination/txn", role: access.RoleService, serve: p.bounded(transact(p))},
 		{pattern: "GET /v1/coordination/watch", role: access.RoleReadOnly, waits: true, serve: p.unbounded(p.watchKeys)},
 		{pattern: "GET /v1/coordination/group", role: access.RoleReadOnly, serve: p.bounded(p.group)},
 		{pattern: "POST /v1/coordination/group/members", role: access.RoleAdmin, serve: p.bounded(changeMembers(p.Admin))},

@@ -106,7 +106,7 @@ func (p *coordinationAPI) putKey(ctx context.Context, c call) error {
 	if put.Value, err = io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody)); err != nil {
 		return unread(err)
 	}
-	return p.write(ctx, c, put.Key, values, coord.Change{Put: &put})
+	return p.write(ctx, c, put.Key, values, coord.Step{Put: &put})
 }
 
 // deleteKey deletes a key, or with prefix=true all keys that begin with it.
@@ -127,31 +127,34 @@ func (p *coordinationAPI) deleteKey(ctx context.Context, c call) error {
 	if all && values.Has("if_revision") {
 		return fault.Invalidf("if_revision", nil, "conflicts with prefix: it compares one key")
 	}
-	return p.write(ctx, c, key, values, coord.Change{Delete: &span})
+	return p.write(ctx, c, key, values, coord.Step{Delete: &span})
 }
 
 // write makes one change, guarded by the parameter if_revision: 0 demands that the key is absent.
-func (p *coordinationAPI) write(ctx context.Context, c call, key string, values url.Values, change coord.Change) error {
-	op := &coord.Write{Then: []coord.Change{change}}
+func (p *coordinationAPI) write(ctx context.Context, c call, key string, values url.Values, change coord.Step) error {
+	op := &coord.Txn{Then: []coord.Step{change}}
 	if given := values.Get("if_revision"); values.Has("if_revision") {
 		mod, err := strconv.ParseInt(given, 10, 64)
 		if err != nil || mod < 0 {
 			return fault.Invalidf("if_revision", input.Quote(given), "must be the mod_revision of the key, or 0 for an absent key")
 		}
-		op.If = []coord.Guard{coord.IfRevision(key, coord.Revision(mod))}
+		op.If = []coord.Compare{coord.IfRevision(key, coord.Revision(mod))}
 	}
 	result, header, err := p.do(ctx, c, op)
+	if err == nil {
+		err = result.Txn.Unmet()
+	}
 	if err != nil {
 		return ofParameter(err)
 	}
 	return writeJSON(c.w, http.StatusOK, keyWritten{header, result.Changed})
 }
 
-// ofParameter names the part of the request in place of the field of a coord.Write or a coord.Query.
+// ofParameter names the part of the request in place of the field of a coord.Txn or a coord.Query.
 func ofParameter(err error) error {
 	field, ok := map[string]string{
-		"guards[0].mod_revision": "if_revision", "guards[0].key": "key", "changes[0].key": "key",
-		"changes[0].value": "body", "changes[0].lease": "lease_id", "at": "revision",
+		"compare[0]": "if_revision", "compare[0].key": "key", "then[0].key": "key",
+		"then[0].value": "body", "then[0].lease": "lease_id", "at": "revision",
 	}[fault.FieldOf(err)]
 	if !ok {
 		return err

@@ -86,3 +86,48 @@ func TestKeysRefuse(t *testing.T) {
 	}
 	p.refused(t, refusal{413, "too_large", "body"}, "PUT /keys/k", strings.Repeat("v", 70_000), octets)
 }
+
+// TestTxn: both branches, with the result of each step.
+func TestTxn(t *testing.T) {
+	p := newCoordFixture(t)
+	lease := p.lease(t, halfMinute)
+	txn := `{"compare": [{"key": "t/1", "target": "version"}, {"key": "t/", "prefix": true, "target": "lease"}],
+		"then": [{"put": {"key": "t/1", "value": "one"}}, {"put": {"key_base64": "dC//", "value_base64": "/w==", "lease_id": "` + lease + `"}}],
+		"else": [{"range": {"key": "t/", "prefix": true, "order": "mod_revision", "descending": true, "limit": 1}}, {"delete": {"key": "t/", "range_end": "t0", "prev_kv": true}}]}`
+	first := p.ok(t, 200, "POST /txn", txn)
+	require.Equal(t, []any{true, 2.0}, []any{first["succeeded"], first["changed"]})
+	require.Equal(t, []any{object{"count": 1.0}, object{"count": 1.0}}, first["results"])
+
+	second := p.ok(t, 200, "POST /txn", txn)
+	require.Equal(t, []any{false, 1.0, "version is 1, not 0", 2.0}, []any{second["succeeded"], second["failed"], second["reason"], second["changed"]})
+	at := revisionOf(first)
+	one := object{"key": "t/1", "value": "one", "create_revision": at, "mod_revision": at, "version": 1.0}
+	two := object{"key": "", "key_base64": "dC//", "value_base64": "/w==", "create_revision": at, "mod_revision": at, "version": 1.0, "lease_id": lease}
+	require.Equal(t, []any{object{"count": 2.0, "kvs": []any{one}}, object{"count": 2.0, "kvs": []any{one, two}}}, second["results"])
+	require.Empty(t, p.ok(t, 200, "GET /keys", "")["keys"])
+
+	held := p.ok(t, 200, "POST /locks/db", `{"lease_id": "`+lease+`"}`)
+	token := number64(held["fencing_token"].(float64))
+	fenced := p.ok(t, 200, "POST /txn", `{"compare": [{"target": "fencing_token", "lock": "db", "fencing_token": `+token+`}], "then": [{"put": {"key": "k"}}]}`)
+	require.Equal(t, true, fenced["succeeded"])
+}
+
+func TestTxnRefuses(t *testing.T) {
+	p := newCoordFixture(t)
+	for body, want := range map[string]refusal{
+		`{}`: {400, "validation_error", "then"},
+		`{"compare": [{"key": "a", "target": "size"}]}`:                     {400, "validation_error", "compare[0].target"},
+		`{"compare": [{"key": "a", "operator": ">="}]}`:                     {400, "validation_error", "compare[0].operator"},
+		`{"compare": [{}]}`:                                                 {400, "validation_error", "compare[0].key"},
+		`{"then": [{}]}`:                                                    {400, "validation_error", "then[0]"},
+		`{"then": [{"put": {"key": "a"}}, {"put": {"key": "a"}}]}`:          {400, "validation_error", "then"},
+		`{"then": [{"put": {"key": "a", "lease_id": "7"}}]}`:                {404, "not_found", "then[0].lease"},
+		`{"else": [{"range": {"key": "a", "order": "size"}}]}`:              {400, "validation_error", "else[0].order"},
+		`{"else": [{"range": {"key": "a", "prefix": 1}}]}`:                  {400, "validation_error", "else[0].range.prefix"},
+		`{"then": [{"range": {"key": "a", "revision": 99}}]}`:               {400, "validation_error", "then[0].revision"},
+		`{"then": [{"delete": {"key": "a", "range_end": "b", "n": true}}]}`: {400, "validation_error", "then[0].delete.n"},
+	} {
+		p.refused(t, want, "POST /txn", body)
+	}
+	p.refused(t, refusal{413, "too_large", "body"}, "POST /txn", `{"then": [{"put": {"key": "a", "value": "`+strings.Repeat("v", maxTxnBody)+`"}}]}`)
+}

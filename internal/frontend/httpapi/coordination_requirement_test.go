@@ -136,7 +136,7 @@ func TestRequirementWaits(t *testing.T) {
 		time.Sleep(time.Second)
 		p.ok(t, 204, "DELETE /requirements/store", "")
 		all := coord.Exactly(coord.RequirementStatusKey("store"))
-		_, _, err := p.Do(t.Context(), coord.Command{Op: &coord.Write{Then: []coord.Change{{Delete: &all}}}})
+		_, _, err := p.Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Delete: &all}}}})
 		require.NoError(t, err)
 		require.Equal(t, 404, (<-waits).code)
 		require.Equal(t, time.Second, time.Since(began))

@@ -431,7 +431,7 @@ func (p coordFixture) openStream(t *testing.T, query string, edits ...func(*http
 
 func (p coordFixture) put(t testing.TB, key, value string) {
 	t.Helper()
-	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Write{Then: []coord.Change{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}})
+	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}})
 	require.NoError(t, err)
 }
 
@@ -466,7 +466,7 @@ func TestKeyWatch(t *testing.T) {
 	require.Equal(t, object{"key": "svc/a", "value": "2", "create_revision": 2.0, "mod_revision": 4.0, "version": 2.0}, change["kv"])
 	require.Equal(t, "1", change["prev_kv"].(object)["value"])
 	all := coord.Under("svc/")
-	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Write{Then: []coord.Change{{Delete: &all}}}})
+	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Txn{Then: []coord.Step{{Delete: &all}}}})
 	require.NoError(t, err)
 	gone := w.expectKeys("events", "5", "svc/a")["events"].([]any)[0].(object)
 	require.Equal(t, []any{"delete", object{"key": "svc/a", "mod_revision": 5.0}}, []any{gone["type"], gone["kv"]})

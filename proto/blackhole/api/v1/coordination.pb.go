@@ -119,6 +119,171 @@ func (KeyEvent_Type) EnumDescriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{28, 0}
 }
 
+type Compare_Target int32
+
+const (
+	Compare_MOD_REVISION    Compare_Target = 0
+	Compare_CREATE_REVISION Compare_Target = 1
+	Compare_VERSION         Compare_Target = 2
+	Compare_VALUE           Compare_Target = 3
+	Compare_LEASE           Compare_Target = 4 // LESS and GREATER only with the number 0
+	Compare_HOLDS           Compare_Target = 5 // the claim with the fencing token holds the lock; only EQUAL
+)
+
+// Enum value maps for Compare_Target.
+var (
+	Compare_Target_name = map[int32]string{
+		0: "MOD_REVISION",
+		1: "CREATE_REVISION",
+		2: "VERSION",
+		3: "VALUE",
+		4: "LEASE",
+		5: "HOLDS",
+	}
+	Compare_Target_value = map[string]int32{
+		"MOD_REVISION":    0,
+		"CREATE_REVISION": 1,
+		"VERSION":         2,
+		"VALUE":           3,
+		"LEASE":           4,
+		"HOLDS":           5,
+	}
+)
+
+func (x Compare_Target) Enum() *Compare_Target {
+	p := new(Compare_Target)
+	*p = x
+	return p
+}
+
+func (x Compare_Target) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Compare_Target) Descriptor() protoreflect.EnumDescriptor {
+	return file_blackhole_api_v1_coordination_proto_enumTypes[2].Descriptor()
+}
+
+func (Compare_Target) Type() protoreflect.EnumType {
+	return &file_blackhole_api_v1_coordination_proto_enumTypes[2]
+}
+
+func (x Compare_Target) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Compare_Target.Descriptor instead.
+func (Compare_Target) EnumDescriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{31, 0}
+}
+
+type Compare_Operator int32
+
+const (
+	Compare_EQUAL     Compare_Operator = 0
+	Compare_NOT_EQUAL Compare_Operator = 1
+	Compare_LESS      Compare_Operator = 2
+	Compare_GREATER   Compare_Operator = 3
+)
+
+// Enum value maps for Compare_Operator.
+var (
+	Compare_Operator_name = map[int32]string{
+		0: "EQUAL",
+		1: "NOT_EQUAL",
+		2: "LESS",
+		3: "GREATER",
+	}
+	Compare_Operator_value = map[string]int32{
+		"EQUAL":     0,
+		"NOT_EQUAL": 1,
+		"LESS":      2,
+		"GREATER":   3,
+	}
+)
+
+func (x Compare_Operator) Enum() *Compare_Operator {
+	p := new(Compare_Operator)
+	*p = x
+	return p
+}
+
+func (x Compare_Operator) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Compare_Operator) Descriptor() protoreflect.EnumDescriptor {
+	return file_blackhole_api_v1_coordination_proto_enumTypes[3].Descriptor()
+}
+
+func (Compare_Operator) Type() protoreflect.EnumType {
+	return &file_blackhole_api_v1_coordination_proto_enumTypes[3]
+}
+
+func (x Compare_Operator) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Compare_Operator.Descriptor instead.
+func (Compare_Operator) EnumDescriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{31, 1}
+}
+
+type TxnRange_Order int32
+
+const (
+	TxnRange_KEY             TxnRange_Order = 0
+	TxnRange_VERSION         TxnRange_Order = 1
+	TxnRange_CREATE_REVISION TxnRange_Order = 2
+	TxnRange_MOD_REVISION    TxnRange_Order = 3
+	TxnRange_VALUE           TxnRange_Order = 4
+)
+
+// Enum value maps for TxnRange_Order.
+var (
+	TxnRange_Order_name = map[int32]string{
+		0: "KEY",
+		1: "VERSION",
+		2: "CREATE_REVISION",
+		3: "MOD_REVISION",
+		4: "VALUE",
+	}
+	TxnRange_Order_value = map[string]int32{
+		"KEY":             0,
+		"VERSION":         1,
+		"CREATE_REVISION": 2,
+		"MOD_REVISION":    3,
+		"VALUE":           4,
+	}
+)
+
+func (x TxnRange_Order) Enum() *TxnRange_Order {
+	p := new(TxnRange_Order)
+	*p = x
+	return p
+}
+
+func (x TxnRange_Order) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TxnRange_Order) Descriptor() protoreflect.EnumDescriptor {
+	return file_blackhole_api_v1_coordination_proto_enumTypes[4].Descriptor()
+}
+
+func (TxnRange_Order) Type() protoreflect.EnumType {
+	return &file_blackhole_api_v1_coordination_proto_enumTypes[4]
+}
+
+func (x TxnRange_Order) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TxnRange_Order.Descriptor instead.
+func (TxnRange_Order) EnumDescriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35, 0}
+}
+
 // Header names the answering member and the state of the group.
 type Header struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2187,29 +2352,31 @@ func (x *KeyVal) GetLease() int64 {
 	return 0
 }
 
-type WriteRequest struct {
+// TxnRequest executes one branch: then if every comparison holds, otherwise else.
+type TxnRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Guards        []*WriteGuard          `protobuf:"bytes,1,rep,name=guards,proto3" json:"guards,omitempty"`
-	Changes       []*WriteChange         `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	Compare       []*Compare             `protobuf:"bytes,1,rep,name=compare,proto3" json:"compare,omitempty"`
+	Then          []*TxnStep             `protobuf:"bytes,2,rep,name=then,proto3" json:"then,omitempty"`
+	Else          []*TxnStep             `protobuf:"bytes,3,rep,name=else,proto3" json:"else,omitempty"`
 	Attempt       *Attempt               `protobuf:"bytes,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WriteRequest) Reset() {
-	*x = WriteRequest{}
+func (x *TxnRequest) Reset() {
+	*x = TxnRequest{}
 	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WriteRequest) String() string {
+func (x *TxnRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WriteRequest) ProtoMessage() {}
+func (*TxnRequest) ProtoMessage() {}
 
-func (x *WriteRequest) ProtoReflect() protoreflect.Message {
+func (x *TxnRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2221,57 +2388,69 @@ func (x *WriteRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WriteRequest.ProtoReflect.Descriptor instead.
-func (*WriteRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use TxnRequest.ProtoReflect.Descriptor instead.
+func (*TxnRequest) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{30}
 }
 
-func (x *WriteRequest) GetGuards() []*WriteGuard {
+func (x *TxnRequest) GetCompare() []*Compare {
 	if x != nil {
-		return x.Guards
+		return x.Compare
 	}
 	return nil
 }
 
-func (x *WriteRequest) GetChanges() []*WriteChange {
+func (x *TxnRequest) GetThen() []*TxnStep {
 	if x != nil {
-		return x.Changes
+		return x.Then
 	}
 	return nil
 }
 
-func (x *WriteRequest) GetAttempt() *Attempt {
+func (x *TxnRequest) GetElse() []*TxnStep {
+	if x != nil {
+		return x.Else
+	}
+	return nil
+}
+
+func (x *TxnRequest) GetAttempt() *Attempt {
 	if x != nil {
 		return x.Attempt
 	}
 	return nil
 }
 
-// WriteGuard is a condition on lock, or on key if lock is empty.
-type WriteGuard struct {
+// Compare holds if each key in a span has the property. An absent key, or an empty span, has the numbers 0 and no
+// value: it fails every comparison of a value.
+type Compare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	ModRevision   int64                  `protobuf:"varint,2,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"` // 0 means an absent key
-	Lock          string                 `protobuf:"bytes,3,opt,name=lock,proto3" json:"lock,omitempty"`
-	FencingToken  int64                  `protobuf:"varint,4,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"` // of a claim that holds the lock
+	Target        Compare_Target         `protobuf:"varint,1,opt,name=target,proto3,enum=blackhole.api.v1.Compare_Target" json:"target,omitempty"`
+	Operator      Compare_Operator       `protobuf:"varint,2,opt,name=operator,proto3,enum=blackhole.api.v1.Compare_Operator" json:"operator,omitempty"`
+	Key           []byte                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	RangeEnd      []byte                 `protobuf:"bytes,4,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`              // exclusive; empty: key alone
+	Number        int64                  `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`                                 // on the right side: a revision, a version or a lease
+	Value         []byte                 `protobuf:"bytes,6,opt,name=value,proto3" json:"value,omitempty"`                                    // on the right side of VALUE
+	Lock          string                 `protobuf:"bytes,7,opt,name=lock,proto3" json:"lock,omitempty"`                                      // of HOLDS, instead of key
+	FencingToken  int64                  `protobuf:"varint,8,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"` // of HOLDS
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WriteGuard) Reset() {
-	*x = WriteGuard{}
+func (x *Compare) Reset() {
+	*x = Compare{}
 	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WriteGuard) String() string {
+func (x *Compare) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WriteGuard) ProtoMessage() {}
+func (*Compare) ProtoMessage() {}
 
-func (x *WriteGuard) ProtoReflect() protoreflect.Message {
+func (x *Compare) ProtoReflect() protoreflect.Message {
 	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2283,138 +2462,192 @@ func (x *WriteGuard) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WriteGuard.ProtoReflect.Descriptor instead.
-func (*WriteGuard) Descriptor() ([]byte, []int) {
+// Deprecated: Use Compare.ProtoReflect.Descriptor instead.
+func (*Compare) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *WriteGuard) GetKey() []byte {
+func (x *Compare) GetTarget() Compare_Target {
+	if x != nil {
+		return x.Target
+	}
+	return Compare_MOD_REVISION
+}
+
+func (x *Compare) GetOperator() Compare_Operator {
+	if x != nil {
+		return x.Operator
+	}
+	return Compare_EQUAL
+}
+
+func (x *Compare) GetKey() []byte {
 	if x != nil {
 		return x.Key
 	}
 	return nil
 }
 
-func (x *WriteGuard) GetModRevision() int64 {
-	if x != nil {
-		return x.ModRevision
-	}
-	return 0
-}
-
-func (x *WriteGuard) GetLock() string {
-	if x != nil {
-		return x.Lock
-	}
-	return ""
-}
-
-func (x *WriteGuard) GetFencingToken() int64 {
-	if x != nil {
-		return x.FencingToken
-	}
-	return 0
-}
-
-// WriteChange puts key, deletes it, or deletes all keys from key up to range_end.
-type WriteChange struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	Lease         int64                  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
-	Delete        bool                   `protobuf:"varint,4,opt,name=delete,proto3" json:"delete,omitempty"`
-	RangeEnd      []byte                 `protobuf:"bytes,5,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"` // with delete: exclusive
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *WriteChange) Reset() {
-	*x = WriteChange{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[32]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *WriteChange) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*WriteChange) ProtoMessage() {}
-
-func (x *WriteChange) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[32]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use WriteChange.ProtoReflect.Descriptor instead.
-func (*WriteChange) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{32}
-}
-
-func (x *WriteChange) GetKey() []byte {
-	if x != nil {
-		return x.Key
-	}
-	return nil
-}
-
-func (x *WriteChange) GetValue() []byte {
-	if x != nil {
-		return x.Value
-	}
-	return nil
-}
-
-func (x *WriteChange) GetLease() int64 {
-	if x != nil {
-		return x.Lease
-	}
-	return 0
-}
-
-func (x *WriteChange) GetDelete() bool {
-	if x != nil {
-		return x.Delete
-	}
-	return false
-}
-
-func (x *WriteChange) GetRangeEnd() []byte {
+func (x *Compare) GetRangeEnd() []byte {
 	if x != nil {
 		return x.RangeEnd
 	}
 	return nil
 }
 
-type WriteResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	Changed       uint32                 `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+func (x *Compare) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Compare) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *Compare) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *Compare) GetFencingToken() int64 {
+	if x != nil {
+		return x.FencingToken
+	}
+	return 0
+}
+
+// TxnStep is one step of a transaction. It sees the effects of the steps before it.
+type TxnStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Step:
+	//
+	//	*TxnStep_Put
+	//	*TxnStep_Delete
+	//	*TxnStep_Range
+	Step          isTxnStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WriteResponse) Reset() {
-	*x = WriteResponse{}
+func (x *TxnStep) Reset() {
+	*x = TxnStep{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnStep) ProtoMessage() {}
+
+func (x *TxnStep) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnStep.ProtoReflect.Descriptor instead.
+func (*TxnStep) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *TxnStep) GetStep() isTxnStep_Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *TxnStep) GetPut() *TxnPut {
+	if x != nil {
+		if x, ok := x.Step.(*TxnStep_Put); ok {
+			return x.Put
+		}
+	}
+	return nil
+}
+
+func (x *TxnStep) GetDelete() *TxnDelete {
+	if x != nil {
+		if x, ok := x.Step.(*TxnStep_Delete); ok {
+			return x.Delete
+		}
+	}
+	return nil
+}
+
+func (x *TxnStep) GetRange() *TxnRange {
+	if x != nil {
+		if x, ok := x.Step.(*TxnStep_Range); ok {
+			return x.Range
+		}
+	}
+	return nil
+}
+
+type isTxnStep_Step interface {
+	isTxnStep_Step()
+}
+
+type TxnStep_Put struct {
+	Put *TxnPut `protobuf:"bytes,1,opt,name=put,proto3,oneof"`
+}
+
+type TxnStep_Delete struct {
+	Delete *TxnDelete `protobuf:"bytes,2,opt,name=delete,proto3,oneof"`
+}
+
+type TxnStep_Range struct {
+	Range *TxnRange `protobuf:"bytes,3,opt,name=range,proto3,oneof"`
+}
+
+func (*TxnStep_Put) isTxnStep_Step() {}
+
+func (*TxnStep_Delete) isTxnStep_Step() {}
+
+func (*TxnStep_Range) isTxnStep_Step() {}
+
+type TxnPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	Lease         int64                  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	PrevKv        bool                   `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`          // return the version before
+	KeepValue     bool                   `protobuf:"varint,5,opt,name=keep_value,json=keepValue,proto3" json:"keep_value,omitempty"` // of the version before, which must exist
+	KeepLease     bool                   `protobuf:"varint,6,opt,name=keep_lease,json=keepLease,proto3" json:"keep_lease,omitempty"` // of the version before, which must exist
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnPut) Reset() {
+	*x = TxnPut{}
 	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WriteResponse) String() string {
+func (x *TxnPut) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WriteResponse) ProtoMessage() {}
+func (*TxnPut) ProtoMessage() {}
 
-func (x *WriteResponse) ProtoReflect() protoreflect.Message {
+func (x *TxnPut) ProtoReflect() protoreflect.Message {
 	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2426,23 +2659,388 @@ func (x *WriteResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WriteResponse.ProtoReflect.Descriptor instead.
-func (*WriteResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use TxnPut.ProtoReflect.Descriptor instead.
+func (*TxnPut) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{33}
 }
 
-func (x *WriteResponse) GetHeader() *Header {
+func (x *TxnPut) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *TxnPut) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *TxnPut) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *TxnPut) GetPrevKv() bool {
+	if x != nil {
+		return x.PrevKv
+	}
+	return false
+}
+
+func (x *TxnPut) GetKeepValue() bool {
+	if x != nil {
+		return x.KeepValue
+	}
+	return false
+}
+
+func (x *TxnPut) GetKeepLease() bool {
+	if x != nil {
+		return x.KeepLease
+	}
+	return false
+}
+
+type TxnDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	RangeEnd      []byte                 `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"` // exclusive; empty: key alone
+	PrevKv        bool                   `protobuf:"varint,3,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`      // return the deleted versions
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnDelete) Reset() {
+	*x = TxnDelete{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnDelete) ProtoMessage() {}
+
+func (x *TxnDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnDelete.ProtoReflect.Descriptor instead.
+func (*TxnDelete) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *TxnDelete) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *TxnDelete) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
+func (x *TxnDelete) GetPrevKv() bool {
+	if x != nil {
+		return x.PrevKv
+	}
+	return false
+}
+
+type TxnRange struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Key               []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	RangeEnd          []byte                 `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"` // exclusive; empty: key alone
+	Revision          int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`                // 0: the present, with the effects of the steps before
+	Limit             uint32                 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                      // 0: none
+	Order             TxnRange_Order         `protobuf:"varint,5,opt,name=order,proto3,enum=blackhole.api.v1.TxnRange_Order" json:"order,omitempty"`
+	Descending        bool                   `protobuf:"varint,6,opt,name=descending,proto3" json:"descending,omitempty"`
+	KeysOnly          bool                   `protobuf:"varint,7,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
+	CountOnly         bool                   `protobuf:"varint,8,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
+	MinModRevision    int64                  `protobuf:"varint,9,opt,name=min_mod_revision,json=minModRevision,proto3" json:"min_mod_revision,omitempty"`
+	MaxModRevision    int64                  `protobuf:"varint,10,opt,name=max_mod_revision,json=maxModRevision,proto3" json:"max_mod_revision,omitempty"` // 0: none
+	MinCreateRevision int64                  `protobuf:"varint,11,opt,name=min_create_revision,json=minCreateRevision,proto3" json:"min_create_revision,omitempty"`
+	MaxCreateRevision int64                  `protobuf:"varint,12,opt,name=max_create_revision,json=maxCreateRevision,proto3" json:"max_create_revision,omitempty"` // 0: none
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *TxnRange) Reset() {
+	*x = TxnRange{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnRange) ProtoMessage() {}
+
+func (x *TxnRange) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnRange.ProtoReflect.Descriptor instead.
+func (*TxnRange) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *TxnRange) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *TxnRange) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
+func (x *TxnRange) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *TxnRange) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *TxnRange) GetOrder() TxnRange_Order {
+	if x != nil {
+		return x.Order
+	}
+	return TxnRange_KEY
+}
+
+func (x *TxnRange) GetDescending() bool {
+	if x != nil {
+		return x.Descending
+	}
+	return false
+}
+
+func (x *TxnRange) GetKeysOnly() bool {
+	if x != nil {
+		return x.KeysOnly
+	}
+	return false
+}
+
+func (x *TxnRange) GetCountOnly() bool {
+	if x != nil {
+		return x.CountOnly
+	}
+	return false
+}
+
+func (x *TxnRange) GetMinModRevision() int64 {
+	if x != nil {
+		return x.MinModRevision
+	}
+	return 0
+}
+
+func (x *TxnRange) GetMaxModRevision() int64 {
+	if x != nil {
+		return x.MaxModRevision
+	}
+	return 0
+}
+
+func (x *TxnRange) GetMinCreateRevision() int64 {
+	if x != nil {
+		return x.MinCreateRevision
+	}
+	return 0
+}
+
+func (x *TxnRange) GetMaxCreateRevision() int64 {
+	if x != nil {
+		return x.MaxCreateRevision
+	}
+	return 0
+}
+
+type TxnResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Header    *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Succeeded bool                   `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"` // then was executed
+	Results   []*TxnStepResult       `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`      // of each step of the branch, in order
+	Changed   uint32                 `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`     // keys put and deleted
+	Failed    uint32                 `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`       // position from 1 of the first comparison that does not hold; 0: none
+	Reason    string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`        // of failed, for people
+	// The group executed the transaction before, and its results were too large to be kept for a repetition.
+	Forgotten     bool `protobuf:"varint,7,opt,name=forgotten,proto3" json:"forgotten,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnResponse) Reset() {
+	*x = TxnResponse{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnResponse) ProtoMessage() {}
+
+func (x *TxnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnResponse.ProtoReflect.Descriptor instead.
+func (*TxnResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *TxnResponse) GetHeader() *Header {
 	if x != nil {
 		return x.Header
 	}
 	return nil
 }
 
-func (x *WriteResponse) GetChanged() uint32 {
+func (x *TxnResponse) GetSucceeded() bool {
+	if x != nil {
+		return x.Succeeded
+	}
+	return false
+}
+
+func (x *TxnResponse) GetResults() []*TxnStepResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *TxnResponse) GetChanged() uint32 {
 	if x != nil {
 		return x.Changed
 	}
 	return 0
+}
+
+func (x *TxnResponse) GetFailed() uint32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *TxnResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TxnResponse) GetForgotten() bool {
+	if x != nil {
+		return x.Forgotten
+	}
+	return false
+}
+
+type TxnStepResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"` // keys put or deleted, or all matching keys of a range
+	Kvs           []*KeyVal              `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`      // the keys of a range, or the versions before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnStepResult) Reset() {
+	*x = TxnStepResult{}
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnStepResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnStepResult) ProtoMessage() {}
+
+func (x *TxnStepResult) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnStepResult.ProtoReflect.Descriptor instead.
+func (*TxnStepResult) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *TxnStepResult) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *TxnStepResult) GetKvs() []*KeyVal {
+	if x != nil {
+		return x.Kvs
+	}
+	return nil
 }
 
 type RangeRequest struct {
@@ -2459,7 +3057,7 @@ type RangeRequest struct {
 
 func (x *RangeRequest) Reset() {
 	*x = RangeRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +3069,7 @@ func (x *RangeRequest) String() string {
 func (*RangeRequest) ProtoMessage() {}
 
 func (x *RangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +3082,7 @@ func (x *RangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeRequest.ProtoReflect.Descriptor instead.
 func (*RangeRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{34}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RangeRequest) GetKey() []byte {
@@ -2541,7 +3139,7 @@ type RangeResponse struct {
 
 func (x *RangeResponse) Reset() {
 	*x = RangeResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +3151,7 @@ func (x *RangeResponse) String() string {
 func (*RangeResponse) ProtoMessage() {}
 
 func (x *RangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +3164,7 @@ func (x *RangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeResponse.ProtoReflect.Descriptor instead.
 func (*RangeResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{35}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RangeResponse) GetHeader() *Header {
@@ -2613,7 +3211,7 @@ type PublishInstancesRequest struct {
 
 func (x *PublishInstancesRequest) Reset() {
 	*x = PublishInstancesRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +3223,7 @@ func (x *PublishInstancesRequest) String() string {
 func (*PublishInstancesRequest) ProtoMessage() {}
 
 func (x *PublishInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +3236,7 @@ func (x *PublishInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishInstancesRequest.ProtoReflect.Descriptor instead.
 func (*PublishInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{36}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PublishInstancesRequest) GetAttempt() *Attempt {
@@ -2709,7 +3307,7 @@ type DirectoryEntry struct {
 
 func (x *DirectoryEntry) Reset() {
 	*x = DirectoryEntry{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +3319,7 @@ func (x *DirectoryEntry) String() string {
 func (*DirectoryEntry) ProtoMessage() {}
 
 func (x *DirectoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +3332,7 @@ func (x *DirectoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryEntry.ProtoReflect.Descriptor instead.
 func (*DirectoryEntry) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{37}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DirectoryEntry) GetKey() []byte {
@@ -2777,7 +3375,7 @@ type PublishInstancesResponse struct {
 
 func (x *PublishInstancesResponse) Reset() {
 	*x = PublishInstancesResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +3387,7 @@ func (x *PublishInstancesResponse) String() string {
 func (*PublishInstancesResponse) ProtoMessage() {}
 
 func (x *PublishInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +3400,7 @@ func (x *PublishInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishInstancesResponse.ProtoReflect.Descriptor instead.
 func (*PublishInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{38}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PublishInstancesResponse) GetHeader() *Header {
@@ -2845,7 +3443,7 @@ type SetRequirementRequest struct {
 
 func (x *SetRequirementRequest) Reset() {
 	*x = SetRequirementRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +3455,7 @@ func (x *SetRequirementRequest) String() string {
 func (*SetRequirementRequest) ProtoMessage() {}
 
 func (x *SetRequirementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +3468,7 @@ func (x *SetRequirementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequirementRequest.ProtoReflect.Descriptor instead.
 func (*SetRequirementRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{39}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetRequirementRequest) GetAttempt() *Attempt {
@@ -2911,7 +3509,7 @@ type SetRequirementResponse struct {
 
 func (x *SetRequirementResponse) Reset() {
 	*x = SetRequirementResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3521,7 @@ func (x *SetRequirementResponse) String() string {
 func (*SetRequirementResponse) ProtoMessage() {}
 
 func (x *SetRequirementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3534,7 @@ func (x *SetRequirementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequirementResponse.ProtoReflect.Descriptor instead.
 func (*SetRequirementResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{40}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetRequirementResponse) GetHeader() *Header {
@@ -2963,7 +3561,7 @@ type DeleteRequirementRequest struct {
 
 func (x *DeleteRequirementRequest) Reset() {
 	*x = DeleteRequirementRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3573,7 @@ func (x *DeleteRequirementRequest) String() string {
 func (*DeleteRequirementRequest) ProtoMessage() {}
 
 func (x *DeleteRequirementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3586,7 @@ func (x *DeleteRequirementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequirementRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequirementRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{41}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeleteRequirementRequest) GetAttempt() *Attempt {
@@ -3014,7 +3612,7 @@ type DeleteRequirementResponse struct {
 
 func (x *DeleteRequirementResponse) Reset() {
 	*x = DeleteRequirementResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3624,7 @@ func (x *DeleteRequirementResponse) String() string {
 func (*DeleteRequirementResponse) ProtoMessage() {}
 
 func (x *DeleteRequirementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3637,7 @@ func (x *DeleteRequirementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequirementResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRequirementResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{42}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteRequirementResponse) GetHeader() *Header {
@@ -3057,7 +3655,7 @@ type OpenClientRequest struct {
 
 func (x *OpenClientRequest) Reset() {
 	*x = OpenClientRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3667,7 @@ func (x *OpenClientRequest) String() string {
 func (*OpenClientRequest) ProtoMessage() {}
 
 func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3680,7 @@ func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClientRequest.ProtoReflect.Descriptor instead.
 func (*OpenClientRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{43}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{47}
 }
 
 type OpenClientResponse struct {
@@ -3095,7 +3693,7 @@ type OpenClientResponse struct {
 
 func (x *OpenClientResponse) Reset() {
 	*x = OpenClientResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3705,7 @@ func (x *OpenClientResponse) String() string {
 func (*OpenClientResponse) ProtoMessage() {}
 
 func (x *OpenClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[44]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3718,7 @@ func (x *OpenClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClientResponse.ProtoReflect.Descriptor instead.
 func (*OpenClientResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{44}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *OpenClientResponse) GetHeader() *Header {
@@ -3146,7 +3744,7 @@ type CloseClientRequest struct {
 
 func (x *CloseClientRequest) Reset() {
 	*x = CloseClientRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3756,7 @@ func (x *CloseClientRequest) String() string {
 func (*CloseClientRequest) ProtoMessage() {}
 
 func (x *CloseClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[45]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3769,7 @@ func (x *CloseClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseClientRequest.ProtoReflect.Descriptor instead.
 func (*CloseClientRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{45}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CloseClientRequest) GetClient() uint64 {
@@ -3189,7 +3787,7 @@ type CloseClientResponse struct {
 
 func (x *CloseClientResponse) Reset() {
 	*x = CloseClientResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +3799,7 @@ func (x *CloseClientResponse) String() string {
 func (*CloseClientResponse) ProtoMessage() {}
 
 func (x *CloseClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[46]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +3812,7 @@ func (x *CloseClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseClientResponse.ProtoReflect.Descriptor instead.
 func (*CloseClientResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{46}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{50}
 }
 
 type GroupRequest struct {
@@ -3225,7 +3823,7 @@ type GroupRequest struct {
 
 func (x *GroupRequest) Reset() {
 	*x = GroupRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3237,7 +3835,7 @@ func (x *GroupRequest) String() string {
 func (*GroupRequest) ProtoMessage() {}
 
 func (x *GroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[47]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3250,7 +3848,7 @@ func (x *GroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRequest.ProtoReflect.Descriptor instead.
 func (*GroupRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{47}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{51}
 }
 
 type GroupResponse struct {
@@ -3278,7 +3876,7 @@ type GroupResponse struct {
 
 func (x *GroupResponse) Reset() {
 	*x = GroupResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3888,7 @@ func (x *GroupResponse) String() string {
 func (*GroupResponse) ProtoMessage() {}
 
 func (x *GroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[48]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3901,7 @@ func (x *GroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupResponse.ProtoReflect.Descriptor instead.
 func (*GroupResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{48}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GroupResponse) GetGroupId() string {
@@ -3430,7 +4028,7 @@ type HeldBack struct {
 
 func (x *HeldBack) Reset() {
 	*x = HeldBack{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3442,7 +4040,7 @@ func (x *HeldBack) String() string {
 func (*HeldBack) ProtoMessage() {}
 
 func (x *HeldBack) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[49]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3455,7 +4053,7 @@ func (x *HeldBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldBack.ProtoReflect.Descriptor instead.
 func (*HeldBack) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{49}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HeldBack) GetPeerId() string {
@@ -3495,7 +4093,7 @@ type GroupMember struct {
 
 func (x *GroupMember) Reset() {
 	*x = GroupMember{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +4105,7 @@ func (x *GroupMember) String() string {
 func (*GroupMember) ProtoMessage() {}
 
 func (x *GroupMember) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[50]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +4118,7 @@ func (x *GroupMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
 func (*GroupMember) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{50}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GroupMember) GetPeerId() string {
@@ -3588,7 +4186,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +4198,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[51]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +4211,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{51}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TransferRequest) GetPeerId() string {
@@ -3631,7 +4229,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +4241,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[52]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +4254,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{52}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
 }
 
 type BackupRequest struct {
@@ -3667,7 +4265,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3679,7 +4277,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[53]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3692,7 +4290,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{53}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
 }
 
 type BackupResponse struct {
@@ -3704,7 +4302,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +4314,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[54]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +4327,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{54}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -3753,7 +4351,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +4363,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +4376,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ChangeMembersRequest) GetAction() string {
@@ -3836,7 +4434,7 @@ type ChangeMembersResponse struct {
 
 func (x *ChangeMembersResponse) Reset() {
 	*x = ChangeMembersResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +4446,7 @@ func (x *ChangeMembersResponse) String() string {
 func (*ChangeMembersResponse) ProtoMessage() {}
 
 func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +4459,7 @@ func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMembersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ChangeMembersResponse) GetDone() bool {
@@ -3908,7 +4506,7 @@ type BundleRequest struct {
 
 func (x *BundleRequest) Reset() {
 	*x = BundleRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3920,7 +4518,7 @@ func (x *BundleRequest) String() string {
 func (*BundleRequest) ProtoMessage() {}
 
 func (x *BundleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3933,7 +4531,7 @@ func (x *BundleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleRequest.ProtoReflect.Descriptor instead.
 func (*BundleRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BundleRequest) GetCalls() []*BundledCall {
@@ -3957,7 +4555,7 @@ type BundledCall struct {
 
 func (x *BundledCall) Reset() {
 	*x = BundledCall{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4567,7 @@ func (x *BundledCall) String() string {
 func (*BundledCall) ProtoMessage() {}
 
 func (x *BundledCall) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4580,7 @@ func (x *BundledCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledCall.ProtoReflect.Descriptor instead.
 func (*BundledCall) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BundledCall) GetId() uint64 {
@@ -4029,7 +4627,7 @@ type BundleResponse struct {
 
 func (x *BundleResponse) Reset() {
 	*x = BundleResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4041,7 +4639,7 @@ func (x *BundleResponse) String() string {
 func (*BundleResponse) ProtoMessage() {}
 
 func (x *BundleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4054,7 +4652,7 @@ func (x *BundleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleResponse.ProtoReflect.Descriptor instead.
 func (*BundleResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{59}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BundleResponse) GetAnswers() []*BundledAnswer {
@@ -4075,7 +4673,7 @@ type BundledAnswer struct {
 
 func (x *BundledAnswer) Reset() {
 	*x = BundledAnswer{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4685,7 @@ func (x *BundledAnswer) String() string {
 func (*BundledAnswer) ProtoMessage() {}
 
 func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4698,7 @@ func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledAnswer.ProtoReflect.Descriptor instead.
 func (*BundledAnswer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{60}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BundledAnswer) GetId() uint64 {
@@ -4292,26 +4890,86 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0fcreate_revision\x18\x03 \x01(\x03R\x0ecreateRevision\x12!\n" +
 	"\fmod_revision\x18\x04 \x01(\x03R\vmodRevision\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12\x14\n" +
-	"\x05lease\x18\x06 \x01(\x03R\x05lease\"\xb2\x01\n" +
-	"\fWriteRequest\x124\n" +
-	"\x06guards\x18\x01 \x03(\v2\x1c.blackhole.api.v1.WriteGuardR\x06guards\x127\n" +
-	"\achanges\x18\x02 \x03(\v2\x1d.blackhole.api.v1.WriteChangeR\achanges\x123\n" +
-	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"z\n" +
+	"\x05lease\x18\x06 \x01(\x03R\x05lease\"\xd4\x01\n" +
 	"\n" +
-	"WriteGuard\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\fR\x03key\x12!\n" +
-	"\fmod_revision\x18\x02 \x01(\x03R\vmodRevision\x12\x12\n" +
-	"\x04lock\x18\x03 \x01(\tR\x04lock\x12#\n" +
-	"\rfencing_token\x18\x04 \x01(\x03R\ffencingToken\"\x80\x01\n" +
-	"\vWriteChange\x12\x10\n" +
+	"TxnRequest\x123\n" +
+	"\acompare\x18\x01 \x03(\v2\x19.blackhole.api.v1.CompareR\acompare\x12-\n" +
+	"\x04then\x18\x02 \x03(\v2\x19.blackhole.api.v1.TxnStepR\x04then\x12-\n" +
+	"\x04else\x18\x03 \x03(\v2\x19.blackhole.api.v1.TxnStepR\x04else\x123\n" +
+	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"\xb5\x03\n" +
+	"\aCompare\x128\n" +
+	"\x06target\x18\x01 \x01(\x0e2 .blackhole.api.v1.Compare.TargetR\x06target\x12>\n" +
+	"\boperator\x18\x02 \x01(\x0e2\".blackhole.api.v1.Compare.OperatorR\boperator\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x04 \x01(\fR\brangeEnd\x12\x16\n" +
+	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x14\n" +
+	"\x05value\x18\x06 \x01(\fR\x05value\x12\x12\n" +
+	"\x04lock\x18\a \x01(\tR\x04lock\x12#\n" +
+	"\rfencing_token\x18\b \x01(\x03R\ffencingToken\"]\n" +
+	"\x06Target\x12\x10\n" +
+	"\fMOD_REVISION\x10\x00\x12\x13\n" +
+	"\x0fCREATE_REVISION\x10\x01\x12\v\n" +
+	"\aVERSION\x10\x02\x12\t\n" +
+	"\x05VALUE\x10\x03\x12\t\n" +
+	"\x05LEASE\x10\x04\x12\t\n" +
+	"\x05HOLDS\x10\x05\";\n" +
+	"\bOperator\x12\t\n" +
+	"\x05EQUAL\x10\x00\x12\r\n" +
+	"\tNOT_EQUAL\x10\x01\x12\b\n" +
+	"\x04LESS\x10\x02\x12\v\n" +
+	"\aGREATER\x10\x03\"\xaa\x01\n" +
+	"\aTxnStep\x12,\n" +
+	"\x03put\x18\x01 \x01(\v2\x18.blackhole.api.v1.TxnPutH\x00R\x03put\x125\n" +
+	"\x06delete\x18\x02 \x01(\v2\x1b.blackhole.api.v1.TxnDeleteH\x00R\x06delete\x122\n" +
+	"\x05range\x18\x03 \x01(\v2\x1a.blackhole.api.v1.TxnRangeH\x00R\x05rangeB\x06\n" +
+	"\x04step\"\x9d\x01\n" +
+	"\x06TxnPut\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
-	"\x05lease\x18\x03 \x01(\x03R\x05lease\x12\x16\n" +
-	"\x06delete\x18\x04 \x01(\bR\x06delete\x12\x1b\n" +
-	"\trange_end\x18\x05 \x01(\fR\brangeEnd\"[\n" +
-	"\rWriteResponse\x120\n" +
-	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x18\n" +
-	"\achanged\x18\x02 \x01(\rR\achanged\"\x9d\x01\n" +
+	"\x05lease\x18\x03 \x01(\x03R\x05lease\x12\x17\n" +
+	"\aprev_kv\x18\x04 \x01(\bR\x06prevKv\x12\x1d\n" +
+	"\n" +
+	"keep_value\x18\x05 \x01(\bR\tkeepValue\x12\x1d\n" +
+	"\n" +
+	"keep_lease\x18\x06 \x01(\bR\tkeepLease\"S\n" +
+	"\tTxnDelete\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x17\n" +
+	"\aprev_kv\x18\x03 \x01(\bR\x06prevKv\"\x84\x04\n" +
+	"\bTxnRange\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\rR\x05limit\x126\n" +
+	"\x05order\x18\x05 \x01(\x0e2 .blackhole.api.v1.TxnRange.OrderR\x05order\x12\x1e\n" +
+	"\n" +
+	"descending\x18\x06 \x01(\bR\n" +
+	"descending\x12\x1b\n" +
+	"\tkeys_only\x18\a \x01(\bR\bkeysOnly\x12\x1d\n" +
+	"\n" +
+	"count_only\x18\b \x01(\bR\tcountOnly\x12(\n" +
+	"\x10min_mod_revision\x18\t \x01(\x03R\x0eminModRevision\x12(\n" +
+	"\x10max_mod_revision\x18\n" +
+	" \x01(\x03R\x0emaxModRevision\x12.\n" +
+	"\x13min_create_revision\x18\v \x01(\x03R\x11minCreateRevision\x12.\n" +
+	"\x13max_create_revision\x18\f \x01(\x03R\x11maxCreateRevision\"O\n" +
+	"\x05Order\x12\a\n" +
+	"\x03KEY\x10\x00\x12\v\n" +
+	"\aVERSION\x10\x01\x12\x13\n" +
+	"\x0fCREATE_REVISION\x10\x02\x12\x10\n" +
+	"\fMOD_REVISION\x10\x03\x12\t\n" +
+	"\x05VALUE\x10\x04\"\x80\x02\n" +
+	"\vTxnResponse\x120\n" +
+	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x1c\n" +
+	"\tsucceeded\x18\x02 \x01(\bR\tsucceeded\x129\n" +
+	"\aresults\x18\x03 \x03(\v2\x1f.blackhole.api.v1.TxnStepResultR\aresults\x12\x18\n" +
+	"\achanged\x18\x04 \x01(\rR\achanged\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\rR\x06failed\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1c\n" +
+	"\tforgotten\x18\a \x01(\bR\tforgotten\"Q\n" +
+	"\rTxnStepResult\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x03R\x05count\x12*\n" +
+	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\"\x9d\x01\n" +
 	"\fRangeRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x16\n" +
@@ -4448,9 +5106,9 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\x12W\n" +
 	"\n" +
 	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\x12T\n" +
-	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xbb\b\n" +
-	"\x13CoordinationService\x12H\n" +
-	"\x05Write\x12\x1e.blackhole.api.v1.WriteRequest\x1a\x1f.blackhole.api.v1.WriteResponse\x12H\n" +
+	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xb5\b\n" +
+	"\x13CoordinationService\x12B\n" +
+	"\x03Txn\x12\x1c.blackhole.api.v1.TxnRequest\x1a\x1d.blackhole.api.v1.TxnResponse\x12H\n" +
 	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\x12W\n" +
 	"\n" +
 	"OpenClient\x12#.blackhole.api.v1.OpenClientRequest\x1a$.blackhole.api.v1.OpenClientResponse\x12Z\n" +
@@ -4476,176 +5134,192 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 	return file_blackhole_api_v1_coordination_proto_rawDescData
 }
 
-var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(ShareMode)(0),                    // 0: blackhole.api.v1.ShareMode
 	(KeyEvent_Type)(0),                // 1: blackhole.api.v1.KeyEvent.Type
-	(*Header)(nil),                    // 2: blackhole.api.v1.Header
-	(*Attempt)(nil),                   // 3: blackhole.api.v1.Attempt
-	(*LockRequest)(nil),               // 4: blackhole.api.v1.LockRequest
-	(*LockResponse)(nil),              // 5: blackhole.api.v1.LockResponse
-	(*TryLockRequest)(nil),            // 6: blackhole.api.v1.TryLockRequest
-	(*TryLockResponse)(nil),           // 7: blackhole.api.v1.TryLockResponse
-	(*UnlockRequest)(nil),             // 8: blackhole.api.v1.UnlockRequest
-	(*UnlockResponse)(nil),            // 9: blackhole.api.v1.UnlockResponse
-	(*LockInfoRequest)(nil),           // 10: blackhole.api.v1.LockInfoRequest
-	(*LockInfoResponse)(nil),          // 11: blackhole.api.v1.LockInfoResponse
-	(*ListLocksRequest)(nil),          // 12: blackhole.api.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),         // 13: blackhole.api.v1.ListLocksResponse
-	(*LockState)(nil),                 // 14: blackhole.api.v1.LockState
-	(*LockClaim)(nil),                 // 15: blackhole.api.v1.LockClaim
-	(*LeaseGrantRequest)(nil),         // 16: blackhole.api.v1.LeaseGrantRequest
-	(*LeaseGrantResponse)(nil),        // 17: blackhole.api.v1.LeaseGrantResponse
-	(*LeaseRevokeRequest)(nil),        // 18: blackhole.api.v1.LeaseRevokeRequest
-	(*LeaseRevokeResponse)(nil),       // 19: blackhole.api.v1.LeaseRevokeResponse
-	(*LeaseKeepAliveRequest)(nil),     // 20: blackhole.api.v1.LeaseKeepAliveRequest
-	(*LeaseKeepAliveResponse)(nil),    // 21: blackhole.api.v1.LeaseKeepAliveResponse
-	(*Publication)(nil),               // 22: blackhole.api.v1.Publication
-	(*LeaseTimeToLiveRequest)(nil),    // 23: blackhole.api.v1.LeaseTimeToLiveRequest
-	(*LeaseTimeToLiveResponse)(nil),   // 24: blackhole.api.v1.LeaseTimeToLiveResponse
-	(*ListLeasesRequest)(nil),         // 25: blackhole.api.v1.ListLeasesRequest
-	(*ListLeasesResponse)(nil),        // 26: blackhole.api.v1.ListLeasesResponse
-	(*LeaseState)(nil),                // 27: blackhole.api.v1.LeaseState
-	(*WatchKeysRequest)(nil),          // 28: blackhole.api.v1.WatchKeysRequest
-	(*WatchKeysResponse)(nil),         // 29: blackhole.api.v1.WatchKeysResponse
-	(*KeyEvent)(nil),                  // 30: blackhole.api.v1.KeyEvent
-	(*KeyVal)(nil),                    // 31: blackhole.api.v1.KeyVal
-	(*WriteRequest)(nil),              // 32: blackhole.api.v1.WriteRequest
-	(*WriteGuard)(nil),                // 33: blackhole.api.v1.WriteGuard
-	(*WriteChange)(nil),               // 34: blackhole.api.v1.WriteChange
-	(*WriteResponse)(nil),             // 35: blackhole.api.v1.WriteResponse
-	(*RangeRequest)(nil),              // 36: blackhole.api.v1.RangeRequest
-	(*RangeResponse)(nil),             // 37: blackhole.api.v1.RangeResponse
-	(*PublishInstancesRequest)(nil),   // 38: blackhole.api.v1.PublishInstancesRequest
-	(*DirectoryEntry)(nil),            // 39: blackhole.api.v1.DirectoryEntry
-	(*PublishInstancesResponse)(nil),  // 40: blackhole.api.v1.PublishInstancesResponse
-	(*SetRequirementRequest)(nil),     // 41: blackhole.api.v1.SetRequirementRequest
-	(*SetRequirementResponse)(nil),    // 42: blackhole.api.v1.SetRequirementResponse
-	(*DeleteRequirementRequest)(nil),  // 43: blackhole.api.v1.DeleteRequirementRequest
-	(*DeleteRequirementResponse)(nil), // 44: blackhole.api.v1.DeleteRequirementResponse
-	(*OpenClientRequest)(nil),         // 45: blackhole.api.v1.OpenClientRequest
-	(*OpenClientResponse)(nil),        // 46: blackhole.api.v1.OpenClientResponse
-	(*CloseClientRequest)(nil),        // 47: blackhole.api.v1.CloseClientRequest
-	(*CloseClientResponse)(nil),       // 48: blackhole.api.v1.CloseClientResponse
-	(*GroupRequest)(nil),              // 49: blackhole.api.v1.GroupRequest
-	(*GroupResponse)(nil),             // 50: blackhole.api.v1.GroupResponse
-	(*HeldBack)(nil),                  // 51: blackhole.api.v1.HeldBack
-	(*GroupMember)(nil),               // 52: blackhole.api.v1.GroupMember
-	(*TransferRequest)(nil),           // 53: blackhole.api.v1.TransferRequest
-	(*TransferResponse)(nil),          // 54: blackhole.api.v1.TransferResponse
-	(*BackupRequest)(nil),             // 55: blackhole.api.v1.BackupRequest
-	(*BackupResponse)(nil),            // 56: blackhole.api.v1.BackupResponse
-	(*ChangeMembersRequest)(nil),      // 57: blackhole.api.v1.ChangeMembersRequest
-	(*ChangeMembersResponse)(nil),     // 58: blackhole.api.v1.ChangeMembersResponse
-	(*BundleRequest)(nil),             // 59: blackhole.api.v1.BundleRequest
-	(*BundledCall)(nil),               // 60: blackhole.api.v1.BundledCall
-	(*BundleResponse)(nil),            // 61: blackhole.api.v1.BundleResponse
-	(*BundledAnswer)(nil),             // 62: blackhole.api.v1.BundledAnswer
-	(*v1.DiscoverRequest)(nil),        // 63: blackhole.agent.v1.DiscoverRequest
+	(Compare_Target)(0),               // 2: blackhole.api.v1.Compare.Target
+	(Compare_Operator)(0),             // 3: blackhole.api.v1.Compare.Operator
+	(TxnRange_Order)(0),               // 4: blackhole.api.v1.TxnRange.Order
+	(*Header)(nil),                    // 5: blackhole.api.v1.Header
+	(*Attempt)(nil),                   // 6: blackhole.api.v1.Attempt
+	(*LockRequest)(nil),               // 7: blackhole.api.v1.LockRequest
+	(*LockResponse)(nil),              // 8: blackhole.api.v1.LockResponse
+	(*TryLockRequest)(nil),            // 9: blackhole.api.v1.TryLockRequest
+	(*TryLockResponse)(nil),           // 10: blackhole.api.v1.TryLockResponse
+	(*UnlockRequest)(nil),             // 11: blackhole.api.v1.UnlockRequest
+	(*UnlockResponse)(nil),            // 12: blackhole.api.v1.UnlockResponse
+	(*LockInfoRequest)(nil),           // 13: blackhole.api.v1.LockInfoRequest
+	(*LockInfoResponse)(nil),          // 14: blackhole.api.v1.LockInfoResponse
+	(*ListLocksRequest)(nil),          // 15: blackhole.api.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),         // 16: blackhole.api.v1.ListLocksResponse
+	(*LockState)(nil),                 // 17: blackhole.api.v1.LockState
+	(*LockClaim)(nil),                 // 18: blackhole.api.v1.LockClaim
+	(*LeaseGrantRequest)(nil),         // 19: blackhole.api.v1.LeaseGrantRequest
+	(*LeaseGrantResponse)(nil),        // 20: blackhole.api.v1.LeaseGrantResponse
+	(*LeaseRevokeRequest)(nil),        // 21: blackhole.api.v1.LeaseRevokeRequest
+	(*LeaseRevokeResponse)(nil),       // 22: blackhole.api.v1.LeaseRevokeResponse
+	(*LeaseKeepAliveRequest)(nil),     // 23: blackhole.api.v1.LeaseKeepAliveRequest
+	(*LeaseKeepAliveResponse)(nil),    // 24: blackhole.api.v1.LeaseKeepAliveResponse
+	(*Publication)(nil),               // 25: blackhole.api.v1.Publication
+	(*LeaseTimeToLiveRequest)(nil),    // 26: blackhole.api.v1.LeaseTimeToLiveRequest
+	(*LeaseTimeToLiveResponse)(nil),   // 27: blackhole.api.v1.LeaseTimeToLiveResponse
+	(*ListLeasesRequest)(nil),         // 28: blackhole.api.v1.ListLeasesRequest
+	(*ListLeasesResponse)(nil),        // 29: blackhole.api.v1.ListLeasesResponse
+	(*LeaseState)(nil),                // 30: blackhole.api.v1.LeaseState
+	(*WatchKeysRequest)(nil),          // 31: blackhole.api.v1.WatchKeysRequest
+	(*WatchKeysResponse)(nil),         // 32: blackhole.api.v1.WatchKeysResponse
+	(*KeyEvent)(nil),                  // 33: blackhole.api.v1.KeyEvent
+	(*KeyVal)(nil),                    // 34: blackhole.api.v1.KeyVal
+	(*TxnRequest)(nil),                // 35: blackhole.api.v1.TxnRequest
+	(*Compare)(nil),                   // 36: blackhole.api.v1.Compare
+	(*TxnStep)(nil),                   // 37: blackhole.api.v1.TxnStep
+	(*TxnPut)(nil),                    // 38: blackhole.api.v1.TxnPut
+	(*TxnDelete)(nil),                 // 39: blackhole.api.v1.TxnDelete
+	(*TxnRange)(nil),                  // 40: blackhole.api.v1.TxnRange
+	(*TxnResponse)(nil),               // 41: blackhole.api.v1.TxnResponse
+	(*TxnStepResult)(nil),             // 42: blackhole.api.v1.TxnStepResult
+	(*RangeRequest)(nil),              // 43: blackhole.api.v1.RangeRequest
+	(*RangeResponse)(nil),             // 44: blackhole.api.v1.RangeResponse
+	(*PublishInstancesRequest)(nil),   // 45: blackhole.api.v1.PublishInstancesRequest
+	(*DirectoryEntry)(nil),            // 46: blackhole.api.v1.DirectoryEntry
+	(*PublishInstancesResponse)(nil),  // 47: blackhole.api.v1.PublishInstancesResponse
+	(*SetRequirementRequest)(nil),     // 48: blackhole.api.v1.SetRequirementRequest
+	(*SetRequirementResponse)(nil),    // 49: blackhole.api.v1.SetRequirementResponse
+	(*DeleteRequirementRequest)(nil),  // 50: blackhole.api.v1.DeleteRequirementRequest
+	(*DeleteRequirementResponse)(nil), // 51: blackhole.api.v1.DeleteRequirementResponse
+	(*OpenClientRequest)(nil),         // 52: blackhole.api.v1.OpenClientRequest
+	(*OpenClientResponse)(nil),        // 53: blackhole.api.v1.OpenClientResponse
+	(*CloseClientRequest)(nil),        // 54: blackhole.api.v1.CloseClientRequest
+	(*CloseClientResponse)(nil),       // 55: blackhole.api.v1.CloseClientResponse
+	(*GroupRequest)(nil),              // 56: blackhole.api.v1.GroupRequest
+	(*GroupResponse)(nil),             // 57: blackhole.api.v1.GroupResponse
+	(*HeldBack)(nil),                  // 58: blackhole.api.v1.HeldBack
+	(*GroupMember)(nil),               // 59: blackhole.api.v1.GroupMember
+	(*TransferRequest)(nil),           // 60: blackhole.api.v1.TransferRequest
+	(*TransferResponse)(nil),          // 61: blackhole.api.v1.TransferResponse
+	(*BackupRequest)(nil),             // 62: blackhole.api.v1.BackupRequest
+	(*BackupResponse)(nil),            // 63: blackhole.api.v1.BackupResponse
+	(*ChangeMembersRequest)(nil),      // 64: blackhole.api.v1.ChangeMembersRequest
+	(*ChangeMembersResponse)(nil),     // 65: blackhole.api.v1.ChangeMembersResponse
+	(*BundleRequest)(nil),             // 66: blackhole.api.v1.BundleRequest
+	(*BundledCall)(nil),               // 67: blackhole.api.v1.BundledCall
+	(*BundleResponse)(nil),            // 68: blackhole.api.v1.BundleResponse
+	(*BundledAnswer)(nil),             // 69: blackhole.api.v1.BundledAnswer
+	(*v1.DiscoverRequest)(nil),        // 70: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
-	3,  // 1: blackhole.api.v1.LockRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	2,  // 2: blackhole.api.v1.LockResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 1: blackhole.api.v1.LockRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 2: blackhole.api.v1.LockResponse.header:type_name -> blackhole.api.v1.Header
 	0,  // 3: blackhole.api.v1.TryLockRequest.mode:type_name -> blackhole.api.v1.ShareMode
-	3,  // 4: blackhole.api.v1.TryLockRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	2,  // 5: blackhole.api.v1.TryLockResponse.header:type_name -> blackhole.api.v1.Header
-	3,  // 6: blackhole.api.v1.UnlockRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	2,  // 7: blackhole.api.v1.UnlockResponse.header:type_name -> blackhole.api.v1.Header
-	2,  // 8: blackhole.api.v1.LockInfoResponse.header:type_name -> blackhole.api.v1.Header
-	14, // 9: blackhole.api.v1.LockInfoResponse.lock:type_name -> blackhole.api.v1.LockState
-	2,  // 10: blackhole.api.v1.ListLocksResponse.header:type_name -> blackhole.api.v1.Header
-	14, // 11: blackhole.api.v1.ListLocksResponse.locks:type_name -> blackhole.api.v1.LockState
-	15, // 12: blackhole.api.v1.LockState.holding:type_name -> blackhole.api.v1.LockClaim
-	15, // 13: blackhole.api.v1.LockState.waiting:type_name -> blackhole.api.v1.LockClaim
+	6,  // 4: blackhole.api.v1.TryLockRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 5: blackhole.api.v1.TryLockResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 6: blackhole.api.v1.UnlockRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 7: blackhole.api.v1.UnlockResponse.header:type_name -> blackhole.api.v1.Header
+	5,  // 8: blackhole.api.v1.LockInfoResponse.header:type_name -> blackhole.api.v1.Header
+	17, // 9: blackhole.api.v1.LockInfoResponse.lock:type_name -> blackhole.api.v1.LockState
+	5,  // 10: blackhole.api.v1.ListLocksResponse.header:type_name -> blackhole.api.v1.Header
+	17, // 11: blackhole.api.v1.ListLocksResponse.locks:type_name -> blackhole.api.v1.LockState
+	18, // 12: blackhole.api.v1.LockState.holding:type_name -> blackhole.api.v1.LockClaim
+	18, // 13: blackhole.api.v1.LockState.waiting:type_name -> blackhole.api.v1.LockClaim
 	0,  // 14: blackhole.api.v1.LockClaim.mode:type_name -> blackhole.api.v1.ShareMode
-	3,  // 15: blackhole.api.v1.LeaseGrantRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	2,  // 16: blackhole.api.v1.LeaseGrantResponse.header:type_name -> blackhole.api.v1.Header
-	3,  // 17: blackhole.api.v1.LeaseRevokeRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	2,  // 18: blackhole.api.v1.LeaseRevokeResponse.header:type_name -> blackhole.api.v1.Header
-	2,  // 19: blackhole.api.v1.LeaseKeepAliveResponse.header:type_name -> blackhole.api.v1.Header
-	22, // 20: blackhole.api.v1.LeaseKeepAliveResponse.published:type_name -> blackhole.api.v1.Publication
-	2,  // 21: blackhole.api.v1.LeaseTimeToLiveResponse.header:type_name -> blackhole.api.v1.Header
-	27, // 22: blackhole.api.v1.LeaseTimeToLiveResponse.lease:type_name -> blackhole.api.v1.LeaseState
-	2,  // 23: blackhole.api.v1.ListLeasesResponse.header:type_name -> blackhole.api.v1.Header
-	27, // 24: blackhole.api.v1.ListLeasesResponse.leases:type_name -> blackhole.api.v1.LeaseState
-	2,  // 25: blackhole.api.v1.WatchKeysResponse.header:type_name -> blackhole.api.v1.Header
-	30, // 26: blackhole.api.v1.WatchKeysResponse.events:type_name -> blackhole.api.v1.KeyEvent
+	6,  // 15: blackhole.api.v1.LeaseGrantRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 16: blackhole.api.v1.LeaseGrantResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 17: blackhole.api.v1.LeaseRevokeRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 18: blackhole.api.v1.LeaseRevokeResponse.header:type_name -> blackhole.api.v1.Header
+	5,  // 19: blackhole.api.v1.LeaseKeepAliveResponse.header:type_name -> blackhole.api.v1.Header
+	25, // 20: blackhole.api.v1.LeaseKeepAliveResponse.published:type_name -> blackhole.api.v1.Publication
+	5,  // 21: blackhole.api.v1.LeaseTimeToLiveResponse.header:type_name -> blackhole.api.v1.Header
+	30, // 22: blackhole.api.v1.LeaseTimeToLiveResponse.lease:type_name -> blackhole.api.v1.LeaseState
+	5,  // 23: blackhole.api.v1.ListLeasesResponse.header:type_name -> blackhole.api.v1.Header
+	30, // 24: blackhole.api.v1.ListLeasesResponse.leases:type_name -> blackhole.api.v1.LeaseState
+	5,  // 25: blackhole.api.v1.WatchKeysResponse.header:type_name -> blackhole.api.v1.Header
+	33, // 26: blackhole.api.v1.WatchKeysResponse.events:type_name -> blackhole.api.v1.KeyEvent
 	1,  // 27: blackhole.api.v1.KeyEvent.type:type_name -> blackhole.api.v1.KeyEvent.Type
-	31, // 28: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
-	31, // 29: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
-	33, // 30: blackhole.api.v1.WriteRequest.guards:type_name -> blackhole.api.v1.WriteGuard
-	34, // 31: blackhole.api.v1.WriteRequest.changes:type_name -> blackhole.api.v1.WriteChange
-	3,  // 32: blackhole.api.v1.WriteRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	2,  // 33: blackhole.api.v1.WriteResponse.header:type_name -> blackhole.api.v1.Header
-	2,  // 34: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
-	31, // 35: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
-	3,  // 36: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	39, // 37: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
-	2,  // 38: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
-	3,  // 39: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	63, // 40: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
-	2,  // 41: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	3,  // 42: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	2,  // 43: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	2,  // 44: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
-	52, // 45: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
-	52, // 46: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
-	51, // 47: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
-	60, // 48: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
-	62, // 49: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
-	4,  // 50: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
-	6,  // 51: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
-	8,  // 52: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
-	10, // 53: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
-	12, // 54: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
-	16, // 55: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
-	18, // 56: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
-	20, // 57: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
-	23, // 58: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
-	25, // 59: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
-	28, // 60: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
-	32, // 61: blackhole.api.v1.CoordinationService.Write:input_type -> blackhole.api.v1.WriteRequest
-	36, // 62: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
-	45, // 63: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
-	47, // 64: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
-	49, // 65: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	53, // 66: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
-	57, // 67: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
-	55, // 68: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
-	38, // 69: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	41, // 70: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	43, // 71: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	59, // 72: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
-	5,  // 73: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	7,  // 74: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	9,  // 75: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	11, // 76: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	13, // 77: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	17, // 78: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	19, // 79: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	21, // 80: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	24, // 81: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	26, // 82: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	29, // 83: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	35, // 84: blackhole.api.v1.CoordinationService.Write:output_type -> blackhole.api.v1.WriteResponse
-	37, // 85: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	46, // 86: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	48, // 87: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	50, // 88: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	54, // 89: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
-	58, // 90: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
-	56, // 91: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
-	40, // 92: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	42, // 93: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	44, // 94: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	61, // 95: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
-	73, // [73:96] is the sub-list for method output_type
-	50, // [50:73] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	34, // 28: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
+	34, // 29: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
+	36, // 30: blackhole.api.v1.TxnRequest.compare:type_name -> blackhole.api.v1.Compare
+	37, // 31: blackhole.api.v1.TxnRequest.then:type_name -> blackhole.api.v1.TxnStep
+	37, // 32: blackhole.api.v1.TxnRequest.else:type_name -> blackhole.api.v1.TxnStep
+	6,  // 33: blackhole.api.v1.TxnRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	2,  // 34: blackhole.api.v1.Compare.target:type_name -> blackhole.api.v1.Compare.Target
+	3,  // 35: blackhole.api.v1.Compare.operator:type_name -> blackhole.api.v1.Compare.Operator
+	38, // 36: blackhole.api.v1.TxnStep.put:type_name -> blackhole.api.v1.TxnPut
+	39, // 37: blackhole.api.v1.TxnStep.delete:type_name -> blackhole.api.v1.TxnDelete
+	40, // 38: blackhole.api.v1.TxnStep.range:type_name -> blackhole.api.v1.TxnRange
+	4,  // 39: blackhole.api.v1.TxnRange.order:type_name -> blackhole.api.v1.TxnRange.Order
+	5,  // 40: blackhole.api.v1.TxnResponse.header:type_name -> blackhole.api.v1.Header
+	42, // 41: blackhole.api.v1.TxnResponse.results:type_name -> blackhole.api.v1.TxnStepResult
+	34, // 42: blackhole.api.v1.TxnStepResult.kvs:type_name -> blackhole.api.v1.KeyVal
+	5,  // 43: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
+	34, // 44: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
+	6,  // 45: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	46, // 46: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
+	5,  // 47: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 48: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	70, // 49: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	5,  // 50: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 51: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 52: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	5,  // 53: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
+	59, // 54: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
+	59, // 55: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
+	58, // 56: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
+	67, // 57: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
+	69, // 58: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
+	7,  // 59: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
+	9,  // 60: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
+	11, // 61: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
+	13, // 62: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
+	15, // 63: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
+	19, // 64: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
+	21, // 65: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
+	23, // 66: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
+	26, // 67: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
+	28, // 68: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
+	31, // 69: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
+	35, // 70: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
+	43, // 71: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
+	52, // 72: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
+	54, // 73: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
+	56, // 74: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
+	60, // 75: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
+	64, // 76: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
+	62, // 77: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
+	45, // 78: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	48, // 79: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	50, // 80: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	66, // 81: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
+	8,  // 82: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	10, // 83: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	12, // 84: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	14, // 85: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	16, // 86: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	20, // 87: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	22, // 88: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	24, // 89: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	27, // 90: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	29, // 91: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	32, // 92: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	41, // 93: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
+	44, // 94: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	53, // 95: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	55, // 96: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	57, // 97: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	61, // 98: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
+	65, // 99: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
+	63, // 100: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
+	47, // 101: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	49, // 102: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	51, // 103: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	68, // 104: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
+	82, // [82:105] is the sub-list for method output_type
+	59, // [59:82] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_coordination_proto_init() }
@@ -4653,13 +5327,18 @@ func file_blackhole_api_v1_coordination_proto_init() {
 	if File_blackhole_api_v1_coordination_proto != nil {
 		return
 	}
+	file_blackhole_api_v1_coordination_proto_msgTypes[32].OneofWrappers = []any{
+		(*TxnStep_Put)(nil),
+		(*TxnStep_Delete)(nil),
+		(*TxnStep_Range)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   61,
+			NumEnums:      5,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

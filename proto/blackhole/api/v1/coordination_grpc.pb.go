@@ -510,7 +510,7 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	CoordinationService_Write_FullMethodName             = "/blackhole.api.v1.CoordinationService/Write"
+	CoordinationService_Txn_FullMethodName               = "/blackhole.api.v1.CoordinationService/Txn"
 	CoordinationService_Range_FullMethodName             = "/blackhole.api.v1.CoordinationService/Range"
 	CoordinationService_OpenClient_FullMethodName        = "/blackhole.api.v1.CoordinationService/OpenClient"
 	CoordinationService_CloseClient_FullMethodName       = "/blackhole.api.v1.CoordinationService/CloseClient"
@@ -530,8 +530,8 @@ const (
 //
 // CoordinationService serves the keyspace and the group.
 type CoordinationServiceClient interface {
-	// Write changes keys, all or none, if every guard holds.
-	Write(ctx context.Context, in *WriteRequest, opts ...grpc.CallOption) (*WriteResponse, error)
+	// Txn compares keys, and then reads and changes keys, all at one revision.
+	Txn(ctx context.Context, in *TxnRequest, opts ...grpc.CallOption) (*TxnResponse, error)
 	Range(ctx context.Context, in *RangeRequest, opts ...grpc.CallOption) (*RangeResponse, error)
 	// OpenClient returns an identity: the group applies its requests once, even if sent several times.
 	OpenClient(ctx context.Context, in *OpenClientRequest, opts ...grpc.CallOption) (*OpenClientResponse, error)
@@ -560,10 +560,10 @@ func NewCoordinationServiceClient(cc grpc.ClientConnInterface) CoordinationServi
 	return &coordinationServiceClient{cc}
 }
 
-func (c *coordinationServiceClient) Write(ctx context.Context, in *WriteRequest, opts ...grpc.CallOption) (*WriteResponse, error) {
+func (c *coordinationServiceClient) Txn(ctx context.Context, in *TxnRequest, opts ...grpc.CallOption) (*TxnResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(WriteResponse)
-	err := c.cc.Invoke(ctx, CoordinationService_Write_FullMethodName, in, out, cOpts...)
+	out := new(TxnResponse)
+	err := c.cc.Invoke(ctx, CoordinationService_Txn_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -698,8 +698,8 @@ type CoordinationService_BundleClient = grpc.BidiStreamingClient[BundleRequest, 
 //
 // CoordinationService serves the keyspace and the group.
 type CoordinationServiceServer interface {
-	// Write changes keys, all or none, if every guard holds.
-	Write(context.Context, *WriteRequest) (*WriteResponse, error)
+	// Txn compares keys, and then reads and changes keys, all at one revision.
+	Txn(context.Context, *TxnRequest) (*TxnResponse, error)
 	Range(context.Context, *RangeRequest) (*RangeResponse, error)
 	// OpenClient returns an identity: the group applies its requests once, even if sent several times.
 	OpenClient(context.Context, *OpenClientRequest) (*OpenClientResponse, error)
@@ -728,8 +728,8 @@ type CoordinationServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedCoordinationServiceServer struct{}
 
-func (UnimplementedCoordinationServiceServer) Write(context.Context, *WriteRequest) (*WriteResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Write not implemented")
+func (UnimplementedCoordinationServiceServer) Txn(context.Context, *TxnRequest) (*TxnResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Txn not implemented")
 }
 func (UnimplementedCoordinationServiceServer) Range(context.Context, *RangeRequest) (*RangeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Range not implemented")
@@ -785,20 +785,20 @@ func RegisterCoordinationServiceServer(s grpc.ServiceRegistrar, srv Coordination
 	s.RegisterService(&CoordinationService_ServiceDesc, srv)
 }
 
-func _CoordinationService_Write_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(WriteRequest)
+func _CoordinationService_Txn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TxnRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(CoordinationServiceServer).Write(ctx, in)
+		return srv.(CoordinationServiceServer).Txn(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: CoordinationService_Write_FullMethodName,
+		FullMethod: CoordinationService_Txn_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(CoordinationServiceServer).Write(ctx, req.(*WriteRequest))
+		return srv.(CoordinationServiceServer).Txn(ctx, req.(*TxnRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -991,8 +991,8 @@ var CoordinationService_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*CoordinationServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
-			MethodName: "Write",
-			Handler:    _CoordinationService_Write_Handler,
+			MethodName: "Txn",
+			Handler:    _CoordinationService_Txn_Handler,
 		},
 		{
 			MethodName: "Range",

@@ -46,12 +46,12 @@ type Command struct {
 	//	*Command_Unlock
 	//	*Command_LeaseGrant
 	//	*Command_LeaseRevoke
-	//	*Command_Write
 	//	*Command_PublishInstances
 	//	*Command_SetRequirement
 	//	*Command_DeleteRequirement
 	//	*Command_OpenClient
 	//	*Command_CloseClient
+	//	*Command_Txn
 	//	*Command_Cancel
 	//	*Command_Compact
 	//	*Command_Expire
@@ -176,15 +176,6 @@ func (x *Command) GetLeaseRevoke() *v1.LeaseRevokeRequest {
 	return nil
 }
 
-func (x *Command) GetWrite() *v1.WriteRequest {
-	if x != nil {
-		if x, ok := x.Request.(*Command_Write); ok {
-			return x.Write
-		}
-	}
-	return nil
-}
-
 func (x *Command) GetPublishInstances() *v1.PublishInstancesRequest {
 	if x != nil {
 		if x, ok := x.Request.(*Command_PublishInstances); ok {
@@ -225,6 +216,15 @@ func (x *Command) GetCloseClient() *v1.CloseClientRequest {
 	if x != nil {
 		if x, ok := x.Request.(*Command_CloseClient); ok {
 			return x.CloseClient
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetTxn() *v1.TxnRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Command_Txn); ok {
+			return x.Txn
 		}
 	}
 	return nil
@@ -335,10 +335,6 @@ type Command_LeaseRevoke struct {
 	LeaseRevoke *v1.LeaseRevokeRequest `protobuf:"bytes,8,opt,name=lease_revoke,json=leaseRevoke,proto3,oneof"`
 }
 
-type Command_Write struct {
-	Write *v1.WriteRequest `protobuf:"bytes,9,opt,name=write,proto3,oneof"`
-}
-
 type Command_PublishInstances struct {
 	PublishInstances *v1.PublishInstancesRequest `protobuf:"bytes,10,opt,name=publish_instances,json=publishInstances,proto3,oneof"`
 }
@@ -357,6 +353,10 @@ type Command_OpenClient struct {
 
 type Command_CloseClient struct {
 	CloseClient *v1.CloseClientRequest `protobuf:"bytes,14,opt,name=close_client,json=closeClient,proto3,oneof"`
+}
+
+type Command_Txn struct {
+	Txn *v1.TxnRequest `protobuf:"bytes,16,opt,name=txn,proto3,oneof"`
 }
 
 type Command_Cancel struct {
@@ -406,8 +406,6 @@ func (*Command_LeaseGrant) isCommand_Request() {}
 
 func (*Command_LeaseRevoke) isCommand_Request() {}
 
-func (*Command_Write) isCommand_Request() {}
-
 func (*Command_PublishInstances) isCommand_Request() {}
 
 func (*Command_SetRequirement) isCommand_Request() {}
@@ -417,6 +415,8 @@ func (*Command_DeleteRequirement) isCommand_Request() {}
 func (*Command_OpenClient) isCommand_Request() {}
 
 func (*Command_CloseClient) isCommand_Request() {}
+
+func (*Command_Txn) isCommand_Request() {}
 
 func (*Command_Cancel) isCommand_Request() {}
 
@@ -764,6 +764,7 @@ type Limits struct {
 	HistoryEvents uint32                 `protobuf:"varint,14,opt,name=history_events,json=historyEvents,proto3" json:"history_events,omitempty"`
 	HistoryBytes  uint64                 `protobuf:"varint,15,opt,name=history_bytes,json=historyBytes,proto3" json:"history_bytes,omitempty"`
 	PerOwner      *Quota                 `protobuf:"bytes,16,opt,name=per_owner,json=perOwner,proto3" json:"per_owner,omitempty"`
+	TxnBytes      uint32                 `protobuf:"varint,17,opt,name=txn_bytes,json=txnBytes,proto3" json:"txn_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -908,6 +909,13 @@ func (x *Limits) GetPerOwner() *Quota {
 		return x.PerOwner
 	}
 	return nil
+}
+
+func (x *Limits) GetTxnBytes() uint32 {
+	if x != nil {
+		return x.TxnBytes
+	}
+	return 0
 }
 
 // Quota bounds one owner's share.
@@ -1328,15 +1336,15 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x06unlock\x18\x06 \x01(\v2\x1f.blackhole.api.v1.UnlockRequestH\x00R\x06unlock\x12F\n" +
 	"\vlease_grant\x18\a \x01(\v2#.blackhole.api.v1.LeaseGrantRequestH\x00R\n" +
 	"leaseGrant\x12I\n" +
-	"\flease_revoke\x18\b \x01(\v2$.blackhole.api.v1.LeaseRevokeRequestH\x00R\vleaseRevoke\x126\n" +
-	"\x05write\x18\t \x01(\v2\x1e.blackhole.api.v1.WriteRequestH\x00R\x05write\x12X\n" +
+	"\flease_revoke\x18\b \x01(\v2$.blackhole.api.v1.LeaseRevokeRequestH\x00R\vleaseRevoke\x12X\n" +
 	"\x11publish_instances\x18\n" +
 	" \x01(\v2).blackhole.api.v1.PublishInstancesRequestH\x00R\x10publishInstances\x12R\n" +
 	"\x0fset_requirement\x18\v \x01(\v2'.blackhole.api.v1.SetRequirementRequestH\x00R\x0esetRequirement\x12[\n" +
 	"\x12delete_requirement\x18\f \x01(\v2*.blackhole.api.v1.DeleteRequirementRequestH\x00R\x11deleteRequirement\x12F\n" +
 	"\vopen_client\x18\r \x01(\v2#.blackhole.api.v1.OpenClientRequestH\x00R\n" +
 	"openClient\x12I\n" +
-	"\fclose_client\x18\x0e \x01(\v2$.blackhole.api.v1.CloseClientRequestH\x00R\vcloseClient\x124\n" +
+	"\fclose_client\x18\x0e \x01(\v2$.blackhole.api.v1.CloseClientRequestH\x00R\vcloseClient\x120\n" +
+	"\x03txn\x18\x10 \x01(\v2\x1c.blackhole.api.v1.TxnRequestH\x00R\x03txn\x124\n" +
 	"\x06cancel\x18\x14 \x01(\v2\x1a.blackhole.coord.v1.CancelH\x00R\x06cancel\x127\n" +
 	"\acompact\x18\x15 \x01(\v2\x1b.blackhole.coord.v1.CompactH\x00R\acompact\x124\n" +
 	"\x06expire\x18\x16 \x01(\v2\x1a.blackhole.coord.v1.ExpireH\x00R\x06expire\x12J\n" +
@@ -1346,7 +1354,8 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\tset_level\x18\x1a \x01(\v2\x1c.blackhole.coord.v1.SetLevelH\x00R\bsetLevel\x12:\n" +
 	"\bdissolve\x18\x1e \x01(\v2\x1c.blackhole.coord.v1.DissolveH\x00R\bdissolve\x12J\n" +
 	"\x0eraise_revision\x18\x1f \x01(\v2!.blackhole.coord.v1.RaiseRevisionH\x00R\rraiseRevisionB\t\n" +
-	"\arequest\"%\n" +
+	"\arequestJ\x04\b\t\x10\n" +
+	"\"%\n" +
 	"\aCompact\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"R\n" +
 	"\x06Expire\x12\x12\n" +
@@ -1364,7 +1373,7 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\n" +
 	"idle_since\x18\x02 \x01(\x04R\tidleSince\"?\n" +
 	"\tConfigure\x122\n" +
-	"\x06limits\x18\x01 \x01(\v2\x1a.blackhole.coord.v1.LimitsR\x06limits\"\xea\x03\n" +
+	"\x06limits\x18\x01 \x01(\v2\x1a.blackhole.coord.v1.LimitsR\x06limits\"\x87\x04\n" +
 	"\x06Limits\x12\x12\n" +
 	"\x04keys\x18\x01 \x01(\x04R\x04keys\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1b\n" +
@@ -1387,7 +1396,8 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\aclients\x18\r \x01(\rR\aclients\x12%\n" +
 	"\x0ehistory_events\x18\x0e \x01(\rR\rhistoryEvents\x12#\n" +
 	"\rhistory_bytes\x18\x0f \x01(\x04R\fhistoryBytes\x126\n" +
-	"\tper_owner\x18\x10 \x01(\v2\x19.blackhole.coord.v1.QuotaR\bperOwner\"g\n" +
+	"\tper_owner\x18\x10 \x01(\v2\x19.blackhole.coord.v1.QuotaR\bperOwner\x12\x1b\n" +
+	"\ttxn_bytes\x18\x11 \x01(\rR\btxnBytes\"g\n" +
 	"\x05Quota\x12\x16\n" +
 	"\x06leases\x18\x01 \x01(\rR\x06leases\x12\x16\n" +
 	"\x06claims\x18\x02 \x01(\rR\x06claims\x12\x18\n" +
@@ -1449,12 +1459,12 @@ var file_blackhole_coord_v1_coord_proto_goTypes = []any{
 	(*v1.UnlockRequest)(nil),            // 18: blackhole.api.v1.UnlockRequest
 	(*v1.LeaseGrantRequest)(nil),        // 19: blackhole.api.v1.LeaseGrantRequest
 	(*v1.LeaseRevokeRequest)(nil),       // 20: blackhole.api.v1.LeaseRevokeRequest
-	(*v1.WriteRequest)(nil),             // 21: blackhole.api.v1.WriteRequest
-	(*v1.PublishInstancesRequest)(nil),  // 22: blackhole.api.v1.PublishInstancesRequest
-	(*v1.SetRequirementRequest)(nil),    // 23: blackhole.api.v1.SetRequirementRequest
-	(*v1.DeleteRequirementRequest)(nil), // 24: blackhole.api.v1.DeleteRequirementRequest
-	(*v1.OpenClientRequest)(nil),        // 25: blackhole.api.v1.OpenClientRequest
-	(*v1.CloseClientRequest)(nil),       // 26: blackhole.api.v1.CloseClientRequest
+	(*v1.PublishInstancesRequest)(nil),  // 21: blackhole.api.v1.PublishInstancesRequest
+	(*v1.SetRequirementRequest)(nil),    // 22: blackhole.api.v1.SetRequirementRequest
+	(*v1.DeleteRequirementRequest)(nil), // 23: blackhole.api.v1.DeleteRequirementRequest
+	(*v1.OpenClientRequest)(nil),        // 24: blackhole.api.v1.OpenClientRequest
+	(*v1.CloseClientRequest)(nil),       // 25: blackhole.api.v1.CloseClientRequest
+	(*v1.TxnRequest)(nil),               // 26: blackhole.api.v1.TxnRequest
 	(v1.ShareMode)(0),                   // 27: blackhole.api.v1.ShareMode
 }
 var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
@@ -1464,12 +1474,12 @@ var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
 	18, // 3: blackhole.coord.v1.Command.unlock:type_name -> blackhole.api.v1.UnlockRequest
 	19, // 4: blackhole.coord.v1.Command.lease_grant:type_name -> blackhole.api.v1.LeaseGrantRequest
 	20, // 5: blackhole.coord.v1.Command.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeRequest
-	21, // 6: blackhole.coord.v1.Command.write:type_name -> blackhole.api.v1.WriteRequest
-	22, // 7: blackhole.coord.v1.Command.publish_instances:type_name -> blackhole.api.v1.PublishInstancesRequest
-	23, // 8: blackhole.coord.v1.Command.set_requirement:type_name -> blackhole.api.v1.SetRequirementRequest
-	24, // 9: blackhole.coord.v1.Command.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementRequest
-	25, // 10: blackhole.coord.v1.Command.open_client:type_name -> blackhole.api.v1.OpenClientRequest
-	26, // 11: blackhole.coord.v1.Command.close_client:type_name -> blackhole.api.v1.CloseClientRequest
+	21, // 6: blackhole.coord.v1.Command.publish_instances:type_name -> blackhole.api.v1.PublishInstancesRequest
+	22, // 7: blackhole.coord.v1.Command.set_requirement:type_name -> blackhole.api.v1.SetRequirementRequest
+	23, // 8: blackhole.coord.v1.Command.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementRequest
+	24, // 9: blackhole.coord.v1.Command.open_client:type_name -> blackhole.api.v1.OpenClientRequest
+	25, // 10: blackhole.coord.v1.Command.close_client:type_name -> blackhole.api.v1.CloseClientRequest
+	26, // 11: blackhole.coord.v1.Command.txn:type_name -> blackhole.api.v1.TxnRequest
 	4,  // 12: blackhole.coord.v1.Command.cancel:type_name -> blackhole.coord.v1.Cancel
 	1,  // 13: blackhole.coord.v1.Command.compact:type_name -> blackhole.coord.v1.Compact
 	2,  // 14: blackhole.coord.v1.Command.expire:type_name -> blackhole.coord.v1.Expire
@@ -1501,12 +1511,12 @@ func file_blackhole_coord_v1_coord_proto_init() {
 		(*Command_Unlock)(nil),
 		(*Command_LeaseGrant)(nil),
 		(*Command_LeaseRevoke)(nil),
-		(*Command_Write)(nil),
 		(*Command_PublishInstances)(nil),
 		(*Command_SetRequirement)(nil),
 		(*Command_DeleteRequirement)(nil),
 		(*Command_OpenClient)(nil),
 		(*Command_CloseClient)(nil),
+		(*Command_Txn)(nil),
 		(*Command_Cancel)(nil),
 		(*Command_Compact)(nil),
 		(*Command_Expire)(nil),

@@ -1,0 +1,187 @@
+package coord
+
+import (
+	"fmt"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Txn compares keys, and then reads and changes keys, all at one revision. It executes Then if every
+// comparison holds, otherwise Else. The result says which in TxnResult.Succeeded: a comparison that
+// does not hold is no error (see TxnResult.Unmet). An error changes nothing, and refuses a
+// malformed step of the other branch too.
+//
+// In one branch each key is put at most once, and is not deleted as well.
+//
+// Errors: Conflict for a key of a lock or of the directory; NotFound, Forbidden for a lease; NotFound
+// for a compacted revision; Invalid, TooLarge, LimitReached.
+type Txn struct {
+	If   []Compare
+	Then []Step
+	Else []Step
+}
+
+// Target is the property of a key that a comparison looks at. The numbers travel on the wire.
+type Target uint8
+
+const (
+	// ModRevision compares the revision of the last put.
+	ModRevision Target = iota
+	// CreateRevision compares the revision of the first put.
+	CreateRevision
+	// Version compares the number of puts.
+	Version
+	// Value compares the bytes of the value.
+	Value
+	// LeaseOf compares the lease. Less and Greater go only with 0: an order of ids would reveal the id
+	// of a lease, which can be a credential.
+	LeaseOf
+	// Holds looks at a claim instead of keys, and goes only with Equal.
+	Holds
+)
+
+// String implements fmt.Stringer.
+func (t Target) String() string {
+	return nameOf(uint8(t), "mod_revision", "create_revision", "version", "value", "lease", "fencing_token")
+}
+
+// nameOf returns the name of a number.
+func nameOf(n uint8, names ...string) string {
+	if int(n) < len(names) {
+		return names[n]
+	}
+	return fmt.Sprintf("unknown %d", n)
+}
+
+// Operator is the relation between a key's property, on the left, and the operand. The numbers travel
+// on the wire.
+type Operator uint8
+
+const (
+	// Equal is =.
+	Equal Operator = iota
+	// NotEqual is !=.
+	NotEqual
+	// Less is <.
+	Less
+	// Greater is >.
+	Greater
+)
+
+// String implements fmt.Stringer.
+func (o Operator) String() string { return nameOf(uint8(o), "=", "!=", "<", ">") }
+
+// Compare is a condition on the state before a transaction: every key in Span has the property. An absent
+// key, or an empty Span, has the numbers 0 and no value: it fails every comparison of a Value.
+type Compare struct {
+	Span     Span
+	Target   Target
+	Operator Operator
+	Number   int64  // the operand: a revision, a version or a lease
+	Value    string // the operand of Value
+	Lock     string // of Holds
+	Token    Token  // of Holds
+}
+
+// IfRevision holds while key was last changed at mod; with mod 0, while it is absent.
+func IfRevision(key string, mod Revision) Compare {
+	return Compare{Span: Exactly(key), Number: int64(mod)}
+}
+
+// IfHolds holds while the claim with the token, above 0, holds the lock. After a later token has
+// been granted, the comparison with an exclusive claim's token fails.
+func IfHolds(lock string, token Token) Compare {
+	return Compare{Target: Holds, Lock: lock, Token: token}
+}
+
+// Step is one step of a transaction: exactly one of Put, Delete and Read is set. It sees the effects of
+// the steps before it.
+type Step struct {
+	Put    *Put
+	Delete *Span // all keys in it; an empty span is fine
+	Read   *Read
+	Prev   bool // with Put and Delete: return the versions before
+}
+
+// Put makes or replaces a key.
+type Put struct {
+	Key   string // not empty
+	Value []byte // kept: the caller must not change it
+	// Lease that the key is bound to from now on; 0 frees it of any.
+	Lease LeaseID
+	// KeepValue and KeepLease leave the value or the lease of a key that must exist.
+	KeepValue, KeepLease bool
+}
+
+// Read selects keys in a transaction. With At 0 it sees the steps before it.
+type Read struct {
+	Query
+	Order      Order
+	Descending bool
+	KeysOnly   bool // without values
+	CountOnly  bool // without keys
+	// Bounds of the keys that count, inclusive; 0 is none.
+	MinMod, MaxMod, MinCreate, MaxCreate Revision
+}
+
+// Order is the property that a Read sorts by; keys with the same one are sorted by key. The numbers
+// travel on the wire.
+type Order uint8
+
+const (
+	// ByKey sorts by the bytes of the key.
+	ByKey Order = iota
+	// ByVersion sorts by the number of puts.
+	ByVersion
+	// ByCreateRevision sorts by the revision of the first put.
+	ByCreateRevision
+	// ByModRevision sorts by the revision of the last put.
+	ByModRevision
+	// ByValue sorts by the bytes of the value.
+	ByValue
+)
+
+// TxnResult answers a Txn.
+type TxnResult struct {
+	Succeeded bool // Then was executed
+	Steps     []StepResult
+	// Failed is the position, from 1, of the first comparison that does not hold; 0 is none. Reason says
+	// it for people.
+	Failed int
+	Reason string
+	// Forgotten: the transaction was executed before, and its results were too large to be kept for a repetition
+	// of the command. Steps have no keys.
+	Forgotten bool
+}
+
+// StepResult answers a Step.
+type StepResult struct {
+	// Count of the keys put or deleted, or of all keys that match a Read, past its limit too.
+	Count int
+	// Keys read, or the versions before. Readers share them: never change one.
+	Keys []*KeyValue
+}
+
+// Unmet returns a Conflict with the first comparison that does not hold, or nil.
+func (r *TxnResult) Unmet() error {
+	if r.Failed == 0 {
+		return nil
+	}
+	return &fault.Error{Op: "coord.Txn", Kind: fault.Conflict, Field: fmt.Sprintf("compare[%d]", r.Failed-1), Err: text(r.Reason)}
+}
+
+// IsLimited reports whether a read left out matching keys.
+func (r *StepResult) IsLimited() bool { return r.Count > len(r.Keys) }
+
+func (*Txn) op() {}
+
+// Matches reports whether a version is within the bounds of revisions.
+func (r *Read) Matches(kv *KeyValue) bool {
+	within := func(at, low, high Revision) bool { return at >= low && (high == 0 || at <= high) }
+	return within(kv.ModRevision, r.MinMod, r.MaxMod) && within(kv.CreateRevision, r.MinCreate, r.MaxCreate)
+}
+
+// String implements fmt.Stringer.
+func (o Order) String() string {
+	return nameOf(uint8(o), "key", "version", "create_revision", "mod_revision", "value")
+}
