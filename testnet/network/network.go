@@ -88,15 +88,7 @@ func (n *Network) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.launch(ctx, 0, nil); err != nil {
-		return err
-	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for i := 1; i < len(n.Peers); i++ {
-		group.Go(func() error { return n.launch(groupCtx, i, n.Peers[0].Listen) })
-	}
-	if err := group.Wait(); err != nil {
+	if err := n.launchAll(ctx); err != nil {
 		return err
 	}
 	if err := n.awaitReady(ctx); err != nil {
@@ -106,6 +98,19 @@ func (n *Network) start(ctx context.Context) error {
 		p.Idle = p.Resident()
 	}
 	return nil
+}
+
+// launchAll starts the first peer, then the others with it as bootstrap peer.
+func (n *Network) launchAll(ctx context.Context) error {
+	if err := n.launch(ctx, 0, nil); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i := 1; i < len(n.Peers); i++ {
+		group.Go(func() error { return n.launch(ctx, i, n.Peers[0].Listen) })
+	}
+	return group.Wait()
 }
 
 // house creates the data directory of peer i, and the identity of a founder.
@@ -168,6 +173,15 @@ func (n *Network) Restart(ctx context.Context, p *Peer) error {
 	}
 	_ = p.Close() // the old process is dead
 	return n.launch(ctx, slices.Index(n.Peers, p), bootstrap)
+}
+
+// RestartAll kills all peers, and starts them on their old data with new ports.
+func (n *Network) RestartAll(ctx context.Context) error {
+	for _, p := range n.Peers {
+		p.Kill()
+		_ = p.Close()
+	}
+	return n.launchAll(ctx)
 }
 
 // start starts a process and creates its client; a process without a client is stopped.

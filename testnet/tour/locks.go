@@ -138,13 +138,8 @@ func restartAll(ctx context.Context, t *Tour) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	for _, p := range t.Network.Living() {
-		p.Kill()
-	}
-	for _, p := range t.Network.Peers {
-		if err := t.Network.Restart(ctx, p); err != nil {
-			return "", err
-		}
+	if err := t.Network.RestartAll(ctx); err != nil {
+		return "", err
 	}
 	after, err := t.awaitGroup(ctx, revived, func(client.GroupState) error { return nil })
 	if err != nil {
