@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"runtime"
 	"time"
@@ -20,9 +21,10 @@ const (
 
 // child is a running command of the user.
 type child struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed after the end of the process
-	err  error         // how the process ended; valid after done
+	cmd   *exec.Cmd
+	guard *os.File      // deadlines for the guardian; nil without one
+	done  chan struct{} // closed after the end of the process
+	err   error         // how the process ended; valid after done
 }
 
 // checkCommand reports a missing program with the exit code of shells. An empty command is valid.
@@ -36,13 +38,35 @@ func checkCommand(command []string) error {
 	return nil
 }
 
-// start starts a command with additional environment variables. Its goroutine keeps its
-// thread: the parent that Pdeathsig watches is the thread that started the process.
+// start starts a command with additional environment variables.
 func (c *console) start(command []string, environ ...string) (*child, error) {
 	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec // the user's own command
+	cmd.SysProcAttr = childAttributes()
+	return c.launch(cmd, environ)
+}
+
+// startGuarded starts a command that must not outlive its lock, if the system allows it with a guardian.
+func (c *console) startGuarded(command []string, environ ...string) (*child, error) {
+	cmd, guard, err := c.guarded(command)
+	if err != nil {
+		return nil, coded{126, fault.New("", fault.Internal, "%s: %w", command[0], err)}
+	}
+	p, err := c.launch(cmd, environ)
+	for _, f := range cmd.ExtraFiles {
+		err = errors.Join(err, f.Close()) // the guardian has its own
+	}
+	if err != nil {
+		return nil, errors.Join(err, guard.Close())
+	}
+	p.guard = guard
+	return p, nil
+}
+
+// launch starts a process. Its goroutine keeps its thread: the parent that Pdeathsig watches is the thread that started
+// the process.
+func (c *console) launch(cmd *exec.Cmd, environ []string) (*child, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
-	cmd.Env = append(append([]string{}, c.environ...), environ...)
-	cmd.SysProcAttr, cmd.WaitDelay = childAttributes(), outputDelay
+	cmd.Env, cmd.WaitDelay = append(append([]string{}, c.environ...), environ...), outputDelay
 	p, started := &child{cmd: cmd, done: make(chan struct{})}, make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -54,9 +78,31 @@ func (c *console) start(command []string, environ ...string) (*child, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, coded{126, fault.New("", fault.Internal, "%s: %w", command[0], err)}
+		return nil, coded{126, fault.New("", fault.Internal, "%s: %w", cmd.Path, err)}
 	}
 	return p, nil
+}
+
+// extend tells the guardian how long the lock lasts. A guardian that does not listen is frozen, and is told nothing.
+func (p *child) extend(left time.Duration) {
+	if p.guard != nil {
+		_ = p.guard.SetWriteDeadline(time.Now().Add(killDelay))
+		_, _ = p.guard.Write(encodeDeadline(left))
+	}
+}
+
+// end kills the process and, through its guardian, everything that it started.
+func (p *child) end() {
+	if p.guard != nil {
+		_ = p.guard.Close()
+		select {
+		case <-p.done:
+			return
+		case <-time.After(killDelay): // the guardian is frozen or busy
+		}
+	}
+	p.kill() // the rest of the process group too
+	<-p.done
 }
 
 // wait waits for the end of the process. The end of ctx is passed on as SIGTERM.
@@ -82,9 +128,13 @@ func (p *child) supervise(ctx context.Context, held *client.Held, ttl time.Durat
 		if left <= grace {
 			return p.evict(held, left)
 		}
+		p.extend(left)
 		timer.Reset(min(left-grace, checkInterval))
 		select {
 		case <-p.done:
+			if held.Remaining() == 0 {
+				return lostLock(held) // this process was frozen, and the guardian has acted
+			}
 			return p.result()
 		case <-interrupted:
 			interrupted = nil // the process keeps its time while the lock lasts
@@ -100,7 +150,7 @@ func (p *child) supervise(ctx context.Context, held *client.Held, ttl time.Durat
 func (p *child) evict(held *client.Held, left time.Duration) error {
 	err := lostLock(held)
 	p.terminate()
-	if left == 0 {
+	if left -= left / 4; left == 0 { // the rest of the time is for the kill
 		left = killDelay
 	}
 	timer := time.NewTimer(left)
@@ -109,8 +159,7 @@ func (p *child) evict(held *client.Held, left time.Duration) error {
 	case <-p.done:
 	case <-timer.C:
 	}
-	p.kill() // the rest of the process group too
-	<-p.done
+	p.end()
 	return err
 }
 

@@ -53,6 +53,9 @@ type App struct {
 // Execute runs the command in args (without the program's name) and returns the exit code.
 // The user's interrupt ends ctx.
 func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
+	if len(args) > 2 && args[0] == guardianArg {
+		return guard(args[1:])
+	}
 	root := a.root()
 	root.SetArgs(append([]string{}, args...)) // cobra reads os.Args for nil
 	cmd, err := root.ExecuteContextC(ctx)

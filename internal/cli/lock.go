@@ -42,7 +42,12 @@ func lockCommand(con *console) *cobra.Command {
 			"                           this program renews the lock while the command runs\n" +
 			"Before the lock is lost, the process group gets SIGTERM and then SIGKILL, so that it ends before\n" +
 			"another client can hold the lock. An interrupt is passed on as SIGTERM. The exit code is the\n" +
-			"command's own, 128 plus the signal that ended it, or 127 for an unknown command.",
+			"command's own, 128 plus the signal that ended it, or 127 for an unknown command.\n\n" +
+			"On Linux a guardian process kills everything that the command started, daemons included, also when\n" +
+			"this program is killed or frozen. Elsewhere, processes that left the process group go on, and all go\n" +
+			"on after this program is killed or frozen. Nothing kills a command that is frozen together with its\n" +
+			"guardian before it goes on for a moment, so check the token at the storage. What a command that ended by\n" +
+			"itself left behind goes on.",
 		Example: "  " + name + " lock --wait 30s db/migrate -- ./migrate up\n" +
 			"  " + name + " lock -n 3 pool/gpu -- ./train",
 		Args: lockArgs,
@@ -147,7 +152,7 @@ func (r *remote) lock(ctx context.Context, c *client.Client, l *lockFlags) error
 	case len(l.command) == 0:
 		return r.hold(ctx, held)
 	}
-	p, err := r.start(l.command, lockEnvironment(held, time.Now())...)
+	p, err := r.startGuarded(l.command, lockEnvironment(held, time.Now())...)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -264,14 +265,19 @@ func TestLockChildDiesWithParent(t *testing.T) {
 	require.Eventually(t, func() bool { return gone(child) }, patient, time.Millisecond)
 }
 
-// lockArgsOf is the environment variable that turns this test binary into a lock holder.
-const lockArgsOf = "BLACKHOLE_TEST_LOCK"
+// The environment variables that turn this test binary into a lock holder.
+const (
+	lockArgsOf   = "BLACKHOLE_TEST_LOCK"
+	lockScriptOf = "BLACKHOLE_TEST_SCRIPT" // the script of that holder
+)
 
 func TestMain(m *testing.M) {
-	peer := os.Getenv(lockArgsOf)
-	if peer == "" {
-		os.Exit(m.Run())
+	app, peer, args := testApp(os.Stdin, os.Stdout, os.Stderr, os.Environ()), os.Getenv(lockArgsOf), os.Args[1:]
+	if len(args) == 0 || args[0] != guardianArg {
+		if peer == "" {
+			os.Exit(m.Run())
+		}
+		args = append([]string{"lock", "--grpc", peer}, shell(cmp.Or(os.Getenv(lockScriptOf), `echo $$; exec sleep 1000`), "--ttl", "4s")...)
 	}
-	app := testApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
-	os.Exit(app.Execute(context.Background(), append([]string{"lock", "--grpc", peer}, shell(`echo $$; exec sleep 1000`)...)))
+	os.Exit(app.Execute(context.Background(), args))
 }
