@@ -17,7 +17,7 @@ import (
 
 // browser is a headless Chromium with one page. It speaks the DevTools protocol over a pipe, so it needs no port.
 type browser struct {
-	t       *testing.T
+	t       testing.TB
 	out     io.Writer
 	session string
 
@@ -39,7 +39,7 @@ type answer struct {
 }
 
 // open starts the browser, or skips the test on a machine without one.
-func openBrowser(t *testing.T) *browser {
+func openBrowser(t testing.TB) *browser {
 	program, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("chromium is not installed: .ci/run installs it")

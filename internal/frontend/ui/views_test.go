@@ -99,7 +99,9 @@ func (p *peer) fill() {
 	}
 	p.json("POST /v1/coordination/leases", `{"id": "77", "ttl": 300}`)
 	p.json("POST /v1/coordination/locks/nightly", `{"lease_id": "77", "metadata": "on host a"}`)
+	p.send("PUT /v1/coordination/keys/config%2Fcolour", "crimson", "application/octet-stream")
 	p.send("PUT /v1/coordination/keys/config%2Fcolour", "blue", "application/octet-stream")
+	p.json("PUT /v1/coordination/requirements/three-shops", `{"service": "web", "min": 9}`)
 	p.send("PUT /v1/coordination/keys/%E2%80%AEturned", "x", "application/octet-stream") // offers may not turn text around, keys may
 }
 
@@ -122,9 +124,9 @@ func TestViews(t *testing.T) {
 	b.ready(p)
 	run := func(name string, play func()) {
 		t.Run(name, func(t *testing.T) {
-			before := b.t
+			before, owner := b.t, p.t
 			b.t, p.t = t, t
-			defer func() { b.t, p.t = before, before }()
+			defer func() { b.t, p.t = before, owner }()
 			play()
 		})
 	}
@@ -132,7 +134,7 @@ func TestViews(t *testing.T) {
 	run("empty", func() {
 		for hash, want := range map[string]string{
 			"map": "No offers yet", "search": "Ask for something", "services": "No services yet", "locks": "Nobody holds a lock", "peers": "Alone so far",
-			"keys": "No keys", "names": "Choose a service", "timeline": "Quiet",
+			"keys": "No keys", "names": "Choose a service", "requirements": "No requirements", "timeline": "Quiet",
 		} {
 			b.visit(p.url("#/" + hash))
 			b.text(want)
@@ -151,6 +153,7 @@ func TestViews(t *testing.T) {
 		"peers":                {"this peer", "reach"},
 		"keys":                 {"config", "colour"},
 		"names?service=web":    {"web.service.bh", "10.0.0.1", "dig"},
+		"requirements":         {"three-shops", "insufficient nodes", "9"},
 		"figures":              {"resident memory"},
 	} {
 		name, _, _ := strings.Cut(hash, "?")
@@ -172,6 +175,7 @@ func TestViews(t *testing.T) {
 			b.clean()
 		})
 	}
+	run("details", func() { b.playsDetails(p) })
 	run("live", func() { b.playsLive(p) })
 	run("hostile", func() { b.playsHostile(p) })
 	run("keyboard", func() { b.playsKeyboard(p) })
@@ -190,6 +194,23 @@ func (b *browser) ready(p *peer) {
 	}, waitForPeer, pollEvery)
 	b.visit(p.url(""))
 	b.text("live")
+}
+
+// playsDetails: an offer of an answer says why it is there, and a key shows its earlier values.
+func (b *browser) playsDetails(p *peer) {
+	b.visit(p.url("#/search?type=storage&near=Berlin&radius_km=1500"))
+	b.text("Berlin archive")
+	b.text("query.ParseValues")
+	b.eval("[...document.querySelectorAll('td button')].find(b => b.textContent === 'Berlin archive').click()")
+	b.text("Why this place in the list")
+	require.Greater(b.t, b.eval("document.querySelectorAll('.why meter').length"), 2.0)
+	b.visit(p.url("#/keys"))
+	b.text("colour")
+	b.eval("[...document.querySelectorAll('.tree button')].find(b => b.textContent === 'colour').click()")
+	b.text("Earlier values")
+	b.eval("[...document.querySelectorAll('button')].find(b => b.textContent === 'Earlier values').click()")
+	b.text("crimson")
+	b.clean()
 }
 
 // playsLive: what others do appears without a reload, and what the reader does reaches the peer.

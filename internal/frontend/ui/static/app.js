@@ -5,11 +5,11 @@ import { follow, useLive } from './live.js';
 import { MapView } from './map.js';
 import { SearchView } from './search.js';
 import { ServicesView } from './services.js';
-import { GroupView, KeysView, LocksView } from './coordination.js';
+import { GroupView, KeysView, LocksView, RequirementsView } from './coordination.js';
 import { FiguresView, NamesView, PeersView, TimelineView } from './network.js';
 
 const views = {
-  map: ['Map', MapView], search: ['Search', SearchView], services: ['Services', ServicesView], locks: ['Locks', LocksView], group: ['Group', GroupView],
+  map: ['Map', MapView], search: ['Search', SearchView], services: ['Services', ServicesView], locks: ['Locks', LocksView], requirements: ['Requirements', RequirementsView], group: ['Group', GroupView],
   peers: ['Peers', PeersView], timeline: ['Timeline', TimelineView], keys: ['Keys', KeysView], names: ['DNS', NamesView], figures: ['Figures', FiguresView],
 };
 

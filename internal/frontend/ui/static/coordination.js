@@ -1,6 +1,6 @@
 // The group and what it holds: locks, leases, keys, members.
 
-import { call, html, useCall, useEffect, useState, Command, Empty, Failed, Table, Text, quote, shown, short, span } from './lib.js';
+import { call, html, useCall, useEffect, useState, Badge, Command, Empty, Failed, Table, Text, quote, shown, short, span } from './lib.js';
 import { useLive } from './live.js';
 
 const absent = html`<${Empty} title="No coordination here" command="blackholed config show">This peer takes no part in a group: see its setting coordination.enabled.<//>`;
@@ -47,6 +47,47 @@ export function GroupView() {
     <h3>The same elsewhere</h3><${Command}>blackholed group members<//><${Command}>${`curl ${location.origin}/v1/coordination/group`}<//>`;
 }
 
+const states = { satisfied: 'UP', pending: 'STARTING', insufficient_nodes: 'DOWN' }; // the tones of badges
+
+export function RequirementsView() {
+  const { keysRevision, services, topics } = useLive();
+  const list = useCall('/v1/coordination/requirements', [keysRevision, services.size], 3000);
+  if (!topics.includes('keys')) return html`<h2>Requirements</h2>${absent}`;
+  const all = list.value?.requirements || [];
+  const where = s => Object.entries(s || {}).map(([k, v]) => `${k} ${v}`).join(', ');
+  return html`<h2>Requirements</h2><${Failed} error=${list.error} />
+    ${list.value && all.length === 0 ? html`<${Empty} title="No requirements" needs="service" command="blackholed require web=2 -- echo two are up">A program that waits for instances of a service leaves its requirement here.<//>` : html`
+    <${Table} label="Requirements" head=${['requirement', 'service', 'state', 'available', 'needed', 'where']} rows=${all.map(r => html`<tr key=${r.name}><td><${Text} most=${40}>${r.name}<//></td>
+      <td><a href=${`#/services?service=${encodeURIComponent(r.service)}`}><${Text} most=${30}>${r.service}<//></a></td><td><${Badge} tone=${states[r.state]}>${r.state.replace('_', ' ')}<//></td>
+      <td class="number">${r.available}</td><td class="number">${r.needed}</td><td><${Text} most=${60}>${r.problem || where(r.selector)}<//></td></tr>`)} />`}
+    <h3>The same elsewhere</h3><${Command}>blackholed requirements<//><${Command}>${`curl ${location.origin}/v1/coordination/requirements`}<//>`;
+}
+
+const mostVersions = 10;
+
+// versions reads the earlier values of a key, newest first, as far as the group keeps them.
+async function versions(kv) {
+  const list = [];
+  for (let at = kv; list.length < mostVersions && at.mod_revision > at.create_revision;) {
+    try {
+      at = (await call('GET', `/v1/coordination/keys/${encodeURIComponent(kv.key)}?revision=${at.mod_revision - 1}`)).kv;
+    } catch (error) {
+      return { list, end: error.message };
+    }
+    list.push(at);
+  }
+  return { list, end: '' };
+}
+
+function History({ kv }) {
+  const [state, set] = useState(null);
+  useEffect(() => set(null), [kv.key, kv.mod_revision]);
+  if (!(kv.mod_revision > kv.create_revision)) return null;
+  if (!state) return html`<button type="button" onClick=${() => versions(kv).then(set)}>Earlier values</button>`;
+  return html`<h4>Earlier values</h4><ul class="plain">${state.list.map(v => html`<li key=${v.mod_revision}><span class="quiet">revision ${v.mod_revision}</span><${Text} most=${120}>${v.value ?? v.value_base64 ?? ''}<//></li>`)}</ul>
+    ${state.end && html`<p class="quiet">${shown(state.end, 160)}</p>`}`;
+}
+
 // grow puts keys into a tree by their slashes.
 function grow(keys) {
   const root = { kids: new Map(), key: null };
@@ -80,6 +121,7 @@ export function KeysView() {
     <div class="split"><ul class="tree">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>
     ${picked && html`<section class="panel" aria-label="Key"><h3><${Text} most=${80}>${picked.key || picked.key_base64}<//></h3>
       ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease_id && current.lease_id !== '0' ? `, bound to lease ${current.lease_id}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
+      ${current && current.key && html`<${History} kv=${current} />`}
       ${recent.length > 0 && html`<h4>Seen by this page</h4><ul class="plain">${recent.map(e => html`<li>${e.at.toLocaleTimeString()} ${e.kind}</li>`)}</ul>`}
       <${Command}>${`blackholed kv get ${quote(picked.key)}`}<//></section>`}</div>`}`;
 }

@@ -134,7 +134,7 @@ export const Table = ({ label, head, rows }) => html`<div class="scroll" tabinde
   <tbody>${rows}</tbody></table></div>`;
 
 const tones = { UP: 'good', healthy: 'good', ready: 'good', STARTING: 'wait', UNKNOWN: 'wait', degraded: 'wait', UNHEALTHY: 'bad', DOWN: 'bad', unhealthy: 'bad', OUT_OF_SERVICE: 'off' };
-export const Badge = ({ children }) => html`<span class=${`badge ${tones[children] || 'wait'}`}>${shown(children, 20)}</span>`;
+export const Badge = ({ children, tone = children }) => html`<span class=${`badge ${tones[tone] || 'wait'}`}>${shown(children, 20)}</span>`;
 
 // question and where read and write the address bar: #/view?key=value.
 export function where() {

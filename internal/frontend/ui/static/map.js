@@ -17,6 +17,9 @@ function loadWorld() {
 
 const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name);
 
+// spot is the place of an offer before zoom and movement. An offer keeps it, because a projection costs more than a drawing.
+const spot = o => (o.spot ??= d3.geoEqualEarthRaw(o.longitude * Math.PI / 180, o.latitude * Math.PI / 180));
+
 // Chart keeps the projection and what is drawn. It knows nothing of the page around it.
 class Chart {
   constructor(canvas) {
@@ -86,7 +89,8 @@ class Chart {
     c.scale(this.scale, this.scale);
     if (disc) this.drawDisc(disc);
     this.cluster(offers);
-    for (const k of this.clusters) this.drawCluster(k);
+    const rim = ink('--sea');
+    for (const k of this.clusters) this.drawCluster(k, rim);
   }
 
   drawDisc({ lat, lon, km }) {
@@ -103,15 +107,16 @@ class Chart {
   cluster(offers) {
     const cells = new Map();
     const columns = Math.ceil(this.width / cell) + 1;
+    const scale = this.projection.scale(), [left, top] = this.projection.translate();
     for (const o of offers) {
       if (o.latitude === undefined) continue;
-      const at = this.projection([o.longitude, o.latitude]);
-      if (!at || at[0] < 0 || at[1] < 0 || at[0] > this.width || at[1] > this.height) continue;
-      const key = Math.floor(at[1] / cell) * columns + Math.floor(at[0] / cell);
+      const at = spot(o), x = left + at[0] * scale, y = top - at[1] * scale;
+      if (x < 0 || y < 0 || x > this.width || y > this.height) continue;
+      const key = Math.floor(y / cell) * columns + Math.floor(x / cell);
       let k = cells.get(key);
       if (!k) cells.set(key, k = { x: 0, y: 0, offers: [], kinds: {} });
-      k.x += at[0];
-      k.y += at[1];
+      k.x += x;
+      k.y += y;
       k.offers.push(o);
       k.kinds[o.type] = (k.kinds[o.type] || 0) + 1;
     }
@@ -123,7 +128,7 @@ class Chart {
     }
   }
 
-  drawCluster(k) {
+  drawCluster(k, rim) {
     const c = this.context;
     let from = -Math.PI / 2;
     for (const [type, n] of Object.entries(k.kinds)) {
@@ -137,7 +142,7 @@ class Chart {
     }
     c.beginPath();
     c.arc(k.x, k.y, k.r, 0, 2 * Math.PI);
-    c.strokeStyle = ink('--sea');
+    c.strokeStyle = rim;
     c.lineWidth = 1.2;
     c.stroke();
     if (k.offers.length > 1 && k.r > 8) {
@@ -164,10 +169,16 @@ export function World({ offers, disc, onPick, label }) {
   const canvas = useRef(null), chart = useRef(null), latest = useRef({});
   const [hover, setHover] = useState(null);
   latest.current = { offers, disc };
-  const redraw = () => loadWorld().then(shapes => {
-    const c = chart.current;
-    if (c && c.width) c.draw(shapes, latest.current.offers, latest.current.disc);
-  });
+  const due = useRef(false);
+  const redraw = () => { // once in a frame, however much moves in it
+    if (due.current) return;
+    due.current = true;
+    requestAnimationFrame(async () => {
+      const shapes = await loadWorld(), c = chart.current;
+      due.current = false;
+      if (c && c.width) c.draw(shapes, latest.current.offers, latest.current.disc);
+    });
+  };
   useEffect(() => {
     chart.current = new Chart(canvas.current);
     const watch = new ResizeObserver(() => { chart.current.resize(); redraw(); });
@@ -215,6 +226,13 @@ export function World({ offers, disc, onPick, label }) {
   </div>`;
 }
 
+// Why shows how an offer got its score: each part with its share, as the peer explains it.
+const Why = ({ parts }) => parts?.length > 0 && html`<h4>Why this place in the list</h4><ul class="why">${parts.map(line => {
+  const part = /^(.+?) ([\d.]+) of ([\d.]+): (.*)$/.exec(line);
+  return part ? html`<li><span>${shown(part[1], 30)}</span><meter min="0" max=${part[3]} value=${part[2]} aria-label=${part[1]}></meter>
+    <span class="number">${+part[2]} of ${+part[3]}</span><span class="quiet">${shown(part[4], 120)}</span></li>` : html`<li>${shown(line, 160)}</li>`;
+})}</ul>`;
+
 // Offer shows the whole record of an offer, as its provider signed it, beside what peers measured.
 export function Offer({ offer, onClose }) {
   const [state, set] = useState({});
@@ -235,7 +253,7 @@ export function Offer({ offer, onClose }) {
   ];
   return html`<section class="panel" aria-label="Offer"><header><h3><${Text} most=${60}>${offer.name || offer.id}<//></h3><button type="button" onClick=${onClose} aria-label="Close">×</button></header>
     <${Failed} error=${state.error} />
-    <dl>${rows.filter(([, v]) => v !== '' && v !== undefined).map(([k, v]) => html`<dt>${shown(k, 40)}</dt><dd><${Text} most=${120}>${v}<//></dd>`)}</dl></section>`;
+    <dl>${rows.filter(([, v]) => v !== '' && v !== undefined).map(([k, v]) => html`<dt>${shown(k, 40)}</dt><dd><${Text} most=${120}>${v}<//></dd>`)}</dl><${Why} parts=${offer.parts} /></section>`;
 }
 
 export const Legend = ({ offers }) => {

@@ -63,12 +63,18 @@ const charts = [ // title, metric, whether it is a rate, factor
   ['leases', 'blackhole_coordination_leases'], ['locks', 'blackhole_coordination_locks'], ['open files', 'process_open_fds'],
 ];
 
+// lastMinute is the range of the time axis: all samples, and at least a minute. uPlot widens a single sample to years.
+function lastMinute(plot) {
+  const times = plot.data[0], last = times.at(-1) ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? last, last - 60), last];
+}
+
 function Chart({ title, times, values }) {
   const box = useRef(null), plot = useRef(null);
   useEffect(() => {
     const ink = getComputedStyle(document.documentElement).getPropertyValue('--quiet');
     const axis = { stroke: ink, grid: { stroke: 'rgba(128,128,128,.18)', width: 1 }, font: '11px system-ui' };
-    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: (_, from, to) => [Math.min(from, to - 60), to] } }, axes: [axis, { ...axis, size: 56 }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)' }] };
+    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: lastMinute } }, axes: [axis, { ...axis, size: 56 }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)' }] };
     plot.current = new uPlot(options, [times, values], box.current);
     return () => plot.current.destroy();
   }, []);

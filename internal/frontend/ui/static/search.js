@@ -42,7 +42,7 @@ const asOffer = r => {
   return {
     key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, type: m.type, subtype: m.subtype, name: m.name,
     latitude: l.latitude, longitude: l.longitude, city: l.city, country: l.country, price: p.base_price, currency: p.currency, price_unit: p.price_unit,
-    updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.measured, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain,
+    updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.measured, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
   };
 };
 
@@ -59,6 +59,12 @@ export function commandOf(q) {
   return ['blackholed query', ...[...q].map(([k, v]) => (k === 'require_gpu' ? '--gpu' : `--${flags[k] || k.replaceAll('_', '-')} ${quote(v)}`))].join(' ');
 }
 
+// goOf is the question for package client. URL parameters are its shortest form.
+export function goOf(q) {
+  const pairs = [...new Set(q.keys())].map(k => `${JSON.stringify(k)}: {${q.getAll(k).map(v => JSON.stringify(v)).join(', ')}}`);
+  return `q, err := query.ParseValues(url.Values{${pairs.join(', ')}}) // then: answer, err := c.Query(ctx, q)`;
+}
+
 export function SearchView() {
   const { values } = where();
   const asked = values.toString();
@@ -70,7 +76,7 @@ export function SearchView() {
     if (!asked) { set({}); return undefined; }
     let gone = false;
     set(old => ({ ...old, loading: true }));
-    call('GET', `/v1/discovery/query?${q}`).then(answer => gone || set({ answer }), error => gone || set({ error }));
+    call('GET', `/v1/discovery/query?${q}&explain=true`).then(answer => gone || set({ answer }), error => gone || set({ error }));
     return () => { gone = true; };
   }, [asked]);
   const submit = e => {
@@ -95,5 +101,5 @@ export function SearchView() {
       <${Legend} offers=${list} /><${World} offers=${list} disc=${discOf(q)} onPick=${pick} label=${`World map with ${list.length} results; the table below lists them`} />
       ${picked && picked.length === 1 && html`<${Offer} offer=${picked[0]} onClose=${() => pick(null)} />`}
       <${Table} label="Results" head=${[...offerHead.slice(0, 4), 'distance', 'score', 'provider']} rows=${(picked?.length > 1 ? picked : list).map(o => html`<${OfferRow} key=${o.key} offer=${o} onPick=${pick} />`)} />`}`}
-    ${asked && html`<h3>The same elsewhere</h3><${Command}>${curl}<//><${Command}>${commandOf(q)}<//>`}`;
+    ${asked && html`<h3>The same elsewhere</h3><${Command}>${curl}<//><${Command}>${commandOf(q)}<//><${Command}>${goOf(q)}<//>`}`;
 }
