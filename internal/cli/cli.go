@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +25,7 @@ const name = "blackholed"
 // App is the program. All fields are required. Execute does not change them.
 type App struct {
 	Version string
+	Build   Build
 	Stdin   io.Reader // read for the file name "-"
 	Stdout  io.Writer
 	Stderr  io.Writer
@@ -116,7 +116,12 @@ func (a App) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(versionCommand(con, a.Version))
+	root.AddCommand(versionCommand(con, a.Version, a.Build))
+	root.Version = a.Version
+	root.SetVersionTemplate(versionText(a.Version, a.Build))
+	suggest(root)
+	addExamples(root)
+	completeLive(con, root)
 	return root
 }
 
@@ -134,12 +139,8 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	suggestion := ""
 	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		suggestion = "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], suggestion)
+	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], meant(cmd.SuggestionsFor(args[0])))
 }
 
 // noArgs refuses arguments.

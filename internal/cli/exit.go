@@ -166,10 +166,10 @@ func clean(s string) string {
 }
 
 // flagError converts an error of the flag parser into a fault that names the flag.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
-		return fault.Invalidf("", nil, "%w", err)
+		return fault.Invalidf("", nil, "%w%s", err, meantFlag(cmd, err))
 	}
 	flag, value := "--"+bad.GetFlag().Name, bad.GetValue()
 	if cause := bad.Unwrap(); fault.KindOf(cause) == fault.Invalid { // from a flag type of this package

@@ -95,14 +95,32 @@ func peersCommand(con *console) *cobra.Command {
 	})
 }
 
-func versionCommand(con *console, version string) *cobra.Command {
+// Build describes the program: the commit and its date, "" if unknown, and the system that it runs on.
+type Build struct{ Revision, Time, Platform string }
+
+// versionText is the version for people: "blackholed v1.2.0, commit 1a2b3c4d5e6f of 2026-03-01T00:00:00Z, go1.26 linux/amd64".
+func versionText(version string, b Build) string {
+	text := name + " " + version
+	if b.Revision != "" {
+		text += ", commit " + b.Revision[:min(len(b.Revision), 12)]
+		if b.Time != "" {
+			text += " of " + b.Time
+		}
+	}
+	if b.Platform != "" {
+		text += ", " + b.Platform
+	}
+	return text + "\n"
+}
+
+func versionCommand(con *console, version string, b Build) *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Show the version of this program", Args: noArgs}
 	var f format
 	outputFlag(cmd, &f)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		return f.print(con.stdout, document{
-			value: map[string]string{"version": version},
-			table: fmt.Sprintf("%s %s\n", name, version),
+			value: map[string]string{"version": version, "revision": b.Revision, "time": b.Time, "platform": b.Platform},
+			table: versionText(version, b),
 		})
 	}
 	return cmd

@@ -176,6 +176,9 @@ func discoverCommand(con *console) *cobra.Command {
 			return instanceFields().rename(err)
 		}
 		r.warnStale(found.Contact)
+		if len(found.Instances) == 0 {
+			r.explainNothing(ctx, c, q)
+		}
 		return r.print(instanceList(found.Instances, map[string]any{"service": q.Service, "index": found.Index, "stale": found.Stale}))
 	})
 }

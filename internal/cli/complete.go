@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// completionTime bounds the calls of a completion: a shell that waits for a far peer feels broken.
+const completionTime = 300 * time.Millisecond
+
+// maxCandidates bounds the candidates of a completion. A shell shows no more in a useful way.
+const maxCandidates = 500
+
+// source lists the candidates of an argument: a name, or a name and a description with a tab between. args are the
+// arguments before it, begun is what the user has typed.
+type source func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, begun string) ([]string, error)
+
+// completions names the sources of the arguments of each command, in their order. The last one serves all further
+// arguments of a command that takes several.
+func completions() map[string][]source {
+	return map[string][]source{
+		"discover": {services}, "require": {services},
+		"service register": {services}, "service status": {services, instances}, "service drain": {services, instances},
+		"service deregister": {services, instances},
+		"withdraw":           {offers}, "resolve": {keysOfOffers},
+		"lock": {locks}, "locks": {locks},
+		"kv get": {keys}, "kv put": {keys}, "kv del": {keys}, "kv ls": {keys}, "kv watch": {keys},
+		"group add": {peers}, "group remove": {members}, "group promote": {members}, "group replace": {members, members},
+		"group transfer": {members},
+	}
+}
+
+// several are the commands whose last argument repeats.
+func several() []string {
+	return []string{"require", "service status", "service drain", "service deregister", "withdraw"}
+}
+
+// completeLive lets the shell ask the running peer for the arguments of the commands below root.
+func completeLive(con *console, root *cobra.Command) {
+	table := completions()
+	each(root, func(path string, cmd *cobra.Command) {
+		sources := table[path]
+		if sources == nil {
+			if !strings.Contains(cmd.Use, "FILE") && !cmd.HasSubCommands() {
+				cmd.ValidArgsFunction = cobra.NoFileCompletions
+			}
+			return
+		}
+		repeats := slices.Contains(several(), path)
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			n := len(args)
+			if n >= len(sources) && repeats {
+				n = len(sources) - 1
+			}
+			// Cobra ends the arguments with a "--" of its own, so a "--" of the user shows only by arguments after it.
+			if cmd.ArgsLenAtDash() < len(args) || n >= len(sources) {
+				if strings.Contains(cmd.Use, "COMMAND") {
+					return nil, cobra.ShellCompDirectiveDefault
+				}
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return con.candidates(cmd, args, begun, sources[n]), cobra.ShellCompDirectiveNoFileComp
+		}
+	})
+}
+
+// each calls do for all commands below root, with their paths without the program's name.
+func each(root *cobra.Command, do func(path string, cmd *cobra.Command)) {
+	for _, cmd := range root.Commands() {
+		do(strings.TrimPrefix(cmd.CommandPath(), name+" "), cmd)
+		each(cmd, do)
+	}
+}
+
+// candidates asks the peer that the flags of cmd name. A peer that does not answer gives no candidates: a completion
+// prints no errors.
+func (c *console) candidates(cmd *cobra.Command, args []string, begun string, of source) []string {
+	r := &remote{console: c, cmd: cmd, timeout: completionTime}
+	for flag, to := range map[string]*string{
+		"grpc": &r.grpc, "token": &r.credentials.token, "token-file": &r.credentials.tokenFile,
+		"tls-ca": &r.credentials.ca, "cert": &r.credentials.cert, "key": &r.credentials.key,
+	} {
+		*to, _ = cmd.Flags().GetString(flag)
+	}
+	var found []string
+	_ = r.call(cmd.Context(), args, func(ctx context.Context, c *client.Client, args []string) (err error) {
+		found, err = of(ctx, c, cmd, args, begun)
+		return err
+	})
+	found = slices.DeleteFunc(found, func(one string) bool {
+		word, _, _ := strings.Cut(one, "\t")
+		return !strings.HasPrefix(word, begun) || slices.Contains(args, word)
+	})
+	for i := range found {
+		word, text, described := strings.Cut(found[i], "\t")
+		if found[i] = clean(word); described {
+			found[i] += "\t" + clean(text)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found[:min(len(found), maxCandidates)])
+}
+
+// namespace is the value of --namespace.
+func namespace(cmd *cobra.Command) string {
+	if value, err := cmd.Flags().GetString("namespace"); err == nil && value != "" {
+		return value
+	}
+	return instance.DefaultNamespace
+}
+
+func services(ctx context.Context, c *client.Client, cmd *cobra.Command, _ []string, _ string) (found []string, err error) {
+	all, err := c.Services().List(ctx, namespace(cmd))
+	for _, s := range all.Services {
+		found = append(found, s.Name)
+	}
+	return found, err
+}
+
+func instances(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, _ string) (found []string, err error) {
+	all, err := c.Agent().Discover(ctx, instance.Query{
+		Name: instance.Name{Namespace: namespace(cmd), Service: args[0]}, Selector: instance.Selector{AnyStatus: true},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range all.Instances {
+		found = append(found, i.ID+"\t"+i.Status.String()+" "+addressOf(i))
+	}
+	return found, nil
+}
+
+func offers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
+	own, err := c.List(ctx)
+	for _, r := range own {
+		found = append(found, r.View.ID+"\t"+r.View.Metadata.Name)
+	}
+	return found, err
+}
+
+func keysOfOffers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
+	own, err := c.List(ctx)
+	for _, r := range own {
+		found = append(found, r.View.Key)
+	}
+	return found, err
+}
+
+func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
+	states, _, err := c.Coordination().Locks(ctx, client.LockQuery{Prefix: begun})
+	for _, l := range states {
+		found = append(found, l.Name)
+	}
+	return found, err
+}
+
+func keys(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
+	page, _, err := c.Coordination().Range(ctx, coord.Query{Span: coord.Under(begun), Limit: maxCandidates}, coord.Linearizable)
+	for _, kv := range page.Keys {
+		found = append(found, kv.Key)
+	}
+	return found, err
+}
+
+// peers are the connected peers, and members those of the group.
+func peers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
+	all, err := c.Peers(ctx)
+	for _, p := range all {
+		found = append(found, p.ID+"\t"+p.Agent)
+	}
+	return found, err
+}
+
+func members(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
+	g, err := c.Coordination().Group(ctx)
+	for _, m := range g.Voters {
+		found = append(found, m.Peer+"\tvoter "+m.Name)
+	}
+	for _, m := range g.Learners {
+		found = append(found, m.Peer+"\tlearner "+m.Name)
+	}
+	return found, err
+}

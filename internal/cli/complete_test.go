@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestCompletions plays what a shell asks while its user types.
+func TestCompletions(t *testing.T) {
+	agent, records := serveAgent(t, agentWithInstances(t), ""), serve(t, new(fake))
+	ask := func(grpc string, args ...string) []string {
+		var out, errs bytes.Buffer
+		require.Zero(t, testApp(nil, &out, &errs, []string{"BLACKHOLE_GRPC=" + grpc}).Execute(context.Background(), append([]string{"__complete"}, args...)))
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		return lines[:len(lines)-1] // the last one tells the shell what to do
+	}
+	require.Equal(t, []string{"db", "web"}, ask(agent, "discover", ""))
+	require.Equal(t, []string{"web"}, ask(agent, "discover", "w"))
+	require.Equal(t, []string{"web"}, ask(agent, "discover", "--namespace", "other", ""))
+	require.Empty(t, ask(agent, "discover", "web", ""), "it takes one argument")
+	got := ask(agent, "service", "drain", "web", "")
+	require.Len(t, got, 3)
+	require.True(t, strings.HasPrefix(got[0], "w1\tUP 10.0.0.1:"), got[0])
+	require.Len(t, ask(agent, "service", "drain", "web", "w1", ""), 2, "an id is not offered twice")
+	require.Equal(t, []string{"db"}, ask("127.0.0.1:1", "service", "drain", "--grpc", agent, "d"), "the flag names the peer")
+	require.Empty(t, ask("127.0.0.1:1", "discover", ""), "a peer that does not answer offers nothing")
+	require.Empty(t, ask(agent, "locks", ""), "nor does one without a group")
+	require.NotEmpty(t, ask(records, "withdraw", ""))
+	require.NotEmpty(t, ask(records, "group", "add", ""))
+	for _, one := range ask(records, "withdraw", "") {
+		require.NotContains(t, one, "\u202e")
+	}
+}
+
+// commandsOf returns all commands with work of their own, by path.
+func commandsOf(t *testing.T) map[string]*cobra.Command {
+	all := map[string]*cobra.Command{}
+	each(testApp(nil, nil, nil, nil).root(), func(path string, cmd *cobra.Command) {
+		if !cmd.HasSubCommands() || path == "query" {
+			all[path] = cmd
+		}
+	})
+	require.Greater(t, len(all), 45)
+	return all
+}
+
+// TestExamples: every command has examples, and each is a command with flags that exist.
+func TestExamples(t *testing.T) {
+	all := commandsOf(t)
+	for path := range examples() {
+		require.Contains(t, all, path, "an example of no command")
+	}
+	for path := range completions() {
+		require.Contains(t, all, path, "a completion of no command")
+	}
+	for path, cmd := range all {
+		require.NotEmpty(t, cmd.Example, path)
+		for line := range strings.SplitSeq(cmd.Example, "\n") {
+			words := shellWords(strings.TrimSpace(line))
+			require.Equal(t, name, words[0], line)
+			found, rest, err := testApp(nil, nil, nil, nil).root().Find(words[1:])
+			require.NoError(t, err, line)
+			require.Equal(t, cmd.CommandPath(), found.CommandPath(), line)
+			if i := slices.IndexFunc(rest, func(word string) bool { return word == "<" || word == "#" || word == "|" }); i >= 0 {
+				rest = rest[:i] // the shell's part
+			}
+			require.NoError(t, found.ParseFlags(rest), line)
+			if found.Args != nil {
+				require.NoError(t, found.Args(found, found.Flags().Args()), line)
+			}
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	words := []string{"payment", "payments", "pay", "web", "orchestrator", strings.Repeat("x", 1000)}
+	for typed, want := range map[string][]string{
+		"paymnt": {"payment", "payments"}, "wbe": {"web"}, "payment": {"payment", "payments"}, "orch": {"orchestrator"}, "zzz": {}, "": {},
+		"PAYMENT": {"payment", "payments"}, strings.Repeat("x", 1001): {},
+	} {
+		require.Equal(t, want, nearest(typed, words), typed)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.StringN(0, 12, -1)
+		a, b := word.Draw(t, "a"), word.Draw(t, "b")
+		require.Equal(t, editDistance(a, b), editDistance(b, a))
+		require.Equal(t, string([]rune(a)) == string([]rune(b)), editDistance(a, b) == 0)
+		require.LessOrEqual(t, editDistance(a, b), max(len([]rune(a)), len([]rune(b))))
+	})
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// editDistance counts the mistakes between two words: inserted, deleted, replaced and swapped letters (optimal string alignment).
+func editDistance(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	before, last, now := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(x); i++ {
+		now[0] = i
+		for j := 1; j <= len(y); j++ {
+			cost := 1
+			if x[i-1] == y[j-1] {
+				cost = 0
+			}
+			now[j] = min(last[j]+1, now[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
+				now[j] = min(now[j], before[j-2]+1)
+			}
+		}
+		before, last, now = last, now, before
+	}
+	return last[len(y)]
+}
+
+// maxWord bounds the words that are compared, because the time grows with the product of their lengths.
+const maxWord = 64
+
+// nearest returns the words closest to a mistyped one: one mistake in short words, two in longer ones, or words that it
+// begins. At most three.
+func nearest(typed string, words []string) []string {
+	const most = 3
+	allowed := min(2, (len([]rune(typed))+1)/3)
+	best := map[string]int{}
+	for _, w := range words {
+		if len(w) > maxWord || len(typed) > maxWord {
+			continue
+		}
+		d := editDistance(strings.ToLower(typed), strings.ToLower(w))
+		if d <= allowed || len(typed) > 2 && strings.HasPrefix(w, typed) {
+			best[w] = d
+		}
+	}
+	found := make([]string, 0, len(best))
+	for w := range best {
+		found = append(found, w)
+	}
+	slices.SortFunc(found, func(a, b string) int {
+		if d := best[a] - best[b]; d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	return found[:min(len(found), most)]
+}
+
+// meant is "; did you mean a or b?", or "".
+func meant(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(words, " or ") + "?"
+}
+
+// synonyms are words of other programs for commands of this one.
+func synonyms() map[string][]string {
+	return map[string][]string{
+		"run":      {"start", "serve", "agent", "daemon", "join", "up"},
+		"peers":    {"members", "swarm", "nodes"},
+		"services": {"catalog", "ls", "list"},
+		"group":    {"operator", "raft", "leave", "snapshot", "backup", "restore"},
+		"kv":       {"put", "get", "del", "etcd"},
+		"query":    {"find", "search"},
+		"register": {"offer", "publish", "provide"},
+		"doctor":   {"netcheck", "diag", "check", "troubleshoot", "debug"},
+		"status":   {"info", "ping", "health"},
+		"lease":    {"session"},
+		"lock":     {"mutex", "elect"},
+	}
+}
+
+// suggest adds the synonyms to the commands of root.
+func suggest(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		cmd.SuggestFor = append(cmd.SuggestFor, synonyms()[cmd.Name()]...)
+	}
+}
+
+// meantFlag suggests flags for an unknown one.
+func meantFlag(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return ""
+	}
+	var flags []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
+	near := nearest(unknown.GetSpecifiedName(), flags)
+	for i := range near {
+		near[i] = "--" + near[i]
+	}
+	return meant(near)
+}
+
+// explainNothing tells on standard error why a query of instances found none: how many each filter leaves out, or that no
+// such service exists. What cannot be found out is left out: the answer itself is complete.
+func (r *remote) explainNothing(ctx context.Context, c *client.Client, q instance.Query) {
+	count := func(s instance.Selector) (int, bool) {
+		found, err := c.Agent().Discover(ctx, instance.Query{Name: q.Name, Selector: s})
+		return len(found.Instances), err == nil
+	}
+	all, ok := count(instance.Selector{AnyStatus: true})
+	if !ok {
+		return
+	}
+	if all == 0 {
+		list, err := c.Services().List(ctx, q.Namespace)
+		if err != nil {
+			return
+		}
+		var names []string
+		for _, s := range list.Services {
+			names = append(names, s.Name)
+		}
+		r.say("no service %s in the namespace %s%s", q.Service, q.Namespace, meant(nearest(q.Service, names)))
+		return
+	}
+	var left []string
+	for _, f := range []struct {
+		flag string
+		set  bool
+		only instance.Selector
+	}{
+		{"--status", !q.AnyStatus, instance.Selector{Statuses: q.Statuses}},
+		{"--tag", len(q.Tags) > 0, instance.Selector{AnyStatus: true, Tags: q.Tags}},
+		{"--zone", q.Zone != "", instance.Selector{AnyStatus: true, Zone: q.Zone}},
+		{"--version", q.Version != "", instance.Selector{AnyStatus: true, Version: q.Version}},
+		{"--environment", q.Environment != "", instance.Selector{AnyStatus: true, Environment: q.Environment}},
+		{"--depends-on", q.Dependency != "", instance.Selector{AnyStatus: true, Dependency: q.Dependency}},
+	} {
+		if n, ok := count(f.only); f.set && ok && n < all {
+			text := fmt.Sprintf("%d by %s", all-n, f.flag)
+			if f.flag == "--status" && len(q.Statuses) == 0 {
+				text += " (UP without the flag)"
+			}
+			left = append(left, text)
+		}
+	}
+	r.say("no instance of %s passes, of %d; left out: %s", q.Service, all, strings.Join(left, ", "))
+}
