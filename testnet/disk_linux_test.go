@@ -58,6 +58,7 @@ func TestDiskFull(t *testing.T) {
 	require.ErrorContains(t, err, "no space left on device")
 
 	require.NoError(t, api.Heartbeat(t.Context(), "pay", "pay-1"))
+	require.NoError(t, syscall.Kill(p.PID(), syscall.SIGHUP), "a hangup ends nothing")
 	list, err := api.Instances(t.Context(), "pay", false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"pay-1"}, list.IDs())

@@ -14,7 +14,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"runtime"
+	"syscall"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -63,6 +66,9 @@ func Identity(dataDir string) (string, error) {
 	if err := os.MkdirAll(dataDir, dirMode); err != nil {
 		return "", fault.As("daemon.Identity", fault.Invalid, fmt.Errorf("data: %w", err))
 	}
+	if err := owned(dataDir); err != nil {
+		return "", fault.Wrap("daemon.Identity", err)
+	}
 	key, err := p2p.LoadIdentity(filepath.Join(dataDir, identityFile))
 	if err != nil {
 		return "", fault.Wrap("daemon.Identity", err)
@@ -72,6 +78,18 @@ func Identity(dataDir string) (string, error) {
 		return "", fault.As("daemon.Identity", fault.Internal, err)
 	}
 	return id.String(), nil
+}
+
+// owned refuses a data directory in which other users could replace the identity.
+func owned(dataDir string) error {
+	info, err := os.Stat(dataDir)
+	if err != nil {
+		return fault.Invalidf("data", dataDir, "%w", err)
+	}
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o022 != 0 {
+		return fault.Invalidf("data", dataDir, "has mode %04o: other users may write there (chmod go-w)", mode)
+	}
+	return nil
 }
 
 // Reclaim makes the offers of a stopped peer's data directory valid again, after another machine used its identity
@@ -100,7 +118,7 @@ func existingIdentity(dataDir string) (crypto.PrivKey, error) {
 func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 	var group run.Group
 	done, stop := context.WithCancel(ctx)
-	group.Add(func() error { <-done.Done(); return nil }, func(error) { stop() })
+	group.Add(func() error { attend(done, p.log); return nil }, func(error) { stop() })
 	group.Add(func() error {
 		if err := m.tell(done, p.describe); err != nil {
 			p.log.Warn("the service manager did not hear this peer", "error", err)
@@ -125,6 +143,21 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 		group.Add(func() error { return c.await(done) }, func(error) { stop() })
 	}
 	return group.Run()
+}
+
+// attend waits for the end of ctx. A hangup, which ends most programs, is the wish to read the settings again.
+func attend(ctx context.Context, log *slog.Logger) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			log.Info("SIGHUP: files of tokens, keys and certificates are read again by themselves within a second of a change; all other settings need a restart")
+		}
+	}
 }
 
 // listeners are opened first, so that a port in use fails at once. Nil means off.

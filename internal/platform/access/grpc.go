@@ -18,7 +18,7 @@ func (g *Guard) Unary(need func(fullMethod string) Need) grpc.UnaryServerInterce
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := c.admitted(ctx, g.now())
+		ctx, cancel := g.admit(ctx, c)
 		defer cancel()
 		return call(ctx, req)
 	}
@@ -31,7 +31,7 @@ func (g *Guard) Stream(need func(fullMethod string) Need) grpc.StreamServerInter
 		if err != nil {
 			return err
 		}
-		ctx, cancel := c.admitted(ss.Context(), g.now())
+		ctx, cancel := g.admit(ss.Context(), c)
 		defer cancel()
 		return call(srv, &stream{ServerStream: ss, ctx: ctx})
 	}

@@ -193,6 +193,25 @@ func TestStreamsEndWithTheirProof(t *testing.T) {
 	})
 }
 
+// TestStreamsEndWithTheirToken: a running call ends soon after its token was replaced, and not before.
+func TestStreamsEndWithTheirToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := write(t, filepath.Join(t.TempDir(), "token"), []byte("first"))
+		g := newGuard(t, Config{Enabled: true, TokenFile: path}, Options{})
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer first"))
+		err := g.Stream(needOf)(nil, endless{ctx: ctx}, &grpc.StreamServerInfo{}, func(_ any, ss grpc.ServerStream) error {
+			time.Sleep(time.Hour)
+			require.NoError(t, ss.Context().Err())
+			write(t, path, []byte("second"))
+			before := time.Now()
+			<-ss.Context().Done()
+			require.LessOrEqual(t, time.Since(before), recheckEvery)
+			return context.Cause(ss.Context())
+		})
+		require.ErrorIs(t, err, fault.Unauthentic)
+	})
+}
+
 // endless is a stream with a message each minute.
 type endless struct {
 	grpc.ServerStream

@@ -32,7 +32,7 @@ func (g *Guard) HTTP(need Need, next http.Handler, refuse func(http.ResponseWrit
 			refuse(w, err)
 			return
 		}
-		ctx, cancel := c.admitted(r.Context(), g.now())
+		ctx, cancel := g.admit(r.Context(), c)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})

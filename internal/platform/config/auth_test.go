@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -211,4 +213,34 @@ func TestSettingsNeverPrintSecrets(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "null", string(text))
 	require.Empty(t, j.Value("auth.token"))
+}
+
+// TestSettingsWithSecret: a settings file with a secret written out belongs to its owner alone.
+func TestSettingsWithSecret(t *testing.T) {
+	for text, secret := range map[string]string{
+		"auth: {token: canary}": "auth.token",
+		"auth: {tokens: [{token: \"${T}\", role: admin}, {token: canary, role: admin}]}": "auth.tokens[1].token",
+		"auth: {method: jwt, jwt: {key: \"0123456789012345678901234567890123456789\"}}":  "auth.jwt.key",
+		"auth: {token: \"${T}\"}": "",
+		"profile: dev":            "",
+	} {
+		path := filepath.Join(t.TempDir(), "settings.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		load := func() error {
+			_, _, err := config.Load(config.Source{File: path, Environ: []string{"T=token"}})
+			return err
+		}
+		err := load()
+		if secret == "" {
+			require.NoError(t, err, text)
+			continue
+		}
+		require.Equal(t, secret, fault.FieldOf(err), text)
+		require.ErrorContains(t, err, "mode 0644: allow only its owner (chmod 600)")
+		require.NotContains(t, err.Error(), "canary")
+		require.NoError(t, os.Chmod(path, 0o600))
+		if err := load(); err != nil {
+			require.NotContains(t, err.Error(), "chmod", text)
+		}
+	}
 }

@@ -153,6 +153,7 @@ func typeName(t reflect.Type) string {
 type expanding struct {
 	parser  koanf.Parser
 	environ map[string]string
+	literal func(key string) // learns about secrets that are written out
 }
 
 // Unmarshal implements koanf.Parser.
@@ -195,6 +196,9 @@ func (e expanding) expand(key string, value any) (_ any, err error) {
 // expandText replaces ${NAME}, and $${ by ${. An unset variable is an error, because an empty
 // token would be worse.
 func (e expanding) expandText(key, text string) (string, error) {
+	if isSecret(key) && text != "" && !strings.Contains(text, "${") && !strings.Contains(text, "PUBLIC KEY") {
+		e.literal(key)
+	}
 	var err error
 	expanded := regexp.MustCompile(`\$?\$\{[^}]*\}?`).ReplaceAllStringFunc(text, func(match string) string {
 		if strings.HasPrefix(match, "$$") {
@@ -237,4 +241,9 @@ func render(v reflect.Value) string {
 	default:
 		return fmt.Sprint(v.Interface())
 	}
+}
+
+// isSecret reports whether a key of the file, with positions in lists, holds a secret.
+func isSecret(key string) bool {
+	return key == "auth.token" || key == "auth.jwt.key" || strings.HasPrefix(key, "auth.tokens[") && strings.HasSuffix(key, "].token")
 }

@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -118,7 +120,11 @@ func (s Source) file(k *koanf.Koanf) (func(string) string, error) {
 	if s.File == "" {
 		return name, nil
 	}
-	err := k.Load(file.Provider(s.File), expanding{parser: yaml.Parser(), environ: s.lookup()})
+	var secret string
+	err := k.Load(file.Provider(s.File), expanding{parser: yaml.Parser(), environ: s.lookup(), literal: func(key string) { secret = key }})
+	if err == nil && secret != "" {
+		err = private(s.File, secret)
+	}
 	switch {
 	case fault.FieldOf(err) != "":
 		return nil, err
@@ -126,6 +132,16 @@ func (s Source) file(k *koanf.Koanf) (func(string) string, error) {
 		return nil, fault.Invalidf("config", s.File, "%v", err)
 	}
 	return name, nil
+}
+
+// private refuses a settings file that others may read or write, because it has a secret.
+func private(path, secret string) error {
+	info, err := os.Stat(path)
+	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		err = fault.Invalidf(secret, nil, "is a secret in %s, which has mode %04o: allow only its owner (chmod 600), or write ${NAME} of an environment variable",
+			path, info.Mode().Perm())
+	}
+	return err
 }
 
 // environ loads the variables with Prefix and the variables with special names. An underscore
