@@ -179,6 +179,7 @@ func TestViews(t *testing.T) {
 	run("live", func() { b.playsLive(p) })
 	run("hostile", func() { b.playsHostile(p) })
 	run("keyboard", func() { b.playsKeyboard(p) })
+	run("tabs", func() { b.playsTabs(p) })
 	run("restart", func() { b.playsRestart(p) })
 }
 
@@ -256,6 +257,35 @@ func (b *browser) playsKeyboard(p *peer) {
 	b.visit(p.url("#/map"))
 	b.until("document.querySelector('canvas')")
 	require.Equal(b.t, true, b.eval("document.querySelector('canvas').getAttribute('aria-label').includes('offers')"))
+
+	b.visit(p.url("#/services?service=web"))
+	b.text("web-3")
+	drained := b.eval(drainedInstances).(float64)
+	for range 60 {
+		if b.key("Tab"); b.eval("document.activeElement.textContent") == "Drain" {
+			break
+		}
+	}
+	b.key("Enter")
+	b.until(fmt.Sprint(drainedInstances, " === ", drained+1))
+	b.clean()
+}
+
+const drainedInstances = "[...document.querySelectorAll('.badge')].filter(b => b.textContent === 'OUT_OF_SERVICE').length"
+
+// playsTabs: a second tab of the same browser is as live as the first, and each sees what the other does.
+func (b *browser) playsTabs(p *peer) {
+	b.visit(p.url("#/services?service=web"))
+	b.text("web-3")
+	drained := b.eval(drainedInstances).(float64)
+	first := b.session
+	b.attach()
+	b.visit(p.url("#/services?service=web"))
+	b.text("web-3")
+	b.eval("[...document.querySelectorAll('button')].find(b => b.textContent === 'Drain').click()")
+	b.until(fmt.Sprint(drainedInstances, " === ", drained+1))
+	b.session = first
+	b.until(fmt.Sprint(drainedInstances, " === ", drained+1))
 	b.clean()
 }
 
