@@ -81,17 +81,17 @@ func belongs(dir, peerID string, identity func(dataDir string) (string, error)) 
 }
 
 // explainInvitation tells on standard error what the line is worth.
-func (r *remote) explainInvitation(i invite.Invitation) {
+func (c *console) explainInvitation(i invite.Invitation) {
 	if !slices.ContainsFunc(i.Addresses, func(a string) bool { return !loopback(a) }) {
-		r.say("warning: the peer has addresses on this machine only, so the line works on this machine only (use --profile lan, or --address)")
+		c.say("warning: the peer has addresses on this machine only, so the line works on this machine only (use --profile lan, or --address)")
 	}
 	if i.Key == nil {
-		r.say("the network %s has no key: whoever joins it shares no secret", i.Name)
+		c.say("the network %s has no key: whoever joins it shares no secret", i.Name)
 		return
 	}
-	r.say("the line contains the key of the network %s: whoever has it may join and use the coordination group", i.Name)
+	c.say("the line contains the key of the network %s: whoever has it may join and use the coordination group", i.Name)
 	if i.Closed {
-		r.say("the network is closed: a peer that joins by the line closes its connections too")
+		c.say("the network is closed: a peer that joins by the line closes its connections too")
 	}
 }
 

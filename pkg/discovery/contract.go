@@ -85,8 +85,8 @@ type Status struct {
 	RecordsUnstored []string `json:"records_unstored,omitempty"`
 	// RecordsAnnouncing counts the changes of own records, withdrawals included, that some keeper has not taken.
 	// Another peer's complete answer may lack them. This peer announces them again, at first after a second.
-	RecordsAnnouncing int `json:"records_announcing,omitempty"`
-	Ready           bool     `json:"ready"`
+	RecordsAnnouncing int  `json:"records_announcing,omitempty"`
+	Ready             bool `json:"ready"`
 	// ClockOffset is this peer's clock minus the clocks of its keepers, in seconds; nil: unknown.
 	ClockOffset *float64 `json:"clock_offset_seconds,omitempty"`
 	Reach       Reach    `json:"reach"`

@@ -24,8 +24,8 @@ func Marshal(i *Instance) []byte {
 	return data
 }
 
-// Unmarshal decodes and validates the bytes of Marshal and ignores unknown
-// fields. Errors: as FromProto; TooLarge above MaxSize; Unauthentic for
+// Unmarshal decodes and validates the bytes of Marshal. Unknown fields of the
+// instance stay in its Spec, and Marshal writes them again. Errors: as FromProto; TooLarge above MaxSize; Unauthentic for
 // bytes that are not a message.
 func Unmarshal(data []byte) (*Instance, error) {
 	const op = "instance.Unmarshal"
@@ -82,6 +82,9 @@ func ToProto(i *Instance) *agentv1.Instance {
 			UnhealthyThreshold: uint32(c.UnhealthyThreshold),
 		}
 	}
+	if len(i.Spec.later) > 0 {
+		p.ProtoReflect().SetUnknown(i.Spec.later)
+	}
 	return p
 }
 
@@ -94,6 +97,9 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 		return nil, err
 	}
 	r.Status = StatusUnknown // an instance may have any status, read below
+	if later := p.ProtoReflect().GetUnknown(); len(later) > 0 {
+		r.Spec.later = bytes.Clone(later)
+	}
 	if err := r.Normalize(); err != nil {
 		return nil, err
 	}
@@ -234,7 +240,7 @@ func (s Spec) Equal(o Spec) bool {
 		s.Description == o.Description && s.Zone == o.Zone && s.Weight == o.Weight &&
 		equalChecks(s.Check, o.Check) &&
 		s.UnhealthyAfter == o.UnhealthyAfter && s.RemoveAfter == o.RemoveAfter &&
-		bytes.Equal(s.Offer, o.Offer)
+		bytes.Equal(s.Offer, o.Offer) && bytes.Equal(s.later, o.later)
 }
 
 func equalChecks(a, b *Check) bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -108,6 +109,28 @@ func TestStatusOfALaterVersion(t *testing.T) {
 		require.Equal(t, StatusUnknown, got.Status)
 		require.Equal(t, StatusUnknown, got.Override)
 	}
+}
+
+// A peer that adopts an instance of a later version passes on the fields that it does not know: it registers the Spec.
+func TestFieldsOfALaterVersionStay(t *testing.T) {
+	p := ToProto(built(t, nil))
+	p.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 99, protowire.BytesType), "of tomorrow"))
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
+	require.NoError(t, err)
+	got, err := Unmarshal(data)
+	require.NoError(t, err)
+	require.Equal(t, data, Marshal(got))
+
+	r := Registration{Key: got.Key, Spec: got.Spec}
+	require.NoError(t, r.Normalize())
+	adopted := *got
+	adopted.Spec, adopted.Peer = r.Spec, "another"
+	require.Equal(t, p.ProtoReflect().GetUnknown(), ToProto(&adopted).ProtoReflect().GetUnknown())
+	require.False(t, got.Spec.Equal(built(t, nil).Spec), "a new registration replaces them")
+
+	p.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), make([]byte, MaxSize)))
+	_, err = FromProto(p)
+	require.ErrorIs(t, err, fault.TooLarge)
 }
 
 func TestRegistrationFromProto(t *testing.T) {

@@ -56,6 +56,10 @@ type Spec struct {
 	// Offer is the JSON of a record's offer, announced in the discovery plane
 	// while the instance is UP; nil: none. This package does not parse it.
 	Offer json.RawMessage
+
+	// later are the fields of the encoded instance that only a later version knows. They stay when a peer of this
+	// version adopts the instance; a new registration has none.
+	later []byte
 }
 
 // Bounds and defaults of a Spec.

@@ -79,7 +79,7 @@ func (r *Registration) most() int {
 		one     = 8   // tag and length of one repeated field
 	)
 	n := numbers + len(r.Namespace) + len(r.Service) + len(r.ID) + len(r.Spec.Host) + len(r.Spec.Version) + len(r.Spec.Environment) +
-		len(r.Spec.Region) + len(r.Spec.Owner) + len(r.Spec.Description) + len(r.Spec.Zone) + len(r.Spec.Offer)
+		len(r.Spec.Region) + len(r.Spec.Owner) + len(r.Spec.Description) + len(r.Spec.Zone) + len(r.Spec.Offer) + len(r.Spec.later)
 	for _, list := range [][]string{r.Spec.Tags, r.Spec.Dependencies} {
 		for _, text := range list {
 			n += one + len(text)
