@@ -90,6 +90,12 @@ func (known) SetStatus(context.Context, instance.Key, instance.Status) (*instanc
 
 // serveKnown serves n instances of payment on a socket.
 func serveKnown(b testing.TB, n int) string {
+	_, addr := serveCatalog(b, n)
+	return addr
+}
+
+// serveCatalog is serveKnown with the catalog, for changes.
+func serveCatalog(b testing.TB, n int) (*catalog.Catalog, string) {
 	b.Helper()
 	c, err := catalog.New(catalog.Config{})
 	require.NoError(b, err)
@@ -111,7 +117,7 @@ func serveKnown(b testing.TB, n int) string {
 		s.Close()
 		require.NoError(b, <-done)
 	})
-	return l.Addr().String()
+	return c, l.Addr().String()
 }
 
 // BenchmarkInstances asks for the healthy instances of a service, one request after the other on

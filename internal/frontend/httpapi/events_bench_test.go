@@ -1,0 +1,104 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/agent/catalog"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// tallied is what one viewer of the benchmark saw.
+type tallied struct{ changes, resets int }
+
+// look reads a stream of events until the instance with the id last changes. The first reset is the state.
+func look(b *testing.B, addr, last string, seen *tallied, ready *sync.WaitGroup) {
+	r, err := http.NewRequestWithContext(b.Context(), "GET", "http://"+addr+"/v1/events?topics=services", nil)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 64<<20)
+	end := []byte(`"id":"` + last + `"`)
+	for lines.Scan() {
+		text := lines.Bytes()
+		if bytes.HasPrefix(text, []byte(`data: {"kind":"reset"`)) {
+			if seen.resets++; seen.resets == 1 {
+				ready.Done()
+			}
+		}
+		seen.changes += bytes.Count(text, []byte(`"type":"`))
+		if bytes.Contains(text, end) {
+			return
+		}
+	}
+	b.Error("the stream ended early", lines.Err())
+}
+
+// BenchmarkViewers changes 10,000 instances a second, in 100 revisions, under 100 viewers of /v1/events. Each viewer
+// sees every change, or a reset in place of those that it missed.
+func BenchmarkViewers(b *testing.B) {
+	const viewers, revisions, each = 100, 100, 100
+	c, addr := serveCatalog(b, each)
+	seen := make([]tallied, viewers)
+	var ready, done sync.WaitGroup
+	ready.Add(viewers)
+	for i := range seen {
+		done.Go(func() { look(b, addr, "last", &seen[i], &ready) })
+	}
+	ready.Wait()
+	rev := uint64(2)
+	b.ResetTimer()
+	began := time.Now()
+	for b.Loop() { // a second of changes
+		for range revisions {
+			rev++
+			require.NoError(b, c.Apply(rev, changesOf(each, rev)))
+			if wait := time.Until(began.Add(time.Duration(rev-2) * time.Second / revisions)); wait > 0 {
+				time.Sleep(wait)
+			}
+		}
+	}
+	sent := time.Now()
+	require.NoError(b, c.Apply(rev+1, []catalog.Change{{Key: paymentOf("last"), Instance: &instance.Instance{Key: paymentOf("last"), Spec: instance.Spec{Host: "10.0.0.1", Port: 1}, Status: instance.StatusUp}}}))
+	done.Wait()
+	late := time.Since(sent)
+	changes, resets := 0, 0
+	for _, v := range seen {
+		changes, resets = changes+v.changes, resets+v.resets-1
+		require.True(b, v.resets > 1 || v.changes >= b.N*revisions*each, "lost without a reset: %+v", v)
+	}
+	b.ReportMetric(float64(changes)/time.Since(began).Seconds(), "events/s")
+	b.ReportMetric(float64(resets), "resets")
+	b.ReportMetric(late.Seconds(), "s-behind")
+}
+
+func paymentOf(id string) instance.Key {
+	return instance.Key{Namespace: "default", Service: "payment", ID: id}
+}
+
+func changesOf(n int, rev uint64) []catalog.Change {
+	list := make([]catalog.Change, n)
+	for i := range list {
+		key := paymentOf(fmt.Sprintf("payment-%04d", i))
+		list[i] = catalog.Change{Key: key, Instance: &instance.Instance{
+			Key:  key,
+			Spec: instance.Spec{Host: "10.0.0.1", Port: 8080, Version: "2.1.0", Zone: "us-east-1a", Weight: 1 + int(rev%100)}, Status: instance.StatusUp,
+		}}
+	}
+	return list
+}
