@@ -154,8 +154,8 @@ func (d *Directory) Publish(changes []Change) {
 }
 
 // Committed waits until the directory and this peer's catalog contain the last
-// change of a key, and returns its revision. Errors: Unavailable, without a
-// wait, while no leader is known; Conflict after a takeover or removal by
+// change of a key, and returns its revision. Errors: Unavailable, within two
+// seconds, while no leader is known; Conflict after a takeover or removal by
 // another peer; the group's reason for a rejected entry; Timeout, Canceled.
 func (d *Directory) Committed(ctx context.Context, k instance.Key) (uint64, error) {
 	const op = "directory.Committed"

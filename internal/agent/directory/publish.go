@@ -25,13 +25,15 @@ type publishLoop struct {
 	// that may belong to another peer.
 	registered map[string]time.Time
 	settled    chan struct{} // closed at each commit, rejection and change of leader
+	// leaderless is when the last leader was lost, or the start. It means nothing under a leader.
+	leaderless time.Time
 	closed     bool
 }
 
 func newPublishLoop(d *Directory, p *publisher.Publisher) *publishLoop {
 	l := &publishLoop{
 		d: d, publisher: p, desired: make(map[string]coord.Entry), rejected: make(map[string]error),
-		registered: make(map[string]time.Time), settled: make(chan struct{}),
+		registered: make(map[string]time.Time), settled: make(chan struct{}), leaderless: time.Now(),
 	}
 	l.tick = time.AfterFunc(time.Hour, func() { l.event(publisher.Tick{}) })
 	return l
@@ -108,6 +110,9 @@ func (l *publishLoop) advance(e publisher.Event) {
 		l.d.Failed("directory.publish", err)
 	}
 	l.lose(step.Lost)
+	if led && !l.publisher.State().Leads {
+		l.leaderless = time.Now()
+	}
 	if step.Settled || len(step.Rejected)+len(step.Lost) > 0 || led != l.publisher.State().Leads {
 		close(l.settled)
 		l.settled = make(chan struct{})
@@ -250,11 +255,20 @@ func (l *publishLoop) entries() []coord.Entry {
 	return entries
 }
 
+// Bounds of the wait for a leader that is being elected. MAGIC: an election takes less than two seconds; without a
+// leader for five seconds a majority is missing, and calls must not wait for it.
+const (
+	electing = 2 * time.Second // of one call
+	outage   = 5 * time.Second // without a leader, all calls together
+)
+
 func (l *publishLoop) committed(ctx context.Context, key string) (uint64, error) {
+	began := time.Now()
 	for {
 		l.mu.Lock()
 		revision, done := l.publisher.Committed(key)
 		rejected, leads, settled, closed := l.rejected[key], l.publisher.State().Leads, l.settled, l.closed
+		left := min(electing-time.Since(began), outage-time.Since(l.leaderless))
 		if done {
 			delete(l.registered, key)
 		}
@@ -266,13 +280,28 @@ func (l *publishLoop) committed(ctx context.Context, key string) (uint64, error)
 			return 0, rejected
 		case done:
 			return uint64(revision), nil
-		case !leads:
+		case !leads && left <= 0:
 			return 0, fault.New("directory", fault.Unavailable, "the coordination group has no known leader: retry after the election")
 		}
-		select {
-		case <-settled:
-		case <-ctx.Done():
-			return 0, fault.Wrap("directory", ctx.Err())
+		if err := news(ctx, settled, leads, left); err != nil {
+			return 0, err
 		}
 	}
+}
+
+// news waits for a change, and without a leader only for a while.
+func news(ctx context.Context, settled <-chan struct{}, leads bool, most time.Duration) error {
+	var over <-chan time.Time
+	if !leads {
+		timer := time.NewTimer(most)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-settled:
+	case <-over:
+	case <-ctx.Done():
+		return fault.Wrap("directory", ctx.Err())
+	}
+	return nil
 }
