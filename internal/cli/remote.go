@@ -19,8 +19,8 @@ const timeoutFlag = "timeout"
 // defaultTimeout bounds a call of a peer. The peer's own bounds are tighter.
 const defaultTimeout = 30 * time.Second
 
-// lockTimeout bounds the first call for a lock: a peer without a quorum says so after 5 s.
-const lockTimeout = 5500 * time.Millisecond
+// lockTimeout bounds the first call for a lock: a peer without a quorum says so within 5 s.
+const lockTimeout = 5 * time.Second
 
 // remote is the common part of all commands that call a running peer.
 type remote struct {

@@ -29,10 +29,10 @@ import (
 
 // Bounds of the work under way.
 const (
-	maxSlots   = 4096            // concurrent commands, waiting ones included
-	patience   = 5 * time.Second // without an answer of a leader
-	closing    = 3 * time.Second // to hand over the leadership
-	cleaningUp = 5 * time.Second // to give back the claim of a caller that is gone
+	maxSlots   = 4096                    // concurrent commands, waiting ones included
+	patience   = 4500 * time.Millisecond // without an answer of a leader: callers learn it within 5 s
+	closing    = 3 * time.Second         // to hand over the leadership
+	cleaningUp = 5 * time.Second         // to give back the claim of a caller that is gone
 )
 
 // Remote is the contract at another peer's member, which forwards nothing.

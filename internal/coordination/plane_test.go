@@ -162,7 +162,7 @@ func TestClaimWithdrawn(t *testing.T) {
 	})
 }
 
-// TestNoQuorum: without a majority every call ends by itself, with the reason.
+// TestNoQuorum: without a majority every call ends by itself within 5 s, with the reason.
 func TestNoQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := startCluster(t, 4, 3)
@@ -171,15 +171,47 @@ func TestNoQuorum(t *testing.T) {
 		w.peers[(lead+1)%3].stop(t)
 		for _, i := range []int{(lead + 2) % 3, 3} {
 			p := w.peers[i]
+			fails := func(err error, began time.Time) {
+				t.Helper()
+				require.ErrorIs(t, err, fault.Unavailable)
+				require.ErrorContains(t, err, "no_quorum")
+				require.LessOrEqual(t, time.Since(began), 5*time.Second)
+			}
+			began := time.Now()
 			_, _, err := p.Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
-			require.ErrorIs(t, err, fault.Unavailable)
-			require.ErrorContains(t, err, "no_quorum")
+			fails(err, began)
+			time.Sleep(time.Second)
 			require.Equal(t, []string{"no_quorum"}, p.conditions.ActiveNames())
+			began = time.Now()
 			_, _, err = p.Locks(t.Context(), coord.LockQuery{})
-			require.ErrorIs(t, err, fault.Unavailable)
+			fails(err, began)
+			began = time.Now()
 			_, _, err = p.KeepAlive(t.Context(), p.id(), []coord.LeaseID{1})
-			require.ErrorIs(t, err, fault.Unavailable)
+			fails(err, began)
+			began = time.Now()
+			_, _, err = p.Range(t.Context(), coord.Query{}, coord.Linearizable)
+			fails(err, began)
 		}
+	})
+}
+
+// TestElecting: a founder waits for the leader, until there is one; a peer that only uses the group does not.
+func TestElecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestCluster(t, 4)
+		w.connect()
+		w.start(0, w.listed(3))
+		w.start(3, w.listed(3))
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []bool{true, false}, []bool{w.peers[0].Electing(), w.peers[3].Electing()}, "one of three founders")
+		w.start(1, w.listed(3))
+		w.start(2, w.listed(3))
+		w.await("a leader", func() bool { return w.peers[0].Standing().Leader != "" })
+		require.False(t, w.peers[0].Electing())
+		w.peers[1].stop(t)
+		w.peers[2].stop(t)
+		w.await("the loss of the leader", func() bool { return w.peers[0].Standing().Leader == "" })
+		require.True(t, w.peers[0].Electing())
 	})
 }
 

@@ -112,10 +112,11 @@ func (r *router) retry(ctx context.Context, f func(context.Context, executor) er
 	if ctx.Err() != nil {
 		return fault.Wrap("group", ctx.Err())
 	}
-	var since time.Time // start of the outage
+	since := time.Now() // start of the outage
 	for wait := resting; ; wait = min(2*wait, 250*time.Millisecond) {
-		began, another := time.Now(), r.plane.finder.changes()
-		t, at, err := r.leader(ctx)
+		another := r.plane.finder.changes()
+		t, at, err := r.search(ctx, patience-time.Since(since))
+		called := time.Now()
 		if err == nil {
 			if err = r.call(ctx, t, at, f); fault.KindOf(err) != fault.Unavailable || err == nil {
 				return err
@@ -123,13 +124,25 @@ func (r *router) retry(ctx context.Context, f func(context.Context, executor) er
 			another = r.plane.finder.replaced(at)
 			r.plane.finder.advance(leader.Refused{Leader: at})
 		}
-		if since.IsZero() || time.Since(began) > patience { // a long wait was progress, not an outage
+		if time.Since(called) > patience { // a long wait was progress, not an outage
 			since = time.Now()
 		}
-		if r.plane.life.Err() != nil || time.Since(since) > patience || !rest(ctx, wait, another) {
+		left := patience - time.Since(since)
+		if r.plane.life.Err() != nil || left <= 0 || !rest(ctx, min(wait, left), another) {
 			return r.explain(ctx, err)
 		}
 	}
+}
+
+// search is leader within a time. A search that waits for answers of other peers would outlast the caller's patience.
+func (r *router) search(ctx context.Context, most time.Duration) (executor, peer.ID, error) {
+	bounded, end := context.WithTimeout(ctx, most)
+	defer end()
+	t, at, err := r.leader(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = fault.New("group.leader", fault.Unavailable, "no peer that answers knows a leader")
+	}
+	return t, at, err
 }
 
 // resting is the minimum pause between two calls: a known leader may fail to answer.

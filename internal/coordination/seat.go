@@ -155,6 +155,9 @@ func (s *Seat) Stats() Stats { return s.plane.Load().Stats() }
 // Standing describes the group without a question to another peer, for health and readiness.
 func (s *Seat) Standing() coord.GroupState { return s.plane.Load().Standing() }
 
+// Electing reports whether no leader is known to a peer that takes part in the election, or in the bootstrap before it.
+func (s *Seat) Electing() bool { return s.plane.Load().Electing() }
+
 // Group implements coord.Admin. The leader knows most. Without its answer, a member describes its own view.
 func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) { return s.plane.Load().Group(ctx) }
 

@@ -3,6 +3,7 @@ package coordination
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -185,6 +186,15 @@ func (p *Plane) Standing() (state coord.GroupState) {
 	state.Leader = known.Peer.String()
 	state.Voters = []coord.Member{{Peer: state.Leader, Name: p.inquiry.nameOf(known.Peer), Active: true}}
 	return state
+}
+
+// Electing reports whether no leader is known to a peer that takes part in the election, or in the bootstrap before it.
+func (p *Plane) Electing() bool {
+	if l := p.here.Load(); l != nil {
+		s := l.member.Status()
+		return s.Leader.ID == 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member && m.Voter })
+	}
+	return p.roster.founds() && p.finder.known().Peer == ""
 }
 
 // phaseOf returns the phase of a peer.

@@ -78,10 +78,23 @@ func (p *parts) Peers() []discovery.PeerInfo {
 	return out
 }
 
+// firstElection bounds the time after the start in which a peer waits for a leader before it is ready. MAGIC: an election
+// takes less; without a majority the peer serves what needs none.
+const firstElection = 5 * time.Second
+
+// unelected says that the first election since the start is under way.
+func unelected(electing bool, up time.Duration) error {
+	if electing && up < firstElection {
+		return fault.New("daemon.Ready", fault.Unavailable, "the coordination group elects a leader")
+	}
+	return nil
+}
+
 // Ready implements discovery.Node.
 func (p *parts) Ready() error {
 	if p.node.Ready() {
-		return nil
+		c := p.coordination
+		return unelected(c != nil && c.plane != nil && c.plane.Electing(), time.Since(p.started))
 	}
 	for _, c := range p.conditions.Active() {
 		if c.Name == condition.AddressLimit || c.Name == condition.OtherNetwork {
