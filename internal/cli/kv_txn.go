@@ -37,7 +37,7 @@ func kvTxn(con *console) *cobra.Command {
 	}
 	r := newRemote(con, cmd, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		text, err := r.txnText(args)
+		text, err := txnText(r.stdin, args)
 		if err != nil {
 			return err
 		}
@@ -53,8 +53,8 @@ func kvTxn(con *console) *cobra.Command {
 	})
 }
 
-func (r *remote) txnText(args []string) (string, error) {
-	in := r.stdin
+// txnText reads the text of a transaction from a file, or from standard input for "-" or no argument.
+func txnText(in io.Reader, args []string) (string, error) {
 	if len(args) == 1 && args[0] != "-" {
 		f, err := os.Open(args[0])
 		if err != nil {
