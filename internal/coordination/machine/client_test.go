@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,4 +75,27 @@ func TestForgottenClientsAreRefused(t *testing.T) {
 	r, _ = l.send(coord.Command{Client: busy.Client, Sequence: 2, Owner: alice, Op: &coord.ClientClose{}})
 	require.NoError(t, r.Err)
 	require.Zero(t, l.Clients())
+}
+
+// A repeated transaction gets its first answer, without keys above the bound on what a client keeps.
+func TestLargeResultsAreForgotten(t *testing.T) {
+	l := newLog()
+	opened, _ := l.must(t, &coord.ClientOpen{})
+	read := &coord.Txn{Then: []coord.Step{put("b", "new", 0), {Read: &coord.Read{Query: coord.Query{Span: coord.Exactly("a")}}}}}
+	for sequence, size := range []int{100, 5000} {
+		l.must(t, write(put("a", strings.Repeat("x", size), 0)))
+		cmd := coord.Command{Client: opened.Client, Sequence: uint64(sequence + 1), Owner: alice, Op: read}
+		first, _ := l.send(cmd)
+		require.Len(t, first.Txn.Steps[1].Keys[0].Value, size)
+		require.False(t, first.Txn.Forgotten)
+		again, e := l.send(cmd)
+		require.Empty(t, e.Events)
+		if size == 100 {
+			require.Equal(t, first, again)
+			continue
+		}
+		require.True(t, again.Txn.Forgotten)
+		require.Empty(t, again.Txn.Steps[1].Keys)
+		require.Equal(t, []any{true, 1, 1, first.Revision}, []any{again.Txn.Succeeded, again.Changed, again.Txn.Steps[1].Count, again.Revision})
+	}
 }

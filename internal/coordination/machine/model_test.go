@@ -217,7 +217,7 @@ func (m *model) dissolve(keys map[string]version, o *coord.Dissolve) (fault.Kind
 			}
 		}
 		for _, l := range m.leases {
-			if m.begun[l.Owner].lease != l.ID {
+			if coord.IsNamed(l.Owner) || coord.IsAnonymous(l.Owner) { // an application's
 				return fault.Conflict, true
 			}
 		}
