@@ -104,8 +104,9 @@ func (p *parts) startCoordination(context.Context) error {
 // groupAccess returns the peers that may use the group through this one.
 func (p *parts) groupAccess() group.Access {
 	c := p.config.Coordination
-	a := group.Access{Open: c.Open(p.config.Profile), Allow: c.Allow}
-	if c.ByKey(p.config.Profile) {
+	auth := p.config.Auth.On()
+	a := group.Access{Open: c.Open(p.config.Profile, auth), Allow: c.Allow}
+	if c.ByKey(p.config.Profile, auth) {
 		a.Proves = p.network.proofs.Check
 	}
 	if !c.AnyFounders() || !a.Open {

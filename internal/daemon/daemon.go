@@ -80,14 +80,15 @@ func Identity(dataDir string) (string, error) {
 	return id.String(), nil
 }
 
-// owned refuses a data directory in which other users could replace the identity.
+// owned refuses a data directory in which everybody could replace the identity. The group may write there: volumes of
+// Kubernetes belong to a group.
 func owned(dataDir string) error {
 	info, err := os.Stat(dataDir)
 	if err != nil {
 		return fault.Invalidf("data", dataDir, "%w", err)
 	}
-	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o022 != 0 {
-		return fault.Invalidf("data", dataDir, "has mode %04o: other users may write there (chmod go-w)", mode)
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o002 != 0 {
+		return fault.Invalidf("data", dataDir, "has mode %04o: every user may write there (chmod o-w)", mode)
 	}
 	return nil
 }

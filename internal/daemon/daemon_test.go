@@ -388,10 +388,10 @@ func TestIdentity(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, identityFile))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	require.NoError(t, os.Chmod(dir, 0o770))
+	require.NoError(t, os.Chmod(dir, 0o707))
 	_, err = Identity(dir)
 	require.ErrorIs(t, err, fault.Invalid)
-	require.ErrorContains(t, err, "has mode 0770: other users may write there (chmod go-w)")
+	require.ErrorContains(t, err, "has mode 0707: every user may write there (chmod o-w)")
 }
 
 func TestRunReportsBadSettings(t *testing.T) {

@@ -91,17 +91,18 @@ func (c *Coordination) On(profile string, key bool) bool {
 }
 
 // ByKey reports whether a peer that proves the key of the network may be a client.
-func (c *Coordination) ByKey(profile string) bool {
-	return c.Clients == byKey || c.Clients == auto && !c.Open(profile)
+func (c *Coordination) ByKey(profile string, auth bool) bool {
+	return c.Clients == byKey || c.Clients == auto && !c.Open(profile, auth)
 }
 
 // AnyFounders reports whether any peers of the network found the group together, without a proof of the key.
 func (c *Coordination) AnyFounders() bool { return len(c.Founders) == 0 && c.Expect > 1 }
 
-// Open reports whether any peer of the network may be a client.
-func (c *Coordination) Open(profile string) bool {
+// Open reports whether any peer of the network may be a client. Where callers authenticate, a user of the host must not
+// get around that with a peer of his own.
+func (c *Coordination) Open(profile string, auth bool) bool {
 	if c.Clients == auto {
-		return profile == "dev" || c.AnyFounders()
+		return profile == "dev" && !auth || c.AnyFounders()
 	}
 	return c.Clients == "network"
 }

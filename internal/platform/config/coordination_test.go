@@ -35,8 +35,19 @@ func TestCoordinationTakesPart(t *testing.T) {
 		require.NoError(t, err, c.text)
 		require.Equal(t, c.on, got.Coordination.On(c.profile, false), c.text)
 		require.Equal(t, got.Coordination.Enabled != "false", got.Coordination.On(c.profile, true), "%s, with the key", c.text)
-		require.Equal(t, c.open, got.Coordination.Open(c.profile), c.text)
-		require.Equal(t, c.key, got.Coordination.ByKey(c.profile), c.text)
+		require.Equal(t, c.open, got.Coordination.Open(c.profile, false), c.text)
+		require.Equal(t, c.key, got.Coordination.ByKey(c.profile, false), c.text)
+	}
+}
+
+// TestClientsOfTheGroup: where callers authenticate, no peer becomes a client by default without the key of the network.
+func TestClientsOfTheGroup(t *testing.T) {
+	for _, profile := range []string{"dev", "lan", "public"} {
+		c := config.Default().Coordination
+		require.False(t, c.Open(profile, true), profile)
+		require.True(t, c.ByKey(profile, true), profile)
+		c.Clients = "network"
+		require.True(t, c.Open(profile, true), "an operator may decide so")
 	}
 }
 
