@@ -42,16 +42,16 @@ func checkCommand(command []string) error {
 func (c *console) start(command []string, environ ...string) (*child, error) {
 	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec // the user's own command
 	cmd.SysProcAttr = childAttributes()
-	return c.launch(cmd, environ)
+	return launch(c, cmd, environ)
 }
 
 // startGuarded starts a command that must not outlive its lock, if the system allows it with a guardian.
-func (c *console) startGuarded(command []string, environ ...string) (*child, error) {
-	cmd, guard, err := c.guarded(command)
+func startGuarded(c *console, command []string, environ ...string) (*child, error) {
+	cmd, guard, err := guarded(command)
 	if err != nil {
 		return nil, coded{126, fault.New("", fault.Internal, "%s: %w", command[0], err)}
 	}
-	p, err := c.launch(cmd, environ)
+	p, err := launch(c, cmd, environ)
 	for _, f := range cmd.ExtraFiles {
 		err = errors.Join(err, f.Close()) // the guardian has its own
 	}
@@ -64,7 +64,7 @@ func (c *console) startGuarded(command []string, environ ...string) (*child, err
 
 // launch starts a process. Its goroutine keeps its thread: the parent that Pdeathsig watches is the thread that started
 // the process.
-func (c *console) launch(cmd *exec.Cmd, environ []string) (*child, error) {
+func launch(c *console, cmd *exec.Cmd, environ []string) (*child, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
 	cmd.Env, cmd.WaitDelay = append(append([]string{}, c.environ...), environ...), outputDelay
 	p, started := &child{cmd: cmd, done: make(chan struct{})}, make(chan error)

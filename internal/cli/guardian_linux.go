@@ -28,7 +28,7 @@ const (
 
 // guarded is a command with a guardian: a process between this one and the command, which kills all descendants of the
 // command when this process dies, or when it lets the lock's deadline pass because it is frozen.
-func (c *console) guarded(command []string) (*exec.Cmd, *os.File, error) {
+func guarded(command []string) (*exec.Cmd, *os.File, error) {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
 		return nil, nil, err

@@ -13,7 +13,7 @@ const guardianArg = "\x00"
 
 func guard([]string) int { return exitFailure }
 
-func (c *console) guarded(command []string) (*exec.Cmd, *os.File, error) {
+func guarded(command []string) (*exec.Cmd, *os.File, error) {
 	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec // the user's own command
 	cmd.SysProcAttr = childAttributes()
 	return cmd, nil, nil

@@ -127,7 +127,7 @@ func kvGet(con *console) *cobra.Command {
 	at := cmd.Flags().Int64("revision", 0, "read the key as it was; 0 means the present")
 	r := newRemote(con, cmd, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		page, err := readKeys(ctx, c, coord.Exactly(args[0]), *at)
+		page, err := r.keys(ctx, c, coord.Exactly(args[0]), *at)
 		switch {
 		case err != nil:
 			return err
@@ -149,7 +149,7 @@ func kvList(con *console) *cobra.Command {
 	at := cmd.Flags().Int64("revision", 0, "show the keys as they were; 0 means the present")
 	r := newRemote(con, cmd, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		page, err := readKeys(ctx, c, coord.Under(args[0]), *at)
+		page, err := r.keys(ctx, c, coord.Under(args[0]), *at)
 		if err != nil {
 			return err
 		}
@@ -165,8 +165,8 @@ func kvList(con *console) *cobra.Command {
 	})
 }
 
-// readKeys reads the keys of a span at a revision.
-func readKeys(ctx context.Context, c *client.Client, span coord.Span, at int64) (coord.Page, error) {
+// keys reads the keys of a span at a revision.
+func (r *remote) keys(ctx context.Context, c *client.Client, span coord.Span, at int64) (coord.Page, error) {
 	if at < 0 {
 		return coord.Page{}, fault.Invalidf("--revision", at, "must be at least 0")
 	}

@@ -37,7 +37,7 @@ func kvTxn(con *console) *cobra.Command {
 	}
 	r := newRemote(con, cmd, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		text, err := txnText(r.stdin, args)
+		text, err := r.txnText(args)
 		if err != nil {
 			return err
 		}
@@ -53,8 +53,8 @@ func kvTxn(con *console) *cobra.Command {
 	})
 }
 
-// txnText reads the text of a transaction from a file, or from standard input for "-" or no argument.
-func txnText(in io.Reader, args []string) (string, error) {
+func (r *remote) txnText(args []string) (string, error) {
+	in := r.stdin
 	if len(args) == 1 && args[0] != "-" {
 		f, err := os.Open(args[0])
 		if err != nil {

@@ -152,7 +152,7 @@ func (r *remote) lock(ctx context.Context, c *client.Client, l *lockFlags) error
 	case len(l.command) == 0:
 		return r.hold(ctx, held)
 	}
-	p, err := r.startGuarded(l.command, lockEnvironment(held, time.Now())...)
+	p, err := startGuarded(r.console, l.command, lockEnvironment(held, time.Now())...)
 	if err != nil {
 		return err
 	}
