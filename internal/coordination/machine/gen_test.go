@@ -126,7 +126,7 @@ func (g *generator) lock() coord.Op {
 		o.Permits = uint32(rapid.SampledFrom([]int{0, 2, 2, 2, 2, 3}).Draw(g.t, "permits"))
 	}
 	if g.one(3) {
-		o.Metadata = []byte(rapid.SampledFrom([]string{"", "m1", "m2"}).Draw(g.t, "metadata"))
+		o.Metadata = rapid.SampledFrom([][]byte{nil, []byte("m1"), []byte("m2")}).Draw(g.t, "metadata") // a log has nil for empty
 	}
 	return o
 }
