@@ -113,6 +113,9 @@ func (l *Log) Entry(e Entry) error {
 	if e.Result.Err != nil {
 		return l.nothing("R1", e)
 	}
+	if _, opens := e.Command.Op.(*coord.ClientOpen); opens {
+		delete(l.answered, e.Result.Client) // an ended client with the same id is another one
+	}
 	for _, check := range []func(Entry) error{l.lives, l.rights, l.directory, l.events, l.batch, l.grants, l.endings, l.queues, l.quotas} {
 		if err := check(e); err != nil {
 			return err
