@@ -143,7 +143,9 @@ func (r *remote) lock(ctx context.Context, c *client.Client, l *lockFlags) error
 	if l.try {
 		take = s.TryLock
 	}
+	stop := tellHolders(ctx, r.console, c, l.name, s.Lease())
 	held, err := take(ctx, l.name, l.options()...)
+	stop()
 	switch {
 	case errors.Is(err, client.ErrNotAcquired):
 		return coded{exitNotAcquired, fault.New("", fault.Conflict, "%s: others hold the lock", l.name)}

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -60,17 +61,29 @@ type lockRun struct {
 	solo   *coordtest.Solo
 	out    *pipe
 	stderr bytes.Buffer
+	told   *pipe // standard error, instead of stderr
 	stop   context.CancelFunc
 	code   chan int
 }
 
 // runLock starts "lock ARGS" against a group.
 func runLock(t *testing.T, solo *coordtest.Solo, args ...string) *lockRun {
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	l := &lockRun{t: t, solo: solo, out: newPipe(), stop: cancel, code: make(chan int, 1)}
-	app := testApp(strings.NewReader(""), l.out, &l.stderr, os.Environ())
-	args = append([]string{"lock", "--grpc", serveGroup(t, solo)}, args...)
+	l := &lockRun{t: t, solo: solo}
+	return l.start(&l.stderr, args)
+}
+
+// waitLock is runLock with a pipe for what the command tells while it waits.
+func waitLock(t *testing.T, solo *coordtest.Solo, args ...string) *lockRun {
+	l := &lockRun{t: t, solo: solo, told: newPipe()}
+	return l.start(l.told, args)
+}
+
+func (l *lockRun) start(stderr io.Writer, args []string) *lockRun {
+	ctx, cancel := context.WithCancel(l.t.Context())
+	l.t.Cleanup(cancel)
+	l.out, l.stop, l.code = newPipe(), cancel, make(chan int, 1)
+	app := testApp(strings.NewReader(""), l.out, stderr, os.Environ())
+	args = append([]string{"lock", "--grpc", serveGroup(l.t, l.solo)}, args...)
 	go func() { l.code <- app.Execute(ctx, args) }()
 	return l
 }
@@ -155,11 +168,8 @@ func TestLockHeldByOthers(t *testing.T) {
 	l.end(75)
 	require.Equal(t, "blackholed: db: others hold the lock\n", l.stderr.String())
 	require.Empty(t, l.out.lines)
-	l = runLock(t, solo, shell("echo mine")...)
-	require.Eventually(t, func() bool {
-		states, _, err := solo.Locks(t.Context(), coord.LockQuery{Name: "db"})
-		return err == nil && len(states[0].Waiting) == 1
-	}, patient, time.Millisecond)
+	l = waitLock(t, solo, shell("echo mine")...)
+	require.Regexp(t, "^waiting for the lock db: held by "+stranger+" for [0-9]+s; next in line$", l.told.line(t))
 	_, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.Unlock{Name: "db", Lease: 1, Token: token}})
 	require.NoError(t, err)
 	require.Equal(t, "mine", l.out.line(t))
@@ -280,4 +290,19 @@ func TestMain(m *testing.M) {
 		args = append([]string{"lock", "--grpc", peer}, shell(cmp.Or(os.Getenv(lockScriptOf), `echo $$; exec sleep 1000`), "--ttl", "4s")...)
 	}
 	os.Exit(app.Execute(context.Background(), args))
+}
+
+// TestStanding: lock tells its holders, and its place in line.
+func TestStanding(t *testing.T) {
+	claim := func(lease client.LeaseID, holder, application string, age time.Duration) client.ClaimState {
+		return client.ClaimState{Claim: coord.Claim{Holder: holder}, Lease: lease, Application: application, Age: age}
+	}
+	l := client.LockState{
+		Holding: []client.ClaimState{claim(1, "a", "backup", 12*time.Second), claim(2, "b", "", 0)},
+		Waiting: []client.ClaimState{claim(3, "c", "", 0), claim(4, "d", "", 0)},
+	}
+	require.Equal(t, "held by backup of a for 12s, b; next in line", standing(l, 3))
+	require.Equal(t, "held by backup of a for 12s, b; 1 before this one", standing(l, 4))
+	l.Holding = nil
+	require.Equal(t, "nobody holds it; next in line", standing(l, 3))
 }
