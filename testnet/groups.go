@@ -11,9 +11,9 @@ import (
 	"github.com/blackhole/blackhole/testnet/groups"
 )
 
-// gathers reports whether peers join a group, or groups meet, in a scenario.
+// gathers reports whether a scenario is one of package groups.
 func gathers(scenario string) bool {
-	return slices.Contains([]string{groups.Join, groups.Grow, groups.Merge}, scenario)
+	return slices.Contains([]string{groups.Join, groups.Grow, groups.Merge, groups.Backup}, scenario)
 }
 
 // gather plays seed after seed and reports whether every promise held in all of them.

@@ -36,7 +36,7 @@ func sorts() map[string][]string {
 
 // scenarioNames lists the scenarios.
 func scenarioNames() string {
-	return strings.Join(slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(sorts())), orders, groups.Join, groups.Grow, groups.Merge))), ", ")
+	return strings.Join(slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(sorts())), orders, groups.Join, groups.Grow, groups.Merge, groups.Backup))), ", ")
 }
 
 // torment breaks a network of real peers and checks the observations of its clients. The exit

@@ -26,9 +26,10 @@ import (
 
 // Scenarios.
 const (
-	Join  = "join"  // peers join the first one, at different times
-	Grow  = "grow"  // the same, and each group of three loses its leader
-	Merge = "merge" // peers that founded a group each meet
+	Join   = "join"   // peers join the first one, at different times
+	Grow   = "grow"   // the same, and each group of three loses its leader
+	Merge  = "merge"  // peers that founded a group each meet
+	Backup = "backup" // three peers lose their disks, and one restores the group
 )
 
 const (
@@ -121,7 +122,7 @@ func (r *run) play(ctx context.Context) error {
 		rng := rand.New(rand.NewPCG(r.Seed, uint64(100+i)))
 		work.Go(func() { r.work(working, rng) })
 	}
-	met, err := map[string]func(context.Context) (span, error){Join: r.join, Grow: r.grow, Merge: r.merge}[r.Scenario](ctx)
+	met, err := map[string]func(context.Context) (span, error){Join: r.join, Grow: r.grow, Merge: r.merge, Backup: r.backup}[r.Scenario](ctx)
 	if err != nil {
 		return err
 	}
@@ -174,7 +175,13 @@ func (r *run) restart(ctx context.Context, i int, crash bool, pause time.Duratio
 	} else {
 		n.Peers[0].Interrupt()
 	}
-	if err := errors.Join(sleep(ctx, pause), n.Restart(ctx, n.Peers[0])); err != nil {
+	return errors.Join(sleep(ctx, pause), r.start(ctx, i))
+}
+
+// start starts an ended peer on its data.
+func (r *run) start(ctx context.Context, i int) error {
+	n := r.islands[i]
+	if err := n.Restart(ctx, n.Peers[0]); err != nil {
 		return err
 	}
 	r.mu.Lock()
