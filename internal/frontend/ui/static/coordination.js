@@ -1,6 +1,6 @@
 // The group and what it holds: locks, leases, keys, members.
 
-import { call, html, useCall, useEffect, useState, Badge, Command, Empty, Failed, Table, Text, quote, shown, short, span } from './lib.js';
+import { call, html, useCall, useState, Badge, Command, Empty, Failed, Table, Text, quote, shown, short, span } from './lib.js';
 import { useLive } from './live.js';
 
 const absent = html`<${Empty} title="No coordination here" command="blackholed config show">This peer takes no part in a group: see its setting coordination.enabled.<//>`;
@@ -81,7 +81,6 @@ async function versions(kv) {
 
 function History({ kv }) {
   const [state, set] = useState(null);
-  useEffect(() => set(null), [kv.key, kv.mod_revision]);
   if (!(kv.mod_revision > kv.create_revision)) return null;
   if (!state) return html`<button type="button" onClick=${() => versions(kv).then(set)}>Earlier values</button>`;
   return html`<h4>Earlier values</h4><ul class="plain">${state.list.map(v => html`<li key=${v.mod_revision}><span class="quiet">revision ${v.mod_revision}</span><${Text} most=${120}>${v.value ?? v.value_base64 ?? ''}<//></li>`)}</ul>
@@ -121,7 +120,7 @@ export function KeysView() {
     <div class="split"><ul class="tree">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>
     ${picked && html`<section class="panel" aria-label="Key"><h3><${Text} most=${80}>${picked.key || picked.key_base64}<//></h3>
       ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease_id && current.lease_id !== '0' ? `, bound to lease ${current.lease_id}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
-      ${current && current.key && html`<${History} kv=${current} />`}
+      ${current && current.key && html`<${History} key=${`${current.mod_revision} ${current.key}`} kv=${current} />`}
       ${recent.length > 0 && html`<h4>Seen by this page</h4><ul class="plain">${recent.map(e => html`<li>${e.at.toLocaleTimeString()} ${e.kind}</li>`)}</ul>`}
       <${Command}>${`blackholed kv get ${quote(picked.key)}`}<//></section>`}</div>`}`;
 }
