@@ -210,6 +210,18 @@ func (p *closestCache) remembered(key string, now time.Time) (_ cachedSet, whole
 	return cachedSet{}, false
 }
 
+// mistaken forgets the keepers of cells that a peer refused because it does not keep them: the lookup was made with an
+// older routing table.
+func (p *closestCache) mistaken(id peer.ID, cells []records.CellKey) {
+	p.regions.forget(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.whole = cachedSet{}
+	for _, c := range cells {
+		p.cells.Remove(routingKey(c))
+	}
+}
+
 // alone reports whether the last lookup found no other peer in the network. It is false before the
 // first lookup. It asks no peers.
 func (p *closestCache) alone() bool {

@@ -391,3 +391,20 @@ func TestWanted(t *testing.T) {
 		require.Equal(t, c.want, g.wanted(), "%v", c.parties)
 	}
 }
+
+// A refusal by a peer that does not keep a cell ends the cached lookup: the next announcement finds the keepers.
+func TestMistakenLookupIsForgotten(t *testing.T) {
+	p := newClosestCache(&Keeper{})
+	wrong, right := records.CellKey{Type: "compute"}, records.CellKey{Type: "storage"}
+	now := time.Unix(1, 0)
+	for _, c := range []records.CellKey{wrong, right} {
+		p.cells.Add(routingKey(c), newCachedSet(newKeeperSet([]peer.ID{"b"}, nil), true, now, time.Hour))
+	}
+	p.whole = newCachedSet(newKeeperSet([]peer.ID{"b"}, nil), true, now, time.Hour)
+	p.regions.known = []region{{peers: []hashedPeer{{id: "b"}}}, {peers: []hashedPeer{{id: "c"}}}}
+	p.mistaken("b", []records.CellKey{wrong})
+	require.False(t, p.cells.Contains(routingKey(wrong)))
+	require.True(t, p.cells.Contains(routingKey(right)))
+	require.Zero(t, p.whole)
+	require.Len(t, p.regions.known, 1)
+}

@@ -70,6 +70,7 @@ func (p *publisher) storeAt(ctx context.Context, recs []*records.Record, targets
 		}
 		round := route(recs, targets, sets, p.wants())
 		bounded(deliveries, len(round), func(i int) { p.deliver(ctx, recs, &round[i]) })
+		p.unlearn(round)
 		batches = append(batches, round...)
 		for i := range done {
 			done[i] = append(done[i], targets[i]...)
@@ -234,6 +235,20 @@ func (p *publisher) deliver(ctx context.Context, recs []*records.Record, b *stor
 		}
 		delivered += len(message)
 		p.acknowledge(recs, b.to, message)
+	}
+}
+
+// unlearn drops the lookups that led to peers which do not keep the cells. The repeated announcement looks again.
+func (p *publisher) unlearn(round []storeBatch) {
+	for _, b := range round {
+		for _, item := range b.items {
+			if fault.KindOf(item.err) != fault.Forbidden || fault.FieldOf(item.err) != "cells" {
+				continue
+			}
+			if cells, err := cellsOf(item.wire.Cells, MaxItemCells); err == nil {
+				p.k.closest.mistaken(b.to, cells)
+			}
+		}
 	}
 }
 
