@@ -40,20 +40,21 @@ func compareMessage(c Compare) *apiv1.Compare {
 func stepMessages(branch string, steps []Step) ([]*apiv1.TxnStep, error) {
 	var all []*apiv1.TxnStep
 	for i, s := range steps {
+		if err := s.Check(); err != nil {
+			return nil, fault.In(fmt.Sprintf("%s[%d]", branch, i), err)
+		}
 		m := &apiv1.TxnStep{}
 		switch {
-		case s.Put != nil && s.Delete == nil && s.Read == nil:
+		case s.Put != nil:
 			m.Step = &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{
 				Key: []byte(s.Put.Key), Value: s.Put.Value, Lease: int64(s.Put.Lease), PrevKv: s.Prev,
 				KeepValue: s.Put.KeepValue, KeepLease: s.Put.KeepLease,
 			}}
-		case s.Delete != nil && s.Put == nil && s.Read == nil:
+		case s.Delete != nil:
 			from, to := s.Delete.ends()
 			m.Step = &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{Key: from, RangeEnd: to, PrevKv: s.Prev}}
-		case s.Read != nil && s.Put == nil && s.Delete == nil && !s.Prev:
-			m.Step = &apiv1.TxnStep_Range{Range: readMessage(s.Read)}
 		default:
-			return nil, fault.Invalidf(fmt.Sprintf("%s[%d]", branch, i), nil, "must be one put, one deletion or one read")
+			m.Step = &apiv1.TxnStep_Range{Range: readMessage(s.Read)}
 		}
 		all = append(all, m)
 	}

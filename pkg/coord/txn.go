@@ -103,6 +103,23 @@ type Step struct {
 	Prev   bool // with Put and Delete: return the versions before
 }
 
+// Check refuses a step that is not exactly one of Put, Delete and Read, or a Read with Prev.
+func (s *Step) Check() error {
+	kinds := 0
+	for _, set := range []bool{s.Put != nil, s.Delete != nil, s.Read != nil} {
+		if set {
+			kinds++
+		}
+	}
+	switch {
+	case kinds != 1:
+		return fault.Invalidf("", kinds, "needs exactly one of a put, a deletion and a read")
+	case s.Read != nil && s.Prev:
+		return fault.Invalidf("", nil, "reads keys, so there is no version before: prev goes with a put or a deletion")
+	}
+	return nil
+}
+
 // Put makes or replaces a key.
 type Put struct {
 	Key   string // not empty

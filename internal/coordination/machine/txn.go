@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,8 +108,8 @@ func (t *txn) unmet(c *coord.Compare) (reason string, err error) {
 	return reason, err
 }
 
-// differs says why a version, nil for an absent key, does not have a property. It names no value and no
-// lease: the caller may not know them.
+// differs says why a version, nil for an absent key, does not have a property. The text contains
+// neither values nor lease ids, because the caller may lack the right to read them.
 func differs(c *coord.Compare, kv *coord.KeyValue) string {
 	if c.Target == coord.Value {
 		if kv != nil && holds(c.Operator, strings.Compare(string(kv.Value), c.Value)) {
@@ -119,12 +120,9 @@ func differs(c *coord.Compare, kv *coord.KeyValue) string {
 	if kv == nil {
 		kv = &coord.KeyValue{}
 	}
-	number := map[coord.Target]int64{
-		coord.ModRevision: int64(kv.ModRevision), coord.CreateRevision: int64(kv.CreateRevision),
-		coord.Version: kv.Version, coord.LeaseOf: int64(kv.Lease),
-	}[c.Target]
+	number := numberOf(c.Target, kv)
 	switch {
-	case holds(c.Operator, compareNumbers(number, c.Number)):
+	case holds(c.Operator, cmp.Compare(number, c.Number)):
 		return ""
 	case c.Target == coord.LeaseOf:
 		return fmt.Sprintf("lease %v the given one does not hold", c.Operator)
@@ -134,14 +132,17 @@ func differs(c *coord.Compare, kv *coord.KeyValue) string {
 	return fmt.Sprintf("%v is %d, not %v %d", c.Target, number, c.Operator, c.Number)
 }
 
-func compareNumbers(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+// numberOf returns the number that a comparison looks at.
+func numberOf(t coord.Target, kv *coord.KeyValue) int64 {
+	switch t {
+	case coord.CreateRevision:
+		return int64(kv.CreateRevision)
+	case coord.Version:
+		return kv.Version
+	case coord.LeaseOf:
+		return int64(kv.Lease)
 	}
-	return 0
+	return int64(kv.ModRevision)
 }
 
 // holds reports whether an operator holds for the order of its two sides.

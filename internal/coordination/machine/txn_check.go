@@ -112,18 +112,18 @@ func (t *txn) branch(name string, steps []coord.Step, left *int64) error {
 
 // wellFormed checks a step by itself, and returns its size in bytes.
 func (t *txn) wellFormed(s *coord.Step) (size int, err error) {
-	switch {
-	case s.Put != nil && s.Delete == nil && s.Read == nil:
-		return len(s.Put.Key) + len(s.Put.Value), t.puttable(s.Put)
-	case s.Delete != nil && s.Put == nil && s.Read == nil:
-		return len(s.Delete.From) + len(s.Delete.To), t.span(*s.Delete)
-	case s.Read != nil && s.Put == nil && s.Delete == nil && !s.Prev:
-		if s.Read.Order > coord.ByValue {
-			return 0, fault.Invalidf("order", uint8(s.Read.Order), "is not known")
-		}
-		return len(s.Read.Span.From) + len(s.Read.Span.To), t.span(s.Read.Span)
+	if err := s.Check(); err != nil {
+		return 0, err
 	}
-	return 0, fault.Invalidf("step", nil, "must be one put, one deletion or one read")
+	switch {
+	case s.Put != nil:
+		return len(s.Put.Key) + len(s.Put.Value), t.puttable(s.Put)
+	case s.Delete != nil:
+		return len(s.Delete.From) + len(s.Delete.To), t.span(*s.Delete)
+	case s.Read.Order > coord.ByValue:
+		return 0, fault.Invalidf("order", uint8(s.Read.Order), "is not known")
+	}
+	return len(s.Read.Span.From) + len(s.Read.Span.To), t.span(s.Read.Span)
 }
 
 // puttable checks a put by itself.

@@ -159,7 +159,7 @@ func (b *stepBody) step() (coord.Step, error) {
 		read, err := b.Range.read()
 		return coord.Step{Read: read}, err
 	}
-	return coord.Step{}, fault.Invalidf("", nil, "must have one of put, delete and range")
+	return coord.Step{}, fault.Invalidf("", nil, "needs exactly one of put, delete and range")
 }
 
 func (b *putBody) step() (coord.Step, error) {
