@@ -241,13 +241,17 @@ func (p *publisher) deliver(ctx context.Context, recs []*records.Record, b *stor
 // unlearn drops the lookups that led to peers which do not keep the cells. The repeated announcement looks again.
 func (p *publisher) unlearn(round []storeBatch) {
 	for _, b := range round {
+		var refused []records.CellKey
 		for _, item := range b.items {
 			if fault.KindOf(item.err) != fault.Forbidden || fault.FieldOf(item.err) != "cells" {
 				continue
 			}
 			if cells, err := cellsOf(item.wire.Cells, MaxItemCells); err == nil {
-				p.k.closest.mistaken(b.to, cells)
+				refused = append(refused, cells...)
 			}
+		}
+		if len(refused) > 0 {
+			p.k.closest.mistaken(b.to, refused)
 		}
 	}
 }
