@@ -15,13 +15,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// maxValuesBytes bounds the file of Values. A peer has a list of known peers and one announcement.
-const maxValuesBytes = 8 << 20
+// maxValuesBytes bounds the keys and values of Values. A peer has a list of known peers and one announcement.
+// The file is at most twice as long, because JSON encodes values in base64.
+const maxValuesBytes = 2 << 20
 
 // Values is the datastore of a node: the values of the DHT and the known peers, in memory, with a file that repeats them
 // after a restart. All of it is soft state: publishers repeat values, and bootstrap peers lead into the network too. So
 // a disk that is full or fails costs the file and one warning, never a value or the peer. Sync and Close write the file.
-// Other peers put values as often as they like, so Put must not.
+// Other peers put values as often as they like, so Put must not. All keys and values together are bounded.
 //
 // It is safe for concurrent use.
 type Values struct {
@@ -30,6 +31,7 @@ type Values struct {
 
 	mu      sync.Mutex
 	kept    map[ds.Key][]byte // guarded by mu
+	bytes   int               // keys and values in kept; guarded by mu
 	changed bool              // since the last save; guarded by mu
 	failing bool              // the last save failed; guarded by mu
 }
@@ -51,7 +53,7 @@ func OpenValues(path string, log *slog.Logger) (*Values, error) {
 		log.Warn("the file of DHT values is unreadable; the values return with the next announcements", "err", err)
 	default:
 		for key, value := range kept {
-			v.kept[ds.NewKey(key)] = value
+			v.set(ds.NewKey(key), value)
 		}
 	}
 	return v, nil
@@ -62,8 +64,8 @@ func readValues(path string) (kept map[string][]byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > maxValuesBytes {
-		return nil, fault.New("", fault.TooLarge, "%s has %d bytes, more than %d", path, info.Size(), maxValuesBytes)
+	if info.Size() > 2*maxValuesBytes {
+		return nil, fault.New("", fault.TooLarge, "%s has %d bytes, more than %d", path, info.Size(), 2*maxValuesBytes)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -112,20 +114,41 @@ func (v *Values) Query(_ context.Context, q query.Query) (query.Results, error) 
 	return query.NaiveQueryApply(q, query.ResultsWithEntries(q, entries)), nil
 }
 
-// Put implements ds.Datastore. It never fails.
+// Put implements ds.Datastore. Errors: TooLarge for a value without room.
 func (v *Values) Put(_ context.Context, key ds.Key, value []byte) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.kept[key], v.changed = value, true
+	if need := v.bytes + v.sizeOf(key, value); need > maxValuesBytes {
+		return fault.New("p2p.Put", fault.TooLarge, "the values of the DHT would need %d bytes, more than %d", need, maxValuesBytes)
+	}
+	v.set(key, value)
+	v.changed = true
 	return nil
+}
+
+// sizeOf returns by how many bytes a value makes the values larger. The caller holds mu.
+func (v *Values) sizeOf(key ds.Key, value []byte) int {
+	if old, found := v.kept[key]; found {
+		return len(value) - len(old)
+	}
+	return len(key.String()) + len(value)
+}
+
+// set keeps a value. The caller holds mu, or owns v.
+func (v *Values) set(key ds.Key, value []byte) {
+	v.bytes += v.sizeOf(key, value)
+	v.kept[key] = value
 }
 
 // Delete implements ds.Datastore. It never fails.
 func (v *Values) Delete(_ context.Context, key ds.Key) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.kept, key)
-	v.changed = true
+	if old, found := v.kept[key]; found {
+		v.bytes -= len(key.String()) + len(old)
+		delete(v.kept, key)
+		v.changed = true
+	}
 	return nil
 }
 
@@ -162,9 +185,6 @@ func (v *Values) write() error {
 	content, err := json.Marshal(kept)
 	if err != nil {
 		return err
-	}
-	if len(content) > maxValuesBytes/2 {
-		return fault.New("", fault.TooLarge, "the values need %d bytes, more than %d", len(content), maxValuesBytes/2)
 	}
 	temporary := v.path + ".new"
 	if err := os.WriteFile(temporary, valuesFormat().Seal(content), 0o600); err != nil {

@@ -75,3 +75,20 @@ func TestValuesWithoutDisk(t *testing.T) {
 	require.NoError(t, v.Sync(ctx, ds.NewKey("/")))
 	require.Contains(t, log.String(), "saved again")
 }
+
+// TestValuesAreBounded: a value without room is refused, and a deletion makes room.
+func TestValuesAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "values")
+	v := valuesAt(t, path, &bytes.Buffer{})
+	big := make([]byte, maxValuesBytes-len("/a"))
+	require.NoError(t, v.Put(t.Context(), ds.NewKey("a"), big))
+	require.NoError(t, v.Put(t.Context(), ds.NewKey("a"), big), "a replacement needs no more room")
+	err := v.Put(t.Context(), ds.NewKey("b"), nil)
+	require.Equal(t, fault.TooLarge, fault.KindOf(err), err)
+	require.NoError(t, v.Close())
+
+	v = valuesAt(t, path, &bytes.Buffer{})
+	require.Error(t, v.Put(t.Context(), ds.NewKey("b"), nil), "the bound holds after a restart")
+	require.NoError(t, v.Delete(t.Context(), ds.NewKey("a")))
+	require.NoError(t, v.Put(t.Context(), ds.NewKey("b"), big))
+}
