@@ -17,22 +17,17 @@ import (
 	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
-	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // TestDiskFull: a full disk stops the member of a lone peer and nothing else. A start on the full disk ends soon with the
 // reason. After space is freed, a restart has everything that was acknowledged.
 func TestDiskFull(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds blackholed and starts processes")
-	}
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=24m,mode=0700"); err != nil {
 		t.Skip("a small disk needs the right to mount: ", err)
 	}
 	defer func() { require.NoError(t, syscall.Unmount(dir, 0)) }()
-	binary, err := process.Build(t.Context(), t.TempDir())
-	require.NoError(t, err)
+	binary := built(t)
 	n, err := network.Start(t.Context(), network.Config{Peers: 1, Founders: 1, Binary: binary, Dir: dir, Keep: true})
 	require.NoError(t, err)
 	defer n.Stop()

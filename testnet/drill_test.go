@@ -15,17 +15,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
-	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // TestBackupDrill plays the drill of docs/group.md on processes: a backup of a running group, a loss, a restoration on one
 // peer, and the return of the others.
 func TestBackupDrill(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds blackholed and starts processes")
-	}
-	binary, err := process.Build(t.Context(), t.TempDir())
-	require.NoError(t, err)
+	binary := built(t)
 	n, err := network.Start(t.Context(), network.Config{Peers: 3, Founders: 3, Binary: binary, Dir: t.TempDir()})
 	require.NoError(t, err)
 	defer n.Stop()

@@ -12,17 +12,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
-	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // TestJoinedPeersHaveOneGroup starts peers as the README says, without a list of founders: a lock has one holder at all
 // of them, an instance of one is found at all, and both outlive the leader.
 func TestJoinedPeersHaveOneGroup(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds blackholed and starts processes")
-	}
-	binary, err := process.Build(t.Context(), t.TempDir())
-	require.NoError(t, err)
+	binary := built(t)
 	n, err := network.Start(t.Context(), network.Config{Peers: 3, Binary: binary, Dir: t.TempDir()})
 	require.NoError(t, err)
 	defer n.Stop()

@@ -19,11 +19,7 @@ import (
 // TestSeparateGroupsBecomeOne starts three peers that found a group each, and then connects them. The empty group ends by
 // itself, the one with a key by an order. Instances of all are found at all, and later tokens are above all earlier ones.
 func TestSeparateGroupsBecomeOne(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds blackholed and starts processes")
-	}
-	binary, err := process.Build(t.Context(), t.TempDir())
-	require.NoError(t, err)
+	binary := built(t)
 	var bootstrap []string
 	alone := func() *network.Network {
 		n, err := network.Start(t.Context(), network.Config{
@@ -36,14 +32,14 @@ func TestSeparateGroupsBecomeOne(t *testing.T) {
 	first, empty, full := alone(), alone(), alone()
 	highest := coord.Token(0)
 	for i, n := range []*network.Network{first, empty, full} {
-		_, err = n.Peers[0].Services().Register(t.Context(), instance.Registration{
+		_, err := n.Peers[0].Services().Register(t.Context(), instance.Registration{
 			Key: instance.Key{Service: "pay", ID: []string{"a", "b", "c"}[i]}, Spec: instance.Spec{Host: "127.0.0.1", Port: 9, UnhealthyAfter: 10 * time.Minute},
 		})
 		require.NoError(t, err)
 		highest = max(highest, taken(t, n.Peers[0]))
 	}
 	for _, n := range []*network.Network{first, full} {
-		_, _, err = n.Peers[0].Coordination().Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "app/x", Value: []byte("kept")}}}}})
+		_, _, err := n.Peers[0].Coordination().Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "app/x", Value: []byte("kept")}}}}})
 		require.NoError(t, err)
 	}
 
@@ -77,7 +73,7 @@ func TestSeparateGroupsBecomeOne(t *testing.T) {
 		_, err := full.Peers[0].Coordination().ChangeMembers(ctx, coord.MemberChange{Action: coord.JoinGroup, DryRun: true})
 		return fault.KindOf(err) == fault.Conflict && fault.FieldOf(err) == "force"
 	})
-	_, err = full.Peers[0].Coordination().ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Force: true})
+	_, err := full.Peers[0].Coordination().ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Force: true})
 	require.NoError(t, err)
 	until("one group", func(context.Context) bool { return group(full) == group(first) })
 	for _, n := range []*network.Network{first, empty, full} {

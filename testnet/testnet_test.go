@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/testnet/network"
+	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // TestTour is the real thing, small: every step, on processes.
@@ -90,4 +91,15 @@ func TestScreen(t *testing.T) {
 	terminal.draw([]byte("a\nb\n"))
 	terminal.draw([]byte("c\nd\n"))
 	require.Equal(t, "\x1b[?7la\nb\n\x1b[?7h\x1b[2A\x1b[J\x1b[?7lc\nd\n\x1b[?7h", out.String())
+}
+
+// built returns a fresh binary of blackholed. It skips the test in short mode.
+func built(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds blackholed and starts processes")
+	}
+	binary, err := process.Build(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	return binary
 }
