@@ -37,7 +37,7 @@ func TestNemesis(t *testing.T) {
 		require.Positive(t, got.Operations[kind]["ok"], kind)
 	}
 	for _, check := range got.Checks {
-		if check.Rule != "X, V, T" { // it has what needs no operation to be found
+		if check.Rule != "X, V, T" { // this rule counts findings of the load, not operations
 			require.Positive(t, check.Checked, check.Rule)
 		}
 	}
@@ -81,7 +81,7 @@ func TestTrialNamesTheFlagItRefuses(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
-// TestScenarios: each has faults, and all of them together are all.
+// TestScenarios checks that each scenario has faults, and that all faults are used.
 func TestScenarios(t *testing.T) {
 	some := 0
 	for name := range sorts() {

@@ -83,7 +83,7 @@ func launch(c *console, cmd *exec.Cmd, environ []string) (*child, error) {
 	return p, nil
 }
 
-// extend tells the guardian how long the lock lasts. A guardian that does not listen is frozen, and is told nothing.
+// extend tells the guardian how long the lock lasts. It does not wait for a frozen guardian.
 func (p *child) extend(left time.Duration) {
 	if p.guard != nil {
 		_ = p.guard.SetWriteDeadline(time.Now().Add(killDelay))

@@ -23,7 +23,7 @@ const guardianArg = "lock-guardian"
 const (
 	guardianPipe = 3 // descriptor of the deadlines
 	huntInterval = 5 * time.Millisecond
-	huntLimit    = 5 * time.Second // for processes that cannot be killed, as those of another user
+	huntLimit    = 5 * time.Second // then it gives up on processes that it must not kill, such as another user's
 )
 
 // guarded is a command with a guardian: a process between this one and the command, which kills all descendants of the
@@ -143,7 +143,7 @@ func (g *guardian) watch() int {
 	}
 }
 
-// kill ends the descendants of this process. They can fork meanwhile, so it looks until there is none.
+// kill ends the descendants of this process. It repeats the search until it finds no descendant, because they can fork meanwhile.
 func (g *guardian) kill() int {
 	tick := time.NewTicker(huntInterval)
 	defer tick.Stop()

@@ -28,8 +28,10 @@ func kvTxn(con *console) *cobra.Command {
 			"holds(\"LOCK\") = \"TOKEN\" for a fencing token. KEY may have a second part: \"RANGE_END\" or --prefix.\n" +
 			"Steps: put KEY VALUE [--lease ID] [--prev-kv]; del KEY [RANGE_END] [--prefix] [--prev-kv];\n" +
 			"get KEY [RANGE_END] [--prefix] [--limit N] [--rev N] [--order ORDER] [--descend] [--keys-only] [--count-only]\n" +
-			"with the orders key, version, create, mod and value. For example, create.txt may have the five lines\n" +
-			"mod(\"app/config\") = \"0\", none, put app/config blue, none, get app/config.",
+			"with the orders key, version, create, mod and value. A file that makes a key unless it exists:\n\n" +
+			"    mod(\"app/config\") = \"0\"\n\n" +
+			"    put app/config blue\n\n" +
+			"    get app/config",
 		Example: "  " + name + " kv txn create.txt\n" +
 			"  " + name + " kv txn -o json < create.txt",
 	}

@@ -77,7 +77,7 @@ func meant(words []string) string {
 	return "; did you mean " + strings.Join(words, " or ") + "?"
 }
 
-// synonyms are words of other programs for commands of this one.
+// synonyms maps commands of other programs to ours.
 func synonyms() map[string][]string {
 	return map[string][]string{
 		"run":      {"start", "serve", "agent", "daemon", "join", "up"},
@@ -152,7 +152,10 @@ func (r *remote) explainNothing(ctx context.Context, c *client.Client, q instanc
 		{"--environment", q.Environment != "", instance.Selector{AnyStatus: true, Environment: q.Environment}},
 		{"--depends-on", q.Dependency != "", instance.Selector{AnyStatus: true, Dependency: q.Dependency}},
 	} {
-		if n, ok := count(f.only); f.set && ok && n < all {
+		if !f.set {
+			continue
+		}
+		if n, ok := count(f.only); ok && n < all {
 			text := fmt.Sprintf("%d by %s", all-n, f.flag)
 			if f.flag == "--status" && len(q.Statuses) == 0 {
 				text += " (UP without the flag)"

@@ -109,7 +109,7 @@ func TestGroupWithoutDataGivesItselfUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := twoGroups(t, 3, 1)
 		stays, goes := w.peers[0], w.peers[3]
-		for range 40 { // its tokens are the larger ones, and it holds nothing any more
+		for range 40 { // its tokens become larger, and it holds nothing at the end
 			id, _ := goes.holds(t, "a")
 			_, _, err := goes.Do(t.Context(), coord.Command{Owner: "~" + goes.id(), Op: &coord.LeaseRevoke{ID: id}})
 			require.NoError(t, err)

@@ -41,7 +41,7 @@ type rival struct {
 	hinted      time.Time
 	by          peer.ID // the peer that answered
 	said        merge.Group
-	applied     uint64 // of the member that described it; 0: none did
+	applied     uint64 // log index of the member that described the group; 0 without a description
 	counted     membership.Tolerance
 }
 
@@ -246,7 +246,7 @@ func (r *rivals) of(id coord.GroupID) (rival, bool) {
 	return c, true
 }
 
-// confirm asks the leader of a group afresh, and returns what it says. Descriptions, and leaders that others name, may be old.
+// confirm asks the leader of a group afresh, and returns what it says. Other sources may be out of date.
 // Errors: Unavailable without its answer.
 func (r *rivals) confirm(ctx context.Context, id coord.GroupID) (merge.Group, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)

@@ -22,7 +22,7 @@ const (
 	progressEvery     = 15 * time.Second       // shows a quiet watch's client that it is alive
 	reachabilityEvery = 250 * time.Millisecond // between looks at new measurements
 	trackEvery        = 30 * time.Second       // between extensions of the measurement of providers
-	watchedAtMost     = 100                    // providers of one watch that are measured each minute
+	watchedAtMost     = 100                    // providers that one watch measures each minute
 	countedBeyond     = 64                     // records of a plan that a watch counts as left out
 	coverCells        = 16                     // of the disc of a plan, to count them
 )

@@ -10,7 +10,7 @@ type Limits struct {
 	KeyBytes      uint32 // one key; a lock's name is at most 17 less
 	ValueBytes    uint32 // one value; metadata of one lock
 	OwnerBytes    uint32 // one owner name
-	TxnBytes      uint32 // one transaction as sent, and what it reads
+	TxnBytes      uint32 // request of one transaction; also the keys and values that it reads
 	Changes       uint32 // comparisons of a transaction, steps of a branch, keys that it looks at; keys changed by one command
 	Leases        uint32 // leases at once
 	LeaseKeys     uint32 // keys bound to one lease, its claims included

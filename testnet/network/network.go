@@ -25,7 +25,7 @@ import (
 
 const (
 	launchLimit  = 2 * time.Minute  // from the start of a process to its first answer
-	readyLimit   = 5 * time.Minute  // from the start of all processes until all know each other
+	readyLimit   = 5 * time.Minute  // from the start of the processes until every peer knows all others
 	callLimit    = 10 * time.Second // for one status request
 	launchTrials = 3                // attempts, if another process takes a port
 	atOnce       = 4                // processes launched at the same time
@@ -212,7 +212,7 @@ func (p *Peer) awaitAddress(ctx context.Context) error {
 	})
 }
 
-// awaitReady waits until every peer is ready and knows every other.
+// awaitReady waits until all peers are ready and know each other.
 func (n *Network) awaitReady(ctx context.Context) error {
 	limit := time.Now().Add(readyLimit)
 	for _, p := range n.Peers {

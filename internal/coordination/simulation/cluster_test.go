@@ -265,7 +265,7 @@ func (r randomness) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// blob is a state that is written as it was read.
+// blob is a snapshot that keeps its bytes.
 type blob []byte
 
 func (b blob) WriteTo(w io.Writer) (int64, error) { return bytes.NewReader(b).WriteTo(w) }

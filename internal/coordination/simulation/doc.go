@@ -33,7 +33,7 @@
 //   - a token given by a group is above all tokens of the groups whose members came to it, and a member
 //     comes only after the revision was raised (M1);
 //   - members leave a dissolved group only, and it gives no token afterwards (M2);
-//   - it holds no lock and no lease then (M3);
+//   - a dissolved group holds no lock and no lease (M3);
 //   - in the end all peers are in one group (M4).
 //
 // # Running it

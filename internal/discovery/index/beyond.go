@@ -21,8 +21,8 @@ func SomeBeyond(x *Index, p *query.Plan, cells []records.CellKey, now time.Time,
 	return some, false
 }
 
-// DescribeBeyond says how many records an answer leaves out, or "" for none, and which features they need. Unread
-// records count, but nothing is known of them.
+// DescribeBeyond says how many records an answer leaves out, or "" for none, and which features they need. It counts
+// unread records without their features.
 func DescribeBeyond(some []*records.Record, unread int, more bool) string {
 	n := len(some) + unread
 	if n == 0 && !more {

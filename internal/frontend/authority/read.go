@@ -18,7 +18,7 @@ func (g *Gate) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseSta
 	}
 	for i := range states {
 		if q.ID != 0 && !q.Shows(states[i].Owner) {
-			return nil, h, fault.Wrap("authority.Leases", fault.Refused(fault.NotFound, "lease", "there is no such lease of this caller"))
+			return nil, h, fault.Wrap("authority.Leases", fault.Refused(fault.NotFound, "lease", "is not known, or belongs to another caller"))
 		}
 		if q.ID == 0 && !c.learns(states[i].Owner) {
 			states[i].ID = coord.HiddenLease

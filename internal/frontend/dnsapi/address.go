@@ -34,8 +34,8 @@ func (r *addressRule) mayBe(i *instance.Instance, a netip.Addr) bool {
 	return !slices.ContainsFunc(r.special, within) || slices.ContainsFunc(r.allow, within)
 }
 
-// mayBeNamed reports whether an instance may have a name as its host. Instances of other peers must
-// not use names of this host.
+// mayBeNamed reports whether an instance may have a name as its host. Another peer's instance
+// must not have a name of this host.
 func (r *addressRule) mayBeNamed(i *instance.Instance, host string) bool {
 	return r.own(i) || !strings.EqualFold(lastLabel(host), "localhost")
 }

@@ -83,7 +83,7 @@ func (p pageAPI) end(w http.ResponseWriter, r *http.Request) error {
 }
 
 func errNoPages() error {
-	return fault.New("httpapi", fault.Unsupported, "this peer asks nobody who they are: open %s", ui.Prefix)
+	return fault.New("httpapi", fault.Unsupported, "this peer has no authentication, so no link is needed: open %s", ui.Prefix)
 }
 
 // writeSecret writes an answer that nobody may keep.

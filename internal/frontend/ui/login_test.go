@@ -49,7 +49,7 @@ auth:
 // secretsLeft lists where the page keeps something: it must keep nothing.
 const secretsLeft = `JSON.stringify([location.href, document.cookie, Object.keys(localStorage), Object.keys(sessionStorage), history.state])`
 
-// TestLogin signs in at a peer that asks who looks: by a link of the command ui, and by a token. Each role is offered
+// TestLogin signs in at a peer with authentication: by a link of the command ui, and by a token. Each role is offered
 // what it may do.
 func TestLogin(t *testing.T) {
 	b := openBrowser(t)

@@ -18,7 +18,7 @@ import (
 type evidence uint8
 
 const (
-	local   evidence = iota // none: the cause is this peer, its settings or its network
+	local   evidence = iota // says nothing about the other peer: the cause is on this side
 	silence                 // no answer in time
 	closed                  // a closed port, or another peer or program at the address
 	refusal                 // an answer by the peer's process, which then ended the connection

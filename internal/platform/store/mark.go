@@ -16,8 +16,8 @@ import (
 // write is its last.
 type Count struct {
 	Origin uint64 // of the database, for its whole life
-	Write  uint64 // its number, from 1 on
-	Chain  uint32 // checksum of this write and all earlier ones
+	Write  uint64 // number of the write, from 1 on
+	Chain  uint32 // checksum over all writes up to this one
 	// State is the owner's checksum of the whole content after this write. It shows the loss of an older file of the
 	// database, which Pebble does not notice if a checksum of its list of files fails.
 	State uint64

@@ -108,7 +108,7 @@ func (s *Store) load() (err error) {
 	}
 	err = s.scan(func(key string, value []byte) error { s.sums.set(key, value); return nil })
 	if err == nil && s.count.Write > 0 && s.sums.total != s.count.State {
-		err = s.c.damaged(errors.New("some values are missing or older than they should be"))
+		err = s.c.damaged(errors.New("some values are missing, or are earlier versions"))
 	}
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ type Invitation struct {
 	Profile   string      // of the inviting peer: dev, lan or public
 	Key       network.Key // nil: the network has no key
 	Addresses []string    // multiaddrs of peers of the network, each with /p2p/ID; 1 to MaxAddresses
-	Closed    bool        // every connection needs the key, so there is one
+	Closed    bool        // every connection needs the key; Key is set
 }
 
 // Text returns the invitation as one line of letters, digits, hyphens and underscores: bh1_, and in base64url the
