@@ -135,8 +135,8 @@ func TestWriteRefusesBadInput(t *testing.T) {
 		changes []coord.Step
 	}{
 		{fault.Invalid, "then", nil},
-		{fault.Invalid, "then[0].step", []coord.Step{{}}},
-		{fault.Invalid, "then[0].step", []coord.Step{{Put: &coord.Put{Key: "a"}, Delete: &coord.Span{}}}},
+		{fault.Invalid, "then[0]", []coord.Step{{}}},
+		{fault.Invalid, "then[0]", []coord.Step{{Put: &coord.Put{Key: "a"}, Delete: &coord.Span{}}}},
 		{fault.Invalid, "then[1].key", []coord.Step{put("a", "", 0), put("", "", 0)}},
 		{fault.Invalid, "then", []coord.Step{put("a", "", 0), put("b", "", 0), put("a", "", 0)}},
 		{fault.NotFound, "then[0].lease", []coord.Step{put("a", "", 9)}},
