@@ -31,6 +31,12 @@ func ParseCheckType(text string) (CheckType, error) {
 	return "", fault.Invalidf("type", shorten(text), "must be HTTP, TCP, gRPC or script")
 }
 
+// known reports whether this version can run checks of a type.
+func (t CheckType) known() bool {
+	_, err := ParseCheckType(string(t))
+	return err == nil
+}
+
 // Validate returns the first error: Invalid, field "type", "endpoint",
 // "interval", "timeout", "healthy_threshold" or "unhealthy_threshold". Zero
 // values for defaults are valid.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -24,8 +25,8 @@ func Marshal(i *Instance) []byte {
 	return data
 }
 
-// Unmarshal decodes and validates the bytes of Marshal. Unknown fields of the
-// instance stay in its Spec, and Marshal writes them again. Errors: as FromProto; TooLarge above MaxSize; Unauthentic for
+// Unmarshal decodes and validates the bytes of Marshal. Fields of a later version and a health check of a later type
+// stay in its Spec, and Marshal writes them again. Errors: as FromProto; TooLarge above MaxSize; Unauthentic for
 // bytes that are not a message.
 func Unmarshal(data []byte) (*Instance, error) {
 	const op = "instance.Unmarshal"
@@ -97,8 +98,11 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 		return nil, err
 	}
 	r.Status = StatusUnknown // an instance may have any status, read below
-	if later := p.ProtoReflect().GetUnknown(); len(later) > 0 {
-		r.Spec.later = bytes.Clone(later)
+	if r.Spec.later, err = laterFields(p); err != nil {
+		return nil, fault.As("instance.FromProto", fault.Invalid, err)
+	}
+	if r.Spec.Check != nil && !r.Spec.Check.Type.known() {
+		r.Spec.Check = nil // laterFields has it
 	}
 	if err := r.Normalize(); err != nil {
 		return nil, err
@@ -124,6 +128,28 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 		return nil, err
 	}
 	return i, validateText("peer", i.Peer, maxName)
+}
+
+// laterFields returns what only a later version knows of an instance, as fields of its message: unknown fields, and its
+// health check if that has unknown fields or another type. A decoder merges the two parts of such a check.
+func laterFields(p *agentv1.Instance) ([]byte, error) {
+	later := bytes.Clone(p.ProtoReflect().GetUnknown())
+	check := p.GetHealthCheck()
+	if check == nil {
+		return later, nil
+	}
+	some := []byte(check.ProtoReflect().GetUnknown())
+	if !CheckType(check.GetType()).known() {
+		var err error
+		if some, err = proto.Marshal(check); err != nil {
+			return nil, err
+		}
+	}
+	if len(some) == 0 {
+		return later, nil
+	}
+	number := p.ProtoReflect().Descriptor().Fields().ByName("health_check").Number()
+	return protowire.AppendBytes(protowire.AppendTag(later, number, protowire.BytesType), some), nil
 }
 
 // RegistrationFromProto converts the fields of an application and ignores the

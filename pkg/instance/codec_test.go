@@ -133,6 +133,38 @@ func TestFieldsOfALaterVersionStay(t *testing.T) {
 	require.ErrorIs(t, err, fault.TooLarge)
 }
 
+// A health check keeps the fields of a later version. One of a later type is kept as a whole, and this version does not
+// run it.
+func TestHealthCheckOfALaterVersionStays(t *testing.T) {
+	later := protowire.AppendString(protowire.AppendTag(nil, 99, protowire.BytesType), "of tomorrow")
+	for name, change := range map[string]func(*agentv1.HealthCheck){
+		"field":          func(c *agentv1.HealthCheck) { c.ProtoReflect().SetUnknown(later) },
+		"type":           func(c *agentv1.HealthCheck) { c.Type = "QUIC" },
+		"type and field": func(c *agentv1.HealthCheck) { c.Type = "QUIC"; c.ProtoReflect().SetUnknown(later) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			full := full()
+			p := ToProto(&Instance{Key: full.Key, Spec: full.Spec})
+			change(p.HealthCheck)
+			data, err := proto.Marshal(p)
+			require.NoError(t, err)
+			got, err := Unmarshal(data)
+			require.NoError(t, err)
+			require.Equal(t, name == "field", got.Spec.Check != nil)
+
+			adopted := Registration{Key: got.Key, Spec: got.Spec}
+			require.NoError(t, adopted.Normalize())
+			again := Marshal(&Instance{Key: got.Key, Spec: adopted.Spec})
+			var kept agentv1.Instance
+			require.NoError(t, proto.Unmarshal(again, &kept))
+			require.True(t, proto.Equal(p.HealthCheck, kept.HealthCheck), "%v, not %v", kept.HealthCheck, p.HealthCheck)
+			read, err := Unmarshal(again)
+			require.NoError(t, err)
+			require.Equal(t, again, Marshal(read), "a second adoption changes nothing")
+		})
+	}
+}
+
 func TestRegistrationFromProto(t *testing.T) {
 	want := full()
 	p := ToProto(&Instance{Key: want.Key, Spec: want.Spec, Status: want.Status, Lease: "lease", Peer: "peer"})
