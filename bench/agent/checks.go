@@ -24,7 +24,7 @@ const (
 // ours checks all of them: the Consul agent compares its whole state with the server at each
 // registration, and had not reached 10,000 after six minutes.
 func (s *session) checks(ctx context.Context) error {
-	fmt.Fprintf(s.out, "\nInstances with HTTP checks every %v, for %v\n\n"+
+	fmt.Fprintf(s.Out, "\nInstances with HTTP checks every %v, for %v\n\n"+
 		"| | instances | checks a second | healthy | CPU, of one core | RSS MiB (anonymous) without instances | with them | growth an instance | live heap an instance | load |\n"+
 		"|---|---|---|---|---|---|---|---|---|---|\n", checkEvery, s.checking)
 	target, err := listenTarget()
@@ -75,7 +75,7 @@ func (s *session) checked(ctx context.Context, k kind, n int, target *target) er
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "| %s | %d | %.0f | %d | %.1f %% | %s | %s | %s | %s | %s |\n", one.name, n, float64(asked)/took.Seconds(), healthy,
+	fmt.Fprintf(s.Out, "| %s | %d | %.0f | %d | %.1f %% | %s | %s | %s | %s | %s |\n", one.name, n, float64(asked)/took.Seconds(), healthy,
 		100*spent.Seconds()/took.Seconds(), idle.memory, full.memory,
 		each(full.resident-idle.resident, n), each(full.live-idle.live, n), child.Load())
 	return nil

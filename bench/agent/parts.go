@@ -29,7 +29,7 @@ func (s *session) reads(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(s.out, "| %d instances: %d bytes | | %s | | | | | | | |\n", n, size, one.name)
+			fmt.Fprintf(s.Out, "| %d instances: %d bytes | | %s | | | | | | | |\n", n, size, one.name)
 		}
 		for _, clients := range []int{1, connections} {
 			if err := s.compare(ctx, s.readers(systems, service, fmt.Sprintf("%d instances", n), clients)); err != nil {
@@ -52,7 +52,7 @@ func (s *session) readers(systems []*system, service, label string, clients int)
 	for _, one := range systems {
 		request := one.list(service)
 		tasks = append(tasks, task{one, label, clients, func(ctx context.Context, _ int) (sample, error) {
-			return one.run(ctx, s.duration, clients, func(_ int, a *asker) worker {
+			return one.run(ctx, s.Duration, clients, func(_ int, a *asker) worker {
 				return func() (int, error) { return 1, a.ask(request) }
 			})
 		}})
@@ -141,7 +141,7 @@ func (s *session) register(ctx context.Context) error {
 // of the time, and deregisters all.
 func (s *session) enroll(ctx context.Context, one *system, clients int) (sample, error) {
 	enrolled, room := make([][]entry, clients), newcomers/clients
-	out, err := one.run(ctx, s.duration, clients, func(i int, a *asker) worker {
+	out, err := one.run(ctx, s.Duration, clients, func(i int, a *asker) worker {
 		service := fmt.Sprintf("load%d", i)
 		return func() (int, error) {
 			e := entry{service: service, id: len(enrolled[i]), mark: "1"}
@@ -215,7 +215,7 @@ func enrolled(ctx context.Context, systems []*system) (kinds []pulse, err error)
 
 func (s *session) beat(k pulse, clients int) func(context.Context, int) (sample, error) {
 	return func(ctx context.Context, _ int) (sample, error) {
-		return k.one.run(ctx, s.duration, clients, func(i int, a *asker) worker {
+		return k.one.run(ctx, s.Duration, clients, func(i int, a *asker) worker {
 			next := i
 			return func() (int, error) {
 				request := k.requests[next%len(k.requests)]

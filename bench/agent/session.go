@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/program"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -22,10 +22,11 @@ const (
 
 // session is one run of the command.
 type session struct {
-	options
-	out     io.Writer
-	log     io.Writer // may be nil
-	scratch string
+	program.Session
+	consul    string // path
+	checking  time.Duration
+	instances int
+	changes   int
 
 	kinds   []kind
 	started int
@@ -37,39 +38,15 @@ type kind struct {
 	start  starter
 }
 
-// part is one measured part.
-type part struct {
-	name string
-	run  func(*session, context.Context) error
-}
-
-func parts() []part {
-	return []part{
-		{"reads", (*session).reads}, {"register", (*session).register}, {"heartbeats", (*session).heartbeats},
-		{"stream", (*session).stream}, {"wake", (*session).wake}, {"checks", (*session).checks},
+func parts() []program.Part[*session] {
+	return []program.Part[*session]{
+		{Name: "reads", Run: (*session).reads},
+		{Name: "register", Run: (*session).register},
+		{Name: "heartbeats", Run: (*session).heartbeats},
+		{Name: "stream", Run: (*session).stream},
+		{Name: "wake", Run: (*session).wake},
+		{Name: "checks", Run: (*session).checks},
 	}
-}
-
-func names() []string {
-	var all []string
-	for _, p := range parts() {
-		all = append(all, p.name)
-	}
-	return all
-}
-
-func (s *session) build(ctx context.Context) error {
-	if s.blackholed == "" {
-		s.blackholed = filepath.Join(s.scratch, "blackholed")
-		if err := child.Build(ctx, ".", s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
-			return err
-		}
-	}
-	s.kinds = []kind{{s.blackholed, startOurs}}
-	if s.consul != "" {
-		s.kinds = append(s.kinds, kind{s.consul, startConsul})
-	}
-	return nil
 }
 
 // open starts systems, each with a new directory.
@@ -81,12 +58,12 @@ func (s *session) open(ctx context.Context, kinds []kind) (all []*system, end fu
 	}
 	for _, k := range kinds {
 		s.started++
-		dir := filepath.Join(s.scratch, fmt.Sprint("data", s.started))
+		dir := filepath.Join(s.Scratch, fmt.Sprint("data", s.started))
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			end()
 			return nil, nil, fault.As("open", fault.Invalid, err)
 		}
-		one, err := k.start(ctx, k.binary, dir, s.log)
+		one, err := k.start(ctx, k.binary, dir, s.Log)
 		if err != nil {
 			end()
 			return nil, nil, err
@@ -98,7 +75,7 @@ func (s *session) open(ctx context.Context, kinds []kind) (all []*system, end fu
 
 // table begins a table.
 func (s *session) table(title string) {
-	fmt.Fprintf(s.out, "\n%s\n\n%s", title, head)
+	fmt.Fprintf(s.Out, "\n%s\n\n%s", title, head)
 }
 
 // task is one measurement of one system.
@@ -113,7 +90,7 @@ type task struct {
 // of Consul, the ratios to it.
 func (s *session) compare(ctx context.Context, tasks []task) error {
 	all := make([][]sample, len(tasks))
-	for run := range s.runs {
+	for run := range s.Runs {
 		for i, t := range tasks {
 			got, err := t.run(ctx, run)
 			if err != nil {
@@ -123,12 +100,12 @@ func (s *session) compare(ctx context.Context, tasks []task) error {
 		}
 	}
 	for i, t := range tasks {
-		fmt.Fprintln(s.out, row(t.label, t.clients, t.one.name, all[i]))
+		fmt.Fprintln(s.Out, row(t.label, t.clients, t.one.name, all[i]))
 	}
 	last := len(tasks) - 1
 	if tasks[last].one.name == peerName {
 		for i, t := range tasks[:last] {
-			fmt.Fprintln(s.out, ratio(t.label, all[i], all[last]))
+			fmt.Fprintln(s.Out, ratio(t.label, all[i], all[last]))
 		}
 	}
 	return nil

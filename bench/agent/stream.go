@@ -46,7 +46,7 @@ func (s *session) stream(ctx context.Context) error {
 		label := fmt.Sprintf("%d a message, %d messages under way", f.leases, f.window)
 		pump := func(ctx context.Context, _ int) (sample, error) {
 			before := one.server.Spent()
-			out, err := pump(ctx, conn, f, leases, s.duration)
+			out, err := pump(ctx, conn, f, leases, s.Duration)
 			out.server, out.load = one.server.Spent()-before, child.Load()
 			return out, err
 		}

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/program"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -28,56 +28,42 @@ type system interface {
 
 // session is one run of the command.
 type session struct {
-	options
-	out     io.Writer
-	log     io.Writer // may be nil
+	program.Session
+	etcd    string // path
+	at      string // where clients connect
+	kills   int
+	leases  int
 	systems []system
 }
 
-// part is one measured part.
-type part struct {
-	name string
-	run  func(*session, context.Context) error
-}
-
-func parts() []part {
-	return []part{
-		{"locks", (*session).locks}, {"contended", (*session).contended}, {"keepalive", (*session).keepalive},
-		{"reads", (*session).reads}, {"watch", (*session).watch}, {"failover", (*session).failover}, {"storm", (*session).storm},
+func parts() []program.Part[*session] {
+	return []program.Part[*session]{
+		{Name: "locks", Run: (*session).locks},
+		{Name: "contended", Run: (*session).contended},
+		{Name: "keepalive", Run: (*session).keepalive},
+		{Name: "reads", Run: (*session).reads},
+		{Name: "watch", Run: (*session).watch},
+		{Name: "failover", Run: (*session).failover},
+		{Name: "storm", Run: (*session).storm},
 	}
 }
 
-func names() []string {
-	var all []string
-	for _, p := range parts() {
-		all = append(all, p.name)
-	}
-	return all
-}
-
-// start builds the programs and starts the systems.
-func (s *session) start(ctx context.Context, scratch string) error {
-	binary := s.blackholed
-	if binary == "" {
-		binary = filepath.Join(scratch, "blackholed")
-		if err := child.Build(ctx, ".", binary, "github.com/blackhole/blackhole/cmd/blackholed"); err != nil {
-			return err
-		}
-	}
-	s.systems = []system{&fleet{binary: binary, dir: filepath.Join(scratch, "ours"), at: s.at, log: s.log}}
+// start builds etcd's driver and starts the systems.
+func (s *session) start(ctx context.Context) error {
+	s.systems = []system{&fleet{binary: s.Blackholed, dir: filepath.Join(s.Scratch, "ours"), at: s.at, log: s.Log}}
 	if s.etcd != "" {
-		driver := filepath.Join(scratch, "drive")
+		driver := filepath.Join(s.Scratch, "drive")
 		if err := child.Build(ctx, filepath.Join("bench", "coordination", "etcd"), driver, "."); err != nil {
 			return err
 		}
-		s.systems = append(s.systems, &etcd{binary: s.etcd, driver: driver, dir: filepath.Join(scratch, "etcd"), log: s.log})
+		s.systems = append(s.systems, &etcd{binary: s.etcd, driver: driver, dir: filepath.Join(s.Scratch, "etcd"), log: s.Log})
 	}
 	for _, one := range s.systems {
 		began := time.Now()
 		if err := one.start(ctx); err != nil {
 			return fault.Wrap(one.name(), err)
 		}
-		fmt.Fprintf(s.out, "%s: three fresh servers serve after %d ms\n", one.name(), time.Since(began).Milliseconds())
+		fmt.Fprintf(s.Out, "%s: three fresh servers serve after %d ms\n", one.name(), time.Since(began).Milliseconds())
 	}
 	return nil
 }
@@ -90,7 +76,7 @@ func (s *session) stop() {
 
 // head begins a table.
 func (s *session) head(title string) {
-	fmt.Fprintf(s.out, "\n%s\n\n| | clients | per second | range | p50 ms | p99 ms | max ms | errors | CPU us/op, servers + clients | load |\n"+
+	fmt.Fprintf(s.Out, "\n%s\n\n| | clients | per second | range | p50 ms | p99 ms | max ms | errors | CPU us/op, servers + clients | load |\n"+
 		"|---|---|---|---|---|---|---|---|---|---|\n", title)
 }
 
@@ -98,7 +84,7 @@ func (s *session) head(title string) {
 // with two systems, the ratio of their rates.
 func (s *session) compare(ctx context.Context, t task) error {
 	all := make([][]sample, len(s.systems))
-	for run := range s.runs {
+	for run := range s.Runs {
 		for i, one := range s.systems {
 			t.Run = run
 			got, err := s.measured(ctx, one, t)
@@ -109,10 +95,10 @@ func (s *session) compare(ctx context.Context, t task) error {
 		}
 	}
 	for i, one := range s.systems {
-		fmt.Fprintln(s.out, row(one.name()+" "+t.label(), t.Clients, all[i]))
+		fmt.Fprintln(s.Out, row(one.name()+" "+t.label(), t.Clients, all[i]))
 	}
 	if len(all) == 2 {
-		fmt.Fprintf(s.out, "| ratio | | %.2f | %s | | %.2f | | | | |\n", medianRate(all[0])/medianRate(all[1]), ratios(all[0], all[1]),
+		fmt.Fprintf(s.Out, "| ratio | | %.2f | %s | | %.2f | | | | |\n", medianRate(all[0])/medianRate(all[1]), ratios(all[0], all[1]),
 			float64(medianOf(all[0], func(x sample) time.Duration { return x.P99 }))/
 				float64(max(1, medianOf(all[1], func(x sample) time.Duration { return x.P99 }))))
 	}
@@ -134,7 +120,7 @@ func (s *session) measured(ctx context.Context, one system, t task) (sample, err
 func (s *session) locks(ctx context.Context) error {
 	s.head("Lock and unlock, each client a name of its own; a cycle is one")
 	for _, clients := range []int{1, 64, 256} {
-		if err := s.compare(ctx, task{Op: opLock, Clients: clients, Duration: s.duration}); err != nil {
+		if err := s.compare(ctx, task{Op: opLock, Clients: clients, Duration: s.Duration}); err != nil {
 			return err
 		}
 	}
@@ -143,26 +129,26 @@ func (s *session) locks(ctx context.Context) error {
 
 func (s *session) contended(ctx context.Context) error {
 	s.head("One lock that all clients want; hand-overs, and a client's wait for its turn")
-	t := task{Op: opContended, Clients: 64, Duration: s.duration}
+	t := task{Op: opContended, Clients: 64, Duration: s.Duration}
 	return s.compare(ctx, t)
 }
 
 func (s *session) keepalive(ctx context.Context) error {
 	s.head("Keepalives: leases renewed; latencies are those of a message")
 	for _, clients := range []int{1, 64} {
-		if err := s.compare(ctx, task{Op: opKeepAlive, Clients: clients, Duration: s.duration, Batch: 1}); err != nil {
+		if err := s.compare(ctx, task{Op: opKeepAlive, Clients: clients, Duration: s.Duration, Batch: 1}); err != nil {
 			return err
 		}
 	}
 	ours := *s
 	ours.systems = s.systems[:1] // a message of etcd renews one lease
-	return ours.compare(ctx, task{Op: opKeepAlive, Clients: 16, Duration: s.duration, Batch: 500})
+	return ours.compare(ctx, task{Op: opKeepAlive, Clients: 16, Duration: s.Duration, Batch: 500})
 }
 
 func (s *session) reads(ctx context.Context) error {
 	s.head("Linearizable reads of one key of 128 bytes")
 	for _, clients := range []int{1, 64} {
-		if err := s.compare(ctx, task{Op: opRead, Clients: clients, Duration: s.duration}); err != nil {
+		if err := s.compare(ctx, task{Op: opRead, Clients: clients, Duration: s.Duration}); err != nil {
 			return err
 		}
 	}
@@ -171,5 +157,5 @@ func (s *session) reads(ctx context.Context) error {
 
 func (s *session) watch(ctx context.Context) error {
 	s.head("1,000 writes a second to 100 watchers, a third at each server; events received, and their age since the write was sent")
-	return s.compare(ctx, task{Op: opWatch, Clients: 100, Duration: s.duration, Batch: 1000})
+	return s.compare(ctx, task{Op: opWatch, Clients: 100, Duration: s.Duration, Batch: 1000})
 }

@@ -19,7 +19,7 @@ const settling = 3 * time.Second
 
 // failover kills the leader and times the next lock, repeatedly, each system in turn.
 func (s *session) failover(ctx context.Context) error {
-	fmt.Fprintf(s.out, "\nSIGKILL of the leader to the next lock at a survivor, %d times\n\n| | median ms | p90 ms | max ms | load |\n|---|---|---|---|---|\n", s.kills)
+	fmt.Fprintf(s.Out, "\nSIGKILL of the leader to the next lock at a survivor, %d times\n\n| | median ms | p90 ms | max ms | load |\n|---|---|---|---|---|\n", s.kills)
 	took := make([][]time.Duration, len(s.systems))
 	for run := range s.kills {
 		for i, one := range s.systems {
@@ -41,7 +41,7 @@ func (s *session) failover(ctx context.Context) error {
 	}
 	for i, one := range s.systems {
 		slices.Sort(took[i])
-		fmt.Fprintf(s.out, "| %s | %.0f | %.0f | %.0f | %s |\n", one.name(), figure.Ms(figure.Quantile(took[i], 0.5)), figure.Ms(figure.Quantile(took[i], 0.9)), figure.Ms(figure.Quantile(took[i], 1)), child.Load())
+		fmt.Fprintf(s.Out, "| %s | %.0f | %.0f | %.0f | %s |\n", one.name(), figure.Ms(figure.Quantile(took[i], 0.5)), figure.Ms(figure.Quantile(took[i], 0.9)), figure.Ms(figure.Quantile(took[i], 1)), child.Load())
 	}
 	return nil
 }
@@ -98,16 +98,16 @@ func (f *fleet) leader(ctx context.Context) (int, error) {
 // storm lets many leases end at one time, and compares the work of other clients during and
 // before.
 func (s *session) storm(ctx context.Context) error {
-	fmt.Fprintf(s.out, "\n%d leases that end within a second: a client each that writes, reads and locks, before and meanwhile; "+
+	fmt.Fprintf(s.Out, "\n%d leases that end within a second: a client each that writes, reads and locks, before and meanwhile; "+
 		"then how long a lock outlived the time to live of a holder that died in it\n\n"+
 		"| | writes /s | reads /s | locks /s | rate kept, worst | lock freed after its TTL, ms | all ended after, s | load |\n|---|---|---|---|---|---|---|---|\n", s.leases)
 	for _, one := range s.systems {
-		got, err := one.do(ctx, task{Op: opStorm, Batch: s.leases, Duration: s.duration})
+		got, err := one.do(ctx, task{Op: opStorm, Batch: s.leases, Duration: s.Duration})
 		if err != nil {
 			return fault.Wrap(one.name(), err)
 		}
 		x := got.Extra
-		fmt.Fprintf(s.out, "| %s | %.0f, %.0f | %.0f, %.0f | %.0f, %.0f | %.2f | %.0f | %.1f | %s |\n", one.name(),
+		fmt.Fprintf(s.Out, "| %s | %.0f, %.0f | %.0f, %.0f | %.0f, %.0f | %.2f | %.0f | %.1f | %s |\n", one.name(),
 			x["write before"], x["write"], x["read before"], x["read"], x["lock before"], x["lock"],
 			min(x["write"]/x["write before"], x["read"]/x["read before"], x["lock"]/x["lock before"]), x["freed"], x["ended"], child.Load())
 	}

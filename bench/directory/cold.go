@@ -47,7 +47,7 @@ func (s *session) cold(ctx context.Context) error {
 	var took, alone []float64
 	s.table(fmt.Sprintf("%d instances in the registries of %d peers that start without a leader: from the moment at which a member knew one until the peers saw all",
 		s.instances, s.peers), "", "ms until the last peer followed the directory", "ms until the first saw all", "ms until the last did", "ms until there was a leader", "CPU s of all peers, from then", "load")
-	for run := range s.runs {
+	for run := range s.Runs {
 		t, rate, err := s.coldly(ctx, run)
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func (s *session) cold(ctx context.Context) error {
 }
 
 func (s *session) coldly(ctx context.Context, run int) (took, alone float64, err error) {
-	f := &fleet{binary: s.blackholed, log: s.log, size: s.peers, alone: true}
+	f := &fleet{binary: s.Blackholed, log: s.Log, size: s.peers, alone: true}
 	if f.dir, err = s.room(); err != nil {
 		return 0, 0, err
 	}
@@ -183,7 +183,7 @@ func (s *session) oneByOne(ctx context.Context, f *fleet, at []*peer) (rate floa
 	before, began := spent(f.processes()...), time.Now()
 	for i, p := range at {
 		all.Go(func() {
-			for time.Since(began) < s.duration && errs[i] == nil {
+			for time.Since(began) < s.Duration && errs[i] == nil {
 				_, errs[i] = p.register(ctx, entry{"single" + p.name, fmt.Sprintf("%d-%d", began.UnixNano(), counts[i]), "1"}, true)
 				counts[i]++
 			}
@@ -206,7 +206,7 @@ func (s *session) pull(ctx context.Context) error {
 	s.table(fmt.Sprintf("%d services in the registry of a peer that is no member, of %d that start without a leader: from the moment at which it knew one until the leader's peer had them",
 		services, s.peers), "", "ms", "ms until it knew a leader", "CPU s of all peers, from then", "load")
 	var took []float64
-	for run := range s.runs {
+	for run := range s.Runs {
 		one, err := s.pulled(ctx, run)
 		if err != nil {
 			return err
@@ -218,7 +218,7 @@ func (s *session) pull(ctx context.Context) error {
 }
 
 func (s *session) pulled(ctx context.Context, run int) (took float64, err error) {
-	f := &fleet{binary: s.blackholed, log: s.log, size: s.peers, alone: true}
+	f := &fleet{binary: s.Blackholed, log: s.Log, size: s.peers, alone: true}
 	if f.dir, err = s.room(); err != nil {
 		return 0, err
 	}

@@ -80,7 +80,7 @@ func (s *session) core(ctx context.Context) (*core, error) {
 		if i > 0 {
 			args = append(args, "-contact", "/ip4/127.0.0.1/tcp/"+free[1]+"/p2p/"+g.ids[0])
 		}
-		p := &process{child.Process{Binary: self, Args: args, Log: s.log}}
+		p := &process{child.Process{Binary: self, Args: args, Log: s.Log}}
 		g.members = append(g.members, p)
 		if err := p.Start(); err != nil {
 			return g, err
@@ -321,7 +321,7 @@ func (s *session) batched(ctx context.Context) error {
 	var rates []float64
 	for generation, size := range []int{1, 10, 100, coord.MaxBatch} {
 		before, began, commands := spent(g.members...), time.Now(), 0
-		for ; time.Since(began) < s.duration; commands++ {
+		for ; time.Since(began) < s.Duration; commands++ {
 			batch := &coord.RegisterBatch{Lease: got.Lease, Generation: uint64(generation) + 1}
 			for n := range size {
 				id := (commands*size + n) % 5000 // ids repeat, each time with a new mark

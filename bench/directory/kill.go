@@ -101,7 +101,7 @@ func (s *session) killed(ctx context.Context, f *fleet, run, total int) error {
 	}
 	s.row("kill %d | %.0f | %d | %d | %d | %d | %d | %.0f | %.2f | %s", run+1, figure.Ms(wrote.Sub(began)), sum.reads, sum.failed, sum.short, sum.unsure, sum.stale, figure.Ms(took), cpu.Seconds(), child.Load())
 	if sum.first != nil {
-		fmt.Fprintf(s.out, "\nthe first: %v\n", sum.first)
+		fmt.Fprintf(s.Out, "\nthe first: %v\n", sum.first)
 	}
 	return nil
 }

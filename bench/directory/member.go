@@ -7,11 +7,8 @@ import (
 	"flag"
 	"io"
 	"net"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/ipfs/go-datastore"
@@ -41,8 +38,8 @@ const (
 )
 
 // member is a group member without the rest of a peer. It trusts its callers' claims of identity,
-// and ends with SIGINT.
-func member(args []string) error {
+// and ends with its context. args begin with memberCommand.
+func member(ctx context.Context, args []string, _, _ io.Writer) error {
 	var data, listen, serve, contact, founders string
 	f := flag.NewFlagSet(memberCommand, flag.ContinueOnError)
 	f.StringVar(&data, "data", "", "`directory`")
@@ -50,11 +47,9 @@ func member(args []string) error {
 	f.StringVar(&serve, "grpc", "", "`address`")
 	f.StringVar(&contact, "contact", "", "`multiaddr` of a member, with its id")
 	f.StringVar(&founders, "founders", "", "peer ids, with commas")
-	if err := f.Parse(args); err != nil {
+	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	node, err := join(ctx, data, listen, contact)
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func (s *session) reads(ctx context.Context) error {
 		return err
 	}
 	defer f.stop()
-	lone := &fleet{binary: s.blackholed, log: s.log, size: 1, alone: true}
+	lone := &fleet{binary: s.Blackholed, log: s.Log, size: 1, alone: true}
 	if lone.dir, err = s.room(); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *session) reads(ctx context.Context) error {
 		{"coordination off", lone.peers[0]}, {"the leader", leader}, {"a follower", f.followers(leader)[0]},
 		{"no member, of whose the instances are", home}, {"no member", f.peers[len(f.peers)-1]},
 	}
-	s.table(fmt.Sprintf("GET the %d healthy instances of a service; medians of %d runs in turn", listed, s.runs),
+	s.table(fmt.Sprintf("GET the %d healthy instances of a service; medians of %d runs in turn", listed, s.Runs),
 		"at", "clients", "per second", "p50 ms", "p99 ms", "CPU us each, of the peer", "rate, to coordination off", "CPU, to coordination off", "load")
 	for _, clients := range []int{1, connections} {
 		if err := s.readers(ctx, at, clients); err != nil {
@@ -65,7 +65,7 @@ func (s *session) reads(ctx context.Context) error {
 // readers reads at places in turn and prints each beside the first.
 func (s *session) readers(ctx context.Context, at []place, clients int) error {
 	all := make([][]reading, len(at))
-	for range s.runs {
+	for range s.Runs {
 		for i, p := range at {
 			got, err := s.read(ctx, p.at, clients)
 			if err != nil {
@@ -96,7 +96,7 @@ func (s *session) read(ctx context.Context, p *peer, clients int) (reading, erro
 	before, began := spent(&p.process), time.Now()
 	for i := range clients {
 		all.Go(func() {
-			for start := began; start.Sub(began) < s.duration && errs[i] == nil; {
+			for start := began; start.Sub(began) < s.Duration && errs[i] == nil; {
 				_, errs[i] = p.ask(ctx, "GET", "/v1/services/web/instances", nil)
 				now := time.Now()
 				took[i] = append(took[i], now.Sub(start))

@@ -3,50 +3,38 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/program"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // session is one run of the command.
 type session struct {
-	options
-	out     io.Writer
-	log     io.Writer // may be nil
-	scratch string
-	opened  int
+	program.Session
+	peers     int
+	instances int
+	changes   int
+	kills     int
+	crowd     int
+	crowded   int
+	spread    bool
+	profile   string
+	opened    int
 }
 
-// part is one measured part.
-type part struct {
-	name string
-	run  func(*session, context.Context) error
-}
-
-func parts() []part {
-	return []part{
-		{"cold", (*session).cold}, {"batched", (*session).batched}, {"pull", (*session).pull}, {"known", (*session).known}, {"wake", (*session).wake},
-		{"reads", (*session).reads}, {"kill", (*session).kill}, {"peers", (*session).simulate},
+func parts() []program.Part[*session] {
+	return []program.Part[*session]{
+		{Name: "cold", Run: (*session).cold},
+		{Name: "batched", Run: (*session).batched},
+		{Name: "pull", Run: (*session).pull},
+		{Name: "known", Run: (*session).known},
+		{Name: "wake", Run: (*session).wake},
+		{Name: "reads", Run: (*session).reads},
+		{Name: "kill", Run: (*session).kill},
+		{Name: "peers", Run: (*session).simulate},
 	}
-}
-
-func names() []string {
-	var all []string
-	for _, p := range parts() {
-		all = append(all, p.name)
-	}
-	return all
-}
-
-func (s *session) build(ctx context.Context) error {
-	if s.blackholed != "" {
-		return nil
-	}
-	s.blackholed = filepath.Join(s.scratch, "blackholed")
-	return child.Build(ctx, ".", s.blackholed, "github.com/blackhole/blackhole/cmd/blackholed")
 }
 
 // open starts a fleet of new peers with a group of three.
@@ -55,7 +43,7 @@ func (s *session) open(ctx context.Context) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{binary: s.blackholed, dir: dir, log: s.log, size: s.peers}
+	f := &fleet{binary: s.Blackholed, dir: dir, log: s.Log, size: s.peers}
 	if err := f.start(ctx); err != nil {
 		f.stop()
 		return nil, err
@@ -66,21 +54,21 @@ func (s *session) open(ctx context.Context) (*fleet, error) {
 // room creates a directory.
 func (s *session) room() (string, error) {
 	s.opened++
-	dir := filepath.Join(s.scratch, fmt.Sprint(s.opened))
+	dir := filepath.Join(s.Scratch, fmt.Sprint(s.opened))
 	return dir, fault.As("room", fault.Invalid, os.Mkdir(dir, 0o700))
 }
 
 // table begins a table.
 func (s *session) table(title string, columns ...string) {
-	fmt.Fprintf(s.out, "\n%s\n\n|", title)
+	fmt.Fprintf(s.Out, "\n%s\n\n|", title)
 	for _, c := range columns {
-		fmt.Fprintf(s.out, " %s |", c)
+		fmt.Fprintf(s.Out, " %s |", c)
 	}
-	fmt.Fprint(s.out, "\n|")
+	fmt.Fprint(s.Out, "\n|")
 	for range columns {
-		fmt.Fprint(s.out, "---|")
+		fmt.Fprint(s.Out, "---|")
 	}
-	fmt.Fprintln(s.out)
+	fmt.Fprintln(s.Out)
 }
 
-func (s *session) row(format string, args ...any) { fmt.Fprintf(s.out, "| "+format+" |\n", args...) }
+func (s *session) row(format string, args ...any) { fmt.Fprintf(s.Out, "| "+format+" |\n", args...) }

@@ -132,7 +132,7 @@ func (c *crowd) idle(ctx context.Context) error {
 
 // register starts all peers with their instances, and waits until the whole catalogs have all.
 func (c *crowd) register(ctx context.Context) error {
-	for n := range c.options.crowd {
+	for n := range c.crowd {
 		p, err := c.core.play(n, n < wholes, c.gate, func() { c.watching.Add(1) }, c.see)
 		if err != nil {
 			return err
@@ -140,7 +140,7 @@ func (c *crowd) register(ctx context.Context) error {
 		close(p.known)
 		c.peers = append(c.peers, p)
 		var own []entry
-		for i := n; i < c.crowded; i += c.options.crowd {
+		for i := n; i < c.crowded; i += c.crowd {
 			own = append(own, entry{fmt.Sprintf("service%d", i%100), fmt.Sprintf("%s-%d", p.id, i), "1"})
 		}
 		p.publish(own...)
