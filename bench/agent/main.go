@@ -12,7 +12,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"time"
 
@@ -23,20 +22,22 @@ import (
 func main() { program.Main("agent", execute) }
 
 // execute measures part by part, each with new servers.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	s := &session{}
 	if err := s.parse(args, stderr); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Open(ctx, stdout, stderr); err != nil {
-		return err
-	}
+	return program.Play(ctx, s, parts(), stdout, stderr)
+}
+
+// Open also says which systems are measured.
+func (s *session) Open(ctx context.Context, stdout, stderr io.Writer) error {
+	err := s.Session.Open(ctx, stdout, stderr)
 	s.kinds = []kind{{s.Blackholed, startOurs}}
 	if s.consul != "" {
 		s.kinds = append(s.kinds, kind{s.consul, startConsul})
 	}
-	return program.Play(ctx, s, parts())
+	return err
 }
 
 func (s *session) parse(args []string, stderr io.Writer) error {

@@ -11,7 +11,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"slices"
 	"time"
@@ -22,21 +21,27 @@ import (
 
 func main() { program.Main("coordination", execute) }
 
-// execute starts the systems, one directory each, and measures part by part.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+// execute measures part by part.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	s := &session{}
 	if err := s.parse(args, stderr); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Open(ctx, stdout, stderr); err != nil {
+	return program.Play(ctx, s, parts(), stdout, stderr)
+}
+
+// Open also starts the systems, one directory each.
+func (s *session) Open(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := s.Session.Open(ctx, stdout, stderr); err != nil {
 		return err
 	}
-	defer s.stop()
-	if err := s.start(ctx); err != nil {
-		return err
-	}
-	return program.Play(ctx, s, parts())
+	return s.start(ctx)
+}
+
+// Close also stops the systems.
+func (s *session) Close() error {
+	s.stop()
+	return s.Session.Close()
 }
 
 func (s *session) parse(args []string, stderr io.Writer) error {

@@ -14,7 +14,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"os"
 	"time"
@@ -31,16 +30,12 @@ func main() {
 }
 
 // execute measures part by part, each with new peers.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	s := &session{}
 	if err := s.parse(args, stderr); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Open(ctx, stdout, stderr); err != nil {
-		return err
-	}
-	return program.Play(ctx, s, parts())
+	return program.Play(ctx, s, parts(), stdout, stderr)
 }
 
 func (s *session) parse(args []string, stderr io.Writer) error {

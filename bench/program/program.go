@@ -97,7 +97,7 @@ func (s *Session) chosen() []string {
 	return strings.Split(s.only, ",")
 }
 
-// Open makes the scratch directory and builds blackholed. Close follows, also after an error.
+// Open makes the scratch directory and builds blackholed.
 func (s *Session) Open(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	s.Out = stdout
 	if s.verbose {
@@ -116,8 +116,19 @@ func (s *Session) Open(ctx context.Context, stdout, stderr io.Writer) (err error
 // Close removes the scratch directory.
 func (s *Session) Close() error { return os.RemoveAll(s.Scratch) }
 
-// Play runs the chosen parts of a session, in their order.
-func Play[S interface{ chosen() []string }](ctx context.Context, session S, parts []Part[S]) error {
+// Measured is a session of a program: a Session, possibly with an Open and a Close of its own.
+type Measured interface {
+	Open(ctx context.Context, stdout, stderr io.Writer) error // prepares the session; Close follows, also after an error
+	Close() error                                             // removes all that Open made
+	chosen() []string
+}
+
+// Play opens a session, runs its chosen parts in order, and closes it.
+func Play[S Measured](ctx context.Context, session S, parts []Part[S], stdout, stderr io.Writer) (err error) {
+	defer func() { err = errors.Join(err, session.Close()) }()
+	if err := session.Open(ctx, stdout, stderr); err != nil {
+		return err
+	}
 	for _, p := range parts {
 		if !slices.Contains(session.chosen(), p.Name) {
 			continue
