@@ -47,6 +47,7 @@ func (c *console) start(command []string, environ ...string) (*child, error) {
 
 // startGuarded starts a command that must not outlive its lock, if the system allows it with a guardian.
 func startGuarded(c *console, command []string, environ ...string) (*child, error) {
+	c.settle()
 	cmd, guard, err := guarded(command)
 	if err != nil {
 		return nil, coded{126, fault.New("", fault.Internal, "%s: %w", command[0], err)}

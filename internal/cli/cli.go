@@ -22,7 +22,7 @@ import (
 // name is the program's name for users; error messages begin with it.
 const name = "blackholed"
 
-// App is the program. All fields are required. Execute does not change them.
+// App is the program. All fields but Terminal are required. Execute does not change them.
 type App struct {
 	Version string
 	Build   Build
@@ -30,6 +30,8 @@ type App struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 	Environ []string // in the form of os.Environ
+
+	Terminal Terminal // may be zero
 
 	// Run runs a peer until ctx ends, and returns nil then.
 	Run func(ctx context.Context, c config.Config, stderr io.Writer) error
@@ -79,6 +81,8 @@ func (a App) root() *cobra.Command {
 		Short: "Decentralised service discovery and coordination",
 		Long: "Decentralised service discovery and coordination.\n\n" +
 			"One binary runs a peer (blackholed run) and calls a running peer.\n\n" +
+			"At a terminal, tables fit its width: peer ids are abbreviated and long cells cut. A pipe, or\n" +
+			"-o json, ndjson or yaml, gets everything. NO_COLOR turns colours off.\n\n" +
 			"Exit codes:\n" + exitHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -89,7 +93,7 @@ func (a App) root() *cobra.Command {
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(flagError)
-	con := &console{stdin: a.Stdin, stdout: a.Stdout, stderr: a.Stderr, environ: a.Environ}
+	con := &console{stdin: a.Stdin, stdout: a.Stdout, stderr: a.Stderr, environ: a.Environ, terminal: a.Terminal}
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command

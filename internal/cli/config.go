@@ -51,7 +51,7 @@ func configShowCommand(con *console) *cobra.Command {
 				return err
 			}
 		}
-		return f.print(con.stdout, d)
+		return f.print(con, d)
 	}
 	return cmd
 }

@@ -19,6 +19,27 @@ type console struct {
 	stdout  io.Writer
 	stderr  io.Writer
 	environ []string
+
+	terminal Terminal
+	waiting  *progress // nil: nothing is shown
+}
+
+// screen describes standard output. Colours respect NO_COLOR (no-color.org).
+func (c *console) screen() screen {
+	if c.terminal.Size == nil {
+		return screen{}
+	}
+	columns, _ := c.terminal.Size()
+	term, _ := c.env("TERM")
+	off, _ := c.env("NO_COLOR")
+	return screen{columns: columns, colour: off == "" && term != "dumb"}
+}
+
+// settle removes the progress line, because output follows.
+func (c *console) settle() {
+	if c.waiting != nil {
+		c.waiting.stop()
+	}
 }
 
 // env returns the last value of an environment variable, as a shell does.
@@ -34,6 +55,7 @@ func (c *console) env(variable string) (string, bool) {
 
 // say writes a message for the user to standard error.
 func (c *console) say(format string, args ...any) {
+	c.settle()
 	fmt.Fprintln(c.stderr, clean(fmt.Sprintf(format, args...)))
 }
 

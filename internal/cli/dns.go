@@ -101,7 +101,7 @@ func (l *lookup) run(ctx context.Context, asked string) error {
 	if l.format == formatTable {
 		l.say("%s", view.Dig)
 	}
-	if err := l.format.print(l.stdout, document{value: view, items: itemsOf(view.Records), table: view.table()}); err != nil {
+	if err := l.format.print(l.console, document{value: view, items: itemsOf(view.Records), table: view.table()}); err != nil {
 		return err
 	}
 	return outcome(asked, kind, answer)
@@ -170,7 +170,7 @@ func sections(m *dns.Msg) []recordView {
 	return views
 }
 
-func (v *lookupView) table() string {
+func (v *lookupView) table() grid {
 	rows := make([][]string, len(v.Records))
 	for n, r := range v.Records {
 		rows[n] = []string{r.Name, strconv.FormatUint(uint64(r.TTL), 10), r.Type, r.Data, r.Section}

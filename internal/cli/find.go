@@ -140,9 +140,9 @@ func (r *remote) follow(w *client.Watcher) error {
 		d := document{value: ev}
 		switch {
 		case ev.Record != nil:
-			d.table = eventLine(string(ev.Kind), &ev.Record.View, ev.Reason)
+			d.table = plain(eventLine(string(ev.Kind), &ev.Record.View, ev.Reason))
 		case ev.Kind == "reset":
-			d.table = "reset\n"
+			d.table = plain("reset\n")
 		}
 		if err := r.printNext(d); err != nil {
 			return err

@@ -49,7 +49,7 @@ func groupBackup(con *console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return r.print(document{value: map[string]any{"file": args[0], "bytes": size}, table: fmt.Sprintf("%d bytes\n", size)})
+		return r.print(document{value: map[string]any{"file": args[0], "bytes": size}, table: plain(fmt.Sprintf("%d bytes\n", size))})
 	})
 }
 
@@ -111,7 +111,7 @@ func groupRestore(con *console, restore restoreFunc) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := f.print(con.stdout, document{value: r, table: r.table()}); err != nil {
+		if err := f.print(con, document{value: r, table: r.table()}); err != nil {
 			return err
 		}
 		if !r.Done {
@@ -125,7 +125,7 @@ func groupRestore(con *console, restore restoreFunc) *cobra.Command {
 	return cmd
 }
 
-func (r Restoration) table() string {
+func (r Restoration) table() grid {
 	return pairs([][]string{
 		{"group", r.Group},
 		{"taken", r.Taken.UTC().Format(time.RFC3339)},

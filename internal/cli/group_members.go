@@ -70,7 +70,7 @@ func named(err error, names []string) error {
 	return err
 }
 
-func outcomeTable(done coord.MemberOutcome) string {
+func outcomeTable(done coord.MemberOutcome) grid {
 	var rows [][]string
 	verb := "did"
 	if !done.Done {

@@ -63,7 +63,7 @@ func (c *console) printID(identity func(dataDir string) (string, error), dir str
 	if err != nil {
 		return err
 	}
-	return f.print(c.stdout, document{value: map[string]string{"peer_id": id}, table: id + "\n"})
+	return f.print(c, document{value: map[string]string{"peer_id": id}, table: plain(id + "\n")})
 }
 
 // createFile writes a new file and leaves an existing file unchanged.

@@ -58,7 +58,7 @@ func inviteCommand(con *console, keys keysFunc, identity func(dataDir string) (s
 			return err
 		}
 		r.explainInvitation(i)
-		return r.print(document{value: map[string]string{"invitation": text}, table: text + "\n"})
+		return r.print(document{value: map[string]string{"invitation": text}, table: plain(text + "\n")})
 	})
 }
 

@@ -133,5 +133,5 @@ func txnDocument(op *coord.Txn, r coord.Result) document {
 	if v.Forgotten {
 		b.WriteString("\nThe results were too large to be kept for a repetition after a failure of the leader: read the keys again.\n")
 	}
-	return document{value: v, table: b.String()}
+	return document{value: v, table: plain(b.String())}
 }

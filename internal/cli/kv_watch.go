@@ -93,7 +93,7 @@ func (r *remote) changes(b client.Batch) error {
 			value = v.Now.Value
 		}
 		line := clean(fmt.Sprintf("%-6s  %8d  %s  %s", v.Event, v.Revision, v.Key, value))
-		if err := r.printNext(document{value: v, table: strings.TrimRight(line, " ") + "\n"}); err != nil {
+		if err := r.printNext(document{value: v, table: plain(strings.TrimRight(line, " ") + "\n")}); err != nil {
 			return err
 		}
 	}

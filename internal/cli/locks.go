@@ -79,7 +79,7 @@ func showClaims(claims []client.ClaimState) []claimView {
 }
 
 // lockTable has a row for each claim: first the holders of a lock, then its waiters.
-func lockTable(locks []lockView) string {
+func lockTable(locks []lockView) grid {
 	var rows [][]string
 	for _, l := range locks {
 		for state, claims := range [][]claimView{l.Holding, l.Waiting} {

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -50,11 +48,12 @@ func (f *format) Set(s string) error {
 type document struct {
 	value any    // JSON and YAML, in the form of the API
 	items []any  // NDJSON, one line each; nil means value as the only line
-	table string // formatted text
+	table layout // text; nil is none
 }
 
-// print writes a document in this format.
-func (f format) print(w io.Writer, d document) error {
+// print writes a document in this format to standard output.
+func (f format) print(c *console, d document) error {
+	c.settle()
 	var out []byte
 	var err error
 	switch f {
@@ -65,10 +64,12 @@ func (f format) print(w io.Writer, d document) error {
 	case formatYAML:
 		out, err = marshalYAML(d.value)
 	default:
-		out = []byte(d.table)
+		if d.table != nil {
+			out = []byte(d.table.on(c.screen()))
+		}
 	}
 	if err == nil {
-		_, err = w.Write(out)
+		_, err = c.stdout.Write(out)
 	}
 	return fault.As("cli.print", fault.Internal, err)
 }
@@ -215,21 +216,3 @@ func ambiguous(s string) bool {
 	}
 	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(s))
 }
-
-// table lays out rows under a header in aligned columns.
-func table(header []string, rows [][]string) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{header}, rows...) {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = clean(cell)
-		}
-		_, _ = io.WriteString(w, strings.Join(cells, "\t")+"\n") // a strings.Builder never fails
-	}
-	_ = w.Flush()
-	return b.String()
-}
-
-// pairs lays out names and values, one pair a line.
-func pairs(rows [][]string) string { return table(rows[0], rows[1:]) }

@@ -118,9 +118,9 @@ func versionCommand(con *console, version string, b Build) *cobra.Command {
 	var f format
 	outputFlag(cmd, &f)
 	cmd.RunE = func(*cobra.Command, []string) error {
-		return f.print(con.stdout, document{
+		return f.print(con, document{
 			value: map[string]string{"version": version, "revision": b.Revision, "time": b.Time, "platform": b.Platform},
-			table: versionText(version, b),
+			table: plain(versionText(version, b)),
 		})
 	}
 	return cmd

@@ -26,7 +26,7 @@ func reclaimCommand(con *console, reclaim func(dataDir string) (int, error)) *co
 		if err != nil {
 			return err
 		}
-		return f.print(con.stdout, document{value: map[string]int{"offers": n}, table: fmt.Sprintf("%d offers reclaimed: start this peer\n", n)})
+		return f.print(con, document{value: map[string]int{"offers": n}, table: plain(fmt.Sprintf("%d offers reclaimed: start this peer\n", n))})
 	}
 	return cmd
 }

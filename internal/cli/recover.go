@@ -61,7 +61,7 @@ func groupRecover(con *console, recoverGroup recoverFunc) *cobra.Command {
 			return err
 		}
 		r.Voters, r.Learners = emptied(r.Voters), emptied(r.Learners)
-		if err := f.print(con.stdout, document{value: r, table: r.table()}); err != nil {
+		if err := f.print(con, document{value: r, table: r.table()}); err != nil {
 			return err
 		}
 		if !r.Done {
@@ -75,7 +75,7 @@ func groupRecover(con *console, recoverGroup recoverFunc) *cobra.Command {
 	return cmd
 }
 
-func (r Recovery) table() string {
+func (r Recovery) table() grid {
 	rows := [][]string{
 		{"group", r.Group},
 		{"incarnation", fmt.Sprintf("%d, after %d", r.Incarnation, r.Incarnation-1)},

@@ -87,6 +87,9 @@ func (r *remote) call(ctx context.Context, args []string, do action) error {
 		return err
 	}
 	defer func() { _ = c.Close() }() // all calls have ended: an error is harmless
+	if !r.connectOnly && r.timeout > 0 {
+		defer r.wait(ctx, "waiting for the peer at "+cmp.Or(address, client.DefaultAddress), r.timeout)()
+	}
 	err = do(ctx, c, args)
 	if fault.KindOf(err) == fault.Unavailable && !answered(err) {
 		return fault.New("", fault.Unavailable, "no peer answers at %s: %s", cmp.Or(address, client.DefaultAddress), message(err))
@@ -110,7 +113,7 @@ func (r *remote) watching(watch *bool) func(cmd *cobra.Command, args []string) {
 }
 
 // print writes a document to standard output.
-func (r *remote) print(d document) error { return r.format.print(r.stdout, d) }
+func (r *remote) print(d document) error { return r.format.print(r.console, d) }
 
 // printNext writes one document of a sequence.
 func (r *remote) printNext(d document) error {

@@ -217,7 +217,7 @@ func (r *remote) watchInstances(ctx context.Context, c *client.Client, q instanc
 			r.say("the peer has reached its group again")
 		}
 		if stale = b.Stale; b.Reset && received {
-			if err := r.printNext(document{value: instanceEvent{Event: "reset", Index: b.Index}, table: "reset\n"}); err != nil {
+			if err := r.printNext(document{value: instanceEvent{Event: "reset", Index: b.Index}, table: plain("reset\n")}); err != nil {
 				return err
 			}
 		}
@@ -235,5 +235,5 @@ func (r *remote) instanceEvent(e instance.Event) error {
 	kind := map[instance.EventType]string{instance.Added: "added", instance.Modified: "modified", instance.Removed: "removed"}[e.Type]
 	i := e.Instance
 	line := fmt.Sprintf("%-8s  %-24s  %-14s  %-24s  %-10s  %s", kind, i.ID, i.Status, addressOf(i), orDash(i.Spec.Version), strings.Join(i.Spec.Tags, " "))
-	return r.printNext(document{value: instanceEvent{kind, e.Revision, instanceJSON(i)}, table: strings.TrimRight(clean(line), " ") + "\n"})
+	return r.printNext(document{value: instanceEvent{kind, e.Revision, instanceJSON(i)}, table: plain(strings.TrimRight(clean(line), " ") + "\n")})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // answerTable shows results in rank order, each followed by its explanation.
-func answerTable(a query.AnswerView) string {
+func answerTable(a query.AnswerView) grid {
 	rows := make([][]string, len(a.Results))
 	for i, r := range a.Results {
 		v := &r.Record
@@ -20,27 +20,18 @@ func answerTable(a query.AnswerView) string {
 			healthOf(v) + " / " + measuredOf(r.Measured), shortPeer(v.ProviderID),
 		}
 	}
-	text := table([]string{"ID", "TYPE", "PLACE", "DISTANCE", "PRICE", "UPTIME", "CLAIMED / MEASURED", "PROVIDER"}, rows)
-	// Lay out the columns first: a line between rows would end their alignment.
-	var b strings.Builder
-	for i, line := range strings.SplitAfter(text, "\n") {
-		for _, g := range a.Groups {
-			if i > 0 && g.First == i-1 {
-				b.WriteString("# prices in " + clean(g.Currency+" "+g.PriceUnit) + ": " + strconv.Itoa(g.Results) + " of " + strconv.Itoa(g.Total) + "\n")
-			}
-		}
-		b.WriteString(line)
-		if i == 0 || i > len(a.Results) { // the header, or after the last row
-			continue
-		}
-		for _, why := range a.Results[i-1].Explain {
-			b.WriteString("    " + clean(why) + "\n")
-		}
+	g := table([]string{"ID", "TYPE", "PLACE", "DISTANCE", "PRICE", "UPTIME", "CLAIMED / MEASURED", "PROVIDER"}, rows)
+	g.above, g.below = map[int][]string{}, map[int][]string{}
+	for _, p := range a.Groups {
+		g.above[p.First] = append(g.above[p.First], "# prices in "+p.Currency+" "+p.PriceUnit+": "+strconv.Itoa(p.Results)+" of "+strconv.Itoa(p.Total))
+	}
+	for i, r := range a.Results {
+		g.below[i] = r.Explain
 	}
 	for _, note := range a.Notes {
-		b.WriteString("# " + clean(note) + "\n")
+		g.notes = append(g.notes, "# "+note)
 	}
-	return b.String()
+	return g
 }
 
 // recordList shows records without distances and measurements.

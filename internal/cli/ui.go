@@ -37,7 +37,7 @@ func uiCommand(con *console) *cobra.Command {
 				con.say("cannot open a browser: %s", message(err))
 			}
 		}
-		return r.print(document{value: link, table: clean(link.URL) + "\n"})
+		return r.print(document{value: link, table: plain(clean(link.URL) + "\n")})
 	})
 }
 

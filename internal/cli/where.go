@@ -93,7 +93,7 @@ func fieldsCommand(con *console) *cobra.Command {
 			list = append(list, fieldView{x.Name, x.Kind, x.Unit, x.Ops(), x.Help})
 			rows = append(rows, []string{x.Name, string(x.Kind), orDash(x.Unit), strings.Join(ops, " "), x.Help})
 		}
-		return f.print(con.stdout, document{
+		return f.print(con, document{
 			value: map[string]any{"fields": list}, items: itemsOf(list),
 			table: table([]string{"FIELD", "KIND", "UNIT", "OPERATIONS", "MEANING"}, rows),
 		})

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"os"
+
+	"golang.org/x/term"
+
+	"github.com/blackhole/blackhole/internal/cli"
+)
+
+// terminal describes the terminal of this process.
+func terminal() cli.Terminal {
+	t := cli.Terminal{Errors: term.IsTerminal(int(os.Stderr.Fd()))}
+	if out := int(os.Stdout.Fd()); term.IsTerminal(out) {
+		t.Size = func() (columns, rows int) {
+			columns, rows, err := term.GetSize(out)
+			if err != nil {
+				return 80, 24
+			}
+			return columns, rows
+		}
+	}
+	return t
+}
