@@ -113,7 +113,7 @@ func (r *running) end(code int) {
 func TestServiceRegisterRuns(t *testing.T) {
 	a := agenttest.New()
 	peer := serveAgent(t, a, "")
-	args := []string{"service", "register", "web", "--host", "10.0.0.1", "--port", "1"}
+	args := []string{"instance", "register", "web", "--host", "10.0.0.1", "--port", "1"}
 	r := begin(t, peer, append(args, "--id", "x", "--", "/bin/sh", "-c", `trap 'exit 7' TERM; echo $BLACKHOLE_SERVICE $BLACKHOLE_INSTANCE_ID $BLACKHOLE_LEASE; while :; do sleep 0.01; done`)...)
 	require.Regexp(t, "^web x lease-[0-9a-f]{32}$", r.out.line(t))
 	require.Len(t, a.Instances(), 1)
@@ -130,7 +130,7 @@ func TestServiceRegisterRuns(t *testing.T) {
 // TestServiceRegisterKeeps expects instances to stay registered until the interrupt.
 func TestServiceRegisterKeeps(t *testing.T) {
 	a := agenttest.New()
-	r := begin(t, serveAgent(t, a, ""), "service", "register", "-f", "testdata/instances.yaml", "--keep", "-o", "ndjson")
+	r := begin(t, serveAgent(t, a, ""), "instance", "register", "-f", "testdata/instances.yaml", "--keep", "-o", "ndjson")
 	require.Contains(t, r.out.line(t), `"id":"y1"`)
 	require.Contains(t, r.out.line(t), `"id":"y2"`)
 	require.Len(t, a.Instances(), 2)
@@ -140,14 +140,14 @@ func TestServiceRegisterKeeps(t *testing.T) {
 }
 
 func TestServiceRegisterReachesNobody(t *testing.T) {
-	r := begin(t, "127.0.0.1:1", "service", "register", "web", "--host", "10.0.0.1", "--port", "1", "--timeout", "2s", "--", "true")
+	r := begin(t, "127.0.0.1:1", "instance", "register", "web", "--host", "10.0.0.1", "--port", "1", "--timeout", "2s", "--", "true")
 	r.end(69)
 	require.Contains(t, r.stderr.String(), "no peer answers at 127.0.0.1:1")
 }
 
 func TestDiscoverWatches(t *testing.T) {
 	a := agentWithInstances(t)
-	r := begin(t, serveAgent(t, a, ""), "discover", "web", "--status", "any", "--watch")
+	r := begin(t, serveAgent(t, a, ""), "instance", "watch", "web", "--status", "any")
 	require.Equal(t, "added     w1                        UP              10.0.0.1:8080             1.2.3       v1", r.out.line(t))
 	require.Contains(t, r.out.line(t), "added     w2")
 	require.Contains(t, r.out.line(t), "added     w3")
@@ -163,7 +163,7 @@ func TestDiscoverWatches(t *testing.T) {
 	r.end(130)
 
 	a.Lose("no majority")
-	r = begin(t, serveAgent(t, a, ""), "discover", "web", "--watch", "--timeout", "3s", "-o", "ndjson")
+	r = begin(t, serveAgent(t, a, ""), "instance", "watch", "web", "--timeout", "3s", "-o", "ndjson")
 	require.Contains(t, r.out.line(t), `{"event":"added","index":`)
 	r.end(0)
 	require.Contains(t, r.stderr.String(), "warning: the answer may be outdated: no majority")
@@ -171,7 +171,7 @@ func TestDiscoverWatches(t *testing.T) {
 
 func TestServicesWatches(t *testing.T) {
 	a := agenttest.New()
-	r := begin(t, serveAgent(t, a, ""), "services", "--watch", "-o", "ndjson")
+	r := begin(t, serveAgent(t, a, ""), "service", "watch", "-o", "ndjson")
 	_, err := a.Register(t.Context(), agenttest.Web("a"))
 	require.NoError(t, err)
 	require.Equal(t, `{"name":"web","instances":1,"up":1,"tags":["v1"]}`, r.out.line(t))

@@ -81,6 +81,8 @@ func (a App) root() *cobra.Command {
 		Short: "Decentralised service discovery and coordination",
 		Long: "Decentralised service discovery and coordination.\n\n" +
 			"One binary runs a peer (blackholed run) and calls a running peer.\n\n" +
+			"Words: an offer is a service for sale, signed by its provider. An instance is one running\n" +
+			"copy of an application, and a service is all instances with one name. A peer is one " + name + ".\n\n" +
 			"At a terminal, tables fit its width: peer ids are abbreviated and long cells cut. A pipe, or\n" +
 			"-o json, ndjson or yaml, gets everything. NO_COLOR turns colours off.\n\n" +
 			"Exit codes:\n" + exitHelp(),
@@ -100,19 +102,11 @@ func (a App) root() *cobra.Command {
 	}{
 		{"This peer:", []*cobra.Command{
 			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), inviteCommand(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
-			statusCommand(con), uiCommand(con), doctorCommand(con), peersCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
+			statusCommand(con), uiCommand(con), doctorCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
 		}},
-		{"Services that this peer offers:", []*cobra.Command{
-			registerCommand(con), updateCommand(con), withdrawCommand(con), recordsCommand(con),
-		}},
-		{"Services in the network:", []*cobra.Command{queryCommand(con), watchCommand(con), resolveCommand(con)}},
-		{"Instances of applications:", []*cobra.Command{
-			servicesCommand(con), serviceCommand(con), discoverCommand(con), dnsCommand(con),
-		}},
-		{"Coordination group:", []*cobra.Command{
-			requireCommand(con), requirementsCommand(con), lockCommand(con), locksCommand(con), leaseCommand(con),
-			kvCommand(con), groupCommand(con, a),
-		}},
+		{"Network:", []*cobra.Command{offerCommand(con), peerCommand(con)}},
+		{"Applications:", []*cobra.Command{serviceCommand(con), instanceCommand(con), dnsCommand(con)}},
+		{"Coordination:", []*cobra.Command{lockCommand(con), leaseCommand(con), kvCommand(con), groupCommand(con, a)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, c := range group.commands {

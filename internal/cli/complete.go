@@ -27,11 +27,10 @@ type source func(ctx context.Context, c *client.Client, cmd *cobra.Command, args
 // arguments of a command that takes several.
 func completions() map[string][]source {
 	return map[string][]source{
-		"discover": {services}, "require": {services},
-		"service register": {services}, "service status": {services, instances}, "service drain": {services, instances},
-		"service deregister": {services, instances},
-		"withdraw":           {offers}, "resolve": {keysOfOffers},
-		"lock": {locks}, "locks": {locks},
+		"service require": {services}, "instance find": {services}, "instance watch": {services}, "instance register": {services},
+		"instance show": {services, instances}, "instance drain": {services, instances}, "instance deregister": {services, instances},
+		"offer withdraw": {offers}, "offer show": {keysOfOffers},
+		"lock hold": {locks}, "lock ls": {locks},
 		"kv get": {keys}, "kv put": {keys}, "kv del": {keys}, "kv ls": {keys}, "kv watch": {keys},
 		"group add": {peers}, "group remove": {members}, "group promote": {members}, "group replace": {members, members},
 		"group transfer": {members},
@@ -40,7 +39,7 @@ func completions() map[string][]source {
 
 // several are the commands whose last argument repeats.
 func several() []string {
-	return []string{"require", "service status", "service drain", "service deregister", "withdraw"}
+	return []string{"service require", "instance show", "instance drain", "instance deregister", "offer withdraw"}
 }
 
 // completeLive lets the shell ask the running peer for the arguments of the commands below root.

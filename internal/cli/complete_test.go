@@ -21,20 +21,20 @@ func TestCompletions(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		return lines[:len(lines)-1] // the last one tells the shell what to do
 	}
-	require.Equal(t, []string{"db", "web"}, ask(agent, "discover", ""))
-	require.Equal(t, []string{"web"}, ask(agent, "discover", "w"))
-	require.Equal(t, []string{"web"}, ask(agent, "discover", "--namespace", "other", ""))
-	require.Empty(t, ask(agent, "discover", "web", ""), "it takes one argument")
-	got := ask(agent, "service", "drain", "web", "")
+	require.Equal(t, []string{"db", "web"}, ask(agent, "instance", "find", ""))
+	require.Equal(t, []string{"web"}, ask(agent, "instance", "find", "w"))
+	require.Equal(t, []string{"web"}, ask(agent, "instance", "find", "--namespace", "other", ""))
+	require.Empty(t, ask(agent, "instance", "find", "web", ""), "it takes one argument")
+	got := ask(agent, "instance", "drain", "web", "")
 	require.Len(t, got, 3)
 	require.True(t, strings.HasPrefix(got[0], "w1\tUP 10.0.0.1:"), got[0])
-	require.Len(t, ask(agent, "service", "drain", "web", "w1", ""), 2, "an id is not offered twice")
-	require.Equal(t, []string{"db"}, ask("127.0.0.1:1", "service", "drain", "--grpc", agent, "d"), "the flag names the peer")
-	require.Empty(t, ask("127.0.0.1:1", "discover", ""), "a peer that does not answer offers nothing")
-	require.Empty(t, ask(agent, "locks", ""), "nor does one without a group")
-	require.NotEmpty(t, ask(records, "withdraw", ""))
+	require.Len(t, ask(agent, "instance", "drain", "web", "w1", ""), 2, "an id is not offered twice")
+	require.Equal(t, []string{"db"}, ask("127.0.0.1:1", "instance", "drain", "--grpc", agent, "d"), "the flag names the peer")
+	require.Empty(t, ask("127.0.0.1:1", "instance", "find", ""), "a peer that does not answer offers nothing")
+	require.Empty(t, ask(agent, "lock", "ls", ""), "nor does one without a group")
+	require.NotEmpty(t, ask(records, "offer", "withdraw", ""))
 	require.NotEmpty(t, ask(records, "group", "add", ""))
-	for _, one := range ask(records, "withdraw", "") {
+	for _, one := range ask(records, "offer", "withdraw", "") {
 		require.NotContains(t, one, "\u202e")
 	}
 }
@@ -43,7 +43,7 @@ func TestCompletions(t *testing.T) {
 func commandsOf(t *testing.T) map[string]*cobra.Command {
 	all := map[string]*cobra.Command{}
 	each(testApp(nil, nil, nil, nil).root(), func(path string, cmd *cobra.Command) {
-		if !cmd.HasSubCommands() || path == "query" {
+		if !cmd.HasSubCommands() {
 			all[path] = cmd
 		}
 	})

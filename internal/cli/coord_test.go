@@ -80,8 +80,8 @@ func TestCoordinationTranscripts(t *testing.T) {
 func TestWithoutACoordinationGroup(t *testing.T) {
 	peer := serve(t, new(fake))
 	for _, command := range []string{
-		"require storage=1", "require storage=1 -- false", "require --name up storage=1 billing=1", "requirements", "requirements --rm up",
-		"lock a", "lock --try a -- false", "locks", "lease grant", "lease ls", "lease ttl 1", "lease revoke 1", "lease keepalive 1",
+		"service require storage=1", "service require storage=1 -- false", "service require --name up storage=1 billing=1", "service requirements", "service requirements --rm up",
+		"lock hold a", "lock hold --try a -- false", "lock ls", "lease grant", "lease ls", "lease show 1", "lease revoke 1", "lease keepalive 1",
 		"kv put a b", "kv get a", "kv del a", "kv ls a", "kv watch app/", "group status", "group members", "group transfer 7",
 		"group add 7", "group remove 7", "group promote 7", "group replace 7 8", "group leave",
 		"group join", "group join 7", "group resume",

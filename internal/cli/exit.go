@@ -102,8 +102,8 @@ func hint(cmd *cobra.Command, err error) string {
 		return cmd.CommandPath() + " --help"
 	case kind == fault.Unauthentic && remote:
 		return "authenticate with --token-file, BLACKHOLE_AUTH_TOKEN, or --cert and --key"
-	case kind == fault.Exists && cmd.CommandPath() == name+" register":
-		return "use " + name + " update to replace an offer"
+	case kind == fault.Exists && cmd.CommandPath() == name+" offer register":
+		return "use " + name + " offer update to replace an offer"
 	case kind == fault.Timeout && remote:
 		return "use --" + timeoutFlag + " to wait longer"
 	case kind == fault.Unavailable && remote && !answered(err):

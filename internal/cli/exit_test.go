@@ -48,7 +48,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(context.Background())
 	var out, errs bytes.Buffer
 	address := serve(t, &fake{watch: interrupt})
-	code := testApp(nil, &out, &errs, nil).Execute(ctx, []string{"watch", "--type", "endless", "--grpc", address})
+	code := testApp(nil, &out, &errs, nil).Execute(ctx, []string{"offer", "watch", "--type", "endless", "--grpc", address})
 	require.Equal(t, 130, code)
 	require.Equal(t, "blackholed: interrupted\n", errs.String())
 	// The output up to the interrupt has complete events in order.
@@ -87,7 +87,7 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left
 
 func TestLostOutputIsAFailure(t *testing.T) {
 	address := serve(t, new(fake))
-	for _, args := range []string{"status", "query --type x", "records -o yaml", "watch --type brief -o yaml", "withdraw a"} {
+	for _, args := range []string{"status", "offer find --type x", "offer ls -o yaml", "offer watch --type brief -o yaml", "offer withdraw a"} {
 		var errs bytes.Buffer
 		code := testApp(nil, fullDisk{}, &errs, nil).Execute(context.Background(), append(strings.Fields(args), "--grpc", address))
 		require.Equal(t, 1, code, args)

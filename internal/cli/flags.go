@@ -73,7 +73,7 @@ func (d *distance) Set(s string) error {
 	return nil
 }
 
-// queryFlags holds the flags of query and watch.
+// queryFlags holds the flags of offer find and offer watch.
 type queryFlags struct {
 	q            query.Query
 	near         place

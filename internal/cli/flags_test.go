@@ -17,7 +17,7 @@ func ptr[T any](v T) *T { return &v }
 // ask runs a query command and returns the query that reached the peer.
 func ask(t *testing.T, f *fake, args ...string) query.Query {
 	var out, errs bytes.Buffer
-	args = append([]string{"query", "--grpc", serve(t, f)}, args...)
+	args = append([]string{"offer", "find", "--grpc", serve(t, f)}, args...)
 	require.Zero(t, testApp(nil, &out, &errs, nil).Execute(context.Background(), args), errs.String())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +84,7 @@ func TestQueryFlags(t *testing.T) {
 // TestEveryFieldHasAFlag expects an existing flag for every field of a query, so that errors
 // name existing flags.
 func TestEveryFieldHasAFlag(t *testing.T) {
-	cmd := queryCommand(new(console))
+	cmd := offerFind(new(console))
 	var fields []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[query.Query]()) {
 		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" && tag != "-" {

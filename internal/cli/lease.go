@@ -16,8 +16,8 @@ func leaseCommand(con *console) *cobra.Command {
 	return parent(&cobra.Command{
 		Use: "lease", Short: "Grant, renew and revoke leases",
 		Long: "Grant, renew and revoke leases. A lease without renewal ends after its time to\n" +
-			"live, together with its locks and keys. blackholed lock manages its own lease.",
-	}, leaseGrant(con), leaseRevoke(con), leaseKeepAlive(con), leaseTTL(con), leaseList(con))
+			"live, together with its locks and keys. blackholed lock hold manages its own lease.",
+	}, leaseGrant(con), leaseRevoke(con), leaseKeepAlive(con), leaseShow(con), leaseList(con))
 }
 
 // leaseView is the JSON form of a lease. Times are in seconds.
@@ -149,8 +149,8 @@ func renew(ctx context.Context, c *client.Client, id client.LeaseID) (time.Durat
 	return c.Leases().Renew(ctx, id)
 }
 
-func leaseTTL(con *console) *cobra.Command {
-	r := newRemote(con, &cobra.Command{Use: "ttl ID", Short: "Describe a lease with its keys", Args: oneArg("ID")}, defaultTimeout)
+func leaseShow(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "show ID", Short: "Describe a lease with its keys", Args: oneArg("ID")}, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		id, err := parseLease(args[0])
 		if err != nil {

@@ -31,8 +31,15 @@ type lockFlags struct {
 }
 
 func lockCommand(con *console) *cobra.Command {
+	return parent(&cobra.Command{
+		Use: "lock", Short: "Hold and list locks",
+		Long: "Hold and list locks. A lock is a queue under a name: its holder has a fencing token, which rises from\nholder to holder.",
+	}, lockHold(con), lockList(con))
+}
+
+func lockHold(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "lock NAME [-- COMMAND ARG...]", Short: "Hold a lock, alone or while a command runs",
+		Use: "hold NAME [-- COMMAND ARG...]", Short: "Hold a lock, alone or while a command runs",
 		Long: "Take a lock and run a command under it. Without a command, hold the lock until\n" +
 			"interrupted.\n\n" +
 			"The command runs in its own process group with these variables:\n" +
@@ -48,8 +55,8 @@ func lockCommand(con *console) *cobra.Command {
 			"on after this program is killed or frozen. Nothing kills a command that is frozen together with its\n" +
 			"guardian before it goes on for a moment, so check the token at the storage. What a command that ended by\n" +
 			"itself left behind goes on.",
-		Example: "  " + name + " lock --wait 30s db/migrate -- ./migrate up\n" +
-			"  " + name + " lock -n 3 pool/gpu -- ./train",
+		Example: "  " + name + " lock hold --wait 30s db/migrate -- ./migrate up\n" +
+			"  " + name + " lock hold -n 3 pool/gpu -- ./train",
 		Args: lockArgs,
 	}
 	var l lockFlags

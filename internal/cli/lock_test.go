@@ -83,7 +83,7 @@ func (l *lockRun) start(stderr io.Writer, args []string) *lockRun {
 	l.t.Cleanup(cancel)
 	l.out, l.stop, l.code = newPipe(), cancel, make(chan int, 1)
 	app := testApp(strings.NewReader(""), l.out, stderr, os.Environ())
-	args = append([]string{"lock", "--grpc", serveGroup(l.t, l.solo)}, args...)
+	args = append([]string{"lock", "hold", "--grpc", serveGroup(l.t, l.solo)}, args...)
 	go func() { l.code <- app.Execute(ctx, args) }()
 	return l
 }
@@ -287,7 +287,7 @@ func TestMain(m *testing.M) {
 		if peer == "" {
 			os.Exit(m.Run())
 		}
-		args = append([]string{"lock", "--grpc", peer}, shell(cmp.Or(os.Getenv(lockScriptOf), `echo $$; exec sleep 1000`), "--ttl", "4s")...)
+		args = append([]string{"lock", "hold", "--grpc", peer}, shell(cmp.Or(os.Getenv(lockScriptOf), `echo $$; exec sleep 1000`), "--ttl", "4s")...)
 	}
 	os.Exit(app.Execute(context.Background(), args))
 }

@@ -81,13 +81,13 @@ func meant(words []string) string {
 func synonyms() map[string][]string {
 	return map[string][]string{
 		"run":      {"start", "serve", "agent", "daemon", "join", "up"},
-		"peers":    {"members", "swarm", "nodes"},
-		"services": {"catalog", "ls", "list"},
+		"peer":     {"members", "swarm", "nodes"},
+		"service":  {"catalog", "ls", "list", "require"},
+		"instance": {"discover"},
 		"group":    {"operator", "raft", "leave", "snapshot", "backup", "restore"},
 		"kv":       {"put", "get", "del", "etcd"},
-		"query":    {"find", "search"},
-		"register": {"offer", "publish", "provide"},
-		"doctor":   {"netcheck", "diag", "check", "troubleshoot", "debug"},
+		"offer":    {"find", "search", "query", "register", "publish", "provide", "records", "watch"},
+		"doctor":   {"netcheck", "diag", "check", "troubleshoot"},
 		"status":   {"info", "ping", "health"},
 		"lease":    {"session"},
 		"lock":     {"mutex", "elect"},

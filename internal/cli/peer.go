@@ -81,8 +81,12 @@ func withName(id, name string) string {
 	return id + " (" + name + ")"
 }
 
-func peersCommand(con *console) *cobra.Command {
-	r := newRemote(con, &cobra.Command{Use: "peers", Short: "List the peers that the running peer is connected to", Args: noArgs}, defaultTimeout)
+func peerCommand(con *console) *cobra.Command {
+	return parent(&cobra.Command{Use: "peer", Short: "List the peers of the network"}, peerList(con))
+}
+
+func peerList(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "ls", Short: "List the peers that the running peer is connected to", Args: noArgs}, defaultTimeout)
 	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
 		peers, err := c.Peers(ctx)
 		if err != nil {

@@ -103,15 +103,6 @@ func (r *remote) connecting(ctx context.Context) (context.Context, context.Cance
 	return bounded(ctx, r.timeout)
 }
 
-// watching returns the hook of a command with --watch, which has no timeout by default.
-func (r *remote) watching(watch *bool) func(cmd *cobra.Command, args []string) {
-	return func(cmd *cobra.Command, _ []string) {
-		if *watch && !cmd.Flags().Changed(timeoutFlag) {
-			r.timeout = 0
-		}
-	}
-}
-
 // print writes a document to standard output.
 func (r *remote) print(d document) error { return r.format.print(r.console, d) }
 

@@ -26,7 +26,7 @@ type requireFlags struct {
 	remove       bool
 }
 
-func requireCommand(con *console) *cobra.Command {
+func serviceRequire(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "require SERVICE=N[@FIELD=VALUE,...]... [-- COMMAND ARG...]", Short: "Wait for enough instances of services, then run a command",
 		Long: "Require N instances of each service in the group, wait for them, and then run a command. The fields after @ select instances: zone, version (a range such as 2.x), tag (repeat),\n" +
@@ -35,8 +35,8 @@ func requireCommand(con *console) *cobra.Command {
 			"stays for other clients: the first SERVICE gets the name NAME, later ones NAME.2, NAME.3 and so on.\n\n" +
 			"The exit code is the command's own, 128 plus the signal that ended it, 127 for an unknown command,\n" +
 			"or " + strconv.Itoa(exitNotAcquired) + " if --wait ends with too few instances.",
-		Example: "  " + name + " require storage=3 -- ./serve\n" +
-			"  " + name + " require --wait 60s storage=3 billing=1@zone=eu,tag=v2 -- ./serve",
+		Example: "  " + name + " service require storage=3 -- ./serve\n" +
+			"  " + name + " service require --wait 60s storage=3 billing=1@zone=eu,tag=v2 -- ./serve",
 	}
 	var q requireFlags
 	f := cmd.Flags()
@@ -238,7 +238,7 @@ func shortage(ctx context.Context, c *client.Client, all []client.EvaluatedRequi
 	return strings.Join(missing, "; ")
 }
 
-func requirementsCommand(con *console) *cobra.Command {
+func serviceRequirements(con *console) *cobra.Command {
 	cmd := &cobra.Command{Use: "requirements", Short: "List the requirements on services with their status", Args: noArgs}
 	remove := cmd.Flags().StringArray("rm", nil, "remove the requirement with this name (repeat)")
 	r := newRemote(con, cmd, defaultTimeout)

@@ -56,7 +56,7 @@ func runRequire(t *testing.T, solo *coordtest.Solo, args ...string) *lockRun {
 	t.Cleanup(cancel)
 	l := &lockRun{t: t, solo: solo, out: newPipe(), stop: cancel, code: make(chan int, 1)}
 	app := testApp(strings.NewReader(""), l.out, &l.stderr, os.Environ())
-	args = append([]string{"require", "--grpc", serveGroup(t, solo)}, args...)
+	args = append([]string{"service", "require", "--grpc", serveGroup(t, solo)}, args...)
 	go func() { l.code <- app.Execute(ctx, args) }()
 	return l
 }
@@ -182,7 +182,7 @@ func TestRequirementsCommand(t *testing.T) {
 	peer := serveGroup(t, solo)
 	run := func(args ...string) (string, string, int) {
 		var out, stderr strings.Builder
-		code := testApp(strings.NewReader(""), &out, &stderr, nil).Execute(t.Context(), append([]string{"requirements", "--grpc", peer}, args...))
+		code := testApp(strings.NewReader(""), &out, &stderr, nil).Execute(t.Context(), append([]string{"service", "requirements", "--grpc", peer}, args...))
 		return out.String(), stderr.String(), code
 	}
 	out, _, code := run()

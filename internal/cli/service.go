@@ -2,140 +2,253 @@ package cli
 
 import (
 	"context"
-	"slices"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
+// listInterval is the time between two requests for the list of services, which has no watch.
+const listInterval = time.Second
+
+func namespaceFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("namespace", instance.DefaultNamespace, "namespace of the service")
+}
+
+// summaryView is the JSON form of instance.Summary: both have the same fields.
+type summaryView struct {
+	Name      string   `json:"name"`
+	Instances int      `json:"instances"`
+	Up        int      `json:"up"`
+	Tags      []string `json:"tags,omitempty"`
+}
+
 func serviceCommand(con *console) *cobra.Command {
-	return parent(&cobra.Command{Use: "service", Short: "Register, inspect and deregister instances"},
-		serviceRegister(con), serviceDeregister(con), serviceStatus(con), serviceDrain(con))
+	return parent(&cobra.Command{
+		Use: "service", Short: "List services of applications, and wait for them",
+		Long: "List services of applications, and wait for them. A service is all instances with one name.",
+	}, serviceList(con), serviceWatch(con), serviceRequire(con), serviceRequirements(con))
 }
 
-// serviceArgs requires a service and a number of ids.
-func serviceArgs(least int) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		switch {
-		case len(args) == 0:
-			return fault.Invalidf("SERVICE", nil, "must be given")
-		case len(args) <= least:
-			return fault.Invalidf("ID", nil, "must be given at least once")
-		}
-		return nil
-	}
-}
-
-func serviceDeregister(con *console) *cobra.Command {
-	cmd := &cobra.Command{Use: "deregister SERVICE ID...", Short: "End instances immediately", Args: serviceArgs(1)}
+func serviceList(con *console) *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "List the services that have instances", Args: noArgs}
 	namespace := namespaceFlag(cmd)
 	r := newRemote(con, cmd, defaultTimeout)
-	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
-		out := results{of: len(args) - 1, header: []string{"DEREGISTERED"}}
-		out.each(args[1:], func(id string) error {
-			_, err := c.Agent().Deregister(ctx, instance.Key{Namespace: *namespace, Service: args[0], ID: id})
-			if err == nil {
-				out.add(map[string]string{"namespace": *namespace, "service": args[0], "id": id}, id)
-			}
-			return peerError(err)
-		})
-		return out.print(r)
-	})
-}
-
-// peerError renames the field of a peer's error to a flag or argument, and keeps the error
-// recognisable as an answer of the peer.
-func peerError(err error) error {
-	fields := instanceFields()
-	fields["id"] = "ID"
-	named := fields.rename(err)
-	if named == err {
-		return err
-	}
-	return fault.As("", fault.KindOf(named), named) // nested: see answered
-}
-
-func serviceStatus(con *console) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "status SERVICE [ID...]", Short: "Show instances with any status", Args: serviceArgs(0),
-		Long: "Show the instances of a service with any status. A single ID shows all details of the instance.",
-	}
-	namespace := namespaceFlag(cmd)
-	r := newRemote(con, cmd, defaultTimeout)
-	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
-		found, err := c.Agent().Discover(ctx, instance.Query{
-			Name: instance.Name{Namespace: *namespace, Service: args[0]}, Selector: instance.Selector{AnyStatus: true},
-		})
+	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		all, err := c.Services().List(ctx, *namespace)
 		if err != nil {
 			return instanceFields().rename(err)
 		}
-		list, err := picked(found.Instances, args[1:])
+		return r.print(servicesDocument(summaries(all)))
+	})
+}
+
+func serviceWatch(con *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "watch", Short: "Follow the list of services", Args: noArgs,
+		Long: "Show the services that have instances, and the list again after every change, until interrupted.",
+	}
+	namespace := namespaceFlag(cmd)
+	r := newRemote(con, cmd, 0)
+	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		return r.watchServices(ctx, c, *namespace)
+	})
+}
+
+func summaries(all instance.Services) []summaryView {
+	views := make([]summaryView, len(all.Services))
+	for n, s := range all.Services {
+		views[n] = summaryView(s)
+	}
+	return views
+}
+
+func servicesDocument(views []summaryView) document {
+	return listDocument("services", views, []string{"SERVICE", "INSTANCES", "UP", "TAGS"}, func(v *summaryView) []string {
+		return []string{v.Name, strconv.Itoa(v.Instances), strconv.Itoa(v.Up), orDash(strings.Join(v.Tags, " "))}
+	})
+}
+
+// watchServices shows the list after every change. Once a peer has answered, a failure to
+// reach it does not end the command.
+func (r *remote) watchServices(ctx context.Context, c *client.Client, namespace string) error {
+	var shown []summaryView
+	ticker := time.NewTicker(listInterval)
+	defer ticker.Stop()
+	for {
+		all, err := c.Services().List(ctx, namespace)
+		switch {
+		case ctx.Err() != nil:
+			return interrupted(ctx, shown != nil)
+		case err != nil && (shown == nil || !hopeless(err)):
+			return instanceFields().rename(err)
+		case err == nil:
+			views := summaries(all)
+			if shown == nil || !reflect.DeepEqual(views, shown) {
+				if err := r.printNext(servicesDocument(views)); err != nil {
+					return err
+				}
+			}
+			shown = views
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// selectionFlags holds the flags that select instances.
+type selectionFlags struct {
+	namespace    *string
+	selector     instance.Selector
+	statuses     []string
+	linearizable bool
+}
+
+func newSelectionFlags(cmd *cobra.Command) *selectionFlags {
+	s, f := &selectionFlags{namespace: namespaceFlag(cmd)}, cmd.Flags()
+	f.StringArrayVar(&s.selector.Tags, "tag", nil, "tag, KEY:VALUE of the metadata, or a metadata key with the value true (repeat)")
+	f.StringVar(&s.selector.Zone, "zone", "", "zone")
+	f.StringVar(&s.selector.PreferZone, "prefer-zone", "", "list the instances of this zone first")
+	f.StringVar(&s.selector.Version, "version", "", "version range: 2.x, ^1.2, '>=1.0 <2'")
+	f.StringVar(&s.selector.Environment, "environment", "", "development, staging or production")
+	f.StringVar(&s.selector.Dependency, "depends-on", "", "require a dependency on this service")
+	f.StringSliceVar(&s.statuses, "status", nil, "UP, DOWN, UNHEALTHY, STARTING, OUT_OF_SERVICE, UNKNOWN (repeat, or commas), or any (default UP)")
+	f.BoolVar(&s.linearizable, "linearizable", false, "read the latest state that the group has committed")
+	complete(cmd, "status", "UP", "DOWN", "UNHEALTHY", "STARTING", "OUT_OF_SERVICE", "UNKNOWN", "any")
+	return s
+}
+
+// query returns the valid query of the flags. Errors name the flag.
+func (s *selectionFlags) query(service string) (instance.Query, error) {
+	q := instance.Query{Name: instance.Name{Namespace: *s.namespace, Service: service}, Selector: s.selector}
+	for _, text := range s.statuses {
+		if strings.EqualFold(text, "any") {
+			q.AnyStatus = true
+			continue
+		}
+		status, err := instance.ParseStatus(text)
+		if err != nil {
+			return q, instanceFields().rename(err)
+		}
+		q.Statuses = append(q.Statuses, status)
+	}
+	if s.linearizable {
+		q.Consistency = instance.Linearizable
+	}
+	err := q.Name.Validate()
+	if err == nil {
+		_, err = q.Compile()
+	}
+	return q, instanceFields().rename(err)
+}
+
+// instanceFields names the flags and arguments for the fields of an instance.
+func instanceFields() fieldNames {
+	return fieldNames{
+		"service": "SERVICE", "service_name": "SERVICE", "tags": "--tag", "metadata": "--meta", "interfaces": "--interface",
+		"dependencies": "--depends-on", "dependency": "--depends-on", "health_check": "--check", "status": "", "prefer_zone": "",
+		"unhealthy_after": "", "remove_after": "", "namespace": "", "id": "", "host": "", "port": "", "version": "", "environment": "",
+		"region": "", "owner": "", "description": "", "zone": "", "weight": "",
+	}
+}
+
+// instanceFind makes find, or watch.
+func instanceFind(con *console, watch bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "find SERVICE", Short: "Find the instances of a service", Args: oneArg("SERVICE"),
+		Long:    "Find the instances of a service with status UP, or with the statuses of --status.",
+		Example: "  " + name + " instance find payment --tag v2 --prefer-zone eu",
+	}
+	timeout := defaultTimeout
+	if watch {
+		timeout = 0
+		cmd.Use, cmd.Short = "watch SERVICE", "Follow the instances of a service"
+		cmd.Long = "Show the instances of a service with status UP, or with the statuses of --status, then all\n" +
+			"changes until interrupted: added, modified, removed (deregistered, or no longer matching) and reset\n" +
+			"(discard earlier instances: the current ones follow). A warning tells when the peer has lost its group."
+		cmd.Example = "  " + name + " instance watch payment --status any -o ndjson"
+	}
+	flags := newSelectionFlags(cmd)
+	r := newRemote(con, cmd, timeout)
+	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
+		q, err := flags.query(args[0])
 		if err != nil {
 			return err
 		}
-		r.warnStale(found.Contact)
-		if len(args) == 2 {
-			return r.print(instanceDetail(list[0]))
+		if watch {
+			return r.watchInstances(ctx, c, q)
 		}
-		return r.print(instanceList(list, map[string]any{}))
-	})
-}
-
-// picked returns the instances with these ids, or all instances without ids.
-func picked(all []*instance.Instance, ids []string) ([]*instance.Instance, error) {
-	if len(ids) == 0 {
-		return all, nil
-	}
-	var list []*instance.Instance
-	for _, id := range ids {
-		n := slices.IndexFunc(all, func(i *instance.Instance) bool { return i.ID == id })
-		if n < 0 {
-			return nil, fault.As("", fault.NotFound, fault.New("", fault.NotFound, "ID: %s is not registered", id)) // nested: see answered
-		}
-		list = append(list, all[n])
-	}
-	return list, nil
-}
-
-func serviceDrain(con *console) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "drain SERVICE ID...", Short: "Take instances out of service, or put them back", Args: serviceArgs(1),
-		Long: "Take instances out of service: they stay registered, but a search without --status does not find\n" +
-			"them. --undo puts them back and removes the status set by hand.",
-	}
-	namespace := namespaceFlag(cmd)
-	undo := cmd.Flags().Bool("undo", false, "put the instances back into service")
-	to := cmd.Flags().String("status", instance.StatusOutOfService.String(), "OUT_OF_SERVICE, DOWN or STARTING")
-	complete(cmd, "status", "OUT_OF_SERVICE", "DOWN", "STARTING")
-	r := newRemote(con, cmd, defaultTimeout)
-	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
-		status, err := instance.ParseStatus(*to)
+		found, err := c.Agent().Discover(ctx, q)
 		if err != nil {
 			return instanceFields().rename(err)
 		}
-		if *undo {
-			if cmd.Flags().Changed("status") {
-				return fault.Invalidf("--undo", nil, "cannot be used with --status")
-			}
-			status = instance.StatusUp
+		r.warnStale(found.Contact)
+		if len(found.Instances) == 0 {
+			r.explainNothing(ctx, c, q)
 		}
-		out := results{of: len(args) - 1}
-		out.each(args[1:], func(id string) error {
-			i, err := c.Agent().SetStatus(ctx, instance.Key{Namespace: *namespace, Service: args[0], ID: id}, status)
-			if err == nil {
-				out.addInstance(i)
-			}
-			return peerError(err)
-		})
-		return out.print(r)
+		return r.print(instanceList(found.Instances, map[string]any{"service": q.Service, "index": found.Index, "stale": found.Stale}))
 	})
 }
 
-// addInstance notes the success of a change of an instance.
-func (o *results) addInstance(i *instance.Instance) {
-	o.header = instanceHeader()
-	o.add(instanceJSON(i), instanceRow(i)...)
+func (r *remote) warnStale(c instance.Contact) {
+	if !c.Stale {
+		return
+	}
+	since := ""
+	if c.Age > 0 {
+		since = fmt.Sprintf(" (for %s)", c.Age.Round(time.Second))
+	}
+	r.say("warning: the answer may be outdated%s: %s", since, orDash(c.Reason))
+}
+
+// instanceEvent is the JSON form of an event of a watch.
+type instanceEvent struct {
+	Event    string               `json:"event"`
+	Index    uint64               `json:"index"`
+	Instance *instance.DetailJSON `json:"instance,omitempty"`
+}
+
+// watchInstances shows events until the watch ends.
+func (r *remote) watchInstances(ctx context.Context, c *client.Client, q instance.Query) error {
+	received, stale := false, false
+	for b, err := range c.Services().Watch(ctx, q, 0) {
+		switch {
+		case ctx.Err() != nil:
+			return interrupted(ctx, received)
+		case err != nil:
+			return instanceFields().rename(err)
+		}
+		if b.Stale && !stale {
+			r.warnStale(b.Contact)
+		} else if stale && !b.Stale {
+			r.say("the peer has reached its group again")
+		}
+		if stale = b.Stale; b.Reset && received {
+			if err := r.printNext(document{value: instanceEvent{Event: "reset", Index: b.Index}, table: plain("reset\n")}); err != nil {
+				return err
+			}
+		}
+		received = received || b.Reset
+		for _, e := range b.Events {
+			if err := r.instanceEvent(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *remote) instanceEvent(e instance.Event) error {
+	kind := map[instance.EventType]string{instance.Added: "added", instance.Modified: "modified", instance.Removed: "removed"}[e.Type]
+	i := e.Instance
+	line := fmt.Sprintf("%-8s  %-24s  %-14s  %-24s  %-10s  %s", kind, i.ID, i.Status, addressOf(i), orDash(i.Spec.Version), strings.Join(i.Spec.Tags, " "))
+	return r.printNext(document{value: instanceEvent{kind, e.Revision, instanceJSON(i)}, table: plain(strings.TrimRight(clean(line), " ") + "\n")})
 }

@@ -145,7 +145,7 @@ func TestViews(t *testing.T) {
 	p.fill()
 	for hash, wants := range map[string][]string{
 		"map": {"7 offers", "Berlin archive"},
-		"search?type=storage&near=Berlin&radius_km=1500": {"2 of 2 offers", "complete", "blackholed query", "curl"},
+		"search?type=storage&near=Berlin&radius_km=1500": {"2 of 2 offers", "complete", "blackholed offer find", "curl"},
 		"services":             {"web", "4"},
 		"services?service=web": {"web-3", "UP", "Drain"},
 		"locks":                {"nightly", "on host a", "9d3b26cb65fb6e8d"},

@@ -17,14 +17,14 @@ export function LocksView() {
   if (!topics.includes('keys')) return html`<h2>Locks and leases</h2>${absent}`;
   const held = locks.value?.locks || [], granted = leases.value?.leases || [];
   return html`<h2>Locks</h2><${Failed} error=${locks.error} />
-    ${locks.value && held.length === 0 ? html`<${Empty} title="Nobody holds a lock" needs="service" command="blackholed lock backups/nightly -- sleep 60">A lock appears here while a command or a program holds it.<//>` : html`
+    ${locks.value && held.length === 0 ? html`<${Empty} title="Nobody holds a lock" needs="service" command="blackholed lock hold backups/nightly -- sleep 60">A lock appears here while a command or a program holds it.<//>` : html`
     <${Table} label="Locks" head=${['lock', 'held by', 'waiting']} rows=${held.map(l => html`<tr key=${l.name}><td><${Text} most=${50}>${l.name}<//></td>
       <td><${Claims} list=${l.holders} /></td><td>${l.queue.length ? html`<details><summary>${l.queue.length}</summary><${Claims} list=${l.queue} /></details>` : '–'}</td></tr>`)} />`}
     <h2>Leases</h2><${Failed} error=${leases.error} />
     ${leases.value && granted.length === 0 ? html`<${Empty} title="No leases" needs="service" command="blackholed lease grant --ttl 60s">Locks, sessions and registrations live as long as their lease.<//>` : html`
     <${Table} label="Leases" head=${['lease', 'owner', 'lasts', 'left']} rows=${granted.map(l => html`<tr key=${l.tag}><td><code>${l.id === 'hidden' ? l.tag : l.id}</code></td>
       <td><${Text} most=${30}>${l.client_id.length > 30 ? short(l.client_id) : l.client_id}<//></td><td class="number">${span(l.ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td></tr>`)} />`}
-    <h3>The same elsewhere</h3><${Command}>blackholed locks<//><${Command}>${`curl ${location.origin}/v1/coordination/locks`}<//>`;
+    <h3>The same elsewhere</h3><${Command}>blackholed lock ls<//><${Command}>${`curl ${location.origin}/v1/coordination/locks`}<//>`;
 }
 
 export function GroupView() {
@@ -56,11 +56,11 @@ export function RequirementsView() {
   const all = list.value?.requirements || [];
   const where = s => Object.entries(s || {}).map(([k, v]) => `${k} ${v}`).join(', ');
   return html`<h2>Requirements</h2><${Failed} error=${list.error} />
-    ${list.value && all.length === 0 ? html`<${Empty} title="No requirements" needs="service" command="blackholed require web=2 -- echo two are up">A program that waits for instances of a service leaves its requirement here.<//>` : html`
+    ${list.value && all.length === 0 ? html`<${Empty} title="No requirements" needs="service" command="blackholed service require web=2 -- echo two are up">A program that waits for instances of a service leaves its requirement here.<//>` : html`
     <${Table} label="Requirements" head=${['requirement', 'service', 'state', 'available', 'needed', 'where']} rows=${all.map(r => html`<tr key=${r.name}><td><${Text} most=${40}>${r.name}<//></td>
       <td><a href=${`#/services?service=${encodeURIComponent(r.service)}`}><${Text} most=${30}>${r.service}<//></a></td><td><${Badge} tone=${states[r.state]}>${r.state.replace('_', ' ')}<//></td>
       <td class="number">${r.available}</td><td class="number">${r.needed}</td><td><${Text} most=${60}>${r.problem || where(r.selector)}<//></td></tr>`)} />`}
-    <h3>The same elsewhere</h3><${Command}>blackholed requirements<//><${Command}>${`curl ${location.origin}/v1/coordination/requirements`}<//>`;
+    <h3>The same elsewhere</h3><${Command}>blackholed service requirements<//><${Command}>${`curl ${location.origin}/v1/coordination/requirements`}<//>`;
 }
 
 const mostVersions = 10;

@@ -280,7 +280,7 @@ export function MapView() {
   const list = [...offers.values()].filter(o => !only || o.type === only);
   const choose = type => go('map', type ? new URLSearchParams({ type }) : undefined);
   if (offers.size === 0) {
-    return html`<h2>Map of offers</h2><${Empty} title="No offers yet" needs="admin" command="blackholed register -f offer.yaml">Announce one at this peer, or join a network whose peers have some.<//>`;
+    return html`<h2>Map of offers</h2><${Empty} title="No offers yet" needs="admin" command="blackholed offer register -f offer.yaml">Announce one at this peer, or join a network whose peers have some.<//>`;
   }
   return html`<div class="heading"><h2>Map of offers</h2><label>type <select name="type" value=${only || ''} onChange=${e => choose(e.target.value)}><option value="">all</option>${types.map(t => html`<option>${t}</option>`)}</select></label><${Legend} offers=${list} /></div>
     <${World} offers=${list} onPick=${pick} label=${`World map with ${list.length} offers. The table below lists them. Arrow keys move, plus and minus zoom.`} />

@@ -20,7 +20,7 @@ export function PeersView() {
     <${Table} label="Peers" head=${['peer', 'round trip', 'path', 'program', 'address']} rows=${peers.map(p => html`<tr key=${p.id}><td><code title=${p.id}>${short(p.id)}</code></td>
       <td class="number">${p.latency_ms ? `${p.latency_ms.toFixed(1)} ms` : '–'}</td><td>${(p.addrs || []).some(a => a.includes('/p2p-circuit')) ? 'relayed' : 'direct'}</td>
       <td><${Text} most=${30}>${p.agent || '–'}<//></td><td><${Text} most=${50}>${(p.addrs || [])[0] || '–'}<//></td></tr>`)} />`}
-    <h3>The same elsewhere</h3><${Command}>blackholed peers<//>`;
+    <h3>The same elsewhere</h3><${Command}>blackholed peer ls<//>`;
 }
 
 export function TimelineView() {

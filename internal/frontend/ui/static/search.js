@@ -56,7 +56,7 @@ function Field({ name, label, options: o, values }) {
 
 export function commandOf(q) {
   const flags = { min_cpu_cores: 'min-cpu', countries: 'country', radius_km: 'radius' };
-  return ['blackholed query', ...[...q].map(([k, v]) => (k === 'require_gpu' ? '--gpu' : `--${flags[k] || k.replaceAll('_', '-')} ${quote(v)}`))].join(' ');
+  return ['blackholed offer find', ...[...q].map(([k, v]) => (k === 'require_gpu' ? '--gpu' : `--${flags[k] || k.replaceAll('_', '-')} ${quote(v)}`))].join(' ');
 }
 
 // goOf is the question for package client. URL parameters are its shortest form.
@@ -94,7 +94,7 @@ export function SearchView() {
       <div class="actions"><button type="submit" class="primary">Search</button><button type="button" onClick=${() => go('search')}>Clear</button></div>
     </form>
     <${Failed} error=${state.error} />
-    ${!asked && html`<${Empty} title="Ask for something" command="blackholed query --type compute --near 52.5,13.4 --max-price 2">Choose a type and press Search. The question stays in the address bar.<//>`}
+    ${!asked && html`<${Empty} title="Ask for something" command="blackholed offer find --type compute --near 52.5,13.4 --max-price 2">Choose a type and press Search. The question stays in the address bar.<//>`}
     ${state.answer && html`<div aria-live="polite"><h3>${list.length} of ${state.answer.total ?? list.length} offers ${state.answer.complete === false ? html`<span class="badge wait">incomplete</span>` : html`<span class="badge good">complete</span>`}</h3>
       ${state.answer.incomplete_reason && html`<p class="quiet">${shown(state.answer.incomplete_reason, 300)}</p>`}</div>
       ${list.length === 0 ? html`<${Empty} title="Nothing matches" command="blackholed fields">Widen the radius or the price, or drop a filter.<//>` : html`

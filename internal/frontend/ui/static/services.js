@@ -26,7 +26,7 @@ export function ServicesView() {
   const list = grouped(services);
   return html`<h2>Services</h2>
     ${contact?.stale && html`<p class="failed">No contact to the group: ${shown(contact.reason, 200)}</p>`}
-    ${list.length === 0 ? html`<${Empty} title="No services yet" needs="service" command="blackholed service register web --port 8080 --host 127.0.0.1">Register the first instance of a service.<//>` : html`
+    ${list.length === 0 ? html`<${Empty} title="No services yet" needs="service" command="blackholed instance register web --port 8080 --host 127.0.0.1">Register the first instance of a service.<//>` : html`
     <${Table} label="Services" head=${['service', 'health', 'up', 'instances']} rows=${list.map(s => html`<tr key=${s.name}>
       <td><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${40}>${s.name}<//></a></td>
       <td class="wide"><${Bar} ...${s} /></td><td class="number">${s.counts.UP || 0}</td><td class="number">${s.total}</td></tr>`)} />`}`;
@@ -46,14 +46,14 @@ function Service({ name }) {
     } catch (e) { fail(e); }
   };
   return html`<p><a href="#/services">all services</a></p><h2><${Text} most=${60}>${name}<//></h2><${Failed} error=${error} />
-    ${list.length === 0 ? html`<${Empty} title="No instances" needs="service" command=${`blackholed service register ${quote(name)} --host 127.0.0.1 --port 8080`}>They may have ended. Register one.<//>` : html`
+    ${list.length === 0 ? html`<${Empty} title="No instances" needs="service" command=${`blackholed instance register ${quote(name)} --host 127.0.0.1 --port 8080`}>They may have ended. Register one.<//>` : html`
     <${Table} label=${`Instances of ${shown(name)}`} head=${['instance', 'status', 'address', 'zone', 'version', '']} rows=${list.map(i => html`<tr key=${i.id}>
       <td><button type="button" class="link" aria-expanded=${open === i.id} onClick=${() => setOpen(open === i.id ? null : i.id)}><${Text} most=${36}>${i.id}<//></button></td>
       <td><${Badge}>${i.health}<//></td><td><${Text} most=${40}>${i.host ? `${i.host}:${i.port}` : Object.values(i.interfaces || {})[0] || '–'}<//></td>
       <td><${Text} most=${20}>${i.metadata?.zone || '–'}<//></td><td><${Text} most=${16}>${i.metadata?.version || '–'}<//></td>
       <td>${may && html`<button type="button" onClick=${() => turn(i)}>${drained(i) ? 'Undrain' : 'Drain'}</button>`}</td></tr>`)} />
     ${open && services.get(`${name}/${open}`) && html`<${Instance} service=${name} id=${open} />`}
-    <h3>The same elsewhere</h3><${Command}>${`blackholed service status ${quote(name)}`}<//>
+    <h3>The same elsewhere</h3><${Command}>${`blackholed instance show ${quote(name)}`}<//>
     <${Command}>${`dig @127.0.0.1 -p 8600 ${name}.service.bh SRV`}<//>
     <${Command}>${`curl ${quote(`${location.origin}/v1/services/${encodeURIComponent(name)}/instances?health=any`)}`}<//>`}`;
 }

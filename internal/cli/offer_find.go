@@ -14,18 +14,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-func queryCommand(con *console) *cobra.Command {
+func offerFind(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "query --type TYPE", Short: "Find services", Args: noArgs,
-		Long: "Find services by type, place, capabilities, price and quality.\n\n" +
-			"A filter on a value excludes services that do not state the value. An incomplete\n" +
+		Use: "find --type TYPE", Short: "Find offers in the network", Args: noArgs,
+		Long: "Find offers by type, place, capabilities, price and quality.\n\n" +
+			"A filter on a value excludes offers that do not state the value. An incomplete\n" +
 			"answer has correct results, but lacks others: a warning gives the reason.",
-		Example: "  " + name + " query --type compute --near 52.52,13.40 --radius 100km --min-cpu 8 --gpu\n" +
-			"  " + name + " query --type storage --max-price 0.05 --sort price --limit 10 -o json\n" +
-			"  " + name + " query --type compute --gpu-model H100,A100 --gpu-memory-mb 80000 --gpus 8\n" +
-			"  " + name + " query --type bandwidth --where 'bandwidth.exit_countries=DE' --where 'location.country!=US'",
+		Example: "  " + name + " offer find --type compute --near 52.52,13.40 --radius 100km --min-cpu 8 --gpu\n" +
+			"  " + name + " offer find --type storage --max-price 0.05 --sort price --limit 10 -o json\n" +
+			"  " + name + " offer find --type compute --gpu-model H100,A100 --gpu-memory-mb 80000 --gpus 8\n" +
+			"  " + name + " offer find --type bandwidth --where 'bandwidth.exit_countries=DE' --where 'location.country!=US'",
 	}
-	cmd.AddCommand(fieldsCommand(con))
 	flags := newQueryFlags(cmd)
 	flags.addOrder(cmd)
 	r := newRemote(con, cmd, defaultTimeout)
@@ -83,8 +82,8 @@ func duration(ms float64) string {
 	}
 }
 
-func resolveCommand(con *console) *cobra.Command {
-	r := newRemote(con, &cobra.Command{Use: "resolve KEY", Short: "Show the record of a key", Args: oneArg("KEY")}, defaultTimeout)
+func offerShow(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "show KEY", Short: "Show the offer with a key", Args: oneArg("KEY")}, defaultTimeout)
 	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
 		rec, err := c.Resolve(ctx, args[0])
 		if err != nil {
@@ -94,15 +93,15 @@ func resolveCommand(con *console) *cobra.Command {
 	})
 }
 
-func watchCommand(con *console) *cobra.Command {
+func offerWatch(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "watch --type TYPE", Short: "Follow the services that match a query", Args: noArgs,
-		Long: "Show the matching services, then all changes until interrupted.\n\n" +
+		Use: "watch --type TYPE", Short: "Follow the offers that match a query", Args: noArgs,
+		Long: "Show the matching offers, then all changes until interrupted.\n\n" +
 			"Events: added, updated, withdrawn (by the provider), expired (not renewed), removed\n" +
 			"(still offered, but outside the query), reset (discard earlier results: the current\n" +
 			"ones follow) and progress (nothing changed; not in tables). With -o ndjson each line\n" +
 			"has a cursor for --after, which resumes the watch there. --timeout ends the watch\n" +
-			"with exit code 0. A warning says how many services need a newer version of the peer.",
+			"with exit code 0. A warning says how many offers need a newer version of the peer.",
 	}
 	flags := newQueryFlags(cmd)
 	after := cmd.Flags().String("after", "", "cursor of the last event seen")

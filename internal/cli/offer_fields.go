@@ -54,7 +54,7 @@ func commonClauses() []struct{ flag, begin, name, usage string } {
 func addClauses(cmd *cobra.Command, to *[]query.Clause) {
 	f := cmd.Flags()
 	f.Var(&clauses{to: to, name: "CLAUSE"}, "where",
-		"test of a field: compute.gpus.memory_mb>=24000, location.country!=DE, ... (repeat; see "+name+" query fields)")
+		"test of a field: compute.gpus.memory_mb>=24000, location.country!=DE, ... (repeat; see "+name+" offer fields)")
 	for _, c := range commonClauses() {
 		f.Var(&clauses{to: to, begin: c.begin, name: c.name}, c.flag, c.usage)
 	}
@@ -69,7 +69,7 @@ type fieldView struct {
 	Help string     `json:"help"`
 }
 
-func fieldsCommand(con *console) *cobra.Command {
+func offerFields(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "fields", Short: "Show the fields that --where can test", Args: noArgs,
 		Long: "Show the fields that --where can test.\n\n" +

@@ -20,9 +20,18 @@ import (
 // maxOfferFile bounds a file of offers, in bytes: a full batch of records of maximum size.
 const maxOfferFile = 64 << 20
 
-func registerCommand(con *console) *cobra.Command {
+func offerCommand(con *console) *cobra.Command {
+	return parent(&cobra.Command{
+		Use: "offer", Short: "Sell and find services: storage, compute, CDN, bandwidth, ...",
+		Long: "Sell and find services: storage, compute, CDN, bandwidth and others. An offer describes one service\n" +
+			"for sale. Its provider signs it, and the network keeps it.",
+	}, offerRegister(con), offerUpdate(con), offerWithdraw(con), offerList(con),
+		offerFind(con), offerWatch(con), offerShow(con), offerFields(con))
+}
+
+func offerRegister(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "register -f FILE", Short: "Offer services", Args: noArgs,
+		Use: "register -f FILE", Short: "Offer services in the network", Args: noArgs,
 		Long: "Offer the services that a file describes.\n\n" +
 			"The file has YAML documents or JSON values, each an offer or a list of offers. Several\n" +
 			"offers form one batch, with a separate result for each offer. The peer renews accepted\n" +
@@ -52,10 +61,10 @@ func registerCommand(con *console) *cobra.Command {
 	})
 }
 
-func updateCommand(con *console) *cobra.Command {
+func offerUpdate(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update -f FILE", Short: "Replace the content of offers", Args: noArgs,
-		Long: "Replace the content of offers of the running peer. The file has the form of register.\nOffers are updated one after the other.",
+		Long: "Replace the content of offers of the running peer. The file has the form of offer register.\nOffers are updated one after the other.",
 	}
 	file := offerFileFlag(cmd)
 	r := newRemote(con, cmd, defaultTimeout)
@@ -75,7 +84,7 @@ func updateCommand(con *console) *cobra.Command {
 	})
 }
 
-func withdrawCommand(con *console) *cobra.Command {
+func offerWithdraw(con *console) *cobra.Command {
 	r := newRemote(con, &cobra.Command{Use: "withdraw ID...", Short: "End offers in the whole network", Args: someArgs("ID")}, defaultTimeout)
 	return r.calls(func(ctx context.Context, c *client.Client, ids []string) error {
 		out := offerResults(len(ids))
@@ -89,8 +98,8 @@ func withdrawCommand(con *console) *cobra.Command {
 	})
 }
 
-func recordsCommand(con *console) *cobra.Command {
-	r := newRemote(con, &cobra.Command{Use: "records", Short: "List the records of the running peer's offers", Args: noArgs}, defaultTimeout)
+func offerList(con *console) *cobra.Command {
+	r := newRemote(con, &cobra.Command{Use: "ls", Short: "List the offers of the running peer", Args: noArgs}, defaultTimeout)
 	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
 		own, err := c.List(ctx)
 		if err != nil {

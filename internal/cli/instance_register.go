@@ -26,7 +26,7 @@ type registerFlags struct {
 	keep       bool
 }
 
-func serviceRegister(con *console) *cobra.Command {
+func instanceRegister(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "register {SERVICE --host HOST --port PORT | -f FILE} [-- COMMAND ARG...]", Short: "Register instances, alone or while a command runs",
 		Long: "Register one instance from flags, or several from a file: YAML documents or JSON values, each an\n" +
@@ -36,8 +36,8 @@ func serviceRegister(con *console) *cobra.Command {
 			"BLACKHOLE_INSTANCE_ID and BLACKHOLE_LEASE of the first instance. With --keep the instances stay\n" +
 			"registered until interrupted. Otherwise they need a passing health check, or\n" +
 			"heartbeats of an application.",
-		Example: "  " + name + " service register web --host 10.0.0.7 --port 8080 --check http:/health --tag v2\n" +
-			"  " + name + " service register web --host 10.0.0.7 --port 8080 -- ./web --listen :8080",
+		Example: "  " + name + " instance register web --host 10.0.0.7 --port 8080 --check http:/health --tag v2\n" +
+			"  " + name + " instance register web --host 10.0.0.7 --port 8080 -- ./web --listen :8080",
 		Args: registerArgs,
 	}
 	g := newRegisterFlags(cmd)

@@ -12,9 +12,9 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-func locksCommand(con *console) *cobra.Command {
+func lockList(con *console) *cobra.Command {
 	r := newRemote(con, &cobra.Command{
-		Use: "locks [PREFIX]", Short: "List the locks that clients hold or wait for",
+		Use: "ls [PREFIX]", Short: "List the locks that clients hold or wait for",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return fault.Invalidf("PREFIX", nil, "must be given at most once, not %d times", len(args))
