@@ -53,7 +53,7 @@ func examples() map[string][]string {
 		"group members":        {"group members", "group members -o json"},
 		"group add":            {"group add 12D3KooW..."},
 		"group remove":         {"group remove 12D3KooW... --dry-run"},
-		"group promote":        {"group promote 12D3KooW..."},
+		"group promote":        {"group promote 12D3KooW...", "group promote 12D3KooW... --dry-run"},
 		"group replace":        {"group replace 12D3KooW... 12D3KooX... --dry-run"},
 		"group transfer":       {"group transfer 12D3KooW..."},
 		"group leave":          {"group leave --dry-run"},

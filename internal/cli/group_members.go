@@ -44,6 +44,8 @@ func forced(action coord.MemberAction) string {
 		return "even if locks, leases and keys of applications end"
 	case coord.ResumeGroup:
 		return "even if the other group may return, so that the network has two again"
+	case coord.PromoteMember:
+		return "even if the new voter is behind, or, without a leader, if writes that only lost voters had are lost"
 	}
 	return "even if no majority remains, or the new voter is behind"
 }
@@ -106,8 +108,12 @@ func groupPromote(con *console) *cobra.Command {
 	return order(con, coord.PromoteMember, &cobra.Command{
 		Use: "promote PEER", Short: "Make a learner a voter",
 		Long: "Make a learner that is caught up a voter. An even number of voters survives no more failures than\n" +
-			"one voter less. If the only voter is gone for good, nobody can agree on a promotion: stop the\n" +
-			"learner and use group recover on its data directory, which says what is lost.",
+			"one voter less.\n\n" +
+			"If the majority of the voters is gone for good, nobody can agree on a promotion. Then a surviving\n" +
+			"learner or voter goes on alone: name the running peer itself, 30 s after the loss of the leader.\n" +
+			"--dry-run says what is lost, --force does it. Refused while a majority answers, or another survivor\n" +
+			"has more of the log. Tokens and revisions go on above all that were given out, and a voter that\n" +
+			"returns takes no part. group recover does the same on the directory of a stopped peer.",
 	}, "PEER")
 }
 

@@ -35,9 +35,17 @@ type inquiry struct {
 	merger *merger
 }
 
-// peers returns the peers to ask: members, founders, and connected peers while these may know more.
+// peers returns the peers to ask: members, also those of this peer's own log, founders, and connected peers while these may
+// know more. A member that was away learns from the log's members that the group went on without it.
 func (q *inquiry) peers() []peer.ID {
 	all := append(q.plane.view.peers(), q.plane.config.Network.Founders...)
+	if l := q.plane.here.Load(); l != nil {
+		for _, m := range l.member.Status().Members {
+			if id, err := peer.Decode(m.Peer); err == nil {
+				all = append(all, id)
+			}
+		}
+	}
 	if q.plane.ID() == "" || q.plane.config.Network.Mode == bootstrap.Unlisted && q.plane.finder.leaderless() > 0 {
 		all = append(all, q.plane.ask.ConnectedPeers()...)
 	}
@@ -53,22 +61,31 @@ func (q *inquiry) peers() []peer.ID {
 // ask asks one peer, and offers it this peer as a member if candidate, its raft id, is above 0. It returns
 // the leader that the peer names, or false if its answer does not count.
 func (q *inquiry) ask(ctx context.Context, p peer.ID, candidate uint64) (leader.Leadership, bool) {
+	resp, ok := q.question(ctx, p, candidate)
+	if !ok {
+		return leader.Leadership{}, false
+	}
+	return q.learn(ctx, p, resp.GetInfo())
+}
+
+// question returns a peer's description of the group; false without one. See ask for candidate.
+func (q *inquiry) question(ctx context.Context, p peer.ID, candidate uint64) (*groupv1.InfoResponse, bool) {
 	req := q.plane.view.request(candidate)
 	own := q.plane.levels.own()
 	req.Levels = &groupv1.Levels{Min: own.Min, Max: own.Max}
 	req.Name = string(q.plane.config.Self.Name)
 	b, err := proto.Marshal(req)
 	if err != nil {
-		return leader.Leadership{}, false // impossible: it holds no text
+		return nil, false // impossible: it holds no text
 	}
 	answer, err := q.plane.ask.Ask(ctx, p, transport.Information, b)
 	resp := new(groupv1.InfoResponse)
 	if err != nil || proto.Unmarshal(answer, resp) != nil || resp.GetInfo() == nil {
-		return leader.Leadership{}, false
+		return nil, false
 	}
 	q.known.heard(p, resp.GetName())
 	q.known.count(p, resp)
-	return q.learn(ctx, p, resp.GetInfo())
+	return resp, true
 }
 
 // learn applies a peer's description of the group. Only the word of a trusted peer counts, but a certificate of the
@@ -194,9 +211,13 @@ func (q *inquiry) answer(ctx context.Context, from peer.ID, req []byte) ([]byte,
 		}
 	}
 	resp := &groupv1.InfoResponse{Info: q.info(), Name: string(q.plane.config.Self.Name)}
-	if l := q.plane.here.Load(); l != nil && l.leads() {
-		t := q.tolerance()
-		resp.Voters, resp.VotersHeard = uint32(t.Voters), uint32(t.Heard)
+	if l := q.plane.here.Load(); l != nil {
+		s := l.member.Status()
+		resp.LastTerm, resp.LastIndex = s.LastTerm, s.LastIndex
+		if s.Leads {
+			t := q.tolerance()
+			resp.Voters, resp.VotersHeard = uint32(t.Voters), uint32(t.Heard)
+		}
 	}
 	return proto.Marshal(resp)
 }

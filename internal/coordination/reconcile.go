@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -110,6 +111,8 @@ func (p *Plane) logOutlived(s bootstrap.Recovery, ours uint64) {
 	p.config.Logger.Error("the coordination group was recovered without this member, which takes no part any more: "+
 		"to make it one again stop it, remove the directory, and start it", "directory", p.config.Dir,
 		"incarnation", s.Incarnation, "by", s.Peer, "ours", ours)
+	p.config.Conditions.Raise(condition.MemberStopped, "the coordination group was recovered by %s without this member, which takes no part: "+
+		"stop this peer, remove %s and start it", p.inquiry.calls(s.Peer.String()), p.config.Dir)
 }
 
 // saveRecovery stores the newest known recovery record.

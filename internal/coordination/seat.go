@@ -27,6 +27,8 @@ type Seat struct {
 	life   *goroutines
 	plane  atomic.Pointer[Plane] // a closed one during the change
 
+	alone chan *succession // orders to go on without the lost majority, for run
+
 	mu   sync.Mutex // held during a change, and by Close
 	down bool
 }
@@ -50,7 +52,7 @@ func Open(c Config) (*Seat, error) {
 	}
 	fatal := failure{config: c}
 	c.Fatal = fatal.fatal // once, over all planes
-	s := &Seat{config: c, life: newGoroutines()}
+	s := &Seat{config: c, life: newGoroutines(), alone: make(chan *succession)}
 	if err := s.open(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -71,10 +73,12 @@ func (s *Seat) open() error {
 	return err
 }
 
-// run changes to another group whenever the plane says so.
+// run changes to another group whenever the plane says so, and to the next incarnation by order.
 func (s *Seat) run() {
 	for {
 		select {
+		case order := <-s.alone:
+			order.done <- s.succeed(order)
 		case to := <-s.plane.Load().inquiry.merger.departed:
 			if err := s.goOver(to); err != nil {
 				s.config.Fatal(fault.Wrap("group.goOver", err))
@@ -103,11 +107,18 @@ func (s *Seat) goOver(to bootstrap.Certificate) error {
 		return err
 	}
 	s.config.Conditions.Clear(condition.OtherGroup)
-	err := s.open()
-	old.finder.end()
+	err := s.reopen(old)
 	if err == nil {
 		s.config.Logger.Info("went over to another coordination group: leases and locks of the former one have ended", "from", from, "to", to.GroupID())
 	}
+	return err
+}
+
+// reopen starts the plane of the changed directory.
+func (s *Seat) reopen(old *Plane) error {
+	s.config.Conditions.Clear(condition.MemberStopped) // it was of the former member
+	err := s.open()
+	old.finder.end()
 	return err
 }
 
@@ -166,9 +177,14 @@ func (s *Seat) Transfer(ctx context.Context, to string) error {
 	return s.plane.Load().Transfer(ctx, to)
 }
 
-// ChangeMembers implements coord.Admin.
+// ChangeMembers implements coord.Admin. Without a leader, the promotion of this peer begins the next incarnation.
 func (s *Seat) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
-	return s.plane.Load().ChangeMembers(ctx, c)
+	p := s.plane.Load()
+	done, err := p.ChangeMembers(ctx, c)
+	if c.Action != coord.PromoteMember || fault.KindOf(err) != fault.Unavailable || ctx.Err() != nil || p.finder.leaderless() == 0 {
+		return done, err
+	}
+	return s.promoteAlone(ctx, p, c, err)
 }
 
 // Backup implements coord.Admin.

@@ -30,7 +30,7 @@ func (c Config) Plan(s State, w coord.MemberChange) (Plan, error) {
 	case s.Changing:
 		return p, fault.New("", fault.Unavailable, "another change of the group is under way")
 	case !p.Before.Quorate():
-		return p, fault.New("", fault.Conflict, "%s: no change can be agreed; start the missing voters, or see group recover", p.Before)
+		return p, fault.New("", fault.Conflict, "%s: no change can be agreed; start the missing voters; if they are gone for good, a survivor promotes itself", p.Before)
 	}
 	v := c.view(s)
 	rules := map[coord.MemberAction]func(*view, coord.MemberChange, *Plan) error{

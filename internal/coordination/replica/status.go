@@ -19,6 +19,8 @@ type Status struct {
 	Leads, Promoted bool
 	// Applied and Commit are log indexes; Snapshot is the index of the snapshot in force.
 	Applied, Commit, Snapshot uint64
+	// LastTerm and LastIndex are the end of the log, committed or not.
+	LastTerm, LastIndex uint64
 	// Level is the feature level of the group; 0 before this member has a state.
 	Level uint32
 	// Members of the applied configuration, by id.
@@ -65,6 +67,8 @@ func (r *Replica) Status() Status {
 	if r.applied.index > 0 {
 		s.Level = r.machine.Level()
 	}
+	s.LastIndex, _ = r.storage.LastIndex() // never fails
+	s.LastTerm, _ = r.storage.Term(s.LastIndex)
 	if l := r.role.leader; l != 0 {
 		s.Leader = Member{ID: l, Peer: r.membership.peers[l]}
 	}

@@ -338,8 +338,11 @@ type InfoResponse struct {
 	Info  *GroupInfo             `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"` // absent if the answerer knows no group
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the answerer, as in InfoRequest
 	// Voters of the group, and those that were heard within an election timeout. 0 from a peer that does not lead.
-	Voters        uint32 `protobuf:"varint,3,opt,name=voters,proto3" json:"voters,omitempty"`
-	VotersHeard   uint32 `protobuf:"varint,4,opt,name=voters_heard,json=votersHeard,proto3" json:"voters_heard,omitempty"`
+	Voters      uint32 `protobuf:"varint,3,opt,name=voters,proto3" json:"voters,omitempty"`
+	VotersHeard uint32 `protobuf:"varint,4,opt,name=voters_heard,json=votersHeard,proto3" json:"voters_heard,omitempty"`
+	// End of the answerer's log, committed or not; 0 from a peer that is not a member.
+	LastTerm      uint64 `protobuf:"varint,5,opt,name=last_term,json=lastTerm,proto3" json:"last_term,omitempty"`
+	LastIndex     uint64 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -398,6 +401,20 @@ func (x *InfoResponse) GetVoters() uint32 {
 func (x *InfoResponse) GetVotersHeard() uint32 {
 	if x != nil {
 		return x.VotersHeard
+	}
+	return 0
+}
+
+func (x *InfoResponse) GetLastTerm() uint64 {
+	if x != nil {
+		return x.LastTerm
+	}
+	return 0
+}
+
+func (x *InfoResponse) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
 	}
 	return 0
 }
@@ -1244,12 +1261,15 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\",\n" +
 	"\x06Levels\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\rR\x03max\"\x90\x01\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"\xcc\x01\n" +
 	"\fInfoResponse\x121\n" +
 	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06voters\x18\x03 \x01(\rR\x06voters\x12!\n" +
-	"\fvoters_heard\x18\x04 \x01(\rR\vvotersHeard\"\xef\x02\n" +
+	"\fvoters_heard\x18\x04 \x01(\rR\vvotersHeard\x12\x1b\n" +
+	"\tlast_term\x18\x05 \x01(\x04R\blastTerm\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\x06 \x01(\x04R\tlastIndex\"\xef\x02\n" +
 	"\tGroupInfo\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12!\n" +
