@@ -67,7 +67,7 @@ func agentWithInstances(t *testing.T) *agenttest.Agent {
 
 // TestApplicationTranscripts plays the dialogues about instances: see TestTranscripts.
 func TestApplicationTranscripts(t *testing.T) {
-	for name, token := range map[string]string{"service": "", "access": "secret"} {
+	for name, token := range map[string]string{"service": "", "access": "secret", "show": ""} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join("testdata/applications", name+".txt")
 			data, err := os.ReadFile(path)

@@ -104,7 +104,7 @@ func (a App) root() *cobra.Command {
 			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), inviteCommand(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
 			statusCommand(con), uiCommand(con), doctorCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
 		}},
-		{"Network:", []*cobra.Command{offerCommand(con), peerCommand(con)}},
+		{"Network:", []*cobra.Command{showCommand(con), offerCommand(con), peerCommand(con)}},
 		{"Applications:", []*cobra.Command{serviceCommand(con), instanceCommand(con), dnsCommand(con)}},
 		{"Coordination:", []*cobra.Command{lockCommand(con), leaseCommand(con), kvCommand(con), groupCommand(con, a)}},
 	} {

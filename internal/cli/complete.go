@@ -29,7 +29,7 @@ func completions() map[string][]source {
 	return map[string][]source{
 		"service require": {services}, "instance find": {services}, "instance watch": {services}, "instance register": {services},
 		"instance show": {services, instances}, "instance drain": {services, instances}, "instance deregister": {services, instances},
-		"offer withdraw": {offers}, "offer show": {keysOfOffers},
+		"offer withdraw": {offers}, "offer show": {offers}, "show": {anything},
 		"lock hold": {locks}, "lock ls": {locks},
 		"kv get": {keys}, "kv put": {keys}, "kv del": {keys}, "kv ls": {keys}, "kv watch": {keys},
 		"group add": {peers}, "group remove": {members}, "group promote": {members}, "group replace": {members, members},
@@ -145,12 +145,13 @@ func offers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string,
 	return found, err
 }
 
-func keysOfOffers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
-	own, err := c.List(ctx)
-	for _, r := range own {
-		found = append(found, r.View.Key)
+// anything completes show. A plane that is off or has no quorum adds nothing.
+func anything(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, begun string) (found []string, err error) {
+	for _, of := range []source{offers, services, locks, peers} {
+		some, _ := of(ctx, c, cmd, args, begun)
+		found = append(found, some...)
 	}
-	return found, err
+	return found, nil
 }
 
 func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {

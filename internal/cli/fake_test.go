@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -137,6 +138,13 @@ func (f *fake) Resolve(_ context.Context, r *api.ResolveRequest) (*api.ResolveRe
 	}
 }
 
+func (f *fake) Get(_ context.Context, r *api.GetRequest) (*api.GetResponse, error) {
+	if r.GetId() == "bare" {
+		return &api.GetResponse{Record: bare()}, nil
+	}
+	return nil, refuse(fault.NotFound, "", "this peer has no offer with this id")
+}
+
 func (f *fake) Query(ctx context.Context, r *api.QueryRequest) (*api.QueryResponse, error) {
 	f.mu.Lock()
 	f.asked = r.GetQuery()
@@ -164,6 +172,13 @@ func (f *fake) Query(ctx context.Context, r *api.QueryRequest) (*api.QueryRespon
 		{Record: gpuBox(), DistanceKm: proto.Float64(0.42), Score: 81.5, Explain: []string{"price 30.00 of 30", "location 10.00 of 10"}},
 		{Record: hostile(), DistanceKm: proto.Float64(612.3), Score: 40, Explain: []string{"price 0.00 of 30"}},
 		{Record: bare()},
+	}
+	for _, c := range r.GetQuery().GetWhere() {
+		if c.GetField() == "id" {
+			answer.Results = slices.DeleteFunc(answer.Results, func(found *api.QueryResult) bool {
+				return !slices.Contains(c.GetValues(), found.GetRecord().GetService().GetId())
+			})
+		}
 	}
 	if !r.GetQuery().GetExplain() {
 		for _, result := range answer.Results {

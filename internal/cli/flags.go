@@ -85,6 +85,9 @@ type queryFlags struct {
 	attributes   []string
 }
 
+// offerTypes are the types of the specification.
+func offerTypes() []string { return []string{"storage", "compute", "cdn", "bandwidth"} }
+
 // newQueryFlags adds the flags that filter records.
 func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	s := new(queryFlags)
@@ -110,7 +113,7 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	addClauses(cmd, &q.Where)
 	f.Float64Var(&s.volume, "volume", 0, "price units to buy: prices count tiers and minimum commitment")
 	f.StringVar((*string)(&q.Health), "health", "", "any, usable or healthy (default usable)")
-	complete(cmd, "type", "storage", "compute", "cdn", "bandwidth")
+	complete(cmd, "type", offerTypes()...)
 	complete(cmd, "health", "any", "usable", "healthy")
 	return s
 }

@@ -160,12 +160,15 @@ func leaseShow(con *console) *cobra.Command {
 		if err != nil {
 			return renameField(err, "ID")
 		}
-		v := showLease(states[0])
-		return r.print(document{value: v, table: pairs([][]string{
-			{"lease", v.ID}, {"tag", v.Tag}, {"owner", orDash(v.Owner)}, {"application", orDash(v.Application)}, {"ttl", secondsOf(v.TTL)}, {"remaining", secondsOf(*v.Remaining)},
-			{"keys", orDash(strings.Join(v.Keys, " "))},
-		})})
+		return r.print(leaseDetail(showLease(states[0])))
 	})
+}
+
+func leaseDetail(v leaseView) document {
+	return document{value: v, table: pairs([][]string{
+		{"lease", v.ID}, {"tag", v.Tag}, {"owner", orDash(v.Owner)}, {"application", orDash(v.Application)}, {"ttl", secondsOf(v.TTL)}, {"remaining", secondsOf(*v.Remaining)},
+		{"keys", orDash(strings.Join(v.Keys, " "))},
+	})}
 }
 
 func leaseList(con *console) *cobra.Command {

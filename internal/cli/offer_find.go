@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,7 +12,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 func offerFind(con *console) *cobra.Command {
@@ -82,14 +82,26 @@ func duration(ms float64) string {
 	}
 }
 
+// offerOf returns the offer with a key, or the own one with an id.
+func offerOf(ctx context.Context, c *client.Client, id string) (client.Record, error) {
+	if strings.HasPrefix(id, "/") {
+		return c.Resolve(ctx, id)
+	}
+	return c.Get(ctx, id)
+}
+
 func offerShow(con *console) *cobra.Command {
-	r := newRemote(con, &cobra.Command{Use: "show KEY", Short: "Show the offer with a key", Args: oneArg("KEY")}, defaultTimeout)
+	r := newRemote(con, &cobra.Command{Use: "show ID", Short: "Show all fields of an own offer, or of the offer with a key", Args: oneArg("ID")}, defaultTimeout)
 	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
-		rec, err := c.Resolve(ctx, args[0])
+		rec, err := offerOf(ctx, c, args[0])
 		if err != nil {
-			return renameField(err, "KEY")
+			return renameField(err, "ID")
 		}
-		return r.print(document{value: rec.View, table: recordList([]records.View{rec.View}).table})
+		d, err := fields(rec.View)
+		if err != nil {
+			return err
+		}
+		return r.print(d)
 	})
 }
 
