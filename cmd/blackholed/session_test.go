@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"flag"
-	"io"
-	"net/http"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,7 +23,7 @@ const root = "../.."
 // Sessions thus run real processes without a build.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
-	case "blackholed":
+	case "blackholed", "exe": // /proc/self/exe is the guardian of a lock
 		main()
 	case "curl":
 		standIn(curl)
@@ -41,12 +36,16 @@ func TestMain(m *testing.M) {
 }
 
 // TestSessions plays the sessions in the documents: blocks that begin with "```console
-// session". The sessions of a document share one peer, a separate process. A line that begins
-// with "$" is a command, "> " continues a command, and the output follows. A command that ends
-// in "&" runs in the background; its output follows the next "$ wait". A line "..." matches any
-// number of lines.
+// session". A line that begins with "$" is a command, "> " continues a command, and the output
+// follows. A command that ends in "&" runs in the background; its output follows the next "$ wait".
+// A line "..." matches any number of lines.
 //
-// The standard addresses mean the addresses of the peer. Leases, peers, indexes and revisions may
+// The sessions of a document share one machine and a running peer. A document whose sessions run
+// peers or control the service has no other peers. "```console session 2" plays on a second machine.
+// The comment "<!-- session" to "-->" is a session that readers do not see: what the page expects
+// to be there.
+//
+// The standard addresses mean the addresses of the machine's peer. Leases, peers, indexes and revisions may
 // differ from the document, but equal ones must stay equal. For times and DNS TTLs, only the
 // form must match.
 func TestSessions(t *testing.T) {
@@ -56,16 +55,14 @@ func TestSessions(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("no shell")
 	}
-	paths, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	require.NoError(t, err)
 	played := 0
-	for _, path := range append([]string{filepath.Join(root, "README.md")}, paths...) {
+	for _, path := range documents(t) {
 		blocks := sessions(t, path)
 		if len(blocks) == 0 {
 			continue
 		}
 		played++
-		name := strings.TrimSuffix(filepath.Base(path), ".md")
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(path), root+"/"), ".md")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			replay(t, path, blocks, tools())
@@ -89,6 +86,19 @@ func TestSessions(t *testing.T) {
 // tools are the tools of the sessions that may be missing on a machine.
 func tools() []string { return []string{"curl", "dig", "grpcurl"} }
 
+// documents are the pages that may have sessions.
+func documents(t *testing.T) []string {
+	t.Helper()
+	paths := []string{root + "/README.md"}
+	require.NoError(t, filepath.WalkDir(root+"/docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			paths = append(paths, path)
+		}
+		return err
+	}))
+	return paths
+}
+
 // step is one command of a session with its output.
 type step struct {
 	command string
@@ -98,6 +108,8 @@ type step struct {
 // block is a part of a document with a session: the lines from first to last without the fences.
 type block struct {
 	first, last int
+	machine     string // "" for the first
+	hidden      bool
 	steps       []step
 }
 
@@ -107,13 +119,20 @@ func sessions(t *testing.T, path string) (blocks []block) {
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	lines := strings.Split(string(data), "\n")
+	fence := regexp.MustCompile("^(```console|<!--) session *([0-9]*)$")
 	for i := 0; i < len(lines); i++ {
-		if lines[i] != "```console session" {
+		m := fence.FindStringSubmatch(lines[i])
+		if m == nil {
 			continue
 		}
-		end := i + 1 + slices.Index(lines[i+1:], "```")
+		hidden := m[1] == "<!--"
+		last := "```"
+		if hidden {
+			last = "-->"
+		}
+		end := i + 1 + slices.Index(lines[i+1:], last)
 		require.Greater(t, end, i, "%s:%d: the block does not end", path, i+1)
-		blocks = append(blocks, block{first: i + 1, last: end, steps: steps(t, lines[i+1:end])})
+		blocks = append(blocks, block{first: i + 1, last: end, machine: m[2], hidden: hidden, steps: steps(t, lines[i+1:end])})
 		i = end
 	}
 	return blocks
@@ -125,8 +144,8 @@ func steps(t *testing.T, lines []string) (out []step) {
 		last := len(out) - 1
 		if command, ok := strings.CutPrefix(line, "$ "); ok {
 			out = append(out, step{command: command})
-		} else if more, ok := strings.CutPrefix(line, "> "); ok && last >= 0 && len(out[last].printed) == 0 {
-			out[last].command += "\n" + more
+		} else if more, ok := strings.CutPrefix(line, ">"); ok && last >= 0 && len(out[last].printed) == 0 {
+			out[last].command += "\n" + strings.TrimPrefix(more, " ")
 		} else {
 			require.GreaterOrEqual(t, last, 0, "a session begins with a command")
 			out[last].printed = append(out[last].printed, line)
@@ -137,17 +156,17 @@ func steps(t *testing.T, lines []string) (out []step) {
 
 // replay plays the sessions of a document, and compares or rewrites their output.
 func replay(t *testing.T, path string, blocks []block, standIns []string) {
-	s := newShell(t, standIns)
+	s := newStage(t, path, blocks, standIns)
 	var fresh [][]string
 	for _, b := range blocks {
+		on := s.machine(t, b.machine)
 		var lines []string
 		for _, step := range b.steps {
-			got := s.run(t, step.command)
-			printed, ok := s.words.compare(step.printed, got)
-			if !ok && !*update {
+			printed, ok := s.play(t, on, step)
+			if !ok && (b.hidden || !*update) {
 				require.Equal(t, strings.Join(step.printed, "\n"), strings.Join(printed, "\n"), "%s: $ %s", path, step.command)
 			}
-			lines = append(append(lines, "$ "+strings.ReplaceAll(step.command, "\n", "\n> ")), printed...)
+			lines = append(append(lines, "$ "+strings.NewReplacer("\n\n", "\n>\n> ", "\n", "\n> ").Replace(step.command)), printed...)
 		}
 		fresh = append(fresh, lines)
 	}
@@ -166,246 +185,4 @@ func rewrite(t *testing.T, path string, blocks []block, fresh [][]string) {
 		lines = slices.Replace(lines, b.first, b.last, fresh[i]...)
 	}
 	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
-}
-
-// shell runs the commands of a session against a peer.
-type shell struct {
-	env    []string
-	words  *words
-	behind []*job
-}
-
-// job is a command in the background.
-type job struct {
-	cmd *exec.Cmd
-	out *bytes.Buffer
-}
-
-func newShell(t *testing.T, standIns []string) *shell {
-	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	bin := t.TempDir()
-	for _, tool := range append([]string{"blackholed"}, standIns...) {
-		require.NoError(t, os.Symlink(self, filepath.Join(bin, tool)))
-	}
-	peer := startPeer(t, self)
-	commits(t, peer["http"])
-	s := &shell{words: newWords(peer)}
-	s.env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"BLACKHOLE_GRPC="+peer["grpc"], "BLACKHOLE_DNS="+peer["dns"], "TZ=UTC", "LC_ALL=C.UTF-8", "http_proxy=")
-	return s
-}
-
-// startPeer runs a daemon on free ports and returns its addresses.
-func startPeer(t *testing.T, self string) map[string]string {
-	t.Helper()
-	cmd := exec.Command(self, "run", "--data", t.TempDir(), "--listen", "/ip4/127.0.0.1/tcp/0",
-		"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--dns", "127.0.0.1:0")
-	cmd.Args[0] = "blackholed"
-	logs, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-	})
-	address := regexp.MustCompile(`\b(http|grpc|dns)=(127\.0\.0\.1:\d+)`)
-	peer := map[string]string{}
-	for scan := bufio.NewScanner(logs); len(peer) < 3; {
-		require.True(t, scan.Scan(), "the peer did not start")
-		for _, m := range address.FindAllStringSubmatch(scan.Text(), -1) {
-			peer[m[1]] = m[2]
-		}
-	}
-	go func() { _, _ = io.Copy(io.Discard, logs) }() // ends with the process
-	return peer
-}
-
-// commits waits until the peer's group commits registrations and the peer's copy of the directory
-// shows them. A peer has no group immediately after its start.
-func commits(t *testing.T, peer string) {
-	t.Helper()
-	url := "http://" + peer + "/v1/services/probe/instances"
-	ask := func(method, url, body string) (int, error) {
-		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-		if err != nil {
-			return 0, err
-		}
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return 0, err
-		}
-		return answer.StatusCode, answer.Body.Close()
-	}
-	for _, step := range []struct {
-		method, url, body string
-		want              []int // the second status after an earlier attempt without an answer
-	}{
-		{http.MethodPost, url + "?require_commit=true", `{"namespace":"probe","id":"1","host":"192.0.2.1","port":1}`, []int{http.StatusCreated, http.StatusOK}},
-		{http.MethodGet, url + "?namespace=probe&consistency=linearizable", "", []int{http.StatusOK}},
-		{http.MethodDelete, url + "/1?namespace=probe", "", []int{http.StatusNoContent, http.StatusGone}},
-	} {
-		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			status, err := ask(step.method, step.url, step.body)
-			require.NoError(c, err)
-			require.Contains(c, step.want, status)
-		}, 2*time.Minute, 20*time.Millisecond)
-	}
-}
-
-// run runs one command and returns its output with the words of the document.
-func (s *shell) run(t *testing.T, command string) []string {
-	t.Helper()
-	if command == "wait" {
-		return s.wait(t)
-	}
-	line, background := strings.CutSuffix(command, " &")
-	b := &job{cmd: exec.CommandContext(t.Context(), "sh", "-c", s.words.actual(line)), out: new(bytes.Buffer)}
-	b.cmd.Dir, b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = root, s.env, b.out, b.out
-	require.NoError(t, b.cmd.Start())
-	if background {
-		s.behind = append(s.behind, b)
-		return nil
-	}
-	return s.ended(b)
-}
-
-// wait waits for all commands in the background.
-func (s *shell) wait(t *testing.T) (lines []string) {
-	t.Helper()
-	require.NotEmpty(t, s.behind, "nothing to wait for")
-	for _, b := range s.behind {
-		lines = append(lines, s.ended(b)...)
-	}
-	s.behind = nil
-	return lines
-}
-
-func (s *shell) ended(b *job) []string {
-	_ = b.cmd.Wait() // errors are part of the output
-	text := strings.TrimRight(s.words.printed(b.out.String()), "\n")
-	if text == "" {
-		return nil
-	}
-	return strings.Split(text, "\n")
-}
-
-// words translates between the values of a document and the values of this run.
-type words struct {
-	ports map[string]string // document to run
-	known map[string]string // document to run: leases, peers and numbers
-
-	number, spaces *regexp.Regexp
-	private        *regexp.Regexp // words, or numbers in them, that differ in each run
-	free           *regexp.Regexp // values that differ at each call
-}
-
-func newWords(peer map[string]string) *words {
-	w := &words{
-		ports: map[string]string{}, known: map[string]string{},
-		number: regexp.MustCompile(`\b\d+\b`), spaces: regexp.MustCompile(`[ \t]+`),
-		private: regexp.MustCompile(`lease-[0-9a-f]{32}|12D3KooW[1-9A-HJ-NP-Za-km-z]{44}|…[1-9A-HJ-NP-Za-km-z]{8}|` +
-			`(?i:\bindex\\?"?[:=] ?"?|\brevision\\?"?[:=] ?"?|\bid: |-id: )(\d+)`),
-		free: regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\. \d+ (IN )?(A|AAAA|SRV|TXT) `),
-	}
-	for name, port := range map[string]string{"http": "8500", "grpc": "8502", "dns": "8600"} {
-		_, w.ports[port], _ = strings.Cut(peer[name], ":")
-	}
-	return w
-}
-
-// actual translates a command of the document for this run.
-func (w *words) actual(command string) string {
-	command = w.number.ReplaceAllStringFunc(command, func(n string) string {
-		if port, ok := w.ports[n]; ok {
-			return port
-		}
-		return n
-	})
-	return w.private.ReplaceAllStringFunc(command, func(word string) string {
-		m := w.private.FindStringSubmatch(word)
-		if m[1] == "" {
-			m[1] = m[0]
-		}
-		if known, ok := w.known[m[1]]; ok {
-			return strings.TrimSuffix(word, m[1]) + known
-		}
-		return word
-	})
-}
-
-// printed replaces the ports in output by the standard ports.
-func (w *words) printed(output string) string {
-	standard := map[string]string{}
-	for port, is := range w.ports {
-		standard[is] = port
-	}
-	return w.number.ReplaceAllStringFunc(strings.ReplaceAll(output, "\r", ""), func(n string) string {
-		if port, ok := standard[n]; ok {
-			return port
-		}
-		return n
-	})
-}
-
-// compare compares the output of a command with the document. It returns the lines for the
-// document: unchanged where they match.
-func (w *words) compare(wanted, got []string) (lines []string, ok bool) {
-	ok = true
-	for n, want := range wanted {
-		if want == "..." {
-			lines = append(lines, want)
-			got = got[max(0, len(got)-(len(wanted)-n-1)):]
-			continue
-		}
-		if len(got) == 0 {
-			return lines, false
-		}
-		line := w.learn(want, got[0])
-		if got = got[1:]; w.form(line) == w.form(want) {
-			line = want
-		} else {
-			ok = false
-		}
-		lines = append(lines, line)
-	}
-	return append(lines, got...), ok && len(got) == 0
-}
-
-// learn translates a printed line to the words that the document has in the same places, and
-// remembers new words.
-func (w *words) learn(want, got string) string {
-	wanted, n := w.private.FindAllStringSubmatch(want, -1), 0
-	return w.private.ReplaceAllStringFunc(got, func(word string) string {
-		is := w.private.FindStringSubmatch(word)
-		if n == len(wanted) {
-			return word
-		}
-		as := wanted[n]
-		n++
-		for _, m := range [][]string{is, as} {
-			if m[1] == "" {
-				m[1] = m[0]
-			}
-		}
-		if _, known := w.known[as[1]]; !known {
-			w.known[as[1]] = is[1]
-		}
-		if w.known[as[1]] != is[1] {
-			return word
-		}
-		return strings.TrimSuffix(word, is[1]) + as[1]
-	})
-}
-
-// form is a line without the values that may differ.
-func (w *words) form(line string) string {
-	line = strings.TrimSpace(w.spaces.ReplaceAllString(line, " "))
-	return w.free.ReplaceAllStringFunc(line, func(word string) string {
-		if strings.HasPrefix(word, ".") {
-			return w.number.ReplaceAllString(word, "TTL")
-		}
-		return "TIME"
-	})
 }
