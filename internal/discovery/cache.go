@@ -6,7 +6,6 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -16,13 +15,19 @@ import (
 // staleFor is the further time for which an expired answer serves during a network failure.
 const staleFor = time.Hour
 
-// cached is one answer with the state of its inputs. It is immutable except for epoch, guarded by the cache's
-// mutex.
+// heardFor is the time for which an answer of other keepers serves without a new question to them. Live updates change
+// it meanwhile, but gossip may lose one, such as a withdrawal. So no answer is wrong for longer.
+const heardFor = 15 * time.Second
+
+// cached is one answer with the state of its inputs. It is immutable except for epoch and renewed, guarded by the
+// cache's mutex.
 type cached struct {
 	plan     *query.Plan
 	answer   *query.Answer
 	at       time.Time
 	fresh    time.Duration
+	heard    bool      // the answer is from other keepers
+	renewed  bool      // its early renewal has begun
 	excluded []peer.ID // unreachable providers with matches, left out
 	seq      uint64    // of the index, at or before the search
 	epoch    uint64    // of the prober, at the last successful agrees
@@ -33,9 +38,9 @@ type cached struct {
 // cache holds a bounded number of answers by their canonical question. A change that would alter an answer
 // drops it.
 type cache struct {
-	ttl      time.Duration      // of an answer with results
-	searches singleflight.Group // under way, by canonical question
-	mu       sync.Mutex         // guards entries and cached.epoch
+	ttl      time.Duration // of an answer with results
+	searches *searches     // that fill it
+	mu       sync.Mutex    // guards entries, cached.epoch and cached.renewed
 	entries  *simplelru.LRU[string, *cached]
 	keepers  dated // nil: their answers never become outdated
 }
@@ -64,23 +69,26 @@ func newCache(size int, ttl time.Duration, keepers Keepers) *cache {
 }
 
 // get returns a fresh answer of the keepers' epoch that agrees with the prober, or nil. It does not retain
-// key. An answer of an earlier epoch remains for network failures.
-func (c *cache) get(key []byte, now time.Time, p Prober) *cached {
+// key. An answer of an earlier epoch remains for network failures. With renew the caller asks the keepers again, so
+// that a question in frequent use never waits for them: once for each answer, in the last third of its time.
+func (c *cache) get(key []byte, now time.Time, p Prober) (e *cached, renew bool) {
 	epoch, custody := p.Epoch(), c.custody()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries.Get(string(key))
 	if !ok || now.Sub(e.at) >= e.fresh || e.custody != custody {
-		return nil
+		return nil, false
 	}
 	if e.epoch != epoch {
 		if !e.agrees(p) {
 			c.entries.Remove(string(key))
-			return nil
+			return nil, false
 		}
 		e.epoch = epoch
 	}
-	return e
+	renew = e.heard && !e.renewed && e.fresh > negativeTTL && now.Sub(e.at) >= e.fresh*2/3
+	e.renewed = e.renewed || renew
+	return e, renew
 }
 
 // stale returns an expired answer, for network failures.

@@ -316,6 +316,13 @@ func (f *fixture) arrive(r *records.Record) {
 	require.NoError(f.t, err)
 }
 
+// drop removes a record at the keepers, without a live update.
+func (f *fixture) drop(r *records.Record) {
+	f.net.mu.Lock()
+	defer f.net.mu.Unlock()
+	delete(f.net.kept, r.Name())
+}
+
 // keep stores a record at the keepers.
 func (f *fixture) keep(r *records.Record) {
 	f.net.mu.Lock()

@@ -39,7 +39,10 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 	q = s.defaults.Fill(q) // the keys of the cache are those of plans
 	var buf [512]byte
 	key := query.AppendKey(buf[:0], &q)
-	if e := s.cache.get(key, start, s.Prober); e != nil {
+	if e, renew := s.cache.get(key, start, s.Prober); e != nil {
+		if renew {
+			s.renew(q)
+		}
 		return s.fromCache(e, start), nil
 	}
 	plan, excluded, err := s.plan(q)
@@ -49,7 +52,7 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 	}
 	answer := s.local(plan, excluded)
 	if answer == nil {
-		if answer, err = s.search(ctx, plan, excluded); err != nil {
+		if answer, err = s.cache.searches.wait(ctx, plan, excluded); err != nil {
 			s.Recorder.Failed("discovery.Query", err)
 			return nil, fault.Wrap("discovery.Query", err)
 		}
@@ -69,6 +72,13 @@ func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 	return &a
 }
 
+// renew asks the keepers a question again, and does not wait for the answer.
+func (s *Service) renew(q query.Query) {
+	if plan, excluded, err := s.plan(q); err == nil {
+		s.cache.searches.begin(plan, excluded)
+	}
+}
+
 // plan compiles a query. It excludes unreachable providers with a match, except for health "any".
 func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 	plan, err := query.Compile(q, s.defaults)
@@ -80,29 +90,6 @@ func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 		plan, err = exclude(plan, excluded, plan.Limit(), s.defaults)
 	}
 	return plan, excluded, err
-}
-
-// search answers a plan from the network and caches the answer. Concurrent callers with one question share one
-// search, which outlives its first caller.
-func (s *Service) search(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
-	if ctx.Err() != nil { // before a fast answer, so that a canceled call always fails
-		return nil, ctx.Err()
-	}
-	done := s.cache.searches.DoChan(plan.Key(), func() (any, error) {
-		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
-		defer cancel()
-		return s.ask(ctx, plan, excluded)
-	})
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case r := <-done:
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		a := *r.Val.(*query.Answer)
-		return &a, nil
-	}
 }
 
 // local answers and caches a plan whose cells this peer keeps. As their keeper it receives all changes. It
@@ -119,11 +106,11 @@ func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
 // ask answers a plan from the network.
 func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
 	release, err := s.Updates.Follow(plan)
-	if err != nil { // too many topics: the answer lives for its TTL without live updates
+	if err != nil { // too many topics: the answer lives for heardFor without live updates
 		s.Recorder.Failed("gossip.Follow", err)
 		release = func() {}
 	}
-	e := &cached{plan: plan, release: release}
+	e := &cached{plan: plan, release: release, heard: true}
 	found, err := s.askSteadily(ctx, e, excluded)
 	if err != nil {
 		release()
@@ -166,6 +153,9 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 	}
 	kept := *a
 	e.answer, e.fresh = &kept, s.cache.ttl
+	if e.heard {
+		e.fresh = min(e.fresh, heardFor)
+	}
 	if len(a.Results) == 0 {
 		e.fresh = negativeTTL
 	}

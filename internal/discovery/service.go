@@ -108,7 +108,7 @@ type Parts struct {
 type Settings struct {
 	Defaults  query.Defaults
 	CacheSize int           // answers; 0: 1000
-	CacheTTL  time.Duration // of an answer with results; 0: 5 min
+	CacheTTL  time.Duration // of an answer with results; 0: 5 min; those of other keepers live for 15 s at most
 
 	Caller  func(context.Context) string // owner of a share of the measurements; nil: one for all
 	Sharing *Sharing                     // nil: this peer measures alone
@@ -162,6 +162,7 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 	}
 	s.feed = newFeed(p.Index, p.Random(), s.cache, p.Prober.Announced)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.cache.searches = &searches{ctx: s.ctx, ask: s.ask}
 	for _, r := range p.Registry.List() {
 		s.remember(r)
 		s.Recorder.Registered(r.Type(), 1)

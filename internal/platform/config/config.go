@@ -57,7 +57,7 @@ type Discovery struct {
 // Cache are the settings of the answer cache.
 type Cache struct {
 	Size int           `koanf:"size" help:"Number of cached answers: 100 to 1000000."`
-	TTL  time.Duration `koanf:"ttl" help:"Lifetime of a cached answer: 1s to 1h."`
+	TTL  time.Duration `koanf:"ttl" help:"Lifetime of a cached answer: 1s to 1h. Answers of other keepers live for 15s at most."`
 }
 
 // Health are the settings of the measurement of providers.

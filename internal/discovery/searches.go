@@ -1,0 +1,44 @@
+package discovery
+
+import (
+	"context"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/blackhole/blackhole/pkg/query"
+)
+
+// searches are the searches in the network that are under way. Callers with one question share one search, which
+// outlives its first caller. It is safe for concurrent use.
+type searches struct {
+	group singleflight.Group // by canonical question
+	ctx   context.Context    // of all searches
+	ask   func(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error)
+}
+
+// begin starts a search, or joins the one with the same question.
+func (s *searches) begin(plan *query.Plan, excluded []peer.ID) <-chan singleflight.Result {
+	return s.group.DoChan(plan.Key(), func() (any, error) {
+		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+		defer cancel()
+		return s.ask(ctx, plan, excluded)
+	})
+}
+
+// wait begins a search and returns its answer. Errors: of ask and ctx.
+func (s *searches) wait(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
+	if ctx.Err() != nil { // before a fast answer, so that a canceled call always fails
+		return nil, ctx.Err()
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case r := <-s.begin(plan, excluded):
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		a := *r.Val.(*query.Answer)
+		return &a, nil
+	}
+}
