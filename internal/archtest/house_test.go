@@ -37,6 +37,7 @@ func floors() []room {
 			{path: "internal/daemon", floor: 12, users: []string{"cmd/blackholed"}},
 			{path: "internal/cli", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "internal/sim", floor: 12, support: true},
+			{path: "internal/reference", floor: 12, only: []string{}},
 			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
 			{path: "bench", floor: 12},

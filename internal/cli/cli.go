@@ -75,6 +75,9 @@ func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
 	return exitCodeOf(err)
 }
 
+// Commands returns the tree of all commands, for references and manual pages.
+func (a App) Commands() *cobra.Command { return a.root() }
+
 func (a App) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   name,
@@ -114,7 +117,7 @@ func (a App) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(versionCommand(con, a.Version, a.Build))
+	root.AddCommand(versionCommand(con, a.Version, a.Build), manCommand(con, a.Version))
 	root.Version = a.Version
 	root.SetVersionTemplate(versionText(a.Version, a.Build))
 	suggest(root)

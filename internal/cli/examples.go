@@ -64,6 +64,7 @@ func examples() map[string][]string {
 		"group restore":        {"group restore /var/backups/blackholed-group --data ~/peer", "group restore /var/backups/blackholed-group --data ~/peer --yes"},
 		"group recover":        {"group recover --data ~/peer", "group recover --data ~/peer --yes"},
 		"version":              {"version", "version -o json"},
+		"man":                  {"man ~/.local/share/man/man1"},
 	}
 }
 

@@ -1,0 +1,119 @@
+package reference_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/cli"
+	"github.com/blackhole/blackhole/internal/platform/config"
+)
+
+// shared are the flags of all commands that call a peer. The page lists them once.
+func shared() []string {
+	return []string{"grpc", "tls-ca", "cert", "key", "token", "token-file", "timeout", "output"}
+}
+
+func commandsPage(t *testing.T) string {
+	t.Helper()
+	tree := cli.App{}.Commands()
+	b := begin("Commands", "One program runs a peer and calls a running peer. `blackholed COMMAND --help` has the same and more, and `blackholed man DIR` writes manual\npages. [errors.md](errors.md) has the exit codes.")
+	b.WriteString("\nCommands that call a peer have these flags too:\n")
+	flagsOf(b, find(t, tree, "kv", "put"), func(f *pflag.Flag) bool { return contains(shared(), f.Name) })
+	for _, group := range append(tree.Groups(), &cobra.Group{Title: "Others:"}) {
+		b.WriteString("\n## " + strings.TrimSuffix(group.Title, ":") + "\n")
+		for _, cmd := range tree.Commands() {
+			if cmd.GroupID == group.ID && cmd.Name() != "help" && cmd.Name() != "completion" && !cmd.Hidden {
+				describe(b, cmd)
+			}
+		}
+	}
+	return b.String()
+}
+
+func find(t *testing.T, tree *cobra.Command, path ...string) *cobra.Command {
+	t.Helper()
+	cmd, rest, err := tree.Find(path)
+	require.NoError(t, err)
+	require.Empty(t, rest)
+	return cmd
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// describe writes a command that does something, or all commands below it.
+func describe(b *strings.Builder, cmd *cobra.Command) {
+	for _, child := range cmd.Commands() {
+		if !child.Hidden {
+			describe(b, child)
+		}
+	}
+	if cmd.HasSubCommands() {
+		return
+	}
+	b.WriteString("\n### " + strings.TrimPrefix(cmd.CommandPath(), "blackholed ") + "\n\n")
+	use := strings.TrimSuffix(cmd.UseLine(), " [flags]")
+	b.WriteString("`" + use + "`: " + cell(cmd.Short) + ".\n")
+	calls := cmd.Flags().Lookup("grpc") != nil
+	flagsOf(b, cmd, func(f *pflag.Flag) bool { return !calls || !contains(shared(), f.Name) })
+}
+
+// flagsOf writes the flags of a command that keep accepts.
+func flagsOf(b *strings.Builder, cmd *cobra.Command, keep func(*pflag.Flag) bool) {
+	first := true
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" || !keep(f) {
+			return
+		}
+		if first {
+			head(b, "flag", "default", "meaning")
+			first = false
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		name := "--" + f.Name
+		if value != "" {
+			name += " " + value
+		}
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + ", " + name
+		}
+		standard := f.DefValue
+		if standard == "[]" || standard == "false" || standard == "0" || standard == "0s" {
+			standard = ""
+		}
+		row(b, code(name), code(standard), usage)
+	})
+}
+
+func settingsPage(t *testing.T) string {
+	t.Helper()
+	b := begin("Settings", "A settings file (`blackhole.yaml` in the data directory, or `--config FILE`) has these keys in YAML. The variable of a key is `BLACKHOLE_` and\nthe key in capital letters with `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables override the file.\n`blackholed init` writes all keys with their defaults, and `blackholed config show --origin` shows what holds and why.")
+	defaults, section := config.Default(), "-"
+	for _, s := range config.Settings() {
+		in := ""
+		if i := strings.LastIndexByte(s.Key, '.'); i >= 0 {
+			in = s.Key[:i]
+		}
+		if in != section {
+			section = in
+			title := "General"
+			if in != "" {
+				title = in
+			}
+			b.WriteString("\n## " + title + "\n")
+			head(b, "key", "default", "meaning")
+		}
+		row(b, code(s.Key), code(defaults.Value(s.Key)), s.Help)
+	}
+	return b.String()
+}

@@ -1,0 +1,7 @@
+// Package reference keeps the pages of docs/reference equal to the program: commands, settings, errors, limits, HTTP and
+// gRPC. Its tests generate each page from code and compare it; they fail when a page is behind. "go generate
+// ./internal/reference" writes the pages, and the table of docs/metrics.md.
+package reference
+
+//go:generate go test . -run TestPages -update
+//go:generate go test ../daemon -run TestMetricsAreDocumented -update

@@ -1,0 +1,76 @@
+package reference_test
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// httpPage lists the operations of the OpenAPI document.
+func httpPage(t *testing.T) string {
+	t.Helper()
+	var document struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal([]byte(source(t, "internal/frontend/httpapi/openapi/openapi.json")), &document))
+	b := begin("HTTP operations", "Every peer serves the whole document with schemas and examples at `/openapi.json`. [api.md](../api.md) explains it. The last column is the\nsmallest [role](../security.md).")
+	tags := map[string][][]string{}
+	for _, path := range slices.Sorted(maps.Keys(document.Paths)) {
+		for _, method := range []string{"get", "put", "post", "delete"} {
+			raw, ok := document.Paths[path][method]
+			if !ok {
+				continue
+			}
+			var o struct {
+				Summary string
+				Tags    []string
+				Role    string `json:"x-role"`
+			}
+			require.NoError(t, json.Unmarshal(raw, &o))
+			require.NotEmpty(t, o.Tags, path)
+			tags[o.Tags[0]] = append(tags[o.Tags[0]], []string{strings.ToUpper(method), code(path), o.Summary, o.Role})
+		}
+	}
+	for _, tag := range slices.Sorted(maps.Keys(tags)) {
+		b.WriteString("\n## " + tag + "\n")
+		head(b, "method", "path", "purpose", "role")
+		for _, r := range tags[tag] {
+			row(b, r...)
+		}
+	}
+	return b.String()
+}
+
+// grpcPage lists the methods of the .proto files that the gRPC address serves.
+func grpcPage(t *testing.T) string {
+	t.Helper()
+	b := begin("gRPC methods", "The gRPC address serves reflection, so `grpcurl -plaintext 127.0.0.1:8502 list` shows the same. The schemas are in\n[proto/](../../proto).")
+	paths, err := filepath.Glob(filepath.Join(root, "proto", "blackhole", "*", "v1", "*.proto"))
+	require.NoError(t, err)
+	service := regexp.MustCompile(`(?ms)^service (\w+) \{\n(.*?)^\}`)
+	method := regexp.MustCompile(`((?: *//[^\n]*\n)*) *rpc (\w+)\((stream )?([\w.]+)\) returns \((stream )?([\w.]+)\)`)
+	comment := regexp.MustCompile(`(?m)^ *// ?`)
+	services := 0
+	for _, path := range paths {
+		path, err := filepath.Rel(root, path)
+		require.NoError(t, err)
+		text := source(t, filepath.ToSlash(path))
+		pkg := regexp.MustCompile(`(?m)^package ([\w.]+);`).FindStringSubmatch(text)
+		for _, s := range service.FindAllStringSubmatch(text, -1) {
+			services++
+			b.WriteString("\n## " + pkg[1] + "." + s[1] + "\n")
+			head(b, "method", "request", "response", "purpose")
+			for _, m := range method.FindAllStringSubmatch(s[2], -1) {
+				row(b, m[2], code(m[3]+m[4]), code(m[5]+m[6]), comment.ReplaceAllString(m[1], ""))
+			}
+		}
+	}
+	require.Greater(t, services, 3)
+	return b.String()
+}
