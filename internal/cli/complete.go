@@ -48,7 +48,7 @@ func completeLive(con *console, root *cobra.Command) {
 	each(root, func(path string, cmd *cobra.Command) {
 		sources := table[path]
 		if sources == nil {
-			if !strings.Contains(cmd.Use, "FILE") && !cmd.HasSubCommands() {
+			if len(cmd.ValidArgs) == 0 && !strings.Contains(cmd.Use, "FILE") && !cmd.HasSubCommands() {
 				cmd.ValidArgsFunction = cobra.NoFileCompletions
 			}
 			return

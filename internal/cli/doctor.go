@@ -35,7 +35,6 @@ type finding struct {
 
 // facts are what the checks examine.
 type facts struct {
-	address string            // of the peer
 	down    error             // why the peer does not answer; nil: it does
 	status  discovery.Status  // of the running peer
 	group   *coord.GroupState // nil: the peer takes no part in coordination
@@ -75,20 +74,35 @@ func doctorCommand(con *console) *cobra.Command {
 		Long: "Examine the running peer: its network, NAT, clock, DHT, records and group. Without a running\n" +
 			"peer, examine its data directory and ports. The exit code is 1 after a problem.",
 	}
-	s := &settings{con: con}
-	cmd.Flags().StringVar(&s.file, "config", "", "settings file (default DATA/"+configFile+" if it exists)")
-	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
+	s := examined(con, cmd)
 	r := newRemote(con, cmd, 10*time.Second)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, _, err := s.load(cmd)
+		f, err := s.facts(cmd, r)
 		if err != nil {
 			return err
 		}
-		f := &facts{settings: c, machine: thisMachine{}, address: client.DefaultAddress}
-		f.down = r.call(cmd.Context(), nil, f.ask)
 		return r.report(diagnose(f))
 	}
 	return cmd
+}
+
+// examined adds the flags for the settings of the peer that a command examines.
+func examined(con *console, cmd *cobra.Command) *settings {
+	s := &settings{con: con}
+	cmd.Flags().StringVar(&s.file, "config", "", "settings file (default DATA/"+configFile+" if it exists)")
+	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
+	return s
+}
+
+// facts asks the peer and this machine.
+func (s *settings) facts(cmd *cobra.Command, r *remote) (*facts, error) {
+	c, _, err := s.load(cmd)
+	if err != nil {
+		return nil, err
+	}
+	f := &facts{settings: c, machine: thisMachine{}}
+	f.down = r.call(cmd.Context(), nil, f.ask)
+	return f, nil
 }
 
 // ask asks the peer for its own view.

@@ -18,6 +18,8 @@ func examples() map[string][]string {
 		},
 		"invite":         {"invite", "invite --address /dns4/peer.example.org/tcp/4801/p2p/12D3KooW..."},
 		"id":             {"id --data ~/peer"},
+		"debug":          {"debug", "debug report.tar.gz --token-file admin.token"},
+		"log-level":      {"log-level debug"},
 		"show":           {"show gpu-box-1", "show …pEUuqCVB", "show db/migrate -o json"},
 		"status":         {"status", "status --grpc 127.0.0.1:8512", "status -o json"},
 		"doctor":         {"doctor", "doctor --data ~/peer -o json"},

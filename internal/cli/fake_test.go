@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strconv"
@@ -32,6 +33,7 @@ const (
 type fake struct {
 	api.UnimplementedRecordServiceServer
 	api.UnimplementedPeerServiceServer
+	api.UnimplementedOperatorServiceServer
 
 	mu    sync.Mutex
 	asked *pb.Query // the last query
@@ -46,6 +48,7 @@ func serve(t *testing.T, f *fake) string {
 	s := grpc.NewServer()
 	api.RegisterRecordServiceServer(s, f)
 	api.RegisterPeerServiceServer(s, f)
+	api.RegisterOperatorServiceServer(s, f)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done })
@@ -242,6 +245,20 @@ func (f *fake) ListPeers(context.Context, *api.ListPeersRequest) (*api.ListPeers
 		{Id: stranger, Addrs: []string{"/ip4/192.0.2.1/tcp/4801", "/ip4/192.0.2.1/udp/4801/quic-v1"}, Agent: "blackholed/v1.2.3", Latency: durationpb.New(1500 * time.Microsecond)},
 		{Id: provider, Agent: "evil\x1b[2Jagent"},
 	}}, nil
+}
+
+func (f *fake) Debug(_ *api.DebugRequest, out grpc.ServerStreamingServer[api.DebugResponse]) error {
+	return errors.Join(
+		out.Send(&api.DebugResponse{Name: "settings.txt", Content: []byte("profile: dev\n")}),
+		out.Send(&api.DebugResponse{Name: "../../evil", Content: []byte("x")}),
+	)
+}
+
+func (f *fake) SetLogLevel(_ context.Context, r *api.SetLogLevelRequest) (*api.SetLogLevelResponse, error) {
+	if r.GetLevel() == "loud" {
+		return nil, refuse(fault.Invalid, "level", `must be one of debug, info, warn, error, not "loud"`)
+	}
+	return &api.SetLogLevelResponse{Previous: "info"}, nil
 }
 
 func (f *fake) OpenPage(context.Context, *api.OpenPageRequest) (*api.OpenPageResponse, error) {

@@ -9,18 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 func lockList(con *console) *cobra.Command {
 	r := newRemote(con, &cobra.Command{
 		Use: "ls [PREFIX]", Short: "List the locks that clients hold or wait for",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fault.Invalidf("PREFIX", nil, "must be given at most once, not %d times", len(args))
-			}
-			return nil
-		},
+		Args: atMostOne("PREFIX"),
 	}, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		var views []lockView

@@ -36,6 +36,7 @@ type parts struct {
 	started  time.Time
 	now      func() time.Time // clock of all parts
 	log      *slog.Logger
+	journal  *journal // the output of log
 	gatherer *prometheus.Registry
 	metrics  *metrics.Metrics
 	// conditions limit this peer now. All parts share the set.
@@ -66,8 +67,8 @@ type fronts struct {
 }
 
 // build starts the parts in order. After an error it stops the started ones.
-func build(ctx context.Context, c config.Config, log *slog.Logger, version string) (_ *parts, err error) {
-	p := &parts{config: c, version: version, started: time.Now(), now: newClock(c.Data), log: log}
+func build(ctx context.Context, c config.Config, log *slog.Logger, j *journal, version string) (_ *parts, err error) {
+	p := &parts{config: c, version: version, started: time.Now(), now: newClock(c.Data), log: log, journal: j}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
@@ -234,7 +235,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 		Hosts:   p.config.Hosts, Requests: p.fronts.requests,
 	}
 	rpc := grpcapi.Config{
-		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "grpc"),
+		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operator{p}, Logger: p.log.With("part", "grpc"),
 	}
 	if p.agent != nil {
 		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage}

@@ -38,7 +38,7 @@ const (
 // Run runs a peer until ctx ends or a part fails. It logs to stderr. Errors: Invalid for
 // settings that cannot work, or the cause of the part that failed.
 func Run(ctx context.Context, c config.Config, stderr io.Writer, version string) error {
-	log := logger(c.Log, stderr)
+	log, journal := newJournal(c.Log, stderr)
 	listeners, err := listen(c)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func Run(ctx context.Context, c config.Config, stderr io.Writer, version string)
 	if c.IsLeaf() {
 		thrift()
 	}
-	p, err := build(ctx, c, log, version)
+	p, err := build(ctx, c, log, journal, version)
 	if err != nil {
 		listeners.close()
 		return fault.Wrap("daemon.Run", err)
@@ -201,17 +201,4 @@ func address(l net.Listener) string {
 		return config.Off
 	}
 	return l.Addr().String()
-}
-
-// logger returns a logger with the configured level and format.
-func logger(c config.Log, w io.Writer) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo // config.Validate allows only known levels
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
-	}
-	return slog.New(slog.NewTextHandler(w, opts))
 }

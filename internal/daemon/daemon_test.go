@@ -33,6 +33,7 @@ type peerUnderTest struct {
 	parts  *parts
 	addr   string // multiaddr with /p2p/
 	http   string
+	grpc   string
 	stop   func()
 }
 
@@ -69,7 +70,8 @@ func startWith(t *testing.T, c config.Config, dir string, bootstrap ...string) *
 
 	l, err := listen(c)
 	require.NoError(t, err)
-	p, err := build(t.Context(), c, logger(c.Log, t.Output()), "test")
+	log, journal := newJournal(c.Log, t.Output())
+	p, err := build(t.Context(), c, log, journal, "test")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -88,7 +90,7 @@ func startWith(t *testing.T, c config.Config, dir string, bootstrap ...string) *
 		require.NoError(t, cl.Close())
 	}
 	t.Cleanup(stop)
-	return &peerUnderTest{Client: cl, config: c, parts: p, addr: p.node.Addrs()[0], http: "http://" + l.http.Addr().String(), stop: stop}
+	return &peerUnderTest{Client: cl, config: c, parts: p, addr: p.node.Addrs()[0], http: "http://" + l.http.Addr().String(), grpc: l.grpc.Addr().String(), stop: stop}
 }
 
 // until repeats f until it returns true.

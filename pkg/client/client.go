@@ -54,9 +54,10 @@ const maxMessage = 64 << 20
 
 // Client is a connection to one peer. It is safe for concurrent use.
 type Client struct {
-	conn    *grpc.ClientConn
-	records api.RecordServiceClient
-	peers   api.PeerServiceClient
+	conn     *grpc.ClientConn
+	records  api.RecordServiceClient
+	peers    api.PeerServiceClient
+	operator api.OperatorServiceClient
 
 	agent        *Agent
 	services     *Services
@@ -101,7 +102,7 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 	if err != nil { // impossible: the first client was created with the same address
 		return nil, fault.As("client.New", fault.Invalid, errors.Join(err, conn.Close()))
 	}
-	c := &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn), patient: patient}
+	c := &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn), operator: api.NewOperatorServiceClient(conn), patient: patient}
 	c.agent = &Agent{service: agentv1.NewDiscoveryServiceClient(conn), watches: agentv1.NewDiscoveryServiceClient(patient)}
 	connectCoordination(c, opts)
 	c.services = newServices(c)

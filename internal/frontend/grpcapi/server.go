@@ -83,6 +83,8 @@ type Config struct {
 	May func(ctx context.Context, service string) error
 	// Page returns a link to the page of this peer. Nil means that it serves none.
 	Page func(ctx context.Context) (discovery.PageLink, error)
+	// Operator examines and adjusts this peer. Nil disables OperatorService.
+	Operator Operator
 }
 
 // Server is the gRPC front end.
@@ -140,6 +142,9 @@ func (s *Server) register() {
 	if s.Registrar != nil {
 		api.RegisterRecordServiceServer(s.grpc, s)
 		api.RegisterPeerServiceServer(s.grpc, &peerService{node: s.Node, page: s.Page})
+	}
+	if s.Operator != nil {
+		api.RegisterOperatorServiceServer(s.grpc, &operatorService{operator: s.Operator})
 	}
 	if s.Agent != nil {
 		agentv1.RegisterDiscoveryServiceServer(s.grpc, s.agent())

@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/debug"
+	"runtime/pprof"
+
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// operator is what the operator may do with a running peer.
+type operator struct{ *parts }
+
+// Debug implements grpcapi.Operator. Secrets stay out, because config.Secret never prints them and nothing logs them.
+func (p operator) Debug(_ context.Context, send func(name string, content []byte) error) error {
+	for _, file := range []struct {
+		name  string
+		write func(*bytes.Buffer) error
+	}{
+		{"build.txt", p.writeBuild}, {"settings.txt", p.writeSettings}, {"metrics.txt", p.writeMetrics},
+		{"goroutines.txt", func(b *bytes.Buffer) error { return pprof.Lookup("goroutine").WriteTo(b, 1) }},
+		{"log.txt", func(b *bytes.Buffer) error { _, err := b.Write(p.journal.lines()); return err }},
+	} {
+		var b bytes.Buffer
+		if err := file.write(&b); err != nil {
+			return fault.As("daemon.Debug", fault.Internal, err)
+		}
+		if err := send(file.name, b.Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetLogLevel implements grpcapi.Operator.
+func (p operator) SetLogLevel(level string) (previous string, err error) {
+	previous, err = p.journal.setLevel(level)
+	if err == nil && previous != level {
+		p.log.Warn("the level of the log has changed, until the peer stops", "from", previous, "to", level)
+	}
+	return previous, err
+}
+
+func (p operator) writeBuild(b *bytes.Buffer) error {
+	fmt.Fprintf(b, "version %s\n", p.version)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b.WriteString(info.String())
+	}
+	return nil
+}
+
+func (p operator) writeSettings(b *bytes.Buffer) error {
+	for _, key := range config.Keys() {
+		fmt.Fprintf(b, "%s: %s\n", key, p.config.Value(key))
+	}
+	return nil
+}
+
+func (p operator) writeMetrics(b *bytes.Buffer) error {
+	families, err := p.gatherer.Gather()
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(b, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
