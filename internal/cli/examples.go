@@ -20,6 +20,7 @@ func examples() map[string][]string {
 		"id":             {"id --data ~/peer"},
 		"debug":          {"debug", "debug report.tar.gz --token-file admin.token"},
 		"log-level":      {"log-level debug"},
+		"top":            {"top", "top --interval 500ms", "top -o json"},
 		"show":           {"show gpu-box-1", "show …pEUuqCVB", "show db/migrate -o json"},
 		"status":         {"status", "status --grpc 127.0.0.1:8512", "status -o json"},
 		"doctor":         {"doctor", "doctor --data ~/peer -o json"},
