@@ -16,7 +16,7 @@ func order(con *console, action coord.MemberAction, cmd *cobra.Command, names ..
 	var c coord.MemberChange
 	cmd.Args = func(_ *cobra.Command, args []string) error { return exactArgs(args, names) }
 	cmd.Flags().BoolVar(&c.DryRun, "dry-run", false, "only say what would happen")
-	if action != coord.TransferLeadership && action != coord.AddMember {
+	if action != coord.TransferLeadership {
 		cmd.Flags().BoolVar(&c.Force, "force", false, forced(action))
 	}
 	r := newRemote(con, cmd, defaultTimeout)
@@ -44,6 +44,8 @@ func forced(action coord.MemberAction) string {
 		return "even if locks, leases and keys of applications end"
 	case coord.ResumeGroup:
 		return "even if the other group may return, so that the network has two again"
+	case coord.AddMember:
+		return "even if the leader cannot connect to the peer"
 	case coord.PromoteMember:
 		return "even if the new voter is behind, or, without a leader, if writes that only lost voters had are lost"
 	}

@@ -205,7 +205,7 @@ func (q *inquiry) answer(ctx context.Context, from peer.ID, req []byte) ([]byte,
 	q.known.heard(from, m.GetName())
 	if m.GetCandidate() != 0 && q.plane.roster.admits(ctx, from) && q.plane.view.concerns(m) {
 		if group := q.plane.levels.group(); group == 0 || supports.Supports(group) {
-			q.plane.roster.candidates.add(from, m.GetCandidate())
+			q.plane.roster.candidates.add(from, m.GetCandidate(), prefixOf(q.plane.config.Host, from))
 		} else {
 			q.plane.levels.refused(from, fault.New("", fault.Unsupported, "the group is at feature level %d, the peer supports %v", group, supports))
 		}

@@ -44,6 +44,7 @@ func (s standings) judge(members []membership.Member) {
 		p, err := peer.Decode(m.Name)
 		m.Barred = err != nil || !s.local.plane.roster.keeps(p) || decided[m.Name] == coord.Barred
 		m.Wanted = decided[m.Name] == coord.Wanted
+		m.Prefix = prefixOf(s.local.plane.config.Host, p)
 	}
 }
 
@@ -100,7 +101,8 @@ func (l *local) ChangeMembers(ctx context.Context, c coord.MemberChange) (done c
 	members := slices.Clone(*seen)
 	standings{l}.judge(members)
 	state := membership.State{
-		Leader: s.Header.Member, Members: members, Candidates: l.plane.roster.candidates.fresh(), Changing: s.Joint || s.Transferee != 0,
+		Leader: s.Header.Member, Members: members, Candidates: l.plane.roster.candidates.fresh(),
+		Unreached: l.plane.roster.candidates.unreached(), Changing: s.Joint || s.Transferee != 0,
 	}
 	plan, err := l.plane.config.membershipConfig().Plan(state, c)
 	if err != nil {

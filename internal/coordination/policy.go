@@ -30,6 +30,7 @@ type Policy struct {
 	Founds bool
 	// Settle is the wait for neighbours that may found too, with Network.Expect 1. The lowest of them founds.
 	Settle time.Duration
+	Reach  Reach
 }
 
 // timing returns the pauses of the bootstrap.
@@ -105,6 +106,19 @@ func (r *roster) trusts(ctx context.Context, id peer.ID) error {
 
 // standsBy reports whether the group needs this peer as a client only.
 func (r *roster) standsBy() bool { return r.view.full(r.config.Voters) && !r.view.names(r.self) }
+
+// offerOf returns the raft id under which this peer offers itself as a member; 0: it does not.
+func offerOf(p *Plane) uint64 {
+	if !p.roster.serves() {
+		return 0
+	}
+	return p.disk.Member()
+}
+
+// serves reports whether others can rely on this peer as a member.
+func (r *roster) serves() bool {
+	return r.config.Policy.Reach.Serves == nil || r.lists(r.self) || r.config.Policy.Reach.Serves()
+}
 
 // lacks names the condition of a peer without a leader.
 func (r *roster) lacks() condition.Name {

@@ -1,13 +1,9 @@
 package coordination
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
@@ -22,46 +18,9 @@ const (
 	reconcileInterval = 250 * time.Millisecond // between two checks of the group
 	offering          = 2 * time.Second        // between two offers to be a member
 	standby           = 30 * time.Second       // between two offers to a group that needs no member
-	fresh             = 4 * offering           // maximum age of a usable offer
 	greeting          = 10 * time.Second       // between two rounds of greetings
 	changing          = 30 * time.Second       // for one change of the configuration
-	maxOffers         = 256                    // remembered
 )
-
-// candidates holds the peers that offer to be members.
-type candidates struct {
-	mu   sync.Mutex
-	seen map[peer.ID]candidate
-}
-
-type candidate struct {
-	raftID uint64
-	at     time.Time
-}
-
-func (c *candidates) add(p peer.ID, raftID uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, known := c.seen[p]; known || len(c.seen) < maxOffers {
-		c.seen[p] = candidate{raftID, time.Now()}
-	}
-}
-
-// fresh returns recent offers by peer id, and forgets older ones.
-func (c *candidates) fresh() []membership.Peer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []membership.Peer
-	for p, o := range c.seen {
-		if time.Since(o.at) > fresh {
-			delete(c.seen, p)
-			continue
-		}
-		all = append(all, membership.Peer{ID: o.raftID, Name: p.String()})
-	}
-	slices.SortFunc(all, func(a, b membership.Peer) int { return cmp.Compare(a.Name, b.Name) })
-	return all
-}
 
 // reconcile runs the periodic work for the group: the leader repairs the membership and announces the group, a
 // peer that is not a member offers itself.
@@ -87,7 +46,7 @@ func (p *Plane) reconcile() {
 		}
 		if time.Since(offered) > pause && !l.belongs() {
 			offered = time.Now()
-			p.inquiry.askAll(p.disk.Member()) // all possible leaders learn of this candidate
+			p.inquiry.askAll(offerOf(p)) // all possible leaders learn of this candidate
 			l.wire.Recheck()
 		}
 	}
@@ -164,8 +123,9 @@ func (c *reconciler) reconcile(l *local) {
 	members := c.tracker.Observe(now, s.Commit, progressOf(s))
 	standings{l}.judge(members)
 	l.observed.Store(&members)
+	dialCandidates(c.plane)
 	change, ok := c.plane.config.membershipConfig().Decide(membership.State{
-		Leader: c.plane.disk.Member(), Members: members, Candidates: standings{l}.offers(),
+		Leader: c.plane.disk.Member(), Members: members, Candidates: standings{l}.offers(), Unreached: c.plane.roster.candidates.unreached(),
 		Changing: s.Joint || s.Transferee != 0, Quiet: now - c.touched,
 	})
 	if !ok {

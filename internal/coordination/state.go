@@ -210,7 +210,7 @@ func phaseOf(p *Plane, member bool) string {
 		return phaseMember
 	case p.outlived.Load():
 		return phaseOutlived
-	case p.roster.standsBy():
+	case p.roster.standsBy(), !p.roster.serves():
 		return phaseClient
 	}
 	return phaseJoining

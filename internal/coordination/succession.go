@@ -40,7 +40,7 @@ func (s *Seat) promoteAlone(ctx context.Context, p *Plane, c coord.MemberChange,
 		return done, fault.New(op, fault.Unavailable,
 			"%s; if the voters are gone for good, give this order at the peer that is to go on: without a leader a member only promotes itself", fault.Message(cause))
 	}
-	plan, err := p.planSuccession(ctx)
+	plan, err := planSuccession(ctx, p)
 	if err != nil {
 		return done, fault.Wrap(op, err)
 	}
@@ -96,7 +96,7 @@ func (s *Seat) succeed(plan *succession) error {
 }
 
 // planSuccession looks whether the majority is lost, and whether this peer is the one to go on. Errors: Conflict.
-func (p *Plane) planSuccession(ctx context.Context) (*succession, error) {
+func planSuccession(ctx context.Context, p *Plane) (*succession, error) {
 	l := p.here.Load()
 	if l == nil || !slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.ID == p.disk.Member() }) {
 		return nil, fault.Refused(fault.Conflict, "peer_id", "is no member of the group and has no state of it: promote a member, or restore a backup")

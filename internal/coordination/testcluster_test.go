@@ -58,6 +58,7 @@ type node struct {
 	conditions         *condition.Set
 	features           machine.Features // zero: this program's
 	policy             coordination.Policy
+	reach              coordination.Reach
 	trusts             func(context.Context, peer.ID) error // nil: everybody
 }
 
@@ -149,9 +150,10 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	}
 	p.conditions = condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 	policy := p.policy
-	if n.Mode == bootstrap.Unlisted && policy == (coordination.Policy{}) {
+	if n.Mode == bootstrap.Unlisted && policy.Members == coordination.ListedMembers {
 		policy = coordination.Policy{Members: coordination.TrustedMembers, Founds: true}
 	}
+	policy.Reach = p.reach
 	plane, err := coordination.Open(coordination.Config{
 		Conditions: p.conditions,
 		Host:       p.host, PubSub: p.gossip, Values: dht, Self: coordination.Identity{Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i))}, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,

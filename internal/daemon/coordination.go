@@ -122,7 +122,7 @@ const settle = 2 * time.Second
 // unless it expects to.
 func policyOf(c *config.Config, n *p2p.Node) group.Policy {
 	expect := c.Coordination.Expect
-	policy := group.Policy{Client: c.IsLeaf(), Founds: expect > 0 || n.Alone()}
+	policy := group.Policy{Client: c.IsLeaf(), Founds: expect > 0 || n.Alone(), Reach: group.Reach{Serves: n.Routing().Serving, Dial: n.Reaches}}
 	switch c.Coordination.MemberPolicy(c.Profile) {
 	case config.AutoMembers:
 		policy.Members = group.TrustedMembers

@@ -10,6 +10,7 @@
 //   - Every change requires a living quorum before and after it, and some time since the last change.
 //   - A leader that is to be replaced hands over first.
 //   - A stopped voter keeps its seat until patience ends.
+//   - Voters are spread over address prefixes: see disperse.
 //
 // The rules follow HashiCorp's autopilot, for a group that wants V of many peers instead of all, and with
 // joint consensus instead of an addition followed by a removal.
@@ -75,8 +76,9 @@ const addition = time.Second
 
 // Peer is a peer with the raft id of its data directory.
 type Peer struct {
-	ID   uint64 // raft member id
-	Name string // peer id
+	ID     uint64 // raft member id
+	Name   string // peer id
+	Prefix string // of its address: peers with the same one fail together; empty: unknown, shared with nobody
 }
 
 // Member is a member from its leader's view.
@@ -100,9 +102,11 @@ type Member struct {
 type State struct {
 	Leader  uint64 // its own id
 	Members []Member
-	// Candidates are eligible, reachable peers that offer themselves as learners, the preferred ones first.
-	// Members among them are ignored.
+	// Candidates are eligible peers that offer themselves as learners, those of the longest standing first. Members among them
+	// are ignored.
 	Candidates []Peer
+	// Unreached says of candidates that the leader has not reached, by id, why: they are ignored.
+	Unreached map[uint64]string
 	// Changing is true from the proposal of a change to its application and the end of its joint
 	// configuration.
 	Changing bool
@@ -129,7 +133,7 @@ func (c Config) Decide(s State) (Change, bool) {
 		return Change{}, false
 	}
 	v := c.view(s)
-	rules := []func(*view) (Change, bool){c.swap, c.grow, c.replaceDead, c.removeMember}
+	rules := []func(*view) (Change, bool){c.swap, c.grow, c.replaceDead, c.removeMember, c.disperse}
 	switch {
 	case s.Quiet < min(c.Contact, c.Interval):
 		rules = []func(*view) (Change, bool){c.addForGrowth}
@@ -224,13 +228,17 @@ func (c Config) swap(v *view) (Change, bool) {
 	if i < 0 {
 		i = slices.IndexFunc(v.voters, func(m Member) bool { return m.Barred })
 	}
-	if i < 0 || len(v.learners) == 0 || !c.ready(v.learners[0], c.Stable) {
+	if i < 0 {
+		return Change{}, false
+	}
+	best := v.pick(c, 1, c.Stable, v.voters[i].ID)
+	if best == nil {
 		return Change{}, false
 	}
 	if v.voters[i].ID == v.Leader {
 		return c.handOver(v)
 	}
-	return Change{Promote: []uint64{v.learners[0].ID}, Remove: v.voters[i].ID}, true
+	return Change{Promote: best, Remove: v.voters[i].ID}, true
 }
 
 // handOver hands leadership to another voter.
@@ -255,35 +263,29 @@ func (c Config) step(v *view) int {
 // grow adds voters as soon as enough learners are ready.
 func (c Config) grow(v *view) (Change, bool) {
 	n := c.step(v)
-	if n == 0 || len(v.learners) < n {
+	if n == 0 {
 		return Change{}, false
 	}
-	var promoted []uint64
-	for _, m := range v.learners[:n] {
-		if !c.ready(m, min(c.Contact, c.Stable)) {
-			return Change{}, false
-		}
-		promoted = append(promoted, m.ID)
-	}
-	return Change{Promote: promoted}, true
+	promoted := v.pick(c, n, min(c.Contact, c.Stable), 0)
+	return Change{Promote: promoted}, promoted != nil
 }
 
 // addForGrowth makes a candidate a learner that the group needs for its growth.
 func (c Config) addForGrowth(v *view) (Change, bool) {
-	i := slices.IndexFunc(v.Candidates, func(p Peer) bool { return c.admissible(v, p) })
-	if i < 0 || len(v.learners) >= c.step(v) {
+	one, ok := v.candidate(c)
+	if !ok || len(v.learners) >= c.step(v) {
 		return Change{}, false
 	}
-	return Change{Add: v.Candidates[i]}, true
+	return Change{Add: one}, true
 }
 
 // replaceDead makes a candidate a learner: as an additional one, or for a learner that is lost or stuck.
 func (c Config) replaceDead(v *view) (Change, bool) {
-	i := slices.IndexFunc(v.Candidates, func(p Peer) bool { return c.admissible(v, p) })
-	if i < 0 {
+	one, ok := v.candidate(c)
+	if !ok {
 		return Change{}, false
 	}
-	change := Change{Add: v.Candidates[i]}
+	change := Change{Add: one}
 	if len(v.learners) < c.learners(v) {
 		return change, true
 	}
@@ -302,10 +304,10 @@ func (c Config) unreachable(v *view, m Member) bool {
 	return m.Barred || c.lost(v, m) || !m.CaughtUp && m.Steady >= c.Patience
 }
 
-// admissible reports whether a candidate may become a learner: neither it nor another living id of its peer is
-// a member.
+// admissible reports whether a candidate may become a learner: it was reached, and neither it nor another living id of its
+// peer is a member.
 func (c Config) admissible(v *view, p Peer) bool {
-	return p.ID != 0 && !slices.ContainsFunc(v.Members, func(m Member) bool {
+	return p.ID != 0 && v.Unreached[p.ID] == "" && !slices.ContainsFunc(v.Members, func(m Member) bool {
 		return m.ID == p.ID || m.Name == p.Name && !c.lost(v, m)
 	})
 }

@@ -78,7 +78,10 @@ func (c Config) planAdd(v *view, w coord.MemberChange, p *Plan) error {
 	i := slices.IndexFunc(v.Candidates, func(one Peer) bool { return one.Name == w.Peer })
 	if i < 0 {
 		return fault.Refused(fault.NotFound, "peer_id",
-			"does not offer itself as a member: start that peer, and let it be eligible (coordination.founders, coordination.members)")
+			"does not offer itself as a member: start that peer, let it be eligible (coordination.founders, coordination.members), and let others connect to it")
+	}
+	if why := v.Unreached[v.Candidates[i].ID]; why != "" && !w.Force {
+		return fault.Refused(fault.Conflict, "peer_id", "offers itself, but %s; force goes on", why)
 	}
 	p.Change, p.Standing = Change{Add: v.Candidates[i]}, coord.Wanted
 	return nil

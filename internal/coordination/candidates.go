@@ -1,0 +1,195 @@
+package coordination
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/blackhole/blackhole/internal/coordination/membership"
+)
+
+const (
+	fresh      = 4 * offering     // maximum age of a usable offer
+	remembered = 2 * standby      // offers with smaller gaps are one
+	maxOffers  = 256              // remembered
+	dialTime   = 5 * time.Second  // for one candidate
+	maxDials   = 8                // at a time
+	redial     = 30 * time.Second // after a failure
+	dialAge    = 5 * time.Minute  // of a success until the next dial
+)
+
+// Reach says whether peers reach each other. All members dial all others, so one that nobody can dial is no voter to rely on.
+type Reach struct {
+	// Serves reports whether others can dial this peer, as far as it knows. It offers itself as a member only then, unless the
+	// configuration lists it. nil: they can.
+	Serves func() bool
+	// Dial returns nil if this peer can connect to another one, by a connection that this peer opens. nil: it can.
+	Dial func(context.Context, peer.ID) error
+}
+
+// candidates holds the peers that offer to be members, and whether this peer can dial them.
+type candidates struct {
+	mu   sync.Mutex
+	seen map[peer.ID]candidate
+}
+
+type candidate struct {
+	raftID    uint64
+	since, at time.Time // first and last offer
+	prefix    string    // of its address
+	dialing   bool
+	dialled   time.Time // end of the last dial; zero: none yet
+	failed    error     // of the last dial
+}
+
+func (c *candidates) add(p peer.ID, raftID uint64, prefix string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one, known := c.seen[p]
+	switch {
+	case !known && len(c.seen) >= maxOffers:
+		return
+	case !known || one.raftID != raftID || time.Since(one.at) > remembered:
+		one = candidate{raftID: raftID, since: time.Now(), dialing: one.dialing}
+	}
+	one.at, one.prefix = time.Now(), cmp.Or(prefix, one.prefix)
+	c.seen[p] = one
+}
+
+// fresh returns recent offers, those of the longest standing first, and forgets old ones.
+func (c *candidates) fresh() []membership.Peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []peer.ID
+	for p, o := range c.seen {
+		switch age := time.Since(o.at); {
+		case age > remembered && !o.dialing:
+			delete(c.seen, p)
+		case age <= fresh:
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b peer.ID) int {
+		return cmp.Or(c.seen[a].since.Compare(c.seen[b].since), cmp.Compare(a.String(), b.String()))
+	})
+	var peers []membership.Peer
+	for _, p := range all {
+		peers = append(peers, membership.Peer{ID: c.seen[p].raftID, Name: p.String(), Prefix: c.seen[p].prefix})
+	}
+	return peers
+}
+
+// unreached says of the candidates that this peer has not reached, by raft id, why.
+func (c *candidates) unreached() map[uint64]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	why := map[uint64]string{}
+	for _, o := range c.seen {
+		switch {
+		case o.dialled.IsZero():
+			why[o.raftID] = "the leader has not dialled it yet"
+		case o.failed != nil:
+			why[o.raftID] = fmt.Sprintf("the leader cannot connect to it: %v", o.failed)
+		}
+	}
+	return why
+}
+
+// due returns the candidates to dial now, and notes the dials.
+func (c *candidates) due() (ids []peer.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	running := 0
+	for _, o := range c.seen {
+		if o.dialing {
+			running++
+		}
+	}
+	for p, o := range c.seen {
+		wait := dialAge
+		if o.failed != nil {
+			wait = redial
+		}
+		if running == maxDials || o.dialing || time.Since(o.at) > fresh || !o.dialled.IsZero() && time.Since(o.dialled) < wait {
+			continue
+		}
+		o.dialing = true
+		c.seen[p] = o
+		ids, running = append(ids, p), running+1
+	}
+	return ids
+}
+
+// done notes the result of a dial. It reports whether the candidate was not known to be out of reach.
+func (c *candidates) done(p peer.ID, err error) (news bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.seen[p]
+	news = o.failed == nil && err != nil
+	o.dialing, o.dialled, o.failed = false, time.Now(), err
+	c.seen[p] = o
+	return news
+}
+
+// dialCandidates dials the candidates that are due, and does not wait for them.
+func dialCandidates(p *Plane) {
+	for _, id := range p.roster.candidates.due() {
+		begun := p.life.start(func() {
+			ctx, cancel := context.WithTimeout(p.life, dialTime)
+			defer cancel()
+			var err error
+			if dial := p.config.Policy.Reach.Dial; dial != nil {
+				err = dial(ctx, id)
+			}
+			if p.roster.candidates.done(id, err) {
+				p.config.Logger.Warn("a peer offers itself as a member of the group, but this peer cannot connect to it: "+
+					"let others connect to it, or make it a client with coordination.members none", "peer", p.inquiry.calls(id.String()), "error", err)
+			}
+		})
+		if !begun {
+			return // the plane ends
+		}
+	}
+}
+
+// Addresses with one prefix belong to one provider or site, as in libp2p's routing tables.
+const (
+	prefix4 = 16 // bits
+	prefix6 = 32
+)
+
+// prefixOf returns the prefix of the address under which a peer is connected, or of this peer's own; empty if unknown.
+func prefixOf(h host.Host, id peer.ID) string {
+	var all []multiaddr.Multiaddr
+	for _, c := range h.Network().ConnsToPeer(id) {
+		if !c.Stat().Limited { // otherwise it is the relay's
+			all = append(all, c.RemoteMultiaddr())
+		}
+	}
+	if id == h.ID() {
+		all = h.Addrs()
+	}
+	best := slices.IndexFunc(all, manet.IsPublicAddr)
+	if best < 0 {
+		best = slices.IndexFunc(all, func(a multiaddr.Multiaddr) bool { return !manet.IsIPLoopback(a) })
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	ip, err := manet.ToIP(all[max(best, 0)])
+	switch four := ip.To4(); {
+	case err != nil:
+		return ""
+	case four != nil:
+		return fmt.Sprintf("%d.%d/%d", four[0], four[1], prefix4)
+	}
+	return fmt.Sprintf("%x/%d", []byte(ip[:prefix6/8]), prefix6)
+}

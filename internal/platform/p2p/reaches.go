@@ -1,0 +1,62 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/transport"
+	"github.com/multiformats/go-multiaddr"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	reachAddresses = 8               // of one peer are dialled
+	reachTime      = 2 * time.Second // for one address
+)
+
+// Reaches returns nil if this peer can connect directly to another one. A connection that only the other one opened proves
+// nothing, so a new one is opened beside it, and closed at once. Relays do not count. Errors: Unavailable, Timeout, Canceled.
+func (n *Node) Reaches(ctx context.Context, id peer.ID) error {
+	const op = "p2p.Reaches"
+	for _, c := range n.host.Network().ConnsToPeer(id) {
+		if s := c.Stat(); s.Direction == network.DirOutbound && !s.Limited {
+			return nil
+		}
+	}
+	dials, ok := n.host.Network().(interface {
+		TransportForDialing(multiaddr.Multiaddr) transport.Transport
+	})
+	if !ok {
+		return fault.New(op, fault.Internal, "the network has no transports")
+	}
+	failed := errors.New("it told no direct address")
+	known := n.host.Peerstore().Addrs(id)
+	for _, a := range known[:min(len(known), reachAddresses)] {
+		t := dials.TransportForDialing(a)
+		if t == nil || t.Proxy() { // a relay
+			continue
+		}
+		if failed = knock(ctx, t, a, id); failed == nil {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return fault.Wrap(op, ctx.Err())
+	}
+	return fault.As(op, fault.Unavailable, failed)
+}
+
+// knock opens a connection and closes it. The handshake proves the peer's key.
+func knock(ctx context.Context, t transport.Transport, a multiaddr.Multiaddr, id peer.ID) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	c, err := t.Dial(ctx, a, id)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
