@@ -37,6 +37,11 @@ func newStage(t *testing.T, path string, blocks []block, standIns []string) *sta
 	for _, b := range blocks {
 		for _, step := range b.steps {
 			s.peers = s.peers || runsPeer(step.command)
+			for _, tool := range []string{"jq", "python3"} {
+				if _, err := exec.LookPath(tool); err != nil && regexp.MustCompile(`(^|\| )`+tool+" ").MatchString(step.command) {
+					t.Skip(tool + " is not installed")
+				}
+			}
 		}
 	}
 	s.patient = s.peers || strings.Contains(filepath.ToSlash(path), "/howto/")

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
 // Find the cheapest GPU within 500 km, and follow changes.
-func Example() {
+func ExampleClient_Query() {
 	c, err := client.New(client.DefaultAddress)
 	if err != nil {
 		fmt.Println(err)
@@ -46,47 +47,143 @@ func Example() {
 	}
 }
 
-// Do work that must not run twice at the same time.
-func ExampleSession_Lock() {
-	c, err := client.New(client.DefaultAddress)
+// Do work that must not run twice at the same time. A program calls client.New("") for the peer of its host; the examples
+// run against a peer in memory.
+func Example() {
+	address, stop := client.StartPeer()
+	defer stop()
+	c, err := client.New(address)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer c.Close()
 	ctx := context.Background()
-	session, err := c.Session(ctx, client.TTL(15*time.Second))
+	session, err := c.Session(ctx, client.TTL(15*time.Second)) // a lease, kept alive
 	if err != nil {
-		return // no group was reachable
+		fmt.Println(err) // no group was reachable
+		return
 	}
 	defer session.Close(ctx)
 
 	held, err := session.Lock(ctx, "db/migrate", client.Wait(30*time.Second))
-	switch {
-	case errors.Is(err, client.ErrNotAcquired): // others held the lock all the time
-		return
-	case err != nil:
+	if err != nil {
+		fmt.Println(err)
 		return
 	}
 	defer held.Unlock(ctx)
+	fmt.Println("holds", held.Name(), held.Token() > 0)
 
-	// The work ends with the lock, and the resource refuses old tokens.
-	if err := migrate(held.Context(), held.Token()); errors.Is(context.Cause(held.Context()), client.ErrLost) {
-		fmt.Println("another may have begun by now:", err)
+	// Output: holds db/migrate true
+}
+
+// Every holder has a greater token than all before, so a resource can refuse a late write.
+func ExampleSession_Lock() {
+	address, stop := client.StartPeer()
+	defer stop()
+	c, err := client.New(address)
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
+	defer c.Close()
+	ctx := context.Background()
+	first, _ := c.Session(ctx)
+	defer first.Close(ctx)
+	second, _ := c.Session(ctx)
+	defer second.Close(ctx)
+
+	held, _ := first.Lock(ctx, "db/migrate")
+	_, err = second.TryLock(ctx, "db/migrate")
+	fmt.Println("others wait:", errors.Is(err, client.ErrNotAcquired))
+
+	// The work ends with the lock, and the resource checks the token.
+	err = migrate(held.Context(), held.Token())
+	fmt.Println("lost:", errors.Is(context.Cause(held.Context()), client.ErrLost), err)
+	_ = held.Unlock(ctx)
+
+	next, _ := second.Lock(ctx, "db/migrate")
+	fmt.Println("greater token:", next.Token() > held.Token())
+
+	// Output:
+	// others wait: true
+	// lost: false <nil>
+	// greater token: true
 }
 
 func migrate(context.Context, client.Token) error { return nil }
 
-// Follow keys, and resume after a restart of this program.
-func ExampleClient_Follow() {
-	c, err := client.New(client.DefaultAddress)
+// Elect a leader, whose address all others can read.
+func ExampleSession_Campaign() {
+	address, stop := client.StartPeer()
+	defer stop()
+	c, err := client.New(address)
 	if err != nil {
+		fmt.Println(err)
 		return
 	}
 	defer c.Close()
+	ctx := context.Background()
+	session, _ := c.Session(ctx)
+	defer session.Close(ctx)
+	leads, err := session.Campaign(ctx, "scheduler", []byte("10.0.0.7:9000"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	leader, _ := c.Leader(ctx, "scheduler")
+	fmt.Printf("%s\n", leader.Value)
+	fmt.Println(leads.Resign(ctx))
+
+	// Output:
+	// 10.0.0.7:9000
+	// <nil>
+}
+
+// Create a key only once, whoever comes first.
+func ExampleCoordination_Do() {
+	address, stop := client.StartPeer()
+	defer stop()
+	c, err := client.New(address)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	for _, host := range []string{"a", "b"} {
+		result, _, err := c.Coordination().Do(context.Background(), coord.Command{Op: &coord.Txn{
+			If:   []coord.Compare{coord.IfRevision("config/owner", 0)},
+			Then: []coord.Step{{Put: &coord.Put{Key: "config/owner", Value: []byte(host)}}},
+		}})
+		fmt.Println(host, result.Txn.Succeeded, err)
+	}
+
+	// Output:
+	// a true <nil>
+	// b false <nil>
+}
+
+// Follow keys, and resume after a restart of this program.
+func ExampleClient_Follow() {
+	address, stop := client.StartPeer()
+	defer stop()
+	c, err := client.New(address)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	ctx := context.Background()
+	for _, job := range []string{"jobs/1", "jobs/2"} {
+		put := &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: job, Value: []byte("new")}}}}
+		if _, _, err := c.Coordination().Do(ctx, coord.Command{Op: put}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+
 	next := client.Revision(1) // from storage
-	for batch, err := range c.Follow(context.Background(), client.Watch{Span: client.Under("jobs/"), From: next}) {
+	for batch, err := range c.Follow(ctx, client.Watch{Span: client.Under("jobs/"), From: next}) {
 		var past *client.Compacted
 		switch {
 		case errors.As(err, &past): // read all keys at past.Current, and follow from the next revision
@@ -95,8 +192,15 @@ func ExampleClient_Follow() {
 			return
 		}
 		for _, e := range batch.Events {
-			fmt.Println(e.Revision, e.Key, e.Deletes())
+			fmt.Println(e.Key, e.Deletes())
+			if e.Key == "jobs/2" {
+				return // a real program goes on
+			}
 		}
 		next = batch.Next // store it together with the effects of the events
 	}
+
+	// Output:
+	// jobs/1 false
+	// jobs/2 false
 }

@@ -137,7 +137,10 @@ func (named) RequireTransportSecurity() bool { return false }
 
 func owner(ctx context.Context) string {
 	md, _ := metadata.FromIncomingContext(ctx)
-	return md.Get("owner")[0]
+	if names := md.Get("owner"); len(names) > 0 {
+		return names[0]
+	}
+	return "example"
 }
 
 func toStatus(err error) error {

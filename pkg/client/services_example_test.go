@@ -14,7 +14,9 @@ import (
 
 // Register this program while it runs, and find other services.
 func ExampleServices() {
-	c, err := client.New(client.DefaultAddress)
+	address, stop := client.StartPeer()
+	defer stop()
+	c, err := client.New(address)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -22,24 +24,28 @@ func ExampleServices() {
 	defer c.Close() // deregisters remaining instances
 	ctx := context.Background()
 	here, err := c.Services().Register(ctx, instance.Registration{
-		Key:  instance.Key{Service: "payment"},
-		Spec: instance.Spec{Host: "10.0.0.7", Port: 8080, Version: "2.1.0", Tags: []string{"v2"}, Dependencies: []string{"ledger"}},
+		Key:  instance.Key{Service: "ledger", ID: "ledger-1"},
+		Spec: instance.Spec{Host: "10.0.0.7", Port: 8080, Version: "2.1.0", Tags: []string{"v2"}},
 	})
 	if err != nil {
-		return // no peer was reachable, or it refused
+		fmt.Println(err) // no peer was reachable, or it refused
+		return
 	}
 	defer here.Close(ctx)
 
 	ledgers, err := c.Services().Discover(ctx, instance.Query{Name: instance.Name{Service: "ledger"}})
 	if err != nil {
-		return // the peer is unreachable and has never answered
+		fmt.Println(err) // the peer is unreachable and has never answered
+		return
 	}
 	if ledgers.Stale {
 		fmt.Println("as it was", ledgers.Age, "ago:", ledgers.Reason)
 	}
 	for _, i := range ledgers.Instances {
-		fmt.Println(i.Spec.Host, i.Spec.Port)
+		fmt.Println(i.Key.ID, i.Spec.Host, i.Spec.Port)
 	}
+
+	// Output: ledger-1 10.0.0.7 8080
 }
 
 // Call a service by its name with gRPC.

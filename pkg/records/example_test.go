@@ -55,3 +55,42 @@ func ExampleParseOffer() {
 	// records.ParseOffer: capabilities.compute.cpu_cores: must be a whole number of 0 to 4294967295, not -8
 	// records.ParseOffer: expires_at: is filled in by the peer
 }
+
+// A file of offers, as `blackholed offer register -f` reads it.
+func ExampleParseOffersYAML() {
+	offers, err := records.ParseOffersYAML([]byte(`
+- {id: store-1, metadata: {type: storage}, capabilities: {storage: {total_space: 5000000000000, available_space: 400000000000}}, location: {country: DE}}
+- {id: edge-1, metadata: {type: cdn}, capabilities: {cdn: {bandwidth_mbps: 10000}}, location: {country: FJ}}
+`))
+	for _, o := range offers {
+		fmt.Println(o.ID, o.Metadata.Type)
+	}
+	fmt.Println(err)
+
+	// Output:
+	// store-1 storage
+	// edge-1 cdn
+	// <nil>
+}
+
+// The key of a record names type, subtype, place, provider and id.
+func ExampleParseKey() {
+	key, err := records.ParseKey("/blackhole/services/compute/gpu/u33dbb/12D3KooWK99VoVxNE7XzyBwXEzW7xhK7Gpv85r9F3V3fyKSUKPH5/my-gpu")
+	fmt.Println(key.Type, key.Subtype, key.Name.ID, err)
+
+	// Output: compute gpu my-gpu <nil>
+}
+
+// A provider publishes the centre of a cell instead of its exact place.
+func ExampleCoarsen() {
+	offer, err := records.ParseOfferYAML([]byte(`
+{id: gpu-1, metadata: {type: compute}, capabilities: {compute: {cpu_cores: 8}}, location: {latitude: 52.5200, longitude: 13.4050, country: DE}}
+`))
+	if err != nil {
+		panic(err)
+	}
+	coarse := records.Coarsen(offer, 4)
+	fmt.Printf("%.2f %.2f\n", *coarse.Location.Latitude, *coarse.Location.Longitude)
+
+	// Output: 52.47 13.54
+}
