@@ -98,7 +98,7 @@ func (p *Coordination) Watch(ctx context.Context, w coord.Watch, send func(coord
 	if err := stream.CloseSend(); err != nil { // no further requests
 		return fromStatus(op, err)
 	}
-	for {
+	for batch := (coord.Batch{}); ; {
 		resp, err := stream.Recv()
 		if err != nil {
 			return fromStatus(op, err)
@@ -106,10 +106,14 @@ func (p *Coordination) Watch(ctx context.Context, w coord.Watch, send func(coord
 		if err := ended(op, resp); err != nil {
 			return err
 		}
-		batch := coord.Batch{Next: coord.Revision(resp.GetNextRevision()), Events: toEvents(resp.GetEvents(), w.Span)}
+		batch.Next, batch.Events = coord.Revision(resp.GetNextRevision()), append(batch.Events, toEvents(resp.GetEvents(), w.Span)...)
+		if resp.GetFragment() {
+			continue
+		}
 		if err := send(batch, toHeader(resp.GetHeader())); err != nil {
 			return err
 		}
+		batch.Events = nil
 	}
 }
 

@@ -8,7 +8,7 @@ type Limits struct {
 	Keys          uint64 // keys at once, lock keys included
 	Bytes         uint64 // keys and values at once, plus an overhead for each
 	KeyBytes      uint32 // one key; a lock's name is at most 17 less
-	ValueBytes    uint32 // one value; metadata of one lock
+	ValueBytes    uint32 // one value; metadata of one lock has at most MaxMetadata, too
 	OwnerBytes    uint32 // one owner name
 	TxnBytes      uint32 // request of one transaction; also the keys and values that it reads
 	Changes       uint32 // comparisons of a transaction, steps of a branch, keys that it looks at; keys changed by one command
@@ -34,11 +34,17 @@ type Quota struct {
 	Bytes   uint64 // keys and values bound to its leases, claims included, as Limits.Bytes counts
 }
 
+// Bounds in bytes.
+const (
+	MaxValue    = 1 << 20  // of one value, with the default limits
+	MaxMetadata = 64 << 10 // of one lock's metadata: every waiting claim has its own
+)
+
 // DefaultLimits returns the limits of a new machine. They are part of the log's format: members of
 // every version apply the first entries under them. Never change them; propose a Configure.
 func DefaultLimits() Limits {
 	return Limits{
-		Keys: 1 << 20, Bytes: 1 << 30, KeyBytes: 1024, ValueBytes: 64 << 10, OwnerBytes: 256, TxnBytes: 4 << 20,
+		Keys: 1 << 20, Bytes: 1 << 30, KeyBytes: 1024, ValueBytes: MaxValue, OwnerBytes: 256, TxnBytes: 4 << 20,
 		Changes: 10_000, Leases: 100_000, LeaseKeys: 10_000, MinTTL: 5_000, MaxTTL: 24 * 3600 * 1000,
 		Queue: 4096, Claims: 1 << 16, Clients: 100_000, HistoryEvents: 1 << 16, HistoryBytes: 64 << 20,
 		PerOwner: Quota{Leases: 10_000, Claims: 20_000, Clients: 20_000, Bytes: 64 << 20},

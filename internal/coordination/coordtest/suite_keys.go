@@ -134,7 +134,8 @@ func shownAll(keys []*coord.KeyValue) (all []version) {
 
 func keyRefuses(w *fixture) {
 	w.mustNot(w.Alice, fault.Invalid, "then", write())
-	w.mustNot(w.Alice, fault.TooLarge, "then[0].value", write(put("a", strings.Repeat("x", 100_000))))
+	w.must(w.Alice, write(put("largest", strings.Repeat("x", coord.MaxValue))))
+	w.mustNot(w.Alice, fault.TooLarge, "then[0].value", write(put("a", strings.Repeat("x", coord.MaxValue+1))))
 	w.mustNot(w.Alice, fault.TooLarge, "then[0].key", write(put(strings.Repeat("x", 2000), "")))
 	w.mustNot(w.Alice, fault.NotFound, "then[0].lease", write(bound("a", "", 1<<40)))
 }

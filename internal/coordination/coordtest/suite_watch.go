@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,7 @@ func watches() map[string]func(*fixture) {
 		"watch ends with its context":       watchEnds,
 		"watch ends when nobody takes more": watchUnsent,
 		"watch catches up with much":        watchMuch,
+		"watch of large values":             watchLarge,
 		"watches are many":                  watchMany,
 		"watch follows locks":               watchLocks,
 	}
@@ -337,6 +339,34 @@ func watchMuch(w *fixture) {
 		for i, e := range v.events(revisions) {
 			require.Equal(w.t, fmt.Sprint("k", i), e.Key)
 		}
+	}
+}
+
+// Batches are bounded in bytes. A revision above the bound, such as a deletion with all former values, is still one batch.
+func watchLarge(w *fixture) {
+	const keys = 20
+	value := strings.Repeat("v", coord.MaxValue)
+	for i := range keys {
+		w.must(w.Alice, write(put(fmt.Sprintf("k%02d", i), value)))
+	}
+	w.must(w.Alice, write(del(coord.Under("k"))))
+	v := w.watch(coord.Watch{From: 1, Prev: true})
+	for seen := 0; seen < keys; {
+		events := v.batch().Events
+		require.LessOrEqual(w.t, len(events), 2)
+		for _, e := range events {
+			require.Len(w.t, e.KV.Value, coord.MaxValue)
+		}
+		seen += len(events)
+	}
+	b := v.batch()
+	for len(b.Events) == 0 {
+		b = v.batch()
+	}
+	require.Len(w.t, b.Events, keys)
+	for _, e := range b.Events {
+		require.Nil(w.t, e.KV)
+		require.Len(w.t, e.Prev.Value, coord.MaxValue)
 	}
 }
 

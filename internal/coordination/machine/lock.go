@@ -94,7 +94,10 @@ func (o *lockOp) check(l *limits) error {
 	case o.Mode != coord.Permit && o.Permits != 0:
 		return fault.Invalidf("permits", o.Permits, "belongs to permits only")
 	}
-	return l.value("metadata", o.Metadata)
+	if most := min(coord.MaxMetadata, int(l.ValueBytes)); len(o.Metadata) > most {
+		return tooLarge("metadata", len(o.Metadata), int64(most))
+	}
+	return nil
 }
 
 // agrees checks that a claim states the same number of permits as the queue.

@@ -119,11 +119,15 @@ func (m *multiplex) watch(ctx context.Context, id int64, w coord.Watch) ending {
 	end, created := ending{id: id}, true
 	err := m.c.Reader.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
 		end.header = fromHeader(h)
-		end.unsent = m.send(&api.WatchKeysResponse{
-			Header: end.header, WatchId: id, Created: created,
-			Events: convert(b.Events, fromKeyEvent), NextRevision: int64(b.Next),
-		})
-		created = false
+		events := convert(b.Events, fromKeyEvent)
+		for more := true; more && end.unsent == nil; {
+			n := fitting(events)
+			more = n < len(events)
+			end.unsent = m.send(&api.WatchKeysResponse{
+				Header: end.header, WatchId: id, Created: created, Events: events[:n], NextRevision: int64(b.Next), Fragment: more,
+			})
+			created, events = false, events[n:]
+		}
 		return end.unsent
 	})
 	if ctx.Err() == nil {

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -55,6 +54,9 @@ func (p *coordinationAPI) getKey(ctx context.Context, c call) error {
 	return writeJSON(c.w, http.StatusOK, keyAnswer{header, fromKeyValue(page.Keys[0])})
 }
 
+// maxPageBytes bounds the keys and values of a page, unless the first key has more.
+const maxPageBytes = 8 << 20
+
 // listKeys reads a page of the keys under a prefix. The next page begins at from, at the same revision.
 func (p *coordinationAPI) listKeys(ctx context.Context, c call) error {
 	values, err := input.Known(c.r.URL, "prefix", "from", "limit", "revision")
@@ -82,9 +84,13 @@ func (p *coordinationAPI) listKeys(ctx context.Context, c call) error {
 	if err != nil {
 		return ofParameter(err)
 	}
-	answer := keysAnswer{Header: header, Revision: page.Revision, Keys: make([]keyBody, len(page.Keys)), Next: page.Next}
-	for i, kv := range page.Keys {
-		answer.Keys[i] = fromKeyValue(kv)
+	answer, size := keysAnswer{Header: header, Revision: page.Revision, Keys: []keyBody{}, Next: page.Next}, 0
+	for _, kv := range page.Keys {
+		if size += len(kv.Key) + len(kv.Value); size > maxPageBytes && len(answer.Keys) > 0 {
+			answer.Next = kv.Key
+			break
+		}
+		answer.Keys = append(answer.Keys, fromKeyValue(kv))
 	}
 	return writeJSON(c.w, http.StatusOK, answer)
 }
@@ -103,9 +109,12 @@ func (p *coordinationAPI) putKey(ctx context.Context, c call) error {
 		}
 		put.Lease = coord.LeaseID(id)
 	}
-	if put.Value, err = io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody)); err != nil {
-		return unread(err)
+	value, release, err := p.readLarge(c.w, c.r, coord.MaxValue)
+	if err != nil {
+		return err
 	}
+	defer release()
+	put.Value = value
 	return p.write(ctx, c, put.Key, values, coord.Step{Put: &put})
 }
 

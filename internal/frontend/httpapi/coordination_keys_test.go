@@ -1,11 +1,14 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // octets marks the body of a request as bytes.
@@ -84,7 +87,23 @@ func TestKeysRefuse(t *testing.T) {
 	} {
 		p.refused(t, want, line, "", octets)
 	}
-	p.refused(t, refusal{413, "too_large", "body"}, "PUT /keys/k", strings.Repeat("v", 70_000), octets)
+	p.refused(t, refusal{413, "too_large", "body"}, "PUT /keys/k", strings.Repeat("v", coord.MaxValue+1), octets)
+}
+
+// TestLargeValues: pages of the largest values end early, and none is lost.
+func TestLargeValues(t *testing.T) {
+	p := newCoordFixture(t)
+	const keys = 20
+	for i := range keys {
+		p.putValue(t, fmt.Sprintf("/keys/k%02d", i), strings.Repeat("v", coord.MaxValue-1))
+	}
+	seen, pages := 0, 0
+	for from := "k"; from != ""; pages++ {
+		page := p.ok(t, 200, "GET /keys?prefix=k&from="+from, "")
+		seen += len(page["keys"].([]any))
+		from, _ = page["next"].(string)
+	}
+	require.Equal(t, []int{keys, 3}, []int{seen, pages})
 }
 
 // TestTxn: both branches, with the result of each step.

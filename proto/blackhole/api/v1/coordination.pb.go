@@ -2112,14 +2112,16 @@ type WatchKeysResponse struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Header          *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	WatchId         int64                  `protobuf:"varint,2,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
-	Events          []*KeyEvent            `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                                           // whole revisions
+	Events          []*KeyEvent            `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                                           // whole revisions, together with the following answers of a fragment
 	CompactRevision int64                  `protobuf:"varint,4,opt,name=compact_revision,json=compactRevision,proto3" json:"compact_revision,omitempty"` // above 0: the watch ended, because events up to this revision are gone
 	NextRevision    int64                  `protobuf:"varint,5,opt,name=next_revision,json=nextRevision,proto3" json:"next_revision,omitempty"`          // start of a resumed watch
 	Created         bool                   `protobuf:"varint,6,opt,name=created,proto3" json:"created,omitempty"`                                        // first answer of a watch
 	Canceled        bool                   `protobuf:"varint,7,opt,name=canceled,proto3" json:"canceled,omitempty"`                                      // last answer of a watch
 	Reason          string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`                                           // of canceled
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The next answer of the watch has further events of this one, which is too large for one message.
+	Fragment      bool `protobuf:"varint,9,opt,name=fragment,proto3" json:"fragment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchKeysResponse) Reset() {
@@ -2206,6 +2208,13 @@ func (x *WatchKeysResponse) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *WatchKeysResponse) GetFragment() bool {
+	if x != nil {
+		return x.Fragment
+	}
+	return false
 }
 
 type KeyEvent struct {
@@ -4866,7 +4875,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0estart_revision\x18\x03 \x01(\x03R\rstartRevision\x12\x19\n" +
 	"\bwatch_id\x18\x04 \x01(\x03R\awatchId\x12\x17\n" +
 	"\aprev_kv\x18\x05 \x01(\bR\x06prevKv\x12\x16\n" +
-	"\x06cancel\x18\x06 \x01(\bR\x06cancel\"\xb2\x02\n" +
+	"\x06cancel\x18\x06 \x01(\bR\x06cancel\"\xce\x02\n" +
 	"\x11WatchKeysResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x19\n" +
 	"\bwatch_id\x18\x02 \x01(\x03R\awatchId\x122\n" +
@@ -4875,7 +4884,8 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\rnext_revision\x18\x05 \x01(\x03R\fnextRevision\x12\x18\n" +
 	"\acreated\x18\x06 \x01(\bR\acreated\x12\x1a\n" +
 	"\bcanceled\x18\a \x01(\bR\bcanceled\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\"\xb9\x01\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x1a\n" +
+	"\bfragment\x18\t \x01(\bR\bfragment\"\xb9\x01\n" +
 	"\bKeyEvent\x123\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1f.blackhole.api.v1.KeyEvent.TypeR\x04type\x12(\n" +
 	"\x02kv\x18\x02 \x01(\v2\x18.blackhole.api.v1.KeyValR\x02kv\x121\n" +
