@@ -90,7 +90,11 @@ func outputFlag(cmd *cobra.Command, f *format) {
 
 // complete offers the shell the values of a flag.
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	completeBy(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func completeBy(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
 		panic("cli: completion of an unknown flag: " + flag) // impossible: the caller has just added the flag
 	}
 }

@@ -2,17 +2,22 @@ package cli
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo/cities"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
-// place is the type of the flag --near: LAT,LON.
-type place struct{ near *query.Near }
+// place is the type of the flag --near: LAT,LON or a city.
+type place struct {
+	near *query.Near
+	city string // that was found; "" for coordinates
+}
 
 // String implements pflag.Value.
 func (p *place) String() string {
@@ -23,18 +28,53 @@ func (p *place) String() string {
 }
 
 // Type implements pflag.Value.
-func (p *place) Type() string { return "LAT,LON" }
+func (p *place) Type() string { return "PLACE" }
 
 // Set implements pflag.Value.
 func (p *place) Set(s string) error {
 	first, second, ok := strings.Cut(s, ",")
 	lat, latErr := strconv.ParseFloat(strings.TrimSpace(first), 64)
 	lon, lonErr := strconv.ParseFloat(strings.TrimSpace(second), 64)
-	if !ok || latErr != nil || lonErr != nil {
-		return fault.Invalidf("", s, "needs LATITUDE,LONGITUDE in degrees (52.52,13.40), not %q", s)
+	switch {
+	case ok && latErr == nil && lonErr == nil:
+		*p = place{near: &query.Near{Latitude: lat, Longitude: lon}}
+		return nil
+	case latErr == nil:
+		return fault.Invalidf("", s, "needs LATITUDE,LONGITUDE in degrees (52.52,13.40) or a city, not %q", s)
 	}
-	p.near = &query.Near{Latitude: lat, Longitude: lon}
+	return p.setCity(s)
+}
+
+// setCity finds a city without a network.
+func (p *place) setCity(s string) error {
+	all, err := cities.All()
+	if err != nil {
+		return err
+	}
+	c, err := cities.Find(all, s)
+	if err != nil {
+		names := make([]string, len(all))
+		for i := range all {
+			names[i] = all[i].Name
+		}
+		return fault.Invalidf("", s, "%q is no known city: use LATITUDE,LONGITUDE in degrees (52.52,13.40)%s", s, meant(nearest(s, names)))
+	}
+	*p = place{near: &query.Near{Latitude: c.Point.Lat, Longitude: c.Point.Lon}, city: c.Name + ", " + c.Country}
 	return nil
+}
+
+// completeCity offers the shell cities.
+func completeCity(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := cities.All()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // distance is the type of the flag --radius: a number with km, m or mi, alone kilometres.
@@ -94,7 +134,7 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	q, f := &s.q, cmd.Flags()
 	f.StringSliceVar(&q.Types, "type", nil, "storage, compute, cdn, bandwidth or another (required; several: repeat, or commas)")
 	f.StringVar(&q.Subtype, "subtype", "", "specialisation within the type")
-	f.Var(&s.near, "near", "place in degrees: 52.52,13.40")
+	f.Var(&s.near, "near", "place: a city (berlin, \"San Jose, US\") or degrees (52.52,13.40)")
 	f.Var(&s.radius, "radius", "largest distance from --near: 100km, 500m, 60mi; a plain number means km")
 	f.StringSliceVar(&q.Countries, "country", nil, "country, ISO 3166-1 alpha-2 (repeat, or commas)")
 	f.StringArrayVar(&q.Regions, "region", nil, "region (repeat)")
@@ -114,6 +154,7 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	f.Float64Var(&s.volume, "volume", 0, "price units to buy: prices count tiers and minimum commitment")
 	f.StringVar((*string)(&q.Health), "health", "", "any, usable or healthy (default usable)")
 	complete(cmd, "type", offerTypes()...)
+	completeBy(cmd, "near", completeCity)
 	complete(cmd, "health", "any", "usable", "healthy")
 	return s
 }

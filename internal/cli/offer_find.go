@@ -20,7 +20,7 @@ func offerFind(con *console) *cobra.Command {
 		Long: "Find offers by type, place, capabilities, price and quality.\n\n" +
 			"A filter on a value excludes offers that do not state the value. An incomplete\n" +
 			"answer has correct results, but lacks others: a warning gives the reason.",
-		Example: "  " + name + " offer find --type compute --near 52.52,13.40 --radius 100km --min-cpu 8 --gpu\n" +
+		Example: "  " + name + " offer find --type compute --near berlin --radius 100km --min-cpu 8 --gpu\n" +
 			"  " + name + " offer find --type storage --max-price 0.05 --sort price --limit 10 -o json\n" +
 			"  " + name + " offer find --type compute --gpu-model H100,A100 --gpu-memory-mb 80000 --gpus 8\n" +
 			"  " + name + " offer find --type bandwidth --where 'bandwidth.exit_countries=DE' --where 'location.country!=US'",
@@ -32,6 +32,9 @@ func offerFind(con *console) *cobra.Command {
 		q, err := flags.query(cmd)
 		if err != nil {
 			return err
+		}
+		if flags.near.city != "" {
+			r.say("near %s", flags.near.city)
 		}
 		answer, err := c.Query(ctx, q)
 		if err != nil {

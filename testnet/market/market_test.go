@@ -10,9 +10,9 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/geo/cities"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/testnet/cities"
 	"github.com/blackhole/blackhole/testnet/market"
 )
 

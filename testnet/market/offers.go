@@ -7,8 +7,8 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/geo/cities"
 	"github.com/blackhole/blackhole/pkg/records"
-	"github.com/blackhole/blackhole/testnet/cities"
 )
 
 // MinOffers is the smallest number of offers with results for every search of the tour.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo/cities"
 	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/testnet/cities"
 	"github.com/blackhole/blackhole/testnet/market"
 )
 

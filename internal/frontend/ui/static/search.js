@@ -22,11 +22,15 @@ const fields = [
   ['sort', 'order', { options: ['', 'distance', 'price', 'uptime', 'response_time', 'score'] }],
 ];
 
+// plain is a name in lower case without accents.
+const plain = (name) => name.normalize('NFD').replace(/\p{M}/gu, '').replaceAll('ı', 'i').replaceAll('ł', 'l').toLowerCase();
+
 // placed turns the name of a city into its place.
 function placed(values) {
   const q = new URLSearchParams(values);
   const near = (q.get('near') || '').trim();
-  const city = cities.find(([name]) => name.toLowerCase() === near.toLowerCase());
+  const wanted = plain(near);
+  const city = cities.find(([name]) => plain(name) === wanted) ?? cities.find(([name]) => plain(name).startsWith(wanted + ' '));
   if (city) q.set('near', `${city[1]},${city[2]}`);
   return q;
 }

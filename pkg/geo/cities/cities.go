@@ -61,12 +61,42 @@ func parse(row []string) (City, error) {
 	return c, nil
 }
 
-// Find returns the largest city with a name.
+// Find returns the largest city with a name: Berlin, or with its country "Berlin, DE". Case and accents do not count,
+// and the first words of a name are enough: "frankfurt". Errors: NotFound.
 func Find(all []City, name string) (City, error) {
-	for _, c := range all {
-		if c.Name == name {
+	accents := withoutAccents()
+	wanted, country, _ := strings.Cut(plain(accents, name), ",")
+	wanted, country = strings.TrimSpace(wanted), strings.ToUpper(strings.TrimSpace(country))
+	begun := -1
+	for i, c := range all {
+		if country != "" && c.Country != country || wanted == "" {
+			continue
+		}
+		switch candidate := plain(accents, c.Name); {
+		case candidate == wanted:
 			return c, nil
+		case begun < 0 && strings.HasPrefix(candidate, wanted+" "):
+			begun = i
 		}
 	}
+	if begun >= 0 {
+		return all[begun], nil
+	}
 	return City{}, fault.New("cities.Find", fault.NotFound, "no city %q", name)
+}
+
+// Plain returns a name in lower case without accents.
+func Plain(name string) string { return plain(withoutAccents(), name) }
+
+func plain(accents *strings.Replacer, name string) string {
+	return accents.Replace(strings.ToLower(name))
+}
+
+// withoutAccents replaces the letters of the table.
+func withoutAccents() *strings.Replacer {
+	return strings.NewReplacer(
+		"á", "a", "â", "a", "ã", "a", "ç", "c", "è", "e", "é", "e", "í", "i", "ñ", "n", "ó", "o", "ö", "o",
+		"ú", "u", "ü", "u", "ā", "a", "ğ", "g", "ī", "i", "ı", "i", "ł", "l", "ń", "n", "ō", "o", "ŏ", "o",
+		"ş", "s", "ţ", "t", "ū", "u", "ŭ", "u", "ź", "z", "̇", "", "ḩ", "h", "‘", "'", "’", "'",
+	)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/testnet/cities"
+	"github.com/blackhole/blackhole/pkg/geo/cities"
 )
 
 func TestAll(t *testing.T) {
@@ -38,4 +38,27 @@ func TestFind(t *testing.T) {
 	require.InDelta(t, 1145, geo.Distance(suva.Point, apia.Point)/1000, 20) // not the long way round
 	_, err = cities.Find(all, "Atlantis")
 	require.ErrorContains(t, err, "Atlantis")
+}
+
+// TestFindLikePeople: names as people type them.
+func TestFindLikePeople(t *testing.T) {
+	all, err := cities.All()
+	require.NoError(t, err)
+	for typed, name := range map[string]string{
+		"berlin": "Berlin", "sao paulo": "São Paulo", "SÃO PAULO": "São Paulo", "zurich": "Zürich", "frankfurt": "Frankfurt am Main",
+		"New York": "New York City", "Hyderabad, pk": "Hyderabad", "san jose,us": "San Jose", " tallinn ": "Tallinn",
+	} {
+		c, err := cities.Find(all, typed)
+		require.NoError(t, err, typed)
+		require.Equal(t, name, c.Name, typed)
+	}
+	for _, typed := range []string{"", ",DE", "Berlin, FR", "Ber", " "} {
+		_, err := cities.Find(all, typed)
+		require.Error(t, err, typed)
+	}
+	for _, c := range all {
+		for _, r := range cities.Plain(c.Name) {
+			require.Less(t, r, rune(128), c.Name)
+		}
+	}
 }
