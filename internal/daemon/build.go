@@ -226,8 +226,8 @@ func (p *parts) startFrontEnds(context.Context) error {
 			Writer: c.plane, Reader: c.plane, Peer: p.node.Host().ID().String(), Open: p.fronts.auth.guard == nil,
 			Now: p.now, Logger: p.log.With("part", "audit"),
 		})
-		locks = &grpcapi.Coordination{Writer: gate, Reader: gate, Admin: c.plane, Owner: gate.Owner}
-		rest = &httpapi.Coordination{Writer: gate, Reader: gate, Admin: c.plane, Owner: func(r *http.Request) (string, error) { return gate.Owner(r.Context()) }}
+		locks = &grpcapi.Coordination{Writer: gate, Reader: gate, Admin: gate.Admin(c.plane), Owner: gate.Owner}
+		rest = &httpapi.Coordination{Writer: gate, Reader: gate, Admin: gate.Admin(c.plane), Owner: func(r *http.Request) (string, error) { return gate.Owner(r.Context()) }}
 	}
 	web := httpapi.Config{
 		Coordination: rest, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),

@@ -3,6 +3,7 @@ package authority_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -231,4 +232,7 @@ func TestAudit(t *testing.T) {
 	_, _, err = w.Do(service(t, "pay"), coord.Command{Op: &coord.LeaseRevoke{ID: w.pay}})
 	require.NoError(t, err)
 	require.Empty(t, w.log.String(), "one's own")
+	var taken bytes.Buffer
+	require.NoError(t, w.Admin(w.solo).Backup(as(t, access.RoleAdmin, "admin"), &taken))
+	require.Contains(t, w.log.String(), fmt.Sprintf("audit=group_backup caller=admin bytes=%d error=<nil>", taken.Len()))
 }

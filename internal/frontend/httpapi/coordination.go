@@ -57,6 +57,7 @@ func (p *coordinationAPI) routes() []route {
 		{pattern: "GET /v1/coordination/watch", role: access.RoleReadOnly, waits: true, serve: p.unbounded(p.watchKeys)},
 		{pattern: "GET /v1/coordination/group", role: access.RoleReadOnly, serve: p.bounded(p.group)},
 		{pattern: "POST /v1/coordination/group/members", role: access.RoleAdmin, serve: p.bounded(changeMembers(p.Admin))},
+		{pattern: "GET /v1/coordination/group/backup", role: access.RoleAdmin, waits: true, serve: p.unbounded(backUp(p))},
 	}
 }
 

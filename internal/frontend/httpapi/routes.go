@@ -145,6 +145,7 @@ type shared struct {
 	watches access.Slots
 	waits   access.Slots
 	batches access.Slots
+	backups access.Slots
 	buffers bufferPool
 	packer  *packer
 	open    bool // no guard: everybody may do everything

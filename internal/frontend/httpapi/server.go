@@ -95,7 +95,7 @@ func New(c Config) *Server {
 		c.MaxWaits = maxOpen
 	}
 	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, mux: http.NewServeMux()}
-	s.shared = &shared{watches: make(access.Slots, c.MaxWatches), waits: make(access.Slots, c.MaxWaits), batches: make(access.Slots, maxBatches), packer: newPacker(), open: c.Guard == nil}
+	s.shared = &shared{watches: make(access.Slots, c.MaxWatches), waits: make(access.Slots, c.MaxWaits), batches: make(access.Slots, maxBatches), backups: make(access.Slots, maxBackups), packer: newPacker(), open: c.Guard == nil}
 	s.shared.closing, s.close = context.WithCancel(context.Background())
 	s.mount(&c)
 	s.http = &http.Server{
@@ -190,8 +190,11 @@ func (r *response) begin(code int) {
 // an answer that has begun, so that no client takes the answer for complete.
 func (s *Server) recovered(w *response, r *http.Request) {
 	p := recover()
-	if p == nil {
+	switch p {
+	case nil:
 		return
+	case http.ErrAbortHandler: // a handler cuts its answer off
+		panic(p)
 	}
 	s.log.Error("a request caused a panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 	if w.begun {
