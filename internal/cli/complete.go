@@ -48,7 +48,7 @@ func completeLive(con *console, root *cobra.Command) {
 	each(root, func(path string, cmd *cobra.Command) {
 		sources := table[path]
 		if sources == nil {
-			if len(cmd.ValidArgs) == 0 && !strings.Contains(cmd.Use, "FILE") && !cmd.HasSubCommands() {
+			if len(cmd.ValidArgs) == 0 && cmd.ValidArgsFunction == nil && !strings.Contains(cmd.Use, "FILE") && !cmd.HasSubCommands() {
 				cmd.ValidArgsFunction = cobra.NoFileCompletions
 			}
 			return
@@ -84,7 +84,7 @@ func each(root *cobra.Command, do func(path string, cmd *cobra.Command)) {
 func (c *console) candidates(cmd *cobra.Command, args []string, begun string, of source) []string {
 	r := &remote{console: c, cmd: cmd, timeout: completionTime}
 	for flag, to := range map[string]*string{
-		"grpc": &r.grpc, "token": &r.credentials.token, "token-file": &r.credentials.tokenFile,
+		"grpc": &r.grpc, "context": &r.context, "token": &r.credentials.token, "token-file": &r.credentials.tokenFile,
 		"tls-ca": &r.credentials.ca, "cert": &r.credentials.cert, "key": &r.credentials.key,
 	} {
 		*to, _ = cmd.Flags().GetString(flag)

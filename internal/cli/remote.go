@@ -27,6 +27,7 @@ type remote struct {
 	*console
 	cmd         *cobra.Command
 	grpc        string
+	context     string // of --context
 	timeout     time.Duration
 	connectOnly bool // the timeout bounds the first calls only, see connecting
 	format      format
@@ -40,6 +41,8 @@ type action func(ctx context.Context, c *client.Client, args []string) error
 func newRemote(con *console, cmd *cobra.Command, timeout time.Duration) *remote {
 	r := &remote{console: con, cmd: cmd}
 	cmd.Flags().StringVar(&r.grpc, "grpc", "", "gRPC address of the peer to call, or unix:///PATH (environment BLACKHOLE_GRPC; default "+client.DefaultAddress+")")
+	cmd.Flags().StringVar(&r.context, "context", "", "context with the peer to call, see "+name+" context (environment "+contextVariable+")")
+	completeBy(cmd, "context", con.completeContext)
 	cmd.Flags().DurationVar(&r.timeout, timeoutFlag, timeout, "longest time to wait; 0 means no limit")
 	r.credentials.flags(cmd)
 	outputFlag(cmd, &r.format)
@@ -70,6 +73,10 @@ func (r *remote) call(ctx context.Context, args []string, do action) error {
 	address := r.grpc
 	if address == "" {
 		address, _ = r.env(config.Prefix + "GRPC")
+	}
+	address, err := r.choose(address)
+	if err != nil {
+		return err
 	}
 	if address == config.Off {
 		return fault.Invalidf("--grpc", address, "must name a peer: a peer with grpc: off serves no commands")
