@@ -235,7 +235,7 @@ func (f *fake) Status(context.Context, *api.StatusRequest) (*api.StatusResponse,
 			Relays: []string{stranger}, Direct: 6, Relayed: 1, Punched: 1, Unpunched: 1,
 		},
 		Group: &api.GroupStanding{
-			GroupId: "9f", Role: "client", Term: 3, Leader: stranger, LeaderName: "cellar", Tolerance: "2 of 3 voters: none",
+			GroupId: "9f", Role: "client", Term: 3, Leader: stranger, LeaderName: "cellar", Tolerance: "2 of 3 voters: no failure",
 		},
 	}, nil
 }

@@ -56,7 +56,7 @@ func TestLeave(t *testing.T) {
 
 		done := w.order(lead, coord.MemberChange{Action: coord.LeaveGroup})
 		require.True(t, done.Done)
-		require.Equal(t, "2 of 2 voters: none", done.After)
+		require.Equal(t, "2 of 2 voters: no failure", done.After)
 		w.await("two voters", func() bool { return w.leader() >= 0 && len(w.state().Voters) == 2 })
 		require.NotEqual(t, lead, w.leader())
 		locks, _, err := w.peers[lead].Locks(t.Context(), coord.LockQuery{Name: "n"})

@@ -158,7 +158,7 @@ func TestOperatorJoinsGroups(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, done.Done)
 		require.Contains(t, done.Steps[0], "end 1 locks")
-		require.Equal(t, "1 of 1 voter: none", done.After)
+		require.Equal(t, "1 of 1 voter: no failure", done.After)
 		order.DryRun = false
 		group := stays.ID()
 		done, err = goes.ChangeMembers(t.Context(), order)

@@ -31,10 +31,10 @@ func TestStanding(t *testing.T) {
 		lead := w.leader()
 		off := (lead + 1) % 3
 		w.peers[off].stop(t)
-		w.await("none is survived", told("2 of 3 voters: none", 0))
+		w.await("none is survived", told("2 of 3 voters: no failure", 0))
 
 		s := w.state()
-		require.Equal(t, "2 of 3 voters: none", s.Tolerance)
+		require.Equal(t, "2 of 3 voters: no failure", s.Tolerance)
 		for _, m := range s.Voters {
 			at := -1
 			for i, p := range w.peers {

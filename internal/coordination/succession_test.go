@@ -74,7 +74,7 @@ func TestPromoteWithoutLeader(t *testing.T) {
 		would, err := learner.ChangeMembers(t.Context(), order)
 		require.NoError(t, err)
 		require.False(t, would.Done)
-		require.Equal(t, []string{"0 of 1 voter: no majority", "1 of 1 voter: none"}, []string{would.Before, would.After})
+		require.Equal(t, []string{"0 of 1 voter: no majority", "1 of 1 voter: no failure"}, []string{would.Before, would.After})
 		require.Contains(t, would.Steps[1], "keep 1 leases")
 		require.False(t, learner.Stats().Leads, "a dry run changes nothing")
 

@@ -201,7 +201,7 @@ type GroupState struct {
 	Level      uint32     `json:"feature_level"`
 	HeldBackBy []HeldBack `json:"held_back_by,omitempty"`
 	// Survives is the number of voters that may fail now without a loss of the majority; 0 also while unknown.
-	// Tolerance says it in words, "2 of 3 voters: none"; empty while unknown.
+	// Tolerance says it in words, "2 of 3 voters: no failure"; empty while unknown.
 	Survives  int    `json:"failures_survived"`
 	Tolerance string `json:"tolerance,omitempty"`
 }

@@ -28,12 +28,12 @@ func (t Tolerance) Failures() int { return max(t.Heard-t.majority(), 0) }
 // Quorate reports whether a majority is heard.
 func (t Tolerance) Quorate() bool { return t.Voters > 0 && t.Heard >= t.majority() }
 
-// String says it to an operator: "2 of 3 voters: none"; empty for the zero value.
+// String says it to an operator: "2 of 3 voters: no failure"; empty for the zero value.
 func (t Tolerance) String() string {
 	if t.Voters == 0 {
 		return ""
 	}
-	noun, survived := "voters", "none"
+	noun, survived := "voters", "no failure"
 	if t.Voters == 1 {
 		noun = "voter"
 	}

@@ -41,8 +41,8 @@ func TestPlan(t *testing.T) {
 		{"a member is not added again", three(s, s), order(coord.AddMember, 2), fault.Exists, "peer_id", change{}, "", ""},
 		{"a peer that offers nothing", three(s, s), order(coord.AddMember, 9), fault.NotFound, "peer_id", change{}, "", ""},
 
-		{"a voter is removed", three(s, s), order(coord.RemoveMember, 3), nil, "", change{Remove: 3}, coord.Barred, "2 of 2 voters: none"},
-		{"a dead voter is removed", three(s, time.Hour), order(coord.RemoveMember, 3), nil, "", change{Remove: 3}, coord.Barred, "2 of 2 voters: none"},
+		{"a voter is removed", three(s, s), order(coord.RemoveMember, 3), nil, "", change{Remove: 3}, coord.Barred, "2 of 2 voters: no failure"},
+		{"a dead voter is removed", three(s, time.Hour), order(coord.RemoveMember, 3), nil, "", change{Remove: 3}, coord.Barred, "2 of 2 voters: no failure"},
 		{"a living voter beside a dead one", three(s, time.Hour), order(coord.RemoveMember, 2), fault.Conflict, "peer_id", change{}, "", ""},
 		{"by force", three(s, time.Hour), forced(order(coord.RemoveMember, 2)), nil, "", change{Remove: 2}, coord.Barred, "1 of 2 voters: no majority"},
 		{"the leader hands over first", three(s, 2*s), order(coord.RemoveMember, 1), nil, "", change{Transfer: 2}, coord.Barred, "3 of 3 voters: 1 failure"},
@@ -52,10 +52,10 @@ func TestPlan(t *testing.T) {
 		{"a candidate is barred", three(s, s), order(coord.RemoveMember, 5), nil, "", change{}, coord.Barred, "3 of 3 voters: 1 failure"},
 		{"a stranger is not removed", three(s, s), order(coord.RemoveMember, 9), fault.NotFound, "peer_id", change{}, "", ""},
 
-		{"a learner is promoted", members(voter(1, 0), learner(2, 0, 0)), order(coord.PromoteMember, 2), nil, "", change{Promote: []uint64{2}}, "", "2 of 2 voters: none"},
+		{"a learner is promoted", members(voter(1, 0), learner(2, 0, 0)), order(coord.PromoteMember, 2), nil, "", change{Promote: []uint64{2}}, "", "2 of 2 voters: no failure"},
 		{"a silent learner is not", members(voter(1, 0), learner(2, m, m)), order(coord.PromoteMember, 2), fault.Conflict, "peer_id", change{}, "", ""},
 		{"a late learner is not", members(voter(1, 0), behind(learner(2, 0, m))), order(coord.PromoteMember, 2), fault.Conflict, "peer_id", change{}, "", ""},
-		{"a late learner by force", members(voter(1, 0), behind(learner(2, 0, m))), forced(order(coord.PromoteMember, 2)), nil, "", change{Promote: []uint64{2}}, "", "2 of 2 voters: none"},
+		{"a late learner by force", members(voter(1, 0), behind(learner(2, 0, m))), forced(order(coord.PromoteMember, 2)), nil, "", change{Promote: []uint64{2}}, "", "2 of 2 voters: no failure"},
 		{"a voter is not promoted", three(s, s), order(coord.PromoteMember, 2), fault.Exists, "peer_id", change{}, "", ""},
 		{"a stranger is not promoted", three(s, s), order(coord.PromoteMember, 5), fault.NotFound, "peer_id", change{}, "", ""},
 

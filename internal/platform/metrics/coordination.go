@@ -42,7 +42,7 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 		snapshots: register(f, f.counters("snapshots_total", "Sent and received snapshots, by direction and outcome.", "direction", "outcome")),
 		led:       register(f, f.counter("leader_changes_total", "Leaders that this peer followed after another one, or after its start.")),
 		steps: register(f, prometheus.NewHistogramVec(f.histogram("step_seconds",
-			"Duration of a commit (at the leader, from the proposal to the result) and of an fsync of the log.",
+			"Duration of a commit (at the leader, from the proposal to the result, without claims of taken locks, which join the next commit) and of an fsync of the log.",
 			prometheus.ExponentialBuckets(0.0002, 2, 16)), []string{"step"})),
 	}
 	flag := func(b bool) float64 {

@@ -3878,7 +3878,7 @@ type GroupResponse struct {
 	HeldBackBy   []*HeldBack            `protobuf:"bytes,14,rep,name=held_back_by,json=heldBackBy,proto3" json:"held_back_by,omitempty"`      // peers that keep the feature level below the leader's highest
 	// Voters that may fail now without a loss of the majority, as the leader counts them; 0 also while unknown.
 	FailuresSurvived uint32 `protobuf:"varint,15,opt,name=failures_survived,json=failuresSurvived,proto3" json:"failures_survived,omitempty"`
-	Tolerance        string `protobuf:"bytes,16,opt,name=tolerance,proto3" json:"tolerance,omitempty"` // the same for people: "2 of 3 voters: none"; empty while unknown
+	Tolerance        string `protobuf:"bytes,16,opt,name=tolerance,proto3" json:"tolerance,omitempty"` // the same for people: "2 of 3 voters: no failure"; empty while unknown
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
