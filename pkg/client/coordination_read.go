@@ -123,7 +123,9 @@ func ended(op string, resp *api.WatchKeysResponse) error {
 	switch {
 	case resp.GetCompactRevision() > 0:
 		return fault.As(op, fault.NotFound, toCompacted(resp))
-	case resp.GetCanceled():
+	case resp.GetCanceled() && resp.GetError() != nil && fault.Kind(resp.GetError().GetKind()) != fault.LimitReached:
+		return toFault(op, resp.GetError())
+	case resp.GetCanceled(): // also a full peer, which has room later
 		return fault.New(op, fault.Unavailable, "the peer ended the watch: %s", resp.GetReason())
 	}
 	for _, e := range resp.GetEvents() {

@@ -39,7 +39,7 @@ func (f *front) Range(ctx context.Context, r *api.RangeRequest) (*api.RangeRespo
 	if limit == 0 {
 		limit = 4 // forces several pages
 	}
-	page, h, err := f.solo.Range(ctx, coord.Query{Span: spanOf(r.GetKey(), r.GetRangeEnd()), At: coord.Revision(r.GetRevision()), Limit: limit}, c)
+	page, h, err := f.solo.Range(ctx, coord.Query{Span: spanOf(r.GetKey(), r.GetRangeEnd()), At: coord.Revision(r.GetRevision()), Limit: limit, Bytes: 2 << 20}, c)
 	return &api.RangeResponse{
 		Header: header(h), Kvs: convert(page.Keys, keyVal), Next: []byte(page.Next), Revision: int64(page.Revision),
 	}, err

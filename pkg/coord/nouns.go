@@ -138,6 +138,9 @@ type Query struct {
 	At Revision
 	// Limit on keys returned; 0 or less is none.
 	Limit int
+	// Bytes end a page after the key that reaches them; 0 or less is no bound. Transactions ignore it. A peer
+	// may bound a page further.
+	Bytes int
 }
 
 // Page answers a Query.

@@ -26,7 +26,8 @@ type Watch struct {
 	From Revision
 	// Prev asks for the versions before the events as well.
 	Prev bool
-	// Limit on events: the batch ends after the revision that reaches it; 0 or less is 256.
+	// Limit on events: the batch ends after the revision that reaches it; 0 or less is 256. Bytes end a batch too, so that
+	// slow and large watches take bounded memory. A revision with more than 32 MiB of events ends the watch: TooLarge.
 	Limit int
 }
 

@@ -22,6 +22,7 @@ func keys() map[string]func(*fixture) {
 		"keys are deleted by span":       keyDelete,
 		"range":                          keyRange,
 		"range in pages":                 keyPages,
+		"range of large values":          keysLarge,
 		"range of a former revision":     keyFormer,
 		"range refuses":                  keyRangeRefuses,
 		"range of a compacted revision":  keyCompacted,

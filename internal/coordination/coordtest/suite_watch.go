@@ -25,6 +25,7 @@ func watches() map[string]func(*fixture) {
 		"watch with former versions":        watchPrev,
 		"watch without former versions":     watchNoPrev,
 		"watch reports whole revisions":     watchWhole,
+		"watch of a too large revision":     watchTooLarge,
 		"watch resumes":                     watchResumes,
 		"watch from a compacted revision":   watchCompacted,
 		"watch from the future":             watchFuture,

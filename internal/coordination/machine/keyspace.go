@@ -55,13 +55,13 @@ func (s *Keyspace) Range(q coord.Query) (coord.Page, error) {
 	if err := s.readable("at", at); err != nil {
 		return coord.Page{}, fault.Wrap(op, err)
 	}
-	page := coord.Page{Revision: at}
+	page, size := coord.Page{Revision: at}, int64(0)
 	s.ascend(q.Span, at, func(kv *coord.KeyValue) bool {
-		if q.Limit > 0 && len(page.Keys) == q.Limit {
+		if q.Limit > 0 && len(page.Keys) == q.Limit || q.Bytes > 0 && size >= int64(q.Bytes) {
 			page.Next = kv.Key
 			return false
 		}
-		page.Keys = append(page.Keys, kv)
+		page.Keys, size = append(page.Keys, kv), size+kvSize(kv)
 		return true
 	})
 	return page, nil

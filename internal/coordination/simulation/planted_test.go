@@ -101,7 +101,7 @@ func plants() []plant {
 			{machineDir + "queue.go", "return ok && i < q.held", "return ok && (i < q.held || q.claims[i].LockClaim.Mode == coord.Exclusive)"},
 		}, []string{"L2", "L6", "L7", "B2", "H2"}},
 		{"a watch begins one revision late", []edit{
-			{machineDir + "watch.go", "batch.Next, batch.More = e.Revision, true", "batch.Next, batch.More = e.Revision+1, true"},
+			{machineDir + "watch.go", "batch.Events[:had], revision, true", "batch.Events[:had], revision + 1, true"},
 		}, []string{"W3", "W6"}},
 		{"a leader proposes above the level of the group", []edit{
 			{replicaDir + "propose.go", "case !leads || one.level <= level:", "case true || !leads || one.level <= level:"},

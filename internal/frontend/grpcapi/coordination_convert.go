@@ -13,7 +13,7 @@ import (
 // Bounds of one answer.
 const (
 	maxListed = 10_000  // keys, locks or leases
-	pageBytes = 2 << 20 // after which a page ends: gRPC's clients take 4 MiB unless told otherwise
+	pageBytes = 2 << 20 // after which a page ends: most clients of gRPC take 4 MiB
 )
 
 func convert[From, To any](list []From, one func(From) To) []To {

@@ -45,16 +45,12 @@ func (c *coordination) Range(ctx context.Context, req *api.RangeRequest) (*api.R
 	if req.GetLocal() {
 		consistency = coord.Local
 	}
-	q := coord.Query{Span: span, At: coord.Revision(req.GetRevision()), Limit: toLimit(req.GetLimit())}
+	q := coord.Query{Span: span, At: coord.Revision(req.GetRevision()), Limit: toLimit(req.GetLimit()), Bytes: pageBytes}
 	page, h, err := c.Reader.Range(ctx, q, consistency)
 	if err != nil {
 		return nil, err
 	}
-	kvs := convert(page.Keys, fromKeyValue)
-	if n := fitting(kvs); n < len(kvs) {
-		kvs, page.Next = kvs[:n], page.Keys[n].Key
-	}
-	return &api.RangeResponse{Header: fromHeader(h), Kvs: kvs, Next: []byte(page.Next), Revision: int64(page.Revision)}, nil
+	return &api.RangeResponse{Header: fromHeader(h), Kvs: convert(page.Keys, fromKeyValue), Next: []byte(page.Next), Revision: int64(page.Revision)}, nil
 }
 
 // OpenClient implements api.CoordinationServiceServer.

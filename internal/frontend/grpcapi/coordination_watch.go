@@ -150,7 +150,7 @@ func (m *multiplex) end(ctx context.Context, e ending) error {
 		last.Header = m.c.present(ctx)
 	}
 	if e.err != nil {
-		last.Reason = e.err.Error()
+		last.Reason, last.Error = e.err.Error(), toError(e.err)
 	}
 	if gone := fromCompacted(e.err); gone != nil {
 		last.CompactRevision, last.Header.Revision = gone.GetCompactRevision(), gone.GetHeader().GetRevision()

@@ -54,7 +54,7 @@ func (p *coordinationAPI) getKey(ctx context.Context, c call) error {
 	return writeJSON(c.w, http.StatusOK, keyAnswer{header, fromKeyValue(page.Keys[0])})
 }
 
-// maxPageBytes bounds the keys and values of a page, unless the first key has more.
+// maxPageBytes ends a page of keys: the rest follows from next.
 const maxPageBytes = 8 << 20
 
 // listKeys reads a page of the keys under a prefix. The next page begins at from, at the same revision.
@@ -80,17 +80,13 @@ func (p *coordinationAPI) listKeys(ctx context.Context, c call) error {
 	if limit == 0 {
 		limit = maxListed
 	}
-	page, header, err := p.Reader.Range(ctx, coord.Query{Span: span, At: coord.Revision(at), Limit: limit}, coord.Linearizable)
+	page, header, err := p.Reader.Range(ctx, coord.Query{Span: span, At: coord.Revision(at), Limit: limit, Bytes: maxPageBytes}, coord.Linearizable)
 	if err != nil {
 		return ofParameter(err)
 	}
-	answer, size := keysAnswer{Header: header, Revision: page.Revision, Keys: []keyBody{}, Next: page.Next}, 0
-	for _, kv := range page.Keys {
-		if size += len(kv.Key) + len(kv.Value); size > maxPageBytes && len(answer.Keys) > 0 {
-			answer.Next = kv.Key
-			break
-		}
-		answer.Keys = append(answer.Keys, fromKeyValue(kv))
+	answer := keysAnswer{Header: header, Revision: page.Revision, Keys: make([]keyBody, len(page.Keys)), Next: page.Next}
+	for i, kv := range page.Keys {
+		answer.Keys[i] = fromKeyValue(kv)
 	}
 	return writeJSON(c.w, http.StatusOK, answer)
 }

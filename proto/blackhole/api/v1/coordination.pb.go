@@ -2119,7 +2119,8 @@ type WatchKeysResponse struct {
 	Canceled        bool                   `protobuf:"varint,7,opt,name=canceled,proto3" json:"canceled,omitempty"`                                      // last answer of a watch
 	Reason          string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`                                           // of canceled
 	// The next answer of the watch has further events of this one, which is too large for one message.
-	Fragment      bool `protobuf:"varint,9,opt,name=fragment,proto3" json:"fragment,omitempty"`
+	Fragment      bool   `protobuf:"varint,9,opt,name=fragment,proto3" json:"fragment,omitempty"`
+	Error         *Error `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"` // of canceled: the failure, or absent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2215,6 +2216,13 @@ func (x *WatchKeysResponse) GetFragment() bool {
 		return x.Fragment
 	}
 	return false
+}
+
+func (x *WatchKeysResponse) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
 }
 
 type KeyEvent struct {
@@ -4735,7 +4743,7 @@ var File_blackhole_api_v1_coordination_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\n" +
-	"#blackhole/api/v1/coordination.proto\x12\x10blackhole.api.v1\x1a\x1eblackhole/agent/v1/agent.proto\"}\n" +
+	"#blackhole/api/v1/coordination.proto\x12\x10blackhole.api.v1\x1a\x1eblackhole/agent/v1/agent.proto\x1a\x1eblackhole/api/v1/records.proto\"}\n" +
 	"\x06Header\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\x06R\tclusterId\x12\x1b\n" +
@@ -4875,7 +4883,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0estart_revision\x18\x03 \x01(\x03R\rstartRevision\x12\x19\n" +
 	"\bwatch_id\x18\x04 \x01(\x03R\awatchId\x12\x17\n" +
 	"\aprev_kv\x18\x05 \x01(\bR\x06prevKv\x12\x16\n" +
-	"\x06cancel\x18\x06 \x01(\bR\x06cancel\"\xce\x02\n" +
+	"\x06cancel\x18\x06 \x01(\bR\x06cancel\"\xfd\x02\n" +
 	"\x11WatchKeysResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x19\n" +
 	"\bwatch_id\x18\x02 \x01(\x03R\awatchId\x122\n" +
@@ -4885,7 +4893,9 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\acreated\x18\x06 \x01(\bR\acreated\x12\x1a\n" +
 	"\bcanceled\x18\a \x01(\bR\bcanceled\x12\x16\n" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12\x1a\n" +
-	"\bfragment\x18\t \x01(\bR\bfragment\"\xb9\x01\n" +
+	"\bfragment\x18\t \x01(\bR\bfragment\x12-\n" +
+	"\x05error\x18\n" +
+	" \x01(\v2\x17.blackhole.api.v1.ErrorR\x05error\"\xb9\x01\n" +
 	"\bKeyEvent\x123\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1f.blackhole.api.v1.KeyEvent.TypeR\x04type\x12(\n" +
 	"\x02kv\x18\x02 \x01(\v2\x18.blackhole.api.v1.KeyValR\x02kv\x121\n" +
@@ -5217,7 +5227,8 @@ var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(*BundledCall)(nil),               // 67: blackhole.api.v1.BundledCall
 	(*BundleResponse)(nil),            // 68: blackhole.api.v1.BundleResponse
 	(*BundledAnswer)(nil),             // 69: blackhole.api.v1.BundledAnswer
-	(*v1.DiscoverRequest)(nil),        // 70: blackhole.agent.v1.DiscoverRequest
+	(*Error)(nil),                     // 70: blackhole.api.v1.Error
+	(*v1.DiscoverRequest)(nil),        // 71: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -5247,89 +5258,90 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	30, // 24: blackhole.api.v1.ListLeasesResponse.leases:type_name -> blackhole.api.v1.LeaseState
 	5,  // 25: blackhole.api.v1.WatchKeysResponse.header:type_name -> blackhole.api.v1.Header
 	33, // 26: blackhole.api.v1.WatchKeysResponse.events:type_name -> blackhole.api.v1.KeyEvent
-	1,  // 27: blackhole.api.v1.KeyEvent.type:type_name -> blackhole.api.v1.KeyEvent.Type
-	34, // 28: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
-	34, // 29: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
-	36, // 30: blackhole.api.v1.TxnRequest.compare:type_name -> blackhole.api.v1.Compare
-	37, // 31: blackhole.api.v1.TxnRequest.then:type_name -> blackhole.api.v1.TxnStep
-	37, // 32: blackhole.api.v1.TxnRequest.else:type_name -> blackhole.api.v1.TxnStep
-	6,  // 33: blackhole.api.v1.TxnRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	2,  // 34: blackhole.api.v1.Compare.target:type_name -> blackhole.api.v1.Compare.Target
-	3,  // 35: blackhole.api.v1.Compare.operator:type_name -> blackhole.api.v1.Compare.Operator
-	38, // 36: blackhole.api.v1.TxnStep.put:type_name -> blackhole.api.v1.TxnPut
-	39, // 37: blackhole.api.v1.TxnStep.delete:type_name -> blackhole.api.v1.TxnDelete
-	40, // 38: blackhole.api.v1.TxnStep.range:type_name -> blackhole.api.v1.TxnRange
-	4,  // 39: blackhole.api.v1.TxnRange.order:type_name -> blackhole.api.v1.TxnRange.Order
-	5,  // 40: blackhole.api.v1.TxnResponse.header:type_name -> blackhole.api.v1.Header
-	42, // 41: blackhole.api.v1.TxnResponse.results:type_name -> blackhole.api.v1.TxnStepResult
-	34, // 42: blackhole.api.v1.TxnStepResult.kvs:type_name -> blackhole.api.v1.KeyVal
-	5,  // 43: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
-	34, // 44: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
-	6,  // 45: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	46, // 46: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
-	5,  // 47: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
-	6,  // 48: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	70, // 49: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
-	5,  // 50: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	6,  // 51: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	5,  // 52: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	5,  // 53: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
-	59, // 54: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
-	59, // 55: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
-	58, // 56: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
-	67, // 57: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
-	69, // 58: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
-	7,  // 59: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
-	9,  // 60: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
-	11, // 61: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
-	13, // 62: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
-	15, // 63: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
-	19, // 64: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
-	21, // 65: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
-	23, // 66: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
-	26, // 67: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
-	28, // 68: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
-	31, // 69: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
-	35, // 70: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
-	43, // 71: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
-	52, // 72: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
-	54, // 73: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
-	56, // 74: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	60, // 75: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
-	64, // 76: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
-	62, // 77: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
-	45, // 78: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	48, // 79: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	50, // 80: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	66, // 81: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
-	8,  // 82: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	10, // 83: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	12, // 84: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	14, // 85: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	16, // 86: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	20, // 87: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	22, // 88: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	24, // 89: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	27, // 90: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	29, // 91: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	32, // 92: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	41, // 93: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
-	44, // 94: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	53, // 95: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	55, // 96: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	57, // 97: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	61, // 98: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
-	65, // 99: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
-	63, // 100: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
-	47, // 101: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	49, // 102: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	51, // 103: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	68, // 104: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
-	82, // [82:105] is the sub-list for method output_type
-	59, // [59:82] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	70, // 27: blackhole.api.v1.WatchKeysResponse.error:type_name -> blackhole.api.v1.Error
+	1,  // 28: blackhole.api.v1.KeyEvent.type:type_name -> blackhole.api.v1.KeyEvent.Type
+	34, // 29: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
+	34, // 30: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
+	36, // 31: blackhole.api.v1.TxnRequest.compare:type_name -> blackhole.api.v1.Compare
+	37, // 32: blackhole.api.v1.TxnRequest.then:type_name -> blackhole.api.v1.TxnStep
+	37, // 33: blackhole.api.v1.TxnRequest.else:type_name -> blackhole.api.v1.TxnStep
+	6,  // 34: blackhole.api.v1.TxnRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	2,  // 35: blackhole.api.v1.Compare.target:type_name -> blackhole.api.v1.Compare.Target
+	3,  // 36: blackhole.api.v1.Compare.operator:type_name -> blackhole.api.v1.Compare.Operator
+	38, // 37: blackhole.api.v1.TxnStep.put:type_name -> blackhole.api.v1.TxnPut
+	39, // 38: blackhole.api.v1.TxnStep.delete:type_name -> blackhole.api.v1.TxnDelete
+	40, // 39: blackhole.api.v1.TxnStep.range:type_name -> blackhole.api.v1.TxnRange
+	4,  // 40: blackhole.api.v1.TxnRange.order:type_name -> blackhole.api.v1.TxnRange.Order
+	5,  // 41: blackhole.api.v1.TxnResponse.header:type_name -> blackhole.api.v1.Header
+	42, // 42: blackhole.api.v1.TxnResponse.results:type_name -> blackhole.api.v1.TxnStepResult
+	34, // 43: blackhole.api.v1.TxnStepResult.kvs:type_name -> blackhole.api.v1.KeyVal
+	5,  // 44: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
+	34, // 45: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
+	6,  // 46: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	46, // 47: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
+	5,  // 48: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 49: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	71, // 50: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	5,  // 51: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 52: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 53: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	5,  // 54: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
+	59, // 55: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
+	59, // 56: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
+	58, // 57: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
+	67, // 58: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
+	69, // 59: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
+	7,  // 60: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
+	9,  // 61: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
+	11, // 62: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
+	13, // 63: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
+	15, // 64: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
+	19, // 65: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
+	21, // 66: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
+	23, // 67: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
+	26, // 68: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
+	28, // 69: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
+	31, // 70: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
+	35, // 71: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
+	43, // 72: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
+	52, // 73: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
+	54, // 74: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
+	56, // 75: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
+	60, // 76: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
+	64, // 77: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
+	62, // 78: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
+	45, // 79: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	48, // 80: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	50, // 81: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	66, // 82: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
+	8,  // 83: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	10, // 84: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	12, // 85: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	14, // 86: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	16, // 87: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	20, // 88: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	22, // 89: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	24, // 90: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	27, // 91: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	29, // 92: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	32, // 93: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	41, // 94: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
+	44, // 95: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	53, // 96: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	55, // 97: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	57, // 98: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	61, // 99: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
+	65, // 100: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
+	63, // 101: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
+	47, // 102: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	49, // 103: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	51, // 104: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	68, // 105: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
+	83, // [83:106] is the sub-list for method output_type
+	60, // [60:83] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_coordination_proto_init() }
@@ -5337,6 +5349,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 	if File_blackhole_api_v1_coordination_proto != nil {
 		return
 	}
+	file_blackhole_api_v1_records_proto_init()
 	file_blackhole_api_v1_coordination_proto_msgTypes[32].OneofWrappers = []any{
 		(*TxnStep_Put)(nil),
 		(*TxnStep_Delete)(nil),
