@@ -26,7 +26,7 @@ type cached struct {
 	answer   *query.Answer
 	at       time.Time
 	fresh    time.Duration
-	heard    bool      // the answer is from other keepers
+	heard    bool      // the answer is from other keepers; else it serves only while this peer keeps the cells
 	renewed  bool      // its early renewal has begun
 	excluded []peer.ID // unreachable providers with matches, left out
 	seq      uint64    // of the index, at or before the search
@@ -45,9 +45,16 @@ type cache struct {
 	keepers  dated // nil: their answers never become outdated
 }
 
-// dated are Keepers with an epoch. It grows when earlier answers may lack changes: this peer was cut off, or
-// keepers joined or returned.
-type dated interface{ Epoch() uint64 }
+// dated are Keepers whose answers can become outdated.
+type dated interface {
+	// Epoch grows when earlier answers may lack changes: this peer was cut off, or keepers joined or returned.
+	Epoch() uint64
+	// Holds reports whether this peer now keeps all cells of the plan, and so receives their changes.
+	Holds(p *query.Plan) bool
+}
+
+// stands reports whether changes still reach an answer. This peer's own answers follow no topic.
+func (c *cache) stands(e *cached) bool { return e.heard || c.keepers == nil || c.keepers.Holds(e.plan) }
 
 // custody returns the epoch of the keepers.
 func (c *cache) custody() uint64 {

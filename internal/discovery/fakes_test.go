@@ -137,6 +137,8 @@ func (n *fakeKeepers) Local(p *query.Plan) (query.Found, bool) {
 	return found, true
 }
 
+func (n *fakeKeepers) Holds(*query.Plan) bool { return n.local.Load() }
+
 func (n *fakeKeepers) Watch(_ context.Context, _ *query.Plan, resync func()) (stop func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

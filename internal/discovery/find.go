@@ -39,7 +39,7 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 	q = s.defaults.Fill(q) // the keys of the cache are those of plans
 	var buf [512]byte
 	key := query.AppendKey(buf[:0], &q)
-	if e, renew := s.cache.get(key, start, s.Prober); e != nil {
+	if e, renew := s.cache.get(key, start, s.Prober); e != nil && s.cache.stands(e) {
 		if renew {
 			s.renew(q)
 		}
@@ -92,8 +92,8 @@ func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 	return plan, excluded, err
 }
 
-// local answers and caches a plan whose cells this peer keeps. As their keeper it receives all changes. It
-// returns nil if other keepers are needed.
+// local answers and caches a plan whose cells this peer keeps. The cached answer serves while it keeps them: until
+// then it receives all changes, without a topic. It returns nil if other keepers are needed.
 func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
 	e := &cached{plan: plan, excluded: excluded, release: func() {}, at: s.Now(), epoch: s.Prober.Epoch(), custody: s.cache.custody(), seq: s.Index.Seq()}
 	found, ok := s.Keepers.Local(plan)

@@ -65,6 +65,31 @@ func TestCache(t *testing.T) {
 	})
 }
 
+// A peer that no longer keeps the cells of its own answer receives no changes of them, so the answer ends at once.
+func TestFormerKeeper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		r := f.foreign("a", 1, 1, 24*time.Hour)
+		f.keep(r)
+		f.arrive(r)
+		f.keep(f.foreign("b", 2, 1, 24*time.Hour))
+		f.arrive(f.foreign("b", 2, 1, 24*time.Hour))
+		time.Sleep(time.Minute) // a new record counts for some seconds without its keepers
+		f.net.local.Store(true)
+		require.Equal(t, query.SourceLocal, f.ask(storage()).Source)
+		synctest.Wait()
+		require.Equal(t, query.SourceCache, f.ask(storage()).Source)
+
+		f.net.local.Store(false) // nearer peers joined
+		f.drop(r)
+		got := f.ask(storage())
+		require.Equal(t, query.SourceNetwork, got.Source)
+		require.Len(t, got.Results, 1)
+		require.Equal(t, query.SourceCache, f.ask(storage()).Source, "the answer of the other keepers")
+	})
+}
+
 // A withdrawal whose live update is lost ends in the cache too. A question in frequent use never waits for it.
 func TestLostWithdrawal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -110,3 +110,20 @@ func TestAuthorityInASmallNetwork(t *testing.T) {
 	n.sync.know.met(late.Self, false)
 	require.True(t, n.sync.compared(c))
 }
+
+// A peer stops to hold a cell alone with the first change of its routing table. Its epoch may stay: no member returned.
+func TestFormerKeeperHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, 24)
+		w.dht.split(slices.Clone(w.dht.peers[:5]))
+		plan := compile(t, query.Query{})
+		time.Sleep(5 * time.Minute)
+		for _, n := range w.nodes[:5] {
+			require.True(t, n.Holds(plan), "a settled peer of a small network")
+		}
+		w.dht.split() // the others join
+		for _, n := range w.nodes[:5] {
+			require.False(t, n.Holds(plan))
+		}
+	})
+}

@@ -36,14 +36,21 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 	return k.find(ctx, p, p.Cells(coverCells))
 }
 
-// Local answers from this peer's own index. It reports false unless this peer holds all the
-// cells whole and has compared them with other keepers.
+// Local answers from this peer's own index, if Holds.
 func (k *Keeper) Local(p *query.Plan) (query.Found, bool) {
 	cells := p.Cells(coverCells)
-	if k.asker.clock.wrong() != "" || !k.sync.settled(cells) || !k.splits.holdsAll(cells) {
+	if !k.holds(cells) {
 		return query.Found{}, false
 	}
 	return k.findHere(p, cells), true
+}
+
+// Holds reports whether this peer holds all cells of a plan whole and has compared them with other
+// keepers. It ends without a change of Epoch: when nearer peers join, publishers turn to them.
+func (k *Keeper) Holds(p *query.Plan) bool { return k.holds(p.Cells(coverCells)) }
+
+func (k *Keeper) holds(cells []records.CellKey) bool {
+	return k.asker.clock.wrong() == "" && k.sync.settled(cells) && k.splits.holdsAll(cells)
 }
 
 // Epoch grows when this peer may have missed changes: after it was cut off, and when keepers join or
