@@ -105,7 +105,7 @@ func (a App) root() *cobra.Command {
 	}{
 		{"This peer:", []*cobra.Command{
 			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), inviteCommand(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
-			statusCommand(con), topCommand(con), uiCommand(con), doctorCommand(con), debugCommand(con, a.Version, a.Build), logLevelCommand(con), contextCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
+			statusCommand(con), topCommand(con), eventsCommand(con), uiCommand(con), doctorCommand(con), debugCommand(con, a.Version, a.Build), logLevelCommand(con), contextCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
 		}},
 		{"Network:", []*cobra.Command{showCommand(con), offerCommand(con), peerCommand(con)}},
 		{"Applications:", []*cobra.Command{serviceCommand(con), instanceCommand(con), dnsCommand(con)}},

@@ -34,6 +34,7 @@ type fake struct {
 	api.UnimplementedRecordServiceServer
 	api.UnimplementedPeerServiceServer
 	api.UnimplementedOperatorServiceServer
+	api.UnimplementedEventServiceServer
 
 	mu    sync.Mutex
 	asked *pb.Query // the last query
@@ -49,6 +50,7 @@ func serve(t *testing.T, f *fake) string {
 	api.RegisterRecordServiceServer(s, f)
 	api.RegisterPeerServiceServer(s, f)
 	api.RegisterOperatorServiceServer(s, f)
+	api.RegisterEventServiceServer(s, f)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done })
@@ -252,6 +254,28 @@ func (f *fake) Debug(_ *api.DebugRequest, out grpc.ServerStreamingServer[api.Deb
 		out.Send(&api.DebugResponse{Name: "settings.txt", Content: []byte("profile: dev\n")}),
 		out.Send(&api.DebugResponse{Name: "../../evil", Content: []byte("x")}),
 	)
+}
+
+func (f *fake) Follow(r *api.FollowRequest, out grpc.ServerStreamingServer[api.FollowResponse]) error {
+	if r.GetAfter() == "x" {
+		return refuse(fault.Invalid, "after", "is malformed: send the id of the last event")
+	}
+	for _, e := range []struct{ topic, id, data string }{
+		{"open", "", `{"topics":["offers","keys"],"role":"admin"}`},
+		{"offers", "offers:a1", `{"kind":"added","offer":{"id":"gpu-box","provider_id":"` + provider + `","type":"compute","name":"GPU\u001b[2J"}}`},
+		{"offers", "offers:a2", `{"kind":"progress"}`},
+		{"services", "offers:a2,services:7", `{"kind":"change","changes":[{"type":"MODIFIED","instance":{"service":"pay","id":"pay-1","health":"UNHEALTHY"},"revision":7}]}`},
+		{"keys", "offers:a2,services:7,keys:9", `{"kind":"change","revision":9,"changes":[{"type":"put","kv":{"key":"` + r.GetPrefix() + `a"}},{"type":"delete","kv":{"key":"` + r.GetPrefix() + `b"}}]}`},
+		{"keys", "offers:a2,services:7,keys:10", ""},
+		{"group", "", `{"kind":"state","group":{"leader":"` + provider + `","term":3,"missing":""}}`},
+		{"peers", "", `{"kind":"left","peers":[{"id":"` + stranger + `"}]}`},
+		{"health", "", `{"kind":"state","health":{"status":"degraded","reason":"isolated"}}`},
+	} {
+		if err := out.Send(&api.FollowResponse{Topic: e.topic, Id: e.id, Data: []byte(e.data)}); err != nil {
+			return err
+		}
+	}
+	return refuse(fault.Forbidden, "", "the token has expired")
 }
 
 func (f *fake) SetLogLevel(_ context.Context, r *api.SetLogLevelRequest) (*api.SetLogLevelResponse, error) {

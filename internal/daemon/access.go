@@ -159,7 +159,7 @@ func (e *authSetup) need(method string) access.Need {
 
 // grpc sets the authentication of a gRPC front end.
 func (e *authSetup) grpc(c *grpcapi.Config) {
-	c.Page = e.pages.Link
+	c.Web.Page = e.pages.Link
 	if e.guard != nil {
 		c.Unary = []grpc.UnaryServerInterceptor{e.guard.Unary(e.need)}
 		c.Stream = []grpc.StreamServerInterceptor{e.guard.Stream(e.need)}

@@ -246,6 +246,8 @@ func (p *parts) startFrontEnds(context.Context) error {
 	if err := countCalls(p.gatherer, &rpc); err != nil {
 		return err
 	}
-	p.fronts.http, p.fronts.grpc = httpapi.New(web), grpcapi.New(rpc)
+	p.fronts.http = httpapi.New(web)
+	rpc.Web.Events = p.fronts.http.Follow
+	p.fronts.grpc = grpcapi.New(rpc)
 	return nil
 }

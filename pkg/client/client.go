@@ -58,6 +58,7 @@ type Client struct {
 	records  api.RecordServiceClient
 	peers    api.PeerServiceClient
 	operator api.OperatorServiceClient
+	events   api.EventServiceClient // on patient
 
 	agent        *Agent
 	services     *Services
@@ -102,7 +103,8 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 	if err != nil { // impossible: the first client was created with the same address
 		return nil, fault.As("client.New", fault.Invalid, errors.Join(err, conn.Close()))
 	}
-	c := &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn), operator: api.NewOperatorServiceClient(conn), patient: patient}
+	c := &Client{conn: conn, records: api.NewRecordServiceClient(conn), peers: api.NewPeerServiceClient(conn), operator: api.NewOperatorServiceClient(conn),
+		events: api.NewEventServiceClient(patient), patient: patient}
 	c.agent = &Agent{service: agentv1.NewDiscoveryServiceClient(conn), watches: agentv1.NewDiscoveryServiceClient(patient)}
 	connectCoordination(c, opts)
 	c.services = newServices(c)

@@ -28,6 +28,8 @@ func Need(fullMethod string) access.Role {
 		return least(method, []string{"Get", "List", "Resolve", "Query", "Watch"}, nil)
 	case api.PeerService_ServiceDesc.ServiceName:
 		return least(method, []string{"Status", "ListPeers", "OpenPage"}, nil)
+	case api.EventService_ServiceDesc.ServiceName:
+		return least(method, []string{"Follow"}, nil)
 	case api.LockService_ServiceDesc.ServiceName:
 		return least(method, []string{"LockInfo", "ListLocks", "LeaseTimeToLive", "ListLeases", "Watch"},
 			[]string{"Lock", "TryLock", "Unlock", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive"})

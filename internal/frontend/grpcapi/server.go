@@ -81,10 +81,18 @@ type Config struct {
 	Limit func(ctx context.Context) error
 	// May checks that the caller may change the instances of a service. Nil allows everybody.
 	May func(ctx context.Context, service string) error
-	// Page returns a link to the page of this peer. Nil means that it serves none.
-	Page func(ctx context.Context) (discovery.PageLink, error)
+	// Web is what the HTTP front end has for this one.
+	Web Web
 	// Operator examines and adjusts this peer. Nil disables OperatorService.
 	Operator Operator
+}
+
+// Web is what the HTTP front end has for this one.
+type Web struct {
+	// Page returns a link to the page of this peer. Nil means that it serves none.
+	Page func(ctx context.Context) (discovery.PageLink, error)
+	// Events sends all events of this peer until ctx ends or send fails. Nil disables EventService.
+	Events func(ctx context.Context, r *api.FollowRequest, send func(*api.FollowResponse) error) error
 }
 
 // Server is the gRPC front end.
@@ -141,10 +149,13 @@ func (c *Config) maxRequest() int {
 func (s *Server) register() {
 	if s.Registrar != nil {
 		api.RegisterRecordServiceServer(s.grpc, s)
-		api.RegisterPeerServiceServer(s.grpc, &peerService{node: s.Node, page: s.Page})
+		api.RegisterPeerServiceServer(s.grpc, &peerService{node: s.Node, page: s.Web.Page})
 	}
 	if s.Operator != nil {
 		api.RegisterOperatorServiceServer(s.grpc, &operatorService{operator: s.Operator})
+	}
+	if s.Web.Events != nil {
+		api.RegisterEventServiceServer(s.grpc, &eventService{server: s})
 	}
 	if s.Agent != nil {
 		agentv1.RegisterDiscoveryServiceServer(s.grpc, s.agent())

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/query"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Bounds of /v1/events.
@@ -97,25 +99,44 @@ func (e *eventsAPI) read(r *http.Request) (interest, error) {
 	if err != nil {
 		return interest{}, err
 	}
-	q := interest{topics: e.topics(), space: dialect.Namespace(values), prefix: values.Get("prefix")}
-	if err := (instance.Name{Namespace: q.space, Service: "any"}).Validate(); err != nil {
-		return q, err
-	}
-	q.offers.Types = []string{"storage", "compute", "cdn", "bandwidth"}
-	if list := values.Get("types"); list != "" {
-		q.offers.Types = strings.Split(list, ",")
-	}
-	if list := values.Get("topics"); list != "" {
-		if q.topics, err = e.chosen(strings.Split(list, ",")); err != nil {
-			return q, err
-		}
-	}
 	field, text := "after", values.Get("after")
 	if id := r.Header.Get("Last-Event-ID"); id != "" { // a browser reconnects to the URL of its first request
 		field, text = "Last-Event-ID", id
 	}
-	if q.after, err = parsePositions(text); err != nil {
-		return q, fault.Invalidf(field, input.Quote(text), "is malformed: send the id of the last event")
+	q, err := e.interest(&api.FollowRequest{
+		Topics: listOf(values.Get("topics")), Types: listOf(values.Get("types")),
+		Namespace: dialect.Namespace(values), Prefix: values.Get("prefix"), After: text,
+	})
+	if err != nil && fault.FieldOf(err) == "after" {
+		return q, fault.Invalidf(field, fault.ValueOf(err), "is malformed: send the id of the last event")
+	}
+	return q, err
+}
+
+// listOf splits a list at its commas.
+func listOf(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+// interest checks what a viewer asks for.
+func (e *eventsAPI) interest(r *api.FollowRequest) (q interest, err error) {
+	q = interest{topics: e.topics(), space: cmp.Or(r.GetNamespace(), instance.DefaultNamespace), prefix: r.GetPrefix()}
+	if err := (instance.Name{Namespace: q.space, Service: "any"}).Validate(); err != nil {
+		return q, err
+	}
+	if q.offers.Types = r.GetTypes(); len(q.offers.Types) == 0 {
+		q.offers.Types = []string{"storage", "compute", "cdn", "bandwidth"}
+	}
+	if len(r.GetTopics()) > 0 {
+		if q.topics, err = e.chosen(r.GetTopics()); err != nil {
+			return q, err
+		}
+	}
+	if q.after, err = parsePositions(r.GetAfter()); err != nil {
+		return q, fault.Invalidf("after", input.Quote(r.GetAfter()), "is malformed: send the id of the last event")
 	}
 	return q, nil
 }
@@ -142,26 +163,34 @@ func (e *eventsAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return e.follow(r.Context(), q, func(ctx context.Context, queue <-chan message) error {
+		v := &viewer{eventStream: newEventStream(w, r), queue: queue, at: q.after}
+		v.pump(ctx, e.opening(r.Context(), q.topics))
+		return nil
+	})
+}
+
+// follow runs the sources of the topics while pump takes their messages.
+func (e *eventsAPI) follow(ctx context.Context, q interest, pump func(context.Context, <-chan message) error) error {
 	release, err := e.viewers.Take("httpapi.events", "viewers")
 	if err != nil {
 		return err
 	}
 	defer release()
-	ctx, cancel := e.untilClosing(r.Context())
+	ctx, cancel := e.untilClosing(ctx)
 	defer cancel()
-	v := &viewer{eventStream: newEventStream(w, r), queue: make(chan message, viewerQueue), at: q.after}
 	sources, err := e.sources(ctx, q)
 	if err != nil {
 		return e.orClosing(err)
 	}
+	f := mixer{queue: make(chan message, viewerQueue)}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel() // before the wait
 	for t, source := range sources {
-		running.Go(func() { v.keep(ctx, t, source) })
+		running.Go(func() { f.keep(ctx, t, source) })
 	}
-	v.pump(ctx, e.opening(r.Context(), q.topics))
-	return nil
+	return pump(ctx, f.queue)
 }
 
 // message is one event of a topic.
@@ -171,19 +200,14 @@ type message struct {
 	position string // resumes the topic after this message; empty if there is none
 }
 
-// viewer is the connection of one viewer. Sources send to queue, and pump writes. A full queue holds the
-// sources back, so a slow viewer costs the queue and the histories that all watches share.
-type viewer struct {
-	*eventStream
-	queue chan message
-	at    positions // after the last message written
-	buf   []byte
-}
+// mixer joins the sources of one viewer. A full queue holds the sources back, so a slow viewer costs the queue
+// and the histories that all watches share.
+type mixer struct{ queue chan message }
 
 // say sends a message unless ctx ends.
-func (v *viewer) say(ctx context.Context, m message) error {
+func (f mixer) say(ctx context.Context, m message) error {
 	select {
-	case v.queue <- m:
+	case f.queue <- m:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -194,19 +218,19 @@ func (v *viewer) say(ctx context.Context, m message) error {
 type source func(ctx context.Context, say func(message) error) error
 
 // keep runs a source until ctx ends. The viewer learns of each outage once.
-func (v *viewer) keep(ctx context.Context, t topic, run source) {
+func (f mixer) keep(ctx context.Context, t topic, run source) {
 	down := false
 	for {
 		err := run(ctx, func(m message) error {
 			down = false
-			return v.say(ctx, m)
+			return f.say(ctx, m)
 		})
 		if ctx.Err() != nil {
 			return
 		}
 		if !down {
 			down = true
-			_ = v.say(ctx, message{topic: t, data: line(outage{"interrupted", fault.Message(err)})})
+			_ = f.say(ctx, message{topic: t, data: line(outage{"interrupted", fault.Message(err)})})
 		}
 		select {
 		case <-time.After(retryAfter):
@@ -237,6 +261,14 @@ func (e *eventsAPI) opening(ctx context.Context, topics []topic) opening {
 	}
 	p := access.From(ctx)
 	return opening{Topics: topics, Role: p.Role.String(), Name: p.Name, Services: p.Services}
+}
+
+// viewer is the connection of one viewer of server-sent events.
+type viewer struct {
+	*eventStream
+	queue <-chan message
+	at    positions // after the last message written
+	buf   []byte
 }
 
 // pump writes messages until the connection or ctx ends.
@@ -287,49 +319,6 @@ func (v *viewer) append(dst []byte, m message) []byte {
 		dst = fmt.Appendf(dst, "data: %s\n", m.data)
 	}
 	return append(dst, '\n')
-}
-
-// positions are the positions of a viewer in the topics with a history. Its text is the id of an event.
-type positions struct{ offers, services, keys string }
-
-func (p *positions) of(t topic) *string {
-	switch t {
-	case topicOffers:
-		return &p.offers
-	case topicServices:
-		return &p.services
-	case topicKeys:
-		return &p.keys
-	}
-	return nil
-}
-
-func (p *positions) set(t topic, position string) { *p.of(t) = position }
-
-// String implements fmt.Stringer.
-func (p positions) String() string {
-	var parts []string
-	for _, t := range []topic{topicOffers, topicServices, topicKeys} {
-		if at := *p.of(t); at != "" {
-			parts = append(parts, string(t)+":"+at)
-		}
-	}
-	return strings.Join(parts, ",")
-}
-
-func parsePositions(text string) (p positions, err error) {
-	if text == "" {
-		return p, nil
-	}
-	for part := range strings.SplitSeq(text, ",") {
-		name, at, _ := strings.Cut(part, ":")
-		field := p.of(topic(name))
-		if field == nil || at == "" || *field != "" {
-			return p, fault.Invalidf("", nil, "is no position")
-		}
-		*field = at
-	}
-	return p, nil
 }
 
 // line renders a value of a type that always has a JSON form, in one line.

@@ -35,6 +35,7 @@ type livePeer struct {
 	agent *registry
 	http  *http.Client
 	close func()
+	serve *Server
 }
 
 // inLiveBubble runs a test against a peer with all planes.
@@ -56,7 +57,7 @@ func inLiveBubble(t *testing.T, test func(t *testing.T, a livePeer), edits ...fu
 			s.Close()
 			require.NoError(t, <-done)
 		})
-		test(t, livePeer{t, h, solo, g, &http.Client{Transport: transport}, s.Close})
+		test(t, livePeer{t, h, solo, g, &http.Client{Transport: transport}, s.Close, s})
 	})
 }
 
@@ -258,7 +259,7 @@ func TestSlowViewer(t *testing.T) {
 		e := &eventsAPI{finder: finder}
 		run, err := e.offers(t.Context(), interest{})
 		require.NoError(t, err)
-		out := &viewer{queue: make(chan message, viewerQueue)}
+		out := mixer{queue: make(chan message, viewerQueue)}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			_ = run(ctx, func(m message) error { said++; return out.say(ctx, m) })

@@ -23,7 +23,7 @@ type route struct {
 }
 
 // table returns the routes of all planes. A server without a plane leaves its routes out.
-func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI, pages Pages) []route {
+func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI, events *eventsAPI, pages Pages) []route {
 	routes := append(generalRoutes(), pageAPI{pages}.routes()...)
 	routes = append(routes, d.routes()...)
 	if c != nil {
@@ -32,7 +32,7 @@ func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI, pages Pages) []rout
 	if a != nil {
 		routes = append(routes, a.routes()...)
 	}
-	return append(routes, newEventsAPI(d, c, a).routes()...)
+	return append(routes, events.routes()...)
 }
 
 func generalRoutes() []route {
@@ -74,7 +74,9 @@ func (s *Server) mount(c *Config) {
 	if c.Agent != nil {
 		agent = newAgentAPI(s.shared, c)
 	}
-	routes := table(newDiscoveryAPI(s.shared, c), coordination, agent, c.Pages)
+	d := newDiscoveryAPI(s.shared, c)
+	s.events = newEventsAPI(d, coordination, agent)
+	routes := table(d, coordination, agent, s.events, c.Pages)
 	routes = append(routes, pageRoutes()...)
 	routes = append(routes, route{pattern: "/", role: access.RoleReadOnly, endpoint: "none", serve: handler(s.unknown)})
 	for _, t := range routes {

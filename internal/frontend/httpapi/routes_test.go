@@ -26,7 +26,9 @@ import (
 )
 
 // wholeTable returns the routes of all planes.
-func wholeTable() []route { return table(&discoveryAPI{}, &coordinationAPI{}, &agentAPI{}, nil) }
+func wholeTable() []route {
+	return table(&discoveryAPI{}, &coordinationAPI{}, &agentAPI{}, &eventsAPI{}, nil)
+}
 
 // TestNoTwoRoutes: no request matches two routes. These are all pairs of overlapping patterns, of
 // which the narrower one wins.

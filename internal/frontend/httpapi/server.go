@@ -80,6 +80,7 @@ type Server struct {
 	mux         *http.ServeMux // all routes, and "/" for all other paths
 	http        *http.Server
 	shared      *shared
+	events      *eventsAPI
 	close       context.CancelFunc // ends shared.closing
 }
 

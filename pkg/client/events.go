@@ -1,0 +1,81 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// EventQuery selects events of a peer. The zero value selects all topics of the default namespace.
+type EventQuery struct {
+	Topics    []string // offers, services, keys, group, peers, health; empty means all that the peer serves
+	Types     []string // of offers; empty means storage, compute, cdn and bandwidth
+	Namespace string   // of services
+	Prefix    string   // of keys
+	After     string   // id of the last event seen
+}
+
+// PeerEvent is one event of a peer.
+type PeerEvent struct {
+	Topic string          `json:"topic"`          // open is the first event of each connection
+	ID    string          `json:"id,omitempty"`   // for EventQuery.After; empty if this event does not move the position
+	Data  json.RawMessage `json:"data,omitempty"` // as in GET /v1/events; empty if only the position moves
+}
+
+// Events follows everything that the peer reports, until the loop or ctx ends. It connects again after a loss and
+// continues at the last id. Topics without a history (group, peers, health) then begin with their state.
+//
+// The last pair has an error: that of ctx, or one that a repetition would not change. Errors: Invalid for an unknown
+// topic or a malformed id, Unsupported for a peer without events.
+func Events(ctx context.Context, c *Client, q EventQuery) iter.Seq2[PeerEvent, error] {
+	return func(yield func(PeerEvent, error) bool) {
+		delay := firstPause
+		for {
+			err := followEvents(ctx, c, q, func(e PeerEvent) bool {
+				delay = firstPause
+				if e.ID != "" {
+					q.After = e.ID
+				}
+				return yield(e, nil)
+			})
+			if errors.Is(err, errEnough) {
+				return
+			}
+			if ctx.Err() != nil || !c.passing(ctx, err) {
+				yield(PeerEvent{}, err)
+				return
+			}
+			if err := pause(ctx, c.vary(delay)); err != nil {
+				yield(PeerEvent{}, err)
+				return
+			}
+			delay = min(2*delay, lastPause)
+		}
+	}
+}
+
+// followEvents passes events of one connection on until it breaks, or give returns false: then it returns errEnough.
+func followEvents(ctx context.Context, c *Client, q EventQuery, give func(PeerEvent) bool) error {
+	const op = "client.Events"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.events.Follow(ctx, &api.FollowRequest{
+		Topics: q.Topics, Types: q.Types, Namespace: q.Namespace, Prefix: q.Prefix, After: q.After,
+	})
+	if err != nil {
+		return fromStatus(op, err)
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return fault.Wrap(op, fromStatus(op, err))
+		}
+		if !give(PeerEvent{Topic: e.GetTopic(), ID: e.GetId(), Data: e.GetData()}) {
+			return errEnough
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package client
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// reporter is a peer that breaks its first stream of events. Its second continues, and then refuses.
+type reporter struct {
+	api.UnimplementedEventServiceServer
+	asked chan *api.FollowRequest
+}
+
+func (r reporter) Follow(req *api.FollowRequest, out grpc.ServerStreamingServer[api.FollowResponse]) error {
+	r.asked <- req
+	if req.GetAfter() == "" {
+		for _, e := range []*api.FollowResponse{{Topic: "open", Data: []byte("{}")}, {Topic: "keys", Id: "keys:7"}, {Topic: "health", Data: []byte(`{"kind":"state"}`)}} {
+			if err := out.Send(e); err != nil {
+				return err
+			}
+		}
+		return status.Error(codes.Unavailable, "the peer is shutting down")
+	}
+	if err := out.Send(&api.FollowResponse{Topic: "keys", Id: "keys:8", Data: []byte(`{"kind":"change"}`)}); err != nil {
+		return err
+	}
+	return status.Error(codes.Unimplemented, "later")
+}
+
+func reporting(t *testing.T) (*Client, reporter) {
+	l, s, r := bufconn.Listen(1<<16), grpc.NewServer(), reporter{asked: make(chan *api.FollowRequest, 8)}
+	api.RegisterEventServiceServer(s, r)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() { s.Stop(); require.NoError(t, <-done) })
+	c, err := New("passthrough:///peer", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return l.DialContext(ctx)
+	}))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c, r
+}
+
+// TestEventsContinue: a broken stream continues at the last id, and a lasting error ends it.
+func TestEventsContinue(t *testing.T) {
+	c, r := reporting(t)
+	var topics []string
+	var last error
+	for e, err := range Events(t.Context(), c, EventQuery{Topics: []string{"keys", "health"}, Prefix: "db/"}) {
+		if last = err; err == nil {
+			topics = append(topics, e.Topic+" "+e.ID)
+		}
+	}
+	require.Equal(t, []string{"open ", "keys keys:7", "health ", "keys keys:8"}, topics)
+	require.ErrorIs(t, last, fault.Unsupported)
+	first, second := <-r.asked, <-r.asked
+	require.Empty(t, first.GetAfter())
+	require.Equal(t, "keys:7", second.GetAfter())
+	require.Equal(t, []string{"keys", "health"}, second.GetTopics())
+	require.Equal(t, "db/", second.GetPrefix())
+}
+
+func TestEventsEndWithTheLoop(t *testing.T) {
+	c, r := reporting(t)
+	for _, err := range Events(t.Context(), c, EventQuery{}) {
+		require.NoError(t, err)
+		break
+	}
+	<-r.asked
+	require.Empty(t, r.asked, "no second stream")
+}
