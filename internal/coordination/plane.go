@@ -69,7 +69,7 @@ type Config struct {
 	// condition member_stopped.
 	Fatal func(error)
 
-	Conditions *condition.Set // receives no_quorum, feature_level and member_stopped; nil: nobody
+	Conditions *condition.Set // receives no_quorum, feature_level, member_stopped and states_differ; nil: nobody
 
 	Now      func() time.Time // nil means time.Now
 	Replica  replica.Config   // Storage and Applied are set by Open
@@ -112,7 +112,7 @@ func openPlane(c Config) (*Plane, error) {
 	}
 	tell := func() { p.finder.tell(p) }
 	for _, work := range []func(){
-		func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, tell, p.inquiry.merger.run,
+		func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, comparer{p}.run, tell, p.inquiry.merger.run,
 	} {
 		p.life.start(work)
 	}
@@ -194,6 +194,7 @@ func (p *Plane) open() (err error) {
 	p.ask.Handle(transport.Bootstrap, receive(p.founder, p.roster))
 	p.ask.Handle(transport.Information, p.inquiry.answer)
 	p.ask.Handle(transport.Raise, p.inquiry.merger.answer)
+	p.ask.Handle(transport.State, comparer{p}.answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
 			PubSub: c.PubSub, Network: c.Network, Key: c.Self.Key, Received: p.inquiry.hear, Now: c.Now, Logger: c.Logger,

@@ -14,6 +14,15 @@ type Recorder interface {
 	Took(step string, d time.Duration)
 	// Led counts a leader that this peer had not followed before.
 	Led()
+	// Compared counts a comparison of the members' states at this leader: "equal", "odd", "split", or "missing", when a
+	// member gave no hash and the others agree.
+	Compared(outcome string)
+}
+
+func (c *Config) compared(outcome string) {
+	if c.Recorder != nil {
+		c.Recorder.Compared(outcome)
+	}
 }
 
 func (c *Config) committed(d time.Duration) {

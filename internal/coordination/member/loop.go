@@ -233,6 +233,9 @@ func (l *loop) finish(out replica.Output) {
 	if out.Reconfigured {
 		l.config.Transport.Recheck()
 	}
+	if out.Checkpoint != nil && l.Checkpoints.put(out.Checkpoint) {
+		l.workers.Go(l.Checkpoints.work)
+	}
 	if out.Image != nil {
 		l.workers.Go(func() { l.write(out.Image) })
 	}

@@ -73,6 +73,9 @@ const (
 
 // Member runs one member of the group. All methods are safe for concurrent use.
 type Member struct {
+	// Checkpoints are the hashes of the state, for comparison with other members.
+	Checkpoints Checkpoints
+
 	config Config
 	tick   time.Duration
 
@@ -94,7 +97,7 @@ type Member struct {
 	closing   sync.Once
 	done      chan struct{} // closed at the end of the loop
 	failed    atomic.Pointer[error]
-	workers   sync.WaitGroup // loop, watchdog, writer of images
+	workers   sync.WaitGroup // loop, watchdog, writer of images, hashing of checkpoints
 }
 
 // inbox holds the queues to the loop.
@@ -144,6 +147,7 @@ func Start(c Config) (*Member, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	m.replica, m.header = r, r.Header()
+	m.Checkpoints.mark = func() { m.post(func(r *replica.Replica) error { replica.Mark(r); return nil }) }
 	m.publish(r.Status())
 	m.revisions.set(m.header.Revision)
 	l := &loop{Member: m, waiting: make(map[uint64]taker)}

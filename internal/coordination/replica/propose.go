@@ -269,6 +269,8 @@ type Output struct {
 	Answers []Answer
 	// Image, unless nil, must be written outside the turn, and its result passed to Written.
 	Image *Image
+	// Checkpoint, unless nil, is the last one of the turn.
+	Checkpoint *Checkpoint
 	// Reconfigured says that Members has changed.
 	Reconfigured bool
 	// Restored says that a snapshot replaced the state: the commands between were not applied one by one.

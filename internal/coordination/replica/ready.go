@@ -197,6 +197,8 @@ func (t *turn) apply(r *Replica, e *pb.Entry) error {
 		if err := r.turn.execute(r, e); err != nil {
 			return err
 		}
+	default:
+		t.out.Checkpoint = &Checkpoint{Index: e.GetIndex(), Term: e.GetTerm(), State: r.machine.Image()}
 	}
 	r.applied = position{e.GetIndex(), e.GetTerm()}
 	r.snapshots.bytes += uint64(len(e.GetData()))

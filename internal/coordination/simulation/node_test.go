@@ -217,6 +217,9 @@ func (n *node) observe(p *process, out replica.Output) {
 		n.figures.restored++
 		n.tell("%s took a snapshot", n.name)
 	}
+	if c := out.Checkpoint; c != nil {
+		n.oracle.checkpoint(n.name, c)
+	}
 	if image := out.Image; image != nil {
 		n.after(n.between(0, 200*time.Millisecond), func() {
 			if n.process == p {

@@ -23,22 +23,23 @@ func promised(ttl int64) int64 { return int64(float64(ttl) / (1 + skew/2)) }
 // knows the right answers.
 type oracle struct {
 	*scheduler
-	figures *figures
-	machine *machine.Machine
-	log     audit.Log
-	leases  audit.Leases
-	truth   audit.Truth
-	entries map[uint64]record
-	fates   map[call]coord.Result
-	beliefs *beliefs
-	images  map[uint64]*machine.Image // of some indexes, until all members are far beyond
-	hashes  map[uint64][sha256.Size]byte
-	leaders map[uint64]uint64        // term to member
-	began   map[uint64]time.Duration // term: start of its leader's measurements
-	born    map[coord.LeaseID]time.Duration
-	conf    configuration
-	ended   func(coord.LeaseID, []*coord.KeyValue)
-	granted func(machine.Grant) // nil: nobody listens
+	figures     *figures
+	machine     *machine.Machine
+	log         audit.Log
+	leases      audit.Leases
+	truth       audit.Truth
+	entries     map[uint64]record
+	fates       map[call]coord.Result
+	beliefs     *beliefs
+	images      map[uint64]*machine.Image // of some indexes, until all members are far beyond
+	hashes      map[uint64][sha256.Size]byte
+	checkpoints map[uint64][sha256.Size]byte // hashes after empty entries
+	leaders     map[uint64]uint64            // term to member
+	began       map[uint64]time.Duration     // term: start of its leader's measurements
+	born        map[coord.LeaseID]time.Duration
+	conf        configuration
+	ended       func(coord.LeaseID, []*coord.KeyValue)
+	granted     func(machine.Grant) // nil: nobody listens
 }
 
 // record is the required content of an index.
@@ -59,7 +60,7 @@ const every = 8
 func newOracle(w *scheduler, f *figures) *oracle {
 	return &oracle{
 		scheduler: w, figures: f, machine: machine.New(), entries: make(map[uint64]record), fates: make(map[call]coord.Result),
-		images: make(map[uint64]*machine.Image), hashes: make(map[uint64][sha256.Size]byte), leaders: make(map[uint64]uint64),
+		images: make(map[uint64]*machine.Image), checkpoints: make(map[uint64][sha256.Size]byte), hashes: make(map[uint64][sha256.Size]byte), leaders: make(map[uint64]uint64),
 		began: make(map[uint64]time.Duration), born: make(map[coord.LeaseID]time.Duration), beliefs: newBeliefs(w),
 	}
 }
@@ -192,6 +193,15 @@ func (o *oracle) compare(member string, m *machine.Machine) {
 	if m.StateHash() != want {
 		o.breach("C1", "%s has another state at %d", member, index)
 	}
+}
+
+// checkpoint compares the hashes of members at an empty entry, as leaders do: no fault may make them differ.
+func (o *oracle) checkpoint(member string, c *replica.Checkpoint) {
+	hash := c.State.Hash()
+	if before, ok := o.checkpoints[c.Index]; ok && before != hash {
+		o.breach("C1", "%s has another state after the empty entry %d", member, c.Index)
+	}
+	o.checkpoints[c.Index] = hash
 }
 
 // led records the leader of a term.

@@ -31,6 +31,8 @@ const (
 	Information Topic = 2
 	// Raise is the topic of the question of a dissolved group to its successor.
 	Raise Topic = 3
+	// State is the topic of the leader's question to members for a hash of their state.
+	State Topic = 4
 )
 
 // AskHandler answers a question of an authenticated peer, which may be any peer. The asker receives the

@@ -49,6 +49,8 @@ const (
 	FeatureLevel Name = "feature_level"
 	// MemberStopped: this peer's member of the coordination group stopped because of its disk or its state.
 	MemberStopped Name = "member_stopped"
+	// StatesDiffer: the members of the coordination group have different states, and no majority agrees.
+	StatesDiffer Name = "states_differ"
 )
 
 // Names lists all conditions.
@@ -56,7 +58,7 @@ func Names() []string {
 	return []string{
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(OtherGroup),
-		string(OlderKeepers), string(FeatureLevel), string(MemberStopped),
+		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer),
 	}
 }
 

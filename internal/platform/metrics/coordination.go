@@ -15,6 +15,7 @@ type Coordination struct {
 	dropped   *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	snapshots *prometheus.CounterVec
+	compared  *prometheus.CounterVec
 	led       prometheus.Counter
 	steps     *prometheus.HistogramVec
 }
@@ -40,6 +41,7 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 		dropped:   register(f, f.counters("messages_dropped_total", "Unsent messages to members, by lane and reason.", "lane", "reason")),
 		refused:   register(f, f.counters("streams_refused_total", "Refused streams, by reason.", "reason")),
 		snapshots: register(f, f.counters("snapshots_total", "Sent and received snapshots, by direction and outcome.", "direction", "outcome")),
+		compared:  register(f, f.counters("state_comparisons_total", "Comparisons of the members' states at this leader, by outcome: equal, odd, split, missing.", "outcome")),
 		led:       register(f, f.counter("leader_changes_total", "Leaders that this peer followed after another one, or after its start.")),
 		steps: register(f, prometheus.NewHistogramVec(f.histogram("step_seconds",
 			"Duration of a commit (at the leader, from the proposal to the result, without claims of taken locks, which join the next commit) and of an fsync of the log.",
@@ -102,6 +104,9 @@ func (c *Coordination) Took(step string, d time.Duration) {
 
 // Led counts a leader that this peer had not followed before.
 func (c *Coordination) Led() { c.led.Inc() }
+
+// Compared counts a comparison of the members' states, by outcome.
+func (c *Coordination) Compared(outcome string) { c.compared.WithLabelValues(outcome).Inc() }
 
 // Refused counts a refused stream, by reason.
 func (c *Coordination) Refused(reason string) { c.refused.WithLabelValues(reason).Inc() }

@@ -717,6 +717,130 @@ func (*RaiseResponse) Descriptor() ([]byte, []int) {
 	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{6}
 }
 
+// StateRequest asks a member for the hash of its state after one log entry. The leader sends it.
+type StateRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	GroupId []byte                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // as in MemberHello
+	Index   uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`                   // of an empty entry
+	Term    uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	// Form of the hash. 1: SHA-256 of the head and the content of a snapshot in the format of the group's feature level.
+	Form uint32 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`
+	// Hash that a majority of the voters has, 32 bytes; empty: not known yet. A member with another hash stops.
+	Agreed        []byte `protobuf:"bytes,5,opt,name=agreed,proto3" json:"agreed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateRequest) Reset() {
+	*x = StateRequest{}
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateRequest) ProtoMessage() {}
+
+func (x *StateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
+func (*StateRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StateRequest) GetGroupId() []byte {
+	if x != nil {
+		return x.GroupId
+	}
+	return nil
+}
+
+func (x *StateRequest) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *StateRequest) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *StateRequest) GetForm() uint32 {
+	if x != nil {
+		return x.Form
+	}
+	return 0
+}
+
+func (x *StateRequest) GetAgreed() []byte {
+	if x != nil {
+		return x.Agreed
+	}
+	return nil
+}
+
+// StateResponse is a member's own hash.
+type StateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"` // 32 bytes; empty: the member has none of that entry in that form
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateResponse) Reset() {
+	*x = StateResponse{}
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateResponse) ProtoMessage() {}
+
+func (x *StateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateResponse.ProtoReflect.Descriptor instead.
+func (*StateResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *StateResponse) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
 // Announcement is the leader's signed message to all peers of its network.
 type Announcement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -732,7 +856,7 @@ type Announcement struct {
 
 func (x *Announcement) Reset() {
 	*x = Announcement{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +868,7 @@ func (x *Announcement) String() string {
 func (*Announcement) ProtoMessage() {}
 
 func (x *Announcement) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +881,7 @@ func (x *Announcement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Announcement.ProtoReflect.Descriptor instead.
 func (*Announcement) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Announcement) GetInfo() []byte {
@@ -799,7 +923,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +935,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +948,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Member) GetRaftId() uint64 {
@@ -859,7 +983,7 @@ type Voter struct {
 
 func (x *Voter) Reset() {
 	*x = Voter{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +995,7 @@ func (x *Voter) String() string {
 func (*Voter) ProtoMessage() {}
 
 func (x *Voter) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +1008,7 @@ func (x *Voter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Voter.ProtoReflect.Descriptor instead.
 func (*Voter) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Voter) GetPeer() []byte {
@@ -912,7 +1036,7 @@ type Signature struct {
 
 func (x *Signature) Reset() {
 	*x = Signature{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +1048,7 @@ func (x *Signature) String() string {
 func (*Signature) ProtoMessage() {}
 
 func (x *Signature) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1061,7 @@ func (x *Signature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signature.ProtoReflect.Descriptor instead.
 func (*Signature) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Signature) GetPeer() []byte {
@@ -971,7 +1095,7 @@ type MemberHello struct {
 
 func (x *MemberHello) Reset() {
 	*x = MemberHello{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1107,7 @@ func (x *MemberHello) String() string {
 func (*MemberHello) ProtoMessage() {}
 
 func (x *MemberHello) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1120,7 @@ func (x *MemberHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberHello.ProtoReflect.Descriptor instead.
 func (*MemberHello) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MemberHello) GetGroupId() []byte {
@@ -1064,7 +1188,7 @@ type MemberWelcome struct {
 
 func (x *MemberWelcome) Reset() {
 	*x = MemberWelcome{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1200,7 @@ func (x *MemberWelcome) String() string {
 func (*MemberWelcome) ProtoMessage() {}
 
 func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1213,7 @@ func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberWelcome.ProtoReflect.Descriptor instead.
 func (*MemberWelcome) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{12}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MemberWelcome) GetResult() HandshakeResult {
@@ -1153,7 +1277,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1289,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1302,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{13}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AskRequest) GetTopic() uint32 {
@@ -1206,7 +1330,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[14]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1342,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[14]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1355,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{14}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AskResponse) GetAnswer() []byte {
@@ -1292,7 +1416,15 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x1a\n" +
 	"\babsorbed\x18\x03 \x03(\fR\babsorbed\"\x0f\n" +
-	"\rRaiseResponse\"p\n" +
+	"\rRaiseResponse\"\x7f\n" +
+	"\fStateRequest\x12\x19\n" +
+	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x12\n" +
+	"\x04form\x18\x04 \x01(\rR\x04form\x12\x16\n" +
+	"\x06agreed\x18\x05 \x01(\fR\x06agreed\"#\n" +
+	"\rStateResponse\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\fR\x04hash\"p\n" +
 	"\fAnnouncement\x12\x12\n" +
 	"\x04info\x18\x01 \x01(\fR\x04info\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\fR\x04peer\x12\x1a\n" +
@@ -1365,7 +1497,7 @@ func file_blackhole_group_v1_group_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_group_v1_group_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_blackhole_group_v1_group_proto_goTypes = []any{
 	(Role)(0),             // 0: blackhole.group.v1.Role
 	(StreamKind)(0),       // 1: blackhole.group.v1.StreamKind
@@ -1377,20 +1509,22 @@ var file_blackhole_group_v1_group_proto_goTypes = []any{
 	(*Standing)(nil),      // 7: blackhole.group.v1.Standing
 	(*RaiseRequest)(nil),  // 8: blackhole.group.v1.RaiseRequest
 	(*RaiseResponse)(nil), // 9: blackhole.group.v1.RaiseResponse
-	(*Announcement)(nil),  // 10: blackhole.group.v1.Announcement
-	(*Member)(nil),        // 11: blackhole.group.v1.Member
-	(*Voter)(nil),         // 12: blackhole.group.v1.Voter
-	(*Signature)(nil),     // 13: blackhole.group.v1.Signature
-	(*MemberHello)(nil),   // 14: blackhole.group.v1.MemberHello
-	(*MemberWelcome)(nil), // 15: blackhole.group.v1.MemberWelcome
-	(*AskRequest)(nil),    // 16: blackhole.group.v1.AskRequest
-	(*AskResponse)(nil),   // 17: blackhole.group.v1.AskResponse
-	(*v1.Refusal)(nil),    // 18: blackhole.peer.v1.Refusal
+	(*StateRequest)(nil),  // 10: blackhole.group.v1.StateRequest
+	(*StateResponse)(nil), // 11: blackhole.group.v1.StateResponse
+	(*Announcement)(nil),  // 12: blackhole.group.v1.Announcement
+	(*Member)(nil),        // 13: blackhole.group.v1.Member
+	(*Voter)(nil),         // 14: blackhole.group.v1.Voter
+	(*Signature)(nil),     // 15: blackhole.group.v1.Signature
+	(*MemberHello)(nil),   // 16: blackhole.group.v1.MemberHello
+	(*MemberWelcome)(nil), // 17: blackhole.group.v1.MemberWelcome
+	(*AskRequest)(nil),    // 18: blackhole.group.v1.AskRequest
+	(*AskResponse)(nil),   // 19: blackhole.group.v1.AskResponse
+	(*v1.Refusal)(nil),    // 20: blackhole.peer.v1.Refusal
 }
 var file_blackhole_group_v1_group_proto_depIdxs = []int32{
 	4,  // 0: blackhole.group.v1.InfoRequest.levels:type_name -> blackhole.group.v1.Levels
 	6,  // 1: blackhole.group.v1.InfoResponse.info:type_name -> blackhole.group.v1.GroupInfo
-	11, // 2: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
+	13, // 2: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
 	7,  // 3: blackhole.group.v1.GroupInfo.standing:type_name -> blackhole.group.v1.Standing
 	0,  // 4: blackhole.group.v1.Member.role:type_name -> blackhole.group.v1.Role
 	1,  // 5: blackhole.group.v1.MemberHello.kind:type_name -> blackhole.group.v1.StreamKind
@@ -1398,7 +1532,7 @@ var file_blackhole_group_v1_group_proto_depIdxs = []int32{
 	2,  // 7: blackhole.group.v1.MemberWelcome.result:type_name -> blackhole.group.v1.HandshakeResult
 	6,  // 8: blackhole.group.v1.MemberWelcome.info:type_name -> blackhole.group.v1.GroupInfo
 	4,  // 9: blackhole.group.v1.MemberWelcome.levels:type_name -> blackhole.group.v1.Levels
-	18, // 10: blackhole.group.v1.AskResponse.refusal:type_name -> blackhole.peer.v1.Refusal
+	20, // 10: blackhole.group.v1.AskResponse.refusal:type_name -> blackhole.peer.v1.Refusal
 	11, // [11:11] is the sub-list for method output_type
 	11, // [11:11] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
@@ -1417,7 +1551,7 @@ func file_blackhole_group_v1_group_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_group_v1_group_proto_rawDesc), len(file_blackhole_group_v1_group_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
