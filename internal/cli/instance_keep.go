@@ -8,11 +8,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
+// registered are instances that a command keeps registered, with the console of the command.
+type registered struct {
+	*remote
+	handles []*client.InstanceHandle
+}
+
 // keepServices registers instances and keeps them registered while a command runs, or until
 // interrupted without a command.
 func (r *remote) keepServices(ctx context.Context, c *client.Client, command []string, list []instance.Registration) error {
-	var kept []*client.InstanceHandle
-	defer func() { r.deregister(ctx, kept) }()
+	kept := &registered{remote: r}
+	defer func() { kept.end(ctx) }()
 	connecting, cancel := r.connecting(ctx)
 	defer cancel()
 	for _, reg := range list {
@@ -20,30 +26,30 @@ func (r *remote) keepServices(ctx context.Context, c *client.Client, command []s
 		if err != nil {
 			return err
 		}
-		kept = append(kept, p)
+		kept.handles = append(kept.handles, p)
 	}
 	if len(command) > 0 {
-		return r.runRegistered(ctx, kept, command)
+		return kept.run(ctx, command)
 	}
-	out := results{of: len(kept)}
-	for _, p := range kept {
+	out := results{of: len(kept.handles)}
+	for _, p := range kept.handles {
 		out.addInstance(p.Instance())
 	}
 	if err := out.print(r); err != nil {
 		return err
 	}
-	return r.waitRegistered(ctx, kept)
+	return kept.wait(ctx)
 }
 
-// waitRegistered waits until interrupted. It reports instances with a permanent
+// wait waits until interrupted. It reports instances with a permanent
 // removal by the peer, and returns after the last of them.
-func (r *remote) waitRegistered(ctx context.Context, kept []*client.InstanceHandle) error {
-	ended := make(chan *client.InstanceHandle, len(kept))
+func (r *registered) wait(ctx context.Context) error {
+	ended := make(chan *client.InstanceHandle, len(r.handles))
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, p := range kept {
+	for _, p := range r.handles {
 		waiting.Go(func() {
 			select {
 			case <-p.Done():
@@ -53,7 +59,7 @@ func (r *remote) waitRegistered(ctx context.Context, kept []*client.InstanceHand
 		})
 	}
 	var last error
-	for range kept {
+	for range r.handles {
 		select {
 		case p := <-ended:
 			last = p.Err()
@@ -65,27 +71,26 @@ func (r *remote) waitRegistered(ctx context.Context, kept []*client.InstanceHand
 	return last
 }
 
-// runRegistered runs a command. It reports the end of a registration, and lets the command
-// continue.
-func (r *remote) runRegistered(ctx context.Context, kept []*client.InstanceHandle, command []string) error {
-	first := kept[0].Instance()
+// run runs a command. It reports the end of a registration, and lets the command continue.
+func (r *registered) run(ctx context.Context, command []string) error {
+	first := r.handles[0].Instance()
 	p, err := r.start(command, "BLACKHOLE_SERVICE="+first.Service, "BLACKHOLE_INSTANCE_ID="+first.ID, "BLACKHOLE_LEASE="+first.Lease)
 	if err != nil {
 		return err
 	}
 	reporting, stop := context.WithCancel(context.Background())
 	var reporter sync.WaitGroup
-	reporter.Go(func() { _ = r.waitRegistered(reporting, kept) })
+	reporter.Go(func() { _ = r.wait(reporting) })
 	defer reporter.Wait()
 	defer stop()
 	return p.wait(ctx)
 }
 
-// deregister deregisters instances within the time for cleanup.
-func (r *remote) deregister(ctx context.Context, kept []*client.InstanceHandle) {
+// end deregisters the instances within the time for cleanup.
+func (r *registered) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	for _, p := range kept {
+	for _, p := range r.handles {
 		i := p.Instance()
 		if err := p.Close(ctx); err != nil {
 			r.say("warning: %s could not be deregistered; it ends within %s: %s", i.ID, i.Spec.RemoveAfter, message(err))
