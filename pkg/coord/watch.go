@@ -15,7 +15,8 @@ type Compacted struct {
 
 // Error implements error.
 func (c *Compacted) Error() string {
-	return fmt.Sprintf("compacted up to revision %d, the present one is %d", c.Revision, c.Current)
+	return fmt.Sprintf("earlier revisions are compacted: read at %d or later, watch from %d or later; the present revision is %d",
+		c.Revision, c.Revision+1, c.Current)
 }
 
 // Watch selects events. A watcher has no other state: a slow watcher lags behind and costs the
