@@ -23,7 +23,7 @@ const guardianArg = "lock-guardian"
 const (
 	guardianPipe = 3 // descriptor of the deadlines
 	huntInterval = 5 * time.Millisecond
-	huntLimit    = 5 * time.Second // then it gives up on processes that it must not kill, such as another user's
+	huntLimit    = 5 * time.Second // limit for processes of another user, which it must not kill
 )
 
 // guarded is a command with a guardian: a process between this one and the command, which kills all descendants of the

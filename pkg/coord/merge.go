@@ -29,8 +29,8 @@ type Dissolve struct {
 // that waits has a token of before, so a leap takes it out of its queue. The first raise for a group always leaps: its
 // members' watches must not go on in another group's history.
 //
-// Resume is for groups that dissolved in favour of each other. They are all frozen. One of them
-// continues: it undoes its Dissolve, and names it by its log index.
+// Resume is for groups that dissolved in favour of each other. All of them are frozen then, and one
+// continues: Resume names the log index of its Dissolve, and undoes it.
 //
 // Errors: Conflict for a Resume of anything else; Invalid, LimitReached.
 type RaiseRevision struct {

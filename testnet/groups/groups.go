@@ -295,7 +295,7 @@ func (r *run) groupOf(ctx context.Context, p *network.Peer) string {
 	return g.ID
 }
 
-// one waits until all peers are in one group and it has all its voters. It returns the group.
+// one waits for a single group of all peers with all its voters, and returns it.
 func (r *run) one(ctx context.Context, meanwhile func(context.Context)) (group client.GroupState, err error) {
 	began := time.Now()
 	err = await.Until(ctx, r.Bound, "one group", func(ctx context.Context) error {

@@ -11,7 +11,7 @@ type Report struct {
 type Agreement struct {
 	Hash    string   // that a majority of the voters has; empty: no majority
 	Odd     []uint64 // members with another hash than the majority
-	Split   bool     // there are several hashes and no majority: nobody can say which one is right
+	Split   bool     // several hashes without a majority: the right one is unknown
 	Missing int      // members without a report
 }
 

@@ -13,7 +13,7 @@ type Checkpoint struct {
 	State       *machine.Image
 }
 
-// Mark proposes an empty entry as the leader. It has no answer: a lost one is no loss.
+// Mark proposes an empty entry as the leader. The proposer gets no answer: the next mark replaces a lost one.
 func Mark(r *Replica) {
 	if r.role.promoted {
 		_ = r.node.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(r.id), Entries: []*raftpb.Entry{{}}})
