@@ -216,6 +216,7 @@ func limitsOf(c config.GroupLimits) func(coord.Limits) coord.Limits {
 	return func(l coord.Limits) coord.Limits {
 		l.Leases, l.Keys, l.Bytes = set(c.Leases, l.Leases), set(c.Keys, l.Keys), set(c.Bytes, l.Bytes)
 		l.Queue = set(c.Queue, l.Queue)
+		l.HistoryEvents, l.HistoryBytes = set(c.HistoryEvents, l.HistoryEvents), set(c.HistoryBytes, l.HistoryBytes)
 		q := &l.PerOwner
 		q.Leases, q.Claims, q.Bytes = set(c.LeasesPerOwner, q.Leases), set(c.ClaimsPerOwner, q.Claims), set(c.BytesPerOwner, q.Bytes)
 		return l

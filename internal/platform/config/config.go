@@ -109,6 +109,8 @@ type GroupLimits struct {
 	LeasesPerOwner int `koanf:"leases_per_owner" help:"Leases of one peer or client; initial 10000."`
 	ClaimsPerOwner int `koanf:"claims_per_owner" help:"Claims on locks of one peer or client, held or waiting; initial 20000."`
 	BytesPerOwner  int `koanf:"bytes_per_owner" help:"Bytes of keys and values under the leases of one peer or client; initial 64 MiB."`
+	HistoryEvents  int `koanf:"history_events" help:"Events that earlier revisions and watches can read; older ones are compacted; initial 65536."`
+	HistoryBytes   int `koanf:"history_bytes" help:"Bytes of these events, with both versions of each, in the memory of each member; initial 64 MiB."`
 }
 
 // Default returns the default settings.
