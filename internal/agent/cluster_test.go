@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -58,6 +60,7 @@ type clusterPeer struct {
 	settled chan struct{} // closed at each decision
 	work    chan struct{}
 	feed    chan fed
+	log     bytes.Buffer // read it after synctest.Wait
 }
 
 // fed is one revision on its way to a catalog.
@@ -93,7 +96,8 @@ func (d *clusterPeer) start() {
 	d.settled, d.work = make(chan struct{}), make(chan struct{}, 1)
 	d.Service, err = newService(Config{
 		Registry: registry.Config{Dir: "instances", FS: d.disk, Self: d.self}, Loopback: true, Now: time.Now,
-		Peers: d, Checks: health.Config{Random: rand.New(rand.NewPCG(1, 2)).Uint64},
+		Logger: slog.New(slog.NewTextHandler(&d.log, nil)),
+		Peers:  d, Checks: health.Config{Random: rand.New(rand.NewPCG(1, 2)).Uint64},
 	}, d, d.known)
 	require.NoError(t, err)
 	g.mu.Lock()

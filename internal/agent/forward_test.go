@@ -49,6 +49,8 @@ func TestForward(t *testing.T) {
 		g.agree()
 		require.Empty(t, g.entries)
 		require.Equal(t, 3, g.called("a"))
+		synctest.Wait()
+		require.Contains(t, b.log.String(), "audit=foreign_deregistration instance=default/web/x peer=a")
 		_, err = b.Deregister(t.Context(), got.Key)
 		require.ErrorIs(t, err, fault.NotFound)
 		_, err = b.SetStatus(t.Context(), got.Key, instance.StatusUp)
@@ -222,6 +224,8 @@ func TestAdopt(t *testing.T) {
 		_, err = b.Deregister(t.Context(), removed.Key)
 		require.NoError(t, err)
 		require.Empty(t, g.holder(removed.Key), "the directory removes what this peer adopted")
+		synctest.Wait()
+		require.Contains(t, b.log.String(), "audit=instance_takeover instance="+got.Key.String()+" peer=a")
 		g.agree()
 		require.Equal(t, map[string]string{"shard": "7"}, g.entries[got.Key].Spec.Metadata)
 		for _, k := range []instance.Key{got.Key, status.Key, drained.Key} {

@@ -365,7 +365,7 @@ func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) er
 		return fault.Wrap("agent.adopt", fmt.Errorf("%w (adoption was tried because peer %s does not answer: %v)", err, i.Peer, cause))
 	}
 	l.aliases.add(i.Lease, i.Key)
-	l.config.Logger.Info("adopted an instance whose peer does not answer", "instance", i.Key.String(), "peer", i.Peer, "cause", cause)
+	l.config.Logger.Info("adopted an instance whose peer does not answer", "audit", "instance_takeover", "instance", i.Key.String(), "peer", i.Peer, "cause", cause)
 	return nil
 }
 

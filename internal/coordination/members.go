@@ -165,5 +165,5 @@ func audit(p *Plane, c coord.MemberChange, done coord.MemberOutcome, err error) 
 		log.Warn("an operator's change of the group failed", "error", err)
 		return
 	}
-	log.Info("an operator changed the group")
+	log.Info("an operator changed the group", "audit", "group_change")
 }
