@@ -174,6 +174,15 @@ func (b *browser) until(expression string) {
 	})`)
 }
 
+// press waits for an element whose text begins so, and clicks it. The text may stand elsewhere in the page before the
+// element is there.
+func (b *browser) press(selector, text string) {
+	b.t.Helper()
+	script, err := json.Marshal([]string{selector, text})
+	require.NoError(b.t, err)
+	b.until("(([selector, text]) => { const found = [...document.querySelectorAll(selector)].find(e => e.textContent.startsWith(text)); found.click(); return true; })(" + string(script) + ")")
+}
+
 // reloads runs a statement that loads the page again, and waits for the new page.
 func (b *browser) reloads(statement string) {
 	b.t.Helper()
