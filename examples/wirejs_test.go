@@ -28,11 +28,11 @@ func node(t *testing.T, args ...string) *exec.Cmd {
 
 // TestWireVectors lets another language verify the test vectors: it has only docs/wire.md.
 func TestWireVectors(t *testing.T) {
-	vectors, err := filepath.Abs("../pkg/records/testdata/vectors.json")
+	folder, err := filepath.Abs("../pkg/records/testdata")
 	require.NoError(t, err)
-	out, err := node(t, "verify.mjs", vectors).CombinedOutput()
+	out, err := node(t, "verify.mjs", filepath.Join(folder, "vectors.json"), filepath.Join(folder, "refused.json")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Regexp(t, `^[1-9][0-9]* vectors verified\n$`, string(out))
+	require.Regexp(t, `^[1-9][0-9]* vectors verified, [1-9][0-9]* of refusals\n$`, string(out))
 }
 
 // TestWirePeer runs a peer in JavaScript beside a real blackholed, both ways: each finds the record of the other at the

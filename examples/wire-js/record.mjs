@@ -128,7 +128,10 @@ function coreOf (payload) {
   const inner = (m, n) => fields(Buffer.concat(m.get(n) ?? [])) // repeated submessages merge
   const double = (m, n) => m.get(n)?.at(-1).readDoubleLE()
   const uint = (m, n) => m.get(n)?.at(-1) ?? 0n
-  const time = (m) => m && Number(uint(m, 1)) * 1000 + Math.floor(Number(uint(m, 2)) / 1e6)
+  const time = (m) => { // in milliseconds; NaN, which no comparison accepts, outside the years 1 to 9999
+    const seconds = Number(BigInt.asIntN(64, uint(m, 1))), nanoseconds = Number(uint(m, 2))
+    return seconds < -62135596800 || seconds > 253402300799 || nanoseconds > 999999999 ? NaN : seconds * 1000 + Math.floor(nanoseconds / 1e6)
+  }
   const all = fields(payload)
   const metadata = inner(all, 3), location = inner(all, 5)
   const at = (n) => all.has(n) ? time(inner(all, n)) : undefined

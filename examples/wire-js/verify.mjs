@@ -1,4 +1,5 @@
-// Checks the test vectors of records: node verify.mjs ../../pkg/records/testdata/vectors.json
+// Checks the test vectors of records, the valid and the refused:
+//   node verify.mjs ../../pkg/records/testdata/vectors.json ../../pkg/records/testdata/refused.json
 import { readFileSync } from 'node:fs'
 import assert from 'node:assert/strict'
 import { cells, cid, keyOf, keyOfRecord, newer, open, parts, peerText, publicOf, seal, sha256, WireError } from './record.mjs'
@@ -39,4 +40,11 @@ for (const gone of opened.filter((r) => r.withdrawn)) {
   const first = opened.find((r) => r.id === gone.id && r.provider === gone.provider && !r.withdrawn)
   assert.ok(newer(gone, first) && !newer(first, gone), 'the tombstone replaces the record')
 }
-console.log(`${opened.length} vectors verified`)
+
+const refused = JSON.parse(readFileSync(process.argv[3])).filter((v) => v.core)
+for (const v of refused) {
+  const kind = kindOf(() => open(v.network, Buffer.from(v.envelope, 'hex'), Date.parse(v.now)))
+  assert.equal(kind, v.result, v.name)
+  assert.equal(kind === 'forged' || kind === 'too large', v.blame, v.name)
+}
+console.log(`${opened.length} vectors verified, ${refused.length} of refusals`)
