@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -127,7 +128,7 @@ func kvGet(con *console) *cobra.Command {
 	at := cmd.Flags().Int64("revision", 0, "read the key as it was; 0 means the present")
 	r := newRemote(con, cmd, defaultTimeout)
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		page, err := r.keys(ctx, c, coord.Exactly(args[0]), *at)
+		page, err := r.keys(ctx, c, coord.Query{Span: coord.Exactly(args[0]), At: coord.Revision(*at)})
 		switch {
 		case err != nil:
 			return err
@@ -143,35 +144,84 @@ func kvGet(con *console) *cobra.Command {
 
 func kvList(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ls PREFIX", Short: "List the keys with a prefix", Args: oneArg("PREFIX"),
+		Use: "ls PREFIX", Short: "List, sort or count the keys with a prefix", Args: oneArg("PREFIX"),
 		Long: "List the keys that begin with PREFIX. The prefix \"\" matches all keys.",
+		Example: "  " + name + " kv ls app/\n" +
+			"  " + name + " kv ls app/ --sort mod --descending --limit 10   # the last changes\n" +
+			"  " + name + " kv ls \"\" --count-only",
 	}
-	at := cmd.Flags().Int64("revision", 0, "show the keys as they were; 0 means the present")
+	q := coord.Query{}
+	flags := cmd.Flags()
+	flags.Int64Var((*int64)(&q.At), "revision", 0, "show the keys as they were; 0 means the present")
+	flags.IntVar(&q.Limit, "limit", 0, "list at most so many keys; 0 lists all")
+	order := flags.String("sort", "key", "sort by key, version, create, mod (revision) or value")
+	flags.BoolVar(&q.Descending, "descending", false, "list the largest first")
+	flags.BoolVar(&q.KeysOnly, "keys-only", false, "leave out the values")
+	flags.BoolVar(&q.CountOnly, "count-only", false, "only count the keys")
+	cmd.MarkFlagsMutuallyExclusive("keys-only", "count-only")
+	cmd.MarkFlagsMutuallyExclusive("limit", "count-only")
 	r := newRemote(con, cmd, defaultTimeout)
-	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		page, err := r.keys(ctx, c, coord.Under(args[0]), *at)
+	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) (err error) {
+		if q.Order, err = parseOrder("--sort", *order); err != nil {
+			return err
+		}
+		if q.Limit < 0 {
+			return fault.Invalidf("--limit", q.Limit, "must be at least 0")
+		}
+		q.Span = coord.Under(args[0])
+		page, err := r.keys(ctx, c, q)
 		if err != nil {
 			return err
 		}
-		views, rows := make([]keyView, len(page.Keys)), make([][]string, len(page.Keys))
-		for i, kv := range page.Keys {
-			v := showKey(kv)
-			views[i], rows[i] = v, []string{v.Key, shortened(v.Value), strconv.FormatInt(v.Modified, 10), v.Lease}
+		if q.CountOnly {
+			return r.print(document{
+				value: map[string]any{"revision": int64(page.Revision), "count": page.Count}, table: plain(strconv.Itoa(page.Count) + "\n"),
+			})
 		}
-		return r.print(document{
-			value: map[string]any{"revision": int64(page.Revision), "keys": views}, items: itemsOf(views),
-			table: table([]string{"KEY", "VALUE", "REVISION", "LEASE"}, rows),
-		})
+		return r.print(keyList(page, q.KeysOnly))
 	})
 }
 
-// keys reads the keys of a span at a revision.
-func (r *remote) keys(ctx context.Context, c *client.Client, span coord.Span, at int64) (coord.Page, error) {
-	if at < 0 {
-		return coord.Page{}, fault.Invalidf("--revision", at, "must be at least 0")
+// keyList shows the keys of a page.
+func keyList(page coord.Page, keysOnly bool) document {
+	views, rows := make([]keyView, len(page.Keys)), make([][]string, len(page.Keys))
+	head := []string{"KEY", "VALUE", "REVISION", "LEASE"}
+	for i, kv := range page.Keys {
+		v := showKey(kv)
+		rows[i] = []string{v.Key, shortened(*v.Value), strconv.FormatInt(v.Modified, 10), v.Lease}
+		if keysOnly {
+			v.Value, rows[i] = nil, slices.Delete(rows[i], 1, 2)
+		}
+		views[i] = v
 	}
-	page, _, err := c.Coordination().Range(ctx, coord.Query{Span: span, At: coord.Revision(at)}, coord.Linearizable)
+	if keysOnly {
+		head = slices.Delete(head, 1, 2)
+	}
+	value := map[string]any{"revision": int64(page.Revision), "keys": views}
+	if page.Next != "" {
+		value["next"] = page.Next
+	}
+	return document{value: value, items: itemsOf(views), table: table(head, rows)}
+}
+
+// keys reads keys.
+func (r *remote) keys(ctx context.Context, c *client.Client, q coord.Query) (coord.Page, error) {
+	if q.At < 0 {
+		return coord.Page{}, fault.Invalidf("--revision", int64(q.At), "must be at least 0")
+	}
+	page, _, err := c.Coordination().Range(ctx, q, coord.Linearizable)
 	return page, fieldNames{"revision": "--revision", "at": "--revision", "key": "KEY"}.rename(err)
+}
+
+// parseOrder reads the name of an order, as etcdctl has it.
+func parseOrder(field, text string) (coord.Order, error) {
+	order, known := map[string]coord.Order{
+		"key": coord.ByKey, "version": coord.ByVersion, "create": coord.ByCreateRevision, "mod": coord.ByModRevision, "value": coord.ByValue,
+	}[strings.ToLower(text)]
+	if !known {
+		return order, fault.Invalidf(field, text, "must be key, version, create, mod or value")
+	}
+	return order, nil
 }
 
 // shortened is the first line of a value, for a table.

@@ -68,12 +68,8 @@ func getStep(flags *pflag.FlagSet) func([]string) (coord.Step, error) {
 	flags.BoolVar(&read.KeysOnly, "keys-only", false, "")
 	flags.BoolVar(&read.CountOnly, "count-only", false, "")
 	return func(args []string) (s coord.Step, err error) {
-		orders := map[string]coord.Order{
-			"key": coord.ByKey, "version": coord.ByVersion, "create": coord.ByCreateRevision, "mod": coord.ByModRevision, "value": coord.ByValue,
-		}
-		known := false
-		if read.Order, known = orders[strings.ToLower(*order)]; !known {
-			return s, fault.Invalidf("--order", *order, "must be key, version, create, mod or value")
+		if read.Order, err = parseOrder("--order", *order); err != nil {
+			return s, err
 		}
 		if read.Limit < 0 {
 			return s, fault.Invalidf("--limit", read.Limit, "must be at least 0")
@@ -125,8 +121,14 @@ func txnDocument(op *coord.Txn, r coord.Result) document {
 		b.WriteString("\n" + step.Step + ": " + strconv.Itoa(s.Count) + "\n")
 		for _, kv := range s.Keys {
 			k := showKey(kv)
+			line := k.Key
+			if i < len(branch) && branch[i].Read != nil && branch[i].Read.KeysOnly {
+				k.Value = nil
+			} else {
+				line += "  " + *k.Value
+			}
 			step.Keys = append(step.Keys, k)
-			b.WriteString(clean(k.Key+"  "+k.Value) + "\n")
+			b.WriteString(clean(line) + "\n")
 		}
 		v.Results[i] = step
 	}

@@ -58,11 +58,11 @@ type changeView struct {
 
 // valueView is the JSON form of a version of a key.
 type valueView struct {
-	Value   string `json:"value"`
-	Base64  bool   `json:"base64,omitempty"` // base64 in place of invalid UTF-8
-	Created int64  `json:"create_revision"`
-	Version int64  `json:"version"`
-	Lease   string `json:"lease,omitempty"`
+	Value   *string `json:"value,omitempty"`  // nil: not asked for
+	Base64  bool    `json:"base64,omitempty"` // base64 in place of invalid UTF-8
+	Created int64   `json:"create_revision"`
+	Version int64   `json:"version"`
+	Lease   string  `json:"lease,omitempty"`
 }
 
 func showValue(kv *client.KeyValue) *valueView {
@@ -70,9 +70,11 @@ func showValue(kv *client.KeyValue) *valueView {
 		return nil
 	}
 	v := &valueView{Created: int64(kv.CreateRevision), Version: kv.Version}
-	if v.Value = string(kv.Value); !utf8.ValidString(v.Value) {
-		v.Value, v.Base64 = base64.StdEncoding.EncodeToString(kv.Value), true
+	value := string(kv.Value)
+	if v.Base64 = !utf8.ValidString(value); v.Base64 {
+		value = base64.StdEncoding.EncodeToString(kv.Value)
 	}
+	v.Value = &value
 	if kv.Lease != 0 {
 		v.Lease = leaseID(kv.Lease)
 	}
@@ -90,7 +92,7 @@ func (r *remote) changes(b client.Batch) error {
 		if v.Now == nil {
 			v.Event = "delete"
 		} else {
-			value = v.Now.Value
+			value = *v.Now.Value
 		}
 		line := clean(fmt.Sprintf("%-6s  %8d  %s  %s", v.Event, v.Revision, v.Key, value))
 		if err := r.printNext(document{value: v, table: plain(strings.TrimRight(line, " ") + "\n")}); err != nil {

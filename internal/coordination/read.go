@@ -177,6 +177,11 @@ func (l *local) Range(ctx context.Context, q coord.Query, c coord.Consistency) (
 	} else {
 		h = l.header(0)
 	}
+	if q.Scans() { // long, so beside the member
+		keys, _ := l.member.Keyspace()
+		page, err = keys.Range(q)
+		return page, h, err
+	}
 	l.member.View(func(m *machine.Machine) { page, err = m.Range(q) })
 	return page, h, err
 }

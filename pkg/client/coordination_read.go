@@ -49,14 +49,14 @@ func (p *Coordination) Locks(ctx context.Context, q coord.LockQuery) ([]coord.Lo
 	return convert(resp.GetLocks(), toLock), toHeader(resp.GetHeader()), nil
 }
 
-// Range implements coord.Reader. Without a limit it requests page after page, all at the revision
-// of the first page.
+// Range implements coord.Reader. Without a bound in bytes it requests page after page until the limit is reached, all at
+// the revision of the first page.
 func (p *Coordination) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
 	page, header, err := p.page(ctx, q, c)
-	for err == nil && q.Limit <= 0 && page.Next != "" {
-		rest := coord.Query{Span: coord.Span{From: page.Next, To: q.Span.To}, At: page.Revision}
+	for most := q.Limit; err == nil && q.Bytes <= 0 && page.Next != "" && (most <= 0 || len(page.Keys) < most); {
+		q.From, q.At, q.Limit = page.Next, page.Revision, most-len(page.Keys)
 		var next coord.Page
-		next, header, err = p.page(ctx, rest, c)
+		next, header, err = p.page(ctx, q, c)
 		page.Keys, page.Next = append(page.Keys, next.Keys...), next.Next
 	}
 	if err != nil {
@@ -68,13 +68,14 @@ func (p *Coordination) Range(ctx context.Context, q coord.Query, c coord.Consist
 func (p *Coordination) page(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
 	from, to := q.Span.Bounds()
 	resp, err := p.keys.Range(ctx, &api.RangeRequest{
-		Key: from, RangeEnd: to, Revision: int64(q.At), Limit: limit(q.Limit), Local: c == coord.Local,
+		Key: from, RangeEnd: to, Revision: int64(q.At), Limit: limit(q.Limit), Local: c == coord.Local, From: []byte(q.From),
+		Order: api.TxnRange_Order(q.Order), Descending: q.Descending, KeysOnly: q.KeysOnly, CountOnly: q.CountOnly,
 	})
 	if err != nil {
 		return coord.Page{}, coord.Header{}, fromStatus("client.Range", err)
 	}
 	return coord.Page{
-		Revision: coord.Revision(resp.GetRevision()), Keys: convert(resp.GetKvs(), toKeyValue), Next: string(resp.GetNext()),
+		Revision: coord.Revision(resp.GetRevision()), Keys: convert(resp.GetKvs(), toKeyValue), Next: string(resp.GetNext()), Count: int(resp.GetCount()),
 	}, toHeader(resp.GetHeader()), nil
 }
 

@@ -39,9 +39,12 @@ func (f *front) Range(ctx context.Context, r *api.RangeRequest) (*api.RangeRespo
 	if limit == 0 {
 		limit = 4 // forces several pages
 	}
-	page, h, err := f.solo.Range(ctx, coord.Query{Span: spanOf(r.GetKey(), r.GetRangeEnd()), At: coord.Revision(r.GetRevision()), Limit: limit, Bytes: 2 << 20}, c)
+	page, h, err := f.solo.Range(ctx, coord.Query{
+		Span: spanOf(r.GetKey(), r.GetRangeEnd()), At: coord.Revision(r.GetRevision()), Limit: limit, Bytes: 2 << 20, From: string(r.GetFrom()),
+		Order: coord.Order(r.GetOrder()), Descending: r.GetDescending(), KeysOnly: r.GetKeysOnly(), CountOnly: r.GetCountOnly(),
+	}, c)
 	return &api.RangeResponse{
-		Header: header(h), Kvs: convert(page.Keys, keyVal), Next: []byte(page.Next), Revision: int64(page.Revision),
+		Header: header(h), Kvs: convert(page.Keys, keyVal), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count),
 	}, err
 }
 

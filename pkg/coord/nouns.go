@@ -141,14 +141,26 @@ type Query struct {
 	// Bytes end a page after the key that reaches them; 0 or less is no bound. Transactions ignore it. A peer
 	// may bound a page further.
 	Bytes int
+	// From is the Next of the page before, and begins the next page at the same revision; "" is the start. Transactions
+	// ignore it.
+	From       string
+	Order      Order
+	Descending bool
+	KeysOnly   bool // without values
+	CountOnly  bool // without keys; ignores Limit, Bytes and From
 }
+
+// Scans reports whether an answer takes a visit of the whole span, even for a short page.
+func (q *Query) Scans() bool { return q.CountOnly || q.Descending || q.Order != ByKey }
 
 // Page answers a Query.
 type Page struct {
 	// Revision that was read: name it in At to read on in the same state.
 	Revision Revision
-	// Keys in ascending order.
+	// Keys in the order of the query.
 	Keys []*KeyValue
-	// Next is the first key of the rest of the span; "" at the end.
+	// Next is the first key of the rest; "" at the end.
 	Next string
+	// Count of all keys in the span, of a query with CountOnly.
+	Count int
 }

@@ -133,15 +133,11 @@ type Put struct {
 // Read selects keys in a transaction. With At 0 it sees the steps before it.
 type Read struct {
 	Query
-	Order      Order
-	Descending bool
-	KeysOnly   bool // without values
-	CountOnly  bool // without keys
 	// Bounds of the keys that count, inclusive; 0 is none.
 	MinMod, MaxMod, MinCreate, MaxCreate Revision
 }
 
-// Order is the property that a Read sorts by; keys with the same one are sorted by key. The numbers
+// Order is the property that a Query sorts by; keys with the same one are sorted by key, ascending. The numbers
 // travel on the wire.
 type Order uint8
 

@@ -22,6 +22,8 @@ func keys() map[string]func(*fixture) {
 		"keys are deleted by span":       keyDelete,
 		"range":                          keyRange,
 		"range in pages":                 keyPages,
+		"range in every order":           keyOrders,
+		"range counts, and names":        keyCounts,
 		"range of large values":          keysLarge,
 		"range of a former revision":     keyFormer,
 		"range refuses":                  keyRangeRefuses,
@@ -95,12 +97,12 @@ func keyTxn(w *fixture) {
 		},
 		Then: []coord.Step{
 			put("t/1", "one"), bound("t/2", "two", lease),
-			{Read: &coord.Read{Query: coord.Query{Span: prefix, Limit: 1}, Descending: true}},
+			{Read: &coord.Read{Query: coord.Query{Span: prefix, Limit: 1, Descending: true}}},
 		},
 		Else: []coord.Step{
-			{Read: &coord.Read{Query: coord.Query{Span: prefix}, KeysOnly: true}},
+			{Read: &coord.Read{Query: coord.Query{Span: prefix, KeysOnly: true}}},
 			{Delete: &first, Prev: true},
-			{Read: &coord.Read{Query: coord.Query{Span: prefix}, CountOnly: true}},
+			{Read: &coord.Read{Query: coord.Query{Span: prefix, CountOnly: true}}},
 		},
 	}
 	r := w.must(w.Alice, txn)
@@ -198,6 +200,56 @@ func keyPages(w *fixture) {
 		q.Span.From, q.At = page.Next, page.Revision
 	}
 	require.Equal(w.t, want, got)
+}
+
+// keyOrders: pages in every order hold every key once, although the state changes meanwhile.
+func keyOrders(w *fixture) {
+	w.must(w.Alice, write(put("k1", "b"), put("k2", "")))
+	w.must(w.Alice, write(put("k3", "b"), put("other", "z")))
+	w.must(w.Alice, write(put("k1", "a")))
+	for _, c := range []struct {
+		order      coord.Order
+		descending bool
+		want       []string
+	}{
+		{coord.ByKey, false, []string{"k1", "k2", "k3"}},
+		{coord.ByKey, true, []string{"k3", "k2", "k1"}},
+		{coord.ByVersion, false, []string{"k2", "k3", "k1"}},
+		{coord.ByVersion, true, []string{"k1", "k2", "k3"}},
+		{coord.ByCreateRevision, true, []string{"k3", "k1", "k2"}},
+		{coord.ByModRevision, false, []string{"k2", "k3", "k1"}},
+		{coord.ByValue, false, []string{"k2", "k1", "k3"}},
+	} {
+		for limit := range 4 {
+			q := coord.Query{Span: coord.Under("k"), At: 4, Limit: limit, Order: c.order, Descending: c.descending}
+			var got []string
+			for page := (coord.Page{Next: " "}); page.Next != ""; q.From = page.Next {
+				page = w.read(q)
+				got = append(got, keysOf(page.Keys)...)
+				w.must(w.Alice, write(put("k2", "now the largest"), put("k9", page.Next)))
+			}
+			require.Equal(w.t, c.want, got, "by %v, descending %v, pages of %d", c.order, c.descending, limit)
+		}
+	}
+	_, _, err := w.Range(w.ctx(), coord.Query{Order: coord.ByValue + 1}, coord.Linearizable)
+	w.refused(fault.Invalid, "order", err)
+	_, _, err = w.Range(w.ctx(), coord.Query{Order: coord.ByValue, From: "absent"}, coord.Linearizable)
+	w.refused(fault.Invalid, "from", err)
+}
+
+func keyCounts(w *fixture) {
+	w.must(w.Alice, write(put("k1", "b"), put("k2", ""), put("other", "")))
+	w.must(w.Alice, write(del(coord.Exactly("k2"))))
+	for at, want := range map[coord.Revision]int{1: 0, 2: 2, 0: 1} {
+		page := w.read(coord.Query{Span: coord.Under("k"), At: at, Limit: 1, CountOnly: true})
+		require.Equal(w.t, want, page.Count, "at %d", at)
+		require.Empty(w.t, page.Keys)
+		require.Empty(w.t, page.Next)
+	}
+	page := w.read(coord.Query{Span: coord.Under("k"), At: 2, KeysOnly: true})
+	require.Equal(w.t, []string{"k1", "k2"}, keysOf(page.Keys))
+	require.Empty(w.t, page.Keys[0].Value)
+	require.Equal(w.t, coord.Revision(2), page.Keys[0].ModRevision)
 }
 
 func keyFormer(w *fixture) {

@@ -58,4 +58,5 @@ func keysLarge(w *fixture) {
 	require.IsIncreasing(w.t, seen)
 	require.Greater(w.t, pages, 2)
 	require.Len(w.t, w.read(coord.Query{Span: coord.Under("large/")}).Keys, keys, "without a bound")
+	require.Len(w.t, w.read(coord.Query{Span: coord.Under("large/"), Limit: keys - 1}).Keys, keys-1, "with a limit alone")
 }

@@ -29,7 +29,9 @@ func every() []coord.Op {
 			Else: []coord.Step{
 				{Put: &coord.Put{Key: "a", KeepValue: true, KeepLease: true}, Prev: true},
 				{Read: &coord.Read{
-					Query: coord.Query{Span: coord.Under("a"), At: 4, Limit: 2}, Order: coord.ByVersion, Descending: true, KeysOnly: true, CountOnly: true,
+					Query: coord.Query{
+						Span: coord.Under("a"), At: 4, Limit: 2, Order: coord.ByVersion, Descending: true, KeysOnly: true, CountOnly: true,
+					},
 					MinMod: 1, MaxMod: 2, MinCreate: 3, MaxCreate: 4,
 				}},
 			},

@@ -50,7 +50,7 @@ func (g *generator) put(i int) *coord.Put {
 }
 
 func (g *generator) read() *coord.Read {
-	r := &coord.Read{Query: coord.Query{Span: g.span()}, Descending: g.one(2), KeysOnly: g.one(4), CountOnly: g.one(6)}
+	r := &coord.Read{Query: coord.Query{Span: g.span(), Descending: g.one(2), KeysOnly: g.one(4), CountOnly: g.one(6)}}
 	r.Limit = rapid.IntRange(0, 3).Draw(g.t, "limit")
 	r.Order = coord.Order(rapid.IntRange(0, 3).Draw(g.t, "order"))
 	if g.one(4) {

@@ -45,7 +45,8 @@ func (s *Keyspace) Get(key string) (*coord.KeyValue, bool) { return s.tree.Get(k
 // Range reads the keys of a span at a revision. The cost of an earlier revision grows with the events
 // since.
 //
-// Errors: Invalid for a future revision; NotFound, wrapping *Compacted, for a compacted one.
+// Errors: Invalid for a future revision, an unknown order, or a start that is no key at the revision; NotFound, wrapping
+// *Compacted, for a compacted revision.
 func (s *Keyspace) Range(q coord.Query) (coord.Page, error) {
 	const op = "coord.Range"
 	at := q.At
@@ -55,16 +56,22 @@ func (s *Keyspace) Range(q coord.Query) (coord.Page, error) {
 	if err := s.readable("at", at); err != nil {
 		return coord.Page{}, fault.Wrap(op, err)
 	}
-	page, size := coord.Page{Revision: at}, int64(0)
-	s.ascend(q.Span, at, func(kv *coord.KeyValue) bool {
-		if q.Limit > 0 && len(page.Keys) == q.Limit || q.Bytes > 0 && size >= int64(q.Bytes) {
-			page.Next = kv.Key
-			return false
+	p := pager{Page: coord.Page{Revision: at}, q: &q}
+	switch {
+	case q.CountOnly:
+		s.ascend(q.Span, at, func(*coord.KeyValue) bool { p.Count++; return true })
+	case q.Scans():
+		found, err := s.sorted(&q, at)
+		if err != nil {
+			return coord.Page{}, fault.Wrap(op, err)
 		}
-		page.Keys, size = append(page.Keys, kv), size+kvSize(kv)
-		return true
-	})
-	return page, nil
+		for i := 0; i < len(found) && p.add(found[i]); i++ {
+		}
+	default:
+		q.Span.From = max(q.Span.From, q.From)
+		s.ascend(q.Span, at, p.add)
+	}
+	return p.Page, nil
 }
 
 // ascend visits the versions of a span at a revision after the compacted ones.

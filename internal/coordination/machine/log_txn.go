@@ -104,8 +104,10 @@ func stepsOf(list []*apiv1.TxnStep) (steps []coord.Step, err error) {
 func readOf(r *apiv1.TxnRange) (*coord.Read, error) {
 	span, err := spanOf(r)
 	return &coord.Read{
-		Query: coord.Query{Span: span, At: coord.Revision(r.GetRevision()), Limit: int(r.GetLimit())},
-		Order: coord.Order(number(r.GetOrder())), Descending: r.GetDescending(), KeysOnly: r.GetKeysOnly(), CountOnly: r.GetCountOnly(),
+		Query: coord.Query{
+			Span: span, At: coord.Revision(r.GetRevision()), Limit: int(r.GetLimit()),
+			Order: coord.Order(number(r.GetOrder())), Descending: r.GetDescending(), KeysOnly: r.GetKeysOnly(), CountOnly: r.GetCountOnly(),
+		},
 		MinMod: coord.Revision(r.GetMinModRevision()), MaxMod: coord.Revision(r.GetMaxModRevision()),
 		MinCreate: coord.Revision(r.GetMinCreateRevision()), MaxCreate: coord.Revision(r.GetMaxCreateRevision()),
 	}, err

@@ -109,10 +109,11 @@ func requireSame(t *rapid.T, dumb *model, m *machine.Machine) {
 	}
 }
 
-// requireState reads one revision, in pages.
+// requireState reads one revision, in pages, in any order.
 func requireState(t *rapid.T, state map[string]version, m *machine.Machine, at coord.Revision) {
 	seen := map[string]version{}
-	q := coord.Query{At: at, Limit: 2}
+	order := rapid.Custom(func(t *rapid.T) coord.Order { return coord.Order(rapid.Uint8Range(0, 4).Draw(t, "by")) })
+	q := coord.Query{At: at, Limit: 2, Order: order.Draw(t, "order"), Descending: rapid.Bool().Draw(t, "descending")}
 	for {
 		page, err := m.Range(q)
 		require.NoError(t, err)
@@ -130,7 +131,7 @@ func requireState(t *rapid.T, state map[string]version, m *machine.Machine, at c
 			}
 			seen[kv.Key] = v
 		}
-		if q.Span.From = page.Next; page.Next == "" {
+		if q.From = page.Next; page.Next == "" {
 			break
 		}
 	}

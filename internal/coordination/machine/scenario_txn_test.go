@@ -94,8 +94,11 @@ func stepOf(t *testing.T, words []string) coord.Step {
 	}
 	require.Equal(t, "get", words[0])
 	r := &coord.Read{
-		Query:      coord.Query{Span: spanOf(words[1]), At: coord.Revision(number(t, argument(words, "at"))), Limit: int(number(t, argument(words, "limit")))},
-		Descending: has("desc"), KeysOnly: has("keys"), CountOnly: has("count"), MaxCreate: coord.Revision(number(t, argument(words, "max_create"))),
+		Query: coord.Query{
+			Span: spanOf(words[1]), At: coord.Revision(number(t, argument(words, "at"))), Limit: int(number(t, argument(words, "limit"))),
+			Descending: has("desc"), KeysOnly: has("keys"), CountOnly: has("count"),
+		},
+		MaxCreate: coord.Revision(number(t, argument(words, "max_create"))),
 	}
 	for i, order := range []string{"", "version", "create", "mod", "value"} {
 		if argument(words, "by") == order {

@@ -1,9 +1,7 @@
 package machine
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -29,7 +27,9 @@ func (t *txn) read(o *coord.Read, r *coord.StepResult) error {
 	if o.CountOnly {
 		return nil
 	}
-	arrange(o, found)
+	if o.Scans() { // else they come in order
+		slices.SortFunc(found, compareBy(&o.Query))
+	}
 	if o.Limit > 0 && len(found) > o.Limit {
 		found = found[:o.Limit]
 	}
@@ -62,30 +62,6 @@ func (t *txn) visit(o *coord.Read, f func(*coord.KeyValue) bool) (err error) {
 		return f(kv)
 	})
 	return err
-}
-
-// arrange sorts keys, which come by key, into the order of a read.
-func arrange(o *coord.Read, keys []*coord.KeyValue) {
-	by := func(a, b *coord.KeyValue) int { return strings.Compare(a.Key, b.Key) }
-	switch o.Order {
-	case coord.ByVersion:
-		by = func(a, b *coord.KeyValue) int { return cmp.Compare(a.Version, b.Version) }
-	case coord.ByCreateRevision:
-		by = func(a, b *coord.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
-	case coord.ByModRevision:
-		by = func(a, b *coord.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) }
-	case coord.ByValue:
-		by = func(a, b *coord.KeyValue) int { return strings.Compare(string(a.Value), string(b.Value)) }
-	}
-	if o.Order == coord.ByKey && !o.Descending {
-		return
-	}
-	slices.SortStableFunc(keys, func(a, b *coord.KeyValue) int {
-		if o.Descending {
-			return by(b, a)
-		}
-		return by(a, b)
-	})
 }
 
 func withoutValue(kv *coord.KeyValue) *coord.KeyValue {

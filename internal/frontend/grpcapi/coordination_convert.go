@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"errors"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
@@ -106,6 +107,9 @@ func toSpan(req *api.RangeRequest) (coord.Span, error) {
 		return coord.Exactly(key), nil
 	}
 }
+
+// toOrder gives an order. One beyond the range of its type stays unknown.
+func toOrder(o api.TxnRange_Order) coord.Order { return coord.Order(min(uint32(o), math.MaxUint8)) }
 
 // toWatch gives the watch that a request asks for.
 func toWatch(req *api.WatchKeysRequest) coord.Watch {

@@ -45,12 +45,17 @@ func (c *coordination) Range(ctx context.Context, req *api.RangeRequest) (*api.R
 	if req.GetLocal() {
 		consistency = coord.Local
 	}
-	q := coord.Query{Span: span, At: coord.Revision(req.GetRevision()), Limit: toLimit(req.GetLimit()), Bytes: pageBytes}
+	q := coord.Query{
+		Span: span, At: coord.Revision(req.GetRevision()), Limit: toLimit(req.GetLimit()), Bytes: pageBytes, From: string(req.GetFrom()),
+		Order: toOrder(req.GetOrder()), Descending: req.GetDescending(), KeysOnly: req.GetKeysOnly(), CountOnly: req.GetCountOnly(),
+	}
 	page, h, err := c.Reader.Range(ctx, q, consistency)
 	if err != nil {
 		return nil, err
 	}
-	return &api.RangeResponse{Header: fromHeader(h), Kvs: convert(page.Keys, fromKeyValue), Next: []byte(page.Next), Revision: int64(page.Revision)}, nil
+	return &api.RangeResponse{
+		Header: fromHeader(h), Kvs: convert(page.Keys, fromKeyValue), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count),
+	}, nil
 }
 
 // OpenClient implements api.CoordinationServiceServer.

@@ -21,10 +21,12 @@ type keyAnswer struct {
 
 // keysAnswer is a page of keys, all at one revision.
 type keysAnswer struct {
-	Header   coord.Header   `json:"header"`
-	Revision coord.Revision `json:"revision"` // that was read
-	Keys     []keyBody      `json:"keys"`
-	Next     string         `json:"next,omitempty"` // the first key of the rest; absent at the end
+	Header     coord.Header   `json:"header"`
+	Revision   coord.Revision `json:"revision"` // that was read
+	Keys       []keyBody      `json:"keys"`
+	Next       string         `json:"next,omitempty"`        // the first key of the rest; absent at the end
+	NextBase64 []byte         `json:"next_base64,omitempty"` // instead of next for bytes that are not text
+	Count      *int           `json:"count,omitempty"`       // of all keys with the prefix, with count_only
 }
 
 // keyWritten is the result of a write: its revision is the header's.
@@ -59,36 +61,50 @@ const maxPageBytes = 8 << 20
 
 // listKeys reads a page of the keys under a prefix. The next page begins at from, at the same revision.
 func (p *coordinationAPI) listKeys(ctx context.Context, c call) error {
-	values, err := input.Known(c.r.URL, "prefix", "from", "limit", "revision")
+	q, err := parseKeyQuery(c.r.URL)
 	if err != nil {
 		return err
 	}
-	limit, err := readPage(values)
-	if err != nil {
-		return err
-	}
-	at, err := input.Number(values, "revision")
-	if err != nil {
-		return err
-	}
-	span := coord.Under(values.Get("prefix"))
-	if values.Has("from") {
-		if span.From = values.Get("from"); !strings.HasPrefix(span.From, values.Get("prefix")) {
-			return fault.Invalidf("from", input.Quote(span.From), "must begin with the prefix")
-		}
-	}
-	if limit == 0 {
-		limit = maxListed
-	}
-	page, header, err := p.Reader.Range(ctx, coord.Query{Span: span, At: coord.Revision(at), Limit: limit, Bytes: maxPageBytes}, coord.Linearizable)
+	page, header, err := p.Reader.Range(ctx, q, coord.Linearizable)
 	if err != nil {
 		return ofParameter(err)
 	}
-	answer := keysAnswer{Header: header, Revision: page.Revision, Keys: make([]keyBody, len(page.Keys)), Next: page.Next}
+	answer := keysAnswer{Header: header, Revision: page.Revision, Keys: make([]keyBody, len(page.Keys))}
+	answer.Next, answer.NextBase64 = readable([]byte(page.Next))
 	for i, kv := range page.Keys {
 		answer.Keys[i] = fromKeyValue(kv)
 	}
+	if q.CountOnly {
+		answer.Count = &page.Count
+	}
 	return writeJSON(c.w, http.StatusOK, answer)
+}
+
+func parseKeyQuery(u *url.URL) (q coord.Query, err error) {
+	values, err := input.Known(u, "prefix", "from", "limit", "revision", "order", "descending", "keys_only", "count_only")
+	if err != nil {
+		return q, err
+	}
+	at, err := input.Number(values, "revision")
+	if err != nil {
+		return q, err
+	}
+	q = coord.Query{Span: coord.Under(values.Get("prefix")), At: coord.Revision(at), Bytes: maxPageBytes, From: values.Get("from")}
+	if values.Has("from") && !strings.HasPrefix(q.From, values.Get("prefix")) {
+		return q, fault.Invalidf("from", input.Quote(q.From), "must begin with the prefix")
+	}
+	if q.Order, err = orderNamed(values.Get("order")); err != nil {
+		return q, err
+	}
+	for name, flag := range map[string]*bool{"descending": &q.Descending, "keys_only": &q.KeysOnly, "count_only": &q.CountOnly} {
+		if *flag, err = input.ParseBool(values, name); err != nil {
+			return q, err
+		}
+	}
+	if q.Limit, err = readPage(values); q.Limit == 0 {
+		q.Limit = maxListed
+	}
+	return q, err
 }
 
 // putKey stores the body of the request as the value of a key.

@@ -78,6 +78,9 @@ func TestKeysRefuse(t *testing.T) {
 		"GET /keys?limit=-1":                        {400, "validation_error", "limit"},
 		"GET /keys?prefix=b&from=a":                 {400, "validation_error", "from"},
 		"GET /keys?what=1":                          {400, "validation_error", "what"},
+		"GET /keys?order=size":                      {400, "validation_error", "order"},
+		"GET /keys?descending=maybe":                {400, "validation_error", "descending"},
+		"GET /keys?order=value&from=absent":         {400, "validation_error", "from"},
 		"PUT /keys/k?if_revision=-1":                {400, "validation_error", "if_revision"},
 		"PUT /keys/k?lease_id=x":                    {400, "validation_error", "lease_id"},
 		"PUT /keys/k?lease_id=7":                    {404, "not_found", "lease_id"},
@@ -104,6 +107,24 @@ func TestLargeValues(t *testing.T) {
 		from, _ = page["next"].(string)
 	}
 	require.Equal(t, []int{keys, 3}, []int{seen, pages})
+}
+
+// TestKeysInOrder: pages in another order, names without values, and a count.
+func TestKeysInOrder(t *testing.T) {
+	p := newCoordFixture(t)
+	for _, key := range []string{"k1", "k2", "k%FF", "other"} {
+		p.putValue(t, "/keys/"+key, "v")
+	}
+	p.putValue(t, "/keys/k1", "last")
+	page := p.ok(t, 200, "GET /keys?prefix=k&order=mod_revision&limit=1", "")
+	require.Equal(t, []any{"k2", "a/8="}, []any{page["keys"].([]any)[0].(object)["key"], page["next_base64"]})
+	rest := p.ok(t, 200, "GET /keys?prefix=k&order=mod_revision&from=k%FF&keys_only=true&revision="+number64(page["revision"].(float64)), "")
+	require.Len(t, rest["keys"], 2)
+	require.Equal(t, "k1", rest["keys"].([]any)[1].(object)["key"])
+	require.NotContains(t, rest["keys"].([]any)[1], "value")
+	require.Equal(t, "k1", p.ok(t, 200, "GET /keys?order=version&descending=true&limit=1", "")["keys"].([]any)[0].(object)["key"])
+	require.Equal(t, []any{3.0, []any{}}, []any{p.ok(t, 200, "GET /keys?prefix=k&count_only=true", "")["count"], p.ok(t, 200, "GET /keys?count_only=true", "")["keys"]})
+	require.Equal(t, 0.0, p.ok(t, 200, "GET /keys?prefix=none&count_only=true", "")["count"])
 }
 
 // TestTxn: both branches, with the result of each step.

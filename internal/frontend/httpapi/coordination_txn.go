@@ -173,6 +173,10 @@ func (b *putBody) step() (coord.Step, error) {
 	}}, err
 }
 
+func orderNamed(name string) (coord.Order, error) {
+	return oneOf("order", name, coord.ByKey, coord.ByVersion, coord.ByCreateRevision, coord.ByModRevision, coord.ByValue)
+}
+
 func (b *rangeBody) read() (*coord.Read, error) {
 	span, err := b.span()
 	if err != nil {
@@ -181,10 +185,12 @@ func (b *rangeBody) read() (*coord.Read, error) {
 	if b.Limit < 0 {
 		return nil, fault.Invalidf("limit", b.Limit, "must be at least 0")
 	}
-	order, err := oneOf("order", b.Order, coord.ByKey, coord.ByVersion, coord.ByCreateRevision, coord.ByModRevision, coord.ByValue)
+	order, err := orderNamed(b.Order)
 	return &coord.Read{
-		Query: coord.Query{Span: span, At: b.Revision, Limit: b.Limit}, Order: order, Descending: b.Descending,
-		KeysOnly: b.KeysOnly, CountOnly: b.CountOnly, MinMod: b.MinMod, MaxMod: b.MaxMod, MinCreate: b.MinCreate, MaxCreate: b.MaxCreate,
+		Query: coord.Query{
+			Span: span, At: b.Revision, Limit: b.Limit, Order: order, Descending: b.Descending, KeysOnly: b.KeysOnly, CountOnly: b.CountOnly,
+		},
+		MinMod: b.MinMod, MaxMod: b.MaxMod, MinCreate: b.MinCreate, MaxCreate: b.MaxCreate,
 	}, err
 }
 

@@ -3063,11 +3063,16 @@ func (x *TxnStepResult) GetKvs() []*KeyVal {
 type RangeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	RangeEnd      []byte                 `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"` // exclusive; empty: key alone
-	Prefix        bool                   `protobuf:"varint,3,opt,name=prefix,proto3" json:"prefix,omitempty"`                    // all keys that begin with key
-	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`                // 0: the present
-	Limit         uint32                 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                      // 0: 1000
-	Local         bool                   `protobuf:"varint,6,opt,name=local,proto3" json:"local,omitempty"`                      // from the nearest member; may be old
+	RangeEnd      []byte                 `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`                 // exclusive; empty: key alone
+	Prefix        bool                   `protobuf:"varint,3,opt,name=prefix,proto3" json:"prefix,omitempty"`                                    // all keys that begin with key
+	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`                                // 0: the present
+	Limit         uint32                 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                                      // 0: 1000
+	Local         bool                   `protobuf:"varint,6,opt,name=local,proto3" json:"local,omitempty"`                                      // from the nearest member; may be old
+	Order         TxnRange_Order         `protobuf:"varint,7,opt,name=order,proto3,enum=blackhole.api.v1.TxnRange_Order" json:"order,omitempty"` // keys with the same property are sorted by key, ascending
+	Descending    bool                   `protobuf:"varint,8,opt,name=descending,proto3" json:"descending,omitempty"`
+	KeysOnly      bool                   `protobuf:"varint,9,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`     // without values
+	CountOnly     bool                   `protobuf:"varint,10,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"` // without keys; ignores limit and from
+	From          []byte                 `protobuf:"bytes,11,opt,name=from,proto3" json:"from,omitempty"`                             // next of the page before, at the same revision; empty: the start
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3144,12 +3149,48 @@ func (x *RangeRequest) GetLocal() bool {
 	return false
 }
 
+func (x *RangeRequest) GetOrder() TxnRange_Order {
+	if x != nil {
+		return x.Order
+	}
+	return TxnRange_KEY
+}
+
+func (x *RangeRequest) GetDescending() bool {
+	if x != nil {
+		return x.Descending
+	}
+	return false
+}
+
+func (x *RangeRequest) GetKeysOnly() bool {
+	if x != nil {
+		return x.KeysOnly
+	}
+	return false
+}
+
+func (x *RangeRequest) GetCountOnly() bool {
+	if x != nil {
+		return x.CountOnly
+	}
+	return false
+}
+
+func (x *RangeRequest) GetFrom() []byte {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
 type RangeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Kvs           []*KeyVal              `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`
 	Next          []byte                 `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`          // first key of the rest; empty at the end
 	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"` // of the answer
+	Count         int64                  `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`       // of all keys in the range, with count_only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3208,6 +3249,13 @@ func (x *RangeResponse) GetNext() []byte {
 func (x *RangeResponse) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *RangeResponse) GetCount() int64 {
+	if x != nil {
+		return x.Count
 	}
 	return 0
 }
@@ -4989,19 +5037,29 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\tforgotten\x18\a \x01(\bR\tforgotten\"Q\n" +
 	"\rTxnStepResult\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12*\n" +
-	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\"\x9d\x01\n" +
+	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\"\xc5\x02\n" +
 	"\fRangeRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
 	"\trange_end\x18\x02 \x01(\fR\brangeEnd\x12\x16\n" +
 	"\x06prefix\x18\x03 \x01(\bR\x06prefix\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\rR\x05limit\x12\x14\n" +
-	"\x05local\x18\x06 \x01(\bR\x05local\"\x9d\x01\n" +
+	"\x05local\x18\x06 \x01(\bR\x05local\x126\n" +
+	"\x05order\x18\a \x01(\x0e2 .blackhole.api.v1.TxnRange.OrderR\x05order\x12\x1e\n" +
+	"\n" +
+	"descending\x18\b \x01(\bR\n" +
+	"descending\x12\x1b\n" +
+	"\tkeys_only\x18\t \x01(\bR\bkeysOnly\x12\x1d\n" +
+	"\n" +
+	"count_only\x18\n" +
+	" \x01(\bR\tcountOnly\x12\x12\n" +
+	"\x04from\x18\v \x01(\fR\x04from\"\xb3\x01\n" +
 	"\rRangeResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12*\n" +
 	"\x03kvs\x18\x02 \x03(\v2\x18.blackhole.api.v1.KeyValR\x03kvs\x12\x12\n" +
 	"\x04next\x18\x03 \x01(\fR\x04next\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\"\xa2\x02\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x14\n" +
+	"\x05count\x18\x05 \x01(\x03R\x05count\"\xa2\x02\n" +
 	"\x17PublishInstancesRequest\x123\n" +
 	"\aattempt\x18\x01 \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\x03R\aleaseId\x12\x1e\n" +
@@ -5275,73 +5333,74 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	5,  // 41: blackhole.api.v1.TxnResponse.header:type_name -> blackhole.api.v1.Header
 	42, // 42: blackhole.api.v1.TxnResponse.results:type_name -> blackhole.api.v1.TxnStepResult
 	34, // 43: blackhole.api.v1.TxnStepResult.kvs:type_name -> blackhole.api.v1.KeyVal
-	5,  // 44: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
-	34, // 45: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
-	6,  // 46: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	46, // 47: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
-	5,  // 48: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
-	6,  // 49: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	71, // 50: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
-	5,  // 51: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	6,  // 52: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	5,  // 53: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
-	5,  // 54: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
-	59, // 55: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
-	59, // 56: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
-	58, // 57: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
-	67, // 58: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
-	69, // 59: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
-	7,  // 60: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
-	9,  // 61: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
-	11, // 62: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
-	13, // 63: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
-	15, // 64: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
-	19, // 65: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
-	21, // 66: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
-	23, // 67: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
-	26, // 68: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
-	28, // 69: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
-	31, // 70: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
-	35, // 71: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
-	43, // 72: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
-	52, // 73: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
-	54, // 74: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
-	56, // 75: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	60, // 76: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
-	64, // 77: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
-	62, // 78: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
-	45, // 79: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	48, // 80: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	50, // 81: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	66, // 82: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
-	8,  // 83: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	10, // 84: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	12, // 85: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	14, // 86: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	16, // 87: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	20, // 88: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	22, // 89: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	24, // 90: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	27, // 91: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	29, // 92: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	32, // 93: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	41, // 94: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
-	44, // 95: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	53, // 96: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	55, // 97: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	57, // 98: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	61, // 99: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
-	65, // 100: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
-	63, // 101: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
-	47, // 102: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	49, // 103: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	51, // 104: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	68, // 105: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
-	83, // [83:106] is the sub-list for method output_type
-	60, // [60:83] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	4,  // 44: blackhole.api.v1.RangeRequest.order:type_name -> blackhole.api.v1.TxnRange.Order
+	5,  // 45: blackhole.api.v1.RangeResponse.header:type_name -> blackhole.api.v1.Header
+	34, // 46: blackhole.api.v1.RangeResponse.kvs:type_name -> blackhole.api.v1.KeyVal
+	6,  // 47: blackhole.api.v1.PublishInstancesRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	46, // 48: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
+	5,  // 49: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 50: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	71, // 51: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	5,  // 52: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	6,  // 53: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
+	5,  // 54: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
+	5,  // 55: blackhole.api.v1.OpenClientResponse.header:type_name -> blackhole.api.v1.Header
+	59, // 56: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
+	59, // 57: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
+	58, // 58: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
+	67, // 59: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
+	69, // 60: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
+	7,  // 61: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
+	9,  // 62: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
+	11, // 63: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
+	13, // 64: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
+	15, // 65: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
+	19, // 66: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
+	21, // 67: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
+	23, // 68: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
+	26, // 69: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
+	28, // 70: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
+	31, // 71: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
+	35, // 72: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
+	43, // 73: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
+	52, // 74: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
+	54, // 75: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
+	56, // 76: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
+	60, // 77: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
+	64, // 78: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
+	62, // 79: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
+	45, // 80: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	48, // 81: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	50, // 82: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	66, // 83: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
+	8,  // 84: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	10, // 85: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	12, // 86: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	14, // 87: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	16, // 88: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	20, // 89: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	22, // 90: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	24, // 91: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	27, // 92: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	29, // 93: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	32, // 94: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	41, // 95: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
+	44, // 96: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	53, // 97: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	55, // 98: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	57, // 99: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	61, // 100: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
+	65, // 101: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
+	63, // 102: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
+	47, // 103: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	49, // 104: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	51, // 105: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	68, // 106: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
+	84, // [84:107] is the sub-list for method output_type
+	61, // [61:84] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_coordination_proto_init() }
