@@ -71,6 +71,11 @@ func Scenarios() []Scenario {
 			acts:  []act{{"", local(lan4)}, {"one join line", together}, {"profile public in a VPN", vpn}},
 		},
 		{
+			Name: "first-lock", Limit: 5 * time.Minute,
+			About: "the README's two machines, command by command, and three more that join by the same line",
+			acts:  []act{{"2 machines", firstLock(2)}, {"5 machines", firstLock(5)}},
+		},
+		{
 			Name: "ipv6", Limit: 10 * time.Minute,
 			About: "IPv6 only: public servers and a home behind a firewall; a local network",
 			acts:  []act{{"servers and a home", public6}, {"local network", local(lan6)}},

@@ -132,7 +132,7 @@ func Start(s Spec) (*Process, error) {
 	p.cmd.Env = append(cleanEnvironment(os.Environ()), s.settings()...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.WaitDelay = outputGrace
-	p.cmd.SysProcAttr = orphanless()
+	p.cmd.SysProcAttr = Orphanless()
 	if err := s.Within(p.cmd.Start); err != nil {
 		return nil, fault.As("process.Start", fault.Unavailable, err)
 	}

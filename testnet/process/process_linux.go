@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// orphanless puts the child into its own process group, so that Ctrl-C reaches it only through
+// Orphanless puts the child into its own process group, so that Ctrl-C reaches it only through
 // Stop. The kernel kills the child after the end of its parent thread, which in Go means the end
 // of this process.
-func orphanless() *syscall.SysProcAttr {
+func Orphanless() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 

@@ -4,7 +4,7 @@ package process
 
 import "syscall"
 
-// orphanless has no portable form: the child outlives a killed parent.
-func orphanless() *syscall.SysProcAttr { return nil }
+// Orphanless has no portable form: the child outlives a killed parent.
+func Orphanless() *syscall.SysProcAttr { return nil }
 
 func resident(int) uint64 { return 0 }
