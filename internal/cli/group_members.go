@@ -30,7 +30,7 @@ func order(con *console, action coord.MemberAction, cmd *cobra.Command, names ..
 		}
 		done, err := p.Coordination().ChangeMembers(ctx, c)
 		if err != nil {
-			return named(err, names)
+			return named(err, action, names)
 		}
 		done.Steps = emptied(done.Steps)
 		return r.print(document{value: done, table: outcomeTable(done)})
@@ -63,9 +63,13 @@ func exactArgs(args, names []string) error {
 	return nil
 }
 
-// named gives the fields of the API the names of the arguments.
-func named(err error, names []string) error {
+// named gives the fields of the API the names of the command, its arguments and its flags.
+func named(err error, action coord.MemberAction, names []string) error {
 	switch field := fault.FieldOf(err); {
+	case field == "action":
+		return renameField(err, "group "+string(action))
+	case field == "force":
+		return renameField(err, "--force")
 	case field == "peer_id" && len(names) > 0:
 		return renameField(err, names[0])
 	case field == "with" && len(names) > 1:
