@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -27,12 +29,15 @@ type cellQuery struct {
 
 // answer is a keeper's verified answer to a cellQuery.
 type answer struct {
+	from     peer.ID
 	records  []*records.Record // matches
 	total    int               // number of matches at the keeper
 	atLeast  bool              // total is a lower bound
 	withheld bool              // records misses some matches
 	bound    float64           // rank value of the best withheld match; undefined without one
-	full     bool              // the peer keeps all the cells
+	full     bool              // the peer keeps all the cells, and is not behind
+	behind   bool              // the peer lacks a change that another keeper has
+	probed   []records.Name    // records that another keeper lists
 	own      bool              // of this peer itself
 	doubt    string            // why a keeper of the cells has no authority for them; "" for none
 	network  netip.Prefix      // of the peer; zero if unknown
@@ -240,7 +245,7 @@ func (k *Keeper) answerHere(q cellQuery) answer {
 	a.beyond, a.moreBeyond = index.SomeBeyond(k.Index, q.plan, q.cells, k.Now(), maxBeyond)
 	var lacking []records.CellKey
 	lacking, a.doubt = k.closest.unauthoritative(q.cells)
-	a.own, a.full = true, len(lacking) == 0
+	a.from, a.own, a.full = k.Self, true, len(lacking) == 0
 	if err := a.setSplits(q, k.splits.forQuery(q.plan, q.cells)); err != nil {
 		k.Logger.Error("own answer rejected: please report this defect", "error", err)
 	}
@@ -282,7 +287,7 @@ func total(groups []group, found int) (sum int, atLeast bool) {
 		most := 0
 		for _, a := range g.answers {
 			atLeast = atLeast || a.atLeast || len(a.splits) > 0
-			if len(a.splits) == 0 {
+			if len(a.splits) == 0 && !a.behind {
 				most = max(most, a.total)
 			}
 		}
@@ -331,7 +336,8 @@ func (g *group) incomplete() string {
 	if g.set.uncertain != nil {
 		return fmt.Sprintf("the lookup of the keepers of %s is incomplete: %s", where, fault.Message(g.set.uncertain))
 	}
-	if got, need := g.full(), g.needed(); got < need {
+	got, need, behind := g.full(), g.needed(), g.behind()
+	if got < need && got+behind < len(g.set.peers) { // otherwise all keepers answered: together they have all records
 		why := fmt.Sprintf("%d of %d keepers answered for %s", got, need, where)
 		for _, a := range g.answers {
 			if a.doubt != "" {
@@ -340,6 +346,9 @@ func (g *group) incomplete() string {
 		}
 		if g.older > 0 {
 			return fmt.Sprintf("%s: %d keepers of an older version do not know %s", why, g.older, g.unknownNames())
+		}
+		if behind > 0 {
+			why += fmt.Sprintf(", and %d more lack changes that others have", behind)
 		}
 		if g.failure != nil {
 			why += ": " + fault.Message(g.failure)

@@ -48,6 +48,7 @@ func requestBounds() opBounds {
 		{op: 6, bytes: maxQueryRequest},
 		{op: 9, bytes: maxQueryRequest},
 		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}}},
+		{op: 11, lists: []listBound{{2, "forward.items", MaxItems, nil}}},
 		{op: 7, bytes: maxWatchRequest, lists: []listBound{{2, "watch.cells", MaxQueryCells, nil}}},
 	}
 }
@@ -66,6 +67,7 @@ func responseBounds() opBounds {
 		{op: 5, lists: []listBound{{3, "sync.cells", maxCellsListed, nil}}},
 		{op: 6, lists: []listBound{{1, "pull.envelopes", maxPull, nil}}},
 		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}}},
+		{op: 11, lists: []listBound{{1, "forward.results", MaxItems, nil}}},
 		{op: 7, lists: []listBound{
 			{3, "watch.envelopes", max(watchBatch, maxWatchHave), nil}, {4, "watch.left", max(watchBatch, maxWatchHave), nil},
 		}},

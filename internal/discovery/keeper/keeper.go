@@ -70,8 +70,8 @@ type Router interface {
 // Recorder counts for the operator's metrics. Its methods must not block.
 type Recorder interface {
 	// Operation counts a finished operation: store, query, resolve, lookup, ask, deliver,
-	// summarise, hand_over, sync, findings, serve_store, serve_query, serve_summary, serve_sync,
-	// serve_pull, serve_resolve, serve_findings, serve_unknown.
+	// summarise, hand_over, sync, findings, forward, serve_store, serve_query, serve_summary, serve_sync,
+	// serve_pull, serve_resolve, serve_findings, serve_forward, serve_unknown.
 	Operation(op string, took time.Duration, err error)
 	// Refused counts a refused request, or one refused record of it. The reasons are a closed
 	// set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell,

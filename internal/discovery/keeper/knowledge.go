@@ -41,6 +41,7 @@ type knowledge struct {
 	unmet atomic.Pointer[[]hashedPeer] // members to compare with before this peer answers; never nil
 	knows atomic.Bool                  // copy of informed
 	cut   atomic.Bool                  // isolated is set
+	late  atomic.Bool                  // lacking is set
 
 	mu       sync.Mutex // guards the fields below
 	started  time.Time
@@ -51,6 +52,7 @@ type knowledge struct {
 	peak     int                   // members before the isolation
 	isolated time.Time             // start of the isolation; zero without one
 	regained time.Time             // last return of contact
+	lacking  time.Time             // this peer lacks changes; zero after the next comparisons
 }
 
 // member is a peer of the routing table.
@@ -153,6 +155,7 @@ func (w *knowledge) changed() {
 	w.unmet.Store(&unmet)
 	w.knows.Store(w.informed)
 	w.cut.Store(!w.isolated.IsZero())
+	w.late.Store(!w.lacking.IsZero())
 	w.steps.Add(1)
 }
 
@@ -254,6 +257,28 @@ func (w *knowledge) setInformed(informed bool, now time.Time) {
 	w.changed()
 }
 
+// lacks records that this peer lacks changes that other keepers have.
+func (w *knowledge) lacks(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lacking.IsZero() {
+		w.epoch.Add(1)
+		w.wake()
+	}
+	w.lacking = now
+	w.changed()
+}
+
+// caughtUp ends the lack of changes by comparisons that began later.
+func (w *knowledge) caughtUp(began time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.lacking.IsZero() && w.lacking.Before(began) {
+		w.lacking = time.Time{}
+		w.changed()
+	}
+}
+
 // neverMet reports whether the routing table has been empty since the start.
 func (w *knowledge) neverMet() bool {
 	w.mu.Lock()
@@ -277,6 +302,9 @@ func (w *knowledge) doubt(c func() (radius, bool), now time.Time) string {
 	}
 	if why := w.isolation(now); why != "" {
 		return "it " + why
+	}
+	if w.late.Load() {
+		return behindReason
 	}
 	unmet := *w.unmet.Load()
 	if len(unmet) == 0 {

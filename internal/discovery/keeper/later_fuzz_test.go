@@ -124,6 +124,7 @@ func FuzzLaterRequest(f *testing.F) {
 		{Op: &pb.Request_Summary{Summary: &pb.SummaryRequest{Cells: []string{cell}}}},
 		{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: r.Key().String()}}},
 		{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Providers: [][]byte{[]byte(p.id)}}}},
+		{Op: &pb.Request_Forward{Forward: &pb.ForwardRequest{To: []byte(p.id), Items: []*pb.StoreItem{item(r)}}}},
 	}
 	addFutures(f, len(requests))
 	k, counts := bare(f, 30, Limits{})

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,25 +118,35 @@ type lightRouter struct {
 func (r *lightRouter) Size() int {
 	r.d.mu.Lock()
 	defer r.d.mu.Unlock()
-	return len(r.d.peers) - 1
+	others := len(r.d.peers) - len(r.d.clients)
+	if !slices.Contains(r.d.clients, r.self) {
+		others--
+	}
+	return others
 }
 
 func (r *lightRouter) Nearby(key string, n int) []peer.ID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if size := r.Size(); size != r.size {
+	if size := r.Size(); size != r.size || r.near == nil {
 		r.size, r.near = size, make(map[string][]peer.ID)
 	}
 	near, ok := r.near[key]
-	if !ok {
-		near = r.router.Nearby(key, Network)
+	if !ok || len(near) < min(n, r.size) {
+		near = r.router.Nearby(key, max(n, Network))
 		r.near[key] = near
 	}
 	return slices.Clone(near[:min(n, len(near))])
 }
 
 // lightHosts are the hosts by id.
-type lightHosts struct{ sync.Map }
+type lightHosts struct {
+	sync.Map
+	lost atomic.Pointer[func(from, to peer.ID) bool] // whether a message is lost; nil for none
+}
+
+// lose begins to lose messages.
+func (m *lightHosts) lose(lost func(from, to peer.ID) bool) { m.lost.Store(&lost) }
 
 func (m *lightHosts) of(id peer.ID) *lightHost {
 	if h, ok := m.Load(id); ok {
@@ -181,8 +192,8 @@ func (h *lightHost) NewStream(_ context.Context, id peer.ID, _ ...protocol.ID) (
 		return nil, errors.New("the peer does not speak the protocol")
 	}
 	near, far := net.Pipe()
-	go handler(&lightStream{pipe: far, remote: h})
-	return &lightStream{pipe: near, remote: other}, nil
+	go handler(&lightStream{pipe: far, own: other, remote: h})
+	return &lightStream{pipe: near, own: h, remote: other}, nil
 }
 
 func (h *lightHost) Network() network.Network       { return lightNetwork{} }
@@ -210,11 +221,19 @@ func (lightPeerstore) GetProtocols(peer.ID) ([]protocol.ID, error) { return nil,
 type lightStream struct {
 	network.Stream
 	pipe   net.Conn
+	own    *lightHost
 	remote *lightHost
 }
 
+// Write loses the message, if messages are lost.
+func (s *lightStream) Write(b []byte) (int, error) {
+	if lost := s.own.hosts.lost.Load(); lost != nil && (*lost)(s.own.id, s.remote.id) {
+		return len(b), nil
+	}
+	return s.pipe.Write(b)
+}
+
 func (s *lightStream) Read(b []byte) (int, error)         { return s.pipe.Read(b) }
-func (s *lightStream) Write(b []byte) (int, error)        { return s.pipe.Write(b) }
 func (s *lightStream) Close() error                       { return s.pipe.Close() }
 func (s *lightStream) Reset() error                       { return s.pipe.Close() }
 func (s *lightStream) SetDeadline(t time.Time) error      { return s.pipe.SetDeadline(t) }

@@ -132,7 +132,7 @@ type reply struct {
 }
 
 // askGroup asks keepers of one group until it has enough full answers: askedAtOnce keepers at
-// first, one more for each failure or partial answer, more while the answers leave doubt, and
+// first, one more for each failure or partial answer, more while the answers leave doubt or keepers are behind, and
 // after each hedge delay as many as are missing, increasing each time. With many dead peers,
 // one at a time would wait for one dead peer after the other.
 func (a *asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *queryTrace) {
@@ -168,7 +168,11 @@ func (a *asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 		case r := <-replies:
 			received++
 			delete(awaited, r.from)
-			if full := g.add(r); !full || len(awaited) == 0 && g.full() < g.wanted() {
+			full := g.add(r)
+			if g.full() >= g.wanted() {
+				a.judge(ctx, q, g, trace)
+			}
+			if !full || len(awaited) == 0 && g.full() < g.wanted() {
 				ask()
 			}
 		case <-hedge.C:
@@ -280,6 +284,7 @@ func (a *asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTr
 		return reply{from: id, answer: answer{lacks: got.lacks}, err: err}
 	}
 	trace.add("asked %s about %d cells: %s in %s", id, len(q.cells), got, took.Round(time.Microsecond))
+	got.from = id
 	if from, ok := a.prefixOfPeer(id); ok {
 		got.network = from
 	}

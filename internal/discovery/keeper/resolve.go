@@ -84,6 +84,8 @@ type versionReply struct {
 	newest *records.Record // nil without a version
 	full   bool            // the peer keeps the provider's cell, and its version counts here
 	err    error           // why it is not full
+
+	keptOut bool // a limit of the peer keeps the record out
 }
 
 var (
@@ -143,6 +145,7 @@ func (a *asker) newest(ctx context.Context, set *keeperSet, key records.Key) (ne
 func (a *asker) askVersion(ctx context.Context, id peer.ID, key records.Key) (r versionReply) {
 	if id == a.k.Self {
 		r.newest, _ = a.k.Index.Latest(key.Name)
+		r.keptOut = a.k.server.keptOut.has(key.Name, a.k.Now())
 		if r.full = a.k.closest.authoritative(records.ProviderCell(key.Name.Provider)); !r.full {
 			r.err = errNotKeeper
 		}
@@ -177,6 +180,7 @@ func (a *asker) readVersion(resp *pb.ResolveResponse, key records.Key) (r versio
 	if r.full = !resp.NotKept; !r.full {
 		r.err = errNotKeeper
 	}
+	r.keptOut = resp.KeptOut
 	if len(resp.Envelope) == 0 {
 		return r, nil
 	}
@@ -211,5 +215,6 @@ func (s *server) resolve(req *pb.ResolveRequest) (*pb.ResolveResponse, error) {
 	if r, ok := s.k.Index.Latest(key.Name); ok && !r.Expired(s.k.Now()) {
 		resp.Envelope = r.Envelope()
 	}
+	resp.KeptOut = s.keptOut.has(key.Name, s.k.Now())
 	return resp, nil
 }

@@ -40,6 +40,7 @@ func (s *server) accept(ctx context.Context, from source, item *pb.StoreItem, h 
 		}
 	}()
 	if ctx.Err() != nil {
+		s.k.sync.know.lacks(s.k.sync.clock())
 		return 0, fault.Wrap("", ctx.Err())
 	}
 	cells, err := cellsOf(item.GetCells(), MaxItemCells)
@@ -98,6 +99,7 @@ func (k *Keeper) put(r *records.Record) (sequence uint64, err error) {
 		return known.Sequence(), nil
 	}
 	_, err = k.Index.Put(r, k.Now())
+	k.server.keptOut.note(r.Name(), err, k.Now())
 	if latest, ok := k.Index.Latest(r.Name()); ok {
 		sequence = latest.Sequence()
 	}

@@ -20,8 +20,10 @@ type server struct {
 	rpc     *rpc.Server
 	ring    *changeRing // changes for watchers
 
+	keptOut   *keptOut  // records that a limit refused
 	comparing peerLimit // SYNC requests: one at a time for each peer
 	watches   peerLimit // streams served
+	forwards  peerLimit // FORWARD requests
 
 	witnesses *witness.Pool // measurements of other peers
 }
@@ -32,8 +34,10 @@ func newServer(k *Keeper) *server {
 		working: make(chan struct{}, k.Limits.Working),
 		quotas:  newQuotas(k.Limits),
 
+		keptOut:   newKeptOut(),
 		comparing: peerLimit{perPeer: 1},
 		watches:   peerLimit{total: maxServedWatches, perPeer: maxPeerWatches},
+		forwards:  peerLimit{total: maxForwards, perPeer: peerForwards},
 		witnesses: witness.NewPool(),
 	}
 }
@@ -105,6 +109,8 @@ func operationOf(req *pb.Request) string {
 		return "serve_resolve"
 	case *pb.Request_Findings:
 		return "serve_findings"
+	case *pb.Request_Forward:
+		return "serve_forward"
 	default:
 		return "serve_unknown"
 	}
@@ -116,6 +122,9 @@ func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Re
 	case s.working <- struct{}{}:
 		defer func() { <-s.working }()
 	case <-ctx.Done():
+		if req.GetStore() != nil {
+			s.k.sync.know.lacks(s.k.sync.clock())
+		}
 		return nil, fault.New("", fault.Unavailable, "this peer is busy: ask another keeper")
 	}
 	switch op := req.Op.(type) {
@@ -140,6 +149,9 @@ func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Re
 	case *pb.Request_Findings:
 		resp, err := s.findings(from, op.Findings)
 		return &pb.Response{Op: &pb.Response_Findings{Findings: resp}}, err
+	case *pb.Request_Forward:
+		resp, err := s.forward(ctx, from, op.Forward)
+		return &pb.Response{Op: &pb.Response_Forward{Forward: resp}}, err
 	default:
 		return nil, fault.New("", fault.Unsupported, "this version does not support the operation")
 	}

@@ -70,6 +70,7 @@ func (p *publisher) storeAt(ctx context.Context, recs []*records.Record, targets
 		}
 		round := route(recs, targets, sets, p.wants())
 		bounded(deliveries, len(round), func(i int) { p.deliver(ctx, recs, &round[i]) })
+		p.forward(ctx, recs, round)
 		p.unlearn(round)
 		batches = append(batches, round...)
 		for i := range done {
@@ -144,8 +145,10 @@ func (p *publisher) addKeepers(ctx context.Context, targets [][]records.CellKey,
 
 // storeBatch is the list of records for one keeper.
 type storeBatch struct {
-	to    peer.ID
-	items []storeItem
+	to     peer.ID
+	items  []storeItem
+	sent   bool // over the network, and answered
+	silent bool // the keeper gave no answer
 }
 
 // storeItem is one record of a batch and the result of the keeper.
@@ -202,7 +205,7 @@ func fail(items []storeItem, err error) {
 
 // pack divides items into messages within the bounds of the protocol.
 func pack(items []storeItem) [][]storeItem {
-	const limit = MaxRequest - 64 // 64 bytes for the framing of the request
+	const limit = MaxRequest - 128 // 128 bytes for the framing of the request, and the receiver of a FORWARD
 	var messages [][]storeItem
 	size, start := 0, 0
 	for i, item := range items {
@@ -228,7 +231,9 @@ func (p *publisher) deliver(ctx context.Context, recs []*records.Record, b *stor
 	}
 	delivered := p.skipAcknowledged(recs, b)
 	for _, message := range pack(b.items[delivered:]) {
-		if err := p.send(ctx, b.to, message); err != nil {
+		refused, err := p.send(ctx, b.to, message)
+		if err != nil {
+			b.silent = !refused && fault.KindOf(err) != fault.Unauthentic
 			p.k.Logger.Debug("delivery of records to a keeper failed", "peer", b.to, "records", len(b.items)-delivered, "error", err)
 			fail(b.items[delivered:], err)
 			return
@@ -236,6 +241,7 @@ func (p *publisher) deliver(ctx context.Context, recs []*records.Record, b *stor
 		delivered += len(message)
 		p.acknowledge(recs, b.to, message)
 	}
+	b.sent = true
 }
 
 // unlearn drops the lookups that led to peers which do not keep the cells. The repeated announcement looks again.
@@ -308,16 +314,16 @@ func (p *publisher) storeHere(recs []*records.Record, items []storeItem) {
 	}
 }
 
-// send delivers one message to a keeper and sets the results of the items. The timeout is
+// send delivers one message to a keeper and sets the results of the items. Refused reports an answer. The timeout is
 // shorter for a keeper that failed recently.
-func (p *publisher) send(ctx context.Context, to peer.ID, items []storeItem) (err error) {
+func (p *publisher) send(ctx context.Context, to peer.ID, items []storeItem) (refused bool, err error) {
 	timeout := p.k.Limits.Deliver
 	if p.k.asker.stats.avoided(to, p.k.Now()) {
 		timeout /= avoidedShare
 	}
 	ctx, end, err := p.k.begin(ctx, "deliver", timeout)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { end(err) }()
 	req := &pb.StoreRequest{Items: make([]*pb.StoreItem, len(items))}
@@ -331,7 +337,7 @@ func (p *publisher) send(ctx context.Context, to peer.ID, items []storeItem) (er
 	if err != nil && !refused {
 		p.k.asker.observe(ctx, to, 0, err)
 	}
-	return err
+	return refused, err
 }
 
 // readStoreResponse sets the results of the items and adds the split hints. It returns

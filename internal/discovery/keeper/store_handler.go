@@ -81,7 +81,9 @@ func (h *storeHandler) store(r *records.Record, cells []records.CellKey) (sequen
 	}
 	if left := h.wait(r, cells, prefix, live, admitted); left > 0 {
 		h.k.Recorder.Refused("near_full")
-		return 0, fault.New("", fault.LimitReached, "the cell is nearly full: try again in %s", left.Round(time.Second))
+		err = fault.New("", fault.LimitReached, "the cell is nearly full: try again in %s", left.Round(time.Second))
+		h.k.server.keptOut.note(r.Name(), err, h.now)
+		return 0, err
 	}
 	h.note(r, cells)
 	wanted := splits.offer(cell.Member{Record: r, Prefix: prefix}, cells)
@@ -103,18 +105,18 @@ func (h *storeHandler) store(r *records.Record, cells []records.CellKey) (sequen
 	return sequence, nil
 }
 
-// handedOver reports whether a keeper of the surrounding split cell sent the record. Then the
-// address of the sender says nothing about the provider.
+// handedOver reports whether a keeper of the cell or of the surrounding split cell sent the record, which it had
+// admitted. Then the address of the sender says nothing about the provider.
 func (h *storeHandler) handedOver(r *records.Record, cells []records.CellKey) bool {
 	if h.from == "" || h.from == r.Name().Provider {
 		return false
 	}
 	return slices.ContainsFunc(cells, func(c records.CellKey) bool {
-		if c.Cell.Len() <= geo.MaxLen {
-			return false
+		near := func(c records.CellKey) bool {
+			return slices.Contains(h.k.Router.Nearby(routingKey(c), acceptWithin), h.from)
 		}
 		parent, _ := c.Cell.Parent()
-		return slices.Contains(h.k.Router.Nearby(routingKey(cellAt(c, parent)), acceptWithin), h.from)
+		return near(c) || c.Cell.Len() > geo.MaxLen && near(cellAt(c, parent))
 	})
 }
 

@@ -121,6 +121,13 @@ func (y *syncer) run(ctx context.Context) {
 	defer meeting.Stop()
 	due := y.clock().Add(syncSoon)
 	var began time.Time // zero after a round without a partner
+	hasten := func() {
+		now := y.clock()
+		if soon := later(now.Add(syncSoon), began.Add(syncGap)); soon.Before(due) {
+			due = soon
+			timer.Reset(due.Sub(now))
+		}
+	}
 	for n := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -128,13 +135,12 @@ func (y *syncer) run(ctx context.Context) {
 		case <-changed:
 			changed = y.changed()
 			y.table()
-			now := y.clock()
-			if soon := later(now.Add(syncSoon), began.Add(syncGap)); soon.Before(due) {
-				due = soon
-				timer.Reset(due.Sub(now))
-			}
+			hasten()
 		case <-y.know.news:
 			meeting.Reset(0)
+			if y.know.late.Load() {
+				hasten()
+			}
 		case <-meeting.C:
 			if next := y.meet(ctx); !next.IsZero() {
 				meeting.Reset(next.Sub(y.clock()))
@@ -198,6 +204,9 @@ func (y *syncer) pause(round int) time.Duration {
 	pause := y.k.Limits.Sync - span/2 + time.Duration(float64(span)*float64(binary.BigEndian.Uint32(sum[:]))/(1<<32))
 	if y.k.Router.Size() == 0 && !y.know.knows.Load() {
 		return min(pause, joiningGrace) // without any peer: say so soon
+	}
+	if y.know.late.Load() {
+		return min(pause, syncGap)
 	}
 	last := y.last.Load()
 	if last != nil && len(last.done) == 0 && len(last.table.peers) > 0 {
@@ -316,6 +325,9 @@ func (y *syncer) round(ctx context.Context) bool {
 	}
 	if ctx.Err() == nil {
 		y.keep(o)
+		if o.alone || len(o.done) > 0 {
+			y.know.caughtUp(began.Add(-y.viewOf(table).lifetime())) // partners answer from views as old as that
+		}
 		if o.alone || o.fresh() && len(peers) > 0 && len(o.done) == len(peers) {
 			y.know.setInformed(true, y.clock())
 		}
@@ -453,7 +465,7 @@ func (y *syncer) settled(cells []records.CellKey) bool {
 	unmet := *y.know.unmet.Load()
 	return !slices.ContainsFunc(cells, func(c records.CellKey) bool {
 		return !o.covers(c) || len(unmet) > 0 && y.doubt(c) != ""
-	}) && y.know.knows.Load()
+	}) && y.know.knows.Load() && !y.know.late.Load()
 }
 
 // steady reports whether the table was stable for so long before the round that all publishers

@@ -43,6 +43,7 @@ type Request struct {
 	//	*Request_Summary
 	//	*Request_Resolve
 	//	*Request_Findings
+	//	*Request_Forward
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -164,6 +165,15 @@ func (x *Request) GetFindings() *FindingsRequest {
 	return nil
 }
 
+func (x *Request) GetForward() *ForwardRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Forward); ok {
+			return x.Forward
+		}
+	}
+	return nil
+}
+
 type isRequest_Op interface {
 	isRequest_Op()
 }
@@ -200,6 +210,10 @@ type Request_Findings struct {
 	Findings *FindingsRequest `protobuf:"bytes,10,opt,name=findings,proto3,oneof"`
 }
 
+type Request_Forward struct {
+	Forward *ForwardRequest `protobuf:"bytes,11,opt,name=forward,proto3,oneof"`
+}
+
 func (*Request_Store) isRequest_Op() {}
 
 func (*Request_Query) isRequest_Op() {}
@@ -216,6 +230,8 @@ func (*Request_Resolve) isRequest_Op() {}
 
 func (*Request_Findings) isRequest_Op() {}
 
+func (*Request_Forward) isRequest_Op() {}
+
 type Response struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Present if the keeper refused the whole request; then op is absent.
@@ -230,6 +246,7 @@ type Response struct {
 	//	*Response_Summary
 	//	*Response_Resolve
 	//	*Response_Findings
+	//	*Response_Forward
 	Op isResponse_Op `protobuf_oneof:"op"`
 	// Unix time of the keeper's clock in milliseconds, when it answered. Absent in the messages of a watch.
 	TimeMs        uint64 `protobuf:"varint,8,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
@@ -353,6 +370,15 @@ func (x *Response) GetFindings() *FindingsResponse {
 	return nil
 }
 
+func (x *Response) GetForward() *ForwardResponse {
+	if x != nil {
+		if x, ok := x.Op.(*Response_Forward); ok {
+			return x.Forward
+		}
+	}
+	return nil
+}
+
 func (x *Response) GetTimeMs() uint64 {
 	if x != nil {
 		return x.TimeMs
@@ -396,6 +422,10 @@ type Response_Findings struct {
 	Findings *FindingsResponse `protobuf:"bytes,10,opt,name=findings,proto3,oneof"`
 }
 
+type Response_Forward struct {
+	Forward *ForwardResponse `protobuf:"bytes,11,opt,name=forward,proto3,oneof"`
+}
+
 func (*Response_Store) isResponse_Op() {}
 
 func (*Response_Query) isResponse_Op() {}
@@ -411,6 +441,8 @@ func (*Response_Summary) isResponse_Op() {}
 func (*Response_Resolve) isResponse_Op() {}
 
 func (*Response_Findings) isResponse_Op() {}
+
+func (*Response_Forward) isResponse_Op() {}
 
 type StoreRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -616,6 +648,103 @@ func (x *StoreResult) GetSequence() uint64 {
 	return 0
 }
 
+// ForwardRequest asks a keeper to store records that it holds at another keeper, which gives the publisher no answer.
+type ForwardRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	To            []byte                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`       // peer id
+	Items         []*StoreItem           `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"` // as in a STORE to that peer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardRequest) Reset() {
+	*x = ForwardRequest{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardRequest) ProtoMessage() {}
+
+func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
+func (*ForwardRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ForwardRequest) GetTo() []byte {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *ForwardRequest) GetItems() []*StoreItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type ForwardResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       []*StoreResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // of that peer: one for each item, in order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardResponse) Reset() {
+	*x = ForwardResponse{}
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardResponse) ProtoMessage() {}
+
+func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
+func (*ForwardResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ForwardResponse) GetResults() []*StoreResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
 type QueryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Query *v11.Query             `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
@@ -631,7 +760,7 @@ type QueryRequest struct {
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[6]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +772,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[6]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +785,7 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueryRequest) GetQuery() *v11.Query {
@@ -713,7 +842,7 @@ type QueryResponse struct {
 
 func (x *QueryResponse) Reset() {
 	*x = QueryResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[7]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +854,7 @@ func (x *QueryResponse) String() string {
 func (*QueryResponse) ProtoMessage() {}
 
 func (x *QueryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[7]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +867,7 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
 func (*QueryResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QueryResponse) GetEnvelopes() [][]byte {
@@ -826,7 +955,7 @@ type Split struct {
 
 func (x *Split) Reset() {
 	*x = Split{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[8]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +967,7 @@ func (x *Split) String() string {
 func (*Split) ProtoMessage() {}
 
 func (x *Split) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[8]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +980,7 @@ func (x *Split) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Split.ProtoReflect.Descriptor instead.
 func (*Split) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Split) GetCell() string {
@@ -895,7 +1024,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +1036,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[9]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +1049,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Summary) GetCell() string {
@@ -992,7 +1121,7 @@ type BestPrice struct {
 
 func (x *BestPrice) Reset() {
 	*x = BestPrice{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1133,7 @@ func (x *BestPrice) String() string {
 func (*BestPrice) ProtoMessage() {}
 
 func (x *BestPrice) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[10]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1146,7 @@ func (x *BestPrice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BestPrice.ProtoReflect.Descriptor instead.
 func (*BestPrice) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BestPrice) GetCurrency() string {
@@ -1051,7 +1180,7 @@ type SummaryRequest struct {
 
 func (x *SummaryRequest) Reset() {
 	*x = SummaryRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1192,7 @@ func (x *SummaryRequest) String() string {
 func (*SummaryRequest) ProtoMessage() {}
 
 func (x *SummaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[11]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1205,7 @@ func (x *SummaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryRequest.ProtoReflect.Descriptor instead.
 func (*SummaryRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SummaryRequest) GetCells() []string {
@@ -1097,7 +1226,7 @@ type SummaryResponse struct {
 
 func (x *SummaryResponse) Reset() {
 	*x = SummaryResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1238,7 @@ func (x *SummaryResponse) String() string {
 func (*SummaryResponse) ProtoMessage() {}
 
 func (x *SummaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[12]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1251,7 @@ func (x *SummaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryResponse.ProtoReflect.Descriptor instead.
 func (*SummaryResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{12}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SummaryResponse) GetSummaries() []*Summary {
@@ -1149,7 +1278,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1290,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[13]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1303,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{13}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResolveRequest) GetKey() string {
@@ -1190,14 +1319,16 @@ type ResolveResponse struct {
 	// Absent without one.
 	Envelope []byte `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
 	// True if this peer does not keep the provider's cell, or has not compared it yet.
-	NotKept       bool `protobuf:"varint,2,opt,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
+	NotKept bool `protobuf:"varint,2,opt,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
+	// True if a limit of this peer kept the newest version that it received out.
+	KeptOut       bool `protobuf:"varint,3,opt,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResolveResponse) Reset() {
 	*x = ResolveResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1340,7 @@ func (x *ResolveResponse) String() string {
 func (*ResolveResponse) ProtoMessage() {}
 
 func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[14]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1353,7 @@ func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
 func (*ResolveResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{14}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResolveResponse) GetEnvelope() []byte {
@@ -1235,6 +1366,13 @@ func (x *ResolveResponse) GetEnvelope() []byte {
 func (x *ResolveResponse) GetNotKept() bool {
 	if x != nil {
 		return x.NotKept
+	}
+	return false
+}
+
+func (x *ResolveResponse) GetKeptOut() bool {
+	if x != nil {
+		return x.KeptOut
 	}
 	return false
 }
@@ -1262,7 +1400,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1412,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[15]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1425,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{15}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SyncRequest) GetWhole() bool {
@@ -1337,7 +1475,7 @@ type SyncCell struct {
 
 func (x *SyncCell) Reset() {
 	*x = SyncCell{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1487,7 @@ func (x *SyncCell) String() string {
 func (*SyncCell) ProtoMessage() {}
 
 func (x *SyncCell) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[16]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1500,7 @@ func (x *SyncCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncCell.ProtoReflect.Descriptor instead.
 func (*SyncCell) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{16}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SyncCell) GetCell() string {
@@ -1398,7 +1536,7 @@ type SyncResponse struct {
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1548,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[17]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1561,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{17}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SyncResponse) GetWhole() bool {
@@ -1478,7 +1616,7 @@ type SyncPosition struct {
 
 func (x *SyncPosition) Reset() {
 	*x = SyncPosition{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1628,7 @@ func (x *SyncPosition) String() string {
 func (*SyncPosition) ProtoMessage() {}
 
 func (x *SyncPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[18]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1641,7 @@ func (x *SyncPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncPosition.ProtoReflect.Descriptor instead.
 func (*SyncPosition) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{18}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SyncPosition) GetCell() uint32 {
@@ -1529,7 +1667,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1679,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[19]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1692,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{19}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PullRequest) GetIds() []byte {
@@ -1575,7 +1713,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1725,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[20]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1738,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{20}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PullResponse) GetEnvelopes() [][]byte {
@@ -1624,7 +1762,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1774,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[21]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1787,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{21}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchRequest) GetQuery() *v11.Query {
@@ -1691,7 +1829,7 @@ type Cookie struct {
 
 func (x *Cookie) Reset() {
 	*x = Cookie{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1841,7 @@ func (x *Cookie) String() string {
 func (*Cookie) ProtoMessage() {}
 
 func (x *Cookie) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[22]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1854,7 @@ func (x *Cookie) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cookie.ProtoReflect.Descriptor instead.
 func (*Cookie) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{22}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Cookie) GetEpoch() uint64 {
@@ -1750,7 +1888,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +1900,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[23]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +1913,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{23}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchResponse) GetCookie() *Cookie {
@@ -1817,7 +1955,7 @@ type FindingsRequest struct {
 
 func (x *FindingsRequest) Reset() {
 	*x = FindingsRequest{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1967,7 @@ func (x *FindingsRequest) String() string {
 func (*FindingsRequest) ProtoMessage() {}
 
 func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[24]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1980,7 @@ func (x *FindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsRequest.ProtoReflect.Descriptor instead.
 func (*FindingsRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{24}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FindingsRequest) GetProviders() [][]byte {
@@ -1868,7 +2006,7 @@ type FindingsResponse struct {
 
 func (x *FindingsResponse) Reset() {
 	*x = FindingsResponse{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +2018,7 @@ func (x *FindingsResponse) String() string {
 func (*FindingsResponse) ProtoMessage() {}
 
 func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[25]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +2031,7 @@ func (x *FindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingsResponse.ProtoReflect.Descriptor instead.
 func (*FindingsResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{25}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FindingsResponse) GetStatements() [][]byte {
@@ -1915,7 +2053,7 @@ type SignedFindings struct {
 
 func (x *SignedFindings) Reset() {
 	*x = SignedFindings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2065,7 @@ func (x *SignedFindings) String() string {
 func (*SignedFindings) ProtoMessage() {}
 
 func (x *SignedFindings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[26]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2078,7 @@ func (x *SignedFindings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedFindings.ProtoReflect.Descriptor instead.
 func (*SignedFindings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SignedFindings) GetFindings() []byte {
@@ -1973,7 +2111,7 @@ type Findings struct {
 
 func (x *Findings) Reset() {
 	*x = Findings{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2123,7 @@ func (x *Findings) String() string {
 func (*Findings) ProtoMessage() {}
 
 func (x *Findings) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[27]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2136,7 @@ func (x *Findings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Findings.ProtoReflect.Descriptor instead.
 func (*Findings) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Findings) GetFindings() []*Finding {
@@ -2021,7 +2159,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2171,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[28]
+	mi := &file_blackhole_keeper_v1_keeper_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2184,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_keeper_v1_keeper_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Finding) GetProvider() []byte {
@@ -2081,7 +2219,7 @@ var File_blackhole_keeper_v1_keeper_proto protoreflect.FileDescriptor
 
 const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\n" +
-	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\x95\x04\n" +
+	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xd6\x04\n" +
 	"\aRequest\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x01 \x01(\rR\ttimeoutMs\x129\n" +
@@ -2093,8 +2231,9 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\asummary\x18\x04 \x01(\v2#.blackhole.keeper.v1.SummaryRequestH\x00R\asummary\x12?\n" +
 	"\aresolve\x18\t \x01(\v2#.blackhole.keeper.v1.ResolveRequestH\x00R\aresolve\x12B\n" +
 	"\bfindings\x18\n" +
-	" \x01(\v2$.blackhole.keeper.v1.FindingsRequestH\x00R\bfindingsB\x04\n" +
-	"\x02op\"\xce\x04\n" +
+	" \x01(\v2$.blackhole.keeper.v1.FindingsRequestH\x00R\bfindings\x12?\n" +
+	"\aforward\x18\v \x01(\v2#.blackhole.keeper.v1.ForwardRequestH\x00R\aforwardB\x04\n" +
+	"\x02op\"\x90\x05\n" +
 	"\bResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x12:\n" +
 	"\x05store\x18\x02 \x01(\v2\".blackhole.keeper.v1.StoreResponseH\x00R\x05store\x12:\n" +
@@ -2105,7 +2244,8 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\asummary\x18\x04 \x01(\v2$.blackhole.keeper.v1.SummaryResponseH\x00R\asummary\x12@\n" +
 	"\aresolve\x18\t \x01(\v2$.blackhole.keeper.v1.ResolveResponseH\x00R\aresolve\x12C\n" +
 	"\bfindings\x18\n" +
-	" \x01(\v2%.blackhole.keeper.v1.FindingsResponseH\x00R\bfindings\x12\x17\n" +
+	" \x01(\v2%.blackhole.keeper.v1.FindingsResponseH\x00R\bfindings\x12@\n" +
+	"\aforward\x18\v \x01(\v2$.blackhole.keeper.v1.ForwardResponseH\x00R\aforward\x12\x17\n" +
 	"\atime_ms\x18\b \x01(\x04R\x06timeMsB\x04\n" +
 	"\x02op\"D\n" +
 	"\fStoreRequest\x124\n" +
@@ -2118,7 +2258,12 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x06splits\x18\x02 \x03(\v2\x1a.blackhole.keeper.v1.SplitR\x06splits\"_\n" +
 	"\vStoreResult\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\"~\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"V\n" +
+	"\x0eForwardRequest\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\fR\x02to\x124\n" +
+	"\x05items\x18\x02 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"M\n" +
+	"\x0fForwardResponse\x12:\n" +
+	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"~\n" +
 	"\fQueryRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05cells\x18\x02 \x03(\tR\x05cells\x12\x19\n" +
@@ -2166,10 +2311,11 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\tsummaries\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\tsummaries\x12\x19\n" +
 	"\bnot_kept\x18\x02 \x03(\tR\anotKept\"\"\n" +
 	"\x0eResolveRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"H\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"c\n" +
 	"\x0fResolveResponse\x12\x1a\n" +
 	"\benvelope\x18\x01 \x01(\fR\benvelope\x12\x19\n" +
-	"\bnot_kept\x18\x02 \x01(\bR\anotKept\"\x98\x01\n" +
+	"\bnot_kept\x18\x02 \x01(\bR\anotKept\x12\x19\n" +
+	"\bkept_out\x18\x03 \x01(\bR\akeptOut\"\x98\x01\n" +
 	"\vSyncRequest\x12\x14\n" +
 	"\x05whole\x18\x01 \x01(\bR\x05whole\x12\x12\n" +
 	"\x04sums\x18\x02 \x01(\fR\x04sums\x123\n" +
@@ -2238,7 +2384,7 @@ func file_blackhole_keeper_v1_keeper_proto_rawDescGZIP() []byte {
 	return file_blackhole_keeper_v1_keeper_proto_rawDescData
 }
 
-var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_blackhole_keeper_v1_keeper_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*Request)(nil),          // 0: blackhole.keeper.v1.Request
 	(*Response)(nil),         // 1: blackhole.keeper.v1.Response
@@ -2246,71 +2392,77 @@ var file_blackhole_keeper_v1_keeper_proto_goTypes = []any{
 	(*StoreItem)(nil),        // 3: blackhole.keeper.v1.StoreItem
 	(*StoreResponse)(nil),    // 4: blackhole.keeper.v1.StoreResponse
 	(*StoreResult)(nil),      // 5: blackhole.keeper.v1.StoreResult
-	(*QueryRequest)(nil),     // 6: blackhole.keeper.v1.QueryRequest
-	(*QueryResponse)(nil),    // 7: blackhole.keeper.v1.QueryResponse
-	(*Split)(nil),            // 8: blackhole.keeper.v1.Split
-	(*Summary)(nil),          // 9: blackhole.keeper.v1.Summary
-	(*BestPrice)(nil),        // 10: blackhole.keeper.v1.BestPrice
-	(*SummaryRequest)(nil),   // 11: blackhole.keeper.v1.SummaryRequest
-	(*SummaryResponse)(nil),  // 12: blackhole.keeper.v1.SummaryResponse
-	(*ResolveRequest)(nil),   // 13: blackhole.keeper.v1.ResolveRequest
-	(*ResolveResponse)(nil),  // 14: blackhole.keeper.v1.ResolveResponse
-	(*SyncRequest)(nil),      // 15: blackhole.keeper.v1.SyncRequest
-	(*SyncCell)(nil),         // 16: blackhole.keeper.v1.SyncCell
-	(*SyncResponse)(nil),     // 17: blackhole.keeper.v1.SyncResponse
-	(*SyncPosition)(nil),     // 18: blackhole.keeper.v1.SyncPosition
-	(*PullRequest)(nil),      // 19: blackhole.keeper.v1.PullRequest
-	(*PullResponse)(nil),     // 20: blackhole.keeper.v1.PullResponse
-	(*WatchRequest)(nil),     // 21: blackhole.keeper.v1.WatchRequest
-	(*Cookie)(nil),           // 22: blackhole.keeper.v1.Cookie
-	(*WatchResponse)(nil),    // 23: blackhole.keeper.v1.WatchResponse
-	(*FindingsRequest)(nil),  // 24: blackhole.keeper.v1.FindingsRequest
-	(*FindingsResponse)(nil), // 25: blackhole.keeper.v1.FindingsResponse
-	(*SignedFindings)(nil),   // 26: blackhole.keeper.v1.SignedFindings
-	(*Findings)(nil),         // 27: blackhole.keeper.v1.Findings
-	(*Finding)(nil),          // 28: blackhole.keeper.v1.Finding
-	(*v1.Refusal)(nil),       // 29: blackhole.peer.v1.Refusal
-	(*v11.Query)(nil),        // 30: blackhole.discovery.v1.Query
+	(*ForwardRequest)(nil),   // 6: blackhole.keeper.v1.ForwardRequest
+	(*ForwardResponse)(nil),  // 7: blackhole.keeper.v1.ForwardResponse
+	(*QueryRequest)(nil),     // 8: blackhole.keeper.v1.QueryRequest
+	(*QueryResponse)(nil),    // 9: blackhole.keeper.v1.QueryResponse
+	(*Split)(nil),            // 10: blackhole.keeper.v1.Split
+	(*Summary)(nil),          // 11: blackhole.keeper.v1.Summary
+	(*BestPrice)(nil),        // 12: blackhole.keeper.v1.BestPrice
+	(*SummaryRequest)(nil),   // 13: blackhole.keeper.v1.SummaryRequest
+	(*SummaryResponse)(nil),  // 14: blackhole.keeper.v1.SummaryResponse
+	(*ResolveRequest)(nil),   // 15: blackhole.keeper.v1.ResolveRequest
+	(*ResolveResponse)(nil),  // 16: blackhole.keeper.v1.ResolveResponse
+	(*SyncRequest)(nil),      // 17: blackhole.keeper.v1.SyncRequest
+	(*SyncCell)(nil),         // 18: blackhole.keeper.v1.SyncCell
+	(*SyncResponse)(nil),     // 19: blackhole.keeper.v1.SyncResponse
+	(*SyncPosition)(nil),     // 20: blackhole.keeper.v1.SyncPosition
+	(*PullRequest)(nil),      // 21: blackhole.keeper.v1.PullRequest
+	(*PullResponse)(nil),     // 22: blackhole.keeper.v1.PullResponse
+	(*WatchRequest)(nil),     // 23: blackhole.keeper.v1.WatchRequest
+	(*Cookie)(nil),           // 24: blackhole.keeper.v1.Cookie
+	(*WatchResponse)(nil),    // 25: blackhole.keeper.v1.WatchResponse
+	(*FindingsRequest)(nil),  // 26: blackhole.keeper.v1.FindingsRequest
+	(*FindingsResponse)(nil), // 27: blackhole.keeper.v1.FindingsResponse
+	(*SignedFindings)(nil),   // 28: blackhole.keeper.v1.SignedFindings
+	(*Findings)(nil),         // 29: blackhole.keeper.v1.Findings
+	(*Finding)(nil),          // 30: blackhole.keeper.v1.Finding
+	(*v1.Refusal)(nil),       // 31: blackhole.peer.v1.Refusal
+	(*v11.Query)(nil),        // 32: blackhole.discovery.v1.Query
 }
 var file_blackhole_keeper_v1_keeper_proto_depIdxs = []int32{
 	2,  // 0: blackhole.keeper.v1.Request.store:type_name -> blackhole.keeper.v1.StoreRequest
-	6,  // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
-	15, // 2: blackhole.keeper.v1.Request.sync:type_name -> blackhole.keeper.v1.SyncRequest
-	19, // 3: blackhole.keeper.v1.Request.pull:type_name -> blackhole.keeper.v1.PullRequest
-	21, // 4: blackhole.keeper.v1.Request.watch:type_name -> blackhole.keeper.v1.WatchRequest
-	11, // 5: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
-	13, // 6: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
-	24, // 7: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
-	29, // 8: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
-	4,  // 9: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
-	7,  // 10: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
-	17, // 11: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
-	20, // 12: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
-	23, // 13: blackhole.keeper.v1.Response.watch:type_name -> blackhole.keeper.v1.WatchResponse
-	12, // 14: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
-	14, // 15: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
-	25, // 16: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
-	3,  // 17: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
-	5,  // 18: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
-	8,  // 19: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
-	29, // 20: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
-	30, // 21: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	8,  // 22: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
-	9,  // 23: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
-	10, // 24: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
-	9,  // 25: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
-	16, // 26: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
-	16, // 27: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
-	18, // 28: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
-	30, // 29: blackhole.keeper.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	22, // 30: blackhole.keeper.v1.WatchRequest.after:type_name -> blackhole.keeper.v1.Cookie
-	22, // 31: blackhole.keeper.v1.WatchResponse.cookie:type_name -> blackhole.keeper.v1.Cookie
-	28, // 32: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	8,  // 1: blackhole.keeper.v1.Request.query:type_name -> blackhole.keeper.v1.QueryRequest
+	17, // 2: blackhole.keeper.v1.Request.sync:type_name -> blackhole.keeper.v1.SyncRequest
+	21, // 3: blackhole.keeper.v1.Request.pull:type_name -> blackhole.keeper.v1.PullRequest
+	23, // 4: blackhole.keeper.v1.Request.watch:type_name -> blackhole.keeper.v1.WatchRequest
+	13, // 5: blackhole.keeper.v1.Request.summary:type_name -> blackhole.keeper.v1.SummaryRequest
+	15, // 6: blackhole.keeper.v1.Request.resolve:type_name -> blackhole.keeper.v1.ResolveRequest
+	26, // 7: blackhole.keeper.v1.Request.findings:type_name -> blackhole.keeper.v1.FindingsRequest
+	6,  // 8: blackhole.keeper.v1.Request.forward:type_name -> blackhole.keeper.v1.ForwardRequest
+	31, // 9: blackhole.keeper.v1.Response.refusal:type_name -> blackhole.peer.v1.Refusal
+	4,  // 10: blackhole.keeper.v1.Response.store:type_name -> blackhole.keeper.v1.StoreResponse
+	9,  // 11: blackhole.keeper.v1.Response.query:type_name -> blackhole.keeper.v1.QueryResponse
+	19, // 12: blackhole.keeper.v1.Response.sync:type_name -> blackhole.keeper.v1.SyncResponse
+	22, // 13: blackhole.keeper.v1.Response.pull:type_name -> blackhole.keeper.v1.PullResponse
+	25, // 14: blackhole.keeper.v1.Response.watch:type_name -> blackhole.keeper.v1.WatchResponse
+	14, // 15: blackhole.keeper.v1.Response.summary:type_name -> blackhole.keeper.v1.SummaryResponse
+	16, // 16: blackhole.keeper.v1.Response.resolve:type_name -> blackhole.keeper.v1.ResolveResponse
+	27, // 17: blackhole.keeper.v1.Response.findings:type_name -> blackhole.keeper.v1.FindingsResponse
+	7,  // 18: blackhole.keeper.v1.Response.forward:type_name -> blackhole.keeper.v1.ForwardResponse
+	3,  // 19: blackhole.keeper.v1.StoreRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	5,  // 20: blackhole.keeper.v1.StoreResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	10, // 21: blackhole.keeper.v1.StoreResponse.splits:type_name -> blackhole.keeper.v1.Split
+	31, // 22: blackhole.keeper.v1.StoreResult.refusal:type_name -> blackhole.peer.v1.Refusal
+	3,  // 23: blackhole.keeper.v1.ForwardRequest.items:type_name -> blackhole.keeper.v1.StoreItem
+	5,  // 24: blackhole.keeper.v1.ForwardResponse.results:type_name -> blackhole.keeper.v1.StoreResult
+	32, // 25: blackhole.keeper.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	10, // 26: blackhole.keeper.v1.QueryResponse.splits:type_name -> blackhole.keeper.v1.Split
+	11, // 27: blackhole.keeper.v1.Split.children:type_name -> blackhole.keeper.v1.Summary
+	12, // 28: blackhole.keeper.v1.Summary.prices:type_name -> blackhole.keeper.v1.BestPrice
+	11, // 29: blackhole.keeper.v1.SummaryResponse.summaries:type_name -> blackhole.keeper.v1.Summary
+	18, // 30: blackhole.keeper.v1.SyncRequest.cells:type_name -> blackhole.keeper.v1.SyncCell
+	18, // 31: blackhole.keeper.v1.SyncResponse.cells:type_name -> blackhole.keeper.v1.SyncCell
+	20, // 32: blackhole.keeper.v1.SyncResponse.next:type_name -> blackhole.keeper.v1.SyncPosition
+	32, // 33: blackhole.keeper.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	24, // 34: blackhole.keeper.v1.WatchRequest.after:type_name -> blackhole.keeper.v1.Cookie
+	24, // 35: blackhole.keeper.v1.WatchResponse.cookie:type_name -> blackhole.keeper.v1.Cookie
+	30, // 36: blackhole.keeper.v1.Findings.findings:type_name -> blackhole.keeper.v1.Finding
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_keeper_v1_keeper_proto_init() }
@@ -2327,6 +2479,7 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Request_Summary)(nil),
 		(*Request_Resolve)(nil),
 		(*Request_Findings)(nil),
+		(*Request_Forward)(nil),
 	}
 	file_blackhole_keeper_v1_keeper_proto_msgTypes[1].OneofWrappers = []any{
 		(*Response_Store)(nil),
@@ -2337,16 +2490,17 @@ func file_blackhole_keeper_v1_keeper_proto_init() {
 		(*Response_Summary)(nil),
 		(*Response_Resolve)(nil),
 		(*Response_Findings)(nil),
+		(*Response_Forward)(nil),
 	}
-	file_blackhole_keeper_v1_keeper_proto_msgTypes[6].OneofWrappers = []any{}
-	file_blackhole_keeper_v1_keeper_proto_msgTypes[9].OneofWrappers = []any{}
+	file_blackhole_keeper_v1_keeper_proto_msgTypes[8].OneofWrappers = []any{}
+	file_blackhole_keeper_v1_keeper_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_keeper_v1_keeper_proto_rawDesc), len(file_blackhole_keeper_v1_keeper_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
