@@ -37,7 +37,7 @@ func (t *trial) gather(ctx context.Context, people, stdout io.Writer) (held bool
 			fmt.Fprintf(people, "data and logs are in %s\n", o.Data)
 		}
 	}
-	fmt.Fprintf(people, "\n%d seeds, %d peers killed and started again, %d groups given up by order, %d tokens; one group: median %.2f s, longest %.2f s after the last start\n%d violations\n",
+	fmt.Fprintf(people, "\n%d seeds, %d peers killed and started again, %d groups given up by order, %d tokens; one group with its voters: median %.2f s, longest %.2f s after a start\n%d violations\n",
 		len(all), killed, ordered, tokens, middle(formed), slices.Max(formed), violations)
 	if t.json {
 		encoder := json.NewEncoder(stdout)

@@ -172,11 +172,6 @@ func (s *Seat) Electing() bool { return s.plane.Load().Electing() }
 // Group implements coord.Admin. The leader knows most. Without its answer, a member describes its own view.
 func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) { return s.plane.Load().Group(ctx) }
 
-// Transfer implements coord.Admin.
-func (s *Seat) Transfer(ctx context.Context, to string) error {
-	return s.plane.Load().Transfer(ctx, to)
-}
-
 // ChangeMembers implements coord.Admin. Without a leader, the promotion of this peer begins the next incarnation.
 func (s *Seat) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
 	p := s.plane.Load()

@@ -78,12 +78,3 @@ func (s Serving) Group(ctx context.Context) (coord.GroupState, error) {
 	}
 	return l.Group(ctx)
 }
-
-// Transfer implements coord.Admin.
-func (s Serving) Transfer(ctx context.Context, to string) error {
-	l, err := s.at()
-	if err != nil {
-		return err
-	}
-	return l.Transfer(ctx, to)
-}

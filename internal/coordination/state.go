@@ -219,27 +219,6 @@ func phaseOf(p *Plane, member bool) string {
 // Group implements coord.Admin, for other peers.
 func (l *local) Group(context.Context) (coord.GroupState, error) { return l.state(), nil }
 
-// Transfer implements coord.Admin, for other peers.
-func (l *local) Transfer(ctx context.Context, to string) error {
-	for _, m := range l.member.Status().Members {
-		if m.Peer == to && m.Voter {
-			return l.member.Transfer(ctx, m.ID)
-		}
-	}
-	return absent("peer_id", "is no voter of the group")
-}
-
-// Transfer implements coord.Admin.
-func (p *Plane) Transfer(ctx context.Context, to string) error {
-	return p.router.retry(ctx, func(ctx context.Context, t executor) error {
-		o, ok := t.(coord.Admin)
-		if !ok {
-			return fault.New("group.Transfer", fault.Unsupported, "not supported by the leader")
-		}
-		return o.Transfer(ctx, to)
-	})
-}
-
 // missing explains the lack of a leader to an operator.
 func (p *Plane) missing() string {
 	if l := p.here.Load(); l != nil && len(l.member.Status().Members) > 0 {

@@ -179,12 +179,6 @@ func (p *Coordination) Group(ctx context.Context) (coord.GroupState, error) {
 	}, nil
 }
 
-// Transfer implements coord.Admin.
-func (p *Coordination) Transfer(ctx context.Context, peer string) error {
-	_, err := p.keys.Transfer(ctx, &api.TransferRequest{PeerId: peer})
-	return fromStatus("client.Transfer", err)
-}
-
 // ChangeMembers implements coord.Admin.
 func (p *Coordination) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
 	resp, err := p.keys.ChangeMembers(ctx, &api.ChangeMembersRequest{

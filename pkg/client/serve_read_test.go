@@ -125,7 +125,3 @@ func (f *front) Backup(_ *api.BackupRequest, out grpc.ServerStreamingServer[api.
 	}
 	return out.Send(&api.BackupResponse{Data: b.Bytes()})
 }
-
-func (f *front) Transfer(ctx context.Context, r *api.TransferRequest) (*api.TransferResponse, error) {
-	return &api.TransferResponse{}, f.solo.Transfer(ctx, r.GetPeerId())
-}

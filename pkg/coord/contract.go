@@ -167,10 +167,6 @@ type Admin interface {
 	// explains the state.
 	Group(ctx context.Context) (GroupState, error)
 
-	// Transfer moves the leadership to a voter. Errors: NotFound, field "peer_id", for other peers;
-	// Unavailable for a failed transfer.
-	Transfer(ctx context.Context, peer string) error
-
 	// ChangeMembers carries out an operator's order, or with DryRun says what it would do. It repeats itself at the next
 	// leader after a transfer.
 	//

@@ -54,7 +54,7 @@ type Outcome struct {
 	Killed     int      `json:"killed"`
 	Ordered    int      `json:"ordered"` // groups that were given up by an order
 	Tokens     int      `json:"tokens"`
-	Formed     float64  `json:"formed"` // from the last start to one group with all its voters
+	Formed     float64  `json:"formed"` // longest from a start, registered, to one group with all its voters
 	Seconds    float64  `json:"seconds"`
 	Violations []string `json:"violations"`
 	Data       string   `json:"data,omitempty"`
@@ -320,7 +320,7 @@ func (r *run) one(ctx context.Context, meanwhile func(context.Context)) (group c
 		}
 		return nil
 	})
-	r.outcome.Formed = time.Since(began).Seconds()
+	r.outcome.Formed = max(r.outcome.Formed, time.Since(began).Seconds())
 	if fault.KindOf(err) == fault.Timeout && ctx.Err() == nil {
 		r.outcome.Violations = append(r.outcome.Violations, fmt.Sprint("N1 ", err))
 		err = nil

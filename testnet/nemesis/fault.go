@@ -273,7 +273,8 @@ func transfer(ctx context.Context, f *faults, v victims) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	to := f.net.Peers[f.any(v.followers)].ID.String()
-	if err := f.net.Peers[v.leader].Coordination().Transfer(ctx, to); err != nil {
+	order := coord.MemberChange{Action: coord.TransferLeadership, Peer: to}
+	if _, err := f.net.Peers[v.leader].Coordination().ChangeMembers(ctx, order); err != nil {
 		f.say("not handed over: %v", err) // a busy group may refuse the transfer
 	}
 	return nil

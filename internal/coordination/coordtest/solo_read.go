@@ -199,20 +199,6 @@ func appliedAt(m *machine.Machine) uint64 {
 	return index
 }
 
-// Transfer implements coord.Admin.
-func (s *Solo) Transfer(ctx context.Context, peer string) error {
-	const op = "coordtest.Transfer"
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.serves(ctx); err != nil {
-		return fault.Wrap(op, err)
-	}
-	if peer != Peer {
-		return fault.Wrap(op, gone("peer_id", "is no voter"))
-	}
-	return nil
-}
-
 // ChangeMembers implements coord.Admin. It gives the refusals of a group with one member.
 func (s *Solo) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
 	const op = "coordtest.ChangeMembers"

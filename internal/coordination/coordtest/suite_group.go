@@ -149,7 +149,6 @@ func group() map[string]func(*fixture) {
 	return map[string]func(*fixture){
 		"group as it stands":    groupStands,
 		"headers":               groupHeaders,
-		"transfer refuses":      groupTransfer,
 		"orders refuse":         groupOrders,
 		"without what it needs": groupHalted,
 	}
@@ -190,12 +189,6 @@ func groupHeaders(w *fixture) {
 	state := w.group()
 	require.True(w.t, strings.HasPrefix(state.ID, fmt.Sprintf("%016x", one.Group)), "%s %x", state.ID, one.Group)
 	require.GreaterOrEqual(w.t, state.Term, one.Term)
-}
-
-func groupTransfer(w *fixture) {
-	for _, peer := range []string{"", "nobody"} {
-		w.refused(fault.NotFound, "peer_id", w.Transfer(w.ctx(), peer))
-	}
 }
 
 func groupOrders(w *fixture) {

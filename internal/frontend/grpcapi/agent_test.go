@@ -25,6 +25,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/client/agenttest"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -382,7 +383,7 @@ func TestReflectionListsTheAgent(t *testing.T) {
 func TestNeed(t *testing.T) {
 	admin := []string{
 		"/blackhole.api.v1.RecordService/Register", "/blackhole.api.v1.RecordService/RegisterBatch", "/blackhole.api.v1.RecordService/Update",
-		"/blackhole.api.v1.RecordService/Withdraw", "/blackhole.api.v1.CoordinationService/Transfer",
+		"/blackhole.api.v1.RecordService/Withdraw",
 		"/blackhole.api.v1.CoordinationService/PublishInstances", "/blackhole.api.v1.CoordinationService/ChangeMembers",
 		"/blackhole.api.v1.CoordinationService/Backup",
 	}
@@ -433,19 +434,19 @@ func TestInterceptors(t *testing.T) {
 	conn := s.conn(t)
 	_, err := agentv1.NewDiscoveryServiceClient(conn).ListServices(t.Context(), &agentv1.ListServicesRequest{})
 	require.NoError(t, err)
-	_, err = api.NewCoordinationServiceClient(conn).Transfer(t.Context(), &api.TransferRequest{})
+	_, err = api.NewCoordinationServiceClient(conn).ChangeMembers(t.Context(), &api.ChangeMembersRequest{})
 	refused(t, err, codes.PermissionDenied, "")
 	w, err := agentv1.NewDiscoveryServiceClient(conn).Watch(t.Context(), &agentv1.WatchRequest{})
 	require.NoError(t, err)
 	_, err = w.Recv()
 	refused(t, err, codes.Unauthenticated, "")
-	err = s.client(t).Coordination().Transfer(t.Context(), "") // in a bundle
+	_, err = s.client(t).Coordination().ChangeMembers(t.Context(), coord.MemberChange{}) // in a bundle
 	require.ErrorIs(t, err, fault.Forbidden)
 	require.Equal(t, []string{
 		"first /blackhole.agent.v1.DiscoveryService/ListServices", "second",
-		"first /blackhole.api.v1.CoordinationService/Transfer", "second",
+		"first /blackhole.api.v1.CoordinationService/ChangeMembers", "second",
 		"stream /blackhole.agent.v1.DiscoveryService/Watch",
 		"stream /blackhole.api.v1.CoordinationService/Bundle",
-		"first /blackhole.api.v1.CoordinationService/Transfer", "second",
+		"first /blackhole.api.v1.CoordinationService/ChangeMembers", "second",
 	}, seen)
 }

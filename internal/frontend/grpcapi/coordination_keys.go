@@ -146,14 +146,3 @@ func (p parts) Write(b []byte) (n int, err error) {
 	}
 	return n, err
 }
-
-// Transfer implements api.CoordinationServiceServer.
-func (c *coordination) Transfer(ctx context.Context, req *api.TransferRequest) (*api.TransferResponse, error) {
-	if _, err := c.Owner(ctx); err != nil {
-		return nil, err
-	}
-	if err := c.Admin.Transfer(ctx, req.GetPeerId()); err != nil {
-		return nil, err
-	}
-	return &api.TransferResponse{}, nil
-}

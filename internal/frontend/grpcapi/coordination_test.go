@@ -88,7 +88,6 @@ func (r raw) calls(ctx context.Context) map[string]error {
 	run("OpenClient", func() (any, error) { return r.OpenClient(ctx, &api.OpenClientRequest{}) })
 	run("CloseClient", func() (any, error) { return r.CloseClient(ctx, &api.CloseClientRequest{}) })
 	run("Group", func() (any, error) { return r.Group(ctx, &api.GroupRequest{}) })
-	run("Transfer", func() (any, error) { return r.Transfer(ctx, &api.TransferRequest{}) })
 	run("ChangeMembers", func() (any, error) { return r.ChangeMembers(ctx, &api.ChangeMembersRequest{}) })
 	run("Backup", func() (any, error) {
 		s, err := r.Backup(ctx, &api.BackupRequest{})
@@ -205,7 +204,7 @@ func TestCoordinationRefuses(t *testing.T) {
 	refused(t, err, codes.InvalidArgument, "key")
 	_, err = r.Range(ctx, &api.RangeRequest{Prefix: true, RangeEnd: []byte("a")})
 	refused(t, err, codes.InvalidArgument, "range_end")
-	_, err = r.Transfer(ctx, &api.TransferRequest{PeerId: "nobody"})
+	_, err = r.ChangeMembers(ctx, &api.ChangeMembersRequest{Action: "transfer", PeerId: "nobody"})
 	refused(t, err, codes.NotFound, "peer_id")
 	_, err = r.CloseClient(ctx, &api.CloseClientRequest{})
 	refused(t, err, codes.InvalidArgument, "client")

@@ -4242,86 +4242,6 @@ func (x *GroupMember) GetSilentMs() uint64 {
 	return 0
 }
 
-type TransferRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	PeerId        string                 `protobuf:"bytes,1,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TransferRequest) Reset() {
-	*x = TransferRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TransferRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TransferRequest) ProtoMessage() {}
-
-func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
-func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
-}
-
-func (x *TransferRequest) GetPeerId() string {
-	if x != nil {
-		return x.PeerId
-	}
-	return ""
-}
-
-type TransferResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TransferResponse) Reset() {
-	*x = TransferResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TransferResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TransferResponse) ProtoMessage() {}
-
-func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
-func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
-}
-
 type BackupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -4330,7 +4250,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4262,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4275,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{55}
 }
 
 type BackupResponse struct {
@@ -4367,7 +4287,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4299,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4312,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -4416,7 +4336,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4428,7 +4348,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4441,7 +4361,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{59}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ChangeMembersRequest) GetAction() string {
@@ -4499,7 +4419,7 @@ type ChangeMembersResponse struct {
 
 func (x *ChangeMembersResponse) Reset() {
 	*x = ChangeMembersResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4511,7 +4431,7 @@ func (x *ChangeMembersResponse) String() string {
 func (*ChangeMembersResponse) ProtoMessage() {}
 
 func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4524,7 +4444,7 @@ func (x *ChangeMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMembersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{60}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ChangeMembersResponse) GetDone() bool {
@@ -4571,7 +4491,7 @@ type BundleRequest struct {
 
 func (x *BundleRequest) Reset() {
 	*x = BundleRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[61]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4583,7 +4503,7 @@ func (x *BundleRequest) String() string {
 func (*BundleRequest) ProtoMessage() {}
 
 func (x *BundleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[61]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4596,7 +4516,7 @@ func (x *BundleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleRequest.ProtoReflect.Descriptor instead.
 func (*BundleRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{61}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BundleRequest) GetCalls() []*BundledCall {
@@ -4620,7 +4540,7 @@ type BundledCall struct {
 
 func (x *BundledCall) Reset() {
 	*x = BundledCall{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[62]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4552,7 @@ func (x *BundledCall) String() string {
 func (*BundledCall) ProtoMessage() {}
 
 func (x *BundledCall) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[62]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4565,7 @@ func (x *BundledCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledCall.ProtoReflect.Descriptor instead.
 func (*BundledCall) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{62}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BundledCall) GetId() uint64 {
@@ -4692,7 +4612,7 @@ type BundleResponse struct {
 
 func (x *BundleResponse) Reset() {
 	*x = BundleResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[63]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4624,7 @@ func (x *BundleResponse) String() string {
 func (*BundleResponse) ProtoMessage() {}
 
 func (x *BundleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[63]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +4637,7 @@ func (x *BundleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundleResponse.ProtoReflect.Descriptor instead.
 func (*BundleResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{63}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BundleResponse) GetAnswers() []*BundledAnswer {
@@ -4738,7 +4658,7 @@ type BundledAnswer struct {
 
 func (x *BundledAnswer) Reset() {
 	*x = BundledAnswer{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[64]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4750,7 +4670,7 @@ func (x *BundledAnswer) String() string {
 func (*BundledAnswer) ProtoMessage() {}
 
 func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[64]
+	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4763,7 +4683,7 @@ func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BundledAnswer.ProtoReflect.Descriptor instead.
 func (*BundledAnswer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{64}
+	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BundledAnswer) GetId() uint64 {
@@ -5133,10 +5053,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03lag\x18\a \x01(\x04R\x03lag\x12\x1b\n" +
-	"\tsilent_ms\x18\b \x01(\x04R\bsilentMs\"*\n" +
-	"\x0fTransferRequest\x12\x17\n" +
-	"\apeer_id\x18\x01 \x01(\tR\x06peerId\"\x12\n" +
-	"\x10TransferResponse\"\x0f\n" +
+	"\tsilent_ms\x18\b \x01(\x04R\bsilentMs\"\x0f\n" +
 	"\rBackupRequest\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x9a\x01\n" +
@@ -5184,15 +5101,14 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\x12W\n" +
 	"\n" +
 	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\x12T\n" +
-	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xb5\b\n" +
+	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xe2\a\n" +
 	"\x13CoordinationService\x12B\n" +
 	"\x03Txn\x12\x1c.blackhole.api.v1.TxnRequest\x1a\x1d.blackhole.api.v1.TxnResponse\x12H\n" +
 	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\x12W\n" +
 	"\n" +
 	"OpenClient\x12#.blackhole.api.v1.OpenClientRequest\x1a$.blackhole.api.v1.OpenClientResponse\x12Z\n" +
 	"\vCloseClient\x12$.blackhole.api.v1.CloseClientRequest\x1a%.blackhole.api.v1.CloseClientResponse\x12H\n" +
-	"\x05Group\x12\x1e.blackhole.api.v1.GroupRequest\x1a\x1f.blackhole.api.v1.GroupResponse\x12Q\n" +
-	"\bTransfer\x12!.blackhole.api.v1.TransferRequest\x1a\".blackhole.api.v1.TransferResponse\x12`\n" +
+	"\x05Group\x12\x1e.blackhole.api.v1.GroupRequest\x1a\x1f.blackhole.api.v1.GroupResponse\x12`\n" +
 	"\rChangeMembers\x12&.blackhole.api.v1.ChangeMembersRequest\x1a'.blackhole.api.v1.ChangeMembersResponse\x12M\n" +
 	"\x06Backup\x12\x1f.blackhole.api.v1.BackupRequest\x1a .blackhole.api.v1.BackupResponse0\x01\x12i\n" +
 	"\x10PublishInstances\x12).blackhole.api.v1.PublishInstancesRequest\x1a*.blackhole.api.v1.PublishInstancesResponse\x12c\n" +
@@ -5213,7 +5129,7 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(ShareMode)(0),                    // 0: blackhole.api.v1.ShareMode
 	(KeyEvent_Type)(0),                // 1: blackhole.api.v1.KeyEvent.Type
@@ -5275,18 +5191,16 @@ var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(*GroupResponse)(nil),             // 57: blackhole.api.v1.GroupResponse
 	(*HeldBack)(nil),                  // 58: blackhole.api.v1.HeldBack
 	(*GroupMember)(nil),               // 59: blackhole.api.v1.GroupMember
-	(*TransferRequest)(nil),           // 60: blackhole.api.v1.TransferRequest
-	(*TransferResponse)(nil),          // 61: blackhole.api.v1.TransferResponse
-	(*BackupRequest)(nil),             // 62: blackhole.api.v1.BackupRequest
-	(*BackupResponse)(nil),            // 63: blackhole.api.v1.BackupResponse
-	(*ChangeMembersRequest)(nil),      // 64: blackhole.api.v1.ChangeMembersRequest
-	(*ChangeMembersResponse)(nil),     // 65: blackhole.api.v1.ChangeMembersResponse
-	(*BundleRequest)(nil),             // 66: blackhole.api.v1.BundleRequest
-	(*BundledCall)(nil),               // 67: blackhole.api.v1.BundledCall
-	(*BundleResponse)(nil),            // 68: blackhole.api.v1.BundleResponse
-	(*BundledAnswer)(nil),             // 69: blackhole.api.v1.BundledAnswer
-	(*Error)(nil),                     // 70: blackhole.api.v1.Error
-	(*v1.DiscoverRequest)(nil),        // 71: blackhole.agent.v1.DiscoverRequest
+	(*BackupRequest)(nil),             // 60: blackhole.api.v1.BackupRequest
+	(*BackupResponse)(nil),            // 61: blackhole.api.v1.BackupResponse
+	(*ChangeMembersRequest)(nil),      // 62: blackhole.api.v1.ChangeMembersRequest
+	(*ChangeMembersResponse)(nil),     // 63: blackhole.api.v1.ChangeMembersResponse
+	(*BundleRequest)(nil),             // 64: blackhole.api.v1.BundleRequest
+	(*BundledCall)(nil),               // 65: blackhole.api.v1.BundledCall
+	(*BundleResponse)(nil),            // 66: blackhole.api.v1.BundleResponse
+	(*BundledAnswer)(nil),             // 67: blackhole.api.v1.BundledAnswer
+	(*Error)(nil),                     // 68: blackhole.api.v1.Error
+	(*v1.DiscoverRequest)(nil),        // 69: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -5316,7 +5230,7 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	30, // 24: blackhole.api.v1.ListLeasesResponse.leases:type_name -> blackhole.api.v1.LeaseState
 	5,  // 25: blackhole.api.v1.WatchKeysResponse.header:type_name -> blackhole.api.v1.Header
 	33, // 26: blackhole.api.v1.WatchKeysResponse.events:type_name -> blackhole.api.v1.KeyEvent
-	70, // 27: blackhole.api.v1.WatchKeysResponse.error:type_name -> blackhole.api.v1.Error
+	68, // 27: blackhole.api.v1.WatchKeysResponse.error:type_name -> blackhole.api.v1.Error
 	1,  // 28: blackhole.api.v1.KeyEvent.type:type_name -> blackhole.api.v1.KeyEvent.Type
 	34, // 29: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
 	34, // 30: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
@@ -5340,7 +5254,7 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	46, // 48: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
 	5,  // 49: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
 	6,  // 50: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	71, // 51: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	69, // 51: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
 	5,  // 52: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
 	6,  // 53: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
 	5,  // 54: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
@@ -5348,8 +5262,8 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	59, // 56: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
 	59, // 57: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
 	58, // 58: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
-	67, // 59: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
-	69, // 60: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
+	65, // 59: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
+	67, // 60: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
 	7,  // 61: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
 	9,  // 62: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
 	11, // 63: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
@@ -5366,38 +5280,36 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	52, // 74: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
 	54, // 75: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
 	56, // 76: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	60, // 77: blackhole.api.v1.CoordinationService.Transfer:input_type -> blackhole.api.v1.TransferRequest
-	64, // 78: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
-	62, // 79: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
-	45, // 80: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	48, // 81: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	50, // 82: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	66, // 83: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
-	8,  // 84: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	10, // 85: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	12, // 86: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	14, // 87: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	16, // 88: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	20, // 89: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	22, // 90: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	24, // 91: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	27, // 92: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	29, // 93: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	32, // 94: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	41, // 95: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
-	44, // 96: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	53, // 97: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	55, // 98: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	57, // 99: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	61, // 100: blackhole.api.v1.CoordinationService.Transfer:output_type -> blackhole.api.v1.TransferResponse
-	65, // 101: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
-	63, // 102: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
-	47, // 103: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	49, // 104: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	51, // 105: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	68, // 106: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
-	84, // [84:107] is the sub-list for method output_type
-	61, // [61:84] is the sub-list for method input_type
+	62, // 77: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
+	60, // 78: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
+	45, // 79: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	48, // 80: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	50, // 81: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	64, // 82: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
+	8,  // 83: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	10, // 84: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	12, // 85: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	14, // 86: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	16, // 87: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	20, // 88: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	22, // 89: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	24, // 90: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	27, // 91: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	29, // 92: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	32, // 93: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	41, // 94: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
+	44, // 95: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	53, // 96: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	55, // 97: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	57, // 98: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	63, // 99: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
+	61, // 100: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
+	47, // 101: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	49, // 102: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	51, // 103: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	66, // 104: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
+	83, // [83:105] is the sub-list for method output_type
+	61, // [61:83] is the sub-list for method input_type
 	61, // [61:61] is the sub-list for extension type_name
 	61, // [61:61] is the sub-list for extension extendee
 	0,  // [0:61] is the sub-list for field type_name
@@ -5420,7 +5332,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   65,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

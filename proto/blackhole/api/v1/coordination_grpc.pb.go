@@ -515,7 +515,6 @@ const (
 	CoordinationService_OpenClient_FullMethodName        = "/blackhole.api.v1.CoordinationService/OpenClient"
 	CoordinationService_CloseClient_FullMethodName       = "/blackhole.api.v1.CoordinationService/CloseClient"
 	CoordinationService_Group_FullMethodName             = "/blackhole.api.v1.CoordinationService/Group"
-	CoordinationService_Transfer_FullMethodName          = "/blackhole.api.v1.CoordinationService/Transfer"
 	CoordinationService_ChangeMembers_FullMethodName     = "/blackhole.api.v1.CoordinationService/ChangeMembers"
 	CoordinationService_Backup_FullMethodName            = "/blackhole.api.v1.CoordinationService/Backup"
 	CoordinationService_PublishInstances_FullMethodName  = "/blackhole.api.v1.CoordinationService/PublishInstances"
@@ -537,7 +536,6 @@ type CoordinationServiceClient interface {
 	OpenClient(ctx context.Context, in *OpenClientRequest, opts ...grpc.CallOption) (*OpenClientResponse, error)
 	CloseClient(ctx context.Context, in *CloseClientRequest, opts ...grpc.CallOption) (*CloseClientResponse, error)
 	Group(ctx context.Context, in *GroupRequest, opts ...grpc.CallOption) (*GroupResponse, error)
-	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
 	// ChangeMembers carries out an operator's order about the members of the group.
 	ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersResponse, error)
 	// Backup streams a consistent snapshot of the group. It is complete if the stream ends without an error.
@@ -604,16 +602,6 @@ func (c *coordinationServiceClient) Group(ctx context.Context, in *GroupRequest,
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GroupResponse)
 	err := c.cc.Invoke(ctx, CoordinationService_Group_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *coordinationServiceClient) Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(TransferResponse)
-	err := c.cc.Invoke(ctx, CoordinationService_Transfer_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -705,7 +693,6 @@ type CoordinationServiceServer interface {
 	OpenClient(context.Context, *OpenClientRequest) (*OpenClientResponse, error)
 	CloseClient(context.Context, *CloseClientRequest) (*CloseClientResponse, error)
 	Group(context.Context, *GroupRequest) (*GroupResponse, error)
-	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
 	// ChangeMembers carries out an operator's order about the members of the group.
 	ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersResponse, error)
 	// Backup streams a consistent snapshot of the group. It is complete if the stream ends without an error.
@@ -742,9 +729,6 @@ func (UnimplementedCoordinationServiceServer) CloseClient(context.Context, *Clos
 }
 func (UnimplementedCoordinationServiceServer) Group(context.Context, *GroupRequest) (*GroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Group not implemented")
-}
-func (UnimplementedCoordinationServiceServer) Transfer(context.Context, *TransferRequest) (*TransferResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Transfer not implemented")
 }
 func (UnimplementedCoordinationServiceServer) ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ChangeMembers not implemented")
@@ -875,24 +859,6 @@ func _CoordinationService_Group_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
-func _CoordinationService_Transfer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(TransferRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(CoordinationServiceServer).Transfer(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: CoordinationService_Transfer_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(CoordinationServiceServer).Transfer(ctx, req.(*TransferRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _CoordinationService_ChangeMembers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ChangeMembersRequest)
 	if err := dec(in); err != nil {
@@ -1009,10 +975,6 @@ var CoordinationService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Group",
 			Handler:    _CoordinationService_Group_Handler,
-		},
-		{
-			MethodName: "Transfer",
-			Handler:    _CoordinationService_Transfer_Handler,
 		},
 		{
 			MethodName: "ChangeMembers",
