@@ -55,6 +55,7 @@ type plan struct {
 type figures struct {
 	commands, unknown, reads, renewals, grants, batches, compacted int
 	leaders, crashes, wiped, restored, changes, expired, rejoined  int
+	noticed                                                        int // lost writes
 	upgrades, downgrades, raised, unfit, tooOld                    int
 }
 
@@ -62,7 +63,7 @@ func (f *figures) add(g figures) {
 	f.commands, f.unknown, f.reads, f.renewals = f.commands+g.commands, f.unknown+g.unknown, f.reads+g.reads, f.renewals+g.renewals
 	f.grants, f.batches, f.compacted, f.leaders = f.grants+g.grants, f.batches+g.batches, f.compacted+g.compacted, f.leaders+g.leaders
 	f.crashes, f.wiped, f.restored, f.changes = f.crashes+g.crashes, f.wiped+g.wiped, f.restored+g.restored, f.changes+g.changes
-	f.expired, f.rejoined = f.expired+g.expired, f.rejoined+g.rejoined
+	f.expired, f.rejoined, f.noticed = f.expired+g.expired, f.rejoined+g.rejoined, f.noticed+g.noticed
 	f.upgrades, f.downgrades, f.raised = f.upgrades+g.upgrades, f.downgrades+g.downgrades, f.raised+g.raised
 	f.unfit, f.tooOld = f.unfit+g.unfit, f.tooOld+g.tooOld
 }

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -18,6 +19,9 @@ type disk struct {
 	fails atomic.Bool               // its last sync fails, and the process knows
 	torn  atomic.Pointer[vfs.MemFS] // durable data at the planned failure
 	syncs atomic.Int64
+	past  *vfs.MemFS // durable data of an earlier moment
+	mark  []byte     // of the same moment, as acknowledged
+	lacks bool       // it lost acknowledged writes, or will with the process
 }
 
 func newDisk() *disk { return &disk{fs: vfs.NewCrashableMem()} }
@@ -57,6 +61,11 @@ func (d *disk) died() bool { return d.torn.Load() != nil }
 // crash loses unsynced data of a dead process, all or some. Survivors are drawn by sector, in the order of
 // names: background work of the store must not make two runs differ.
 func (d *disk) crash(rng *rand.Rand) {
+	if d.lacks {
+		d.fs = d.past
+		d.torn.Store(nil)
+		return
+	}
 	durable := d.torn.Load()
 	if durable == nil {
 		durable = d.fs.CrashClone(vfs.CrashCloneCfg{})
@@ -69,6 +78,33 @@ func (d *disk) crash(rng *rand.Rand) {
 	}
 	d.fs = durable
 	d.torn.Store(nil)
+}
+
+const markFile = "group/mark"
+
+// remember keeps the durable data of this moment, for forget.
+func (d *disk) remember() {
+	d.past, d.mark = d.fs.CrashClone(vfs.CrashCloneCfg{}), content(d.fs, markFile)
+}
+
+// forget makes the next crash lose all that was synced since remember, but for the mark: the drive lied about its flushes,
+// or the end of the log is damaged. It reports false if nothing was acknowledged since.
+func (d *disk) forget() bool {
+	mark := content(d.fs, markFile)
+	if d.lacks = !bytes.Equal(mark, d.mark); d.lacks {
+		replace(d.past, markFile, mark)
+	}
+	return d.lacks
+}
+
+func replace(fs *vfs.MemFS, path string, b []byte) {
+	file, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return
+	}
+	_, _ = file.Write(b)
+	_ = file.Sync()
+	_ = file.Close()
 }
 
 const sector = 512
@@ -101,13 +137,7 @@ func tearFile(durable, written *vfs.MemFS, path string, survival float64, rng *r
 		}
 		at = end
 	}
-	file, err := durable.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return
-	}
-	_, _ = file.Write(torn)
-	_ = file.Sync()
-	_ = file.Close()
+	replace(durable, path, torn)
 }
 
 func content(fs *vfs.MemFS, path string) []byte {

@@ -4,8 +4,8 @@
 // The members are real: internal/coordination/replica on internal/coordination/raftlog, with raft, the state
 // machine and the lessor. Their environment is simulated in one goroutine: clocks with
 // different rates, a network that loses, delays, reorders, repeats and cuts in one direction,
-// processes that pause and die, disks that stall, lose unsynced data, tear unfinished writes, or
-// are wiped. Clients lease, lock, write, read and watch meanwhile, by the rules for clients:
+// processes that pause and die, disks that stall, lose unsynced data, tear unfinished writes, lose
+// what they had synced, or are wiped. Clients lease, lock, write, read and watch meanwhile, by the rules for clients:
 // sequence numbers, and deadlines on their own clocks.
 //
 // # What is checked
@@ -13,6 +13,7 @@
 // An oracle applies each entry once, at its first application by a member, and compares with its state:
 //
 //   - every member: equal entries at equal indexes, equal states (C1); one leader a term (C2);
+//   - every start: a disk opens (D1), unless it lost writes that the member acknowledged (D2);
 //   - every answer to a command: it is the oracle's, and was not given before (C3);
 //   - the log, by internal/coordination/audit: L1 to L3, L5 to L7, E1, R1, I1 to I4, I6;
 //   - on any member, the digest of an owner's entries: it is that of its entries; and what a

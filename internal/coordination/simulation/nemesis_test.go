@@ -16,7 +16,7 @@ func (c *cluster) nemesis(p *proc, until time.Duration) {
 			strike func(*cluster) (string, func())
 		}{
 			{4, cutLink}, {4, isolate}, {3, halve}, {5, kill}, {3, killInSync}, {5, pause},
-			{3, stall}, {3, disturb}, {2, loseDisk}, {1, killAll}, {2, handOver}, {2, outcasts}, {3, upgrade}, {3, downgrade},
+			{3, stall}, {3, disturb}, {2, loseDisk}, {3, loseWrites}, {1, killAll}, {2, handOver}, {2, outcasts}, {3, upgrade}, {3, downgrade},
 		}
 		total := 0
 		for _, f := range faults {
@@ -151,12 +151,41 @@ func disturb(c *cluster) (string, func()) {
 
 // loseDisk wipes a peer, if the group can spare its data.
 func loseDisk(c *cluster) (string, func()) {
-	l := c.leader()
-	if l == nil {
+	victim := c.any()
+	if !c.spares(victim) {
 		return "no disk is lost", nil
 	}
-	have, voters := 0, 0
+	victim.wipe()
+	return "wipe " + victim.name, nil
+}
+
+// loseWrites makes a disk lose what it synced during some seconds, if the group can spare its data by then. The member
+// must notice it.
+func loseWrites(c *cluster) (string, func()) {
 	victim := c.any()
+	if victim.process == nil || victim.disk.died() {
+		return "no disk loses writes", nil
+	}
+	victim.disk.remember()
+	return "lose the writes of " + victim.name, func() {
+		if victim.process == nil || victim.disk.died() || !c.spares(victim) {
+			return
+		}
+		if victim.disk.forget() {
+			victim.wiped = c.now
+			c.tell("%s loses writes", victim.name)
+		}
+		victim.crash()
+	}
+}
+
+// spares reports whether the group has a leader and a majority without the data of a peer.
+func (c *cluster) spares(victim *node) bool {
+	l := c.leader()
+	if l == nil {
+		return false
+	}
+	have, voters := 0, 0
 	for _, m := range c.oracle.conf.members {
 		if m.Voter {
 			voters++
@@ -166,11 +195,7 @@ func loseDisk(c *cluster) (string, func()) {
 		}
 	}
 	lately := slices.ContainsFunc(c.nodes, func(n *node) bool { return n.wiped > 0 && c.now-n.wiped < 20*time.Second })
-	if victim == l || lately || c.oracle.conf.joint || have <= voters/2 || have < voters-1 {
-		return "no disk is lost", nil
-	}
-	victim.wipe()
-	return "wipe " + victim.name, nil
+	return victim != l && !lately && !c.oracle.conf.joint && have > voters/2 && have >= voters-1
 }
 
 // handOver asks the leader for a transfer.

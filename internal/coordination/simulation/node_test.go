@@ -64,6 +64,17 @@ func (n *node) local() time.Duration { return time.Duration(float64(n.now) * n.r
 func (n *node) start() {
 	fs := n.disk.open()
 	store, err := raftlog.Open(raftlog.Options{FS: fs, Dir: "group", Rand: randomness{n.rng}})
+	if n.disk.lacks && err != nil {
+		n.tell("%s refuses its disk, and begins anew: %v", n.name, err)
+		n.disk = newDisk()
+		n.figures.noticed++
+		n.start()
+		return
+	}
+	if n.disk.lacks {
+		n.breach("D2", "%s opens a disk that lost acknowledged writes", n.name)
+		return
+	}
 	if err != nil {
 		n.breach("D1", "%s cannot open its disk: %v", n.name, err)
 		return
@@ -148,7 +159,7 @@ func (n *node) turn() {
 			return
 		}
 	}
-	for p.replica.Ready() && n.process == p && n.now >= p.busy {
+	for p.replica.Ready() && n.process == p && n.now >= p.busy && n.fail == nil {
 		n.work(p)
 	}
 }

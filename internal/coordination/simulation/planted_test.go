@@ -41,6 +41,9 @@ func plants() []plant {
 		{"the disk is not waited for", []edit{
 			{storageDir + "database.go", "options = pebble.Sync", "options = pebble.NoSync"},
 		}, []string{"C1", "C2", "C3", "P0", "P1", "D1", "Q1", "H1", "H2"}},
+		{"a member begins without writes that it acknowledged", []edit{
+			{storageDir + "database.go", "d.lost = d.mark.Check(d.count, store.Position{Index: d.now.end.index, Term: d.now.end.term})", "d.lost = nil"},
+		}, []string{"D2"}},
 		{"a follower acknowledges before its disk has the entries", []edit{
 			{replicaDir + "ready.go", "pb.MsgReadIndexResp, pb.MsgTimeoutNow:", "pb.MsgReadIndexResp, pb.MsgTimeoutNow, pb.MsgAppResp:"},
 		}, []string{"C1", "C3", "P0", "Q1"}},
