@@ -99,7 +99,8 @@ func (p *child) end() {
 		select {
 		case <-p.done:
 			return
-		case <-time.After(killDelay): // the guardian is frozen or busy
+		case <-time.After(killDelay): // the guardian is frozen or late: what left its process group would survive it
+			hunt(p.cmd.Process.Pid)
 		}
 	}
 	p.kill() // the rest of the process group too

@@ -23,7 +23,8 @@ const guardianArg = "lock-guardian"
 const (
 	guardianPipe = 3 // descriptor of the deadlines
 	huntInterval = 5 * time.Millisecond
-	huntLimit    = 5 * time.Second // limit for processes of another user, which it must not kill
+	huntTime     = 500 * time.Millisecond // kept before the deadline: a busy machine runs this process late
+	huntLimit    = 5 * time.Second        // limit for processes of another user, which it must not kill
 )
 
 // guarded is a command with a guardian: a process between this one and the command, which kills all descendants of the
@@ -116,8 +117,8 @@ func (g *guardian) reap() {
 // watch waits for the end of the command, of its holder or of the lock. Near the deadline the command gets SIGTERM, in case
 // the holder sent none.
 func (g *guardian) watch() int {
-	tick := time.NewTicker(checkInterval)
-	defer tick.Stop()
+	look := time.NewTimer(checkInterval)
+	defer look.Stop()
 	for warned := false; ; {
 		select {
 		case status := <-g.ended:
@@ -130,33 +131,39 @@ func (g *guardian) watch() int {
 				return g.kill()
 			}
 			g.deadline, warned = deadline, false
-		case <-tick.C:
+		case <-look.C:
 		}
 		switch left := g.deadline - bootTime(); {
-		case left <= checkInterval:
+		case left <= huntTime:
 			fmt.Fprintln(os.Stderr, name+": lock: the holder is frozen and the lock ends: its command is killed")
 			return g.kill()
 		case left <= 4*checkInterval && !warned:
 			warned = true
 			_ = syscall.Kill(0, syscall.SIGTERM)
 		}
+		look.Reset(min(checkInterval, g.deadline-bootTime()-huntTime)) // at intervals, because timers stand still while the machine sleeps
 	}
 }
 
-// kill ends the descendants of this process. It repeats the search until it finds no descendant, because they can fork meanwhile.
+// kill ends the descendants of this process, and with them the guardian's work.
 func (g *guardian) kill() int {
+	hunt(os.Getpid())
+	return 128 + int(syscall.SIGKILL)
+}
+
+// hunt kills the descendants of a process. It repeats the search until it finds none, because they can fork meanwhile.
+func hunt(of int) {
 	tick := time.NewTicker(huntInterval)
 	defer tick.Stop()
 	for began := time.Now(); time.Since(began) < huntLimit; <-tick.C {
-		found := descendants(os.Getpid())
+		found := descendants(of)
 		if len(found) == 0 {
-			break
+			return
 		}
 		for _, pid := range found {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	return 128 + int(syscall.SIGKILL)
 }
 
 // descendants lists the living descendants of a process.
