@@ -162,13 +162,14 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 // addOrder adds the flags that order and limit answers.
 func (s *queryFlags) addOrder(cmd *cobra.Command) {
 	q, f := &s.q, cmd.Flags()
-	f.StringVar((*string)(&q.Sort), "sort", "", "distance, price, uptime, response_time, random or score (default distance with --near, else score)")
+	f.StringVar((*string)(&q.Sort), "sort", "", "distance, price, uptime, response_time, random, stable or score (default distance with --near, else score)")
+	f.StringVar(&q.After, "after", "", "with --sort stable: the page after this one, the NEXT of an answer")
 	f.BoolVar(&q.GroupPrices, "group-prices", false, "show the cheapest of each currency and unit, --limit of each")
 	f.Uint64Var(&q.Seed, "seed", 0, "seed of --sort random; 0 draws a new seed")
 	f.IntVar(&q.Limit, "limit", 0, "maximum number of results, up to "+strconv.Itoa(query.MaxLimit)+" (default: the peer's setting)")
 	f.BoolVar(&q.Explain, "explain", false, "explain each score, and the excluded records")
 	f.BoolVar(&q.ExactTotal, "exact-total", false, "count all matches even if the best are found sooner")
-	complete(cmd, "sort", "distance", "price", "uptime", "response_time", "random", "score")
+	complete(cmd, "sort", "distance", "price", "uptime", "response_time", "random", "stable", "score")
 }
 
 // query returns the valid query of the flags. Errors name the flag.

@@ -64,6 +64,9 @@ func (r *remote) summarise(a query.AnswerView) {
 		}
 		r.say("%d of %s, %s, in %s", len(a.Results), of, from, duration(a.TookMs))
 	}
+	if a.Next != "" {
+		r.say("more: --after %s", a.Next)
+	}
 	if a.ExcludedTotal > 0 {
 		r.say("%s", excludedLine(a))
 	}

@@ -105,6 +105,7 @@ func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Ans
 	for i, h := range hits {
 		a.Results[i] = p.result(plan, h.Record)
 	}
+	a.Next = query.Next(plan, a.Results)
 	return a
 }
 

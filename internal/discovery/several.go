@@ -57,6 +57,7 @@ func (s *several) ofTypes(ctx context.Context, q query.Query) (*query.Answer, er
 	for _, r := range results[:min(len(results), plans[0].Limit())] {
 		a.Results = append(a.Results, *r)
 	}
+	a.Next = query.Next(plans[0], a.Results)
 	a.Took = s.now().Sub(start)
 	return a, nil
 }

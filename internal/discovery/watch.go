@@ -53,6 +53,8 @@ func watchable(q query.Query) error {
 		return fault.Invalidf("limit", q.Limit, advice)
 	case q.Sort != query.SortDefault:
 		return fault.Invalidf("sort", string(q.Sort), advice)
+	case q.After != "":
+		return fault.Invalidf("after", q.After, advice)
 	case q.GroupPrices:
 		return fault.Invalidf("group_prices", nil, advice)
 	}

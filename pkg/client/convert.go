@@ -40,6 +40,7 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		Source: query.Source(resp.GetSource()), Complete: resp.GetComplete(), Reason: resp.GetIncompleteReason(),
 		AgeMs: query.Millis(resp.GetAge().AsDuration()), TookMs: query.Millis(resp.GetTook().AsDuration()),
 		Notes: resp.GetNotes(), ExcludedTotal: int(resp.GetExcludedTotal()),
+		Next: resp.GetNext(),
 	}
 	for _, g := range resp.GetPriceGroups() {
 		a.Groups = append(a.Groups, query.PriceGroup{

@@ -20,6 +20,7 @@ type Answer struct {
 	Results  []Result // in rank order, at most the plan's limit
 	Total    int      // matches before the cut
 	AtLeast  bool     // Total is a lower bound: the search stopped counting early (see Query.ExactTotal) or some keepers did not count
+	Next     string   // for Query.After, if there may be more; empty on the last page, and in other orders than SortStable
 	Source   Source
 	Complete bool          // every keeper of a possible match answered
 	Reason   string        // cause of an incomplete answer

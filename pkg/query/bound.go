@@ -39,7 +39,7 @@ func (p *Plan) bound(best *records.Facts, within geo.Box) float64 {
 		return rankOrInf(-best.Uptime, best.Has(records.KnownUptime))
 	case SortResponseTime:
 		return rankOrInf(float64(best.ResponseMS), best.Has(records.KnownResponseTime))
-	case SortRandom:
+	case SortRandom, SortStable:
 		return 0
 	default:
 		x := *best

@@ -128,6 +128,7 @@ func (q *Query) validate(maxLimit int) error {
 		q.validateAttributes(),
 		validateWhere(q.Where),
 		q.validateOrder(),
+		q.validateAfter(),
 		q.validateLimit(maxLimit),
 		validateExclude(q.Exclude),
 	)
@@ -308,7 +309,8 @@ func (p *Plan) derive() {
 	p.where = testsOf(q.Where)
 	p.columns = p.filter
 	p.columns.Tiered = q.Volume != nil
-	p.columns.Partial = p.columns.Tiered || !p.where.empty()
+	p.after = nameOf(q.After)
+	p.columns.Partial = p.columns.Tiered || !p.where.empty() || q.After != ""
 	if q.Volume != nil {
 		p.columns.MaxPrice, p.columns.Currency, p.columns.PriceUnit = math.Inf(1), "", ""
 		p.columns.Need &^= records.KnownPrice
@@ -355,7 +357,7 @@ func optional(s string, check func() error) error {
 
 // sorts returns the orders other than the default.
 func sorts() []Sort {
-	return []Sort{SortScore, SortDistance, SortPrice, SortUptime, SortResponseTime, SortRandom}
+	return []Sort{SortScore, SortDistance, SortPrice, SortUptime, SortResponseTime, SortRandom, SortStable}
 }
 
 // healths returns the health filters other than the default.

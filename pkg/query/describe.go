@@ -37,6 +37,9 @@ func (p *Plan) Describe() []string {
 	if q.Sort == SortRandom {
 		order += fmt.Sprintf(", seed %d", q.Seed)
 	}
+	if q.After != "" {
+		order += ", after " + q.After
+	}
 	if q.ExactTotal {
 		order += ", all matches counted"
 	}

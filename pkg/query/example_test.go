@@ -35,5 +35,5 @@ func ExampleCompile_refused() {
 	fmt.Println(fault.Message(err))
 	// Output:
 	// sort
-	// must be one of score, distance, price, uptime, response_time, random
+	// must be one of score, distance, price, uptime, response_time, random, stable
 }

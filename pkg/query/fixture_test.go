@@ -141,6 +141,9 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 			ExactTotal: rapid.Bool().Draw(t, "exact total"),
 			Seed:       rapid.Uint64Range(0, 3).Draw(t, "seed"),
 		}
+		if q.Sort == SortStable && rapid.Bool().Draw(t, "later page") {
+			q.After = idOf(tb, rapid.ByteRange(1, 4).Draw(t, "after")).String() + "/s" + strconv.Itoa(rapid.IntRange(0, 5).Draw(t, "after id"))
+		}
 		q.Price.MaxPrice = seldom(maybe(priceGen())).Draw(t, "max_price")
 		if q.usesPrices() {
 			q.Currency = seldom(currencyGen()).Draw(t, "currency")
@@ -261,6 +264,14 @@ func naiveMatch(q Query, s *pb.ServiceRecord) bool {
 	m, c, h := s.Metadata, s.GetCapabilities(), s.GetHealth()
 	if m.Type != q.Type || q.Subtype != "" && m.Subtype != q.Subtype {
 		return false
+	}
+	if q.After != "" {
+		provider, id, _ := strings.Cut(q.After, "/")
+		last, _ := peer.Decode(provider)
+		here, _ := peer.Decode(s.ProviderId)
+		if here < last || here == last && s.Id <= id {
+			return false
+		}
 	}
 	if q.Near != nil && q.Near.RadiusKM != nil {
 		if km := naiveDistance(q, s) / 1000; !(km <= *q.Near.RadiusKM) {

@@ -13,7 +13,7 @@ import (
 
 // keyVersion is the first byte of every key. It changes with the encoding or the meaning of a
 // field.
-const keyVersion = 3
+const keyVersion = 4
 
 // smallList is the number of list elements that AppendKey sorts without allocating.
 const smallList = 16
@@ -53,6 +53,7 @@ func AppendKey(dst []byte, q *Query) []byte {
 	dst = appendText(dst, string(q.order()))
 	dst = binary.AppendVarint(dst, int64(q.Limit))
 	dst = binary.AppendUvarint(dst, q.permutation())
+	dst = appendText(dst, q.After)
 	dst = appendBool(dst, q.Explain)
 	return appendBool(dst, q.ExactTotal)
 }

@@ -48,7 +48,10 @@ func variants(tb require.TestingT) map[string][]func(*Query) {
 		"limit":       {func(q *Query) { q.Limit = 7 }},
 		"explain":     {func(q *Query) { q.Explain = true }},
 		"exact_total": {func(q *Query) { q.ExactTotal = true }},
-		"seed":        {func(q *Query) { q.Sort, q.Seed = SortRandom, 1 }},
+		"after": {
+			func(q *Query) { q.Sort, q.After = SortStable, idOf(tb, 1).String()+"/a" }, func(q *Query) { q.Sort, q.After = SortStable, idOf(tb, 1).String()+"/b" },
+		},
+		"seed": {func(q *Query) { q.Sort, q.Seed = SortRandom, 1 }},
 	}
 }
 

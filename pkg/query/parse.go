@@ -106,6 +106,8 @@ func (q *Query) member(name string) any {
 		return &q.ExactTotal
 	case "seed":
 		return &q.Seed
+	case "after":
+		return &q.After
 	}
 	return nil
 }

@@ -68,6 +68,7 @@ func values(q Query) url.Values {
 	set("explain", q.Explain, true)
 	set("exact_total", q.ExactTotal, true)
 	set("seed", q.Seed, true)
+	set("after", q.After, true)
 	return v
 }
 
@@ -208,7 +209,7 @@ func TestFromProtoRefuses(t *testing.T) {
 		field   string
 	}{
 		"nothing":        {nil, "query"},
-		"sort":           {&pb.Query{Sort: 7}, "sort"},
+		"sort":           {&pb.Query{Sort: 8}, "sort"},
 		"sort negative":  {&pb.Query{Sort: -1}, "sort"},
 		"health":         {&pb.Query{Health: 4}, "health"},
 		"limit":          {&pb.Query{Limit: 1 << 31}, "limit"},

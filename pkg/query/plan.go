@@ -26,6 +26,7 @@ type Plan struct {
 	placed    bool    // center is valid
 	bounded   bool    // radius is valid
 	mixedSeed uint64
+	after     records.Name // only later names match; zero for all
 }
 
 // Query returns the normalised query: defaults applied, lists sorted and distinct. Compiling it
@@ -98,6 +99,7 @@ func (p *Plan) Match(r *records.Record) bool {
 		p.columns.Pass(r.Facts()) && // before the reading of signed bytes
 		(p.query.Volume == nil || f.Pass(factsFor(p, r))) &&
 		p.inDisc(r.Facts()) &&
+		isAfter(p, r.Name()) &&
 		p.where.pass(r)
 }
 
@@ -133,6 +135,9 @@ func (p *Plan) Reject(r *records.Record) string {
 		return fmt.Sprintf("provider_id: of %s, %s asked for", provider, f.Provider)
 	case !f.passProvider(provider):
 		return fmt.Sprintf("exclude_providers: %s was found unreachable", provider)
+	}
+	if !isAfter(p, r.Name()) {
+		return fmt.Sprintf("after: on an earlier page, which ended at %s", q.After)
 	}
 	return cmp.Or(p.where.reject(r), f.reject(factsFor(p, r)), p.rejectPlace(r.Facts()))
 }
@@ -181,7 +186,7 @@ func (p *Plan) distance(x *records.Facts) (metres float64, ok bool) {
 
 // Value ranks a record: smaller is better, and +Inf means unknown. Depending on the order it is
 // the distance in metres, the price, the negated uptime, the response time in milliseconds, the
-// negated score, or a number in [0, 1) derived from the seed and the record's name. Value is
+// negated score, or a number in [0, 1) derived from the record's name, for SortRandom with the seed. Value is
 // never NaN and equal on every peer.
 func (p *Plan) Value(r *records.Record) float64 {
 	x := factsFor(p, r)
@@ -197,6 +202,8 @@ func (p *Plan) Value(r *records.Record) float64 {
 		return rankOrInf(float64(x.ResponseMS), x.Has(records.KnownResponseTime))
 	case SortRandom:
 		return random(r.Name(), p.mixedSeed)
+	case SortStable:
+		return stable(r.Name())
 	default:
 		return 0 - p.score(x).total()
 	}

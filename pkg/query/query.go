@@ -38,6 +38,7 @@ type Query struct {
 	Limit      int               `json:"limit,omitempty"` // largest number of results, 1 to MaxLimit; 0 means the default
 	Explain    bool              `json:"explain,omitempty"`
 	ExactTotal bool              `json:"exact_total,omitempty"` // count all matches, which may take longer than the search
+	After      string            `json:"after,omitempty"`       // with SortStable: only records after this one, the Next of an answer
 	Seed       uint64            `json:"seed,omitempty"`        // permutation of SortRandom, ignored by other orders; the asking peer draws one for 0
 
 	// Exclude lists up to MaxExclude providers that the asking peer found unreachable.
@@ -119,6 +120,7 @@ const (
 	SortUptime       Sort = "uptime"
 	SortResponseTime Sort = "response_time"
 	SortRandom       Sort = "random"
+	SortStable       Sort = "stable" // by provider and id, which never change: the order to page in, see Query.After
 )
 
 // Limits of a query.

@@ -22,6 +22,7 @@ type AnswerView struct {
 	Results  []ResultView `json:"results"`
 	Total    int          `json:"total"`
 	AtLeast  bool         `json:"total_at_least,omitempty"` // Total is a lower bound
+	Next     string       `json:"next,omitempty"`           // for Query.After
 	Source   Source       `json:"source"`
 	Complete bool         `json:"complete"`
 	Reason   string       `json:"incomplete_reason,omitempty"`
@@ -38,7 +39,7 @@ type AnswerView struct {
 // View returns the answer's view.
 func (a *Answer) View() AnswerView {
 	v := AnswerView{
-		Results: make([]ResultView, len(a.Results)), Total: a.Total, AtLeast: a.AtLeast, Source: a.Source,
+		Results: make([]ResultView, len(a.Results)), Total: a.Total, AtLeast: a.AtLeast, Next: a.Next, Source: a.Source,
 		Complete: a.Complete, Reason: a.Reason, AgeMs: Millis(a.Age), TookMs: Millis(a.Took), Notes: a.Notes,
 		Excluded: a.Excluded, ExcludedTotal: a.ExcludedTotal, Groups: a.Groups,
 	}
@@ -66,6 +67,10 @@ func (a *Answer) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(a.Total), 10)
 	if a.AtLeast {
 		dst = append(dst, `,"total_at_least":true`...)
+	}
+	if a.Next != "" {
+		dst = append(dst, `,"next":`...)
+		dst = jsonform.AppendString(dst, a.Next)
 	}
 	dst = append(dst, `,"source":`...)
 	dst = jsonform.AppendString(dst, string(a.Source))

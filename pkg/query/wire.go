@@ -29,7 +29,7 @@ func FromProto(m *pb.Query) (Query, error) {
 		Price:      Price{MaxPrice: m.MaxPrice, Currency: m.Currency, PriceUnit: m.PriceUnit},
 		Quality:    Quality{MinUptime: m.MinUptime, MaxErrorRate: m.MaxErrorRate},
 		ProviderID: m.ProviderId, Attributes: m.Attributes,
-		Explain: m.Explain, ExactTotal: m.ExactTotal, Seed: m.Seed, Types: m.Types,
+		Explain: m.Explain, ExactTotal: m.ExactTotal, Seed: m.Seed, After: m.After, Types: m.Types,
 	}
 	q.Volume, q.GroupPrices = m.Volume, m.GroupPrices
 	if m.Near != nil {
@@ -117,7 +117,7 @@ func (q Query) Proto() *pb.Query {
 		MinUptime: q.MinUptime, MaxErrorRate: q.MaxErrorRate,
 		ProviderId: q.ProviderID, Attributes: q.Attributes,
 		Health: pb.Health(number32(healths(), q.Health)), Sort: pb.Sort(number32(sorts(), q.Sort)),
-		Limit: limit32(q.Limit), Explain: q.Explain, ExactTotal: q.ExactTotal, Seed: q.Seed,
+		Limit: limit32(q.Limit), Explain: q.Explain, ExactTotal: q.ExactTotal, Seed: q.Seed, After: q.After,
 		Types: q.Types, Volume: q.Volume, GroupPrices: q.GroupPrices,
 	}
 	for i := range q.Where {

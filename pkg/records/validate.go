@@ -67,7 +67,7 @@ func validate(s *pb.ServiceRecord) error {
 // validateContent checks the provider's part. A withdrawn record may lack its capabilities.
 func validateContent(s *pb.ServiceRecord) error {
 	return cmp.Or(
-		validateID(s.Id),
+		CheckID("id", s.Id),
 		fault.In("metadata", validateMetadata(s.Metadata)),
 		fault.In("capabilities", validateCapabilities(s)),
 		fault.In("location", validateLocation(s.Location)),
@@ -102,11 +102,12 @@ func validateStamp(s *pb.ServiceRecord) error {
 	return nil
 }
 
-func validateID(id string) error {
+// CheckID checks the id of a record. Errors name the field.
+func CheckID(field, id string) error {
 	if id == "." || id == ".." {
-		return fault.Invalidf("id", id, "must not be a path step, . or ..")
+		return fault.Invalidf(field, id, "must not be a path step, . or ..")
 	}
-	return token("id", id, maxID, idChars)
+	return token(field, id, maxID, idChars)
 }
 
 func validateMetadata(m *pb.ServiceMetadata) error {

@@ -87,7 +87,7 @@ func planGen() *rapid.Generator[*query.Plan] {
 	return rapid.Custom(func(t *rapid.T) *query.Plan {
 		q := query.Query{Type: "compute", Seed: rapid.Uint64().Draw(t, "seed")}
 		q.Sort = rapid.SampledFrom([]query.Sort{
-			query.SortScore, query.SortDistance, query.SortPrice, query.SortUptime, query.SortResponseTime, query.SortRandom,
+			query.SortScore, query.SortDistance, query.SortPrice, query.SortUptime, query.SortResponseTime, query.SortRandom, query.SortStable,
 		}).Draw(t, "sort")
 		q.Health = rapid.SampledFrom([]query.Health{query.HealthAny, query.HealthUsable}).Draw(t, "health")
 		if q.Sort == query.SortDistance || rapid.Bool().Draw(t, "near") {

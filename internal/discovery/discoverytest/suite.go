@@ -34,6 +34,7 @@ func Run(t *testing.T, open Open) {
 		"query explains":       testQueryExplains,
 		"query where":          testQueryWhere,
 		"query of types":       testQueryOfTypes,
+		"pages":                testPages,
 		"query groups prices":  testQueryGroupsPrices,
 		"query with volume":    testQueryVolume,
 		"query refuses":        testQueryRefuses,

@@ -1,8 +1,11 @@
 package discoverytest
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/discovery"
@@ -60,6 +63,48 @@ func testQueryWhere(t *testing.T, api API, h *Harness) {
 	_, err := api.Query(t.Context(), compute(func(q *query.Query) { q.Where = where(t, "compute.cpu_cores>=1", "compute.cpus>=2") }))
 	refused(t, err, fault.Invalid, "where[1].field", discovery.ErrInvalidQuery)
 	require.ErrorContains(t, err, "did you mean compute.cpu_cores?")
+}
+
+// testPages reads all records of several types in pages while others come.
+func testPages(t *testing.T, api API, h *Harness) {
+	first := make(map[string]int)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		h.Foreign(t, Offer(id))
+		h.Foreign(t, Offer(id+"-relay", relay))
+		first[id], first[id+"-relay"] = 0, 0
+	}
+	q := query.Query{Types: []string{"compute", "relay"}, Sort: query.SortStable, Limit: 3}
+	var last peer.ID
+	for pages := 0; ; pages++ {
+		a, err := api.Query(t.Context(), q)
+		require.NoError(t, err)
+		require.True(t, a.Complete, a.Reason)
+		for _, r := range a.Results {
+			provider, err := peer.Decode(r.Record.ProviderID)
+			require.NoError(t, err)
+			require.Greater(t, provider, last, "each provider has one record here")
+			last = provider
+			first[r.Record.ID]++
+		}
+		if a.Next == "" {
+			require.GreaterOrEqual(t, pages, 2)
+			break
+		}
+		require.Len(t, a.Results, q.Limit)
+		q.After = a.Next
+		h.Foreign(t, Offer(fmt.Sprint("late-", pages)))
+	}
+	for id, seen := range first {
+		if !strings.HasPrefix(id, "late-") {
+			require.Equal(t, 1, seen, id)
+		}
+	}
+	q.After = "a"
+	_, err := api.Query(t.Context(), q)
+	refused(t, err, fault.Invalid, "after", discovery.ErrInvalidQuery)
+	q.After, q.Sort, q.PriceUnit = last.String()+"/a", query.SortPrice, "per-hour"
+	_, err = api.Query(t.Context(), q)
+	refused(t, err, fault.Invalid, "after", discovery.ErrInvalidQuery)
 }
 
 func testQueryOfTypes(t *testing.T, api API, h *Harness) {

@@ -89,7 +89,7 @@ func searchedCells(found query.Found) int {
 func orders(t testing.TB) map[string]*query.Plan {
 	plans := make(map[string]*query.Plan)
 	for _, sort := range []query.Sort{
-		query.SortScore, query.SortDistance, query.SortPrice, query.SortUptime, query.SortResponseTime, query.SortRandom,
+		query.SortScore, query.SortDistance, query.SortPrice, query.SortUptime, query.SortResponseTime, query.SortRandom, query.SortStable,
 	} {
 		for _, radius := range []float64{0.3, 3, 40, 0} {
 			q := query.Query{Sort: sort, Limit: 10, Explain: true, Seed: 7}

@@ -86,6 +86,7 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 		Results: make([]*api.QueryResult, len(a.Results)), Total: uint64(a.Total), TotalAtLeast: a.AtLeast, Source: string(a.Source),
 		Complete: a.Complete, IncompleteReason: a.Reason,
 		Age: durationpb.New(a.Age), Took: durationpb.New(a.Took), Notes: a.Notes, ExcludedTotal: uint64(a.ExcludedTotal),
+		Next: a.Next,
 	}
 	for _, g := range a.Groups {
 		resp.PriceGroups = append(resp.PriceGroups, &api.PriceGroup{

@@ -1237,6 +1237,7 @@ type QueryResponse struct {
 	Excluded      []*Excluded   `protobuf:"bytes,10,rep,name=excluded,proto3" json:"excluded,omitempty"`
 	ExcludedTotal uint64        `protobuf:"varint,11,opt,name=excluded_total,json=excludedTotal,proto3" json:"excluded_total,omitempty"` // number of those providers
 	PriceGroups   []*PriceGroup `protobuf:"bytes,12,rep,name=price_groups,json=priceGroups,proto3" json:"price_groups,omitempty"`        // of results, in order, for Query.group_prices
+	Next          string        `protobuf:"bytes,13,opt,name=next,proto3" json:"next,omitempty"`                                         // for Query.after, if there may be more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1353,6 +1354,13 @@ func (x *QueryResponse) GetPriceGroups() []*PriceGroup {
 		return x.PriceGroups
 	}
 	return nil
+}
+
+func (x *QueryResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
 }
 
 // PriceGroup is a part of the results whose prices have one currency and unit.
@@ -2526,7 +2534,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fResolveResponse\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"C\n" +
 	"\fQueryRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\"\xf7\x03\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\"\x8b\x04\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -2540,7 +2548,8 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\bexcluded\x18\n" +
 	" \x03(\v2\x1a.blackhole.api.v1.ExcludedR\bexcluded\x12%\n" +
 	"\x0eexcluded_total\x18\v \x01(\x04R\rexcludedTotal\x12?\n" +
-	"\fprice_groups\x18\f \x03(\v2\x1c.blackhole.api.v1.PriceGroupR\vpriceGroups\"\xb3\x01\n" +
+	"\fprice_groups\x18\f \x03(\v2\x1c.blackhole.api.v1.PriceGroupR\vpriceGroups\x12\x12\n" +
+	"\x04next\x18\r \x01(\tR\x04next\"\xb3\x01\n" +
 	"\n" +
 	"PriceGroup\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x1d\n" +

@@ -85,6 +85,7 @@ const (
 	Sort_SORT_UPTIME        Sort = 4
 	Sort_SORT_RESPONSE_TIME Sort = 5
 	Sort_SORT_RANDOM        Sort = 6
+	Sort_SORT_STABLE        Sort = 7 // by provider and id: no change of a record moves it
 )
 
 // Enum value maps for Sort.
@@ -97,6 +98,7 @@ var (
 		4: "SORT_UPTIME",
 		5: "SORT_RESPONSE_TIME",
 		6: "SORT_RANDOM",
+		7: "SORT_STABLE",
 	}
 	Sort_value = map[string]int32{
 		"SORT_UNSPECIFIED":   0,
@@ -106,6 +108,7 @@ var (
 		"SORT_UPTIME":        4,
 		"SORT_RESPONSE_TIME": 5,
 		"SORT_RANDOM":        6,
+		"SORT_STABLE":        7,
 	}
 )
 
@@ -240,7 +243,9 @@ type Query struct {
 	// Units of price_unit to buy. Prices then count with tiers and minimum commitment.
 	Volume *float64 `protobuf:"fixed64,27,opt,name=volume,proto3,oneof" json:"volume,omitempty"`
 	// The cheapest of each currency and unit. Only for the application's API.
-	GroupPrices   bool `protobuf:"varint,28,opt,name=group_prices,json=groupPrices,proto3" json:"group_prices,omitempty"`
+	GroupPrices bool `protobuf:"varint,28,opt,name=group_prices,json=groupPrices,proto3" json:"group_prices,omitempty"`
+	// Only records after this one in the order SORT_STABLE, which it needs: PROVIDER/ID.
+	After         string `protobuf:"bytes,29,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -471,6 +476,13 @@ func (x *Query) GetGroupPrices() bool {
 	return false
 }
 
+func (x *Query) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 // Clause tests one field of a record. A record that does not state the field fails, negation
 // included.
 type Clause struct {
@@ -635,7 +647,7 @@ var File_blackhole_discovery_v1_query_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
-	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xfa\b\n" +
+	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\x90\t\n" +
 	"\x05Query\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x120\n" +
@@ -672,7 +684,8 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\x05where\x18\x19 \x03(\v2\x1e.blackhole.discovery.v1.ClauseR\x05where\x12\x14\n" +
 	"\x05types\x18\x1a \x03(\tR\x05types\x12\x1b\n" +
 	"\x06volume\x18\x1b \x01(\x01H\x03R\x06volume\x88\x01\x01\x12!\n" +
-	"\fgroup_prices\x18\x1c \x01(\bR\vgroupPrices\x1a=\n" +
+	"\fgroup_prices\x18\x1c \x01(\bR\vgroupPrices\x12\x14\n" +
+	"\x05after\x18\x1d \x01(\tR\x05after\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
@@ -712,7 +725,7 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
 	"HEALTH_ANY\x10\x01\x12\x11\n" +
 	"\rHEALTH_USABLE\x10\x02\x12\x12\n" +
-	"\x0eHEALTH_HEALTHY\x10\x03*\x89\x01\n" +
+	"\x0eHEALTH_HEALTHY\x10\x03*\x9a\x01\n" +
 	"\x04Sort\x12\x14\n" +
 	"\x10SORT_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -722,7 +735,8 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"SORT_PRICE\x10\x03\x12\x0f\n" +
 	"\vSORT_UPTIME\x10\x04\x12\x16\n" +
 	"\x12SORT_RESPONSE_TIME\x10\x05\x12\x0f\n" +
-	"\vSORT_RANDOM\x10\x06BIZGgithub.com/blackhole/blackhole/proto/blackhole/discovery/v1;discoveryv1b\x06proto3"
+	"\vSORT_RANDOM\x10\x06\x12\x0f\n" +
+	"\vSORT_STABLE\x10\aBIZGgithub.com/blackhole/blackhole/proto/blackhole/discovery/v1;discoveryv1b\x06proto3"
 
 var (
 	file_blackhole_discovery_v1_query_proto_rawDescOnce sync.Once
