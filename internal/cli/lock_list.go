@@ -27,7 +27,7 @@ func lockList(con *console) *cobra.Command {
 				break
 			}
 			for _, l := range states {
-				views = append(views, lockView{Name: l.Name, Holding: showClaims(l.Holding), Waiting: showClaims(l.Waiting)})
+				views = append(views, showLock(l))
 			}
 			q.After = states[len(states)-1].Name
 		}
@@ -40,6 +40,11 @@ type lockView struct {
 	Name    string      `json:"name"`
 	Holding []claimView `json:"holding"`
 	Waiting []claimView `json:"waiting"`
+	LeftOut int         `json:"left_out,omitempty"` // claims behind these
+}
+
+func showLock(l client.LockState) lockView {
+	return lockView{Name: l.Name, Holding: showClaims(l.Holding), Waiting: showClaims(l.Waiting), LeftOut: l.LeftOut}
 }
 
 // claimView is the JSON form of a claim. Age is in seconds.
@@ -86,6 +91,9 @@ func lockTable(locks []lockView) grid {
 					l.Name, []string{"holds", "waits"}[state], mode, strconv.FormatInt(c.Token, 10), orDash(c.Application), orDash(c.Holder), age(c.Age),
 				})
 			}
+		}
+		if l.LeftOut > 0 {
+			rows = append(rows, []string{l.Name, "and " + strconv.Itoa(l.LeftOut) + " more", "-", "-", "-", "-", "-"})
 		}
 	}
 	return table([]string{"LOCK", "STATE", "MODE", "TOKEN", "APPLICATION", "HOLDER", "AGE"}, rows)

@@ -251,7 +251,7 @@ func lookupLock(ctx context.Context, c *client.Client, id, _ string) ([]document
 	var found []document
 	for _, l := range states {
 		if len(l.Holding)+len(l.Waiting) > 0 {
-			v := lockView{Name: l.Name, Holding: showClaims(l.Holding), Waiting: showClaims(l.Waiting)}
+			v := showLock(l)
 			found = append(found, document{value: v, table: lockTable([]lockView{v})})
 		}
 	}

@@ -121,7 +121,7 @@ func askOverview(ctx context.Context, c *client.Client, namespace string) (*over
 		locks, _, err := c.Coordination().Locks(ctx, client.LockQuery{Limit: topLocks})
 		part("locks", err)
 		for _, l := range locks {
-			v.Locks = append(v.Locks, lockView{Name: l.Name, Holding: showClaims(l.Holding), Waiting: showClaims(l.Waiting)})
+			v.Locks = append(v.Locks, showLock(l))
 		}
 	}
 	return v, nil

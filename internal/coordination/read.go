@@ -2,7 +2,6 @@ package coordination
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
@@ -130,28 +129,16 @@ func (l *local) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState
 		return nil, h, err
 	}
 	var infos []machine.LockInfo
-	l.member.View(func(m *machine.Machine) {
-		names := []string{q.Name}
-		if q.Name == "" {
-			names = m.LockNames(q.Prefix)
-			i, found := slices.BinarySearch(names, q.After)
-			if found {
-				i++
-			}
-			names = names[i:min(len(names), i+limit(q.Limit))]
-		}
-		for _, name := range names {
-			if info, ok := m.Lock(name); ok {
-				infos = append(infos, info)
-			}
-		}
-	})
+	q.Limit = limit(q.Limit)
+	l.member.View(func(m *machine.Machine) { infos = machine.ListLocks(m, q) })
 	if q.Name != "" && len(infos) == 0 {
 		return nil, h, absent("name", "nobody claims that lock")
 	}
 	found := make([]coord.LockState, len(infos))
 	for i, info := range infos {
-		found[i] = coord.LockState{Name: info.Name, Holding: l.claims(info.Holding, info.Applications), Waiting: l.claims(info.Waiting, info.Applications)}
+		found[i] = coord.LockState{
+			Name: info.Name, Holding: l.claims(info.Holding, info.Applications), Waiting: l.claims(info.Waiting, info.Applications), LeftOut: info.LeftOut,
+		}
 	}
 	return found, h, nil
 }

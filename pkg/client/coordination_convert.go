@@ -50,7 +50,7 @@ func toLock(l *api.LockState) coord.LockState {
 			Age: time.Duration(c.GetAgeMs()) * time.Millisecond,
 		}
 	}
-	return coord.LockState{Name: l.GetName(), Holding: convert(l.GetHolding(), claim), Waiting: convert(l.GetWaiting(), claim)}
+	return coord.LockState{Name: l.GetName(), Holding: convert(l.GetHolding(), claim), Waiting: convert(l.GetWaiting(), claim), LeftOut: int(l.GetLeftOut())}
 }
 
 // toKeyValue gives a version of a key; what is not there is nil.

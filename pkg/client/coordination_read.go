@@ -29,24 +29,39 @@ func (p *Coordination) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.
 	return convert(resp.GetLeases(), toLease), toHeader(resp.GetHeader()), nil
 }
 
-// Locks implements coord.Reader.
+// Locks implements coord.Reader. Of one lock, without a bound in bytes, it requests page after page.
 func (p *Coordination) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
 	const op = "client.Locks"
 	if err := cmp.Or(text("name", q.Name), text("prefix", q.Prefix), text("after", q.After)); err != nil {
 		return nil, coord.Header{}, fault.Wrap(op, err)
 	}
 	if q.Name != "" {
-		resp, err := p.locks.LockInfo(ctx, &api.LockInfoRequest{Name: q.Name})
+		lock, header, err := p.lock(ctx, q)
+		for err == nil && lock.LeftOut > 0 && q.Bytes <= 0 {
+			q.AfterToken = lock.Last()
+			var next coord.LockState
+			if next, header, err = p.lock(ctx, q); fault.KindOf(err) == fault.NotFound {
+				lock.LeftOut, err = 0, nil // all claims have ended meanwhile
+				break
+			}
+			lock.Holding, lock.Waiting, lock.LeftOut = append(lock.Holding, next.Holding...), append(lock.Waiting, next.Waiting...), next.LeftOut
+		}
 		if err != nil {
 			return nil, coord.Header{}, fromStatus(op, err)
 		}
-		return []coord.LockState{toLock(resp.GetLock())}, toHeader(resp.GetHeader()), nil
+		return []coord.LockState{lock}, header, nil
 	}
 	resp, err := p.locks.ListLocks(ctx, &api.ListLocksRequest{Prefix: q.Prefix, After: q.After, Limit: limit(q.Limit)})
 	if err != nil {
 		return nil, coord.Header{}, fromStatus(op, err)
 	}
 	return convert(resp.GetLocks(), toLock), toHeader(resp.GetHeader()), nil
+}
+
+// lock requests a page of the claims of a lock.
+func (p *Coordination) lock(ctx context.Context, q coord.LockQuery) (coord.LockState, coord.Header, error) {
+	resp, err := p.locks.LockInfo(ctx, &api.LockInfoRequest{Name: q.Name, AfterToken: int64(q.AfterToken)})
+	return toLock(resp.GetLock()), toHeader(resp.GetHeader()), err
 }
 
 // Range implements coord.Reader. Without a bound in bytes it requests page after page until the limit is reached, all at

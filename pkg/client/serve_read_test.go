@@ -77,7 +77,7 @@ func (f *front) ListLeases(ctx context.Context, r *api.ListLeasesRequest) (*api.
 }
 
 func (f *front) LockInfo(ctx context.Context, r *api.LockInfoRequest) (*api.LockInfoResponse, error) {
-	states, h, err := f.solo.Locks(ctx, coord.LockQuery{Name: r.GetName()})
+	states, h, err := f.solo.Locks(ctx, coord.LockQuery{Name: r.GetName(), AfterToken: coord.Token(r.GetAfterToken()), Bytes: 1 << 10})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (f *front) ListLocks(ctx context.Context, r *api.ListLocksRequest) (*api.Li
 }
 
 func lockState(l coord.LockState) *api.LockState {
-	return &api.LockState{Name: l.Name, Holding: convert(l.Holding, lockClaim), Waiting: convert(l.Waiting, lockClaim)}
+	return &api.LockState{Name: l.Name, Holding: convert(l.Holding, lockClaim), Waiting: convert(l.Waiting, lockClaim), LeftOut: uint32(l.LeftOut)}
 }
 
 func lockClaim(c coord.ClaimState) *api.LockClaim {

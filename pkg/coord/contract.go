@@ -138,8 +138,12 @@ type LeaseState struct {
 type LockQuery struct {
 	Name   string
 	Prefix string
-	After  string
+	After  string // the name of the last lock of the page before
 	Limit  int
+	// Bytes end a page after the claim that reaches them; 0 or less is no bound. A peer may bound a page further.
+	Bytes int
+	// AfterToken is the token of the last claim of the page before, of the lock Name.
+	AfterToken Token
 }
 
 // LockState is the present state of a lock.
@@ -147,6 +151,19 @@ type LockState struct {
 	Name    string
 	Holding []ClaimState // by token
 	Waiting []ClaimState // in order of their turn
+	LeftOut int          // claims behind these that did not fit: name the lock, and the token of the last one in AfterToken
+}
+
+// Last returns the token of the last claim of the page; 0 without claims.
+func (l *LockState) Last() Token {
+	all := l.Waiting
+	if len(all) == 0 {
+		all = l.Holding
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1].Token
 }
 
 // ClaimState is the present state of a claim.

@@ -57,19 +57,13 @@ func (s *Solo) lockStates(ctx context.Context, q coord.LockQuery) ([]coord.LockS
 	if err := s.serves(ctx); err != nil {
 		return nil, err
 	}
-	if q.Name != "" {
-		info, ok := s.machine.Lock(q.Name)
-		if !ok {
-			return nil, gone("name", "does not exist")
-		}
-		return []coord.LockState{s.lockState(info)}, nil
-	}
+	q.Limit = limit(q.Limit)
 	var states []coord.LockState
-	for _, name := range s.machine.LockNames(q.Prefix) {
-		if name > q.After && len(states) < limit(q.Limit) {
-			info, _ := s.machine.Lock(name)
-			states = append(states, s.lockState(info))
-		}
+	for _, info := range machine.ListLocks(s.machine, q) {
+		states = append(states, s.lockState(info))
+	}
+	if q.Name != "" && len(states) == 0 {
+		return nil, gone("name", "does not exist")
 	}
 	return states, nil
 }
@@ -77,6 +71,7 @@ func (s *Solo) lockStates(ctx context.Context, q coord.LockQuery) ([]coord.LockS
 func (s *Solo) lockState(info machine.LockInfo) coord.LockState {
 	return coord.LockState{
 		Name: info.Name, Holding: s.claimStates(info.Holding, info.Applications), Waiting: s.claimStates(info.Waiting, info.Applications),
+		LeftOut: info.LeftOut,
 	}
 }
 

@@ -24,6 +24,7 @@ func locks() map[string]func(*fixture) {
 		"lock refuses":                                 lockRefuses,
 		"lock as it stands":                            lockStands,
 		"locks are listed":                             locksListed,
+		"many claims come in pages":                    lockPages,
 		"shared":                                       lockShared,
 		"permits":                                      lockPermits,
 		"modes do not mix":                             lockModes,
@@ -193,6 +194,33 @@ func locksListed(w *fixture) {
 	require.Equal(w.t, []string{"b/3"}, list(coord.LockQuery{Prefix: "b/", After: "b/2", Limit: 2}))
 	require.Equal(w.t, []string{"c"}, list(coord.LockQuery{After: "b/3"}))
 	require.Empty(w.t, list(coord.LockQuery{Prefix: "none"}))
+}
+
+// lockPages: the claims of a lock come in pages that are bounded in bytes, each claim once.
+func lockPages(w *fixture) {
+	const claims = 40
+	for range claims {
+		w.must(w.Alice, &coord.Lock{Name: "db", Lease: w.lease(w.Alice), Mode: coord.Shared, Metadata: make([]byte, coord.MaxMetadata)})
+	}
+	q := coord.LockQuery{Name: "db", Bytes: 1 << 20}
+	var tokens []coord.Token
+	pages, left := 0, 1
+	for ; left > 0; pages++ {
+		states, _, err := w.Locks(w.ctx(), q)
+		require.NoError(w.t, err)
+		lock := states[0]
+		for _, c := range lock.Holding {
+			tokens = append(tokens, c.Token)
+		}
+		left, q.AfterToken = lock.LeftOut, lock.Last()
+		require.Equal(w.t, claims-len(tokens), left)
+	}
+	require.Greater(w.t, pages, 1)
+	require.Len(w.t, tokens, claims)
+	require.IsIncreasing(w.t, tokens)
+	whole := w.lock("db")
+	require.Zero(w.t, whole.LeftOut)
+	require.Len(w.t, whole.Holding, claims)
 }
 
 func sharing(name string, lease coord.LeaseID, mode coord.Mode, permits uint32) coord.Command {

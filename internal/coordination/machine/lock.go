@@ -277,31 +277,6 @@ func (m *Machine) LockNames(prefix string) []string {
 	return names
 }
 
-// LockInfo is the present state of a lock.
-type LockInfo struct {
-	Name    string
-	Holding []*coord.KeyValue // keys of holding claims, by token
-	Waiting []*coord.KeyValue // keys of waiting claims, in order of their turn
-	// Applications behind the claims, by lease; those without a name are missing.
-	Applications map[coord.LeaseID]string
-}
-
-// Lock returns a lock, or false without claims.
-func (m *Machine) Lock(name string) (LockInfo, bool) {
-	q := m.locks[name]
-	if q == nil {
-		return LockInfo{}, false
-	}
-	all := slices.Clone(q.claims)
-	info := LockInfo{Name: name, Holding: all[:q.held:q.held], Waiting: all[q.held:], Applications: make(map[coord.LeaseID]string)}
-	for _, kv := range all {
-		if l, ok := m.leases.Get(kv.Lease); ok && l.Application != "" {
-			info.Applications[kv.Lease] = l.Application
-		}
-	}
-	return info, true
-}
-
 // ClaimResult returns the present place of the claim with a token, or false.
 func (m *Machine) ClaimResult(name string, token coord.Token) (coord.LockResult, bool) {
 	q := m.locks[name]

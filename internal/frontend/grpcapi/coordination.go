@@ -135,7 +135,7 @@ func (c *coordination) LockInfo(ctx context.Context, req *api.LockInfoRequest) (
 	if req.GetName() == "" {
 		return nil, fault.Wrap("grpcapi.LockInfo", fault.Invalidf("name", nil, "is missing: name the lock"))
 	}
-	states, h, err := lockStates(ctx, c, coord.LockQuery{Name: req.GetName()})
+	states, h, err := lockStates(ctx, c, coord.LockQuery{Name: req.GetName(), AfterToken: coord.Token(req.GetAfterToken())})
 	if err != nil {
 		return nil, err
 	}
@@ -149,13 +149,14 @@ func (c *coordination) ListLocks(ctx context.Context, req *api.ListLocksRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &api.ListLocksResponse{Header: h, Locks: states[:fitting(states)]}, nil
+	return &api.ListLocksResponse{Header: h, Locks: states}, nil
 }
 
 func lockStates(ctx context.Context, c *coordination, q coord.LockQuery) ([]*api.LockState, *api.Header, error) {
 	if _, err := c.Owner(ctx); err != nil {
 		return nil, nil, err
 	}
+	q.Bytes = pageBytes
 	states, h, err := c.Reader.Locks(ctx, q)
 	return convert(states, fromLock), fromHeader(h), err
 }

@@ -56,7 +56,7 @@ func fromLease(l coord.LeaseState) *api.LeaseState {
 }
 
 func fromLock(l coord.LockState) *api.LockState {
-	return &api.LockState{Name: l.Name, Holding: convert(l.Holding, fromClaim), Waiting: convert(l.Waiting, fromClaim)}
+	return &api.LockState{Name: l.Name, Holding: convert(l.Holding, fromClaim), Waiting: convert(l.Waiting, fromClaim), LeftOut: uint32(l.LeftOut)}
 }
 
 func fromClaim(c coord.ClaimState) *api.LockClaim {

@@ -146,6 +146,7 @@ type lockState struct {
 	Token   coord.Token   `json:"fencing_token"`
 	Holders []claimState  `json:"holders"`
 	Queue   []claimState  `json:"queue"`
+	LeftOut int           `json:"left_out,omitempty"` // claims behind these that did not fit
 }
 
 // claimState is the state of a claim.
@@ -166,7 +167,7 @@ type claimState struct {
 }
 
 func fromLock(l coord.LockState) lockState {
-	s := lockState{Name: l.Name, Holders: fromClaims(l.Holding), Queue: fromClaims(l.Waiting)}
+	s := lockState{Name: l.Name, Holders: fromClaims(l.Holding), Queue: fromClaims(l.Waiting), LeftOut: l.LeftOut}
 	if len(s.Holders) > 0 {
 		s.Holder, s.Token = s.Holders[0].Holder, s.Holders[0].Token
 	}
@@ -194,6 +195,7 @@ func readable(b []byte) (string, []byte) {
 }
 
 func (p *coordinationAPI) locks(ctx context.Context, q coord.LockQuery) ([]lockState, coord.Header, error) {
+	q.Bytes = maxPageBytes
 	states, h, err := p.Reader.Locks(ctx, q)
 	out := make([]lockState, len(states))
 	for i, l := range states {
@@ -202,8 +204,17 @@ func (p *coordinationAPI) locks(ctx context.Context, q coord.LockQuery) ([]lockS
 	return out, h, err
 }
 
+// getLock returns a lock. A client continues with the token of the last claim in after_token.
 func (p *coordinationAPI) getLock(ctx context.Context, c call) error {
-	states, h, err := p.locks(ctx, coord.LockQuery{Name: c.r.PathValue("name")})
+	values, err := input.Known(c.r.URL, "after_token")
+	if err != nil {
+		return err
+	}
+	after, err := input.Number(values, "after_token")
+	if err != nil {
+		return err
+	}
+	states, h, err := p.locks(ctx, coord.LockQuery{Name: c.r.PathValue("name"), AfterToken: coord.Token(after)})
 	if err != nil {
 		return err
 	}

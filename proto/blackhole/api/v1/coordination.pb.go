@@ -858,6 +858,7 @@ func (x *UnlockResponse) GetCount() uint32 {
 type LockInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	AfterToken    int64                  `protobuf:"varint,2,opt,name=after_token,json=afterToken,proto3" json:"after_token,omitempty"` // claims with a larger fencing token
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -897,6 +898,13 @@ func (x *LockInfoRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *LockInfoRequest) GetAfterToken() int64 {
+	if x != nil {
+		return x.AfterToken
+	}
+	return 0
 }
 
 type LockInfoResponse struct {
@@ -1066,8 +1074,9 @@ func (x *ListLocksResponse) GetLocks() []*LockState {
 type LockState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Holding       []*LockClaim           `protobuf:"bytes,2,rep,name=holding,proto3" json:"holding,omitempty"` // by token
-	Waiting       []*LockClaim           `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"` // in order of their turn
+	Holding       []*LockClaim           `protobuf:"bytes,2,rep,name=holding,proto3" json:"holding,omitempty"`                 // by token
+	Waiting       []*LockClaim           `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"`                 // in order of their turn
+	LeftOut       uint32                 `protobuf:"varint,4,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // claims behind these that did not fit: LockInfo has them, with after_token
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1121,6 +1130,13 @@ func (x *LockState) GetWaiting() []*LockClaim {
 		return x.Waiting
 	}
 	return nil
+}
+
+func (x *LockState) GetLeftOut() uint32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
 }
 
 type LockClaim struct {
@@ -4756,9 +4772,11 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"X\n" +
 	"\x0eUnlockResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"%\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"F\n" +
 	"\x0fLockInfoRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"u\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\vafter_token\x18\x02 \x01(\x03R\n" +
+	"afterToken\"u\n" +
 	"\x10LockInfoResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12/\n" +
 	"\x04lock\x18\x02 \x01(\v2\x1b.blackhole.api.v1.LockStateR\x04lock\"V\n" +
@@ -4768,11 +4786,12 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\"x\n" +
 	"\x11ListLocksResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x121\n" +
-	"\x05locks\x18\x02 \x03(\v2\x1b.blackhole.api.v1.LockStateR\x05locks\"\x8d\x01\n" +
+	"\x05locks\x18\x02 \x03(\v2\x1b.blackhole.api.v1.LockStateR\x05locks\"\xa8\x01\n" +
 	"\tLockState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\aholding\x18\x02 \x03(\v2\x1b.blackhole.api.v1.LockClaimR\aholding\x125\n" +
-	"\awaiting\x18\x03 \x03(\v2\x1b.blackhole.api.v1.LockClaimR\awaiting\"\xed\x02\n" +
+	"\awaiting\x18\x03 \x03(\v2\x1b.blackhole.api.v1.LockClaimR\awaiting\x12\x19\n" +
+	"\bleft_out\x18\x04 \x01(\rR\aleftOut\"\xed\x02\n" +
 	"\tLockClaim\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
 	"\tholder_id\x18\x02 \x01(\tR\bholderId\x12\x19\n" +
