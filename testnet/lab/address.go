@@ -74,5 +74,5 @@ func oneAddress(ctx context.Context, w *world) error {
 	if err := w.withdraw(ctx, ready[0], other, "of-a-desk"); err != nil {
 		return err
 	}
-	return pause(ctx, 5*time.Second) // the watched peers are asked meanwhile
+	return w.observe(ctx)
 }

@@ -77,11 +77,19 @@ func exchange(ctx context.Context, w *world, pair [2]*peer, limit time.Duration)
 		if err := w.withdraw(ctx, p, key, id); err != nil {
 			return err
 		}
-		if err := pause(ctx, 5*time.Second); err != nil { // the watched peers are asked meanwhile
+		if err := w.observe(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// observe leaves time in which the watched peers are asked.
+func (w *world) observe(ctx context.Context) error {
+	if w.Short {
+		return pause(ctx, time.Second)
+	}
+	return pause(ctx, 5*time.Second)
 }
 
 // share hands a lock from one peer to another.

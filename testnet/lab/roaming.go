@@ -2,12 +2,14 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
 
 const (
 	nap       = 40 * time.Second // of the processes: longer than the idle timeout of connections
+	shortNap  = 12 * time.Second // longer than the pause that a peer takes for sleep; its connections look alive
 	asleep    = time.Hour        // on the clock
 	moveLimit = 2 * time.Minute  // from a change of address until others use the peer again
 )
@@ -96,14 +98,16 @@ func sleep(ctx context.Context, w *world, public []*peer, home *peer) error {
 		}
 	}
 	w.say("%s and %s sleep", sleepers[0].name, sleepers[1].name)
-	if err := w.withdraw(ctx, public[0], gone, "withdrawn-meanwhile"); err != nil {
-		return err
-	}
-	added, err := w.register(ctx, public[2], "registered-meanwhile")
+	slept := time.Now()
+	added, err := changeMeanwhile(ctx, w, public, gone)
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, nap); err != nil {
+	long := nap
+	if w.Short {
+		long = shortNap
+	}
+	if err := pause(ctx, long-time.Since(slept)); err != nil {
 		return err
 	}
 	for _, p := range w.peers {
@@ -133,4 +137,12 @@ func sleep(ctx context.Context, w *world, public []*peer, home *peer) error {
 		}
 	}
 	return nil
+}
+
+// changeMeanwhile withdraws a service and registers another one, at the same time: each waits for the keeper that sleeps.
+func changeMeanwhile(ctx context.Context, w *world, public []*peer, gone string) (added string, err error) {
+	withdrawn := make(chan error)
+	go func() { withdrawn <- w.withdraw(ctx, public[0], gone, "withdrawn-meanwhile") }()
+	added, err = w.register(ctx, public[2], "registered-meanwhile")
+	return added, errors.Join(err, <-withdrawn)
 }

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -17,10 +18,11 @@ import (
 // (DeCandia et al., 2007) calls a related method hinted handoff; here nothing is kept for later, because comparisons
 // repair the rest.
 const (
-	forwarders   = 2 // keepers asked to forward one batch, one after the other
-	maxForwards  = 8 // requests to forward served at a time
-	peerForwards = 2 // for one peer
-	mostMissed   = 8 // silent keepers of one round to forward for; with more, this peer's own network fails
+	forwarders   = 2               // keepers asked to forward one batch
+	forwardFor   = 2 * time.Second // the keeper is silent, and probably dead
+	maxForwards  = 8               // requests to forward served at a time
+	peerForwards = 2               // for one peer
+	mostMissed   = 8               // silent keepers of one round to forward for; with more, this peer's own network fails
 )
 
 // forward asks other keepers to forward the batches of silent keepers, and sets the results of the items.
@@ -36,14 +38,27 @@ func (p *publisher) forward(ctx context.Context, recs []*records.Record, round [
 	}
 	bounded(mostMissed, len(missed), func(i int) {
 		b := missed[i]
-		for _, id := range forwardersOf(b, round) {
-			if err := p.forwardBy(ctx, id, recs, b); err == nil {
-				return
-			} else {
-				p.k.Logger.Debug("a keeper did not forward records", "peer", id, "to", b.to, "error", err)
+		able := forwardersOf(b, round)
+		copies := make([]storeBatch, len(able))
+		bounded(forwarders, len(able), func(i int) {
+			copies[i] = storeBatch{to: b.to, items: slices.Clone(b.items)}
+			if err := p.forwardBy(ctx, able[i], recs, &copies[i]); err != nil {
+				p.k.Logger.Debug("a keeper did not forward records", "peer", able[i], "to", b.to, "error", err)
 			}
+		})
+		for _, c := range copies {
+			b.adopt(c.items)
 		}
 	})
+}
+
+// adopt takes over the successes among other results of the same items.
+func (b *storeBatch) adopt(items []storeItem) {
+	for i, item := range items {
+		if b.items[i].err != nil && item.err == nil {
+			b.items[i] = item
+		}
+	}
 }
 
 // forwardersOf returns the keepers nearest to the receiver of a batch that took all its records.
@@ -68,7 +83,7 @@ func (b *storeBatch) tookAll(o *storeBatch) bool {
 
 // forwardBy asks one keeper to forward the failed items of a batch.
 func (p *publisher) forwardBy(ctx context.Context, id peer.ID, recs []*records.Record, b *storeBatch) (err error) {
-	ctx, end, err := p.k.begin(ctx, "forward", p.k.Limits.Deliver)
+	ctx, end, err := p.k.begin(ctx, "forward", forwardFor)
 	if err != nil {
 		return err
 	}
@@ -112,7 +127,7 @@ func (s *server) forward(ctx context.Context, from source, req *pb.ForwardReques
 			return nil, err
 		}
 	}
-	ctx, end, err := s.k.begin(ctx, "forward", s.k.Limits.Ask)
+	ctx, end, err := s.k.begin(ctx, "forward", forwardFor)
 	if err != nil {
 		return nil, err
 	}
