@@ -72,11 +72,11 @@ const (
 	coverCells     = 9 // cells that cover the disc of a query
 	askedAtOnce    = 2 // keepers of a group to ask at once, and full answers of a complete group
 	lookups        = 16
-	refreshes      = 4 // lookups in the background
-	deliveries     = 64
-	storeTimeout   = time.Minute      // of a Store without a deadline
-	resolveTimeout = 10 * time.Second // of a Resolve without a deadline
-	callsPerPeer   = 16               // concurrent requests to one peer
+	refreshes      = 4                                            // lookups in the background
+	deliveries     = (2*(geo.MaxLen-geo.MinLen+2) + 1) * Replicas // at a time: all keepers of one record
+	storeTimeout   = time.Minute                                  // of a Store without a deadline
+	resolveTimeout = 10 * time.Second                             // of a Resolve without a deadline
+	callsPerPeer   = 16                                           // concurrent requests to one peer
 
 	maxAcks = 1 << 14         // acknowledgements of own records: 100 records at 130 keepers, with room
 	ackTTL  = 5 * time.Minute // lifetime of an acknowledgement; less than hintTTL, which it must not outlive

@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -28,6 +30,7 @@ const maxCloser = 2 * tableReplicas
 // results at all peers. See search.
 type finder struct {
 	dht      *dht.IpfsDHT
+	protocol protocol.ID // of the DHT; only servers speak it
 	host     host.Host
 	messages *dhtpb.ProtocolMessenger
 	open     bool // the filters of an open network apply
@@ -35,10 +38,10 @@ type finder struct {
 	prober   *Prober
 }
 
-func newFinder(d *dht.IpfsDHT, h host.Host, settings profileSettings) (*finder, error) {
+func newFinder(d *dht.IpfsDHT, served protocol.ID, h host.Host, settings profileSettings) (*finder, error) {
 	messages, err := dhtpb.NewProtocolMessenger(d.MessageSender())
 	f := &finder{
-		dht: d, host: h, messages: messages, open: settings.open,
+		dht: d, protocol: served, host: h, messages: messages, open: settings.open,
 		admits: func(any, peer.ID) bool { return true },
 	}
 	if f.open {
@@ -59,7 +62,7 @@ type reply struct {
 // the closest peers could not be asked, or ctx's.
 func (f *finder) closest(ctx context.Context, key string) ([]peer.ID, error) {
 	s := newSearch(key, f.host.ID())
-	for _, id := range f.dht.RoutingTable().NearestPeers(s.target, tableReplicas) {
+	for _, id := range slices.Concat(f.dht.RoutingTable().NearestPeers(s.target, tableReplicas), f.acquainted(s.target)) {
 		s.add(id, f.prober.Avoid(id))
 	}
 	if len(s.order) == 0 {
@@ -75,6 +78,34 @@ func (f *finder) closest(ctx context.Context, key string) ([]peer.ID, error) {
 	}
 	f.dht.RoutingTable().ResetCplRefreshedAtForID(s.target, time.Now())
 	return found, nil
+}
+
+// acquainted returns the connected servers of the DHT closest to a key. The routing table has 20 peers of the other half of
+// the key space, and this peer may be connected to all of them: a search that begins with them asks the closest peers at
+// once, and ends after one round trip instead of one for each bucket on the way.
+func (f *finder) acquainted(target kb.ID) []peer.ID {
+	net, book := f.host.Network(), f.host.Peerstore()
+	servers := slices.DeleteFunc(net.Peers(), func(id peer.ID) bool {
+		spoken, err := book.SupportsProtocols(id, f.protocol)
+		return err != nil || len(spoken) == 0 || net.Connectedness(id) != network.Connected || !f.admits(f.dht, id)
+	})
+	near := kb.SortClosestPeers(servers, target)
+	near = near[:min(len(near), tableReplicas)]
+	if !f.open {
+		return near
+	}
+	infos := make([]*peer.AddrInfo, len(near))
+	for i, id := range near {
+		infos[i] = &peer.AddrInfo{ID: id}
+		for _, c := range net.ConnsToPeer(id) {
+			infos[i].Addrs = append(infos[i].Addrs, c.RemoteMultiaddr())
+		}
+	}
+	var ids []peer.ID
+	for _, p := range limitAddressGroups(infos) {
+		ids = append(ids, p.ID)
+	}
+	return ids
 }
 
 // checkAnswers fails if too few of the closest peers answered: the others may have closer peers in their

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	kb "github.com/libp2p/go-libp2p-kbucket"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
@@ -120,4 +121,29 @@ func TestRoomAboveTheHighWaterMark(t *testing.T) {
 			defer scope.Done()
 		}
 	}
+}
+
+// A search begins with connected servers that are in no bucket, and never with a leaf.
+func TestSearchBeginsWithConnectedServers(t *testing.T) {
+	servers := meet(t, 4)
+	c := testConfig(t)
+	c.Leaf, c.Listen = true, nil
+	c.Bootstrap = []peer.AddrInfo{info(servers[0]), info(servers[1])}
+	leaf := start(t, c)
+	waitTable(t, leaf, func(size int) bool { return size == 4 })
+	require.NoError(t, leaf.host.Connect(t.Context(), info(servers[0])))
+	n := servers[0]
+	require.Contains(t, n.host.Network().Peers(), leaf.host.ID())
+	target := kb.ConvertKey("k")
+	var others []peer.ID
+	for _, s := range servers[1:] {
+		others = append(others, s.host.ID())
+		n.dht.RoutingTable().RemovePeer(s.host.ID())
+	}
+	require.ElementsMatch(t, others, n.Routing().finder.acquainted(target))
+	s := newSearch("k", n.host.ID())
+	for _, id := range n.Routing().finder.acquainted(target) {
+		s.add(id, false)
+	}
+	require.Len(t, s.next(time.Now()), 3)
 }

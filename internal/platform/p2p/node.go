@@ -110,7 +110,7 @@ func (n *Node) build(life context.Context, c *Config, settings profileSettings) 
 	if n.dht, err = newDHT(n.host, c, settings, n.bootstrapPeers); err != nil {
 		return err
 	}
-	find, err := newFinder(n.dht, n.host, settings)
+	find, err := newFinder(n.dht, dhtProtocol(c.Network), n.host, settings)
 	if err != nil {
 		return err
 	}
