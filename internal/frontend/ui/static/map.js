@@ -8,10 +8,17 @@ const cell = 18; // pixels: offers in one cell of the screen are one cluster
 
 let world; // read once, by the first map
 
+const drawn = 4096; // scale of the shapes: they are projected once, and every movement only transforms them
+
 function loadWorld() {
-  world ??= fetch('vendor/countries-110m.json').then(a => a.json()).then(w => ({
-    land: topojson.feature(w, w.objects.land), borders: topojson.mesh(w, w.objects.countries, (a, b) => a !== b),
-  }));
+  world ??= fetch('vendor/countries-110m.json').then(a => a.json()).then(w => {
+    const path = d3.geoPath(d3.geoEqualEarth().scale(drawn).translate([0, 0]).precision(1)).digits(1);
+    const shape = geometry => new Path2D(path(geometry));
+    return {
+      sea: shape({ type: 'Sphere' }), land: shape(topojson.feature(w, w.objects.land)),
+      borders: shape(topojson.mesh(w, w.objects.countries, (a, b) => a !== b)),
+    };
+  });
   return world;
 }
 
@@ -44,8 +51,7 @@ class Chart {
     this.projection = d3.geoEqualEarth().fitExtent([[8, 8], [width * zoom - 8, height * zoom - 8]], { type: 'Sphere' });
     const [x, y] = this.projection.translate();
     this.projection.translate([x - this.centre[0] * width * zoom + width / 2, y - this.centre[1] * height * zoom + height / 2]);
-    this.projection.clipExtent([[-50, -50], [width + 50, height + 50]]);
-    this.ground = null;
+    this.projection.clipExtent([[-50, -50], [width + 50, height + 50]]); // of the disc
   }
 
   move(dx, dy) {
@@ -64,29 +70,25 @@ class Chart {
   }
 
   drawGround(shapes) {
-    const off = new OffscreenCanvas(this.canvas.width, this.canvas.height);
-    const c = off.getContext('2d');
-    c.scale(this.scale, this.scale);
-    const path = d3.geoPath(this.projection, c);
-    const paint = (shape, fill, line) => {
-      c.beginPath();
-      path(shape);
-      if (fill) { c.fillStyle = fill; c.fill(); }
-      if (line) { c.strokeStyle = line; c.lineWidth = 0.6; c.stroke(); }
-    };
-    paint({ type: 'Sphere' }, ink('--sea'));
-    paint(shapes.land, ink('--land'));
-    paint(shapes.borders, null, ink('--border'));
-    this.ground = off;
+    const c = this.context, [x, y] = this.projection.translate(), factor = this.projection.scale() / drawn;
+    c.save();
+    c.translate(x, y);
+    c.scale(factor, factor);
+    c.fillStyle = ink('--sea');
+    c.fill(shapes.sea);
+    c.fillStyle = ink('--land');
+    c.fill(shapes.land);
+    c.strokeStyle = ink('--border');
+    c.lineWidth = 0.6 / factor;
+    c.stroke(shapes.borders);
+    c.restore();
   }
 
   draw(shapes, offers, disc) {
     const c = this.context;
-    if (!this.ground) this.drawGround(shapes);
-    c.setTransform(1, 0, 0, 1, 0, 0);
-    c.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    c.drawImage(this.ground, 0, 0);
-    c.scale(this.scale, this.scale);
+    c.setTransform(this.scale, 0, 0, this.scale, 0, 0);
+    c.clearRect(0, 0, this.width, this.height);
+    this.drawGround(shapes);
     if (disc) this.drawDisc(disc);
     this.cluster(offers);
     const rim = ink('--sea');
@@ -184,12 +186,11 @@ export function World({ offers, disc, onPick, label }) {
     const watch = new ResizeObserver(() => { chart.current.resize(); redraw(); });
     watch.observe(canvas.current);
     const dark = matchMedia('(prefers-color-scheme: dark)');
-    const repaint = () => { chart.current.ground = null; redraw(); };
-    dark.addEventListener('change', repaint);
+    dark.addEventListener('change', redraw);
     const wheel = e => { e.preventDefault(); chart.current.zoomBy(e.deltaY < 0 ? 1.25 : 0.8, e.offsetX, e.offsetY); redraw(); };
     canvas.current.addEventListener('wheel', wheel, { passive: false });
     const held = canvas.current;
-    return () => { watch.disconnect(); dark.removeEventListener('change', repaint); held.removeEventListener('wheel', wheel); chart.current = null; };
+    return () => { watch.disconnect(); dark.removeEventListener('change', redraw); held.removeEventListener('wheel', wheel); chart.current = null; };
   }, []);
   useEffect(() => { redraw(); });
   const drag = useRef(null);

@@ -6,7 +6,7 @@ import { cities } from './cities.js';
 
 const fields = [
   ['type', 'type', { options: ['compute', 'storage', 'bandwidth', 'cdn'] }],
-  ['near', 'near: a city, or latitude,longitude', { list: 'cities' }],
+  ['near', 'near: city or lat,lon', { list: 'cities' }],
   ['radius_km', 'within, km', { type: 'number', min: 1 }],
   ['max_price', 'at most, price', { type: 'number', min: 0, step: 'any' }],
   ['currency', 'currency', {}],
