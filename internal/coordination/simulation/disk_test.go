@@ -66,6 +66,7 @@ func (d *disk) crash(rng *rand.Rand) {
 		d.torn.Store(nil)
 		return
 	}
+	d.past = nil // a power cut may take the mark's last writes too
 	durable := d.torn.Load()
 	if durable == nil {
 		durable = d.fs.CrashClone(vfs.CrashCloneCfg{})
@@ -88,10 +89,11 @@ func (d *disk) remember() {
 }
 
 // forget makes the next crash lose all that was synced since remember, but for the mark: the drive lied about its flushes,
-// or the end of the log is damaged. It reports false if nothing was acknowledged since.
+// or the end of the log is damaged. It reports false if nothing was acknowledged since, or the
+// process died since.
 func (d *disk) forget() bool {
 	mark := content(d.fs, markFile)
-	if d.lacks = !bytes.Equal(mark, d.mark); d.lacks {
+	if d.lacks = d.past != nil && !bytes.Equal(mark, d.mark); d.lacks {
 		replace(d.past, markFile, mark)
 	}
 	return d.lacks
