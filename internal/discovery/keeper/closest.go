@@ -226,7 +226,7 @@ func (p *closestCache) mistaken(id peer.ID, cells []records.CellKey) {
 // first lookup. It asks no peers.
 func (p *closestCache) alone() bool {
 	placed, whole := p.remembered("", p.k.Now())
-	return whole && placed.set.uncertain == nil && len(placed.set.peers) == 1
+	return whole && placed.set.uncertain == nil && len(placed.set.peers) == 1 && placed.set.peers[0] == p.k.Self
 }
 
 // lookup asks the DHT and caches the result.

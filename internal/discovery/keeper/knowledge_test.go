@@ -109,6 +109,29 @@ func TestIsolation(t *testing.T) {
 	require.NotEmpty(t, w.doubt(everywhere, now), "all are lost")
 }
 
+// A client of the DHT that knows a single keeper is not alone: its own records are no answer.
+func TestClientOfOneKeeperIsNotAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, 2)
+		keeper, client := w.nodes[0], w.nodes[1]
+		w.dht.edit(func() {
+			w.dht.clients = []peer.ID{client.Self}
+			w.dht.fire()
+		})
+		_, err := client.closest.lookup("")
+		require.NoError(t, err)
+		require.False(t, client.closest.alone())
+		out := keeper.Store(t.Context(), []*records.Record{newProvider(t).sign(t, offer("one"), 1, time.Now())})
+		require.NoError(t, out[0].Err)
+		plan := compile(t, around(100))
+		_, local := client.Local(plan)
+		require.False(t, local)
+		found, err := client.Query(t.Context(), plan)
+		require.NoError(t, err)
+		require.Equal(t, []string{"one"}, namesOf(found.Records))
+	})
+}
+
 // A client of the DHT keeps nothing: it stores nothing, counts itself nowhere and asks the keepers. It
 // answers like them at once, without a comparison.
 func TestClientAsksKeepers(t *testing.T) {
