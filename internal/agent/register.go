@@ -67,6 +67,9 @@ func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.
 // registration is the newest. An error with an instance means a registration
 // without a commit; an error without one means no registration.
 func (s *Service) publicize(ctx context.Context, r instance.Registration) (instance.Registered, error) {
+	if s.own != nil {
+		defer s.own.Traced(ctx, r.Key)()
+	}
 	for again := true; ; again = false {
 		got, err := s.put(r)
 		if err != nil {

@@ -36,6 +36,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -78,7 +79,8 @@ type Config struct {
 	Announcer Announcer // nil: offers are kept without an announcement
 	Recorder  Recorder  // nil: no metrics
 	Now       func() time.Time
-	Logger    *slog.Logger // nil means no log
+	Logger    *slog.Logger  // nil means no log
+	Tracer    *trace.Tracer // nil means no spans
 }
 
 // Service is the agent plane of one peer. It is safe for concurrent use.
@@ -108,7 +110,7 @@ func New(c Config) (s *Service, err error) {
 		return s, fault.Wrap(op, err)
 	}
 	d := directory.New(directory.Config{
-		Group: c.Group, Catalog: known, Self: c.Registry.Self, Failed: c.Recorder.Failed, Logger: c.Logger,
+		Group: c.Group, Catalog: known, Self: c.Registry.Self, Failed: c.Recorder.Failed, Logger: c.Logger, Tracer: c.Tracer,
 		Lost: func(keys []instance.Key) { s.Lost(keys) }, // after Start
 	})
 	if s, err = newService(c, d, known); err != nil {

@@ -66,6 +66,8 @@ func floors() []room {
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/store", floor: 0},
 			{path: "internal/platform/strictjson", floor: 0},
+			{path: "internal/platform/trace", floor: 0, users: wiring("internal/discovery", "internal/discovery/keeper", "internal/agent", "internal/agent/directory", "cmd/blackholed")},
+			{path: "internal/platform/trace/collector", floor: 0, support: true},
 			{path: "internal/platform/strictproto", floor: 0, users: []string{"internal/platform/rpc", "internal/discovery/keeper", "internal/coordination", "internal/frontend"}},
 			{path: "pkg/geo", floor: 0},
 			{path: "pkg/network", floor: 0},
@@ -119,7 +121,7 @@ func agentRooms() []room {
 	const root = "internal/agent"
 	return []room{
 		{path: root, floor: 7, users: wiring()},
-		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog"}, users: wiring(root)},
+		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
 		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord"}, users: wiring(root)},
 		{path: root + "/catalog", floor: 5, only: []string{}, users: wiring(root, root+"/directory")},
 		{path: root + "/health", floor: 5, only: []string{"internal/platform/heap"}, users: wiring(root)},
@@ -185,6 +187,11 @@ func fences() []fence {
 			library: "github.com/go-json-experiment/json",
 			rooms:   []string{"internal/platform/strictjson"},
 			reason:  "all JSON is read by one set of rules",
+		},
+		{
+			library: "go.opentelemetry.io",
+			rooms:   []string{"internal/platform/trace"},
+			reason:  "parts make spans through one small package, and the SDK links none of it",
 		},
 		{
 			library: "github.com/cockroachdb/pebble",

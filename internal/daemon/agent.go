@@ -73,6 +73,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 		},
 		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
 		Announcer: announcer{p.discovery}, Recorder: recorder{instruments, p.metrics}, Now: p.now, Logger: log,
+		Tracer: p.tracing.Tracer,
 	}
 	p.fronts.requests = instruments
 	if g := p.coordination; g != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
+	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -41,6 +42,7 @@ type parts struct {
 	metrics  *metrics.Metrics
 	// conditions limit this peer now. All parts share the set.
 	conditions *condition.Set
+	tracing    tracing
 
 	key       crypto.PrivKey
 	network   membership
@@ -112,11 +114,14 @@ func (p *parts) startMetrics(context.Context) (err error) {
 	return metrics.RegisterConditions(p.gatherer, condition.Names(), p.conditions.ActiveNames)
 }
 
-// startStorage opens the identity and the values of the DHT.
-func (p *parts) startStorage(context.Context) (err error) {
-	if _, err = Identity(p.config.Data); err != nil {
+// startStorage opens the identity, under which this peer makes traces, and the values of the DHT.
+func (p *parts) startStorage(ctx context.Context) (err error) {
+	id, err := Identity(p.config.Data)
+	if err != nil {
 		return err
 	}
+	p.tracing = newTracing(ctx, trace.Program{Name: "blackholed", Version: p.version, Instance: id}, p.log)
+	p.onClose(func() error { p.tracing.stop(p.log); return nil })
 	if p.key, err = p2p.LoadIdentity(filepath.Join(p.config.Data, identityFile)); err != nil {
 		return err
 	}
@@ -142,7 +147,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client,
 		},
-		Loopback: profile != p2p.Public, OtherTopics: group.IsTopic(p.network.name), Logger: p.log, Conditions: p.conditions, Now: p.now,
+		Loopback: profile != p2p.Public, OtherTopics: group.IsTopic(p.network.name), Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
 		Recorders: discovery.Recorders{Service: p.metrics, Keeper: p.metrics, Gossip: p.metrics},
 	})
 	if err != nil {
@@ -243,6 +248,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 	}
 	p.fronts.auth.http(&web)
 	p.fronts.auth.grpc(&rpc)
+	p.tracing.fronts(&web, &rpc)
 	if err := countCalls(p.gatherer, &rpc); err != nil {
 		return err
 	}

@@ -151,6 +151,7 @@ func (p *parts) startPeers(context.Context) error {
 		config.May = func(ctx context.Context, _ string) error { _, err := c.plane.Member().Admit(ctx); return err }
 		config.Unary = []grpc.UnaryServerInterceptor{c.admitted}
 	}
+	p.tracing.peers(&config)
 	c.server = grpcapi.New(config)
 	return nil
 }
@@ -168,7 +169,8 @@ func (c *coordination) admitted(ctx context.Context, req any, info *grpc.UnarySe
 // dial returns a client of another peer, for calls meant for a group. It connects at the first call.
 func (p *parts) dial(to peer.ID, id string) (*client.Client, error) {
 	target, options := group.DialTarget(p.node.Host(), p.network.name, to, id)
-	return client.New(target, append(options, client.SpeakForOwners())...)
+	options = append(options, client.SpeakForOwners())
+	return client.New(target, append(options, p.tracing.calls(to.String())...)...)
 }
 
 // Recovery describes a forced recovery.

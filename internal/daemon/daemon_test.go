@@ -62,6 +62,9 @@ func startWith(t *testing.T, c config.Config, dir string, bootstrap ...string) *
 	t.Helper()
 	c.Data, c.HTTP, c.GRPC, c.DNS = dir, "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	c.Listen, c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/0"}, bootstrap
+	if c.IsLeaf() {
+		c.Listen = nil
+	}
 	c.Log.Level = "warn"
 	c.Discovery.Health.CheckInterval = time.Second
 	c.Discovery.Health.ConfirmAfter = time.Second
@@ -90,7 +93,7 @@ func startWith(t *testing.T, c config.Config, dir string, bootstrap ...string) *
 		require.NoError(t, cl.Close())
 	}
 	t.Cleanup(stop)
-	return &peerUnderTest{Client: cl, config: c, parts: p, addr: p.node.Addrs()[0], http: "http://" + l.http.Addr().String(), grpc: l.grpc.Addr().String(), stop: stop}
+	return &peerUnderTest{Client: cl, config: c, parts: p, addr: strings.Join(p.node.Addrs()[:min(1, len(p.node.Addrs()))], ""), http: "http://" + l.http.Addr().String(), grpc: l.grpc.Addr().String(), stop: stop}
 }
 
 // until repeats f until it returns true.

@@ -75,7 +75,7 @@ func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 // renew asks the keepers a question again, and does not wait for the answer.
 func (s *Service) renew(q query.Query) {
 	if plan, excluded, err := s.plan(q); err == nil {
-		s.cache.searches.begin(plan, excluded)
+		s.cache.searches.begin(s.ctx, plan, excluded)
 	}
 }
 

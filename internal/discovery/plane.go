@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -52,6 +53,7 @@ type Config struct {
 	Now       func() time.Time // nil: time.Now
 	// Conditions receives the causes that limit this plane; nil: none.
 	Conditions *condition.Set
+	Tracer     *trace.Tracer // nil: no spans
 }
 
 // Plane is the discovery plane of one peer. New creates its memory, Network names its needs, Start joins
@@ -131,7 +133,7 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 		Network: c.Network,
 		Host:    node.Host(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Recorder: c.Recorders.Keeper, Wanted: p.watches.wants,
-		Conditions: c.Conditions,
+		Signals: keeper.Signals{Conditions: c.Conditions, Tracer: c.Tracer},
 	})
 	if err != nil {
 		return nil, err

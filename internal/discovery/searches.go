@@ -6,6 +6,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -17,10 +18,11 @@ type searches struct {
 	ask   func(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error)
 }
 
-// begin starts a search, or joins the one with the same question.
-func (s *searches) begin(plan *query.Plan, excluded []peer.ID) <-chan singleflight.Result {
+// begin starts a search, or joins the one with the same question. The search is part of the trace of the caller that
+// started it.
+func (s *searches) begin(caller context.Context, plan *query.Plan, excluded []peer.ID) <-chan singleflight.Result {
 	return s.group.DoChan(plan.Key(), func() (any, error) {
-		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+		ctx, cancel := context.WithTimeout(trace.Carry(s.ctx, caller), queryTimeout)
 		defer cancel()
 		return s.ask(ctx, plan, excluded)
 	})
@@ -34,7 +36,7 @@ func (s *searches) wait(ctx context.Context, plan *query.Plan, excluded []peer.I
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case r := <-s.begin(plan, excluded):
+	case r := <-s.begin(ctx, plan, excluded):
 		if r.Err != nil {
 			return nil, r.Err
 		}

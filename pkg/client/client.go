@@ -31,6 +31,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -94,7 +95,7 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithConnectParams(reconnect()),
-	}, append(opts, secret...)...)
+	}, slices.Concat(opts, secret, traceOptions(spans(opts)))...)
 	conn, err := grpc.NewClient(address, opts...)
 	if err != nil {
 		return nil, fault.As("client.New", fault.Invalid, err)

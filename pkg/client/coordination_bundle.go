@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"runtime"
 	"sync"
@@ -33,6 +34,7 @@ const (
 type bundles struct {
 	service api.CoordinationServiceClient
 	unknown atomic.Bool // the peer does not support bundles
+	begin   BeginSpan   // nil: no traces
 
 	mu      sync.Mutex
 	current *bundleStream // nil: the next call opens a stream
@@ -96,17 +98,35 @@ func (v invoker) Invoke(ctx context.Context, method string, req, resp any, opts 
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	defer func() { <-v.room }()
-	answer, err := v.call(ctx, &api.BundledCall{Method: method, Request: request, Principal: principal})
-	switch {
-	case status.Code(err) == codes.Unimplemented: // for the bundle, not for the call
+	err = v.share(ctx, &api.BundledCall{Method: method, Request: request, Principal: principal}, resp.(proto.Message))
+	if errors.Is(err, errNoBundles) {
 		v.unknown.Store(true)
 		return v.streams.Invoke(alone, method, req, resp)
+	}
+	return err
+}
+
+// errNoBundles says that the peer takes no bundles.
+var errNoBundles = errors.New("client: the peer does not support bundles")
+
+// share sends a call in the bundle and decodes the answer, within a span.
+func (v invoker) share(ctx context.Context, call *api.BundledCall, resp proto.Message) (err error) {
+	if v.begin != nil {
+		var end func(error)
+		if call.Traceparent, end = v.begin(ctx, call.GetMethod()); end != nil {
+			defer func() { end(err) }()
+		}
+	}
+	answer, err := v.call(ctx, call)
+	switch {
+	case status.Code(err) == codes.Unimplemented: // for the bundle, not for the call
+		return errNoBundles
 	case err != nil:
 		return err
 	case len(answer.GetStatus()) > 0:
 		return statusOf(answer.GetStatus())
 	}
-	if err := proto.Unmarshal(answer.GetResponse(), resp.(proto.Message)); err != nil {
+	if err := proto.Unmarshal(answer.GetResponse(), resp); err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
 	return nil

@@ -36,7 +36,7 @@ type clockOption struct {
 
 // connectCoordination adds the coordination plane to a connected client.
 func connectCoordination(c *Client, opts []grpc.DialOption) {
-	b := &bundles{service: api.NewCoordinationServiceClient(c.conn)}
+	b := &bundles{service: api.NewCoordinationServiceClient(c.conn), begin: spans(opts)}
 	calls, waits := b.invoker(c.conn), b.invoker(c.patient)
 	p := &Coordination{
 		locks: api.NewLockServiceClient(calls), waits: api.NewLockServiceClient(waits), keys: api.NewCoordinationServiceClient(calls),

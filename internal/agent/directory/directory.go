@@ -20,6 +20,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -68,7 +69,8 @@ type Config struct {
 	Incarnation uint32
 	Random      func() float64 // in [0, 1); nil means math/rand
 	Failed      func(op string, err error)
-	Logger      *slog.Logger // nil means no log
+	Logger      *slog.Logger  // nil means no log
+	Tracer      *trace.Tracer // nil means no spans
 }
 
 // Change is a change of a local instance.

@@ -28,6 +28,8 @@ type publishLoop struct {
 	// leaderless is when the last leader was lost, or the start. It means nothing under a leader.
 	leaderless time.Time
 	closed     bool
+
+	traced callers // registrations whose commit is part of a trace
 }
 
 func newPublishLoop(d *Directory, p *publisher.Publisher) *publishLoop {
@@ -155,7 +157,9 @@ func (l *publishLoop) do(a publisher.Action) publisher.Event {
 		if err != nil {
 			return publisher.PublishDone{Err: l.logged("send", err)}
 		}
+		ctx, span := l.traced.begin(ctx, l.d.Tracer, batch)
 		got, _, err := l.d.Group.Do(ctx, l.command(batch))
+		span.End(err)
 		got.Since = since(batch, got)
 		return publisher.PublishDone{Result: got, Err: l.logged("send", err)}
 	default: // publisher.Resync

@@ -41,13 +41,16 @@ func newPool(c *Config) *rpc.Pool {
 
 // withTimeout returns a copy of a request that states how long the caller waits.
 func withTimeout(m proto.Message, left time.Duration) proto.Message {
-	return &pb.Request{TimeoutMs: uint32(min(left, serveMax).Milliseconds()), Op: m.(*pb.Request).Op}
+	req := m.(*pb.Request)
+	return &pb.Request{TimeoutMs: uint32(min(left, serveMax).Milliseconds()), Op: req.Op, Traceparent: req.Traceparent}
 }
 
 // call sends a request to a keeper and returns its response. Refused reports that err is the
 // keeper's own refusal: Unsupported from a keeper of another version. See rpc.Pool.Call for the other
 // errors.
-func (a *asker) call(ctx context.Context, id peer.ID, req *pb.Request) (_ *pb.Response, refused bool, _ error) {
+func (a *asker) call(ctx context.Context, id peer.ID, req *pb.Request) (_ *pb.Response, refused bool, err error) {
+	ctx, req, span := asking(ctx, a.k.Signals.Tracer, id, req)
+	defer func() { span.End(err) }()
 	resp := new(pb.Response)
 	start := a.clock.steady()
 	if err := a.pool.Call(ctx, id, req, resp); err != nil {

@@ -74,10 +74,10 @@ func (c *clockCheck) renew(now clock.Moment) {
 	case e.Wrong():
 		text := clockFault(e)
 		c.fault.Store(&text)
-		c.k.Conditions.Raise(condition.ClockOffset, "%s: set it, for example by NTP; until then its answers are incomplete", text)
+		c.k.Signals.Conditions.Raise(condition.ClockOffset, "%s: set it, for example by NTP; until then its answers are incomplete", text)
 	case e.State != clock.Unknown && e.Offset.Abs() < fine:
 		c.fault.Store(nil)
-		c.k.Conditions.Clear(condition.ClockOffset)
+		c.k.Signals.Conditions.Clear(condition.ClockOffset)
 	}
 }
 

@@ -42,6 +42,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -85,6 +86,12 @@ type Recorder interface {
 	Lacking(field string)
 }
 
+// Signals tell the operator about a Keeper.
+type Signals struct {
+	Conditions *condition.Set // nil keeps none
+	Tracer     *trace.Tracer  // nil traces nothing
+}
+
 // Config configures a Keeper. Network, Host, Router, Index and Verifier are required.
 type Config struct {
 	Network  network.Name
@@ -98,7 +105,7 @@ type Config struct {
 	Recorder Recorder         // nil counts nothing
 	Limits   Limits
 
-	Conditions *condition.Set // nil keeps none
+	Signals Signals
 
 	// Wanted reports whether this peer needs a record for itself, for example as a result of a
 	// subscription. Such a record stays in the index. It must not block. Nil means never.

@@ -96,10 +96,10 @@ func (l *lackingFields) tell(now time.Time) {
 		}
 	}
 	if len(networks) < olderNetworks {
-		l.k.Conditions.Clear(condition.OlderKeepers)
+		l.k.Signals.Conditions.Clear(condition.OlderKeepers)
 		return
 	}
-	l.k.Conditions.Raise(condition.OlderKeepers, "%d keepers of an older version do not know %s: answers that depend on it may be incomplete until they are upgraded",
+	l.k.Signals.Conditions.Raise(condition.OlderKeepers, "%d keepers of an older version do not know %s: answers that depend on it may be incomplete until they are upgraded",
 		l.peers.Len(), strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 }
 

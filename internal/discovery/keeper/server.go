@@ -84,7 +84,9 @@ func (s *server) respond(from source, req *pb.Request, refused error) *pb.Respon
 	if err != nil {
 		return &pb.Response{Refusal: rpc.Refuse(err)}
 	}
+	ctx, span := serving(ctx, s.k.Signals.Tracer, from, req)
 	resp, err := s.work(ctx, from, req)
+	span.End(err)
 	end(err)
 	if err != nil {
 		s.k.Recorder.Refused(fault.KindOf(err).String())

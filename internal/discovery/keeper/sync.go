@@ -107,7 +107,7 @@ func newSyncer(k *Keeper) *syncer {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
 	return &syncer{
-		k: k, clock: time.Now, know: newKnowledge(k.Conditions, time.Now()), pulled: taken, pulling: make(chan struct{}, 1),
+		k: k, clock: time.Now, know: newKnowledge(k.Signals.Conditions, time.Now()), pulled: taken, pulling: make(chan struct{}, 1),
 	}
 }
 

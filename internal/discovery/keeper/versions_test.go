@@ -266,20 +266,20 @@ func TestConditionOfOlderKeepers(t *testing.T) {
 	k, counts := bare(t, 3, Limits{})
 	now := time.Now()
 	k.Now = func() time.Time { return now }
-	k.Conditions = condition.NewSet(slog.New(slog.DiscardHandler), k.Now)
+	k.Signals.Conditions = condition.NewSet(slog.New(slog.DiscardHandler), k.Now)
 	k.Config.Host = addressed{of: map[peer.ID]string{"a": "/ip4/40.1.7.1/udp/1", "b": "/ip4/40.1.7.2/udp/1", "c": "/ip4/41.1.7.1/udp/1"}}
 	refusal := strictproto.Refuse([]string{"query.query.15", "watch.query.sort"})
 	k.asker.lacking.note("a", refusal)
 	k.asker.lacking.note("b", refusal)
-	require.Empty(t, k.Conditions.ActiveNames())
+	require.Empty(t, k.Signals.Conditions.ActiveNames())
 	k.asker.lacking.note("c", refusal)
-	require.Equal(t, []string{"older_keepers"}, k.Conditions.ActiveNames())
-	require.Contains(t, k.Conditions.Active()[0].Message, "3 keepers of an older version do not know max_error_rate, sort")
+	require.Equal(t, []string{"older_keepers"}, k.Signals.Conditions.ActiveNames())
+	require.Contains(t, k.Signals.Conditions.Active()[0].Message, "3 keepers of an older version do not know max_error_rate, sort")
 	require.Equal(t, 3, counts.of(counts.lacking, "query.query.max_error_rate"))
 	require.Equal(t, []string{"max_error_rate", "sort"}, k.asker.lacking.filtersOf("c"))
 	now = now.Add(lackingTTL + time.Second)
 	k.asker.lacking.tell(now)
-	require.Empty(t, k.Conditions.ActiveNames())
+	require.Empty(t, k.Signals.Conditions.ActiveNames())
 	require.Empty(t, k.asker.lacking.filtersOf("c"))
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -138,6 +139,12 @@ func (b *bundle) begin(call *api.BundledCall) error {
 	ctx, cancel := context.WithCancel(b.ctx)
 	if said := call.GetPrincipal(); said != "" {
 		ctx = context.WithValue(ctx, principalKey{}, said)
+	}
+	if said := call.GetTraceparent(); said != "" { // to the place of a call by itself
+		md, _ := metadata.FromIncomingContext(ctx)
+		md = md.Copy()
+		md.Set("traceparent", said)
+		ctx = metadata.NewIncomingContext(ctx, md)
 	}
 	b.running[call.GetId()] = cancel
 	one := begun{ctx, call}

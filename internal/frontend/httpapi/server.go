@@ -67,6 +67,9 @@ type Config struct {
 	May func(ctx context.Context, service string) error
 	// Requests counts requests. Nil disables counting.
 	Requests Requests
+	// Trace begins the span of a request of the API. The returned function ends it, with the pattern of the route and the
+	// status. Nil traces nothing.
+	Trace func(*http.Request) (_ *http.Request, end func(route string, status int))
 
 	// ConnContext extends the context of a connection, as http.Server.ConnContext does. Nil adds nothing.
 	ConnContext func(ctx context.Context, c net.Conn) context.Context
@@ -81,6 +84,7 @@ type Server struct {
 	http        *http.Server
 	shared      *shared
 	events      *eventsAPI
+	trace       func(*http.Request) (*http.Request, func(route string, status int))
 	close       context.CancelFunc // ends shared.closing
 }
 
@@ -95,7 +99,7 @@ func New(c Config) *Server {
 	if c.MaxWaits == 0 {
 		c.MaxWaits = maxOpen
 	}
-	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, mux: http.NewServeMux()}
+	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, trace: c.Trace, mux: http.NewServeMux()}
 	s.shared = &shared{watches: make(access.Slots, c.MaxWatches), waits: make(access.Slots, c.MaxWaits), batches: make(access.Slots, maxBatches), backups: make(access.Slots, maxBackups), packer: newPacker(), open: c.Guard == nil}
 	s.shared.closing, s.close = context.WithCancel(context.Background())
 	s.mount(&c)
@@ -121,9 +125,23 @@ func (s *Server) Handler() http.Handler {
 			writeError(resp, err)
 			return
 		}
-		s.mux.ServeHTTP(resp, r)
+		s.route(resp, r)
 	})
 }
+
+// route serves an admitted request. Probes and the files of the page are in no trace.
+func (s *Server) route(w *response, r *http.Request) {
+	if s.trace == nil || !strings.HasPrefix(r.URL.Path, "/v1/") || slices.Contains(untraced(), r.URL.Path) {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	r, end := s.trace(r)
+	defer func() { end(r.Pattern, max(w.code, http.StatusOK)) }()
+	s.mux.ServeHTTP(w, r)
+}
+
+// untraced lists what machines ask again and again.
+func untraced() []string { return []string{"/v1/health", "/v1/metrics", "/v1/status"} }
 
 // Serve answers on l until Close and takes ownership of l. It supports several listeners,
 // including TLS listeners.

@@ -4549,7 +4549,9 @@ type BundledCall struct {
 	Request []byte                 `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
 	Cancel  bool                   `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"` // the caller left; the other fields except id are ignored
 	// Between peers only: who calls. Empty: the peer itself; "~": a caller without a name; "@NAME": an authenticated one.
-	Principal     string `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
+	Principal string `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
+	// W3C traceparent of the caller's span, at most 55 bytes. A call by itself has it in its metadata. A peer may ignore it.
+	Traceparent   string `protobuf:"bytes,1000,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4615,6 +4617,13 @@ func (x *BundledCall) GetCancel() bool {
 func (x *BundledCall) GetPrincipal() string {
 	if x != nil {
 		return x.Principal
+	}
+	return ""
+}
+
+func (x *BundledCall) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
 	}
 	return ""
 }
@@ -5090,13 +5099,14 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x05after\x18\x04 \x01(\tR\x05after\x12\x1a\n" +
 	"\bstanding\x18\x05 \x01(\tR\bstanding\"D\n" +
 	"\rBundleRequest\x123\n" +
-	"\x05calls\x18\x01 \x03(\v2\x1d.blackhole.api.v1.BundledCallR\x05calls\"\x85\x01\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1d.blackhole.api.v1.BundledCallR\x05calls\"\xa8\x01\n" +
 	"\vBundledCall\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
 	"\arequest\x18\x03 \x01(\fR\arequest\x12\x16\n" +
 	"\x06cancel\x18\x04 \x01(\bR\x06cancel\x12\x1c\n" +
-	"\tprincipal\x18\x05 \x01(\tR\tprincipal\"K\n" +
+	"\tprincipal\x18\x05 \x01(\tR\tprincipal\x12!\n" +
+	"\vtraceparent\x18\xe8\a \x01(\tR\vtraceparent\"K\n" +
 	"\x0eBundleResponse\x129\n" +
 	"\aanswers\x18\x01 \x03(\v2\x1f.blackhole.api.v1.BundledAnswerR\aanswers\"S\n" +
 	"\rBundledAnswer\x12\x0e\n" +

@@ -44,7 +44,10 @@ type Request struct {
 	//	*Request_Resolve
 	//	*Request_Findings
 	//	*Request_Forward
-	Op            isRequest_Op `protobuf_oneof:"op"`
+	Op isRequest_Op `protobuf_oneof:"op"`
+	// W3C traceparent of the asker's span, at most 55 bytes: the keeper's span may join its trace. Absent
+	// outside a recorded trace.
+	Traceparent   string `protobuf:"bytes,1000,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -172,6 +175,13 @@ func (x *Request) GetForward() *ForwardRequest {
 		}
 	}
 	return nil
+}
+
+func (x *Request) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type isRequest_Op interface {
@@ -2219,7 +2229,7 @@ var File_blackhole_keeper_v1_keeper_proto protoreflect.FileDescriptor
 
 const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\n" +
-	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xd6\x04\n" +
+	" blackhole/keeper/v1/keeper.proto\x12\x13blackhole.keeper.v1\x1a\"blackhole/discovery/v1/query.proto\x1a\x1fblackhole/peer/v1/refusal.proto\"\xf9\x04\n" +
 	"\aRequest\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x01 \x01(\rR\ttimeoutMs\x129\n" +
@@ -2232,7 +2242,8 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\aresolve\x18\t \x01(\v2#.blackhole.keeper.v1.ResolveRequestH\x00R\aresolve\x12B\n" +
 	"\bfindings\x18\n" +
 	" \x01(\v2$.blackhole.keeper.v1.FindingsRequestH\x00R\bfindings\x12?\n" +
-	"\aforward\x18\v \x01(\v2#.blackhole.keeper.v1.ForwardRequestH\x00R\aforwardB\x04\n" +
+	"\aforward\x18\v \x01(\v2#.blackhole.keeper.v1.ForwardRequestH\x00R\aforward\x12!\n" +
+	"\vtraceparent\x18\xe8\a \x01(\tR\vtraceparentB\x04\n" +
 	"\x02op\"\x90\x05\n" +
 	"\bResponse\x124\n" +
 	"\arefusal\x18\x01 \x01(\v2\x1a.blackhole.peer.v1.RefusalR\arefusal\x12:\n" +
