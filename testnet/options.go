@@ -14,6 +14,22 @@ import (
 // maxPeers is the limit for one machine.
 const maxPeers = 200
 
+const usage = `usage: go run ./testnet [flags]
+
+Starts a local network of real peers, shows and checks what it can do, and leaves it to you.
+
+Orders to a running testnet, each with -h:
+  status, load, kill, pause, heal, add
+
+Other networks, each with -h:
+  sim        a network in virtual time, in one process
+  nemesis    faults under clients, and checks of what they saw
+  upgrade    a rolling upgrade from the previous version
+  lab        homes behind NAT, lossy links, wrong clocks (root on Linux)
+
+Flags:
+`
+
 // options are the command line.
 type options struct {
 	peers   int
@@ -26,6 +42,7 @@ type options struct {
 	verbose bool
 	data    string // data directory of the peers; empty means a temporary directory
 	ports   string // file for the addresses of the peers; empty means none
+	binary  string // the blackholed to run; empty means to build it
 }
 
 // parse reads and validates the command line. It fails with Invalid, naming the flag.
@@ -34,7 +51,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f := flag.NewFlagSet("testnet", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
-		fmt.Fprintf(stderr, "usage: go run ./testnet [flags]\n\nStarts a local network of real peers, and shows and checks what it can do.\n\n")
+		fmt.Fprint(stderr, usage)
 		f.PrintDefaults()
 	}
 	f.IntVar(&o.peers, "peers", 8, "peers to start, each a process")
@@ -46,6 +63,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.keep, "keep", false, "keep the peers' data")
 	f.BoolVar(&o.verbose, "v", false, "show the peers' logs on standard error")
 	f.StringVar(&o.data, "data", "", "`directory` for the peers' data (default a temporary one)")
+	f.StringVar(&o.binary, "binary", "", "`file` of a built blackholed to run instead of building one")
 	f.StringVar(&o.ports, "ports", "", "`file` to write the peers' addresses to, as JSON, when all are ready")
 	if err := f.Parse(args); err != nil {
 		return options{}, err

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo/cities"
+	"github.com/blackhole/blackhole/testnet/control"
 	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
@@ -31,6 +33,8 @@ type session struct {
 	stdout io.Writer
 	stderr io.Writer
 
+	scratch string // directory of this testnet: the program, the socket for orders, and without -data the peers
+
 	cities  []cities.City
 	network *network.Network
 	market  *market.Market
@@ -43,19 +47,18 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (held bool, e
 	if o.json {
 		s.out = stderr
 	}
-	scratch, err := os.MkdirTemp("", "blackhole-testnet-")
-	if err != nil {
+	if s.scratch, err = os.MkdirTemp("", control.Prefix); err != nil {
 		return false, fault.As("testnet.run", fault.Unavailable, err)
 	}
 	defer func() {
 		if !o.keep || o.data != "" {
-			err = errors.Join(err, os.RemoveAll(scratch))
+			err = errors.Join(err, os.RemoveAll(s.scratch))
 		}
 	}()
 	if s.cities, err = cities.All(); err != nil {
 		return false, err
 	}
-	if err := s.start(ctx, scratch); err != nil {
+	if err := s.start(ctx); err != nil {
 		return false, err
 	}
 	defer s.stop()
@@ -65,19 +68,18 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (held bool, e
 	return s.show(ctx)
 }
 
-// start builds blackholed into the scratch directory and brings the network up.
-func (s *session) start(ctx context.Context, scratch string) error {
+// start brings the network up.
+func (s *session) start(ctx context.Context) error {
 	if s.ports != "" {
 		if err := os.Remove(s.ports); err != nil && !errors.Is(err, os.ErrNotExist) { // left by an earlier network
 			return fault.As("testnet.start", fault.Invalid, err)
 		}
 	}
-	fmt.Fprintln(s.out, "building blackholed ...")
-	binary, err := process.Build(ctx, scratch)
+	binary, err := s.build(ctx)
 	if err != nil {
 		return err
 	}
-	c := network.Config{Peers: s.peers, Binary: binary, Dir: scratch, Check: checkInterval, Keep: s.keep,
+	c := network.Config{Peers: s.peers, Binary: binary, Dir: s.scratch, Check: checkInterval, Keep: s.keep,
 		Founders: min(founders, s.peers-1), Replace: replaceAfter}
 	if s.data != "" {
 		if err := os.MkdirAll(s.data, 0o700); err != nil {
@@ -95,7 +97,7 @@ func (s *session) start(ctx context.Context, scratch string) error {
 	}
 	ready := time.Since(began)
 	s.report.ready(ready, s.network)
-	fmt.Fprintf(s.out, "all ready after %.2f s; the page of peer-1: %s\n", ready.Seconds(), s.page())
+	fmt.Fprintf(s.out, "all ready after %.2f s; the page of peer-1: %s\n", ready.Seconds(), page(s.network.Peers[0]))
 	if s.ports == "" {
 		return nil
 	}
@@ -104,6 +106,24 @@ func (s *session) start(ctx context.Context, scratch string) error {
 		return err
 	}
 	return nil
+}
+
+// build puts a blackholed into the directory of the testnet.
+func (s *session) build(ctx context.Context) (string, error) {
+	const op = "testnet.build"
+	if s.binary == "" {
+		fmt.Fprintln(s.out, "building blackholed; the first time takes minutes ...")
+		return process.Build(ctx, s.scratch)
+	}
+	from, err := filepath.Abs(s.binary)
+	if err == nil {
+		_, err = os.Stat(from)
+	}
+	if err != nil {
+		return "", fault.As(op, fault.Invalid, fmt.Errorf("-binary: %w", err))
+	}
+	to := filepath.Join(s.scratch, "blackholed")
+	return to, fault.As(op, fault.Unavailable, os.Symlink(from, to))
 }
 
 // register fills the market.
@@ -139,21 +159,19 @@ func (s *session) show(ctx context.Context) (held bool, err error) {
 		return false, err
 	}
 	if !s.exit {
-		s.stay(ctx)
+		err = s.stay(ctx)
 	}
-	return held, nil
+	return held, err
 }
 
 func (s *session) walk(ctx context.Context) bool {
 	t := &tour.Tour{Network: s.network, Market: s.market, Cities: s.cities, Updates: s.updates}
-	results := t.Walk(ctx, func(r tour.Result) {
-		mark := "ok  "
-		if !r.OK {
-			mark = "FAIL"
-		}
-		fmt.Fprintf(s.out, "%s %-33s %7.0f ms  %s\n", mark, r.Name, millis(r.Took), r.Detail)
-	})
-	fmt.Fprintln(s.out)
+	lines, began := newProgress(s.out), time.Now()
+	results := t.Walk(ctx, lines.begin, lines.end)
+	fmt.Fprintf(s.out, "%s in %.0f s\n\n", summary(results), time.Since(began).Seconds())
+	if err := t.Clear(ctx); err != nil && ctx.Err() == nil {
+		fmt.Fprintf(s.stderr, "some instances of the tour stay: %v\n", err)
+	}
 	for _, lost := range s.network.Lost() {
 		fmt.Fprintln(s.stderr, lost)
 	}
@@ -161,34 +179,8 @@ func (s *session) walk(ctx context.Context) bool {
 	return tour.Held(results)
 }
 
-// stay prints the status table until the network is interrupted.
-func (s *session) stay(ctx context.Context) {
-	screen := newScreen(s.out)
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
-	hint := "\nCtrl-C ends it. Look: " + s.page() + "  Try: curl -s " + s.example() + "\n"
-	screen.draw(append(tableOf(ctx, s.network), hint...))
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if screen.live {
-				screen.draw(append(tableOf(ctx, s.network), hint...))
-			}
-		}
-	}
-}
-
-// page is the address of the page of the first peer.
-func (s *session) page() string { return "http://" + s.network.Peers[0].HTTP + "/ui/" }
-
-func (s *session) example() string {
-	return "'http://" + s.network.Peers[0].HTTP + "/v1/status'"
-}
-
 func (s *session) table(ctx context.Context) {
-	newScreen(s.out).draw(tableOf(ctx, s.network))
+	newScreen(s.out).draw(tableOf(ctx, s.network.Peers, nil))
 	fmt.Fprintln(s.out)
 }
 

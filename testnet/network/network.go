@@ -175,6 +175,31 @@ func (n *Network) Restart(ctx context.Context, p *Peer) error {
 	return n.launch(ctx, slices.Index(n.Peers, p), bootstrap)
 }
 
+// Add starts one more peer. It fails with the last log lines of the peer, and leaves nothing of it.
+func (n *Network) Add(ctx context.Context) (*Peer, error) {
+	var bootstrap []string
+	for _, p := range n.Living() {
+		bootstrap = append(bootstrap, p.Listen...)
+	}
+	i := len(n.Peers)
+	n.Peers, n.dirs = append(n.Peers, nil), append(n.dirs, "")
+	err := n.house(ctx, i)
+	if err == nil {
+		err = n.launch(ctx, i, bootstrap)
+	}
+	if err == nil {
+		return n.Peers[i], nil
+	}
+	if p := n.Peers[i]; p != nil {
+		p.stop()
+	}
+	if dir := n.dirs[i]; dir != "" {
+		_ = os.RemoveAll(dir) // a leftover is removed with the other directories
+	}
+	n.Peers, n.dirs = n.Peers[:i], n.dirs[:i]
+	return nil, err
+}
+
 // RestartAll kills all peers, and starts them on their old data with new ports.
 func (n *Network) RestartAll(ctx context.Context) error {
 	for _, p := range n.Peers {

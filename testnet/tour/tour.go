@@ -82,14 +82,24 @@ func steps() []step {
 	}
 }
 
-// Walk takes every step and reports each result at once. It stops early only after the end of
-// ctx.
-func (t *Tour) Walk(ctx context.Context, tell func(Result)) []Result {
+// Names lists the steps in order.
+func Names() []string {
+	var names []string
+	for _, s := range steps() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// Walk takes every step, calls begin before it, and reports each result at once. It stops early
+// only after the end of ctx.
+func (t *Tour) Walk(ctx context.Context, begin func(name string), tell func(Result)) []Result {
 	var results []Result
 	for _, s := range steps() {
 		if ctx.Err() != nil {
 			break
 		}
+		begin(s.name)
 		r := t.take(ctx, s)
 		tell(r)
 		results = append(results, r)

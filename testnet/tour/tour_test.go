@@ -34,7 +34,7 @@ func TestHeldWantsEveryStep(t *testing.T) {
 func TestWalkStopsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Empty(t, new(Tour).Walk(ctx, func(Result) {}))
+	require.Empty(t, new(Tour).Walk(ctx, func(string) {}, func(Result) {}))
 }
 
 func TestBusiest(t *testing.T) {
