@@ -1,9 +1,6 @@
 package cli
 
-import (
-	"strings"
-	"unicode/utf8"
-)
+import "strings"
 
 // Terminal describes the terminal of the program. The zero value is none: files and pipes.
 type Terminal struct {
@@ -117,7 +114,7 @@ func widthsOf(cells [][]string) []int {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			widths[i] = max(widths[i], textWidth(cell))
 		}
 	}
 	return widths
@@ -141,7 +138,7 @@ func writeRow(b *strings.Builder, row []string, widths []int, hue func(cell stri
 	for i, cell := range row[:max(last, 0)] {
 		cut := cutTo(cell, widths[i])
 		b.WriteString(s.painted(cut, hue(cell)))
-		b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cut)+columnGap))
+		b.WriteString(strings.Repeat(" ", widths[i]-textWidth(cut)+columnGap))
 		indent += widths[i] + columnGap
 	}
 	if last < 0 {
@@ -170,23 +167,27 @@ func writeLines(b *strings.Builder, lines []string, indent string, s screen) {
 
 // cutTo cuts text to a width, with a sign that something is missing.
 func cutTo(text string, width int) string {
-	r := []rune(text)
-	if len(r) <= width {
+	if textWidth(text) <= width {
 		return text
 	}
-	return string(r[:width-1]) + "…"
+	r := []rune(text)
+	return string(r[:fitting(r, width-1)]) + "…"
 }
 
 // wrap breaks text at blanks into lines of a width, and words that are longer anywhere. Width 0 is any.
 func wrap(text string, width int) []string {
-	if width <= 0 || utf8.RuneCountInString(text) <= width {
+	if width <= 0 || textWidth(text) <= width {
 		return []string{text}
 	}
 	var lines []string
 	rest := []rune(text)
-	for len(rest) > width {
-		end, next := width, width
-		for i := width; i > 0; i-- {
+	for {
+		n := fitting(rest, width)
+		if n == len(rest) {
+			return append(lines, string(rest))
+		}
+		end, next := n, n
+		for i := n; i > 0; i-- {
 			if rest[i] == ' ' {
 				end, next = i, i+1
 				break
@@ -195,7 +196,6 @@ func wrap(text string, width int) []string {
 		lines = append(lines, strings.TrimRight(string(rest[:end]), " "))
 		rest = rest[next:]
 	}
-	return append(lines, string(rest))
 }
 
 // shortPeers abbreviates the peer ids in a text.
