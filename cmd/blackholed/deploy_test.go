@@ -334,6 +334,11 @@ func TestPrometheusRules(t *testing.T) {
 	succeeds(t, bounded(t, promtool, "check", "rules", path))
 }
 
+// TestPrometheusConfig lets promtool read the configuration of the compose file. The targets exist in its network only.
+func TestPrometheusConfig(t *testing.T) {
+	succeeds(t, bounded(t, needs(t, "promtool"), "check", "config", "--syntax-only", deploy+"/compose/prometheus.yml"))
+}
+
 // TestOwnMetricNames: promtool has nothing against the names, except for the specification's gauge.
 func TestOwnMetricNames(t *testing.T) {
 	promtool := needs(t, "promtool")
