@@ -189,6 +189,15 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// TestPlantsApply finds the place of each bug, without compiling it.
+func TestPlantsApply(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	for _, p := range slices.Concat(diskPlants(), plants(), directoryPlants(), mergePlants()) {
+		overlay(t, root, t.TempDir(), p.edits)
+	}
+}
+
 // notice requires that a test, which passes without the bug, fails with it by the right rule.
 func (p plant) notice(t *testing.T, root, test string) {
 	dir := t.TempDir()
