@@ -140,7 +140,7 @@ func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance
 		gone, err = there.Deregister(ctx, k)
 		if err == nil && i != nil {
 			s.registry.Deregistered(i, s.config.Now())
-			s.config.Logger.Info("deregistered an instance of another peer", "audit", "foreign_deregistration", "instance", k.String(), "peer", i.Peer)
+			s.config.Logger.Info("deregistered an instance of another peer", "audit", "foreign_deregistration", "instance", k.String(), "peer", i.Peer, "caller", s.config.Caller(ctx))
 		}
 		return err
 	})

@@ -76,8 +76,9 @@ type Config struct {
 	Peers      Peers           // nil: other peers are unreachable
 	CommitWait time.Duration   // longest wait of a call for the directory; 0 means 5 s
 
-	Announcer Announcer // nil: offers are kept without an announcement
-	Recorder  Recorder  // nil: no metrics
+	Caller    func(context.Context) string // name of a caller, for the audit; nil: nobody has one
+	Announcer Announcer                    // nil: offers are kept without an announcement
+	Recorder  Recorder                     // nil: no metrics
 	Now       func() time.Time
 	Logger    *slog.Logger  // nil means no log
 	Tracer    *trace.Tracer // nil means no spans
@@ -130,6 +131,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Recorder == nil {
 		c.Recorder = nopRecorder{}
+	}
+	if c.Caller == nil {
+		c.Caller = func(context.Context) string { return "" }
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -21,7 +20,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
-	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
 // maxFollowers bounds the peers that follow the directory at this one.
@@ -142,28 +140,19 @@ func (p *parts) startPeers(context.Context) error {
 		return nil
 	}
 	serving := c.plane.Member()
+	door := newDoorman(serving.Admit, p.log.With("part", "audit"), p.now)
 	config := grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Writer: serving, Reader: serving, Admin: serving, Owner: serving.Admit, Peers: true},
+		Coordination: &grpcapi.Coordination{Writer: serving, Reader: serving, Admin: serving, Owner: door.owner, Peers: true},
 		Credentials:  group.Credentials(nil), Logger: p.log.With("part", "peers"), MaxWatches: maxFollowers,
 	}
 	if p.agent != nil {
 		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}
-		config.May = func(ctx context.Context, _ string) error { _, err := c.plane.Member().Admit(ctx); return err }
-		config.Unary = []grpc.UnaryServerInterceptor{c.admitted}
+		config.May = func(ctx context.Context, _ string) error { _, err := door.owner(ctx); return err }
+		config.Unary = []grpc.UnaryServerInterceptor{door.agents}
 	}
 	p.tracing.peers(&config)
 	c.server = grpcapi.New(config)
 	return nil
-}
-
-// admitted checks the callers of the agent's methods. The coordination plane checks its own.
-func (c *coordination) admitted(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if strings.HasPrefix(info.FullMethod, "/"+agentv1.DiscoveryService_ServiceDesc.ServiceName+"/") {
-		if _, err := c.plane.Member().Admit(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return next(ctx, req)
 }
 
 // dial returns a client of another peer, for calls meant for a group. It connects at the first call.
