@@ -33,8 +33,8 @@ type App struct {
 
 	Terminal Terminal // may be zero
 
-	// Run runs a peer until ctx ends, and returns nil then.
-	Run func(ctx context.Context, c config.Config, stderr io.Writer) error
+	// Run runs a peer until ctx ends, and returns nil then. It calls up once, when the peer is up.
+	Run func(ctx context.Context, c config.Config, stderr io.Writer, up func(Up)) error
 	// Identity loads or creates the identity in a data directory and returns its peer id.
 	Identity func(dataDir string) (peerID string, err error)
 	// Reclaim makes the suspended offers in the data directory of a stopped peer valid again, and returns their

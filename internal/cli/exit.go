@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -98,6 +99,8 @@ func report(stderr io.Writer, cmd *cobra.Command, err error) {
 func hint(cmd *cobra.Command, err error) string {
 	remote := cmd.Flags().Lookup(timeoutFlag) != nil
 	switch kind := fault.KindOf(err); {
+	case taken(err):
+		return "another program listens there, such as another peer or Consul: set another address with --" + fault.FieldOf(err)
 	case kind == fault.Invalid:
 		return cmd.CommandPath() + " --help"
 	case kind == fault.Unauthentic && remote:
@@ -111,6 +114,11 @@ func hint(cmd *cobra.Command, err error) string {
 	default:
 		return ""
 	}
+}
+
+// taken reports that an address of a peer is in use. libp2p gives the cause as text only.
+func taken(err error) bool {
+	return slices.Contains(listenFlags(), fault.FieldOf(err)) && strings.Contains(err.Error(), syscall.EADDRINUSE.Error())
 }
 
 // answered reports whether the error came from the peer: the client wraps the peer's fault
@@ -142,11 +150,18 @@ func oneLine(err error) string {
 // that wraps an inner fault.
 func message(err error) string {
 	for {
-		e, ok := err.(*fault.Error)
-		if !ok {
+		switch e := err.(type) {
+		case *fault.Error:
+			err = e.Err
+		case interface{ Unwrap() []error }: // errors.Join, often of one
+			if all := e.Unwrap(); len(all) == 1 {
+				err = all[0]
+				continue
+			}
+			return err.Error()
+		default:
 			return err.Error()
 		}
-		err = e.Err
 	}
 }
 

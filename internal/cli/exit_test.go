@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,7 +71,7 @@ func TestRunEndsWellWhenInterrupted(t *testing.T) {
 		ctx, interrupt := context.WithCancel(context.Background())
 		var errs bytes.Buffer
 		a := testApp(nil, io.Discard, &errs, nil)
-		a.Run = func(context.Context, config.Config, io.Writer) error { interrupt(); return err }
+		a.Run = func(context.Context, config.Config, io.Writer, func(Up)) error { interrupt(); return err }
 		return a.Execute(ctx, []string{"run"}), errs.String()
 	}
 	code, _ := run(nil)
@@ -107,5 +109,43 @@ func TestHelp(t *testing.T) {
 		require.NotEmpty(t, cmd.Short, cmd.Name())
 		require.Contains(t, out.String(), cmd.Name())
 		require.Zero(t, a.Execute(context.Background(), []string{cmd.Name(), "--help"}))
+	}
+}
+
+// A port in use leads to the flag that changes it.
+func TestHintOfTakenAddress(t *testing.T) {
+	for _, flag := range listenFlags() {
+		var out, errs bytes.Buffer
+		app := testApp(nil, &out, &errs, nil)
+		app.Run = func(context.Context, config.Config, io.Writer, func(Up)) error {
+			return errors.Join(fault.Wrap("daemon.Run", fault.In(flag, fault.As("op", fault.Unavailable, fmt.Errorf("bind: %w", syscall.EADDRINUSE)))), nil)
+		}
+		app.Execute(t.Context(), []string{"run", "--data", t.TempDir()})
+		require.Contains(t, errs.String(), "blackholed: "+flag+": bind: address already in use\n")
+		require.Contains(t, errs.String(), "set another address with --"+flag+"\n")
+	}
+}
+
+// A person at a terminal is told what to do with a peer that is up. A log file is not.
+func TestGreeting(t *testing.T) {
+	for _, c := range []struct {
+		up       Up
+		terminal bool
+		shown    string
+	}{
+		{Up{"office", "lan", "http://localhost:8500/ui/", config.Default().GRPC}, true,
+			"a peer of network office runs in profile lan until Ctrl-C; its page: http://localhost:8500/ui/\n" +
+				"try in another terminal: blackholed status; blackholed ui; blackholed lock hold my-lock -- date\n"},
+		{Up{"dev", "dev", "off", "127.0.0.1:9502"}, true,
+			"a peer of network dev runs in profile dev until Ctrl-C; its page: off\n" +
+				"try in another terminal: blackholed status --grpc 127.0.0.1:9502; blackholed ui --grpc 127.0.0.1:9502; " +
+				"blackholed lock hold my-lock --grpc 127.0.0.1:9502 -- date\n"},
+		{Up{"dev", "dev", "off", "off"}, true, "a peer of network dev runs in profile dev until Ctrl-C; its page: off\n"},
+		{Up{"dev", "dev", "off", "off"}, false, ""},
+	} {
+		var errs bytes.Buffer
+		con := &console{stderr: &errs, terminal: Terminal{Errors: c.terminal}}
+		con.greet(c.up)
+		require.Equal(t, c.shown, errs.String())
 	}
 }

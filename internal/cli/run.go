@@ -32,6 +32,9 @@ func settingKeys() []string {
 	return []string{"profile", "network", "name", "data", "listen", "bootstrap", "announce", "leaf", "http", "grpc", "dns"}
 }
 
+// listenFlags are the flags of addresses at which a peer listens.
+func listenFlags() []string { return []string{"listen", "http", "grpc", "dns"} }
+
 func settingFlags(con *console, cmd *cobra.Command) *settings {
 	s, f, d := &settings{con: con}, cmd.Flags(), config.Default()
 	f.StringVar(&s.file, "config", "", "settings file (default DATA/"+configFile+" if it exists)")
@@ -107,7 +110,32 @@ func exists(path string) (bool, error) {
 	return true, nil
 }
 
-func runCommand(con *console, run func(ctx context.Context, c config.Config, stderr io.Writer) error, join joinFunc) *cobra.Command {
+// runFunc runs a peer until ctx ends, and returns nil then. It calls up once, when the peer is up.
+type runFunc func(ctx context.Context, c config.Config, stderr io.Writer, up func(Up)) error
+
+// Up is where a peer is reached that has started.
+type Up struct {
+	Network, Profile string
+	Page             string // address of the page, or off
+	GRPC             string // address for commands, or off
+}
+
+// greet tells a person at a terminal what a peer that has started is good for. Other programs read the log.
+func (c *console) greet(up Up) {
+	if !c.terminal.Errors {
+		return
+	}
+	flag := ""
+	if up.GRPC != config.Default().GRPC {
+		flag = " --grpc " + up.GRPC
+	}
+	c.say("a peer of network %s runs in profile %s until Ctrl-C; its page: %s", up.Network, up.Profile, up.Page)
+	if up.GRPC != config.Off {
+		c.say("try in another terminal: %[1]s status%[2]s; %[1]s ui%[2]s; %[1]s lock hold my-lock%[2]s -- date", name, flag)
+	}
+}
+
+func runCommand(con *console, run runFunc, join joinFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run a peer until interrupted", Args: noArgs,
 		Long: "Run a peer until interrupted; a second interrupt ends it at once.\n\n" +
@@ -137,7 +165,7 @@ func runCommand(con *console, run func(ctx context.Context, c config.Config, std
 			}
 			con.say("joined the network %s; the next start needs no --join", invited.Name)
 		}
-		err = run(cmd.Context(), c, con.stderr)
+		err = run(cmd.Context(), c, con.stderr, con.greet)
 		if cmd.Context().Err() != nil && fault.KindOf(err) == fault.Canceled {
 			return nil // an interrupt is the regular end of a peer
 		}

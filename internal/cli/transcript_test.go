@@ -122,7 +122,7 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 				Index:    80, Term: 3, Revision: 40, Leases: 1, Locks: 2, Keys: 3, Done: commit,
 			}, nil
 		},
-		Run: func(_ context.Context, c config.Config, stderr io.Writer) error {
+		Run: func(_ context.Context, c config.Config, stderr io.Writer, up func(Up)) error {
 			fmt.Fprintf(stderr, "network %s, profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",
 				c.NetworkName(), c.Profile, c.Data, c.Listen, c.Bootstrap, c.HTTP, c.GRPC)
 			if c.Network.Closed {

@@ -35,9 +35,12 @@ const (
 	dirMode      = 0o700
 )
 
-// Run runs a peer until ctx ends or a part fails. It logs to stderr. Errors: Invalid for
-// settings that cannot work, or the cause of the part that failed.
-func Run(ctx context.Context, c config.Config, stderr io.Writer, version string) error {
+// Up is where a peer is reached that has started: addresses, or off.
+type Up struct{ Network, Profile, Page, GRPC string }
+
+// Run runs a peer until ctx ends or a part fails. It logs to stderr, and calls up once, when all parts have started.
+// Errors: Invalid for settings that cannot work, or the cause of the part that failed.
+func Run(ctx context.Context, c config.Config, stderr io.Writer, version string, up func(Up)) error {
 	log, journal := newJournal(c.Log, stderr)
 	listeners, err := listen(c)
 	if err != nil {
@@ -52,13 +55,19 @@ func Run(ctx context.Context, c config.Config, stderr io.Writer, version string)
 		return fault.Wrap("daemon.Run", err)
 	}
 	p.fronts.auth.pages.address = p.pageAddress(listeners.http)
-	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", p.network.name.String(), "profile", c.Profile, "version", version,
-		"listen", p.node.Addrs(), "http", address(listeners.http), "page", cmp.Or(p.fronts.auth.pages.address, config.Off), "grpc", address(listeners.grpc), "dns", p.fronts.address())
+	now := Up{Network: p.network.name.String(), Profile: c.Profile, Page: cmp.Or(p.fronts.auth.pages.address, config.Off), GRPC: address(listeners.grpc)}
+	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", now.Network, "profile", now.Profile, "version", version,
+		"listen", p.node.Addrs(), "http", address(listeners.http), "page", now.Page, "grpc", now.GRPC, "dns", p.fronts.address())
+	up(now)
 	manager, err := newManager(os.Getenv, os.Getpid())
 	if err != nil {
 		log.Warn("the service manager does not hear this peer, and may restart it", "error", err)
 	}
-	return errors.Join(p.serve(ctx, listeners, manager), p.close())
+	err = p.serve(ctx, listeners, manager)
+	log.Info("peer is stopping", "cause", cmp.Or(context.Cause(ctx), err))
+	err = errors.Join(err, p.close())
+	log.Info("peer is stopped")
+	return err
 }
 
 // Identity returns the peer id of a data directory, and creates both if they are missing.

@@ -1,13 +1,17 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -403,7 +407,46 @@ func TestRunReportsBadSettings(t *testing.T) {
 	c := config.Default()
 	c.Data, c.HTTP, c.GRPC, c.DNS = t.TempDir(), config.Off, config.Off, config.Off
 	c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/1"}
-	err := Run(t.Context(), c, t.Output(), "test")
+	err := Run(t.Context(), c, t.Output(), "test", nil)
 	require.ErrorIs(t, err, fault.Invalid)
 	require.Equal(t, "bootstrap", fault.FieldOf(err))
+}
+
+// The log says that a peer stops, why, and when it has stopped: its last line.
+func TestRunFromStartToEnd(t *testing.T) {
+	c := config.Default()
+	c.Data, c.HTTP, c.GRPC, c.DNS, c.Listen = t.TempDir(), config.Off, "127.0.0.1:0", config.Off, []string{"/ip4/127.0.0.1/tcp/0"}
+	ctx, stop := context.WithCancelCause(t.Context())
+	var log bytes.Buffer
+	var up Up
+	err := Run(ctx, c, &log, "test", func(u Up) { up = u; stop(errors.New("enough")) })
+	require.NoError(t, err)
+	require.Equal(t, "dev", up.Network)
+	require.NotEqual(t, config.Off, up.GRPC)
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	require.Contains(t, lines[len(lines)-1], `"peer is stopped"`)
+	require.Contains(t, log.String(), `msg="peer is stopping" cause=enough`)
+}
+
+// An address in use is named with its setting, for each kind of address.
+func TestRunReportsTakenAddresses(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	address := taken.Addr().String()
+	for field, set := range map[string]func(*config.Config){
+		"http": func(c *config.Config) { c.HTTP = address },
+		"grpc": func(c *config.Config) { c.GRPC = address },
+		"dns":  func(c *config.Config) { c.DNS = address },
+		"listen": func(c *config.Config) {
+			c.Listen = []string{"/ip4/127.0.0.1/tcp/" + strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)}
+		},
+	} {
+		c := config.Default()
+		c.Data, c.HTTP, c.GRPC, c.DNS, c.Listen = t.TempDir(), config.Off, config.Off, config.Off, []string{"/ip4/127.0.0.1/tcp/0"}
+		set(&c)
+		err := Run(t.Context(), c, t.Output(), "test", nil)
+		require.Equal(t, field, fault.FieldOf(err), "%v", err)
+		require.ErrorContains(t, err, "address already in use", field)
+	}
 }

@@ -1,8 +1,10 @@
 package gossip
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -349,6 +351,20 @@ func TestClose(t *testing.T) {
 		stacks := make([]byte, 4<<20)
 		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "gossip.(*Gossip).carry")
 	}, time.Minute, time.Millisecond, "a reader is left")
+}
+
+// GossipSub's own INFO lines concern no operator: they are DEBUG, with all attributes.
+func TestQuiet(t *testing.T) {
+	var out bytes.Buffer
+	level := new(slog.LevelVar)
+	log := slog.New(quiet{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level})}).With("part", "gossip").WithGroup("x")
+	log.Info("ends", "n", 1)
+	require.Empty(t, out.String())
+	log.Warn("fails")
+	require.Contains(t, out.String(), "level=WARN msg=fails part=gossip")
+	level.Set(slog.LevelDebug)
+	log.Info("ends", "n", 1)
+	require.Contains(t, out.String(), "level=DEBUG msg=ends part=gossip x.n=1")
 }
 
 // A daemon may stop pubsub first: no call blocks.

@@ -3,6 +3,7 @@ package gossip
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"log/slog"
 	"time"
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
@@ -40,7 +41,7 @@ func Options(c Config) []pubsub.Option {
 	protocols := []protocol.ID{Protocol(c.Network)}
 	subscriptions := newFilter(c.Network, c.Others)
 	return []pubsub.Option{
-		pubsub.WithLogger(c.Logger), // first: later options copy the logger
+		pubsub.WithLogger(slog.New(quiet{c.Logger.Handler()})), // first: later options copy the logger
 		pubsub.WithGossipSubProtocols(protocols, feature),
 		pubsub.WithProtocolMatchFn(compatible),
 

@@ -30,11 +30,6 @@ const (
 	RefusedNetwork Refusal = "network"
 )
 
-// Refusals lists all reasons.
-func Refusals() []string {
-	return []string{string(RefusedAddress), string(RefusedRate), string(RefusedFull), string(RefusedNetwork)}
-}
-
 // refusalPause is the time between two log lines about refused connections.
 const refusalPause = time.Minute
 
