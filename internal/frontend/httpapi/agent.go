@@ -64,7 +64,7 @@ func (a *agentAPI) routes() []route {
 	return []route{
 		// The low-level design "Service Discovery".
 		{pattern: "POST /v1/services/{service}/instances", role: access.RoleService, serve: handler(a.registerInstance)},
-		{pattern: "GET /v1/services/{service}/instances", role: access.RoleReadOnly, serve: handler(a.listInstances)},
+		{pattern: "GET /v1/services/{service}/instances", role: access.RoleReadOnly, entries: instanceEntries(), serve: handler(a.listInstances)},
 		{pattern: "GET /v1/services/{service}/instances/{id}", role: access.RoleReadOnly, serve: handler(a.getInstance)},
 		{pattern: "DELETE /v1/services/{service}/instances/{id}", role: access.RoleService, serve: handler(a.deregister)},
 		{pattern: "PUT /v1/services/{service}/instances/{id}/status", role: access.RoleService, serve: handler(a.setStatus)},

@@ -32,14 +32,14 @@ func (d *discoveryAPI) routes() []route {
 	return []route{
 		{pattern: "POST /v1/discovery/records", role: access.RoleAdmin, serve: handler(d.register)},
 		{pattern: "POST /v1/discovery/records:batch", role: access.RoleAdmin, serve: handler(d.registerBatch)},
-		{pattern: "GET /v1/discovery/records", role: access.RoleReadOnly, serve: handler(d.list)},
-		{pattern: "GET /v1/discovery/records/{id}", role: access.RoleReadOnly, serve: handler(d.get)},
+		{pattern: "GET /v1/discovery/records", role: access.RoleReadOnly, entries: recordEntries("records"), serve: handler(d.list)},
+		{pattern: "GET /v1/discovery/records/{id}", role: access.RoleReadOnly, entries: recordEntries(""), serve: handler(d.get)},
 		{pattern: "PUT /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.update)},
 		{pattern: "DELETE /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.withdraw)},
-		{pattern: "GET /v1/discovery/resolve", role: access.RoleReadOnly, serve: handler(d.resolve)},
-		{pattern: "POST /v1/discovery/query", role: access.RoleReadOnly, serve: handler(d.query)},
-		{pattern: "GET /v1/discovery/query", role: access.RoleReadOnly, serve: handler(d.queryByParameters)},
-		{pattern: "GET /v1/discovery/watch", role: access.RoleReadOnly, waits: true, serve: handler(d.watch)},
+		{pattern: "GET /v1/discovery/resolve", role: access.RoleReadOnly, entries: recordEntries(""), serve: handler(d.resolve)},
+		{pattern: "POST /v1/discovery/query", role: access.RoleReadOnly, entries: resultEntries(), serve: handler(d.query)},
+		{pattern: "GET /v1/discovery/query", role: access.RoleReadOnly, entries: resultEntries(), serve: handler(d.queryByParameters)},
+		{pattern: "GET /v1/discovery/watch", role: access.RoleReadOnly, waits: true, entries: recordEntries(""), serve: handler(d.watch)},
 		{pattern: "GET /v1/status", role: access.RoleReadOnly, serve: handler(d.status)},
 		{pattern: "GET /v1/peers", role: access.RoleReadOnly, serve: handler(d.peers)},
 		{pattern: "GET /v1/health", role: access.RoleNone, serve: handler(d.health)},
@@ -117,7 +117,7 @@ func (d *discoveryAPI) watch(w http.ResponseWriter, r *http.Request) error {
 		return d.orClosing(err)
 	}
 	defer watcher.Close()
-	stream(ctx, newEventStream(w, r), watcher)
+	stream(ctx, newEventStream(w, r), watcher, cutterOf(w))
 	return nil
 }
 
@@ -140,20 +140,20 @@ func readWatch(r *http.Request) (q query.Query, after string, err error) {
 
 // stream writes events until the client leaves or the server closes. The header precedes the
 // first event, so that the client learns early that the watch is open.
-func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher) {
+func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher, c *cutter) {
 	for err := out.begin(); err == nil; {
 		var ev discovery.Event
 		if ev, err = watcher.Next(ctx); err == nil {
-			err = out.write(eventText(ev))
+			err = out.write(eventText(ev, c))
 		}
 	}
 }
 
 // eventText omits a missing id, because an empty id would make a browser forget the last one.
-func eventText(ev discovery.Event) []byte {
+func eventText(ev discovery.Event, c *cutter) []byte {
 	data := []byte{'{'} // one line, as the framing requires
 	if ev.Record != nil {
-		data = ev.Record.AppendJSON(append(data, `"record":`...))
+		data = c.record(append(data, `"record":`...), ev.Record)
 	}
 	if ev.Reason != "" {
 		if len(data) > 1 {

@@ -19,6 +19,7 @@ type route struct {
 	role     access.Role // needed by the caller
 	endpoint string      // label of metrics; empty means the path of the pattern without /v1
 	waits    bool        // the client chooses the duration, so the time measures nothing
+	entries  *entries    // for the parameter fields; nil refuses it
 	serve    http.Handler
 }
 
@@ -80,6 +81,9 @@ func (s *Server) mount(c *Config) {
 	routes = append(routes, pageRoutes()...)
 	routes = append(routes, route{pattern: "/", role: access.RoleReadOnly, endpoint: "none", serve: handler(s.unknown)})
 	for _, t := range routes {
+		if t.entries != nil {
+			t.serve = cutting(t.entries, t.serve)
+		}
 		h := countRequests(c.Requests, t)
 		if c.Guard != nil {
 			h = c.Guard(t.role, h)

@@ -13,6 +13,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -925,6 +926,7 @@ func (x *WithdrawResponse) GetReceipt() *Receipt {
 type GetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"` // of the record; absent: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -964,6 +966,13 @@ func (x *GetRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *GetRequest) GetFields() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 type GetResponse struct {
@@ -1012,6 +1021,7 @@ func (x *GetResponse) GetRecord() *Record {
 
 type ListRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,1,opt,name=fields,proto3" json:"fields,omitempty"` // of each record; absent: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1044,6 +1054,13 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListRequest) GetFields() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 type ListResponse struct {
@@ -1093,6 +1110,7 @@ func (x *ListResponse) GetRecords() []*Record {
 type ResolveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"` // of the record; absent: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1132,6 +1150,13 @@ func (x *ResolveRequest) GetKey() string {
 		return x.Key
 	}
 	return ""
+}
+
+func (x *ResolveRequest) GetFields() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 type ResolveResponse struct {
@@ -1179,8 +1204,10 @@ func (x *ResolveResponse) GetRecord() *Record {
 }
 
 type QueryRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Query         *v1.Query              `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Query *v1.Query              `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	// Of each result: "record.service.id", "distance_km". Absent: all. Without record.envelope nothing proves a record.
+	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1218,6 +1245,13 @@ func (*QueryRequest) Descriptor() ([]byte, []int) {
 func (x *QueryRequest) GetQuery() *v1.Query {
 	if x != nil {
 		return x.Query
+	}
+	return nil
+}
+
+func (x *QueryRequest) GetFields() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.Fields
 	}
 	return nil
 }
@@ -1520,7 +1554,8 @@ type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Query *v1.Query              `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	// Cursor of the last event seen; empty starts with the current matches.
-	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=fields,proto3" json:"fields,omitempty"` // of each record; absent: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1567,6 +1602,13 @@ func (x *WatchRequest) GetAfter() string {
 		return x.After
 	}
 	return ""
+}
+
+func (x *WatchRequest) GetFields() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 type WatchResponse struct {
@@ -2458,7 +2500,7 @@ var File_blackhole_api_v1_records_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/api/v1/records.proto\x12\x10blackhole.api.v1\x1a\"blackhole/discovery/v1/query.proto\x1a#blackhole/discovery/v1/record.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x01\n" +
+	"\x1eblackhole/api/v1/records.proto\x12\x10blackhole.api.v1\x1a\"blackhole/discovery/v1/query.proto\x1a#blackhole/discovery/v1/record.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x01\n" +
 	"\x06Record\x12?\n" +
 	"\aservice\x18\x01 \x01(\v2%.blackhole.discovery.v1.ServiceRecordR\aservice\x12\x1a\n" +
 	"\benvelope\x18\x02 \x01(\fR\benvelope\x12\x10\n" +
@@ -2520,21 +2562,25 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fWithdrawRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"G\n" +
 	"\x10WithdrawResponse\x123\n" +
-	"\areceipt\x18\x01 \x01(\v2\x19.blackhole.api.v1.ReceiptR\areceipt\"\x1c\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.blackhole.api.v1.ReceiptR\areceipt\"P\n" +
 	"\n" +
 	"GetRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"?\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x122\n" +
+	"\x06fields\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"?\n" +
 	"\vGetResponse\x120\n" +
-	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"\r\n" +
-	"\vListRequest\"B\n" +
+	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"A\n" +
+	"\vListRequest\x122\n" +
+	"\x06fields\x18\x01 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"B\n" +
 	"\fListResponse\x122\n" +
-	"\arecords\x18\x01 \x03(\v2\x18.blackhole.api.v1.RecordR\arecords\"\"\n" +
+	"\arecords\x18\x01 \x03(\v2\x18.blackhole.api.v1.RecordR\arecords\"V\n" +
 	"\x0eResolveRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"C\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
+	"\x06fields\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"C\n" +
 	"\x0fResolveResponse\x120\n" +
-	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"C\n" +
+	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"w\n" +
 	"\fQueryRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\"\x8b\x04\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x122\n" +
+	"\x06fields\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"\x8b\x04\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -2565,10 +2611,11 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"distanceKm\x88\x01\x01\x12\x14\n" +
 	"\x05score\x18\x03 \x01(\x01R\x05score\x12\x18\n" +
 	"\aexplain\x18\x04 \x03(\tR\aexplainB\x0e\n" +
-	"\f_distance_km\"Y\n" +
+	"\f_distance_km\"\x8d\x01\n" +
 	"\fWatchRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05after\"\xc7\x02\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x122\n" +
+	"\x06fields\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"\xc7\x02\n" +
 	"\rWatchResponse\x128\n" +
 	"\x04kind\x18\x01 \x01(\x0e2$.blackhole.api.v1.WatchResponse.KindR\x04kind\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x120\n" +
@@ -2720,7 +2767,8 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*v1.ServiceRecord)(nil),             // 39: blackhole.discovery.v1.ServiceRecord
 	(*durationpb.Duration)(nil),          // 40: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),        // 41: google.protobuf.Timestamp
-	(*v1.Query)(nil),                     // 42: blackhole.discovery.v1.Query
+	(*fieldmaskpb.FieldMask)(nil),        // 42: google.protobuf.FieldMask
+	(*v1.Query)(nil),                     // 43: blackhole.discovery.v1.Query
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	39, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
@@ -2739,59 +2787,64 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	39, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	2,  // 16: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
-	2,  // 17: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
-	2,  // 18: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	42, // 19: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	25, // 20: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	40, // 21: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	40, // 22: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
-	4,  // 23: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
-	24, // 24: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
-	2,  // 25: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	42, // 26: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	1,  // 27: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 28: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	40, // 29: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	32, // 30: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	31, // 31: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	30, // 32: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	41, // 33: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	41, // 34: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	37, // 35: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	41, // 36: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	40, // 37: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 38: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 39: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 40: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 41: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 42: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 43: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 44: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	18, // 45: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	20, // 46: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	22, // 47: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	26, // 48: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	28, // 49: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	33, // 50: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	35, // 51: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 52: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 53: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 54: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 55: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 56: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	19, // 57: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	21, // 58: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	23, // 59: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	27, // 60: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	29, // 61: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	34, // 62: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	36, // 63: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	52, // [52:64] is the sub-list for method output_type
-	40, // [40:52] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	42, // 16: blackhole.api.v1.GetRequest.fields:type_name -> google.protobuf.FieldMask
+	2,  // 17: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
+	42, // 18: blackhole.api.v1.ListRequest.fields:type_name -> google.protobuf.FieldMask
+	2,  // 19: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
+	42, // 20: blackhole.api.v1.ResolveRequest.fields:type_name -> google.protobuf.FieldMask
+	2,  // 21: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
+	43, // 22: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	42, // 23: blackhole.api.v1.QueryRequest.fields:type_name -> google.protobuf.FieldMask
+	25, // 24: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
+	40, // 25: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	40, // 26: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	4,  // 27: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
+	24, // 28: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
+	2,  // 29: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	43, // 30: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	42, // 31: blackhole.api.v1.WatchRequest.fields:type_name -> google.protobuf.FieldMask
+	1,  // 32: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 33: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	40, // 34: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	32, // 35: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	31, // 36: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	30, // 37: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	41, // 38: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	41, // 39: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	37, // 40: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	41, // 41: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	40, // 42: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 43: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 44: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 45: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 46: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 47: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 48: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 49: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	18, // 50: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	20, // 51: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	22, // 52: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	26, // 53: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	28, // 54: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	33, // 55: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	35, // 56: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 57: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 58: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 59: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 60: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 61: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	19, // 62: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	21, // 63: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	23, // 64: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	27, // 65: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	29, // 66: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	34, // 67: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	36, // 68: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	57, // [57:69] is the sub-list for method output_type
+	45, // [45:57] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
