@@ -159,11 +159,23 @@ func (r *remote) report(list []finding) error {
 }
 
 func checkPeer(f *facts) finding {
+	if f.silent() {
+		return finding{
+			State: broken, Text: "a program listens at " + f.settings.GRPC + " and does not answer: the peer is stopped or overloaded, or this is another program",
+			Do: "see its log and its processor time, continue it by SIGCONT, or restart it",
+		}
+	}
 	if f.down != nil {
 		return finding{State: broken, Text: oneLine(f.down), Do: "start it with `" + name + " run`, or name its address with --grpc"}
 	}
 	up := time.Duration(f.status.UptimeSeconds) * time.Second
 	return finding{State: fine, Text: fmt.Sprintf("%s runs %s since %s, network %s, profile %s", f.status.PeerID, f.status.Version, up, f.status.Network, f.status.Profile)}
+}
+
+// silent tells a peer that hangs from one that does not run: its port is taken. The settings may be those of another peer than the
+// one that was asked.
+func (f *facts) silent() bool {
+	return f.down != nil && strings.Contains(f.down.Error(), f.settings.GRPC) && f.machine.open("tcp", f.settings.GRPC) != nil
 }
 
 // recent is the age below which a condition of the start counts as passing.

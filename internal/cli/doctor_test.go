@@ -119,6 +119,28 @@ func TestDoctorWithoutPeer(t *testing.T) {
 	require.NotEmpty(t, states["peer"].Do)
 }
 
+// TestDoctorSilentPeer tells a peer that hangs from one that does not run, and from a peer elsewhere.
+func TestDoctorSilentPeer(t *testing.T) {
+	const here, elsewhere = "no peer answers at 127.0.0.1:8502: timeout", "no peer answers at 10.0.0.1:8502: timeout"
+	taken := fakeMachine{"127.0.0.1:8502": errors.New("address in use")}
+	for _, c := range []struct {
+		down    string
+		machine machine
+		text    string
+	}{
+		{here, taken, "listens at 127.0.0.1:8502 and does not answer"},
+		{here, fakeMachine{}, here},
+		{elsewhere, taken, elsewhere},
+	} {
+		f := stopped()
+		f.down, f.machine = fault.New("", fault.Unavailable, "%s", c.down), c.machine
+		found := checkPeer(f)
+		require.Equal(t, broken, found.State)
+		require.Contains(t, found.Text, c.text)
+		require.NotEmpty(t, found.Do)
+	}
+}
+
 func TestDoctorPorts(t *testing.T) {
 	c := config.Default()
 	c.DNS, c.Listen = config.Off, []string{"/ip4/0.0.0.0/udp/9000/quic-v1", "/ip6/::/tcp/9001"}

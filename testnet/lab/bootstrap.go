@@ -88,5 +88,5 @@ func stranded(ctx context.Context, w *world, p *peer) error {
 		w.violated("%s knows nobody and fails with %v", p.name, err)
 	}
 	w.say("%s is alone: %s", p.name, strings.TrimSpace(ready))
-	return nil
+	return w.diagnosed(ctx, p, "network", "PROBLEM", "bootstrap")
 }

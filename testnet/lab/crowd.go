@@ -3,6 +3,7 @@ package lab
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -65,7 +66,7 @@ func crowded(ctx context.Context, w *world) error {
 			return err
 		}
 	}
-	return keepsUsing(ctx, w, public[0], key)
+	return errors.Join(keepsUsing(ctx, w, public[0], key), w.sound(ctx, public[0]))
 }
 
 // keepsUsing asks a peer several times. Every default answer must have the service.

@@ -72,7 +72,7 @@ func local(address func(int) string) func(context.Context, *world) error {
 		if err := errors.Join(share(ctx, w, all...), directory(ctx, w, all)); err != nil {
 			return err
 		}
-		if err := w.withdraw(ctx, first, key, "of-the-first"); err != nil {
+		if err := errors.Join(w.sound(ctx, first, last), w.withdraw(ctx, first, key, "of-the-first")); err != nil {
 			return err
 		}
 		return w.awaitGone(ctx, last, key, findLimit)
@@ -138,6 +138,9 @@ func vpn(ctx context.Context, w *world) error {
 		if err != nil {
 			w.violated("%v", err)
 		}
+		if err := w.diagnosed(ctx, p, "network", "PROBLEM", "profile", "private"); err != nil {
+			return err
+		}
 	}
 	w.say("both hosts said that profile public ignores their addresses")
 	return nil
@@ -177,7 +180,7 @@ func public6(ctx context.Context, w *world) error {
 		return err
 	}
 	err = exchange(ctx, w, homes, usableLimit)
-	return errors.Join(err, w.sayReach(ctx, public[0], homes[0], homes[1]))
+	return errors.Join(err, w.sayReach(ctx, public[0], homes[0], homes[1]), w.sound(ctx, public[0], homes[0], homes[1]))
 }
 
 // home6 adds a router that filters and does not translate, and starts a peer behind it.

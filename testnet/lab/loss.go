@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -68,5 +69,5 @@ func loss(ctx context.Context, w *world) error {
 		}
 	}
 	w.say("%d services withdrawn, gone at all peers; %d packets were lost", offers/2, w.internet.Dropped())
-	return share(ctx, w, public[0], public[n-1])
+	return errors.Join(share(ctx, w, public[0], public[n-1]), w.sound(ctx, public[0], public[n-1]))
 }

@@ -99,6 +99,9 @@ func sleep(ctx context.Context, w *world, public []*peer, home *peer) error {
 	}
 	w.say("%s and %s sleep", sleepers[0].name, sleepers[1].name)
 	slept := time.Now()
+	if err := w.diagnosed(ctx, sleepers[0], "peer", "PROBLEM", "listens", "does not answer"); err != nil {
+		return err
+	}
 	added, err := changeMeanwhile(ctx, w, public, gone)
 	if err != nil {
 		return err

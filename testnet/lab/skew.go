@@ -124,7 +124,7 @@ func (c clocks) noticed(ctx context.Context, p *peer, offset time.Duration) erro
 		c.violated("%s does not say degraded: %s", p.name, health)
 	}
 	c.say("%s: %s", p.name, message)
-	return nil
+	return c.diagnosed(ctx, p, "clock", "PROBLEM", "clock")
 }
 
 // offer registers at a peer with a wrong clock. With a small offset, others use the service. With a
