@@ -29,7 +29,8 @@ func blackholed(t *testing.T, env []string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self, args...)
-	cmd.Args[0], cmd.Env = "blackholed", append(env, "HOME="+t.TempDir())
+	home := t.TempDir()
+	cmd.Args[0], cmd.Env = "blackholed", append(env, "HOME="+home, "XDG_STATE_HOME="+home)
 	return cmd
 }
 

@@ -18,7 +18,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // restores the default: a second signal kills the process
 	v := version()
 	os.Exit(cli.App{
-		Version: v, Build: built(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Terminal: terminal(),
+		Version: v, Build: built(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Terminal: terminal(), Superuser: os.Geteuid() == 0,
 		Identity: daemon.Identity, Reclaim: daemon.Reclaim, Join: daemon.Join, NetworkKeys: daemon.NetworkKeys,
 		Recover: func(dataDir string, commit bool) (cli.Recovery, error) {
 			r, err := daemon.Recover(dataDir, commit)

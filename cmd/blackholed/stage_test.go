@@ -118,7 +118,7 @@ func (s *stage) machine(t *testing.T, name string) *machine {
 		require.NoError(t, os.Symlink(filepath.Join(here, folder), filepath.Join(dir, "home", folder)))
 	}
 	m.env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"HOME="+filepath.Join(dir, "home"), "BLACKHOLE_CONNECTIONS_NAME=machine-"+max(name, "1"),
+		"HOME="+filepath.Join(dir, "home"), "XDG_STATE_HOME="+filepath.Join(dir, "home/.local/state"), "BLACKHOLE_CONNECTIONS_NAME=machine-"+max(name, "1"),
 		"TZ=UTC", "LC_ALL=C.UTF-8", "http_proxy=")
 	s.machines[name] = m
 	t.Cleanup(func() { m.off() })

@@ -22,7 +22,7 @@ import (
 // name is the program's name for users; error messages begin with it.
 const name = "blackholed"
 
-// App is the program. All fields but Terminal are required. Execute does not change them.
+// App is the program. All fields but Terminal and Superuser are required. Execute does not change them.
 type App struct {
 	Version string
 	Build   Build
@@ -31,7 +31,8 @@ type App struct {
 	Stderr  io.Writer
 	Environ []string // in the form of os.Environ
 
-	Terminal Terminal // may be zero
+	Terminal  Terminal // may be zero
+	Superuser bool     // the user is root
 
 	// Run runs a peer until ctx ends, and returns nil then. It calls up once, when the peer is up.
 	Run func(ctx context.Context, c config.Config, stderr io.Writer, up func(Up)) error
@@ -98,7 +99,7 @@ func (a App) root() *cobra.Command {
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetFlagErrorFunc(flagError)
-	con := &console{stdin: a.Stdin, stdout: a.Stdout, stderr: a.Stderr, environ: a.Environ, terminal: a.Terminal}
+	con := &console{stdin: a.Stdin, stdout: a.Stdout, stderr: a.Stderr, environ: a.Environ, superuser: a.Superuser, terminal: a.Terminal}
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command

@@ -15,10 +15,11 @@ import (
 
 // console is the input, output and environment of the program, shared by all commands.
 type console struct {
-	stdin   io.Reader
-	stdout  io.Writer
-	stderr  io.Writer
-	environ []string
+	stdin     io.Reader
+	stdout    io.Writer
+	stderr    io.Writer
+	environ   []string
+	superuser bool // the user is root
 
 	terminal Terminal
 	waiting  *progress // nil: nothing is shown

@@ -90,7 +90,7 @@ func doctorCommand(con *console) *cobra.Command {
 func examined(con *console, cmd *cobra.Command) *settings {
 	s := &settings{con: con}
 	cmd.Flags().StringVar(&s.file, "config", "", "settings file (default DATA/"+configFile+" if it exists)")
-	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
+	dataFlag(cmd, "data directory")
 	return s
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -90,7 +89,7 @@ func groupRestore(con *console, restore restoreFunc) *cobra.Command {
 			"Stop all members first. If the group was recovered or restored since the backup, and this directory\n" +
 			"does not know it, say so with --after INCARNATION; group status shows it.",
 	}
-	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
+	dataFlag(cmd, "data directory")
 	yes := cmd.Flags().Bool("yes", false, "restore the group")
 	after := cmd.Flags().Uint64("after", 0, "highest incarnation of the group since the backup")
 	var f format

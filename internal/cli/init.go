@@ -19,7 +19,7 @@ func initCommand(con *console, identity func(dataDir string) (string, error)) *c
 		Long: "Create a peer's data directory with an identity and a settings file, which lists every\n" +
 			"setting as a comment with its default. Existing files stay unchanged. Prints the peer id.",
 	}
-	cmd.Flags().String("data", "", "directory to create (default "+config.Default().Data+")")
+	dataFlag(cmd, "directory to create")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		dir := con.dataDir(cmd)
 		if dir == "" {
@@ -29,7 +29,7 @@ func initCommand(con *console, identity func(dataDir string) (string, error)) *c
 			return fault.As("cli.init", fault.Internal, err)
 		}
 		path := filepath.Join(dir, configFile)
-		created, err := createFile(path, settingsFile())
+		created, err := createFile(path, settingsFile(con.stateDir()))
 		if err != nil {
 			return fault.As("cli.init", fault.Internal, err)
 		}
@@ -45,7 +45,7 @@ func initCommand(con *console, identity func(dataDir string) (string, error)) *c
 
 func idCommand(con *console, identity func(dataDir string) (string, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: "id", Short: "Print the peer id of a data directory", Args: noArgs}
-	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
+	dataFlag(cmd, "data directory")
 	var f format
 	outputFlag(cmd, &f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -80,13 +80,14 @@ func createFile(path, text string) (created bool, err error) {
 }
 
 // settingsFile is a settings file that changes nothing. "#" without a space begins a
-// setting, "# " an explanation.
-func settingsFile() string {
+// setting, "# " an explanation. data is the default data directory.
+func settingsFile(data string) string {
 	var b strings.Builder
 	b.WriteString("# Settings of this peer. A line with # and no space is a setting with its default. To change\n" +
 		"# a setting, remove its # and the # of the sections above it.\n" +
 		"# `" + name + " config show --origin` shows the effective settings and their sources.\n\n")
 	defaults := config.Default()
+	defaults.Data = data
 	var open []string // sections of the last line
 	for _, d := range config.Settings() {
 		path := strings.Split(d.Key, ".")

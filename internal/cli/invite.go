@@ -28,7 +28,7 @@ func inviteCommand(con *console, keys keysFunc, identity func(dataDir string) (s
 			"addresses of the peer. With the key everybody may use the coordination group, so keep\n" +
 			"the line secret. The command runs on the peer's machine and reads its data directory.",
 	}, defaultTimeout)
-	r.cmd.Flags().String("data", "", "data directory of the running peer (default "+config.Default().Data+")")
+	dataFlag(r.cmd, "data directory of the running peer")
 	addresses := r.cmd.Flags().StringArray("address", nil, "multiaddr with /p2p/ID for the line (repeat; default: those of the peer)")
 	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
 		s, err := c.Status(ctx)

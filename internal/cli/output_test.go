@@ -73,10 +73,10 @@ func TestSettingsFile(t *testing.T) {
 		require.NoError(t, err, text)
 		return c, origin
 	}
-	c, _ := load(settingsFile())
+	c, _ := load(settingsFile(config.Default().Data))
 	require.Equal(t, config.Default(), c)
 
-	c, origin := load(regexp.MustCompile(`(?m)^#( *[a-z_]+:( |$))`).ReplaceAllString(settingsFile(), "$1"))
+	c, origin := load(regexp.MustCompile(`(?m)^#( *[a-z_]+:( |$))`).ReplaceAllString(settingsFile(config.Default().Data), "$1"))
 	for _, key := range config.Keys() {
 		require.Equal(t, config.Default().Value(key), c.Value(key), key)
 		require.True(t, strings.HasPrefix(origin[key], "file "), "%s is not in the file", key)
@@ -89,7 +89,7 @@ func TestSettingsFile(t *testing.T) {
 func TestInitKeepsWhatIsThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), configFile)
 	require.NoError(t, os.WriteFile(path, []byte("profile: lan\n"), 0o600))
-	created, err := createFile(path, settingsFile())
+	created, err := createFile(path, settingsFile("d"))
 	require.NoError(t, err)
 	require.False(t, created)
 	data, err := os.ReadFile(path)

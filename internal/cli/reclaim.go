@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
 func reclaimCommand(con *console, reclaim func(dataDir string) (int, error)) *cobra.Command {
@@ -18,7 +16,7 @@ func reclaimCommand(con *console, reclaim func(dataDir string) (int, error)) *co
 			"in place of newer versions and withdrawals by the other machine. Offers of the other machine\n" +
 			"only end by themselves, after 48 hours at most.",
 	}
-	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
+	dataFlag(cmd, "data directory")
 	var f format
 	outputFlag(cmd, &f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -47,7 +46,7 @@ func groupRecover(con *console, recoverGroup recoverFunc) *cobra.Command {
 			"compacted; leases start again with their full time to live; locks keep their holders.\n\n" +
 			"Copy the data directory first.",
 	}
-	cmd.Flags().String("data", "", "data directory (default "+config.Default().Data+")")
+	dataFlag(cmd, "data directory")
 	yes := cmd.Flags().Bool("yes", false, "recover the group")
 	var f format
 	outputFlag(cmd, &f)

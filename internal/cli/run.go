@@ -41,7 +41,7 @@ func settingFlags(con *console, cmd *cobra.Command) *settings {
 	f.String("profile", "", "dev, lan or public (default "+d.Profile+")")
 	f.String("network", "", "name of the network: lower-case letters, digits, hyphens (default: the profile's: dev, lan or main)")
 	f.String("name", "", "name shown beside this peer's id; it proves nothing (default: the host's)")
-	f.String("data", "", "data directory, with identity and databases (default "+d.Data+")")
+	dataFlag(cmd, "data directory, with identity and databases")
 	f.StringArray("listen", nil, "multiaddr to listen on (repeat; default: the profile's)")
 	f.StringArray("bootstrap", nil, "multiaddr with /p2p/ID of a peer to connect to at the start (repeat)")
 	f.StringArray("announce", nil, "multiaddr at which others can connect: a forwarded port, 1:1 NAT (repeat)")
@@ -56,7 +56,7 @@ func settingFlags(con *console, cmd *cobra.Command) *settings {
 
 // load merges defaults, file, environment and the flags that were set.
 func (s *settings) load(cmd *cobra.Command) (config.Config, config.Origin, error) {
-	src := config.Source{File: s.file, Environ: s.con.environ, Flags: map[string]any{}, Joined: s.joined}
+	src := config.Source{File: s.file, Environ: s.con.environ, Flags: map[string]any{}, Joined: s.joined, Data: s.con.stateDir()}
 	src.Environ = slices.DeleteFunc(slices.Clone(src.Environ), func(v string) bool { return strings.HasPrefix(v, joinVariable+"=") })
 	for _, key := range settingKeys() {
 		flag := cmd.Flags().Lookup(key)
@@ -76,17 +76,6 @@ func (s *settings) load(cmd *cobra.Command) (config.Config, config.Origin, error
 		src.File = file
 	}
 	return config.Load(src)
-}
-
-// dataDir is the data directory by flag, environment or default: the settings file lies in it.
-func (c *console) dataDir(cmd *cobra.Command) string {
-	if flag := cmd.Flags().Lookup("data"); flag.Changed {
-		return flag.Value.String()
-	}
-	if dir, ok := c.env(config.Prefix + "DATA"); ok && dir != "" {
-		return dir
-	}
-	return config.Default().Data
 }
 
 // fileIn returns the settings file of a data directory, or "" for none.

@@ -56,7 +56,7 @@ func Run(ctx context.Context, c config.Config, stderr io.Writer, version string,
 	}
 	p.fronts.auth.pages.address = p.pageAddress(listeners.http)
 	now := Up{Network: p.network.name.String(), Profile: c.Profile, Page: cmp.Or(p.fronts.auth.pages.address, config.Off), GRPC: address(listeners.grpc)}
-	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", now.Network, "profile", now.Profile, "version", version,
+	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", now.Network, "profile", now.Profile, "version", version, "data", c.Data,
 		"listen", p.node.Addrs(), "http", address(listeners.http), "page", now.Page, "grpc", now.GRPC, "dns", p.fronts.address())
 	up(now)
 	manager, err := newManager(os.Getenv, os.Getpid())

@@ -97,7 +97,7 @@ func flagsOf(b *strings.Builder, cmd *cobra.Command, keep func(*pflag.Flag) bool
 
 func settingsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Settings", "A settings file (`blackhole.yaml` in the data directory, or `--config FILE`) has these keys in YAML. The variable of a key is `BLACKHOLE_` and\nthe key in capital letters with `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables override the file.\n`blackholed init` writes all keys with their defaults, and `blackholed config show --origin` shows what holds and why.")
+	b := begin("Settings", "A settings file (`blackhole.yaml` in the data directory, or `--config FILE`) has these keys in YAML. The variable of a key is `BLACKHOLE_` and\nthe key in capital letters with `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables override the file.\n`blackholed init` writes all keys with their defaults, and `blackholed config show --origin` shows what holds and why.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, `$XDG_STATE_HOME/blackholed` where that variable is set, and otherwise:\nLinux `~/.local/state/blackholed`, for root `/var/lib/blackholed`; macOS `~/Library/Application Support/blackholed`, for root the same under\n`/Library`; Windows `%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
 	defaults, section := config.Default(), "-"
 	for _, s := range config.Settings() {
 		in := ""
@@ -113,7 +113,11 @@ func settingsPage(t *testing.T) string {
 			b.WriteString("\n## " + title + "\n")
 			head(b, "key", "default", "meaning")
 		}
-		row(b, code(s.Key), code(defaults.Value(s.Key)), s.Help)
+		standard := code(defaults.Value(s.Key))
+		if s.Key == "data" {
+			standard = "see above"
+		}
+		row(b, code(s.Key), standard, s.Help)
 	}
 	return b.String()
 }

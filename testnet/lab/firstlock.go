@@ -94,7 +94,7 @@ func (p *firstLockPlay) desk() (err error) {
 	if d.log, err = os.Create(d.home + ".log"); err != nil {
 		return fault.As("lab.desk", fault.Unavailable, err)
 	}
-	d.env = []string{"HOME=" + d.home, "PATH=" + filepath.Dir(p.Binary) + string(os.PathListSeparator) + os.Getenv("PATH")}
+	d.env = []string{"HOME=" + d.home, "XDG_STATE_HOME=" + d.home, "PATH=" + filepath.Dir(p.Binary) + string(os.PathListSeparator) + os.Getenv("PATH")}
 	d.Client, err = client.New(grpcAddress, grpc.WithContextDialer(d.space.Dial))
 	p.desks, p.daemons = append(p.desks, d), append(p.daemons, nil)
 	return err
@@ -174,7 +174,7 @@ func (p *firstLockPlay) run(ctx context.Context, steps []instruction) error {
 			return err
 		}
 	}
-	if err := p.contest(ctx); err != nil {
+	if err := errors.Join(p.contest(ctx), p.sound(ctx)); err != nil {
 		return err
 	}
 	if err := p.again(ctx); err != nil {
@@ -332,6 +332,21 @@ func (p *firstLockPlay) contest(ctx context.Context) error {
 		return nil
 	}
 	p.say("%d machines held one lock %d times each, one at a time, with rising tokens", len(p.desks), contests)
+	return nil
+}
+
+// sound requires that doctor finds no problem at any machine.
+func (p *firstLockPlay) sound(ctx context.Context) error {
+	for _, d := range p.desks {
+		printed, code, err := d.run(ctx, "blackholed doctor")
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			p.violated("blackholed doctor at %s finds problems where none is: %s", d.name, printed)
+		}
+	}
+	p.say("doctor finds no problem at %d machines", len(p.desks))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -57,7 +58,7 @@ func (j Joined) Save(dataDir string) error {
 
 // join adds the network of an invitation, or the one in the data directory, below the merged layers.
 func (s Source) join(merged *koanf.Koanf, origin Origin) error {
-	dir := Default().Data
+	dir := cmp.Or(s.Data, Default().Data)
 	if merged.Exists("data") {
 		dir = merged.String("data")
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"reflect"
@@ -44,6 +45,7 @@ type Source struct {
 	File    string         // path of a YAML file; empty means no file
 	Environ []string       // in the form of os.Environ
 	Flags   map[string]any // values of set flags, by flag: a key, or network for network.name, name for connections.name
+	Data    string         // default data directory; empty: the one of Default
 	Joined  *Joined        // of an invitation used now; nil: of the data directory, if it has joined a network
 }
 
@@ -61,6 +63,7 @@ const (
 // layer that set it.
 func Load(src Source) (Config, Origin, error) {
 	c, origin := Default(), Origin{}
+	c.Data = cmp.Or(src.Data, c.Data)
 	for _, key := range Keys() {
 		origin[key] = "default"
 	}
