@@ -53,7 +53,7 @@ func exits() []exit {
 		{exitFailure, "failure", []fault.Kind{fault.Internal, fault.Unauthentic, fault.Forbidden, fault.Unsupported}},
 		{2, "invalid usage or input", []fault.Kind{fault.Invalid, fault.TooLarge, fault.Unprocessable}},
 		{3, "not found", []fault.Kind{fault.NotFound, fault.Gone}},
-		{4, "already exists, conflict, or limit reached", []fault.Kind{fault.Exists, fault.Conflict, fault.LimitReached}},
+		{4, "already exists, conflict, limit reached, or no space", []fault.Kind{fault.Exists, fault.Conflict, fault.LimitReached, fault.NoSpace}},
 		{5, "timeout", []fault.Kind{fault.Timeout}},
 		{69, "unavailable: no peer answers, or the peer is not ready, or has no group or no quorum", []fault.Kind{fault.Unavailable}}, // EX_UNAVAILABLE of sysexits.h
 		{exitNotAcquired, "lock: others hold the lock; require: too few instances in time", nil},                                      // EX_TEMPFAIL

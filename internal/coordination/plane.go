@@ -69,7 +69,7 @@ type Config struct {
 	// condition member_stopped.
 	Fatal func(error)
 
-	Conditions *condition.Set // receives no_quorum, feature_level, member_stopped and states_differ; nil: nobody
+	Conditions *condition.Set // receives no_quorum, feature_level, member_stopped, states_differ and space_low; nil: nobody
 
 	Now      func() time.Time // nil means time.Now
 	Replica  replica.Config   // Storage and Applied are set by Open
@@ -112,7 +112,7 @@ func openPlane(c Config) (*Plane, error) {
 	}
 	tell := func() { p.finder.tell(p) }
 	for _, work := range []func(){
-		func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, comparer{p}.run, tell, p.inquiry.merger.run,
+		func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, comparer{p}.run, tell, p.watchSpace, p.inquiry.merger.run,
 	} {
 		p.life.start(work)
 	}

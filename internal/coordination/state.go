@@ -74,6 +74,7 @@ type Stats struct {
 	SilentVoters         int // not heard within an election timeout; only on the leader
 	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
+	SpaceUsed            float64 // share of the room for keys of applications; see machine.Space
 	OldestOverdueSeconds float64
 }
 
@@ -95,7 +96,9 @@ func (p *Plane) Stats() (f Stats) {
 			}
 		}
 	}
-	l.member.View(func(m *machine.Machine) { f.Leases, f.Locks, f.Keys = m.LeaseCount(), m.LockCount(), m.Len() })
+	l.member.View(func(m *machine.Machine) {
+		f.Leases, f.Locks, f.Keys, f.SpaceUsed = m.LeaseCount(), m.LockCount(), m.Len(), machine.SpaceOf(m).Used
+	})
 	return f
 }
 

@@ -210,6 +210,8 @@ func limitsOf(c config.GroupLimits) func(coord.Limits) coord.Limits {
 		l.HistoryEvents, l.HistoryBytes = set(c.HistoryEvents, l.HistoryEvents), set(c.HistoryBytes, l.HistoryBytes)
 		q := &l.PerOwner
 		q.Leases, q.Claims, q.Bytes = set(c.LeasesPerOwner, q.Leases), set(c.ClaimsPerOwner, q.Claims), set(c.BytesPerOwner, q.Bytes)
+		q.UnleasedKeys, q.UnleasedBytes = set(c.UnleasedKeysPerOwner, q.UnleasedKeys), set(c.UnleasedBytesPerOwner, q.UnleasedBytes)
+		l.Reserved = set(c.ReservedPercent, l.Reserved)
 		return l
 	}
 }

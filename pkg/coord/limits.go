@@ -21,17 +21,27 @@ type Limits struct {
 	Clients       uint32 // clients at once
 	HistoryEvents uint32 // events kept; the last revision always stays
 	HistoryBytes  uint64 // size of events kept, with both versions of each
+	Reserved      uint32 // percent of Keys and Bytes that only locks and the directory may use
 	PerOwner      Quota  // of each owner
 }
 
-// Quota bounds one owner's share. The group refuses a command above it with LimitReached and the
-// field "per_owner.leases", "per_owner.claims", "per_owner.clients" or "per_owner.bytes". Keys
-// without a lease have no owner and count only against the common limits.
+// Quota bounds one owner's share. The group refuses a command above it with the field "per_owner.leases",
+// "per_owner.claims" or "per_owner.clients" and LimitReached, or with "per_owner.bytes", "per_owner.unleased_keys" or
+// "per_owner.unleased_bytes" and NoSpace. A key without a lease counts for the owner that put it last.
 type Quota struct {
 	Leases  uint32 // leases at once
 	Claims  uint32 // claims on locks, holding or waiting
 	Clients uint32 // clients at once
 	Bytes   uint64 // keys and values bound to its leases, claims included, as Limits.Bytes counts
+
+	UnleasedKeys  uint32 // keys without a lease that it put last
+	UnleasedBytes uint64 // those keys and their values, as Limits.Bytes counts
+}
+
+// Ordinary returns the keys and the bytes that are open to keys of applications: all that is not Reserved.
+func (l *Limits) Ordinary() (keys, bytes uint64) {
+	open := uint64(100 - l.Reserved)
+	return l.Keys/100*open + l.Keys%100*open/100, l.Bytes/100*open + l.Bytes%100*open/100
 }
 
 // Bounds in bytes.
@@ -46,8 +56,11 @@ func DefaultLimits() Limits {
 	return Limits{
 		Keys: 1 << 20, Bytes: 1 << 30, KeyBytes: 1024, ValueBytes: MaxValue, OwnerBytes: 256, TxnBytes: 4 << 20,
 		Changes: 10_000, Leases: 100_000, LeaseKeys: 10_000, MinTTL: 5_000, MaxTTL: 24 * 3600 * 1000,
-		Queue: 4096, Claims: 1 << 16, Clients: 100_000, HistoryEvents: 1 << 16, HistoryBytes: 64 << 20,
-		PerOwner: Quota{Leases: 10_000, Claims: 20_000, Clients: 20_000, Bytes: 64 << 20},
+		Queue: 4096, Claims: 1 << 16, Clients: 100_000, HistoryEvents: 1 << 16, HistoryBytes: 64 << 20, Reserved: 25,
+		PerOwner: Quota{
+			Leases: 10_000, Claims: 20_000, Clients: 20_000, Bytes: 64 << 20,
+			UnleasedKeys: 1 << 18, UnleasedBytes: 256 << 20,
+		},
 	}
 }
 
@@ -66,10 +79,14 @@ func (l Limits) Validate() error {
 		{"history_events", uint64(l.HistoryEvents), 1}, {"history_bytes", l.HistoryBytes, 1},
 		{"per_owner.leases", uint64(l.PerOwner.Leases), 1}, {"per_owner.claims", uint64(l.PerOwner.Claims), 1},
 		{"per_owner.clients", uint64(l.PerOwner.Clients), 1}, {"per_owner.bytes", l.PerOwner.Bytes, 1},
+		{"per_owner.unleased_keys", uint64(l.PerOwner.UnleasedKeys), 1}, {"per_owner.unleased_bytes", l.PerOwner.UnleasedBytes, 1},
 	} {
 		if f.value < f.min {
 			return fault.Invalidf(f.name, f.value, "must be at least %d", f.min)
 		}
+	}
+	if l.Reserved > 90 {
+		return fault.Invalidf("reserved_percent", l.Reserved, "must be at most 90")
 	}
 	if l.MinTTL < 1 {
 		return fault.Invalidf("min_ttl_ms", l.MinTTL, "must be at least 1")

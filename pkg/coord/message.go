@@ -247,8 +247,10 @@ func limitsMessage(l *Limits) *coordv1.Limits {
 		Keys: l.Keys, Bytes: l.Bytes, KeyBytes: l.KeyBytes, ValueBytes: l.ValueBytes, OwnerBytes: l.OwnerBytes, TxnBytes: l.TxnBytes,
 		Changes: l.Changes, Leases: l.Leases, LeaseKeys: l.LeaseKeys, MinTtlMs: l.MinTTL, MaxTtlMs: l.MaxTTL,
 		Queue: l.Queue, Claims: l.Claims, Clients: l.Clients, HistoryEvents: l.HistoryEvents, HistoryBytes: l.HistoryBytes,
+		ReservedPercent: l.Reserved,
 		PerOwner: &coordv1.Quota{
 			Leases: l.PerOwner.Leases, Claims: l.PerOwner.Claims, Clients: l.PerOwner.Clients, Bytes: l.PerOwner.Bytes,
+			UnleasedKeys: l.PerOwner.UnleasedKeys, UnleasedBytes: l.PerOwner.UnleasedBytes,
 		},
 	}
 }

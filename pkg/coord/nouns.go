@@ -31,6 +31,10 @@ type KeyValue struct {
 	// Lease whose end deletes the key; 0 is none.
 	Lease LeaseID
 
+	// Writer is the owner that put a key without a lease, and whose quota it counts for; empty for keys with a lease and for
+	// the group's own. Only members know it.
+	Writer string
+
 	// LockClaim is the claim behind a lock's key; nil for other keys.
 	LockClaim *Claim
 	// Since is the revision that first committed the registration of a directory entry. Only the

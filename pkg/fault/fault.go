@@ -48,6 +48,8 @@ const (
 	Gone
 	// Unprocessable means well-formed input that conflicts with the state or a semantic rule.
 	Unprocessable
+	// NoSpace means that a store is full, or the caller's share of it: waiting does not help, deleting does.
+	NoSpace
 
 	kinds // count, keep last
 )
@@ -56,7 +58,7 @@ const (
 func (k Kind) String() string {
 	names := [kinds]string{
 		"internal", "invalid", "not_found", "exists", "limit_reached", "unauthentic", "forbidden",
-		"timeout", "unavailable", "conflict", "too_large", "unsupported", "canceled", "gone", "unprocessable",
+		"timeout", "unavailable", "conflict", "too_large", "unsupported", "canceled", "gone", "unprocessable", "no_space",
 	}
 	if k >= kinds {
 		return fmt.Sprintf("kind(%d)", uint8(k))

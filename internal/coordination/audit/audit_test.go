@@ -76,6 +76,26 @@ func quota(leases, claims uint32) *coord.Configure {
 	return &coord.Configure{Limits: limits}
 }
 
+func unleased(keys uint32) *coord.Configure {
+	o := quota(9, 9)
+	o.Limits.PerOwner.UnleasedKeys = keys
+	return o
+}
+
+// countForBob changes the writer of the first key without a lease.
+func countForBob(h []audit.Entry) {
+	for _, e := range h {
+		for i, event := range e.Effects.Events {
+			if event.KV != nil && event.KV.Lease == 0 {
+				kv := *event.KV
+				kv.Writer = "bob"
+				e.Effects.Events[i].KV = &kv
+				return
+			}
+		}
+	}
+}
+
 func check(entries []audit.Entry) error {
 	var l audit.Log
 	for _, e := range entries {
@@ -116,6 +136,8 @@ func TestLogFindsEachBreach(t *testing.T) {
 		{"G1", "a command after the end of the group", func(h []audit.Entry) { h[9].Command.Op = &coord.Dissolve{} }},
 		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(1, 9) }},
 		{"U1", "a claim above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(9, 1) }},
+		{"U1", "a key without a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = unleased(0) }},
+		{"U1", "a key counts for another writer", countForBob},
 		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command.Op = &coord.Txn{} }},
 		{"I1", "an entry goes without its lease", func(h []audit.Entry) { h[14].Effects.Ended = nil }},
 		{"I2", "an entry is left out", func(h []audit.Entry) { h[12].Effects.Events = h[12].Effects.Events[1:] }},

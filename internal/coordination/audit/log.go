@@ -61,6 +61,7 @@ type Log struct {
 	keys     map[string]*coord.KeyValue
 	leases   map[coord.LeaseID]string // their owners
 	owned    map[string]owned         // by owner
+	writers  map[string]string        // of keys without a lease
 	quota    coord.Quota
 	locks    map[string]*account
 	begun    map[string]begun          // by owner
@@ -90,8 +91,8 @@ type departure struct {
 	owner string
 }
 
-// owned counts an owner's leases and claims.
-type owned struct{ leases, claims int }
+// owned counts an owner's leases, claims, and keys without a lease.
+type owned struct{ leases, claims, unleased int }
 
 type answer struct {
 	sequence uint64
@@ -103,6 +104,7 @@ func (l *Log) Entry(e Entry) error {
 	if l.keys == nil {
 		l.keys, l.leases = make(map[string]*coord.KeyValue), make(map[coord.LeaseID]string)
 		l.owned, l.quota = make(map[string]owned), coord.DefaultLimits().PerOwner
+		l.writers = make(map[string]string)
 		l.locks, l.answered = make(map[string]*account), make(map[coord.ClientID]answer)
 		l.begun = make(map[string]begun)
 		l.since, l.gone = make(map[string]coord.Revision), make(map[string]departure)
@@ -116,10 +118,14 @@ func (l *Log) Entry(e Entry) error {
 	if _, opens := e.Command.Op.(*coord.ClientOpen); opens {
 		delete(l.answered, e.Result.Client) // an ended client with the same id is another one
 	}
+	before := l.owned[e.Command.Owner].unleased
 	for _, check := range []func(Entry) error{l.lives, l.rights, l.directory, l.events, l.batch, l.grants, l.endings, l.queues, l.quotas} {
 		if err := check(e); err != nil {
 			return err
 		}
+	}
+	if has := l.owned[e.Command.Owner].unleased; has > before && has > int(l.quota.UnleasedKeys) {
+		return breach("U1", "entry %d: %q has %d keys without a lease, at most %d", e.Index, e.Command.Owner, has, l.quota.UnleasedKeys)
 	}
 	return nil
 }
@@ -258,8 +264,34 @@ func (l *Log) events(e Entry) error {
 			return breach("R1", "entry %d: the event of %q has another version", e.Index, event.Key)
 		}
 		l.change(event)
+		if err := l.written(e, event); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// written counts keys without a lease for the caller that put them last (U1).
+func (l *Log) written(e Entry, event coord.Event) error {
+	if writer, ok := l.writers[event.Key]; ok {
+		delete(l.writers, event.Key)
+		l.wrote(writer, -1)
+	}
+	if event.KV == nil || event.KV.Lease != 0 || e.Command.Owner == "" {
+		return nil
+	}
+	if event.KV.Writer != e.Command.Owner {
+		return breach("U1", "entry %d: %q put %q, which counts for %q", e.Index, e.Command.Owner, event.Key, event.KV.Writer)
+	}
+	l.writers[event.Key] = e.Command.Owner
+	l.wrote(e.Command.Owner, 1)
+	return nil
+}
+
+func (l *Log) wrote(owner string, n int) {
+	o := l.owned[owner]
+	o.unleased += n
+	l.owned[owner] = o
 }
 
 func (l *Log) change(event coord.Event) {
@@ -364,7 +396,9 @@ func (l *Log) lasts(id coord.LeaseID) bool {
 
 func (l *Log) count(owner string, leases, claims int) {
 	o := l.owned[owner]
-	l.owned[owner] = owned{o.leases + leases, o.claims + claims}
+	o.leases += leases
+	o.claims += claims
+	l.owned[owner] = o
 }
 
 // quotas checks that an owner stays within its quota after a grant (U1).

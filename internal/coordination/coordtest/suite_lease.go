@@ -58,7 +58,8 @@ func leaseMoved(w *fixture) {
 // leaseBounded: one owner's use does not limit another.
 func leaseBounded(w *fixture) {
 	limits := coord.DefaultLimits()
-	limits.PerOwner = coord.Quota{Leases: 2, Claims: 2, Clients: limits.PerOwner.Clients, Bytes: 1000}
+	q := &limits.PerOwner
+	q.Leases, q.Claims, q.Bytes, q.UnleasedKeys, q.UnleasedBytes = 2, 2, 1000, 1, 1000
 	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
 	lease, _ := w.holder(w.Alice, "db")
 	other := w.lease(w.Alice)
@@ -67,8 +68,11 @@ func leaseBounded(w *fixture) {
 	w.queued(w.Alice, "db", other, 1)
 	w.mustNot(w.Alice, fault.LimitReached, "per_owner.claims", &coord.Lock{Name: "other", Lease: lease})
 	w.holder(w.Bob, "other")
-	w.mustNot(w.Alice, fault.LimitReached, "per_owner.bytes", write(bound("a", strings.Repeat("x", 700), lease)))
+	w.mustNot(w.Alice, fault.NoSpace, "per_owner.bytes", write(bound("a", strings.Repeat("x", 700), lease)))
 	w.must(w.Alice, write(put("a", strings.Repeat("x", 700))))
+	w.mustNot(w.Alice, fault.NoSpace, "per_owner.unleased_bytes", write(put("a", strings.Repeat("x", 1000))))
+	w.mustNot(w.Alice, fault.NoSpace, "per_owner.unleased_keys", write(put("b", "")))
+	w.must(w.Bob, write(put("b", "")))
 }
 
 func leaseKept(w *fixture) {

@@ -69,7 +69,7 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 		return fault.Refused(fault.Conflict, "lease", "the generation is bound to another")
 	}
 	changes, foreign := o.reconcile(m, l)
-	if err := feasible(m, changes); err != nil {
+	if err := feasible(m, changes, ""); err != nil {
 		return err
 	}
 	if most := uint64(m.limits.Changes); uint64(len(changes)) > most {

@@ -190,7 +190,7 @@ func TestBatchIsValidated(t *testing.T) {
 	l.refused(t, fault.LimitReached, "lease", batch(id, 1, many[0]))
 	limits.LeaseKeys = 2000
 	l.must(t, &coord.Configure{Limits: limits})
-	l.refused(t, fault.LimitReached, "per_owner.bytes", &coord.RegisterBatch{Lease: id, Generation: 1, Puts: large[:32], Replace: nil})
+	l.refused(t, fault.NoSpace, "per_owner.bytes", &coord.RegisterBatch{Lease: id, Generation: 1, Puts: large[:32], Replace: nil})
 }
 
 func TestKeysOfTheDirectory(t *testing.T) {

@@ -121,9 +121,9 @@ func (m *Machine) put(kv *coord.KeyValue) {
 	kv.CreateRevision, kv.Version = kv.ModRevision, 1
 	if had {
 		kv.CreateRevision, kv.Version, kv.Since = prev.CreateRevision, prev.Version+1, prev.Since
-		m.leases.unbind(prev)
+		unbind(m, prev)
 	}
-	m.leases.bind(kv)
+	bind(m, kv)
 	m.bytes += kvSize(kv) - kvSize(prev)
 	m.effects.Events = append(m.effects.Events, coord.Event{Revision: kv.ModRevision, Key: kv.Key, KV: kv, Prev: prev})
 }
@@ -134,7 +134,7 @@ func (m *Machine) remove(key string) {
 	if !had {
 		return
 	}
-	m.leases.unbind(prev)
+	unbind(m, prev)
 	m.bytes -= kvSize(prev)
 	m.effects.Events = append(m.effects.Events, coord.Event{Revision: m.revision + 1, Key: key, Prev: prev})
 }
@@ -170,15 +170,4 @@ func (s *Keyspace) trim(l *limits) {
 func (s *Keyspace) compact(revision coord.Revision) {
 	s.past.drop(revision)
 	s.compacted = revision
-}
-
-// room checks the limits on the keyspace.
-func (s *Keyspace) room(l *limits, keys int, bytes int64) error {
-	if keys > 0 && uint64(s.tree.Len()+keys) > l.Keys {
-		return limitReached("keys", "the keyspace is full", l.Keys)
-	}
-	if bytes > 0 && uint64(s.bytes+bytes) > l.Bytes {
-		return limitReached("bytes", "the keyspace is full", l.Bytes)
-	}
-	return nil
 }

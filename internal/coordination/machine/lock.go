@@ -128,10 +128,10 @@ func (o *lockOp) claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error
 		return limitReached("per_owner.claims", "too many claims of one owner", uint64(most))
 	}
 	size := rawSize(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder))
-	if err := roomFor(&m.limits.PerOwner, l.owner.Bytes, size); err != nil {
+	if err := m.limits.roomOf(l.owner, size); err != nil {
 		return err
 	}
-	return m.room(&m.limits, 1, size)
+	return room(m, 1, size, false)
 }
 
 // again repeats the claim of a lease.
@@ -157,10 +157,10 @@ func (o *lockOp) again(m *Machine, kv *coord.KeyValue, c *call) error {
 	}
 	more := int64(len(claim.Metadata) - len(kv.LockClaim.Metadata) + 5)
 	l, _ := m.leases.Get(kv.Lease) // not always the caller's quota: see coord.MayUse
-	if err := roomFor(&m.limits.PerOwner, l.owner.Bytes, more); err != nil {
+	if err := m.limits.roomOf(l.owner, more); err != nil {
 		return err
 	}
-	if err := m.room(&m.limits, 0, more); err != nil {
+	if err := room(m, 0, more, false); err != nil {
 		return err
 	}
 	c.result.Lock, c.result.Changed = q.stand(m.locks.reclaim(m, &claim, kv)), 1

@@ -215,9 +215,11 @@ func limitsOf(p *coordv1.Limits) coord.Limits {
 		Keys: p.GetKeys(), Bytes: p.GetBytes(), KeyBytes: p.GetKeyBytes(), ValueBytes: p.GetValueBytes(), OwnerBytes: p.GetOwnerBytes(), TxnBytes: p.GetTxnBytes(),
 		Changes: p.GetChanges(), Leases: p.GetLeases(), LeaseKeys: p.GetLeaseKeys(), MinTTL: p.GetMinTtlMs(), MaxTTL: p.GetMaxTtlMs(),
 		Queue: p.GetQueue(), Claims: p.GetClaims(), Clients: p.GetClients(), HistoryEvents: p.GetHistoryEvents(), HistoryBytes: p.GetHistoryBytes(),
+		Reserved: p.GetReservedPercent(),
 		PerOwner: coord.Quota{
 			Leases: p.GetPerOwner().GetLeases(), Claims: p.GetPerOwner().GetClaims(),
 			Clients: p.GetPerOwner().GetClients(), Bytes: p.GetPerOwner().GetBytes(),
+			UnleasedKeys: p.GetPerOwner().GetUnleasedKeys(), UnleasedBytes: p.GetPerOwner().GetUnleasedBytes(),
 		},
 	}
 }

@@ -127,7 +127,7 @@ func (m *model) sensible(o *coord.RegisterBatch) bool {
 	return o.Generation > 0 && (n > 0 || o.Replace != nil) && len(named) == n
 }
 
-func (m *model) set(keys map[string]version, o *coord.SetRequirement) (fault.Kind, bool) {
+func (m *model) set(keys map[string]version, o *coord.SetRequirement, owner string) (fault.Kind, bool) {
 	r := o.Requirement
 	if strings.Contains(r.Name, "/") || r.Min == 0 {
 		return fault.Invalid, true
@@ -137,7 +137,7 @@ func (m *model) set(keys map[string]version, o *coord.SetRequirement) (fault.Kin
 		panic(err)
 	}
 	if key := "requirements/" + r.Name; keys[key].value != string(value) {
-		m.put(keys, key, version{value: string(value)})
+		m.put(keys, key, version{value: string(value), writer: owner})
 	}
 	return 0, false
 }

@@ -50,6 +50,7 @@ type version struct {
 	mode           coord.Mode
 	permits, count uint32
 	metadata       string
+	writer         string // without a lease
 }
 
 type session struct {
@@ -115,7 +116,7 @@ func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answe
 	case *coord.RegisterBatch:
 		kind, refused = m.batch(next, o, cmd.Owner)
 	case *coord.SetRequirement:
-		kind, refused = m.set(next, o)
+		kind, refused = m.set(next, o, cmd.Owner)
 	case *coord.DeleteRequirement:
 		_, found := next["requirements/"+o.Name]
 		kind, refused = fault.NotFound, !found

@@ -121,6 +121,9 @@ func (m *model) step(keys map[string]version, s coord.Step, owner string) (line 
 		if kind, no := m.usable(v.lease, owner); v.lease != 0 && no {
 			return "", kind, true
 		}
+		if v.lease == 0 {
+			v.writer = owner
+		}
 		m.put(keys, s.Put.Key, v)
 		line = "1:"
 		if had && s.Prev {

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,13 +16,7 @@ import (
 // One owner's usage does not limit another, and returned shares are available again.
 func TestQuotas(t *testing.T) {
 	long := strings.Repeat("x", 300)
-	for name, c := range map[string]struct {
-		set   func(*coord.Quota)
-		fits  []coord.Op // by alice, with leases 1 and 2
-		stops coord.Op
-		field string
-		frees coord.Op
-	}{
+	for name, c := range map[string]quotaCase{
 		"leases": {
 			func(q *coord.Quota) { q.Leases = 3 }, []coord.Op{&coord.LeaseGrant{TTL: 1}},
 			&coord.LeaseGrant{TTL: 1}, "per_owner.leases", &coord.LeaseRevoke{ID: 2},
@@ -63,25 +58,155 @@ func TestQuotas(t *testing.T) {
 			&coord.Lock{Name: "c", Lease: 2, Metadata: []byte(long)}, "per_owner.bytes", write(del(coord.Exactly("a"))),
 		},
 	} {
+		t.Run(name, c.run)
+	}
+}
+
+// TestUnleasedQuotas: the same for keys without a lease.
+func TestUnleasedQuotas(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	for name, c := range map[string]quotaCase{
+		"keys without a lease": {
+			func(q *coord.Quota) { q.UnleasedKeys = 2 }, []coord.Op{write(put("a", "", 0), put("b", "", 1), put("c", "", 0)), write(put("a", long, 0))},
+			write(put("d", "", 0)), "per_owner.unleased_keys", write(del(coord.Exactly("a"))),
+		},
+		"keys without a lease, bound": {
+			func(q *coord.Quota) { q.UnleasedKeys = 1 }, []coord.Op{write(put("a", "", 0))},
+			write(put("b", "", 0)), "per_owner.unleased_keys", write(put("a", "", 1)),
+		},
+		"keys without a lease, one write": {
+			func(q *coord.Quota) { q.UnleasedKeys = 2 }, []coord.Op{write(put("a", "", 0), put("b", "", 0)), write(del(coord.Exactly("a")), put("c", "", 0))},
+			write(put("d", "", 0)), "per_owner.unleased_keys", write(del(coord.Exactly("b"))),
+		},
+		"keys without a lease, released": {
+			func(q *coord.Quota) { q.UnleasedKeys = 1 }, []coord.Op{write(put("a", "", 1)), write(coord.Step{Put: &coord.Put{Key: "a"}})},
+			write(put("b", "", 0)), "per_owner.unleased_keys", write(del(coord.Exactly("a"))),
+		},
+		"bytes without a lease": {
+			func(q *coord.Quota) { q.UnleasedBytes = 700 }, []coord.Op{write(put("a", long, 0), put("b", long, 1))},
+			write(put("c", long, 0)), "per_owner.unleased_bytes", write(put("a", "", 0)),
+		},
+		"requirements": {
+			func(q *coord.Quota) { q.UnleasedKeys = 1 },
+			[]coord.Op{&coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Min: 1}}, &coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Min: 2}}},
+			write(put("b", "", 0)), "per_owner.unleased_keys", &coord.DeleteRequirement{Name: "r"},
+		},
+	} {
+		t.Run(name, c.run)
+	}
+}
+
+// quotaCase fills one quota of alice. The next command stops, bob has his own quota, and what frees makes room.
+type quotaCase struct {
+	set   func(*coord.Quota)
+	fits  []coord.Op // by alice, with leases 1 and 2
+	stops coord.Op
+	field string
+	frees coord.Op
+}
+
+func (c quotaCase) run(t *testing.T) {
+	l := newLog()
+	l.leases(t, 2)
+	limits := l.Limits()
+	c.set(&limits.PerOwner)
+	l.must(t, &coord.Configure{Limits: limits})
+	for _, op := range c.fits {
+		l.must(t, op)
+	}
+	kind := fault.LimitReached
+	if strings.Contains(c.field, "bytes") || strings.Contains(c.field, "keys") {
+		kind = fault.NoSpace
+	}
+	l.refused(t, kind, c.field, c.stops)
+	id := l.lease(t, bob)
+	if o, ok := c.stops.(*coord.Lock); ok {
+		r, _ := l.do(bob, lock(o.Name+"'", id))
+		require.NoError(t, r.Err, "bob has his own")
+	}
+	if o, ok := c.stops.(*coord.Txn); ok && o.Then[0].Put.Lease == 0 {
+		r, _ := l.do(bob, o)
+		require.NoError(t, r.Err, "bob has his own")
+		r, _ = l.do(bob, write(del(coord.Exactly(o.Then[0].Put.Key))))
+		require.NoError(t, r.Err)
+	}
+	l.must(t, c.frees)
+	l.must(t, c.stops)
+}
+
+// A key without a lease counts for the owner that put it last, also after a snapshot.
+func TestUnleasedKeysCountForTheirWriter(t *testing.T) {
+	l := newLog()
+	size := int64(len("a")+len("1")) + 160
+	l.must(t, write(put("a", "1", 0), put("b", "1", 0)))
+	require.Equal(t, machine.Usage{UnleasedKeys: 2, UnleasedBytes: 2 * size}, l.Usage(alice))
+	r, _ := l.do(bob, write(put("a", "2", 0)))
+	require.NoError(t, r.Err)
+	for _, m := range []*machine.Machine{l.Machine, restored(t, l.Machine)} {
+		require.Equal(t, machine.Usage{UnleasedKeys: 1, UnleasedBytes: size}, m.Usage(alice))
+		require.Equal(t, machine.Usage{UnleasedKeys: 1, UnleasedBytes: size}, m.Usage(bob))
+	}
+	l.must(t, write(del(coord.Span{})))
+	require.Zero(t, l.Usage(alice))
+	require.Zero(t, l.Usage(bob), "whoever deletes a key frees its writer")
+	r, _ = l.do("", write(put("members/x", "1", 0)))
+	require.NoError(t, r.Err)
+	require.Zero(t, l.Usage(""), "the group's own keys count for nobody")
+}
+
+// A flood of ordinary keys from many owners stops before the room that is kept for locks, the directory and the group itself.
+func TestReservedRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		set   func(*coord.Limits)
+		field string
+	}{
+		"keys":  {func(l *coord.Limits) { l.Keys = 40 }, "keys"},
+		"bytes": {func(l *coord.Limits) { l.Bytes = 40 * 165 }, "bytes"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLog()
-			l.leases(t, 2)
+			l.leases(t, 1)
 			limits := l.Limits()
-			c.set(&limits.PerOwner)
+			c.set(&limits)
 			l.must(t, &coord.Configure{Limits: limits})
-			for _, op := range c.fits {
-				l.must(t, op)
+			most, _ := limits.Ordinary()
+			if name == "bytes" {
+				most = 40 * 3 / 4
 			}
-			l.refused(t, fault.LimitReached, c.field, c.stops)
-			id := l.lease(t, bob)
-			if o, ok := c.stops.(*coord.Lock); ok {
-				r, _ := l.do(bob, lock(o.Name+"'", id))
-				require.NoError(t, r.Err, "bob has his own")
+			for i := range int(most) {
+				r, _ := l.do(fmt.Sprint("flooder-", i), write(put(fmt.Sprintf("%05d", i), "", 0)))
+				require.NoError(t, r.Err, i)
 			}
-			l.must(t, c.frees)
-			l.must(t, c.stops)
+			require.InDelta(t, 1, machine.SpaceOf(l.Machine).Used, 0.01)
+			l.refused(t, fault.NoSpace, c.field, write(put("y", "", 0)))
+			l.refused(t, fault.NoSpace, c.field, write(put("y", "", 1)))
+			l.refused(t, fault.NoSpace, c.field, &coord.SetRequirement{Requirement: coord.Requirement{Name: "y", Min: 1}})
+			l.must(t, write(put("00000", "", 0)))
+			l.must(t, lock("y", 1))
+			l.must(t, batch(1, 1, entry("n", "s", "a", 1)))
+			r, _ := l.do("", write(put("members/x", "", 0)))
+			require.NoError(t, r.Err)
+			l.must(t, write(del(coord.Exactly("00000")), del(coord.Exactly("00001")), del(coord.Exactly("00002")), del(coord.Exactly("00003")), del(coord.Exactly("00004"))))
+			l.must(t, write(put("y", "", 0)))
 		})
 	}
+}
+
+// The fullest owner is named, whatever the order of the map.
+func TestSpace(t *testing.T) {
+	l := newLog()
+	require.Zero(t, machine.SpaceOf(l.Machine))
+	for _, owner := range []string{bob, alice} {
+		r, _ := l.do(owner, write(put(owner, "", 0)))
+		require.NoError(t, r.Err)
+	}
+	limits := l.Limits()
+	limits.Keys = 4
+	l.must(t, &coord.Configure{Limits: limits})
+	s := machine.SpaceOf(l.Machine)
+	require.InDelta(t, 2.0/3, s.Used, 1e-9, "of the three keys that are not reserved")
+	require.Equal(t, alice, s.Most, "the longer name has more bytes")
+	require.Equal(t, 1, s.Largest.UnleasedKeys)
 }
 
 // A lowered quota takes nothing away. A raised one counts at once.
@@ -123,9 +248,22 @@ func requireUsage(t *rapid.T, dumb *model, m *machine.Machine) {
 					u.Claims++
 				}
 			})
+		} else if w := v.writer; w != "" {
+			count(w, func(u *machine.Usage) {
+				u.UnleasedKeys++
+				u.UnleasedBytes += int64(len(kv.Key)+len(kv.Value)) + 160
+			})
 		}
 	}
 	for _, owner := range []string{alice, bob} {
 		require.Equal(t, want[owner], m.Usage(owner))
 	}
+}
+
+// restored returns the machine of a snapshot.
+func restored(t *testing.T, m *machine.Machine) *machine.Machine {
+	again, err := machine.Restore(m.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, m.StateHash(), again.StateHash())
+	return again
 }

@@ -26,8 +26,8 @@ func (o *setRequirementOp) run(m *Machine, c *call) error {
 	if !had && m.full(coord.Under(coord.RequirementsPrefix), coord.MaxRequirements) {
 		return limitReached("requirements", "too many requirements", coord.MaxRequirements)
 	}
-	kv := &coord.KeyValue{Key: key, Value: value}
-	if err := feasible(m, []change{{key, kv}}); err != nil {
+	kv := &coord.KeyValue{Key: key, Value: value, Writer: c.owner}
+	if err := feasible(m, []change{{key, kv}}, c.owner); err != nil {
 		return err
 	}
 	m.put(kv)

@@ -72,8 +72,10 @@ func (d *decoder) limits(l *coord.Limits) {
 	*l = coord.Limits{
 		Keys: d.uint(), Bytes: d.uint(), KeyBytes: d.uint32(), ValueBytes: d.uint32(), OwnerBytes: d.uint32(), TxnBytes: d.uint32(),
 		Changes: d.uint32(), Leases: d.uint32(), LeaseKeys: d.uint32(), MinTTL: d.int(), MaxTTL: d.int(),
-		Queue: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), HistoryEvents: d.uint32(), HistoryBytes: d.uint(),
-		PerOwner: coord.Quota{Leases: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), Bytes: d.uint()},
+		Queue: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), HistoryEvents: d.uint32(), HistoryBytes: d.uint(), Reserved: d.uint32(),
+		PerOwner: coord.Quota{
+			Leases: d.uint32(), Claims: d.uint32(), Clients: d.uint32(), Bytes: d.uint(), UnleasedKeys: d.uint32(), UnleasedBytes: d.uint(),
+		},
 	}
 	if err := l.Validate(); err != nil {
 		d.fail(fault.In("limits", err))
@@ -194,8 +196,8 @@ func (d *decoder) keys(m *Machine) {
 		if kv.Lease != 0 {
 			l, ok := m.leases.Get(kv.Lease)
 			d.check(ok && (kv.LockClaim == nil || kv.LockClaim.Holder == l.Owner), "lease", "of a key is not its owner's or does not exist")
-			m.leases.bind(kv)
 		}
+		bind(m, kv)
 		m.tree.Load(key, kv)
 		m.bytes += kvSize(kv)
 		last = key
@@ -207,6 +209,9 @@ func (d *decoder) version(key string) *coord.KeyValue {
 	kv := &coord.KeyValue{
 		Key: key, Value: d.bytes(), CreateRevision: coord.Revision(d.int()), ModRevision: coord.Revision(d.int()),
 		Version: d.int(), Lease: coord.LeaseID(d.int()),
+	}
+	if kv.Lease == 0 {
+		kv.Writer = d.string()
 	}
 	d.check(kv.CreateRevision > 0 && kv.CreateRevision <= kv.ModRevision, "create_revision", "is not in the past")
 	d.check(kv.Version > 0 && kv.Version <= int64(kv.ModRevision-kv.CreateRevision)+1, "version", "is not a count of revisions")

@@ -147,8 +147,9 @@ func (e *encoder) limits(l *coord.Limits) {
 	for _, v := range []uint64{
 		l.Keys, l.Bytes, uint64(l.KeyBytes), uint64(l.ValueBytes), uint64(l.OwnerBytes), uint64(l.TxnBytes), uint64(l.Changes),
 		uint64(l.Leases), uint64(l.LeaseKeys), uint64(l.MinTTL), uint64(l.MaxTTL), uint64(l.Queue),
-		uint64(l.Claims), uint64(l.Clients), uint64(l.HistoryEvents), l.HistoryBytes,
+		uint64(l.Claims), uint64(l.Clients), uint64(l.HistoryEvents), l.HistoryBytes, uint64(l.Reserved),
 		uint64(l.PerOwner.Leases), uint64(l.PerOwner.Claims), uint64(l.PerOwner.Clients), l.PerOwner.Bytes,
+		uint64(l.PerOwner.UnleasedKeys), l.PerOwner.UnleasedBytes,
 	} {
 		e.uint(v)
 	}
@@ -225,7 +226,9 @@ func (e *encoder) version(kv *coord.KeyValue) {
 	e.int(int64(kv.CreateRevision))
 	e.int(int64(kv.ModRevision))
 	e.int(kv.Version)
-	e.int(int64(kv.Lease))
+	if e.int(int64(kv.Lease)); kv.Lease == 0 {
+		e.string(kv.Writer)
+	}
 	e.bool(kv.LockClaim != nil)
 }
 

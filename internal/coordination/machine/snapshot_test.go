@@ -154,8 +154,11 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 	l.must(t, lock("db", id[1]))
 	l.must(t, write(put("a", "v", 0)))
 	data := unframed(l.Snapshot())
-	waiting := []byte{3, 3, 1, 2, 1}    // create, mod, version, lease, claim of db/2
-	plain := []byte{'v', 4, 4, 1, 0, 0} // value, create, mod, version, lease, no claim of a
+	waiting := []byte{3, 3, 1, 2, 1}     // create, mod, version, lease, claim of db/2
+	by := func(version ...byte) []byte { // value, create, mod, version, lease, writer, no claim of a
+		return append(append(version, byte(len(alice))), alice+"\x00"...)
+	}
+	plain := by('v', 4, 4, 1, 0)
 	key := coord.LockKey("db", 2)
 	claimed := func(revision byte, key string, now, before byte) []byte { // revision, key, present, absent
 		return append(append([]byte{revision, byte(len(key))}, key...), now, before)
@@ -170,11 +173,11 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 		{"a claim that is none", waiting, []byte{3, 3, 1, 2, 0}, ""},
 		{"a claim of another lease", waiting, []byte{3, 3, 1, 1, 1}, "key"},
 		{"a version too many", waiting, []byte{3, 3, 2, 2, 1}, "version"},
-		{"a version of the future", plain, []byte{'v', 4, 5, 1, 0, 0}, "mod_revision"},
-		{"a beginning after the end", plain, []byte{'v', 5, 4, 1, 0, 0}, "create_revision"},
+		{"a version of the future", plain, by('v', 4, 5, 1, 0), "mod_revision"},
+		{"a beginning after the end", plain, by('v', 5, 4, 1, 0), "create_revision"},
 		{"a lease that is not there", plain, []byte{'v', 4, 4, 1, 5, 0}, "lease"},
-		{"a value that is no claim", plain, []byte{'v', 4, 4, 1, 0, 1}, "wire"},
-		{"a number in a longer form", plain, []byte{'v', 4, 4, 1, 0x80, 0, 0}, "number"},
+		{"a value that is no claim", plain, append(bytes.Clone(plain[:len(plain)-1]), 1), "wire"},
+		{"a number in a longer form", plain, by('v', 4, 4, 1, 0x80, 0), "number"},
 		{"an event out of order", event, claimed(4, key, 2, 0), "event"},
 		{"an event of nothing", event, claimed(3, key, 0, 0), "event"},
 		{"an event of a missing version", event, claimed(3, key[:len(key)-1]+"x", 2, 0), "event"},

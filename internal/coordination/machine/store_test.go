@@ -158,10 +158,10 @@ func TestLimits(t *testing.T) {
 		stops coord.Op
 		kind  fault.Kind
 	}{
-		"keys":                  {func(l *coord.Limits) { l.Keys = 2 }, []coord.Op{write(put("a", "", 0)), lock("db", 1), write(put("a", "2", 0))}, write(put("b", "", 0)), fault.LimitReached},
-		"keys, locks":           {func(l *coord.Limits) { l.Keys = 1 }, []coord.Op{lock("db", 1), lock("db", 1)}, lock("db", 2), fault.LimitReached},
-		"bytes":                 {func(l *coord.Limits) { l.Bytes = 400 }, []coord.Op{write(put("a", "1", 0))}, write(put("a", strings.Repeat("x", 300), 0)), fault.LimitReached},
-		"bytes, locks":          {func(l *coord.Limits) { l.Bytes = 400 }, []coord.Op{lock("db", 1)}, &coord.Lock{Name: "db", Lease: 1, Metadata: make([]byte, 300)}, fault.LimitReached},
+		"keys":                  {func(l *coord.Limits) { l.Keys, l.Reserved = 2, 0 }, []coord.Op{write(put("a", "", 0)), lock("db", 1), write(put("a", "2", 0))}, write(put("b", "", 0)), fault.NoSpace},
+		"keys, locks":           {func(l *coord.Limits) { l.Keys = 1 }, []coord.Op{lock("db", 1), lock("db", 1)}, lock("db", 2), fault.NoSpace},
+		"bytes":                 {func(l *coord.Limits) { l.Bytes, l.Reserved = 400, 0 }, []coord.Op{write(put("a", "1", 0))}, write(put("a", strings.Repeat("x", 300), 0)), fault.NoSpace},
+		"bytes, locks":          {func(l *coord.Limits) { l.Bytes = 400 }, []coord.Op{lock("db", 1)}, &coord.Lock{Name: "db", Lease: 1, Metadata: make([]byte, 300)}, fault.NoSpace},
 		"key":                   {func(l *coord.Limits) { l.KeyBytes = 32 }, []coord.Op{write(put(strings.Repeat("k", 32), "", 0))}, write(put(strings.Repeat("k", 33), "", 0)), fault.TooLarge},
 		"key, locks":            {func(l *coord.Limits) { l.KeyBytes = 32 }, []coord.Op{lock(strings.Repeat("k", 15), 1)}, lock(strings.Repeat("k", 16), 1), fault.TooLarge},
 		"value":                 {func(l *coord.Limits) { l.ValueBytes = 2 }, []coord.Op{write(put("a", "12", 0))}, write(put("a", "123", 0)), fault.TooLarge},
@@ -199,11 +199,13 @@ func TestLimits(t *testing.T) {
 func TestConfigureRefusesLimitsOfNoUse(t *testing.T) {
 	l := newLog()
 	for field, set := range map[string]func(*coord.Limits){
-		"limits.keys":           func(l *coord.Limits) { l.Keys = 0 },
-		"limits.key_bytes":      func(l *coord.Limits) { l.KeyBytes = 17 },
-		"limits.min_ttl_ms":     func(l *coord.Limits) { l.MinTTL = 0 },
-		"limits.max_ttl_ms":     func(l *coord.Limits) { l.MaxTTL = l.MinTTL - 1 },
-		"limits.history_events": func(l *coord.Limits) { l.HistoryEvents = 0 },
+		"limits.keys":                    func(l *coord.Limits) { l.Keys = 0 },
+		"limits.key_bytes":               func(l *coord.Limits) { l.KeyBytes = 17 },
+		"limits.reserved_percent":        func(l *coord.Limits) { l.Reserved = 91 },
+		"limits.per_owner.unleased_keys": func(l *coord.Limits) { l.PerOwner.UnleasedKeys = 0 },
+		"limits.min_ttl_ms":              func(l *coord.Limits) { l.MinTTL = 0 },
+		"limits.max_ttl_ms":              func(l *coord.Limits) { l.MaxTTL = l.MinTTL - 1 },
+		"limits.history_events":          func(l *coord.Limits) { l.HistoryEvents = 0 },
 	} {
 		limits := coord.DefaultLimits()
 		set(&limits)

@@ -58,7 +58,7 @@ func (o *txnOp) run(m *Machine, c *call) error {
 			return fault.In(fmt.Sprintf("%s[%d]", name, i), err)
 		}
 	}
-	if err := feasible(m, t.changes); err != nil {
+	if err := feasible(m, t.changes, t.owner); err != nil {
 		return err
 	}
 	for _, s := range t.changes {
@@ -209,10 +209,10 @@ func (t *txn) version(p *coord.Put, prev *coord.KeyValue) (*coord.KeyValue, erro
 	if p.KeepLease {
 		kv.Lease = prev.Lease
 	}
-	if kv.Lease != 0 {
-		if _, err := t.m.leases.usable(kv.Lease, t.owner); err != nil {
-			return nil, err
-		}
+	if kv.Lease == 0 {
+		kv.Writer = t.owner
+	} else if _, err := t.m.leases.usable(kv.Lease, t.owner); err != nil {
+		return nil, err
 	}
 	return kv, nil
 }
@@ -314,44 +314,6 @@ func (t *txn) show(r *coord.StepResult, kv *coord.KeyValue) error {
 	}
 	r.Keys = append(r.Keys, kv)
 	return nil
-}
-
-// feasible checks that there is room for all changes.
-func feasible(m *Machine, changes []change) error {
-	var keys int
-	var bytes int64
-	owned := make(map[*usage]int64)      // bytes bound to the leases of an owner
-	bound := make(map[coord.LeaseID]int) // both stay empty, and on the stack, without leases
-	for _, s := range changes {
-		prev, had := m.tree.Get(s.key)
-		bytes += kvSize(s.kv) - kvSize(prev)
-		if had && prev.Lease != 0 {
-			owned[m.leases.ownerOf(prev.Lease)] -= kvSize(prev)
-		}
-		if s.kv == nil {
-			keys--
-			continue
-		}
-		if !had {
-			keys++
-		}
-		if s.kv.Lease == 0 {
-			continue
-		}
-		owned[m.leases.ownerOf(s.kv.Lease)] += kvSize(s.kv)
-		if !had || prev.Lease != s.kv.Lease {
-			bound[s.kv.Lease]++
-			if err := m.leases.bindable(s.kv.Lease, bound[s.kv.Lease], m.limits.LeaseKeys); err != nil {
-				return err
-			}
-		}
-	}
-	for u, more := range owned {
-		if err := roomFor(&m.limits.PerOwner, u.Bytes, more); err != nil { // the order does not matter: the error is the same
-			return err
-		}
-	}
-	return m.room(&m.limits, keys, bytes)
 }
 
 // kept is the part of a result that a client keeps for a repetition of its command.

@@ -5,11 +5,20 @@ import "github.com/blackhole/blackhole/pkg/coord"
 // Usage is an owner's share of the quantities in its Quota.
 type Usage struct {
 	Leases, Claims, Clients int
-	Bytes                   int64
+	Bytes                   int64 // bound to its leases
+
+	UnleasedKeys  int // keys without a lease that it put last
+	UnleasedBytes int64
 }
 
-// usage is the Usage of one owner. Its leases and clients share it and keep it alive; its keys
-// are bound to its leases.
+// note counts a key without a lease, with n 1 or -1.
+func (u *Usage) note(kv *coord.KeyValue, n int) {
+	u.UnleasedKeys += n
+	u.UnleasedBytes += int64(n) * kvSize(kv)
+}
+
+// usage is the Usage of one owner. Its leases, clients and keys without a lease keep it alive; its leases
+// share it.
 type usage struct {
 	Usage
 	published *published // nil: nothing yet
@@ -46,7 +55,7 @@ func (m *Machine) Usage(owner string) Usage {
 	return Usage{}
 }
 
-// owners are the owners with a lease or a client, by name. The map's order never matters.
+// owners are the owners with a lease, a client or a key without a lease, by name. The map's order never matters.
 type owners map[string]*usage
 
 // of returns an owner's usage, made on demand.
@@ -59,17 +68,27 @@ func (o owners) of(name string) *usage {
 	return a
 }
 
-// dropEmpty forgets an owner without leases and clients.
+// dropEmpty forgets an owner without leases, clients and keys.
 func (o owners) dropEmpty(name string) {
 	if a := o[name]; a != nil && a.Usage == (Usage{}) {
 		delete(o, name)
 	}
 }
 
-// roomFor checks an owner's quota for more bytes.
-func roomFor(q *coord.Quota, has, more int64) error {
-	if more > 0 && uint64(has+more) > q.Bytes {
-		return limitReached("per_owner.bytes", "too much bound to the leases of one owner", q.Bytes)
+// bind counts a version for its owner: the one of its lease, or the writer of a key without a lease.
+func bind(m *Machine, kv *coord.KeyValue) {
+	if kv.Lease != 0 {
+		m.leases.bind(kv)
+	} else if kv.Writer != "" {
+		m.owners.of(kv.Writer).note(kv, 1)
 	}
-	return nil
+}
+
+func unbind(m *Machine, kv *coord.KeyValue) {
+	if kv.Lease != 0 {
+		m.leases.unbind(kv)
+	} else if kv.Writer != "" {
+		m.owners.of(kv.Writer).note(kv, -1)
+		m.owners.dropEmpty(kv.Writer)
+	}
 }

@@ -77,7 +77,8 @@ func TestErrorTable(t *testing.T) {
 		fault.Conflict: codes.FailedPrecondition, fault.TooLarge: codes.ResourceExhausted,
 		fault.Unsupported: codes.Unimplemented, fault.Canceled: codes.Canceled,
 		fault.Gone: codes.NotFound, fault.Unprocessable: codes.FailedPrecondition,
-		fault.Unprocessable + 1: codes.Internal, // a kind without an entry
+		fault.NoSpace:     codes.ResourceExhausted,
+		fault.NoSpace + 1: codes.Internal, // a kind without an entry
 	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			bad := failing{err: &fault.Error{Op: "x.Y", Kind: kind, Field: "some.field", Err: io.EOF}}

@@ -66,7 +66,8 @@ func status(k fault.Kind) (code int, name string) {
 		fault.Unsupported:   {http.StatusMethodNotAllowed, "method_not_allowed"},
 		fault.Gone:          {http.StatusGone, "service_gone"},
 		fault.Unprocessable: {http.StatusUnprocessableEntity, "unprocessable"},
-		fault.Canceled:      {499, "canceled"}, // nginx's number for a client that left
+		fault.NoSpace:       {http.StatusInsufficientStorage, "no_space"}, // without Retry-After: waiting does not help
+		fault.Canceled:      {499, "canceled"},                            // nginx's number for a client that left
 	}
 	if int(k) < len(table) && table[k].code != 0 {
 		return table[k].code, table[k].name

@@ -102,15 +102,18 @@ type Coordination struct {
 // GroupLimits bound the state of a group. All possible leaders must have the same limits,
 // because the leader applies its own. Zero keeps the limit of the group.
 type GroupLimits struct {
-	Leases         int `koanf:"leases" help:"Leases of the group. For all limits, 0 keeps the group's limit; initial 100000."`
-	Keys           int `koanf:"keys" help:"Keys of the group, with the keys of locks; initial 1048576."`
-	Bytes          int `koanf:"bytes" help:"Bytes of keys and values; initial 1 GiB."`
-	Queue          int `koanf:"queue" help:"Claims on one lock; initial 4096."`
-	LeasesPerOwner int `koanf:"leases_per_owner" help:"Leases of one peer or client; initial 10000."`
-	ClaimsPerOwner int `koanf:"claims_per_owner" help:"Claims on locks of one peer or client, held or waiting; initial 20000."`
-	BytesPerOwner  int `koanf:"bytes_per_owner" help:"Bytes of keys and values under the leases of one peer or client; initial 64 MiB."`
-	HistoryEvents  int `koanf:"history_events" help:"Events that earlier revisions and watches can read; older ones are compacted; initial 65536."`
-	HistoryBytes   int `koanf:"history_bytes" help:"Bytes of these events, with both versions of each, in the memory of each member; initial 64 MiB."`
+	Leases                int `koanf:"leases" help:"Leases of the group. For all limits, 0 keeps the group's limit; initial 100000."`
+	Keys                  int `koanf:"keys" help:"Keys of the group, with the keys of locks; initial 1048576."`
+	Bytes                 int `koanf:"bytes" help:"Bytes of keys and values; initial 1 GiB."`
+	Queue                 int `koanf:"queue" help:"Claims on one lock; initial 4096."`
+	LeasesPerOwner        int `koanf:"leases_per_owner" help:"Leases of one peer or client; initial 10000."`
+	ClaimsPerOwner        int `koanf:"claims_per_owner" help:"Claims on locks of one peer or client, held or waiting; initial 20000."`
+	BytesPerOwner         int `koanf:"bytes_per_owner" help:"Bytes of keys and values under the leases of one peer or client; initial 64 MiB."`
+	UnleasedKeysPerOwner  int `koanf:"unleased_keys_per_owner" help:"Keys without a lease that one peer or client put last; initial 262144."`
+	UnleasedBytesPerOwner int `koanf:"unleased_bytes_per_owner" help:"Bytes of these keys and their values; initial 256 MiB."`
+	ReservedPercent       int `koanf:"reserved_percent" help:"Percent of keys and bytes that only locks and the directory may use, at most 90; initial 25."`
+	HistoryEvents         int `koanf:"history_events" help:"Events that earlier revisions and watches can read; older ones are compacted; initial 65536."`
+	HistoryBytes          int `koanf:"history_bytes" help:"Bytes of these events, with both versions of each, in the memory of each member; initial 64 MiB."`
 }
 
 // Default returns the default settings.

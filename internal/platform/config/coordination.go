@@ -49,6 +49,9 @@ func (l *GroupLimits) validate() error {
 		between("coordination.limits.leases_per_owner", l.LeasesPerOwner, 0, many),
 		between("coordination.limits.claims_per_owner", l.ClaimsPerOwner, 0, many),
 		between("coordination.limits.bytes_per_owner", l.BytesPerOwner, 0, large),
+		between("coordination.limits.unleased_keys_per_owner", l.UnleasedKeysPerOwner, 0, many),
+		between("coordination.limits.unleased_bytes_per_owner", l.UnleasedBytesPerOwner, 0, large),
+		between("coordination.limits.reserved_percent", l.ReservedPercent, 0, 90),
 		between("coordination.limits.history_events", l.HistoryEvents, 0, many),
 		between("coordination.limits.history_bytes", l.HistoryBytes, 0, large),
 	)

@@ -28,6 +28,7 @@ type GroupStats struct {
 	SilentVoters         int // not heard within an election timeout; only on the leader
 	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
+	SpaceUsed            float64 // share of the room for keys of applications
 	OldestOverdueSeconds float64 // age of the oldest expired lease that has not ended; only on the leader
 }
 
@@ -69,6 +70,8 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 		{"leases", "Leases of the group.", func(s GroupStats) float64 { return float64(s.Leases) }},
 		{"locks", "Locks with holders or waiters.", func(s GroupStats) float64 { return float64(s.Locks) }},
 		{"keys", "Keys of the group, with the keys of locks.", func(s GroupStats) float64 { return float64(s.Keys) }},
+		{"space_used_ratio", "Share of the room for keys of applications that is used, of keys or bytes, whichever is fuller.",
+			func(s GroupStats) float64 { return s.SpaceUsed }},
 		{"oldest_overdue_seconds", "Delay of the oldest expired lease that has not ended; only on the leader.",
 			func(s GroupStats) float64 { return s.OldestOverdueSeconds }},
 	} {

@@ -747,26 +747,27 @@ func (x *Configure) GetLimits() *Limits {
 }
 
 type Limits struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Keys          uint64                 `protobuf:"varint,1,opt,name=keys,proto3" json:"keys,omitempty"`
-	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	KeyBytes      uint32                 `protobuf:"varint,3,opt,name=key_bytes,json=keyBytes,proto3" json:"key_bytes,omitempty"`
-	ValueBytes    uint32                 `protobuf:"varint,4,opt,name=value_bytes,json=valueBytes,proto3" json:"value_bytes,omitempty"`
-	OwnerBytes    uint32                 `protobuf:"varint,5,opt,name=owner_bytes,json=ownerBytes,proto3" json:"owner_bytes,omitempty"`
-	Changes       uint32                 `protobuf:"varint,6,opt,name=changes,proto3" json:"changes,omitempty"`
-	Leases        uint32                 `protobuf:"varint,7,opt,name=leases,proto3" json:"leases,omitempty"`
-	LeaseKeys     uint32                 `protobuf:"varint,8,opt,name=lease_keys,json=leaseKeys,proto3" json:"lease_keys,omitempty"`
-	MinTtlMs      int64                  `protobuf:"varint,9,opt,name=min_ttl_ms,json=minTtlMs,proto3" json:"min_ttl_ms,omitempty"`
-	MaxTtlMs      int64                  `protobuf:"varint,10,opt,name=max_ttl_ms,json=maxTtlMs,proto3" json:"max_ttl_ms,omitempty"`
-	Queue         uint32                 `protobuf:"varint,11,opt,name=queue,proto3" json:"queue,omitempty"`
-	Claims        uint32                 `protobuf:"varint,12,opt,name=claims,proto3" json:"claims,omitempty"`
-	Clients       uint32                 `protobuf:"varint,13,opt,name=clients,proto3" json:"clients,omitempty"`
-	HistoryEvents uint32                 `protobuf:"varint,14,opt,name=history_events,json=historyEvents,proto3" json:"history_events,omitempty"`
-	HistoryBytes  uint64                 `protobuf:"varint,15,opt,name=history_bytes,json=historyBytes,proto3" json:"history_bytes,omitempty"`
-	PerOwner      *Quota                 `protobuf:"bytes,16,opt,name=per_owner,json=perOwner,proto3" json:"per_owner,omitempty"`
-	TxnBytes      uint32                 `protobuf:"varint,17,opt,name=txn_bytes,json=txnBytes,proto3" json:"txn_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Keys            uint64                 `protobuf:"varint,1,opt,name=keys,proto3" json:"keys,omitempty"`
+	Bytes           uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	KeyBytes        uint32                 `protobuf:"varint,3,opt,name=key_bytes,json=keyBytes,proto3" json:"key_bytes,omitempty"`
+	ValueBytes      uint32                 `protobuf:"varint,4,opt,name=value_bytes,json=valueBytes,proto3" json:"value_bytes,omitempty"`
+	OwnerBytes      uint32                 `protobuf:"varint,5,opt,name=owner_bytes,json=ownerBytes,proto3" json:"owner_bytes,omitempty"`
+	Changes         uint32                 `protobuf:"varint,6,opt,name=changes,proto3" json:"changes,omitempty"`
+	Leases          uint32                 `protobuf:"varint,7,opt,name=leases,proto3" json:"leases,omitempty"`
+	LeaseKeys       uint32                 `protobuf:"varint,8,opt,name=lease_keys,json=leaseKeys,proto3" json:"lease_keys,omitempty"`
+	MinTtlMs        int64                  `protobuf:"varint,9,opt,name=min_ttl_ms,json=minTtlMs,proto3" json:"min_ttl_ms,omitempty"`
+	MaxTtlMs        int64                  `protobuf:"varint,10,opt,name=max_ttl_ms,json=maxTtlMs,proto3" json:"max_ttl_ms,omitempty"`
+	Queue           uint32                 `protobuf:"varint,11,opt,name=queue,proto3" json:"queue,omitempty"`
+	Claims          uint32                 `protobuf:"varint,12,opt,name=claims,proto3" json:"claims,omitempty"`
+	Clients         uint32                 `protobuf:"varint,13,opt,name=clients,proto3" json:"clients,omitempty"`
+	HistoryEvents   uint32                 `protobuf:"varint,14,opt,name=history_events,json=historyEvents,proto3" json:"history_events,omitempty"`
+	HistoryBytes    uint64                 `protobuf:"varint,15,opt,name=history_bytes,json=historyBytes,proto3" json:"history_bytes,omitempty"`
+	PerOwner        *Quota                 `protobuf:"bytes,16,opt,name=per_owner,json=perOwner,proto3" json:"per_owner,omitempty"`
+	TxnBytes        uint32                 `protobuf:"varint,17,opt,name=txn_bytes,json=txnBytes,proto3" json:"txn_bytes,omitempty"`
+	ReservedPercent uint32                 `protobuf:"varint,18,opt,name=reserved_percent,json=reservedPercent,proto3" json:"reserved_percent,omitempty"` // of keys and bytes, for locks and the directory
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
@@ -918,13 +919,22 @@ func (x *Limits) GetTxnBytes() uint32 {
 	return 0
 }
 
+func (x *Limits) GetReservedPercent() uint32 {
+	if x != nil {
+		return x.ReservedPercent
+	}
+	return 0
+}
+
 // Quota bounds one owner's share.
 type Quota struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Leases        uint32                 `protobuf:"varint,1,opt,name=leases,proto3" json:"leases,omitempty"`
 	Claims        uint32                 `protobuf:"varint,2,opt,name=claims,proto3" json:"claims,omitempty"` // on locks, holding or waiting
 	Clients       uint32                 `protobuf:"varint,3,opt,name=clients,proto3" json:"clients,omitempty"`
-	Bytes         uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"` // of keys and values bound to its leases
+	Bytes         uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`                                      // of keys and values bound to its leases
+	UnleasedKeys  uint32                 `protobuf:"varint,5,opt,name=unleased_keys,json=unleasedKeys,proto3" json:"unleased_keys,omitempty"`    // keys without a lease that it put last
+	UnleasedBytes uint64                 `protobuf:"varint,6,opt,name=unleased_bytes,json=unleasedBytes,proto3" json:"unleased_bytes,omitempty"` // of those keys and their values
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -983,6 +993,20 @@ func (x *Quota) GetClients() uint32 {
 func (x *Quota) GetBytes() uint64 {
 	if x != nil {
 		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Quota) GetUnleasedKeys() uint32 {
+	if x != nil {
+		return x.UnleasedKeys
+	}
+	return 0
+}
+
+func (x *Quota) GetUnleasedBytes() uint64 {
+	if x != nil {
+		return x.UnleasedBytes
 	}
 	return 0
 }
@@ -1373,7 +1397,7 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\n" +
 	"idle_since\x18\x02 \x01(\x04R\tidleSince\"?\n" +
 	"\tConfigure\x122\n" +
-	"\x06limits\x18\x01 \x01(\v2\x1a.blackhole.coord.v1.LimitsR\x06limits\"\x87\x04\n" +
+	"\x06limits\x18\x01 \x01(\v2\x1a.blackhole.coord.v1.LimitsR\x06limits\"\xb2\x04\n" +
 	"\x06Limits\x12\x12\n" +
 	"\x04keys\x18\x01 \x01(\x04R\x04keys\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1b\n" +
@@ -1397,12 +1421,15 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x0ehistory_events\x18\x0e \x01(\rR\rhistoryEvents\x12#\n" +
 	"\rhistory_bytes\x18\x0f \x01(\x04R\fhistoryBytes\x126\n" +
 	"\tper_owner\x18\x10 \x01(\v2\x19.blackhole.coord.v1.QuotaR\bperOwner\x12\x1b\n" +
-	"\ttxn_bytes\x18\x11 \x01(\rR\btxnBytes\"g\n" +
+	"\ttxn_bytes\x18\x11 \x01(\rR\btxnBytes\x12)\n" +
+	"\x10reserved_percent\x18\x12 \x01(\rR\x0freservedPercent\"\xb3\x01\n" +
 	"\x05Quota\x12\x16\n" +
 	"\x06leases\x18\x01 \x01(\rR\x06leases\x12\x16\n" +
 	"\x06claims\x18\x02 \x01(\rR\x06claims\x12\x18\n" +
 	"\aclients\x18\x03 \x01(\rR\aclients\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\"3\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12#\n" +
+	"\runleased_keys\x18\x05 \x01(\rR\funleasedKeys\x12%\n" +
+	"\x0eunleased_bytes\x18\x06 \x01(\x04R\runleasedBytes\"3\n" +
 	"\x0fBumpIncarnation\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\" \n" +
 	"\bSetLevel\x12\x14\n" +

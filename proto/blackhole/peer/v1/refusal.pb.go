@@ -42,6 +42,7 @@ const (
 	Code_CODE_CANCELED      Code = 12
 	Code_CODE_GONE          Code = 13
 	Code_CODE_UNPROCESSABLE Code = 14
+	Code_CODE_NO_SPACE      Code = 15
 )
 
 // Enum value maps for Code.
@@ -62,6 +63,7 @@ var (
 		12: "CODE_CANCELED",
 		13: "CODE_GONE",
 		14: "CODE_UNPROCESSABLE",
+		15: "CODE_NO_SPACE",
 	}
 	Code_value = map[string]int32{
 		"CODE_INTERNAL":      0,
@@ -79,6 +81,7 @@ var (
 		"CODE_CANCELED":      12,
 		"CODE_GONE":          13,
 		"CODE_UNPROCESSABLE": 14,
+		"CODE_NO_SPACE":      15,
 	}
 )
 
@@ -193,7 +196,7 @@ const file_blackhole_peer_v1_refusal_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\x0e2\x17.blackhole.peer.v1.CodeR\x04code\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
-	"\aunknown\x18\x04 \x03(\tR\aunknown*\xb1\x02\n" +
+	"\aunknown\x18\x04 \x03(\tR\aunknown*\xc4\x02\n" +
 	"\x04Code\x12\x11\n" +
 	"\rCODE_INTERNAL\x10\x00\x12\x10\n" +
 	"\fCODE_INVALID\x10\x01\x12\x12\n" +
@@ -210,7 +213,8 @@ const file_blackhole_peer_v1_refusal_proto_rawDesc = "" +
 	"\x10CODE_UNSUPPORTED\x10\v\x12\x11\n" +
 	"\rCODE_CANCELED\x10\f\x12\r\n" +
 	"\tCODE_GONE\x10\r\x12\x16\n" +
-	"\x12CODE_UNPROCESSABLE\x10\x0eB?Z=github.com/blackhole/blackhole/proto/blackhole/peer/v1;peerv1b\x06proto3"
+	"\x12CODE_UNPROCESSABLE\x10\x0e\x12\x11\n" +
+	"\rCODE_NO_SPACE\x10\x0fB?Z=github.com/blackhole/blackhole/proto/blackhole/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_blackhole_peer_v1_refusal_proto_rawDescOnce sync.Once
