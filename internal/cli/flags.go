@@ -165,6 +165,7 @@ func (s *queryFlags) addOrder(cmd *cobra.Command) {
 	f.StringVar((*string)(&q.Sort), "sort", "", "distance, price, uptime, response_time, random, stable or score (default distance with --near, else score)")
 	f.StringVar(&q.After, "after", "", "with --sort stable: the page after this one, the NEXT of an answer")
 	f.BoolVar(&q.GroupPrices, "group-prices", false, "show the cheapest of each currency and unit, --limit of each")
+	f.IntVar(&q.Cells, "cells", 0, "count the offers of each cell with a geohash of this length, 1 to "+strconv.Itoa(query.MaxCellLength)+", in place of results")
 	f.Uint64Var(&q.Seed, "seed", 0, "seed of --sort random; 0 draws a new seed")
 	f.IntVar(&q.Limit, "limit", 0, "maximum number of results, up to "+strconv.Itoa(query.MaxLimit)+" (default: the peer's setting)")
 	f.BoolVar(&q.Explain, "explain", false, "explain each score, and the excluded records")
@@ -229,6 +230,6 @@ func queryFields() fieldNames {
 		"min_cpu_cores": "--min-cpu", "require_gpu": "--gpu", "provider_id": "--provider", "attributes": "--attr", "types": "--type",
 		"type": "", "subtype": "", "near": "", "min_memory_mb": "", "min_storage_gb": "", "min_bandwidth_mbps": "", "max_price": "",
 		"currency": "", "price_unit": "", "min_uptime": "", "max_error_rate": "", "health": "", "sort": "", "seed": "", "limit": "",
-		"explain": "", "exact_total": "", "after": "", "where": "", "volume": "", "group_prices": "",
+		"explain": "", "exact_total": "", "after": "", "where": "", "volume": "", "group_prices": "", "cells": "",
 	}
 }

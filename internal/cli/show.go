@@ -12,6 +12,9 @@ import (
 
 // answerTable shows results in rank order, each followed by its explanation.
 func answerTable(a query.AnswerView) grid {
+	if a.Cells != nil {
+		return cellTable(a)
+	}
 	rows := make([][]string, len(a.Results))
 	for i, r := range a.Results {
 		v := &r.Record
@@ -30,6 +33,19 @@ func answerTable(a query.AnswerView) grid {
 	}
 	for _, note := range a.Notes {
 		g.notes = append(g.notes, "# "+note)
+	}
+	return g
+}
+
+// cellTable shows how many offers are in each cell.
+func cellTable(a query.AnswerView) grid {
+	rows := make([][]string, len(a.Cells.Counts))
+	for i, n := range a.Cells.Counts {
+		rows[i] = []string{string(n.Cell), fmt.Sprintf("%.2f,%.2f", n.Cell.Center().Lat, n.Cell.Center().Lon), strconv.Itoa(n.Count)}
+	}
+	g := table([]string{"CELL", "CENTRE", "OFFERS"}, rows)
+	if a.Cells.Unplaced > 0 {
+		g.notes = append(g.notes, fmt.Sprintf("# %d offers have no place", a.Cells.Unplaced))
 	}
 	return g
 }

@@ -24,6 +24,8 @@ func (s *Service) Query(ctx context.Context, q query.Query) (*query.Answer, erro
 		q.Seed = max(s.Random(), 1)
 	}
 	switch {
+	case q.Cells != 0:
+		return (&counter{&s.Parts, s.defaults, s.plan}).answer(q)
 	case q.GroupPrices:
 		return (&several{s.Query, s.defaults, s.Now}).grouped(ctx, q)
 	case len(q.Types) > 0:

@@ -57,6 +57,8 @@ func watchable(q query.Query) error {
 		return fault.Invalidf("after", q.After, advice)
 	case q.GroupPrices:
 		return fault.Invalidf("group_prices", nil, advice)
+	case q.Cells != 0:
+		return fault.Invalidf("cells", q.Cells, advice)
 	}
 	return nil
 }

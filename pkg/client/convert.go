@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -47,6 +48,12 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 			Terms: query.Terms{Currency: g.GetCurrency(), PriceUnit: g.GetPriceUnit()},
 			First: int(g.GetFirst()), Results: int(g.GetResults()), Total: int(g.GetTotal()), AtLeast: g.GetTotalAtLeast(),
 		})
+	}
+	if c := resp.GetCells(); c != nil {
+		a.Cells = &query.Cells{Length: int(c.GetLength()), Unplaced: int(c.GetUnplaced()), Counts: make([]query.CellCount, len(c.GetCounts()))}
+		for i, n := range c.GetCounts() {
+			a.Cells.Counts[i] = query.CellCount{Cell: geo.Cell(n.GetCell()), Count: int(n.GetCount())}
+		}
 	}
 	for _, e := range resp.GetExcluded() {
 		a.Excluded = append(a.Excluded, query.Excluded{Provider: e.GetProviderId(), Reason: e.GetReason(), Since: e.GetSince().AsTime()})

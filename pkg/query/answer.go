@@ -3,6 +3,7 @@ package query
 import (
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -32,6 +33,21 @@ type Answer struct {
 	ExcludedTotal int        // number of those providers
 
 	Groups []PriceGroup // of Results, in order, for Query.GroupPrices
+	Cells  *Cells       // for Query.Cells
+}
+
+// Cells counts matches by place. Their sum and Unplaced are Answer.Total.
+type Cells struct {
+	// Length of the geohashes: as asked, or the largest one with at most MaxCells cells.
+	Length   int         `json:"length"`
+	Counts   []CellCount `json:"counts"`   // of cells with a match, by geohash
+	Unplaced int         `json:"unplaced"` // matches without a place
+}
+
+// CellCount is the number of matches in one cell.
+type CellCount struct {
+	Cell  geo.Cell `json:"cell"` // geohash
+	Count int      `json:"count"`
 }
 
 // PriceGroup is a part of an answer whose prices have one currency and unit.

@@ -13,7 +13,7 @@ import (
 
 // keyVersion is the first byte of every key. It changes with the encoding or the meaning of a
 // field.
-const keyVersion = 4
+const keyVersion = 5
 
 // smallList is the number of list elements that AppendKey sorts without allocating.
 const smallList = 16
@@ -50,6 +50,7 @@ func AppendKey(dst []byte, q *Query) []byte {
 	dst = appendWhere(dst, q.Where)
 	dst = appendOptional(dst, q.Volume)
 	dst = appendBool(dst, q.GroupPrices)
+	dst = binary.AppendVarint(dst, int64(q.Cells))
 	dst = appendText(dst, string(q.order()))
 	dst = binary.AppendVarint(dst, int64(q.Limit))
 	dst = binary.AppendUvarint(dst, q.permutation())

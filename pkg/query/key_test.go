@@ -20,6 +20,7 @@ func variants(tb require.TestingT) map[string][]func(*Query) {
 		"types":              {func(q *Query) { q.Type, q.Types = "", []string{"storage", "cdn"} }, func(q *Query) { q.Type, q.Types = "", []string{"storagecdn"} }},
 		"volume":             {func(q *Query) { q.MaxPrice, q.Volume = ptr(0.0), ptr(1.0) }, func(q *Query) { q.MaxPrice, q.Volume = ptr(0.0), ptr(10.0) }},
 		"group_prices":       {func(q *Query) { q.GroupPrices = true }},
+		"cells":              {func(q *Query) { q.Cells = 1 }, func(q *Query) { q.Cells = 2 }},
 		"where":              whereVariants(),
 		"subtype":            {func(q *Query) { q.Subtype = "ssd" }},
 		"near":               {func(q *Query) { q.Near = &Near{} }},
@@ -158,8 +159,8 @@ func respell(rt *rapid.T, tb require.TestingT, q Query) Query {
 		all := variants(tb)
 		name := rapid.SampledFrom(slices.Sorted(mapKeys(all))).Draw(rt, "field")
 		vary := rapid.SampledFrom(all[name]).Draw(rt, "variant")
-		if vary(&q); len(q.Types) > 1 || q.GroupPrices {
-			q.Type, q.Types, q.GroupPrices = "storage", nil, false // only for Split
+		if vary(&q); len(q.Types) > 1 || q.GroupPrices || q.Cells > 0 {
+			q.Type, q.Types, q.GroupPrices, q.Cells = "storage", nil, false, 0 // only for Split
 		}
 		if !q.usesPrices() {
 			q.Currency, q.PriceUnit, q.Volume = "", "", nil

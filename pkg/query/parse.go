@@ -108,6 +108,8 @@ func (q *Query) member(name string) any {
 		return &q.Seed
 	case "after":
 		return &q.After
+	case "cells":
+		return &q.Cells
 	}
 	return nil
 }

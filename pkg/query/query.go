@@ -39,6 +39,7 @@ type Query struct {
 	Explain    bool              `json:"explain,omitempty"`
 	ExactTotal bool              `json:"exact_total,omitempty"` // count all matches, which may take longer than the search
 	After      string            `json:"after,omitempty"`       // with SortStable: only records after this one, the Next of an answer
+	Cells      int               `json:"cells,omitempty"`       // count the matches of each cell with a geohash of this length, 1 to MaxCellLength, in place of results
 	Seed       uint64            `json:"seed,omitempty"`        // permutation of SortRandom, ignored by other orders; the asking peer draws one for 0
 
 	// Exclude lists up to MaxExclude providers that the asking peer found unreachable.
@@ -130,6 +131,9 @@ const (
 	MaxExclude   = 1024
 	MaxTypes     = 8
 	MaxGroups    = 8 // of currency and unit, for GroupPrices
+
+	MaxCells      = 4096 // of one answer
+	MaxCellLength = 6    // characters of the geohash of a cell
 )
 
 // DefaultCurrency is the currency of price comparisons for queries without one.

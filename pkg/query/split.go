@@ -26,6 +26,8 @@ func (q *Query) validateSingle() error {
 		return fault.Invalidf("types", len(q.Types), "must be one type for this operation")
 	case q.GroupPrices:
 		return fault.Invalidf("group_prices", nil, "has no meaning for this operation")
+	case q.Cells != 0:
+		return fault.Invalidf("cells", q.Cells, "has no meaning for this operation")
 	}
 	return nil
 }
@@ -44,6 +46,12 @@ func (q *Query) validateVolume() error {
 
 // Check validates a query of the application's API, with several types and price groups.
 func Check(q Query, d Defaults) error {
+	if q.Cells != 0 {
+		if err := checkCells(&q); err != nil {
+			return err
+		}
+		q.Cells = 0
+	}
 	if q.GroupPrices {
 		if err := q.validateGroups(); err != nil {
 			return err
@@ -126,6 +134,24 @@ func (q *Query) validateGroups() error {
 		return fault.Invalidf("price_unit", clip(q.PriceUnit), idle)
 	case len(q.Where) > MaxClauses-2:
 		return fault.Invalidf("where", len(q.Where), "must be at most %d clauses with group_prices", MaxClauses-2)
+	}
+	return nil
+}
+
+// checkCells checks a query with Cells, apart from the parts that Compile checks.
+func checkCells(q *Query) error {
+	const idle = "has no meaning with cells, which counts all matches"
+	switch {
+	case q.Cells < 1 || q.Cells > MaxCellLength:
+		return fault.Invalidf("cells", q.Cells, "must be the length of a geohash, 1 to %d", MaxCellLength)
+	case q.Sort != SortDefault:
+		return fault.Invalidf("sort", clip(string(q.Sort)), idle)
+	case q.After != "":
+		return fault.Invalidf("after", clip(q.After), idle)
+	case q.Limit != 0:
+		return fault.Invalidf("limit", q.Limit, idle)
+	case q.GroupPrices:
+		return fault.Invalidf("group_prices", nil, idle)
 	}
 	return nil
 }

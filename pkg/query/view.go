@@ -34,6 +34,7 @@ type AnswerView struct {
 	ExcludedTotal int        `json:"excluded_total,omitempty"`
 
 	Groups []PriceGroup `json:"price_groups,omitempty"`
+	Cells  *Cells       `json:"cells,omitempty"`
 }
 
 // View returns the answer's view.
@@ -41,7 +42,7 @@ func (a *Answer) View() AnswerView {
 	v := AnswerView{
 		Results: make([]ResultView, len(a.Results)), Total: a.Total, AtLeast: a.AtLeast, Next: a.Next, Source: a.Source,
 		Complete: a.Complete, Reason: a.Reason, AgeMs: Millis(a.Age), TookMs: Millis(a.Took), Notes: a.Notes,
-		Excluded: a.Excluded, ExcludedTotal: a.ExcludedTotal, Groups: a.Groups,
+		Excluded: a.Excluded, ExcludedTotal: a.ExcludedTotal, Groups: a.Groups, Cells: a.Cells,
 	}
 	for i, r := range a.Results {
 		v.Results[i] = ResultView{
@@ -95,6 +96,9 @@ func (a *Answer) AppendJSON(dst []byte) []byte {
 	if len(a.Groups) > 0 {
 		dst = appendGroups(dst, a.Groups)
 	}
+	if a.Cells != nil {
+		dst = appendCells(dst, a.Cells)
+	}
 	return append(dst, '}')
 }
 
@@ -120,6 +124,26 @@ func appendGroups(dst []byte, list []PriceGroup) []byte {
 		sep = ','
 	}
 	return append(dst, ']')
+}
+
+// appendCells appends the member "cells".
+func appendCells(dst []byte, c *Cells) []byte {
+	dst = append(dst, `,"cells":{"length":`...)
+	dst = strconv.AppendInt(dst, int64(c.Length), 10)
+	dst = append(dst, `,"counts":[`...)
+	for i, n := range c.Counts {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"cell":`...)
+		dst = jsonform.AppendString(dst, string(n.Cell))
+		dst = append(dst, `,"count":`...)
+		dst = strconv.AppendInt(dst, int64(n.Count), 10)
+		dst = append(dst, '}')
+	}
+	dst = append(dst, `],"unplaced":`...)
+	dst = strconv.AppendInt(dst, int64(c.Unplaced), 10)
+	return append(dst, '}')
 }
 
 // appendExcluded appends the member "excluded".

@@ -59,6 +59,12 @@ func answerGen(tb require.TestingT) *rapid.Generator[*Answer] {
 				Measured: maybe(measuredGen()).Draw(t, "measured"), Explain: linesGen().Draw(t, "explain"),
 			})
 		}
+		if rapid.Bool().Draw(t, "cells") {
+			a.Cells = &Cells{Length: 2, Counts: []CellCount{}, Unplaced: rapid.IntRange(0, 3).Draw(t, "unplaced")}
+			for n := range rapid.IntRange(0, 3).Draw(t, "cells counted") {
+				a.Cells.Counts = append(a.Cells.Counts, CellCount{Cell: "u3", Count: n})
+			}
+		}
 		for range rapid.IntRange(0, 3).Draw(t, "excluded shown") {
 			e := Excluded{Provider: rapid.String().Draw(t, "provider"), Reason: rapid.String().Draw(t, "reason")}
 			if rapid.Bool().Draw(t, "since known") {

@@ -18,7 +18,7 @@ func TestEveryFieldIsNarrowingOrNot(t *testing.T) {
 		"type", "types", "subtype", "provider_id", // choose the cells
 		"near", "sort", "currency", "price_unit", "volume", "group_prices", "seed", // choose the order
 		"health", // its absence filters too
-		"limit", "explain", "exact_total", "after",
+		"limit", "explain", "exact_total", "after", "cells",
 	}
 	fields := new(pb.Query).ProtoReflect().Descriptor().Fields()
 	var all []protoreflect.Name

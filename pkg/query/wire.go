@@ -32,6 +32,7 @@ func FromProto(m *pb.Query) (Query, error) {
 		Explain: m.Explain, ExactTotal: m.ExactTotal, Seed: m.Seed, After: m.After, Types: m.Types,
 	}
 	q.Volume, q.GroupPrices = m.Volume, m.GroupPrices
+	q.Cells = int(min(m.Cells, math.MaxInt32))
 	if m.Near != nil {
 		q.Near = &Near{Latitude: m.Near.Latitude, Longitude: m.Near.Longitude, RadiusKM: m.Near.RadiusKm}
 	}
@@ -118,7 +119,7 @@ func (q Query) Proto() *pb.Query {
 		ProviderId: q.ProviderID, Attributes: q.Attributes,
 		Health: pb.Health(number32(healths(), q.Health)), Sort: pb.Sort(number32(sorts(), q.Sort)),
 		Limit: limit32(q.Limit), Explain: q.Explain, ExactTotal: q.ExactTotal, Seed: q.Seed, After: q.After,
-		Types: q.Types, Volume: q.Volume, GroupPrices: q.GroupPrices,
+		Types: q.Types, Volume: q.Volume, GroupPrices: q.GroupPrices, Cells: limit32(q.Cells),
 	}
 	for i := range q.Where {
 		m.Where = append(m.Where, q.Where[i].proto())

@@ -36,6 +36,7 @@ func Run(t *testing.T, open Open) {
 		"query of types":       testQueryOfTypes,
 		"pages":                testPages,
 		"query groups prices":  testQueryGroupsPrices,
+		"query counts cells":   testQueryCountsCells,
 		"query with volume":    testQueryVolume,
 		"query refuses":        testQueryRefuses,
 		"query unanswered":     testQueryUnanswered,

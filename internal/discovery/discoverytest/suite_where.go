@@ -160,6 +160,41 @@ func testQueryGroupsPrices(t *testing.T, api API, h *Harness) {
 	refused(t, err, fault.Invalid, "sort", discovery.ErrInvalidQuery)
 }
 
+func testQueryCountsCells(t *testing.T, api API, h *Harness) {
+	h.Foreign(t, Offer("elsewhere"))
+	for _, o := range []records.Offer{
+		Offer("berlin"), Offer("dear", Priced(9)), Offer("cape", At(-33.9, 18.4)), Offer("nowhere", func(o *records.Offer) { o.Location = nil }),
+	} {
+		_, err := api.Register(t.Context(), o)
+		require.NoError(t, err)
+	}
+	q := compute(func(q *query.Query) { q.Cells = 3 })
+	a, err := api.Query(t.Context(), q)
+	require.NoError(t, err)
+	want := &query.Cells{Length: 3, Counts: []query.CellCount{{Cell: "k3v", Count: 1}, {Cell: "u33", Count: 2}}, Unplaced: 1}
+	require.Equal(t, want, a.Cells)
+	require.Empty(t, a.Results)
+	require.Equal(t, 4, a.Total)
+	require.False(t, a.Complete, "this peer keeps no cell")
+	require.NotEmpty(t, a.Reason)
+	price := 5.0
+	q.MaxPrice, q.Cells = &price, 1
+	a, err = api.Query(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, &query.Cells{Length: 1, Counts: []query.CellCount{{Cell: "k", Count: 1}, {Cell: "u", Count: 1}}, Unplaced: 1}, a.Cells)
+	for field, edit := range map[string]func(*query.Query){
+		"cells": func(q *query.Query) { q.Cells = 7 }, "limit": func(q *query.Query) { q.Limit = 1 }, "sort": func(q *query.Query) { q.Sort = query.SortPrice },
+		"type": func(q *query.Query) { q.Type = "" },
+	} {
+		q := compute(func(q *query.Query) { q.Cells = 2 })
+		edit(&q)
+		_, err := api.Query(t.Context(), q)
+		refused(t, err, fault.Invalid, field, discovery.ErrInvalidQuery)
+	}
+	_, err = api.Watch(t.Context(), compute(func(q *query.Query) { q.Cells = 2 }), "")
+	refused(t, err, fault.Invalid, "cells", discovery.ErrInvalidQuery)
+}
+
 func testQueryVolume(t *testing.T, api API, h *Harness) {
 	h.Foreign(t, Offer("flat", Priced(2)))
 	h.Foreign(t, Offer("tiers", Priced(3), func(o *records.Offer) { o.Pricing.TierPricing = map[string]float64{"100-1000": 1.5, "1000+": 1} }))

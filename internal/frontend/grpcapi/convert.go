@@ -94,6 +94,12 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 			Total: uint64(g.Total), TotalAtLeast: g.AtLeast,
 		})
 	}
+	if a.Cells != nil {
+		resp.Cells = &api.Cells{Length: uint32(a.Cells.Length), Unplaced: uint64(a.Cells.Unplaced)}
+		for _, n := range a.Cells.Counts {
+			resp.Cells.Counts = append(resp.Cells.Counts, &api.CellCount{Cell: string(n.Cell), Count: uint64(n.Count)})
+		}
+	}
 	for _, e := range a.Excluded {
 		resp.Excluded = append(resp.Excluded, &api.Excluded{ProviderId: e.Provider, Reason: e.Reason, Since: timestamppb.New(e.Since)})
 	}

@@ -142,7 +142,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{25, 0}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27, 0}
 }
 
 // Record is a verified record with what goes with it.
@@ -1272,6 +1272,7 @@ type QueryResponse struct {
 	ExcludedTotal uint64        `protobuf:"varint,11,opt,name=excluded_total,json=excludedTotal,proto3" json:"excluded_total,omitempty"` // number of those providers
 	PriceGroups   []*PriceGroup `protobuf:"bytes,12,rep,name=price_groups,json=priceGroups,proto3" json:"price_groups,omitempty"`        // of results, in order, for Query.group_prices
 	Next          string        `protobuf:"bytes,13,opt,name=next,proto3" json:"next,omitempty"`                                         // for Query.after, if there may be more
+	Cells         *Cells        `protobuf:"bytes,14,opt,name=cells,proto3" json:"cells,omitempty"`                                       // for Query.cells
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1397,6 +1398,127 @@ func (x *QueryResponse) GetNext() string {
 	return ""
 }
 
+func (x *QueryResponse) GetCells() *Cells {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
+}
+
+// Cells counts matches by place. Their sum and unplaced are QueryResponse.total.
+type Cells struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Length        uint32                 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`     // of the geohashes: as asked, or the largest one with at most 4096 cells
+	Counts        []*CellCount           `protobuf:"bytes,2,rep,name=counts,proto3" json:"counts,omitempty"`      // of cells with a match, by geohash
+	Unplaced      uint64                 `protobuf:"varint,3,opt,name=unplaced,proto3" json:"unplaced,omitempty"` // matches without a place
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cells) Reset() {
+	*x = Cells{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cells) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cells) ProtoMessage() {}
+
+func (x *Cells) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cells.ProtoReflect.Descriptor instead.
+func (*Cells) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Cells) GetLength() uint32 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *Cells) GetCounts() []*CellCount {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *Cells) GetUnplaced() uint64 {
+	if x != nil {
+		return x.Unplaced
+	}
+	return 0
+}
+
+// CellCount is the number of matches in one cell.
+type CellCount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cell          string                 `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"` // geohash
+	Count         uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CellCount) Reset() {
+	*x = CellCount{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CellCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CellCount) ProtoMessage() {}
+
+func (x *CellCount) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CellCount.ProtoReflect.Descriptor instead.
+func (*CellCount) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CellCount) GetCell() string {
+	if x != nil {
+		return x.Cell
+	}
+	return ""
+}
+
+func (x *CellCount) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // PriceGroup is a part of the results whose prices have one currency and unit.
 type PriceGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1412,7 +1534,7 @@ type PriceGroup struct {
 
 func (x *PriceGroup) Reset() {
 	*x = PriceGroup{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1546,7 @@ func (x *PriceGroup) String() string {
 func (*PriceGroup) ProtoMessage() {}
 
 func (x *PriceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1559,7 @@ func (x *PriceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriceGroup.ProtoReflect.Descriptor instead.
 func (*PriceGroup) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{22}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PriceGroup) GetCurrency() string {
@@ -1494,7 +1616,7 @@ type QueryResult struct {
 
 func (x *QueryResult) Reset() {
 	*x = QueryResult{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1628,7 @@ func (x *QueryResult) String() string {
 func (*QueryResult) ProtoMessage() {}
 
 func (x *QueryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1641,7 @@ func (x *QueryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResult.ProtoReflect.Descriptor instead.
 func (*QueryResult) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{23}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *QueryResult) GetRecord() *Record {
@@ -1562,7 +1684,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +1696,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +1709,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{24}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchRequest) GetQuery() *v1.Query {
@@ -1624,7 +1746,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1758,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1771,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{25}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchResponse) GetKind() WatchResponse_Kind {
@@ -1688,7 +1810,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1822,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1835,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
 }
 
 type StatusResponse struct {
@@ -1744,7 +1866,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +1878,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +1891,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StatusResponse) GetPeerId() string {
@@ -1929,7 +2051,7 @@ type GroupStanding struct {
 
 func (x *GroupStanding) Reset() {
 	*x = GroupStanding{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2063,7 @@ func (x *GroupStanding) String() string {
 func (*GroupStanding) ProtoMessage() {}
 
 func (x *GroupStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2076,7 @@ func (x *GroupStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStanding.ProtoReflect.Descriptor instead.
 func (*GroupStanding) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GroupStanding) GetGroupId() string {
@@ -2032,7 +2154,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2166,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2179,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{29}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Reach) GetState() string {
@@ -2128,7 +2250,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2262,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2275,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Condition) GetName() string {
@@ -2185,7 +2307,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2319,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2332,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
 }
 
 type ListPeersResponse struct {
@@ -2222,7 +2344,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2356,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2369,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -2265,7 +2387,7 @@ type OpenPageRequest struct {
 
 func (x *OpenPageRequest) Reset() {
 	*x = OpenPageRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2399,7 @@ func (x *OpenPageRequest) String() string {
 func (*OpenPageRequest) ProtoMessage() {}
 
 func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2412,7 @@ func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageRequest.ProtoReflect.Descriptor instead.
 func (*OpenPageRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{35}
 }
 
 type OpenPageResponse struct {
@@ -2304,7 +2426,7 @@ type OpenPageResponse struct {
 
 func (x *OpenPageResponse) Reset() {
 	*x = OpenPageResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2438,7 @@ func (x *OpenPageResponse) String() string {
 func (*OpenPageResponse) ProtoMessage() {}
 
 func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2451,7 @@ func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageResponse.ProtoReflect.Descriptor instead.
 func (*OpenPageResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{34}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *OpenPageResponse) GetUrl() string {
@@ -2358,7 +2480,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +2492,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +2505,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{35}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Peer) GetId() string {
@@ -2427,7 +2549,7 @@ type RegisterBatchResponse_Result struct {
 
 func (x *RegisterBatchResponse_Result) Reset() {
 	*x = RegisterBatchResponse_Result{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2561,7 @@ func (x *RegisterBatchResponse_Result) String() string {
 func (*RegisterBatchResponse_Result) ProtoMessage() {}
 
 func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2702,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"w\n" +
 	"\fQueryRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x122\n" +
-	"\x06fields\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"\x8b\x04\n" +
+	"\x06fields\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"\xba\x04\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -2595,7 +2717,15 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	" \x03(\v2\x1a.blackhole.api.v1.ExcludedR\bexcluded\x12%\n" +
 	"\x0eexcluded_total\x18\v \x01(\x04R\rexcludedTotal\x12?\n" +
 	"\fprice_groups\x18\f \x03(\v2\x1c.blackhole.api.v1.PriceGroupR\vpriceGroups\x12\x12\n" +
-	"\x04next\x18\r \x01(\tR\x04next\"\xb3\x01\n" +
+	"\x04next\x18\r \x01(\tR\x04next\x12-\n" +
+	"\x05cells\x18\x0e \x01(\v2\x17.blackhole.api.v1.CellsR\x05cells\"p\n" +
+	"\x05Cells\x12\x16\n" +
+	"\x06length\x18\x01 \x01(\rR\x06length\x123\n" +
+	"\x06counts\x18\x02 \x03(\v2\x1b.blackhole.api.v1.CellCountR\x06counts\x12\x1a\n" +
+	"\bunplaced\x18\x03 \x01(\x04R\bunplaced\"5\n" +
+	"\tCellCount\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"\xb3\x01\n" +
 	"\n" +
 	"PriceGroup\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x1d\n" +
@@ -2723,7 +2853,7 @@ func file_blackhole_api_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(Measured_State)(0),                  // 0: blackhole.api.v1.Measured.State
 	(WatchResponse_Kind)(0),              // 1: blackhole.api.v1.WatchResponse.Kind
@@ -2749,102 +2879,106 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*ResolveResponse)(nil),              // 21: blackhole.api.v1.ResolveResponse
 	(*QueryRequest)(nil),                 // 22: blackhole.api.v1.QueryRequest
 	(*QueryResponse)(nil),                // 23: blackhole.api.v1.QueryResponse
-	(*PriceGroup)(nil),                   // 24: blackhole.api.v1.PriceGroup
-	(*QueryResult)(nil),                  // 25: blackhole.api.v1.QueryResult
-	(*WatchRequest)(nil),                 // 26: blackhole.api.v1.WatchRequest
-	(*WatchResponse)(nil),                // 27: blackhole.api.v1.WatchResponse
-	(*StatusRequest)(nil),                // 28: blackhole.api.v1.StatusRequest
-	(*StatusResponse)(nil),               // 29: blackhole.api.v1.StatusResponse
-	(*GroupStanding)(nil),                // 30: blackhole.api.v1.GroupStanding
-	(*Reach)(nil),                        // 31: blackhole.api.v1.Reach
-	(*Condition)(nil),                    // 32: blackhole.api.v1.Condition
-	(*ListPeersRequest)(nil),             // 33: blackhole.api.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),            // 34: blackhole.api.v1.ListPeersResponse
-	(*OpenPageRequest)(nil),              // 35: blackhole.api.v1.OpenPageRequest
-	(*OpenPageResponse)(nil),             // 36: blackhole.api.v1.OpenPageResponse
-	(*Peer)(nil),                         // 37: blackhole.api.v1.Peer
-	(*RegisterBatchResponse_Result)(nil), // 38: blackhole.api.v1.RegisterBatchResponse.Result
-	(*v1.ServiceRecord)(nil),             // 39: blackhole.discovery.v1.ServiceRecord
-	(*durationpb.Duration)(nil),          // 40: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 41: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),        // 42: google.protobuf.FieldMask
-	(*v1.Query)(nil),                     // 43: blackhole.discovery.v1.Query
+	(*Cells)(nil),                        // 24: blackhole.api.v1.Cells
+	(*CellCount)(nil),                    // 25: blackhole.api.v1.CellCount
+	(*PriceGroup)(nil),                   // 26: blackhole.api.v1.PriceGroup
+	(*QueryResult)(nil),                  // 27: blackhole.api.v1.QueryResult
+	(*WatchRequest)(nil),                 // 28: blackhole.api.v1.WatchRequest
+	(*WatchResponse)(nil),                // 29: blackhole.api.v1.WatchResponse
+	(*StatusRequest)(nil),                // 30: blackhole.api.v1.StatusRequest
+	(*StatusResponse)(nil),               // 31: blackhole.api.v1.StatusResponse
+	(*GroupStanding)(nil),                // 32: blackhole.api.v1.GroupStanding
+	(*Reach)(nil),                        // 33: blackhole.api.v1.Reach
+	(*Condition)(nil),                    // 34: blackhole.api.v1.Condition
+	(*ListPeersRequest)(nil),             // 35: blackhole.api.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),            // 36: blackhole.api.v1.ListPeersResponse
+	(*OpenPageRequest)(nil),              // 37: blackhole.api.v1.OpenPageRequest
+	(*OpenPageResponse)(nil),             // 38: blackhole.api.v1.OpenPageResponse
+	(*Peer)(nil),                         // 39: blackhole.api.v1.Peer
+	(*RegisterBatchResponse_Result)(nil), // 40: blackhole.api.v1.RegisterBatchResponse.Result
+	(*v1.ServiceRecord)(nil),             // 41: blackhole.discovery.v1.ServiceRecord
+	(*durationpb.Duration)(nil),          // 42: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 43: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),        // 44: google.protobuf.FieldMask
+	(*v1.Query)(nil),                     // 45: blackhole.discovery.v1.Query
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
-	39, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	41, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	3,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
 	0,  // 2: blackhole.api.v1.Measured.state:type_name -> blackhole.api.v1.Measured.State
-	40, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
-	41, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
-	41, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
-	41, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
-	39, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	42, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
+	43, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
+	43, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
+	43, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
+	41, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 8: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	41, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
+	43, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 10: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
-	39, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
-	38, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
-	39, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	41, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
+	40, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
+	41, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	42, // 16: blackhole.api.v1.GetRequest.fields:type_name -> google.protobuf.FieldMask
+	44, // 16: blackhole.api.v1.GetRequest.fields:type_name -> google.protobuf.FieldMask
 	2,  // 17: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
-	42, // 18: blackhole.api.v1.ListRequest.fields:type_name -> google.protobuf.FieldMask
+	44, // 18: blackhole.api.v1.ListRequest.fields:type_name -> google.protobuf.FieldMask
 	2,  // 19: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
-	42, // 20: blackhole.api.v1.ResolveRequest.fields:type_name -> google.protobuf.FieldMask
+	44, // 20: blackhole.api.v1.ResolveRequest.fields:type_name -> google.protobuf.FieldMask
 	2,  // 21: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	43, // 22: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	42, // 23: blackhole.api.v1.QueryRequest.fields:type_name -> google.protobuf.FieldMask
-	25, // 24: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	40, // 25: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	40, // 26: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	45, // 22: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	44, // 23: blackhole.api.v1.QueryRequest.fields:type_name -> google.protobuf.FieldMask
+	27, // 24: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
+	42, // 25: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	42, // 26: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
 	4,  // 27: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
-	24, // 28: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
-	2,  // 29: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	43, // 30: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	42, // 31: blackhole.api.v1.WatchRequest.fields:type_name -> google.protobuf.FieldMask
-	1,  // 32: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 33: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	40, // 34: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	32, // 35: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	31, // 36: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	30, // 37: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	41, // 38: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	41, // 39: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	37, // 40: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	41, // 41: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	40, // 42: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 43: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 44: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 45: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 46: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 47: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 48: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 49: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	18, // 50: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	20, // 51: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	22, // 52: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	26, // 53: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	28, // 54: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	33, // 55: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	35, // 56: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 57: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 58: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 59: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 60: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 61: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	19, // 62: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	21, // 63: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	23, // 64: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	27, // 65: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	29, // 66: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	34, // 67: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	36, // 68: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	57, // [57:69] is the sub-list for method output_type
-	45, // [45:57] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	26, // 28: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
+	24, // 29: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
+	25, // 30: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
+	2,  // 31: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	45, // 32: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	44, // 33: blackhole.api.v1.WatchRequest.fields:type_name -> google.protobuf.FieldMask
+	1,  // 34: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 35: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	42, // 36: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	34, // 37: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	33, // 38: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	32, // 39: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	43, // 40: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	43, // 41: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	39, // 42: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	43, // 43: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	42, // 44: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 45: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 46: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 47: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 48: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 49: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 50: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 51: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	18, // 52: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	20, // 53: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	22, // 54: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	28, // 55: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	30, // 56: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	35, // 57: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	37, // 58: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 59: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 60: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 61: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 62: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 63: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	19, // 64: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	21, // 65: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	23, // 66: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	29, // 67: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	31, // 68: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	36, // 69: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	38, // 70: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	59, // [59:71] is the sub-list for method output_type
+	47, // [47:59] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
@@ -2852,9 +2986,9 @@ func file_blackhole_api_v1_records_proto_init() {
 	if File_blackhole_api_v1_records_proto != nil {
 		return
 	}
-	file_blackhole_api_v1_records_proto_msgTypes[23].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[27].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[36].OneofWrappers = []any{
+	file_blackhole_api_v1_records_proto_msgTypes[25].OneofWrappers = []any{}
+	file_blackhole_api_v1_records_proto_msgTypes[29].OneofWrappers = []any{}
+	file_blackhole_api_v1_records_proto_msgTypes[38].OneofWrappers = []any{
 		(*RegisterBatchResponse_Result_Receipt)(nil),
 		(*RegisterBatchResponse_Result_Error)(nil),
 	}
@@ -2864,7 +2998,7 @@ func file_blackhole_api_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_records_proto_rawDesc), len(file_blackhole_api_v1_records_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -245,7 +245,9 @@ type Query struct {
 	// The cheapest of each currency and unit. Only for the application's API.
 	GroupPrices bool `protobuf:"varint,28,opt,name=group_prices,json=groupPrices,proto3" json:"group_prices,omitempty"`
 	// Only records after this one in the order SORT_STABLE, which it needs: PROVIDER/ID.
-	After         string `protobuf:"bytes,29,opt,name=after,proto3" json:"after,omitempty"`
+	After string `protobuf:"bytes,29,opt,name=after,proto3" json:"after,omitempty"`
+	// Count the matches of each cell with a geohash of this length, in place of results. Only for the application's API.
+	Cells         uint32 `protobuf:"varint,30,opt,name=cells,proto3" json:"cells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -483,6 +485,13 @@ func (x *Query) GetAfter() string {
 	return ""
 }
 
+func (x *Query) GetCells() uint32 {
+	if x != nil {
+		return x.Cells
+	}
+	return 0
+}
+
 // Clause tests one field of a record. A record that does not state the field fails, negation
 // included.
 type Clause struct {
@@ -647,7 +656,7 @@ var File_blackhole_discovery_v1_query_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
-	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\x90\t\n" +
+	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xa6\t\n" +
 	"\x05Query\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x120\n" +
@@ -685,7 +694,8 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\x05types\x18\x1a \x03(\tR\x05types\x12\x1b\n" +
 	"\x06volume\x18\x1b \x01(\x01H\x03R\x06volume\x88\x01\x01\x12!\n" +
 	"\fgroup_prices\x18\x1c \x01(\bR\vgroupPrices\x12\x14\n" +
-	"\x05after\x18\x1d \x01(\tR\x05after\x1a=\n" +
+	"\x05after\x18\x1d \x01(\tR\x05after\x12\x14\n" +
+	"\x05cells\x18\x1e \x01(\rR\x05cells\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
