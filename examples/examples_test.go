@@ -93,6 +93,12 @@ func (p *program) interrupt(t *testing.T) {
 // peer runs a real blackholed and returns its gRPC address.
 func peer(t *testing.T, dir string) string {
 	t.Helper()
+	return daemon(t, dir).GRPC
+}
+
+// daemon runs a peer.
+func daemon(t *testing.T, dir string) *process.Process {
+	t.Helper()
 	binary, err := process.Build(t.Context(), dir)
 	require.NoError(t, err)
 	p, err := process.Start(process.Spec{Name: "peer", Binary: binary, Data: filepath.Join(dir, "data"), Check: 2 * time.Second})
@@ -108,7 +114,7 @@ func peer(t *testing.T, dir string) string {
 		_, err := c.Status(ctx)
 		return err
 	}))
-	return p.GRPC
+	return p
 }
 
 // TestPrograms runs provider and consumer on one real peer.
