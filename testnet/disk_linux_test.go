@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/disk"
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
@@ -23,10 +22,11 @@ import (
 // reason. After space is freed, a restart has everything that was acknowledged.
 func TestDiskFull(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=24m,mode=0700"); err != nil {
-		t.Skip("a small disk needs the right to mount: ", err)
+	small, err := disk.Mount(dir, 24<<20)
+	if err != nil {
+		t.Skip(err)
 	}
-	defer func() { require.NoError(t, syscall.Unmount(dir, 0)) }()
+	defer func() { require.NoError(t, small.Close()) }()
 	binary := built(t)
 	n, err := network.Start(t.Context(), network.Config{Peers: 1, Founders: 1, Binary: binary, Dir: dir, Keep: true})
 	require.NoError(t, err)
@@ -42,8 +42,7 @@ func TestDiskFull(t *testing.T) {
 		_, err := api.Register(ctx, "pay", app.Registration{ID: "pay-1", Host: "127.0.0.1", Port: 80}, true)
 		return err
 	})
-	ballast := filepath.Join(dir, "ballast")
-	fillDisk(t, ballast)
+	require.NoError(t, small.Fill())
 	acknowledged := 0
 	for err = nil; err == nil && acknowledged < 1000; acknowledged++ {
 		err = put(t.Context(), p, acknowledged)
@@ -69,7 +68,7 @@ func TestDiskFull(t *testing.T) {
 
 	p.Interrupt()
 	require.ErrorContains(t, n.Restart(t.Context(), p), "Free or repair")
-	require.NoError(t, os.Remove(ballast))
+	require.NoError(t, small.Free())
 	require.NoError(t, n.Restart(t.Context(), n.Peers[0]))
 	p = n.Peers[0]
 	eventually("everything is there", func(ctx context.Context) error {
@@ -80,18 +79,6 @@ func TestDiskFull(t *testing.T) {
 		return err
 	})
 	require.NoError(t, put(t.Context(), p, acknowledged+1))
-}
-
-// fillDisk writes a file until its disk is full.
-func fillDisk(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	require.NoError(t, err)
-	defer f.Close()
-	for block := make([]byte, 4096); err == nil; {
-		_, err = f.Write(block)
-	}
-	require.ErrorIs(t, err, syscall.ENOSPC)
 }
 
 // put writes a key with a long value.

@@ -123,7 +123,7 @@ func (l *laboratory) run(ctx context.Context, people, stdout io.Writer) (held bo
 		}
 	}()
 	fmt.Fprintln(people, "building blackholed ...")
-	if l.Binary, err = process.Build(ctx, scratch, lab.Tag); err != nil {
+	if l.Binary, err = process.Build(ctx, scratch, process.ClockTag); err != nil {
 		return false, err
 	}
 	if l.Program, err = os.Executable(); err != nil {

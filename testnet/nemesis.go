@@ -30,7 +30,8 @@ type trial struct {
 // sorts maps each scenario to the name prefixes of its faults.
 func sorts() map[string][]string {
 	return map[string][]string{
-		"all": nil, "stop": {"stop"}, "kill": {"kill", "interrupt", "hand"}, "partition": {"cut"},
+		"all": nil, "stop": {"stop"}, "kill": {"kill", "interrupt", "hand"}, "partition": {"cut", "flap"},
+		"loss": {"lose"}, "clock": {"step"}, "scarce": {"fill", "starve"},
 	}
 }
 
@@ -65,7 +66,7 @@ func parseTrial(args []string, stderr io.Writer) (t trial, err error) {
 	f := flag.NewFlagSet("testnet nemesis", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
-		fmt.Fprintf(stderr, "usage: go run ./testnet nemesis [flags]\n\nKills, stops and cuts off real peers while clients use their coordination group, and checks what they saw.\n\n")
+		fmt.Fprintf(stderr, "usage: go run ./testnet nemesis [flags]\n\nKills, stops, cuts off and starves real peers while clients use their coordination group, and checks what they saw.\n\n")
 		f.PrintDefaults()
 	}
 	f.DurationVar(&t.Duration, "duration", 5*time.Minute, "of load and faults")
@@ -137,7 +138,7 @@ func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, e
 		}
 	}()
 	fmt.Fprintln(people, "building blackholed ...")
-	if t.Binary, err = process.Build(ctx, scratch); err != nil {
+	if t.Binary, err = process.Build(ctx, scratch, process.ClockTag); err != nil {
 		return false, err
 	}
 	if t.Dir == "" {

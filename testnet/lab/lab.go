@@ -21,15 +21,12 @@ import (
 
 // Config describes a run.
 type Config struct {
-	Binary   string // blackholed, built with the tag Tag
+	Binary   string // blackholed, built with process.ClockTag
 	Program  string // this program: the crowd runs as its child
 	Dir      string // parent of data directories and logs
 	Short    bool   // fewer peers and shorter times
 	Progress io.Writer
 }
-
-// Tag is the build tag of a blackholed whose clock the lab can set.
-const Tag = "lab"
 
 // Scenario is a network with its properties.
 type Scenario struct {

@@ -156,16 +156,6 @@ func names(all []discovery.Condition) []string {
 	return names
 }
 
-// setClock sets the offset of the peer's clock, also during a process.
-func (p *peer) setClock(offset time.Duration) error {
-	path := filepath.Join(p.spec.Data, "clock-offset")
-	next := path + ".next" // the peer reads the whole file or the old one
-	if err := os.WriteFile(next, []byte(offset.String()), 0o600); err != nil {
-		return fault.As("lab.setClock", fault.Unavailable, err)
-	}
-	return fault.As("lab.setClock", fault.Unavailable, os.Rename(next, path))
-}
-
 // awaitCondition waits for the begin of a condition, or for its end.
 func (p *peer) awaitCondition(ctx context.Context, name string, wanted bool, limit time.Duration) (message string, err error) {
 	err = await.Until(ctx, limit, fmt.Sprintf("%s: condition %s %v", p.name, name, wanted), func(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/blackhole/blackhole/testnet/process"
 	"time"
 )
 
@@ -114,7 +115,7 @@ func sleep(ctx context.Context, w *world, public []*peer, home *peer) error {
 		return err
 	}
 	for _, p := range w.peers {
-		if err := p.setClock(asleep); err != nil {
+		if err := process.SetClock(p.spec.Data, asleep); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/process"
 )
 
 const (
@@ -72,7 +73,7 @@ func (c clocks) play(ctx context.Context, i int, offset time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := p.setClock(offset); err != nil {
+	if err := process.SetClock(p.spec.Data, offset); err != nil {
 		return err
 	}
 	if err := p.awaitReady(ctx, startLimit, correctServers-1); err != nil {
@@ -94,7 +95,7 @@ func (c clocks) play(ctx context.Context, i int, offset time.Duration) error {
 
 // correct corrects the clock of a peer, which must end all consequences.
 func (c clocks) correct(ctx context.Context, p *peer) error {
-	if err := p.setClock(0); err != nil {
+	if err := process.SetClock(p.spec.Data, 0); err != nil {
 		return err
 	}
 	if _, err := p.awaitCondition(ctx, clockOffset, false, noticeLimit); err != nil {

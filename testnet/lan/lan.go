@@ -70,6 +70,9 @@ func (l *LAN) Cut(from, to int) { l.network.Cut(l.Hosts[from].port, l.Hosts[to].
 // Mend ends a cut. Without a cut it does nothing.
 func (l *LAN) Mend(from, to int) { l.network.Mend(l.Hosts[from].port, l.Hosts[to].port) }
 
+// Lose drops a part of all packets, 0 to 1, from now on.
+func (l *LAN) Lose(part float64) { l.network.SetQuality(netns.Quality{Loss: part}) }
+
 // Do runs f on a thread inside the host: f dials, listens and starts processes there. Other
 // goroutines started by f stay outside.
 func (h *Host) Do(f func() error) error { return h.space.Do(f) }

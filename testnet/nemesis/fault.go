@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -26,8 +27,32 @@ const (
 type kind struct {
 	name   string
 	weight int
-	cuts   bool // needs a LAN
+	needs  need
 	do     func(context.Context, *faults, victims) error
+}
+
+// need is what a fault needs of this machine.
+type need int
+
+const (
+	nothing need = iota
+	hosts        // a host for each peer: network namespaces
+	disks        // a disk for each peer: the right to mount
+	limits       // limits of running processes: prlimit(2)
+)
+
+// has reports whether the run has what a fault needs.
+func (r *run) has(n need) bool {
+	switch n {
+	case hosts:
+		return r.lan != nil
+	case disks:
+		return slices.ContainsFunc(r.peers, func(p *peer) bool { return p.disk != nil })
+	case limits:
+		return runtime.GOOS == "linux"
+	default:
+		return true
+	}
 }
 
 // victims are the indices of peers, by their part in the group.
@@ -51,25 +76,31 @@ func Faults(words ...string) []string {
 
 func kinds() []kind {
 	return []kind{
-		{"stop leader", 6, false, stopLeader},
-		{"stop follower", 2, false, stopFollower},
-		{"stop a peer that does not vote", 1, false, stopOther},
-		{"stop leader again and again", 3, false, flapLeader},
-		{"stop two voters, one after the other", 2, false, stopTwo},
-		{"kill leader", 4, false, killLeader},
-		{"kill follower", 2, false, killFollower},
-		{"kill a minority", 2, false, killMinority},
-		{"kill everybody", 1, false, killAll},
-		{"kill a voter until it is replaced", 2, false, loseVoter},
-		{"interrupt leader", 1, false, interruptLeader},
-		{"hand the leadership over", 1, false, transfer},
-		{"cut leader off", 4, true, cutLeader},
-		{"cut what the leader sends", 3, true, muteLeader},
-		{"cut what the leader hears", 3, true, deafenLeader},
-		{"cut follower off", 2, true, cutFollower},
-		{"cut in two, the leader with the fewer", 3, true, split},
-		{"cut leader from one voter", 2, true, cutBridge},
-		{"cut leader off, then kill it", 1, true, cutAndKill},
+		{"stop leader", 6, nothing, stopLeader},
+		{"stop follower", 2, nothing, stopFollower},
+		{"stop a peer that does not vote", 1, nothing, stopOther},
+		{"stop leader again and again", 3, nothing, flapLeader},
+		{"stop two voters, one after the other", 2, nothing, stopTwo},
+		{"kill leader", 4, nothing, killLeader},
+		{"kill follower", 2, nothing, killFollower},
+		{"kill a minority", 2, nothing, killMinority},
+		{"kill everybody", 1, nothing, killAll},
+		{"kill a voter until it is replaced", 2, nothing, loseVoter},
+		{"interrupt leader", 1, nothing, interruptLeader},
+		{"hand the leadership over", 1, nothing, transfer},
+		{"cut leader off", 4, hosts, cutLeader},
+		{"cut what the leader sends", 3, hosts, muteLeader},
+		{"cut what the leader hears", 3, hosts, deafenLeader},
+		{"cut follower off", 2, hosts, cutFollower},
+		{"cut in two, the leader with the fewer", 3, hosts, split},
+		{"cut leader from one voter", 2, hosts, cutBridge},
+		{"cut leader off, then kill it", 1, hosts, cutAndKill},
+		{"flap the link of the leader", 2, hosts, flapLink},
+		{"lose 30 % of all packets", 2, hosts, loseAll},
+		{"step the clock of a voter", 2, nothing, stepClock},
+		{"fill the disk of a voter", 2, disks, fillDisk},
+		{"starve a voter of descriptors", 2, limits, starveOfFiles},
+		{"starve a voter of memory", 1, limits, starveOfMemory},
 	}
 }
 
@@ -78,6 +109,7 @@ type faults struct {
 	*run
 	rng  *rand.Rand
 	cuts [][2]int // current cuts: from and to
+	ends []func() // end what else is wrong
 }
 
 func newFaults(r *run) *faults {
@@ -87,7 +119,7 @@ func newFaults(r *run) *faults {
 // chosen returns the kinds of faults of this run.
 func (f *faults) chosen() []kind {
 	return slices.DeleteFunc(kinds(), func(k kind) bool {
-		return k.cuts && f.lan == nil || len(f.Faults) > 0 && !slices.Contains(f.Faults, k.name)
+		return !f.has(k.needs) || len(f.Faults) > 0 && !slices.Contains(f.Faults, k.name)
 	})
 }
 
@@ -350,10 +382,14 @@ func (f *faults) heal(ctx context.Context) error {
 			_ = f.resume(i)
 		}
 	}
-	for _, c := range f.cuts {
-		f.lan.Mend(c[0], c[1])
+	f.mend()
+	for _, end := range f.ends {
+		end()
 	}
-	f.cuts = nil
+	f.ends = nil
+	if err := f.revive(ctx); err != nil {
+		return err
+	}
 	repaired := f.now()
 	for i, p := range f.net.Peers {
 		if !p.Running() {

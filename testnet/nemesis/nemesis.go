@@ -1,6 +1,6 @@
 // Package nemesis breaks a network of real peers under clients of its group, and checks the
 // promises of the group. Every process is the shipped blackholed, every fault comes from the
-// operating system. One seed decides faults and load, but real processes run freely: a seed gives
+// operating system, but for wrong clocks: a file of the data directory moves them. One seed decides faults and load, but real processes run freely: a seed gives
 // a similar day, and a violation leaves its whole history.
 //
 // Package history has the checks. The method follows Jepsen and the robustness tests of etcd.
@@ -38,7 +38,7 @@ const (
 
 // Config describes a run.
 type Config struct {
-	Binary string
+	Binary string // built with process.ClockTag, or its clocks do not step
 	// Upgrade is the binary of another version. Unless empty, the peers change to it one by one and back,
 	// instead of the faults and the duration.
 	Upgrade  string
@@ -90,11 +90,14 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := r.form(ctx); err != nil {
 		return nil, err
 	}
-	defer r.dissolve()
-	if err := r.play(ctx); err != nil {
+	err := r.play(ctx)
+	if err == nil {
+		r.judge()
+	}
+	r.dissolve()
+	if err != nil {
 		return nil, err
 	}
-	r.judge()
 	return r.report, r.keep()
 }
 
@@ -117,6 +120,12 @@ func (r *run) form(ctx context.Context) (err error) {
 	r.peers = make([]*peer, n)
 	for i := range r.peers {
 		if r.peers[i], err = r.place(i, free); err != nil {
+			r.dissolve()
+			return err
+		}
+	}
+	if r.Upgrade == "" { // without faults no disk is filled
+		if err := r.mount(); err != nil {
 			r.dissolve()
 			return err
 		}
@@ -146,6 +155,7 @@ func (r *run) dissolve() {
 	if r.lan != nil {
 		r.lan.Close()
 	}
+	r.unmount()
 	for _, p := range r.peers {
 		if p != nil {
 			_ = p.log.Close()

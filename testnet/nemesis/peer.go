@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/disk"
 	"github.com/blackhole/blackhole/testnet/lan"
 	"github.com/blackhole/blackhole/testnet/process"
 )
@@ -27,7 +28,8 @@ type peer struct {
 	process.Place
 	index int
 	name  string
-	host  *lan.Host // nil means this machine
+	host  *lan.Host  // nil means this machine
+	disk  *disk.Disk // nil: the disk of this machine
 	log   *os.File
 
 	binary string // of its next process; empty means Config.Binary

@@ -116,11 +116,11 @@ func (n *Network) launchAll(ctx context.Context) error {
 // house creates the data directory of peer i, and the identity of a founder.
 func (n *Network) house(ctx context.Context, i int) error {
 	data := filepath.Join(n.config.Dir, nameOf(i))
-	if err := os.Mkdir(data, 0o700); err != nil {
-		if errors.Is(err, os.ErrExist) {
-			return fault.Invalidf("data", data, "there is a peer of an earlier run: choose another directory, or remove %s", data)
-		}
+	if err := os.Mkdir(data, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fault.As("network.house", fault.Invalid, err)
+	}
+	if old, err := os.ReadDir(data); err != nil || len(old) > 0 {
+		return fault.Invalidf("data", data, "there is a peer of an earlier run: choose another directory, or remove %s", data)
 	}
 	n.dirs[i] = data
 	if i >= n.config.Founders {

@@ -46,11 +46,12 @@ func TestStartRetries(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "x\nx\nx\n", string(trials))
 
-	require.DirExists(t, filepath.Join(dir, "peer-1"), "kept")
+	identity := filepath.Join(dir, "peer-1", "identity.key")
+	require.NoError(t, os.WriteFile(identity, nil, 0o600), "the directory is kept")
 	_, err = network.Start(t.Context(), network.Config{Peers: 1, Dir: dir, Binary: binary(t, "exit 1")})
 	require.ErrorIs(t, err, fault.Invalid)
 	require.ErrorContains(t, err, "earlier run")
-	require.DirExists(t, filepath.Join(dir, "peer-1"), "not ours to remove")
+	require.FileExists(t, identity, "not ours to remove")
 }
 
 func TestStartCanBeInterrupted(t *testing.T) {

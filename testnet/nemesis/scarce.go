@@ -1,0 +1,176 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/disk"
+	"github.com/blackhole/blackhole/testnet/process"
+)
+
+// Bounds of the faults that take something away.
+const (
+	diskSize    = 96 << 20 // bytes of each peer's disk: a run of an hour needs less
+	lossPart    = 0.3
+	spareFiles  = 2       // descriptors that a starved peer may still open
+	spareMemory = 4 << 20 // bytes that a starved peer may still map
+	farthest    = 24 * time.Hour
+)
+
+// loseAll drops three of ten packets between all hosts, as a bad radio link does.
+func loseAll(ctx context.Context, f *faults, _ victims) error {
+	f.lan.Lose(lossPart)
+	f.ends = append(f.ends, func() { f.lan.Lose(0) })
+	return wait(ctx, f.outage())
+}
+
+// flapLink cuts the leader's link and mends it, faster than an election takes.
+func flapLink(ctx context.Context, f *faults, v victims) error {
+	rest := f.rest(v.leader)
+	for until := f.now() + f.outage(); f.now() < until; {
+		f.cut([]int{v.leader}, rest)
+		f.cut(rest, []int{v.leader})
+		if err := wait(ctx, f.span(50*time.Millisecond, time.Second)); err != nil {
+			return err
+		}
+		f.mend()
+		if err := wait(ctx, f.span(50*time.Millisecond, time.Second)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stepClock sets the clock of a voter to another time, before or after, and back.
+func stepClock(ctx context.Context, f *faults, v victims) error {
+	data := f.net.Peers[f.voter(v)].Data
+	offset := f.span(time.Minute, farthest)
+	if f.rng.IntN(2) == 0 {
+		offset = -offset
+	}
+	f.ends = append(f.ends, func() { f.must(process.SetClock(data, 0)) })
+	return errors.Join(process.SetClock(data, offset), wait(ctx, f.outage()))
+}
+
+// fillDisk takes all space from a voter. Its member stops, and the peer goes on.
+func fillDisk(ctx context.Context, f *faults, v victims) error {
+	d := f.peers[f.voter(v)].disk
+	f.ends = append(f.ends, func() { f.must(d.Free()) })
+	return errors.Join(d.Fill(), wait(ctx, f.outage()))
+}
+
+// starveOfFiles lets a voter open hardly any descriptor more: neither connections nor files.
+func starveOfFiles(ctx context.Context, f *faults, v victims) error {
+	restore, err := f.net.Peers[f.voter(v)].LimitFiles(spareFiles)
+	if err != nil {
+		return err
+	}
+	f.ends = append(f.ends, func() { f.must(restore()) })
+	return wait(ctx, f.outage())
+}
+
+// starveOfMemory lets a voter map hardly any memory more. A Go program then ends, like one that the kernel kills for want
+// of memory.
+func starveOfMemory(ctx context.Context, f *faults, v victims) error {
+	p := f.net.Peers[f.voter(v)]
+	restore, err := p.LimitMemory(spareMemory)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(wait(ctx, f.outage()), restore())
+	if !p.Running() {
+		f.say("%s ended without memory", p.Name)
+		p.Kill() // it did not end by itself
+	}
+	return err
+}
+
+// voter draws one.
+func (f *faults) voter(v victims) int { return f.any(append(v.followers, v.leader)) }
+
+// must notes that a fault could not be ended. What follows would blame the peers.
+func (f *faults) must(err error) {
+	if err != nil {
+		f.violated("X2", "this program could not end a fault: %v", err)
+	}
+}
+
+// mend ends all cuts.
+func (f *faults) mend() {
+	for _, c := range f.cuts {
+		f.lan.Mend(c[0], c[1])
+	}
+	f.cuts = nil
+}
+
+// revive restarts peers whose member has stopped, as an operator does after the cause has gone.
+func (f *faults) revive(ctx context.Context) error {
+	for i, p := range f.net.Peers {
+		if !p.Running() {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, f.Recovery)
+		status, err := p.Status(bounded)
+		cancel()
+		if ctx.Err() != nil {
+			return fault.Wrap("nemesis.revive", ctx.Err())
+		}
+		if err != nil {
+			f.violated("V1", "%s runs and does not tell its status: %v", f.peers[i].name, err)
+			continue
+		}
+		stopped := func(c discovery.Condition) bool { return c.Name == "member_stopped" }
+		if at := slices.IndexFunc(status.Conditions, stopped); at >= 0 {
+			f.say("%s is restarted: %s", f.peers[i].name, status.Conditions[at].Message)
+			p.Interrupt()
+		}
+	}
+	return nil
+}
+
+// mount gives each peer a disk of its own, if this machine allows it.
+func (r *run) mount() error {
+	for _, p := range r.peers {
+		data := filepath.Join(r.Dir, p.name)
+		if err := os.Mkdir(data, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fault.As("nemesis.mount", fault.Unavailable, err)
+		}
+		var err error
+		p.disk, err = disk.Mount(data, diskSize)
+		if fault.KindOf(err) == fault.Unsupported {
+			r.report.Skipped = append(r.report.Skipped, "full disks: "+err.Error())
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unmount removes the disks. Unless all checks held, their content stays.
+func (r *run) unmount() {
+	held := len(r.report.Checks) > 0 && len(r.report.Violations) == 0
+	for _, p := range r.peers {
+		if p == nil || p.disk == nil {
+			continue
+		}
+		data := filepath.Join(r.Dir, p.name)
+		if !held {
+			if err := os.CopyFS(data+"-data", os.DirFS(data)); err != nil {
+				r.say("the data of %s is not kept: %v", p.name, err)
+			}
+		}
+		if err := p.disk.Close(); err != nil {
+			r.say("a disk stays mounted: %v", err)
+		}
+		p.disk = nil
+	}
+}
