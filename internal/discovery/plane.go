@@ -131,7 +131,7 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 	c := p.config
 	p.keepers, err = keeper.New(keeper.Config{
 		Network: c.Network,
-		Host:    node.Host(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
+		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Recorder: c.Recorders.Keeper, Wanted: p.watches.wants,
 		Signals: keeper.Signals{Conditions: c.Conditions, Tracer: c.Tracer},
 	})

@@ -119,7 +119,7 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_
 	}
 	s.onClose(func() error { updates.Close(); return nil })
 	s.keeper, err = keeper.New(keeper.Config{
-		Network: networkName, Host: s.node.Host(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Now: s.now, Recorder: s.counts,
+		Network: networkName, Host: s.node.QuickHost(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Now: s.now, Recorder: s.counts,
 		Signals: keeper.Signals{Conditions: s.conditions},
 	})
 	if err != nil {

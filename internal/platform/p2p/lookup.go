@@ -185,7 +185,7 @@ func (f *finder) handle(s *search, r reply) {
 
 // ask requests the peers closest to key from one peer.
 func (f *finder) ask(ctx context.Context, key string, id peer.ID) reply {
-	if err := f.host.Connect(ctx, peer.AddrInfo{ID: id}); err != nil {
+	if _, err := f.host.Network().DialPeer(ctx, id); err != nil {
 		if noRoomError(err) {
 			return reply{from: id, state: noRoom, gone: true}
 		}

@@ -107,7 +107,7 @@ func (n *Node) build(life context.Context, c *Config, settings profileSettings) 
 			return err
 		}
 	}
-	if n.dht, err = newDHT(n.host, c, settings, n.bootstrapPeers); err != nil {
+	if n.dht, err = newDHT(quickHost{n.host}, c, settings, n.bootstrapPeers); err != nil {
 		return err
 	}
 	find, err := newFinder(n.dht, dhtProtocol(c.Network), n.host, settings)
@@ -175,6 +175,10 @@ func (n *Node) table() []peer.AddrInfo {
 
 // Host is the libp2p host. It looks up unknown addresses in the DHT.
 func (n *Node) Host() host.Host { return n.routed }
+
+// QuickHost is the Host, except that NewStream does not wait until a new connection has identified its peer. The protocol must
+// carry the name of the network.
+func (n *Node) QuickHost() host.Host { return quickHost{n.routed} }
 
 // Alone reports whether this peer started without a way to other peers: no bootstrap peer besides itself, and no known
 // peer of an earlier run.
