@@ -69,7 +69,7 @@ func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 // barrier returns a header after which this member's state contains all answered writes. Errors: Unavailable
 // if no leader confirms it in time.
 func (l *local) barrier(ctx context.Context) (coord.Header, error) {
-	bounded, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(ctx, patience/2) // the rest is for other members: see router.atMember
 	defer cancel()
 	h, err := l.member.Barrier(bounded)
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil {

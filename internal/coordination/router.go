@@ -109,10 +109,14 @@ func missing(err error, field string) bool {
 // retry calls f with the leader until it answers. Unavailable is not an answer: f is called again at the
 // current leader, within a bound of time.
 func (r *router) retry(ctx context.Context, f func(context.Context, executor) error) error {
+	return r.retrySince(ctx, time.Now(), f)
+}
+
+// retrySince is retry in an outage that began before.
+func (r *router) retrySince(ctx context.Context, since time.Time, f func(context.Context, executor) error) error {
 	if ctx.Err() != nil {
 		return fault.Wrap("group", ctx.Err())
 	}
-	since := time.Now() // start of the outage
 	for wait := resting; ; wait = min(2*wait, 250*time.Millisecond) {
 		another := r.plane.finder.changes()
 		t, at, err := r.search(ctx, patience-time.Since(since))
@@ -247,9 +251,13 @@ func (r *router) atMember(ctx context.Context, f func(context.Context, executor)
 	if l == nil || !l.belongs() { // a removed member may wait for its leader forever
 		return r.retry(ctx, f)
 	}
+	since := time.Now()
 	err := f(ctx, l)
-	if fault.KindOf(err) == fault.Unavailable && err != nil && ctx.Err() == nil {
-		return r.retry(ctx, f) // this member may have been removed meanwhile
+	if fault.KindOf(err) == fault.Unavailable && err != nil && ctx.Err() == nil { // this member may have been removed meanwhile
+		if time.Since(since) > patience { // a watch that went on for long was no outage
+			since = time.Now()
+		}
+		return r.retrySince(ctx, since, f)
 	}
 	return err
 }

@@ -128,9 +128,12 @@ func (p *coordinationAPI) writeError(w http.ResponseWriter, err error) {
 	writeErrorBody(w, err, code, answer)
 }
 
-// state returns the state of the group for the text of an error, within a second.
+// errorState bounds the wait for the text of an error: with the call before it, it comes within 5 s.
+const errorState = 400 * time.Millisecond
+
+// state returns the state of the group for the text of an error.
 func (p *coordinationAPI) state() coord.GroupState {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), errorState)
 	defer cancel()
 	g, err := p.Admin.Group(ctx)
 	if err != nil {
