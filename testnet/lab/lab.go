@@ -73,6 +73,11 @@ func Scenarios() []Scenario {
 			acts:  []act{{"2 machines", firstLock(2)}, {"5 machines", firstLock(5)}},
 		},
 		{
+			Name: "founders", Limit: 5 * time.Minute,
+			About: "three founders: one is late, one restarts in order, two are killed",
+			acts:  []act{{"", operator}},
+		},
+		{
 			Name: "ipv6", Limit: 10 * time.Minute,
 			About: "IPv6 only: public servers and a home behind a firewall; a local network",
 			acts:  []act{{"servers and a home", public6}, {"local network", local(lan6)}},
