@@ -97,5 +97,5 @@ func (m *memberView) row() []string {
 			silent = (time.Duration(m.Silent) * time.Millisecond).Round(time.Second).String()
 		}
 	}
-	return []string{orDash(m.Name), m.Peer, strconv.FormatUint(m.ID, 16), m.Role, lag, silent, orDash(m.Address)}
+	return []string{orDash(m.Name), m.Peer, fmt.Sprintf("%016x", m.ID), m.Role, lag, silent, orDash(m.Address)}
 }

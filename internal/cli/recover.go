@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -85,7 +84,7 @@ func (r Recovery) table() grid {
 	}
 	for role, members := range [][]client.Member{r.Voters, r.Learners} {
 		for _, m := range members {
-			what := []string{"voter", "learner"}[role] + " " + strconv.FormatUint(m.ID, 16)
+			what := []string{"voter", "learner"}[role] + " " + fmt.Sprintf("%016x", m.ID)
 			if m.Active {
 				what += ", which is this peer"
 			}

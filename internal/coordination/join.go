@@ -4,6 +4,7 @@ import (
 	"context"
 	crand "crypto/rand"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -139,7 +140,7 @@ func (p *Plane) join(c bootstrap.Certificate) error {
 	}
 	p.here.Store(l)
 	p.finder.wake()
-	p.config.Logger.Info("takes part in the coordination group", "group", life.group, "incarnation", life.recovery.Incarnation, "member", p.disk.Member())
+	p.config.Logger.Info("takes part in the coordination group", "group", life.group, "incarnation", life.recovery.Incarnation, "member", fmt.Sprintf("%016x", p.disk.Member()))
 	return nil
 }
 

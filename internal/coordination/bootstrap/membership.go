@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"slices"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -20,6 +21,9 @@ type GroupID [sha256.Size]byte
 
 // String returns the id in hex.
 func (id GroupID) String() string { return hex.EncodeToString(id[:]) }
+
+// LogValue shows the id in hex in every form of the log.
+func (id GroupID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
 // IsZero reports the absence of a group.
 func (id GroupID) IsZero() bool { return id == GroupID{} }

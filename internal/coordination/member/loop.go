@@ -207,7 +207,7 @@ func (l *loop) deliver(a arrival) {
 		err = l.replica.Step(a.message)
 	}
 	if err != nil {
-		l.config.Logger.Warn("a message of a member was refused", "from", fmt.Sprintf("%x", a.message.GetFrom()), "error", err)
+		l.config.Logger.Warn("a message of a member was refused", "from", fmt.Sprintf("%016x", a.message.GetFrom()), "error", err)
 	}
 }
 

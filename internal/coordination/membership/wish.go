@@ -199,7 +199,7 @@ func (s State) Steps(c Change) (steps []string) {
 				return m.Name
 			}
 		}
-		return fmt.Sprintf("%x", id)
+		return fmt.Sprintf("%016x", id)
 	}
 	if c.Transfer != 0 {
 		steps = append(steps, "hand the leadership to "+name(c.Transfer))
