@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -103,9 +104,20 @@ type eventInstance struct {
 type eventChange struct {
 	Type     string        `json:"type"`
 	Instance eventInstance `json:"instance"`
-	KV       *struct {
-		Key string `json:"key"`
-	} `json:"kv"`
+	KV       *eventKey     `json:"kv"`
+}
+
+type eventKey struct {
+	Key       string `json:"key"`
+	KeyBase64 []byte `json:"key_base64"` // instead of key for bytes that are not text
+}
+
+// text is the key in a table: bytes that are not text are escaped, as in Go.
+func (k *eventKey) text() string {
+	if len(k.KeyBase64) > 0 {
+		return strconv.Quote(string(k.KeyBase64))
+	}
+	return k.Key
 }
 
 type eventContact struct {
@@ -142,7 +154,7 @@ func eventLines(e client.PeerEvent) (string, error) {
 	case len(d.Changes) > 0:
 		for _, c := range d.Changes {
 			if c.KV != nil {
-				say(c.Type, c.KV.Key)
+				say(c.Type, c.KV.text())
 			} else {
 				say(strings.ToLower(c.Type), c.Instance.Service, c.Instance.ID, c.Instance.Health)
 			}

@@ -265,7 +265,7 @@ func (f *fake) Follow(r *api.FollowRequest, out grpc.ServerStreamingServer[api.F
 		{"offers", "offers:a1", `{"kind":"added","offer":{"id":"gpu-box","provider_id":"` + provider + `","type":"compute","name":"GPU\u001b[2J"}}`},
 		{"offers", "offers:a2", `{"kind":"progress"}`},
 		{"services", "offers:a2,services:7", `{"kind":"change","changes":[{"type":"MODIFIED","instance":{"service":"pay","id":"pay-1","health":"UNHEALTHY"},"revision":7}]}`},
-		{"keys", "offers:a2,services:7,keys:9", `{"kind":"change","revision":9,"changes":[{"type":"put","kv":{"key":"` + r.GetPrefix() + `a"}},{"type":"delete","kv":{"key":"` + r.GetPrefix() + `b"}}]}`},
+		{"keys", "offers:a2,services:7,keys:9", `{"kind":"change","revision":9,"changes":[{"type":"put","kv":{"key":"` + r.GetPrefix() + `a"}},{"type":"delete","kv":{"key":"` + r.GetPrefix() + `b"}},{"type":"put","kv":{"key":"","key_base64":"/wA="}}]}`},
 		{"keys", "offers:a2,services:7,keys:10", ""},
 		{"group", "", `{"kind":"state","group":{"leader":"` + provider + `","term":3,"missing":""}}`},
 		{"peers", "", `{"kind":"left","peers":[{"id":"` + stranger + `"}]}`},

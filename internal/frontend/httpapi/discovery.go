@@ -20,11 +20,12 @@ type discoveryAPI struct {
 	node      discovery.Node
 	metrics   http.Handler
 	agent     *Agent // for the health of the registry; nil without an agent plane
+	logLevel  func(level string) (previous string, err error)
 }
 
 func newDiscoveryAPI(s *shared, c *Config) *discoveryAPI {
 	return &discoveryAPI{
-		shared: s, registrar: c.Registrar, finder: c.Finder, node: c.Node, metrics: c.Metrics, agent: c.Agent,
+		shared: s, registrar: c.Registrar, finder: c.Finder, node: c.Node, metrics: c.Metrics, agent: c.Agent, logLevel: c.SetLogLevel,
 	}
 }
 
@@ -42,6 +43,7 @@ func (d *discoveryAPI) routes() []route {
 		{pattern: "GET /v1/discovery/watch", role: access.RoleReadOnly, waits: true, entries: recordEntries(""), serve: handler(d.watch)},
 		{pattern: "GET /v1/status", role: access.RoleReadOnly, serve: handler(d.status)},
 		{pattern: "GET /v1/peers", role: access.RoleReadOnly, serve: handler(d.peers)},
+		{pattern: "PUT /v1/log-level", role: access.RoleAdmin, serve: handler(d.setLogLevel)},
 		{pattern: "GET /v1/health", role: access.RoleNone, serve: handler(d.health)},
 		{pattern: "GET /v1/metrics", role: access.RoleReadOnly, serve: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.metrics.ServeHTTP(w, r) })},
 		{pattern: "GET /readyz", role: access.RoleNone, serve: handler(d.ready)},

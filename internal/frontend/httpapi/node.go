@@ -3,7 +3,9 @@ package httpapi
 import (
 	"net/http"
 
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -101,4 +103,32 @@ func (d *discoveryAPI) ready(w http.ResponseWriter, _ *http.Request) error {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, d.condition())
+}
+
+// loggingLevel is the level of the log of a peer.
+type loggingLevel struct {
+	Level    string `json:"level"` // debug, info, warn or error
+	Previous string `json:"previous"`
+}
+
+// setLogLevel changes the level of the log until the peer stops.
+func (d *discoveryAPI) setLogLevel(w http.ResponseWriter, r *http.Request) error {
+	if d.logLevel == nil {
+		return fault.New("httpapi", fault.Unsupported, "this peer has a fixed level of its log")
+	}
+	text, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	var req struct {
+		Level string `json:"level"`
+	}
+	if err := input.Object(text, &req); err != nil {
+		return err
+	}
+	previous, err := d.logLevel(req.Level)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, loggingLevel{req.Level, previous})
 }

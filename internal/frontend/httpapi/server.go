@@ -55,6 +55,8 @@ type Config struct {
 	Coordination *Coordination // nil disables the coordination plane
 	Agent        *Agent        // nil disables the agent plane
 	Pages        Pages         // nil: nobody signs in to the page
+	// SetLogLevel changes the level of the log until the peer stops. Errors: Invalid for an unknown level. Nil: it is fixed.
+	SetLogLevel func(level string) (previous string, err error)
 
 	Hosts []string // host names, without port, allowed in requests besides loopback
 

@@ -214,3 +214,33 @@ func listening(t testing.TB) (*fixture, string) {
 	})
 	return a, "http://" + l.Addr().String()
 }
+
+func TestLogLevel(t *testing.T) {
+	level := "info"
+	a := newAgentFixture(t, func(c *Config) {
+		c.SetLogLevel = func(next string) (string, error) {
+			if next != "debug" {
+				return "", fault.Invalidf("level", next, "must be debug")
+			}
+			before := level
+			level = next
+			return before, nil
+		}
+	})
+	require.Equal(t, object{"level": "debug", "previous": "info"}, a.ok(t, 200, "PUT /v1/log-level", `{"level":"debug"}`).json)
+	require.Equal(t, "debug", level)
+	a.refused(t, invalid("level"), "PUT /v1/log-level", `{"level":"loud"}`)
+	a.refused(t, invalid("levle"), "PUT /v1/log-level", `{"levle":"debug"}`)
+	a.refused(t, invalid("body"), "PUT /v1/log-level", "")
+	require.Equal(t, access.RoleAdmin, roleOf(t, "PUT /v1/log-level"))
+}
+
+func roleOf(t *testing.T, pattern string) access.Role {
+	for _, r := range wholeTable() {
+		if r.pattern == pattern {
+			return r.role
+		}
+	}
+	require.Fail(t, "no such route", pattern)
+	return 0
+}

@@ -19,7 +19,7 @@ const fields = [
   ['min_bandwidth_mbps', 'Mbit/s, at least', { type: 'number', min: 0 }],
   ['min_uptime', 'uptime %, at least', { type: 'number', min: 0, max: 100, step: 'any' }],
   ['where', 'clause', { hint: 'compute.gpus.model^=H100' }],
-  ['sort', 'order', { options: ['', 'distance', 'price', 'uptime', 'response_time', 'score'] }],
+  ['sort', 'order', { options: ['', 'distance', 'price', 'uptime', 'response_time', 'score'], none: 'nearest, else best score' }],
 ];
 
 // plain is a name in lower case without accents.
@@ -54,7 +54,7 @@ function Field({ name, label, options: o, values }) {
   const id = `q-${name}`, value = values.get(name) ?? '';
   if (o.check) return html`<label class="check"><input type="checkbox" name=${name} value="true" checked=${value === 'true'} /> ${label}</label>`;
   return html`<label for=${id}>${label}${o.options
-    ? html`<select id=${id} name=${name}>${o.options.map(t => html`<option selected=${t === value}>${t}</option>`)}</select>`
+    ? html`<select id=${id} name=${name}>${o.options.map(t => html`<option value=${t} selected=${t === value}>${t || o.none}</option>`)}</select>`
     : html`<input id=${id} name=${name} value=${value} type=${o.type || 'text'} min=${o.min} max=${o.max} step=${o.step} list=${o.list} placeholder=${o.hint} autocomplete="off" />`}</label>`;
 }
 
