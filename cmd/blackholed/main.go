@@ -28,8 +28,8 @@ func main() {
 			r, err := daemon.Restore(dataDir, backup, after, commit)
 			return cli.Restoration(r), err
 		},
-		Run: func(ctx context.Context, c config.Config, stderr io.Writer, up func(cli.Up)) error {
-			return daemon.Run(ctx, c, stderr, v, func(u daemon.Up) { up(cli.Up(u)) })
+		Run: func(ctx context.Context, c config.Config, r cli.Runner) error {
+			return daemon.Run(ctx, c, daemon.Options{Stderr: r.Stderr, Version: v, Up: func(u daemon.Up) { r.Up(cli.Up(u)) }, Again: r.Again})
 		},
 	}.Execute(ctx, os.Args[1:]))
 }

@@ -34,8 +34,8 @@ type App struct {
 	Terminal  Terminal // may be zero
 	Superuser bool     // the user is root
 
-	// Run runs a peer until ctx ends, and returns nil then. It calls up once, when the peer is up.
-	Run func(ctx context.Context, c config.Config, stderr io.Writer, up func(Up)) error
+	// Run runs a peer until ctx ends, and returns nil then.
+	Run func(ctx context.Context, c config.Config, r Runner) error
 	// Identity loads or creates the identity in a data directory and returns its peer id.
 	Identity func(dataDir string) (peerID string, err error)
 	// Reclaim makes the suspended offers in the data directory of a stopped peer valid again, and returns their

@@ -71,7 +71,7 @@ func TestRunEndsWellWhenInterrupted(t *testing.T) {
 		ctx, interrupt := context.WithCancel(context.Background())
 		var errs bytes.Buffer
 		a := testApp(nil, io.Discard, &errs, nil)
-		a.Run = func(context.Context, config.Config, io.Writer, func(Up)) error { interrupt(); return err }
+		a.Run = func(context.Context, config.Config, Runner) error { interrupt(); return err }
 		return a.Execute(ctx, []string{"run"}), errs.String()
 	}
 	code, _ := run(nil)
@@ -117,7 +117,7 @@ func TestHintOfTakenAddress(t *testing.T) {
 	for _, flag := range listenFlags() {
 		var out, errs bytes.Buffer
 		app := testApp(nil, &out, &errs, nil)
-		app.Run = func(context.Context, config.Config, io.Writer, func(Up)) error {
+		app.Run = func(context.Context, config.Config, Runner) error {
 			return errors.Join(fault.Wrap("daemon.Run", fault.In(flag, fault.As("op", fault.Unavailable, fmt.Errorf("bind: %w", syscall.EADDRINUSE)))), nil)
 		}
 		app.Execute(t.Context(), []string{"run", "--data", t.TempDir()})

@@ -99,8 +99,15 @@ func exists(path string) (bool, error) {
 	return true, nil
 }
 
-// runFunc runs a peer until ctx ends, and returns nil then. It calls up once, when the peer is up.
-type runFunc func(ctx context.Context, c config.Config, stderr io.Writer, up func(Up)) error
+// runFunc runs a peer until ctx ends, and returns nil then.
+type runFunc func(ctx context.Context, c config.Config, r Runner) error
+
+// Runner is the command that runs a peer.
+type Runner struct {
+	Stderr io.Writer
+	Up     func(Up)                      // takes the peer's addresses once, when it is up
+	Again  func() (config.Config, error) // reads the settings again
+}
 
 // Up is where a peer is reached that has started.
 type Up struct {
@@ -154,7 +161,10 @@ func runCommand(con *console, run runFunc, join joinFunc) *cobra.Command {
 			}
 			con.say("joined the network %s; the next start needs no --join", invited.Name)
 		}
-		err = run(cmd.Context(), c, con.stderr, con.greet)
+		err = run(cmd.Context(), c, Runner{Stderr: con.stderr, Up: con.greet, Again: func() (config.Config, error) {
+			next, _, err := s.load(cmd)
+			return next, err
+		}})
 		if cmd.Context().Err() != nil && fault.KindOf(err) == fault.Canceled {
 			return nil // an interrupt is the regular end of a peer
 		}

@@ -122,11 +122,11 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 				Index:    80, Term: 3, Revision: 40, Leases: 1, Locks: 2, Keys: 3, Done: commit,
 			}, nil
 		},
-		Run: func(_ context.Context, c config.Config, stderr io.Writer, up func(Up)) error {
-			fmt.Fprintf(stderr, "network %s, profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",
+		Run: func(_ context.Context, c config.Config, r Runner) error {
+			fmt.Fprintf(r.Stderr, "network %s, profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",
 				c.NetworkName(), c.Profile, c.Data, c.Listen, c.Bootstrap, c.HTTP, c.GRPC)
 			if c.Network.Closed {
-				fmt.Fprintln(stderr, "the network is closed")
+				fmt.Fprintln(r.Stderr, "the network is closed")
 			}
 			if c.HTTP == "127.0.0.1:1" {
 				return fault.In("http", fault.New("daemon.Run", fault.Unavailable, "address in use"))

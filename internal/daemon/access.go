@@ -34,13 +34,14 @@ type authSetup struct {
 // startAuth reads tokens, keys and certificates. Package config has already refused public
 // listeners without authentication.
 func (p *parts) startAuth(context.Context) (err error) {
-	c := accessConfig(p.config.Auth)
+	c, o := accessConfig(p.config.Auth), access.Options{Now: p.now, Logger: p.log.With("part", "access")}
+	p.fronts.reloader = reloader{journal: p.journal, auth: &p.fronts.auth, options: o, log: p.log, now: p.config}
 	if c.Enabled {
-		if p.fronts.auth.guard, err = access.New(c, access.Options{Now: p.now, Logger: p.log.With("part", "access")}); err != nil {
+		if p.fronts.auth.guard, err = access.New(c, o); err != nil {
 			return fault.In("auth", err)
 		}
 	}
-	if p.fronts.auth.tls, err = access.NewTLS(c, access.Options{Now: p.now, Logger: p.log.With("part", "access")}); err != nil {
+	if p.fronts.auth.tls, err = access.NewTLS(c, o); err != nil {
 		return fault.In("auth", err)
 	}
 	p.fronts.auth.pages.Guard = p.fronts.auth.guard

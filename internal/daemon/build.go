@@ -62,6 +62,7 @@ type parts struct {
 // fronts are the front ends and their authentication.
 type fronts struct {
 	auth     authSetup
+	reloader reloader
 	http     *httpapi.Server
 	grpc     *grpcapi.Server
 	dns      *dnsapi.Server   // nil: off

@@ -11,13 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
-	"syscall"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -38,10 +35,20 @@ const (
 // Up is where a peer is reached that has started: addresses, or off.
 type Up struct{ Network, Profile, Page, GRPC string }
 
-// Run runs a peer until ctx ends or a part fails. It logs to stderr, and calls up once, when all parts have started.
+// Options are what a peer gets from its program besides the settings.
+type Options struct {
+	Stderr  io.Writer // of the log
+	Version string
+	Up      func(Up)                      // called once, when all parts have started; may be nil
+	Again   func() (config.Config, error) // reads the settings again at SIGHUP; may be nil
+}
+
+// Run runs a peer until ctx ends or a part fails.
 // Errors: Invalid for settings that cannot work, or the cause of the part that failed.
-func Run(ctx context.Context, c config.Config, stderr io.Writer, version string, up func(Up)) error {
-	log, journal := newJournal(c.Log, stderr)
+func Run(ctx context.Context, c config.Config, o Options) error {
+	log, journal := newJournal(c.Log, o.Stderr)
+	hangups, release := catchHangups()
+	defer release()
 	listeners, err := listen(c)
 	if err != nil {
 		return err
@@ -49,16 +56,19 @@ func Run(ctx context.Context, c config.Config, stderr io.Writer, version string,
 	if c.IsLeaf() {
 		thrift()
 	}
-	p, err := build(ctx, c, log, journal, version)
+	p, err := build(ctx, c, log, journal, o.Version)
 	if err != nil {
 		listeners.close()
 		return fault.Wrap("daemon.Run", err)
 	}
 	p.fronts.auth.pages.address = p.pageAddress(listeners.http)
 	now := Up{Network: p.network.name.String(), Profile: c.Profile, Page: cmp.Or(p.fronts.auth.pages.address, config.Off), GRPC: address(listeners.grpc)}
-	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", now.Network, "profile", now.Profile, "version", version, "data", c.Data,
+	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", now.Network, "profile", now.Profile, "version", o.Version, "data", c.Data,
 		"listen", p.node.Addrs(), "http", address(listeners.http), "page", now.Page, "grpc", now.GRPC, "dns", p.fronts.address())
-	up(now)
+	p.fronts.reloader.again, p.fronts.reloader.hangups = o.Again, hangups
+	if o.Up != nil {
+		o.Up(now)
+	}
 	manager, err := newManager(os.Getenv, os.Getpid())
 	if err != nil {
 		log.Warn("the service manager does not hear this peer, and may restart it", "error", err)
@@ -128,7 +138,7 @@ func existingIdentity(dataDir string) (crypto.PrivKey, error) {
 func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 	var group run.Group
 	done, stop := context.WithCancel(ctx)
-	group.Add(func() error { attend(done, p.log); return nil }, func(error) { stop() })
+	group.Add(func() error { p.fronts.reloader.attend(done); return nil }, func(error) { stop() })
 	group.Add(func() error {
 		if err := m.tell(done, p.describe); err != nil {
 			p.log.Warn("the service manager did not hear this peer", "error", err)
@@ -153,21 +163,6 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 		group.Add(func() error { return c.await(done) }, func(error) { stop() })
 	}
 	return group.Run()
-}
-
-// attend waits for the end of ctx. A hangup, which ends most programs, is the wish to read the settings again.
-func attend(ctx context.Context, log *slog.Logger) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hangups:
-			log.Info("SIGHUP: files of tokens, keys and certificates are read again by themselves within a second of a change; all other settings need a restart")
-		}
-	}
 }
 
 // listeners are opened first, so that a port in use fails at once. Nil means off.

@@ -407,7 +407,7 @@ func TestRunReportsBadSettings(t *testing.T) {
 	c := config.Default()
 	c.Data, c.HTTP, c.GRPC, c.DNS = t.TempDir(), config.Off, config.Off, config.Off
 	c.Bootstrap = []string{"/ip4/127.0.0.1/tcp/1"}
-	err := Run(t.Context(), c, t.Output(), "test", nil)
+	err := Run(t.Context(), c, Options{Stderr: t.Output(), Version: "test"})
 	require.ErrorIs(t, err, fault.Invalid)
 	require.Equal(t, "bootstrap", fault.FieldOf(err))
 }
@@ -419,7 +419,7 @@ func TestRunFromStartToEnd(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	var log bytes.Buffer
 	var up Up
-	err := Run(ctx, c, &log, "test", func(u Up) { up = u; stop(errors.New("enough")) })
+	err := Run(ctx, c, Options{Stderr: &log, Version: "test", Up: func(u Up) { up = u; stop(errors.New("enough")) }})
 	require.NoError(t, err)
 	require.Equal(t, "dev", up.Network)
 	require.NotEqual(t, config.Off, up.GRPC)
@@ -445,7 +445,7 @@ func TestRunReportsTakenAddresses(t *testing.T) {
 		c := config.Default()
 		c.Data, c.HTTP, c.GRPC, c.DNS, c.Listen = t.TempDir(), config.Off, config.Off, config.Off, []string{"/ip4/127.0.0.1/tcp/0"}
 		set(&c)
-		err := Run(t.Context(), c, t.Output(), "test", nil)
+		err := Run(t.Context(), c, Options{Stderr: t.Output(), Version: "test"})
 		require.Equal(t, field, fault.FieldOf(err), "%v", err)
 		require.ErrorContains(t, err, "address already in use", field)
 	}

@@ -55,8 +55,9 @@ func (p operator) writeBuild(b *bytes.Buffer) error {
 }
 
 func (p operator) writeSettings(b *bytes.Buffer) error {
+	now := p.fronts.reloader.settings()
 	for _, key := range config.Keys() {
-		fmt.Fprintf(b, "%s: %s\n", key, p.config.Value(key))
+		fmt.Fprintf(b, "%s: %s\n", key, now.Value(key))
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func flagsOf(b *strings.Builder, cmd *cobra.Command, keep func(*pflag.Flag) bool
 
 func settingsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Settings", "A settings file (`blackhole.yaml` in the data directory, or `--config FILE`) has these keys in YAML. The variable of a key is `BLACKHOLE_` and\nthe key in capital letters with `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables override the file.\n`blackholed init` writes all keys with their defaults, and `blackholed config show --origin` shows what holds and why.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, `$XDG_STATE_HOME/blackholed` where that variable is set, and otherwise:\nLinux `~/.local/state/blackholed`, for root `/var/lib/blackholed`; macOS `~/Library/Application Support/blackholed`, for root the same under\n`/Library`; Windows `%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
+	b := begin("Settings", "A settings file (`blackhole.yaml` in the data directory, or `--config FILE`) has these keys in YAML. The variable of a key is `BLACKHOLE_` and\nthe key in capital letters with `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables override the file.\n`blackholed init` writes all keys with their defaults, and `blackholed config show --origin` shows what holds and why.\n\nA peer that gets SIGHUP reads file and variables of its start again, and applies the settings that say so below. A mistake leaves all old settings\nin force, and a line in the log names the field. All other changes wait for a restart, and the line names them.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, `$XDG_STATE_HOME/blackholed` where that variable is set, and otherwise:\nLinux `~/.local/state/blackholed`, for root `/var/lib/blackholed`; macOS `~/Library/Application Support/blackholed`, for root the same under\n`/Library`; Windows `%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
 	defaults, section := config.Default(), "-"
 	for _, s := range config.Settings() {
 		in := ""
@@ -116,6 +116,9 @@ func settingsPage(t *testing.T) string {
 		standard := code(defaults.Value(s.Key))
 		if s.Key == "data" {
 			standard = "see above"
+		}
+		if s.Reloads {
+			s.Help += " Applied at SIGHUP."
 		}
 		row(b, code(s.Key), standard, s.Help)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -31,12 +32,17 @@ func (o Options) withDefaults() Options {
 // Guard authenticates callers. It is safe for concurrent use and needs no Close. A nil Guard gives
 // everybody RoleAdmin.
 type Guard struct {
-	options   Options
+	options Options
+	rules   atomic.Pointer[rules]
+	uid     int // of this process
+	pages   *sessions
+}
+
+// rules are the settings of a guard that may change while it works.
+type rules struct {
 	anonymous Role
 	bearers   *reloadable[tokenVerifier] // nil for method mtls
 	certs     map[string]Certificate     // by name
-	uid       int                        // of this process
-	pages     *sessions
 }
 
 // New makes a guard, or returns nil if authentication is off. It fails with Invalid, with the setting
@@ -46,26 +52,32 @@ func New(c Config, o Options) (*Guard, error) {
 	if err := c.Validate(); err != nil || !c.Enabled {
 		return nil, fault.Wrap(op, err)
 	}
-	g := &Guard{options: o.withDefaults(), anonymous: c.anonymous(), certs: map[string]Certificate{}, uid: os.Geteuid(), pages: &sessions{}}
+	g := &Guard{options: o.withDefaults(), uid: os.Geteuid(), pages: &sessions{}}
+	r := &rules{anonymous: c.anonymous(), certs: map[string]Certificate{}}
+	g.rules.Store(r)
 	switch c.method() {
 	case MethodToken:
-		g.bearers = &reloadable[tokenVerifier]{files: c.tokenFiles(), parse: c.parseTokens}
+		r.bearers = &reloadable[tokenVerifier]{files: c.tokenFiles(), parse: c.parseTokens}
 	case MethodJWT:
-		g.bearers = &reloadable[tokenVerifier]{files: c.JWT.files(), parse: func(contents [][]byte) (tokenVerifier, error) {
+		r.bearers = &reloadable[tokenVerifier]{files: c.JWT.files(), parse: func(contents [][]byte) (tokenVerifier, error) {
 			return c.JWT.parse(contents, g.options.Now)
 		}}
 	default:
 		for _, cert := range c.Certificates {
-			g.certs[cert.Name] = cert
+			r.certs[cert.Name] = cert
 		}
 		return g, nil
 	}
-	g.bearers.now, g.bearers.log = g.options.Now, g.options.Logger
-	if err := g.bearers.load(); err != nil {
+	r.bearers.now, r.bearers.log = g.options.Now, g.options.Logger
+	if err := r.bearers.load(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	return g, nil
 }
+
+// Adopt takes over the rules of another guard, which is not used afterwards. Calls and streams that run now are checked
+// against them at their next check. Sessions of pages stay, as long as the credentials behind them do.
+func (g *Guard) Adopt(other *Guard) { g.rules.Store(other.rules.Load()) }
 
 // callCredentials holds the credentials of a call.
 type callCredentials struct {
@@ -97,20 +109,21 @@ func (g *Guard) authenticate(e callCredentials) (caller, error) {
 	if c, ok, err := g.paged(e); ok {
 		return c, err
 	}
-	if g.bearers != nil && len(e.authorization) > 0 {
+	r := g.rules.Load()
+	if r.bearers != nil && len(e.authorization) > 0 {
 		token, err := bearer(e.authorization)
 		if err != nil {
 			return caller{}, err
 		}
-		return (*g.bearers.get()).verify(token)
+		return (*r.bearers.get()).verify(token)
 	}
-	if g.bearers == nil && len(e.chains) > 0 {
+	if r.bearers == nil && len(e.chains) > 0 {
 		return g.certified(e.chains[0][0])
 	}
 	if p, ok := e.remote.(peerAddr); ok && p.known && (p.uid == g.uid || p.uid == 0) {
 		return caller{Principal: Principal{Name: p.String(), Role: RoleAdmin}}, nil
 	}
-	return caller{Principal: Principal{Role: g.anonymous}}, nil
+	return caller{Principal: Principal{Role: r.anonymous}}, nil
 }
 
 // certified returns the caller of a client certificate, by its first name in the settings. TLS has
@@ -119,10 +132,11 @@ func (g *Guard) certified(cert *x509.Certificate) (caller, error) {
 	if !g.options.Now().Before(cert.NotAfter) {
 		return caller{}, errCertificate
 	}
+	listed := g.rules.Load().certs
 	names := append([]string{cert.Subject.CommonName}, cert.DNSNames...)
 	for _, name := range names {
-		if listed, ok := g.certs[name]; ok && name != "" {
-			return caller{Principal: Principal{Name: name, Role: listed.Role, Services: listed.Services}, expires: cert.NotAfter}, nil
+		if known, ok := listed[name]; ok && name != "" {
+			return caller{Principal: Principal{Name: name, Role: known.Role, Services: known.Services}, expires: cert.NotAfter}, nil
 		}
 	}
 	services := own(names...)

@@ -129,7 +129,7 @@ func (g *Guard) paged(e callCredentials) (c caller, ok bool, err error) {
 	s, ok := g.pages.open[key]
 	g.pages.mu.Unlock()
 	switch {
-	case !ok && g.bearers != nil: // a token of the settings may begin like one
+	case !ok && g.rules.Load().bearers != nil: // a token of the settings may begin like one
 		return c, false, nil
 	case !ok || !g.now().Before(s.expires):
 		return c, true, errSession

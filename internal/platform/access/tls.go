@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"sync/atomic"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -13,8 +14,11 @@ var errCertificate = errors.New("the client certificate is expired or without a 
 // TLS holds the certificate of the listeners and, for method mtls, the CAs of client certificates. New
 // files apply to later connections.
 type TLS struct {
-	reloadable[*tls.Config]
+	files atomic.Pointer[reloadable[*tls.Config]]
 }
+
+// Adopt takes over the files of another one, for later connections.
+func (t *TLS) Adopt(other *TLS) { t.files.Store(other.files.Load()) }
 
 // NewTLS reads the files, or returns nil without TLS settings. It fails with Invalid, with the setting
 // below auth.
@@ -24,20 +28,21 @@ func NewTLS(c Config, o Options) (*TLS, error) {
 		return nil, fault.Wrap(op, err)
 	}
 	o = o.withDefaults()
-	t := &TLS{}
-	t.now, t.log = o.Now, o.Logger
-	t.files = []file{{setting: "server_cert", path: c.ServerCert}, {setting: "server_key", path: c.ServerKey, private: true}}
+	r := &reloadable[*tls.Config]{now: o.Now, log: o.Logger}
+	r.files = []file{{setting: "server_cert", path: c.ServerCert}, {setting: "server_key", path: c.ServerKey, private: true}}
 	auth := tls.NoClientCert
 	if c.Enabled && c.method() == MethodMTLS {
-		t.files = append(t.files, file{setting: "ca_cert", path: c.CACert})
+		r.files = append(r.files, file{setting: "ca_cert", path: c.CACert})
 		if auth = tls.RequireAndVerifyClientCert; c.anonymous() > RoleNone {
 			auth = tls.VerifyClientCertIfGiven
 		}
 	}
-	t.parse = func(contents [][]byte) (*tls.Config, error) { return parseTLS(contents, auth) }
-	if err := t.load(); err != nil {
+	r.parse = func(contents [][]byte) (*tls.Config, error) { return parseTLS(contents, auth) }
+	if err := r.load(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
+	t := &TLS{}
+	t.files.Store(r)
 	return t, nil
 }
 
@@ -67,9 +72,9 @@ func base() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS13} }
 func (t *TLS) Server(protocols ...string) *tls.Config {
 	c := base()
 	c.NextProtos = protocols
-	c.SessionTicketsDisabled = (*t.current.Load()).SessionTicketsDisabled
+	c.SessionTicketsDisabled = (*t.files.Load().current.Load()).SessionTicketsDisabled
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now := (*t.get()).Clone()
+		now := (*t.files.Load().get()).Clone()
 		now.NextProtos = protocols
 		return now, nil
 	}

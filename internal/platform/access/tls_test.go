@@ -127,9 +127,10 @@ func presented(t testing.TB, address string, trust *tls.Config) (string, error) 
 func awaitLook(t testing.TB, secure *TLS, at *clock) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		secure.mu.Lock()
-		defer secure.mu.Unlock()
-		return secure.looked.Equal(at.now())
+		files := secure.files.Load()
+		files.mu.Lock()
+		defer files.mu.Unlock()
+		return files.looked.Equal(at.now())
 	}, time.Minute, time.Millisecond)
 }
 

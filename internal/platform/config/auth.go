@@ -11,14 +11,14 @@ import (
 type Auth struct {
 	Enabled      string        `koanf:"enabled" help:"Authenticate callers: true, false, or auto: if a token, a key or a CA is set."`
 	Method       string        `koanf:"method" help:"token, jwt or mtls."`
-	Token        Secret        `koanf:"token" help:"Bearer token of an admin, as \"${NAME}\" of an environment variable."`
-	TokenFile    string        `koanf:"token_file" help:"File with the admin's token, readable only by its owner."`
-	Tokens       []Token       `koanf:"tokens" help:"More tokens: [{token or token_file, name, role: read-only, service or admin, services: [web, api-*]}]."`
-	Certificates []Certificate `koanf:"certificates" help:"Roles of client certificates: [{name, role, services}]. Default: change the service of the same name."`
-	CACert       string        `koanf:"ca_cert" help:"PEM file of the CAs that may sign client certificates. For method mtls."`
-	ServerCert   string        `koanf:"server_cert" help:"PEM file with the server's certificate: enables TLS. Needs server_key."`
-	ServerKey    string        `koanf:"server_key" help:"PEM file with the server's private key, readable only by its owner."`
-	Anonymous    string        `koanf:"anonymous" help:"Role of callers without credentials: none, read-only, or auto: read-only, but none with mtls."`
+	Token        Secret        `koanf:"token" reload:"hangup" help:"Bearer token of an admin, as \"${NAME}\" of an environment variable."`
+	TokenFile    string        `koanf:"token_file" reload:"hangup" help:"File with the admin's token, readable only by its owner."`
+	Tokens       []Token       `koanf:"tokens" reload:"hangup" help:"More tokens: [{token or token_file, name, role: read-only, service or admin, services: [web, api-*]}]."`
+	Certificates []Certificate `koanf:"certificates" reload:"hangup" help:"Roles of client certificates: [{name, role, services}]. Default: change the service of the same name."`
+	CACert       string        `koanf:"ca_cert" reload:"hangup" help:"PEM file of the CAs that may sign client certificates. For method mtls."`
+	ServerCert   string        `koanf:"server_cert" reload:"hangup" help:"PEM file with the server's certificate: enables TLS. Needs server_key."`
+	ServerKey    string        `koanf:"server_key" reload:"hangup" help:"PEM file with the server's private key, readable only by its owner."`
+	Anonymous    string        `koanf:"anonymous" reload:"hangup" help:"Role of callers without credentials: none, read-only, or auto: read-only, but none with mtls."`
 	JWT          JWT           `koanf:"jwt"`
 }
 
@@ -33,11 +33,11 @@ type Token struct {
 
 // JWT are the settings of JSON Web Tokens.
 type JWT struct {
-	Algorithms []string `koanf:"algorithms" help:"Algorithms for one kind of key, such as [ES256]. All of auth.jwt is for method jwt."`
-	Key        Secret   `koanf:"key" help:"Shared secret for HS*, or public keys in PEM for other algorithms."`
-	KeyFile    string   `koanf:"key_file" help:"File with the secret or the public keys."`
-	Audience   string   `koanf:"audience" help:"Required audience of a token."`
-	Issuer     string   `koanf:"issuer" help:"Required issuer of a token. Empty: any issuer with the key."`
+	Algorithms []string `koanf:"algorithms" reload:"hangup" help:"Algorithms for one kind of key, such as [ES256]. All of auth.jwt is for method jwt."`
+	Key        Secret   `koanf:"key" reload:"hangup" help:"Shared secret for HS*, or public keys in PEM for other algorithms."`
+	KeyFile    string   `koanf:"key_file" reload:"hangup" help:"File with the secret or the public keys."`
+	Audience   string   `koanf:"audience" reload:"hangup" help:"Required audience of a token."`
+	Issuer     string   `koanf:"issuer" reload:"hangup" help:"Required issuer of a token. Empty: any issuer with the key."`
 }
 
 // Certificate is the role of a client certificate. The JSON form serves as output.

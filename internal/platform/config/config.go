@@ -39,7 +39,7 @@ type Config struct {
 
 // Log are the settings of the log on standard error.
 type Log struct {
-	Level  string `koanf:"level" help:"debug, info, warn or error."`
+	Level  string `koanf:"level" reload:"hangup" help:"debug, info, warn or error."`
 	Format string `koanf:"format" help:"text or json."`
 }
 

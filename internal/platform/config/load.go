@@ -222,7 +222,10 @@ func variables() map[string]string {
 }
 
 // Setting is a key with its explanation for users.
-type Setting struct{ Key, Help string }
+type Setting struct {
+	Key, Help string
+	Reloads   bool // a running peer takes a new value at SIGHUP
+}
 
 // Settings returns all settings in the order of the settings file.
 func Settings() []Setting { return settingsOf(reflect.TypeFor[Config](), "") }
@@ -249,10 +252,22 @@ func settingsOf(t reflect.Type, prefix string) []Setting {
 		if f.Type.Kind() == reflect.Struct {
 			list = append(list, settingsOf(f.Type, key+".")...)
 		} else {
-			list = append(list, Setting{key, f.Tag.Get("help")})
+			list = append(list, Setting{key, f.Tag.Get("help"), f.Tag.Get("reload") == "hangup"})
 		}
 	}
 	return list
+}
+
+// Changed returns the settings that differ between two configurations.
+func Changed(a, b Config) []Setting {
+	var changed []Setting
+	for _, s := range Settings() {
+		path := strings.Split(s.Key, ".")
+		if !reflect.DeepEqual(fieldOf(reflect.ValueOf(a), path).Interface(), fieldOf(reflect.ValueOf(b), path).Interface()) {
+			changed = append(changed, s)
+		}
+	}
+	return changed
 }
 
 // fieldOf returns the field of a known key.
