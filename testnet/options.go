@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -68,8 +69,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if err := f.Parse(args); err != nil {
 		return options{}, err
 	}
+	if f.Arg(0) == "cut" {
+		return options{}, fault.Invalidf("cut", "", "is no order: the peers share one loopback. pause is the nearest; nemesis -scenario partition and lab cut real networks")
+	}
 	if f.NArg() > 0 {
-		return options{}, fault.Invalidf("arguments", f.Args(), "there are none, not %q", f.Args())
+		return options{}, fault.Invalidf("arguments", f.Args(), "there are none, not %q; the orders are %s", f.Args(), strings.Join(verbs(), ", "))
 	}
 	return o, o.validate()
 }

@@ -33,7 +33,7 @@ pause is the nearest to a cut, seen from the others. The scenarios of
 
 `
 
-// parseOrder reads the flags before the arguments of an order.
+// parseOrder reads the flags and the arguments of an order.
 func parseOrder(verb string, args []string, stderr io.Writer) (dir string, rest []string, err error) {
 	f := flag.NewFlagSet("testnet "+verb, flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -42,10 +42,15 @@ func parseOrder(verb string, args []string, stderr io.Writer) (dir string, rest 
 		f.PrintDefaults()
 	}
 	f.StringVar(&dir, "at", "", "`directory` that the testnet prints; needed if several run")
-	if err := f.Parse(args); err != nil {
-		return "", nil, err
+	for { // flags may follow arguments
+		if err := f.Parse(args); err != nil {
+			return "", nil, err
+		}
+		if f.NArg() == 0 {
+			break
+		}
+		rest, args = append(rest, f.Arg(0)), f.Args()[1:]
 	}
-	rest = f.Args()
 	switch {
 	case len(rest) == 0 && slices.Contains([]string{"kill", "pause"}, verb):
 		err = fault.Invalidf("PEER", "", "%s needs the name of a peer, such as peer-1", verb)

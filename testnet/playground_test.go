@@ -87,7 +87,7 @@ func TestPlay(t *testing.T) {
 
 	at := func(verb string, args ...string) []string { return append([]string{verb, "-at", dirs[0]}, args...) }
 	require.Contains(t, order(exitOK, at("pause", "peer-2")...), "peer-2: paused by SIGSTOP")
-	require.Contains(t, order(exitOK, at("kill", "peer-3")...), "peer-3: killed")
+	require.Contains(t, order(exitOK, "kill", "peer-3", "-at", dirs[0]), "peer-3: killed")
 	table := order(exitOK, at("status")...)
 	require.Regexp(t, `peer-2 .* paused`, table)
 	require.Regexp(t, `peer-3 .* ended`, table)
@@ -139,6 +139,7 @@ func TestOrderUsage(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for args, message := range map[string]string{
 		"kill": "PEER: kill needs the name of a peer", "pause": "PEER: pause needs", "status x": "status has none", "add x": "add has none",
+		"cut peer-1": "pause is the nearest", "stop": "the orders are status, load,",
 	} {
 		var out, stderr bytes.Buffer
 		require.Equal(t, exitUsage, execute(t.Context(), strings.Fields(args), &out, &stderr), args)

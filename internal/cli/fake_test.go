@@ -160,6 +160,15 @@ func (f *fake) Query(ctx context.Context, r *api.QueryRequest) (*api.QueryRespon
 	case "nothing":
 		answer.Total = 0
 		return answer, nil
+	case "scarce":
+		answer.Total = 40
+		if len(r.GetQuery().GetWhere()) > 0 {
+			answer.Total = 30
+		}
+		if r.GetQuery().GetNear() != nil && r.GetQuery().GetNear().RadiusKm != nil {
+			answer.Total = 0
+			return answer, nil
+		}
 	case "slow":
 		return nil, status.Error(codes.DeadlineExceeded, "context deadline exceeded")
 	case "offline":

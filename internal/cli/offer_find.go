@@ -44,6 +44,9 @@ func offerFind(con *console) *cobra.Command {
 			return err
 		}
 		r.summarise(answer)
+		if len(answer.Results) == 0 && r.format == formatTable && q.After == "" && !q.Explain {
+			r.explainNoOffer(ctx, c, q)
+		}
 		return nil
 	})
 }

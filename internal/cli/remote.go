@@ -101,6 +101,9 @@ func (r *remote) call(ctx context.Context, args []string, do action) error {
 	if fault.KindOf(err) == fault.Unavailable && !answered(err) {
 		return fault.New("", fault.Unavailable, "no peer answers at %s: %s", cmp.Or(address, client.DefaultAddress), message(err))
 	}
+	if fault.KindOf(err) == fault.Timeout && r.timeout > 0 && !r.connectOnly && message(err) == context.DeadlineExceeded.Error() {
+		return fault.New("", fault.Timeout, "the peer at %s gave no answer within %v", cmp.Or(address, client.DefaultAddress), r.timeout)
+	}
 	return err
 }
 
