@@ -35,8 +35,8 @@ func (m *machine) startPeer(t *testing.T, command string, env ...string) []strin
 		return "0"
 	}
 	line := flag.ReplaceAllString(m.words.actual(strings.TrimSuffix(command, " &")), "")
-	j := m.job(t, "exec "+line)
-	j.cmd.Args[2] = "exec " + line
+	j := m.job(t, "")
+	j.cmd.Args[2] = "exec env " + line
 	j.cmd.Stdout, j.cmd.Stderr = nil, nil
 	j.cmd.Env = append(append(slices.Clone(m.env), "BLACKHOLE_HTTP=127.0.0.1:"+actual("http"), "BLACKHOLE_GRPC=127.0.0.1:"+actual("grpc"),
 		"BLACKHOLE_DNS=127.0.0.1:"+actual("dns"), "BLACKHOLE_LISTEN=/ip4/127.0.0.1/tcp/"+actual("p2p")), env...)

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // The sessions of a document share one machine and a running peer. A document whose sessions run
 // peers or control the service has no other peers. "```console session 2" plays on a second machine.
 // The comment "<!-- session" to "-->" is a session that readers do not see: what the page expects
-// to be there.
+// to be there. "```sh session" is a script, whose output is free: it must end without an error of the shell or of the API.
 //
 // The standard addresses mean the addresses of the machine's peer. Leases, peers, indexes and revisions may
 // differ from the document, but equal ones must stay equal. For times and DNS TTLs, only the
@@ -110,6 +110,7 @@ type block struct {
 	first, last int
 	machine     string // "" for the first
 	hidden      bool
+	script      bool
 	steps       []step
 }
 
@@ -119,7 +120,7 @@ func sessions(t *testing.T, path string) (blocks []block) {
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	lines := strings.Split(string(data), "\n")
-	fence := regexp.MustCompile("^(```console|<!--) session *([0-9]*)$")
+	fence := regexp.MustCompile("^(```console|```sh|<!--) session *([0-9]*)$")
 	for i := 0; i < len(lines); i++ {
 		m := fence.FindStringSubmatch(lines[i])
 		if m == nil {
@@ -132,7 +133,13 @@ func sessions(t *testing.T, path string) (blocks []block) {
 		}
 		end := i + 1 + slices.Index(lines[i+1:], last)
 		require.Greater(t, end, i, "%s:%d: the block does not end", path, i+1)
-		blocks = append(blocks, block{first: i + 1, last: end, machine: m[2], hidden: hidden, steps: steps(t, lines[i+1:end])})
+		b := block{first: i + 1, last: end, machine: m[2], hidden: hidden, script: m[1] == "```sh"}
+		if b.script {
+			b.steps = []step{{command: strings.Join(lines[i+1:end], "\n")}}
+		} else {
+			b.steps = steps(t, lines[i+1:end])
+		}
+		blocks = append(blocks, b)
 		i = end
 	}
 	return blocks
@@ -160,6 +167,12 @@ func replay(t *testing.T, path string, blocks []block, standIns []string) {
 	var fresh [][]string
 	for _, b := range blocks {
 		on := s.machine(t, b.machine)
+		if b.script {
+			printed := strings.Join(on.run(t, "(set -e\n"+b.steps[0].command+"\n)\ncode=$?; test $code = 0 || echo failed: $code"), "\n")
+			require.NotRegexp(t, `"error":|failed: [0-9]+$`, printed, "%s: %s", path, b.steps[0].command)
+			fresh = append(fresh, strings.Split(b.steps[0].command, "\n"))
+			continue
+		}
 		var lines []string
 		for _, step := range b.steps {
 			printed, ok := s.play(t, on, step)
@@ -170,6 +183,7 @@ func replay(t *testing.T, path string, blocks []block, standIns []string) {
 		}
 		fresh = append(fresh, lines)
 	}
+	s.traced(t)
 	if *update {
 		rewrite(t, path, blocks, fresh)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"maps"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/trace/collector"
 )
 
 // stage has the machines of a document.
@@ -27,6 +30,9 @@ type stage struct {
 
 	// looks are the commands that show something. In a document that a reader follows, it may show a moment later.
 	looks *regexp.Regexp
+
+	collector *collector.Collector // of traces, at the standard port; nil for a document without one
+	traces    string               // its port
 }
 
 func newStage(t *testing.T, path string, blocks []block, standIns []string) *stage {
@@ -37,6 +43,9 @@ func newStage(t *testing.T, path string, blocks []block, standIns []string) *sta
 	for _, b := range blocks {
 		for _, step := range b.steps {
 			s.peers = s.peers || runsPeer(step.command)
+			if strings.Contains(step.command, ":4318") && s.collector == nil {
+				s.collect(t)
+			}
 			for _, tool := range []string{"jq", "python3"} {
 				if _, err := exec.LookPath(tool); err != nil && regexp.MustCompile(`(^|\| )`+tool+" ").MatchString(step.command) {
 					t.Skip(tool + " is not installed")
@@ -55,7 +64,38 @@ func newStage(t *testing.T, path string, blocks []block, standIns []string) *sta
 
 // runsPeer reports whether a command starts or stops a peer.
 func runsPeer(command string) bool {
-	return strings.HasPrefix(command, "blackholed run") || strings.HasPrefix(command, "systemctl ")
+	return startsPeer(command) || strings.HasPrefix(command, "systemctl ")
+}
+
+// startsPeer reports whether a command runs a peer, with variables before it or without.
+func startsPeer(command string) bool {
+	return regexp.MustCompile(`^(?:[A-Z_]+=\S+ )*blackholed run\b`).MatchString(command)
+}
+
+// collect starts a collector of traces.
+func (s *stage) collect(t *testing.T) {
+	s.collector = new(collector.Collector)
+	server := httptest.NewServer(s.collector)
+	t.Cleanup(server.Close)
+	s.traces = server.URL[strings.LastIndexByte(server.URL, ':')+1:]
+}
+
+// traced requires that the peers of a document with a collector sent it their spans.
+func (s *stage) traced(t *testing.T) {
+	t.Helper()
+	if s.collector != nil {
+		await(t, "spans at the collector", func() bool { return len(s.collector.Spans()) > 0 })
+	}
+}
+
+// await asks until something is true.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for end := time.Now().Add(2 * time.Minute); !is(); <-again.C {
+		require.True(t, time.Now().Before(end), "no %s", what)
+	}
 }
 
 // play plays a step until it prints what the document says, at once or, for a look in such a document, within two minutes.
@@ -103,6 +143,9 @@ func (s *stage) machine(t *testing.T, name string) *machine {
 	}
 	dir := t.TempDir()
 	m := &machine{dir: dir, network: s.network, words: newWords(dir, s.known)}
+	if s.collector != nil {
+		m.words.ports["4318"] = s.traces
+	}
 	for _, folder := range []string{"bin", "home", "etc/systemd/system", "usr/local/bin", "var/lib", "var/backups"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.FromSlash(folder)), 0o755))
 	}
@@ -114,7 +157,7 @@ func (s *stage) machine(t *testing.T, name string) *machine {
 	require.NoError(t, os.Symlink(self, filepath.Join(dir, "home", "blackholed")))
 	here, err := filepath.Abs(root)
 	require.NoError(t, err)
-	for _, folder := range []string{"deploy", "docs", "examples"} {
+	for _, folder := range []string{"deploy", "docs", "examples", "README.md"} {
 		require.NoError(t, os.Symlink(filepath.Join(here, folder), filepath.Join(dir, "home", folder)))
 	}
 	m.env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
@@ -144,7 +187,7 @@ func (m *machine) run(t *testing.T, command string) []string {
 	switch {
 	case command == "wait":
 		return m.wait(t)
-	case strings.HasPrefix(command, "blackholed run"):
+	case startsPeer(command):
 		return m.startPeer(t, command)
 	case strings.HasPrefix(command, "systemctl "):
 		return m.systemctl(t, command)

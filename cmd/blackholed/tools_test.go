@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -70,20 +71,27 @@ func standIn(tool func(ctx context.Context, args []string, out io.Writer) error)
 	os.Exit(0)
 }
 
-// curl implements the flags of curl in the sessions: -s -N -X -d -H -m.
+// curl implements the flags of curl in the sessions: -s -N -X -d -H -m -G --data-binary --data-urlencode.
 func curl(ctx context.Context, args []string, out io.Writer) error {
-	o := parse(args, "-X", "-d", "-H", "-m")
-	body, method := o.value("-d", ""), http.MethodGet
+	o := parse(args, "-X", "-d", "-H", "-m", "--data-binary", "--data-urlencode")
+	body, method := o.value("--data-binary", strings.Join(o.set["-d"], "&")), http.MethodGet
+	if _, get := o.set["-G"]; get {
+		for _, field := range o.set["--data-urlencode"] {
+			name, value, _ := strings.Cut(field, "=")
+			body += "&" + name + "=" + url.QueryEscape(value)
+		}
+		o.others[0], body = o.others[0]+"?"+body, ""
+	}
 	if body != "" {
 		method = http.MethodPost
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	url := o.others[0]
-	if !strings.Contains(url, "://") {
-		url = "http://" + url
+	address := o.others[0]
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
 	}
-	r, err := http.NewRequestWithContext(ctx, o.value("-X", method), url, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, o.value("-X", method), address, strings.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// unplayed says who plays the blocks of commands that are no sessions, by document and first command, or why nobody does.
+// Package reference checks that all their commands and flags exist.
+func unplayed() map[string]string {
+	const (
+		lab        = "the lab plays it word by word, in network namespaces"
+		ci         = ".ci/run runs it"
+		cluster    = "needs Docker or a cluster; the tests of this package check the files against the program"
+		endless    = "has no end; the tests of httpapi and cli follow the same streams"
+		long       = "a run of minutes to hours; .ci/run or its own tests play a short one"
+		processes  = "TestPrograms runs these programs"
+		incomplete = "names a port and an id of the reader's testnet; the tutorial plays a second peer on one machine"
+	)
+	return map[string]string{
+		"README.md: go run ./testnet":                                   ci,
+		"README.md: go install ./cmd/blackholed":                        "the sessions run this program without installing it",
+		"README.md: go build -o blackholed ./cmd/blackholed":            incomplete,
+		"README.md: curl -s 127.0.0.1:8500/v1/discovery/query":          endless,
+		"README.md: blackholed run --profile lan --network office":      lab,
+		"README.md: blackholed lock hold jobs -- sleep 60":              lab,
+		"docs/nat.md: blackholed status | grep reach":                   "the answer of a home behind NAT: the lab compares what doctor says there",
+		"docs/private-networks.md: blackholed run --profile lan":        "needs two hosts without multicast; the tutorial and the lab join peers by address on one host and on many",
+		"docs/private-networks.md: blackholed run --profile public":     "needs a public address: internal/discovery plays leaves",
+		"docs/api.md: curl -N 'localhost:8500/v1/events":                endless,
+		"docs/api.md: blackholed events":                                endless,
+		"examples/provider/README.md: blackholed run":                   processes,
+		"examples/consumer/README.md: go run ./examples/consumer":       processes,
+		"deploy/compose/README.md: cd deploy/compose":                   cluster,
+		"deploy/compose/README.md: docker compose exec":                 cluster,
+		"deploy/kubernetes/README.md: kubectl create namespace":         cluster,
+		"deploy/kubernetes/README.md: kubectl apply":                    cluster,
+		"testnet/README.md: go run ./testnet":                           ci,
+		"testnet/README.md: go run ./testnet nemesis -duration":         long,
+		"testnet/README.md: go run ./testnet nemesis -scenario startup": long,
+		"testnet/README.md: go run ./testnet nemesis -scenario merge":   long,
+		"testnet/README.md: go run ./testnet upgrade":                   long,
+		"testnet/README.md: sudo go run ./testnet lab -scenario homes":  ci,
+	}
+}
+
+// TestEveryBlockIsPlayed: a block of commands in a document is a session, or the list says who plays it.
+func TestEveryBlockIsPlayed(t *testing.T) {
+	left := unplayed()
+	fence := regexp.MustCompile("(?m)^ *```(?:console|sh|bash|shell)\n *(?:\\$ )?([^\n]*)")
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && slices.Contains([]string{".git", "testdata", "node_modules"}, entry.Name()) {
+			if err == nil {
+				err = filepath.SkipDir
+			}
+			return err
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		name, err := filepath.Rel(root, path)
+		require.NoError(t, err)
+		for _, m := range fence.FindAllStringSubmatch(string(data), -1) {
+			block, known := filepath.ToSlash(name)+": "+m[1], ""
+			for entry := range unplayed() {
+				if strings.HasPrefix(block, entry) && len(entry) > len(known) {
+					known = entry
+				}
+			}
+			require.NotEmpty(t, known, "no test plays this block: begin it with ```console session, or say in unplayed why not: %s", block)
+			delete(left, known)
+		}
+		return nil
+	}))
+	require.Empty(t, left, "no document has these blocks")
+}
