@@ -79,7 +79,17 @@ type DetailJSON struct {
 	LastHeartbeat  *time.Time      `json:"last_heartbeat,omitempty"` // known to the peer that answers for the instance
 	LeaseID        string          `json:"lease_id,omitempty"`       // for the holder of the lease alone; Detail leaves it out
 	Peer           string          `json:"peer,omitempty"`
+	LastCheck      *LastCheck      `json:"last_check,omitempty"` // known to the peer that checks, for its operators; Detail leaves it out
 	Revision       uint64          `json:"revision"`
+}
+
+// LastCheck is the end of the last check of an instance. The cause is for operators: it would let an application explore
+// the network of the peer that checks.
+type LastCheck struct {
+	At      time.Time `json:"at"`
+	TookMs  float64   `json:"took_ms"`
+	Passing bool      `json:"passing"`
+	Cause   string    `json:"cause,omitempty"` // of a failure, at most 200 bytes
 }
 
 // Brief returns the list view of an instance.

@@ -45,6 +45,7 @@ type entry struct {
 	place     *list.Element
 	cancel    context.CancelFunc // of the running check; nil: none
 	window    *window            // nil: unmeasured
+	last      instance.LastCheck
 	state     checkState
 	reported  instance.Status // status of the last report
 	slow      bool            // the last check took longer than slowAfter
@@ -173,6 +174,17 @@ func (c *Checker) Measured(k instance.Key) (Measured, bool) {
 		return Measured{}, false
 	}
 	return e.window.measure(e.slot(c.elapsed())), true
+}
+
+// Last returns the end of the last check of a target; false without one.
+func (c *Checker) Last(k instance.Key) (instance.LastCheck, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.targets[k]
+	if e == nil || e.last.At.IsZero() {
+		return instance.LastCheck{}, false
+	}
+	return e.last, true
 }
 
 // Close cancels all checks, then waits for them and their Reports. It always

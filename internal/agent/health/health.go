@@ -92,8 +92,8 @@ type Report struct {
 	Damped  bool            // held down by flap damping
 
 	// Err is the failure: Forbidden, Timeout or Unavailable. It is for the log
-	// of this peer only: it would let an application explore the peer's
-	// network.
+	// and the operator of this peer only: it would let an application explore the
+	// peer's network.
 	Err error
 }
 

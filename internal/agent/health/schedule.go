@@ -3,6 +3,7 @@ package health
 import (
 	"container/list"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -196,6 +197,7 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 		Status: status, Changed: status != e.reported, Damped: e.state.damped(), Err: o.err,
 	}
 	e.reported = status
+	e.last = instance.LastCheck{At: o.at, TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, Cause: shortened(cause(o.err))}
 	return report, true
 }
 
@@ -210,6 +212,12 @@ func (c *Checker) report(r *run, report Report) {
 			"status", report.Status.String(), "damped", report.Damped, "cause", cause(report.Err))
 	}
 	c.cfg.Report(report)
+}
+
+// shortened cuts a cause, which may hold words of the target.
+func shortened(s string) string {
+	const most = 200
+	return strings.ToValidUTF8(s[:min(len(s), most)], "")
 }
 
 func cause(err error) string {

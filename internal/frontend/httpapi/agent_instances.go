@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -112,12 +113,19 @@ func (a *agentAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.writeDetail(w, i)
+	return a.writeDetail(w, r, i)
 }
 
-func (a *agentAPI) writeDetail(w http.ResponseWriter, i *instance.Instance) error {
+// writeDetail writes an instance. Operators also get the last check.
+func (a *agentAPI) writeDetail(w http.ResponseWriter, r *http.Request, i *instance.Instance) error {
 	last, _ := a.Catalog.LastBeat(i.Key)
-	return writeJSON(w, http.StatusOK, instance.Detail(i, last))
+	d := instance.Detail(i, last)
+	if a.LastCheck != nil && (a.open || access.From(r.Context()).Role == access.RoleAdmin) {
+		if c, ok := a.LastCheck(i.Key); ok {
+			d.LastCheck = &c
+		}
+	}
+	return writeJSON(w, http.StatusOK, d)
 }
 
 func notFound(k instance.Key) error {
@@ -131,7 +139,7 @@ func (a *agentAPI) getInstance(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	return a.writeDetail(w, i)
+	return a.writeDetail(w, r, i)
 }
 
 // one finds the instance of a path.

@@ -367,3 +367,23 @@ func TestLocalRegistrations(t *testing.T) {
 	a.Close()
 	require.NoError(t, <-done)
 }
+
+// TestLastCheck: only operators learn why a check failed.
+func TestLastCheck(t *testing.T) {
+	end := instance.LastCheck{At: time.Unix(1, 0).UTC(), TookMs: 2, Cause: "connection refused"}
+	for _, open := range []bool{true, false} {
+		a := newAgentFixture(t, func(c *Config) {
+			c.Agent.LastCheck = func(k instance.Key) (instance.LastCheck, bool) { return end, k.ID == "payment-1" }
+			if open {
+				c.Guard = nil
+			}
+		})
+		a.ok(t, 201, "POST "+payments, beating())
+		got := a.ok(t, 200, "GET "+payments+"/payment-1", "").json
+		if open {
+			require.Equal(t, object{"at": "1970-01-01T00:00:01Z", "took_ms": 2.0, "passing": false, "cause": "connection refused"}, got["last_check"])
+		} else {
+			require.NotContains(t, got, "last_check")
+		}
+	}
+}

@@ -28,10 +28,16 @@ func startPeer(t *testing.T, flags ...string) *peer {
 	if len(flags) == 0 {
 		flags = []string{"--grpc", "off"}
 	}
-	p := &peer{t: t, program: filepath.Join(t.TempDir(), "blackholed"), data: filepath.Join(t.TempDir(), "data"), http: freeAddress(t), flags: flags}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", p.program, "../../../cmd/blackholed")
+	program := filepath.Join(t.TempDir(), "blackholed")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../../cmd/blackholed")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
+	return runPeer(t, program, flags...)
+}
+
+// runPeer starts a peer of a built program.
+func runPeer(t *testing.T, program string, flags ...string) *peer {
+	p := &peer{t: t, program: program, data: filepath.Join(t.TempDir(), "data"), http: freeAddress(t), flags: flags}
 	p.start()
 	t.Cleanup(func() { p.stop() })
 	return p
@@ -179,6 +185,7 @@ func TestViews(t *testing.T) {
 	run("live", func() { b.playsLive(p) })
 	run("hostile", func() { b.playsHostile(p) })
 	run("keyboard", func() { b.playsKeyboard(p) })
+	run("newcomer", func() { b.playsNewcomer(p) })
 	run("tabs", func() { b.playsTabs(p) })
 	run("restart", func() { b.playsRestart(p) })
 }
@@ -288,13 +295,49 @@ func (b *browser) playsTabs(p *peer) {
 	b.clean()
 }
 
+// playsNewcomer: the three questions of somebody who has read nothing. Each is answered within a few clicks from the
+// first view.
+func (b *browser) playsNewcomer(p *peer) {
+	for n, place := range [][2]float64{{48.9, 2.4}, {52.4, 13.1}} {
+		p.json("POST /v1/discovery/records", `{"id": "gpu-%d", "metadata": {"type": "compute", "name": "GPU box %d", "version": "1.0.0", "endpoints": ["https://p.example:443"]},
+			"capabilities": {"compute": {"cpu_cores": 8, "memory_mb": 64000, "gpus": [{"model": "H100", "memory_mb": 80000, "compute_capability": 90}]}},
+			"location": {"latitude": %f, "longitude": %f}, "pricing": {"base_price": 1.5, "currency": "USDC", "price_unit": "per-hour"}}`, n, n, place[0], place[1])
+	}
+	p.json("POST /v1/services/pay/instances", `{"id": "pay-1", "host": "127.0.0.1", "port": 1, "health_check": {"type": "TCP", "interval": "1s", "timeout": "500ms", "unhealthy_threshold": 1}}`)
+
+	b.visit(p.url("#/map")) // the nearest GPU under a price
+	b.press("nav a", "Search")
+	b.text("Ask for something")
+	b.eval(`document.querySelector('[name=near]').value = 'Berlin', document.querySelector('[name=max_price]').value = '2', document.querySelector('[name=require_gpu]').checked = true`)
+	b.press("button", "Search")
+	b.until("document.querySelector('td button').textContent === 'GPU box 1'")
+	b.eval("document.querySelector('[name=max_price]').value = '1'") // nothing: the peer says how it understood the price
+	b.press("button", "Search")
+	b.text("Nothing matches")
+	b.text("prices compared in USDC per-hour")
+	b.shoot("newcomer-search")
+
+	b.press("nav a", "Locks") // the holder of a lock
+	b.text("nightly")
+	b.text("on host a")
+
+	b.press("nav a", "Services") // why a service is unhealthy
+	b.press("td a", "pay")
+	b.until("[...document.querySelectorAll('.badge')].some(e => e.textContent === 'DOWN')")
+	b.press("td button", "pay-1")
+	b.text("last check")
+	b.text("connection refused")
+	b.shoot("newcomer-service")
+	b.clean()
+}
+
 // playsRestart: the page says that the peer is away, and goes on by itself.
 func (b *browser) playsRestart(p *peer) {
 	b.visit(p.url("#/map"))
-	b.text("7 offers")
+	b.text("9 offers")
 	p.stop()
 	b.text("trying again")
 	p.start()
 	b.until("document.querySelector('.lamp.live')")
-	b.text("7 offers")
+	b.text("9 offers")
 }

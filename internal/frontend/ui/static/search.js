@@ -9,7 +9,7 @@ const fields = [
   ['near', 'near: city or lat,lon', { list: 'cities' }],
   ['radius_km', 'within, km', { type: 'number', min: 1 }],
   ['max_price', 'at most, price', { type: 'number', min: 0, step: 'any' }],
-  ['currency', 'currency', {}],
+  ['currency', 'currency', { hint: 'USDC' }],
   ['price_unit', 'price unit', { hint: 'per-hour' }],
   ['countries', 'countries', { hint: 'DE,FR' }],
   ['min_cpu_cores', 'CPU cores, at least', { type: 'number', min: 0 }],
@@ -101,7 +101,8 @@ export function SearchView() {
     ${!asked && html`<${Empty} title="Ask for something" command="blackholed offer find --type compute --near 52.5,13.4 --max-price 2">Choose a type and press Search. The question stays in the address bar.<//>`}
     ${state.answer && html`<div aria-live="polite"><h3>${list.length} of ${state.answer.total ?? list.length} offers ${state.answer.complete === false ? html`<span class="badge wait">incomplete</span>` : html`<span class="badge good">complete</span>`}</h3>
       ${state.answer.incomplete_reason && html`<p class="quiet">${shown(state.answer.incomplete_reason, 300)}</p>`}</div>
-      ${list.length === 0 ? html`<${Empty} title="Nothing matches" command="blackholed fields">Widen the radius or the price, or drop a filter.<//>` : html`
+      ${list.length === 0 ? html`<${Empty} title="Nothing matches" command="blackholed fields">Widen the radius or the price, or drop a filter.<//>
+      ${state.answer.notes?.length > 0 && html`<h4>How the peer understood it</h4><ul class="plain">${state.answer.notes.map(line => html`<li>${shown(line, 200)}</li>`)}</ul>`}` : html`
       <${Legend} offers=${list} /><${World} offers=${list} disc=${discOf(q)} onPick=${pick} label=${`World map with ${list.length} results; the table below lists them`} />
       ${picked && picked.length === 1 && html`<${Offer} offer=${picked[0]} onClose=${() => pick(null)} />`}
       <${Table} label="Results" head=${[...offerHead.slice(0, 4), 'distance', 'score', 'provider']} rows=${(picked?.length > 1 ? picked : list).map(o => html`<${OfferRow} key=${o.key} offer=${o} onPick=${pick} />`)} />`}`}

@@ -58,6 +58,13 @@ function Service({ name }) {
     <${Command}>${`curl ${quote(`${location.origin}/v1/services/${encodeURIComponent(name)}/instances?health=any`)}`}<//>`}`;
 }
 
+// checked says how the last check ended. Only the peer that checks knows, and tells operators.
+function checked(d, peer) {
+  const c = d.last_check;
+  if (c) return `${c.passing ? 'passed' : `failed: ${c.cause || 'no cause'}`}, ${ago(c.at)}, after ${c.took_ms.toFixed(0)} ms`;
+  return d.health_check ? `known to ${peer ? `peer ${short(peer)}` : 'its peer'}, for the role admin: see its page` : undefined;
+}
+
 function Instance({ service, id }) {
   const live = useLive();
   const { value: d, error } = useCall(`/v1/services/${encodeURIComponent(service)}/instances/${encodeURIComponent(id)}`, [live.services.get(`${service}/${id}`)?.health]);
@@ -66,6 +73,7 @@ function Instance({ service, id }) {
     ['status', d.health], ['set by hand', d.override], ['peer', live.services.get(`${service}/${id}`)?.peer], ['registered', ago(d.registered_at)],
     ['last sign of life', d.last_heartbeat ? ago(d.last_heartbeat) : 'known to its peer alone'], ['unhealthy after', d.unhealthy_after], ['removed after', d.remove_after],
     ['check', d.health_check ? Object.entries(d.health_check).map(([k, v]) => `${k} ${typeof v === 'object' ? JSON.stringify(v) : v}`).join(', ') : 'none: it needs heartbeats'],
+    ['last check', checked(d, live.services.get(`${service}/${id}`)?.peer)],
     ['tags', (d.tags || []).join(', ')], ['description', d.description], ...Object.entries(d.metadata || {}),
   ];
   return html`<section class="panel" aria-label="Instance"><header><h3><${Text} most=${60}>${id}<//></h3></header>
