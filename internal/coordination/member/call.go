@@ -233,9 +233,9 @@ func (m *Member) Receive(message *pb.Message) {
 	}
 }
 
-// Unreachable reports dropped messages to a member.
-func (m *Member) Unreachable(member uint64) {
-	m.post(func(r *replica.Replica) error { r.Unreachable(member); return nil })
+// Unreachable reports dropped messages to a member. gone: it has closed its last connection.
+func (m *Member) Unreachable(member uint64, gone bool) {
+	m.post(func(r *replica.Replica) error { r.Unreachable(member, gone); return nil })
 }
 
 // SnapshotSent reports the end of a snapshot transfer, once for each.

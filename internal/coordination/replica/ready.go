@@ -16,6 +16,7 @@ import (
 func (r *Replica) Tick(now time.Duration) {
 	r.now = max(r.now, now)
 	r.node.Tick()
+	r.role.stand(r.node)
 	r.reads.tick(uint64(max(2, r.config.ElectionTicks/2)))
 	r.expiry.expire(r)
 }
@@ -68,9 +69,6 @@ func (r *Replica) Restore(m *pb.Message, machine *machine.Machine) error {
 	_ = r.node.Step(m)
 	return nil
 }
-
-// Unreachable reports dropped messages to a member.
-func (r *Replica) Unreachable(id uint64) { r.node.ReportUnreachable(id) }
 
 // SnapshotSent reports the end of a snapshot transfer, once for each MsgSnap.
 func (r *Replica) SnapshotSent(id uint64, ok bool) {

@@ -168,6 +168,8 @@ type role struct {
 	// promoted says that an entry of the leader's own term is applied: the leader's state contains all earlier
 	// answers.
 	promoted bool
+	// candidacy counts the ticks until this member stands for election, because its leader has gone; 0: it does not.
+	candidacy int
 }
 
 // position is the position of an entry.

@@ -397,6 +397,24 @@ func (n *node) stop() {
 	n.disk.crash(n.rng)
 	_ = p.store.Close()
 	n.tell("%s dies", n.name)
+	n.hangUp(p.replica.ID())
+}
+
+// hangUp tells other members of a process that has ended, as closed connections do. A host without power says nothing.
+func (n *node) hangUp(id uint64) {
+	if n.silent {
+		return
+	}
+	for _, other := range n.nodes {
+		if other == n {
+			continue
+		}
+		n.net.send(n.name, other.name, func() {
+			if p := other.process; p != nil {
+				other.in(func() { p.replica.Unreachable(id, true) })
+			}
+		})
+	}
 }
 
 // wipe loses the disk and with it the identity.

@@ -51,7 +51,7 @@ func (s *sink) Receive(*raftpb.Message) {
 	}
 }
 
-func (s *sink) Unreachable(uint64)        {}
+func (s *sink) Unreachable(uint64, bool)  {}
 func (s *sink) SnapshotSent(uint64, bool) { s.more <- struct{}{} }
 
 func benchPair(b *testing.B, transport string) ([]*Transport, []*sink) {

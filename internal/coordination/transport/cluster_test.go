@@ -172,6 +172,7 @@ type member struct {
 	unreachable int
 	snapshots   []bool
 	strangers   []uint64
+	gone        []uint64
 }
 
 func (m *member) Receive(msg *raftpb.Message) {
@@ -183,10 +184,12 @@ func (m *member) Receive(msg *raftpb.Message) {
 	m.got = append(m.got, msg)
 }
 
-func (m *member) Unreachable(uint64) {
+func (m *member) Unreachable(id uint64, gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.unreachable++
+	if m.unreachable++; gone {
+		m.gone = append(m.gone, id)
+	}
 }
 
 func (m *member) SnapshotSent(_ uint64, ok bool) {

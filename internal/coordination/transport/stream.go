@@ -99,7 +99,7 @@ func (l *peerStream) drop(err error) {
 	}
 	clear(l.spare)
 	l.t.config.Logger.Debug("lane broke", "lane", nameOf(l.key.kind), "member", l.key.member, "peer", l.peer, "error", err)
-	l.t.receiver.Unreachable(l.key.member)
+	l.t.receiver.Unreachable(l.key.member, false)
 }
 
 // backOff pauses before the next attempt: twice as long after each failure, minus up to half at random, and no
@@ -200,7 +200,7 @@ func (l *peerStream) flush(s network.Stream) error {
 	l.spare = queue
 	defer clear(queue)
 	if lost {
-		l.t.receiver.Unreachable(l.key.member)
+		l.t.receiver.Unreachable(l.key.member, false)
 	}
 	for len(queue) > 0 {
 		n, fit := 0, 0

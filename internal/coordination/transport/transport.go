@@ -88,8 +88,8 @@ type Receiver interface {
 	// Receive takes a message. It may block: then the sender's stream blocks too, and the sender drops
 	// messages in the end.
 	Receive(m *raftpb.Message)
-	// Unreachable reports lost messages to a member.
-	Unreachable(member uint64)
+	// Unreachable reports lost messages to a member. gone: it has closed its last connection.
+	Unreachable(member uint64, gone bool)
 	// SnapshotSent reports the end of a snapshot transfer, once for each snapshot of Send.
 	SnapshotSent(member uint64, ok bool)
 }
@@ -121,6 +121,7 @@ type Transport struct {
 
 	mu        sync.Mutex // guards all below, and additions to running
 	receiver  Receiver   // nil before Start
+	watch     network.Notifiee
 	closed    bool
 	epoch     uint64 // rises with each Recheck
 	streams   map[streamKey]*peerStream
@@ -207,6 +208,7 @@ func (t *Transport) Start(r Receiver) {
 	t.receiver = r
 	id := RaftProtocol(t.config.Network, t.config.Group)
 	t.config.Host.SetStreamHandlerMatch(id, rpc.Compatible(id), t.serve)
+	t.watch = watch(t)
 }
 
 // Send queues messages and returns at once. The Transport owns them, but only reads data shared with Raft's
@@ -355,6 +357,7 @@ func (t *Transport) Close() error {
 
 	t.cancel()
 	if started {
+		t.config.Host.Network().StopNotify(t.watch)
 		t.config.Host.RemoveStreamHandler(RaftProtocol(t.config.Network, t.config.Group))
 	}
 	t.handshakes.Close()

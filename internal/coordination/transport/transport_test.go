@@ -257,3 +257,30 @@ func TestMemberMovesToAnotherPeer(t *testing.T) {
 		require.Empty(t, two.take())
 	})
 }
+
+// A member learns that another one closed its last connection, but not of a network that carries nothing.
+func TestGone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCluster(t, 3, nil)
+		heard := func() []uint64 {
+			m := w.members[0]
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.gone
+		}
+		w.members[0].Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)})
+		settle(time.Second)
+		w.wire.cut.Store(true)
+		settle(time.Second)
+		require.Empty(t, heard(), "a cut closes nothing")
+		w.wire.cut.Store(false)
+		settle(time.Second)
+		require.NoError(t, w.members[2].host.Close())
+		settle(time.Second)
+		require.Empty(t, heard(), "member 3 had no stream")
+		require.NoError(t, w.members[1].Transport.Close())
+		require.NoError(t, w.members[1].host.Close())
+		settle(time.Second)
+		require.Equal(t, []uint64{2}, heard())
+	})
+}
