@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 )
 
 const (
@@ -27,14 +28,25 @@ type finding struct {
 }
 
 // diagnosed requires doctor to name the trouble of a peer: a row of the area with this state and
-// these words. Doctor ends by itself at its limit, without the row.
+// these words. Doctor ends by itself at its limit, without the row. A peer that is still checking is asked again.
 func (w *world) diagnosed(ctx context.Context, p *peer, area, state string, words ...string) error {
-	began := time.Now()
-	rows, err := w.doctor(ctx, p)
+	var began time.Time
+	var rows []finding
+	i := -1
+	err := await.Until(ctx, startLimit, "doctor at "+p.name+" about "+area, func(ctx context.Context) (err error) {
+		began = time.Now()
+		if rows, err = w.doctor(ctx, p); err != nil {
+			return await.Never(err)
+		}
+		i = slices.IndexFunc(rows, func(f finding) bool { return f.Area == area })
+		if i >= 0 && rows[i].State == "wait" {
+			err = fault.New("lab.diagnosed", fault.Unavailable, "%s: %s", area, rows[i].Text)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(rows, func(f finding) bool { return f.Area == area })
 	if i < 0 {
 		w.violated("doctor at %s says nothing about %s: %+v", p.name, area, rows)
 		return ctx.Err()

@@ -51,7 +51,7 @@ type job struct {
 // of them are one network: one holder at a time, and every instance found everywhere.
 func firstLock(machines int) func(context.Context, *world) error {
 	return func(ctx context.Context, w *world) error {
-		text, err := readme()
+		text, err := document("README.md")
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func firstLock(machines int) func(context.Context, *world) error {
 			return err
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		p := &firstLockPlay{world: w, segment: w.network(netns.Quality{})}
+		p := &firstLockPlay{world: w, segment: w.network(netns.Quality{}), address: lan4, name: "machine"}
 		defer func() { cancel(); p.close() }()
 		for range machines {
 			if err := p.desk(); err != nil {
@@ -79,13 +79,16 @@ type firstLockPlay struct {
 	behind  []*job // other commands without an end
 	line    string // the invitation
 	joined  string // the command that joins, as the README has it
+
+	address func(i int) string // of the i-th machine
+	name    string             // of the machines, before the number
 }
 
 // desk adds a machine.
 func (p *firstLockPlay) desk() (err error) {
 	d := &desk{}
-	name := fmt.Sprintf("machine-%d", len(p.desks)+1)
-	if d.host, err = p.host(p.segment, name, lan4(len(p.desks))); err != nil {
+	name := fmt.Sprintf("%s-%d", p.name, len(p.desks)+1)
+	if d.host, err = p.host(p.segment, name, p.address(len(p.desks))); err != nil {
 		return err
 	}
 	if d.home = filepath.Join(p.dir, name); os.Mkdir(d.home, 0o700) != nil {
@@ -94,10 +97,15 @@ func (p *firstLockPlay) desk() (err error) {
 	if d.log, err = os.Create(d.home + ".log"); err != nil {
 		return fault.As("lab.desk", fault.Unavailable, err)
 	}
-	d.env = []string{"HOME=" + d.home, "XDG_STATE_HOME=" + d.home, "PATH=" + filepath.Dir(p.Binary) + string(os.PathListSeparator) + os.Getenv("PATH")}
+	d.env = p.environment(d.home)
 	d.Client, err = client.New(grpcAddress, grpc.WithContextDialer(d.space.Dial))
 	p.desks, p.daemons = append(p.desks, d), append(p.daemons, nil)
 	return err
+}
+
+// environment is that of a shell at a desk.
+func (w *world) environment(home string) []string {
+	return []string{"HOME=" + home, "XDG_STATE_HOME=" + home, "PATH=" + filepath.Dir(w.Binary) + string(os.PathListSeparator) + os.Getenv("PATH")}
 }
 
 // start runs a command at a desk.

@@ -1,9 +1,6 @@
 package lab
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -47,16 +44,6 @@ func guide(text, section string) (all []instruction, err error) {
 		}
 	}
 	return all, nil
-}
-
-// readme returns the README of the module that the program runs in.
-func readme() (string, error) {
-	out, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fault.As("lab.readme", fault.Unavailable, err)
-	}
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimSpace(string(out))), "README.md"))
-	return string(text), fault.As("lab.readme", fault.Unavailable, err)
 }
 
 // invitation returns the first word of a text that a reader copies; "" is none. A document shows only its beginning.

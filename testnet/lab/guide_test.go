@@ -9,7 +9,7 @@ import (
 
 // TestGuide: the README tells two machines how to share a lock, in a form that the lab can play.
 func TestGuide(t *testing.T) {
-	text, err := readme()
+	text, err := document("README.md")
 	require.NoError(t, err)
 	steps, err := guide(text, "Two machines")
 	require.NoError(t, err)

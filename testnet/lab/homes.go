@@ -56,7 +56,7 @@ func homes(kind nat, servers int) func(context.Context, *world) error {
 		return errors.Join(
 			exchange(ctx, w, [2]*peer{a, b}, limit-time.Since(started)),
 			share(ctx, w, a, b), path(ctx, w, a, b, kind), w.sayReach(ctx, public[0], a, b),
-			w.diagnosed(ctx, a, "nat", "ok", "relay"), w.diagnosed(ctx, b, "nat", "ok", "relay"))
+			w.diagnosed(ctx, a, "nat", "ok", "relay"), w.diagnosed(ctx, b, "nat", "ok", "relay"), w.reads(ctx, a, kind))
 	}
 }
 

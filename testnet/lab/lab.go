@@ -78,6 +78,11 @@ func Scenarios() []Scenario {
 			acts:  []act{{"", operator}},
 		},
 		{
+			Name: "private", Limit: 5 * time.Minute,
+			About: "a private network without multicast and a leaf, by the commands of docs/private-networks.md",
+			acts:  []act{{"", privateNetwork}},
+		},
+		{
 			Name: "ipv6", Limit: 10 * time.Minute,
 			About: "IPv6 only: public servers and a home behind a firewall; a local network",
 			acts:  []act{{"servers and a home", public6}, {"local network", local(lan6)}},
