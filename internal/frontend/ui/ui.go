@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed static
@@ -26,14 +27,22 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 const Prefix = "/ui/"
 
 // Handler serves the page under Prefix.
-func Handler() http.Handler { return http.HandlerFunc(serve) }
+func Handler() http.Handler { return new(server) }
+
+// server serves the page. It compresses one file at a time with one compressor, which the garbage collector may take: a
+// browser asks for all files at once, and a compressor for each would stay in the memory of a small peer.
+type server struct {
+	mu   sync.Mutex
+	idle sync.Pool // of *gzip.Writer
+}
 
 // Redirect leads to the page.
 func Redirect(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, Prefix, http.StatusFound)
 }
 
-func serve(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements http.Handler.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, Prefix)
 	if name == "" {
 		name = "index.html"
@@ -58,7 +67,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
-		text = compressed(text)
+		text = s.compressed(text)
 	}
 	_, _ = w.Write(text) // the reader may leave
 }
@@ -75,9 +84,16 @@ func typeOf(name string) string {
 	return mime.TypeByExtension(path.Ext(name))
 }
 
-func compressed(text []byte) []byte {
+func (s *server) compressed(text []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	z, ok := s.idle.Get().(*gzip.Writer)
+	if !ok {
+		z = gzip.NewWriter(nil)
+	}
+	defer s.idle.Put(z)
 	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
+	z.Reset(&out)
 	_, _ = z.Write(text) // a buffer takes everything
 	_ = z.Close()
 	return out.Bytes()
