@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -157,7 +158,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 func oneArg(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fault.Invalidf(what, nil, "must be given once, not %d times", len(args))
+			return fault.Invalidf(what, nil, "%s", given(len(args)))
 		}
 		return nil
 	}
@@ -181,4 +182,12 @@ func someArgs(what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// given says what is wrong with an argument that must be given once.
+func given(times int) string {
+	if times == 0 {
+		return "is missing"
+	}
+	return "must be given once, not " + strconv.Itoa(times) + " times"
 }

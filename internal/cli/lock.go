@@ -89,7 +89,7 @@ func lockArgs(cmd *cobra.Command, args []string) error {
 	case names > 1:
 		return fault.Invalidf("NAME", nil, "must be given once; a command follows --")
 	default:
-		return fault.Invalidf("NAME", nil, "must be given once, not 0 times")
+		return fault.Invalidf("NAME", nil, "%s", given(0))
 	}
 }
 
