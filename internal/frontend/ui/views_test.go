@@ -221,6 +221,12 @@ func (b *browser) playsDetails(p *peer) {
 	b.clean()
 }
 
+// redraw draws the page again, as each live change does.
+func (b *browser) redraw() {
+	b.t.Helper()
+	b.eval("new Promise(drawn => { dispatchEvent(new HashChangeEvent('hashchange')); setTimeout(() => drawn(true), 50) })")
+}
+
 // playsLive: what others do appears without a reload, and what the reader does reaches the peer.
 func (b *browser) playsLive(p *peer) {
 	b.visit(p.url("#/services?service=web"))
@@ -232,6 +238,14 @@ func (b *browser) playsLive(p *peer) {
 	b.text("Undrain")
 	b.eval("location.hash = '#/timeline'")
 	b.text("web/web-new")
+	b.eval("document.querySelector('[name=text]').value = 'web-ne'") // a reader types while the page is drawn again
+	b.redraw()
+	require.Equal(b.t, "web-ne", b.eval("document.querySelector('[name=text]').value"))
+	b.visit(p.url("#/names"))
+	b.text("Choose a service")
+	b.eval("document.querySelector('[name=service]').value = 'we'")
+	b.redraw()
+	require.Equal(b.t, "we", b.eval("document.querySelector('[name=service]').value"))
 	b.clean()
 }
 
@@ -309,6 +323,7 @@ func (b *browser) playsNewcomer(p *peer) {
 	b.press("nav a", "Search")
 	b.text("Ask for something")
 	b.eval(`document.querySelector('[name=near]').value = 'Berlin', document.querySelector('[name=max_price]').value = '2', document.querySelector('[name=require_gpu]').checked = true`)
+	b.redraw()
 	b.press("button", "Search")
 	b.until("document.querySelector('td button').textContent === 'GPU box 1'")
 	b.eval("document.querySelector('[name=max_price]').value = '1'") // nothing: the peer says how it understood the price

@@ -35,7 +35,7 @@ export function TimelineView() {
   };
   return html`<div class="heading"><h2>Timeline</h2>
     <label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${topics.map(t => html`<option>${t}</option>`)}</select></label>
-    <label>contains <input name="text" value=${values.get('text') || ''} onChange=${e => set('text', e.target.value)} /></label></div>
+    <label>contains <input name="text" defaultValue=${values.get('text') || ''} onChange=${e => set('text', e.target.value)} /></label></div>
     ${list.length === 0 ? html`<${Empty} title="Quiet" command=${`curl -N ${location.origin}/v1/events`}>Changes appear here as they happen, since this page is open.<//>` : html`
     <${Table} label="Events" head=${['time', 'topic', 'event', '']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td>${e.topic}</td><td>${shown(e.kind, 20)}</td><td><${Text} most=${100}>${e.text}<//></td></tr>`)} />`}`;
 }
@@ -48,7 +48,7 @@ export function NamesView() {
   const up = [...services.values()].filter(i => i.service === name && i.health === 'UP');
   const ask = e => { e.preventDefault(); go('names', new URLSearchParams({ service: new FormData(e.target).get('service').trim() })); };
   const known = [...new Set([...services.values()].map(i => i.service))].sort();
-  return html`<h2>DNS</h2><form class="filters" onSubmit=${ask} key=${name}><label for="dns-name">service<input id="dns-name" name="service" value=${name} list="names" autocomplete="off" /></label>
+  return html`<h2>DNS</h2><form class="filters" onSubmit=${ask} key=${name}><label for="dns-name">service<input id="dns-name" name="service" defaultValue=${name} list="names" autocomplete="off" /></label>
     <datalist id="names">${known.map(n => html`<option value=${n}></option>`)}</datalist><div class="actions"><button class="primary">Show</button></div></form>
     ${!name ? html`<${Empty} title="Choose a service" command="blackholed dns web.service.bh">Every service has a name under service.bh.<//>` : html`
     <h3>${shown(name)}.service.bh</h3>

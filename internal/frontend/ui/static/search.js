@@ -50,12 +50,13 @@ const asOffer = r => {
   };
 };
 
+// A field keeps what the reader types while live changes draw the page again: its element is given its first value only.
 function Field({ name, label, options: o, values }) {
   const id = `q-${name}`, value = values.get(name) ?? '';
-  if (o.check) return html`<label class="check"><input type="checkbox" name=${name} value="true" checked=${value === 'true'} /> ${label}</label>`;
+  if (o.check) return html`<label class="check"><input type="checkbox" name=${name} value="true" defaultChecked=${value === 'true'} /> ${label}</label>`;
   return html`<label for=${id}>${label}${o.options
     ? html`<select id=${id} name=${name}>${o.options.map(t => html`<option value=${t} selected=${t === value}>${t || o.none}</option>`)}</select>`
-    : html`<input id=${id} name=${name} value=${value} type=${o.type || 'text'} min=${o.min} max=${o.max} step=${o.step} list=${o.list} placeholder=${o.hint} autocomplete="off" />`}</label>`;
+    : html`<input id=${id} name=${name} defaultValue=${value} type=${o.type || 'text'} min=${o.min} max=${o.max} step=${o.step} list=${o.list} placeholder=${o.hint} autocomplete="off" />`}</label>`;
 }
 
 export function commandOf(q) {
