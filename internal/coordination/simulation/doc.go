@@ -12,7 +12,7 @@
 //
 // An oracle applies each entry once, at its first application by a member, and compares with its state:
 //
-//   - every member: equal entries at equal indexes, equal states (C1); one leader a term (C2);
+//   - every member: equal entries at equal indexes, equal states (C1), and equal hashes of what the members compare by themselves (D6); one leader a term (C2);
 //   - every start: a disk opens (D1), unless it lost writes that the member acknowledged (D2);
 //   - every answer to a command: it is the oracle's, and was not given before (C3);
 //   - the log, by internal/coordination/audit: L1 to L3, L5 to L7, E1, R1, I1 to I4, I6;

@@ -199,7 +199,7 @@ func (o *oracle) compare(member string, m *machine.Machine) {
 func (o *oracle) checkpoint(member string, c *replica.Checkpoint) {
 	hash := c.State.Hash()
 	if before, ok := o.checkpoints[c.Index]; ok && before != hash {
-		o.breach("C1", "%s has another state after the empty entry %d", member, c.Index)
+		o.breach("D6", "%s has another state after the empty entry %d", member, c.Index)
 	}
 	o.checkpoints[c.Index] = hash
 }

@@ -66,6 +66,12 @@ func plants() []plant {
 		{"a snapshot names an entry that it does not have", []edit{
 			{replicaDir + "image.go", "index, term := r.applied.index, r.applied.term", "index, term := r.applied.index+1, r.applied.term"},
 		}, []string{"C1", "P0", "P1", "D1", "replica.Written"}},
+		{"the hash of a state depends on the order of a map", []edit{
+			{machineDir + "snapshot.go", "\tslices.SortFunc(i.clients, func(a, b clientImage) int { return cmp.Compare(a.id, b.id) })\n", ""},
+		}, []string{"C1", "D6"}},
+		{"a restored member forgets who wrote a key", []edit{
+			{machineDir + "restore.go", "kv.Writer = d.string()", "_ = d.string()"},
+		}, []string{"C1", "D6"}},
 		{"a client is answered when its command is proposed", []edit{
 			{replicaDir + "propose.go", "p.pending[one.id] = term\n", "if p.pending[one.id] = term; one.id%8 == 7 {\n\t\t\t\tr.answer(Answer{ID: one.id})\n\t\t\t}\n"},
 		}, []string{"C3", "E1"}},
