@@ -181,7 +181,7 @@ func exits(t *testing.T, b *strings.Builder) {
 // limitsPage lists the constants that bound what callers and peers may send or hold.
 func limitsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Limits", "These bounds are constants of the program. [Settings](settings.md) have further limits: `agent.limits`, `coordination.limits`,\n`discovery.limits`, `connections`. Who reaches a limit gets an error that names it.")
+	b := begin("Limits", "These bounds are constants of the program. [Settings](settings.md) have further limits: `agent.limits`, `coordination.limits`,\n`discovery.limits`, `connections`. Who reaches a limit gets an error that names it. Each limit has a test.")
 	folders := map[string][]constant{}
 	for _, top := range []string{"pkg", "internal"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
@@ -201,10 +201,18 @@ func limitsPage(t *testing.T) string {
 		}))
 	}
 	require.Greater(t, len(folders), 5)
-	head(b, "package", "limit", "value", "meaning")
+	var limits []string
+	for folder, all := range folders {
+		for _, c := range all {
+			limits = append(limits, folder+"."+c.name)
+		}
+	}
+	tests := testsOfLimits(t, limits)
+	head(b, "package", "limit", "value", "meaning", "test")
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
 		for _, c := range folders[folder] {
-			row(b, code(folder), code(c.name), code(c.value), c.meaning())
+			test := strings.TrimPrefix(tests.of(t, folder+"."+c.name), folder+".")
+			row(b, code(folder), code(c.name), code(c.value), c.meaning(), code(test))
 		}
 	}
 	return b.String()

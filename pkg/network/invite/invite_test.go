@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,6 +81,36 @@ func TestDamagedInvitation(t *testing.T) {
 	_, err = invite.Parse("bh2_" + text[4:])
 	require.ErrorIs(t, err, fault.Unsupported)
 	require.ErrorContains(t, err, "version 2")
+}
+
+// TestInvitationIsBounded: an invitation with the most addresses works, and one more, or longer ones, are refused.
+func TestInvitationIsBounded(t *testing.T) {
+	i := invitation(t)
+	one := i.Addresses[0]
+	for len(i.Addresses) < invite.MaxAddresses {
+		i.Addresses = append(i.Addresses, one)
+	}
+	text, err := i.Text()
+	require.NoError(t, err)
+	got, err := invite.Parse(text)
+	require.NoError(t, err)
+	require.Len(t, got.Addresses, invite.MaxAddresses)
+
+	long := i
+	long.Addresses = slices.Clone(i.Addresses)
+	host := strings.Repeat(strings.Repeat("a", 60)+".", 10) + "org"
+	for n, a := range long.Addresses {
+		long.Addresses[n] = "/dns4/" + host + "/tcp/4801" + a[strings.Index(a, "/p2p/"):]
+	}
+	_, err = long.Text()
+	require.ErrorIs(t, err, fault.Invalid)
+	require.ErrorContains(t, err, fmt.Sprintf("%d bytes", invite.MaxSize))
+	_, err = invite.Parse(text + strings.Repeat("A", 2*invite.MaxSize))
+	require.ErrorContains(t, err, "longer than")
+
+	i.Addresses = append(i.Addresses, one)
+	_, err = i.Text()
+	require.Equal(t, "addresses", fault.FieldOf(err))
 }
 
 func TestInvitationNamesTheField(t *testing.T) {
