@@ -84,12 +84,14 @@ func (c *reconciler) saveRecovery(kept *uint64) {
 	}
 }
 
-// belongs reports whether this member's configuration contains it and has a leader, and whether other peers
-// know no later configuration without it. A removed member, or a learner, gets no other notice of its removal.
-func (l *local) belongs() bool {
+// belongs reports whether this member is listed and its group has a leader. Calls of others wait for another member.
+func (l *local) belongs() bool { return l.member.Status().Leader.ID != 0 && l.listed() }
+
+// listed reports whether this member's configuration contains it, and whether other peers know no later one without it.
+// A removed member, or a learner, gets no other notice of its removal.
+func (l *local) listed() bool {
 	s, id := l.member.Status(), l.plane.disk.Member()
-	return s.Leader.ID != 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == id }) &&
-		!l.plane.view.excludes(id, s.Applied)
+	return slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == id }) && !l.plane.view.excludes(id, s.Applied)
 }
 
 // reconciler applies the decisions of package membership while this peer leads.

@@ -1,6 +1,7 @@
 package coordination_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,5 +64,13 @@ func TestStanding(t *testing.T) {
 		w.await("the leader is lost", func() bool { return last.Standing().Missing != "" })
 		require.Contains(t, last.Standing().Missing, "(host-")
 		require.Zero(t, last.Stats().FailuresSurvived)
+
+		seen, err := last.Group(context.Background())
+		require.NoError(t, err)
+		for _, s := range []coord.GroupState{seen, last.Standing()} { // without a majority it stays a member
+			require.Equal(t, "member", s.Phase)
+			require.Len(t, s.Voters, 3)
+			require.NotEmpty(t, s.Missing)
+		}
 	})
 }

@@ -36,7 +36,7 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 	if l != nil && l.leads() {
 		return l.state(), nil
 	}
-	member := l != nil && l.belongs()
+	member := l != nil && l.listed() // a member stays one without a leader
 	state, err := p.router.askLeader(ctx)
 	if err != nil && member {
 		state = l.state()
@@ -177,7 +177,7 @@ func addressOf(h host.Host, id peer.ID) string {
 func (p *Plane) Standing() (state coord.GroupState) {
 	if l := p.here.Load(); l != nil {
 		state = l.state()
-		state.Phase = phaseOf(p, l.belongs())
+		state.Phase = phaseOf(p, l.listed())
 		return state
 	}
 	known, t := p.finder.known(), p.inquiry.tolerance()
@@ -209,10 +209,10 @@ func phaseOf(p *Plane, member bool) string {
 		return phaseStopped
 	case p.disk == nil:
 		return phaseClient
-	case member:
-		return phaseMember
 	case p.outlived.Load():
 		return phaseOutlived
+	case member:
+		return phaseMember
 	case p.roster.standsBy(), !p.roster.serves():
 		return phaseClient
 	}
