@@ -10,7 +10,8 @@ import (
 
 var _ raft.Logger = raftLog{}
 
-// raftLog adapts a logger for Raft. Raft's routine messages are for debugging.
+// raftLog adapts a logger for Raft. Raft names members by number and repeats itself, so that all but its errors are for
+// debugging: the plane tells operators about leaders and majorities, once for each change.
 type raftLog struct{ log *slog.Logger }
 
 func (l raftLog) write(level slog.Level, v ...any) {
@@ -29,8 +30,8 @@ func (l raftLog) Debug(v ...any)                   { l.write(slog.LevelDebug, v.
 func (l raftLog) Debugf(format string, v ...any)   { l.writef(slog.LevelDebug, format, v...) }
 func (l raftLog) Info(v ...any)                    { l.write(slog.LevelDebug, v...) }
 func (l raftLog) Infof(format string, v ...any)    { l.writef(slog.LevelDebug, format, v...) }
-func (l raftLog) Warning(v ...any)                 { l.write(slog.LevelWarn, v...) }
-func (l raftLog) Warningf(format string, v ...any) { l.writef(slog.LevelWarn, format, v...) }
+func (l raftLog) Warning(v ...any)                 { l.write(slog.LevelDebug, v...) }
+func (l raftLog) Warningf(format string, v ...any) { l.writef(slog.LevelDebug, format, v...) }
 func (l raftLog) Error(v ...any)                   { l.write(slog.LevelError, v...) }
 func (l raftLog) Errorf(format string, v ...any)   { l.writef(slog.LevelError, format, v...) }
 

@@ -249,7 +249,7 @@ func TestRegistryHealth(t *testing.T) {
 	}
 	require.Equal(t, want, a.ok(t, 200, "GET /v1/health", "").json)
 	a.node.NotReady = fault.New("daemon.Ready", fault.Unavailable, "not joined yet")
-	want["status"], want["reason"] = "degraded", "daemon.Ready: not joined yet"
+	want["status"], want["reason"] = "degraded", "not joined yet"
 	require.Equal(t, want, a.ok(t, 200, "GET /v1/health", "").json)
 	storage = fault.New("instances.Open", fault.Unavailable, "timeout after 5 seconds")
 	want["status"], want["reason"], want["storage_healthy"] = "unhealthy", "storage_backend_unreachable", false

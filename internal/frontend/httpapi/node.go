@@ -54,7 +54,7 @@ func (d *discoveryAPI) health(w http.ResponseWriter, _ *http.Request) error {
 func (d *discoveryAPI) describe() (code int, body healthBody) {
 	code, body = http.StatusOK, d.condition()
 	if err := d.node.Ready(); err != nil {
-		body.Status, body.Reason = "degraded", err.Error()
+		body.Status, body.Reason = "degraded", fault.Message(err)
 	}
 	if d.agent != nil {
 		storage := d.agent.storage()
