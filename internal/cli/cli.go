@@ -120,8 +120,7 @@ func (a App) root() *cobra.Command {
 		}
 	}
 	root.AddCommand(versionCommand(con, a.Version, a.Build), manCommand(con, a.Version))
-	root.Version = a.Version
-	root.SetVersionTemplate(versionText(a.Version, a.Build))
+	versionFlag(root, versionText(a.Version, a.Build))
 	suggest(root)
 	addExamples(root)
 	completeLive(con, root)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -115,6 +116,20 @@ func versionText(version string, b Build) string {
 		text += ", " + b.Platform
 	}
 	return text + "\n"
+}
+
+// versionFlag adds -v and --version. Cobra's own flag prints its text through text/template. The linker
+// then keeps every exported method of every type, because templates call methods by name.
+func versionFlag(root *cobra.Command, text string) {
+	show := root.Flags().BoolP("version", "v", false, "version for "+name)
+	help := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*show {
+			return help(cmd, args)
+		}
+		_, err := io.WriteString(cmd.OutOrStdout(), text)
+		return err
+	}
 }
 
 func versionCommand(con *console, version string, b Build) *cobra.Command {
