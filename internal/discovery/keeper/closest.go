@@ -72,16 +72,6 @@ func nearest(key string, peers []peer.ID, n int) []peer.ID {
 	return peers[:min(n, len(peers))]
 }
 
-// responsible reports whether self is among the n peers closest to a key. Near holds the n closest
-// other peers, nearest first.
-func responsible(key string, self peer.ID, near []peer.ID, n int) bool {
-	if len(near) < n {
-		return true
-	}
-	own, last := distanceOf(key, self), distanceOf(key, near[n-1])
-	return bytes.Compare(own[:], last[:]) < 0
-}
-
 // closestCache finds and caches the closest peers to the keys of cells: the keepers. It is safe
 // for concurrent use.
 type closestCache struct {
@@ -126,7 +116,13 @@ func newClosestCache(k *Keeper) *closestCache {
 }
 
 // routingKey returns the DHT key of a cell: the multihash of its content id.
-func routingKey(c records.CellKey) string { return string(c.CID().Hash()) }
+func routingKey(c records.CellKey) string {
+	sum := sha256.Sum256([]byte(c.String()))
+	return sha256Multihash + string(sum[:]) // c.CID().Hash(), of which a view needs tens of thousands
+}
+
+// sha256Multihash are the code and the length that precede a SHA-256 in a multihash.
+const sha256Multihash = "\x12\x20"
 
 // keepers returns the keepers of a cell. Concurrent calls for one cell share a lookup, which
 // continues after the end of a caller's ctx. It fails only with ctx or after Close.
@@ -352,18 +348,29 @@ func (p *closestCache) ownership(c records.CellKey) ownership {
 	case p.k.Router.Size() < acceptWithin:
 		return ownership{accepts: true, retains: true, authoritative: y.compared(c)}
 	}
-	y.table() // notices newcomers
+	table := y.table() // notices newcomers
 	now, step := p.k.Now(), y.know.steps.Load()
 	if own, ok := p.own.Get(c); ok && now.Before(own.until) && own.step == step {
 		return own
 	}
-	key := routingKey(c)
-	near := p.k.Router.Nearby(key, acceptWithin)
-	own := ownership{
-		accepts: responsible(key, p.k.Self, near, acceptWithin), retains: responsible(key, p.k.Self, near, retainWithin),
-		until: now.Add(ownershipTTL), step: step,
-	}
-	own.authoritative = responsible(key, p.k.Self, near, Replicas) && y.compared(c)
+	closer := p.closer(table, routingKey(c))
+	own := ownership{accepts: closer < acceptWithin, retains: closer < retainWithin, until: now.Add(ownershipTTL), step: step}
+	own.authoritative = closer < Replicas && y.compared(c)
 	p.own.Add(c, own)
 	return own
+}
+
+// closer counts the peers of the routing table that are closer to a key than this peer, up to acceptWithin. The copy of a large
+// routing table lacks peers.
+func (p *closestCache) closer(table *tableState, key string) int {
+	if len(table.peers) < maxTablePeers {
+		return table.peerTable.closer(key, acceptWithin)
+	}
+	own, n := distanceOf(key, p.k.Self), 0
+	for _, id := range p.k.Router.Nearby(key, acceptWithin) {
+		if d := distanceOf(key, id); bytes.Compare(d[:], own[:]) < 0 {
+			n++
+		}
+	}
+	return n
 }

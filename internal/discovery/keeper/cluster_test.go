@@ -288,7 +288,7 @@ func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *clust
 		}
 	}
 	for _, n := range w.nodes {
-		n.sync.view.Store(nil) // tests put records into indexes directly
+		n.sync.outdate() // tests put records into indexes directly
 	}
 	return w
 }

@@ -56,7 +56,7 @@ func TestResponsibleAgainstReference(t *testing.T) {
 		n := rapid.IntRange(1, 25).Draw(t, "n")
 		key, self := rapid.String().Draw(t, "key"), peer.ID("self")
 		want := slices.Contains(nearest(key, append(slices.Clone(others), self), n), self)
-		require.Equal(t, want, responsible(key, self, nearest(key, others, n), n))
+		require.Equal(t, want, newPeerTable(self, others, false).closer(key, n) < n)
 	})
 }
 

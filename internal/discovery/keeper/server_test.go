@@ -261,8 +261,8 @@ func TestQueryAnswer(t *testing.T) {
 	require.Empty(t, got.Envelopes)
 	require.False(t, got.Withheld)
 	for _, c := range []records.CellKey{munich, berlin} {
-		near := k.Router.Nearby(routingKey(c), acceptWithin)
-		require.Equal(t, !responsible(routingKey(c), "self", near, acceptWithin), len(ask(1, c).NotKept) == 1)
+		near := append(k.Router.Nearby(routingKey(c), acceptWithin), "self")
+		require.Equal(t, !slices.Contains(nearest(routingKey(c), near, acceptWithin), "self"), len(ask(1, c).NotKept) == 1)
 	}
 }
 

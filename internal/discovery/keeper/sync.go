@@ -70,7 +70,7 @@ type syncer struct {
 	pulling chan struct{}                       // semaphore of one: two peers do not send the same records
 
 	making sync.Mutex           // held during the computation of a view
-	view   atomic.Pointer[view] // written under making, except for nil
+	view   atomic.Pointer[view] // written under making; nil before the first
 
 	mu      sync.Mutex // guards current
 	current *tableState
@@ -288,12 +288,20 @@ func (y *syncer) viewOf(table *tableState) *view {
 	y.making.Lock()
 	defer y.making.Unlock()
 	seq, now := y.k.Index.Seq(), y.k.Now()
-	if v := y.view.Load(); v != nil && v.table == table.peerTable && v.valid(seq, now, y.k.splits.any()) {
-		return v
+	before := y.view.Load()
+	if before != nil && before.table == table.peerTable && before.valid(seq, now, y.k.splits.any()) {
+		return before
 	}
-	v := newView(y.k.Index, table.peerTable, now, y.k.splits)
+	v := newView(y.k.Index, table.peerTable, now, y.k.splits, before)
 	y.view.Store(v)
 	return v
+}
+
+// outdate makes the next view include all changes so far.
+func (y *syncer) outdate() {
+	if v := y.view.Load(); v != nil {
+		v.spent.Store(true)
+	}
 }
 
 // round compares with all peers that share a cell with this peer: with one peer first, which
@@ -442,7 +450,7 @@ func btoi(b bool) int {
 }
 
 func (y *syncer) sharesAny(v *view, hash [sha256.Size]byte) bool {
-	for _, h := range v.cells() {
+	for _, h := range v.cells().order {
 		if h.radius.covers(hash) {
 			return true
 		}

@@ -27,7 +27,7 @@ func (y *syncer) compare(ctx context.Context, id peer.ID, table *tableState) (of
 		y.know.missed(id, reached(err), y.clock())
 	}
 	if c.pulled > 0 {
-		y.view.Store(nil) // the next comparison must see the new records
+		y.outdate() // the next comparison must see the new records
 	}
 	if err == nil {
 		y.know.met(id, c.of.informed)

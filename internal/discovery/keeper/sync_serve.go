@@ -60,7 +60,7 @@ func listDiffering(o *sharedCells, req *pb.SyncRequest, resp *pb.SyncResponse) e
 			return nil
 		}
 		for _, e := range entries[:min(len(entries), maxCellsListed)] {
-			resp.Cells = append(resp.Cells, &pb.SyncCell{Cell: o.cells[e.ID].key, Sums: e.Version[:]})
+			resp.Cells = append(resp.Cells, &pb.SyncCell{Cell: o.find(e.ID).key, Sums: e.Version[:]})
 		}
 	}
 	return nil

@@ -334,6 +334,7 @@ type unsplit struct{}
 
 func (unsplit) cellsOf(r *records.Record) []records.CellKey     { return r.Cells() }
 func (unsplit) sampleOf(records.CellKey) map[digest.ID]struct{} { return nil }
+func (unsplit) anyDeep() bool                                   { return false }
 
 // Cells inside other cells are compared through the outer cells, unless these are split.
 func TestSharedCells(t *testing.T) {
@@ -343,16 +344,17 @@ func TestSharedCells(t *testing.T) {
 			_, err := x.Put(r, time.Now())
 			require.NoError(t, err)
 		}
-		small := newView(x, newPeerTable("self", []peer.ID{"a", "b"}, false), time.Now(), unsplit{})
+		near := newPeerTable("self", []peer.ID{"a", "b"}, false)
+		small := newView(x, near, time.Now(), unsplit{}, nil)
 		require.Len(t, small.sharedWith("a", false).cells, 3, "the global cell, and the cells of two providers")
 		require.Same(t, small.sharedWith("a", false), small.sharedWith("a", false))
-		all := small.cells()
-		for _, h := range all {
-			if h.cell.Cell == "global" {
-				h.sample = map[digest.ID]struct{}{}
+		split := &sampling{samples: make(map[records.CellKey]map[digest.ID]struct{})}
+		for c := range small.cells().cells {
+			if c.Cell == "global" && !c.OfProvider() {
+				split.samples[c] = map[digest.ID]struct{}{}
 			}
 		}
-		rest := newSharedCells(all)
+		rest := newView(x, near, time.Now(), split, small).sharedWith("a", false)
 		require.Greater(t, len(rest.cells), 2)
 		for _, h := range rest.cells {
 			require.True(t, h.cell.OfProvider() || h.cell.Cell == "global" || h.cell.Cell.Len() == 2 && h.cell.Subtype == records.AnySubtype, h.key)
@@ -373,7 +375,7 @@ func TestQuietViewServes(t *testing.T) {
 				first = r.Expires()
 			}
 		}
-		v := newView(x, newPeerTable("self", nil, true), time.Now(), unsplit{})
+		v := newView(x, newPeerTable("self", nil, true), time.Now(), unsplit{}, nil)
 		now, last := v.made, first.Add(-time.Second)
 		require.Greater(t, last.Sub(now), viewMaxTTL)
 		require.True(t, v.valid(x.Seq(), last, false))
@@ -386,20 +388,30 @@ func TestQuietViewServes(t *testing.T) {
 	})
 }
 
-// BenchmarkView copies an index as a round does after a change.
+// BenchmarkView copies an index as a round does after a change: of the routing table, or of one record.
 func BenchmarkView(b *testing.B) {
 	x := index.New(index.Config{MaxPerProvider: 100_000})
-	for _, r := range spread(b, 10_000, rand.New(rand.NewPCG(7, 7))) {
+	recs := spread(b, 10_000, rand.New(rand.NewPCG(7, 7)))
+	for _, r := range recs[1:] {
 		_, _ = x.Put(r, time.Now())
 	}
 	for name, whole := range map[string]bool{"whole": true, "cells": false} {
 		b.Run(name, func(b *testing.B) {
 			near := newPeerTable("self", peersOf(40), whole)
 			for b.Loop() {
-				newView(x, near, time.Now(), unsplit{}).sharedWith("other", whole)
+				newView(x, near, time.Now(), unsplit{}, nil).sharedWith("other", whole)
 			}
 		})
 	}
+	b.Run("next", func(b *testing.B) {
+		near := newPeerTable("self", peersOf(40), false)
+		first := newView(x, near, time.Now(), unsplit{}, nil)
+		first.sharedWith("other", false)
+		_, _ = x.Put(recs[0], time.Now())
+		for b.Loop() {
+			newView(x, near, time.Now(), unsplit{}, first).sharedWith("other", false)
+		}
+	})
 }
 
 // BenchmarkSync compares two keepers on real sockets: with equal records, and with an empty index

@@ -1,9 +1,10 @@
 package keeper
 
 import (
-	"crypto/sha256"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -19,17 +20,20 @@ import (
 // tombstones. Costly parts are computed at their first use. It is safe for concurrent use.
 type view struct {
 	table *peerTable
-	seq   uint64    // of the index: the view includes changes up to here
-	made  time.Time // by the keeper's clock
-	until time.Time // the first of its records expires
+	seq   uint64      // of the index: the view includes changes up to here
+	made  time.Time   // by the keeper's clock
+	until time.Time   // the first of its records expires
+	spent atomic.Bool // the next comparison must see changes that the view lacks
 	all   []version
 	byID  func() map[digest.ID]*records.Record
 
 	types func() holdings // all records by type: compared in a small network
-	cells func() holdings // by the cells that this peer keeps
+	cells func() *grouping
 
 	mu     sync.Mutex // guards shared
 	shared map[peer.ID]*sharedCells
+
+	latest atomic.Pointer[grouping] // of cells, or of an earlier view until cells is called
 }
 
 // maxSharedCells bounds the cached sharedCells of a view.
@@ -43,13 +47,10 @@ type version struct {
 
 type holdings map[records.CellKey]*holding
 
-// holding is one cell of a view.
+// holding is one cell of a view. It is immutable, and part of later views while nothing in the cell changes.
 type holding struct {
-	cell   records.CellKey
-	key    string
-	whole  bool   // every peer keeps the cell
-	radius radius // responsibility radius; unused for whole
-	set    func() *digest.Set
+	*place
+	set func() *digest.Set
 
 	// sample is the common part of a split cell at all its keepers; nil for a whole cell.
 	sample map[digest.ID]struct{}
@@ -58,7 +59,16 @@ type holding struct {
 // sharedCells are the cells that two peers both keep.
 type sharedCells struct {
 	set   *digest.Set // one entry for each cell: id of its key, root of its set
-	cells map[digest.ID]*holding
+	cells []*holding  // by id
+}
+
+// find returns the cell with an id; nil without one.
+func (o *sharedCells) find(id digest.ID) *holding {
+	at, ok := slices.BinarySearchFunc(o.cells, id, func(h *holding, id digest.ID) int { return h.id.Compare(id) })
+	if !ok {
+		return nil
+	}
+	return o.cells[at]
 }
 
 // entryOf returns the digest entry of a record. Provider is the text form of its provider.
@@ -69,8 +79,8 @@ func entryOf(r *records.Record, provider string) digest.Entry {
 	}
 }
 
-// newView copies the index once. Info names the split cells.
-func newView(x *index.Index, table *peerTable, now time.Time, d splitInfo) *view {
+// newView copies the index once. Info names the split cells. Before is the previous view, or nil.
+func newView(x *index.Index, table *peerTable, now time.Time, d splitInfo, before *view) *view {
 	v := &view{table: table, seq: x.Seq(), made: now, shared: make(map[peer.ID]*sharedCells)}
 	providers := make(map[peer.ID]string)
 	for r := range x.Versions() {
@@ -88,19 +98,15 @@ func newView(x *index.Index, table *peerTable, now time.Time, d splitInfo) *view
 		}
 		v.all = append(v.all, version{entryOf(r, name), r})
 	}
+	if before != nil && before.table == table {
+		v.latest.Store(before.latest.Load())
+	}
 	v.byID = sync.OnceValue(v.indexed)
-	v.types = sync.OnceValue(func() holdings {
-		return v.grouped(func(r *records.Record) []records.CellKey {
-			return []records.CellKey{{Type: r.Type(), Subtype: records.AnySubtype, Cell: geo.Global}}
-		}, func(c records.CellKey) *holding { return &holding{cell: c, key: c.String(), whole: true} })
-	})
-	v.cells = sync.OnceValue(func() holdings {
-		return v.grouped(d.cellsOf, func(c records.CellKey) *holding {
-			if r, ok := table.radiusOf(routingKey(c)); ok {
-				return &holding{cell: c, key: c.String(), radius: r, sample: d.sampleOf(c)}
-			}
-			return nil
-		})
+	v.types = sync.OnceValue(v.byType)
+	v.cells = sync.OnceValue(func() *grouping {
+		g := newGrouping(v.all, table, d, v.latest.Load())
+		v.latest.Store(g)
+		return g
 	})
 	return v
 }
@@ -110,6 +116,8 @@ func newView(x *index.Index, table *peerTable, now time.Time, d splitInfo) *view
 // of the work of an idle keeper.
 func (v *view) valid(seq uint64, now time.Time, split bool) bool {
 	switch age := now.Sub(v.made); {
+	case v.spent.Load():
+		return false
 	case age.Abs() < v.lifetime():
 		return true
 	case v.seq != seq:
@@ -127,40 +135,18 @@ func (v *view) indexed() map[digest.ID]*records.Record {
 	return m
 }
 
-// grouped groups the records by their kept cells. Keep returns nil for a cell that this peer does
-// not keep.
-func (v *view) grouped(cellsOf func(*records.Record) []records.CellKey, keep func(records.CellKey) *holding) holdings {
-	entries := make(map[*holding][]digest.Entry)
-	judged := make(holdings)
+// byType groups the records by type, without place and subtype.
+func (v *view) byType() holdings {
+	entries := make(map[string][]digest.Entry)
 	for _, x := range v.all {
-		for _, c := range cellsOf(x.record) {
-			h, ok := judged[c]
-			if !ok {
-				h = keep(c)
-				judged[c] = h
-			}
-			if h != nil {
-				entries[h] = append(entries[h], x.entry)
-			}
-		}
+		entries[x.record.Type()] = append(entries[x.record.Type()], x.entry)
 	}
 	all := make(holdings, len(entries))
-	for h, e := range entries {
-		h.set = sync.OnceValue(func() *digest.Set { return h.sum(e) })
-		all[h.cell] = h
+	for kind, e := range entries {
+		c := records.CellKey{Type: kind, Subtype: records.AnySubtype, Cell: geo.Global}
+		all[c] = &holding{place: newPlace(c, radius{}), set: sync.OnceValue(func() *digest.Set { return digest.New(e) })}
 	}
 	return all
-}
-
-// sum returns the set to compare: all entries, or the sample of a split cell.
-func (h *holding) sum(entries []digest.Entry) *digest.Set {
-	if h.sample != nil {
-		entries = slices.DeleteFunc(entries, func(e digest.Entry) bool {
-			_, in := h.sample[e.ID]
-			return !in
-		})
-	}
-	return digest.New(entries)
 }
 
 // splitInfo names the split cells; *splits implements it.
@@ -169,7 +155,11 @@ type splitInfo interface {
 	cellsOf(r *records.Record) []records.CellKey
 	// sampleOf returns the sample of a split cell; nil for a whole cell.
 	sampleOf(c records.CellKey) map[digest.ID]struct{}
+	// anyDeep reports whether cells below geo.MaxLen are in use. Then cellsOf changes without the record.
+	anyDeep() bool
 }
+
+func (s *splits) anyDeep() bool { return s.deep.Len() > 0 }
 
 func (s *splits) cellsOf(r *records.Record) []records.CellKey {
 	cells := r.Cells()
@@ -210,9 +200,9 @@ func (v *view) sharedWith(id peer.ID, whole bool) *sharedCells {
 	}
 	var o *sharedCells
 	if whole {
-		o = newSharedCells(v.types())
+		o = newSharedCells(ordered(v.types()))
 	} else {
-		o = newSharedCells(keptBy(v.cells(), id))
+		o = v.cells().sharedWith(id)
 	}
 	if len(v.shared) < maxSharedCells {
 		v.shared[id] = o
@@ -220,45 +210,18 @@ func (v *view) sharedWith(id peer.ID, whole bool) *sharedCells {
 	return o
 }
 
-// keptBy returns the holdings that a peer keeps too.
-func keptBy(all holdings, id peer.ID) holdings {
-	hash := sha256.Sum256([]byte(id))
-	kept := make(holdings)
-	for c, h := range all {
-		if h.radius.covers(hash) {
-			kept[c] = h
-		}
+// newSharedCells takes the cells by id.
+func newSharedCells(cells []*holding) *sharedCells {
+	entries := make([]digest.Entry, len(cells))
+	for i, h := range cells {
+		entries[i] = digest.Entry{ID: h.id, Version: digest.Version(h.set().Root())}
 	}
-	return kept
+	return &sharedCells{set: digest.New(entries), cells: cells}
 }
 
-// newSharedCells leaves out the cells inside other cells: they are equal if the outer cells are.
-func newSharedCells(kept holdings) *sharedCells {
-	o := &sharedCells{cells: make(map[digest.ID]*holding)}
-	entries := make([]digest.Entry, 0, len(kept))
-	for c, h := range kept {
-		if kept.containsOuter(c) {
-			continue
-		}
-		id := digest.IDOf(h.key)
-		o.cells[id] = h
-		entries = append(entries, digest.Entry{ID: id, Version: digest.Version(h.set().Root())})
-	}
-	o.set = digest.New(entries)
-	return o
-}
-
-// containsOuter reports whether a whole cell contains c.
-func (all holdings) containsOuter(c records.CellKey) bool {
-	for _, subtype := range slices.Compact([]string{c.Subtype, records.AnySubtype}) {
-		for place, ok := c.Cell, true; ok; place, ok = place.Parent() {
-			outer := records.CellKey{Type: c.Type, Subtype: subtype, Cell: place}
-			if h, kept := all[outer]; kept && outer != c && h.sample == nil {
-				return true
-			}
-		}
-	}
-	return false
+// ordered returns the cells by id.
+func ordered(all holdings) []*holding {
+	return slices.SortedFunc(maps.Values(all), func(a, b *holding) int { return a.id.Compare(b.id) })
 }
 
 // held returns one cell of the view; nil without a record of it.
@@ -266,5 +229,5 @@ func (v *view) held(c records.CellKey, whole bool) *holding {
 	if whole {
 		return v.types()[c]
 	}
-	return v.cells()[c]
+	return v.cells().cells[c]
 }

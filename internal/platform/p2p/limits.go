@@ -8,7 +8,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
 	"github.com/libp2p/go-libp2p/x/rate"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -87,20 +86,19 @@ func newResources(c *Config, settings profileSettings) (network.ResourceManager,
 	limits.PeerBaseLimit.StreamsOutbound = 2 * protocolPeerStreams
 	limits.PeerBaseLimit.Streams = 4 * protocolPeerStreams
 
-	traced, err := resourceMetrics(c.Registerer)
+	options, err := resourceMetrics(c.Registerer)
 	if err != nil {
 		return nil, err
 	}
 	most := connectionsPerPeer * settings.perAddress
-	manager, err := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits.AutoScale()),
+	manager, err := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits.AutoScale()), append(options,
 		rcmgr.WithConnRateLimiters(&rate.Limiter{}), // zero value: no limit; resources has its own
 		rcmgr.WithLimitPerSubnet(
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: most}},
 			[]rcmgr.ConnLimitPerSubnet{
 				{PrefixLength: addressPrefix, ConnCount: most},
 				{PrefixLength: sitePrefix, ConnCount: addressesPerSite * most},
-			}),
-		traced)
+			}))...)
 	if err != nil {
 		return nil, err
 	}
@@ -127,18 +125,6 @@ func addressRate(settings profileSettings) *rate.Limiter {
 			GracePeriod:      refusalPause,
 		},
 	}
-}
-
-func resourceMetrics(reg prometheus.Registerer) (rcmgr.Option, error) {
-	if reg == nil {
-		return rcmgr.WithMetricsDisabled(), nil
-	}
-	rcmgr.MustRegisterWith(reg) // ignores existing registrations
-	reporter, err := rcmgr.NewStatsTraceReporter()
-	if err != nil {
-		return nil, err
-	}
-	return rcmgr.WithTraceReporter(reporter), nil
 }
 
 // allow sets fixed limits for one own protocol.

@@ -3,6 +3,7 @@ package p2p
 import (
 	"testing"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/multiformats/go-multiaddr"
@@ -63,4 +64,38 @@ func TestMetricsAreRegistered(t *testing.T) {
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	require.NotEmpty(t, families)
+}
+
+// TestRefusedResourcesAreCounted: a stream beyond the bound is counted, those within are not.
+func TestRefusedResourcesAreCounted(t *testing.T) {
+	c := testConfig(t)
+	reg := prometheus.NewRegistry()
+	c.Registerer = reg
+	c, settings, err := c.complete()
+	require.NoError(t, err)
+	manager, err := newResources(&c, settings)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, manager.Close()) })
+	refused := func() (n float64) {
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				require.Equal(t, "blackhole_resources_refused_total", f.GetName())
+				require.Equal(t, "stream", m.GetLabel()[0].GetValue())
+				n += m.GetCounter().GetValue()
+			}
+		}
+		return n
+	}
+	for range 4 * protocolPeerStreams {
+		var stream network.StreamManagementScope
+		if stream, err = manager.OpenStream("other", network.DirInbound); err != nil {
+			break
+		}
+		t.Cleanup(stream.Done)
+		require.Zero(t, refused())
+	}
+	require.ErrorIs(t, err, network.ErrResourceLimitExceeded)
+	require.Equal(t, 1.0, refused())
 }

@@ -40,6 +40,9 @@ func IDOf(name string) ID {
 // Bucket returns the bucket of the id's entry.
 func (id ID) Bucket() int { return int(id[0]) }
 
+// Compare orders ids bytewise.
+func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
+
 // Version orders the entries with one id. Versions compare bytewise.
 type Version [16]byte
 
@@ -62,7 +65,7 @@ type Entry struct {
 }
 
 func (e Entry) compare(f Entry) int {
-	return cmp.Or(bytes.Compare(e.ID[:], f.ID[:]), bytes.Compare(e.Version[:], f.Version[:]))
+	return cmp.Or(e.ID.Compare(f.ID), bytes.Compare(e.Version[:], f.Version[:]))
 }
 
 // Sum is the hash of a bucket or, as the root, of a set. The zero sum is the sum of no entries.
