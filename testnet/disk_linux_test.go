@@ -21,6 +21,7 @@ import (
 // TestDiskFull: a full disk stops the member of a lone peer and nothing else. A start on the full disk ends soon with the
 // reason. After space is freed, a restart has everything that was acknowledged.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	small, err := disk.Mount(dir, 24<<20)
 	if err != nil {

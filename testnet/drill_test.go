@@ -22,6 +22,7 @@ import (
 // TestBackupDrill plays the drill of docs/group.md on processes: a backup of a running group, a loss, a restoration on one
 // peer, and the return of the others.
 func TestBackupDrill(t *testing.T) {
+	t.Parallel()
 	binary := built(t)
 	n, err := network.Start(t.Context(), network.Config{Peers: 3, Founders: 3, Binary: binary, Dir: t.TempDir()})
 	require.NoError(t, err)
@@ -87,6 +88,7 @@ func TestBackupDrill(t *testing.T) {
 // TestPromoteDrill plays "The majority is gone for good" of docs/group.md with two peers, the group of which has one voter and
 // one learner: the voter is killed for good, and the learner goes on by order.
 func TestPromoteDrill(t *testing.T) {
+	t.Parallel()
 	binary := built(t)
 	n, err := network.Start(t.Context(), network.Config{Peers: 2, Binary: binary, Dir: t.TempDir()})
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 // TestJoinedPeersHaveOneGroup starts peers as the README says, without a list of founders: a lock has one holder at all
 // of them, an instance of one is found at all, and both outlive the leader.
 func TestJoinedPeersHaveOneGroup(t *testing.T) {
+	t.Parallel()
 	binary := built(t)
 	n, err := network.Start(t.Context(), network.Config{Peers: 3, Binary: binary, Dir: t.TempDir()})
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 // TestSeparateGroupsBecomeOne starts three peers that found a group each, and then connects them. The empty group ends by
 // itself, the one with a key by an order. Instances of all are found at all, and later tokens are above all earlier ones.
 func TestSeparateGroupsBecomeOne(t *testing.T) {
+	t.Parallel()
 	binary := built(t)
 	var bootstrap []string
 	alone := func() *network.Network {

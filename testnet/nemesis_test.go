@@ -18,6 +18,7 @@ import (
 
 // TestNemesis is a short day of faults on real processes. The long ones are run by hand.
 func TestNemesis(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds blackholed and starts processes")
 	}
@@ -48,6 +49,7 @@ func TestNemesis(t *testing.T) {
 
 // TestGroupsMeet plays one seed in which groups of real processes merge.
 func TestGroupsMeet(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds blackholed and starts processes")
 	}
@@ -97,6 +99,7 @@ func TestScenarios(t *testing.T) {
 
 // TestStartup is the scenario of starts in any order, for two orders.
 func TestStartup(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds blackholed and starts processes")
 	}
