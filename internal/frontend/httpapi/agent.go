@@ -65,22 +65,22 @@ func newAgentAPI(s *shared, c *Config) *agentAPI {
 func (a *agentAPI) routes() []route {
 	return []route{
 		// The low-level design "Service Discovery".
-		{pattern: "POST /v1/services/{service}/instances", role: access.RoleService, serve: handler(a.registerInstance)},
-		{pattern: "GET /v1/services/{service}/instances", role: access.RoleReadOnly, entries: instanceEntries(), serve: handler(a.listInstances)},
-		{pattern: "GET /v1/services/{service}/instances/{id}", role: access.RoleReadOnly, serve: handler(a.getInstance)},
-		{pattern: "DELETE /v1/services/{service}/instances/{id}", role: access.RoleService, serve: handler(a.deregister)},
-		{pattern: "PUT /v1/services/{service}/instances/{id}/status", role: access.RoleService, serve: handler(a.setStatus)},
-		{pattern: "GET /v1/services/{service}/watch", role: access.RoleReadOnly, waits: true, serve: handler(a.watchInstances)},
+		{pattern: "POST /v1/services/{service}/instances", role: access.RoleService, asks: true, serve: handler(a.registerInstance)},
+		{pattern: "GET /v1/services/{service}/instances", role: access.RoleReadOnly, asks: true, entries: instanceEntries(), serve: handler(a.listInstances)},
+		{pattern: "GET /v1/services/{service}/instances/{id}", role: access.RoleReadOnly, asks: true, serve: handler(a.getInstance)},
+		{pattern: "DELETE /v1/services/{service}/instances/{id}", role: access.RoleService, asks: true, serve: handler(a.deregister)},
+		{pattern: "PUT /v1/services/{service}/instances/{id}/status", role: access.RoleService, asks: true, serve: handler(a.setStatus)},
+		{pattern: "GET /v1/services/{service}/watch", role: access.RoleReadOnly, asks: true, waits: true, serve: handler(a.watchInstances)},
 		{pattern: "PUT /v1/leases/{lease}/renew", role: access.RoleService, serve: handler(a.renewLease)},
 		// SAP-044 Registry.
-		{pattern: "POST /v1/services", role: access.RoleService, serve: dialectB(a.registerService)},
-		{pattern: "GET /v1/services", role: access.RoleReadOnly, serve: dialectB(a.listServices)},
-		{pattern: "GET /v1/services/{service}", role: access.RoleReadOnly, serve: dialectB(a.getServices)},
-		{pattern: "GET /v1/services/{service}/{id}", role: access.RoleReadOnly, serve: dialectB(a.getService)},
-		{pattern: "DELETE /v1/services/{service}/{id}", role: access.RoleService, serve: dialectB(a.deregister)},
-		{pattern: "PUT /v1/services/{service}/{id}/heartbeat", role: access.RoleService, endpoint: "/heartbeat", serve: dialectB(a.heartbeat)},
+		{pattern: "POST /v1/services", role: access.RoleService, asks: true, serve: dialectB(a.registerService)},
+		{pattern: "GET /v1/services", role: access.RoleReadOnly, asks: true, serve: dialectB(a.listServices)},
+		{pattern: "GET /v1/services/{service}", role: access.RoleReadOnly, asks: true, serve: dialectB(a.getServices)},
+		{pattern: "GET /v1/services/{service}/{id}", role: access.RoleReadOnly, asks: true, serve: dialectB(a.getService)},
+		{pattern: "DELETE /v1/services/{service}/{id}", role: access.RoleService, asks: true, serve: dialectB(a.deregister)},
+		{pattern: "PUT /v1/services/{service}/{id}/heartbeat", role: access.RoleService, asks: true, endpoint: "/heartbeat", serve: dialectB(a.heartbeat)},
 		// Prometheus.
-		{pattern: "GET /v1/prometheus/sd", role: access.RoleReadOnly, serve: handler(a.prometheusTargets)},
+		{pattern: "GET /v1/prometheus/sd", role: access.RoleReadOnly, asks: true, serve: handler(a.prometheusTargets)},
 	}
 }
 

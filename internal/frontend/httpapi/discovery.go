@@ -37,10 +37,10 @@ func (d *discoveryAPI) routes() []route {
 		{pattern: "GET /v1/discovery/records/{id}", role: access.RoleReadOnly, entries: recordEntries(""), serve: handler(d.get)},
 		{pattern: "PUT /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.update)},
 		{pattern: "DELETE /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.withdraw)},
-		{pattern: "GET /v1/discovery/resolve", role: access.RoleReadOnly, entries: recordEntries(""), serve: handler(d.resolve)},
+		{pattern: "GET /v1/discovery/resolve", role: access.RoleReadOnly, asks: true, entries: recordEntries(""), serve: handler(d.resolve)},
 		{pattern: "POST /v1/discovery/query", role: access.RoleReadOnly, entries: resultEntries(), serve: handler(d.query)},
-		{pattern: "GET /v1/discovery/query", role: access.RoleReadOnly, entries: resultEntries(), serve: handler(d.queryByParameters)},
-		{pattern: "GET /v1/discovery/watch", role: access.RoleReadOnly, waits: true, entries: recordEntries(""), serve: handler(d.watch)},
+		{pattern: "GET /v1/discovery/query", role: access.RoleReadOnly, asks: true, entries: resultEntries(), serve: handler(d.queryByParameters)},
+		{pattern: "GET /v1/discovery/watch", role: access.RoleReadOnly, asks: true, waits: true, entries: recordEntries(""), serve: handler(d.watch)},
 		{pattern: "GET /v1/status", role: access.RoleReadOnly, serve: handler(d.status)},
 		{pattern: "GET /v1/peers", role: access.RoleReadOnly, serve: handler(d.peers)},
 		{pattern: "PUT /v1/log-level", role: access.RoleAdmin, serve: handler(d.setLogLevel)},
@@ -84,15 +84,11 @@ func (d *discoveryAPI) answer(w http.ResponseWriter, r *http.Request, q query.Qu
 }
 
 func (d *discoveryAPI) resolve(w http.ResponseWriter, r *http.Request) error {
-	values, err := input.Query(r.URL)
+	values, err := input.Known(r.URL, "key")
 	if err != nil {
 		return err
 	}
-	key, err := input.Single(values, "key")
-	if err != nil {
-		return err
-	}
-	rec, err := d.finder.Resolve(r.Context(), key)
+	rec, err := d.finder.Resolve(r.Context(), values.Get("key"))
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func newEventsAPI(d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
 }
 
 func (e *eventsAPI) routes() []route {
-	return []route{{pattern: "GET /v1/events", role: access.RoleReadOnly, waits: true, serve: handler(e.serve)}}
+	return []route{{pattern: "GET /v1/events", role: access.RoleReadOnly, asks: true, waits: true, serve: handler(e.serve)}}
 }
 
 // topics returns the topics that this peer serves.

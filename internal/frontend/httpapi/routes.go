@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
 	"github.com/blackhole/blackhole/internal/frontend/ui"
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -20,6 +21,7 @@ type route struct {
 	endpoint string      // label of metrics; empty means the path of the pattern without /v1
 	waits    bool        // the client chooses the duration, so the time measures nothing
 	entries  *entries    // for the parameter fields; nil refuses it
+	asks     bool        // reads and checks parameters of its own; false refuses all
 	serve    http.Handler
 }
 
@@ -64,6 +66,24 @@ func (t route) path() string {
 	return path
 }
 
+// checked returns the handler of a route of the API. It refuses the parameters that the route does not read.
+func (t route) checked() http.Handler {
+	serve := t.serve
+	if !t.asks {
+		serve = handler(func(w http.ResponseWriter, r *http.Request) error {
+			if _, err := input.Known(r.URL); err != nil {
+				return err
+			}
+			t.serve.ServeHTTP(w, r)
+			return nil
+		})
+	}
+	if t.entries != nil {
+		serve = cutting(t.entries, serve)
+	}
+	return serve
+}
+
 // mount gives the router its routes. Paths outside the table need the role read-only, so that
 // they tell strangers nothing.
 func (s *Server) mount(c *Config) {
@@ -78,12 +98,12 @@ func (s *Server) mount(c *Config) {
 	d := newDiscoveryAPI(s.shared, c)
 	s.events = newEventsAPI(d, coordination, agent)
 	routes := table(d, coordination, agent, s.events, c.Pages)
+	for n, t := range routes {
+		routes[n].serve = t.checked()
+	}
 	routes = append(routes, pageRoutes()...)
 	routes = append(routes, route{pattern: "/", role: access.RoleReadOnly, endpoint: "none", serve: handler(s.unknown)})
 	for _, t := range routes {
-		if t.entries != nil {
-			t.serve = cutting(t.entries, t.serve)
-		}
 		h := countRequests(c.Requests, t)
 		if c.Guard != nil {
 			h = c.Guard(t.role, h)

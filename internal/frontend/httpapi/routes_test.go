@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
@@ -76,6 +77,29 @@ func TestEachRouteIsReached(t *testing.T) {
 		path := strings.NewReplacer("{service}", "payment", "{id}", "a", "{lease}", "l", "{name}", "x%2Fy").Replace(r.path())
 		_, got := mux.Handler(httptest.NewRequest(r.method(), path, nil))
 		require.Equal(t, r.pattern, got)
+	}
+}
+
+// TestUnknownParameters: no operation ignores a parameter, which would answer another question in silence. Exactly those
+// with parameters of their own in the document read some.
+func TestUnknownParameters(t *testing.T) {
+	solo := coordtest.New(coordtest.Config{})
+	a := newAgentFixture(t, func(c *Config) {
+		c.Coordination = &Coordination{Writer: solo, Reader: solo, Admin: solo, Owner: ownerOf}
+	})
+	paths := newSpecification(t).Paths
+	for _, r := range wholeTable() {
+		path := strings.NewReplacer("{service}", "payment", "{id}", "7", "{lease}", "l", "{name}", "x", "{key}", "x").Replace(r.path())
+		got := a.send(t, r.method()+" "+path+"?unheard=1", "")
+		require.Equal(t, http.StatusBadRequest, got.code, "%s: %s", r.pattern, got.text)
+		require.Equal(t, "unheard", got.json["field"], r.pattern)
+		require.Regexp(t, "unknown parameter|not a known parameter", got.json["message"], r.pattern)
+		item := paths.Find(r.path())
+		require.NotNil(t, item, r.pattern)
+		asks := slices.ContainsFunc(slices.Concat(item.Parameters, item.GetOperation(r.method()).Parameters), func(p *openapi3.ParameterRef) bool {
+			return p.Value.In == "query" && p.Value.Name != "fields"
+		})
+		require.Equal(t, asks, r.asks, r.pattern)
 	}
 }
 
