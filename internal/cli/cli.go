@@ -88,8 +88,8 @@ func (a App) root() *cobra.Command {
 			"One binary runs a peer (blackholed run) and calls a running peer.\n\n" +
 			"Words: an offer is a service for sale, signed by its provider. An instance is one running\n" +
 			"copy of an application, and a service is all instances with one name. A peer is one " + name + ".\n\n" +
-			"At a terminal, tables fit its width: peer ids are abbreviated and long cells cut. A pipe, or\n" +
-			"-o json, ndjson or yaml, gets everything. NO_COLOR turns colours off.\n\n" +
+			"At a terminal, tables fit its width: columns are left out, peer ids abbreviated, and long cells\n" +
+			"cut. A pipe, or -o json, ndjson or yaml, gets everything. NO_COLOR turns colours off.\n\n" +
 			"Exit codes:\n" + exitHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -121,7 +121,6 @@ func (a App) root() *cobra.Command {
 	}
 	root.AddCommand(versionCommand(con, a.Version, a.Build), manCommand(con, a.Version))
 	versionFlag(root, versionText(a.Version, a.Build))
-	suggest(root)
 	addExamples(root)
 	completeLive(con, root)
 	return root
@@ -141,8 +140,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = 2
-	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], meant(cmd.SuggestionsFor(args[0])))
+	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], meant(meantCommands(cmd, args[0])))
 }
 
 // noArgs refuses arguments.

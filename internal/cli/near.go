@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -77,28 +78,46 @@ func meant(words []string) string {
 	return "; did you mean " + strings.Join(words, " or ") + "?"
 }
 
-// synonyms maps commands of other programs to ours.
+// synonyms maps words of other programs to our commands.
 func synonyms() map[string][]string {
 	return map[string][]string{
-		"run":      {"start", "serve", "agent", "daemon", "join", "up"},
-		"peer":     {"members", "swarm", "nodes"},
-		"service":  {"catalog", "ls", "list", "require"},
-		"instance": {"discover"},
-		"group":    {"operator", "raft", "leave", "snapshot", "backup", "restore"},
-		"kv":       {"put", "get", "del", "etcd"},
-		"offer":    {"find", "search", "query", "register", "publish", "provide", "records", "watch"},
-		"doctor":   {"netcheck", "diag", "check", "troubleshoot"},
-		"status":   {"info", "ping", "health"},
-		"lease":    {"session"},
-		"lock":     {"mutex", "elect"},
+		"start": {"run"}, "serve": {"run"}, "agent": {"run"}, "daemon": {"run"}, "up": {"run"},
+		"join": {"run"}, "members": {"peer ls"}, "swarm": {"peer ls"}, "nodes": {"peer ls"},
+		"catalog": {"service ls"}, "list": {"service ls"}, "discover": {"instance find"},
+		"operator": {"group"}, "raft": {"group"}, "snapshot": {"group backup"}, "etcd": {"kv"}, "delete": {"kv del"},
+		"search": {"offer find"}, "query": {"offer find"}, "publish": {"offer register"}, "provide": {"offer register"}, "records": {"offer ls"},
+		"netcheck": {"doctor"}, "diag": {"doctor"}, "check": {"doctor"}, "troubleshoot": {"doctor"},
+		"info": {"status"}, "ping": {"status"}, "health": {"status"}, "session": {"lease"}, "mutex": {"lock"}, "elect": {"lock"},
 	}
 }
 
-// suggest adds the synonyms to the commands of root.
-func suggest(root *cobra.Command) {
-	for _, cmd := range root.Commands() {
-		cmd.SuggestFor = append(cmd.SuggestFor, synonyms()[cmd.Name()]...)
+// meantCommands suggests commands for an unknown one: subcommands of cmd with a similar name, and at the root also their
+// subcommands and our commands for words of other programs.
+func meantCommands(cmd *cobra.Command, typed string) (found []string) {
+	commands := map[string][]string{}
+	for _, child := range cmd.Commands() {
+		commands[child.Name()] = append(commands[child.Name()], child.Name())
 	}
+	if !cmd.HasParent() {
+		maps.Copy(commands, synonyms())
+		for _, child := range cmd.Commands() {
+			for _, verb := range child.Commands() {
+				commands[verb.Name()] = append(commands[verb.Name()], child.Name()+" "+verb.Name())
+			}
+		}
+	}
+	words := []string{typed}
+	if commands[typed] == nil {
+		words = nearest(typed, slices.Collect(maps.Keys(commands)))
+	}
+	for _, word := range words {
+		for _, command := range commands[word] {
+			if !slices.Contains(found, command) {
+				found = append(found, command)
+			}
+		}
+	}
+	return found
 }
 
 // meantFlag suggests flags for an unknown one.

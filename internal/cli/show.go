@@ -19,11 +19,12 @@ func answerTable(a query.AnswerView) grid {
 	for i, r := range a.Results {
 		v := &r.Record
 		rows[i] = []string{
-			v.ID, kindOf(v), placeOf(v), distanceOf(r.DistanceKM), priceOf(v), uptimeOf(v),
-			healthOf(v) + " / " + measuredOf(r.Measured), shortPeer(v.ProviderID),
+			v.ID, orDash(v.Metadata.Name), kindOf(v), capacityOf(v), placeOf(v), distanceOf(r.DistanceKM), priceOf(v),
+			healthOf(v) + " / " + measuredOf(r.Measured), shortPeer(v.ProviderID), endpointOf(v),
 		}
 	}
-	g := table([]string{"ID", "TYPE", "PLACE", "DISTANCE", "PRICE", "UPTIME", "CLAIMED / MEASURED", "PROVIDER"}, rows)
+	g := table([]string{"ID", "NAME", "TYPE", "CAPACITY", "PLACE", "DISTANCE", "PRICE", "CLAIMED / MEASURED", "PROVIDER", "ENDPOINT"}, rows)
+	g.spare = []string{"NAME", "ENDPOINT", "CAPACITY", "PROVIDER"}
 	g.above, g.below = map[int][]string{}, map[int][]string{}
 	for _, p := range a.Groups {
 		g.above[p.First] = append(g.above[p.First], "# prices in "+p.Currency+" "+p.PriceUnit+": "+strconv.Itoa(p.Results)+" of "+strconv.Itoa(p.Total))

@@ -1,6 +1,9 @@
 package cli
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Terminal describes the terminal of the program. The zero value is none: files and pipes.
 type Terminal struct {
@@ -22,14 +25,15 @@ type plain string
 
 func (p plain) on(screen) string { return string(p) }
 
-// grid is rows in aligned columns. On a narrow screen the last column wraps, peer ids are abbreviated as shortPeer does,
-// and then the widest of the other columns are cut. A pipe gets everything.
+// grid is rows in aligned columns. On a narrow screen spare columns are left out, the last column wraps, peer ids are
+// abbreviated as shortPeer does, and then the widest of the other columns are cut. A pipe gets everything.
 type grid struct {
 	header []string // nil: none
 	rows   [][]string
 	above  map[int][]string // lines before a row
 	below  map[int][]string // lines after a row, indented
 	notes  []string         // lines at the end
+	spare  []string         // headers of columns that a narrow screen does without, the first of them first
 }
 
 // table lays out rows under a header in aligned columns.
@@ -53,6 +57,7 @@ func (g grid) on(s screen) string {
 		}
 		cells = append(cells, clear)
 	}
+	cells = g.narrowed(cells, s.columns)
 	widths := fit(cells, s.columns)
 	var b strings.Builder
 	if g.header != nil {
@@ -66,6 +71,21 @@ func (g grid) on(s screen) string {
 	}
 	writeLines(&b, g.notes, "", s)
 	return b.String()
+}
+
+// narrowed returns the cells without as many spare columns as are too much for the screen.
+func (g grid) narrowed(cells [][]string, columns int) [][]string {
+	for _, name := range g.spare {
+		if columns <= 0 || total(widthsOf(cells), 0) <= columns {
+			break
+		}
+		if i := slices.Index(cells[0], name); i >= 0 {
+			for n := range cells {
+				cells[n] = slices.Delete(cells[n], i, i+1)
+			}
+		}
+	}
+	return cells
 }
 
 // lines is the header, if any, and the rows.

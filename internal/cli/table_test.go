@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // widest is the width of the widest line.
@@ -34,6 +36,38 @@ func TestTableOnANarrowScreen(t *testing.T) {
 		"                                       /ip4/192.0.2.1/udp/4801/quic-v1",
 		"",
 	}, "\n"), g.on(screen{columns: 80}))
+}
+
+// TestSpareColumns: a narrow screen does without the spare columns, the first of them first, and a pipe has all.
+func TestSpareColumns(t *testing.T) {
+	g := table([]string{"ID", "NAME", "PRICE", "ENDPOINT"}, [][]string{{"gpu-1", "Two GPUs", "1 USD", "https://gpu.example.com"}})
+	g.spare = []string{"NAME", "ENDPOINT"}
+	header := func(columns int) string {
+		first, _, _ := strings.Cut(g.on(screen{columns: columns}), "\n")
+		return strings.Join(strings.Fields(first), " ")
+	}
+	require.Equal(t, "ID NAME PRICE ENDPOINT", header(0))
+	require.Equal(t, "ID NAME PRICE ENDPOINT", header(80))
+	require.Equal(t, "ID PRICE ENDPOINT", header(40))
+	require.Equal(t, "ID PRICE", header(30))
+	require.Equal(t, "ID PRICE", header(5), "what is not spare stays")
+}
+
+func TestCapacity(t *testing.T) {
+	gpu := records.GPU{Model: "H100", MemoryMB: 80_000}
+	for want, c := range map[string]*records.Capabilities{
+		"-": {},
+		"2x H100 80 GB, 1x L4, 64-core CPU, 512 GB": {Compute: &records.Compute{CPUCores: 64, MemoryMB: 512_000, GPUs: []records.GPU{gpu, {Model: "L4"}, gpu}}},
+		"1x 24 GB":                 {Compute: &records.Compute{GPUs: []records.GPU{{MemoryMB: 24_000}}}},
+		"4.5 TB free":              {Storage: &records.Storage{TotalSpace: 9e12, AvailableSpace: 4.5e12}},
+		"1 kB free":                {Storage: &records.Storage{AvailableSpace: 1000}},
+		"200/50 Mbit/s down/up":    {Bandwidth: &records.Bandwidth{UploadMbps: 50, DownloadMbps: 200}},
+		"2 Gbit/s":                 {CDN: &records.CDN{BandwidthMbps: 2000}},
+		"1-core CPU, 18.4 EB free": {Compute: &records.Compute{CPUCores: 1}, Storage: &records.Storage{AvailableSpace: 1<<64 - 1}},
+	} {
+		require.Equal(t, want, capacityOf(&records.View{Offer: records.Offer{Capabilities: c}}))
+	}
+	require.Equal(t, "-", capacityOf(&records.View{}))
 }
 
 // TestTableFits draws tables: none is wider than the screen, and the last column loses nothing.
