@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
@@ -117,16 +116,8 @@ func role(name string) access.Role {
 	return r
 }
 
-// limit counts a registration of the caller. Without authentication, the address identifies
-// the caller.
-func (e *authSetup) limit(ctx context.Context, addr string) error {
-	if e.guard == nil {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			host = addr // a unix socket
-		}
-		return e.limiter.Take(host, 1, time.Now())
-	}
+// limit counts a registration of the caller.
+func (e *authSetup) limit(ctx context.Context) error {
 	return e.limiter.Take(access.Client(ctx), 1, time.Now())
 }
 
@@ -142,9 +133,9 @@ func (e *authSetup) may(ctx context.Context, service string) error {
 func (e *authSetup) http(c *httpapi.Config) {
 	c.Pages = &e.pages
 	c.May = e.may
-	c.Limit = func(r *http.Request) error { return e.limit(r.Context(), r.RemoteAddr) }
+	c.Limit, c.ConnContext = e.limit, access.ConnContext
 	if e.guard != nil {
-		c.Guard, c.ConnContext = e.guarded, access.ConnContext
+		c.Guard = e.guarded
 	}
 }
 
@@ -166,10 +157,7 @@ func (e *authSetup) grpc(c *grpcapi.Config) {
 		c.Stream = []grpc.StreamServerInterceptor{e.guard.Stream(e.need)}
 	}
 	c.May = e.may
-	c.Limit = func(ctx context.Context) error {
-		from, _ := peer.FromContext(ctx)
-		return e.limit(ctx, from.Addr.String())
-	}
+	c.Limit = e.limit
 	if e.tls != nil {
 		c.Credentials = credentials.NewTLS(e.tls.Server("h2"))
 	}

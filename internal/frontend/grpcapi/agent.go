@@ -29,7 +29,7 @@ type agent struct {
 	Agent
 	limit   func(context.Context) error
 	may     func(ctx context.Context, service string) error
-	watches access.Slots
+	watches *access.Pool
 	closing context.Context
 }
 

@@ -31,9 +31,9 @@ type coordination struct {
 	api.UnimplementedLockServiceServer
 	api.UnimplementedCoordinationServiceServer
 	Coordination
-	waits   access.Slots // waiting calls of Lock
-	bundled access.Slots // concurrent calls in bundles
-	watches access.Slots
+	waits   *access.Pool // waiting calls of Lock
+	bundled *access.Pool // concurrent calls in bundles
+	watches *access.Pool
 	closing context.Context
 	table   map[string]method // methods available in a bundle, by name
 }
@@ -75,7 +75,7 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 	if err != nil {
 		return nil, err
 	}
-	release, err := c.waits.Take("grpcapi.Lock", "waits for locks")
+	release, err := c.waits.Take(ctx, "grpcapi.Lock", "waits for locks")
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ type Server struct {
 	Config
 	grpc    *grpc.Server
 	health  *health.Server
-	watches access.Slots
+	watches *access.Pool
 
 	closing context.Context // done when Close begins; ends watches
 	close   context.CancelFunc
@@ -118,7 +118,7 @@ func New(c Config) *Server {
 	if c.MaxWaits == 0 {
 		c.MaxWaits = 8192
 	}
-	s := &Server{Config: c, health: health.NewServer(), watches: make(access.Slots, c.MaxWatches)}
+	s := &Server{Config: c, health: health.NewServer(), watches: access.NewPool(c.MaxWatches)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.Creds(c.Credentials),
@@ -163,7 +163,7 @@ func (s *Server) register() {
 	if s.Coordination != nil {
 		c := &coordination{
 			Coordination: *s.Coordination, closing: s.closing,
-			waits: make(access.Slots, s.MaxWaits), watches: make(access.Slots, s.MaxWatches), bundled: make(access.Slots, maxAtOnce),
+			waits: access.NewPool(s.MaxWaits), watches: access.NewPool(s.MaxWatches), bundled: access.NewPool(maxAtOnce),
 		}
 		c.table = c.methods(s.intercept())
 		api.RegisterLockServiceServer(s.grpc, c)
@@ -172,7 +172,7 @@ func (s *Server) register() {
 }
 
 func (s *Server) agent() *agent {
-	a := &agent{Agent: *s.Agent, limit: s.Limit, may: s.May, watches: make(access.Slots, s.MaxWatches), closing: s.closing}
+	a := &agent{Agent: *s.Agent, limit: s.Limit, may: s.May, watches: access.NewPool(s.MaxWatches), closing: s.closing}
 	if a.limit == nil {
 		a.limit = func(context.Context) error { return nil }
 	}
@@ -381,7 +381,7 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 	if err != nil {
 		return fault.Wrap(opQuery, err)
 	}
-	release, err := s.watches.Take("grpcapi.Watch", "watches")
+	release, err := s.watches.Take(out.Context(), "grpcapi.Watch", "watches")
 	if err != nil {
 		return err
 	}

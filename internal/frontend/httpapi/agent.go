@@ -45,14 +45,14 @@ func (a *Agent) storage() error {
 type agentAPI struct {
 	*shared
 	Agent
-	limit func(*http.Request) error
+	limit func(context.Context) error
 	allow func(ctx context.Context, service string) error
 }
 
 func newAgentAPI(s *shared, c *Config) *agentAPI {
 	a := &agentAPI{shared: s, Agent: *c.Agent, limit: c.Limit, allow: c.May}
 	if a.limit == nil {
-		a.limit = func(*http.Request) error { return nil }
+		a.limit = func(context.Context) error { return nil }
 	}
 	if a.allow == nil {
 		a.allow = func(context.Context, string) error { return nil }
@@ -93,7 +93,7 @@ func dialectB(h handler) handler {
 // comes first, before anything is read.
 func (a *agentAPI) registration(w http.ResponseWriter, r *http.Request, parse func(body []byte, namespace string) (instance.Registration, error)) (instance.Registration, error) {
 	var none instance.Registration
-	if err := a.limit(r); err != nil {
+	if err := a.limit(r.Context()); err != nil {
 		return none, err
 	}
 	values, err := input.Known(r.URL, "namespace", "strict", "require_commit")

@@ -311,7 +311,7 @@ func TestBroken(t *testing.T) {
 func TestGuards(t *testing.T) {
 	limit := error(nil)
 	a := newAgentFixture(t, func(c *Config) {
-		c.Limit = func(*http.Request) error { return limit }
+		c.Limit = func(context.Context) error { return limit }
 		c.May = func(_ context.Context, service string) error {
 			if service == "default/payment" {
 				return nil

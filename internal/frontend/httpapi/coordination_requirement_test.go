@@ -148,7 +148,7 @@ func TestRequirementWaitsBounded(t *testing.T) {
 	p := newCoordFixture(t, func(c *Config) { c.MaxWaits = 1 })
 	p.ok(t, 200, "PUT /requirements/store", `{"service":"storage","min":2}`)
 	waits := p.later(t, "GET /requirements/store?wait=1h", "")
-	require.Eventually(t, func() bool { return len(p.shared.waits) == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return p.shared.waits.Used() == 1 }, time.Minute, time.Millisecond)
 	require.Equal(t, 429, p.send(t, "GET /requirements/store?wait=1ms", "").code)
 	p.Close()
 	require.Equal(t, 503, (<-waits).code)

@@ -23,7 +23,7 @@ import (
 
 // Bounds of /v1/events.
 const (
-	maxViewers  = 128
+	maxViewers  = 256
 	viewerQueue = 256      // messages between the sources of a viewer and its connection
 	maxWrite    = 64 << 10 // bytes of messages that one write joins
 
@@ -47,7 +47,7 @@ const (
 // eventsAPI serves all watches of a peer in one stream: a browser has only six connections to a host.
 type eventsAPI struct {
 	*shared
-	viewers      access.Slots
+	viewers      *access.Pool
 	finder       discovery.Finder
 	node         discovery.Node
 	health       func() (int, healthBody)
@@ -59,7 +59,7 @@ type eventsAPI struct {
 }
 
 func newEventsAPI(d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
-	e := &eventsAPI{shared: d.shared, viewers: make(access.Slots, maxViewers), finder: d.finder, node: d.node, health: d.describe, coordination: c}
+	e := &eventsAPI{shared: d.shared, viewers: access.NewPool(maxViewers), finder: d.finder, node: d.node, health: d.describe, coordination: c}
 	e.groups, e.conditions = newLately(e.group), newLately(e.condition)
 	e.connected = newLately(func(context.Context) []discovery.PeerInfo { return e.node.Peers() })
 	if a != nil {
@@ -172,7 +172,7 @@ func (e *eventsAPI) serve(w http.ResponseWriter, r *http.Request) error {
 
 // follow runs the sources of the topics while pump takes their messages.
 func (e *eventsAPI) follow(ctx context.Context, q interest, pump func(context.Context, <-chan message) error) error {
-	release, err := e.viewers.Take("httpapi.events", "viewers")
+	release, err := e.viewers.Take(ctx, "httpapi.events", "viewers")
 	if err != nil {
 		return err
 	}

@@ -370,11 +370,11 @@ func TestEventsRefuse(t *testing.T) {
 	})
 }
 
-// TestViewersAreBounded: one viewer too many is told to come later, and a slot is free after one leaves.
+// TestViewersAreBounded: one viewer above the share of a client is told to come later, and a slot is free after one leaves.
 func TestViewersAreBounded(t *testing.T) {
 	inLiveBubble(t, func(t *testing.T, a livePeer) {
 		var all []*view
-		for range maxViewers {
+		for range maxViewers * 3 / 4 {
 			all = append(all, a.view("?topics=health"))
 		}
 		resp, err := a.http.Get(eventsPath + "?topics=health")

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-
-	"github.com/blackhole/blackhole/internal/platform/access"
 )
 
 const (
@@ -21,22 +19,23 @@ const (
 // the caller's credentials, and sees its length (BREACH). A page of another origin cannot ask: Server.admit refuses it,
 // and the API has no cookies. Answers that carry a credential are marked no-store and stay as they are nevertheless.
 type packer struct {
-	busy access.Slots
+	busy chan struct{}
 	pool sync.Pool // of *gzip.Writer
 }
 
-func newPacker() *packer { return &packer{busy: make(access.Slots, gzipAtOnce)} }
+func newPacker() *packer { return &packer{busy: make(chan struct{}, gzipAtOnce)} }
 
 // pack returns the compressed body, or nil for one that is better sent as it is. It sets the header accordingly.
 func (p *packer) pack(h http.Header, code int, body []byte) []byte {
 	if len(body) < gzipAbove || code != http.StatusOK || h.Get("Cache-Control") == "no-store" {
 		return nil
 	}
-	release, err := p.busy.Take("httpapi.gzip", "compressors")
-	if err != nil {
+	select {
+	case p.busy <- struct{}{}:
+		defer func() { <-p.busy }()
+	default:
 		return nil
 	}
-	defer release()
 	z, ok := p.pool.Get().(*gzip.Writer)
 	if !ok {
 		z, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid

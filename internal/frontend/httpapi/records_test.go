@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
@@ -220,8 +222,8 @@ func TestBadBatchesChangeNothing(t *testing.T) {
 
 func TestBatchesAreBounded(t *testing.T) {
 	a := newFixture(t)
-	for range maxBatches {
-		_, err := a.shared.batches.Take("test", "batches")
+	for n := range maxBatches {
+		_, err := a.shared.batches.Take(access.With(t.Context(), access.Principal{Name: strconv.Itoa(n)}), "test", "batches")
 		require.NoError(t, err)
 	}
 	a.refused(t, refusal{429, "rate_limit_exceeded", ""}, "POST "+own+":batch", `{"records":[{}]}`)

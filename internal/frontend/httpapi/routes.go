@@ -168,10 +168,10 @@ func countRequests(requests Requests, t route) http.Handler {
 // shared holds the resources that the handlers of all planes share.
 type shared struct {
 	closing context.Context // done when Close begins; ends watches and waits
-	watches access.Slots
-	waits   access.Slots
-	batches access.Slots
-	backups access.Slots
+	watches *access.Pool
+	waits   *access.Pool
+	batches *access.Pool
+	backups *access.Pool
 	buffers bufferPool
 	packer  *packer
 	open    bool // no guard: everybody may do everything

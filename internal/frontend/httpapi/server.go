@@ -64,7 +64,7 @@ type Config struct {
 	// Nil admits everybody.
 	Guard func(role access.Role, next http.Handler) http.Handler
 	// Limit runs before each registration of an instance. Nil means no limit.
-	Limit func(*http.Request) error
+	Limit func(context.Context) error
 	// May checks that the caller may change a service, given as namespace/name. Nil allows everybody.
 	May func(ctx context.Context, service string) error
 	// Requests counts requests. Nil disables counting.
@@ -102,7 +102,7 @@ func New(c Config) *Server {
 		c.MaxWaits = maxOpen
 	}
 	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, trace: c.Trace, mux: http.NewServeMux()}
-	s.shared = &shared{watches: make(access.Slots, c.MaxWatches), waits: make(access.Slots, c.MaxWaits), batches: make(access.Slots, maxBatches), backups: make(access.Slots, maxBackups), packer: newPacker(), open: c.Guard == nil}
+	s.shared = &shared{watches: access.NewPool(c.MaxWatches), waits: access.NewPool(c.MaxWaits), batches: access.NewPool(maxBatches), backups: access.NewPool(maxBackups), packer: newPacker(), open: c.Guard == nil}
 	s.shared.closing, s.close = context.WithCancel(context.Background())
 	s.mount(&c)
 	s.http = &http.Server{

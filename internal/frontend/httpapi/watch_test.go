@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -233,13 +235,14 @@ func TestWatchRefuses(t *testing.T) {
 	a.refused(t, invalid("after"), path+"type=compute&after=1-1&after=1-2", "")
 	a.refused(t, invalid("after"), path+"type=compute", "", header("Last-Event-ID", "\x01"))
 	a.refused(t, invalid("url"), path+"type=compute;near=1,1", "")
-	require.Empty(t, a.shared.watches, "what is refused takes no place")
+	require.Zero(t, a.shared.watches.Used(), "what is refused takes no place")
 }
 
 func TestWatchesAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *fixture, c *http.Client) {
-		for range cap(a.shared.watches) - 1 {
-			a.shared.watches <- struct{}{}
+		for n := range maxOpen - 1 {
+			_, err := a.shared.watches.Take(access.With(t.Context(), access.Principal{Name: strconv.Itoa(n)}), "test", "watches")
+			require.NoError(t, err)
 		}
 		w := watch(t, c, watchPath)
 		a.refused(t, refusal{429, "rate_limit_exceeded", ""}, "GET /v1/discovery/watch?type=compute", "")
@@ -258,10 +261,10 @@ func TestWatchOfNobody(t *testing.T) {
 		_, err = io.WriteString(conn, "GET /v1/discovery/watch?type=compute HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		require.NoError(t, err)
 		synctest.Wait()
-		require.Len(t, a.shared.watches, 1)
+		require.Equal(t, 1, a.shared.watches.Used())
 		time.Sleep(writeAnswer + 15*time.Second)
 		synctest.Wait()
-		require.Empty(t, a.shared.watches)
+		require.Zero(t, a.shared.watches.Used())
 	})
 }
 

@@ -13,9 +13,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -173,9 +176,21 @@ func of(ctx context.Context) caller {
 // permission.
 func From(ctx context.Context) Principal { return of(ctx).Principal }
 
-// Client returns the key of rate limits for a call: the name of the principal, or the address of an
-// anonymous caller. An IPv6 address counts as its /64, the usual share of a single host.
-func Client(ctx context.Context) string { return of(ctx).client }
+// Client returns the key of rate limits and shares for a call: the name of the principal, or the address of an anonymous
+// caller, on a unix socket its user. An IPv6 address counts as its /64, the usual share of a single host. It is empty for a
+// call within the process.
+func Client(ctx context.Context) string {
+	if c := of(ctx).client; c != "" {
+		return c
+	}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return clientOf(callCredentials{remote: p.Addr})
+	}
+	if a, ok := ctx.Value(connKey{}).(net.Addr); ok {
+		return clientOf(callCredentials{remote: a})
+	}
+	return ""
+}
 
 // With returns a context with a principal, for callers within the process and for tests.
 func With(ctx context.Context, p Principal) context.Context {

@@ -10,12 +10,9 @@ import (
 
 type connKey struct{}
 
-// ConnContext stores the peer of a unix socket. Use it as http.Server.ConnContext.
+// ConnContext stores the other end of a connection, for Client. Use it as http.Server.ConnContext.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	if p, ok := c.RemoteAddr().(peerAddr); ok {
-		return context.WithValue(ctx, connKey{}, p)
-	}
-	return ctx
+	return context.WithValue(ctx, connKey{}, c.RemoteAddr())
 }
 
 // HTTP wraps next. It admits only callers that fulfil the need, and passes the caller on in the

@@ -1,0 +1,91 @@
+package access
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/peer"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+func TestPool(t *testing.T) {
+	p := NewPool(2)
+	release, err := p.Take(t.Context(), "op", "watches")
+	require.NoError(t, err)
+	_, err = p.Take(t.Context(), "op", "watches")
+	require.NoError(t, err)
+	_, err = p.Take(t.Context(), "op", "watches")
+	require.ErrorIs(t, err, fault.LimitReached)
+	require.Equal(t, "all 2 watches are in use: close one or retry later", fault.Message(err))
+	release()
+	_, err = p.Take(t.Context(), "op", "watches")
+	require.NoError(t, err)
+}
+
+// takeAll takes places until the pool refuses, and returns the last refusal.
+func takeAll(ctx context.Context, p *Pool) (taken int, err error) {
+	for ; err == nil; taken++ {
+		_, err = p.Take(ctx, "op", "watches")
+	}
+	return taken - 1, err
+}
+
+// TestPoolIsShared: a client that takes all it can leaves room for others, under any way to tell clients apart.
+func TestPoolIsShared(t *testing.T) {
+	alice, bob := With(t.Context(), Principal{Name: "alice"}), With(t.Context(), Principal{Name: "bob"})
+	here := ConnContext(t.Context(), conn{remote: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}})
+	there := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 2}})
+	p := NewPool(100)
+	taken, err := takeAll(alice, p)
+	require.Equal(t, 75, taken)
+	require.Equal(t, "this client has 75 of all 100 watches, and the rest is for others: close one or retry later", fault.Message(err))
+	for n, ctx := range []context.Context{bob, here, there} {
+		taken, err := takeAll(ctx, p)
+		require.ErrorIs(t, err, fault.LimitReached)
+		require.Positive(t, taken, n)
+	}
+	next := ConnContext(t.Context(), conn{remote: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 3}})
+	_, err = p.Take(next, "op", "watches")
+	require.ErrorIs(t, err, fault.LimitReached, "another port is no other client")
+}
+
+type conn struct {
+	net.Conn
+	remote net.Addr
+}
+
+func (c conn) RemoteAddr() net.Addr { return c.remote }
+
+// TestPoolProperties: never more than the total, a newcomer gets a place while two are free, and all places come back.
+func TestPoolProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := NewPool(rapid.IntRange(1, 40).Draw(t, "total"))
+		var held []func()
+		for range rapid.IntRange(0, 200).Draw(t, "steps") {
+			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
+				last := len(held) - 1
+				held[last]()
+				held = held[:last]
+				continue
+			}
+			client := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "client")
+			newcomer := p.by[client] == 0 && p.used < p.total
+			release, err := p.Take(With(context.Background(), Principal{Name: client}), "op", "watches")
+			if err != nil {
+				require.False(t, newcomer, "a newcomer is refused only by a full pool")
+				continue
+			}
+			held = append(held, release)
+			require.LessOrEqual(t, p.used, p.total)
+		}
+		for _, release := range held {
+			release()
+		}
+		require.Zero(t, p.used)
+		require.Empty(t, p.by)
+	})
+}
