@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -43,6 +44,7 @@ type options struct {
 	verbose bool
 	data    string // data directory of the peers; empty means a temporary directory
 	ports   string // file for the addresses of the peers; empty means none
+	idle    time.Duration
 	binary  string // the blackholed to run; empty means to build it
 }
 
@@ -57,6 +59,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	f.IntVar(&o.peers, "peers", 8, "peers to start, each a process")
 	f.IntVar(&o.records, "records", 200, "services to register, at most 100 for each peer")
+	f.DurationVar(&o.idle, "idle", 0, "measure idle peers for so `long`, in place of the tour, and end; checks of providers then have their default interval")
 	f.IntVar(&o.updates, "updates", 100, "price updates that the tour measures")
 	f.BoolVar(&o.tour, "tour", true, "walk through what the network promises")
 	f.BoolVar(&o.exit, "exit", false, "end after the tour; status 0 only if every step held")
@@ -80,7 +83,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 
 func (o options) validate() error {
 	least := 1
-	if o.tour {
+	if o.tour && o.idle == 0 {
 		least = tour.MinPeers
 	}
 	each := config.Default().Discovery.Limits.ServicesPerProvider
@@ -90,6 +93,8 @@ func (o options) validate() error {
 	case o.records < market.MinOffers || o.records > o.peers*each:
 		return fault.Invalidf("-records", o.records, "must be %d to %d (%d for each of %d peers), not %d",
 			market.MinOffers, o.peers*each, each, o.peers, o.records)
+	case o.idle != 0 && o.idle < minIdle:
+		return fault.Invalidf("-idle", o.idle, "must be at least %v, not %v", minIdle, o.idle)
 	case o.updates < 1:
 		return fault.Invalidf("-updates", o.updates, "must be at least 1, not %d", o.updates)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/network"
+	"github.com/blackhole/blackhole/testnet/process"
 	"github.com/blackhole/blackhole/testnet/tour"
 )
 
@@ -26,6 +27,8 @@ type report struct {
 	ResumedMs          float64      `json:"resumed_ms"`            // from the kill of its next leader to the next registration committed
 	RSSMiB             spread       `json:"rss_mib"`               // of the peers, ready and empty
 	RSSEndMiB          spread       `json:"rss_end_mib"`           // of the peers alive after the tour
+	IdleCPUPercent     spread       `json:"idle_cpu_percent"`      // of one processor, with -idle
+	IdleKBPerMinute    spread       `json:"idle_kb_per_minute"`    // written to files and TCP connections, with -idle
 	Steps              []reportStep `json:"steps"`
 
 	print bool
@@ -68,6 +71,16 @@ func (r *report) end(n *network.Network) {
 	r.RSSEndMiB = spreadOf(n.Living(), func(p *network.Peer) uint64 { return p.Resident() })
 }
 
+// idle compares what each peer had used before and after some time.
+func (r *report) idle(before, after []process.Usage, took time.Duration) {
+	var cpu, written []float64
+	for i := range after {
+		cpu = append(cpu, 100*(after[i].CPU-before[i].CPU).Seconds()/took.Seconds())
+		written = append(written, float64(after[i].Written-before[i].Written)/1000/took.Minutes())
+	}
+	r.IdleCPUPercent, r.IdleKBPerMinute = spreadAll(cpu), spreadAll(written)
+}
+
 // write prints the report if -json was given.
 func (r *report) write(s *session) error {
 	if !r.print {
@@ -79,15 +92,19 @@ func (r *report) write(s *session) error {
 }
 
 func spreadOf(peers []*network.Peer, of func(*network.Peer) uint64) spread {
-	if len(peers) == 0 {
-		return spread{}
-	}
 	var all []float64
 	for _, p := range peers {
 		all = append(all, mib(of(p)))
 	}
+	return spreadAll(all)
+}
+
+func spreadAll(all []float64) spread {
+	if len(all) == 0 {
+		return spread{}
+	}
 	slices.Sort(all)
-	return spread{Min: all[0], Median: all[(len(all)-1)/2], Max: all[len(all)-1]}
+	return spread{Min: hundredths(all[0]), Median: hundredths(all[(len(all)-1)/2]), Max: hundredths(all[len(all)-1])}
 }
 
 // mib converts bytes to MiB, rounded to a tenth.

@@ -81,6 +81,9 @@ func (s *session) start(ctx context.Context) error {
 	}
 	c := network.Config{Peers: s.peers, Binary: binary, Dir: s.scratch, Check: checkInterval, Keep: s.keep,
 		Founders: min(founders, s.peers-1), Replace: replaceAfter}
+	if s.idle > 0 {
+		c.Check = 0
+	}
 	if s.data != "" {
 		if err := os.MkdirAll(s.data, 0o700); err != nil {
 			return fault.As("testnet.start", fault.Invalid, fmt.Errorf("-data: %w", err))
@@ -148,8 +151,11 @@ func (s *session) register(ctx context.Context) error {
 	return nil
 }
 
-// show takes the tour, then stays up unless -exit was given.
+// show takes the tour, then stays up unless -exit was given. With -idle it measures instead.
 func (s *session) show(ctx context.Context) (held bool, err error) {
+	if s.idle > 0 {
+		return s.observeIdle(ctx)
+	}
 	held = true
 	if s.tour {
 		held = s.walk(ctx)

@@ -63,6 +63,7 @@ func TestUsage(t *testing.T) {
 		"-records=801":    "-records: must be 24 to 800 (100 for each of 8 peers), not 801",
 		"-records=0":      "-records: must be 24 to 800",
 		"-updates=0":      "-updates: must be at least 1",
+		"-idle=1s":        "-idle: must be at least 10s, not 1s",
 		"-peers=x":        "invalid value",
 		"-no-such-flag":   "not defined",
 		"peers":           "arguments: there are none",

@@ -272,5 +272,20 @@ func (p *Process) Resident() uint64 {
 	return resident(p.PID())
 }
 
+// Usage is what a process used since its start.
+type Usage struct {
+	CPU     time.Duration // user and system
+	Written uint64        // bytes to files and TCP connections
+}
+
+// Used returns what the process used so far. It fails after the end of the process, and on systems without these figures.
+func (p *Process) Used() (Usage, error) {
+	if !p.Running() {
+		return Usage{}, p.Failure()
+	}
+	u, err := used(p.PID())
+	return u, fault.As("process.Used", fault.Unavailable, err)
+}
+
 // String names the process for people.
 func (p *Process) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.PID()) }

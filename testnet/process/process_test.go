@@ -115,3 +115,19 @@ func TestTail(t *testing.T) {
 	require.Contains(t, said, "line 70\nline 71\n")
 	require.True(t, strings.HasSuffix(said, "line 99\n"+strings.Repeat("y", tailLine)))
 }
+
+// TestUsed: a process that writes is charged for it, and one that ended has no figures.
+func TestUsed(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	p, err := Start(script(t, "exec cat /dev/zero >/dev/null"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		u, err := p.Used()
+		return err == nil && u.CPU > 0 && u.Written > 1<<20
+	}, time.Minute, time.Millisecond)
+	p.Kill()
+	_, err = p.Used()
+	require.Error(t, err)
+}
