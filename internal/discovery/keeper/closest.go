@@ -158,6 +158,12 @@ func (p *closestCache) keepersOf(ctx context.Context, cells []records.CellKey) (
 		lookUp(0) // in a small network the first answer applies to all cells
 		first = 1
 	}
+	// One lookup answers for a region of cells. So many cells begin with few lookups.
+	for width := 1; width < lookups && len(cells) > manyCells && first < len(cells); width *= 2 {
+		some := min(width, len(cells)-first)
+		bounded(width, some, func(i int) { lookUp(first + i) })
+		first += some
+	}
 	bounded(lookups, len(cells)-first, func(i int) { lookUp(first + i) })
 	for _, err := range errs {
 		if err != nil {

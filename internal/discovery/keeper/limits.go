@@ -72,8 +72,10 @@ const (
 	coverCells     = 9 // cells that cover the disc of a query
 	askedAtOnce    = 2 // keepers of a group to ask at once, and full answers of a complete group
 	lookups        = 16
+	manyCells      = 4 * lookups                                  // cells of one call whose lookups begin one by one
 	refreshes      = 4                                            // lookups in the background
 	deliveries     = (2*(geo.MaxLen-geo.MinLen+2) + 1) * Replicas // at a time: all keepers of one record
+	inFlight       = 500                                          // records of one Store under way to keepers, each keeper's counted
 	storeTimeout   = time.Minute                                  // of a Store without a deadline
 	resolveTimeout = 10 * time.Second                             // of a Resolve without a deadline
 	callsPerPeer   = 16                                           // concurrent requests to one peer

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	kb "github.com/libp2p/go-libp2p-kbucket"
@@ -407,4 +410,36 @@ func TestMistakenLookupIsForgotten(t *testing.T) {
 	require.True(t, p.cells.Contains(routingKey(right)))
 	require.Zero(t, p.whole)
 	require.Len(t, p.regions.known, 1)
+}
+
+// Weighed calls stay within the weight, one at a time may exceed it, and every call runs or is late.
+func TestWeighed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		random := rand.New(rand.NewPCG(3, 4))
+		weights := make([]int, 200)
+		for i := range weights {
+			weights[i] = 1 + random.IntN(60)
+		}
+		weights[7] = 1000
+		var mu sync.Mutex
+		var under, calls, most, done int
+		late := weighed(ctx, 20, 100, weights, func(i int) {
+			w := min(weights[i], 100)
+			mu.Lock()
+			under, calls = under+w, calls+1
+			most = max(most, under)
+			require.LessOrEqual(t, under, 100)
+			require.LessOrEqual(t, calls, 20)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			under, calls, done = under-w, calls-1, done+1
+			mu.Unlock()
+		})
+		require.Greater(t, most, 80)
+		require.NotEmpty(t, late)
+		require.Equal(t, len(weights), done+len(late))
+	})
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // The peers that a region settles are the closest in the whole network.
@@ -115,5 +117,27 @@ func TestStoreLooksUpByRegion(t *testing.T) {
 		w.nodes[0].closest.refreshSets(other)
 		_, known := w.nodes[0].closest.regions.around(routingKey(recs[0].Cells()[0]), w.nodes[0].Self, time.Now())
 		require.False(t, known, "results with a failed peer are dropped")
+	})
+}
+
+// Lookups under way cannot answer for each other, so many cells begin with few of them.
+func TestManyCellsShareSlowLookups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, 32, func(_ int, c *Config) { c.Limits.Sync = -1 })
+		w.dht.edit(func() { w.dht.delay = 50 * time.Millisecond })
+		var cells []records.CellKey
+		for _, r := range spread(t, 20, rand.New(rand.NewPCG(8, 8))) {
+			cells = append(cells, r.Cells()...)
+		}
+		few := 0
+		for _, n := range w.nodes[:8] {
+			before := w.dht.asked()
+			_, err := n.closest.keepersOf(t.Context(), cells)
+			require.NoError(t, err)
+			if w.dht.asked()-before < lookups {
+				few++
+			}
+		}
+		require.GreaterOrEqual(t, few, 4, "it depends on the random peers; all at once are never fewer")
 	})
 }

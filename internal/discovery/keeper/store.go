@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -69,7 +71,7 @@ func (p *publisher) storeAt(ctx context.Context, recs []*records.Record, targets
 			break
 		}
 		round := route(recs, targets, sets, p.wants())
-		bounded(deliveries, len(round), func(i int) { p.deliver(ctx, recs, &round[i]) })
+		p.deliverAll(ctx, recs, round)
 		p.forward(ctx, recs, round)
 		p.unlearn(round)
 		batches = append(batches, round...)
@@ -220,6 +222,41 @@ func pack(items []storeItem) [][]storeItem {
 		messages = append(messages, items[start:])
 	}
 	return messages
+}
+
+// deliverAll sends all batches. Records of one call are few at each keeper, and all go out at once. Of a provider with many, or where
+// few keepers have all cells, only inFlight records are under way: when many peers announce at once, as after a common start, each
+// keeper would otherwise get more at a time than it verifies within Limits.Deliver, and everything would be repeated. Each peer
+// begins with the keepers after itself, so that not all begin with the same one.
+func (p *publisher) deliverAll(ctx context.Context, recs []*records.Record, round []storeBatch) {
+	first, _ := slices.BinarySearchFunc(round, p.k.Self, func(b storeBatch, id peer.ID) int { return cmp.Compare(b.to, id) })
+	batch := func(i int) *storeBatch { return &round[(first+i)%len(round)] }
+	weights := make([]int, len(round))
+	for i := range weights {
+		weights[i] = len(batch(i).items)
+	}
+	for _, i := range weighed(ctx, deliveries, inFlight, weights, func(i int) { p.deliver(ctx, recs, batch(i)) }) {
+		fail(batch(i).items, fault.Wrap("keeper.Store", ctx.Err()))
+	}
+}
+
+// weighed is bounded with a call for each weight. A call starts while it and those under way weigh at most so much together, or alone. It
+// returns the calls that did not start before the end of ctx.
+func weighed(ctx context.Context, width, most int, weights []int, do func(int)) (late []int) {
+	room := semaphore.NewWeighted(int64(most))
+	var mu sync.Mutex // guards late
+	bounded(width, len(weights), func(i int) {
+		w := int64(min(weights[i], most))
+		if room.Acquire(ctx, w) != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			late = append(late, i)
+			return
+		}
+		defer room.Release(w)
+		do(i)
+	})
+	return late
 }
 
 // deliver sends a batch to its keeper, message by message, and sets the results of the items.
