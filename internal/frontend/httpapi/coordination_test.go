@@ -189,7 +189,7 @@ func TestLeasesRefuse(t *testing.T) {
 	p.refused(t, invalid("colour"), "GET /leases?colour=red", "")
 	p.refused(t, invalid("limit"), "GET /leases?limit=1&limit=2", "")
 	p.refused(t, refusal{405, "method_not_allowed", "method"}, "PUT /leases/1", "")
-	p.refused(t, refusal{404, "service_not_found", "path"}, "GET /nothing", "")
+	p.refused(t, refusal{404, "not_found", "path"}, "GET /nothing", "")
 	require.Len(t, p.ok(t, 200, "GET /leases", "")["leases"], 1, "what is refused changes nothing")
 	far := p.ok(t, 201, "POST /leases", `{"ttl":9223372036854775807}`)
 	require.Equal(t, float64(coord.DefaultLimits().MaxTTL), far["ttl_ms"])
@@ -266,7 +266,7 @@ func TestLocksRefuse(t *testing.T) {
 		p.refused(t, invalid(field), "POST /locks/db", body)
 	}
 	for _, path := range []string{"/locks/", "/locks/a/b", "/locks//a", "/locks/a/../b", "/locks/./a"} {
-		p.refused(t, missing("path"), "POST "+path, with+`"timeout_ms":0}`)
+		p.refused(t, noRoute(), "POST "+path, with+`"timeout_ms":0}`)
 	}
 	p.refused(t, refusal{413, "too_large", "name"}, "POST /locks/"+strings.Repeat("x", 2000), with+`"timeout_ms":0}`)
 	p.refused(t, refusal{413, "too_large", "body"}, "POST /locks/db", with+`"metadata":"`+strings.Repeat("x", maxBody)+`"}`)

@@ -124,6 +124,8 @@ func (b *errorBody) specify(err error) {
 	switch {
 	case b.Error == "unprocessable" && b.Field == "version":
 		b.Error = "invalid_version"
+	case b.Error == "service_not_found" && b.Field == fieldPath:
+		b.Error = "not_found"
 	case errors.As(err, &parameter):
 		b.Error = "invalid_parameter"
 	}

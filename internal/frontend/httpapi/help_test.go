@@ -81,6 +81,8 @@ func invalid(field string) refusal { return refusal{400, "validation_error", fie
 
 func missing(field string) refusal { return refusal{404, "service_not_found", field} }
 
+func noRoute() refusal { return refusal{404, "not_found", "path"} }
+
 // refused makes a request, "METHOD target", that must fail in the one form of errors.
 func (a *fixture) refused(t testing.TB, want refusal, line, body string, edits ...func(*http.Request)) answer {
 	t.Helper()

@@ -112,6 +112,9 @@ func (s *Server) mount(c *Config) {
 	}
 }
 
+// fieldPath is the field of errors about a path without a route.
+const fieldPath = "path"
+
 // unknown refuses a path or a method outside the table.
 func (s *Server) unknown(w http.ResponseWriter, r *http.Request) error {
 	var allowed []string
@@ -123,7 +126,7 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if len(allowed) == 0 {
-		return &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("is unknown: see /openapi.json for the routes")}
+		return &fault.Error{Kind: fault.NotFound, Field: fieldPath, Value: r.URL.Path, Err: errors.New("no route has this path: see /openapi.json")}
 	}
 	allow := strings.Join(allowed, ", ")
 	w.Header().Set("Allow", allow)

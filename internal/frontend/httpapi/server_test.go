@@ -113,7 +113,7 @@ func TestPage(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	a := newFixture(t)
 	for _, path := range []string{"/v1", "/v1/discovery", own + "/", own + "/a/b", own + ":bulk", "/v2/status", "/V1/status", "/v1/status/", "/v1/discovery/records:batch/a", "/metrics"} {
-		a.refused(t, missing("path"), "GET "+path, "")
+		a.refused(t, noRoute(), "GET "+path, "")
 	}
 	for path, allow := range map[string]string{
 		own: "GET, HEAD, POST", own + ":batch": "POST", own + "/a": "DELETE, GET, HEAD, PUT",
