@@ -193,6 +193,11 @@ func (c *Catalog) find(n instance.Name, sel instance.Selector) (instance.Result,
 		}
 		return instance.Result{View: r.read(s).view, Contact: known}, nil
 	}
+	if n.Service != "" { // a known name is valid
+		if err := n.Validate(); err != nil {
+			return instance.Result{}, err
+		}
+	}
 	if _, err := sel.Compile(); err != nil {
 		return instance.Result{}, err
 	}

@@ -65,6 +65,10 @@ func TestRefusals(t *testing.T) {
 		{"reset with nil", "instances[0]", func() error { return c.Reset(3, []*instance.Instance{nil}) }},
 		{"reset with doubles", "instances[1]", func() error { return c.Reset(3, []*instance.Instance{other.Instance, other.Instance}) }},
 		{"discover nothing", "service", func() error { _, err := c.Discover(ctx, instance.Query{}); return err }},
+		{"discover an impossible name", "service", func() error {
+			_, err := c.Discover(ctx, instance.Query{Name: healthy("G G").Name})
+			return err
+		}},
 		{"discover a range", "version", func() error {
 			_, err := c.Discover(ctx, instance.Query{Name: healthy("a").Name, Selector: instance.Selector{Version: "?"}})
 			return err

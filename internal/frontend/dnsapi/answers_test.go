@@ -192,6 +192,7 @@ func TestAbsence(t *testing.T) {
 		"idle.service.consul.":              dns.RcodeSuccess, // registered, not UP
 		"broken.web.service.consul.":        dns.RcodeSuccess,
 		"nobody.service.consul.":            dns.RcodeNameError,
+		"a_b.service.consul.":               dns.RcodeNameError, // no service can have the name
 		"ghost.web.service.consul.":         dns.RcodeNameError, // a tag of nobody
 		"web.service.us-west-9.consul.":     dns.RcodeNameError, // a zone of nobody
 		"web.service.nobody.ns.consul.":     dns.RcodeNameError,

@@ -37,6 +37,9 @@ func (c *fakeCatalog) set(list ...*instance.Instance) {
 }
 
 func (c *fakeCatalog) Discover(_ context.Context, q instance.Query) (instance.Result, error) {
+	if err := q.Name.Validate(); err != nil {
+		return instance.Result{}, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
