@@ -188,8 +188,8 @@ func (l *local) expire() {
 // Storage returns the error that prevents writes of the registry, or nil.
 func (l *local) Storage() error { return l.registry.Storage() }
 
-// LastCheck returns the end of the last check of an instance of this peer; false without one.
-func (l *local) LastCheck(k instance.Key) (instance.LastCheck, bool) { return l.checker.Last(k) }
+// LastChecks returns the ends of the last checks of an instance of this peer, newest first.
+func (l *local) LastChecks(k instance.Key) []instance.LastCheck { return l.checker.Last(k) }
 
 // Census counts the instances of this peer by status.
 func (l *local) Census() map[instance.Status]int {

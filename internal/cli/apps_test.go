@@ -27,7 +27,7 @@ func serveAgent(t *testing.T, a *agenttest.Agent, token string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpcapi.New(grpcapi.Config{
-		Agent: &grpcapi.Agent{Registrar: a, Catalog: a},
+		Agent: &grpcapi.Agent{Registrar: a, Catalog: a}, Operator: checker{},
 		Unary: []grpc.UnaryServerInterceptor{func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 			md, _ := metadata.FromIncomingContext(ctx)
 			if got := append(md.Get("authorization"), "")[0]; token != "" && got != "Bearer "+token {
@@ -40,6 +40,22 @@ func serveAgent(t *testing.T, a *agenttest.Agent, token string) string {
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() { s.Close(); require.NoError(t, <-done) })
 	return l.Addr().String()
+}
+
+// checker is a peer that has checked the instance w1.
+type checker struct{ grpcapi.Operator }
+
+func (checker) LastChecks(k instance.Key) ([]instance.LastCheck, error) {
+	switch k.ID {
+	case "w1":
+		return []instance.LastCheck{
+			{At: midnight(2), TookMs: 2.4, Status: instance.StatusJSON(instance.StatusDown), Cause: "connection refused"},
+			{At: midnight(1), TookMs: 1, Passing: true, Status: instance.StatusJSON(instance.StatusUp)},
+		}, nil
+	case "f1":
+		return nil, fault.New("test", fault.Forbidden, "needs the role admin")
+	}
+	return nil, nil
 }
 
 // agentWithInstances is an agent with five instances.

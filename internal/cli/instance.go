@@ -61,7 +61,8 @@ func peerError(err error) error {
 func instanceShow(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show SERVICE [ID...]", Short: "Show instances with any status", Args: serviceArgs(0),
-		Long: "Show the instances of a service with any status. A single ID shows all details of the instance.",
+		Long: "Show the instances of a service with any status. A single ID shows all details of the instance.\n" +
+			"The peer of the instance also shows to the role admin when its last checks ended, and why they failed.",
 	}
 	namespace := namespaceFlag(cmd)
 	r := newRemote(con, cmd, defaultTimeout)
@@ -78,7 +79,11 @@ func instanceShow(con *console) *cobra.Command {
 		}
 		r.warnStale(found.Contact)
 		if len(args) == 2 {
-			return r.print(instanceDetail(list[0]))
+			d, err := oneInstance(ctx, c, list[0])
+			if err != nil {
+				return err
+			}
+			return r.print(d)
 		}
 		return r.print(instanceList(list, map[string]any{}))
 	})

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -50,8 +53,50 @@ func addressOf(i *instance.Instance) string {
 	return "-"
 }
 
-// instanceDetail shows the non-empty fields of one instance.
-func instanceDetail(i *instance.Instance) document {
+// lastChecks returns how the last checks of an instance ended, newest first, or else who knows it.
+func lastChecks(ctx context.Context, c *client.Client, i *instance.Instance) (ends []instance.LastCheck, note string, err error) {
+	if i.Spec.Check == nil {
+		return nil, "", nil
+	}
+	ends, err = client.OperatorOf(c).LastChecks(ctx, i.Key)
+	switch kind := fault.KindOf(err); {
+	case kind == fault.Unsupported, err == nil && len(ends) == 0:
+		return nil, fmt.Sprintf("none known here: peer %s checks it, so ask there with --grpc", shortPeer(i.Peer)), nil
+	case kind == fault.Forbidden:
+		return nil, "known to the role admin", nil
+	}
+	return ends, "", err
+}
+
+// checkRows shows the last checks, newest first.
+func checkRows(ends []instance.LastCheck, note string) [][]string {
+	if note != "" {
+		return [][]string{{"last check", note}}
+	}
+	var rows [][]string
+	label := "last check"
+	for _, e := range ends {
+		end := fmt.Sprintf("passed in %.0f ms", e.TookMs)
+		if !e.Passing {
+			end = fmt.Sprintf("failed in %.0f ms: %s", e.TookMs, e.Cause)
+		}
+		rows = append(rows, []string{label, fmt.Sprintf("%s %s, %s", at(e.At), instance.Status(e.Status), end)})
+		label = "before"
+	}
+	return rows
+}
+
+// oneInstance shows one instance with its last checks.
+func oneInstance(ctx context.Context, c *client.Client, i *instance.Instance) (document, error) {
+	ends, note, err := lastChecks(ctx, c, i)
+	if err != nil {
+		return document{}, err
+	}
+	return instanceDetail(i, ends, note), nil
+}
+
+// instanceDetail shows the non-empty fields of one instance, and its last checks or who knows them.
+func instanceDetail(i *instance.Instance, ends []instance.LastCheck, note string) document {
 	override, check := "", "none: heartbeats keep the instance"
 	if i.Override != instance.StatusUnknown {
 		override = i.Override.String()
@@ -67,8 +112,10 @@ func instanceDetail(i *instance.Instance) document {
 		{"check", check}, {"thresholds", fmt.Sprintf("unhealthy after %s, removed after %s", i.Spec.UnhealthyAfter, i.Spec.RemoveAfter)},
 		{"registered", at(i.RegisteredAt)}, {"lease", i.Lease}, {"peer", i.Peer},
 	}
-	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
-	return document{value: instanceJSON(i), table: pairs(rows)}
+	rows = slices.DeleteFunc(append(rows, checkRows(ends, note)...), func(row []string) bool { return row[1] == "" })
+	value := instanceJSON(i)
+	value.LastChecks = ends
+	return document{value: value, table: pairs(rows)}
 }
 
 // assignments shows a map as NAME=VALUE in one line.

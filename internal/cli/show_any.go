@@ -239,7 +239,11 @@ func lookupInstance(ctx context.Context, c *client.Client, id, namespace string)
 		}
 		for _, i := range all {
 			if i.ID == id {
-				found = append(found, instanceDetail(i))
+				d, err := oneInstance(ctx, c, i)
+				if err != nil {
+					return found, err
+				}
+				found = append(found, d)
 			}
 		}
 	}

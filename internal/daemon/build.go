@@ -244,7 +244,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operator{p}, Logger: p.log.With("part", "grpc"),
 	}
 	if p.agent != nil {
-		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage, LastCheck: p.agent.LastCheck}
+		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage, LastChecks: p.agent.LastChecks}
 		rpc.Agent = &grpcapi.Agent{Registrar: p.agent, Catalog: p.agent}
 	}
 	p.fronts.auth.http(&web)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // operator is what the operator may do with a running peer.
@@ -44,6 +45,14 @@ func (p operator) SetLogLevel(level string) (previous string, err error) {
 		p.log.Warn("the level of the log has changed, until the peer stops", "from", previous, "to", level)
 	}
 	return previous, err
+}
+
+// LastChecks implements grpcapi.Operator.
+func (p operator) LastChecks(k instance.Key) ([]instance.LastCheck, error) {
+	if p.agent == nil {
+		return nil, fault.New("daemon.LastChecks", fault.Unsupported, "this peer has no agent plane: see its setting agent.enabled")
+	}
+	return p.agent.LastChecks(k), nil
 }
 
 func (p operator) writeBuild(b *bytes.Buffer) error {

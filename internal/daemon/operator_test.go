@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // TestDebugHasNoSecrets uses a peer with all kinds of secrets, at the most talkative level, and searches its report.
@@ -44,6 +47,8 @@ func TestDebugHasNoSecrets(t *testing.T) {
 	require.Contains(t, []fault.Kind{fault.Forbidden, fault.Unauthentic}, fault.KindOf(err), "a stranger gets no report")
 	_, err = client.OperatorOf(p.Client).SetLogLevel(t.Context(), "error")
 	require.Contains(t, []fault.Kind{fault.Forbidden, fault.Unauthentic}, fault.KindOf(err))
+	_, err = client.OperatorOf(p.Client).LastChecks(t.Context(), instance.Key{Namespace: "default", Service: "web", ID: "web-1"})
+	require.Contains(t, []fault.Kind{fault.Forbidden, fault.Unauthentic}, fault.KindOf(err), "a cause tells of the peer's network")
 
 	of, err := client.New(p.grpc, client.WithToken(admin))
 	require.NoError(t, err)
@@ -65,6 +70,36 @@ func TestDebugHasNoSecrets(t *testing.T) {
 	require.Contains(t, string(files[1].Content), "auth.token: [redacted]\n")
 	require.Contains(t, string(files[2].Content), "blackhole_build_info")
 	require.Contains(t, string(files[3].Content), "goroutine profile: total")
+}
+
+// TestLastChecks: the operator learns over gRPC and REST alike why an instance is down.
+func TestLastChecks(t *testing.T) {
+	p := startWith(t, config.Default(), t.TempDir())
+	k := instance.Key{Namespace: "default", Service: "pay", ID: "pay-1"}
+	spec := instance.Spec{Host: "127.0.0.1", Port: 1, Check: &instance.Check{Type: instance.TCP, Interval: time.Second, Timeout: 500 * time.Millisecond}}
+	_, err := p.Agent().Register(t.Context(), instance.Registration{Key: k, Spec: spec})
+	require.NoError(t, err)
+	var ends []instance.LastCheck
+	require.Eventually(t, func() bool {
+		ends, err = client.OperatorOf(p.Client).LastChecks(t.Context(), k)
+		return err == nil && len(ends) > 0
+	}, patience, 20*time.Millisecond)
+	require.False(t, ends[0].Passing)
+	require.Contains(t, ends[0].Cause, "refused")
+
+	resp, err := http.Get(p.http + "/v1/services/pay/instances/pay-1")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var shown instance.DetailJSON
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&shown))
+	require.NotEmpty(t, shown.LastChecks)
+	first := shown.LastChecks[len(shown.LastChecks)-1]
+	require.True(t, ends[len(ends)-1].At.Equal(first.At))
+	require.Equal(t, ends[len(ends)-1].Cause, first.Cause)
+
+	ends, err = client.OperatorOf(p.Client).LastChecks(t.Context(), instance.Key{Namespace: "default", Service: "pay", ID: "other"})
+	require.NoError(t, err)
+	require.Empty(t, ends)
 }
 
 // encoded are secrets in the forms in which something may print them.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -52,4 +55,28 @@ func (o Operator) Debug(ctx context.Context) ([]DebugFile, error) {
 func (o Operator) SetLogLevel(ctx context.Context, level string) (previous string, err error) {
 	resp, err := o.c.operator.SetLogLevel(ctx, &api.SetLogLevelRequest{Level: level})
 	return resp.GetPrevious(), fromStatus("client.SetLogLevel", err)
+}
+
+// LastChecks returns the ends of the last checks of an instance, newest first, at most instance.MaxLastChecks. Only the
+// peer of the instance checks it: others return none. Errors: Forbidden without the role admin, Unsupported by a peer
+// without the agent plane.
+func (o Operator) LastChecks(ctx context.Context, k instance.Key) ([]instance.LastCheck, error) {
+	const op = "client.LastChecks"
+	resp, err := o.c.operator.ListChecks(ctx, &api.ListChecksRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
+	if err != nil {
+		return nil, fromStatus(op, err)
+	}
+	ends := make([]instance.LastCheck, min(len(resp.GetChecks()), instance.MaxLastChecks))
+	for i := range ends {
+		c := resp.GetChecks()[i]
+		status, err := instance.StatusFromProto(c.GetStatus())
+		if err != nil {
+			return nil, fault.As(op, fault.Internal, err)
+		}
+		ends[i] = instance.LastCheck{
+			At: c.GetAt().AsTime(), TookMs: float64(c.GetTook().AsDuration()) / float64(time.Millisecond),
+			Passing: c.GetPassing(), Status: instance.StatusJSON(status), Cause: c.GetCause(),
+		}
+	}
+	return ends, nil
 }

@@ -79,17 +79,34 @@ type DetailJSON struct {
 	LastHeartbeat  *time.Time      `json:"last_heartbeat,omitempty"` // known to the peer that answers for the instance
 	LeaseID        string          `json:"lease_id,omitempty"`       // for the holder of the lease alone; Detail leaves it out
 	Peer           string          `json:"peer,omitempty"`
-	LastCheck      *LastCheck      `json:"last_check,omitempty"` // known to the peer that checks, for its operators; Detail leaves it out
+	LastChecks     []LastCheck     `json:"last_checks,omitempty"` // newest first; known to the peer that checks, for its operators; Detail leaves them out
 	Revision       uint64          `json:"revision"`
 }
 
-// LastCheck is the end of the last check of an instance. The cause is for operators: it would let an application explore
-// the network of the peer that checks.
+// MaxLastChecks bounds the last checks of one instance.
+const MaxLastChecks = 10
+
+// LastCheck is the end of one of the last checks of an instance. The cause is for operators: it would let an application
+// explore the network of the peer that checks.
 type LastCheck struct {
-	At      time.Time `json:"at"`
-	TookMs  float64   `json:"took_ms"`
-	Passing bool      `json:"passing"`
-	Cause   string    `json:"cause,omitempty"` // of a failure, at most 200 bytes
+	At      time.Time  `json:"at"`
+	TookMs  float64    `json:"took_ms"`
+	Passing bool       `json:"passing"`
+	Status  StatusJSON `json:"status"`          // what the checks made of the instance from then on
+	Cause   string     `json:"cause,omitempty"` // of a failure, at most 200 bytes
+}
+
+// StatusJSON is a status by its name.
+type StatusJSON Status
+
+// MarshalText implements encoding.TextMarshaler.
+func (s StatusJSON) MarshalText() ([]byte, error) { return []byte(Status(s).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *StatusJSON) UnmarshalText(text []byte) error {
+	status, err := ParseStatus(string(text))
+	*s = StatusJSON(status)
+	return err
 }
 
 // Brief returns the list view of an instance.

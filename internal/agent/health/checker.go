@@ -3,6 +3,7 @@ package health
 import (
 	"container/list"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,9 +44,9 @@ type entry struct {
 	index     int           // in Checker.waiting; -1: elsewhere
 	list      *list.List    // list with this entry; nil: elsewhere
 	place     *list.Element
-	cancel    context.CancelFunc // of the running check; nil: none
-	window    *window            // nil: unmeasured
-	last      instance.LastCheck
+	cancel    context.CancelFunc   // of the running check; nil: none
+	window    *window              // nil: unmeasured
+	last      []instance.LastCheck // newest first
 	state     checkState
 	reported  instance.Status // status of the last report
 	slow      bool            // the last check took longer than slowAfter
@@ -176,15 +177,28 @@ func (c *Checker) Measured(k instance.Key) (Measured, bool) {
 	return e.window.measure(e.slot(c.elapsed())), true
 }
 
-// Last returns the end of the last check of a target; false without one.
-func (c *Checker) Last(k instance.Key) (instance.LastCheck, bool) {
+// Last returns the ends of the last checks of a target, newest first.
+func (c *Checker) Last(k instance.Key) []instance.LastCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.targets[k]
-	if e == nil || e.last.At.IsZero() {
-		return instance.LastCheck{}, false
+	if e := c.targets[k]; e != nil {
+		return slices.Clone(e.last)
 	}
-	return e.last, true
+	return nil
+}
+
+// remember adds the end of a check, in place of the oldest one. The same cause again takes no more memory. The caller
+// holds mu.
+func (e *entry) remember(end instance.LastCheck) {
+	if e.last == nil {
+		e.last = make([]instance.LastCheck, 0, instance.MaxLastChecks)
+	}
+	if len(e.last) > 0 && e.last[0].Cause == end.Cause {
+		end.Cause = e.last[0].Cause
+	}
+	e.last = e.last[:min(len(e.last)+1, instance.MaxLastChecks)]
+	copy(e.last[1:], e.last)
+	e.last[0] = end
 }
 
 // Close cancels all checks, then waits for them and their Reports. It always

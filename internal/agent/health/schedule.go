@@ -197,7 +197,9 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 		Status: status, Changed: status != e.reported, Damped: e.state.damped(), Err: o.err,
 	}
 	e.reported = status
-	e.last = instance.LastCheck{At: o.at, TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, Cause: shortened(cause(o.err))}
+	e.remember(instance.LastCheck{
+		At: o.at.UTC(), TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, Status: instance.StatusJSON(status), Cause: shortened(cause(o.err)),
+	})
 	return report, true
 }
 
@@ -217,7 +219,7 @@ func (c *Checker) report(r *run, report Report) {
 // shortened cuts a cause, which may hold words of the target.
 func shortened(s string) string {
 	const most = 200
-	return strings.ToValidUTF8(s[:min(len(s), most)], "")
+	return strings.ToValidUTF8(strings.Clone(s[:min(len(s), most)]), "")
 }
 
 func cause(err error) string {

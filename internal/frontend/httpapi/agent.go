@@ -22,9 +22,9 @@ type Agent struct {
 	Catalog   instance.Catalog
 
 	Census func() map[instance.Status]int // counts the instances of all peers and namespaces; nil means unknown
-	// LastCheck is the end of the last check that this peer made of an instance. Nil means that it checks none.
-	LastCheck func(instance.Key) (instance.LastCheck, bool)
-	Storage   func() error // fails while the registry cannot be written; nil means always writable
+	// LastChecks are the ends of the last checks that this peer made of an instance, newest first. Nil means that it checks none.
+	LastChecks func(instance.Key) []instance.LastCheck
+	Storage    func() error // fails while the registry cannot be written; nil means always writable
 }
 
 func (a *Agent) census() map[instance.Status]int {

@@ -116,14 +116,12 @@ func (a *agentAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 	return a.writeDetail(w, r, i)
 }
 
-// writeDetail writes an instance. Operators also get the last check.
+// writeDetail writes an instance. Operators also get the last checks.
 func (a *agentAPI) writeDetail(w http.ResponseWriter, r *http.Request, i *instance.Instance) error {
 	last, _ := a.Catalog.LastBeat(i.Key)
 	d := instance.Detail(i, last)
-	if a.LastCheck != nil && (a.open || access.From(r.Context()).Role == access.RoleAdmin) {
-		if c, ok := a.LastCheck(i.Key); ok {
-			d.LastCheck = &c
-		}
+	if a.LastChecks != nil && (a.open || access.From(r.Context()).Role == access.RoleAdmin) {
+		d.LastChecks = a.LastChecks(i.Key)
 	}
 	return writeJSON(w, http.StatusOK, d)
 }

@@ -368,12 +368,18 @@ func TestLocalRegistrations(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// TestLastCheck: only operators learn why a check failed.
-func TestLastCheck(t *testing.T) {
-	end := instance.LastCheck{At: time.Unix(1, 0).UTC(), TookMs: 2, Cause: "connection refused"}
+// TestLastChecks: only operators learn why checks failed.
+func TestLastChecks(t *testing.T) {
+	ends := []instance.LastCheck{
+		{At: time.Unix(9, 0).UTC(), TookMs: 2, Status: instance.StatusJSON(instance.StatusDown), Cause: "connection refused"},
+		{At: time.Unix(1, 0).UTC(), TookMs: 1, Passing: true, Status: instance.StatusJSON(instance.StatusUp)},
+	}
 	for _, open := range []bool{true, false} {
 		a := newAgentFixture(t, func(c *Config) {
-			c.Agent.LastCheck = func(k instance.Key) (instance.LastCheck, bool) { return end, k.ID == "payment-1" }
+			c.Agent.LastChecks = func(k instance.Key) []instance.LastCheck {
+				require.Equal(t, "payment-1", k.ID)
+				return ends
+			}
 			if open {
 				c.Guard = nil
 			}
@@ -381,9 +387,12 @@ func TestLastCheck(t *testing.T) {
 		a.ok(t, 201, "POST "+payments, beating())
 		got := a.ok(t, 200, "GET "+payments+"/payment-1", "").json
 		if open {
-			require.Equal(t, object{"at": "1970-01-01T00:00:01Z", "took_ms": 2.0, "passing": false, "cause": "connection refused"}, got["last_check"])
+			require.Equal(t, []any{
+				object{"at": "1970-01-01T00:00:09Z", "took_ms": 2.0, "passing": false, "status": "DOWN", "cause": "connection refused"},
+				object{"at": "1970-01-01T00:00:01Z", "took_ms": 1.0, "passing": true, "status": "UP"},
+			}, got["last_checks"])
 		} else {
-			require.NotContains(t, got, "last_check")
+			require.NotContains(t, got, "last_checks")
 		}
 	}
 }

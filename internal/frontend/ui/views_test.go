@@ -342,6 +342,8 @@ func (b *browser) playsNewcomer(p *peer) {
 	b.press("td button", "pay-1")
 	b.text("last check")
 	b.text("connection refused")
+	b.text("Last checks")
+	b.until("document.querySelectorAll('[aria-label=\"Last checks of pay-1\"] tbody tr').length >= 1")
 	b.shoot("newcomer-service")
 	b.clean()
 }

@@ -58,10 +58,12 @@ function Service({ name }) {
     <${Command}>${`curl ${quote(`${location.origin}/v1/services/${encodeURIComponent(name)}/instances?health=any`)}`}<//>`}`;
 }
 
+const ended = c => (c.passing ? 'passed' : `failed: ${c.cause || 'no cause'}`);
+
 // checked says how the last check ended. Only the peer that checks knows, and tells operators.
 function checked(d, peer) {
-  const c = d.last_check;
-  if (c) return `${c.passing ? 'passed' : `failed: ${c.cause || 'no cause'}`}, ${ago(c.at)}, after ${c.took_ms.toFixed(0)} ms`;
+  const c = d.last_checks?.[0];
+  if (c) return `${ended(c)}, ${ago(c.at)}, after ${c.took_ms.toFixed(0)} ms`;
   return d.health_check ? `known to ${peer ? `peer ${short(peer)}` : 'its peer'}, for the role admin: see its page` : undefined;
 }
 
@@ -77,5 +79,8 @@ function Instance({ service, id }) {
     ['tags', (d.tags || []).join(', ')], ['description', d.description], ...Object.entries(d.metadata || {}),
   ];
   return html`<section class="panel" aria-label="Instance"><header><h3><${Text} most=${60}>${id}<//></h3></header>
-    <dl>${rows.filter(([, v]) => v !== undefined && v !== '').map(([k, v]) => html`<dt><${Text} most=${30}>${k}<//></dt><dd><${Text} most=${200}>${v}<//></dd>`)}</dl></section>`;
+    <dl>${rows.filter(([, v]) => v !== undefined && v !== '').map(([k, v]) => html`<dt><${Text} most=${30}>${k}<//></dt><dd><${Text} most=${200}>${v}<//></dd>`)}</dl>
+    ${d.last_checks && html`<h4>Last checks</h4><${Table} label=${`Last checks of ${shown(id)}`} head=${['when', 'status since', 'took', 'end']} rows=${d.last_checks.map(c => html`<tr key=${c.at}>
+      <td>${ago(c.at)}</td><td><${Badge}>${c.status}<//></td><td>${c.took_ms.toFixed(0)} ms</td><td><${Text} most=${200}>${ended(c)}<//></td></tr>`)} />`}
+    <${Command}>${`blackholed instance show ${quote(service)} ${quote(id)}`}<//></section>`;
 }

@@ -7,8 +7,11 @@
 package apiv1
 
 import (
+	v1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -198,11 +201,192 @@ func (x *SetLogLevelResponse) GetPrevious() string {
 	return ""
 }
 
+type ListChecksRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServiceName   string                 `protobuf:"bytes,1,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`
+	InstanceId    string                 `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListChecksRequest) Reset() {
+	*x = ListChecksRequest{}
+	mi := &file_blackhole_api_v1_operator_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListChecksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListChecksRequest) ProtoMessage() {}
+
+func (x *ListChecksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_operator_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListChecksRequest.ProtoReflect.Descriptor instead.
+func (*ListChecksRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_operator_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListChecksRequest) GetServiceName() string {
+	if x != nil {
+		return x.ServiceName
+	}
+	return ""
+}
+
+func (x *ListChecksRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *ListChecksRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+type ListChecksResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checks        []*Check               `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"` // newest first, at most 10; none if this peer does not check the instance
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListChecksResponse) Reset() {
+	*x = ListChecksResponse{}
+	mi := &file_blackhole_api_v1_operator_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListChecksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListChecksResponse) ProtoMessage() {}
+
+func (x *ListChecksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_operator_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListChecksResponse.ProtoReflect.Descriptor instead.
+func (*ListChecksResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_operator_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListChecksResponse) GetChecks() []*Check {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+// Check is the end of a check.
+type Check struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Took          *durationpb.Duration   `protobuf:"bytes,2,opt,name=took,proto3" json:"took,omitempty"`
+	Passing       bool                   `protobuf:"varint,3,opt,name=passing,proto3" json:"passing,omitempty"`
+	Status        v1.HealthStatus        `protobuf:"varint,4,opt,name=status,proto3,enum=blackhole.agent.v1.HealthStatus" json:"status,omitempty"` // from then on
+	Cause         string                 `protobuf:"bytes,5,opt,name=cause,proto3" json:"cause,omitempty"`                                         // of a failure, at most 200 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Check) Reset() {
+	*x = Check{}
+	mi := &file_blackhole_api_v1_operator_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Check) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Check) ProtoMessage() {}
+
+func (x *Check) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_operator_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Check.ProtoReflect.Descriptor instead.
+func (*Check) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_operator_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Check) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Check) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+func (x *Check) GetPassing() bool {
+	if x != nil {
+		return x.Passing
+	}
+	return false
+}
+
+func (x *Check) GetStatus() v1.HealthStatus {
+	if x != nil {
+		return x.Status
+	}
+	return v1.HealthStatus(0)
+}
+
+func (x *Check) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 var File_blackhole_api_v1_operator_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_operator_proto_rawDesc = "" +
 	"\n" +
-	"\x1fblackhole/api/v1/operator.proto\x12\x10blackhole.api.v1\"\x0e\n" +
+	"\x1fblackhole/api/v1/operator.proto\x12\x10blackhole.api.v1\x1a\x1eblackhole/agent/v1/agent.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0e\n" +
 	"\fDebugRequest\"=\n" +
 	"\rDebugResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -210,10 +394,25 @@ const file_blackhole_api_v1_operator_proto_rawDesc = "" +
 	"\x12SetLogLevelRequest\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\tR\x05level\"1\n" +
 	"\x13SetLogLevelResponse\x12\x1a\n" +
-	"\bprevious\x18\x01 \x01(\tR\bprevious2\xb9\x01\n" +
+	"\bprevious\x18\x01 \x01(\tR\bprevious\"u\n" +
+	"\x11ListChecksRequest\x12!\n" +
+	"\fservice_name\x18\x01 \x01(\tR\vserviceName\x12\x1f\n" +
+	"\vinstance_id\x18\x02 \x01(\tR\n" +
+	"instanceId\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\"E\n" +
+	"\x12ListChecksResponse\x12/\n" +
+	"\x06checks\x18\x01 \x03(\v2\x17.blackhole.api.v1.CheckR\x06checks\"\xcc\x01\n" +
+	"\x05Check\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12-\n" +
+	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x18\n" +
+	"\apassing\x18\x03 \x01(\bR\apassing\x128\n" +
+	"\x06status\x18\x04 \x01(\x0e2 .blackhole.agent.v1.HealthStatusR\x06status\x12\x14\n" +
+	"\x05cause\x18\x05 \x01(\tR\x05cause2\x92\x02\n" +
 	"\x0fOperatorService\x12J\n" +
 	"\x05Debug\x12\x1e.blackhole.api.v1.DebugRequest\x1a\x1f.blackhole.api.v1.DebugResponse0\x01\x12Z\n" +
-	"\vSetLogLevel\x12$.blackhole.api.v1.SetLogLevelRequest\x1a%.blackhole.api.v1.SetLogLevelResponseB=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
+	"\vSetLogLevel\x12$.blackhole.api.v1.SetLogLevelRequest\x1a%.blackhole.api.v1.SetLogLevelResponse\x12W\n" +
+	"\n" +
+	"ListChecks\x12#.blackhole.api.v1.ListChecksRequest\x1a$.blackhole.api.v1.ListChecksResponseB=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
 
 var (
 	file_blackhole_api_v1_operator_proto_rawDescOnce sync.Once
@@ -227,23 +426,35 @@ func file_blackhole_api_v1_operator_proto_rawDescGZIP() []byte {
 	return file_blackhole_api_v1_operator_proto_rawDescData
 }
 
-var file_blackhole_api_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_blackhole_api_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_blackhole_api_v1_operator_proto_goTypes = []any{
-	(*DebugRequest)(nil),        // 0: blackhole.api.v1.DebugRequest
-	(*DebugResponse)(nil),       // 1: blackhole.api.v1.DebugResponse
-	(*SetLogLevelRequest)(nil),  // 2: blackhole.api.v1.SetLogLevelRequest
-	(*SetLogLevelResponse)(nil), // 3: blackhole.api.v1.SetLogLevelResponse
+	(*DebugRequest)(nil),          // 0: blackhole.api.v1.DebugRequest
+	(*DebugResponse)(nil),         // 1: blackhole.api.v1.DebugResponse
+	(*SetLogLevelRequest)(nil),    // 2: blackhole.api.v1.SetLogLevelRequest
+	(*SetLogLevelResponse)(nil),   // 3: blackhole.api.v1.SetLogLevelResponse
+	(*ListChecksRequest)(nil),     // 4: blackhole.api.v1.ListChecksRequest
+	(*ListChecksResponse)(nil),    // 5: blackhole.api.v1.ListChecksResponse
+	(*Check)(nil),                 // 6: blackhole.api.v1.Check
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 8: google.protobuf.Duration
+	(v1.HealthStatus)(0),          // 9: blackhole.agent.v1.HealthStatus
 }
 var file_blackhole_api_v1_operator_proto_depIdxs = []int32{
-	0, // 0: blackhole.api.v1.OperatorService.Debug:input_type -> blackhole.api.v1.DebugRequest
-	2, // 1: blackhole.api.v1.OperatorService.SetLogLevel:input_type -> blackhole.api.v1.SetLogLevelRequest
-	1, // 2: blackhole.api.v1.OperatorService.Debug:output_type -> blackhole.api.v1.DebugResponse
-	3, // 3: blackhole.api.v1.OperatorService.SetLogLevel:output_type -> blackhole.api.v1.SetLogLevelResponse
-	2, // [2:4] is the sub-list for method output_type
-	0, // [0:2] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	6, // 0: blackhole.api.v1.ListChecksResponse.checks:type_name -> blackhole.api.v1.Check
+	7, // 1: blackhole.api.v1.Check.at:type_name -> google.protobuf.Timestamp
+	8, // 2: blackhole.api.v1.Check.took:type_name -> google.protobuf.Duration
+	9, // 3: blackhole.api.v1.Check.status:type_name -> blackhole.agent.v1.HealthStatus
+	0, // 4: blackhole.api.v1.OperatorService.Debug:input_type -> blackhole.api.v1.DebugRequest
+	2, // 5: blackhole.api.v1.OperatorService.SetLogLevel:input_type -> blackhole.api.v1.SetLogLevelRequest
+	4, // 6: blackhole.api.v1.OperatorService.ListChecks:input_type -> blackhole.api.v1.ListChecksRequest
+	1, // 7: blackhole.api.v1.OperatorService.Debug:output_type -> blackhole.api.v1.DebugResponse
+	3, // 8: blackhole.api.v1.OperatorService.SetLogLevel:output_type -> blackhole.api.v1.SetLogLevelResponse
+	5, // 9: blackhole.api.v1.OperatorService.ListChecks:output_type -> blackhole.api.v1.ListChecksResponse
+	7, // [7:10] is the sub-list for method output_type
+	4, // [4:7] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_operator_proto_init() }
@@ -257,7 +468,7 @@ func file_blackhole_api_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_operator_proto_rawDesc), len(file_blackhole_api_v1_operator_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

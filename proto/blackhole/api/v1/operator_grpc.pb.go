@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	OperatorService_Debug_FullMethodName       = "/blackhole.api.v1.OperatorService/Debug"
 	OperatorService_SetLogLevel_FullMethodName = "/blackhole.api.v1.OperatorService/SetLogLevel"
+	OperatorService_ListChecks_FullMethodName  = "/blackhole.api.v1.OperatorService/ListChecks"
 )
 
 // OperatorServiceClient is the client API for OperatorService service.
@@ -33,6 +34,8 @@ type OperatorServiceClient interface {
 	Debug(ctx context.Context, in *DebugRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DebugResponse], error)
 	// SetLogLevel changes the level of the log until the peer stops.
 	SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error)
+	// ListChecks returns the ends of the last checks that this peer made of an instance.
+	ListChecks(ctx context.Context, in *ListChecksRequest, opts ...grpc.CallOption) (*ListChecksResponse, error)
 }
 
 type operatorServiceClient struct {
@@ -72,6 +75,16 @@ func (c *operatorServiceClient) SetLogLevel(ctx context.Context, in *SetLogLevel
 	return out, nil
 }
 
+func (c *operatorServiceClient) ListChecks(ctx context.Context, in *ListChecksRequest, opts ...grpc.CallOption) (*ListChecksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListChecksResponse)
+	err := c.cc.Invoke(ctx, OperatorService_ListChecks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperatorServiceServer is the server API for OperatorService service.
 // All implementations must embed UnimplementedOperatorServiceServer
 // for forward compatibility.
@@ -82,6 +95,8 @@ type OperatorServiceServer interface {
 	Debug(*DebugRequest, grpc.ServerStreamingServer[DebugResponse]) error
 	// SetLogLevel changes the level of the log until the peer stops.
 	SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error)
+	// ListChecks returns the ends of the last checks that this peer made of an instance.
+	ListChecks(context.Context, *ListChecksRequest) (*ListChecksResponse, error)
 	mustEmbedUnimplementedOperatorServiceServer()
 }
 
@@ -97,6 +112,9 @@ func (UnimplementedOperatorServiceServer) Debug(*DebugRequest, grpc.ServerStream
 }
 func (UnimplementedOperatorServiceServer) SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetLogLevel not implemented")
+}
+func (UnimplementedOperatorServiceServer) ListChecks(context.Context, *ListChecksRequest) (*ListChecksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListChecks not implemented")
 }
 func (UnimplementedOperatorServiceServer) mustEmbedUnimplementedOperatorServiceServer() {}
 func (UnimplementedOperatorServiceServer) testEmbeddedByValue()                         {}
@@ -148,6 +166,24 @@ func _OperatorService_SetLogLevel_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OperatorService_ListChecks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListChecksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).ListChecks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_ListChecks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).ListChecks(ctx, req.(*ListChecksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OperatorService_ServiceDesc is the grpc.ServiceDesc for OperatorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -158,6 +194,10 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetLogLevel",
 			Handler:    _OperatorService_SetLogLevel_Handler,
+		},
+		{
+			MethodName: "ListChecks",
+			Handler:    _OperatorService_ListChecks_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
