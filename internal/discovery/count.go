@@ -69,7 +69,7 @@ func (c *counter) counted(plan *query.Plan) *query.Answer {
 	a := &query.Answer{Complete: kept && found.Complete && found.Beyond == ""}
 	switch {
 	case !kept:
-		a.Reason = "this peer does not keep all of these offers, and counts only those that it knows"
+		a.Reason = found.Reason + "; the counts are of those that it knows"
 	case !found.Complete:
 		a.Reason = found.Reason
 	default:

@@ -127,7 +127,7 @@ func (n *fakeKeepers) Resolve(_ context.Context, k records.Key) (*records.Record
 // Local answers if the asker keeps all cells.
 func (n *fakeKeepers) Local(p *query.Plan) (query.Found, bool) {
 	if !n.local.Load() {
-		return query.Found{}, false
+		return query.Found{Reason: "the cell has split"}, false
 	}
 	hits := n.asker.Search(p, index.SearchOptions{Now: time.Now(), AtLeast: !p.ExactTotal()})
 	found := query.Found{Total: hits.Total, AtLeast: !hits.Exact, Complete: true, Local: true}

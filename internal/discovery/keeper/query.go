@@ -36,21 +36,31 @@ func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, e
 	return k.find(ctx, p, p.Cells(coverCells))
 }
 
-// Local answers from this peer's own index, if Holds.
+// Local answers from this peer's own index, if Holds. Else it gives the reason.
 func (k *Keeper) Local(p *query.Plan) (query.Found, bool) {
 	cells := p.Cells(coverCells)
-	if !k.holds(cells) {
-		return query.Found{}, false
+	if why := k.lacks(cells); why != "" {
+		return query.Found{Reason: why}, false
 	}
 	return k.findHere(p, cells), true
 }
 
 // Holds reports whether this peer holds all cells of a plan whole and has compared them with other
 // keepers. It ends without a change of Epoch: when nearer peers join, publishers turn to them.
-func (k *Keeper) Holds(p *query.Plan) bool { return k.holds(p.Cells(coverCells)) }
+func (k *Keeper) Holds(p *query.Plan) bool { return k.lacks(p.Cells(coverCells)) == "" }
 
-func (k *Keeper) holds(cells []records.CellKey) bool {
-	return k.asker.clock.wrong() == "" && k.sync.settled(cells) && k.splits.holdsAll(cells)
+// lacks says why this peer's index may miss records of the cells; "" if it cannot.
+func (k *Keeper) lacks(cells []records.CellKey) string {
+	if why := k.asker.clock.wrong(); why != "" {
+		return why
+	}
+	if c, some := k.splits.partial(cells); some {
+		return fmt.Sprintf("the cell %s has so many offers that it has split: this peer keeps only some of them", c)
+	}
+	if !k.sync.settled(cells) {
+		return "this peer does not keep all of these offers, or has not yet compared them with their other keepers"
+	}
+	return ""
 }
 
 // Epoch grows when this peer may have missed changes: after it was cut off, and when keepers join or

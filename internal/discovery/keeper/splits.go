@@ -104,9 +104,13 @@ func (s *splits) keys() []records.CellKey {
 	return slices.SortedFunc(maps.Keys(s.cells), compareCells)
 }
 
-// holdsAll reports whether this peer's index holds all records of the cells.
-func (s *splits) holdsAll(cells []records.CellKey) bool {
-	return !slices.ContainsFunc(cells, func(c records.CellKey) bool { return !s.phase(c).Complete() })
+// partial returns the first of the cells that this peer holds in part; false if it holds all of them whole.
+func (s *splits) partial(cells []records.CellKey) (records.CellKey, bool) {
+	i := slices.IndexFunc(cells, func(c records.CellKey) bool { return !s.phase(c).Complete() })
+	if i < 0 {
+		return records.CellKey{}, false
+	}
+	return cells[i], true
 }
 
 func (s *splits) phase(c records.CellKey) (p cell.Phase) {

@@ -101,7 +101,7 @@ func (w *watchServer) refusal() error {
 	if slices.ContainsFunc(w.cells, func(c records.CellKey) bool { return !w.s.k.closest.accepts(c) }) {
 		return &fault.Error{Kind: fault.Forbidden, Field: "cells", Err: errNotKept}
 	}
-	if !w.s.k.splits.holdsAll(w.cells) {
+	if _, some := w.s.k.splits.partial(w.cells); some {
 		return &fault.Error{Kind: fault.Unsupported, Field: "cells", Err: errSplit}
 	}
 	return nil
