@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/disk"
 	"github.com/blackhole/blackhole/testnet/process"
 )
@@ -116,9 +117,11 @@ func (f *faults) revive(ctx context.Context) error {
 		if !p.Running() {
 			continue
 		}
-		bounded, cancel := context.WithTimeout(ctx, f.Recovery)
-		status, err := p.Status(bounded)
-		cancel()
+		var status discovery.Status
+		err := await.Until(ctx, f.Recovery, "status", func(ctx context.Context) (err error) { // a connection from before a pause fails once
+			status, err = p.Status(ctx)
+			return err
+		})
 		if ctx.Err() != nil {
 			return fault.Wrap("nemesis.revive", ctx.Err())
 		}
