@@ -148,7 +148,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client,
 		},
-		Loopback: profile != p2p.Public, OtherTopics: group.IsTopic(p.network.name), Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
+		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, OtherTopics: group.IsTopic(p.network.name), Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
 		Recorders: discovery.Recorders{Service: p.metrics, Keeper: p.metrics, Gossip: p.metrics},
 	})
 	if err != nil {

@@ -46,6 +46,7 @@ type Config struct {
 	Settings         Settings
 
 	Loopback    bool                    // all peers may share one address: see gossip.Config
+	OneMachine  bool                    // all peers run on one machine, without quotas: see keeper.Limits
 	OtherTopics func(topic string) bool // topics of other planes: see gossip.Config
 
 	Recorders Recorders
@@ -133,6 +134,7 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 		Network: c.Network,
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Recorder: c.Recorders.Keeper, Wanted: p.watches.wants,
+		Limits:  keeper.Limits{Loopback: c.OneMachine},
 		Signals: keeper.Signals{Conditions: c.Conditions, Tracer: c.Tracer},
 	})
 	if err != nil {

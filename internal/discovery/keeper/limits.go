@@ -113,9 +113,13 @@ type Limits struct {
 	StreamsPerPeer int // streams served at a time for one peer; 32
 	Working        int // requests processed at a time, further ones wait; 32
 
-	// Records accepted from one address prefix (/24 of IPv4, /48 of IPv6). Loopback is exempt.
+	// Records accepted from one address prefix (/24 of IPv4, /48 of IPv6).
 	StoreRate  float64 // records per second; 100
 	StoreBurst int     // records at once; 5000
+
+	// Loopback exempts the peers on loopback from the quota of their address, for networks of one machine. Elsewhere
+	// loopback is an address prefix like any other.
+	Loopback bool
 
 	Sync time.Duration // interval of comparisons with other keepers; 30 s, negative disables them
 

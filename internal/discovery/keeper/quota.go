@@ -16,17 +16,18 @@ import (
 type source struct {
 	peer   peer.ID
 	prefix netip.Prefix // /24 of IPv4, /48 of IPv6; zero for any other address
-	exempt bool         // the sender runs on this machine
+	exempt bool         // this peer itself, or a peer on loopback in a network of one machine
 }
 
-func sourceOf(c network.Conn) source {
-	s := source{peer: c.RemotePeer()}
-	ip, err := manet.ToIP(c.RemoteMultiaddr())
+// sourceOf returns the sender of the requests on a connection.
+func (l Limits) sourceOf(conn network.Conn) source {
+	s := source{peer: conn.RemotePeer()}
+	ip, err := manet.ToIP(conn.RemoteMultiaddr())
 	if err != nil {
 		return s // all senders without an address share one quota
 	}
 	addr, _ := netip.AddrFromSlice(ip)
-	s.exempt = addr.Unmap().IsLoopback()
+	s.exempt = l.Loopback && addr.Unmap().IsLoopback()
 	s.prefix = prefixOf(addr)
 	return s
 }
@@ -110,20 +111,20 @@ func (l *peerLimit) leave(id peer.ID) {
 }
 
 // prefixOfPeer returns the address prefix of a peer, from its connections or else from the
-// peer store. It reports false for this machine and for an unknown prefix.
+// peer store. It reports false for this peer, for loopback in a network of one machine, and for an unknown prefix.
 func (a *asker) prefixOfPeer(id peer.ID) (netip.Prefix, bool) {
 	if id == a.k.Self {
 		return netip.Prefix{}, false
 	}
 	for _, c := range a.k.Host.Network().ConnsToPeer(id) {
-		s := sourceOf(c)
+		s := a.k.Limits.sourceOf(c)
 		return s.prefix, !s.exempt && s.prefix.IsValid()
 	}
-	for _, a := range a.k.Host.Peerstore().Addrs(id) {
-		if ip, err := manet.ToIP(a); err == nil {
+	for _, at := range a.k.Host.Peerstore().Addrs(id) {
+		if ip, err := manet.ToIP(at); err == nil {
 			addr, _ := netip.AddrFromSlice(ip)
 			from := prefixOf(addr)
-			return from, from.IsValid() && !addr.Unmap().IsLoopback()
+			return from, from.IsValid() && !(a.k.Limits.Loopback && addr.Unmap().IsLoopback())
 		}
 	}
 	return netip.Prefix{}, false

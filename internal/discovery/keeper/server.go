@@ -60,7 +60,7 @@ func (s *server) handle(st *rpc.Stream, m proto.Message, malformed error) (proto
 	if w := req.GetWatch(); w != nil && malformed == nil {
 		return nil, s.watch(st, w)
 	}
-	resp := s.respond(sourceOf(st.Conn()), req, malformed)
+	resp := s.respond(s.k.Limits.sourceOf(st.Conn()), req, malformed)
 	resp.TimeMs = uint64(max(s.k.Now().UnixMilli(), 0))
 	return resp, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
 	"github.com/multiformats/go-varint"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -172,6 +173,35 @@ func TestStoreQuota(t *testing.T) {
 	resp = k.server.respond(source{exempt: true}, storeOf(items...), nil)
 	for _, r := range resp.GetStore().Results {
 		require.Nil(t, r.Refusal)
+	}
+}
+
+// connFrom is a connection of a peer at an address.
+type connFrom struct {
+	network.Conn
+	at multiaddr.Multiaddr
+}
+
+func (connFrom) RemotePeer() peer.ID                    { return "publisher" }
+func (c connFrom) RemoteMultiaddr() multiaddr.Multiaddr { return c.at }
+
+// A process on this machine has the quota of its address, except in a network of one machine.
+func TestLoopbackHasAQuota(t *testing.T) {
+	for _, oneMachine := range []bool{false, true} {
+		for _, at := range []string{"/ip4/127.0.0.1/tcp/1", "/ip4/127.9.9.9/tcp/1", "/ip6/::1/tcp/1", "/ip6/::ffff:127.0.0.1/tcp/1"} {
+			k, counts := bare(t, 5, Limits{StoreRate: 1, StoreBurst: 3})
+			now := time.Now()
+			k.Now, k.Limits.Loopback = func() time.Time { return now }, oneMachine
+			var items []*pb.StoreItem
+			for _, r := range batch(t, newProvider(t), 5, now) {
+				items = append(items, item(r))
+			}
+			resp := k.server.respond(k.Limits.sourceOf(connFrom{at: multiaddr.StringCast(at)}), storeOf(items...), nil)
+			for i, r := range resp.GetStore().Results {
+				require.Equal(t, oneMachine || i < 3, r.Refusal == nil, "%s, item %d", at, i)
+			}
+			require.Equal(t, oneMachine, counts.of(counts.refused, "rate") == 0, at)
+		}
 	}
 }
 

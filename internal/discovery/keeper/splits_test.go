@@ -209,7 +209,7 @@ func (n *lightNode) lie(change func(*pb.Response)) {
 			if err := c.ReadMessage(req); err != nil {
 				return
 			}
-			resp := n.server.respond(sourceOf(s.Conn()), req, nil)
+			resp := n.server.respond(n.Limits.sourceOf(s.Conn()), req, nil)
 			change(resp)
 			if err := c.WriteMessage(resp); err != nil {
 				return
