@@ -41,7 +41,8 @@ func newLimiter(perSecond int, now func() time.Time) *limiter {
 	return &limiter{rate: max(perSecond, 0), now: now, buckets: newRecent[*bucket](maxNetworks)}
 }
 
-// decide counts a question of a client. Clients on this host have no limit.
+// decide counts a question of a client. Clients on this host have no limit: an answer to loopback never leaves the
+// host, and under one limit for all of them one could silence the others.
 func (l *limiter) decide(client netip.Addr) rateDecision {
 	if l.rate == 0 || client.IsLoopback() {
 		return rateAllow

@@ -177,7 +177,8 @@ func of(ctx context.Context) caller {
 func From(ctx context.Context) Principal { return of(ctx).Principal }
 
 // Client returns the key of rate limits and shares for a call: the name of the principal, or the address of an anonymous
-// caller, on a unix socket its user. An IPv6 address counts as its /64, the usual share of a single host. It is empty for a
+// caller, on a unix socket its user. An IPv6 address counts as its /64, the usual share of a single host. All loopback addresses
+// are one. It is empty for a
 // call within the process.
 func Client(ctx context.Context) string {
 	if c := of(ctx).client; c != "" {

@@ -159,7 +159,10 @@ func clientOf(e callCredentials) string {
 		return e.address
 	}
 	addr := at.Addr().Unmap()
-	if addr.Is6() {
+	switch {
+	case addr.IsLoopback(): // each process chooses among all of 127.0.0.0/8
+		return "loopback"
+	case addr.Is6():
 		return netip.PrefixFrom(addr, 64).Masked().String()
 	}
 	return addr.String()

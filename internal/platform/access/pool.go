@@ -8,8 +8,8 @@ import (
 )
 
 // Pool bounds concurrent uses of a resource, such as open watches, in total and for each client of Client. A client may
-// have up to three times as many places as are free: alone it leaves a quarter of them to others, and clients that want
-// everything share it equally (dynamic thresholds of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
+// have up to three times as many places as are free: alone it leaves a quarter of them to others, and the next greedy one a
+// quarter of the rest: 5 clients that keep what they get leave a place of 1024 (dynamic thresholds of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
 // Safe for concurrent use.
 type Pool struct {
 	total int

@@ -89,3 +89,33 @@ func TestPoolProperties(t *testing.T) {
 		require.Empty(t, p.by)
 	})
 }
+
+// TestGreedyClients: clients that keep what they get leave a place to an honest one, and then nothing.
+func TestGreedyClients(t *testing.T) {
+	p := NewPool(1024)
+	for n := range 6 {
+		greedy := With(t.Context(), Principal{Name: string(rune('a' + n))})
+		var err error
+		for err == nil {
+			_, err = p.Take(greedy, "op", "watches")
+		}
+		require.ErrorIs(t, err, fault.LimitReached)
+		release, err := p.Take(With(t.Context(), Principal{Name: "honest"}), "op", "watches")
+		if n == 5 {
+			require.ErrorIs(t, err, fault.LimitReached, "six together take all")
+			return
+		}
+		require.NoError(t, err, "%d greedy clients", n+1)
+		release()
+	}
+}
+
+// TestLoopbackIsOneClient: a program does not become several clients by its choice of a loopback address.
+func TestLoopbackIsOneClient(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:1": "loopback", "127.7.7.7:1": "loopback", "[::1]:1": "loopback", "[::ffff:127.0.0.9]:1": "loopback",
+		"192.0.2.1:1": "192.0.2.1", "[2001:db8::1:2]:1": "2001:db8::/64",
+	} {
+		require.Equal(t, want, clientOf(callCredentials{address: address}), address)
+	}
+}

@@ -88,7 +88,7 @@ func TestMutualTLSForWritesOnly(t *testing.T) {
 	url := secured(t, c, Options{})
 	status, body := get(t, client(t, servers.trust()), "GET", url)
 	require.Equal(t, 200, status)
-	require.Equal(t, " read-only 127.0.0.1", body)
+	require.Equal(t, " read-only loopback", body)
 	status, _ = get(t, client(t, servers.trust()), "POST", url)
 	require.Equal(t, 401, status)
 	strangers := newAuthority(t, "clients") // of the same name, so that the client sends its certificate
@@ -265,7 +265,7 @@ func TestTLSAlone(t *testing.T) {
 	c = Config{ServerCert: c.ServerCert, ServerKey: c.ServerKey}
 	url := secured(t, c, Options{})
 	_, body := get(t, client(t, servers.trust()), "DELETE", url)
-	require.Equal(t, "local admin 127.0.0.1", body)
+	require.Equal(t, "local admin loopback", body)
 
 	none, err := NewTLS(Config{}, Options{})
 	require.NoError(t, err)
