@@ -70,7 +70,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	}
 	f.prefix = "blackhole_"
 	m.connections = register(f, f.counters("connections_refused_total",
-		"Refused connections: the address is at its limit, it opens too many at once, this peer is full, or the other one is of another network.", "reason"))
+		"Refused connections: the address is at its limit, it opens too many at once, this peer is full, the other one is of another network, or callers have too many.", "reason"))
 	return m, fault.As("metrics.New", fault.Exists, f.err)
 }
 
