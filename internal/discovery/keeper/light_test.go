@@ -73,6 +73,7 @@ func (w *lightCluster) join(id peer.ID, limits Limits) *lightNode {
 // start starts the keeper of a host.
 func (w *lightCluster) start(h *lightHost, limits Limits) *lightNode {
 	n := &lightNode{host: h, counts: newCounts()}
+	limits.Loopback = true // all nodes have one address
 	var err error
 	n.Keeper, err = New(Config{
 		Network: "test",
