@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,6 +81,9 @@ func (r *remote) call(ctx context.Context, args []string, do action) error {
 	}
 	if address == config.Off {
 		return fault.Invalidf("--grpc", address, "must name a peer: a peer with grpc: off serves no commands")
+	}
+	if strings.HasPrefix(address, "http://") || strings.HasPrefix(address, "https://") {
+		return fault.Invalidf("--grpc", address, "is a URL: use HOST:PORT of the peer's gRPC address, or unix:///PATH")
 	}
 	if r.timeout < 0 {
 		return fault.Invalidf("--"+timeoutFlag, r.timeout, "must be at least 0")
