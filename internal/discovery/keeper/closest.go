@@ -234,6 +234,7 @@ func (p *closestCache) alone() bool {
 // lookup asks the DHT and caches the result.
 func (p *closestCache) lookup(key string) (*keeperSet, error) {
 	table := p.k.Router.Size()
+	before := p.k.Router.Nearby(key, Network)
 	others, err := p.findClosest(key)
 	if p.k.ctx.Err() != nil {
 		return nil, fault.New("keeper.lookup", fault.Unavailable, "the keeper is closed")
@@ -244,6 +245,9 @@ func (p *closestCache) lookup(key string) (*keeperSet, error) {
 			others = append(slices.Clone(others), p.k.Router.Nearby(key, Network)...)
 		}
 	}
+	if table < Network { // a lost packet of the lookup makes no keeper of a small network less
+		others = append(slices.Clone(others), p.connected(before)...)
+	}
 	serving := p.k.Router.Serving()
 	self := p.k.Self
 	if !serving && len(others) > 0 {
@@ -252,6 +256,16 @@ func (p *closestCache) lookup(key string) (*keeperSet, error) {
 	set, whole := settle(key, self, others, table, err)
 	p.remember(key, set, whole, table, serving)
 	return set, nil
+}
+
+// connected returns those of some peers to which this peer has a connection.
+func (p *closestCache) connected(ids []peer.ID) (out []peer.ID) {
+	for _, id := range ids {
+		if len(p.k.Host.Network().ConnsToPeer(id)) > 0 {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // settle returns the keepers of a cell from the result of a lookup and the size of the routing

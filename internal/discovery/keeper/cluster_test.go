@@ -103,6 +103,7 @@ type directory struct {
 	lookups int
 	delay   time.Duration // of a lookup
 	failure error         // of a lookup
+	silent  []peer.ID     // peers that give a lookup no answer, and that it leaves out
 	halves  [][]peer.ID   // groups of mutually visible peers; nil for one group
 	changed chan struct{} // closed with the next change; nil without a waiter
 }
@@ -177,7 +178,8 @@ func (r router) Closest(ctx context.Context, key string) ([]peer.ID, error) {
 	if failure != nil {
 		return nil, failure
 	}
-	return nearest(key, r.others(), Network), nil
+	found := slices.DeleteFunc(r.others(), func(id peer.ID) bool { return slices.Contains(r.d.silent, id) })
+	return nearest(key, found, Network), nil
 }
 
 func (r router) Nearby(key string, n int) []peer.ID { return nearest(key, r.others(), n) }

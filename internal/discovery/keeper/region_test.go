@@ -121,6 +121,28 @@ func TestStoreLooksUpByRegion(t *testing.T) {
 }
 
 // Lookups under way cannot answer for each other, so many cells begin with few of them.
+// TestSilentInALookup: a peer that gives one lookup no answer, for a lost packet, keeps its cells while it is connected. A
+// change would not reach it otherwise, and its own answers would call themselves complete without the change.
+func TestSilentInALookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, 5, func(_ int, c *Config) { c.Limits.Sync = -1 })
+		asker, silent := w.nodes[0], w.nodes[3]
+		r := spread(t, 1, rand.New(rand.NewPCG(8, 8)))[0]
+		require.NoError(t, asker.Host.Connect(t.Context(), peer.AddrInfo{ID: silent.Self, Addrs: silent.Host.Addrs()}))
+		w.dht.edit(func() { w.dht.silent = []peer.ID{silent.Self} })
+		sets, err := asker.closest.keepersOf(t.Context(), r.Cells())
+		require.NoError(t, err)
+		require.Len(t, sets[0].peers, 5)
+		require.Contains(t, sets[0].peers, silent.Self)
+
+		require.NoError(t, asker.Host.Network().ClosePeer(silent.Self))
+		asker.closest.mistaken(silent.Self, r.Cells())
+		sets, err = asker.closest.keepersOf(t.Context(), r.Cells())
+		require.NoError(t, err)
+		require.NotContains(t, sets[0].peers, silent.Self, "without a connection it is gone")
+	})
+}
+
 func TestManyCellsShareSlowLookups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 32, func(_ int, c *Config) { c.Limits.Sync = -1 })
