@@ -91,7 +91,7 @@ func (intendedGroup) RequireTransportSecurity() bool { return false }
 // Listen accepts the gRPC connections of other peers.
 func (s Serving) Listen() (net.Listener, error) {
 	c := s.now().config
-	return transport.Listen(c.Host, c.Network.Name, transport.ListenLimits{})
+	return transport.Listen(c.Host, c.Network.Name, transport.ListenLimits{Known: func(id peer.ID) bool { return s.now().knows(id) }})
 }
 
 // Admit returns the peer id of a caller. Errors: Unauthentic for a connection without a peer; Unavailable for a

@@ -160,6 +160,12 @@ func (p *Plane) isMember(id peer.ID) (in, known bool) {
 	return slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.Peer == name }), true
 }
 
+// knows reports whether a peer is a member of the group, or may become one by this peer's settings.
+func (p *Plane) knows(id peer.ID) bool {
+	in, _ := p.isMember(id)
+	return in || p.roster.lists(id) || p.view.names(id)
+}
+
 // open opens the disk and the exchange with other peers.
 func (p *Plane) open() (err error) {
 	c := p.config
@@ -180,7 +186,7 @@ func (p *Plane) open() (err error) {
 			p.failed.stop(err)
 		}
 	}
-	if p.ask, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Network: c.Network.Name, Logger: c.Logger}); err != nil {
+	if p.ask, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Network: c.Network.Name, Recorder: c.Recorder, Logger: c.Logger, Known: p.knows}); err != nil {
 		return err
 	}
 	p.founder, err = bootstrap.New(bootstrap.Options{

@@ -24,6 +24,8 @@ type ListenLimits struct {
 	Total   int // open connections; 8192
 	PerPeer int // open connections of one peer: gRPC needs one; 4
 	Waiting int // not accepted yet; 64
+
+	Known func(peer.ID) bool // as in Config
 }
 
 // Listener accepts the streams of CallProtocol as connections. It resets streams above its bounds.
@@ -47,7 +49,7 @@ func Listen(h host.Host, n names.Name, limits ListenLimits) (*Listener, error) {
 	orDefault(&limits.Total, 8192)
 	orDefault(&limits.PerPeer, 4)
 	orDefault(&limits.Waiting, 64)
-	l := &Listener{host: h, calls: CallProtocol(n), limiter: rpc.NewLimiter(limits.Total, limits.PerPeer), waiting: make(chan *conn, limits.Waiting)}
+	l := &Listener{host: h, calls: CallProtocol(n), limiter: rpc.NewLimiter(limits.Total, limits.PerPeer, limits.Known), waiting: make(chan *conn, limits.Waiting)}
 	h.SetStreamHandlerMatch(l.calls, rpc.Compatible(l.calls), l.serve)
 	return l, nil
 }

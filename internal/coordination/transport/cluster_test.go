@@ -99,7 +99,7 @@ func introduce(all []host.Host) {
 	}
 }
 
-// counts is a Recorder, and an AskRecorder.
+// counts is a Recorder.
 type counts struct {
 	mu sync.Mutex // guards n
 	n  map[string]int
@@ -127,10 +127,6 @@ func (c *counts) Snapshot(dir string, _ int64, err error) {
 	c.add(fmt.Sprintf("snapshot.%s.%v", dir, err == nil), 1)
 }
 
-type askCounts struct{ *counts }
-
-func (c askCounts) Dropped(reason string) { c.add("dropped."+reason, 1) }
-
 // group is the configuration that all members of a test share.
 type group struct {
 	mu    sync.Mutex // guards all below
@@ -143,6 +139,17 @@ func (g *group) lookup(member uint64) (peer.ID, bool) {
 	defer g.mu.Unlock()
 	id, ok := g.peers[member]
 	return id, ok
+}
+
+func (g *group) has(id peer.ID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, member := range g.peers {
+		if member == id {
+			return true
+		}
+	}
+	return false
 }
 
 func (g *group) set(member uint64, id peer.ID) {
@@ -255,7 +262,7 @@ func (w *cluster) start(t testing.TB, h host.Host, id uint64, edit func(*member,
 	m := &member{host: h, counts: newCounts()}
 	c := Config{
 		Network: "test",
-		Host:    h, Group: groupID(), Member: id, Lookup: w.group.lookup, ConfigIndex: w.group.configIndex,
+		Host:    h, Group: groupID(), Member: id, Lookup: w.group.lookup, Known: w.group.has, ConfigIndex: w.group.configIndex,
 		Recorder: m.counts, Jitter: func() float64 { return 0 },
 		Stranger: func(_ peer.ID, member uint64) {
 			m.mu.Lock()

@@ -43,9 +43,11 @@ type AskHandler func(ctx context.Context, from peer.ID, question []byte) ([]byte
 type ExchangeConfig struct {
 	Host     host.Host
 	Network  network.Name
-	Recorder AskRecorder  // nil counts nothing
+	Recorder Recorder     // nil counts nothing
 	Logger   *slog.Logger // nil logs nothing
 	Limits   AskLimits
+
+	Known func(peer.ID) bool // as in Config
 }
 
 // AskLimits bounds an Exchange. A zero field takes its default.
@@ -57,13 +59,8 @@ type AskLimits struct {
 	Time          time.Duration // for one question, from the dial to the answer; 5 s
 }
 
-// AskRecorder counts lost questions and messages.
-type AskRecorder interface {
-	// Refused counts questions without an answer: "busy", "malformed", "unsupported".
-	Refused(reason string)
-	// Dropped counts lost messages of Send: "full", "failed".
-	Dropped(reason string)
-}
+// lane is the stream of Send's messages for a Recorder.
+const lane = "question"
 
 // Exchange asks questions and answers them, with MaxMessage bytes at most either way. It is safe for
 // concurrent use.
@@ -97,7 +94,7 @@ func NewExchange(c ExchangeConfig) (*Exchange, error) {
 	})
 	x.server = rpc.NewServer(rpc.ServerConfig{
 		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Request: new(groupv1.AskRequest), Format: format, Handler: x.respond,
-		Streams: c.Limits.Served, StreamsPerPeer: c.Limits.ServedPerPeer, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
+		Streams: c.Limits.Served, StreamsPerPeer: c.Limits.ServedPerPeer, Known: c.Known, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
 		Refused: func() { c.Recorder.Refused("busy") }, Logger: c.Logger,
 	})
 	return x, nil
@@ -110,17 +107,12 @@ func (c *ExchangeConfig) setDefaults() {
 	orDefault(&c.Limits.SendsPerPeer, 16)
 	orDefault(&c.Limits.Time, 5*time.Second)
 	if c.Recorder == nil {
-		c.Recorder = nopAskRecorder{}
+		c.Recorder = nopRecorder{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 }
-
-type nopAskRecorder struct{}
-
-func (nopAskRecorder) Refused(string) {}
-func (nopAskRecorder) Dropped(string) {}
 
 // Handle sets the handler of a topic; nil removes it. Questions without a handler are answered with
 // Unsupported.
@@ -155,12 +147,12 @@ func (x *Exchange) ConnectedPeers() []peer.ID {
 func (x *Exchange) Send(to peer.ID, topic Topic, message []byte) {
 	sent := x.sends.start(to, func(ctx context.Context) {
 		if _, err := x.Ask(ctx, to, topic, message); err != nil {
-			x.Recorder.Dropped("failed")
+			x.Recorder.Dropped(lane, "failed", 1)
 			x.Logger.Debug("message not delivered", "peer", to, "topic", topic, "error", err)
 		}
 	})
 	if !sent {
-		x.Recorder.Dropped("full")
+		x.Recorder.Dropped(lane, "full", 1)
 	}
 }
 

@@ -284,6 +284,26 @@ func TestFlood(t *testing.T) {
 	})
 }
 
+// Strangers of many ids hold all greetings that strangers may have. A member enters beside them.
+func TestFloodOfGreetings(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCluster(t, 2, func(_ int, _ *member, c *Config) { c.Limits.Handshakes, c.Limits.HandshakesPerPeer = 8, 2 })
+		two := w.members[1]
+		for i := range 6 {
+			stranger := w.wire.host(t, 10+i)
+			introduce([]host.Host{stranger, two.host})
+			for range 2 {
+				raw(t, stranger, two.host.ID(), []byte{0, 0})
+			}
+		}
+		settle(time.Second)
+		require.GreaterOrEqual(t, two.counts.of("refused.busy"), 12-6)
+		w.members[0].Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2)})
+		settle(time.Second)
+		require.Len(t, two.take(), 1)
+	})
+}
+
 // A member with many streams keeps one of each kind.
 func TestNewStreamReplacesTheOld(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -46,6 +46,10 @@ type Config struct {
 	// ConfigIndex returns the index of the newest known configuration; nil: 0.
 	ConfigIndex func() uint64
 
+	// Known reports whether a peer is or may become a member: a quarter of the greetings and questions answered at once is kept
+	// for those. It must be fast, safe for concurrent use, and must not call the Transport. nil: all peers share everything.
+	Known func(peer.ID) bool
+
 	// Levels returns the feature levels that this member supports, and the level of the group, 0 before its
 	// state is known; nil: the first level. The Transport calls it for each connection: it returns at once, and calls no method
 	// of the Transport.
@@ -94,15 +98,15 @@ type Receiver interface {
 	SnapshotSent(member uint64, ok bool)
 }
 
-// Recorder counts messages and streams. A stream is "control", "append" or "snapshot".
+// Recorder counts messages and streams. A stream is "control", "append" or "snapshot"; "question" is one of Exchange.
 type Recorder interface {
 	// Sent counts sent messages and their bytes.
 	Sent(lane string, messages, bytes int)
 	// Received counts received messages and their bytes.
 	Received(lane string, messages, bytes int)
-	// Dropped counts dropped messages: "full", "unreachable", "unknown", "unfit", "busy", "closed".
+	// Dropped counts dropped messages: "full", "unreachable", "unknown", "unfit", "busy", "closed", "failed".
 	Dropped(lane, reason string, messages int)
-	// Refused counts rejected streams by handshake result or fault.
+	// Refused counts rejected streams and questions by handshake result or fault: "busy" is one without a free place.
 	Refused(reason string)
 	// Snapshot counts a state sent ("out") or received ("in").
 	Snapshot(direction string, bytes int64, err error)
@@ -152,7 +156,7 @@ func New(c Config) (*Transport, error) {
 	}
 	c.setDefaults()
 	t := &Transport{
-		config: c, handshakes: rpc.NewLimiter(c.Limits.Handshakes, c.Limits.HandshakesPerPeer),
+		config: c, handshakes: rpc.NewLimiter(c.Limits.Handshakes, c.Limits.HandshakesPerPeer, c.Known),
 		turn:    make(chan struct{}, 1),
 		streams: make(map[streamKey]*peerStream), inbound: make(map[streamKey]*inbound),
 		sending: make(map[uint64]bool), protected: make(map[peer.ID]bool),

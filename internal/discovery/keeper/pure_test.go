@@ -309,18 +309,6 @@ func TestHedgeDelay(t *testing.T) {
 	require.Equal(t, hedgeMax, s.hedgeDelay([]peer.ID{"slow"}))
 }
 
-func TestPrefixes(t *testing.T) {
-	for addr, want := range map[string]string{
-		"198.51.100.7":        "198.51.100.0/24",
-		"::ffff:198.51.100.7": "198.51.100.0/24",
-		"2001:db8:1:2::7":     "2001:db8:1::/48",
-		"fe80::1%eth0":        "fe80::/48",
-	} {
-		require.Equal(t, want, prefixOf(netip.MustParseAddr(addr)).String())
-	}
-	require.Equal(t, netip.Prefix{}, prefixOf(netip.Addr{}))
-}
-
 func TestQuotasRefill(t *testing.T) {
 	q := newQuotas(Limits{StoreRate: 2, StoreBurst: 3})
 	now := time.Now()

@@ -8,8 +8,9 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	manet "github.com/multiformats/go-multiaddr/net"
 	"golang.org/x/time/rate"
+
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 )
 
 // source is the sender of a request.
@@ -21,26 +22,10 @@ type source struct {
 
 // sourceOf returns the sender of the requests on a connection.
 func (l Limits) sourceOf(conn network.Conn) source {
-	s := source{peer: conn.RemotePeer()}
-	ip, err := manet.ToIP(conn.RemoteMultiaddr())
-	if err != nil {
-		return s // all senders without an address share one quota
+	addr := rpc.AddrOf(conn.RemoteMultiaddr())
+	return source{ // all senders without an address share one quota
+		peer: conn.RemotePeer(), prefix: rpc.PrefixOf(conn.RemoteMultiaddr()), exempt: l.Loopback && addr.IsLoopback(),
 	}
-	addr, _ := netip.AddrFromSlice(ip)
-	s.exempt = l.Loopback && addr.Unmap().IsLoopback()
-	s.prefix = prefixOf(addr)
-	return s
-}
-
-// prefixOf returns the network of an address: one owner usually controls a network of this size.
-func prefixOf(addr netip.Addr) netip.Prefix {
-	addr = addr.Unmap().WithZone("")
-	bits := 48
-	if addr.Is4() {
-		bits = 24
-	}
-	p, _ := addr.Prefix(bits) // zero for the zero address
-	return p
 }
 
 // quotas limit the rate of records from each address prefix. They hold a bounded number of
@@ -121,10 +106,8 @@ func (a *asker) prefixOfPeer(id peer.ID) (netip.Prefix, bool) {
 		return s.prefix, !s.exempt && s.prefix.IsValid()
 	}
 	for _, at := range a.k.Host.Peerstore().Addrs(id) {
-		if ip, err := manet.ToIP(at); err == nil {
-			addr, _ := netip.AddrFromSlice(ip)
-			from := prefixOf(addr)
-			return from, from.IsValid() && !(a.k.Limits.Loopback && addr.Unmap().IsLoopback())
+		if from := rpc.PrefixOf(at); from.IsValid() {
+			return from, !(a.k.Limits.Loopback && rpc.AddrOf(at).IsLoopback())
 		}
 	}
 	return netip.Prefix{}, false

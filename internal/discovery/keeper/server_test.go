@@ -164,7 +164,7 @@ func TestStoreQuota(t *testing.T) {
 	for _, r := range recs {
 		items = append(items, item(r))
 	}
-	from := source{prefix: prefixOf(netip.MustParseAddr("198.51.100.7"))}
+	from := source{prefix: netip.MustParsePrefix("198.51.100.0/24")}
 	resp := k.server.respond(from, storeOf(items...), nil)
 	for i, r := range resp.GetStore().Results {
 		require.Equal(t, i < 3, r.Refusal == nil)

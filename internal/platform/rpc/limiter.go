@@ -1,60 +1,101 @@
 package rpc
 
 import (
+	"net/netip"
 	"sync"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// Limiter bounds the inbound streams, in total and per peer. It is safe for concurrent use.
+// Limiter bounds the inbound streams: in total, of one peer, and of the strangers in one address prefix, which leave a
+// quarter of the strangers' places to other prefixes. Ids cost nothing, addresses do. It is safe for concurrent use.
 type Limiter struct {
 	total, perPeer int
+	reserved       int                // places that strangers leave to known peers
+	known          func(peer.ID) bool // nil: all peers are strangers
 
 	active sync.WaitGroup // one for each stream
 
-	mu      sync.Mutex // guards the fields below, and additions to active
-	streams map[network.Stream]peer.ID
-	ofPeer  map[peer.ID]int
-	closed  bool
+	mu       sync.Mutex // guards the fields below, and additions to active
+	streams  map[network.Stream]source
+	ofPeer   map[peer.ID]int
+	ofPrefix map[netip.Prefix]int // streams of strangers
+	closed   bool
 }
 
-// NewLimiter returns a Limiter of total streams, and perPeer streams of one peer.
-func NewLimiter(total, perPeer int) *Limiter {
-	return &Limiter{
-		total: total, perPeer: perPeer,
-		streams: make(map[network.Stream]peer.ID), ofPeer: make(map[peer.ID]int),
+// source is the sender of a stream.
+type source struct {
+	peer   peer.ID
+	prefix netip.Prefix
+	known  bool
+}
+
+// share is how many places one prefix may have for each free place of strangers, as in access.Pool.
+const share = 3
+
+// NewLimiter returns a Limiter of total streams, and perPeer streams of one peer. A quarter of the streams is kept for
+// the peers that known reports; nil keeps none. known must be fast, and must not call the Limiter.
+func NewLimiter(total, perPeer int, known func(peer.ID) bool) *Limiter {
+	l := &Limiter{
+		total: total, perPeer: perPeer, known: known,
+		streams: make(map[network.Stream]source), ofPeer: make(map[peer.ID]int), ofPrefix: make(map[netip.Prefix]int),
 	}
+	if known != nil {
+		l.reserved = total / 4
+	}
+	return l
 }
 
 // Enter counts a stream. It reports false at a limit and after Close. The caller must call
 // Leave for a stream that entered.
 func (l *Limiter) Enter(s network.Stream) bool {
-	id := s.Conn().RemotePeer()
+	from := source{peer: s.Conn().RemotePeer(), prefix: PrefixOf(s.Conn().RemoteMultiaddr())}
+	from.known = l.known != nil && l.known(from.peer) // without the lock, because known may take others
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(l.streams) >= l.total || l.ofPeer[id] >= l.perPeer {
+	if l.closed || l.ofPeer[from.peer] >= l.perPeer || !l.hasRoom(from) {
 		return false
 	}
-	l.streams[s] = id
-	l.ofPeer[id]++
+	l.streams[s] = from
+	l.ofPeer[from.peer]++
+	if !from.known {
+		l.ofPrefix[from.prefix]++
+	}
 	l.active.Add(1)
 	return true
+}
+
+// hasRoom reports whether the places that are left admit one more stream of a peer. Call it with mu held.
+func (l *Limiter) hasRoom(from source) bool {
+	free := l.total - len(l.streams)
+	if from.known {
+		return free > 0
+	}
+	return l.ofPrefix[from.prefix] < share*(free-l.reserved)
 }
 
 // Leave ends the count of a stream. Further calls for the same stream have no effect.
 func (l *Limiter) Leave(s network.Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	id, ok := l.streams[s]
+	from, ok := l.streams[s]
 	if !ok {
 		return
 	}
 	delete(l.streams, s)
-	if l.ofPeer[id]--; l.ofPeer[id] == 0 {
-		delete(l.ofPeer, id)
+	lower(l.ofPeer, from.peer)
+	if !from.known {
+		lower(l.ofPrefix, from.prefix)
 	}
 	l.active.Done()
+}
+
+// lower takes one from a count. A count of zero leaves the map.
+func lower[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
+	}
 }
 
 // Close refuses new streams, resets the active ones and waits until all have left.

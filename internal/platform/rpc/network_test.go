@@ -20,6 +20,7 @@ import (
 	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/x/simlibp2p"
 	"github.com/marcopolo/simnet"
+	"github.com/multiformats/go-multiaddr"
 	"github.com/multiformats/go-varint"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -277,6 +278,56 @@ func TestServerLimits(t *testing.T) {
 		require.False(t, answered(1))
 	})
 }
+
+// Strangers of one address prefix, whatever ids they make, leave places to other prefixes and to known peers.
+func TestLimiterShares(t *testing.T) {
+	const total = 64
+	known := peer.ID("member")
+	l := NewLimiter(total, 8, func(id peer.ID) bool { return id == known })
+	flood := func(prefix string) (entered int) {
+		for i := range 4 * total {
+			if l.Enter(streamFrom{peer: peer.ID(fmt.Sprint(prefix, i)), at: "/ip4/" + prefix + ".7/tcp/1"}.open()) {
+				entered++
+			}
+		}
+		return entered
+	}
+	require.Equal(t, 36, flood("198.51.100"), "three quarters of 48 places: 16 are kept for known peers")
+	require.Equal(t, 9, flood("203.0.113"), "three quarters of the 12 that are left")
+	require.True(t, l.Enter(streamFrom{peer: "honest", at: "/ip4/192.0.2.1/tcp/1"}.open()), "a third prefix finds a place")
+	var own []network.Stream
+	for range 8 {
+		s := streamFrom{peer: known, at: "/ip4/198.51.100.8/tcp/1"}.open()
+		require.True(t, l.Enter(s), "a known peer of the flooded prefix")
+		own = append(own, s)
+	}
+	require.False(t, l.Enter(streamFrom{peer: known, at: "/ip4/198.51.100.8/tcp/1"}.open()), "above the limit of one peer")
+	for s := range l.streams {
+		l.Leave(s)
+	}
+	l.Leave(own[0])
+	require.Empty(t, l.ofPeer)
+	require.Empty(t, l.ofPrefix)
+	require.Equal(t, 36, flood("198.51.100"))
+}
+
+// streamFrom is a stream of a peer at an address.
+type streamFrom struct {
+	network.Conn
+	peer peer.ID
+	at   string
+}
+
+func (s streamFrom) open() network.Stream                 { return openStream{conn: &s} }
+func (s streamFrom) RemotePeer() peer.ID                  { return s.peer }
+func (s streamFrom) RemoteMultiaddr() multiaddr.Multiaddr { return multiaddr.StringCast(s.at) }
+
+type openStream struct {
+	network.Stream
+	conn *streamFrom
+}
+
+func (s openStream) Conn() network.Conn { return s.conn }
 
 // A peer that sends half a message, or nothing, does not hold a stream for long.
 func TestSlowSender(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/proto"
 
@@ -20,7 +21,7 @@ import (
 // used the stream itself, or the request needs no response. An error resets the stream.
 type Handler func(s *Stream, req proto.Message, malformed error) (proto.Message, error)
 
-// ServerConfig configures a Server. Only Refused and Logger may be zero.
+// ServerConfig configures a Server. Only Known, Refused and Logger may be zero.
 type ServerConfig struct {
 	Host     host.Host   // not closed by the Server
 	Protocol protocol.ID // all versions of its major number are served; see Compatible
@@ -30,10 +31,11 @@ type ServerConfig struct {
 	Format  Format        // of the requests; always Strict
 	Handler Handler
 
-	Streams        int           // active streams of all peers
-	StreamsPerPeer int           // active streams of one peer
-	IdleTimeout    time.Duration // maximum wait for the next request of a stream
-	FrameTimeout   time.Duration // maximum time to receive or to send one message
+	Streams        int                // active streams of all peers
+	StreamsPerPeer int                // active streams of one peer
+	Known          func(peer.ID) bool // peers for which a quarter of the streams is kept; nil: none. See NewLimiter
+	IdleTimeout    time.Duration      // maximum wait for the next request of a stream
+	FrameTimeout   time.Duration      // maximum time to receive or to send one message
 
 	Refused func()       // called for each stream above a limit
 	Logger  *slog.Logger // nil logs nothing
@@ -54,7 +56,7 @@ func NewServer(c ServerConfig) *Server {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Format.Strict = true
-	s := &Server{ServerConfig: c, limiter: NewLimiter(c.Streams, c.StreamsPerPeer)}
+	s := &Server{ServerConfig: c, limiter: NewLimiter(c.Streams, c.StreamsPerPeer, c.Known)}
 	c.Host.SetStreamHandlerMatch(c.Protocol, Compatible(c.Protocol), s.Serve)
 	return s
 }
