@@ -39,9 +39,10 @@ func startLocal(p *Plane, life incarnation) (*local, error) {
 	l := &local{plane: p, incarnation: life, claimTimes: claimTimes{at: map[string]time.Time{}}}
 	var err error
 	l.wire, err = transport.New(transport.Config{
-		Host: p.config.Host, Network: p.config.Network.Name, Group: life.protocolID(), Member: p.disk.Member(), Lookup: l.lookup, Known: p.knows, Info: p.inquiry.info, Snapshots: p.disk,
+		Host: p.config.Host, Network: p.config.Network.Name, Group: life.protocolID(), Member: p.disk.Member(),
+		Process: newRand().Uint64(), Lookup: l.lookup, Known: p.knows, Info: p.inquiry.info, Snapshots: p.disk,
 		Stranger:   func(from peer.ID, _ uint64) { p.inquiry.glance(from) },
-		Refused:    func(from peer.ID, _ *groupv1.MemberWelcome) { p.inquiry.glance(from) },
+		Refused:    (&twin{plane: p}).refused,
 		WrongLevel: p.levels.refused,
 		Levels:     func() (coord.Levels, uint32) { return p.levels.own(), l.level() },
 		Recorder:   p.config.Recorder, Logger: p.config.Logger, Jitter: jitter(),

@@ -16,10 +16,11 @@ import (
 
 // inbound is a member's stream after the handshake.
 type inbound struct {
-	key    streamKey
-	peer   peer.ID
-	stream *idleTimeoutStream
-	frames *frames
+	key     streamKey
+	peer    peer.ID
+	process uint64 // of the member
+	stream  *idleTimeoutStream
+	frames  *frames
 }
 
 // serve handles the protocol.
@@ -64,7 +65,7 @@ func (t *Transport) receive(s network.Stream) (*inbound, error) {
 		return nil, err
 	}
 	in := &inbound{
-		key: streamKey{hello.GetFrom(), hello.GetKind()}, peer: s.Conn().RemotePeer(), stream: p, frames: f,
+		key: streamKey{hello.GetFrom(), hello.GetKind()}, peer: s.Conn().RemotePeer(), process: hello.GetProcess(), stream: p, frames: f,
 	}
 	welcome := t.admit(in, hello)
 	if err := writeFrame(s, welcome, maxWelcome); err != nil && welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
@@ -143,6 +144,7 @@ func (t *Transport) register(in *inbound, epoch uint64) bool {
 func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
 	w := &groupv1.MemberWelcome{Result: groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, GroupId: t.config.Group[:]}
 	w.Levels, w.Level = t.levels.own()
+	w.Process = t.config.Process
 	switch {
 	case string(hello.GetGroupId()) != string(t.config.Group[:]):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP
@@ -160,6 +162,8 @@ func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 		w.RefusedKind = uint32(hello.GetKind())
 	case t.levels.fits(hello) != nil:
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL
+	case t.hearsAnother(hello.GetFrom(), hello.GetProcess()):
+		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_OTHER_PROCESS
 	default:
 		t.levels.note(hello.GetFrom(), hello.GetLevels())
 	}
@@ -167,6 +171,20 @@ func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 		w.Info, w.Certificate = nil, nil
 	}
 	return w
+}
+
+// hearsAnother reports whether this member has a living stream of a member from another process. Two processes with one raft
+// id, such as one on a copied data directory, would vote twice: the one that is heard stays. A process that has ended
+// is heard until its connections are closed, or for twice Limits.Silence.
+func (t *Transport) hearsAnother(member, process uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, in := range t.inbound {
+		if key.member == member && in.process != process && in.process != 0 && process != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // resultName returns "wrong_group" for HANDSHAKE_RESULT_WRONG_GROUP.

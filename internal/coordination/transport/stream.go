@@ -276,6 +276,7 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 		GroupId: t.config.Group[:], From: t.config.Member, To: key.member, Kind: key.kind, ConfigIndex: t.config.ConfigIndex(),
 	}
 	hello.Levels, hello.Level = t.levels.own()
+	hello.Process = t.config.Process
 	welcome := new(groupv1.MemberWelcome)
 	err := writeFrame(s, hello, maxHello)
 	if err == nil {
@@ -293,6 +294,10 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 			t.config.WrongLevel(s.Conn().RemotePeer(), why)
 		}
 		return fault.As("", fault.Forbidden, &rejection{welcome})
+	}
+	if t.hearsAnother(key.member, welcome.GetProcess()) {
+		_ = s.Conn().Close() // the next one may lead to the other process
+		return fault.New("", fault.Unavailable, "another process than before answers as member %x", key.member)
 	}
 	t.levels.note(key.member, welcome.GetLevels())
 	return s.SetDeadline(time.Time{})

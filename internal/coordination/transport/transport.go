@@ -38,6 +38,7 @@ type Config struct {
 	Network names.Name
 	Group   [32]byte // the group's id
 	Member  uint64   // this member's raft id; not 0
+	Process uint64   // random; 0: other members cannot tell this process from another one with the same raft id
 
 	// Lookup returns the peer of a current or expected member: expected by a pending change or by newer group
 	// information. It must be fast, safe for concurrent use, and must not call the Transport.

@@ -145,6 +145,8 @@ const (
 	HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL HandshakeResult = 6
 	// The answerer does not know the kind of the stream, which is of a later version; refused_kind names it.
 	HandshakeResult_HANDSHAKE_RESULT_UNKNOWN_STREAM HandshakeResult = 7
+	// The answerer still hears another process with the dialler's raft id: one that has just died, or a copy.
+	HandshakeResult_HANDSHAKE_RESULT_OTHER_PROCESS HandshakeResult = 8
 )
 
 // Enum value maps for HandshakeResult.
@@ -158,6 +160,7 @@ var (
 		5: "HANDSHAKE_RESULT_STALE_CONFIG",
 		6: "HANDSHAKE_RESULT_WRONG_LEVEL",
 		7: "HANDSHAKE_RESULT_UNKNOWN_STREAM",
+		8: "HANDSHAKE_RESULT_OTHER_PROCESS",
 	}
 	HandshakeResult_value = map[string]int32{
 		"HANDSHAKE_RESULT_UNSPECIFIED":    0,
@@ -168,6 +171,7 @@ var (
 		"HANDSHAKE_RESULT_STALE_CONFIG":   5,
 		"HANDSHAKE_RESULT_WRONG_LEVEL":    6,
 		"HANDSHAKE_RESULT_UNKNOWN_STREAM": 7,
+		"HANDSHAKE_RESULT_OTHER_PROCESS":  8,
 	}
 )
 
@@ -1089,6 +1093,7 @@ type MemberHello struct {
 	ConfigIndex   uint64                 `protobuf:"varint,5,opt,name=config_index,json=configIndex,proto3" json:"config_index,omitempty"` // of the newest configuration known to the sender
 	Levels        *Levels                `protobuf:"bytes,6,opt,name=levels,proto3" json:"levels,omitempty"`                               // feature levels that the sender supports
 	Level         uint32                 `protobuf:"varint,7,opt,name=level,proto3" json:"level,omitempty"`                                // of the group, as applied by the sender
+	Process       uint64                 `protobuf:"fixed64,8,opt,name=process,proto3" json:"process,omitempty"`                           // random, of the sender's process; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1172,6 +1177,13 @@ func (x *MemberHello) GetLevel() uint32 {
 	return 0
 }
 
+func (x *MemberHello) GetProcess() uint64 {
+	if x != nil {
+		return x.Process
+	}
+	return 0
+}
+
 // MemberWelcome answers a MemberHello; after any result but HANDSHAKE_RESULT_ACCEPTED the stream ends.
 type MemberWelcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1182,6 +1194,7 @@ type MemberWelcome struct {
 	Levels        *Levels                `protobuf:"bytes,5,opt,name=levels,proto3" json:"levels,omitempty"`                               // feature levels that the answerer supports
 	Level         uint32                 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`                                // of the group, as applied by the answerer
 	RefusedKind   uint32                 `protobuf:"varint,7,opt,name=refused_kind,json=refusedKind,proto3" json:"refused_kind,omitempty"` // with HANDSHAKE_RESULT_UNKNOWN_STREAM: the kind as the dialler gave it
+	Process       uint64                 `protobuf:"fixed64,8,opt,name=process,proto3" json:"process,omitempty"`                           // random, of the answerer's process; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1261,6 +1274,13 @@ func (x *MemberWelcome) GetLevel() uint32 {
 func (x *MemberWelcome) GetRefusedKind() uint32 {
 	if x != nil {
 		return x.RefusedKind
+	}
+	return 0
+}
+
+func (x *MemberWelcome) GetProcess() uint64 {
+	if x != nil {
+		return x.Process
 	}
 	return 0
 }
@@ -1439,7 +1459,7 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\araft_id\x18\x02 \x01(\x04R\x06raftId\"=\n" +
 	"\tSignature\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\fR\x04peer\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xed\x01\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"\x87\x02\n" +
 	"\vMemberHello\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
@@ -1447,7 +1467,8 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x04kind\x18\x04 \x01(\x0e2\x1e.blackhole.group.v1.StreamKindR\x04kind\x12!\n" +
 	"\fconfig_index\x18\x05 \x01(\x04R\vconfigIndex\x122\n" +
 	"\x06levels\x18\x06 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
-	"\x05level\x18\a \x01(\rR\x05level\"\xa9\x02\n" +
+	"\x05level\x18\a \x01(\rR\x05level\x12\x18\n" +
+	"\aprocess\x18\b \x01(\x06R\aprocess\"\xc3\x02\n" +
 	"\rMemberWelcome\x12;\n" +
 	"\x06result\x18\x01 \x01(\x0e2#.blackhole.group.v1.HandshakeResultR\x06result\x12\x19\n" +
 	"\bgroup_id\x18\x02 \x01(\fR\agroupId\x12 \n" +
@@ -1455,7 +1476,8 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x04info\x18\x04 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x122\n" +
 	"\x06levels\x18\x05 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
 	"\x05level\x18\x06 \x01(\rR\x05level\x12!\n" +
-	"\frefused_kind\x18\a \x01(\rR\vrefusedKind\">\n" +
+	"\frefused_kind\x18\a \x01(\rR\vrefusedKind\x12\x18\n" +
+	"\aprocess\x18\b \x01(\x06R\aprocess\">\n" +
 	"\n" +
 	"AskRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\rR\x05topic\x12\x1a\n" +
@@ -1473,7 +1495,7 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x17STREAM_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STREAM_KIND_CONTROL\x10\x01\x12\x16\n" +
 	"\x12STREAM_KIND_APPEND\x10\x02\x12\x18\n" +
-	"\x14STREAM_KIND_SNAPSHOT\x10\x03*\xa2\x02\n" +
+	"\x14STREAM_KIND_SNAPSHOT\x10\x03*\xc6\x02\n" +
 	"\x0fHandshakeResult\x12 \n" +
 	"\x1cHANDSHAKE_RESULT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19HANDSHAKE_RESULT_ACCEPTED\x10\x01\x12 \n" +
@@ -1482,7 +1504,8 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x1bHANDSHAKE_RESULT_NOT_MEMBER\x10\x04\x12!\n" +
 	"\x1dHANDSHAKE_RESULT_STALE_CONFIG\x10\x05\x12 \n" +
 	"\x1cHANDSHAKE_RESULT_WRONG_LEVEL\x10\x06\x12#\n" +
-	"\x1fHANDSHAKE_RESULT_UNKNOWN_STREAM\x10\aBAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
+	"\x1fHANDSHAKE_RESULT_UNKNOWN_STREAM\x10\a\x12\"\n" +
+	"\x1eHANDSHAKE_RESULT_OTHER_PROCESS\x10\bBAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
 
 var (
 	file_blackhole_group_v1_group_proto_rawDescOnce sync.Once
