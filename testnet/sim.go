@@ -24,6 +24,7 @@ import (
 const (
 	maxSimulated     = 1000 // limit of peers; each takes about 25 MiB with 100 connections, 16 MiB with light links
 	leastConnections = 24
+	maxEnemies       = 300
 )
 
 // simulation holds the parameters of a simulated network. Its JSON matches internal/sim.Params.
@@ -31,6 +32,7 @@ type simulation struct {
 	Scenario string        `json:"scenario"`
 	Peers    int           `json:"peers"`
 	Records  int           `json:"records"`
+	Enemies  int           `json:"enemies"`
 	Seed     uint64        `json:"seed"`
 	RTT      time.Duration `json:"rtt"`
 	Loss     float64       `json:"loss"`
@@ -71,6 +73,7 @@ func parseSimulation(args []string, stderr io.Writer) (s simulation, raw bool, e
 	f.StringVar(&s.Scenario, "scenario", "join", strings.Join(scenarios(), ", "))
 	f.IntVar(&s.Peers, "peers", 50, "peers to begin with")
 	f.IntVar(&s.Records, "records", 0, "services to register (default 3 for each peer)")
+	f.IntVar(&s.Enemies, "enemies", 0, "hostile peers with ground ids, of sybil (default 3 for 10 honest peers)")
 	f.Uint64Var(&s.Seed, "seed", 1, "of keys, offers, questions and faults")
 	f.DurationVar(&s.RTT, "rtt", 50*time.Millisecond, "round trip between any two peers")
 	f.Float64Var(&s.Loss, "loss", 0, "part of the packets that is lost, 0 to 0.5")
@@ -99,6 +102,10 @@ func (s simulation) validate() error {
 		return fault.Invalidf("-peers", s.Peers, "must be 4 to %d, not %d", maxSimulated, s.Peers)
 	case s.Records < 1 || s.Records > most*s.Peers:
 		return fault.Invalidf("-records", s.Records, "must be 1 to %d, not %d", most*s.Peers, s.Records)
+	case s.Enemies < 0 || s.Enemies > maxEnemies:
+		return fault.Invalidf("-enemies", s.Enemies, "must be 0 to %d, not %d", maxEnemies, s.Enemies)
+	case s.Enemies > 0 && s.Scenario != "sybil":
+		return fault.Invalidf("-enemies", s.Enemies, "belongs to -scenario sybil")
 	case s.Connections < 0 || s.Connections > 0 && s.Connections < leastConnections:
 		return fault.Invalidf("-connections", s.Connections, "%[2]d is too small: use 0, or %[1]d and more", leastConnections, s.Connections)
 	case s.RTT < 0 || s.RTT > 2*time.Second:

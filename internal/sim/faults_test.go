@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -123,7 +124,7 @@ func playSybil(w *cluster) {
 	w.populate(w.peers, w.params.Records)
 	time.Sleep(quieting)
 	w.ask(w.some(20), asking{name: "before the invasion", each: 2, within: 5 * time.Second})
-	enemies := w.invade(max(3, w.params.Peers*3/10), target)
+	enemies := w.invade(cmp.Or(w.params.Enemies, max(3, w.params.Peers*3/10)), target)
 	draw := func() query.Query {
 		km := 50 + 50*w.rand.Float64()
 		return around(kinds()[0], c.point, km)

@@ -19,6 +19,7 @@ type Params struct {
 	RTT      time.Duration `json:"rtt"`
 	Loss     float64       `json:"loss"`
 	Verbose  bool          `json:"verbose"`
+	Enemies  int           `json:"enemies"` // of sybil; 0: three for ten honest peers
 	// Connections of each peer, see p2p.Config; 0 is the profile's. They are what a
 	// simulation costs: a dozen goroutines each.
 	Connections int `json:"connections"`

@@ -65,7 +65,8 @@ func grind(seed uint64, first, tries int, cell records.CellKey) (place, int) {
 
 // invade adds hostile peers, in three /24s, at the cells that a query looks into.
 func (w *cluster) invade(n int, q query.Query) []*hostilePeer {
-	const tries, keys = 500, 1 << 32 // keys: beyond those of honest peers
+	const keys = 1 << 32                 // beyond those of honest peers
+	tries := max(500, 10*w.params.Peers) // closer than any honest peer, most likely
 	cells := compiled(q).Cells(9)
 	var out []*hostilePeer
 	next := keys

@@ -276,6 +276,7 @@ export const offerHead = ['offer', 'type', 'price', 'place', 'provider'];
 export function MapView() {
   const { offers } = useLive();
   const [picked, pick] = useState(null);
+  useEffect(() => { loadWorld(); }, []); // while the offers are on their way
   const { values } = where();
   const only = values.get('type');
   const list = [...offers.values()].filter(o => !only || o.type === only);
