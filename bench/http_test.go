@@ -134,7 +134,7 @@ func serve(b *testing.B, n int) string {
 	require.NoError(b, err)
 	verifier, err := records.NewVerifier("dev", 1024)
 	require.NoError(b, err)
-	x := index.New(index.Config{MaxRecords: 2 * n, MaxPerProvider: n})
+	x := index.New(index.Config{MaxPerProvider: n})
 	fill(b, x, n)
 	live := gossip.Config{Network: "dev", Verifier: verifier, Now: time.Now, Known: x.Latest, Sink: func(*records.Record) {}, Loopback: true}
 	addr, err := multiaddr.NewMultiaddr("/ip4/127.0.0.1/tcp/0")

@@ -142,7 +142,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 	d := p.config.Discovery
 	p.plane, err = discovery.New(discovery.Config{
 		Network: p.network.name, Dir: filepath.Join(p.config.Data, registryDir), Key: p.key,
-		MaxServices: d.Limits.ServicesPerProvider, MaxRecords: p.indexRecords(),
+		MaxServices: d.Limits.ServicesPerProvider, IndexBytes: p.indexBytes(),
 		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
 		Settings: discovery.Settings{
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
@@ -162,6 +162,9 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 		return err
 	}
 	if err := metrics.RegisterClockOffset(p.gatherer, p.plane.ClockOffset); err != nil {
+		return err
+	}
+	if err := metrics.RegisterIndex(p.gatherer, p.plane.IndexBytes); err != nil {
 		return err
 	}
 	return p.metrics.RegisterHealthGauges(p.gatherer, p.plane.Usable)

@@ -3,6 +3,8 @@ package daemon
 import (
 	"math"
 	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
 // A leaf runs beside its application, often on a small machine, and trades CPU time for memory.
@@ -10,8 +12,14 @@ const (
 	leafGC     = 40       // percent
 	leafMemory = 24 << 20 // bytes of the Go runtime; soft, so a busy leaf may exceed it
 
-	// leafRecords bounds the index of a leaf, which holds what it asked for and follows.
-	leafRecords = 2000
+	// leafIndex bounds the index of a leaf in bytes. It holds what the leaf asked for and follows.
+	leafIndex = 4 << 20
+)
+
+// The default size of the index: one part in indexShare of the memory limit, at most maxIndex bytes.
+const (
+	indexShare = 4
+	maxIndex   = 4 << 30
 )
 
 // thrift saves memory in this process from now on. GOGC and GOMEMLIMIT have precedence.
@@ -24,11 +32,28 @@ func thrift() {
 	}
 }
 
-// indexRecords is the size of this peer's index.
-func (p *parts) indexRecords() int {
-	most := p.config.Discovery.Limits.IndexRecords
-	if p.config.IsLeaf() {
-		return min(most, leafRecords)
+// indexBytes is the size of this peer's index; 0: the default of the package.
+func (p *parts) indexBytes() int64 {
+	switch set := p.config.Discovery.Limits.IndexBytes; {
+	case set > 0:
+		return int64(set)
+	case p.config.IsLeaf():
+		return leafIndex
 	}
-	return most
+	return min(memoryLimit()/indexShare, maxIndex)
+}
+
+// memoryLimit returns the lowest limit of this process's memory in bytes: GOMEMLIMIT, the limit of its control
+// group, or the memory of the machine. 0: unknown.
+func memoryLimit() int64 {
+	limit := debug.SetMemoryLimit(-1)
+	for _, of := range []memlimit.Provider{memlimit.FromCgroup, memlimit.FromSystem} {
+		if n, err := of(); err == nil && n > 0 && n < uint64(limit) {
+			limit = int64(n)
+		}
+	}
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return limit
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -31,6 +33,23 @@ func TestRegister(t *testing.T) {
 		require.ErrorIs(t, err, discovery.ErrServiceExists)
 		_, err = f.Own("b")
 		require.ErrorIs(t, err, discovery.ErrNoServicesFound)
+	})
+}
+
+// TestFullIndex: the operator learns of a full index, and of its end.
+func TestFullIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixtureOn(t, index.New(index.Config{MaxBytes: 4 << 10}))
+		defer f.close()
+		for _, id := range []string{"a", "b", "c", "d"} {
+			_, _ = f.index.Put(f.foreign(id, 1, 1, 10*time.Minute), time.Now())
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{string(condition.IndexFull)}, f.limits.ActiveNames())
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		require.Empty(t, f.limits.ActiveNames())
 	})
 }
 

@@ -257,12 +257,15 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T, edits ...func(*engine.Settings)) *fixture {
+	return newFixtureOn(t, index.New(index.Config{MaxPerProvider: 10_000}), edits...)
+}
+
+func newFixtureOn(t *testing.T, x *index.Index, edits ...func(*engine.Settings)) *fixture {
 	key := newKey(t)
 	self, err := peer.IDFromPrivateKey(key)
 	require.NoError(t, err)
 	reg, err := registry.Open(registry.Config{Network: "test", Dir: "r", FS: vfs.NewMem(), Key: key, MaxServices: 10}, time.Now())
 	require.NoError(t, err)
-	x := index.New(index.Config{MaxPerProvider: 10_000})
 	f := &fixture{
 		t: t, index: x, registry: reg, limits: condition.NewSet(slog.New(slog.DiscardHandler), time.Now), self: self, other: newKey(t), live: &fakeUpdates{},
 		net:    &fakeKeepers{kept: map[records.Name]*records.Record{}, asker: x},

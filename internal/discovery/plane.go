@@ -39,7 +39,7 @@ type Config struct {
 	Key     crypto.PrivKey // Ed25519: this peer's identity, signs its records
 
 	MaxServices      int           // services of this peer; 0: see package registry
-	MaxRecords       int           // records in the index; 0: see package index
+	IndexBytes       int64         // memory of the records in the index; 0: see package index
 	TTL, Refresh     time.Duration // of own records: see registry.Config
 	Precision        int           // of geohashes in keys: see registry.Config
 	PublishPrecision int           // of published places: see registry.Config
@@ -93,7 +93,7 @@ func New(c Config) (*Plane, error) {
 	identity := &IdentityWatch{Conditions: c.Conditions, Logger: c.Logger.With("part", "identity"), Now: c.Now}
 	return &Plane{
 		config: c, verifier: verifier, watches: newWatchSet(), identity: identity,
-		index: index.New(index.Config{MaxRecords: c.MaxRecords, Seen: identity.Seen}),
+		index: index.New(index.Config{MaxBytes: c.IndexBytes, Seen: identity.Seen}),
 	}, nil
 }
 
@@ -179,6 +179,12 @@ func (p *Plane) Close() error {
 
 // Records counts the records in the index and the registered services of this peer. Call it after Start.
 func (p *Plane) Records() (indexed, own int) { return p.index.Len(), p.registry.Len() }
+
+// IndexBytes returns the estimated memory of the records in the index, and its limit.
+func (p *Plane) IndexBytes() (used, limit int64) {
+	s := p.index.Stats()
+	return s.Bytes, s.MaxBytes
+}
 
 // Unstored returns the ids of the services of this peer that no keeper holds. Call it after Start.
 func (p *Plane) Unstored() []string { return p.registry.Unstored() }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/discovery/clock"
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -63,4 +65,13 @@ func (p *Parts) warnings(r *records.Record) []string {
 		all = append(all, "this peer does not renew its offers: another machine uses its identity, or its data directory is an older copy; see the condition identity_in_use in status")
 	}
 	return all
+}
+
+// reportFull keeps the condition of a full index. The condition is up to a minute late; the answers are not.
+func reportFull(x *index.Index, conditions *condition.Set, now time.Time) {
+	if x.Crowded(now) {
+		conditions.Raise(condition.IndexFull, "the index of this peer is full at %d MiB: it refuses or evicts records, and other keepers must answer for it; raise discovery.limits.index_bytes", x.Stats().MaxBytes>>20)
+	} else {
+		conditions.Clear(condition.IndexFull)
+	}
 }

@@ -111,6 +111,16 @@ func (r *Record) Facts() *Facts { return &r.facts }
 // Envelope returns the canonical signed form. The caller must not modify it.
 func (r *Record) Envelope() []byte { return r.envelope }
 
+// Memory estimates the memory of r in bytes: the record, its envelope and its custom attributes.
+func (r *Record) Memory() int {
+	const fixed, attribute = 512, 2 * 16 // Record with the strings of its name; the headers of two strings
+	n := fixed + len(r.envelope)
+	for _, a := range r.facts.Attributes {
+		n += attribute + len(a.Value)
+	}
+	return n
+}
+
 // Payload returns the signed bytes: the record in its wire form. The caller must not modify them.
 func (r *Record) Payload() []byte {
 	f, _ := split(r.envelope)

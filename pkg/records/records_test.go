@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"flag"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,3 +114,29 @@ func TestSignAndOpen(t *testing.T) {
 
 // update rewrites the golden files.
 var _ = flag.Bool("update", false, "rewrite the files of testdata")
+
+// TestMemory: the estimate is near the memory that records take.
+func TestMemory(t *testing.T) {
+	const n = 300
+	o := storage()
+	o.Metadata.Attributes = map[string]string{}
+	for i := range 8 {
+		o.Metadata.Attributes[fmt.Sprint("key", i)] = strings.Repeat("v", 60)
+	}
+	var envelopes [][]byte
+	for i := range n {
+		o.ID = fmt.Sprint("service-", i)
+		envelopes = append(envelopes, sign(t, key(t, 1), o, stamp()).Envelope())
+	}
+	v, err := records.NewVerifier("test", 1)
+	require.NoError(t, err)
+	all, before, estimate := make([]*records.Record, n), heap(), 0
+	for i, e := range envelopes {
+		all[i], err = v.Open(e, stamp().Issued)
+		require.NoError(t, err)
+		estimate += all[i].Memory()
+	}
+	require.InEpsilon(t, int64(heap()-before), estimate, 0.15)
+	runtime.KeepAlive(all)
+	runtime.KeepAlive(envelopes)
+}

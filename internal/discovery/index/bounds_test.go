@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,10 +36,16 @@ func TestProviderHasItsShare(t *testing.T) {
 	require.True(t, latest.Withdrawn(), "a refusal changes nothing")
 }
 
+// roomFor is the MaxBytes of an index that has room for n records of about r's size.
+func roomFor(n int, r *records.Record) int64 {
+	const slack, overhead = 16, 160 // record sizes differ by a few bytes; package index counts the overhead
+	return int64(n*(r.Memory()+overhead+slack)) * 4 / 3
+}
+
 // TestFullIndexEvictsFairly: a new record evicts the earliest-expiring record of a larger
 // provider, never of an equal one.
 func TestFullIndexEvictsFairly(t *testing.T) {
-	x := index.New(index.Config{MaxRecords: 4})
+	x := index.New(index.Config{MaxBytes: roomFor(4, sign(t, keyOf(t, 1), cdn("s0"), stamp(1, 0, time.Minute)))})
 	put := func(provider int, id string, ttl time.Duration) error {
 		_, err := x.Put(sign(t, keyOf(t, provider), cdn(id), stamp(1, 0, ttl)), epoch())
 		return err
@@ -46,15 +53,49 @@ func TestFullIndexEvictsFairly(t *testing.T) {
 	for i, ttl := range []time.Duration{4, 2, 1, 3} {
 		require.NoError(t, put(1, fmt.Sprint("s", i), ttl*time.Minute))
 	}
-	require.ErrorIs(t, put(1, "more", time.Minute), fault.LimitReached, "the richest makes no room for itself")
-	require.NoError(t, put(2, "a", time.Minute))
-	require.NoError(t, put(2, "b", time.Minute))
+	require.False(t, x.Crowded(epoch()))
+	require.ErrorIs(t, put(1, "s4", time.Minute), fault.LimitReached, "the largest makes no room for itself")
+	require.True(t, x.Crowded(epoch().Add(time.Minute)))
+	require.False(t, x.Crowded(epoch().Add(time.Hour)))
+	require.NoError(t, put(2, "s0", time.Minute))
+	require.NoError(t, put(2, "s1", time.Minute))
 	require.Equal(t, 4, x.Len())
 	require.Equal(t, []string{"s0", "s3"}, idsOf(x.OfProvider(idOf(t, keyOf(t, 1)))))
-	require.ErrorIs(t, put(2, "c", time.Minute), fault.LimitReached)
-	require.NoError(t, put(3, "a", time.Minute))
-	require.ErrorIs(t, put(3, "b", time.Minute), fault.LimitReached)
+	require.ErrorIs(t, put(2, "s2", time.Minute), fault.LimitReached)
+	require.NoError(t, put(3, "s0", time.Minute))
+	require.ErrorIs(t, put(3, "s1", time.Minute), fault.LimitReached)
 	require.Equal(t, uint64(3), x.Stats().Evictions)
+}
+
+// bulky returns a service of about 3 KiB.
+func bulky(id string) records.Offer {
+	o := cdn(id)
+	o.Metadata.Attributes = map[string]string{}
+	for i := range 10 {
+		o.Metadata.Attributes[fmt.Sprint("k", i)] = strings.Repeat("v", 256)
+	}
+	return o
+}
+
+// TestLargeRecordsAreNoWayAround: neither few large records nor records that grow later take the
+// places of others.
+func TestLargeRecordsAreNoWayAround(t *testing.T) {
+	small := sign(t, keyOf(t, 1), cdn("s0"), stamp(1, 0, time.Minute))
+	x := index.New(index.Config{MaxBytes: roomFor(20, small)})
+	for i := range 20 {
+		_, err := x.Put(sign(t, keyOf(t, i), cdn("s0"), stamp(1, 0, time.Hour)), epoch())
+		require.NoError(t, err)
+	}
+	_, err := x.Put(sign(t, keyOf(t, 30), bulky("s0"), stamp(1, 0, time.Hour)), epoch())
+	require.ErrorIs(t, err, fault.LimitReached, "a large newcomer")
+	require.Equal(t, 20, x.Len())
+
+	grown, err := x.Put(sign(t, keyOf(t, 3), bulky("s0"), stamp(2, 0, time.Hour)), epoch())
+	require.NoError(t, err)
+	require.Equal(t, index.Updated, grown)
+	require.Equal(t, 19, x.Len())
+	require.Empty(t, x.OfProvider(idOf(t, keyOf(t, 3))), "who grows beyond all others gives way")
+	require.True(t, x.Crowded(epoch()))
 }
 
 func idsOf(all []*records.Record) []string {
@@ -69,7 +110,7 @@ func idsOf(all []*records.Record) []string {
 // always succeeds.
 func TestBoundsHold(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		c := index.Config{MaxRecords: rapid.IntRange(1, 12).Draw(rt, "records"), MaxPerProvider: rapid.IntRange(1, 3).Draw(rt, "share"), MaxTombstones: rapid.IntRange(1, 6).Draw(rt, "tombstones")}
+		c := index.Config{MaxBytes: rapid.Int64Range(1, 20<<10).Draw(rt, "bytes"), MaxPerProvider: rapid.IntRange(1, 3).Draw(rt, "share")}
 		m := newMachine(t)
 		m.x = index.New(c)
 		s := seeded(rapid.Uint64().Draw(rt, "seed"))
@@ -87,14 +128,17 @@ func TestBoundsHold(t *testing.T) {
 				m.x.Expire(m.now())
 			}
 			stats := m.x.Stats()
-			require.LessOrEqual(rt, stats.Live, c.MaxRecords)
-			require.LessOrEqual(rt, stats.Remembered, c.MaxTombstones)
+			require.LessOrEqual(rt, stats.Bytes, stats.MaxBytes)
+			require.Less(rt, stats.Remembered*600, int(c.MaxBytes/4)+6000, "the bound and one record")
+			require.Equal(rt, stats.Bytes == 0, stats.Live == 0)
 			for _, id := range m.ids {
 				require.LessOrEqual(rt, len(m.x.OfProvider(id)), c.MaxPerProvider)
 			}
 		}
 		m.x.Expire(m.now().Add(records.MaxTTL))
-		require.Zero(rt, m.x.Stats().Live+m.x.Stats().Remembered+m.x.Stats().Providers+m.x.Stats().Types)
+		left := m.x.Stats()
+		require.Zero(rt, left.Live+left.Remembered+left.Providers+left.Types)
+		require.Zero(rt, left.Bytes)
 		_, due := m.x.NextExpiry()
 		require.False(rt, due)
 	})

@@ -96,7 +96,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		all[i] = m.sign(t, s)
 	}
 	p := plan(t, query.Query{Type: "compute", Sort: query.SortPrice})
-	x := index.NewInline(index.Config{MaxRecords: 50, MaxPerProvider: 30, MaxTombstones: 20}, 8)
+	x := index.NewInline(index.Config{MaxBytes: 64 << 10, MaxPerProvider: 30}, 8)
 	var workers sync.WaitGroup
 	each := func(do func(r *records.Record)) {
 		workers.Go(func() {
@@ -119,5 +119,6 @@ func TestEverythingAtOnce(t *testing.T) {
 		sub.Lost()
 	})
 	workers.Wait()
-	require.LessOrEqual(t, x.Len(), 50)
+	stats := x.Stats()
+	require.LessOrEqual(t, stats.Bytes, stats.MaxBytes)
 }

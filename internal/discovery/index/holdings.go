@@ -45,25 +45,35 @@ func (e *entry) put(slot int, s state) { e.place = uint32(slot)*uint32(states) +
 
 // provider is one provider with known services.
 type provider struct {
-	id            peer.ID
-	number        uint32 // in arena.providers
-	held          [states]holding
-	equivocations uint64
+	id     peer.ID
+	number uint32 // in arena.providers
+	held   [states]holding
 }
+
+// sizeClass is the resolution of the order of providers in bytes.
+const sizeClass = 1 << 10
 
 // holding lists the services of one provider in one state.
 type holding struct {
 	entries []uint32
-	place   int // of the provider in ranking.bySize[len(entries)]
+	bytes   int64 // memory of the entries
+	place   int   // of the provider in ranking.bySize[class()]
 }
 
-// ranking orders providers by their number of services in one state, for quick access to the
+// class is the index in ranking.bySize; 0 without entries.
+func (h *holding) class() int { return int((h.bytes + sizeClass - 1) / sizeClass) }
+
+// ranking orders providers by the memory of their services in one state, for quick access to the
 // largest. The history of calls alone determines the order.
 type ranking struct {
 	*arena
-	bySize [][]*provider // [n] lists the providers with n services; [0] stays empty
+	bySize [][]*provider // [n] lists the providers of size class n; [0] stays empty
 	total  int           // number of services
+	bytes  int64         // their memory
 }
+
+// sizeOf estimates the memory of an indexed record.
+func sizeOf(r *records.Record) int64 { return int64(r.Memory()) + overhead }
 
 // add lists e, in state s, under its owner.
 func (c *ranking) add(e *entry, s state) {
@@ -72,8 +82,20 @@ func (c *ranking) add(e *entry, s state) {
 	c.leave(p, s)
 	e.put(len(h.entries), s)
 	h.entries = append(h.entries, e.id)
+	h.bytes += sizeOf(e.record)
 	c.join(p, s)
 	c.total++
+	c.bytes += sizeOf(e.record)
+}
+
+// replace makes r the record of e, in state s.
+func (c *ranking) replace(e *entry, r *records.Record, s state) {
+	p, grown := c.owner(e), sizeOf(r)-sizeOf(e.record)
+	c.leave(p, s)
+	e.record = r
+	p.held[s].bytes += grown
+	c.join(p, s)
+	c.bytes += grown
 }
 
 // remove takes e, in state s, off its owner's list.
@@ -85,13 +107,15 @@ func (c *ranking) remove(e *entry, s state) {
 	h.entries[slot] = h.entries[last]
 	c.at(h.entries[slot]).put(slot, s)
 	h.entries = h.entries[:last]
+	h.bytes -= sizeOf(e.record)
 	c.join(p, s)
 	c.total--
+	c.bytes -= sizeOf(e.record)
 }
 
 func (c *ranking) leave(p *provider, s state) {
 	h := &p.held[s]
-	n := len(h.entries)
+	n := h.class()
 	if n == 0 {
 		return
 	}
@@ -105,7 +129,7 @@ func (c *ranking) leave(p *provider, s state) {
 
 func (c *ranking) join(p *provider, s state) {
 	h := &p.held[s]
-	n := len(h.entries)
+	n := h.class()
 	if n == 0 {
 		return
 	}
@@ -116,7 +140,7 @@ func (c *ranking) join(p *provider, s state) {
 	c.bySize[n] = append(c.bySize[n], p)
 }
 
-// largest returns a provider with the most services in the state, or nil.
+// largest returns a provider of the largest size class in the state, or nil.
 func (c *ranking) largest() *provider {
 	for n := len(c.bySize) - 1; n > 0; n-- {
 		if peers := c.bySize[n]; len(peers) > 0 {
@@ -148,7 +172,7 @@ func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 		s = remembered
 	}
 	p := x.providers[r.Name().Provider]
-	if err := x.room(p, s); err != nil {
+	if err := x.room(p, s, sizeOf(r)); err != nil {
 		return Unchanged, err
 	}
 	if p == nil {
@@ -173,7 +197,6 @@ func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
 	if records.Equivocates(r, e.record) {
 		x.equivocations.Add(1)
-		x.entries.owner(e).equivocations++
 	}
 	switch c := records.Compare(r, e.record); {
 	case c == 0:
@@ -190,13 +213,14 @@ func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
 	x.renew(e, r)
 	x.shards.admit(r, old)
 	x.feed.publish(Updated, old, r)
+	x.trim(live, nil)
 	return Updated, nil
 }
 
 // renew stores r as the freshest version.
 func (x *Index) renew(e *entry, r *records.Record) {
 	until := max(x.due.until(e), nanos(r.Expires()))
-	e.record = r
+	x.rankings[e.state()].replace(e, r, e.state())
 	x.due.plan(e, until)
 }
 
@@ -209,12 +233,13 @@ func (x *Index) withdraw(e *entry, r *records.Record) {
 		x.retire(e)
 	}
 	x.renew(e, r)
+	x.forget(e)
 	x.feed.publish(Withdrawn, old, r)
 }
 
 // revive returns a withdrawn or expired service to the live ones.
 func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
-	if err := x.room(x.entries.owner(e), live); err != nil {
+	if err := x.room(x.entries.owner(e), live, sizeOf(r)); err != nil {
 		return Unchanged, err
 	}
 	x.rankings[remembered].remove(e, remembered)
@@ -225,20 +250,33 @@ func (x *Index) revive(e *entry, r *records.Record) (Outcome, error) {
 	return Added, nil
 }
 
-// retire turns a live service into a remembered one. Beyond a limit it forgets the remembered
-// service with the earliest due time of the same provider, or of the largest.
+// retire turns a live service into a remembered one. Call forget afterwards.
 func (x *Index) retire(e *entry) {
 	x.shards.expel(e.record)
 	x.rankings[live].remove(e, live)
 	x.rankings[remembered].add(e, remembered)
+}
+
+// forget keeps the limits of remembered services after a change of e. It forgets the services with
+// the earliest due time of e's provider, or of the largest, but never e.
+func (x *Index) forget(e *entry) {
+	c := &x.rankings[remembered]
 	p := x.entries.owner(e)
-	if len(p.held[remembered].entries) <= rememberedPerProvider*x.config.MaxPerProvider {
-		if x.rankings[remembered].total <= x.config.MaxTombstones {
-			return
-		}
-		p = x.rankings[remembered].largest()
+	if len(p.held[remembered].entries) > rememberedPerProvider*x.config.MaxPerProvider {
+		x.drop(c.soonest(&p.held[remembered], e))
 	}
-	x.drop(x.rankings[remembered].soonest(&p.held[remembered], e))
+	x.trim(remembered, e)
+}
+
+// trim removes services in a state, of the largest providers, until the memory suffices. It never removes keep.
+func (x *Index) trim(s state, keep *entry) {
+	for c := &x.rankings[s]; c.bytes > x.config.maxBytes(s); {
+		first := c.soonest(&c.largest().held[s], keep)
+		if first == keep {
+			return // larger than the others: the bound holds again after the next change
+		}
+		x.displace(first)
+	}
 }
 
 // lapse removes an expired live record. It remembers the service while an older version is
@@ -248,6 +286,7 @@ func (x *Index) lapse(e *entry, now int64) {
 	if until := x.due.until(e); until > now {
 		x.retire(e)
 		x.due.plan(e, until)
+		x.forget(e)
 	} else {
 		x.shards.expel(e.record)
 		x.drop(e)
@@ -267,36 +306,45 @@ func (x *Index) drop(e *entry) {
 	x.entries.release(e)
 }
 
-// room checks the limits for one more service of a provider (nil for a new provider) in a state.
-// It evicts a service of a larger provider if necessary.
-func (x *Index) room(p *provider, s state) error {
-	limit, most := x.config.MaxPerProvider, x.config.MaxRecords
+// room checks the limits for one more service, of that many bytes, of a provider (nil for a new
+// provider) in a state. It evicts services of one larger provider if necessary.
+func (x *Index) room(p *provider, s state, bytes int64) error {
+	limit, most := x.config.MaxPerProvider, x.config.maxBytes(s)
 	if s == remembered {
-		limit, most = rememberedPerProvider*limit, x.config.MaxTombstones
+		limit *= rememberedPerProvider
 	}
-	held := 0
+	var held holding
 	if p != nil {
-		held = len(p.held[s].entries)
+		held = p.held[s]
 	}
-	if held >= limit {
-		return fault.New("index.Put", fault.LimitReached, "the provider has reached its limit of %d records", held)
+	if n := len(held.entries); n >= limit {
+		return fault.New("index.Put", fault.LimitReached, "the provider has reached its limit of %d records", n)
 	}
 	c := &x.rankings[s]
-	if c.total < most {
+	missing := c.bytes + bytes - most
+	if missing <= 0 {
 		return nil
 	}
+	x.short(s)
 	rich := c.largest()
-	if rich == nil || rich == p || len(rich.held[s].entries) <= held+1 {
-		return fault.New("index.Put", fault.LimitReached, "the index has reached its limit of %d records", c.total)
+	if rich == nil || rich == p || rich.held[s].bytes-missing < held.bytes+bytes {
+		return fault.New("index.Put", fault.LimitReached, "the index of this peer is full: its records have reached %d bytes", most)
 	}
-	e := c.soonest(&rich.held[s], nil)
-	if s == remembered {
+	for c.bytes+bytes > most {
+		x.displace(c.soonest(&rich.held[s], nil))
+	}
+	return nil
+}
+
+// displace removes a service for want of memory.
+func (x *Index) displace(e *entry) {
+	if e.state() == remembered {
 		x.drop(e)
-		return nil
+		return
 	}
+	x.short(live)
 	x.evictions.Add(1)
 	x.evict(e)
-	return nil
 }
 
 // evict removes a live record without remembering the service.

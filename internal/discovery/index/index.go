@@ -25,14 +25,15 @@
 //
 // # Limits
 //
-// Separate limits hold for live and remembered services, in total and per provider. A new record
-// in a full index evicts the record with the earliest expiry of the largest provider, if that
-// provider keeps at least as many records as the new record's provider. Otherwise the index
-// refuses the new record. So a provider cannot displace a smaller one. The same rule holds for
-// remembered services, except that the index always accepts the withdrawal of a live record.
+// Separate limits hold for live and remembered services: of their memory in total, and of their
+// number per provider. A new record in a full index evicts the records with the earliest expiry
+// of the largest provider, if that provider stays at least as large as the new record's
+// provider. Otherwise the index refuses the new record. So a provider cannot displace a smaller
+// one. A larger version of a live record, and its withdrawal, always enter; then the largest
+// provider gives way, and that may be the same one.
 //
-// A live record takes about 135 bytes in the index. Dead rows number at most about half the live
-// rows. A large merge holds a second copy of its input while it runs.
+// The memory of a record is an estimate (records.Record.Memory, overhead). Dead rows number at
+// most about half the live rows. A large merge holds a second copy of its input while it runs.
 package index
 
 import (
@@ -50,8 +51,13 @@ import (
 
 // The defaults for zero values in Config.
 const (
-	DefaultMaxRecords     = 1 << 20
+	DefaultMaxBytes       = 1 << 30
 	DefaultMaxPerProvider = records.MaxPerProvider
+)
+
+const (
+	overhead        = 160 // bytes of one record in the index itself
+	rememberedShare = 4   // remembered services take one part in so many of the memory
 )
 
 // rememberedPerProvider times MaxPerProvider is the number of remembered services per provider:
@@ -60,25 +66,30 @@ const rememberedPerProvider = 4
 
 // Config limits an index. The zero value means the defaults.
 type Config struct {
-	MaxRecords     int // live records; 0 or less means DefaultMaxRecords
-	MaxPerProvider int // live records of one provider; 0 or less means DefaultMaxPerProvider
-	MaxTombstones  int // remembered services; 0 or less means MaxRecords
+	MaxBytes       int64 // memory of the records; 0 or less means DefaultMaxBytes
+	MaxPerProvider int   // live records of one provider; 0 or less means DefaultMaxPerProvider
 
 	// Seen receives each record given to Put, whatever becomes of it. It must not block. Nil means nobody.
 	Seen func(*records.Record)
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxRecords <= 0 {
-		c.MaxRecords = DefaultMaxRecords
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = DefaultMaxBytes
 	}
 	if c.MaxPerProvider <= 0 {
 		c.MaxPerProvider = DefaultMaxPerProvider
 	}
-	if c.MaxTombstones <= 0 {
-		c.MaxTombstones = c.MaxRecords
-	}
 	return c
+}
+
+// maxBytes bounds the memory of the services in a state.
+func (c Config) maxBytes(s state) int64 {
+	kept := c.MaxBytes / rememberedShare
+	if s == remembered {
+		return kept
+	}
+	return c.MaxBytes - kept
 }
 
 // Outcome is the effect of a change on a service.
@@ -119,6 +130,8 @@ type Index struct {
 
 	equivocations atomic.Uint64
 	evictions     atomic.Uint64
+
+	Pressure // its method short needs mu
 }
 
 // New returns an empty index.
@@ -143,6 +156,8 @@ func New(c Config) *Index {
 //   - fault.Exists naming "sequence": the index has a newer version;
 //   - fault.LimitReached: the provider or the index is full.
 //
+// A larger version that finds no room evicts records of the largest provider, perhaps itself.
+//
 // Of two versions with one sequence number records.Compare chooses one. The index counts both
 // cases as an equivocation.
 func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
@@ -156,10 +171,15 @@ func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
 	defer x.mu.Unlock()
 	hash := x.names.hash(r.Name())
 	e := x.names.lookup(r.Name(), hash)
+	var done Outcome
+	var err error
 	if e == nil {
-		return x.insert(r, hash)
+		done, err = x.insert(r, hash)
+	} else {
+		done, err = x.supersede(e, r)
 	}
-	return x.supersede(e, r)
+	x.note(now)
+	return done, err
 }
 
 // Get returns the live record of a name. The record may have expired since the last Expire.
@@ -255,6 +275,8 @@ func (x *Index) NextExpiry() (time.Time, bool) {
 // Stats counts an index's contents and events.
 type Stats struct {
 	Live          int    // live records
+	Bytes         int64  // memory of the live records
+	MaxBytes      int64  // limit of Bytes
 	Remembered    int    // tombstones and expired records kept against older versions
 	Providers     int    // with live or remembered records
 	Types         int    // with live records that this version can use
@@ -269,6 +291,8 @@ func (x *Index) Stats() Stats {
 	defer x.mu.RUnlock()
 	return Stats{
 		Live:          x.rankings[live].total,
+		Bytes:         x.rankings[live].bytes,
+		MaxBytes:      x.config.maxBytes(live),
 		Remembered:    x.rankings[remembered].total,
 		Providers:     len(x.providers),
 		Types:         x.shards.count(),
@@ -276,15 +300,4 @@ func (x *Index) Stats() Stats {
 		Evictions:     x.evictions.Load(),
 		LostChanges:   x.feed.lost,
 	}
-}
-
-// Equivocations counts the Puts of two versions of a service with one sequence number. The count
-// of a provider starts again after the index forgets the provider's last service.
-func (x *Index) Equivocations(id peer.ID) uint64 {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if p := x.providers[id]; p != nil {
-		return p.equivocations
-	}
-	return 0
 }

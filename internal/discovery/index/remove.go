@@ -6,15 +6,15 @@ import "github.com/blackhole/blackhole/pkg/records"
 // existed. Subscribers receive Evicted. The index remembers nothing: Put accepts any valid
 // version again, an older one too.
 func (x *Index) Remove(n records.Name) bool {
-	return x.remove(n, func(*records.Record) bool { return true })
+	return remove(x, n, func(*records.Record) bool { return true })
 }
 
 // Forget is Remove limited to this version. It keeps a later version.
 func (x *Index) Forget(r *records.Record) bool {
-	return x.remove(r.Name(), func(held *records.Record) bool { return records.Compare(held, r) == 0 })
+	return remove(x, r.Name(), func(held *records.Record) bool { return records.Compare(held, r) == 0 })
 }
 
-func (x *Index) remove(n records.Name, meant func(*records.Record) bool) bool {
+func remove(x *Index, n records.Name, meant func(*records.Record) bool) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.names.find(n)

@@ -11,7 +11,7 @@ import (
 // Expired records in memory are left out. The history of the index alone determines the order.
 func (x *Index) Versions() iter.Seq[*records.Record] {
 	return func(yield func(*records.Record) bool) {
-		snaps, ended := x.versions()
+		snaps, ended := versions(x)
 		for _, snap := range snaps {
 			if !snap.each(yield) {
 				return
@@ -26,7 +26,7 @@ func (x *Index) Versions() iter.Seq[*records.Record] {
 }
 
 // versions returns snapshots of all live records, and the tombstones.
-func (x *Index) versions() (snaps []*snapshot, ended []*records.Record) {
+func versions(x *Index) (snaps []*snapshot, ended []*records.Record) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, providers := range x.rankings[remembered].bySize {

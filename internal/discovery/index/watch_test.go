@@ -11,10 +11,11 @@ import (
 )
 
 func TestChangesTellAll(t *testing.T) {
-	x, key := index.New(index.Config{MaxRecords: 2}), keyOf(t, 1)
+	key := keyOf(t, 1)
+	a1 := sign(t, key, cdn("a"), stamp(1, 0, time.Hour))
+	x := index.New(index.Config{MaxBytes: roomFor(2, a1)})
 	sub := x.Subscribe(16)
 	defer sub.Close()
-	a1 := sign(t, key, cdn("a"), stamp(1, 0, time.Hour))
 	a2 := sign(t, key, cdn("a"), stamp(2, 0, time.Hour))
 	gone := tombstone(t, key, a2, stamp(3, 0, time.Hour))
 	b := sign(t, key, cdn("b"), stamp(1, 0, time.Minute))

@@ -209,6 +209,35 @@ func TestRecordKeptOutByALimit(t *testing.T) {
 	})
 }
 
+// A keeper with a full index says so, and others answer.
+func TestKeeperWithAFullIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20
+		w := newCluster(t, 5, never, func(i int, c *Config) {
+			if i == 1 {
+				c.Index = index.New(index.Config{MaxBytes: 8 << 10})
+			}
+		})
+		for _, o := range w.nodes[0].Store(t.Context(), batch(t, newProvider(t), n, time.Now())) {
+			require.NoError(t, o.Err)
+		}
+		full := w.nodes[1]
+		require.True(t, full.Index.Crowded(time.Now()))
+		require.Less(t, full.Index.Len(), n)
+		plan := compile(t, query.Query{Limit: n})
+		for i := range w.nodes {
+			found, err := w.nodes[i].find(t.Context(), plan, plan.Cells(coverCells))
+			require.NoError(t, err)
+			require.True(t, found.Complete, found.Reason)
+			require.Len(t, found.Records, n)
+		}
+		own := full.answerHere(cellQuery{plan: plan, cells: plan.Cells(coverCells)})
+		require.False(t, own.full)
+		require.Equal(t, "its index is full and may lack some", own.doubt)
+		w.requireTrust()
+	})
+}
+
 // A keeper dies without a word. Answers of the others stay right, also about changes that come later, or say why they
 // may not be.
 func TestSilentLoss(t *testing.T) {

@@ -366,6 +366,9 @@ func (y *syncer) compared(c records.CellKey) bool { return y.doubt(c) == "" }
 
 // doubt returns why this peer's records of a kept cell may lack some; "" without a reason.
 func (y *syncer) doubt(c records.CellKey) string {
+	if y.k.Index.Crowded(y.k.Now()) {
+		return "its index is full and may lack some"
+	}
 	if y.k.Limits.Sync < 0 {
 		return ""
 	}

@@ -51,6 +51,8 @@ const (
 	MemberStopped Name = "member_stopped"
 	// StatesDiffer: the members of the coordination group have different states, and no majority agrees.
 	StatesDiffer Name = "states_differ"
+	// IndexFull: this peer's index refuses or evicts records for want of memory.
+	IndexFull Name = "index_full"
 	// SpaceLow: the keys of the coordination group are nearly full.
 	SpaceLow Name = "space_low"
 )
@@ -60,7 +62,7 @@ func Names() []string {
 	return []string{
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(OtherGroup),
-		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(SpaceLow),
+		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
 	}
 }
 

@@ -76,7 +76,7 @@ type Geo struct {
 // Limits bound this peer. What keepers accept of one provider is a constant of the network.
 type Limits struct {
 	ServicesPerProvider int `koanf:"services_per_provider" help:"Services that this peer registers: 1 to 100. Keepers accept no more of one provider."`
-	IndexRecords        int `koanf:"index_records" help:"Records in this peer's index: 1000 to 10000000."`
+	IndexBytes          int `koanf:"index_bytes" help:"Memory of the records in this peer's index, in bytes: from 1048576. 0: a quarter of the memory limit, at most 4 GiB; of a leaf 4 MiB."`
 }
 
 // Query are the defaults of queries.
@@ -134,7 +134,7 @@ func Default() Config {
 			Cache:           Cache{Size: 1000, TTL: 5 * time.Minute},
 			Health:          Health{CheckInterval: 10 * time.Minute, CheckTimeout: 10 * time.Second, ConfirmAfter: 2 * time.Minute},
 			Geo:             Geo{Precision: 6},
-			Limits:          Limits{ServicesPerProvider: 100, IndexRecords: 1 << 20},
+			Limits:          Limits{ServicesPerProvider: 100},
 			Query:           Query{MaxResults: 100},
 		},
 		Coordination: Coordination{

@@ -46,7 +46,7 @@ func TestSpecifiedFile(t *testing.T) {
 		Cache:  config.Cache{Size: 500, TTL: 2 * time.Minute},
 		Health: config.Health{CheckInterval: 30 * time.Second, CheckTimeout: 5 * time.Second, ConfirmAfter: 2 * time.Minute},
 		Geo:    config.Geo{Precision: 5},
-		Limits: config.Limits{ServicesPerProvider: 50, IndexRecords: 1 << 20},
+		Limits: config.Limits{ServicesPerProvider: 50},
 		Query:  config.Query{MaxResults: 20, DefaultRadiusKM: 50},
 	}, c.Discovery)
 }

@@ -37,7 +37,7 @@ func (c *Config) Validate() error {
 		between("discovery.geo.precision", d.Geo.Precision, 4, 12),
 		between("discovery.geo.publish_precision", d.Geo.PublishPrecision, 0, 12),
 		servicesPerProvider(d.Limits.ServicesPerProvider),
-		between("discovery.limits.index_records", d.Limits.IndexRecords, 1000, 10_000_000),
+		zeroOr("discovery.limits.index_bytes", d.Limits.IndexBytes, 1<<20, 1<<44),
 		between("discovery.query.max_results", d.Query.MaxResults, 1, 1000),
 		between("discovery.query.default_radius_km", d.Query.DefaultRadiusKM, 0, 20015),
 		c.Coordination.validate(),

@@ -7,6 +7,7 @@
 package metrics
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -173,6 +174,19 @@ func RegisterClockOffset(reg prometheus.Registerer, offset func() *float64) erro
 		}
 		return math.NaN()
 	})))
+}
+
+// RegisterIndex adds the gauges of the memory of the index. Each scrape calls bytes.
+func RegisterIndex(reg prometheus.Registerer, bytes func() (used, limit int64)) error {
+	gauge := func(name, help string, value func() int64) error {
+		return fault.As("metrics.RegisterIndex", fault.Exists, reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: name, Help: help,
+		}, func() float64 { return float64(value()) })))
+	}
+	return errors.Join(
+		gauge("blackhole_discovery_index_bytes", "Estimated memory of the live records in the index.", func() int64 { used, _ := bytes(); return used }),
+		gauge("blackhole_discovery_index_limit_bytes", "Limit of that memory. At the limit the index refuses or evicts records.", func() int64 { _, limit := bytes(); return limit }),
+	)
 }
 
 // RegisterConditions adds the gauge of active conditions, with one series for each name: 1 while the condition
