@@ -42,6 +42,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "upgrade" {
 		return upgrade(ctx, args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == "soak" {
+		return steep(ctx, args[1:], stdout, stderr)
+	}
 	if len(args) > 0 && args[0] == "lab" {
 		return experiment(ctx, args[1:], stdout, stderr)
 	}

@@ -26,6 +26,7 @@ Orders to a running testnet, each with -h:
 Other networks, each with -h:
   sim        a network in virtual time, in one process
   nemesis    faults under clients, and checks of what they saw
+  soak       steady load, and what grows under it
   upgrade    a rolling upgrade from the previous version
   lab        homes behind NAT, lossy links, wrong clocks (root on Linux)
 

@@ -1,0 +1,194 @@
+// Package soak keeps a network of real peers under a steady load of all planes, without faults, and requires that
+// what each peer holds stays flat: memory, heap, goroutines, descriptors and bytes on disk.
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/network"
+)
+
+const (
+	checkEvery = time.Minute      // interval of provider checks
+	calmAfter  = 30 * time.Second // from the end of the load until its leases and connections are gone
+	callLimit  = 10 * time.Second
+	leastLooks = 8 // a line through fewer points says little
+)
+
+// Config describes a run.
+type Config struct {
+	Binary   string
+	Dir      string // existing directory for the data of the peers, and for the evidence of a failure
+	Peers    int    // all are founders
+	Duration time.Duration
+	Every    time.Duration // between two looks at the peers
+	Progress io.Writer
+}
+
+// Validate returns an Invalid error with the name of the flag.
+func (c Config) Validate() error {
+	switch {
+	case c.Peers < 2 || c.Peers > 9:
+		return fault.Invalidf("-peers", c.Peers, "must be 2 to 9, not %d", c.Peers)
+	case c.Every < time.Second:
+		return fault.Invalidf("-every", c.Every, "must be at least 1s, not %v", c.Every)
+	case c.Duration < leastLooks*c.Every:
+		return fault.Invalidf("-duration", c.Duration, "must be at least %d times -every, not %v", leastLooks, c.Duration)
+	}
+	return nil
+}
+
+// run is one run.
+type run struct {
+	Config
+	net    *network.Network
+	began  time.Time
+	counts *counts
+	seen   [][]look // of each peer
+}
+
+// Run applies the load and reports whether everything stayed flat. The error concerns the run itself.
+func Run(ctx context.Context, c Config) (flat bool, err error) {
+	r := &run{Config: c, counts: newCounts(), seen: make([][]look, c.Peers)}
+	r.net, err = network.Start(ctx, network.Config{
+		Peers: c.Peers, Binary: c.Binary, Dir: c.Dir, Check: checkEvery, Founders: c.Peers, Keep: true,
+	})
+	if err != nil {
+		return false, err
+	}
+	defer r.net.Stop()
+	if err := r.play(ctx); err != nil {
+		return false, errors.Join(append(r.net.Lost(), err)...)
+	}
+	flat = r.judge()
+	if !flat {
+		err = r.keep(ctx)
+	}
+	return flat, err
+}
+
+// play runs the load, looks at the peers meanwhile, and once more after the load.
+func (r *run) play(ctx context.Context) error {
+	before, err := r.lookAll(ctx)
+	if err != nil {
+		return err
+	}
+	r.say("before the load", before)
+	r.began = time.Now()
+	stop := r.startLoad(ctx)
+	err = r.watch(ctx)
+	stop()
+	if err == nil {
+		err = pause(ctx, calmAfter)
+	}
+	if err != nil {
+		return err
+	}
+	after, err := r.lookAll(ctx)
+	if err != nil {
+		return err
+	}
+	r.say("after the load", after)
+	return nil
+}
+
+// watch looks at the peers until the end of the load.
+func (r *run) watch(ctx context.Context) error {
+	for time.Since(r.began) < r.Duration {
+		if err := pause(ctx, r.Every); err != nil {
+			return err
+		}
+		looks, err := r.lookAll(ctx)
+		if err != nil {
+			return err
+		}
+		for i, l := range looks {
+			r.seen[i] = append(r.seen[i], l)
+		}
+		r.say("under load", looks)
+	}
+	return nil
+}
+
+// lookAll looks at every peer.
+func (r *run) lookAll(ctx context.Context) ([]look, error) {
+	looks := make([]look, len(r.net.Peers))
+	for i, p := range r.net.Peers {
+		var err error
+		if looks[i], err = lookAt(ctx, p); err != nil {
+			return nil, fault.Wrap(p.Name, err)
+		}
+		if !r.began.IsZero() {
+			looks[i].at = time.Since(r.began)
+		}
+	}
+	return looks, nil
+}
+
+// say prints the least and the greatest value of all peers.
+func (r *run) say(when string, looks []look) {
+	fmt.Fprintf(r.Progress, "%6.0f s  %-15s", looks[0].at.Seconds(), when)
+	for m, g := range gauges() {
+		value := func(l look) float64 { return l.values[m] }
+		least := slices.MinFunc(looks, func(a, b look) int { return compare(value(a), value(b)) })
+		most := slices.MaxFunc(looks, func(a, b look) int { return compare(value(a), value(b)) })
+		fmt.Fprintf(r.Progress, "  %s %s-%s", g.name, g.number(value(least)), g.number(value(most)))
+	}
+	done, failed := r.counts.total()
+	fmt.Fprintf(r.Progress, "  %d calls, %d failed\n", done, failed)
+}
+
+// judge prints the growth of each peer, and the calls. A kind of call without success is a failure too: it loaded nothing.
+func (r *run) judge() (flat bool) {
+	flat = r.counts.show(r.Progress)
+	fmt.Fprintf(r.Progress, "\n%-8s %-12s %10s %10s %10s\n", "PEER", "", "MEAN", "GROWTH", "ALLOWED")
+	for i, p := range r.net.Peers {
+		for m, g := range gauges() {
+			mean, growth := line(r.seen[i][len(r.seen[i])/2:], m)
+			verdict := ""
+			if growth > g.allowed(mean) {
+				flat, verdict = false, "  GROWS"
+			}
+			fmt.Fprintf(r.Progress, "%-8s %-12s %10s %10s %10s%s\n", p.Name, g.name, g.number(mean), g.number(growth), g.number(g.allowed(mean)), verdict)
+		}
+	}
+	return flat
+}
+
+// keep saves what the peers tell about themselves, their goroutines among it.
+func (r *run) keep(ctx context.Context) error {
+	const op = "soak.keep"
+	for _, p := range r.net.Living() {
+		files, err := client.OperatorOf(p.Client).Debug(ctx)
+		if err != nil {
+			return fault.Wrap(op, err)
+		}
+		for _, f := range files {
+			if err := os.WriteFile(filepath.Join(r.Dir, p.Name+"-"+f.Name), f.Content, 0o600); err != nil {
+				return fault.As(op, fault.Unavailable, err)
+			}
+		}
+	}
+	fmt.Fprintf(r.Progress, "\ndata and reports of the peers are in %s\n", r.Dir)
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return fault.Wrap("soak.pause", ctx.Err())
+	}
+}
