@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -78,19 +79,25 @@ func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
 }
 
 // Commands returns the tree of all commands, for references and manual pages.
-func (a App) Commands() *cobra.Command { return a.root() }
+func (a App) Commands() *cobra.Command {
+	root := a.root()
+	each(root, func(_ string, cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { *f = *displayed(f) })
+	})
+	return root
+}
 
 func (a App) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   name,
 		Short: "Decentralised service discovery and coordination",
-		Long: "Decentralised service discovery and coordination.\n\n" +
-			"One binary runs a peer (blackholed run) and calls a running peer.\n\n" +
-			"Words: an offer is a service for sale, signed by its provider. An instance is one running\n" +
-			"copy of an application, and a service is all instances with one name. A peer is one " + name + ".\n\n" +
-			"At a terminal, tables fit its width: columns are left out, peer ids abbreviated, and long cells\n" +
-			"cut. A pipe, or -o json, ndjson or yaml, gets everything. NO_COLOR turns colours off.\n\n" +
-			"Exit codes:\n" + exitHelp(),
+		Long: "Decentralised service discovery and coordination. One program runs a peer\n" +
+			"(" + name + " run) and calls a running peer.\n\n" +
+			"Words: an offer is a service for sale, signed by its provider. An instance is\n" +
+			"one running copy of an application, and a service is all instances with one\n" +
+			"name. A peer is one " + name + ".",
+		Example: "  " + name + " run\n  " + name + " offer find --type compute --near berlin --radius 500km\n  " +
+			name + " instance find payment\n  " + name + " lock hold backups/nightly -- ./backup.sh",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          unknownCommand,
@@ -119,7 +126,8 @@ func (a App) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(versionCommand(con, a.Version, a.Build), manCommand(con, a.Version))
+	root.AddCommand(versionCommand(con, a.Version, a.Build), manCommand(con, a.Version), outputTopic())
+	root.SetUsageFunc(con.usage)
 	versionFlag(root, versionText(a.Version, a.Build))
 	addExamples(root)
 	completeLive(con, root)

@@ -33,19 +33,31 @@ func completions() map[string][]source {
 		"lock hold": {locks}, "lock ls": {locks},
 		"kv get": {keys}, "kv put": {keys}, "kv del": {keys}, "kv ls": {keys}, "kv watch": {keys},
 		"group add": {peers}, "group remove": {members}, "group promote": {members}, "group replace": {members, members},
-		"group transfer": {members},
+		"group transfer": {members}, "lease show": {leases}, "lease revoke": {leases}, "lease keepalive": {leases}, "dns": {services},
 	}
+}
+
+// flagCompletions names the sources of the values of flags that are ids.
+func flagCompletions() map[string]source {
+	return map[string]source{"lease": leases, "provider": peers, "depends-on": services}
 }
 
 // several are the commands whose last argument repeats.
 func several() []string {
-	return []string{"service require", "instance show", "instance drain", "instance deregister", "offer withdraw"}
+	return []string{"service require", "instance show", "instance drain", "instance deregister", "offer withdraw", "lease revoke"}
 }
 
 // completeLive lets the shell ask the running peer for the arguments of the commands below root.
 func completeLive(con *console, root *cobra.Command) {
 	table := completions()
 	each(root, func(path string, cmd *cobra.Command) {
+		for flag, of := range flagCompletions() {
+			if CallsPeer(cmd) && cmd.Flags().Lookup(flag) != nil {
+				completeBy(cmd, flag, func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+					return con.candidates(cmd, args, begun, of), cobra.ShellCompDirectiveNoFileComp
+				})
+			}
+		}
 		sources := table[path]
 		if sources == nil {
 			if len(cmd.ValidArgs) == 0 && cmd.ValidArgsFunction == nil && !strings.Contains(cmd.Use, "FILE") && !cmd.HasSubCommands() {
@@ -158,6 +170,16 @@ func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, 
 	states, _, err := c.Coordination().Locks(ctx, client.LockQuery{Prefix: begun})
 	for _, l := range states {
 		found = append(found, l.Name)
+	}
+	return found, err
+}
+
+func leases(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
+	all, _, err := c.Coordination().Leases(ctx, coord.LeaseQuery{})
+	for _, l := range all {
+		if l.ID != client.HiddenLease {
+			found = append(found, leaseID(l.ID)+"\t"+l.Application)
+		}
 	}
 	return found, err
 }

@@ -39,8 +39,11 @@ type facts struct {
 	status  discovery.Status  // of the running peer
 	group   *coord.GroupState // nil: the peer takes no part in coordination
 	groupBy error             // why the group is unknown
+	peers   []discovery.PeerInfo
 
-	settings config.Config
+	// running are settings of the running peer by their keys; nil without the role admin, or if the peer runs on another machine.
+	running  map[string]string
+	settings config.Config // that a peer of these flags would have
 	machine  machine
 }
 
@@ -61,6 +64,9 @@ func checks() []check {
 		{"nat", true, checkNAT},
 		{"dht", true, checkDHT},
 		{"clock", true, checkClock},
+		{"dns", true, checkDNS},
+		{"disk", false, checkDisk},
+		{"versions", true, checkVersions},
 		{"identity", true, conditions("no other machine with this identity found", "identity_in_use")},
 		{"records", true, checkRecords},
 		{"group", true, checkGroup},
@@ -71,8 +77,9 @@ func checks() []check {
 func doctorCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Examine the peer and say what to do", Args: noArgs,
-		Long: "Examine the running peer: its network, NAT, clock, DHT, records and group. Without a running\n" +
-			"peer, examine its data directory and ports. The exit code is 1 after a problem.",
+		Long: "Examine the running peer: its network, NAT, clock, DHT, name server, disk, records and group, and the versions\n" +
+			"of the connected peers. Without a running peer, examine its data directory, disk and ports. Name server and disk\n" +
+			"need the role admin on the peer's machine. The exit code is 1 after a problem.",
 	}
 	s := examined(con, cmd)
 	r := newRemote(con, cmd, 10*time.Second)
@@ -102,12 +109,18 @@ func (s *settings) facts(cmd *cobra.Command, r *remote) (*facts, error) {
 	}
 	f := &facts{settings: c, machine: thisMachine{}}
 	f.down = r.call(cmd.Context(), nil, f.ask)
+	if address, err := r.address(); err == nil && f.down == nil && onThisMachine(address) {
+		_ = r.call(cmd.Context(), nil, f.askSettings) // optional: it needs the role admin
+	}
 	return f, nil
 }
 
 // ask asks the peer for its own view.
 func (f *facts) ask(ctx context.Context, c *client.Client, _ []string) (err error) {
 	if f.status, err = c.Status(ctx); err != nil {
+		return err
+	}
+	if f.peers, err = c.Peers(ctx); err != nil {
 		return err
 	}
 	switch g, err := c.Coordination().Group(ctx); {
@@ -169,7 +182,7 @@ func checkPeer(f *facts) finding {
 		return finding{State: broken, Text: oneLine(f.down), Do: "start it with `" + name + " run`, or name its address with --grpc"}
 	}
 	up := time.Duration(f.status.UptimeSeconds) * time.Second
-	return finding{State: fine, Text: fmt.Sprintf("%s runs %s since %s, network %s, profile %s", f.status.PeerID, f.status.Version, up, f.status.Network, f.status.Profile)}
+	return finding{State: fine, Text: fmt.Sprintf("%s runs %s for %s, network %s, profile %s", f.status.PeerID, f.status.Version, up, f.status.Network, f.status.Profile)}
 }
 
 // silent tells a peer that hangs from one that does not run: its port is taken. The settings may be those of another peer than the
@@ -195,7 +208,7 @@ func conditions(text string, names ...string) func(*facts) finding {
 
 func checkNetwork(f *facts) finding {
 	s := f.status
-	found := conditions(fmt.Sprintf("%d peers connected", s.Peers), "isolated", "address_limit", "private_addresses")(f)
+	found := conditions(counted(s.Peers, "peer")+" connected", "isolated", "address_limit", "private_addresses")(f)
 	switch {
 	case found.State == fine && !s.Ready:
 		return finding{State: broken, Text: "no bootstrap peer was reached", Do: "check the setting bootstrap and the firewall"}
@@ -215,7 +228,7 @@ func checkNAT(f *facts) finding {
 	case r.State == "checking":
 		found.State = waiting
 	case r.Direct+r.Relayed > 0:
-		found.Text += fmt.Sprintf(" (%d direct connections, %d relayed)", r.Direct, r.Relayed)
+		found.Text += fmt.Sprintf(" (%s, %d relayed)", counted(r.Direct, "direct connection"), r.Relayed)
 	}
 	return found
 }
@@ -227,9 +240,9 @@ func checkDHT(f *facts) finding {
 		role = "keeps records for others"
 	}
 	if s.RoutingTable == 0 && s.Peers > 0 {
-		return finding{State: broken, Text: fmt.Sprintf("%d peers are connected and none serves the DHT", s.Peers), Do: "connect to a peer with a public address, or announce one"}
+		return finding{State: broken, Text: fmt.Sprintf("of %s connected, none serves the DHT", counted(s.Peers, "peer")), Do: "connect to a peer with a public address, or announce one"}
 	}
-	return finding{State: fine, Text: fmt.Sprintf("%d peers in the routing table; this peer %s", s.RoutingTable, role)}
+	return finding{State: fine, Text: fmt.Sprintf("%s in the routing table; this peer %s", counted(s.RoutingTable, "peer"), role)}
 }
 
 func checkClock(f *facts) finding {
@@ -260,7 +273,7 @@ func checkGroup(f *facts) finding {
 	case g.Leader == "":
 		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + name + " group members`"}
 	default:
-		return finding{State: fine, Text: fmt.Sprintf("%s of a group of %d voters, leader %s", g.Phase, len(g.Voters), g.Leader)}
+		return finding{State: fine, Text: fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, counted(len(g.Voters), "voter"), withName(g.Leader, g.NameOf(g.Leader)))}
 	}
 }
 
@@ -308,7 +321,7 @@ func checkPorts(f *facts) finding {
 	if len(taken) > 0 {
 		return finding{State: broken, Text: strings.Join(taken, "; "), Do: "stop the program that uses the port, or choose another address"}
 	}
-	return finding{State: fine, Text: fmt.Sprintf("%d ports are free", len(list))}
+	return finding{State: fine, Text: counted(len(list), "port") + " free"}
 }
 
 // port is a port of a peer.

@@ -21,11 +21,20 @@ type fakeMachine map[string]error
 
 func (m fakeMachine) writable(dir string) (bool, error) { return false, m[dir] }
 func (m fakeMachine) open(_, address string) error      { return m[address] }
+func (m fakeMachine) resolves(address string) error     { return m[address] }
+
+func (m fakeMachine) free(dir string) (uint64, error) {
+	if m[dir] != nil {
+		return lowDisk - 1, nil
+	}
+	return 5 << 30, nil
+}
 
 // sound is a peer without problems.
 func sound() *facts {
 	return &facts{
-		settings: config.Default(), machine: fakeMachine{},
+		settings: config.Default(), machine: fakeMachine{}, running: map[string]string{"dns": "0.0.0.0:8600", "data": "/var/lib/peer"},
+		peers: []discovery.PeerInfo{{ID: provider, Agent: "blackholed/v1"}},
 		group: &coord.GroupState{Phase: "member", Leader: provider, Voters: make([]coord.Member, 3)},
 		status: discovery.Status{
 			PeerID: provider, Network: "main", Profile: "public", Version: "v1", UptimeSeconds: 3600, Peers: 5, RoutingTable: 4, Ready: true,
@@ -83,6 +92,14 @@ func TestDoctor(t *testing.T) {
 			condition("joining")(f)
 			f.status.UptimeSeconds = 5
 		}, "records", waiting, "because of joining"},
+		"no name server": {func(f *facts) {
+			f.machine = fakeMachine{"127.0.0.1:8600": errors.New("refused")}
+		}, "dns", broken, "no answer at 127.0.0.1:8600: refused"},
+		"name server off": {func(f *facts) { f.running["dns"] = "off" }, "dns", fine, "off"},
+		"full disk":       {func(f *facts) { f.machine = fakeMachine{"/var/lib/peer": errors.New("")} }, "disk", broken, "0.2 GB free"},
+		"another version": {func(f *facts) {
+			f.peers = append(f.peers, discovery.PeerInfo{Agent: "blackholed/v2"}, discovery.PeerInfo{Agent: "blackholed/v2"}, discovery.PeerInfo{Agent: "other"})
+		}, "versions", fine, "v1 here, of 4 peers connected: v2 at 2"},
 		"no quorum":       {func(f *facts) { f.group.Missing = "no quorum" }, "group", broken, "no quorum"},
 		"no leader":       {func(f *facts) { f.group.Leader = "" }, "group", broken, "no leader"},
 		"no coordination": {func(f *facts) { f.group = nil }, "group", fine, "off"},
@@ -112,10 +129,11 @@ func TestDoctorWithoutPeer(t *testing.T) {
 	for _, found := range diagnose(f) {
 		states[found.Area] = found
 	}
-	require.Len(t, states, 3)
+	require.Len(t, states, 4)
 	require.Contains(t, states["ports"].Text, "http (tcp): address in use")
 	require.Equal(t, broken, states["ports"].State)
 	require.Equal(t, broken, states["data"].State)
+	require.Equal(t, broken, states["disk"].State)
 	require.NotEmpty(t, states["peer"].Do)
 }
 
@@ -167,10 +185,34 @@ func TestThisMachine(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1, "leaves nothing behind")
 
+	free, err := m.free(filepath.Join(dir, "a", "b"))
+	require.True(t, err != nil || free > 0, "unknown on some systems")
+
+	require.Error(t, m.resolves("127.0.0.1:1"))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	require.Error(t, m.open("tcp", l.Addr().String()))
 	require.NoError(t, m.open("udp", "127.0.0.1:0"))
 	require.NoError(t, m.open("tcp", "127.0.0.1:0"))
+}
+
+func TestOnThisMachine(t *testing.T) {
+	for address, here := range map[string]bool{
+		"": true, "127.0.0.1:8502": true, "[::1]:8502": true, "localhost:1": true, "unix:///run/peer": true, "10.0.0.1:8502": false, "peer.example.org:8502": false,
+	} {
+		require.Equal(t, here, onThisMachine(address), address)
+	}
+}
+
+// TestDialed: a failed connection is told by its cause.
+func TestDialed(t *testing.T) {
+	for text, short := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:                     "connection refused",
+		`connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`:      "tls: first record does not look like a TLS handshake",
+		`connection error: desc = "error reading server preface: http2: frame too large, ... frame header looked like an HTTP/1.1 header"`: httpListens,
+		"the peer stops": "the peer stops",
+	} {
+		require.Equal(t, short, dialed(text))
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -97,7 +98,7 @@ func report(stderr io.Writer, cmd *cobra.Command, err error) {
 
 // hint suggests a next step to the user, or is "".
 func hint(cmd *cobra.Command, err error) string {
-	remote := cmd.Flags().Lookup(timeoutFlag) != nil
+	remote := CallsPeer(cmd)
 	switch kind := fault.KindOf(err); {
 	case taken(err):
 		return "another program listens there, such as another peer or Consul: set another address with --" + fault.FieldOf(err)
@@ -109,12 +110,17 @@ func hint(cmd *cobra.Command, err error) string {
 		return "use " + name + " offer update to replace an offer"
 	case kind == fault.Timeout && remote:
 		return "use --" + timeoutFlag + " to wait longer"
+	case kind == fault.Unavailable && remote && strings.HasSuffix(err.Error(), httpListens):
+		return "use the gRPC address of the peer, by default " + client.DefaultAddress
 	case kind == fault.Unavailable && remote && !answered(err):
 		return "is `" + name + " run` running? Set the address of the peer with --grpc or BLACKHOLE_GRPC"
 	default:
 		return ""
 	}
 }
+
+// httpListens is the cause of a failed call at an address of HTTP.
+const httpListens = "an HTTP server listens there"
 
 // taken reports that an address of a peer is in use. libp2p gives the cause as text only.
 func taken(err error) bool {

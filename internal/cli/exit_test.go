@@ -103,7 +103,7 @@ func TestHelp(t *testing.T) {
 	a := testApp(nil, &out, io.Discard, nil)
 	require.Zero(t, a.Execute(context.Background(), nil))
 	for _, e := range exits() {
-		require.Contains(t, out.String(), e.meaning)
+		require.Contains(t, outputTopic().Long, e.meaning)
 	}
 	for _, cmd := range a.root().Commands() {
 		require.NotEmpty(t, cmd.Short, cmd.Name())

@@ -63,15 +63,17 @@ func (p *place) setCity(s string) error {
 	return nil
 }
 
-// completeCity offers the shell cities.
-func completeCity(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+// completeCity offers the shell the cities that begin so.
+func completeCity(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 	all, err := cities.All()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	names := make([]string, len(all))
+	var names []string
 	for i := range all {
-		names[i] = all[i].Name
+		if strings.HasPrefix(strings.ToLower(all[i].Name), strings.ToLower(begun)) {
+			names = append(names, all[i].Name)
+		}
 	}
 	slices.Sort(names)
 	return names, cobra.ShellCompDirectiveNoFileComp

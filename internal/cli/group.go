@@ -27,20 +27,26 @@ func groupStatus(con *console) *cobra.Command {
 			return err
 		}
 		s.Voters, s.Learners = emptied(s.Voters), emptied(s.Learners)
-		return r.print(document{value: s, table: pairs([][]string{
-			{"group", orDash(s.ID)},
-			{"phase", s.Phase},
-			{"missing", orDash(s.Missing)},
+		rows := [][]string{{"group", orDash(s.ID)}, {"phase", s.Phase}}
+		if s.Missing != "" {
+			rows = append(rows, []string{"missing", s.Missing})
+		}
+		return r.print(document{value: s, table: pairs(append(rows, [][]string{
 			{"leader", withName(s.Leader, s.NameOf(s.Leader))},
 			{"term", strconv.FormatUint(s.Term, 10)},
-			{"members", fmt.Sprintf("%d voters, %d learners", len(s.Voters), len(s.Learners))},
+			{"members", counted(len(s.Voters), "voter") + ", " + counted(len(s.Learners), "learner")},
 			{"survives", orDash(s.Tolerance)},
 			{"revision", strconv.FormatInt(int64(s.Revision), 10)},
 			{"feature level", levelText(s)},
 			{"incarnation", strconv.FormatUint(s.Incarnation, 10)},
-			{"keeps", fmt.Sprintf("%d leases, %d locks, %d keys", s.Leases, s.Locks, s.Keys)},
-		})})
+			{"keeps", keeps(s)},
+		}...))})
 	})
+}
+
+// keeps counts what a group keeps.
+func keeps(s coord.GroupState) string {
+	return counted(s.Leases, "lease") + ", " + counted(s.Locks, "lock") + ", " + counted(s.Keys, "key")
 }
 
 // levelText shows the feature level of a group and the peers that keep it down.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -58,7 +59,10 @@ func exactArgs(args, names []string) error {
 		return fault.Invalidf(names[len(args)], nil, "is missing")
 	}
 	if len(args) > len(names) {
-		return fault.Invalidf("arguments", args[len(names)], "are too many: expected %d", len(names))
+		if len(names) == 0 {
+			return noArgs(nil, args)
+		}
+		return fault.Invalidf(strings.Join(names, " "), nil, "must be given once: there are %s", counted(len(args), "argument"))
 	}
 	return nil
 }
@@ -72,6 +76,8 @@ func named(err error, action coord.MemberAction, names []string) error {
 		return renameField(err, "--force")
 	case field == "peer_id" && len(names) > 0:
 		return renameField(err, names[0])
+	case field == "peer_id":
+		return renameField(err, "the running peer")
 	case field == "with" && len(names) > 1:
 		return renameField(err, names[1])
 	}

@@ -77,7 +77,7 @@ func belongs(dir, peerID string, identity func(dataDir string) (string, error)) 
 			return nil
 		}
 	}
-	return fault.Invalidf("--data", dir, "%s is not the data directory of the running peer %s", dir, peerID)
+	return fault.Invalidf("--data", dir, "%s is not the data directory of the running peer %s: name the directory that it runs with", dir, peerID)
 }
 
 // explainInvitation tells on standard error what the line is worth.

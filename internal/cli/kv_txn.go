@@ -20,7 +20,7 @@ const maxTxnText = 8 << 20
 
 func kvTxn(con *console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "txn [FILE]", Short: "Compare keys, and then read and change keys at once", Args: cobra.MaximumNArgs(1),
+		Use: "txn [FILE]", Short: "Compare keys, and then read and change keys at once", Args: atMostOne("FILE"),
 		Long: "Execute a transaction: the text in FILE, or in standard input without FILE or with -. It has three parts, with\n" +
 			"an empty line after the first and the second, as for etcdctl: comparisons, steps if all of them hold, steps\n" +
 			"otherwise. All changes have one revision. The exit code is 0 for both branches.\n\n" +

@@ -87,7 +87,7 @@ func manText(text string) string {
 }
 
 func manFlag(f *pflag.Flag) string {
-	value, usage := pflag.UnquoteUsage(f)
+	value, usage := pflag.UnquoteUsage(displayed(f))
 	title := "--" + f.Name
 	if f.Shorthand != "" {
 		title = "-" + f.Shorthand + ", " + title

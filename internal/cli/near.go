@@ -87,7 +87,8 @@ func synonyms() map[string][]string {
 		"operator": {"group"}, "raft": {"group"}, "snapshot": {"group backup"}, "etcd": {"kv"}, "delete": {"kv del"},
 		"search": {"offer find"}, "query": {"offer find"}, "publish": {"offer register"}, "provide": {"offer register"}, "records": {"offer ls"},
 		"netcheck": {"doctor"}, "diag": {"doctor"}, "check": {"doctor"}, "troubleshoot": {"doctor"},
-		"info": {"status"}, "ping": {"status"}, "health": {"status"}, "session": {"lease"}, "mutex": {"lock"}, "elect": {"lock"},
+		"resolve": {"offer show", "dns"}, "validate": {"config show"}, "monitor": {"events", "log-level"}, "logs": {"log-level", "events"},
+		"heartbeat": {"instance register"}, "info": {"status"}, "ping": {"status"}, "health": {"status"}, "session": {"lease"}, "mutex": {"lock"}, "elect": {"lock"},
 	}
 }
 
@@ -131,6 +132,9 @@ func meantFlag(cmd *cobra.Command, err error) string {
 	near := nearest(unknown.GetSpecifiedName(), flags)
 	for i := range near {
 		near[i] = "--" + near[i]
+	}
+	if name := unknown.GetSpecifiedName(); slices.Contains(formats(), name) && cmd.Flags().Lookup("output") != nil {
+		near = []string{"-o " + name}
 	}
 	return meant(near)
 }

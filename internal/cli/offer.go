@@ -90,6 +90,9 @@ func offerWithdraw(con *console) *cobra.Command {
 		out := offerResults(len(ids))
 		for _, id := range ids {
 			got, err := c.Withdraw(ctx, id)
+			if fault.KindOf(err) == fault.NotFound {
+				err = fault.As("", fault.NotFound, fault.New("", fault.NotFound, "this peer has no offer with this id: see "+name+" offer ls")) // nested: see answered
+			}
 			if addReceipt(out, id, receipt(got), err); hopeless(err) {
 				break
 			}

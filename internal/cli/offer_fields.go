@@ -55,6 +55,14 @@ func addClauses(cmd *cobra.Command, to *[]query.Clause) {
 	f := cmd.Flags()
 	f.Var(&clauses{to: to, name: "CLAUSE"}, "where",
 		"test of a field: compute.gpus.memory_mb>=24000, location.country!=DE, ... (repeat; see "+name+" offer fields)")
+	completeBy(cmd, "where", func(_ *cobra.Command, _ []string, begun string) (names []string, _ cobra.ShellCompDirective) {
+		for _, x := range query.Fields() {
+			if strings.HasPrefix(x.Name, begun) {
+				names = append(names, x.Name+"\t"+x.Help)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	})
 	for _, c := range commonClauses() {
 		f.Var(&clauses{to: to, begin: c.begin, name: c.name}, c.flag, c.usage)
 	}

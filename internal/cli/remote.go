@@ -69,13 +69,18 @@ func (r *remote) coordinates(do action) *cobra.Command {
 	return r.cmd
 }
 
-// call connects to the peer and runs do within the timeout.
-func (r *remote) call(ctx context.Context, args []string, do action) error {
+// address is the gRPC address of the peer to call: of the flag, of the environment or of the context. "" is the default.
+func (r *remote) address() (string, error) {
 	address := r.grpc
 	if address == "" {
 		address, _ = r.env(config.Prefix + "GRPC")
 	}
-	address, err := r.choose(address)
+	return r.choose(address)
+}
+
+// call connects to the peer and runs do within the timeout.
+func (r *remote) call(ctx context.Context, args []string, do action) error {
+	address, err := r.address()
 	if err != nil {
 		return err
 	}
@@ -103,12 +108,30 @@ func (r *remote) call(ctx context.Context, args []string, do action) error {
 	}
 	err = do(ctx, c, args)
 	if fault.KindOf(err) == fault.Unavailable && !answered(err) {
-		return fault.New("", fault.Unavailable, "no peer answers at %s: %s", cmp.Or(address, client.DefaultAddress), message(err))
+		return fault.New("", fault.Unavailable, "no peer answers at %s: %s", cmp.Or(address, client.DefaultAddress), dialed(message(err)))
 	}
 	if fault.KindOf(err) == fault.Timeout && r.timeout > 0 && !r.connectOnly && message(err) == context.DeadlineExceeded.Error() {
 		return fault.New("", fault.Timeout, "the peer at %s gave no answer within %v", cmp.Or(address, client.DefaultAddress), r.timeout)
 	}
 	return err
+}
+
+// dialed shortens the text of gRPC about a failed connection to its cause.
+func dialed(text string) string {
+	if strings.Contains(text, "looked like an HTTP/1.1 header") {
+		return httpListens
+	}
+	for _, before := range []string{`desc = "`, "transport: Error while dialing: ", "transport: authentication handshake failed: "} {
+		if _, cause, found := strings.Cut(text, before); found {
+			text = strings.TrimSuffix(cause, `"`)
+		}
+	}
+	for _, before := range []string{": connect: ", ": dial unix "} {
+		if _, cause, found := strings.Cut(text, before); found {
+			text = cause
+		}
+	}
+	return text
 }
 
 // connecting returns the context for the first calls of an endless command: --timeout bounds

@@ -71,7 +71,7 @@ func (o *results) print(r *remote) error {
 		return o.first
 	}
 	doc := document{value: map[string]any{"results": emptied(o.items)}, items: o.items}
-	if o.header != nil {
+	if len(o.rows) > 0 && o.header != nil {
 		doc.table = table(o.header, o.rows)
 	}
 	err := r.print(doc)

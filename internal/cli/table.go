@@ -2,6 +2,7 @@ package cli
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -237,6 +238,14 @@ const (
 	green  = "32"
 	yellow = "33"
 )
+
+// counted is a number with its noun: 1 peer, 2 peers.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
+}
 
 // hue is the colour of a cell that is the name of a state, or "".
 func hue(cell string) string {

@@ -183,7 +183,7 @@ func (p picture) head() [][]string {
 	up := (time.Duration(v.Status.UptimeSeconds) * time.Second).Round(time.Second)
 	rows := [][]string{
 		{"peer", strings.TrimSpace(v.Status.Name + " " + shortPeer(v.Status.PeerID) + ", " + v.Status.Version + ", up " + up.String())},
-		{"network", fmt.Sprintf("%s, %d peers, %s", networkText(v.Status), v.Status.Peers, v.Status.Reach.Text)},
+		{"network", fmt.Sprintf("%s, %s, %s", networkText(v.Status), counted(v.Status.Peers, "peer"), v.Status.Reach.Text)},
 		{"offers", fmt.Sprintf("%d own, %d kept%s", v.Status.RecordsOwn, v.Status.RecordsKept, p.rate(func(o *overview) float64 { return float64(o.Status.RecordsKept) }))},
 	}
 	if g := v.Group; g != nil {
@@ -192,7 +192,7 @@ func (p picture) head() [][]string {
 			leader = shortPeer(g.Leader)
 		}
 		rows = append(rows, []string{"group", fmt.Sprintf("%s, leader %s, term %d, survives %s", g.Phase, leader, g.Term, orDash(g.Tolerance))},
-			[]string{"keeps", fmt.Sprintf("%d leases, %d locks, %d keys, revision %d%s", g.Leases, g.Locks, g.Keys, g.Revision, p.rate(groupRevision))})
+			[]string{"keeps", fmt.Sprintf("%s, revision %d%s", keeps(*g), g.Revision, p.rate(groupRevision))})
 		if g.Missing != "" {
 			rows = append(rows, []string{"missing", g.Missing})
 		}

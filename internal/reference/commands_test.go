@@ -12,21 +12,17 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
-// shared are the flags of all commands that call a peer. The page lists them once.
-func shared() []string {
-	return []string{"grpc", "tls-ca", "cert", "key", "token", "token-file", "timeout", "output"}
-}
-
 func commandsPage(t *testing.T) string {
 	t.Helper()
 	tree := cli.App{}.Commands()
 	b := begin("Commands", "One program runs a peer and calls a running peer. `blackholed COMMAND --help` has the same and more, and `blackholed man DIR` writes manual\npages. [errors.md](errors.md) has the exit codes.")
 	b.WriteString("\nCommands that call a peer have these flags too:\n")
-	flagsOf(b, find(t, tree, "kv", "put"), func(f *pflag.Flag) bool { return contains(shared(), f.Name) })
+	put := find(t, tree, "kv", "put")
+	flagsOf(b, put, func(f *pflag.Flag) bool { return f.Name == "output" || cli.PeerFlag(put, f.Name) })
 	for _, group := range append(tree.Groups(), &cobra.Group{Title: "Others:"}) {
 		b.WriteString("\n## " + strings.TrimSuffix(group.Title, ":") + "\n")
 		for _, cmd := range tree.Commands() {
-			if cmd.GroupID == group.ID && cmd.Name() != "help" && cmd.Name() != "completion" && !cmd.Hidden {
+			if cmd.GroupID == group.ID && cmd.Runnable() && cmd.Name() != "help" && cmd.Name() != "completion" && !cmd.Hidden {
 				describe(b, cmd)
 			}
 		}
@@ -42,15 +38,6 @@ func find(t *testing.T, tree *cobra.Command, path ...string) *cobra.Command {
 	return cmd
 }
 
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
-}
-
 // describe writes a command that does something, or all commands below it.
 func describe(b *strings.Builder, cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
@@ -64,8 +51,9 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 	b.WriteString("\n### " + strings.TrimPrefix(cmd.CommandPath(), "blackholed ") + "\n\n")
 	use := strings.TrimSuffix(cmd.UseLine(), " [flags]")
 	b.WriteString("`" + use + "`: " + cell(cmd.Short) + ".\n")
-	calls := cmd.Flags().Lookup("grpc") != nil
-	flagsOf(b, cmd, func(f *pflag.Flag) bool { return !calls || !contains(shared(), f.Name) })
+	flagsOf(b, cmd, func(f *pflag.Flag) bool {
+		return !cli.PeerFlag(cmd, f.Name) && (f.Name != "output" || !cli.CallsPeer(cmd))
+	})
 }
 
 // flagsOf writes the flags of a command that keep accepts.
