@@ -363,23 +363,3 @@ func fetch(t *testing.T, url string) string {
 	require.NoError(t, err)
 	return string(body)
 }
-
-// TestKustomization builds the manifests.
-func TestKustomization(t *testing.T) {
-	kinds := map[string]int{}
-	for doc := range strings.SplitSeq(succeeds(t, bounded(t, needs(t, "kubectl"), "kustomize", deploy+"/kubernetes")), "\n---\n") {
-		var v struct{ Kind string }
-		require.NoError(t, yaml.Unmarshal([]byte(doc), &v))
-		kinds[v.Kind]++
-	}
-	require.Equal(t, map[string]int{"Namespace": 1, "StatefulSet": 1, "Service": 2, "PodDisruptionBudget": 1, "NetworkPolicy": 1}, kinds)
-}
-
-// TestComposeFile lets Docker Compose read its file.
-func TestComposeFile(t *testing.T) {
-	docker := needs(t, "docker")
-	if exec.Command(docker, "compose", "version").Run() != nil {
-		t.Skip("docker compose is not installed")
-	}
-	succeeds(t, bounded(t, docker, "compose", "-f", deploy+"/compose/compose.yaml", "config", "--quiet"))
-}
