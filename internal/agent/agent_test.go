@@ -245,6 +245,48 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// An application may claim any part of its health. The agent compares it with the announced one every five minutes.
+func TestOfferWithSomeClaims(t *testing.T) {
+	for _, claims := range []string{`"uptime_percent":99.5`, `"response_time_ms":9`, `"error_rate":5`, `"status":"HEALTHY"`} {
+		synctest.Test(t, func(t *testing.T) {
+			s := opened(t, nil)
+			r := web("a")
+			r.Spec.UnhealthyAfter, r.Spec.RemoveAfter = time.Hour, time.Hour
+			r.Spec.Offer = json.RawMessage(disk[:len(disk)-1] + `,"health":{` + claims + `}}`)
+			_, err := s.Register(t.Context(), r)
+			require.NoError(t, err)
+			synctest.Wait()
+			news := s.market.news
+			time.Sleep(2 * remeasure)
+			synctest.Wait()
+			require.NotNil(t, s.market.record("disk"))
+			require.Equal(t, news, s.market.news, "nothing new, nothing announced")
+		})
+	}
+}
+
+func TestDiffers(t *testing.T) {
+	health := func(uptime float64, response uint64, errors uint32) records.Health {
+		return records.Health{Status: "HEALTHY", UptimePercent: &uptime, ResponseTimeMs: &response, ErrorRate: &errors}
+	}
+	for _, c := range []struct {
+		want bool
+		a, b records.Health
+	}{
+		{false, health(99, 50, 0), health(99.5, 60, 99)},
+		{true, health(99, 50, 0), health(98, 50, 0)},
+		{true, health(99, 50, 0), health(99, 61, 0)},
+		{true, health(99, 50, 0), health(99, 50, 100)},
+		{false, health(99, 1, 0), health(99, 2, 0)},
+		{false, records.Health{}, records.Health{}},
+		{true, records.Health{}, health(99, 50, 0)},
+		{true, health(99, 50, 0), records.Health{Status: "HEALTHY"}},
+		{true, health(99, 50, 0), records.Health{Status: "DEGRADED"}},
+	} {
+		require.Equal(t, c.want, differs(c.a, c.b), "%+v %+v", c.a, c.b)
+	}
+}
+
 // TestOffer checks that an offer is announced while its instance is UP.
 func TestOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -248,15 +248,24 @@ func (o *offers) health(k instance.Key, claimed *records.Health) records.Health 
 	return h
 }
 
-// differs reports whether a measured health deserves a new version of a record:
-// a point of uptime, a percent of errors, a fifth of the response time.
+// differs reports whether a health deserves a new version of a record: a point of uptime, a percent of errors, a fifth of
+// the response time. Claims of an application may lack any of these.
 func differs(a, b records.Health) bool {
-	if a.Status != b.Status || (a.UptimePercent == nil) != (b.UptimePercent == nil) {
-		return true
+	much := 1.0
+	if a.ResponseTimeMs != nil {
+		much = max(much, float64(*a.ResponseTimeMs)/5)
 	}
-	if a.UptimePercent == nil {
-		return false
+	return a.Status != b.Status || apart(a.UptimePercent, b.UptimePercent) >= 1 || apart(a.ErrorRate, b.ErrorRate) >= 100 ||
+		apart(a.ResponseTimeMs, b.ResponseTimeMs) > much
+}
+
+// apart is the distance of two figures: infinite if only one is there.
+func apart[T uint32 | uint64 | float64](a, b *T) float64 {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil || b == nil:
+		return math.Inf(1)
 	}
-	response, was := float64(*b.ResponseTimeMs), float64(*a.ResponseTimeMs)
-	return math.Abs(*a.UptimePercent-*b.UptimePercent) >= 1 || math.Abs(float64(*a.ErrorRate)-float64(*b.ErrorRate)) >= 100 || math.Abs(response-was) > max(1, was/5)
+	return math.Abs(float64(*a) - float64(*b))
 }
