@@ -3,9 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
 )
@@ -15,42 +21,130 @@ const (
 	minIdle   = 10 * time.Second // a tick of the processor's time is 10 ms
 )
 
-// observeIdle measures all peers after some time without a change.
+// observation is what a peer had used at one moment.
+type observation struct {
+	process.Usage
+	traffic  map[string]network.Traffic // by protocol
+	resident uint64                     // bytes
+}
+
+// observeIdle measures all peers after some time without a change, and then, with -changes, while prices change.
 func (s *session) observeIdle(ctx context.Context) (held bool, err error) {
-	fmt.Fprintf(s.out, "waiting %v, then measuring for %v ...\n", idleAfter, s.idle)
+	fmt.Fprintf(s.out, "waiting %v, then measuring for %v ...\n", idleAfter, s.measure.idle)
 	if err := pause(ctx, idleAfter); err != nil {
 		return false, err
 	}
-	before, err := usages(s.network.Peers)
-	if err != nil {
+	if s.report.Idle, err = s.observe(ctx, "a peer", pause); err != nil {
 		return false, err
 	}
-	began := time.Now()
-	if err := pause(ctx, s.idle); err != nil {
-		return false, err
+	if s.measure.changes > 0 {
+		changed := 0
+		s.report.Loaded, err = s.observe(ctx, fmt.Sprintf("%d changes a second, a peer", s.measure.changes), func(ctx context.Context, long time.Duration) error {
+			var err error
+			changed, err = s.change(ctx, long)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+		s.report.Loaded.Changes = changed
 	}
-	after, err := usages(s.network.Peers)
-	if err != nil {
-		return false, err
-	}
-	s.report.idle(before, after, time.Since(began))
 	s.report.end(s.network)
-	r := s.report
-	fmt.Fprintf(s.out, "a peer, median (least to most): %.2f %% of a processor (%.2f to %.2f), %.0f KB written a minute (%.0f to %.0f), %.1f MiB resident\n",
-		r.IdleCPUPercent.Median, r.IdleCPUPercent.Min, r.IdleCPUPercent.Max,
-		r.IdleKBPerMinute.Median, r.IdleKBPerMinute.Min, r.IdleKBPerMinute.Max, r.RSSEndMiB.Median)
 	return true, s.report.write(s)
 }
 
-func usages(peers []*network.Peer) ([]process.Usage, error) {
-	all := make([]process.Usage, len(peers))
-	for i, p := range peers {
-		var err error
-		if all[i], err = p.Used(); err != nil {
-			return nil, err
+// observe measures all peers while work runs, and prints the result.
+func (s *session) observe(ctx context.Context, what string, work func(context.Context, time.Duration) error) (*reportUsage, error) {
+	before, began, err := s.look(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := work(ctx, s.measure.idle); err != nil {
+		return nil, err
+	}
+	after, ended, err := s.look(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	u := usageOf(before, after, ended.Sub(began))
+	fmt.Fprintf(s.out, "%s, median (least to most): %.2f %% of a processor (%.2f to %.2f), %.0f KB written a minute (%.0f to %.0f), %.1f MiB resident\n", what,
+		u.CPUPercent.Median, u.CPUPercent.Min, u.CPUPercent.Max, u.KBPerMinute.Median, u.KBPerMinute.Min, u.KBPerMinute.Max, u.RSSMiB.Median)
+	fmt.Fprintln(s.out, "KB a minute by protocol, without encryption and multiplexing, median (least to most):")
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	for _, name := range slices.Sorted(maps.Keys(u.Protocols)) {
+		f := u.Protocols[name]
+		fmt.Fprintf(w, "%s\tsent %.1f (%.1f to %.1f)\treceived %.1f (%.1f to %.1f)\n",
+			name, f.Sent.Median, f.Sent.Min, f.Sent.Max, f.Received.Median, f.Received.Min, f.Received.Max)
+	}
+	_ = w.Flush() // a closed output must not stop the measurement
+	return u, nil
+}
+
+// look asks all peers for their traffic, and the system for the rest, at the time returned. An answer of a peer is itself 100 KB:
+// the question comes first before a measurement, and last after it.
+func (s *session) look(ctx context.Context, after bool) (all []observation, at time.Time, err error) {
+	all = make([]observation, len(s.network.Peers))
+	system := func() (err error) {
+		at = time.Now()
+		for i, p := range s.network.Peers {
+			if all[i].Usage, err = p.Used(); err != nil {
+				return err
+			}
+			all[i].resident = p.Resident()
+		}
+		return nil
+	}
+	if after {
+		if err := system(); err != nil {
+			return nil, at, err
 		}
 	}
-	return all, nil
+	for i, p := range s.network.Peers {
+		if all[i].traffic, err = p.Traffic(ctx); err != nil {
+			return nil, at, err
+		}
+	}
+	if !after {
+		err = system()
+	}
+	return all, at, err
+}
+
+// change changes the price of one offer after the other, and returns their number. A slow peer delays only its own changes.
+func (s *session) change(ctx context.Context, long time.Duration) (changed int, err error) {
+	listings := s.market.Where(func(market.Listing) bool { return true })
+	tick := time.NewTicker(time.Second / time.Duration(s.measure.changes))
+	defer tick.Stop()
+	group, inner := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for end := time.Now().Add(long); time.Now().Before(end) && inner.Err() == nil; changed++ {
+		l := listings[changed*stride%len(listings)]
+		price := float64(changed+1) / 1e4
+		group.Go(func() error { return s.reprice(inner, l, price) })
+		select {
+		case <-tick.C:
+		case <-inner.Done():
+		}
+	}
+	return changed, group.Wait()
+}
+
+const (
+	atOnce = 64   // changes under way
+	stride = 7919 // a prime: the list is ordered by provider, and all are to change
+)
+
+func (s *session) reprice(ctx context.Context, l market.Listing, price float64) error {
+	o, pricing := l.Offer, *l.Offer.Pricing
+	pricing.BasePrice = &price
+	o.Pricing = &pricing
+	for _, p := range s.network.Peers {
+		if p.ID == l.Provider {
+			_, err := p.Update(ctx, o)
+			return fault.Wrap(p.Name, err)
+		}
+	}
+	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

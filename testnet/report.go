@@ -8,7 +8,6 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/network"
-	"github.com/blackhole/blackhole/testnet/process"
 	"github.com/blackhole/blackhole/testnet/tour"
 )
 
@@ -27,8 +26,8 @@ type report struct {
 	ResumedMs          float64      `json:"resumed_ms"`            // from the kill of its next leader to the next registration committed
 	RSSMiB             spread       `json:"rss_mib"`               // of the peers, ready and empty
 	RSSEndMiB          spread       `json:"rss_end_mib"`           // of the peers alive after the tour
-	IdleCPUPercent     spread       `json:"idle_cpu_percent"`      // of one processor, with -idle
-	IdleKBPerMinute    spread       `json:"idle_kb_per_minute"`    // written to files and TCP connections, with -idle
+	Idle               *reportUsage `json:"idle,omitempty"`        // of each peer, with -idle
+	Loaded             *reportUsage `json:"loaded,omitempty"`      // the same while offers change, with -changes
 	Steps              []reportStep `json:"steps"`
 
 	print bool
@@ -39,6 +38,21 @@ type reportStep struct {
 	OK     bool    `json:"ok"`
 	TookMs float64 `json:"took_ms"`
 	Detail string  `json:"detail"`
+}
+
+// reportUsage is what each peer uses.
+type reportUsage struct {
+	Changes     int                   `json:"changes"`       // of prices in the time
+	CPUPercent  spread                `json:"cpu_percent"`   // of one processor
+	KBPerMinute spread                `json:"kb_per_minute"` // written to files and TCP connections
+	RSSMiB      spread                `json:"rss_mib"`
+	Protocols   map[string]reportFlow `json:"protocols,omitempty"` // on streams between peers
+}
+
+// reportFlow is the KB a minute of one protocol.
+type reportFlow struct {
+	Sent     spread `json:"sent"`
+	Received spread `json:"received"`
 }
 
 // spread summarises one figure over all peers.
@@ -71,14 +85,33 @@ func (r *report) end(n *network.Network) {
 	r.RSSEndMiB = spreadOf(n.Living(), func(p *network.Peer) uint64 { return p.Resident() })
 }
 
-// idle compares what each peer had used before and after some time.
-func (r *report) idle(before, after []process.Usage, took time.Duration) {
-	var cpu, written []float64
+// usageOf compares what each peer had used before and after some time. Protocols without bytes are left out.
+func usageOf(before, after []observation, took time.Duration) *reportUsage {
+	u := &reportUsage{Protocols: map[string]reportFlow{}}
+	perMinute := func(of func(observation) float64) spread {
+		all := make([]float64, len(after))
+		for i := range after {
+			all[i] = (of(after[i]) - of(before[i])) / 1000 / took.Minutes()
+		}
+		return spreadAll(all)
+	}
+	var cpu, rss []float64
 	for i := range after {
 		cpu = append(cpu, 100*(after[i].CPU-before[i].CPU).Seconds()/took.Seconds())
-		written = append(written, float64(after[i].Written-before[i].Written)/1000/took.Minutes())
+		rss = append(rss, mib(after[i].resident))
 	}
-	r.IdleCPUPercent, r.IdleKBPerMinute = spreadAll(cpu), spreadAll(written)
+	u.CPUPercent, u.RSSMiB = spreadAll(cpu), spreadAll(rss)
+	u.KBPerMinute = perMinute(func(o observation) float64 { return float64(o.Written) })
+	for name := range after[0].traffic {
+		f := reportFlow{
+			Sent:     perMinute(func(o observation) float64 { return o.traffic[name].Sent }),
+			Received: perMinute(func(o observation) float64 { return o.traffic[name].Received }),
+		}
+		if f != (reportFlow{}) {
+			u.Protocols[name] = f
+		}
+	}
+	return u
 }
 
 // write prints the report if -json was given.

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	registerLimit = 2 * time.Minute
-	spreadLimit   = 2 * time.Minute
+	// They catch what never ends: a busy machine breaks no promise.
+	registerLimit = 10 * time.Minute
+	spreadLimit   = 10 * time.Minute
 )
 
 // Register announces the offers through their providers, spread evenly: all providers at once,

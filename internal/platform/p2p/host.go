@@ -33,7 +33,11 @@ func newHost(c *Config, settings profileSettings, nat *natParts) (host.Host, err
 	if err != nil {
 		return nil, errors.Join(err, manager.Close())
 	}
-	opts := append(hostOptions(c),
+	opts, err := hostOptions(c)
+	if err != nil {
+		return nil, errors.Join(err, resources.Close(), manager.Close())
+	}
+	opts = append(opts,
 		libp2p.ConnectionManager(manager),
 		libp2p.ResourceManager(resources))
 	opts = append(opts, transports(c, settings)...)
@@ -45,7 +49,7 @@ func newHost(c *Config, settings profileSettings, nat *natParts) (host.Host, err
 	return h, nil
 }
 
-func hostOptions(c *Config) []libp2p.Option {
+func hostOptions(c *Config) ([]libp2p.Option, error) {
 	opts := []libp2p.Option{
 		libp2p.Identity(c.Identity),
 		libp2p.UserAgent(c.UserAgent),
@@ -57,9 +61,10 @@ func hostOptions(c *Config) []libp2p.Option {
 	}
 	if c.Registerer == nil {
 		// libp2p's collectors are global: several hosts of one process would share their series.
-		return append(opts, libp2p.DisableMetrics())
+		return append(opts, libp2p.DisableMetrics()), nil
 	}
-	return append(opts, libp2p.PrometheusRegisterer(c.Registerer))
+	bytes, err := newTraffic(c.Registerer, c.Network.Prefix())
+	return append(opts, libp2p.PrometheusRegisterer(c.Registerer), libp2p.BandwidthReporter(bytes)), err
 }
 
 // transports lists the transports explicitly: libp2p's defaults add WebRTC, WebTransport and WebSocket, which
