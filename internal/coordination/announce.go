@@ -28,9 +28,12 @@ type leaderAnnouncer struct {
 	jitter   *rand.Rand
 }
 
-// announce sends changes at once, and repeats an unchanged state from time to time.
+// announce sends changes at once, the loss of the leadership included, and repeats an unchanged state from time to time.
 func (c *leaderAnnouncer) announce(l *local) {
 	if !l.leads() {
+		if info := c.plane.inquiry.info(); c.last != nil && info.GetLeader() == 0 {
+			c.send(info) // clients would ask for their leader only seconds later
+		}
 		c.last = nil
 		c.schedule.End()
 		return
@@ -38,10 +41,18 @@ func (c *leaderAnnouncer) announce(l *local) {
 	info := c.plane.inquiry.info()
 	news := gist(info)
 	c.publish(info, news)
-	if c.plane.announcer == nil || bytes.Equal(news, c.last) && time.Since(c.at) < announcing {
+	if bytes.Equal(news, c.last) && time.Since(c.at) < announcing {
 		return
 	}
 	c.last, c.at = news, time.Now()
+	c.send(info)
+}
+
+// send sends an announcement by GossipSub.
+func (c *leaderAnnouncer) send(info *groupv1.GroupInfo) {
+	if c.plane.announcer == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(c.plane.life, askTime)
 	defer cancel()
 	if err := c.plane.announcer.Announce(ctx, info); err != nil {

@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -70,11 +71,7 @@ func (q *inquiry) ask(ctx context.Context, p peer.ID, candidate uint64) (leader.
 
 // question returns a peer's description of the group; false without one. See ask for candidate.
 func (q *inquiry) question(ctx context.Context, p peer.ID, candidate uint64) (*groupv1.InfoResponse, bool) {
-	req := q.plane.view.request(candidate)
-	own := q.plane.levels.own()
-	req.Levels = &groupv1.Levels{Min: own.Min, Max: own.Max}
-	req.Name = string(q.plane.config.Self.Name)
-	b, err := proto.Marshal(req)
+	b, err := proto.Marshal(q.request(candidate))
 	if err != nil {
 		return nil, false // impossible: it holds no text
 	}
@@ -88,11 +85,19 @@ func (q *inquiry) question(ctx context.Context, p peer.ID, candidate uint64) (*g
 	return resp, true
 }
 
+// request is a question of this peer. See ask for candidate.
+func (q *inquiry) request(candidate uint64) *groupv1.InfoRequest {
+	req, own := q.plane.view.request(candidate), q.plane.levels.own()
+	req.Levels = &groupv1.Levels{Min: own.Min, Max: own.Max}
+	req.Name = string(q.plane.config.Self.Name)
+	return req
+}
+
 // learn applies a peer's description of the group. Only the word of a trusted peer counts, but a certificate of the
 // configured founders proves itself.
 func (q *inquiry) learn(ctx context.Context, from peer.ID, info *groupv1.GroupInfo) (leader.Leadership, bool) {
 	trusted := q.plane.roster.trusts(ctx, from) == nil
-	if c := info.GetCertificate(); len(c) > 0 {
+	if c := info.GetCertificate(); len(c) > 0 && !q.plane.view.is(info.GetGroupId()) {
 		_ = q.plane.founder.Offer(c, trusted) // the founder verifies it
 	}
 	if !trusted {
@@ -211,6 +216,9 @@ func (q *inquiry) answer(ctx context.Context, from peer.ID, req []byte) ([]byte,
 		}
 	}
 	resp := &groupv1.InfoResponse{Info: q.info(), Name: string(q.plane.config.Self.Name)}
+	if resp.Info != nil && bytes.Equal(resp.Info.GetGroupId(), m.GetGroupId()) {
+		resp.Info.Certificate = nil // the asker has it, and asks every few seconds
+	}
 	if l := q.plane.here.Load(); l != nil {
 		s := l.member.Status()
 		resp.LastTerm, resp.LastIndex = s.LastTerm, s.LastIndex

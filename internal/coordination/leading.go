@@ -31,7 +31,7 @@ type finderConfig struct {
 	peers   func() []peer.ID                                              // peers that may know the leader
 	member  func() (believes leader.Member, changed <-chan struct{})      // this peer's own member
 	ask     func(context.Context, peer.ID) (_ leader.Leadership, ok bool) // false: no answer that counts
-	waiting func() bool                                                   // calls wait for the leader
+	waiting func() leader.Tick                                            // the calls that wait for the leader
 }
 
 // leaderFinder runs the leader.Tracker of this peer: it asks its questions and hands it the events.
@@ -72,11 +72,11 @@ func newLeaderFinder(c finderConfig) *leaderFinder {
 func (f *leaderFinder) run() {
 	for {
 		_, moved := f.member()
-		peers, waiting := f.peers(), f.waiting()
+		peers, tick := f.peers(), f.waiting()
 		f.mu.Lock()
 		f.believe()
 		f.apply(leader.Peers(peers))
-		f.apply(leader.Tick{Waiting: waiting})
+		f.apply(tick)
 		f.mu.Unlock()
 		select {
 		case <-moved:
@@ -211,9 +211,10 @@ func (f *leaderFinder) changes() <-chan struct{} {
 	return f.changed
 }
 
-// during returns a context that also ends when a peer other than at is the leader.
+// during returns the context of a call: it also ends when a peer other than at is the leader.
 func (f *leaderFinder) during(ctx context.Context, at peer.ID) (context.Context, context.CancelFunc) {
 	f.mu.Lock()
+	f.apply(leader.Called{})
 	now := f.session
 	f.mu.Unlock()
 	bounded, cancel := context.WithCancel(ctx)

@@ -130,7 +130,7 @@ func newPlane(c Config) *Plane {
 		founded: func() (bootstrap.Certificate, bool) { return p.founder.Certificate() },
 	}
 	p.finder = newLeaderFinder(finderConfig{
-		self: p.self, life: p.life, peers: p.inquiry.peers, member: p.belief, waiting: func() bool { return p.router.abroad.Load() > 0 },
+		self: p.self, life: p.life, peers: p.inquiry.peers, member: p.belief, waiting: p.router.waiting,
 		ask: func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
 	})
 	if c.Values != nil && (c.Network.Mode == bootstrap.Unlisted || len(c.Network.Founders) > 1) {

@@ -50,7 +50,10 @@ func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 	begun := false
 	return p.router.atMember(ctx, func(ctx context.Context, t executor) error {
 		resuming := begun
+		established := p.router.watch(t)
+		defer established.end()
 		err := t.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+			established.begin()
 			if resuming && len(b.Events) == 0 {
 				resuming = false
 				return nil // the client knows the start already

@@ -27,8 +27,11 @@ const (
 func (p *Plane) reconcile() {
 	reconciler, announcer := &reconciler{plane: p, origin: time.Now()}, &leaderAnnouncer{plane: p, jitter: newRand()}
 	var offered, greeted time.Time
-	kept := uint64(0)
-	for pause(p.life, reconcileInterval) {
+	kept, interval := uint64(0), reconcileInterval
+	if p.disk == nil { // never a member, so only records of recoveries are to be kept
+		interval = offering
+	}
+	for pause(p.life, interval) {
 		reconciler.saveRecovery(&kept)
 		l := p.here.Load()
 		if l == nil || l.checkStopped() || reconciler.checkOutlived(l) {

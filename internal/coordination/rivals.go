@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,9 +20,10 @@ import (
 )
 
 const (
-	rivalMemory = time.Minute // a group, or the answer of a peer, is that old at most
-	maxRivals   = 8           // other groups that are followed at a time
-	maxContacts = 4           // peers of one, that are asked
+	rivalMemory = time.Minute     // a group is that old at most
+	peerMemory  = 5 * time.Minute // so is what a connected peer said of its group: it goes over to another one rarely
+	maxRivals   = 8               // other groups that are followed at a time
+	maxContacts = 4               // peers of one, that are asked
 )
 
 // rivals knows the other groups of the network, by the word of trusted peers.
@@ -30,7 +32,13 @@ type rivals struct {
 
 	mu    sync.Mutex
 	known map[coord.GroupID]*rival
-	asked map[peer.ID]time.Time // connected peers that named their group
+	asked map[peer.ID]allegiance // connected peers that named their group
+}
+
+// allegiance is the group that a peer named, and the time of its answer.
+type allegiance struct {
+	group coord.GroupID
+	at    time.Time
 }
 
 // rival is another group of the network.
@@ -46,7 +54,7 @@ type rival struct {
 }
 
 func newRivals(p *Plane) *rivals {
-	return &rivals{plane: p, known: map[coord.GroupID]*rival{}, asked: map[peer.ID]time.Time{}}
+	return &rivals{plane: p, known: map[coord.GroupID]*rival{}, asked: map[peer.ID]allegiance{}}
 }
 
 // hint notes a trusted peer's description of another group, of any age. Only the answers to look count as present.
@@ -122,8 +130,8 @@ func (r *rivals) targets() (all []peer.ID) {
 	connected := r.plane.ask.ConnectedPeers()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for p, at := range r.asked {
-		if time.Since(at) > rivalMemory || !slices.Contains(connected, p) {
+	for p, said := range r.asked {
+		if time.Since(said.at) > peerMemory || !slices.Contains(connected, p) {
 			delete(r.asked, p)
 		}
 	}
@@ -143,10 +151,7 @@ func (r *rivals) targets() (all []peer.ID) {
 
 // ask asks one peer for its group. Only the answer of a trusted peer counts.
 func (r *rivals) ask(ctx context.Context, p peer.ID) (*groupv1.InfoResponse, error) {
-	own := r.plane.levels.own()
-	question, err := proto.Marshal(&groupv1.InfoRequest{
-		Levels: &groupv1.Levels{Min: own.Min, Max: own.Max}, Name: string(r.plane.config.Self.Name),
-	})
+	question, err := proto.Marshal(r.plane.inquiry.request(0))
 	if err != nil {
 		return nil, fault.As("group.rivals", fault.Internal, err)
 	}
@@ -172,7 +177,7 @@ func (r *rivals) answered(from peer.ID, resp *groupv1.InfoResponse) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if info != nil {
-		r.asked[from] = now
+		r.asked[from] = allegiance{coord.GroupID(info.GetGroupId()), now}
 	}
 	one := r.about(info)
 	for _, o := range r.known {
@@ -193,13 +198,14 @@ func (r *rivals) answered(from peer.ID, resp *groupv1.InfoResponse) {
 	}
 }
 
-// forget drops groups that nobody speaks for.
+// forget drops groups that nobody speaks for. Their peers are asked again: one that was only silent shows its group anew.
 func (r *rivals) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, o := range r.known {
 		if len(o.contacts) == 0 || time.Since(o.hinted) > rivalMemory {
 			delete(r.known, id)
+			maps.DeleteFunc(r.asked, func(_ peer.ID, said allegiance) bool { return said.group == id })
 		}
 	}
 }

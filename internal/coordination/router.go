@@ -25,7 +25,14 @@ type router struct {
 	plane   *Plane
 	remotes *remotes
 	slots   *slots
-	abroad  atomic.Int64 // calls that wait for another peer
+	abroad  atomic.Int64 // calls at another peer
+	watches atomic.Int64 // those of them that are established watches
+}
+
+// waiting describes the calls at another peer.
+func (r *router) waiting() leader.Tick {
+	watches := r.watches.Load()
+	return leader.Tick{Waiting: r.abroad.Load() > watches, Watching: watches > 0}
 }
 
 func newRouter(p *Plane) *router {
@@ -260,4 +267,29 @@ func (r *router) atMember(ctx context.Context, f func(context.Context, executor)
 		return r.retrySince(ctx, since, f)
 	}
 	return err
+}
+
+// watch is a watch at another peer, from its first answer on. It is for one goroutine.
+type watch struct {
+	router *router
+	here   bool // it is at this peer
+	open   bool
+}
+
+func (r *router) watch(at executor) *watch {
+	_, here := at.(*local)
+	return &watch{router: r, here: here}
+}
+
+func (w *watch) begin() {
+	if !w.here && !w.open {
+		w.open = true
+		w.router.watches.Add(1)
+	}
+}
+
+func (w *watch) end() {
+	if w.open {
+		w.router.watches.Add(-1)
+	}
 }

@@ -93,6 +93,13 @@ func (v *groupView) same(id []byte) bool {
 	return !v.group.IsZero() && string(id) == string(v.group[:])
 }
 
+// is reports whether this peer's group is known and has this id.
+func (v *groupView) is(id []byte) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.same(id)
+}
+
 // differs reports whether this peer's group is known and has another id.
 func (v *groupView) differs(id []byte) bool {
 	v.mu.Lock()

@@ -92,6 +92,8 @@ func (e Heard) apply(t *Tracker, now time.Duration) []peer.ID {
 		return nil
 	case renewed:
 		return append(t.poll(now), t.consider(e.Leadership)...)
+	case e.Peer == "" && e.From == t.known.Peer && e.From != "" && e.From != t.config.Self && !e.olderThan(t.known):
+		return t.lose(now) // it gave up
 	}
 	return t.consider(e.Leadership)
 }
@@ -153,14 +155,29 @@ func (Needed) apply(t *Tracker, now time.Duration) []peer.ID {
 	return t.poll(now)
 }
 
+// Called reports the begin of a call to the leader. A Tick follows soon, which says whether the call still waits.
+type Called struct{}
+
+func (Called) apply(t *Tracker, now time.Duration) []peer.ID {
+	if !t.calling {
+		t.calling, t.called = true, now
+	}
+	return nil
+}
+
 // Tick reports the time. It may come early, and more than once.
 type Tick struct {
-	// Waiting says that calls wait for the leader. It is checked often then, because a cut-off leader does not
-	// end them.
+	// Waiting says that calls wait for an answer of the leader. It is checked often then, because a cut-off leader
+	// does not end them.
 	Waiting bool
+	// Watching says that watches are open at the leader, which are silent for long without a fault. It is checked less
+	// often: they are open all the time, at every client of the group.
+	Watching bool
 }
 
 func (e Tick) apply(t *Tracker, now time.Duration) []peer.ID {
+	Called{}.apply(t, now)
+	t.calling, t.watching = e.Waiting, e.Watching
 	switch {
 	case t.round == 0 && t.known.Peer == "":
 		return t.poll(now)
@@ -173,7 +190,7 @@ func (e Tick) apply(t *Tracker, now time.Duration) []peer.ID {
 		return t.lose(now)
 	case t.checking || t.quiet():
 		return nil
-	case now >= t.next || e.Waiting && now >= t.began+2*t.config.Least:
+	case now >= t.next || e.Waiting && now >= t.began+2*t.config.Least || e.Watching && now >= t.began+8*t.config.Least:
 		return t.check(now)
 	}
 	return nil

@@ -67,6 +67,9 @@ type Tracker struct {
 	began     time.Duration // of the round
 	next      time.Duration // end of the pause between rounds, or of the leader's time to answer
 	checking  bool          // the known leader was asked in this round
+	calling   bool          // calls wait for an answer of the leader,
+	called    time.Duration // since this time at most
+	watching  bool          // watches are open at the leader
 	base      time.Duration // of the pause, which lasts between base and twice base
 }
 
@@ -114,7 +117,14 @@ func (t *Tracker) wake(now time.Duration) time.Duration {
 	case t.quiet():
 		return now + t.config.Most
 	}
-	return min(t.next, now+2*t.config.Least)
+	at := t.next
+	if t.calling {
+		at = min(at, max(t.called, t.began)+2*t.config.Least)
+	}
+	if t.watching {
+		at = min(at, t.began+8*t.config.Least)
+	}
+	return at
 }
 
 // quiet reports whether Raft replaces questions: a voter drops a silent leader by itself.

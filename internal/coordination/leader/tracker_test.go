@@ -222,6 +222,50 @@ func TestWaitingCalls(t *testing.T) {
 	require.LessOrEqual(t, longest, time.Second)
 }
 
+// TestWatches: under open watches the leader is checked every 2 to 3 s, and more often while a call waits.
+func TestWatches(t *testing.T) {
+	tr := newTracker()
+	tr.Advance(0, leader.Peers{"c1"})
+	step := tr.Advance(0, answer("c1", 5, "c1"))
+	asked := 0
+	until := func(now, end time.Duration, tick leader.Tick) time.Duration {
+		for ; now < end; now = step.Wake {
+			if step = tr.Advance(now, tick); len(step.Ask) > 0 {
+				asked++
+				step = tr.Advance(now, answer("c1", 5, "c1"))
+			}
+			require.Greater(t, step.Wake, now)
+		}
+		return now
+	}
+	now := until(step.Wake, time.Minute, leader.Tick{Watching: true})
+	require.InDelta(t, 30, asked, 5)
+	asked = 0
+	now = until(now, 2*time.Minute, leader.Tick{Watching: true, Waiting: true})
+	require.InDelta(t, 120, asked, 15)
+
+	now = until(now, 3*time.Minute, leader.Tick{})
+	tr.Advance(now, leader.Tick{})
+	step = tr.Advance(now, answer("c1", 5, "c1"))
+	require.Greater(t, step.Wake, now+2*time.Second)
+	require.Equal(t, now+500*ms, tr.Advance(now, leader.Called{}).Wake)
+	require.Equal(t, now+500*ms, tr.Advance(now+400*ms, leader.Called{}).Wake, "further calls do not postpone the look at the first")
+	require.Equal(t, step.Wake, tr.Advance(now+500*ms, leader.Tick{}).Wake, "both were answered")
+}
+
+// TestGivenUp: a leader that says unasked that it leads no more is believed, in its term.
+func TestGivenUp(t *testing.T) {
+	tr := newTracker()
+	tr.Advance(0, leader.Peers{"c1", "c2"})
+	tr.Advance(0, answer("c1", 5, "c1"))
+	tr.Advance(0, answer("c2", 5, "c1"))
+	require.Empty(t, tr.Advance(ms, leader.Heard{From: "c2", Leadership: of(5, "")}).Ask, "not the word of the leader")
+	require.Empty(t, tr.Advance(ms, leader.Heard{From: "c1", Leadership: of(4, "")}).Ask, "the word of an earlier term")
+	require.Equal(t, of(5, "c1"), tr.Known())
+	require.Equal(t, ids("c1", "c2"), tr.Advance(ms, leader.Heard{From: "c1", Leadership: of(5, "")}).Ask)
+	require.Empty(t, tr.Known().Peer)
+}
+
 // TestNeeded: a caller need not wait for the next round, but callers together do not flood the peers.
 func TestNeeded(t *testing.T) {
 	tr := newTracker()
@@ -327,7 +371,7 @@ func TestAgainstPeers(t *testing.T) {
 				apply(leader.Needed{})
 			}
 			if now >= step.Wake {
-				apply(leader.Tick{Waiting: rng.IntN(2) == 0})
+				apply(leader.Tick{Waiting: rng.IntN(2) == 0, Watching: rng.IntN(2) == 0})
 			}
 		}
 		require.Equal(rt, of(term, lead), tr.Known())

@@ -59,6 +59,9 @@ type AskLimits struct {
 	Time          time.Duration // for one question, from the dial to the answer; 5 s
 }
 
+// maxIdle bounds the idle streams to peers that were asked before.
+const maxIdle = 16
+
 // lane is the stream of Send's messages for a Recorder.
 const lane = "question"
 
@@ -91,10 +94,11 @@ func NewExchange(c ExchangeConfig) (*Exchange, error) {
 	format := rpc.Format{MaxSize: MaxMessage + 1<<13} // the answer, or a refusal
 	x.pool = rpc.NewPool(rpc.PoolConfig{
 		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Format: format, CallsPerPeer: 2 * c.Limits.SendsPerPeer,
+		IdlePerPeer: 1, Idle: maxIdle, IdleFor: c.Limits.Time * 3 / 4, // a client asks its leader every 2 s, see leader.Tick
 	})
 	x.server = rpc.NewServer(rpc.ServerConfig{
 		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Request: new(groupv1.AskRequest), Format: format, Handler: x.respond,
-		Streams: c.Limits.Served, StreamsPerPeer: c.Limits.ServedPerPeer, Known: c.Known, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
+		Streams: c.Limits.Served, StreamsPerPeer: c.Limits.ServedPerPeer, Known: c.Known, Resting: c.Limits.Served / 4, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
 		Refused: func() { c.Recorder.Refused("busy") }, Logger: c.Logger,
 	})
 	return x, nil

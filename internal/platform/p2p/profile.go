@@ -61,7 +61,7 @@ func (p Profile) settings() (profileSettings, bool) {
 	case Dev:
 		return profileSettings{
 			listen: []string{"/ip4/127.0.0.1/tcp/4801"},
-			mode:   dht.ModeServer, refresh: time.Minute, query: 5 * time.Second,
+			mode:   dht.ModeServer, refresh: 5 * time.Minute, query: 5 * time.Second,
 			low: 96, high: 160, perAddress: sharedPerAddress, grace: 5 * time.Second,
 		}, true
 	case LAN:

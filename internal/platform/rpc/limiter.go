@@ -75,6 +75,13 @@ func (l *Limiter) hasRoom(from source) bool {
 	return l.ofPrefix[from.prefix] < share*(free-l.reserved)
 }
 
+// Above reports whether more than n streams are active.
+func (l *Limiter) Above(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.streams) > n
+}
+
 // Leave ends the count of a stream. Further calls for the same stream have no effect.
 func (l *Limiter) Leave(s network.Stream) {
 	l.mu.Lock()

@@ -279,6 +279,28 @@ func TestServerLimits(t *testing.T) {
 	})
 }
 
+// TestRestingStreams: a server with many streams ends those that only wait for a next request. Nobody notices.
+func TestRestingStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := newHosts(t, 5)
+		s := newEcho(t, hosts[0], func(c *ServerConfig) { c.Resting = 2 })
+		pools := make([]*Pool, 4)
+		for i := range pools {
+			pools[i] = newTestPool(t, hosts[i+1])
+		}
+		for range 10 {
+			for _, p := range pools {
+				text, err := call(t.Context(), p, hosts[0], "x")
+				require.NoError(t, err)
+				require.Equal(t, "x", text)
+				time.Sleep(time.Second)
+				require.LessOrEqual(t, len(active(s)), 2)
+			}
+		}
+		require.Len(t, active(s), 2)
+	})
+}
+
 // Strangers of one address prefix, whatever ids they make, leave places to other prefixes and to known peers.
 func TestLimiterShares(t *testing.T) {
 	const total = 64

@@ -34,6 +34,7 @@ type ServerConfig struct {
 	Streams        int                // active streams of all peers
 	StreamsPerPeer int                // active streams of one peer
 	Known          func(peer.ID) bool // peers for which a quarter of the streams is kept; nil: none. See NewLimiter
+	Resting        int                // active streams above which one ends after its response; 0: it always waits for the next request
 	IdleTimeout    time.Duration      // maximum wait for the next request of a stream
 	FrameTimeout   time.Duration      // maximum time to receive or to send one message
 
@@ -115,6 +116,9 @@ func (s *Server) serve(stream network.Stream) error {
 		}
 		if malformed != nil && fault.KindOf(malformed) != fault.Unsupported {
 			// The next byte may not begin a frame. A close lets the response arrive; a reset would not.
+			return nil
+		}
+		if s.Resting > 0 && s.limiter.Above(s.Resting) { // a client sends its next request on a new stream
 			return nil
 		}
 	}

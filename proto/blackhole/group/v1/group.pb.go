@@ -428,7 +428,7 @@ func (x *InfoResponse) GetLastIndex() uint64 {
 type GroupInfo struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	GroupId     []byte                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
-	Certificate []byte                 `protobuf:"bytes,2,opt,name=certificate,proto3" json:"certificate,omitempty"` // encoded Certificate
+	Certificate []byte                 `protobuf:"bytes,2,opt,name=certificate,proto3" json:"certificate,omitempty"` // encoded Certificate; absent in the answer to a question with the same group_id
 	// Log index of the configuration below.
 	ConfigIndex uint64    `protobuf:"varint,3,opt,name=config_index,json=configIndex,proto3" json:"config_index,omitempty"`
 	Members     []*Member `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`

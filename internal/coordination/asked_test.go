@@ -1,0 +1,65 @@
+package coordination_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/pkg/coord"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// TestCertificateIsSentOnce: who names the group has its certificate already. All peers ask all the time.
+func TestCertificateIsSentOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestCluster(t, 2)
+		w.start(0, w.listed(1))
+		w.await("a leader", func() bool { return w.leader() == 0 })
+		x, err := transport.NewExchange(transport.ExchangeConfig{Host: w.peers[1].host, Network: "test"})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, x.Close()) }()
+		ask := func(group []byte) *groupv1.GroupInfo {
+			b, err := proto.Marshal(&groupv1.InfoRequest{GroupId: group})
+			require.NoError(t, err)
+			answer, err := x.Ask(t.Context(), w.peers[0].host.ID(), transport.Information, b)
+			require.NoError(t, err)
+			resp := new(groupv1.InfoResponse)
+			require.NoError(t, proto.Unmarshal(answer, resp))
+			return resp.GetInfo()
+		}
+		whole := ask(nil)
+		require.NotEmpty(t, whole.GetCertificate())
+		require.NotEmpty(t, ask(make([]byte, len(whole.GetGroupId()))).GetCertificate(), "of another group")
+		again := ask(whole.GetGroupId())
+		require.Empty(t, again.GetCertificate())
+		again.Certificate = whole.GetCertificate()
+		require.True(t, proto.Equal(whole, again))
+	})
+}
+
+// TestIdleClientLearnsOfNoLeader: a client with nothing but a watch learns within seconds that the group has no leader.
+func TestIdleClientLearnsOfNoLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := startCluster(t, 4, 3)
+		client := w.peers[3]
+		w.await("the client knows the leader", func() bool { return client.leads() == w.peers[w.leader()].id() })
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = client.Watch(t.Context(), coord.Watch{Span: coord.Exactly("k")}, func(coord.Batch, coord.Header) error { return nil })
+		}()
+		time.Sleep(time.Minute)
+		old := w.leader()
+		w.peers[(old+1)%3].stop(t)
+		w.peers[(old+2)%3].stop(t)
+		began := time.Now()
+		w.await("nobody leads", func() bool { return client.leads() == "" })
+		require.Less(t, time.Since(began), 6*time.Second)
+		client.stop(t)
+		<-ended
+	})
+}
