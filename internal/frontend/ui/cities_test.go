@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/geo/cities"
 )
 
-var update = flag.Bool("update", false, "write the cities of the page")
+var update = flag.Bool("update", false, "write the generated files of the page")
 
 // TestCities: the page knows the cities of the command line.
 func TestCities(t *testing.T) {

@@ -13,11 +13,20 @@ func manyOffers(b testing.TB, n int) string {
 	types := []string{"compute", "storage", "bandwidth", "cdn"}
 	random := rand.New(rand.NewPCG(1, 2))
 	events := []byte("event: open\ndata: {\"topics\":[\"offers\"],\"role\":\"admin\",\"open\":true}\n\n")
+	const each = 70 // as many as fit into an event of a peer
 	for i := range n {
-		events = fmt.Appendf(events, "event: offers\nid: offers:%d\ndata: {\"kind\":\"added\",\"offer\":{\"key\":\"/blackhole/services/%s/_/u33dc0/12D3KooWJdTMtx9a4br1Zgi66rmD4Ws9MyH885w15puLmJDZxM81/o%d\","+
+		if i%each == 0 {
+			events = append(events, "event: offers\ndata: {\"kind\":\"state\",\"offers\":["...)
+		}
+		events = fmt.Appendf(events, "{\"key\":\"/blackhole/services/%s/_/u33dc0/12D3KooWJdTMtx9a4br1Zgi66rmD4Ws9MyH885w15puLmJDZxM81/o%d\","+
 			"\"id\":\"o%d\",\"provider_id\":\"12D3KooWJdTMtx9a4br1Zgi66rmD4Ws9MyH885w15puLmJDZxM81\",\"type\":%q,\"name\":\"offer %d\",\"latitude\":%.4f,\"longitude\":%.4f,"+
-			"\"country\":\"DE\",\"city\":\"Berlin\",\"price\":%.4f,\"currency\":\"USD\",\"price_unit\":\"per-hour\",\"sequence\":1,\"updated_at\":\"2026-11-20T12:00:00Z\",\"expires_at\":\"2026-11-21T12:00:00Z\"}}\n\n",
-			i, types[i%4], i, i, types[i%4], i, random.Float64()*110-45, random.Float64()*340-170, random.Float64())
+			"\"country\":\"DE\",\"city\":\"Berlin\",\"price\":%.4f,\"currency\":\"USD\",\"price_unit\":\"per-hour\",\"sequence\":1,\"updated_at\":\"2026-11-20T12:00:00Z\",\"expires_at\":\"2026-11-21T12:00:00Z\"}",
+			types[i%4], i, i, types[i%4], i, random.Float64()*110-45, random.Float64()*340-170, random.Float64())
+		if i%each == each-1 || i == n-1 {
+			events = append(events, "]}\n\n"...)
+		} else {
+			events = append(events, ',')
+		}
 	}
 	events = append(events, "event: offers\nid: offers:end\ndata: {\"kind\":\"progress\"}\n\n"...)
 	mux := http.NewServeMux()
@@ -39,8 +48,8 @@ const watchFirstView = `(() => {
 	const seen = globalThis.seen = {};
 	const look = () => {
 		if (seen.first === undefined && document.querySelector('#content h2')) seen.first = performance.now();
-		const title = document.querySelector('#content h3:last-of-type')?.textContent || '';
-		if (seen.all === undefined && title === globalThis.wanted && document.querySelector('.world canvas')?.width) {
+		const shows = [...document.querySelectorAll('#content h3')].some(e => e.textContent === globalThis.wanted);
+		if (seen.all === undefined && shows && document.querySelector('.world canvas')?.width) {
 			requestAnimationFrame(() => setTimeout(() => requestAnimationFrame(() => setTimeout(() => { seen.all = performance.now(); })))); // the map is drawn in the frame after its table
 			return;
 		}

@@ -121,20 +121,26 @@ export function Command({ children }) {
   return html`<div class="command"><code>${text}</code><button type="button" onClick=${copy} aria-label=${`Copy: ${text}`}>${done ? 'copied' : 'copy'}</button></div>`;
 }
 
+// Heading is the title of a view, with a sentence for somebody who sees it for the first time.
+export const Heading = ({ title, children }) => html`<h2>${title}</h2><p class="lead">${children}</p>`;
+
+// Elsewhere lists the commands that do the same as a view.
+export const Elsewhere = ({ commands }) => html`<h3>The same elsewhere</h3>${commands.map(text => html`<${Command} key=${text}>${text}<//>`)}`;
+
 // Empty says what to do in a view without content, and the command that does the same. A reader without the role that
-// it needs learns that instead.
-export const Empty = ({ title, children, command, needs = 'read-only' }) => html`<div class="empty"><h3>${title}</h3>
+// it needs learns that instead. Before the first contact nothing is known, not even that the view is empty.
+export const Empty = ({ title, children, command, needs = 'read-only' }) => reader.role === 'none' ? html`<p class="quiet">Waiting for the peer…</p>` : html`<div class="empty"><h3>${title}</h3>
   ${may(needs) ? html`<p>${children}</p>${command && html`<${Command}>${command}<//>`}` : html`<p>Others fill this view: you have the role ${reader.role}, and it needs ${needs}.</p>`}</div>`;
 
 export const Failed = ({ error }) => error && html`<p class="failed" role="alert">${shown(error.message, 300)}</p>`;
 
-// Table shows rows of cells below a header.
+// Table shows rows of cells below a header. A narrow screen leaves cells of the class extra out; their heading is in a list.
 export const Table = ({ label, head, rows }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>
-  <thead><tr>${head.map(h => html`<th scope="col">${h}</th>`)}</tr></thead>
+  <thead><tr>${head.map(h => html`<th scope="col" class=${Array.isArray(h) && 'extra'}>${h}</th>`)}</tr></thead>
   <tbody>${rows}</tbody></table></div>`;
 
 const tones = { UP: 'good', healthy: 'good', ready: 'good', STARTING: 'wait', UNKNOWN: 'wait', degraded: 'wait', UNHEALTHY: 'bad', DOWN: 'bad', unhealthy: 'bad', OUT_OF_SERVICE: 'off' };
-export const Badge = ({ children, tone = children }) => html`<span class=${`badge ${tones[tone] || 'wait'}`}>${shown(children, 20)}</span>`;
+export const Badge = ({ children, tone = children }) => html`<span class=${`badge ${tones[tone] || 'wait'}`}>${shown([children].flat().join(''), 20)}</span>`;
 
 // question and where read and write the address bar: #/view?key=value.
 export function where() {

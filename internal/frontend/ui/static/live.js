@@ -20,16 +20,21 @@ export const live = {
 };
 
 const listeners = new Set();
-let scheduled = false;
+let due = 0; // timer of the next drawing
+let settled = false; // the first state of offers is complete: what follows is news
+
+// Bounds of the rest between drawings, in ms. Drawing a map with many offers takes longer than reading some more of them.
+const rest = 100, restWhileLoading = 500;
 
 function changed() {
   live.version++;
-  if (scheduled) return;
-  scheduled = true;
-  setTimeout(() => {
-    scheduled = false;
-    for (const tell of listeners) tell(live.version);
-  }, 100);
+  due ||= setTimeout(draw, settled || live.offers.size === 0 ? rest : restWhileLoading);
+}
+
+function draw() {
+  clearTimeout(due);
+  due = 0;
+  for (const tell of listeners) tell(live.version);
 }
 
 // useLive draws a view again after changes.
@@ -50,8 +55,6 @@ function note(topic, kind, text, link) {
 const offerKey = o => `${o.provider_id}/${o.id}`;
 const memberKey = i => `${i.service}/${i.id}`;
 
-let settled = false; // the first state of offers is complete: what follows is news
-
 const apply = {
   open(d) {
     Object.assign(live, { topics: d.topics, link: 'live', problem: '' });
@@ -59,7 +62,11 @@ const apply = {
   },
   offers(d) {
     if (d.kind === 'reset') { live.offers.clear(); settled = false; }
-    if (d.kind === 'progress') settled = true;
+    for (const o of d.offers || []) live.offers.set(offerKey(o), o);
+    if (d.kind === 'progress' && !settled) {
+      settled = true;
+      draw();
+    }
     if (!d.offer) return;
     if (d.kind === 'added' || d.kind === 'updated') live.offers.set(offerKey(d.offer), d.offer);
     else live.offers.delete(offerKey(d.offer));

@@ -1,12 +1,12 @@
 // The world with offers: drawn on a canvas, clustered where they overlap.
 
-import { call, colour, html, price, types, useEffect, useRef, useState, ago, Empty, Failed, Table, Text, shown, short, where, go } from './lib.js';
+import { call, colour, html, price, types, useEffect, useRef, useState, ago, Elsewhere, Empty, Failed, Heading, Table, Text, shown, short, where, go } from './lib.js';
 import { useLive } from './live.js';
 
 const { d3, topojson } = globalThis;
-const cell = 18; // pixels: offers in one cell of the screen are one cluster
+const cell = 28; // pixels: offers in one cell of the screen are one cluster
 
-let world; // read once, by the first map
+let world, ground; // read once, by the first map: the promise, and what it gave
 
 const drawn = 4096; // scale of the shapes: they are projected once, and every movement only transforms them
 
@@ -14,7 +14,7 @@ function loadWorld() {
   world ??= fetch('vendor/countries-110m.json').then(a => a.json()).then(w => {
     const path = d3.geoPath(d3.geoEqualEarth().scale(drawn).translate([0, 0]).precision(1)).digits(1);
     const shape = geometry => new Path2D(path(geometry));
-    return {
+    return ground = {
       sea: shape({ type: 'Sphere' }), land: shape(topojson.feature(w, w.objects.land)),
       borders: shape(topojson.mesh(w, w.objects.countries, (a, b) => a !== b)),
     };
@@ -69,6 +69,17 @@ class Chart {
     this.fit();
   }
 
+  // show moves to a disc, which then takes most of the height.
+  show({ lat, lon, km }) {
+    const { width, height } = this;
+    Object.assign(this, { zoom: 1, centre: [0.5, 0.5] });
+    this.fit();
+    const [x, y] = this.projection([lon, lat]), across = 2 * km / 6371 * this.projection.scale();
+    this.zoom = Math.min(24, Math.max(1, 0.75 * height / across));
+    this.centre = [x / width, y / height];
+    this.move(0, 0);
+  }
+
   drawGround(shapes) {
     const c = this.context, [x, y] = this.projection.translate(), factor = this.projection.scale() / drawn;
     c.save();
@@ -92,6 +103,7 @@ class Chart {
     if (disc) this.drawDisc(disc);
     this.cluster(offers);
     const rim = ink('--sea');
+    [c.font, c.textAlign, c.textBaseline] = ['600 10px system-ui, sans-serif', 'center', 'middle'];
     for (const k of this.clusters) this.drawCluster(k, rim);
   }
 
@@ -116,7 +128,7 @@ class Chart {
       if (x < 0 || y < 0 || x > this.width || y > this.height) continue;
       const key = Math.floor(y / cell) * columns + Math.floor(x / cell);
       let k = cells.get(key);
-      if (!k) cells.set(key, k = { x: 0, y: 0, offers: [], kinds: {} });
+      if (!k) cells.set(key, k = { x: 0, y: 0, r: 0, offers: [], kinds: {} });
       k.x += x;
       k.y += y;
       k.offers.push(o);
@@ -126,34 +138,32 @@ class Chart {
     for (const k of this.clusters) {
       k.x /= k.offers.length;
       k.y /= k.offers.length;
-      k.r = k.offers.length === 1 ? 4.5 : Math.min(16, 6 + 2.2 * Math.log2(k.offers.length) / 1.6);
+      k.r = k.offers.length === 1 ? 4.5 : Math.min(cell / 2 + 1, 6.5 + 1.2 * Math.log2(k.offers.length));
     }
   }
 
+  // drawCluster draws a disc below the pie as its rim: to stroke one took longer.
   drawCluster(k, rim) {
-    const c = this.context;
+    const c = this.context, all = k.offers.length;
+    this.fillArc(k, k.r + 1.2, 0, 2 * Math.PI, rim);
     let from = -Math.PI / 2;
-    for (const [type, n] of Object.entries(k.kinds)) {
-      const to = from + 2 * Math.PI * n / k.offers.length;
-      c.beginPath();
-      c.moveTo(k.x, k.y);
-      c.arc(k.x, k.y, k.r, from, to);
-      c.fillStyle = colour(type);
-      c.fill();
+    for (const type in k.kinds) {
+      const to = from + 2 * Math.PI * k.kinds[type] / all;
+      this.fillArc(k, k.r, from, to, colour(type));
       from = to;
     }
+    if (all < 3) return;
+    c.fillStyle = '#fff';
+    c.fillText(all > 999 ? `${Math.round(all / 1000)}k` : all, k.x, k.y + 0.5);
+  }
+
+  fillArc({ x, y }, r, from, to, ink) {
+    const c = this.context;
     c.beginPath();
-    c.arc(k.x, k.y, k.r, 0, 2 * Math.PI);
-    c.strokeStyle = rim;
-    c.lineWidth = 1.2;
-    c.stroke();
-    if (k.offers.length > 1 && k.r > 8) {
-      c.fillStyle = '#fff';
-      c.font = '600 10px system-ui, sans-serif';
-      c.textAlign = 'center';
-      c.textBaseline = 'middle';
-      c.fillText(k.offers.length > 999 ? `${Math.round(k.offers.length / 1000)}k` : k.offers.length, k.x, k.y + 0.5);
-    }
+    if (to - from < 6.28) c.moveTo(x, y);
+    c.arc(x, y, r, from, to);
+    c.fillStyle = ink;
+    c.fill();
   }
 
   at(x, y) {
@@ -166,8 +176,8 @@ class Chart {
   }
 }
 
-// World is the canvas with its controls. onPick gets the offers of a cluster.
-export function World({ offers, disc, onPick, label }) {
+// World is the canvas with its controls. onPick gets the offers of a cluster. Children lie over the map.
+export function World({ offers, disc, onPick, label, many = 'offers', children }) {
   const canvas = useRef(null), chart = useRef(null), latest = useRef({});
   const [hover, setHover] = useState(null);
   latest.current = { offers, disc };
@@ -176,23 +186,41 @@ export function World({ offers, disc, onPick, label }) {
     if (due.current) return;
     due.current = true;
     requestAnimationFrame(async () => {
-      const shapes = await loadWorld(), c = chart.current;
+      await loadWorld();
       due.current = false;
-      if (c && c.width) c.draw(shapes, latest.current.offers, latest.current.disc);
+      draw();
     });
+  };
+  const draw = () => {
+    const c = chart.current;
+    if (c && c.width && ground) c.draw(ground, latest.current.offers, latest.current.disc);
   };
   useEffect(() => {
     chart.current = new Chart(canvas.current);
-    const watch = new ResizeObserver(() => { chart.current.resize(); redraw(); });
+    const watch = new ResizeObserver(() => {
+      const first = !chart.current.width;
+      chart.current.resize();
+      if (first && latest.current.disc) chart.current.show(latest.current.disc);
+      draw();
+      redraw();
+    }); // at once: a new size empties the canvas
     watch.observe(canvas.current);
     const dark = matchMedia('(prefers-color-scheme: dark)');
     dark.addEventListener('change', redraw);
-    const wheel = e => { e.preventDefault(); chart.current.zoomBy(e.deltaY < 0 ? 1.25 : 0.8, e.offsetX, e.offsetY); redraw(); };
+    const wheel = e => {
+      if (chart.current.zoom === 1 && e.deltaY > 0) return; // nothing to zoom out of: the page scrolls
+      e.preventDefault();
+      chart.current.zoomBy(e.deltaY < 0 ? 1.25 : 0.8, e.offsetX, e.offsetY);
+      redraw();
+    };
     canvas.current.addEventListener('wheel', wheel, { passive: false });
     const held = canvas.current;
     return () => { watch.disconnect(); dark.removeEventListener('change', redraw); held.removeEventListener('wheel', wheel); chart.current = null; };
   }, []);
-  useEffect(() => { redraw(); });
+  useEffect(() => {
+    if (disc && chart.current.width) chart.current.show(disc);
+  }, [disc]);
+  useEffect(() => { redraw(); }, [offers, disc]);
   const drag = useRef(null);
   const act = (f, ...args) => { chart.current[f](...args); redraw(); };
   const down = e => { drag.current = { x: e.clientX, y: e.clientY, moved: false }; e.target.setPointerCapture(e.pointerId); };
@@ -219,11 +247,12 @@ export function World({ offers, disc, onPick, label }) {
     act(...steps[e.key]);
   };
   return html`<div class="world">
-    <canvas ref=${canvas} tabindex="0" role="img" aria-label=${label} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => setHover(null)} onKeyDown=${key}></canvas>
+    <canvas ref=${canvas} tabindex="0" role="img" aria-label=${label} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${() => { drag.current = null; }} onPointerLeave=${() => setHover(null)} onKeyDown=${key}></canvas>
     <div class="zoom"><button type="button" aria-label="Zoom in" onClick=${() => act('zoomBy', 1.6)}>+</button><button type="button" aria-label="Zoom out" onClick=${() => act('zoomBy', 1 / 1.6)}>−</button></div>
     ${hover && html`<div class="tip" style=${{ left: `${hover.x}px`, top: `${hover.y}px` }}>
-      ${hover.offers.length === 1 ? html`<b><${Text} most=${40}>${hover.offers[0].name || hover.offers[0].id}<//></b><span>${price(hover.offers[0])}</span>` : html`<b>${hover.offers.length} offers</b><span>click to list</span>`}
+      ${hover.offers.length === 1 ? html`<b><${Text} most=${40}>${hover.offers[0].name || hover.offers[0].id}<//></b><span>${hover.offers[0].note ?? price(hover.offers[0])}</span>` : html`<b>${hover.offers.length} ${many}</b><span>click to list</span>`}
     </div>`}
+    ${children}
   </div>`;
 }
 
@@ -234,6 +263,33 @@ const Why = ({ parts }) => parts?.length > 0 && html`<h4>Why this place in the l
     <span class="number">${+part[2]} of ${+part[3]}</span><span class="quiet">${shown(part[4], 120)}</span></li>` : html`<li>${shown(line, 160)}</li>`;
 })}</ul>`;
 
+// Panel lies over the map on wide screens and below it on narrow ones. It shows itself to a reader who has chosen in the
+// table far below.
+function Panel({ label, title, onClose, children }) {
+  const box = useRef(null);
+  useEffect(() => box.current.scrollIntoView({ block: 'nearest' }), [title]);
+  return html`<section class="panel over" aria-label=${label} ref=${box}><header><h3><${Text} most=${60}>${title}<//></h3><button type="button" onClick=${onClose} aria-label="Close">×</button></header>${children}</section>`;
+}
+
+const mostPicked = 50;
+
+// Picked shows what the reader has chosen: one offer, or a list of those in a circle.
+export function Picked({ offers, onPick }) {
+  if (!offers) return null;
+  const close = () => onPick(null);
+  if (offers.length === 1) return html`<${Offer} offer=${offers[0]} onClose=${close} />`;
+  return html`<${Panel} label="Offers here" title=${`${offers.length} offers here`} onClose=${close}>
+    <ul class="picks">${offers.slice(0, mostPicked).map(o => html`<li key=${o.key}><i class="dot" style=${{ background: colour(o.type) }}></i><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button><span class="quiet">${price(o)}</span></li>`)}</ul>
+    ${offers.length > mostPicked && html`<p class="quiet">The first ${mostPicked}. Zoom in for fewer.</p>`}<//>`;
+}
+
+// claim is a value of a capability as text.
+function claim(v) {
+  if (Array.isArray(v)) return v.map(claim).join('; ');
+  if (v && typeof v === 'object') return Object.entries(v).map(([k, x]) => `${k.replaceAll('_', ' ')} ${claim(x)}`).join(', ');
+  return String(v);
+}
+
 // Offer shows the whole record of an offer, as its provider signed it, beside what peers measured.
 export function Offer({ offer, onClose }) {
   const [state, set] = useState({});
@@ -242,7 +298,7 @@ export function Offer({ offer, onClose }) {
     call('GET', `/v1/discovery/resolve?key=${encodeURIComponent(offer.key)}`).then(record => set({ record }), error => set({ error }));
   }, [offer.key]);
   const r = state.record;
-  const claims = Object.entries(r?.capabilities || {}).flatMap(([kind, block]) => Object.entries(block).map(([k, v]) => [`${kind} ${k.replaceAll('_', ' ')}`, typeof v === 'object' ? JSON.stringify(v) : v]));
+  const claims = Object.values(r?.capabilities || {}).flatMap(block => Object.entries(block).map(([k, v]) => [k.replaceAll('_', ' '), claim(v)]));
   const rows = [
     ['type', [offer.type, offer.subtype].filter(Boolean).join(' / ')], ['price', price(offer)],
     ['place', [offer.city, offer.country].filter(Boolean).join(', ') || '–'], ['provider', offer.provider_id],
@@ -252,9 +308,9 @@ export function Offer({ offer, onClose }) {
     ['signed', r ? `Ed25519, verified by this peer; version ${r.sequence}` : '…'],
     ['age', `${ago(offer.updated_at)}, valid until ${new Date(offer.expires_at).toLocaleString()}`],
   ];
-  return html`<section class="panel" aria-label="Offer"><header><h3><${Text} most=${60}>${offer.name || offer.id}<//></h3><button type="button" onClick=${onClose} aria-label="Close">×</button></header>
+  return html`<${Panel} label="Offer" title=${offer.name || offer.id} onClose=${onClose}>
     <${Failed} error=${state.error} />
-    <dl>${rows.filter(([, v]) => v !== '' && v !== undefined).map(([k, v]) => html`<dt>${shown(k, 40)}</dt><dd><${Text} most=${120}>${v}<//></dd>`)}</dl><${Why} parts=${offer.parts} /></section>`;
+    <dl>${rows.filter(([, v]) => v !== '' && v !== undefined).map(([k, v]) => html`<dt>${shown(k, 40)}</dt><dd><${Text} most=${120}>${v}<//></dd>`)}</dl><${Why} parts=${offer.parts} /><//>`;
 }
 
 export const Legend = ({ offers }) => {
@@ -266,12 +322,21 @@ export const Legend = ({ offers }) => {
 
 export const OfferRow = ({ offer, onPick }) => html`<tr>
   <td><button type="button" class="link" onClick=${() => onPick([offer])}><${Text} most=${40}>${offer.name || offer.id}<//></button></td>
-  <td><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number">${price(offer)}</td>
+  <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number">${price(offer)}</td>
   <td><${Text} most=${30}>${[offer.city, offer.country].filter(Boolean).join(', ') || '–'}<//></td>
   ${'distance_km' in offer && html`<td class="number">${offer.distance_km === undefined ? '–' : `${offer.distance_km.toFixed(0)} km`}</td><td class="number">${offer.score?.toFixed(1) ?? '–'}</td>`}
   <td><code title=${offer.provider_id}>${short(offer.provider_id)}</code></td></tr>`;
 
-export const offerHead = ['offer', 'type', 'price', 'place', 'provider'];
+const fewRows = 50;
+
+// OfferTable lists offers, as many as the reader wants to see.
+export function OfferTable({ label, head, offers, onPick }) {
+  const [most, set] = useState(fewRows);
+  return html`<${Table} label=${label} head=${head} rows=${offers.slice(0, most).map(o => html`<${OfferRow} key=${o.key} offer=${o} onPick=${onPick} />`)} />
+    ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => set(most + 2 * fewRows)}>Show more</button></p>`}`;
+}
+
+export const offerHead = ['offer', ['type'], 'price', 'place', 'provider'];
 
 export function MapView() {
   const { offers } = useLive();
@@ -281,13 +346,12 @@ export function MapView() {
   const only = values.get('type');
   const list = [...offers.values()].filter(o => !only || o.type === only);
   const choose = type => go('map', type ? new URLSearchParams({ type }) : undefined);
+  const title = html`<${Heading} title="Map of offers">Everything that providers of this network offer. A circle with a number joins offers that are close to each other: zoom in, or click it.<//>`;
   if (offers.size === 0) {
-    return html`<h2>Map of offers</h2><${Empty} title="No offers yet" needs="admin" command="blackholed offer register -f offer.yaml">Announce one at this peer, or join a network whose peers have some.<//>`;
+    return html`${title}<${Empty} title="No offers yet" needs="admin" command="blackholed offer register -f offer.yaml">Announce one at this peer, or join a network whose peers have some.<//>`;
   }
-  return html`<div class="heading"><h2>Map of offers</h2><label>type <select name="type" value=${only || ''} onChange=${e => choose(e.target.value)}><option value="">all</option>${types.map(t => html`<option>${t}</option>`)}</select></label><${Legend} offers=${list} /></div>
-    <${World} offers=${list} onPick=${pick} label=${`World map with ${list.length} offers. The table below lists them. Arrow keys move, plus and minus zoom.`} />
-    ${picked && picked.length === 1 && html`<${Offer} offer=${picked[0]} onClose=${() => pick(null)} />`}
-    <h3>${picked?.length > 1 ? `${picked.length} offers here` : `${list.length} offers`}</h3>
-    <${Table} label="Offers" head=${offerHead} rows=${(picked?.length > 1 ? picked : list).slice(0, 50).map(o => html`<${OfferRow} key=${o.key} offer=${o} onPick=${pick} />`)} />
-    ${list.length > 50 && html`<p class="quiet">The first 50; search filters all of them.</p>`}`;
+  return html`${title}<div class="heading"><label>type <select name="type" value=${only || ''} onChange=${e => choose(e.target.value)}><option value="">all</option>${types.map(t => html`<option>${t}</option>`)}</select></label><${Legend} offers=${list} /></div>
+    <${World} offers=${list} onPick=${pick} label=${`World map with ${list.length} offers. The table below lists them. Arrow keys move, plus and minus zoom.`}><${Picked} offers=${picked} onPick=${pick} /><//>
+    <h3>${list.length} offers</h3><${OfferTable} label="Offers" head=${offerHead} offers=${list} onPick=${pick} />
+    <${Elsewhere} commands=${[`blackholed offer find${only ? ` --type ${only}` : ' --type compute'}`, `curl ${location.origin}/v1/discovery/query?type=${only || 'compute'}`]} />`;
 }

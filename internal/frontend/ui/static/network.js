@@ -1,26 +1,46 @@
 // Peers, the tape of events, names, and figures.
 
-import { call, html, open, useCall, useEffect, useRef, useState, Badge, Command, Empty, Failed, Table, Text, ago, quote, shown, short, where, go } from './lib.js';
+import { call, html, useCall, useEffect, useMemo, useRef, useState, Elsewhere, Empty, Failed, Heading, Table, Text, quote, shown, short, where, go } from './lib.js';
 import { live, useLive } from './live.js';
+import { World } from './map.js';
 
 const { uPlot } = globalThis;
+
+// placesOf returns the place of each provider whose offers are all at one place. Peers do not say where they are.
+function placesOf(offers) {
+  const places = new Map();
+  for (const o of offers.values()) {
+    if (o.latitude === undefined) continue;
+    const p = places.get(o.provider_id) ?? o;
+    const near = p && Math.abs(p.latitude - o.latitude) < 0.5 && Math.abs(p.longitude - o.longitude) < 0.5;
+    places.set(o.provider_id, near ? p : false);
+  }
+  return places;
+}
+
+const placeOf = p => (p ? [p.city, p.country].filter(Boolean).join(', ') || `${p.latitude.toFixed(1)}, ${p.longitude.toFixed(1)}` : '–');
+const trip = p => (p.latency_ms ? `${p.latency_ms.toFixed(1)} ms` : '–');
+const off = s => (Math.abs(s) < 0.005 ? 'exact' : `${s.toFixed(2)} s off`);
 
 export function PeersView() {
   useLive();
   const { value, error } = useCall('/v1/peers', [live.peers.size], 5000);
   const status = useCall('/v1/status', [], 5000).value;
   const peers = (value?.peers || []).slice().sort((a, b) => (a.latency_ms || 1e9) - (b.latency_ms || 1e9));
-  return html`<h2>Peers</h2><${Failed} error=${error} />
+  const places = useMemo(() => placesOf(live.offers), [value, live.offers.size]);
+  const located = useMemo(() => peers.filter(p => places.get(p.id)).map(p => ({ ...places.get(p.id), key: p.id, type: 'peer', name: short(p.id), note: trip(p) })), [value, places]);
+  return html`<${Heading} title="Peers">The machines that this one is connected to. A round trip is the time of a ping.<//><${Failed} error=${error} />
     ${status && html`<dl class="cards"><div><dt>this peer</dt><dd>${status.name ? html`<${Text} most=${24}>${status.name}<//> ` : ''}<code title=${status.peer_id}>${short(status.peer_id)}</code></dd></div>
       <div><dt>network</dt><dd><${Text} most=${24}>${status.network}<//></dd></div><div><dt>reach</dt><dd>${shown(status.reach?.state, 20)}</dd></div>
       <div><dt>relayed connections</dt><dd>${status.reach?.relayed ?? 0}</dd></div>
-      <div><dt>clock</dt><dd>${status.clock_offset_seconds === undefined ? 'unknown' : `${status.clock_offset_seconds.toFixed(2)} s off`}</dd></div>
+      <div><dt>clock</dt><dd>${status.clock_offset_seconds === undefined ? 'unknown' : off(status.clock_offset_seconds)}</dd></div>
       <div><dt>offers kept</dt><dd>${status.records_kept}</dd></div></dl>`}
     ${value && peers.length === 0 ? html`<${Empty} title="Alone so far" command="blackholed invite">Give another machine the line that this command prints.<//>` : html`
-    <${Table} label="Peers" head=${['peer', 'round trip', 'path', 'program', 'address']} rows=${peers.map(p => html`<tr key=${p.id}><td><code title=${p.id}>${short(p.id)}</code></td>
-      <td class="number">${p.latency_ms ? `${p.latency_ms.toFixed(1)} ms` : '–'}</td><td>${(p.addrs || []).some(a => a.includes('/p2p-circuit')) ? 'relayed' : 'direct'}</td>
+    <${Table} label="Peers" head=${['peer', 'round trip', 'path', 'place', 'program', 'address']} rows=${peers.map(p => html`<tr key=${p.id}><td><code title=${p.id}>${short(p.id)}</code></td>
+      <td class="number">${trip(p)}</td><td>${(p.addrs || []).some(a => a.includes('/p2p-circuit')) ? 'relayed' : 'direct'}</td><td><${Text} most=${30}>${placeOf(places.get(p.id))}<//></td>
       <td><${Text} most=${30}>${p.agent || '–'}<//></td><td><${Text} most=${50}>${(p.addrs || [])[0] || '–'}<//></td></tr>`)} />`}
-    <h3>The same elsewhere</h3><${Command}>blackholed peer ls<//>`;
+    ${located.length > 0 && html`<h3>Peers with a known place</h3><p class="lead">All offers of such a peer are there.</p><${World} offers=${located} many="peers" onPick=${() => {}} label=${`World map with ${located.length} peers; the table above lists them`} />`}
+    <${Elsewhere} commands=${['blackholed peer ls', `curl ${location.origin}/v1/peers`]} />`;
 }
 
 export function TimelineView() {
@@ -33,11 +53,11 @@ export function TimelineView() {
     if (v) next.set(k, v); else next.delete(k);
     go('timeline', next);
   };
-  return html`<div class="heading"><h2>Timeline</h2>
-    <label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${topics.map(t => html`<option>${t}</option>`)}</select></label>
+  return html`<${Heading} title="Timeline">What has happened since this page was opened, the newest first.<//><div class="heading"><label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${topics.map(t => html`<option>${t}</option>`)}</select></label>
     <label>contains <input name="text" defaultValue=${values.get('text') || ''} onChange=${e => set('text', e.target.value)} /></label></div>
     ${list.length === 0 ? html`<${Empty} title="Quiet" command=${`curl -N ${location.origin}/v1/events`}>Changes appear here as they happen, since this page is open.<//>` : html`
-    <${Table} label="Events" head=${['time', 'topic', 'event', '']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td>${e.topic}</td><td>${shown(e.kind, 20)}</td><td><${Text} most=${100}>${e.text}<//></td></tr>`)} />`}`;
+    <${Table} label="Events" head=${['time', 'topic', 'event', 'what']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td>${e.topic}</td><td>${shown(e.kind, 20)}</td><td><${Text} most=${100}>${e.text}<//></td></tr>`)} />
+    <${Elsewhere} commands=${['blackholed events', `curl -N ${location.origin}/v1/events`]} />`}`;
 }
 
 // NamesView shows what the name server answers: it reads the same catalogue. A browser cannot send DNS.
@@ -48,12 +68,12 @@ export function NamesView() {
   const up = [...services.values()].filter(i => i.service === name && i.health === 'UP');
   const ask = e => { e.preventDefault(); go('names', new URLSearchParams({ service: new FormData(e.target).get('service').trim() })); };
   const known = [...new Set([...services.values()].map(i => i.service))].sort();
-  return html`<h2>DNS</h2><form class="filters" onSubmit=${ask} key=${name}><label for="dns-name">service<input id="dns-name" name="service" defaultValue=${name} list="names" autocomplete="off" /></label>
+  return html`<${Heading} title="DNS">What the name server of this peer answers for a service: its instances that are UP.<//><form class="filters" onSubmit=${ask} key=${name}><label for="dns-name">service<input id="dns-name" name="service" defaultValue=${name} list="names" autocomplete="off" /></label>
     <datalist id="names">${known.map(n => html`<option value=${n}></option>`)}</datalist><div class="actions"><button class="primary">Show</button></div></form>
     ${!name ? html`<${Empty} title="Choose a service" command="blackholed dns web.service.bh">Every service has a name under service.bh.<//>` : html`
     <h3>${shown(name)}.service.bh</h3>
     ${up.length === 0 ? html`<p class="failed">No instance is UP: the name server answers with no data.</p>` : html`<${Table} label="Answer" head=${['type', 'target', 'port']} rows=${up.map(i => html`<tr><td>SRV</td><td><${Text} most=${50}>${i.host || Object.values(i.interfaces || {})[0]}<//></td><td class="number">${i.port ?? '–'}</td></tr>`)} />`}
-    <${Command}>${`blackholed dns ${quote(name)}.service.bh`}<//><${Command}>${`dig @127.0.0.1 -p 8600 ${quote(name)}.service.bh SRV`}<//>`}`;
+    <${Elsewhere} commands=${[`blackholed dns ${quote(name)}.service.bh`, `dig @127.0.0.1 -p 8600 ${quote(name)}.service.bh SRV`]} />`}`;
 }
 
 const charts = [ // title, metric, whether it is a rate, factor
@@ -69,12 +89,14 @@ function lastMinute(plot) {
   return [Math.min(times[0] ?? last, last - 60), last];
 }
 
+const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+
 function Chart({ title, times, values }) {
   const box = useRef(null), plot = useRef(null);
   useEffect(() => {
     const ink = getComputedStyle(document.documentElement).getPropertyValue('--quiet');
     const axis = { stroke: ink, grid: { stroke: 'rgba(128,128,128,.18)', width: 1 }, font: '11px system-ui' };
-    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: lastMinute } }, axes: [axis, { ...axis, size: 56 }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)' }] };
+    const options = { width: box.current.clientWidth, height: 150, cursor: { show: false }, legend: { show: false }, scales: { x: { range: lastMinute }, y: { range: (_, low, high) => [0, (high || 1) * 1.2] } }, axes: [{ ...axis, space: 90, size: 30, values: (_, times) => times.map(t => clock.format(t * 1000)) }, { ...axis, size: 56 }], series: [{}, { stroke: '#3b63c9', width: 2, fill: 'rgba(59,99,201,.12)', points: { show: false } }] };
     plot.current = new uPlot(options, [times, values], box.current);
     return () => plot.current.destroy();
   }, []);
@@ -103,8 +125,9 @@ export function FiguresView() {
   useEffect(() => {
     const ask = () => sample().then(() => { fail(null); draw(n => n + 1); }, fail);
     ask();
+    const second = setTimeout(ask, 1000); // rates need two samples
     const timer = setInterval(ask, 5000);
-    return () => clearInterval(timer);
+    return () => { clearTimeout(second); clearInterval(timer); };
   }, []);
   const values = ([, name, rate, factor = 1]) => history.rows.map((row, n) => {
     if (row[name] === undefined) return null;
@@ -113,7 +136,7 @@ export function FiguresView() {
     return before ? factor * (row[name] - before[name]) / (history.times[n] - history.times[n - 1]) : null;
   });
   const present = charts.filter(c => history.rows.at(-1)?.[c[1]] !== undefined);
-  return html`<h2>Figures</h2><p class="quiet">This peer's own metrics, every 5 s while this view is open.</p><${Failed} error=${error} />
+  return html`<${Heading} title="Figures">This peer's own metrics, every 5 s while this view is open.<//><${Failed} error=${error} />
     <div class="charts">${present.map(c => html`<${Chart} key=${c[1]} title=${c[0]} times=${[...history.times]} values=${values(c)} />`)}</div>
-    <h3>The same elsewhere</h3><${Command}>${`curl ${location.origin}/v1/metrics`}<//>`;
+    <${Elsewhere} commands=${[`curl ${location.origin}/v1/metrics`]} />`;
 }

@@ -1,25 +1,28 @@
 // A question to the network, kept in the address bar.
 
-import { call, html, quote, useEffect, useState, Command, Empty, Failed, Table, shown, where, go } from './lib.js';
-import { World, Offer, OfferRow, offerHead, Legend } from './map.js';
+import { call, html, quote, useEffect, useMemo, useState, Elsewhere, Empty, Failed, Heading, shown, where, go } from './lib.js';
+import { World, Picked, OfferTable, offerHead, Legend } from './map.js';
 import { cities } from './cities.js';
 
 const fields = [
   ['type', 'type', { options: ['compute', 'storage', 'bandwidth', 'cdn'] }],
-  ['near', 'near: city or lat,lon', { list: 'cities' }],
-  ['radius_km', 'within, km', { type: 'number', min: 1 }],
-  ['max_price', 'at most, price', { type: 'number', min: 0, step: 'any' }],
+  ['near', 'near', { list: 'cities', hint: 'Berlin or 52.5,13.4' }],
+  ['radius_km', 'within, km', { type: 'number', min: 1, hint: '2500' }],
+  ['max_price', 'price, at most', { type: 'number', min: 0, step: 'any', hint: '2.50' }],
+  ['require_gpu', 'with a GPU', { check: true }],
+];
+
+const rare = [
   ['currency', 'currency', { hint: 'USDC' }],
   ['price_unit', 'price unit', { hint: 'per-hour' }],
   ['countries', 'countries', { hint: 'DE,FR' }],
   ['min_cpu_cores', 'CPU cores, at least', { type: 'number', min: 0 }],
   ['min_memory_mb', 'memory MB, at least', { type: 'number', min: 0 }],
-  ['require_gpu', 'GPU', { check: true }],
   ['min_storage_gb', 'storage GB, at least', { type: 'number', min: 0 }],
   ['min_bandwidth_mbps', 'Mbit/s, at least', { type: 'number', min: 0 }],
   ['min_uptime', 'uptime %, at least', { type: 'number', min: 0, max: 100, step: 'any' }],
-  ['where', 'clause', { hint: 'compute.gpus.model^=H100' }],
-  ['sort', 'order', { options: ['', 'distance', 'price', 'uptime', 'response_time', 'score'], none: 'nearest, else best score' }],
+  ['where', 'condition', { hint: 'compute.gpus.model^=H100' }],
+  ['sort', 'order', { options: ['', 'distance', 'price', 'uptime', 'response_time', 'score'], none: 'distance or score' }],
 ];
 
 // plain is a name in lower case without accents.
@@ -90,22 +93,24 @@ export function SearchView() {
     for (const [k, v] of new FormData(e.target)) if (String(v).trim()) next.append(k, String(v).trim());
     go('search', next);
   };
-  const list = (state.answer?.results || []).map(asOffer);
+  const list = useMemo(() => (state.answer?.results || []).map(asOffer), [state.answer]);
+  const disc = useMemo(() => discOf(q), [asked]);
   const curl = `curl ${quote(`${location.origin}/v1/discovery/query?${q}`)}`;
-  return html`<h2>Search</h2>
+  const form = of => of.map(([name, label, options]) => html`<${Field} ...${{ name, label, options, values }} />`);
+  return html`<${Heading} title="Search">Ask all peers for offers. Every filter is optional, and the question stays in the address bar.<//>
     <form class="filters" onSubmit=${submit} key=${asked}>
-      ${fields.map(([name, label, options]) => html`<${Field} ...${{ name, label, options, values }} />`)}
+      ${form(fields)}
       <datalist id="cities">${cities.map(([name]) => html`<option value=${name}></option>`)}</datalist>
+      <details class="rare" open=${rare.some(([name]) => values.has(name))}><summary>More filters</summary><div class="filters">${form(rare)}</div></details>
       <div class="actions"><button type="submit" class="primary">Search</button><button type="button" onClick=${() => go('search')}>Clear</button></div>
     </form>
     <${Failed} error=${state.error} />
-    ${!asked && html`<${Empty} title="Ask for something" command="blackholed offer find --type compute --near 52.5,13.4 --max-price 2">Choose a type and press Search. The question stays in the address bar.<//>`}
+    ${!asked && html`<${Empty} title="Ask for something" command="blackholed offer find --type compute --near 52.5,13.4 --max-price 2">Choose a type and press Search, for example compute near Berlin, at most 2.<//>`}
     ${state.answer && html`<div aria-live="polite"><h3>${list.length} of ${state.answer.total ?? list.length} offers ${state.answer.complete === false ? html`<span class="badge wait">incomplete</span>` : html`<span class="badge good">complete</span>`}</h3>
       ${state.answer.incomplete_reason && html`<p class="quiet">${shown(state.answer.incomplete_reason, 300)}</p>`}</div>
       ${list.length === 0 ? html`<${Empty} title="Nothing matches" command="blackholed fields">Widen the radius or the price, or drop a filter.<//>
       ${state.answer.notes?.length > 0 && html`<h4>How the peer understood it</h4><ul class="plain">${state.answer.notes.map(line => html`<li>${shown(line, 200)}</li>`)}</ul>`}` : html`
-      <${Legend} offers=${list} /><${World} offers=${list} disc=${discOf(q)} onPick=${pick} label=${`World map with ${list.length} results; the table below lists them`} />
-      ${picked && picked.length === 1 && html`<${Offer} offer=${picked[0]} onClose=${() => pick(null)} />`}
-      <${Table} label="Results" head=${[...offerHead.slice(0, 4), 'distance', 'score', 'provider']} rows=${(picked?.length > 1 ? picked : list).map(o => html`<${OfferRow} key=${o.key} offer=${o} onPick=${pick} />`)} />`}`}
-    ${asked && html`<h3>The same elsewhere</h3><${Command}>${curl}<//><${Command}>${commandOf(q)}<//><${Command}>${goOf(q)}<//>`}`;
+      <${Legend} offers=${list} /><${World} offers=${list} disc=${disc} onPick=${pick} label=${`World map with ${list.length} results; the table below lists them`}><${Picked} offers=${picked} onPick=${pick} /><//>
+      <${OfferTable} label="Results" head=${[...offerHead.slice(0, 4), 'distance', 'score', 'provider']} offers=${list} onPick=${pick} />`}`}
+    ${asked && html`<${Elsewhere} commands=${[curl, commandOf(q), goOf(q)]} />`}`;
 }
