@@ -78,6 +78,7 @@ type eventData struct {
 	Message   string                `json:"message"`
 	Reason    string                `json:"reason"`
 	Offer     *eventOffer           `json:"offer"`
+	Offers    []eventOffer          `json:"offers"` // part of a state
 	Instances []eventInstance       `json:"instances"`
 	Changes   []eventChange         `json:"changes"`
 	Contact   *eventContact         `json:"contact"`
@@ -149,6 +150,10 @@ func eventLines(e client.PeerEvent) (string, error) {
 		out.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
 	switch {
+	case len(d.Offers) > 0:
+		for _, o := range d.Offers {
+			say(d.Kind, o.Type, o.ID, o.Name, shortPeers(o.Provider))
+		}
 	case d.Offer != nil:
 		say(d.Kind, d.Offer.Type, d.Offer.ID, d.Offer.Name, shortPeers(d.Offer.Provider), d.Reason)
 	case len(d.Changes) > 0:

@@ -24,7 +24,7 @@ import (
 // Bounds of /v1/events.
 const (
 	maxViewers  = 256
-	viewerQueue = 256      // messages between the sources of a viewer and its connection
+	viewerQueue = 16       // messages between the sources of a viewer and its connection; some are as large as a state
 	maxWrite    = 64 << 10 // bytes of messages that one write joins
 
 	viewerBeat  = 15 * time.Second // between comments that keep the connection of a quiet viewer open
@@ -54,6 +54,7 @@ type eventsAPI struct {
 	catalog      instance.Catalog // nil without an agent plane
 	coordination *coordinationAPI // nil without a coordination plane
 
+	lines              sharedLines // of the services
 	groups, conditions *lately[state]
 	connected          *lately[[]discovery.PeerInfo]
 }

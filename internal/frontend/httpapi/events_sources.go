@@ -9,13 +9,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // sources returns the sources of the topics. Each continues at its position when it runs again. A
@@ -46,87 +44,6 @@ func (e *eventsAPI) sources(ctx context.Context, q interest) (map[topic]source, 
 	var err error
 	all[topicOffers], err = e.offers(ctx, q) // last, because it opens a watch
 	return all, err
-}
-
-// offerEvent is the data of an event of offers.
-type offerEvent struct {
-	Kind   discovery.EventKind `json:"kind"` // as of /v1/discovery/watch
-	Offer  *offerBrief         `json:"offer,omitempty"`
-	Reason string              `json:"reason,omitempty"`
-}
-
-// offerBrief is the part of a record that lists and maps show. The key leads to all of it.
-type offerBrief struct {
-	Key       string    `json:"key"`
-	ID        string    `json:"id"`
-	Provider  string    `json:"provider_id"`
-	Type      string    `json:"type,omitempty"`
-	Subtype   string    `json:"subtype,omitempty"`
-	Name      string    `json:"name,omitempty"`
-	Latitude  *float64  `json:"latitude,omitempty"`
-	Longitude *float64  `json:"longitude,omitempty"`
-	Country   string    `json:"country,omitempty"`
-	City      string    `json:"city,omitempty"`
-	Price     *float64  `json:"price,omitempty"`
-	Currency  string    `json:"currency,omitempty"`
-	Unit      string    `json:"price_unit,omitempty"`
-	Health    string    `json:"health,omitempty"`
-	Sequence  uint64    `json:"sequence"`
-	Issued    time.Time `json:"updated_at"`
-	Expires   time.Time `json:"expires_at"`
-}
-
-func briefOf(r *records.Record) *offerBrief {
-	name, s, f := r.Name(), r.Service(), r.Facts()
-	b := &offerBrief{
-		Key: r.Key().String(), ID: name.ID, Provider: name.Provider.String(), Type: r.Type(), Subtype: r.Subtype(), Name: s.GetMetadata().GetName(),
-		Country: f.Country, City: s.GetLocation().GetCity(), Sequence: r.Sequence(), Issued: r.Issued(), Expires: r.Expires(),
-	}
-	if p, ok := f.Place(); ok {
-		b.Latitude, b.Longitude = &p.Lat, &p.Lon
-	}
-	if f.Has(records.KnownPrice) {
-		b.Price, b.Currency, b.Unit = &f.Price, f.Currency, f.PriceUnit
-	}
-	if h := s.GetHealth(); h != nil {
-		b.Health = f.Status.String()
-	}
-	return b
-}
-
-// offers opens the watch of offers at once, so that the answer to a wrong question is an error. The first run of
-// the source closes it.
-func (e *eventsAPI) offers(ctx context.Context, q interest) (source, error) {
-	first, err := e.finder.Watch(ctx, q.offers, q.after.offers)
-	if err != nil {
-		return nil, err
-	}
-	at := q.after.offers
-	return func(ctx context.Context, say func(message) error) error {
-		watcher := first
-		if first = nil; watcher == nil {
-			if watcher, err = e.finder.Watch(ctx, q.offers, at); err != nil {
-				return err
-			}
-		}
-		defer watcher.Close()
-		for {
-			ev, err := watcher.Next(ctx)
-			if err != nil {
-				return err
-			}
-			if ev.Cursor != "" {
-				at = ev.Cursor
-			}
-			data := offerEvent{Kind: ev.Kind, Reason: ev.Reason}
-			if ev.Record != nil {
-				data.Offer = briefOf(ev.Record)
-			}
-			if err := say(message{topicOffers, line(data), ev.Cursor}); err != nil {
-				return err
-			}
-		}
-	}, nil
 }
 
 // serviceEvent is the data of an event of services.
@@ -162,6 +79,7 @@ func (e *eventsAPI) services(q interest) (source, error) {
 	}
 	ask := instance.Query{Name: instance.Name{Namespace: q.space}, Selector: instance.Selector{AnyStatus: true}}
 	return func(ctx context.Context, say func(message) error) error {
+		defer e.lines.join()()
 		stale := false
 		return e.catalog.Watch(ctx, ask, at, func(b instance.Batch) error {
 			if b.Stale != stale {
@@ -172,28 +90,9 @@ func (e *eventsAPI) services(q interest) (source, error) {
 				}
 			}
 			at = b.Index
-			return say(message{topicServices, serviceLine(b), strconv.FormatUint(b.Index, 10)})
+			return say(message{topicServices, e.lines.of(b), strconv.FormatUint(b.Index, 10)})
 		})
 	}, nil
-}
-
-// serviceLine returns the data of a batch, or nil for a batch without events.
-func serviceLine(b instance.Batch) []byte {
-	switch {
-	case b.Reset:
-		list := make([]serviceMember, len(b.Events))
-		for n, ev := range b.Events {
-			list[n] = memberOf(ev.Instance)
-		}
-		return line(serviceEvent{Kind: "reset", Instances: list})
-	case len(b.Events) > 0:
-		list := make([]serviceChange, len(b.Events))
-		for n, ev := range b.Events {
-			list[n] = serviceChange{dialect.ChangeName(ev.Type), memberOf(ev.Instance), ev.Revision}
-		}
-		return line(serviceEvent{Kind: "change", Changes: list})
-	}
-	return nil
 }
 
 // keyEvent is the data of an event of keys: locks, leases and keys change with them.

@@ -325,7 +325,7 @@ func TestEventsInterrupted(t *testing.T) {
 			kinds = append(kinds, ev.topic+" "+ev.data["kind"].(string))
 		}
 		require.Equal(t, 1, outages)
-		require.ElementsMatch(t, []any{"health state", "offers added", "offers progress"}, kinds)
+		require.ElementsMatch(t, []any{"health state", "offers state", "offers progress"}, kinds)
 	}, func(c *Config) { c.Finder = &shortLived{c.Finder, 3} })
 }
 
