@@ -68,7 +68,7 @@ func member(ctx context.Context, args []string, _, _ io.Writer) error {
 	}
 	at := plane.Member()
 	server := grpcapi.New(grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Writer: at, Reader: at, Admin: at, Owner: owner, Peers: true}, MaxWatches: manyWatches,
+		Coordination: &grpcapi.Coordination{Writer: at, Reader: at, Admin: at, Owner: owner, Peers: true}, Places: grpcapi.Places{MaxWatches: manyWatches},
 	})
 	others := grpcapi.New(grpcapi.Config{
 		Coordination: &grpcapi.Coordination{Writer: at, Reader: at, Admin: at, Owner: owner, Peers: true}, Credentials: transport.Credentials(nil),

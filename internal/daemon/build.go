@@ -62,6 +62,7 @@ type parts struct {
 // fronts are the front ends and their authentication.
 type fronts struct {
 	auth     authSetup
+	places   *places // of callers, and of peers
 	reloader reloader
 	http     *httpapi.Server
 	grpc     *grpcapi.Server
@@ -112,6 +113,8 @@ func (p *parts) startMetrics(context.Context) (err error) {
 		return err
 	}
 	p.conditions = condition.NewSet(p.log, time.Now)
+	p.fronts.places = newPlaces(p.metrics, p.conditions, p.log)
+	p.onClose(p.fronts.places.close)
 	return metrics.RegisterConditions(p.gatherer, condition.Names(), p.conditions.ActiveNames)
 }
 
@@ -242,9 +245,11 @@ func (p *parts) startFrontEnds(context.Context) error {
 		Coordination: rest, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
 		Hosts:   p.config.Hosts, Requests: p.fronts.requests, SetLogLevel: operator{p}.SetLogLevel,
+		Refused: p.fronts.places.refused,
 	}
 	rpc := grpcapi.Config{
 		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operator{p}, Logger: p.log.With("part", "grpc"),
+		Places: grpcapi.Places{Refused: p.fronts.places.refused},
 	}
 	if p.agent != nil {
 		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage, LastChecks: p.agent.LastChecks}

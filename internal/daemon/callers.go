@@ -6,38 +6,74 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 const (
 	fewestCallers = 64      // connections of callers on a system with few descriptors
 	mostCallers   = 1 << 14 // and on one with many
+
+	// exhausted is how long the condition of a full pool outlasts its last refusal.
+	exhausted = time.Minute
 )
+
+// places tells the operator of callers that got no place of a pool: by a metric, by a line a minute for each pool, and
+// by a condition while a pool is full.
+type places struct {
+	metrics    *metrics.Metrics
+	conditions *condition.Set
+	lines      *access.Limiter
+	log        *slog.Logger
+	over       *time.Timer // ends the condition
+}
+
+// newPlaces returns places that work until close.
+func newPlaces(m *metrics.Metrics, conditions *condition.Set, log *slog.Logger) *places {
+	return &places{
+		metrics: m, conditions: conditions, lines: access.NewLimiter(refusalsPerMinute, 0), log: log,
+		over: time.AfterFunc(exhausted, func() { conditions.Clear(condition.PoolExhausted) }),
+	}
+}
+
+func (p *places) close() error {
+	p.over.Stop()
+	return nil
+}
+
+// refused hears of a caller without a place.
+func (p *places) refused(r access.Refusal) {
+	p.metrics.PlaceRefused(r.Resource, r.Reason())
+	if p.lines.Take(r.Resource, 1, time.Now()) == nil {
+		p.log.Warn("a caller got no place of a pool", "resource", r.Resource, "reason", r.Reason(), "caller", r.Client, "error", fault.Message(r.Err))
+	}
+	if r.Full {
+		p.conditions.Raise(condition.PoolExhausted, "%s. blackhole_places_refused_total and the log tell who was refused", fault.Message(r.Err))
+		p.over.Reset(exhausted)
+	}
+}
+
+// ofPeers hears of a peer without a place of a pool for peers.
+func (p *places) ofPeers(r access.Refusal) {
+	r.Resource = "peer_" + r.Resource
+	p.refused(r)
+}
 
 // callers bounds the connections of callers of HTTP and gRPC, together and for each client. Without a bound, they could
 // take the descriptors that Raft, the storage, other peers and health need.
-type callers struct {
-	pool    *access.Pool
-	lines   *access.Limiter
-	log     *slog.Logger
-	refused func()
-}
+type callers struct{ pool *access.Pool }
 
-// newCallers returns callers that may have a quarter of the descriptors. It calls refused for each refused connection.
-func newCallers(descriptors uint64, log *slog.Logger, refused func()) *callers {
+// newCallers returns callers that may have a quarter of the descriptors. It tells refused of each refused connection.
+func newCallers(descriptors uint64, refused func(access.Refusal)) callers {
 	most := min(max(descriptors/4, fewestCallers), mostCallers)
-	return &callers{pool: access.NewPool(int(most)), lines: access.NewLimiter(refusalsPerMinute, 0), log: log, refused: refused}
+	return callers{access.NewPool("connections", int(most), refused)}
 }
 
 // on bounds the connections of a listener; nil stays nil.
-func (c *callers) on(l net.Listener) net.Listener {
+func (c callers) on(l net.Listener) net.Listener {
 	if l == nil {
 		return nil
 	}
-	return c.pool.Listener(l, func(err error) {
-		c.refused()
-		if c.lines.Take("", 1, time.Now()) == nil {
-			c.log.Warn("refused a connection of a caller", "reason", fault.Message(err))
-		}
-	})
+	return c.pool.Listener(l)
 }

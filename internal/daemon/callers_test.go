@@ -6,17 +6,24 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// TestCallersAreBounded: callers have a quarter of the descriptors, and the log tells once a minute that one was refused.
+// TestCallersAreBounded: callers have a quarter of the descriptors.
 func TestCallersAreBounded(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var log bytes.Buffer
-	refusals := make(chan struct{})
-	c := newCallers(400, slog.New(slog.NewTextHandler(&log, nil)), func() { refusals <- struct{}{} })
+	refusals := make(chan access.Refusal)
+	c := newCallers(400, func(r access.Refusal) { refusals <- r })
 	l := c.on(inner)
 	defer l.Close()
 	ended := make(chan struct{})
@@ -33,11 +40,61 @@ func TestCallersAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		defer conn.Close()
 	}
-	<-refusals
+	require.Equal(t, "connections", (<-refusals).Resource)
 	<-refusals
 	require.NoError(t, l.Close())
 	<-ended
 	require.Equal(t, 75, c.pool.Used())
-	require.Equal(t, 1, strings.Count(log.String(), "refused a connection of a caller"), log.String())
 	require.Nil(t, c.on(nil))
+}
+
+// TestPlaces: the operator learns which pool refused whom by a metric and one line a minute, and of a full pool by a
+// condition, which ends a minute after the last refusal.
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		to := slog.New(slog.NewTextHandler(&log, nil))
+		gatherer := prometheus.NewRegistry()
+		m, err := metrics.New(gatherer)
+		require.NoError(t, err)
+		conditions := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
+		p := newPlaces(m, conditions, to)
+		defer p.close()
+		pool := access.NewPool("watches", 4, p.refused)
+		var release func()
+		for range 3 {
+			release, err = pool.Take(access.With(t.Context(), access.Principal{Name: "greedy"}), "test")
+			require.NoError(t, err)
+		}
+		for range 2 {
+			_, err = pool.Take(access.With(t.Context(), access.Principal{Name: "greedy"}), "test")
+			require.ErrorIs(t, err, fault.LimitReached)
+		}
+		require.Empty(t, conditions.ActiveNames(), "others have places")
+		require.Equal(t, 1, strings.Count(log.String(), "a caller got no place of a pool"), log.String())
+		require.Contains(t, log.String(), "resource=watches reason=share caller=greedy")
+
+		_, err = pool.Take(t.Context(), "test")
+		require.NoError(t, err)
+		time.Sleep(exhausted)
+		_, err = pool.Take(t.Context(), "test")
+		require.ErrorIs(t, err, fault.LimitReached)
+		require.Equal(t, []string{"pool_exhausted"}, conditions.ActiveNames())
+		require.Equal(t, 2, strings.Count(log.String(), "a caller got no place of a pool"), log.String())
+		release()
+		time.Sleep(exhausted + time.Second)
+		require.Empty(t, conditions.ActiveNames())
+
+		p.ofPeers(access.Refusal{Resource: "watches", Err: err})
+		require.Contains(t, log.String(), "resource=peer_watches")
+		families, err := gatherer.Gather()
+		require.NoError(t, err)
+		counted := 0
+		for _, f := range families {
+			if f.GetName() == "blackhole_places_refused_total" {
+				counted = len(f.GetMetric())
+			}
+		}
+		require.Equal(t, 3, counted, "watches full, watches share, peer_watches share")
+	})
 }

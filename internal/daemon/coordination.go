@@ -143,7 +143,8 @@ func (p *parts) startPeers(context.Context) error {
 	door := newDoorman(serving.Admit, p.log.With("part", "audit"), p.now)
 	config := grpcapi.Config{
 		Coordination: &grpcapi.Coordination{Writer: serving, Reader: serving, Admin: serving, Owner: door.owner, Peers: true},
-		Credentials:  group.Credentials(nil), Logger: p.log.With("part", "peers"), MaxWatches: maxFollowers,
+		Credentials:  group.Credentials(nil), Logger: p.log.With("part", "peers"),
+		Places: grpcapi.Places{MaxWatches: maxFollowers, Refused: p.fronts.places.ofPeers},
 	}
 	if p.agent != nil {
 		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}

@@ -146,7 +146,7 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 		return nil
 	}, func(error) { stop() })
 	f := &p.fronts
-	l = l.bounded(newCallers(descriptors(), p.log, func() { p.metrics.ConnectionRefused("caller") }))
+	l = l.bounded(newCallers(descriptors(), f.places.refused))
 	if l.http != nil {
 		group.Add(func() error { return f.http.Serve(f.auth.secure(l.http)) }, func(error) { f.http.Close() })
 	}
@@ -170,7 +170,7 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 type listeners struct{ http, grpc, unix net.Listener }
 
 // bounded returns the listeners with bounds on their connections.
-func (l listeners) bounded(by *callers) listeners {
+func (l listeners) bounded(by callers) listeners {
 	return listeners{http: by.on(l.http), grpc: by.on(l.grpc), unix: by.on(l.unix)}
 }
 

@@ -23,7 +23,7 @@ func (c *Catalog) hold(n instance.Name) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watches >= c.cfg.Watches {
-		return nil, fault.New("", fault.LimitReached, "%d watches are open, the limit: close one first", c.watches)
+		return nil, fault.Refused(fault.LimitReached, "pool.watches", "%d watches are open, the limit: close one first", c.watches)
 	}
 	c.watches++
 	s := c.open(n)

@@ -253,7 +253,7 @@ func TestOwnServicesOnly(t *testing.T) {
 
 // TestWatchesEndWithTheServer, with a reason to come back, and are bounded.
 func TestWatchesEndWithTheServer(t *testing.T) {
-	c, _, s := agents(t, func(c *grpcapi.Config) { c.MaxWatches = 1 })
+	c, _, s := agents(t, func(c *grpcapi.Config) { c.Places.MaxWatches = 1 })
 	req := &agentv1.WatchRequest{Query: &agentv1.DiscoverRequest{ServiceName: "web"}}
 	w, err := c.Watch(t.Context(), req)
 	require.NoError(t, err)
@@ -264,7 +264,7 @@ func TestWatchesEndWithTheServer(t *testing.T) {
 	second, err := c.Watch(t.Context(), req)
 	require.NoError(t, err)
 	_, err = second.Recv()
-	refused(t, err, codes.ResourceExhausted, "")
+	refused(t, err, codes.ResourceExhausted, "pool.watches")
 	bad, err := c.Watch(t.Context(), &agentv1.WatchRequest{Query: &agentv1.DiscoverRequest{ServiceName: "web", Health: []agentv1.HealthStatus{99}}})
 	require.NoError(t, err)
 	_, err = bad.Recv()

@@ -19,7 +19,7 @@ func (a *agent) Watch(req *agentv1.WatchRequest, out grpc.ServerStreamingServer[
 	if err != nil {
 		return fault.Wrap(op, fault.In("query", err))
 	}
-	release, err := a.watches.Take(out.Context(), op, "watches")
+	release, err := a.watches.Take(out.Context(), op)
 	if err != nil {
 		return err
 	}

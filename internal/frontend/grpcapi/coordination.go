@@ -75,7 +75,7 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 	if err != nil {
 		return nil, err
 	}
-	release, err := c.waits.Take(ctx, "grpcapi.Lock", "waits for locks")
+	release, err := c.waits.Take(ctx, "grpcapi.Lock")
 	if err != nil {
 		return nil, err
 	}

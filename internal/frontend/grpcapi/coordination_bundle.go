@@ -191,7 +191,7 @@ func (b *bundle) do(ctx context.Context, call *api.BundledCall) *api.BundledAnsw
 }
 
 func (b *bundle) respond(ctx context.Context, call *api.BundledCall) ([]byte, error) {
-	release, err := b.c.bundled.Take(ctx, "grpcapi.Bundle", "calls in bundles")
+	release, err := b.c.bundled.Take(ctx, "grpcapi.Bundle")
 	if err != nil {
 		return nil, err
 	}

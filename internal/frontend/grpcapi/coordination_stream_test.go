@@ -225,7 +225,7 @@ func TestWatchRequestsThatMakeNoSense(t *testing.T) {
 }
 
 func TestKeyWatchesAreBounded(t *testing.T) {
-	r := newRaw(t, "alice", func(c *grpcapi.Config) { c.MaxWatches = 400 }) // of which one client may have 300
+	r := newRaw(t, "alice", func(c *grpcapi.Config) { c.Places.MaxWatches = 400 }) // of which one client may have 300
 	one, two := r.watches(t), r.watches(t)
 	for id := range int64(256) {
 		one.open(&api.WatchKeysRequest{WatchId: id, Key: "a"})

@@ -278,7 +278,7 @@ func TestLargePagesEndEarly(t *testing.T) {
 
 // TestWaitsAreBounded, and a server that closes lets who waits go, with a reason to come back.
 func TestWaitsAreBounded(t *testing.T) {
-	r := newRaw(t, "alice", func(c *grpcapi.Config) { c.MaxWaits = 1 })
+	r := newRaw(t, "alice", func(c *grpcapi.Config) { c.Places.MaxWaits = 1 })
 	ctx := t.Context()
 	_, err := r.Lock(ctx, &api.LockRequest{Name: "db", LeaseId: r.lease(t), TimeoutMs: -1})
 	require.NoError(t, err)
@@ -289,7 +289,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	}()
 	r.waiting(t, 1)
 	_, err = r.Lock(ctx, &api.LockRequest{Name: "other", LeaseId: second, TimeoutMs: -1})
-	refused(t, err, codes.ResourceExhausted, "")
+	refused(t, err, codes.ResourceExhausted, "pool.waits")
 	_, err = r.TryLock(ctx, &api.TryLockRequest{Name: "other", LeaseId: second})
 	require.NoError(t, err, "what does not wait needs no place")
 	r.Close()

@@ -97,7 +97,7 @@ func (m *multiplex) request(ctx context.Context, req *api.WatchKeysRequest) erro
 	if len(m.running) >= maxOnOne {
 		return m.end(ctx, ending{id: id, err: fault.New("grpcapi.Watch", fault.LimitReached, "%d watches are open on this stream already", maxOnOne)})
 	}
-	release, err := m.c.watches.Take(ctx, "grpcapi.Watch", "watches")
+	release, err := m.c.watches.Take(ctx, "grpcapi.Watch")
 	if err != nil {
 		return m.end(ctx, ending{id: id, err: err})
 	}

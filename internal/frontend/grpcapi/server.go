@@ -65,8 +65,7 @@ type Config struct {
 	Agent        *Agent
 	Coordination *Coordination
 	Logger       *slog.Logger // nil disables logging
-	MaxWatches   int          // open at a time per plane; zero means 1024
-	MaxWaits     int          // calls waiting for locks at a time; zero means 8192
+	Places       Places
 
 	// Credentials of the connections. Nil means plain text.
 	Credentials credentials.TransportCredentials
@@ -85,6 +84,14 @@ type Config struct {
 	Web Web
 	// Operator examines and adjusts this peer. Nil disables OperatorService.
 	Operator Operator
+}
+
+// Places bounds concurrent calls.
+type Places struct {
+	MaxWatches int // open at a time per plane; zero means 1024
+	MaxWaits   int // calls waiting for locks at a time; zero means 8192
+	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
+	Refused func(access.Refusal)
 }
 
 // Web is what the HTTP front end has for this one.
@@ -112,13 +119,13 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.MaxWatches == 0 {
-		c.MaxWatches = 1024
+	if c.Places.MaxWatches == 0 {
+		c.Places.MaxWatches = 1024
 	}
-	if c.MaxWaits == 0 {
-		c.MaxWaits = 8192
+	if c.Places.MaxWaits == 0 {
+		c.Places.MaxWaits = 8192
 	}
-	s := &Server{Config: c, health: health.NewServer(), watches: access.NewPool(c.MaxWatches)}
+	s := &Server{Config: c, health: health.NewServer(), watches: access.NewPool("watches", c.Places.MaxWatches, c.Places.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.Creds(c.Credentials),
@@ -163,7 +170,8 @@ func (s *Server) register() {
 	if s.Coordination != nil {
 		c := &coordination{
 			Coordination: *s.Coordination, closing: s.closing,
-			waits: access.NewPool(s.MaxWaits), watches: access.NewPool(s.MaxWatches), bundled: access.NewPool(maxAtOnce),
+			waits: access.NewPool("waits", s.Places.MaxWaits, s.Places.Refused), watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused),
+			bundled: access.NewPool("bundled_calls", maxAtOnce, s.Places.Refused),
 		}
 		c.table = c.methods(s.intercept())
 		api.RegisterLockServiceServer(s.grpc, c)
@@ -172,7 +180,7 @@ func (s *Server) register() {
 }
 
 func (s *Server) agent() *agent {
-	a := &agent{Agent: *s.Agent, limit: s.Limit, may: s.May, watches: access.NewPool(s.MaxWatches), closing: s.closing}
+	a := &agent{Agent: *s.Agent, limit: s.Limit, may: s.May, watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused), closing: s.closing}
 	if a.limit == nil {
 		a.limit = func(context.Context) error { return nil }
 	}
@@ -381,7 +389,7 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 	if err != nil {
 		return fault.Wrap(opQuery, err)
 	}
-	release, err := s.watches.Take(out.Context(), "grpcapi.Watch", "watches")
+	release, err := s.watches.Take(out.Context(), "grpcapi.Watch")
 	if err != nil {
 		return err
 	}

@@ -255,7 +255,7 @@ func TestCloseEndsWatches(t *testing.T) {
 
 func TestWatchesAreBounded(t *testing.T) {
 	h := discoverytest.New(t)
-	s := serve(t, grpcapi.Config{Registrar: h, Finder: h, Node: h.Node, MaxWatches: 2})
+	s := serve(t, grpcapi.Config{Registrar: h, Finder: h, Node: h.Node, Places: grpcapi.Places{MaxWatches: 2}})
 	c := s.client(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 2 {

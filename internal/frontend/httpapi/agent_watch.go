@@ -32,7 +32,7 @@ func (a *agentAPI) watchInstances(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return parameterError{err}
 	}
-	release, err := a.watches.Take(r.Context(), "httpapi.watchInstances", "watches")
+	release, err := a.watches.Take(r.Context(), "httpapi.watchInstances")
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func TestLongPollRefuses(t *testing.T) {
 	a.refused(t, invalid("service"), "GET /v1/services/Payment/watch", "")
 	a.refused(t, refusal{400, "invalid_parameter", "Last-Event-ID"}, "GET "+watched, "", header("Accept", "text/event-stream"), header("Last-Event-ID", "x"))
 	pending := a.later(t, "GET "+watched+"?index=1")
-	a.refused(t, refusal{429, "rate_limit_exceeded", ""}, "GET "+watched, "")
+	a.refused(t, refusal{429, "pool_exhausted", "pool.watches"}, "GET "+watched, "")
 	a.close()
 	got := <-pending
 	require.Equal(t, 503, got.code)
@@ -169,7 +169,7 @@ func TestInstanceStreamEnds(t *testing.T) {
 	require.Equal(t, 200, a.send(t, "HEAD "+watched, "", header("Accept", "text/event-stream")).code)
 	s := a.stream(t, watched)
 	s.next()
-	a.refused(t, refusal{429, "rate_limit_exceeded", ""}, "GET "+watched, "", header("Accept", "text/event-stream"))
+	a.refused(t, refusal{429, "pool_exhausted", "pool.watches"}, "GET "+watched, "", header("Accept", "text/event-stream"))
 	a.close()
 	for s.Scan() {
 	}

@@ -40,7 +40,7 @@ func readUpTo(w http.ResponseWriter, r *http.Request, most int64) (body []byte, 
 func (s *shared) readLarge(w http.ResponseWriter, r *http.Request, most int64) (body []byte, release func(), err error) {
 	release = func() {}
 	if n := r.ContentLength; n < 0 || n > maxBody {
-		if release, err = s.batches.Take(r.Context(), "httpapi.readLarge", "large requests"); err != nil {
+		if release, err = s.batches.Take(r.Context(), "httpapi.readLarge"); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -14,7 +14,7 @@ const maxBackups = 2
 // backUp streams a backup of the group. A backup that breaks off has no proper end in HTTP either, and its checksums tell.
 func backUp(p *coordinationAPI) callHandler {
 	return func(ctx context.Context, c call) error {
-		release, err := p.backups.Take(ctx, "httpapi.backup", "backups")
+		release, err := p.backups.Take(ctx, "httpapi.backup")
 		if err != nil {
 			return err
 		}

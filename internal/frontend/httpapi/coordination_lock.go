@@ -97,7 +97,7 @@ func (p *coordinationAPI) acquire(ctx context.Context, c call, op *coord.Lock, w
 		defer cancel()
 		return p.do(ctx, c, op)
 	}
-	release, err := p.waits.Take(ctx, "httpapi.lock", "waits for locks")
+	release, err := p.waits.Take(ctx, "httpapi.lock")
 	if err != nil {
 		return coord.Result{}, coord.Header{}, err
 	}

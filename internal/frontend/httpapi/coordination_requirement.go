@@ -159,7 +159,7 @@ func (p *coordinationAPI) getRequirement(ctx context.Context, c call) error {
 		defer cancel()
 		return p.answerRequirement(ctx, c, name, judgedWithin, coord.EvaluatedRequirement.Evaluated)
 	}
-	release, err := p.waits.Take(ctx, "httpapi.getRequirement", "waits for requirements")
+	release, err := p.waits.Take(ctx, "httpapi.getRequirement")
 	if err != nil {
 		return err
 	}

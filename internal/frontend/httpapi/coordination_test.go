@@ -351,7 +351,7 @@ func TestLockWaitsAreBounded(t *testing.T) {
 	two := p.lease(t, halfMinute)
 	waits := p.later(t, "POST /locks/db", `{"lease_id":"`+two+`","timeout_ms":-1}`)
 	p.waiting(t, 1)
-	p.refused(t, refusal{429, "rate_limit_exceeded", ""}, "POST /locks/other", `{"lease_id":"`+two+`","timeout_ms":-1}`)
+	p.refused(t, refusal{429, "pool_exhausted", "pool.waits"}, "POST /locks/other", `{"lease_id":"`+two+`","timeout_ms":-1}`)
 	p.take(t, "other", two)
 	p.Close()
 	got := <-waits
@@ -536,7 +536,7 @@ func TestKeyWatchRefuses(t *testing.T) {
 	require.Equal(t, 200, p.send(t, "HEAD /watch?key=a", "").code)
 	w := p.openStream(t, "?key=a")
 	w.expectKeys("created", "1")
-	p.refused(t, refusal{429, "rate_limit_exceeded", ""}, "GET /watch?key=a", "")
+	p.refused(t, refusal{429, "pool_exhausted", "pool.watches"}, "GET /watch?key=a", "")
 	p.Close()
 	_, more := w.next()
 	require.False(t, more)

@@ -108,7 +108,7 @@ func (p *coordinationAPI) watchKeys(ctx context.Context, c call) error {
 	if err != nil {
 		return err
 	}
-	release, err := p.watches.Take(ctx, "httpapi.watchKeys", "watches")
+	release, err := p.watches.Take(ctx, "httpapi.watchKeys")
 	if err != nil {
 		return err
 	}

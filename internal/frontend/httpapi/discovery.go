@@ -103,7 +103,7 @@ func (d *discoveryAPI) watch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	release, err := d.watches.Take(r.Context(), "httpapi.watch", "watches")
+	release, err := d.watches.Take(r.Context(), "httpapi.watch")
 	if err != nil {
 		return err
 	}

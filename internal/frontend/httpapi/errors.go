@@ -56,7 +56,7 @@ func status(k fault.Kind) (code int, name string) {
 		fault.Invalid:       {http.StatusBadRequest, "validation_error"},
 		fault.NotFound:      {http.StatusNotFound, "service_not_found"},
 		fault.Exists:        {http.StatusConflict, "service_already_exists"},
-		fault.LimitReached:  {http.StatusTooManyRequests, "rate_limit_exceeded"}, // for every bound
+		fault.LimitReached:  {http.StatusTooManyRequests, "rate_limit_exceeded"}, // for every bound but those of pools
 		fault.Unauthentic:   {http.StatusUnauthorized, "unauthorized"},
 		fault.Forbidden:     {http.StatusForbidden, "forbidden"},
 		fault.Timeout:       {http.StatusGatewayTimeout, "timeout"},
@@ -122,6 +122,8 @@ func (b *errorBody) specify(err error) {
 		}
 	}
 	switch {
+	case b.Error == "rate_limit_exceeded" && strings.HasPrefix(b.Field, access.PoolField):
+		b.Error = "pool_exhausted"
 	case b.Error == "unprocessable" && b.Field == "version":
 		b.Error = "invalid_version"
 	case b.Error == "service_not_found" && b.Field == fieldPath:

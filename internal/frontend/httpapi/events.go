@@ -47,7 +47,6 @@ const (
 // eventsAPI serves all watches of a peer in one stream: a browser has only six connections to a host.
 type eventsAPI struct {
 	*shared
-	viewers      *access.Pool
 	finder       discovery.Finder
 	node         discovery.Node
 	health       func() (int, healthBody)
@@ -60,7 +59,7 @@ type eventsAPI struct {
 }
 
 func newEventsAPI(d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
-	e := &eventsAPI{shared: d.shared, viewers: access.NewPool(maxViewers), finder: d.finder, node: d.node, health: d.describe, coordination: c}
+	e := &eventsAPI{shared: d.shared, finder: d.finder, node: d.node, health: d.describe, coordination: c}
 	e.groups, e.conditions = newLately(e.group), newLately(e.condition)
 	e.connected = newLately(func(context.Context) []discovery.PeerInfo { return e.node.Peers() })
 	if a != nil {
@@ -173,7 +172,7 @@ func (e *eventsAPI) serve(w http.ResponseWriter, r *http.Request) error {
 
 // follow runs the sources of the topics while pump takes their messages.
 func (e *eventsAPI) follow(ctx context.Context, q interest, pump func(context.Context, <-chan message) error) error {
-	release, err := e.viewers.Take(ctx, "httpapi.events", "viewers")
+	release, err := e.viewers.Take(ctx, "httpapi.events")
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ type batchResult struct {
 }
 
 func (d *discoveryAPI) registerBatch(w http.ResponseWriter, r *http.Request) error {
-	release, err := d.batches.Take(r.Context(), "httpapi.registerBatch", "batches")
+	release, err := d.batches.Take(r.Context(), "httpapi.registerBatch")
 	if err != nil {
 		return err
 	}

@@ -223,10 +223,10 @@ func TestBadBatchesChangeNothing(t *testing.T) {
 func TestBatchesAreBounded(t *testing.T) {
 	a := newFixture(t)
 	for n := range maxBatches {
-		_, err := a.shared.batches.Take(access.With(t.Context(), access.Principal{Name: strconv.Itoa(n)}), "test", "batches")
+		_, err := a.shared.batches.Take(access.With(t.Context(), access.Principal{Name: strconv.Itoa(n)}), "test")
 		require.NoError(t, err)
 	}
-	a.refused(t, refusal{429, "rate_limit_exceeded", ""}, "POST "+own+":batch", `{"records":[{}]}`)
+	a.refused(t, refusal{429, "pool_exhausted", "pool.large_requests"}, "POST "+own+":batch", `{"records":[{}]}`)
 }
 
 func TestResolve(t *testing.T) {

@@ -175,6 +175,7 @@ type shared struct {
 	waits   *access.Pool
 	batches *access.Pool
 	backups *access.Pool
+	viewers *access.Pool
 	buffers bufferPool
 	packer  *packer
 	open    bool // no guard: everybody may do everything

@@ -67,6 +67,8 @@ type Config struct {
 	Limit func(context.Context) error
 	// May checks that the caller may change a service, given as namespace/name. Nil allows everybody.
 	May func(ctx context.Context, service string) error
+	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
+	Refused func(access.Refusal)
 	// Requests counts requests. Nil disables counting.
 	Requests Requests
 	// Trace begins the span of a request of the API. The returned function ends it, with the pattern of the route and the
@@ -102,7 +104,11 @@ func New(c Config) *Server {
 		c.MaxWaits = maxOpen
 	}
 	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, trace: c.Trace, mux: http.NewServeMux()}
-	s.shared = &shared{watches: access.NewPool(c.MaxWatches), waits: access.NewPool(c.MaxWaits), batches: access.NewPool(maxBatches), backups: access.NewPool(maxBackups), packer: newPacker(), open: c.Guard == nil}
+	s.shared = &shared{
+		watches: access.NewPool("watches", c.MaxWatches, c.Refused), waits: access.NewPool("waits", c.MaxWaits, c.Refused),
+		batches: access.NewPool("large_requests", maxBatches, c.Refused), backups: access.NewPool("backups", maxBackups, c.Refused),
+		viewers: access.NewPool("viewers", maxViewers, c.Refused), packer: newPacker(), open: c.Guard == nil,
+	}
 	s.shared.closing, s.close = context.WithCancel(context.Background())
 	s.mount(&c)
 	s.http = &http.Server{

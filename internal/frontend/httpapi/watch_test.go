@@ -241,11 +241,11 @@ func TestWatchRefuses(t *testing.T) {
 func TestWatchesAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *fixture, c *http.Client) {
 		for n := range maxOpen - 1 {
-			_, err := a.shared.watches.Take(access.With(t.Context(), access.Principal{Name: strconv.Itoa(n)}), "test", "watches")
+			_, err := a.shared.watches.Take(access.With(t.Context(), access.Principal{Name: strconv.Itoa(n)}), "test")
 			require.NoError(t, err)
 		}
 		w := watch(t, c, watchPath)
-		a.refused(t, refusal{429, "rate_limit_exceeded", ""}, "GET /v1/discovery/watch?type=compute", "")
+		a.refused(t, refusal{429, "pool_exhausted", "pool.watches"}, "GET /v1/discovery/watch?type=compute", "")
 		w.close()
 		synctest.Wait()
 		watch(t, c, watchPath).expect("progress", "")

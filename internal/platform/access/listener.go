@@ -7,15 +7,12 @@ import (
 )
 
 // Listener returns l with connections that occupy a place of the pool until they close. A connection without a place is
-// closed at once, and refused hears why. It must not block.
-func (p *Pool) Listener(l net.Listener, refused func(error)) net.Listener {
-	return &boundedListener{Listener: l, pool: p, refused: refused}
-}
+// closed at once.
+func (p *Pool) Listener(l net.Listener) net.Listener { return &boundedListener{Listener: l, pool: p} }
 
 type boundedListener struct {
 	net.Listener
-	pool    *Pool
-	refused func(error)
+	pool *Pool
 }
 
 // Accept implements net.Listener.
@@ -25,12 +22,11 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		release, err := l.pool.Take(ConnContext(context.Background(), c), "access.Accept", "connections")
+		release, err := l.pool.Take(ConnContext(context.Background(), c), "access.Accept")
 		if err == nil {
 			return &boundedConn{Conn: c, release: sync.OnceFunc(release)}, nil
 		}
 		_ = c.Close()
-		l.refused(err)
 	}
 }
 

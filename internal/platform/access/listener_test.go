@@ -14,8 +14,9 @@ import (
 func TestConnectionsAreBounded(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	pool, refusals := NewPool(4), make(chan error, 1)
-	l := pool.Listener(inner, func(err error) { refusals <- err })
+	refusals := make(chan Refusal, 1)
+	pool := NewPool("connections", 4, func(r Refusal) { refusals <- r })
+	l := pool.Listener(inner)
 	defer l.Close()
 	accepted := make(chan net.Conn)
 	go func() {
@@ -41,7 +42,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	_, err = dial().Read(make([]byte, 1))
 	require.Error(t, err, "closed at once")
-	require.ErrorIs(t, <-refusals, fault.LimitReached)
+	refusal := <-refusals
+	require.ErrorIs(t, refusal.Err, fault.LimitReached)
+	require.Equal(t, "loopback", refusal.Client)
 	require.NoError(t, held[0].Close())
 	require.Error(t, held[0].Close(), "a second Close gives no second place back")
 	require.Equal(t, 2, pool.Used())

@@ -13,23 +13,27 @@ import (
 )
 
 func TestPool(t *testing.T) {
-	p := NewPool(2)
-	release, err := p.Take(t.Context(), "op", "watches")
+	var refused []Refusal
+	p := NewPool("watches", 2, func(r Refusal) { refused = append(refused, r) })
+	release, err := p.Take(t.Context(), "op")
 	require.NoError(t, err)
-	_, err = p.Take(t.Context(), "op", "watches")
+	_, err = p.Take(t.Context(), "op")
 	require.NoError(t, err)
-	_, err = p.Take(t.Context(), "op", "watches")
+	_, err = p.Take(t.Context(), "op")
 	require.ErrorIs(t, err, fault.LimitReached)
 	require.Equal(t, "all 2 watches are in use: close one or retry later", fault.Message(err))
+	require.Equal(t, "pool.watches", fault.FieldOf(err))
+	require.Equal(t, []Refusal{{Resource: "watches", Full: true, Err: err}}, refused)
+	require.Equal(t, []string{"full", "share"}, []string{refused[0].Reason(), Refusal{}.Reason()})
 	release()
-	_, err = p.Take(t.Context(), "op", "watches")
+	_, err = p.Take(t.Context(), "op")
 	require.NoError(t, err)
 }
 
 // takeAll takes places until the pool refuses, and returns the last refusal.
 func takeAll(ctx context.Context, p *Pool) (taken int, err error) {
 	for ; err == nil; taken++ {
-		_, err = p.Take(ctx, "op", "watches")
+		_, err = p.Take(ctx, "op")
 	}
 	return taken - 1, err
 }
@@ -39,7 +43,7 @@ func TestPoolIsShared(t *testing.T) {
 	alice, bob := With(t.Context(), Principal{Name: "alice"}), With(t.Context(), Principal{Name: "bob"})
 	here := ConnContext(t.Context(), conn{remote: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}})
 	there := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 2}})
-	p := NewPool(100)
+	p := NewPool("watches", 100, nil)
 	taken, err := takeAll(alice, p)
 	require.Equal(t, 75, taken)
 	require.Equal(t, "this client has 75 of all 100 watches, and the rest is for others: close one or retry later", fault.Message(err))
@@ -49,7 +53,7 @@ func TestPoolIsShared(t *testing.T) {
 		require.Positive(t, taken, n)
 	}
 	next := ConnContext(t.Context(), conn{remote: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 3}})
-	_, err = p.Take(next, "op", "watches")
+	_, err = p.Take(next, "op")
 	require.ErrorIs(t, err, fault.LimitReached, "another port is no other client")
 }
 
@@ -63,7 +67,7 @@ func (c conn) RemoteAddr() net.Addr { return c.remote }
 // TestPoolProperties: never more than the total, a newcomer gets a place while two are free, and all places come back.
 func TestPoolProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := NewPool(rapid.IntRange(1, 40).Draw(t, "total"))
+		p := NewPool("watches", rapid.IntRange(1, 40).Draw(t, "total"), nil)
 		var held []func()
 		for range rapid.IntRange(0, 200).Draw(t, "steps") {
 			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
@@ -74,7 +78,7 @@ func TestPoolProperties(t *testing.T) {
 			}
 			client := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "client")
 			newcomer := p.by[client] == 0 && p.used < p.total
-			release, err := p.Take(With(context.Background(), Principal{Name: client}), "op", "watches")
+			release, err := p.Take(With(context.Background(), Principal{Name: client}), "op")
 			if err != nil {
 				require.False(t, newcomer, "a newcomer is refused only by a full pool")
 				continue
@@ -92,15 +96,15 @@ func TestPoolProperties(t *testing.T) {
 
 // TestGreedyClients: clients that keep what they get leave a place to an honest one, and then nothing.
 func TestGreedyClients(t *testing.T) {
-	p := NewPool(1024)
+	p := NewPool("watches", 1024, nil)
 	for n := range 6 {
 		greedy := With(t.Context(), Principal{Name: string(rune('a' + n))})
 		var err error
 		for err == nil {
-			_, err = p.Take(greedy, "op", "watches")
+			_, err = p.Take(greedy, "op")
 		}
 		require.ErrorIs(t, err, fault.LimitReached)
-		release, err := p.Take(With(t.Context(), Principal{Name: "honest"}), "op", "watches")
+		release, err := p.Take(With(t.Context(), Principal{Name: "honest"}), "op")
 		if n == 5 {
 			require.ErrorIs(t, err, fault.LimitReached, "six together take all")
 			return

@@ -55,6 +55,8 @@ const (
 	IndexFull Name = "index_full"
 	// SpaceLow: the keys of the coordination group are nearly full.
 	SpaceLow Name = "space_low"
+	// PoolExhausted: callers of this peer find no place for a connection, a watch, a wait or a large request.
+	PoolExhausted Name = "pool_exhausted"
 )
 
 // Names lists all conditions.
@@ -63,6 +65,7 @@ func Names() []string {
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
 		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
+		string(PoolExhausted),
 	}
 }
 

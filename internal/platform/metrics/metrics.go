@@ -38,6 +38,7 @@ type Metrics struct {
 	lacking      *prometheus.CounterVec
 	gossip       *prometheus.CounterVec
 	connections  *prometheus.CounterVec
+	places       *prometheus.CounterVec
 }
 
 // New registers the instruments. Errors: Exists if the registry has them already.
@@ -71,7 +72,9 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	}
 	f.prefix = "blackhole_"
 	m.connections = register(f, f.counters("connections_refused_total",
-		"Refused connections: the address is at its limit, it opens too many at once, this peer is full, the other one is of another network, or callers have too many.", "reason"))
+		"Refused connections: the address is at its limit, it opens too many at once, this peer is full, or the other one is of another network.", "reason"))
+	m.places = register(f, f.counters("places_refused_total",
+		"Callers without a place, by pool and reason: the pool is full, or the caller has its share.", "resource", "reason"))
 	return m, fault.As("metrics.New", fault.Exists, f.err)
 }
 
@@ -159,6 +162,11 @@ func (m *Metrics) Checked() { m.checks.Inc() }
 
 // ConnectionRefused counts a refused connection: address, rate, full or network.
 func (m *Metrics) ConnectionRefused(reason string) { m.connections.WithLabelValues(reason).Inc() }
+
+// PlaceRefused counts a caller that got no place of a pool: full or share.
+func (m *Metrics) PlaceRefused(resource, reason string) {
+	m.places.WithLabelValues(resource, reason).Inc()
+}
 
 // Received counts a live update, by its outcome.
 func (m *Metrics) Received(outcome string) { m.gossip.WithLabelValues(outcome).Inc() }
