@@ -148,29 +148,3 @@ func (f *forwarder) send(ctx context.Context, peer string, b *peerBatch) []insta
 	})
 	return beats
 }
-
-// Direct returns the Registrar for calls of other peers: it serves instances of
-// this peer alone, answers NotFound for others and forwards nothing. Register is
-// Unsupported, because applications register at their own peer.
-func (s *Service) Direct() instance.Registrar { return direct{s.local} }
-
-type direct struct{ local *local }
-
-func (d direct) Register(context.Context, instance.Registration) (instance.Registered, error) {
-	return instance.Registered{}, fault.New("agent.Register", fault.Unsupported, "peers do not register instances with each other: register at the peer on the same host")
-}
-
-func (d direct) Deregister(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
-	gone, err := d.local.remove(ctx, k.WithDefaults(), forwardTimeout/2)
-	return gone, fault.Wrap("agent.Deregister", err)
-}
-
-func (d direct) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat, error) {
-	beats, err := d.local.beat(refs)
-	return beats, fault.Wrap("agent.Heartbeat", err)
-}
-
-func (d direct) SetStatus(ctx context.Context, k instance.Key, status instance.Status) (*instance.Instance, error) {
-	i, err := d.local.override(ctx, k.WithDefaults(), status, forwardTimeout/2)
-	return i, fault.Wrap("agent.SetStatus", err)
-}

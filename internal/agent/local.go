@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -234,7 +235,8 @@ func (l *local) Lost(keys []instance.Key) {
 			return // this peer closes
 		}
 		defer unlock()
-		if _, err := l.commit(l.ctx, keys[n], l.config.CommitWait); fault.KindOf(err) == fault.Conflict {
+		_, err = l.commit(l.ctx, keys[n], l.config.CommitWait)
+		if kind := fault.KindOf(err); kind == fault.Conflict || kind == fault.Forbidden {
 			l.drop(keys[n])
 		}
 	})
@@ -269,7 +271,7 @@ func (l *local) undo(last, now *instance.Instance) {
 
 // registrationOf returns the registration of an existing instance.
 func registrationOf(i *instance.Instance) instance.Registration {
-	r := instance.Registration{Key: i.Key, Spec: i.Spec}
+	r := instance.Registration{Key: i.Key, Spec: i.Spec, Principal: i.Principal}
 	if i.Override == instance.StatusUnknown && i.Status == instance.StatusStarting {
 		r.Status = i.Status
 	}
@@ -342,8 +344,9 @@ func (l *local) beatOne(k instance.Key) instance.Beat {
 // adopt registers the last known state of an instance here, because its own peer
 // failed with cause. The instance gets a new lease; the old one becomes an alias.
 // An instance with a check of loopback is not adopted: its registrant could
-// otherwise make this peer call services of this host. Errors: as a
-// registration, with the cause.
+// otherwise make this peer call services of this host. Nor is one of another
+// authenticated caller, whose peer may live. Errors: as a registration, with the
+// cause.
 func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) error {
 	unlock, err := l.locks.lock(ctx, i.Key)
 	if err != nil {
@@ -356,6 +359,8 @@ func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) er
 	r := registrationOf(i)
 	switch err = l.fits(r); {
 	case err != nil:
+	case i.Principal != "" && i.Principal != l.principal(ctx):
+		err = &fault.Error{Kind: fault.Forbidden, Field: "id", Value: i.Key.String(), Err: errHeld}
 	case r.Spec.Check != nil && onThisHost(r.Spec.Host):
 		err = fault.Invalidf("host", r.Spec.Host, "is a loopback address: a check from this peer would reach another host than the instance's; register it again where it runs")
 	default:
@@ -370,6 +375,14 @@ func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) er
 	l.aliases.add(i.Lease, i.Key)
 	l.config.Logger.Info("adopted an instance whose peer does not answer", "audit", "instance_takeover", "instance", i.Key.String(), "peer", i.Peer, "cause", cause)
 	return nil
+}
+
+// principal returns the owner that an authenticated caller of this peer is; "" without a name.
+func (l *local) principal(ctx context.Context) string {
+	if name := l.config.Caller(ctx); name != "" {
+		return coord.NamedOwner(name)
+	}
+	return ""
 }
 
 // onThisHost reports whether a host is a loopback name or address. Only callers

@@ -12,13 +12,13 @@ import (
 // Register implements instance.Registrar.
 func (s *Service) Register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
 	const op = "agent.Register"
+	r.Strict, r.Principal = r.Strict || s.config.Strict, s.principal(ctx)
 	if err := r.Normalize(); err != nil {
 		return instance.Registered{}, fault.Wrap(op, err)
 	}
 	if err := s.admit(ctx, r); err != nil {
 		return instance.Registered{}, fault.Wrap(op, err)
 	}
-	r.Strict = r.Strict || s.config.Strict
 	got, err := s.enter(ctx, r)
 	return got, fault.Wrap(op, err)
 }

@@ -21,6 +21,10 @@
 // called peer adopts the instance in its last known state. A peer drops an
 // instance as soon as it learns of a new owner.
 //
+// An instance of an authenticated caller belongs to that caller. While its peer
+// lives, only this caller moves it to another peer, and other callers end it at
+// its peer or through peers whose word counts there.
+//
 // Calls that add or remove one key are serialised, including their wait for the
 // directory, so that the undo of a failed commit reverts only the caller's own
 // and last change.
@@ -76,9 +80,12 @@ type Config struct {
 	Peers      Peers           // nil: other peers are unreachable
 	CommitWait time.Duration   // longest wait of a call for the directory; 0 means 5 s
 
-	Caller    func(context.Context) string // name of a caller, for the audit; nil: nobody has one
-	Announcer Announcer                    // nil: offers are kept without an announcement
-	Recorder  Recorder                     // nil: no metrics
+	Caller func(context.Context) string // name of an authenticated caller; nil: nobody has one
+	// Speaks returns the principal that a calling peer speaks for, "@" and a name or another text without one, and an error
+	// unless the peer's word counts. nil: no peer's word counts.
+	Speaks    func(context.Context) (principal string, err error)
+	Announcer Announcer // nil: offers are kept without an announcement
+	Recorder  Recorder  // nil: no metrics
 	Now       func() time.Time
 	Logger    *slog.Logger  // nil means no log
 	Tracer    *trace.Tracer // nil means no spans
@@ -134,6 +141,11 @@ func (c *Config) setDefaults() {
 	}
 	if c.Caller == nil {
 		c.Caller = func(context.Context) string { return "" }
+	}
+	if c.Speaks == nil {
+		c.Speaks = func(context.Context) (string, error) {
+			return "", fault.New("agent.Speaks", fault.Forbidden, "the word of no peer counts here")
+		}
 	}
 }
 

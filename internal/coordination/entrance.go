@@ -119,6 +119,24 @@ func (s Serving) Admit(ctx context.Context) (string, error) {
 	return id, fault.Wrap(op, err)
 }
 
+// Vouches returns nil if the word of a calling peer on its applications counts: it is listed, a founder or a member, or
+// Access.Trusts says so. Errors: Unauthentic for a connection without a peer; Forbidden.
+func (s Serving) Vouches(ctx context.Context) error {
+	const op = "group.Vouches"
+	id, ok := transport.PeerOf(ctx)
+	if !ok {
+		return fault.New(op, fault.Unauthentic, "the connection names no peer")
+	}
+	from, err := peer.Decode(id)
+	if err != nil {
+		return fault.As(op, fault.Unauthentic, err)
+	}
+	if r := s.now().roster; !r.lists(from) {
+		err = r.trusts(ctx, from)
+	}
+	return fault.Wrap(op, err)
+}
+
 // names reports whether a peer is admitted without a proof.
 func (a Access) names(n Network, p peer.ID) bool {
 	return a.Open || slices.Contains(a.Allow, p.String()) || slices.Contains(n.Founders, p)

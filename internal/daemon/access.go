@@ -129,6 +129,14 @@ func (e *authSetup) may(ctx context.Context, service string) error {
 	return access.Check(ctx, access.Need{Role: access.RoleService, Service: service})
 }
 
+// callerName returns the authenticated name of a caller; without authentication nobody has one.
+func (e *authSetup) callerName(ctx context.Context) string {
+	if e.guard == nil {
+		return ""
+	}
+	return access.From(ctx).Name
+}
+
 // http sets the authentication of the HTTP front end.
 func (e *authSetup) http(c *httpapi.Config) {
 	c.Pages = &e.pages

@@ -12,6 +12,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/multiformats/go-multibase"
+	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/internal/agent"
 	"github.com/blackhole/blackhole/internal/agent/health"
@@ -19,8 +20,8 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
-	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -73,15 +74,20 @@ func (p *parts) startAgent(context.Context) (err error) {
 			Targets: c.Limits.Instances, Workers: c.Checks.Workers, Scripts: c.Checks.Scripts, Random: rand.Uint64, Logger: log,
 		},
 		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
-		Caller:    func(ctx context.Context) string { return access.From(ctx).Name },
+		Caller:    p.fronts.auth.callerName,
 		Announcer: announcer{p.discovery}, Recorder: recorder{instruments, p.metrics}, Now: p.now, Logger: log,
 		Tracer: p.tracing.Tracer,
 	}
 	p.fronts.requests = instruments
 	if g := p.coordination; g != nil {
-		others := newRemoteAgents(func(to peer.ID) (*client.Client, error) { return p.dial(to, g.plane.ID()) })
+		others := newRemoteAgents(func(to peer.ID) (*client.Client, error) {
+			return p.dial(to, g.plane.ID(), grpc.WithPerRPCCredentials(callerCredentials{}))
+		})
 		p.onClose(others.Close)
 		made.Group, made.Peers = g.plane, others
+		made.Speaks = func(ctx context.Context) (string, error) {
+			return grpcapi.SpokenFor(ctx), g.plane.Member().Vouches(ctx)
+		}
 	}
 	if p.agent, err = agent.New(made); err != nil {
 		return err

@@ -1,12 +1,15 @@
 package daemon
 
 import (
+	"context"
 	"sync"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -56,3 +59,18 @@ func (r *remoteAgents) Close() error {
 	r.open.Purge()
 	return nil
 }
+
+// callerCredentials tell another peer the authenticated caller behind a call.
+type callerCredentials struct{}
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (callerCredentials) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	name := access.From(ctx).Name
+	if name == "" {
+		return nil, nil
+	}
+	return map[string]string{coord.PrincipalMetadata: coord.NamedOwner(name)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials: libp2p encrypts.
+func (callerCredentials) RequireTransportSecurity() bool { return false }

@@ -142,8 +142,11 @@ func (p *parts) startPeers(context.Context) error {
 	serving := c.plane.Member()
 	door := newDoorman(serving.Admit, p.log.With("part", "audit"), p.now)
 	config := grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Writer: serving, Reader: serving, Admin: serving, Owner: door.owner, Peers: true},
-		Credentials:  group.Credentials(nil), Logger: p.log.With("part", "peers"),
+		Coordination: &grpcapi.Coordination{
+			Writer: serving, Reader: serving, Admin: serving, Owner: door.owner,
+			Peers: true, Vouches: serving.Vouches, Authenticated: p.config.Auth.On(),
+		},
+		Credentials: group.Credentials(nil), Logger: p.log.With("part", "peers"),
 		Places: grpcapi.Places{MaxWatches: maxFollowers, Refused: p.fronts.places.ofPeers},
 	}
 	if p.agent != nil {
@@ -157,9 +160,9 @@ func (p *parts) startPeers(context.Context) error {
 }
 
 // dial returns a client of another peer, for calls meant for a group. It connects at the first call.
-func (p *parts) dial(to peer.ID, id string) (*client.Client, error) {
+func (p *parts) dial(to peer.ID, id string, more ...grpc.DialOption) (*client.Client, error) {
 	target, options := group.DialTarget(p.node.Host(), p.network.name, to, id)
-	options = append(options, client.SpeakForOwners())
+	options = append(append(options, client.SpeakForOwners()), more...)
 	return client.New(target, append(options, p.tracing.calls(to.String())...)...)
 }
 

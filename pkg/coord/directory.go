@@ -38,6 +38,8 @@ const (
 // a later decision about the key:
 //
 //   - another owner has the entry from an equal or later registration; an earlier one gives way;
+//   - another owner has the entry, with a Principal that is not the put's. This holds with Adopt too: the entry of an
+//     authenticated caller stays with its owner until the owner removes it or its lease ends;
 //   - another owner removed the entry at a later revision, as long as the group remembers it.
 //
 // A Since above the present revision belongs to a lost history and counts as 0.
@@ -69,6 +71,9 @@ type Entry struct {
 	// Since is the revision of the registration's first commit, from the result
 	// of a batch with Adopt; 0 if unknown. Ignored with Adopt.
 	Since Revision
+	// Principal is the NamedOwner of the authenticated caller that registered the instance; empty for a caller without
+	// a name, whose entry every other owner may adopt.
+	Principal string
 }
 
 // DirectoryKey returns the key of an instance's entry.

@@ -219,7 +219,7 @@ func checkUTF8(field, s string) error {
 func publishRequest(o *RegisterBatch) *apiv1.PublishInstancesRequest {
 	r := &apiv1.PublishInstancesRequest{LeaseId: int64(o.Lease), Generation: o.Generation, Puts: make([]*apiv1.DirectoryEntry, len(o.Puts))}
 	for i, e := range o.Puts {
-		r.Puts[i] = &apiv1.DirectoryEntry{Key: []byte(e.Key), Value: e.Value, Adopt: e.Adopt, Since: int64(e.Since)}
+		r.Puts[i] = &apiv1.DirectoryEntry{Key: []byte(e.Key), Value: e.Value, Adopt: e.Adopt, Since: int64(e.Since), Principal: e.Principal}
 	}
 	for _, key := range o.Deletes {
 		r.Deletes = append(r.Deletes, []byte(key))

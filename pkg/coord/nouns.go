@@ -40,6 +40,8 @@ type KeyValue struct {
 	// Since is the revision that first committed the registration of a directory entry. Only the
 	// present version carries it; 0 means unknown.
 	Since Revision
+	// Principal is that of a directory entry; see Entry. Only the present version carries it.
+	Principal string
 }
 
 // Claim returns the claim behind a lock's key.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // An owner is the principal behind a command. It has one of three forms:
@@ -29,6 +30,11 @@ func IsAnonymous(owner string) bool { return strings.HasPrefix(owner, anonymousM
 
 // IsNamed reports whether an owner is an authenticated caller.
 func IsNamed(owner string) bool { return strings.HasPrefix(owner, namedMark) }
+
+// IsPrincipal reports whether text is the owner of an authenticated caller with a name in UTF-8.
+func IsPrincipal(text string) bool {
+	return IsNamed(text) && len(text) > len(namedMark) && utf8.ValidString(text)
+}
 
 // MayUse reports whether a caller may use what an owner owns, given that the caller knows its id.
 func MayUse(owner, caller string) bool {

@@ -68,6 +68,7 @@ func ToProto(i *Instance) *agentv1.Instance {
 		Override:       i.Override.Proto(),
 		LeaseId:        i.Lease,
 		Peer:           i.Peer,
+		Principal:      i.Principal,
 		Revision:       i.Revision,
 	}
 	if !i.RegisteredAt.IsZero() {
@@ -91,7 +92,7 @@ func ToProto(i *Instance) *agentv1.Instance {
 
 // FromProto converts an instance and validates it like Normalize. A status of a
 // later version becomes UNKNOWN. Nothing is shared with p. Errors: as Normalize;
-// Invalid, field "id", "registered_at", "lease_id" or "peer".
+// Invalid, field "id", "registered_at", "lease_id", "principal" or "peer".
 func FromProto(p *agentv1.Instance) (*Instance, error) {
 	r, err := RegistrationFromProto(p)
 	if err != nil {
@@ -107,7 +108,7 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 	if err := r.Normalize(); err != nil {
 		return nil, err
 	}
-	i := &Instance{Key: r.Key, Spec: r.Spec, Lease: p.GetLeaseId(), Peer: shared(p.GetPeer()), Revision: p.GetRevision()}
+	i := &Instance{Key: r.Key, Spec: r.Spec, Lease: p.GetLeaseId(), Peer: shared(p.GetPeer()), Principal: shared(p.GetPrincipal()), Revision: p.GetRevision()}
 	var known error
 	if i.Status, known = StatusFromProto(p.GetHealth()); known == nil {
 		i.Override, known = StatusFromProto(p.GetOverride())
@@ -125,6 +126,9 @@ func FromProto(p *agentv1.Instance) (*Instance, error) {
 		return nil, err
 	}
 	if err := validateText("lease_id", i.Lease, maxName); err != nil {
+		return nil, err
+	}
+	if err := validateText("principal", i.Principal, maxOwner); err != nil {
 		return nil, err
 	}
 	return i, validateText("peer", i.Peer, maxName)
@@ -252,6 +256,7 @@ func Same(a, b *Instance) bool {
 		a.RegisteredAt.Equal(b.RegisteredAt) &&
 		a.Lease == b.Lease &&
 		a.Peer == b.Peer &&
+		a.Principal == b.Principal &&
 		a.Spec.Equal(b.Spec)
 }
 

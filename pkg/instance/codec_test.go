@@ -34,7 +34,7 @@ func TestMarshalKeepsEverything(t *testing.T) {
 		require.True(t, Same(i, got))
 	}
 	none := built(t, nil)
-	none.RegisteredAt, none.Lease, none.Peer, none.Revision = time.Time{}, "", "", 0
+	none.RegisteredAt, none.Lease, none.Peer, none.Principal, none.Revision = time.Time{}, "", "", "", 0
 	got, err := Unmarshal(Marshal(none))
 	require.NoError(t, err)
 	require.Equal(t, none, got)

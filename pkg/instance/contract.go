@@ -43,6 +43,7 @@ type Registration struct {
 	Strict        bool   // fail for an existing key
 	RequireCommit bool   // fail without a commit of the directory, and keep nothing
 	Local         bool   // sent from this host: its checks may use loopback addresses
+	Principal     string // of Instance; the agent sets it
 }
 
 // Registered is the result of a registration.

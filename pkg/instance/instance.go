@@ -88,6 +88,7 @@ type Instance struct {
 	RegisteredAt time.Time // first registration since the last removal of the key; UTC
 	Lease        string    // lease of its heartbeats
 	Peer         string    // id of the peer that answers for it
+	Principal    string    // "@" and the name of the authenticated caller that registered it; "" without a name
 	Revision     uint64    // of its last change, counted by the answering peer
 }
 

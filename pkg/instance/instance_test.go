@@ -54,7 +54,7 @@ func built(t require.TestingT, change func(*Registration)) *Instance {
 	return &Instance{
 		Key: r.Key, Spec: r.Spec, Status: StatusUp, Override: StatusUnknown,
 		RegisteredAt: time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC),
-		Lease:        "lease-00112233445566778899aabbccddeeff", Peer: "12D3KooW", Revision: 7,
+		Lease:        "lease-00112233445566778899aabbccddeeff", Peer: "12D3KooW", Principal: "@web", Revision: 7,
 	}
 }
 

@@ -26,11 +26,12 @@ const (
 	maxValue       = 4 << 10
 	maxAddress     = 512
 	maxShort       = 64 // region, owner
+	maxOwner       = 256
 	maxDescription = 500
 
 	// overhead is the part of MaxSize for fields of the registry: id, lease,
-	// peer, times, status.
-	overhead = 512
+	// peer, principal, times, status.
+	overhead = 768
 )
 
 // Normalize validates a registration and completes it: it applies defaults,
@@ -57,6 +58,9 @@ func (r *Registration) Normalize() error {
 	}
 	if n.Status != StatusUnknown && n.Status != StatusStarting {
 		return fault.Invalidf("status", n.Status.String(), "must be STARTING or empty in a registration")
+	}
+	if err := validateText("principal", n.Principal, maxOwner); err != nil {
+		return err
 	}
 	if err := n.Spec.normalize(); err != nil {
 		return err

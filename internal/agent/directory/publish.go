@@ -77,7 +77,7 @@ func (l *publishLoop) change(changes []encodedChange) {
 		if last, ok := l.desired[key]; ok {
 			key = last.Key // share the string of the map
 		}
-		entry := coord.Entry{Key: key, Value: c.value}
+		entry := coord.Entry{Key: key, Value: c.value, Principal: c.Instance.Principal}
 		l.desired[key] = entry // Adopt belongs to this event alone: another peer may adopt later
 		if entry.Adopt = c.Adopt; c.Adopt {
 			l.registered[key] = time.Now()
@@ -111,21 +111,29 @@ func (l *publishLoop) advance(e publisher.Event) {
 		l.rejected[key] = err
 		l.d.Failed("directory.publish", err)
 	}
-	l.lose(step.Lost)
+	l.lose(step.Lost, errTaken)
+	l.lose(step.Refused, errHeld)
 	if led && !l.publisher.State().Leads {
 		l.leaderless = time.Now()
 	}
-	if step.Settled || len(step.Rejected)+len(step.Lost) > 0 || led != l.publisher.State().Leads {
+	if step.Settled || len(step.Rejected)+len(step.Lost)+len(step.Refused) > 0 || led != l.publisher.State().Leads {
 		close(l.settled)
 		l.settled = make(chan struct{})
 	}
 }
 
-// lose records and reports entries that another peer took over or removed.
-func (l *publishLoop) lose(keys []string) {
+// Reasons for an entry that is another peer's.
+var (
+	errTaken = fault.New("directory.Committed", fault.Conflict, "another peer took over, or removed, the instance")
+	errHeld  = fault.New("directory.Committed", fault.Forbidden,
+		"another caller registered the instance at another peer, which lives: deregister it first, or register it with the same credentials")
+)
+
+// lose records and reports entries of other peers.
+func (l *publishLoop) lose(keys []string, reason error) {
 	var lost []instance.Key
 	for _, key := range keys {
-		l.rejected[key] = fault.New("directory.Committed", fault.Conflict, "another peer took over, or removed, the instance")
+		l.rejected[key] = reason
 		if k, ok := instanceKey(key); ok {
 			lost = append(lost, k)
 		}
@@ -161,7 +169,7 @@ func (l *publishLoop) do(a publisher.Action) publisher.Event {
 		got, _, err := l.d.Group.Do(ctx, l.command(batch))
 		span.End(err)
 		got.Since = since(batch, got)
-		return publisher.PublishDone{Result: got, Err: l.logged("send", err)}
+		return publisher.PublishDone{Result: got, Refused: refused(batch, got), Err: l.logged("send", err)}
 	default: // publisher.Resync
 		return publisher.Listed{Entries: l.entries()}
 	}
@@ -202,6 +210,19 @@ func since(b *coord.RegisterBatch, got coord.Result) []coord.Revision {
 		all[n] = got.SinceOf(n, e)
 	}
 	return all
+}
+
+// refused returns the keys of registrations that the group skipped.
+func refused(b *coord.RegisterBatch, got coord.Result) (keys []string) {
+	if len(got.Foreign) == 0 {
+		return nil
+	}
+	for _, e := range b.Puts {
+		if e.Adopt && slices.Contains(got.Foreign, e.Key) {
+			keys = append(keys, e.Key)
+		}
+	}
+	return keys
 }
 
 // settle waits until all local entries are committed or rejected, no leader is

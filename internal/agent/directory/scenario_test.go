@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -26,7 +27,7 @@ var update = flag.Bool("update", false, "write the results of scenarios into the
 //
 //	> peers a b                   add and start peers
 //	> leader a                    a leads from now on; "leader none": nobody
-//	> register b web/x [port]     the application registers at b
+//	> register b web/x [port] [@NAME]    the application registers at b, under an authenticated name
 //	> change b web/x port         b reports a change without a registration
 //	> deregister b web/x          the application leaves b
 //	> cut b, reconnect b          b loses or regains contact to the group
@@ -129,6 +130,9 @@ func changeOf(t *testing.T, args []string) Change {
 	c := running(service, id)
 	c.Instance.RegisteredAt = time.Now()
 	c.Adopt = args[0] == "register"
+	if name := args[len(args)-1]; coord.IsNamed(name) {
+		c.Instance.Principal, args = name, args[:len(args)-1]
+	}
 	if len(args) > 3 {
 		_, err := fmt.Sscan(args[3], &c.Instance.Spec.Port)
 		require.NoError(t, err)

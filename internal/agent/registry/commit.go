@@ -152,7 +152,7 @@ func (c *commit) register(reg instance.Registration, now time.Time) (i *instance
 		return nil, false, &fault.Error{Kind: fault.Exists, Field: "id", Value: reg.ID, Err: errExists}
 	case last != nil:
 		next := *last
-		next.Spec = reg.Spec
+		next.Spec, next.Principal = reg.Spec, reg.Principal
 		return &next, false, nil
 	case len(c.r.entries)+c.grown >= c.r.max:
 		return nil, false, fault.New("", fault.LimitReached, "this peer has %d instances, its limit: deregister one or raise limits.instances", c.r.max)
@@ -161,7 +161,9 @@ func (c *commit) register(reg instance.Registration, now time.Time) (i *instance
 	if err != nil {
 		return nil, false, err
 	}
-	return &instance.Instance{Key: reg.Key, Spec: reg.Spec, RegisteredAt: withoutMonotonic(now), Lease: lease, Peer: c.r.self}, true, nil
+	return &instance.Instance{
+		Key: reg.Key, Spec: reg.Spec, RegisteredAt: withoutMonotonic(now), Lease: lease, Peer: c.r.self, Principal: reg.Principal,
+	}, true, nil
 }
 
 // newID generates a free id.

@@ -173,7 +173,7 @@ func (r *Registry) renew(reg instance.Registration, now time.Time) (*instance.In
 	r.mu.Lock()
 	defer r.unlock()
 	e := r.entries[reg.Key]
-	if e == nil || reg.Strict || !e.Spec.Equal(reg.Spec) {
+	if e == nil || reg.Strict || e.Principal != reg.Principal || !e.Spec.Equal(reg.Spec) {
 		return nil, false
 	}
 	starting := reg.Status == instance.StatusStarting

@@ -78,14 +78,21 @@ func (l *Log) words(o *coord.RegisterBatch, e Entry) error {
 
 // outdated reports whether another owner made a later decision about a put's key.
 func (l *Log) outdated(p coord.Entry, owner string) bool {
+	if kv := l.keys[p.Key]; kv != nil {
+		foreign := l.leases[kv.Lease] != owner
+		return foreign && (l.barred(p) || !p.Adopt && l.known(p.Since) <= l.since[p.Key])
+	}
 	if p.Adopt {
 		return false
 	}
-	if kv := l.keys[p.Key]; kv != nil {
-		return l.leases[kv.Lease] != owner && l.known(p.Since) <= l.since[p.Key]
-	}
 	d, ok := l.gone[p.Key]
 	return ok && d.owner != owner && l.known(p.Since) < d.at
+}
+
+// barred reports whether the present entry belongs to another authenticated caller than a put.
+func (l *Log) barred(p coord.Entry) bool {
+	kv := l.keys[p.Key]
+	return kv != nil && kv.Principal != "" && kv.Principal != p.Principal
 }
 
 // known returns a revision, or 0 for a future one.
@@ -119,7 +126,7 @@ func (l *Log) may(o *coord.RegisterBatch, owner string, event coord.Event) bool 
 		return true
 	}
 	return event.KV != nil && slices.ContainsFunc(o.Puts, func(e coord.Entry) bool {
-		return e.Key == event.Key && (e.Adopt || l.known(e.Since) > l.since[e.Key])
+		return e.Key == event.Key && !l.barred(e) && (e.Adopt || l.known(e.Since) > l.since[e.Key])
 	})
 }
 
@@ -131,7 +138,7 @@ func (l *Log) batch(e Entry) error {
 		return nil
 	}
 	for _, event := range e.Effects.Events {
-		if was, is := event.Prev, event.KV; was != nil && is != nil && was.Lease == is.Lease && bytes.Equal(was.Value, is.Value) {
+		if was, is := event.Prev, event.KV; was != nil && is != nil && was.Lease == is.Lease && was.Principal == is.Principal && bytes.Equal(was.Value, is.Value) {
 			return breach("I2", "entry %d: an event of %q changes nothing", e.Index, event.Key)
 		}
 	}
@@ -142,7 +149,7 @@ func (l *Log) batch(e Entry) error {
 		if slices.Contains(e.Result.Foreign, p.Key) {
 			continue
 		}
-		if kv == nil || kv.Lease != o.Lease || !bytes.Equal(kv.Value, p.Value) {
+		if kv == nil || kv.Lease != o.Lease || kv.Principal != p.Principal || !bytes.Equal(kv.Value, p.Value) {
 			return breach("I2", "entry %d: %q is not as the batch says", e.Index, p.Key)
 		}
 	}

@@ -140,8 +140,8 @@ func (o *registerBatchOp) reconcile(m *Machine, l *lease) (changes []change, for
 		switch kv, ok := m.tree.Get(e.Key); {
 		case !mine.Contains(e.Key) && m.removals.supersede(m.clampSince(e.Since), e, kv, l.Owner):
 			foreign = append(foreign, e.Key)
-		case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):
-			changes = append(changes, change{e.Key, &coord.KeyValue{Key: e.Key, Value: e.Value, Lease: o.Lease}})
+		case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value) || kv.Principal != e.Principal:
+			changes = append(changes, change{e.Key, &coord.KeyValue{Key: e.Key, Value: e.Value, Lease: o.Lease, Principal: e.Principal}})
 		}
 	}
 	slices.Sort(foreign)

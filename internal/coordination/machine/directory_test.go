@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -100,6 +101,49 @@ func TestGenerations(t *testing.T) {
 	l.must(t, batch(third, 1, entry("n", "s", "a", 1)))
 	id := third
 	l.refused(t, fault.Invalid, "generation", batch(id, 0))
+}
+
+// The entry of an authenticated caller moves only for that caller while its lease lasts, whatever Since says.
+func TestEntryOfACaller(t *testing.T) {
+	l := newLog()
+	mine, theirs := l.leases(t, 1)[0], l.lease(t, bob)
+	by := func(principal string, port int, since coord.Revision) coord.Entry {
+		e := entry("n", "s", "a", port)
+		e.Principal, e.Since, e.Adopt = principal, since, since == 0
+		return e
+	}
+	key := by("", 1, 0).Key
+	l.must(t, batch(mine, 1, by("@web", 1, 0)))
+	for _, put := range []coord.Entry{by("@pay", 2, 0), by("", 2, 0), by("@pay", 2, l.Revision()), by("", 2, l.Revision())} {
+		r, e := l.do(bob, batch(theirs, 1, put))
+		require.NoError(t, r.Err)
+		require.Equal(t, []string{key}, r.Foreign)
+		require.Empty(t, e.Events)
+	}
+	_, e := l.must(t, batch(mine, 1, by("@ops", 1, 0)))
+	require.Len(t, e.Events, 1, "a peer decides whose instance it has")
+	l.must(t, batch(mine, 1, by("@web", 1, 0)))
+	r, _ := l.do(bob, batch(theirs, 1, by("@web", 2, 0)))
+	require.Empty(t, r.Foreign, "the same caller moves it")
+	r, _ = l.must(t, batch(mine, 1, by("@ops", 3, 0)))
+	require.Equal(t, []string{key}, r.Foreign, "in both directions")
+	r, _ = l.must(t, batch(mine, 1, by("@web", 3, 0)))
+	require.Empty(t, r.Foreign)
+	l.must(t, &coord.LeaseRevoke{ID: mine})
+	r, _ = l.do(bob, batch(theirs, 1, by("@pay", 4, 0)))
+	require.Empty(t, r.Foreign, "a lease that ended keeps nobody out")
+
+	kv, _ := l.Get(key)
+	require.Equal(t, "@pay", kv.Principal)
+	restored, err := machine.Restore(l.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, l.StateHash(), restored.StateHash())
+	kv, _ = restored.Get(key)
+	require.Equal(t, "@pay", kv.Principal)
+
+	for _, name := range []string{"@", "web", "~peer", "@" + strings.Repeat("x", 256), "@\xff"} {
+		l.refused(t, fault.Invalid, "puts[0].principal", batch(theirs, 1, by(name, 1, 0)))
+	}
 }
 
 // An entry has one owner, and only a new owner moves it.

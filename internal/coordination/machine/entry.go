@@ -20,6 +20,9 @@ func checkEntry(e *coord.Entry, l *limits) error {
 	if e.Since < 0 {
 		return fault.Invalidf("since", e.Since, "must not be negative")
 	}
+	if e.Principal != "" && (!coord.IsPrincipal(e.Principal) || len(e.Principal) > int(l.OwnerBytes)) {
+		return fault.Invalidf("principal", nil, "must be empty, or @ and a name, with at most %d bytes", l.OwnerBytes)
+	}
 	if len(e.Value) == 0 {
 		return fault.Invalidf("value", nil, "is missing")
 	}

@@ -166,6 +166,7 @@ func (g *generator) entry() coord.Entry {
 			e.Since = -1
 		}
 	}
+	e.Principal = rapid.SampledFrom([]string{"", "", "@web", "@pay"}).Draw(g.t, "principal")
 	if e.Adopt = g.one(6); g.one(30) {
 		e.Key = rapid.SampledFrom([]string{"directory/n/s", "directory/n/s/", "directory/n/s/c", "a"}).Draw(g.t, "bad")
 	}

@@ -190,7 +190,9 @@ func ttlOf(p *apiv1.LeaseGrantRequest) int64 {
 func batchOf(p *apiv1.PublishInstancesRequest) *coord.RegisterBatch {
 	o := &coord.RegisterBatch{Lease: coord.LeaseID(p.GetLeaseId()), Generation: p.GetGeneration(), Puts: make([]coord.Entry, len(p.GetPuts()))}
 	for i, e := range p.GetPuts() {
-		o.Puts[i] = coord.Entry{Key: string(e.GetKey()), Value: e.GetValue(), Adopt: e.GetAdopt(), Since: coord.Revision(e.GetSince())}
+		o.Puts[i] = coord.Entry{
+			Key: string(e.GetKey()), Value: e.GetValue(), Adopt: e.GetAdopt(), Since: coord.Revision(e.GetSince()), Principal: e.GetPrincipal(),
+		}
 	}
 	for _, key := range p.GetDeletes() {
 		o.Deletes = append(o.Deletes, string(key))

@@ -55,12 +55,14 @@ func (m *model) batch(keys map[string]version, o *coord.RegisterBatch, owner str
 		v, ok := m.keys()[e.Key]
 		last, went := m.gone[e.Key]
 		switch since := known(e, m.now); {
+		case ok && !mine(v) && v.principal != "" && v.principal != e.Principal:
+			m.foreign = append(m.foreign, e.Key)
 		case !e.Adopt && ok && !mine(v) && since <= m.since[e.Key]:
 			m.foreign = append(m.foreign, e.Key)
 		case !e.Adopt && went && last.owner != owner && since < last.at:
 			m.foreign = append(m.foreign, e.Key)
-		case !ok || v.value != string(e.Value) || v.lease != o.Lease:
-			m.put(keys, e.Key, version{value: string(e.Value), lease: o.Lease})
+		case !ok || v.value != string(e.Value) || v.lease != o.Lease || v.principal != e.Principal:
+			m.put(keys, e.Key, version{value: string(e.Value), lease: o.Lease, principal: e.Principal})
 		}
 	}
 	slices.Sort(m.foreign)
@@ -148,6 +150,9 @@ func requireWords(t *rapid.T, dumb *model, m *machine.Machine) {
 		for _, id := range []string{"a", "b", "c"} {
 			key := "directory/n/" + service + "/" + id
 			require.Equal(t, dumb.since[key], m.Since(key), key)
+			if kv, ok := m.Get(key); ok {
+				require.Equal(t, dumb.keys()[key].principal, kv.Principal, key)
+			}
 			at, owner := m.Removed(key)
 			require.Equal(t, dumb.gone[key], gone{at, owner}, key)
 		}

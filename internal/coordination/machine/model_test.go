@@ -51,6 +51,7 @@ type version struct {
 	permits, count uint32
 	metadata       string
 	writer         string // without a lease
+	principal      string // of an entry
 }
 
 type session struct {

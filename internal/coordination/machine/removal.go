@@ -75,10 +75,12 @@ func (s *Keyspace) clampSince(since coord.Revision) coord.Revision {
 	return since
 }
 
-// supersede reports whether another owner made a later decision about a put's key. kv is the present
-// version, or nil.
+// supersede reports whether another owner made a later decision about a put's key, or has the entry of another
+// caller. kv is the present version, or nil.
 func (s *removals) supersede(since coord.Revision, e *coord.Entry, kv *coord.KeyValue, owner string) bool {
 	switch {
+	case kv != nil && kv.Principal != "" && kv.Principal != e.Principal:
+		return true // whose lease lasts: only the same caller moves an instance away from there
 	case e.Adopt:
 		return kv != nil && kv.LockClaim != nil
 	case kv != nil:

@@ -189,7 +189,9 @@ func (d *decoder) keys(m *Machine) {
 		d.check(kv.ModRevision <= m.revision, "mod_revision", "is in the future")
 		if isEntry(kv) {
 			kv.Since = coord.Revision(d.int())
+			kv.Principal = d.string()
 			d.check(kv.Since <= m.revision, "since", "is in the future")
+			d.check(kv.Principal == "" || coord.IsPrincipal(kv.Principal), "principal", "has no name")
 			_, gone := m.removals.keys.Get(key)
 			d.check(!gone, "removal", "is of an entry that is there")
 		}

@@ -130,6 +130,7 @@ func (i *Image) encode(w io.Writer) {
 		e.string(kv.Key)
 		if e.version(kv); isEntry(kv) {
 			e.int(int64(kv.Since))
+			e.string(kv.Principal)
 		}
 		e.flush()
 		return true

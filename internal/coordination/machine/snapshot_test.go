@@ -40,6 +40,7 @@ func story(t testing.TB) *log {
 	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 7, Puts: []coord.Entry{entry("n", "s", "a", 2)}, Deletes: []string{"directory/n/s/b"}})
 	l.do(bob, &coord.LeaseGrant{ID: 0xb0b, TTL: 30_000})
 	theirs := &coord.RegisterBatch{Lease: 0xb0b, Generation: 9, Puts: []coord.Entry{entry("n", "s", "a", 3), entry("n", "s", "c", 3)}}
+	theirs.Puts[1].Principal = "@web"
 	opened, _ = l.do(bob, &coord.ClientOpen{})
 	l.send(coord.Command{Client: opened.Client, Sequence: 1, Owner: bob, Op: theirs})
 	l.must(t, &coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Min: 3}})

@@ -308,9 +308,9 @@ func (t *txn) show(r *coord.StepResult, kv *coord.KeyValue) error {
 	if t.room -= kvSize(kv); t.room < 0 {
 		return fault.Refused(fault.TooLarge, "range_end", "the answer exceeds %d bytes: ask for fewer keys, or for keys only", t.m.limits.TxnBytes)
 	}
-	if isEntry(kv) { // its Since may change later, and snapshots do not keep it in results
+	if isEntry(kv) { // its Since may change later, and snapshots do not keep these fields in results
 		shown := *kv
-		shown.Since, kv = 0, &shown
+		shown.Since, shown.Principal, kv = 0, "", &shown
 	}
 	r.Keys = append(r.Keys, kv)
 	return nil

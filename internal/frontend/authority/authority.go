@@ -144,6 +144,9 @@ func application(owner string) bool { return coord.IsNamed(owner) || coord.IsAno
 // permitted checks the names that a command changes and returns its message.
 func (g *Gate) permitted(c *caller, cmd coord.Command) (message, error) {
 	m, err := messageOf(cmd)
+	if err == nil && m.GetPublishInstances() != nil {
+		err = fault.New("authority", fault.Forbidden, "only peers publish instances: register with the agent")
+	}
 	if err != nil || g.Open {
 		return m, err
 	}

@@ -100,6 +100,8 @@ func TestTable(t *testing.T) {
 		{"put of pay's key in the other branch", txn(coord.Txn{Then: mine, Else: []coord.Step{{Put: &coord.Put{Key: "pay"}}}}), "a"},
 		{"put of web's key in the other branch", txn(coord.Txn{Then: mine, Else: mine}), "wa"},
 		{"put of the peer's entry", put("directory/default/web/web-1"), ""},
+		{"takeover of the peer's entry", func(w *world) coord.Op { return takeover(w.own) }, ""},
+		{"takeover of the peer's entry under its lease", func(w *world) coord.Op { return takeover(w.peer) }, ""},
 		{"requirement of web", func(*world) coord.Op {
 			return &coord.SetRequirement{Requirement: coord.Requirement{Name: "web", Min: 1}}
 		}, "wa"},
@@ -129,6 +131,13 @@ func TestTable(t *testing.T) {
 			})
 		}
 	}
+}
+
+// takeover is a registration of the instance web-1, as peers publish it.
+func takeover(lease coord.LeaseID) coord.Op {
+	return &coord.RegisterBatch{Lease: lease, Generation: 1, Puts: []coord.Entry{
+		{Key: coord.DirectoryKey("default", "web", "web-1"), Value: []byte("{}"), Adopt: true, Principal: "@web"},
+	}}
 }
 
 // grant grants a lease of a caller.

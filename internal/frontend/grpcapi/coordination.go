@@ -24,6 +24,13 @@ type Coordination struct {
 
 	// Peers marks callers as peers of the network, which publish their own instances.
 	Peers bool
+
+	// Vouches returns nil if the word of a calling peer on its applications counts. Other peers speak for no caller with
+	// a name. nil: the word of every peer counts.
+	Vouches func(ctx context.Context) error
+
+	// Authenticated says that applications authenticate here: instances are published only by peers whose word counts.
+	Authenticated bool
 }
 
 // coordination serves LockService and CoordinationService.

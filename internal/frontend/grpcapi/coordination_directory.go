@@ -3,6 +3,7 @@ package grpcapi
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -22,8 +23,14 @@ func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishIns
 	if err := checkEntries(req.GetPuts()); err != nil {
 		return nil, fault.Wrap("grpcapi.PublishInstances", err)
 	}
-	if spokenFor(ctx) != "" {
+	if SpokenFor(ctx) != "" {
 		return nil, fault.New("grpcapi.PublishInstances", fault.Forbidden, "a peer publishes its own instances, and for nobody else")
+	}
+	named := func(e *api.DirectoryEntry) bool { return e.GetPrincipal() != "" }
+	if len(req.GetPuts()) > 0 && c.Authenticated || slices.ContainsFunc(req.GetPuts(), named) {
+		if err := c.vouched(ctx); err != nil {
+			return nil, err
+		}
 	}
 	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_PublishInstances{PublishInstances: req}})
 	if err != nil {

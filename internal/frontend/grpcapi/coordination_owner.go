@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"google.golang.org/grpc/metadata"
@@ -14,8 +15,8 @@ import (
 // principalKey is the context key of the principal of a call in a bundle.
 type principalKey struct{}
 
-// spokenFor returns the principal that the caller speaks for; empty for itself.
-func spokenFor(ctx context.Context) string {
+// SpokenFor returns the principal that the caller speaks for; empty for itself.
+func SpokenFor(ctx context.Context) string {
 	if said, ok := ctx.Value(principalKey{}).(string); ok {
 		return said
 	}
@@ -32,22 +33,37 @@ func (c *coordination) owner(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return ownerFor(c.Peers, caller, spokenFor(ctx))
+	return c.ownerFor(ctx, caller, SpokenFor(ctx))
 }
 
 // ownerFor returns the owner of a principal that a caller, a peer or an application, speaks for.
-func ownerFor(peers bool, caller, principal string) (string, error) {
+func (c *coordination) ownerFor(ctx context.Context, caller, principal string) (string, error) {
 	if principal == "" {
 		return caller, nil
 	}
-	if !peers {
+	if !c.Peers {
 		return "", fault.Wrap("grpcapi", fault.Refused(fault.Forbidden, "principal", "only peers speak for others: leave it out"))
 	}
 	owner, ok := coord.OwnerOf(principal, caller)
 	if !ok {
 		return "", fault.Wrap("grpcapi", fault.Invalidf("principal", principal, "must be empty, ~ or @ and a name"))
 	}
+	if coord.IsNamed(owner) {
+		return owner, c.vouched(ctx)
+	}
 	return owner, nil
+}
+
+// vouched refuses a peer whose word on its applications does not count.
+func (c *coordination) vouched(ctx context.Context) error {
+	if c.Vouches == nil {
+		return nil
+	}
+	if err := c.Vouches(ctx); err != nil {
+		return &fault.Error{Op: "grpcapi", Kind: fault.Forbidden, Field: "principal", Err: fmt.Errorf(
+			"only founders, members, listed peers and peers with the key of the network speak for authenticated callers: %w", err)}
+	}
+	return nil
 }
 
 // renewing are the requests of a caller on a stream of keepalives that share a call.
@@ -67,7 +83,7 @@ func (r renewing) answers(ctx context.Context) ([]*api.LeaseKeepAliveResponse, e
 	failed := make(chan error, len(groups))
 	var calls sync.WaitGroup
 	for principal, at := range groups {
-		owner, err := ownerFor(r.c.Peers, r.caller, principal)
+		owner, err := r.c.ownerFor(ctx, r.caller, principal)
 		if err != nil {
 			failed <- err
 			continue

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,7 @@ func (b *batch) add(key string, it *item) bool {
 	if it.value == nil {
 		b.Deletes = append(b.Deletes, key)
 	} else {
-		b.Puts = append(b.Puts, coord.Entry{Key: key, Value: it.value, Adopt: it.adopt, Since: it.since})
+		b.Puts = append(b.Puts, coord.Entry{Key: key, Value: it.value, Adopt: it.adopt, Since: it.since, Principal: it.principal})
 	}
 	return true
 }
@@ -95,7 +96,7 @@ func (p *Publisher) done(e PublishDone) {
 	kind, field := fault.KindOf(e.Err), fault.FieldOf(e.Err)
 	switch {
 	case e.Err == nil:
-		p.accept(b, &e.Result)
+		p.accept(b, &e)
 		return
 	case (kind == fault.NotFound || kind == fault.Forbidden) && field == "lease":
 		p.lease.chosen = p.lease.chosen || kind == fault.Forbidden // another owner has the id
@@ -126,14 +127,14 @@ func (p *Publisher) done(e PublishDone) {
 }
 
 // accept notes a committed batch.
-func (p *Publisher) accept(b *coord.RegisterBatch, r *coord.Result) {
+func (p *Publisher) accept(b *coord.RegisterBatch, e *PublishDone) {
 	p.succeeded()
 	p.most = min(2*p.most, coord.MaxBatch)
 	p.accepted, p.state.Superseded, p.step.Settled = b.Generation, false, true
 	if !p.lease.proven { // the lease of an earlier process of this peer
 		p.lease.proven, p.lease.renew = true, p.now
 	}
-	p.acceptPuts(b, r)
+	p.acceptPuts(b, e)
 	for _, key := range p.removed {
 		if it, ok := p.entries.items.Get(key); ok {
 			p.entries.acknowledge(key, it, nil)
@@ -150,24 +151,29 @@ func (p *Publisher) accept(b *coord.RegisterBatch, r *coord.Result) {
 	}
 }
 
-func (p *Publisher) acceptPuts(b *coord.RegisterBatch, r *coord.Result) {
+func (p *Publisher) acceptPuts(b *coord.RegisterBatch, e *PublishDone) {
+	r := &e.Result
 	theirs := r.Foreign // in the order of Puts
-	for n, e := range b.Puts {
-		it, ok := p.entries.items.Get(e.Key)
+	for n, put := range b.Puts {
+		it, ok := p.entries.items.Get(put.Key)
 		if !ok {
 			continue
 		}
-		if len(theirs) > 0 && theirs[0] == e.Key {
+		if len(theirs) > 0 && theirs[0] == put.Key {
 			theirs = theirs[1:]
 			if it.value != nil && !it.repeated {
 				it.adopt = false // the application registered elsewhere since
-				p.entries.set(e.Key, it, foreign)
-				p.step.Lost = append(p.step.Lost, e.Key)
+				p.entries.set(put.Key, it, foreign)
+				if slices.Contains(e.Refused, put.Key) {
+					p.step.Refused = append(p.step.Refused, put.Key)
+				} else {
+					p.step.Lost = append(p.step.Lost, put.Key)
+				}
 			}
 			continue
 		}
-		p.entries.acknowledge(e.Key, it, e.Value)
-		it.committed, it.since = r.Revision, r.SinceOf(n, e)
+		p.entries.acknowledge(put.Key, it, put.Value)
+		it.committed, it.since = r.Revision, r.SinceOf(n, put)
 		it.adopt = it.repeated
 	}
 }

@@ -29,6 +29,7 @@ type item struct {
 	value     []byte         // desired value; nil: to be removed
 	known     []byte         // acknowledged value; nil: none
 	sent      bool           // the group may have a value, acknowledged or not
+	principal string         // of the registration; see coord.Entry
 	adopt     bool           // registered here, not committed yet
 	repeated  bool           // registered here again since the last send
 	since     coord.Revision // of the registration as last committed; 0: unknown
@@ -115,7 +116,7 @@ func (s *entrySet) replace(listed []coord.Entry) {
 	}
 	newer.Scan(func(key string) bool {
 		if was, ok := before.Get(key); ok && was.value != nil {
-			s.begin(coord.Entry{Key: key, Value: was.value}, was)
+			s.begin(coord.Entry{Key: key, Value: was.value, Principal: was.principal}, was)
 		}
 		return true
 	})
@@ -124,7 +125,7 @@ func (s *entrySet) replace(listed []coord.Entry) {
 // begin adds an unsent item. Its predecessor keeps the registration, and a
 // rejection of the same value; a foreign entry is tried again.
 func (s *entrySet) begin(put coord.Entry, was *item) {
-	it := &item{value: put.Value, adopt: put.Adopt}
+	it := &item{value: put.Value, principal: put.Principal, adopt: put.Adopt}
 	if was != nil {
 		it.adopt, it.since, it.committed = it.adopt || was.adopt, was.since, was.committed
 		if was.reason == rejected && bytes.Equal(was.value, put.Value) {
@@ -169,7 +170,7 @@ func (s *entrySet) put(e coord.Entry) {
 		s.items.Set(e.Key, it)
 	}
 	same := it.value != nil && bytes.Equal(it.value, e.Value)
-	it.value, it.adopt, it.repeated = e.Value, it.adopt || e.Adopt, it.repeated || e.Adopt
+	it.value, it.principal, it.adopt, it.repeated = e.Value, e.Principal, it.adopt || e.Adopt, it.repeated || e.Adopt
 	if it.reason == rejected && !same || it.reason == foreign && e.Adopt {
 		s.set(e.Key, it, accepted)
 	}

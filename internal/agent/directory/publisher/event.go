@@ -39,8 +39,9 @@ type Renewed struct {
 
 // PublishDone answers Send.
 type PublishDone struct {
-	Result coord.Result
-	Err    error
+	Result  coord.Result
+	Refused []string // those of Result.Foreign that were sent with Adopt: another caller's instance is at another owner
+	Err     error
 }
 
 // Tick reports the time of Step.Wake. An early or repeated Tick does no harm.
@@ -88,6 +89,9 @@ type Step struct {
 	// Lost lists keys another owner has taken over or removed since. The local
 	// application registers again or has moved.
 	Lost []string
+	// Refused lists keys of registrations that the group did not take: the instance of another caller is at another
+	// owner, whose lease lasts.
+	Refused []string
 	// Rejected maps keys to the group's reason for not accepting the entry. The
 	// entry stays out until its value changes.
 	Rejected map[string]error

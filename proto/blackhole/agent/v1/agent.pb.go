@@ -172,8 +172,9 @@ type Instance struct {
 	RegisteredAt   *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
 	LastHeartbeat  *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=last_heartbeat,json=lastHeartbeat,proto3" json:"last_heartbeat,omitempty"` // only in answers of its own peer
 	LeaseId        string                 `protobuf:"bytes,25,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	Peer           string                 `protobuf:"bytes,26,opt,name=peer,proto3" json:"peer,omitempty"`          // answers for the instance
-	Revision       uint64                 `protobuf:"varint,27,opt,name=revision,proto3" json:"revision,omitempty"` // of its last change
+	Peer           string                 `protobuf:"bytes,26,opt,name=peer,proto3" json:"peer,omitempty"`           // answers for the instance
+	Revision       uint64                 `protobuf:"varint,27,opt,name=revision,proto3" json:"revision,omitempty"`  // of its last change
+	Principal      string                 `protobuf:"bytes,28,opt,name=principal,proto3" json:"principal,omitempty"` // registered it: @ and the name of an authenticated caller; only between peers
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -395,6 +396,13 @@ func (x *Instance) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Instance) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
 }
 
 type HealthCheck struct {
@@ -1782,7 +1790,7 @@ var File_blackhole_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/agent/v1/agent.proto\x12\x12blackhole.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\t\n" +
+	"\x1eblackhole/agent/v1/agent.proto\x12\x12blackhole.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc6\t\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fservice_name\x18\x02 \x01(\tR\vserviceName\x12\x12\n" +
@@ -1813,7 +1821,8 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x0elast_heartbeat\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\rlastHeartbeat\x12\x19\n" +
 	"\blease_id\x18\x19 \x01(\tR\aleaseId\x12\x12\n" +
 	"\x04peer\x18\x1a \x01(\tR\x04peer\x12\x1a\n" +
-	"\brevision\x18\x1b \x01(\x04R\brevision\x1a;\n" +
+	"\brevision\x18\x1b \x01(\x04R\brevision\x12\x1c\n" +
+	"\tprincipal\x18\x1c \x01(\tR\tprincipal\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +

@@ -3377,11 +3377,14 @@ func (x *PublishInstancesRequest) GetRangeEnd() []byte {
 }
 
 type DirectoryEntry struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`  // blackhole.agent.v1.Instance
-	Adopt         bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"` // a new registration
-	Since         int64                  `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"` // revision of the first commit of the registration; 0 means unknown
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`  // blackhole.agent.v1.Instance
+	Adopt bool                   `protobuf:"varint,3,opt,name=adopt,proto3" json:"adopt,omitempty"` // a new registration
+	Since int64                  `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"` // revision of the first commit of the registration; 0 means unknown
+	// Who registered the instance: @ and the name of an authenticated caller; empty without a name. Another peer moves
+	// the entry, while its lease lasts, only with the same principal.
+	Principal     string `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3442,6 +3445,13 @@ func (x *DirectoryEntry) GetSince() int64 {
 		return x.Since
 	}
 	return 0
+}
+
+func (x *DirectoryEntry) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
 }
 
 type PublishInstancesResponse struct {
@@ -5018,12 +5028,13 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\adeletes\x18\x05 \x03(\fR\adeletes\x12\x18\n" +
 	"\areplace\x18\x06 \x01(\bR\areplace\x12\x10\n" +
 	"\x03key\x18\a \x01(\fR\x03key\x12\x1b\n" +
-	"\trange_end\x18\b \x01(\fR\brangeEnd\"d\n" +
+	"\trange_end\x18\b \x01(\fR\brangeEnd\"\x82\x01\n" +
 	"\x0eDirectoryEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
 	"\x05adopt\x18\x03 \x01(\bR\x05adopt\x12\x14\n" +
-	"\x05since\x18\x04 \x01(\x03R\x05since\"\x96\x01\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\x12\x1c\n" +
+	"\tprincipal\x18\x05 \x01(\tR\tprincipal\"\x96\x01\n" +
 	"\x18PublishInstancesResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\rR\achanged\x12\x18\n" +

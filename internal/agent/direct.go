@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// Direct returns the Registrar for calls of other peers: it serves instances of
+// this peer alone, answers NotFound for others and forwards nothing. Register is
+// Unsupported, because applications register at their own peer. Instances of
+// authenticated callers change at the word of peers that Config.Speaks admits.
+func (s *Service) Direct() instance.Registrar { return direct{s.local} }
+
+type direct struct{ local *local }
+
+func (d direct) Register(context.Context, instance.Registration) (instance.Registered, error) {
+	return instance.Registered{}, fault.New("agent.Register", fault.Unsupported, "peers do not register instances with each other: register at the peer on the same host")
+}
+
+func (d direct) Deregister(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
+	k = k.WithDefaults()
+	if err := d.consents(ctx, instance.Ref{Key: k}); err != nil {
+		return instance.Deregistered{}, fault.Wrap("agent.Deregister", err)
+	}
+	gone, err := d.local.remove(ctx, k, forwardTimeout/2)
+	return gone, fault.Wrap("agent.Deregister", err)
+}
+
+// Heartbeat needs no name: an application that moves to a peer without authentication still keeps its instance alive.
+func (d direct) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+	const op = "agent.Heartbeat"
+	if _, err := d.local.config.Speaks(ctx); err != nil {
+		for _, ref := range refs {
+			if err := d.consents(ctx, ref); err != nil {
+				return nil, fault.Wrap(op, err)
+			}
+		}
+	}
+	beats, err := d.local.beat(refs)
+	return beats, fault.Wrap(op, err)
+}
+
+func (d direct) SetStatus(ctx context.Context, k instance.Key, status instance.Status) (*instance.Instance, error) {
+	k = k.WithDefaults()
+	if err := d.consents(ctx, instance.Ref{Key: k}); err != nil {
+		return nil, fault.Wrap("agent.SetStatus", err)
+	}
+	i, err := d.local.override(ctx, k, status, forwardTimeout/2)
+	return i, fault.Wrap("agent.SetStatus", err)
+}
+
+// consents refuses a peer that changes the instance of an authenticated caller, unless the peer's word counts and it
+// speaks for an authenticated caller, whose right to the service it has checked.
+func (d direct) consents(ctx context.Context, ref instance.Ref) error {
+	i, ok := d.local.registered(ref)
+	if !ok || i.Principal == "" {
+		return nil
+	}
+	said, err := d.local.config.Speaks(ctx)
+	if err == nil && coord.IsPrincipal(said) {
+		return nil
+	}
+	return &fault.Error{Kind: fault.Forbidden, Field: "id", Value: i.Key.String(), Err: errOwned}
+}
+
+// registered returns the instance of this peer that a reference names, as far as the catalog knows its lease.
+func (l *local) registered(ref instance.Ref) (*instance.Instance, bool) {
+	if ref.Lease == "" {
+		return l.registry.Get(ref.Key)
+	}
+	k, known := l.aliases.find(ref.Lease)
+	if !known {
+		i, ok := l.catalog.ByLease(ref.Lease)
+		if !ok {
+			return nil, false
+		}
+		k = i.Key
+	}
+	return l.registry.Get(k)
+}
