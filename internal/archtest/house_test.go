@@ -57,7 +57,7 @@ func floors() []room {
 			{path: "pkg/network/invite", floor: 1, only: []string{}},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
 			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc"}, users: wiring()},
-			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p/proof")},
+			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
 			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
 
 			{path: "internal/platform/config", floor: 1, only: []string{}, users: []string{"internal/daemon", "internal/cli", "cmd/blackholed", "testnet"}},

@@ -32,16 +32,18 @@ type finder struct {
 	dht      *dht.IpfsDHT
 	protocol protocol.ID // of the DHT; only servers speak it
 	host     host.Host
-	messages *dhtpb.ProtocolMessenger
-	open     bool // the filters of an open network apply
+	requests *requests
+	messages *dhtpb.ProtocolMessenger // over requests
+	open     bool                     // the filters of an open network apply
 	admits   dht.RouteTableFilterFunc
 	prober   *Prober
 }
 
 func newFinder(d *dht.IpfsDHT, served protocol.ID, h host.Host, settings profileSettings) (*finder, error) {
-	messages, err := dhtpb.NewProtocolMessenger(d.MessageSender())
+	r := newRequests(d.MessageSender(), h, served)
+	messages, err := dhtpb.NewProtocolMessenger(r)
 	f := &finder{
-		dht: d, protocol: served, host: h, messages: messages, open: settings.open,
+		dht: d, protocol: served, host: h, requests: r, messages: messages, open: settings.open,
 		admits: func(any, peer.ID) bool { return true },
 	}
 	if f.open {

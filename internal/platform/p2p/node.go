@@ -258,6 +258,9 @@ func (n *Node) Close() error {
 			n.mdns.close()
 		}
 		n.work.Wait()
+		if n.routing != nil {
+			n.routing.finder.requests.close()
+		}
 		if n.dht != nil {
 			errs = append(errs, n.dht.Close())
 		}

@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -16,12 +17,13 @@ const quickClose = 10 * time.Second
 
 // quickHost opens a stream on a new connection at once. A libp2p host waits until both sides have identified each other,
 // which takes a round trip: a third of a request to a peer without a connection. Lookups and keepers ask many such
-// peers. A peer that does not speak the protocol fails the first read instead of NewStream.
+// peers. A peer that does not speak the protocol, or does no more since its last connection, fails the first read instead of NewStream.
 type quickHost struct{ host.Host }
 
 // NewStream implements host.Host. With one protocol it does not wait for identification.
 func (h quickHost) NewStream(ctx context.Context, id peer.ID, protocols ...protocol.ID) (network.Stream, error) {
-	if known, _ := h.Peerstore().GetProtocols(id); len(known) > 0 || len(protocols) != 1 {
+	known, _ := h.Peerstore().GetProtocols(id)
+	if len(protocols) != 1 || len(known) > 0 && !slices.Contains(known, protocols[0]) {
 		return h.Host.NewStream(ctx, id, protocols...)
 	}
 	s, err := h.Network().NewStream(ctx, id)

@@ -38,8 +38,9 @@ func TestQuickStream(t *testing.T) {
 			_ = s.Reset()
 		}
 	})
-	ask := func(p protocol.ID) (string, error) {
-		asking := start(t, testConfig(t)) // knows nothing of the other peer's protocols
+	ask := func(p protocol.ID, known ...protocol.ID) (string, error) {
+		asking := start(t, testConfig(t)) // knows only these of the other peer's protocols
+		require.NoError(t, asking.host.Peerstore().AddProtocols(asked.host.ID(), known...))
 		asking.host.Peerstore().AddAddrs(asked.host.ID(), asked.host.Addrs(), peerstore.PermanentAddrTTL)
 		s, err := quickHost{strict{asking.host}}.NewStream(t.Context(), asked.host.ID(), p)
 		require.NoError(t, err)
@@ -57,6 +58,10 @@ func TestQuickStream(t *testing.T) {
 	answer, err := ask(spoken)
 	require.NoError(t, err)
 	require.Equal(t, "ask", answer)
+	answer, err = ask(spoken, spoken, "/test/other/1.0.0") // of an earlier connection
+	require.NoError(t, err)
+	require.Equal(t, "ask", answer)
 	_, err = ask("/test/unknown/1.0.0")
 	require.Error(t, err)
+	require.Panics(t, func() { _, _ = ask(spoken, "/test/other/1.0.0") }, "identification tells whether it speaks the protocol now")
 }
