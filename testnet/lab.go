@@ -13,7 +13,6 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/lab"
-	"github.com/blackhole/blackhole/testnet/lab/crowd"
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
@@ -172,10 +171,10 @@ func (l *laboratory) report(r lab.Result, failed error, people, stdout io.Writer
 	return fault.As("testnet.lab", fault.Unavailable, encoder.Encode(r))
 }
 
-// gather is the crowd of a scenario, in a child of this program.
-func gather(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if err := crowd.Run(ctx, args, os.Stdin, stdout); err != nil {
-		fmt.Fprintf(stderr, "testnet crowd: %v\n", err)
+// child ends a part of a scenario, which ran in this child of the program.
+func child(name string, failed error, stderr io.Writer) int {
+	if failed != nil {
+		fmt.Fprintf(stderr, "testnet %s: %v\n", name, failed)
 		return exitFailed
 	}
 	return exitOK

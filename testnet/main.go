@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/blackhole/blackhole/testnet/lab/crowd"
+	"github.com/blackhole/blackhole/testnet/lab/flood"
 )
 
 // Exit codes.
@@ -52,7 +53,10 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return command(ctx, args[0], args[1:], stdout, stderr)
 	}
 	if len(args) > 0 && args[0] == crowd.Command {
-		return gather(ctx, args[1:], stdout, stderr)
+		return child(crowd.Command, crowd.Run(ctx, args[1:], os.Stdin, stdout), stderr)
+	}
+	if len(args) > 0 && args[0] == flood.Command {
+		return child(flood.Command, flood.Run(ctx, args[1:], os.Stdin, stdout), stderr)
 	}
 	o, err := parse(args, stderr)
 	switch {

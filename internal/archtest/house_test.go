@@ -175,7 +175,7 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/peer",
 				"github.com/libp2p/go-libp2p/core/record",
 			},
-			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "testnet/lab/crowd"},
+			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "testnet/lab/crowd", "testnet/lab/flood"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{

@@ -22,7 +22,7 @@ import (
 // Config describes a run.
 type Config struct {
 	Binary   string // blackholed, built with process.ClockTag
-	Program  string // this program: the crowd runs as its child
+	Program  string // this program: crowds and floods run as its children
 	Dir      string // parent of data directories and logs
 	Short    bool   // fewer peers and shorter times
 	Progress io.Writer
@@ -111,6 +111,11 @@ func Scenarios() []Scenario {
 			Name: "crowd", Limit: 15 * time.Minute,
 			About: "900 idle honest peers hold connections to one provider; every new consumer still uses it",
 			acts:  []act{{"", crowded}},
+		},
+		{
+			Name: "flood", Limit: 25 * time.Minute,
+			About: "floods of one of 5 peers from several address prefixes and from another user of its host; honest programs go on",
+			acts:  []act{{"", flooded}},
 		},
 	}
 }

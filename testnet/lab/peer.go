@@ -59,7 +59,7 @@ func (w *world) peer(ctx context.Context, h *host, change func(*process.Spec)) (
 	w.peers = append(w.peers, p)
 	dial := func(ctx context.Context, _, address string) (net.Conn, error) { return h.space.Dial(ctx, address) }
 	p.http = &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}
-	p.Client, err = client.New(grpcAddress, grpc.WithContextDialer(h.space.Dial))
+	p.Client, err = client.New(grpcAddress, p.inside())
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +72,9 @@ func (w *world) peer(ctx context.Context, h *host, change func(*process.Spec)) (
 	}
 	return p, nil
 }
+
+// inside lets a client dial from inside the peer's host.
+func (p *peer) inside() grpc.DialOption { return grpc.WithContextDialer(p.host.space.Dial) }
 
 // start starts the process of the peer.
 func (p *peer) start() (err error) {

@@ -12,10 +12,19 @@ import (
 	"net"
 )
 
-// Dial connects to a literal address from inside the namespace, its own loopback included.
-func (s *Space) Dial(ctx context.Context, address string) (conn net.Conn, err error) {
+// Dial connects to a literal address over TCP, from inside the namespace, its own loopback included.
+func (s *Space) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return s.dial(ctx, "tcp", address)
+}
+
+// DialUDP is Dial over UDP.
+func (s *Space) DialUDP(ctx context.Context, address string) (net.Conn, error) {
+	return s.dial(ctx, "udp", address)
+}
+
+func (s *Space) dial(ctx context.Context, over, address string) (conn net.Conn, err error) {
 	err = s.Do(func() error {
-		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
+		conn, err = new(net.Dialer).DialContext(ctx, over, address)
 		return err
 	})
 	return conn, err

@@ -82,7 +82,7 @@ func (c crowd) run(ctx context.Context) error {
 	const op = "crowd.run"
 	hosts := make([]host.Host, c.size)
 	for i := range hosts {
-		h, err := newHost(Address(i))
+		h, err := NewHost(Address(i))
 		if err != nil {
 			return fault.As(op, fault.Unavailable, err)
 		}
@@ -142,12 +142,16 @@ func (c crowd) call(ctx context.Context, h host.Host) error {
 	return (<-ping.Ping(ctx, h, c.to.ID)).Error
 }
 
-// newHost returns a host that listens at its own address and dials from it.
-func newHost(address netip.Addr) (host.Host, error) {
+// NewHost returns a host that listens at its own address and dials from it, over TCP.
+func NewHost(address netip.Addr) (host.Host, error) {
 	from := func(multiaddr.Multiaddr) (tcp.ContextDialer, error) {
 		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: address.AsSlice()}}, nil
 	}
-	listen, err := multiaddr.NewMultiaddr("/ip4/" + address.String() + "/tcp/4001")
+	family := "/ip4/"
+	if address.Is6() {
+		family = "/ip6/"
+	}
+	listen, err := multiaddr.NewMultiaddr(family + address.String() + "/tcp/0")
 	if err != nil {
 		return nil, err
 	}

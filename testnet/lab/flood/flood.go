@@ -1,0 +1,177 @@
+// Package flood is the attacker of the lab's scenario of that name. It speaks the real protocols to one peer, from hosts in
+// several address prefixes, or calls the peer's API as another user of its host. Both its rate and its processor time are
+// bounded: without bounds it would take the processor from the peer, and the lab would measure the scheduler.
+package flood
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+)
+
+// Command is the first argument of a program that is a flood.
+const Command = "flood"
+
+// Ready is the line that a flood writes once it begins.
+const Ready = "ready"
+
+// Order describes a flood, as JSON in the second argument.
+type Order struct {
+	Row     string        // name of one of Rows
+	Network network.Name  // of the victim
+	Target  []string      // addresses of the victim, with its id
+	From    []netip.Addr  // addresses of this machine: a host at each. A host dials the victim by its own family
+	API     string        // address of the victim's gRPC API, for the row that calls it
+	Token   string        // of the other user
+	Most    time.Duration // the flood ends by itself after this time
+}
+
+// Report is what a flood did, written as JSON at its end.
+type Report struct {
+	Sent     int64            // messages
+	Accepted int64            // by the victim, as far as it answers
+	Refused  map[string]int64 // messages by the reason of the refusal, or of the failure
+	Hosts    int              // identities used
+	Seconds  float64
+	Cores    float64 // processor time a second
+}
+
+// Row is a kind of flood.
+type Row struct {
+	Name  string
+	About string
+	Rate  int // messages a second, of all hosts together
+
+	play func(context.Context, *hostile) // of one host, until the context ends
+}
+
+// Rows lists all kinds of floods.
+func Rows() []Row {
+	return []Row{
+		{"store", "STORE of signed records for the cells of the honest offers, 100 of each provider", 1000, storeRecords},
+		{"gossip", "signed records on the topics of the honest offers, 100 of each provider", 400, gossipValid},
+		{"forged", "forged records on the same topics, with a new identity after 16", 400, gossipForged},
+		{"dht", "lookups, and values of the group's key and of a foreign one", 800, floodDHT},
+		{"greetings", "questions, garbage and silence on the group's protocols", 600, greet},
+		{"connections", "Noise handshakes, and TCP connections without one", 200, connect},
+		{"query", "QUERY, RESOLVE and SUMMARY of the cells of the honest offers, 100 results each", 400, askQueries},
+		{"sync", "SYNC with false sums, and PULL of unknown records", 400, askSyncs},
+		{"api", "registrations, keys and watches of another user of the host", 600, callAPI},
+	}
+}
+
+// find returns a row.
+func find(name string) (Row, error) {
+	rows := Rows()
+	i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name })
+	if i < 0 {
+		return Row{}, fault.Invalidf("row", name, "there is no flood %q", name)
+	}
+	return rows[i], nil
+}
+
+// Run is the program. Its argument is an Order. It writes Ready, floods until its input ends, which the parent holds open, and
+// writes a Report.
+func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	const op = "flood.Run"
+	if len(args) != 1 {
+		return fault.Invalidf("arguments", args, "must be one order")
+	}
+	var o Order
+	if err := json.Unmarshal([]byte(args[0]), &o); err != nil {
+		return fault.As(op, fault.Invalid, err)
+	}
+	row, err := find(o.Row)
+	if err != nil {
+		return err
+	}
+	target, err := addresses(o.Target)
+	if err != nil {
+		return fault.As(op, fault.Invalid, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Most)
+	defer cancel()
+	go func() { // ends with the parent or this program
+		_, _ = io.Copy(io.Discard, in)
+		cancel()
+	}()
+	if _, err := io.WriteString(out, Ready+"\n"); err != nil {
+		return fault.As(op, fault.Unavailable, err)
+	}
+	report := flood(ctx, row, o, target)
+	return fault.As(op, fault.Unavailable, json.NewEncoder(out).Encode(report))
+}
+
+func addresses(all []string) (to peer.AddrInfo, err error) {
+	for _, address := range all {
+		info, err := peer.AddrInfoFromString(address)
+		if err != nil {
+			return to, err
+		}
+		to.ID, to.Addrs = info.ID, append(to.Addrs, info.Addrs...)
+	}
+	return to, nil
+}
+
+// flood plays a row at every address until ctx ends.
+func flood(ctx context.Context, row Row, o Order, target peer.AddrInfo) Report {
+	t := &tally{refused: map[string]int64{}}
+	p := newPace(row.Rate)
+	var work sync.WaitGroup
+	for _, from := range o.From {
+		work.Go(func() {
+			h := &hostile{order: o, target: target, from: from, pace: p, tally: t}
+			defer h.leave()
+			row.play(ctx, h)
+		})
+	}
+	work.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seconds := time.Since(p.began).Seconds()
+	return Report{
+		Sent: t.sent, Accepted: t.accepted, Refused: t.refused, Hosts: t.hosts,
+		Seconds: seconds, Cores: (Used() - p.before).Seconds() / seconds,
+	}
+}
+
+// maxReasons bounds the kinds of refusals in a report.
+const maxReasons = 32
+
+// tally counts what all hosts did.
+type tally struct {
+	mu             sync.Mutex // guards what follows
+	sent, accepted int64
+	refused        map[string]int64
+	hosts          int
+}
+
+func (t *tally) host() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hosts++
+}
+
+// send counts n messages, and their fate: accepted without a reason.
+func (t *tally) send(n int64, reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sent += n
+	if reason == "" {
+		t.accepted += n
+		return
+	}
+	if _, known := t.refused[reason]; !known && len(t.refused) >= maxReasons {
+		reason = "other"
+	}
+	t.refused[reason] += n
+}

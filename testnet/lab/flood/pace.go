@@ -1,0 +1,49 @@
+package flood
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// cores is the largest part of a processor that a flood uses.
+const cores = 0.5
+
+// pace bounds the messages and the processor time of a flood.
+type pace struct {
+	limiter *rate.Limiter
+	began   time.Time
+	before  time.Duration // processor time at the begin
+}
+
+func newPace(each int) *pace {
+	return &pace{limiter: rate.NewLimiter(rate.Limit(each), max(each/10, 1)), began: time.Now(), before: Used()}
+}
+
+// turn waits until n messages may be sent. It reports false at the end.
+func (p *pace) turn(ctx context.Context, n int) bool {
+	for range n {
+		if p.limiter.Wait(ctx) != nil {
+			return false
+		}
+	}
+	for (Used() - p.before).Seconds() > cores*time.Since(p.began).Seconds()+0.1 {
+		if !wait(ctx, 5*time.Millisecond) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// wait pauses. It reports false at the end.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

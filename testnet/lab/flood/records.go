@@ -1,0 +1,162 @@
+package flood
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"time"
+
+	pubsub "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/records"
+	keeperv1 "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
+)
+
+// Place and type of the honest offers: their cells are the hot ones.
+const (
+	latitude, longitude = 52.5, 13.4
+	kind                = "compute"
+)
+
+const (
+	recordsOfProvider = 100 // as many as a keeper accepts
+	recordsAtOnce     = 20  // of a STORE
+	recordsOfForger   = 16  // as many as a peer without a score may send
+)
+
+// provider signs records of the hot cells. Its uptime of 0 excludes them from the honest questions, so that no answer may leave
+// out an honest record for a better one.
+type provider struct {
+	key  crypto.PrivKey
+	made int
+}
+
+// next returns a record of a provider, and changes the provider after 100.
+func (p *provider) next(h *hostile) (*records.Record, error) {
+	if p.key == nil || p.made >= recordsOfProvider {
+		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		p.key, p.made = key, 0
+	}
+	p.made++
+	lat, lon, up := latitude, longitude, 0.0
+	now := time.Now()
+	return records.Sign(h.order.Network, p.key, records.Offer{
+		ID:           fmt.Sprintf("spam-%d", p.made),
+		Metadata:     records.Metadata{Type: kind, Name: "spam", Endpoints: []string{"https://spam.example.com"}},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8}},
+		Location:     &records.Location{Latitude: &lat, Longitude: &lon},
+		Health:       &records.Health{Status: "HEALTHY", UptimePercent: &up},
+	}, records.Stamp{Sequence: records.NextSequence(0, now), Issued: now, Expires: now.Add(time.Hour)})
+}
+
+// storeRecords stores records for all their cells.
+func storeRecords(ctx context.Context, h *hostile) {
+	var p provider
+	h.converse(ctx, protocol.ID(h.order.Network.Protocol("keeper", "1.0.0")), func() (proto.Message, proto.Message, int) {
+		store := &keeperv1.StoreRequest{}
+		for range recordsAtOnce {
+			r, err := p.next(h)
+			if err != nil {
+				continue // impossible: the offer is valid
+			}
+			item := &keeperv1.StoreItem{Envelope: r.Envelope()}
+			for _, c := range r.Cells() {
+				item.Cells = append(item.Cells, c.String())
+			}
+			store.Items = append(store.Items, item)
+		}
+		return &keeperv1.Request{Op: &keeperv1.Request_Store{Store: store}}, &keeperv1.Response{}, len(store.Items)
+	}, func(m proto.Message, n int) {
+		resp := m.(*keeperv1.Response)
+		if resp.Refusal != nil {
+			h.tally.send(int64(n), reason(resp.Refusal))
+			return
+		}
+		for _, result := range resp.GetStore().GetResults() {
+			h.tally.send(1, reason(result.Refusal))
+		}
+	})
+}
+
+// reason names a refusal: empty without one.
+func reason(r *peerv1.Refusal) string {
+	if r == nil {
+		return ""
+	}
+	return r.Code.String()
+}
+
+// gossipValid publishes signed records.
+func gossipValid(ctx context.Context, h *hostile) {
+	var p provider
+	h.publish(ctx, 0, func() ([]byte, error) {
+		r, err := p.next(h)
+		if err != nil {
+			return nil, err
+		}
+		return r.Envelope(), nil
+	})
+}
+
+// gossipForged publishes records with a false signature.
+func gossipForged(ctx context.Context, h *hostile) {
+	var p provider
+	h.publish(ctx, recordsOfForger, func() ([]byte, error) {
+		r, err := p.next(h)
+		if err != nil {
+			return nil, err
+		}
+		forged := append([]byte(nil), r.Envelope()...)
+		forged[len(forged)-1] ^= 1
+		return forged, nil
+	})
+}
+
+// publish sends messages on the topics of the place and of the type in turn. It changes its identity after a number of
+// messages; 0: never. A peer answers no message: all that were sent count as accepted here.
+func (h *hostile) publish(ctx context.Context, each int, next func() ([]byte, error)) {
+	id := protocol.ID(h.order.Network.Protocol("meshsub", "1.2.0"))
+	topics := h.order.Network.Topics("live", "1") + kind + "/"
+	cells := []geo.Cell{geo.CellOf(geo.Point{Lat: latitude, Lon: longitude}, 2), geo.Global}
+	for h.await(ctx, id) {
+		stream, err := h.open(ctx, id)
+		if err != nil {
+			h.tally.send(1, "stream: "+short(err))
+			wait(ctx, comesBack)
+			continue
+		}
+		for sent := 0; each == 0 || sent < each; sent++ {
+			if !h.pace.turn(ctx, 1) {
+				return
+			}
+			data, err := next()
+			if err != nil {
+				return
+			}
+			topic := topics + string(cells[sent%len(cells)])
+			if err := h.send(stream, &pubsub.RPC{Publish: []*pubsub.Message{{Data: data, Topic: &topic}}}); err != nil {
+				h.tally.send(1, "stream: "+short(err))
+				break
+			}
+			h.tally.send(1, "")
+		}
+	}
+}
+
+func (h *hostile) send(s network.Stream, m proto.Message) error {
+	if err := s.SetWriteDeadline(time.Now().Add(callLimit)); err != nil {
+		return err
+	}
+	_, err := protodelim.MarshalTo(s, m)
+	return err
+}
