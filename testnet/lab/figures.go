@@ -23,10 +23,8 @@ func (f *floods) print(row flood.Row, r flood.Report, in []*window) {
 			took := w.took[name]
 			columns = append(columns, fmt.Sprintf("%.1f / %.1f (%d)", ms(sample.Quantile(took, 0.5)), ms(sample.Quantile(took, 0.99)), len(took)))
 		}
-		quiet := sample.Quantile(slices.Concat(in[0].took[name], in[2].took[name]), 0.99)
-		change := 100 * (ms(sample.Quantile(in[1].took[name], 0.99))/max(ms(quiet), 0.001) - 1)
-		f.say("%-11s  %-8s p50 / p99 in ms (calls): before %s, beside %s, after %s; p99 %+.0f %%",
-			row.Name, name, columns[0], columns[1], columns[2], change)
+		f.say("%-11s  %-8s p50 / p99 in ms (calls): before %s, beside %s, after %s; p99 %s",
+			row.Name, name, columns[0], columns[1], columns[2], change(in[1].took[name], slices.Concat(in[0].took[name], in[2].took[name])))
 	}
 	quiet := (in[0].load.victim + in[2].load.victim) / 2
 	each := (in[1].load.victim - quiet) / max(float64(r.Sent)/r.Seconds, 1)
@@ -35,6 +33,14 @@ func (f *floods) print(row flood.Row, r flood.Report, in []*window) {
 	if n := in[0].incomplete + in[1].incomplete + in[2].incomplete; n > 0 {
 		f.say("%-11s  incomplete answers: %d before, %d beside, %d after", row.Name, in[0].incomplete, in[1].incomplete, in[2].incomplete)
 	}
+}
+
+// change compares two 99th percentiles, in percent.
+func change(beside, quiet []time.Duration) string {
+	if len(beside) == 0 || len(quiet) == 0 {
+		return "unknown"
+	}
+	return fmt.Sprintf("%+.0f %%", 100*(ms(sample.Quantile(beside, 0.99))/ms(sample.Quantile(quiet, 0.99))-1))
 }
 
 // names lists the honest operations.
