@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -38,19 +39,26 @@ func (s *session) observeIdle(ctx context.Context) (held bool, err error) {
 		return false, err
 	}
 	if s.measure.changes > 0 {
-		changed := 0
-		s.report.Loaded, err = s.observe(ctx, fmt.Sprintf("%d changes a second, a peer", s.measure.changes), func(ctx context.Context, long time.Duration) error {
-			var err error
-			changed, err = s.change(ctx, long)
-			return err
-		})
-		if err != nil {
+		if err := s.observeLoaded(ctx); err != nil {
 			return false, err
 		}
-		s.report.Loaded.Changes = changed
 	}
 	s.report.end(s.network)
 	return true, s.report.write(s)
+}
+
+func (s *session) observeLoaded(ctx context.Context) (err error) {
+	var done, failed int
+	s.report.Loaded, err = s.observe(ctx, fmt.Sprintf("%d changes a second, a peer", s.measure.changes), func(ctx context.Context, long time.Duration) (err error) {
+		done, failed, err = s.change(ctx, long)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.report.Loaded.Changes, s.report.Loaded.FailedChanges = done, failed
+	fmt.Fprintf(s.out, "%d changes, %d failed\n", done, failed)
+	return nil
 }
 
 // observe measures all peers while work runs, and prints the result.
@@ -110,23 +118,33 @@ func (s *session) look(ctx context.Context, after bool) (all []observation, at t
 	return all, at, err
 }
 
-// change changes the price of one offer after the other, and returns their number. A slow peer delays only its own changes.
-func (s *session) change(ctx context.Context, long time.Duration) (changed int, err error) {
+// change changes the price of one offer after the other, and returns the numbers of changes and of failures. A slow peer
+// delays no other one, until all changes under way are its.
+func (s *session) change(ctx context.Context, long time.Duration) (done, failed int, err error) {
 	listings := s.market.Where(func(market.Listing) bool { return true })
 	tick := time.NewTicker(time.Second / time.Duration(s.measure.changes))
 	defer tick.Stop()
-	group, inner := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for end := time.Now().Add(long); time.Now().Before(end) && inner.Err() == nil; changed++ {
-		l := listings[changed*stride%len(listings)]
-		price := float64(changed+1) / 1e4
-		group.Go(func() error { return s.reprice(inner, l, price) })
+	var (
+		changes  errgroup.Group
+		failures atomic.Int64
+	)
+	changes.SetLimit(atOnce)
+	for end := time.Now().Add(long); time.Now().Before(end) && ctx.Err() == nil; done++ {
+		l, price := listings[done*stride%len(listings)], float64(done+1)/1e4
+		changes.Go(func() error {
+			if s.reprice(ctx, l, price) != nil {
+				failures.Add(1)
+			}
+			return nil
+		})
 		select {
 		case <-tick.C:
-		case <-inner.Done():
+		case <-ctx.Done():
 		}
 	}
-	return changed, group.Wait()
+	_ = changes.Wait() // they are counted
+	failed = int(failures.Load())
+	return done - failed, failed, fault.Wrap("testnet.change", ctx.Err())
 }
 
 const (
@@ -141,7 +159,7 @@ func (s *session) reprice(ctx context.Context, l market.Listing, price float64) 
 	for _, p := range s.network.Peers {
 		if p.ID == l.Provider {
 			_, err := p.Update(ctx, o)
-			return fault.Wrap(p.Name, err)
+			return err
 		}
 	}
 	return nil

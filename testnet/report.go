@@ -42,11 +42,12 @@ type reportStep struct {
 
 // reportUsage is what each peer uses.
 type reportUsage struct {
-	Changes     int                   `json:"changes"`       // of prices in the time
-	CPUPercent  spread                `json:"cpu_percent"`   // of one processor
-	KBPerMinute spread                `json:"kb_per_minute"` // written to files and TCP connections
-	RSSMiB      spread                `json:"rss_mib"`
-	Protocols   map[string]reportFlow `json:"protocols,omitempty"` // on streams between peers
+	Changes       int                   `json:"changes"` // of prices in the time
+	FailedChanges int                   `json:"failed_changes"`
+	CPUPercent    spread                `json:"cpu_percent"`   // of one processor
+	KBPerMinute   spread                `json:"kb_per_minute"` // written to files and TCP connections
+	RSSMiB        spread                `json:"rss_mib"`
+	Protocols     map[string]reportFlow `json:"protocols,omitempty"` // on streams between peers
 }
 
 // reportFlow is the KB a minute of one protocol.
