@@ -80,7 +80,7 @@ func line(looks []look, gauge int) (mean, growth float64) {
 // lookAt reads the metrics of a peer and measures its data directory.
 func lookAt(ctx context.Context, p *network.Peer) (l look, err error) {
 	const op = "soak.lookAt"
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/v1/metrics", nil)
 	if err != nil {

@@ -13,14 +13,18 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
 const (
 	checkEvery = time.Minute      // interval of provider checks
+	formLimit  = 2 * time.Minute  // from the start of the peers until their group takes writes
 	calmAfter  = 30 * time.Second // from the end of the load until its leases and connections are gone
 	callLimit  = 10 * time.Second
+	lookLimit  = 30 * time.Second
 	leastLooks = 8 // a line through fewer points says little
 )
 
@@ -78,6 +82,9 @@ func Run(ctx context.Context, c Config) (flat bool, err error) {
 
 // play runs the load, looks at the peers meanwhile, and once more after the load.
 func (r *run) play(ctx context.Context) error {
+	if err := r.fill(ctx); err != nil {
+		return err
+	}
 	before, err := r.lookAll(ctx)
 	if err != nil {
 		return err
@@ -101,20 +108,46 @@ func (r *run) play(ctx context.Context) error {
 	return nil
 }
 
-// watch looks at the peers until the end of the load.
+// fill writes as many events as the group keeps for watches: this history would grow for long otherwise.
+func (r *run) fill(ctx context.Context) error {
+	const each = 500
+	for n := 0; n < int(coord.DefaultLimits().HistoryEvents); n += each {
+		steps := make([]coord.Step, each)
+		for i := range steps {
+			steps[i].Put = &coord.Put{Key: fmt.Sprintf("%sfill/%d", prefix, i), Value: []byte("a value of usual length")}
+		}
+		err := await.Until(ctx, formLimit, "the group takes a write", func(ctx context.Context) error {
+			_, _, err := r.net.Peers[0].Coordination().Do(ctx, coord.Command{Op: &coord.Txn{Then: steps}})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch looks at the peers until the end of the load. A machine too busy for a look gets none.
 func (r *run) watch(ctx context.Context) error {
 	for time.Since(r.began) < r.Duration {
 		if err := pause(ctx, r.Every); err != nil {
 			return err
 		}
 		looks, err := r.lookAll(ctx)
-		if err != nil {
+		if err != nil && (ctx.Err() != nil || len(r.net.Lost()) > 0) {
 			return err
+		}
+		if err != nil {
+			fmt.Fprintf(r.Progress, "no look: %v\n", err)
+			continue
 		}
 		for i, l := range looks {
 			r.seen[i] = append(r.seen[i], l)
 		}
 		r.say("under load", looks)
+	}
+	if n := len(r.seen[0]); n < leastLooks {
+		return fault.New("soak.watch", fault.Timeout, "only %d looks at the peers, need %d: the machine is too busy", n, leastLooks)
 	}
 	return nil
 }

@@ -128,6 +128,19 @@ func TestLogFindsEachBreach(t *testing.T) {
 		{"L6", "a claim is cancelled by a wrong lease", func(h []audit.Entry) {
 			h[7].Command.Op = &coord.Cancel{Name: "db", Lease: 3, Token: h[4].Result.Lock.Token}
 		}},
+		{"L6", "a lease of another owner is used", func(h []audit.Entry) { h[3].Command.Owner = "bob" }},
+		{"K1", "a transaction succeeds against its comparison", func(h []audit.Entry) {
+			h[6].Command.Op = &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 1)}, Then: h[6].Command.Op.(*coord.Txn).Then}
+		}},
+		{"K1", "a transaction changes another key", func(h []audit.Entry) {
+			h[6].Command.Op = &coord.Txn{Then: h[6].Command.Op.(*coord.Txn).Then[:1]}
+		}},
+		{"K1", "a transaction puts another value", func(h []audit.Entry) {
+			h[10].Command.Op = &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "b", Value: []byte("x")}}}}
+		}},
+		{"I4", "a batch is refused for a generation that is over", func(h []audit.Entry) {
+			h[15].Result.Err = fault.Refused(fault.Conflict, "generation", "is over")
+		}},
 		{"L7", "nobody is granted", func(h []audit.Entry) { h[7].Effects.Grants = nil }},
 		{"L7", "the last in the queue is granted", func(h []audit.Entry) {
 			h[7].Effects.Grants = []machine.Grant{{Lock: "db", Lease: 3, Token: h[5].Result.Lock.Token}}

@@ -10,7 +10,7 @@
 //	L3  grants that exclude each other never overlap in the order of the log
 //	L4  a lease does not end by Expire before its time to live has passed since it was last renewed
 //	L5  a lease ends by an entry of the log, together with all its keys
-//	L6  only its owner gives a claim back
+//	L6  only its owner uses a lease, and gives its claims back
 //	L7  claims are granted in the order of the queue, in the entry that makes room
 //	W1  ordered: a watch reports ascending revisions, and keys in order
 //	W2  unique: it reports no event twice
@@ -19,12 +19,13 @@
 //	W5  resumable: from Next it continues at any member, without gap or duplicate
 //	W6  bookmarkable: progress follows the delivery
 //	E1  a command repeated with its sequence returns its first result and changes nothing
+//	K1  a transaction takes the branch of its comparisons, and changes what the steps say
 //	R1  events are the difference between the keyspace before and after, at one new revision
 //	U1  no command gives an owner more leases, or claims, than its quota
 //	I1  only directory commands and the end of a lease change directory entries
 //	I2  a batch is complete in its revision, and each of its events is a change
 //	I3  only a batch with Adopt or with a later registration changes another owner's entry
-//	I4  a generation with a live lease blocks batches of earlier generations
+//	I4  a generation with a live lease blocks batches of earlier generations, and nothing else does
 //	G1  a group accepts nothing between a Dissolve and the command that resumes it
 //	I6  the latest decision about an entry counts: exactly the puts with an earlier one are skipped
 //
@@ -54,7 +55,7 @@ type Entry struct {
 	Effects machine.ApplyEffects
 }
 
-// Log checks L1 to L3, L5 to L7, E1, R1, U1, G1, I1 to I4 and I6 over the entries of a log from its beginning.
+// Log checks L1 to L3, L5 to L7, E1, K1, R1, U1, G1, I1 to I4 and I6 over the entries of a log from its beginning.
 // The zero Log is ready.
 type Log struct {
 	revision coord.Revision
@@ -113,12 +114,12 @@ func (l *Log) Entry(e Entry) error {
 		return err
 	}
 	if e.Result.Err != nil {
-		return l.nothing("R1", e)
+		return l.refused(e)
 	}
 	if _, opens := e.Command.Op.(*coord.ClientOpen); opens {
 		delete(l.answered, e.Result.Client) // an ended client with the same id is another one
 	}
-	before := l.owned[e.Command.Owner].unleased
+	before, foreseen := l.owned[e.Command.Owner].unleased, l.foresee(e)
 	for _, check := range []func(Entry) error{l.lives, l.rights, l.directory, l.events, l.batch, l.grants, l.endings, l.queues, l.quotas} {
 		if err := check(e); err != nil {
 			return err
@@ -127,7 +128,7 @@ func (l *Log) Entry(e Entry) error {
 	if has := l.owned[e.Command.Owner].unleased; has > before && has > int(l.quota.UnleasedKeys) {
 		return breach("U1", "entry %d: %q has %d keys without a lease, at most %d", e.Index, e.Command.Owner, has, l.quota.UnleasedKeys)
 	}
-	return nil
+	return foreseen.check(e)
 }
 
 // repeated reports whether the client sent the entry's command before (E1).
@@ -202,6 +203,11 @@ func (l *Log) lives(e Entry) error {
 
 // rights checks that the command was its owner's to give (L6, L2).
 func (l *Log) rights(e Entry) error {
+	for _, id := range uses(e) {
+		if owner, lives := l.leases[id]; lives && !coord.MayUse(owner, e.Command.Owner) {
+			return breach("L6", "entry %d: %q used lease %d, which is not its own", e.Index, e.Command.Owner, id)
+		}
+	}
 	switch o := e.Command.Op.(type) {
 	case *coord.Unlock:
 		kv, held := l.lock(o.Name).claims[o.Token], l.lock(o.Name).holding[o.Token]

@@ -322,6 +322,31 @@ func TestBoundsWhatWaits(t *testing.T) {
 }
 
 // TestRefusesMessages: a replica refuses foreign messages before they reach Raft.
+// A vote is on the disk before anybody hears of it, also without an entry beside it: a crash must not give a second one.
+func TestVoteSurvivesACrash(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	l := c.leader()
+	followers := c.followers(l)
+	voter, candidate := followers[0], followers[1].ID()
+	last, err := voter.store.LastIndex()
+	require.NoError(t, err)
+	kind, term := pb.MsgVote, l.Status().Header.Term
+	require.NoError(t, voter.Step(&pb.Message{
+		Type: &kind, To: new(voter.ID()), From: &candidate, Term: new(term + 1), Index: &last, LogTerm: &term, Context: []byte("CampaignTransfer"),
+	}))
+	c.wires = nil
+	voter.turn()
+	require.Len(t, c.wires, 1)
+	require.Equal(t, pb.MsgVoteResp, c.wires[0].GetType())
+	require.False(t, c.wires[0].GetReject())
+	voter.crash()
+	voter.open()
+	hard, _, err := voter.store.InitialState()
+	require.NoError(t, err)
+	require.Equal(t, term+1, hard.GetTerm())
+	require.Equal(t, candidate, hard.GetVote())
+}
+
 func TestRefusesMessages(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	l := c.leader()

@@ -49,6 +49,7 @@ type plan struct {
 	mixed         bool          // the peers begin with the former program
 	repair        membership.Config
 	quiet         bool // clients only publish instances
+	bold          bool // clients try everything, with small quotas
 }
 
 // figures counts events.
@@ -161,6 +162,9 @@ func (c *cluster) configure(p *proc) {
 	admin := c.newClient(99)
 	limits := coord.DefaultLimits()
 	limits.MinTTL, limits.HistoryEvents = 500, uint32(60+c.rng.IntN(400))
+	if c.bold {
+		limits.PerOwner.Leases = boldLeases
+	}
 	admin.do(p, &coord.Configure{Limits: limits}, 30*time.Second)
 }
 
@@ -225,6 +229,18 @@ func (c *cluster) settle() {
 		c.breach("Q1", "a healed group does not answer: %s", c.standing())
 	case c.alike() < c.voters:
 		c.breach("Q1", "%d members have the last state, there should be %d: %s", c.alike(), c.voters, c.standing())
+	default:
+		c.settleLeases()
+	}
+}
+
+// settleLeases requires that the leases of clients that are gone end (Q1).
+func (c *cluster) settleLeases() {
+	for end := c.now + 2*recovery; c.now < end && c.fail == nil && c.oracle.machine.LeaseCount() > 0; {
+		c.run(c.now + 500*time.Millisecond)
+	}
+	if left := c.oracle.machine.Leases(); len(left) > 0 && c.fail == nil {
+		c.breach("Q1", "%d leases never end, the first one is %+v", len(left), left[0])
 	}
 }
 

@@ -89,11 +89,11 @@ func (d *disk) remember() {
 }
 
 // forget makes the next crash lose all that was synced since remember, but for the mark: the drive lied about its flushes,
-// or the end of the log is damaged. It reports false if nothing was acknowledged since, or the
+// or the end of the log is damaged. It reports false if nothing was acknowledged since, by its owner's word or by the mark, or the
 // process died since.
-func (d *disk) forget() bool {
+func (d *disk) forget(acknowledged bool) bool {
 	mark := content(d.fs, markFile)
-	if d.lacks = d.past != nil && !bytes.Equal(mark, d.mark); d.lacks {
+	if d.lacks = d.past != nil && (acknowledged || !bytes.Equal(mark, d.mark)); d.lacks {
 		replace(d.past, markFile, mark)
 	}
 	return d.lacks

@@ -15,7 +15,7 @@
 //   - every member: equal entries at equal indexes, equal states (C1), and equal hashes of what the members compare by themselves (D6); one leader a term (C2);
 //   - every start: a disk opens (D1), unless it lost writes that the member acknowledged (D2);
 //   - every answer to a command: it is the oracle's, and was not given before (C3);
-//   - the log, by internal/coordination/audit: L1 to L3, L5 to L7, E1, R1, I1 to I4, I6;
+//   - the log, by internal/coordination/audit: L1 to L3, L5 to L7, E1, K1, R1, U1, I1 to I4, I6;
 //   - on any member, the digest of an owner's entries: it is that of its entries; and what a
 //     keepalive says of them: it has what was accepted before the keepalive was sent (I5);
 //   - the end of every lease: not before the deadline of its client, nor of any leader's
@@ -24,7 +24,10 @@
 //   - watches on any member: W1 to W6; compaction only of what was compacted (W7);
 //   - histories, by porcupine: registers, written plainly and under a lock, and locks
 //     tried for are linearizable (H1, H2); so is a resource that checks tokens (H3);
-//   - in the end, when all faults are healed: the group answers, and all members are equal (Q1).
+//   - in the end, when all faults are healed: the group answers, all members are equal, and the leases of
+//     clients that are gone have ended (Q1).
+//
+// TestBold plays clients that use every kind of comparison, come to their quotas, and try the leases and claims of others.
 //
 // # Merges
 //
@@ -39,7 +42,7 @@
 //
 // # Running it
 //
-// go test plays some seeds, of TestSeeds and of TestMerges. BLACKHOLE_SEEDS=N, and BLACKHOLE_FROM=S, play N of them from S
+// go test plays some seeds, of TestSeeds, TestBold and TestMerges. BLACKHOLE_SEEDS=N, and BLACKHOLE_FROM=S, play N of them from S
 // on, each for BLACKHOLE_VIRTUAL (such as 60s); the figures are printed with -v. A seed plays the
 // same way each time.
 //

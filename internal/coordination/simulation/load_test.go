@@ -15,16 +15,16 @@ const patience = 8 * time.Second
 
 // behave runs a client's actions until the load ends.
 func (c *client) behave(p *proc) {
-	deeds := []struct {
-		weight int
-		do     func(*client, *proc)
-	}{
+	deeds := []deed{
 		{6, writePlainly}, {3, compareAndSwap}, {6, readRegister},
 		{6, lockAndWrite}, {4, tryLock}, {3, share}, {2, bindKeys}, {1, forget},
 		{3, publish}, {1, requireInstances},
 	}
 	if c.quiet {
 		deeds = deeds[8:9]
+	}
+	if c.bold {
+		deeds = boldDeeds()
 	}
 	total := 0
 	for _, d := range deeds {

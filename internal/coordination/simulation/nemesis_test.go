@@ -167,16 +167,27 @@ func loseWrites(c *cluster) (string, func()) {
 		return "no disk loses writes", nil
 	}
 	victim.disk.remember()
+	before := victim.promised()
 	return "lose the writes of " + victim.name, func() {
 		if victim.process == nil || victim.disk.died() || !c.spares(victim) {
 			return
 		}
-		if victim.disk.forget() {
+		if victim.disk.forget(victim.promised() != before) {
 			victim.wiped = c.now
 			c.tell("%s loses writes", victim.name)
 		}
 		victim.crash()
 	}
+}
+
+// promise is what a member's acknowledgements rest on.
+type promise struct{ last, term, vote uint64 }
+
+func (n *node) promised() (w promise) {
+	w.last, _ = n.process.store.LastIndex()
+	hard, _, _ := n.process.store.InitialState()
+	w.term, w.vote = hard.GetTerm(), hard.GetVote()
+	return w
 }
 
 // spares reports whether the group has a leader and a majority without the data of a peer.

@@ -45,6 +45,15 @@ func diskPlants() []plant {
 		{"a member begins without writes that it acknowledged", []edit{
 			{storageDir + "database.go", "d.lost = d.mark.Check(d.count, store.Position{Index: d.now.end.index, Term: d.now.end.term})", "d.lost = nil"},
 		}, []string{"D2"}},
+		{"the mark stays behind the log", []edit{
+			{storageDir + "database.go", "\tif sync {\n\t\tif err := d.mark.Set(", "\tif sync && next.Write%64 == 1 {\n\t\tif err := d.mark.Set("},
+		}, []string{"D2"}},
+		{"the end of a log that was replaced stays on the disk", []edit{
+			{storageDir + "storage.go", "if last < s.last {\n\t\treturn", "if last < s.last && len(entries) > 1 {\n\t\treturn"},
+		}, []string{"D1", "C1"}},
+		{"a snapshot during a joint change forgets the voters of before", []edit{
+			{replicaDir + "image.go", "ConfState: r.membership.conf}", "ConfState: &pb.ConfState{Voters: r.membership.conf.Voters, Learners: r.membership.conf.Learners, AutoLeave: new(false)}}"},
+		}, []string{"C1", "C2", "C3", "P0", "P1", "Q1", "D1"}},
 		{"a follower acknowledges before its disk has the entries", []edit{
 			{replicaDir + "ready.go", "pb.MsgReadIndexResp, pb.MsgTimeoutNow:", "pb.MsgReadIndexResp, pb.MsgTimeoutNow, pb.MsgAppResp:"},
 		}, []string{"C1", "C3", "P0", "P1", "Q1"}},
@@ -126,6 +135,9 @@ func plants() []plant {
 			{membershipDir + "level.go", "level = min(level, o.Levels.Max)", "level = own.Max"},
 			{membershipDir + "level.go", "level > present && !o.Levels.Supports(level)", "o.Name == \"\""},
 		}, []string{"P1", "D1", "V2", "Q1"}},
+		{"a compaction drops one revision more than it says", []edit{
+			{machineDir + "history.go", "h.at(0).Revision <= revision {", "h.at(0).Revision <= revision+1 {"},
+		}, []string{"W3", "W7", "D1"}},
 		{"a watch is not told that its beginning is gone", []edit{
 			{machineDir + "watch.go", "if w.From <= s.compacted {", "if w.From < s.compacted {"},
 		}, []string{"W3", "W7"}},
@@ -150,9 +162,43 @@ func directoryPlants() []plant {
 		{"what a batch replaces stays when it is the last", []edit{
 			{machineDir + "directory.go", "if _, ok := named[key]; !ok {", "if _, ok := named[key]; !ok && len(changes) > 0 {"},
 		}, []string{"I2"}},
+		{"a removal is remembered after the entry came back", []edit{
+			{machineDir + "directory.go", "\t\t\tm.removals.forget(s.key)\n", ""},
+		}, []string{"I6", "P0"}},
 		{"a digest keeps what is deleted", []edit{
 			{machineDir + "usage.go", "\t\ta.published.Remove(kv.Key, kv.Value)\n", "\t\tif kv.Version > 1 {\n\t\t\ta.published.Remove(kv.Key, kv.Value)\n\t\t}\n"},
 		}, []string{"I5"}},
+	}
+}
+
+// boldPlants are those that only bold clients meet.
+func boldPlants() []plant {
+	return []plant{
+		{"a lease that was renewed in time ends with the overdue ones", []edit{
+			{lessorDir + "lessor.go", "if e.deadline <= now {\n\t\t\t\treturn e", "if e.at <= now {\n\t\t\t\treturn e"},
+			{lessorDir + "lessor.go", "if !ok || e.at == e.deadline {", "if !ok || e.at == e.deadline || s != living {"},
+		}, []string{"L4", "B1"}},
+		{"a renewal takes milliseconds for seconds", []edit{
+			{lessorDir + "lessor.go", "now+e.ttl)", "now+e.ttl*1000)"},
+		}, []string{"Q1"}},
+		{"a lease of another client is used", []edit{
+			{machineDir + "lease.go", "if !coord.MayUse(l.Owner, owner) {", "if false {"},
+		}, []string{"L6"}},
+		{"a claim of another client is given back", []edit{
+			{machineDir + "lock.go", "if !coord.MayUse(q.claims[i].LockClaim.Holder, owner) {", "if false {"},
+		}, []string{"L6"}},
+		{"a keepalive renews the leases of another client", []edit{
+			{replicaDir + "read.go", "if l, ok := r.machine.Lease(id); !ok || !coord.MayUse(l.Owner, k.owner) {", "if _, ok := r.machine.Lease(id); !ok {"},
+		}, []string{"L6"}},
+		{"one lease more than the quota", []edit{
+			{machineDir + "lease.go", "m.Usage(c.owner).Leases >= int(most)", "m.Usage(c.owner).Leases > int(most)"},
+		}, []string{"U1"}},
+		{"less is less or equal", []edit{
+			{machineDir + "txn.go", "return order < 0", "return order <= 0"},
+		}, []string{"K1"}},
+		{"an absent key passes every comparison", []edit{
+			{machineDir + "txn.go", "if !found && err == nil {", "if false && !found {"},
+		}, []string{"K1"}},
 	}
 }
 
@@ -169,6 +215,12 @@ func mergePlants() []plant {
 		{"a claim that waits survives the leap", []edit{
 			{machineDir + "admin.go", "range slices.Clone(q.claims[q.held:])", "range slices.Clone(q.claims[len(q.claims):])"},
 		}, []string{"M1"}},
+		{"the survivor is not told the last revision", []edit{
+			{mergeDir + "merge.go", "raise := coord.RaiseRevision{To: own.Over.Final, Absorbed:", "raise := coord.RaiseRevision{To: own.Over.Final / 2, Absorbed:"},
+		}, []string{"M1"}},
+		{"leases outlive the group", []edit{
+			{machineDir + "merge.go", "\tc.end(m, all)\n", "\tc.end(m, all[:len(all)/2])\n"},
+		}, []string{"M3", "coord.Restore"}},
 		{"a dissolved group goes on", []edit{
 			{machineDir + "merge.go", "if g.since == 0 {\n\t\treturn nil", "if g.since%2 == 0 {\n\t\treturn nil"},
 		}, []string{"G1"}},
@@ -190,6 +242,9 @@ func TestPlanted(t *testing.T) {
 	for _, p := range slices.Concat(diskPlants(), plants(), directoryPlants()) {
 		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestSeeds") })
 	}
+	for _, p := range boldPlants() {
+		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestBold") })
+	}
 	for _, p := range mergePlants() {
 		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestMerges") })
 	}
@@ -199,7 +254,7 @@ func TestPlanted(t *testing.T) {
 func TestPlantsApply(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
-	for _, p := range slices.Concat(diskPlants(), plants(), directoryPlants(), mergePlants()) {
+	for _, p := range slices.Concat(diskPlants(), plants(), directoryPlants(), boldPlants(), mergePlants()) {
 		overlay(t, root, t.TempDir(), p.edits)
 	}
 }

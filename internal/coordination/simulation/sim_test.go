@@ -66,11 +66,15 @@ func TestSeeds(t *testing.T) {
 func playSeed(t *testing.T, seed uint64, d time.Duration) *cluster {
 	cryptotest.SetGlobalRandom(t, seed)
 	c := newCluster(seed)
+	playCluster(t, seed, c, d)
+	return c
+}
+
+func playCluster(t *testing.T, seed uint64, c *cluster, d time.Duration) {
 	if err := c.play(d); err != nil {
 		tail := c.story[max(0, len(c.story)-60):]
 		t.Errorf("seed %d %v\n%s", seed, err, strings.Join(tail, "\n"))
 	}
-	return c
 }
 
 // The outage after a kill of the leader lasts until the next election: at least an election timeout after its
