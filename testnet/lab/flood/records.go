@@ -150,6 +150,8 @@ func (h *hostile) publish(ctx context.Context, each int, next func() ([]byte, er
 			}
 			h.tally.send(1, "")
 		}
+		_ = stream.CloseWrite()
+		wait(ctx, comesBack) // what was sent arrives before the connection ends
 	}
 }
 
