@@ -106,13 +106,35 @@ func check(entries []audit.Entry) error {
 	return nil
 }
 
+// tampered is a history with a breach of a rule.
+type tampered struct {
+	rule, name string
+	tamper     func(h []audit.Entry)
+}
+
+// usesBreaches are those of transactions, of leases used, and of generations.
+func usesBreaches() []tampered {
+	return []tampered{
+		{"L6", "a lease of another owner is used", func(h []audit.Entry) { h[3].Command.Owner = "bob" }},
+		{"K1", "a transaction succeeds against its comparison", func(h []audit.Entry) {
+			h[6].Command.Op = &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 1)}, Then: h[6].Command.Op.(*coord.Txn).Then}
+		}},
+		{"K1", "a transaction changes another key", func(h []audit.Entry) {
+			h[6].Command.Op = &coord.Txn{Then: h[6].Command.Op.(*coord.Txn).Then[:1]}
+		}},
+		{"K1", "a transaction puts another value", func(h []audit.Entry) {
+			h[10].Command.Op = &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "b", Value: []byte("x")}}}}
+		}},
+		{"I4", "a batch is refused for a generation that is over", func(h []audit.Entry) {
+			h[15].Result.Err = fault.Refused(fault.Conflict, "generation", "is over")
+		}},
+	}
+}
+
 // Each rule is broken once: a checker must be able to fail.
 func TestLogFindsEachBreach(t *testing.T) {
 	require.NoError(t, check(history(t)))
-	for _, c := range []struct {
-		rule, name string
-		tamper     func(h []audit.Entry)
-	}{
+	for _, c := range slices.Concat(usesBreaches(), []tampered{
 		{"L1", "a token is granted again", func(h []audit.Entry) { h[7].Effects.Grants = append(h[7].Effects.Grants, h[7].Effects.Grants[0]) }},
 		{"L2", "a write with the token of one who waits", func(h []audit.Entry) {
 			h[6].Command.Op = &coord.Txn{If: []coord.Compare{coord.IfHolds("db", h[4].Result.Lock.Token)}}
@@ -127,19 +149,6 @@ func TestLogFindsEachBreach(t *testing.T) {
 		{"L6", "a claim is released by a wrong token", func(h []audit.Entry) { h[7].Command.Op = &coord.Unlock{Name: "db", Lease: 1, Token: 99} }},
 		{"L6", "a claim is cancelled by a wrong lease", func(h []audit.Entry) {
 			h[7].Command.Op = &coord.Cancel{Name: "db", Lease: 3, Token: h[4].Result.Lock.Token}
-		}},
-		{"L6", "a lease of another owner is used", func(h []audit.Entry) { h[3].Command.Owner = "bob" }},
-		{"K1", "a transaction succeeds against its comparison", func(h []audit.Entry) {
-			h[6].Command.Op = &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 1)}, Then: h[6].Command.Op.(*coord.Txn).Then}
-		}},
-		{"K1", "a transaction changes another key", func(h []audit.Entry) {
-			h[6].Command.Op = &coord.Txn{Then: h[6].Command.Op.(*coord.Txn).Then[:1]}
-		}},
-		{"K1", "a transaction puts another value", func(h []audit.Entry) {
-			h[10].Command.Op = &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "b", Value: []byte("x")}}}}
-		}},
-		{"I4", "a batch is refused for a generation that is over", func(h []audit.Entry) {
-			h[15].Result.Err = fault.Refused(fault.Conflict, "generation", "is over")
 		}},
 		{"L7", "nobody is granted", func(h []audit.Entry) { h[7].Effects.Grants = nil }},
 		{"L7", "the last in the queue is granted", func(h []audit.Entry) {
@@ -181,7 +190,7 @@ func TestLogFindsEachBreach(t *testing.T) {
 		{"R1", "events are out of order", func(h []audit.Entry) { slices.Reverse(h[6].Effects.Events) }},
 		{"R1", "an event invents its past", func(h []audit.Entry) { h[6].Effects.Events[0].Prev = h[6].Effects.Events[1].KV }},
 		{"R1", "an event has another key's version", func(h []audit.Entry) { h[6].Effects.Events[0].KV = h[6].Effects.Events[1].KV }},
-	} {
+	}) {
 		t.Run(c.rule+" "+c.name, func(t *testing.T) {
 			h := history(t)
 			c.tamper(h)
