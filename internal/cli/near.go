@@ -186,5 +186,5 @@ func (r *remote) explainNothing(ctx context.Context, c *client.Client, q instanc
 			left = append(left, text)
 		}
 	}
-	r.say("no instance of %s passes, of %d; left out: %s", q.Service, all, strings.Join(left, ", "))
+	r.say("%s of %s, none passes; left out: %s", counted(all, "instance"), q.Service, strings.Join(left, ", "))
 }

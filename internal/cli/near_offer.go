@@ -72,7 +72,7 @@ func (r *remote) explainNoOffer(ctx context.Context, c *client.Client, q query.Q
 	if len(left) == 0 {
 		return // it came meanwhile
 	}
-	r.say("no offer of type %s passes, of %d; left out: %s", kind, all.Total, strings.Join(left, ", "))
+	r.say("%s of type %s, none passes; left out: %s", counted(all.Total, "offer"), kind, strings.Join(left, ", "))
 }
 
 // nearestOffer says how far the nearest offer is, whatever its other properties.

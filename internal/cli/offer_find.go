@@ -27,6 +27,8 @@ func offerFind(con *console) *cobra.Command {
 	}
 	flags := newQueryFlags(cmd)
 	flags.addOrder(cmd)
+	var must bool
+	mustFlag(cmd, &must)
 	r := newRemote(con, cmd, defaultTimeout)
 	return r.calls(func(ctx context.Context, c *client.Client, _ []string) error {
 		q, err := flags.query(cmd)
@@ -47,7 +49,7 @@ func offerFind(con *console) *cobra.Command {
 		if len(answer.Results) == 0 && r.format == formatTable && q.After == "" && !q.Explain {
 			r.explainNoOffer(ctx, c, q)
 		}
-		return nil
+		return foundSome(nil, must, answer.Total)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -177,6 +178,10 @@ func instanceFind(con *console, watch bool) *cobra.Command {
 		cmd.Example = "  " + name + " instance watch payment --status any -o ndjson"
 	}
 	flags := newSelectionFlags(cmd)
+	var must bool
+	if !watch {
+		mustFlag(cmd, &must)
+	}
 	r := newRemote(con, cmd, timeout)
 	return r.calls(func(ctx context.Context, c *client.Client, args []string) error {
 		q, err := flags.query(args[0])
@@ -194,8 +199,22 @@ func instanceFind(con *console, watch bool) *cobra.Command {
 		if len(found.Instances) == 0 {
 			r.explainNothing(ctx, c, q)
 		}
-		return r.print(instanceList(found.Instances, map[string]any{"service": q.Service, "index": found.Index, "stale": found.Stale}))
+		err = r.print(instanceList(found.Instances, map[string]any{"service": q.Service, "index": found.Index, "stale": found.Stale}))
+		return foundSome(err, must, len(found.Instances))
 	})
+}
+
+// mustFlag adds the flag of a search that has to find something.
+func mustFlag(cmd *cobra.Command, must *bool) {
+	cmd.Flags().BoolVar(must, "exit-code", false, "exit with code 3 if nothing is found")
+}
+
+// foundSome is the error of a search after its output.
+func foundSome(err error, must bool, found int) error {
+	if err == nil && must && found == 0 {
+		return fault.As("", fault.NotFound, fault.New("", fault.NotFound, "nothing found")) // nested: see answered
+	}
+	return err
 }
 
 func (r *remote) warnStale(c instance.Contact) {
