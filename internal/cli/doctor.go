@@ -248,7 +248,7 @@ func checkDHT(f *facts) finding {
 func checkClock(f *facts) finding {
 	text := "not compared with the clocks of keepers so far"
 	if offset := f.status.ClockOffset; offset != nil {
-		text = fmt.Sprintf("%+.1f s from the clocks of the keepers", *offset)
+		text = offsetText(*offset) + " from the clocks of the keepers"
 	}
 	return conditions(text, "clock_offset")(f)
 }

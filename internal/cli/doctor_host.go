@@ -92,7 +92,7 @@ func checkVersions(f *facts) finding {
 		}
 	}
 	if len(others) == 0 {
-		return finding{State: fine, Text: "all connected peers run " + f.status.Version}
+		return finding{State: fine, Text: "no connected peer runs another version than " + f.status.Version}
 	}
 	list := make([]string, 0, len(others))
 	for version, n := range others {

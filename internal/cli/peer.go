@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -42,7 +43,7 @@ func statusCommand(con *console) *cobra.Command {
 			rows = append(rows, []string{"announcing", fmt.Sprintf("%d changes of own records; complete answers may lack them", s.RecordsAnnouncing)})
 		}
 		if s.ClockOffset != nil {
-			rows = append(rows, []string{"clock", fmt.Sprintf("%+.1f s against its keepers", *s.ClockOffset)})
+			rows = append(rows, []string{"clock", offsetText(*s.ClockOffset) + " against its keepers"})
 		}
 		if g := s.Group; g != nil {
 			rows = append(rows, []string{"group", groupText(g)})
@@ -80,6 +81,14 @@ func withName(id, name string) string {
 		return orDash(id)
 	}
 	return id + " (" + name + ")"
+}
+
+// offsetText shows a difference of clocks in tenths of a second.
+func offsetText(seconds float64) string {
+	if math.Abs(seconds) < 0.05 {
+		return "0.0 s"
+	}
+	return fmt.Sprintf("%+.1f s", seconds)
 }
 
 func peerCommand(con *console) *cobra.Command {
