@@ -8,7 +8,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// capacityOf names what an offer sells, in decimal units as the offer has them. What it does not state is left out.
+// capacityOf names what an offer sells, in decimal units as the offer has them. It leaves missing figures out.
 func capacityOf(v *records.View) string {
 	c := v.Capabilities
 	if c == nil {

@@ -157,7 +157,7 @@ func offers(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string,
 	return found, err
 }
 
-// anything completes show. A plane that is off or has no quorum adds nothing.
+// anything completes show. A plane without an answer adds no names.
 func anything(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, begun string) (found []string, err error) {
 	for _, of := range []source{offers, services, locks, peers} {
 		some, _ := of(ctx, c, cmd, args, begun)

@@ -16,7 +16,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// bundle is the content of a report of a fault. What cannot be had is listed in missing.
+// bundle is the content of a report of a fault. missing lists the files that the peer refused.
 type bundle struct {
 	files   []client.DebugFile
 	missing []string

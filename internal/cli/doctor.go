@@ -43,7 +43,7 @@ type facts struct {
 
 	// running are settings of the running peer by their keys; nil without the role admin, or if the peer runs on another machine.
 	running  map[string]string
-	settings config.Config // that a peer of these flags would have
+	settings config.Config // for a peer with the flags of this command
 	machine  machine
 }
 
@@ -185,8 +185,8 @@ func checkPeer(f *facts) finding {
 	return finding{State: fine, Text: fmt.Sprintf("%s runs %s for %s, network %s, profile %s", f.status.PeerID, f.status.Version, up, f.status.Network, f.status.Profile)}
 }
 
-// silent tells a peer that hangs from one that does not run: its port is taken. The settings may be those of another peer than the
-// one that was asked.
+// silent tells a peer that hangs from one that does not run: its port is taken. The settings may belong to a peer that was
+// not asked.
 func (f *facts) silent() bool {
 	return f.down != nil && strings.Contains(f.down.Error(), f.settings.GRPC) && f.machine.open("tcp", f.settings.GRPC) != nil
 }

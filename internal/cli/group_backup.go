@@ -39,8 +39,8 @@ func groupBackup(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Write a consistent snapshot of the running group to a file", Args: oneArg("FILE"),
 		Long: "Write keys, leases, locks, the directory and what operators decided on members to a file, as of one\n" +
-			"moment after the call. The file appears only when it is complete. It holds no identity and no key of\n" +
-			"the network, but all values of keys.",
+			"moment after the call. The file appears only when it is complete. It has all values of keys, and\n" +
+			"neither the identity of a peer nor the key of the network.",
 	}
 	r := newRemote(con, cmd, backupTime)
 	return r.coordinates(func(ctx context.Context, c *client.Client, args []string) error {

@@ -24,7 +24,7 @@ const (
 	guardianPipe = 3 // descriptor of the deadlines
 	huntInterval = 5 * time.Millisecond
 	huntTime     = 500 * time.Millisecond // kept before the deadline: a busy machine runs this process late
-	huntLimit    = 5 * time.Second        // limit for processes of another user, which it must not kill
+	huntLimit    = 5 * time.Second        // ends the search if processes of another user remain
 )
 
 // guarded is a command with a guardian: a process between this one and the command, which kills all descendants of the

@@ -9,7 +9,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
-// relaxation is one filter of a query of offers, by the name of its flag.
+// relaxation is a filter of a query for offers, with the name of its flag.
 type relaxation struct {
 	flag string
 	set  bool

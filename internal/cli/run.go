@@ -109,7 +109,7 @@ type Runner struct {
 	Again  func() (config.Config, error) // reads the settings again
 }
 
-// Up is where a peer is reached that has started.
+// Up has the addresses of a started peer.
 type Up struct {
 	Network, Profile string
 	Page             string // address of the page, or off

@@ -8,7 +8,7 @@ import (
 
 // Terminal describes the terminal of the program. The zero value is none: files and pipes.
 type Terminal struct {
-	Size   func() (columns, rows int) // of standard output; nil if that is no terminal
+	Size   func() (columns, rows int) // of standard output; nil for files and pipes
 	Errors bool                       // standard error is a terminal
 }
 
@@ -46,7 +46,7 @@ func pairs(rows [][]string) grid { return grid{rows: rows} }
 const (
 	columnGap    = 2
 	narrowColumn = 8  // a column is not cut below this width
-	narrowText   = 24 // nor is a last column that wraps, while others can be cut
+	narrowText   = 24 // a last column that wraps keeps this width while others can be cut
 )
 
 func (g grid) on(s screen) string {
