@@ -157,7 +157,7 @@ func directoryPlants() []plant {
 			{machineDir + "removal.go", "return ok && d.owner != owner && ", "return false && ok && d.owner != owner && "},
 		}, []string{"I6"}},
 		{"an instance that is as it was makes an event", []edit{
-			{machineDir + "directory.go", "case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value):", "default:\n\t\t\t_, _ = ok, bytes.Equal"},
+			{machineDir + "directory.go", "case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value) || kv.Principal != e.Principal:", "default:\n\t\t\t_, _ = ok, bytes.Equal"},
 		}, []string{"I2"}},
 		{"what a batch replaces stays when it is the last", []edit{
 			{machineDir + "directory.go", "if _, ok := named[key]; !ok {", "if _, ok := named[key]; !ok && len(changes) > 0 {"},
