@@ -26,7 +26,7 @@ func debugCommand(con *console, version string, b Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "debug [FILE]", Short: "Collect files for a report of a fault", Args: atMostOne("FILE"),
 		Long: "Write an archive for a report of a fault: status, peers, group, findings of doctor, and, for a caller with\n" +
-			"the role admin, settings, metrics, goroutines and the last log lines of the peer. Secrets are left out.\n" +
+			"the role admin, settings, metrics, goroutines, memory by function and the last log lines of the peer. Secrets are left out.\n" +
 			"Names of services, peers and addresses are in it: read it before you publish it. FILE must not exist\n" +
 			"(default " + defaultBundle + ").",
 	}

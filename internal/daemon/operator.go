@@ -25,6 +25,7 @@ func (p operator) Debug(_ context.Context, send func(name string, content []byte
 	}{
 		{"build.txt", p.writeBuild}, {"settings.txt", p.writeSettings}, {"metrics.txt", p.writeMetrics},
 		{"goroutines.txt", func(b *bytes.Buffer) error { return pprof.Lookup("goroutine").WriteTo(b, 1) }},
+		{"heap.pb.gz", func(b *bytes.Buffer) error { return pprof.Lookup("heap").WriteTo(b, 0) }},
 		{"log.txt", func(b *bytes.Buffer) error { _, err := b.Write(p.journal.lines()); return err }},
 	} {
 		var b bytes.Buffer

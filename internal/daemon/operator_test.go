@@ -66,7 +66,7 @@ func TestDebugHasNoSecrets(t *testing.T) {
 			require.False(t, bytes.Contains(f.Content, []byte(secret)), "%s has a secret", f.Name)
 		}
 	}
-	require.Equal(t, []string{"build.txt", "settings.txt", "metrics.txt", "goroutines.txt", "log.txt"}, names)
+	require.Equal(t, []string{"build.txt", "settings.txt", "metrics.txt", "goroutines.txt", "heap.pb.gz", "log.txt"}, names)
 	require.Contains(t, string(files[1].Content), "auth.token: [redacted]\n")
 	require.Contains(t, string(files[2].Content), "blackhole_build_info")
 	require.Contains(t, string(files[3].Content), "goroutine profile: total")
