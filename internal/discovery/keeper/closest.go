@@ -80,6 +80,7 @@ type closestCache struct {
 	refreshing chan struct{}                          // semaphore of the lookups in the background
 	own        *lru.Cache[records.CellKey, ownership] // has its own lock
 	regions    regions                                // has its own lock
+	likely     *foresight                             // has its own lock
 
 	mu    sync.Mutex // guards the fields below; held for memory accesses only
 	cells *lru.Cache[string, cachedSet]
@@ -112,7 +113,7 @@ func newClosestCache(k *Keeper) *closestCache {
 	if err = errors.Join(err, err2); err != nil {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &closestCache{k: k, refreshing: make(chan struct{}, refreshes), own: own, cells: cells}
+	return &closestCache{k: k, refreshing: make(chan struct{}, refreshes), own: own, likely: newForesight(), cells: cells}
 }
 
 // routingKey returns the DHT key of a cell: the multihash of its content id.
@@ -233,6 +234,7 @@ func (p *closestCache) alone() bool {
 
 // lookup asks the DHT and caches the result.
 func (p *closestCache) lookup(key string) (*keeperSet, error) {
+	defer p.likely.end(key)
 	table := p.k.Router.Size()
 	before := p.k.Router.Nearby(key, Network)
 	others, err := p.findClosest(key)

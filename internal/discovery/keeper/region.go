@@ -128,7 +128,7 @@ func (p *closestCache) findClosest(key string) (others []peer.ID, err error) {
 	if err != nil {
 		return nil, err
 	}
-	others, err = p.k.Router.Closest(ctx, key)
+	others, err = p.k.Router.Closest(ctx, key, func(likely []peer.ID) { p.foresee(key, likely) })
 	end(err)
 	if err == nil && len(others) == Network {
 		p.regions.add(newRegion(key, others, p.k.Now().Add(regionTTL)))

@@ -63,6 +63,8 @@ func (p *publisher) storeAt(ctx context.Context, recs []*records.Record, targets
 	done := make([][]records.CellKey, len(recs))
 	var batches []storeBatch
 	targets = p.nextCells(recs, targets, done)
+	ahead := p.storeAhead(ctx, recs, targets)
+	defer ahead.close()
 	for depth := geo.MaxLen; depth <= geo.DeepLen && slices.ContainsFunc(targets, func(c []records.CellKey) bool { return len(c) > 0 }); depth++ {
 		if err := p.addKeepers(ctx, targets, sets); err != nil {
 			if batches == nil {
@@ -71,7 +73,7 @@ func (p *publisher) storeAt(ctx context.Context, recs []*records.Record, targets
 			break
 		}
 		round := route(recs, targets, sets, p.wants())
-		p.deliverAll(ctx, recs, round)
+		p.deliverAll(ctx, recs, round, ahead)
 		p.forward(ctx, recs, round)
 		p.unlearn(round)
 		batches = append(batches, round...)
@@ -227,15 +229,19 @@ func pack(items []storeItem) [][]storeItem {
 // deliverAll sends all batches. Records of one call are few at each keeper, and all go out at once. Of a provider with many, or where
 // few keepers have all cells, only inFlight records are under way: when many peers announce at once, as after a common start, each
 // keeper would otherwise get more at a time than it verifies within Limits.Deliver, and everything would be repeated. Each peer
-// begins with the keepers after itself, so that not all begin with the same one.
-func (p *publisher) deliverAll(ctx context.Context, recs []*records.Record, round []storeBatch) {
+// begins with the keepers after itself, so that not all begin with the same one. What went ahead is not sent again.
+func (p *publisher) deliverAll(ctx context.Context, recs []*records.Record, round []storeBatch, ahead *aheadRound) {
 	first, _ := slices.BinarySearchFunc(round, p.k.Self, func(b storeBatch, id peer.ID) int { return cmp.Compare(b.to, id) })
 	batch := func(i int) *storeBatch { return &round[(first+i)%len(round)] }
 	weights := make([]int, len(round))
 	for i := range weights {
 		weights[i] = len(batch(i).items)
 	}
-	for _, i := range weighed(ctx, deliveries, inFlight, weights, func(i int) { p.deliver(ctx, recs, batch(i)) }) {
+	for _, i := range weighed(ctx, deliveries, inFlight, weights, func(i int) {
+		if b := batch(i); !ahead.take(b) {
+			p.deliver(ctx, recs, b)
+		}
+	}) {
 		fail(batch(i).items, fault.Wrap("keeper.Store", ctx.Err()))
 	}
 }

@@ -164,7 +164,7 @@ func (y *syncer) begin(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, y.k.Limits.Lookup)
 	defer cancel()
-	if others, err := y.k.Router.Closest(ctx, string(y.k.Self)); err == nil && len(others) == 0 {
+	if others, err := y.k.Router.Closest(ctx, string(y.k.Self), nil); err == nil && len(others) == 0 {
 		y.know.setInformed(true, y.clock())
 	}
 }
@@ -328,7 +328,7 @@ func (y *syncer) round(ctx context.Context) bool {
 		}
 	}
 	if len(peers) == 0 {
-		others, err := y.k.Router.Closest(ctx, string(y.k.Self))
+		others, err := y.k.Router.Closest(ctx, string(y.k.Self), nil)
 		o.alone = err == nil && len(others) == 0
 	}
 	if ctx.Err() == nil {

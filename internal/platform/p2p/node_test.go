@@ -194,7 +194,7 @@ func TestIsolated(t *testing.T) {
 	require.Empty(t, n.Peers())
 	require.Len(t, n.Addrs(), 1)
 	require.Contains(t, n.Addrs()[0], "/p2p/"+n.host.ID().String())
-	closest, err := n.Routing().Closest(t.Context(), "k")
+	closest, err := n.Routing().Closest(t.Context(), "k", nil)
 	require.NoError(t, err)
 	require.Nil(t, closest)
 	require.NoError(t, n.Routing().PutValue(t.Context(), "/test/x", []byte("1")))
@@ -202,7 +202,7 @@ func TestIsolated(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1", string(v))
 	require.Empty(t, n.Routing().Nearby("k", 3))
-	_, err = n.Routing().Closest(t.Context(), "")
+	_, err = n.Routing().Closest(t.Context(), "", nil)
 	require.Equal(t, "key", fault.FieldOf(err))
 }
 
@@ -278,6 +278,6 @@ func TestClosestAtDeadline(t *testing.T) {
 	nodes := meet(t, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := nodes[1].Routing().Closest(ctx, "k")
+	_, err := nodes[1].Routing().Closest(ctx, "k", nil)
 	require.True(t, errors.Is(err, fault.Canceled), "%v", err)
 }

@@ -1,0 +1,173 @@
+package keeper
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// A lookup knows its likely result before its end: most of the closest peers have answered, and it only waits for connections
+// to the others, which name a closer peer in one of many lookups. Records go to the likely keepers meanwhile, over the same new
+// connections. The end of the lookup decides who the keepers are: a likely keeper that is none does not count, and a keeper that
+// was not foreseen gets the records then. kad-dht's optimistic provide stores on the way too, but returns without the end of the
+// lookup, so its provider does not learn which of the closest peers lack the value.
+
+// aheadRecords is the number of records in one Store up to which they go to likely keepers. Many records share lookups, and
+// their deliveries take longer than these.
+const aheadRecords = 4
+
+// foresight holds the likely keepers of the lookups under way, by routing key. It is safe for concurrent use.
+type foresight struct {
+	mu      sync.Mutex // guards the fields below
+	sets    map[string]*keeperSet
+	changed chan struct{} // closed and replaced with each change, and with the end of each lookup
+}
+
+func newForesight() *foresight {
+	return &foresight{sets: make(map[string]*keeperSet), changed: make(chan struct{})}
+}
+
+func (f *foresight) notify() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *foresight) set(key string, set *keeperSet) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sets[key] = set
+	f.notify()
+}
+
+// end forgets a lookup that ended.
+func (f *foresight) end(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.sets, key)
+	f.notify()
+}
+
+// of returns the likely keepers of a key, nil without any.
+func (f *foresight) of(key string) *keeperSet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sets[key]
+}
+
+func (f *foresight) change() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed
+}
+
+// foresee notes the closest peers that a lookup found so far.
+func (p *closestCache) foresee(key string, others []peer.ID) {
+	self := p.k.Self
+	if !p.k.Router.Serving() {
+		self = ""
+	}
+	if set, whole := settle(key, self, others, p.k.Router.Size(), nil); !whole {
+		p.likely.set(key, set)
+	}
+}
+
+// ahead returns the keepers of some cells once each of them has a known or a likely set; nil at the end of ctx.
+func (p *closestCache) ahead(ctx context.Context, cells []records.CellKey) map[records.CellKey]*keeperSet {
+	sets := make(map[records.CellKey]*keeperSet, len(cells))
+	for {
+		changed, missing := p.likely.change(), false
+		for _, c := range cells {
+			key := routingKey(c)
+			if known, _ := p.remembered(key, p.k.Now()); known.set != nil {
+				sets[c] = known.set
+			} else if set := p.likely.of(key); set != nil {
+				sets[c] = set
+			} else {
+				missing = true
+			}
+		}
+		if !missing {
+			return sets
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// aheadRound delivers records to the likely keepers. A nil round has no deliveries.
+type aheadRound struct {
+	cancel context.CancelFunc // ends the deliveries
+	routed context.CancelFunc // ends the wait for likely keepers
+	ready  chan struct{}      // closed when batches is set
+	work   sync.WaitGroup
+
+	batches map[peer.ID]*aheadBatch // read it after ready
+}
+
+// aheadBatch is one delivery.
+type aheadBatch struct {
+	asked []storeItem // as routed
+	batch storeBatch  // read it after done
+	done  chan struct{}
+}
+
+// storeAhead begins to deliver records to the likely keepers of their cells. The caller must call close. It returns nil for many records, and
+// in a small network, whose one lookup serves all cells.
+func (p *publisher) storeAhead(ctx context.Context, recs []*records.Record, targets [][]records.CellKey) *aheadRound {
+	if len(recs) > aheadRecords || p.k.Router.Size() < Network {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	waiting, routed := context.WithCancel(ctx)
+	a := &aheadRound{cancel: cancel, routed: routed, ready: make(chan struct{})}
+	a.work.Go(func() {
+		var round []storeBatch
+		if sets := p.k.closest.ahead(waiting, slices.Concat(targets...)); sets != nil {
+			round = route(recs, targets, sets, p.wants())
+		}
+		a.batches = make(map[peer.ID]*aheadBatch, len(round))
+		for _, b := range round {
+			a.batches[b.to] = &aheadBatch{asked: b.items, batch: storeBatch{to: b.to, items: slices.Clone(b.items)}, done: make(chan struct{})}
+		}
+		close(a.ready)
+		bounded(deliveries, len(round), func(i int) {
+			b := a.batches[round[i].to]
+			defer close(b.done)
+			p.deliver(ctx, recs, &b.batch)
+		})
+	})
+	return a
+}
+
+// take waits for a delivery of the same records for the same cells and takes over its results. It reports whether there was one.
+func (a *aheadRound) take(b *storeBatch) bool {
+	if a == nil {
+		return false
+	}
+	a.routed()
+	<-a.ready
+	early, ok := a.batches[b.to]
+	if !ok || !slices.EqualFunc(early.asked, b.items, func(x, y storeItem) bool {
+		return x.record == y.record && slices.Equal(x.wire.Cells, y.wire.Cells)
+	}) {
+		return false
+	}
+	<-early.done
+	*b = early.batch
+	return true
+}
+
+// close ends the deliveries that nobody took, and waits for them.
+func (a *aheadRound) close() {
+	if a != nil {
+		a.cancel()
+		a.work.Wait()
+	}
+}
