@@ -129,14 +129,15 @@ func (c *reconciler) reconcile(l *local) {
 	standings{l}.judge(members)
 	l.observed.Store(&members)
 	dialCandidates(c.plane)
-	change, ok := c.plane.config.membershipConfig().Decide(membership.State{
+	state := membership.State{
 		Leader: c.plane.disk.Member(), Members: members, Candidates: standings{l}.offers(), Unreached: c.plane.roster.candidates.unreached(),
 		Changing: s.Joint || s.Transferee != 0, Quiet: now - c.touched,
-	})
+	}
+	change, ok := c.plane.config.membershipConfig().Decide(state)
 	if !ok {
 		return
 	}
-	c.apply(l, change)
+	c.apply(l, change, state.Steps(change))
 	c.touched = time.Since(c.origin)
 }
 
@@ -179,9 +180,10 @@ func progressOf(s replica.Status) []membership.Progress {
 	return out
 }
 
-// apply waits until a change is applied or has failed. The next check starts from the new state in both cases.
-func (c *reconciler) apply(l *local, change membership.Change) {
-	log := c.plane.config.Logger.With("change", change)
+// apply waits until a change is applied or has failed. The next check starts from the new state in both cases. The log names
+// its steps.
+func (c *reconciler) apply(l *local, change membership.Change, steps []string) {
+	log := c.plane.config.Logger.With("steps", steps)
 	if err := l.carryOut(c.plane.life, change); err != nil {
 		log.Warn("changing the group failed", "error", err)
 		return
