@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
@@ -32,10 +33,10 @@ type observation struct {
 // observeIdle measures all peers after some time without a change, and then, with -changes, while prices change.
 func (s *session) observeIdle(ctx context.Context) (held bool, err error) {
 	fmt.Fprintf(s.out, "waiting %v, then measuring for %v ...\n", idleAfter, s.measure.idle)
-	if err := pause(ctx, idleAfter); err != nil {
+	if err := await.Pause(ctx, idleAfter); err != nil {
 		return false, err
 	}
-	if s.report.Idle, err = s.observe(ctx, "a peer", pause); err != nil {
+	if s.report.Idle, err = s.observe(ctx, "a peer", await.Pause); err != nil {
 		return false, err
 	}
 	if s.measure.changes > 0 {
@@ -163,15 +164,4 @@ func (s *session) reprice(ctx context.Context, l market.Listing, price float64) 
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return fault.Wrap("testnet.idle", ctx.Err())
-	}
 }

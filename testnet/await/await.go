@@ -1,4 +1,5 @@
-// Package await polls conditions of a network of real processes until they hold, within a limit.
+// Package await polls conditions of a network of real processes until they hold, within a limit, and pauses until the
+// end of a context.
 package await
 
 import (
@@ -41,6 +42,18 @@ func Until(ctx context.Context, limit time.Duration, what string, f func(context
 			return fault.New(op, fault.Timeout, "%s: not within %v: %w", what, limit, objection)
 		case <-tick.C:
 		}
+	}
+}
+
+// Pause waits for d, and no longer than ctx. Errors: that of ctx, at its end.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fault.Wrap("await.Pause", ctx.Err())
 	}
 }
 

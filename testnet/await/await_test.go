@@ -53,3 +53,15 @@ func TestUntil(t *testing.T) {
 		require.ErrorIs(t, err, fault.Canceled)
 	})
 }
+
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		require.NoError(t, await.Pause(t.Context(), time.Hour))
+		require.Equal(t, time.Hour, time.Since(began))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, await.Pause(ctx, time.Hour), context.DeadlineExceeded)
+		require.Equal(t, time.Hour+time.Minute, time.Since(began))
+	})
+}

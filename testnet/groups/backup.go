@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
@@ -23,11 +24,11 @@ func (r *run) backup(ctx context.Context) (span, error) {
 		func() error { return r.add(ctx) },
 		func() error { return r.add(ctx) },
 		func() error { return r.joined(ctx) },
-		func() error { return sleep(ctx, r.span(0, 2*time.Second)) },
+		func() error { return await.Pause(ctx, r.span(0, 2*time.Second)) },
 		func() error { return r.put(ctx, "app/saved") },
 		func() error { return r.save(ctx, file) },
 		func() error { return r.put(ctx, "app/later") },
-		func() error { return sleep(ctx, r.span(0, 2*time.Second)) },
+		func() error { return await.Pause(ctx, r.span(0, 2*time.Second)) },
 		func() error { return r.crashAll(chosen) },
 		func() error { return r.restore(ctx, r.islands[chosen].Peers[0], file) },
 		func() error { return r.revive(ctx, chosen) },

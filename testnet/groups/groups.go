@@ -126,7 +126,7 @@ func (r *run) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, 2*time.Second); err != nil {
+	if err := await.Pause(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	stop()
@@ -175,7 +175,7 @@ func (r *run) restart(ctx context.Context, i int, crash bool, pause time.Duratio
 	} else {
 		n.Peers[0].Interrupt()
 	}
-	return errors.Join(sleep(ctx, pause), r.start(ctx, i))
+	return errors.Join(await.Pause(ctx, pause), r.start(ctx, i))
 }
 
 // start starts an ended peer on its data.
@@ -194,7 +194,7 @@ func (r *run) start(ctx context.Context, i int) error {
 func (r *run) join(ctx context.Context) (span, error) {
 	r.bridge = r.islands[0].Peers[0].Listen
 	for range 2 + r.rng.IntN(3) {
-		if err := errors.Join(sleep(ctx, r.span(0, 2*time.Second)), r.add(ctx)); err != nil {
+		if err := errors.Join(await.Pause(ctx, r.span(0, 2*time.Second)), r.add(ctx)); err != nil {
 			return span{}, err
 		}
 	}
@@ -250,7 +250,7 @@ func (r *run) merge(ctx context.Context) (met span, err error) {
 			return met, err
 		}
 	}
-	if err := sleep(ctx, r.span(time.Second, 3*time.Second)); err != nil {
+	if err := await.Pause(ctx, r.span(time.Second, 3*time.Second)); err != nil {
 		return met, err
 	}
 	met.from = r.now()
@@ -262,7 +262,7 @@ func (r *run) merge(ctx context.Context) (met span, err error) {
 	}
 	if r.rng.IntN(2) == 0 {
 		victim := 1 + r.rng.IntN(len(r.islands)-1)
-		if err := errors.Join(sleep(ctx, r.span(0, 3*time.Second)), r.restart(ctx, victim, true, r.span(0, 2*time.Second))); err != nil {
+		if err := errors.Join(await.Pause(ctx, r.span(0, 3*time.Second)), r.restart(ctx, victim, true, r.span(0, 2*time.Second))); err != nil {
 			return met, err
 		}
 	}
@@ -352,14 +352,4 @@ func (r *run) now() time.Duration { return time.Since(r.began) }
 
 func (r *run) span(least, most time.Duration) time.Duration {
 	return least + time.Duration(r.rng.Int64N(int64(most-least)))
-}
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return fault.Wrap("groups", ctx.Err())
-	}
 }

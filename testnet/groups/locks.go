@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/testnet/await"
 )
 
 // lockName is the one lock that all clients take: each handover is a test.
@@ -38,7 +39,7 @@ func (r *run) work(ctx context.Context, rng *rand.Rand) {
 		if p != nil {
 			r.take(ctx, i, p.Client, time.Duration(10+rng.IntN(50))*time.Millisecond)
 		}
-		_ = sleep(ctx, time.Duration(rng.IntN(100))*time.Millisecond) // the loop sees the end
+		_ = await.Pause(ctx, time.Duration(rng.IntN(100))*time.Millisecond) // the loop sees the end
 	}
 }
 
@@ -57,7 +58,7 @@ func (r *run) take(ctx context.Context, i int, c *client.Client, during time.Dur
 		return
 	}
 	h.token, h.given = held.Token(), r.now()
-	_ = sleep(ctx, during)
+	_ = await.Pause(ctx, during)
 	h.left = r.now()
 	h.sure = held.Unlock(ctx) == nil
 	r.mu.Lock()

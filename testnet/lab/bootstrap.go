@@ -67,7 +67,7 @@ func stranded(ctx context.Context, w *world, p *peer) error {
 		return err
 	}
 	w.watch(ctx, p)
-	if err := pause(ctx, strandedFor); err != nil {
+	if err := await.Pause(ctx, strandedFor); err != nil {
 		return err
 	}
 	s, err := p.look(ctx)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/lab/crowd"
 )
 
@@ -84,7 +85,7 @@ func keepsUsing(ctx context.Context, w *world, p *peer, key string) error {
 		if result(a, key) == nil {
 			missing++
 		}
-		if err := pause(ctx, 1500*time.Millisecond); err != nil {
+		if err := await.Pause(ctx, 1500*time.Millisecond); err != nil {
 			return err
 		}
 	}

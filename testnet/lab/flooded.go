@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/lab/flood"
 	"github.com/blackhole/blackhole/testnet/process"
 )
@@ -126,7 +127,7 @@ type floods struct {
 
 // run plays all floods, each between two quiet times.
 func (f *floods) run(ctx context.Context) error {
-	if err := pause(ctx, min(floodWarm, f.length)); err != nil {
+	if err := await.Pause(ctx, min(floodWarm, f.length)); err != nil {
 		return err
 	}
 	f.honest.turn()
@@ -169,7 +170,7 @@ func (f *floods) run(ctx context.Context) error {
 func (f *floods) during(ctx context.Context, what string) (in *window, peak uint64, err error) {
 	began, before := time.Now(), f.used()
 	for end := time.Now().Add(f.length); time.Now().Before(end); {
-		if err := pause(ctx, floodSamples); err != nil {
+		if err := await.Pause(ctx, floodSamples); err != nil {
 			return nil, 0, err
 		}
 		peak = max(peak, f.victim.now.Resident())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 )
 
 const (
@@ -88,9 +89,9 @@ func exchange(ctx context.Context, w *world, pair [2]*peer, limit time.Duration)
 // observe leaves time in which the watched peers are asked.
 func (w *world) observe(ctx context.Context) error {
 	if w.Short {
-		return pause(ctx, time.Second)
+		return await.Pause(ctx, time.Second)
 	}
-	return pause(ctx, 5*time.Second)
+	return await.Pause(ctx, 5*time.Second)
 }
 
 // share hands a lock from one peer to another.
@@ -148,15 +149,4 @@ func path(ctx context.Context, w *world, a, b *peer, kind nat) error {
 	}
 	w.violated("%s has no connection with %s", a.name, b.name)
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/testnet/await"
 )
 
 const (
@@ -274,7 +275,7 @@ func (h *honest) register(ctx context.Context, i int) (time.Duration, error) {
 func again(ctx context.Context, call func() error) error {
 	for {
 		err := call()
-		if kind := fault.KindOf(err); err == nil || kind != fault.Unavailable || pause(ctx, honestRetry) != nil {
+		if kind := fault.KindOf(err); err == nil || kind != fault.Unavailable || await.Pause(ctx, honestRetry) != nil {
 			return err
 		}
 	}
@@ -293,7 +294,7 @@ func (h *honest) lock(ctx context.Context, i int) (time.Duration, error) {
 		if err == nil {
 			err = held.Unlock(ctx)
 		}
-		if s.Remaining() > 0 || pause(ctx, honestRetry) != nil {
+		if s.Remaining() > 0 || await.Pause(ctx, honestRetry) != nil {
 			return took, err
 		}
 	}
@@ -354,7 +355,7 @@ func (h *honest) follow(ctx context.Context, watcher *client.Watcher) {
 			return
 		}
 		h.note(h.window(), updateSeen, 0, err)
-		if pause(ctx, watchReopens) != nil {
+		if await.Pause(ctx, watchReopens) != nil {
 			return
 		}
 		if again, err := h.watch(ctx); err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/process"
 	"time"
 )
@@ -111,7 +112,7 @@ func sleep(ctx context.Context, w *world, public []*peer, home *peer) error {
 	if w.Short {
 		long = shortNap
 	}
-	if err := pause(ctx, long-time.Since(slept)); err != nil {
+	if err := await.Pause(ctx, long-time.Since(slept)); err != nil {
 		return err
 	}
 	for _, p := range w.peers {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/process"
 )
 
@@ -87,7 +88,7 @@ func (c clocks) play(ctx context.Context, i int, offset time.Duration) error {
 	if err := c.offer(ctx, p, "of-"+name, offset); err != nil {
 		return err
 	}
-	if err := pause(ctx, 5*time.Second); err != nil { // it is asked meanwhile
+	if err := await.Pause(ctx, 5*time.Second); err != nil { // it is asked meanwhile
 		return err
 	}
 	return c.correct(ctx, p)

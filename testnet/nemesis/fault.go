@@ -14,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 )
 
 const (
@@ -147,7 +148,7 @@ func (f *faults) torment(ctx context.Context, until time.Duration) error {
 		if err := f.heal(ctx); err != nil {
 			return err
 		}
-		if err := wait(ctx, f.span(0, quiet)); err != nil {
+		if err := await.Pause(ctx, f.span(0, quiet)); err != nil {
 			return err
 		}
 	}
@@ -187,17 +188,6 @@ func (f *faults) span(least, most time.Duration) time.Duration {
 
 func (f *faults) outage() time.Duration { return f.span(shortest, f.Pause) }
 
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fault.Wrap("nemesis.wait", ctx.Err())
-	}
-}
-
 func (f *faults) any(of []int) int { return of[f.rng.IntN(len(of))] }
 
 func (f *faults) pause(i int) error {
@@ -211,7 +201,7 @@ func (f *faults) resume(i int) error {
 }
 
 func (f *faults) stopFor(ctx context.Context, i int, d time.Duration) error {
-	return errors.Join(f.pause(i), wait(ctx, d), f.resume(i))
+	return errors.Join(f.pause(i), await.Pause(ctx, d), f.resume(i))
 }
 
 func stopLeader(ctx context.Context, f *faults, v victims) error {
@@ -229,7 +219,7 @@ func stopOther(ctx context.Context, f *faults, v victims) error {
 // flapLeader pauses each leader for about the time of an election, several times.
 func flapLeader(ctx context.Context, f *faults, v victims) error {
 	for range 4 {
-		if err := errors.Join(f.stopFor(ctx, v.leader, f.span(100*time.Millisecond, 3*time.Second)), wait(ctx, f.span(0, time.Second))); err != nil {
+		if err := errors.Join(f.stopFor(ctx, v.leader, f.span(100*time.Millisecond, 3*time.Second)), await.Pause(ctx, f.span(0, time.Second))); err != nil {
 			return err
 		}
 		if next := f.index(f.group(ctx).Leader); next >= 0 {
@@ -244,8 +234,8 @@ func flapLeader(ctx context.Context, f *faults, v victims) error {
 func stopTwo(ctx context.Context, f *faults, v victims) error {
 	second := f.any(v.followers)
 	return errors.Join(
-		f.pause(v.leader), wait(ctx, f.span(0, 2*time.Second)), f.pause(second),
-		wait(ctx, f.outage()), f.resume(v.leader), wait(ctx, f.span(0, 2*time.Second)), f.resume(second),
+		f.pause(v.leader), await.Pause(ctx, f.span(0, 2*time.Second)), f.pause(second),
+		await.Pause(ctx, f.outage()), f.resume(v.leader), await.Pause(ctx, f.span(0, 2*time.Second)), f.resume(second),
 	)
 }
 
@@ -253,7 +243,7 @@ func (f *faults) kill(ctx context.Context, some ...int) error {
 	for _, i := range some {
 		f.net.Peers[i].Kill()
 	}
-	return wait(ctx, f.span(0, longestOff))
+	return await.Pause(ctx, f.span(0, longestOff))
 }
 
 func killLeader(ctx context.Context, f *faults, v victims) error { return f.kill(ctx, v.leader) }
@@ -287,7 +277,7 @@ func loseVoter(ctx context.Context, f *faults, v victims) error {
 			f.say("%s was voted out", f.peers[lost].name)
 			return nil
 		}
-		if err := wait(ctx, 200*time.Millisecond); err != nil {
+		if err := await.Pause(ctx, 200*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -298,7 +288,7 @@ func loseVoter(ctx context.Context, f *faults, v victims) error {
 // interruptLeader stops the leader like an operator.
 func interruptLeader(ctx context.Context, f *faults, v victims) error {
 	f.net.Peers[v.leader].Interrupt()
-	return wait(ctx, f.span(0, longestOff))
+	return await.Pause(ctx, f.span(0, longestOff))
 }
 
 func transfer(ctx context.Context, f *faults, v victims) error {
@@ -329,7 +319,7 @@ func (f *faults) cutFor(ctx context.Context, from, to []int, both bool) error {
 	if both {
 		f.cut(to, from)
 	}
-	return wait(ctx, f.outage())
+	return await.Pause(ctx, f.outage())
 }
 
 func (f *faults) rest(of ...int) (rest []int) {
@@ -429,7 +419,7 @@ func (f *faults) probe(ctx context.Context) (last int) {
 				if err = probe(ctx, p.Client, fmt.Sprintf("%s/%d", probes, i), value); err == nil {
 					return
 				}
-				if wait(ctx, 20*time.Millisecond) != nil {
+				if await.Pause(ctx, 20*time.Millisecond) != nil {
 					return
 				}
 			}

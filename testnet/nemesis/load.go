@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/nemesis/history"
 )
 
@@ -120,7 +121,7 @@ func (w *worker) leave() {
 func (w *worker) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
 func (w *worker) think(ctx context.Context, most time.Duration) {
-	_ = wait(ctx, time.Duration(w.rng.Int64N(int64(most)))) // the loop checks the context
+	_ = await.Pause(ctx, time.Duration(w.rng.Int64N(int64(most)))) // the loop checks the context
 }
 
 // outcome maps an error to the outcome of an operation. It pauses a worker without service.

@@ -131,7 +131,7 @@ func offer(name string, version int) records.Offer {
 
 // ask asks for all offers, and judges the answer.
 func (w *worker) ask(ctx context.Context) {
-	if wait(ctx, askEvery) != nil {
+	if await.Pause(ctx, askEvery) != nil {
 		return
 	}
 	switch a, err := w.askAll(ctx, w.client); {

@@ -29,7 +29,7 @@ const (
 func loseAll(ctx context.Context, f *faults, _ victims) error {
 	f.lan.Lose(lossPart)
 	f.ends = append(f.ends, func() { f.lan.Lose(0) })
-	return wait(ctx, f.outage())
+	return await.Pause(ctx, f.outage())
 }
 
 // flapLink cuts the leader's link and mends it, faster than an election takes.
@@ -38,11 +38,11 @@ func flapLink(ctx context.Context, f *faults, v victims) error {
 	for until := f.now() + f.outage(); f.now() < until; {
 		f.cut([]int{v.leader}, rest)
 		f.cut(rest, []int{v.leader})
-		if err := wait(ctx, f.span(50*time.Millisecond, time.Second)); err != nil {
+		if err := await.Pause(ctx, f.span(50*time.Millisecond, time.Second)); err != nil {
 			return err
 		}
 		f.mend()
-		if err := wait(ctx, f.span(50*time.Millisecond, time.Second)); err != nil {
+		if err := await.Pause(ctx, f.span(50*time.Millisecond, time.Second)); err != nil {
 			return err
 		}
 	}
@@ -57,14 +57,14 @@ func stepClock(ctx context.Context, f *faults, v victims) error {
 		offset = -offset
 	}
 	f.ends = append(f.ends, func() { f.must(process.SetClock(data, 0)) })
-	return errors.Join(process.SetClock(data, offset), wait(ctx, f.outage()))
+	return errors.Join(process.SetClock(data, offset), await.Pause(ctx, f.outage()))
 }
 
 // fillDisk takes all space from a voter. Its member stops, and the peer goes on.
 func fillDisk(ctx context.Context, f *faults, v victims) error {
 	d := f.peers[f.voter(v)].disk
 	f.ends = append(f.ends, func() { f.must(d.Free()) })
-	return errors.Join(d.Fill(), wait(ctx, f.outage()))
+	return errors.Join(d.Fill(), await.Pause(ctx, f.outage()))
 }
 
 // starveOfFiles lets a voter open hardly any descriptor more: neither connections nor files.
@@ -74,7 +74,7 @@ func starveOfFiles(ctx context.Context, f *faults, v victims) error {
 		return err
 	}
 	f.ends = append(f.ends, func() { f.must(restore()) })
-	return wait(ctx, f.outage())
+	return await.Pause(ctx, f.outage())
 }
 
 // starveOfMemory lets a voter map hardly any memory more. A Go program then ends, like one that the kernel kills for want
@@ -85,7 +85,7 @@ func starveOfMemory(ctx context.Context, f *faults, v victims) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(wait(ctx, f.outage()), restore())
+	err = errors.Join(await.Pause(ctx, f.outage()), restore())
 	if !p.Running() {
 		f.say("%s ended without memory", p.Name)
 		p.Kill() // it did not end by itself

@@ -2,6 +2,7 @@ package nemesis
 
 import (
 	"context"
+	"github.com/blackhole/blackhole/testnet/await"
 	"time"
 )
 
@@ -18,7 +19,7 @@ func (f *faults) roll(ctx context.Context) error {
 			}
 			f.say("%s was %s", f.peers[i].name, program.verb)
 			f.report.Faults[program.verb]++
-			if err := wait(ctx, settling); err != nil {
+			if err := await.Pause(ctx, settling); err != nil {
 				return err
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/app"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
@@ -58,7 +59,7 @@ func (r *run) startLoad(ctx context.Context) (stop func()) {
 			crew.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
 					r.counts.note(j.name, limited(ctx, func(ctx context.Context) error { return j.round(ctx, p, n) }))
-					_ = pause(ctx, j.pace) // the loop checks the context
+					_ = await.Pause(ctx, j.pace) // the loop checks the context
 				}
 			})
 		}
@@ -114,8 +115,8 @@ func ask(ctx context.Context, p *network.Peer, n int) error {
 	return err
 }
 
-// liveAndDie registers an instance and sends heartbeats for those before. Every other one leaves; the others are
-// forgotten and expire. Some announce an offer, which ends with them.
+// liveAndDie registers an instance and sends heartbeats for those before. Half of the instances leave, and half
+// expire without a word. Some announce an offer, which ends with them.
 func liveAndDie(ctx context.Context, p *network.Peer, n int) error {
 	api := app.At(p.HTTP, nil)
 	defer api.Close()

@@ -95,7 +95,7 @@ func (r *run) play(ctx context.Context) error {
 	err = r.watch(ctx)
 	stop()
 	if err == nil {
-		err = pause(ctx, calmAfter)
+		err = await.Pause(ctx, calmAfter)
 	}
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (r *run) fill(ctx context.Context) error {
 // watch looks at the peers until the end of the load. A machine too busy for a look gets none.
 func (r *run) watch(ctx context.Context) error {
 	for time.Since(r.began) < r.Duration {
-		if err := pause(ctx, r.Every); err != nil {
+		if err := await.Pause(ctx, r.Every); err != nil {
 			return err
 		}
 		looks, err := r.lookAll(ctx)
@@ -213,15 +213,4 @@ func (r *run) keep(ctx context.Context) error {
 	}
 	fmt.Fprintf(r.Progress, "\ndata and reports of the peers are in %s\n", r.Dir)
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return fault.Wrap("soak.pause", ctx.Err())
-	}
 }

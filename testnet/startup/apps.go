@@ -51,7 +51,7 @@ func (r *run) rng(n int) *rand.Rand { return rand.New(rand.NewPCG(r.Seed, uint64
 // attend plays the life of one application.
 func (r *run) attend(ctx context.Context, rng *rand.Rand, v visit) error {
 	began := time.Now()
-	if err := sleep(ctx, v.at); err != nil {
+	if err := await.Pause(ctx, v.at); err != nil {
 		return err
 	}
 	home, err := r.register(ctx, rng, v.id, 1)
@@ -59,14 +59,14 @@ func (r *run) attend(ctx context.Context, rng *rand.Rand, v visit) error {
 		return err
 	}
 	if v.again > 0 {
-		if err := sleep(ctx, v.again-time.Since(began)); err != nil {
+		if err := await.Pause(ctx, v.again-time.Since(began)); err != nil {
 			return err
 		}
 		_, err = r.register(ctx, rng, v.id, 2)
 		return err
 	}
 	if v.leave > 0 {
-		if err := sleep(ctx, v.leave-time.Since(began)); err != nil {
+		if err := await.Pause(ctx, v.leave-time.Since(began)); err != nil {
 			return err
 		}
 		return r.deregister(ctx, home, v.id)
@@ -128,7 +128,7 @@ func (r *run) insist(ctx context.Context, what string, do func(context.Context) 
 		defer cancel()
 		err := do(bounded)
 		if err != nil && ctx.Err() == nil {
-			_ = sleep(ctx, breath) // the loop checks the context
+			_ = await.Pause(ctx, breath) // the loop checks the context
 		}
 		return err
 	})

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/lan"
 )
 
@@ -118,18 +119,18 @@ func (r *run) rise(ctx context.Context) error {
 
 // live starts a peer, and kills and restarts it if planned.
 func (r *run) live(ctx context.Context, i int, at time.Duration) error {
-	if err := errors.Join(sleep(ctx, at), r.start(i)); err != nil {
+	if err := errors.Join(await.Pause(ctx, at), r.start(i)); err != nil {
 		return err
 	}
 	o := r.plan.outages[i]
 	if o.kill == 0 {
 		return nil
 	}
-	if err := sleep(ctx, o.kill); err != nil {
+	if err := await.Pause(ctx, o.kill); err != nil {
 		return err
 	}
 	r.peers[i].kill()
-	return errors.Join(sleep(ctx, o.back-o.kill), r.start(i))
+	return errors.Join(await.Pause(ctx, o.back-o.kill), r.start(i))
 }
 
 // move registers applications elsewhere. Their old peers learn about it after a delay, or after a
@@ -169,9 +170,9 @@ func (r *run) part(ctx context.Context) error {
 	r.visit(groupCtx, group, r.plan.during)
 	for n, v := range r.plan.parting {
 		rng := r.rng(300 + n)
-		group.Go(func() error { return errors.Join(sleep(groupCtx, v.at), r.leave(groupCtx, rng, v.id)) })
+		group.Go(func() error { return errors.Join(await.Pause(groupCtx, v.at), r.leave(groupCtx, rng, v.id)) })
 	}
-	if err := errors.Join(group.Wait(), sleep(ctx, r.plan.cut-time.Since(began))); err != nil {
+	if err := errors.Join(group.Wait(), await.Pause(ctx, r.plan.cut-time.Since(began))); err != nil {
 		return err
 	}
 	r.outcome.Cut, r.outcome.Side = time.Since(began).Seconds(), len(r.plan.side)
@@ -214,15 +215,4 @@ func (r *run) violated(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.outcome.Violations = append(r.outcome.Violations, fmt.Sprintf(format, args...))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fault.Wrap("startup.sleep", ctx.Err())
-	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/await"
 )
 
 const (
@@ -100,14 +101,14 @@ func (c crowd) run(ctx context.Context) error {
 			defer first()
 			for ctx.Err() == nil {
 				c.visit(ctx, h, slots, first, &connected)
-				wait(ctx, comesBack/2+rand.N(comesBack))
+				_ = await.Pause(ctx, comesBack/2+rand.N(comesBack))
 			}
 		})
 	}
 	tries.Wait()
 	for ctx.Err() == nil {
 		fmt.Fprintf(c.out, "%d of %d are connected\n", connected.Load(), c.size)
-		wait(ctx, 10*time.Second)
+		_ = await.Pause(ctx, 10*time.Second)
 	}
 	work.Wait()
 	return nil
@@ -129,7 +130,7 @@ func (c crowd) visit(ctx context.Context, h host.Host, slots chan struct{}, trie
 	}
 	tried()
 	for err == nil && ctx.Err() == nil && h.Network().Connectedness(c.to.ID) == network.Connected {
-		wait(ctx, time.Second)
+		_ = await.Pause(ctx, time.Second)
 	}
 }
 
@@ -159,13 +160,4 @@ func NewHost(address netip.Addr) (host.Host, error) {
 		libp2p.ListenAddrs(listen), libp2p.Transport(tcp.NewTCPTransport, tcp.WithDialerForAddr(from)), libp2p.Security(noise.ID, noise.New),
 		libp2p.ResourceManager(&network.NullResourceManager{}), libp2p.DisableRelay(), libp2p.DisableMetrics(),
 		libp2p.ForceReachabilityPublic(), libp2p.DisableIdentifyAddressDiscovery())
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+	"github.com/blackhole/blackhole/testnet/await"
 )
 
 const (
@@ -66,7 +67,7 @@ func greet(ctx context.Context, h *hostile) {
 			}
 		}
 		silent.close()
-		if !wait(ctx, comesBack) {
+		if await.Pause(ctx, comesBack) != nil {
 			return
 		}
 	}

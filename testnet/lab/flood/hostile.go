@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/lab/crowd"
 )
 
@@ -82,7 +83,7 @@ func (h *hostile) await(ctx context.Context, served ...protocol.ID) bool {
 			return true
 		}
 		h.tally.send(1, "connection: "+short(err))
-		wait(ctx, comesBack)
+		_ = await.Pause(ctx, comesBack)
 	}
 	return false
 }
@@ -133,7 +134,7 @@ func (h *hostile) converse(ctx context.Context, id protocol.ID, next func() (req
 			stop()
 			_ = stream.Reset()
 		}
-		wait(ctx, comesBack)
+		_ = await.Pause(ctx, comesBack)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/blackhole/blackhole/testnet/await"
 	"golang.org/x/time/rate"
 )
 
@@ -29,21 +30,9 @@ func (p *pace) turn(ctx context.Context, n int) bool {
 		}
 	}
 	for (Used() - p.before).Seconds() > cores*time.Since(p.began).Seconds()+0.1 {
-		if !wait(ctx, 5*time.Millisecond) {
+		if await.Pause(ctx, 5*time.Millisecond) != nil {
 			return false
 		}
 	}
 	return ctx.Err() == nil
-}
-
-// wait pauses. It reports false at the end.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 	keeperv1 "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
+	"github.com/blackhole/blackhole/testnet/await"
 )
 
 // Place and type of the honest offers: their cells are the hot ones.
@@ -132,7 +133,7 @@ func (h *hostile) publish(ctx context.Context, each int, next func() ([]byte, er
 		stream, err := h.open(ctx, id)
 		if err != nil {
 			h.tally.send(1, "stream: "+short(err))
-			wait(ctx, comesBack)
+			_ = await.Pause(ctx, comesBack)
 			continue
 		}
 		for sent := 0; each == 0 || sent < each; sent++ {
@@ -151,7 +152,7 @@ func (h *hostile) publish(ctx context.Context, each int, next func() ([]byte, er
 			h.tally.send(1, "")
 		}
 		_ = stream.CloseWrite()
-		wait(ctx, comesBack) // what was sent arrives before the connection ends
+		_ = await.Pause(ctx, comesBack) // what was sent arrives before the connection ends
 	}
 }
 
