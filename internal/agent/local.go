@@ -344,9 +344,9 @@ func (l *local) beatOne(k instance.Key) instance.Beat {
 // adopt registers the last known state of an instance here, because its own peer
 // failed with cause. The instance gets a new lease; the old one becomes an alias.
 // An instance with a check of loopback is not adopted: its registrant could
-// otherwise make this peer call services of this host. Nor is one of another
-// authenticated caller, whose peer may live. Errors: as a registration, with the
-// cause.
+// otherwise make this peer call services of this host. The instance of another
+// authenticated caller is not adopted: its peer may live. Errors: as a
+// registration, with the cause.
 func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) error {
 	unlock, err := l.locks.lock(ctx, i.Key)
 	if err != nil {

@@ -19,7 +19,7 @@ type deed struct {
 	do     func(*client, *proc)
 }
 
-// boldDeeds are those of clients that use every kind of comparison, come to their quotas, and try what they may not.
+// boldDeeds are the deeds of bold clients: they use every kind of comparison, reach their quotas, and try forbidden requests.
 func boldDeeds() []deed {
 	return []deed{{6, transact}, {4, trespass}, {2, hoard}, {3, publish}, {2, bindKeys}, {5, lockAndWrite}}
 }

@@ -45,8 +45,8 @@ func (r Refusal) Reason() string {
 	return "share"
 }
 
-// NewPool returns a pool of a resource, a plural in lower case with underscores, with a number of places. It tells each
-// refusal to refused, which may be nil and must not block.
+// NewPool returns a pool of a resource, a plural in lower case with underscores, with a number of places. It calls
+// refused for each refusal; nil calls nothing. The function must not block.
 func NewPool(resource string, total int, refused func(Refusal)) *Pool {
 	return &Pool{resource: resource, total: total, refused: refused, by: map[string]int{}}
 }

@@ -4,7 +4,7 @@
 //
 //	cd internal/tools/manifests && go run . ../../../deploy
 //
-// It prints each fault and exits with 1 if there are any.
+// It prints each fault, and exits with 1 after a fault.
 package main
 
 import (
