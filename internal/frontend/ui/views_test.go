@@ -308,6 +308,7 @@ func (b *browser) playsTabs(p *peer) {
 	b.press("button", "Drain")
 	b.until(fmt.Sprint(drainedInstances, " === ", drained+1))
 	b.session = first
+	b.do("Page.bringToFront", nil) // a hidden page rests
 	b.until(fmt.Sprint(drainedInstances, " === ", drained+1))
 	b.clean()
 }
@@ -360,4 +361,24 @@ func (b *browser) playsRestart(p *peer) {
 	p.start()
 	b.until("document.querySelector('.lamp.live')")
 	b.text("9 offers")
+}
+
+// TestManyPages: a browser opens at most six connections to a peer. A page that nobody looks at keeps none of them.
+func TestManyPages(t *testing.T) {
+	b := openBrowser(t)
+	p := startPeer(t)
+	b.ready(p)
+	look := func() {
+		b.visit(p.url("#/peers"))
+		b.text("this peer")
+		b.until("document.querySelector('.lamp.live')")
+	}
+	for range 8 {
+		b.visit("about:blank") // the browser keeps the page that it leaves, for the way back
+		look()
+	}
+	for range 7 {
+		b.attach()
+		look()
+	}
 }

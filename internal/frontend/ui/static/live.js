@@ -137,12 +137,22 @@ async function read(state, signal) {
 }
 
 let current = null;
+let state = { after: '' };
 
-// follow keeps one stream open until the next call of follow.
-export async function follow() {
+// follow keeps one stream open, from the beginning and as whoever the reader is now, until the next call of follow.
+export function follow() {
+  state = { after: '' };
+  return resume();
+}
+
+// A browser opens at most six connections to a peer, and goes on with the requests of pages that the reader has left, for
+// the way back. So a page holds a stream only while it is visible; afterwards the stream continues where it ended.
+document.addEventListener('visibilitychange', () => (document.hidden ? current?.abort() : live.link !== 'refused' && resume()));
+
+async function resume() {
   current?.abort();
+  if (document.hidden) return;
   const mine = current = new AbortController();
-  const state = { after: '' };
   for (let wait = 500; ; wait = Math.min(wait * 2, 5000)) {
     try {
       await read(state, mine.signal);
