@@ -316,10 +316,13 @@ func TestSilentPeerIsFound(t *testing.T) {
 	victim.host.SetStreamHandler(ping.ID, func(network.Stream) {})
 	p, s := watchFrom(t, witness, 3*time.Second)
 	p.Track("t", id)
-	first, second := receive(t, s.outcomes), receive(t, s.outcomes)
-	require.Equal(t, outcome{result: failed}, first)
-	require.Equal(t, failed, second.result)
-	require.True(t, second.dialed)
+	last := receive(t, s.outcomes)
+	for n := 0; n < 2 && !last.dialed; n++ { // a late event of the connection excuses one failure
+		require.Equal(t, outcome{result: failed}, last)
+		last = receive(t, s.outcomes)
+	}
+	require.True(t, last.dialed)
+	require.Equal(t, failed, last.result)
 	require.Equal(t, id, receive(t, s.removed))
 }
 
