@@ -31,6 +31,9 @@ type cluster struct {
 	cut    map[[2]uint64]bool // from, to
 	next   uint64
 	adjust func(*replica.Config)
+
+	hold bool     // snapshots do not arrive
+	held []func() // each lets one arrive
 }
 
 type node struct {
@@ -186,11 +189,18 @@ func (c *cluster) deliver(m *pb.Message) {
 	_, err = buf.ReadFrom(state)
 	require.NoError(c.t, err)
 	require.NoError(c.t, state.Close())
-	require.NoError(c.t, to.store.Write(m.GetSnapshot(), &buf))
-	machine, err := (&replica.Config{Storage: to.store}).Read(m.GetSnapshot())
-	require.NoError(c.t, err)
-	require.NoError(c.t, to.Restore(m, machine))
-	from.SnapshotSent(m.GetTo(), true)
+	restore := func() {
+		require.NoError(c.t, to.store.Write(m.GetSnapshot(), &buf))
+		machine, err := (&replica.Config{Storage: to.store}).Read(m.GetSnapshot())
+		require.NoError(c.t, err)
+		require.NoError(c.t, to.Restore(m, machine))
+	}
+	if c.hold {
+		c.held = append(c.held, restore)
+	} else {
+		restore()
+	}
+	from.SnapshotSent(m.GetTo(), !c.hold)
 }
 
 // run lets time pass.

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -65,8 +66,11 @@ func (r *Replica) Restore(m *pb.Message, machine *machine.Machine) error {
 	if _, err := newMembership(m.GetSnapshot()); err != nil {
 		return fault.Wrap(op, err)
 	}
-	r.turn.arrived = &arrival{position{meta.GetIndex(), meta.GetTerm()}, machine}
+	before := r.node.BasicStatus().GetCommit()
 	_ = r.node.Step(m)
+	if r.node.BasicStatus().GetCommit() > before { // else Raft refused it
+		r.turn.arrived = append(r.turn.arrived, arrival{position{meta.GetIndex(), meta.GetTerm()}, machine})
+	}
 	return nil
 }
 
@@ -170,14 +174,15 @@ func (r *Replica) Apply(now time.Duration) (Output, error) {
 // install replaces the state by the one of the leader's snapshot.
 func (t *turn) install(r *Replica, snap *pb.Snapshot) error {
 	at := position{snap.GetMetadata().GetIndex(), snap.GetMetadata().GetTerm()}
-	if t.arrived == nil || t.arrived.position != at {
+	which := slices.IndexFunc(t.arrived, func(a arrival) bool { return a.position == at })
+	if which < 0 {
 		return fault.New("", fault.Internal, "the state of the snapshot at %d did not come with it", at.index)
 	}
 	membership, err := newMembership(snap)
 	if err != nil {
 		return err
 	}
-	r.machine, r.applied, r.membership, t.arrived = t.arrived.machine, at, membership, nil
+	r.machine, r.applied, r.membership = t.arrived[which].machine, at, membership
 	r.snapshots.index, r.snapshots.previous, r.snapshots.bytes = at.index, at.index, 0
 	t.out.Restored, t.out.Reconfigured = true, true
 	return nil

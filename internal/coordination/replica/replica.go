@@ -153,7 +153,7 @@ type Replica struct {
 type turn struct {
 	ready   raft.Ready
 	unsaved *pb.HardState // a commit index for the next write
-	arrived *arrival
+	arrived []arrival     // those that Raft took: each has a later index than the one before
 	out     Output
 	// contradiction ends this member in the next turn; cause is the message that showed it.
 	contradiction error

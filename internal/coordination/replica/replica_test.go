@@ -114,6 +114,34 @@ func TestCatchesUpBySnapshot(t *testing.T) {
 	c.agree()
 }
 
+// TestTwoSnapshotsInOneTurn: the older one is of no use, whichever comes first.
+func TestTwoSnapshotsInOneTurn(t *testing.T) {
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		c := newCluster(t, 3, nil)
+		l := c.leader()
+		slow := c.nodes[0]
+		if slow == l {
+			slow = c.nodes[1]
+		}
+		c.hold = true
+		for len(c.held) < 2 {
+			c.isolate(slow, true)
+			for range 200 {
+				l.do(put("key", fmt.Sprint(len(c.held))))
+			}
+			c.isolate(slow, false)
+			held := len(c.held)
+			c.until("a snapshot is sent", func() bool { return len(c.held) > held })
+		}
+		for _, n := range order {
+			c.held[n]()
+		}
+		c.hold = false
+		c.agree()
+		require.Less(t, len(slow.applied), 200, "the rest came with a snapshot")
+	}
+}
+
 // Leases end when nobody renews them, not before, and the one that is renewed lives on.
 func TestLeases(t *testing.T) {
 	c := newCluster(t, 3, nil)
