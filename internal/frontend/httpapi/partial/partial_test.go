@@ -1,6 +1,7 @@
 package partial
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -155,13 +156,11 @@ func FuzzCut(f *testing.F) {
 	f.Add(whole1)
 	f.Add(`{"list":[1,"]",{}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		if !json.Valid([]byte(text)) {
+		var b bytes.Buffer
+		if json.Compact(&b, []byte(text)) != nil {
 			return
 		}
-		var v any
-		require.NoError(t, json.Unmarshal([]byte(text), &v))
-		compact, err := json.Marshal(v)
-		require.NoError(t, err)
+		compact := b.Bytes()
 		fields, err := Parse(shape(), []string{"id,home.city,parts.lat"})
 		require.NoError(t, err)
 		require.True(t, json.Valid(fields.Cut(nil, compact)), "%s", compact)
