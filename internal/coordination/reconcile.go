@@ -105,12 +105,14 @@ type reconciler struct {
 	term    uint64              // of the tracker
 	touched time.Duration       // time of the last change, or of the election
 	elected time.Duration
-	limited bool // the limits are as wanted, or were refused
+	limited bool          // the limits are as wanted, or were refused
+	change  chan struct{} // the change under way closes it at its end; nil without one
 }
 
 func (c *reconciler) reconcile(l *local) {
 	s := l.member.Status()
 	now := time.Since(c.origin)
+	under := c.changes(now)
 	if !s.Leads || !s.Promoted {
 		c.tracker = nil
 		l.observed.Store(nil)
@@ -131,14 +133,25 @@ func (c *reconciler) reconcile(l *local) {
 	dialCandidates(c.plane)
 	state := membership.State{
 		Leader: c.plane.disk.Member(), Members: members, Candidates: standings{l}.offers(), Unreached: c.plane.roster.candidates.unreached(),
-		Changing: s.Joint || s.Transferee != 0, Quiet: now - c.touched,
+		Changing: under || s.Joint || s.Transferee != 0, Quiet: now - c.touched,
 	}
-	change, ok := c.plane.config.membershipConfig().Decide(state)
-	if !ok {
-		return
+	if change, ok := c.plane.config.membershipConfig().Decide(state); ok {
+		c.apply(l, change, state.Steps(change))
 	}
-	c.apply(l, change, state.Steps(change))
-	c.touched = time.Since(c.origin)
+}
+
+// changes reports whether a change of this reconciler is under way. The group rests from its end.
+func (c *reconciler) changes(now time.Duration) bool {
+	if c.change == nil {
+		return false
+	}
+	select {
+	case <-c.change:
+		c.change, c.touched = nil, now
+		return false
+	default:
+		return true
+	}
 }
 
 // setLimits proposes the wanted limits, once in a leadership.
@@ -180,15 +193,20 @@ func progressOf(s replica.Status) []membership.Progress {
 	return out
 }
 
-// apply waits until a change is applied or has failed. The next check starts from the new state in both cases. The log names
-// its steps.
+// apply begins a change. The log names its steps. A change may wait for a member that is slow or gone, and the other duties
+// of reconcile must not.
 func (c *reconciler) apply(l *local, change membership.Change, steps []string) {
-	log := c.plane.config.Logger.With("steps", steps)
-	if err := l.carryOut(c.plane.life, change); err != nil {
-		log.Warn("changing the group failed", "error", err)
-		return
+	log, ended := c.plane.config.Logger.With("steps", steps), make(chan struct{})
+	if c.plane.life.start(func() {
+		defer close(ended)
+		if err := l.carryOut(c.plane.life, change); err != nil {
+			log.Warn("changing the group failed", "error", err)
+			return
+		}
+		log.Info("changed the group")
+	}) {
+		c.change = ended
 	}
-	log.Info("changed the group")
 }
 
 func configurationOf(c membership.Change) (out replica.Change) {
