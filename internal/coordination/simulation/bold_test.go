@@ -50,14 +50,22 @@ func newBold(seed uint64) *cluster {
 
 func txnKey(c *client) string { return c.anyOf("txn", 5) }
 
-// transact compares some keys, and changes them in either branch. The audit works out what must happen.
+// transact compares some keys, and changes them in either branch. The audit works out what must happen. Half the time it
+// has a lease, for some of the keys.
 func transact(c *client, p *proc) {
-	o := &coord.Txn{}
-	for range c.rng.IntN(3) {
-		o.If = append(o.If, c.comparison())
+	if c.chance(0.5) {
+		if s := c.someLease(p); s != nil {
+			defer c.release(p, s)
+		}
 	}
-	o.Then, o.Else = c.steps(), c.steps()
-	c.do(p, o, patience)
+	for range 1 + c.rng.IntN(3) {
+		o := &coord.Txn{}
+		for range c.rng.IntN(3) {
+			o.If = append(o.If, c.comparison())
+		}
+		o.Then, o.Else = c.steps(), c.steps()
+		c.do(p, o, patience)
+	}
 }
 
 // comparison compares a property of a key, or of all keys, with a number near those in use.

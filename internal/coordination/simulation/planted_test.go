@@ -196,6 +196,9 @@ func boldPlants() []plant {
 		{"less is less or equal", []edit{
 			{machineDir + "txn.go", "return order < 0", "return order <= 0"},
 		}, []string{"K1"}},
+		{"a put that keeps the lease frees the key", []edit{
+			{machineDir + "txn.go", "kv.Lease = prev.Lease", "kv.Lease = 0"},
+		}, []string{"K1"}},
 		{"an absent key passes every comparison", []edit{
 			{machineDir + "txn.go", "if !found && err == nil {", "if false && !found {"},
 		}, []string{"K1"}},
