@@ -85,6 +85,15 @@ func TestMetricsAreDocumented(t *testing.T) {
 	require.Equal(t, strings.TrimSuffix(b.String(), "\n"), table, "run go test ./internal/daemon -run Documented -update")
 }
 
+// TestConditionsAreDocumented: the operator's page has a row for each condition.
+func TestConditionsAreDocumented(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	require.NoError(t, err)
+	for _, name := range condition.Names() {
+		require.Regexp(t, "(?m)^\\| .*`"+name+"`.* \\|", string(data))
+	}
+}
+
 // TestDeployedExpressions: the dashboard and the alerts use only metrics and labels that a peer has.
 func TestDeployedExpressions(t *testing.T) {
 	all := metricsOf(t)
