@@ -56,7 +56,7 @@ func homes(kind nat, servers int) func(context.Context, *world) error {
 		}
 		return errors.Join(
 			exchange(ctx, w, [2]*peer{a, b}, limit-time.Since(started)),
-			share(ctx, w, a, b), path(ctx, w, a, b, kind), w.sayReach(ctx, public[0], a, b),
+			share(ctx, w, a, b), path(ctx, w, a, b, kind, started.Add(limit)), w.sayReach(ctx, public[0], a, b),
 			w.diagnosed(ctx, a, "nat", "ok", "relay"), w.diagnosed(ctx, b, "nat", "ok", "relay"), w.reads(ctx, a, kind))
 	}
 }
@@ -127,26 +127,37 @@ func lockOnce(ctx context.Context, p *peer) (token coord.Token, err error) {
 	return held.Token(), held.Unlock(ctx)
 }
 
-// path reports the connection of two peers. Between NATs that preserve ports it must be direct.
-func path(ctx context.Context, w *world, a, b *peer, kind nat) error {
-	peers, err := a.Peers(ctx)
-	if err != nil {
-		return fault.Wrap(a.name, err)
-	}
-	for _, other := range peers {
-		if other.ID != b.id {
-			continue
+// path reports the connection of two peers. Between NATs that preserve ports it must become direct by a time: a
+// first hole punch may come too early, and is repeated.
+func path(ctx context.Context, w *world, a, b *peer, kind nat, by time.Time) error {
+	var addrs []string
+	err := await.Until(ctx, max(time.Until(by), time.Second), "a direct connection of "+a.name+" with "+b.name, func(ctx context.Context) (err error) {
+		if addrs, err = addrsOf(ctx, a, b.id); err != nil || kind != preserving {
+			return err
 		}
-		w.say("%s is connected with %s by %v", a.name, b.name, other.Addrs)
-		direct := false
-		for _, addr := range other.Addrs {
-			direct = direct || !strings.Contains(addr, "/p2p-circuit")
-		}
-		if !direct && kind == preserving {
-			w.violated("no hole was punched between %s and %s", a.name, b.name)
+		if !slices.ContainsFunc(addrs, func(addr string) bool { return !strings.Contains(addr, "/p2p-circuit") }) {
+			return fault.New("lab.path", fault.NotFound, "only %v", addrs)
 		}
 		return nil
+	})
+	if err != nil {
+		w.violated("%v", err)
+		return nil
 	}
-	w.violated("%s has no connection with %s", a.name, b.name)
+	w.say("%s is connected with %s by %v", a.name, b.name, addrs)
 	return nil
+}
+
+// addrsOf returns the addresses by which a peer is connected with another.
+func addrsOf(ctx context.Context, p *peer, id string) ([]string, error) {
+	peers, err := p.Peers(ctx)
+	if err != nil {
+		return nil, fault.Wrap(p.name, err)
+	}
+	for _, other := range peers {
+		if other.ID == id {
+			return other.Addrs, nil
+		}
+	}
+	return nil, fault.New("lab.path", fault.NotFound, "no connection")
 }
