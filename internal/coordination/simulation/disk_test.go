@@ -21,6 +21,7 @@ type disk struct {
 	syncs atomic.Int64
 	past  *vfs.MemFS // durable data of an earlier moment
 	mark  []byte     // of the same moment, as acknowledged
+	kept  promise    // of the same moment
 	lacks bool       // it lost acknowledged writes, or will with the process
 }
 
@@ -84,16 +85,16 @@ func (d *disk) crash(rng *rand.Rand) {
 const markFile = "group/mark"
 
 // remember keeps the durable data of this moment, for forget.
-func (d *disk) remember() {
-	d.past, d.mark = d.fs.CrashClone(vfs.CrashCloneCfg{}), content(d.fs, markFile)
+func (d *disk) remember(now promise) {
+	d.past, d.mark, d.kept = d.fs.CrashClone(vfs.CrashCloneCfg{}), content(d.fs, markFile), now
 }
 
-// forget makes the next crash lose all that was synced since remember, but for the mark: the drive lied about its flushes,
-// or the end of the log is damaged. It reports false if nothing was acknowledged since, by its owner's word or by the mark, or the
-// process died since.
-func (d *disk) forget(acknowledged bool) bool {
+// forget makes the next crash lose all that was synced since the last remember, but for the mark: the drive lied about its
+// flushes, or the end of the log is damaged. It reports false if nothing was acknowledged since, by its owner's word or by the
+// mark, or the process died since.
+func (d *disk) forget(now promise) bool {
 	mark := content(d.fs, markFile)
-	if d.lacks = d.past != nil && (acknowledged || !bytes.Equal(mark, d.mark)); d.lacks {
+	if d.lacks = d.past != nil && (now != d.kept || !bytes.Equal(mark, d.mark)); d.lacks {
 		replace(d.past, markFile, mark)
 	}
 	return d.lacks

@@ -166,13 +166,12 @@ func loseWrites(c *cluster) (string, func()) {
 	if victim.process == nil || victim.disk.died() {
 		return "no disk loses writes", nil
 	}
-	victim.disk.remember()
-	before := victim.promised()
+	victim.disk.remember(victim.promised())
 	return "lose the writes of " + victim.name, func() {
 		if victim.process == nil || victim.disk.died() || !c.spares(victim) {
 			return
 		}
-		if victim.disk.forget(victim.promised() != before) {
+		if victim.disk.forget(victim.promised()) {
 			victim.wiped = c.now
 			c.tell("%s loses writes", victim.name)
 		}
