@@ -2,6 +2,7 @@ package replica
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,6 +40,9 @@ func (r *Replica) Step(m *pb.Message) error {
 	if err := r.turn.contradict(r, m); err != nil {
 		r.turn.contradiction, r.turn.cause = err, m
 		return nil
+	}
+	if _, member := r.membership.peers[m.GetFrom()]; member {
+		r.heard[m.GetFrom()] = r.now
 	}
 	_ = r.node.Step(m) // a useless message, no failure
 	return nil
@@ -251,6 +255,7 @@ func (t *turn) reconfigure(r *Replica, e *pb.Entry) error {
 		return err
 	}
 	r.membership.change(r.node.ApplyConfChange(cc), members)
+	maps.DeleteFunc(r.heard, func(id uint64, _ time.Duration) bool { return r.membership.peers[id] == "" })
 	t.out.Reconfigured = true
 	if len(cc.GetChanges()) > 0 {
 		r.snapshots.joined = e.GetIndex()

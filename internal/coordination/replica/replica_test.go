@@ -472,3 +472,30 @@ func (c *cluster) chaos() {
 		clear(c.cut)
 	}
 }
+
+// TestActiveMembers: a leader that hears from its members calls none of them silent, at no moment.
+func TestActiveMembers(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	l := c.leader()
+	silent := func() (n int) {
+		for _, m := range l.Status().Members {
+			if !m.Active {
+				n++
+			}
+		}
+		return n
+	}
+	for range 100 {
+		c.run(tick)
+		l.Tick(c.now) // its next look at the quorum, before the answers to it
+		require.Zero(t, silent())
+	}
+	for _, n := range c.nodes {
+		if n != l {
+			c.isolate(n, true)
+			break
+		}
+	}
+	c.run(5 * time.Second)
+	require.Equal(t, 1, silent())
+}

@@ -81,11 +81,15 @@ func (r *Replica) Status() Status {
 	return s
 }
 
+// progress describes the members as their leader sees them. Raft's own flag of activity is false for a moment in each election
+// timeout.
 func progress(r *Replica, members []MemberStatus) {
 	r.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		for i := range members {
 			if m := &members[i]; m.ID == id {
-				m.Match, m.Active, m.Snapshot = p.Match, p.RecentActive || id == r.id, p.State == tracker.StateSnapshot
+				at, heard := r.heard[id]
+				m.Match, m.Snapshot = p.Match, p.State == tracker.StateSnapshot
+				m.Active = id == r.id || heard && r.now-at <= r.config.ElectionTimeout()
 			}
 		}
 	})
