@@ -56,7 +56,7 @@ func homes(kind nat, servers int) func(context.Context, *world) error {
 		}
 		return errors.Join(
 			exchange(ctx, w, [2]*peer{a, b}, limit-time.Since(started)),
-			share(ctx, w, a, b), path(ctx, w, a, b, kind, started.Add(limit)), w.sayReach(ctx, public[0], a, b),
+			share(ctx, w, a, b), path(ctx, w, [2]*peer{a, b}, kind, started.Add(limit)), w.sayReach(ctx, public[0], a, b),
 			w.diagnosed(ctx, a, "nat", "ok", "relay"), w.diagnosed(ctx, b, "nat", "ok", "relay"), w.reads(ctx, a, kind))
 	}
 }
@@ -129,8 +129,9 @@ func lockOnce(ctx context.Context, p *peer) (token coord.Token, err error) {
 
 // path reports the connection of two peers. Between NATs that preserve ports it must become direct by a time: a
 // first hole punch may come too early, and is repeated.
-func path(ctx context.Context, w *world, a, b *peer, kind nat, by time.Time) error {
+func path(ctx context.Context, w *world, pair [2]*peer, kind nat, by time.Time) error {
 	var addrs []string
+	a, b := pair[0], pair[1]
 	err := await.Until(ctx, max(time.Until(by), time.Second), "a direct connection of "+a.name+" with "+b.name, func(ctx context.Context) (err error) {
 		if addrs, err = addrsOf(ctx, a, b.id); err != nil || kind != preserving {
 			return err
