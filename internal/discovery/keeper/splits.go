@@ -25,8 +25,9 @@ import (
 // same peers. Methods are safe for concurrent use.
 type splits struct {
 	k        *Keeper
-	prefixes *lru.Cache[records.Name, netip.Prefix] // senders of records, for the shares of a cell; has its own lock
-	deep     *lru.Cache[records.CellKey, struct{}]  // cells below geo.MaxLen that other peers sent records for; has its own lock
+	prefixes *lru.Cache[records.Name, netip.Prefix]    // senders of records, for the shares of a cell; has its own lock
+	deep     *lru.Cache[records.CellKey, struct{}]     // cells below geo.MaxLen that other peers sent records for; has its own lock
+	totals   *lru.Cache[records.CellKey, datedSummary] // of whole cells; has its own lock
 
 	mu          sync.Mutex // guards the fields below, and the cells themselves
 	cells       map[records.CellKey]*splitCell
@@ -40,6 +41,12 @@ type splits struct {
 type splitCell struct {
 	*cell.Cell
 	handOver handOverState
+}
+
+// datedSummary is the summary of a whole cell as of a change of the index.
+type datedSummary struct {
+	seq     uint64
+	summary cell.Summary
 }
 
 // handOverState is the progress of a cell in phase Splitting.
@@ -61,11 +68,12 @@ func newSplits(k *Keeper) *splits {
 	prefixes, err := lru.New[records.Name, netip.Prefix](maxRecordPrefixes)
 	deep, err2 := lru.New[records.CellKey, struct{}](maxCachedCells)
 	nearFull, err3 := lru.New[records.CellKey, *nearFullCell](maxNearFull)
-	if err = errors.Join(err, err2, err3); err != nil {
+	totals, err4 := lru.New[records.CellKey, datedSummary](maxCachedCells)
+	if err = errors.Join(err, err2, err3, err4); err != nil {
 		panic("keeper: " + err.Error()) // impossible: the sizes are positive constants
 	}
 	return &splits{
-		k: k, prefixes: prefixes, deep: deep, nearFull: nearFull, queue: cell.NewAdmissionQueue(),
+		k: k, prefixes: prefixes, deep: deep, totals: totals, nearFull: nearFull, queue: cell.NewAdmissionQueue(),
 		cells: make(map[records.CellKey]*splitCell), suspected: make(map[records.CellKey]bool),
 	}
 }
@@ -360,15 +368,21 @@ func (s *splits) describe(cells []records.CellKey, children func(records.CellKey
 	return all
 }
 
-// summaryOf returns the summary of a cell.
+// summaryOf returns the summary of a cell. To read all records of a whole cell costs some milliseconds, so its summary is kept
+// until the index changes.
 func (s *splits) summaryOf(c records.CellKey) cell.Summary {
 	var sum cell.Summary
 	if s.with(c, func(x *cell.Cell) { sum = x.Total() }) {
 		return sum
 	}
+	seq := s.k.Index.Seq() // before the records are read: a change meanwhile makes the summary old
+	if kept, ok := s.totals.Get(c); ok && kept.seq == seq {
+		return kept.summary
+	}
 	for r := range s.k.Index.In(c, s.k.Now()) {
 		sum.Add(r)
 	}
+	s.totals.Add(c, datedSummary{seq, sum})
 	return sum
 }
 

@@ -107,6 +107,27 @@ func TestFloodOfOnePrefix(t *testing.T) {
 	})
 }
 
+// TestSummaryFollowsTheIndex: a kept summary ends with the next change.
+func TestSummaryFollowsTheIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := accepting(t)
+		c := cellOfBerlin(4)
+		recs := many(t, 5, 1)
+		for n, r := range recs {
+			require.Equal(t, n, k.splits.summaryOf(c).Count)
+			bring(k, from(fmt.Sprintf("198.18.%d.0/24", n)), c, []*records.Record{r})
+		}
+		full := k.splits.summaryOf(c)
+		require.Equal(t, 5, full.Count)
+		require.Equal(t, full, k.splits.summaryOf(c))
+		require.True(t, k.Index.Remove(recs[0].Name()))
+		require.Equal(t, 4, k.splits.summaryOf(c).Count)
+		time.Sleep(30 * 24 * time.Hour)
+		k.Index.Expire(time.Now())
+		require.Zero(t, k.splits.summaryOf(c).Count)
+	})
+}
+
 // Hundreds of thousands of records from three prefixes fill a leaf, which cannot split, and honest
 // records stay.
 func TestFloodOfALeaf(t *testing.T) {
