@@ -141,12 +141,15 @@ func unmet(services []string) string {
 	return "Dependencies '" + strings.Join(services, "', '") + "' not found in registry"
 }
 
-// isReadable reports whether common clients can read the JSON form of a value. NaN has no form,
+// maxValue bounds the wrong value in an error, in bytes of JSON: a path may have 20 kB.
+const maxValue = 1 << 10
+
+// isReadable reports whether common clients can read the JSON form of a value, and people too. NaN has no form,
 // and most clients cannot read 1e999.
 func isReadable(v any) bool {
 	text, err := json.Marshal(v)
 	var back any
-	return err == nil && json.Unmarshal(text, &back) == nil
+	return err == nil && len(text) <= maxValue && json.Unmarshal(text, &back) == nil
 }
 
 // WriteError writes an error in the form of this API, for guards that refuse a request.

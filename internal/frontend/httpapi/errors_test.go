@@ -107,7 +107,7 @@ func TestErrorsWithoutAField(t *testing.T) {
 }
 
 func TestUnreadableValuesAreLeftOut(t *testing.T) {
-	for _, value := range []any{math.NaN(), math.Inf(1), make(chan int), func() {}} {
+	for _, value := range []any{math.NaN(), math.Inf(1), make(chan int), func() {}, strings.Repeat("x", maxValue)} {
 		_, body := bodyOf(fault.Invalidf("f", value, "no"))
 		require.Nil(t, body.Value)
 	}
