@@ -147,7 +147,13 @@ export function follow() {
 
 // A browser opens at most six connections to a peer, and goes on with the requests of pages that the reader has left, for
 // the way back. So a page holds a stream only while it is visible; afterwards the stream continues where it ended.
-document.addEventListener('visibilitychange', () => (document.hidden ? current?.abort() : live.link !== 'refused' && resume()));
+document.addEventListener('visibilitychange', () => {
+  if (live.link === 'refused') return;
+  live.link = 'connecting';
+  if (document.hidden) current?.abort();
+  else resume();
+  changed();
+});
 
 async function resume() {
   current?.abort();
