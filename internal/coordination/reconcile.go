@@ -112,7 +112,7 @@ type reconciler struct {
 func (c *reconciler) reconcile(l *local) {
 	s := l.member.Status()
 	now := time.Since(c.origin)
-	under := c.changes(now)
+	ongoing := c.ongoing(now)
 	if !s.Leads || !s.Promoted {
 		c.tracker = nil
 		l.observed.Store(nil)
@@ -133,15 +133,15 @@ func (c *reconciler) reconcile(l *local) {
 	dialCandidates(c.plane)
 	state := membership.State{
 		Leader: c.plane.disk.Member(), Members: members, Candidates: standings{l}.offers(), Unreached: c.plane.roster.candidates.unreached(),
-		Changing: under || s.Joint || s.Transferee != 0, Quiet: now - c.touched,
+		Changing: ongoing || s.Joint || s.Transferee != 0, Quiet: now - c.touched,
 	}
 	if change, ok := c.plane.config.membershipConfig().Decide(state); ok {
 		c.apply(l, change, state.Steps(change))
 	}
 }
 
-// changes reports whether a change of this reconciler is under way. The group rests from its end.
-func (c *reconciler) changes(now time.Duration) bool {
+// ongoing reports whether a change of this reconciler is under way. The group rests from its end.
+func (c *reconciler) ongoing(now time.Duration) bool {
 	if c.change == nil {
 		return false
 	}

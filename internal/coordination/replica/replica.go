@@ -154,7 +154,7 @@ type Replica struct {
 type turn struct {
 	ready   raft.Ready
 	unsaved *pb.HardState // a commit index for the next write
-	arrived []arrival     // those that Raft took: each has a later index than the one before
+	arrived []arrival     // those that Raft took, in rising order; a leader sends one at a time
 	out     Output
 	// contradiction ends this member in the next turn; cause is the message that showed it.
 	contradiction error

@@ -153,7 +153,7 @@ func trespass(c *client, p *proc) {
 	}
 }
 
-// hoard asks for more leases than a client may have. It may renew them at about their end, and leaves them to it.
+// hoard asks for more leases than a client may have. It renews them once, at about the time of their end, and then lets them expire.
 func hoard(c *client, p *proc) {
 	var all []coord.LeaseID
 	for range boldLeases + 2 {
