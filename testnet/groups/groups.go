@@ -243,7 +243,7 @@ func (r *run) merge(ctx context.Context) (met span, err error) {
 	}
 	for i, n := range r.islands {
 		if r.rng.IntN(2) == 0 {
-			continue // it may end by itself, as soon as no client holds a lease
+			continue // without kept data the group may give itself up
 		}
 		write := &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: fmt.Sprint("app/", i), Value: []byte("kept")}}}}
 		if _, _, err := n.Peers[0].Coordination().Do(ctx, coord.Command{Op: write}); err != nil {

@@ -96,7 +96,7 @@ func starveOfMemory(ctx context.Context, f *faults, v victims) error {
 // voter draws one.
 func (f *faults) voter(v victims) int { return f.any(append(v.followers, v.leader)) }
 
-// must notes that a fault could not be ended. What follows would blame the peers.
+// must records a failure to end a fault. Later checks would blame the peers for it.
 func (f *faults) must(err error) {
 	if err != nil {
 		f.violated("X2", "this program could not end a fault: %v", err)

@@ -1,6 +1,6 @@
 // Command manifests reads the files in deploy as their own programs do: the Dockerfile by BuildKit's parser and linter, the
 // compose file by Docker Compose's loader with its schema, and the Kubernetes manifests by kustomize and then, strictly, into
-// Kubernetes' own types. It needs no cluster, no daemon and no network:
+// Kubernetes' own types. It runs without a cluster, a daemon or a network:
 //
 //	cd internal/tools/manifests && go run . ../../../deploy
 //
@@ -95,7 +95,7 @@ func composeFile(path string) (string, error) {
 	return fmt.Sprintf("%d services", len(project.Services)), nil
 }
 
-// kubernetes builds a kustomization and decodes each object. A field that its type does not have is a fault.
+// kubernetes builds a kustomization and decodes each object. An unknown field is a fault.
 func kubernetes(dir string) (string, error) {
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
