@@ -284,14 +284,10 @@ func TestBusyKeeperKnowsThatItLacksAChange(t *testing.T) {
 		plan := compile(t, query.Query{})
 		_, ok := busy.Local(plan)
 		require.True(t, ok)
-		for range cap(busy.server.working) {
-			busy.server.working <- struct{}{}
-		}
+		leave := busy.server.turns.occupy(t)
 		r := newProvider(t).sign(t, offer("one", nowhere), 1, time.Now())
 		require.Equal(t, records.Stored{On: 2, Of: 3}, a.Store(t.Context(), []*records.Record{r})[0].Stored)
-		for range cap(busy.server.working) {
-			<-busy.server.working
-		}
+		leave()
 		_, ok = busy.Local(plan)
 		require.False(t, ok)
 		require.Equal(t, behindReason, busy.sync.doubt(plan.Cells(1)[0]))

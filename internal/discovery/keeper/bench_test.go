@@ -23,7 +23,7 @@ func loopback(b *testing.B, address string) [2]*Keeper {
 		h, err := libp2p.New(libp2p.ListenAddrStrings(address), libp2p.DisableRelay(), libp2p.DisableMetrics())
 		require.NoError(b, err)
 		d.peers = append(d.peers, h.ID())
-		ks[i], err = New(Config{Host: h, Router: router{d, h.ID()}, Index: index.New(index.Config{MaxPerProvider: 10_000}), Verifier: newVerifier(b), Limits: Limits{Sync: -1, Loopback: true}})
+		ks[i], err = New(Config{Host: h, Network: "test", Router: router{d, h.ID()}, Index: index.New(index.Config{MaxPerProvider: 10_000}), Verifier: newVerifier(b), Limits: Limits{Sync: -1, Loopback: true}})
 		require.NoError(b, err)
 		b.Cleanup(func() {
 			require.NoError(b, ks[i].Close())

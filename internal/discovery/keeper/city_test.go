@@ -179,7 +179,7 @@ func TestHotCity(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Index.Expire(time.Now())
 		}
-		time.Sleep(70 * time.Minute)
+		time.Sleep(80 * time.Minute)
 		for _, n := range w.nodes {
 			require.Zero(t, splitsAt(n.Keeper), "all cells are whole again")
 		}

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -58,6 +59,7 @@ const (
 	nearFullTTL       = 10 * time.Second // lifetime of a provider counter
 	maintainEvery     = 30 * time.Second // interval of split maintenance
 	refreshEvery      = 2 * time.Minute  // interval of summary requests to the keepers of a child
+	summaryTTL        = 10 * time.Second // lifetime of the summary of a whole cell after a change of the index; far less than cell.Grace
 	refreshBatch      = 128              // children to refresh in one round of maintenance
 	maxHandOvers      = 4                // concurrent hand-overs
 	handOverKeepers   = 3                // keepers that hand over the same record
@@ -105,13 +107,15 @@ const (
 	serveDefault = 5 * time.Second  // maximum work on a request without a timeout
 
 	maxPrefixes = 4096 // address prefixes with a quota
+
+	bulkRate = 8 << 20 // bytes a second of the answers to comparisons; a joining peer asks many keepers at once
 )
 
 // Limits are the bounds that an operator may change. A zero field has its default.
 type Limits struct {
 	Streams        int // streams served at a time; 512
 	StreamsPerPeer int // streams served at a time for one peer; 32
-	Working        int // requests processed at a time, further ones wait; 32
+	Working        int // requests processed at a time, further ones wait; half of the processors, at least 2
 
 	// Records accepted from one address prefix (/24 of IPv4, /48 of IPv6).
 	StoreRate  float64 // records per second; 100
@@ -133,7 +137,7 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	orDefault(&l.Streams, 512)
 	orDefault(&l.StreamsPerPeer, 32)
-	orDefault(&l.Working, 32)
+	orDefault(&l.Working, max(2, runtime.GOMAXPROCS(0)/2))
 	orDefault(&l.StoreRate, 100)
 	orDefault(&l.StoreBurst, 5000)
 	if l.Sync == 0 {

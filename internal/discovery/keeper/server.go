@@ -14,11 +14,12 @@ import (
 
 // server answers the requests of other peers, a bounded number at a time.
 type server struct {
-	k       *Keeper
-	working chan struct{} // semaphore of the requests being processed
-	quotas  *quotas
-	rpc     *rpc.Server
-	ring    *changeRing // changes for watchers
+	k      *Keeper
+	turns  *turns // of the requests that need the processor
+	bulk   *turns // of the comparisons, whose answers can have a megabyte: one at a time, at bulkRate
+	quotas *quotas
+	rpc    *rpc.Server
+	ring   *changeRing // changes for watchers
 
 	keptOut   *keptOut  // records that a limit refused
 	comparing peerLimit // SYNC requests: one at a time for each peer
@@ -30,9 +31,10 @@ type server struct {
 
 func newServer(k *Keeper) *server {
 	return &server{
-		k:       k,
-		working: make(chan struct{}, k.Limits.Working),
-		quotas:  newQuotas(k.Limits),
+		k:      k,
+		turns:  newTurns(k.Limits.Working),
+		bulk:   newTurns(1),
+		quotas: newQuotas(k.Limits),
 
 		keptOut:   newKeptOut(),
 		comparing: peerLimit{perPeer: 1},
@@ -118,17 +120,34 @@ func operationOf(req *pb.Request) string {
 	}
 }
 
-// work waits for a free slot and processes the request.
+// work waits for the turn of a request and processes it. A FORWARD waits for another peer most of its time, and has a bound of its
+// own.
 func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Response, error) {
-	select {
-	case s.working <- struct{}{}:
-		defer func() { <-s.working }()
-	case <-ctx.Done():
+	if op, ok := req.Op.(*pb.Request_Forward); ok {
+		resp, err := s.forward(ctx, from, op.Forward)
+		return &pb.Response{Op: &pb.Response_Forward{Forward: resp}}, err
+	}
+	lane := s.turns
+	if req.GetSync() != nil || req.GetPull() != nil {
+		lane = s.bulk
+	}
+	if err := lane.enter(ctx, from.prefix); err != nil {
 		if req.GetStore() != nil {
 			s.k.sync.know.lacks(s.k.sync.clock())
 		}
 		return nil, fault.New("", fault.Unavailable, "this peer is busy: ask another keeper")
 	}
+	resp, err := s.perform(ctx, from, req)
+	pause := time.Duration(0)
+	if lane == s.bulk {
+		pause = time.Duration(proto.Size(resp)) * time.Second / bulkRate
+	}
+	lane.leaveAfter(pause)
+	return resp, err
+}
+
+// perform processes a request.
+func (s *server) perform(ctx context.Context, from source, req *pb.Request) (*pb.Response, error) {
 	switch op := req.Op.(type) {
 	case *pb.Request_Store:
 		resp, err := s.store(ctx, from, op.Store)
@@ -151,9 +170,6 @@ func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Re
 	case *pb.Request_Findings:
 		resp, err := s.findings(from, op.Findings)
 		return &pb.Response{Op: &pb.Response_Findings{Findings: resp}}, err
-	case *pb.Request_Forward:
-		resp, err := s.forward(ctx, from, op.Forward)
-		return &pb.Response{Op: &pb.Response_Forward{Forward: resp}}, err
 	default:
 		return nil, fault.New("", fault.Unsupported, "this version does not support the operation")
 	}

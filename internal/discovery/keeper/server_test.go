@@ -414,7 +414,7 @@ func TestStreamsPerPeer(t *testing.T) {
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := bare(t, 3, Limits{Working: 1})
-		k.server.working <- struct{}{}
+		k.server.turns.occupy(t)
 		start := time.Now()
 		req := storeOf()
 		req.TimeoutMs = 700

@@ -43,9 +43,10 @@ type splitCell struct {
 	handOver handOverState
 }
 
-// datedSummary is the summary of a whole cell as of a change of the index.
+// datedSummary is the summary of a whole cell at a time.
 type datedSummary struct {
-	seq     uint64
+	made    time.Time
+	seq     uint64 // of the index
 	summary cell.Summary
 }
 
@@ -368,21 +369,21 @@ func (s *splits) describe(cells []records.CellKey, children func(records.CellKey
 	return all
 }
 
-// summaryOf returns the summary of a cell. To read all records of a whole cell costs some milliseconds, so its summary is kept
-// until the index changes.
+// summaryOf returns the summary of a cell. It may be summaryTTL old: to read all records of a whole cell costs up to 20 ms, and
+// anybody may ask for it. This hides no record, because what publishers sent stays in the asker's summaries for cell.Grace.
 func (s *splits) summaryOf(c records.CellKey) cell.Summary {
 	var sum cell.Summary
 	if s.with(c, func(x *cell.Cell) { sum = x.Total() }) {
 		return sum
 	}
-	seq := s.k.Index.Seq() // before the records are read: a change meanwhile makes the summary old
-	if kept, ok := s.totals.Get(c); ok && kept.seq == seq {
+	now, seq := s.k.Now(), s.k.Index.Seq() // before the records are read: a change meanwhile makes the summary old
+	if kept, ok := s.totals.Get(c); ok && (kept.seq == seq || now.Sub(kept.made).Abs() < summaryTTL) {
 		return kept.summary
 	}
-	for r := range s.k.Index.In(c, s.k.Now()) {
+	for r := range s.k.Index.In(c, now) {
 		sum.Add(r)
 	}
-	s.totals.Add(c, datedSummary{seq, sum})
+	s.totals.Add(c, datedSummary{now, seq, sum})
 	return sum
 }
 

@@ -107,7 +107,7 @@ func TestFloodOfOnePrefix(t *testing.T) {
 	})
 }
 
-// TestSummaryFollowsTheIndex: a kept summary ends with the next change.
+// TestSummaryFollowsTheIndex: a kept summary ends some time after the next change of the index, and not before.
 func TestSummaryFollowsTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := accepting(t)
@@ -116,12 +116,16 @@ func TestSummaryFollowsTheIndex(t *testing.T) {
 		for n, r := range recs {
 			require.Equal(t, n, k.splits.summaryOf(c).Count)
 			bring(k, from(fmt.Sprintf("198.18.%d.0/24", n)), c, []*records.Record{r})
+			time.Sleep(summaryTTL - 1)
+			require.Equal(t, n, k.splits.summaryOf(c).Count)
+			time.Sleep(1)
 		}
 		full := k.splits.summaryOf(c)
 		require.Equal(t, 5, full.Count)
+		time.Sleep(summaryTTL)
 		require.Equal(t, full, k.splits.summaryOf(c))
 		require.True(t, k.Index.Remove(recs[0].Name()))
-		require.Equal(t, 4, k.splits.summaryOf(c).Count)
+		require.Equal(t, 4, k.splits.summaryOf(c).Count, "the kept summary was old")
 		time.Sleep(30 * 24 * time.Hour)
 		k.Index.Expire(time.Now())
 		require.Zero(t, k.splits.summaryOf(c).Count)

@@ -187,6 +187,8 @@ func (s *Set) starting(from, bucket int) int {
 // first bucket not examined; Buckets at the end. A bucket above most bytes is cut there, so that
 // every call with room for most bytes makes progress.
 func (s *Set) List(theirs *Sums, from, room, most int) (wire []byte, next int) {
+	var listed [][]Entry
+	size := 0
 	mine := s.Sums()
 	for next = max(from, 0); next < Buckets; next++ {
 		if theirs != nil && theirs[next] == mine[next] {
@@ -194,12 +196,17 @@ func (s *Set) List(theirs *Sums, from, room, most int) (wire []byte, next int) {
 		}
 		entries := s.In(next)
 		entries = entries[:min(len(entries), most/EntrySize)]
-		if len(wire)+len(entries)*EntrySize > room {
-			return wire, next
+		if size+len(entries)*EntrySize > room {
+			break
 		}
+		listed = append(listed, entries)
+		size += len(entries) * EntrySize
+	}
+	wire = make([]byte, 0, size) // a list of a megabyte that grows step by step leaves several behind
+	for _, entries := range listed {
 		wire = Append(wire, entries...)
 	}
-	return wire, Buckets
+	return wire, next
 }
 
 // Append appends the wire form of entries.
