@@ -54,9 +54,10 @@ type Row struct {
 	play func(context.Context, *hostile) // of one host, until the context ends
 }
 
-// Rows lists all kinds of floods.
+// Rows lists all kinds of floods, after a control that sends nothing: what it does to others is the doing of the common machine.
 func Rows() []Row {
 	return []Row{
+		{"none", "no message: the attackers only use as much of a processor as a flood may", 1000, compute},
 		{"store", "STORE of signed records for the cells of the honest offers, 100 of each provider", 1000, storeRecords},
 		{"gossip", "signed records on the topics of the honest offers, 100 of each provider", 400, gossipValid},
 		{"forged", "forged records on the same topics, with a new identity after 16", 400, gossipForged},

@@ -2,6 +2,7 @@ package flood
 
 import (
 	"context"
+	"crypto/sha256"
 	"time"
 
 	"github.com/blackhole/blackhole/testnet/await"
@@ -35,4 +36,13 @@ func (p *pace) turn(ctx context.Context, n int) bool {
 		}
 	}
 	return ctx.Err() == nil
+}
+
+// compute uses the processor and sends nothing.
+func compute(ctx context.Context, h *hostile) {
+	block := make([]byte, 1<<20)
+	for h.pace.turn(ctx, 1) {
+		sum := sha256.Sum256(block)
+		copy(block, sum[:])
+	}
 }
