@@ -32,7 +32,8 @@
 // # Merges
 //
 // TestMerges begins two or three groups apart, lets them meet under all these faults and under cuts between them, and plays
-// an operator who gives one up by force. The members follow package merge. Besides the checks above:
+// an operator who gives one up by force. In some of the groups clients queue for locks. The members follow package merge.
+// Besides the checks above:
 //
 //   - a token given by a group is above all tokens of the groups whose members came to it, and a member
 //     comes only after the revision was raised (M1);

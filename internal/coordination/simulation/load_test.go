@@ -23,6 +23,9 @@ func (c *client) behave(p *proc) {
 	if c.quiet {
 		deeds = deeds[8:9]
 	}
+	if c.crowded {
+		deeds = []deed{{2, lockAndWrite}, {1, share}}
+	}
 	if c.bold {
 		deeds = boldDeeds()
 	}

@@ -47,9 +47,13 @@ func newWorld(seed uint64) *world {
 		c.group, c.place = string(bytes.Repeat([]byte{byte(i + 1)}, coord.GroupIDBytes)), fmt.Sprintf("g%d-", i+1)
 		c.draw()
 		c.mixed, c.quiet = false, c.chance(0.4)
+		c.crowded = !c.quiet && c.chance(0.4)
 		c.peers, c.voters = 1+c.rng.IntN(4), 1
-		if c.clients = 1 + c.rng.IntN(2); c.peers >= 3 {
+		if c.peers >= 3 {
 			c.voters = 3
+		}
+		if c.clients = 1 + c.rng.IntN(2); c.crowded {
+			c.clients = 5
 		}
 		c.repair.Voters = c.voters
 		c.begin()
