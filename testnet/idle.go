@@ -30,7 +30,8 @@ type observation struct {
 	resident uint64                     // bytes
 }
 
-// observeIdle measures all peers after some time without a change, and then, with -changes, while prices change.
+// observeIdle measures all peers after some time without a change, and then, with -changes, while prices change. No peer may
+// distrust another afterwards.
 func (s *session) observeIdle(ctx context.Context) (held bool, err error) {
 	fmt.Fprintf(s.out, "waiting %v, then measuring for %v ...\n", idleAfter, s.measure.idle)
 	if err := await.Pause(ctx, idleAfter); err != nil {
@@ -44,6 +45,11 @@ func (s *session) observeIdle(ctx context.Context) (held bool, err error) {
 			return false, err
 		}
 	}
+	honest, err := s.network.NoDistrust(ctx)
+	if err != nil {
+		return false, err
+	}
+	fmt.Fprintf(s.out, "%d peers distrust nobody\n", honest)
 	s.report.end(s.network)
 	return true, s.report.write(s)
 }

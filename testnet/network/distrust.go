@@ -14,6 +14,22 @@ import (
 // distrustMetric begins the metrics that count answers that an honest peer cannot give.
 const distrustMetric = `blackhole_discovery_refused_total{reason="answer_`
 
+// NoDistrust reads the metrics of every living peer, and returns their number. It fails with Conflict if one of them has taken
+// another for a liar: all peers of the network are honest.
+func (n *Network) NoDistrust(ctx context.Context) (int, error) {
+	peers := n.Living()
+	for _, p := range peers {
+		found, err := Distrust(ctx, http.DefaultClient, p.HTTP)
+		if err != nil {
+			return 0, fault.Wrap(p.Name, err)
+		}
+		if len(found) > 0 {
+			return 0, fault.New(p.Name, fault.Conflict, "it distrusts honest peers: %s", strings.Join(found, ", "))
+		}
+	}
+	return len(peers), nil
+}
+
 // Distrust returns the metrics above zero by which a peer, with its HTTP API at address, counts answers that an
 // honest peer cannot give.
 func Distrust(ctx context.Context, c *http.Client, address string) ([]string, error) {
