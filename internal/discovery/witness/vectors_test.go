@@ -83,7 +83,7 @@ func FuzzLaterStatement(f *testing.F) {
 		_, _ = Open("test", unknown, now)
 		for len(unknown) > 0 {
 			number, _, n := protowire.ConsumeField(unknown)
-			if n < 0 || number <= 15 {
+			if n < 0 || number <= 15 || number > protowire.MaxValidNumber {
 				return // not a field of a later version
 			}
 			if n == len(unknown) {
