@@ -32,8 +32,8 @@ type server struct {
 func newServer(k *Keeper) *server {
 	return &server{
 		k:      k,
-		turns:  newTurns(k.Limits.Working),
-		bulk:   newTurns(1),
+		turns:  newTurns(k.Limits.Working, k.sync.knows),
+		bulk:   newTurns(1, k.sync.knows),
 		quotas: newQuotas(k.Limits),
 
 		keptOut:   newKeptOut(),
@@ -131,7 +131,7 @@ func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Re
 	if req.GetSync() != nil || req.GetPull() != nil {
 		lane = s.bulk
 	}
-	if err := lane.enter(ctx, from.prefix); err != nil {
+	if err := lane.enter(ctx, from); err != nil {
 		if req.GetStore() != nil {
 			s.k.sync.know.lacks(s.k.sync.clock())
 		}

@@ -246,6 +246,14 @@ func (y *syncer) table() *tableState {
 	return s
 }
 
+// knows reports whether a peer was in the routing table when this peer last looked.
+func (y *syncer) knows(id peer.ID) bool {
+	y.mu.Lock()
+	t := y.current
+	y.mu.Unlock()
+	return t != nil && slices.ContainsFunc(t.peers, func(p hashedPeer) bool { return p.id == id })
+}
+
 // becomeKeeper notes whether this peer is a server of the DHT. A peer that becomes one begins as a
 // joiner: nobody stored records here before. y.mu is held.
 func (y *syncer) becomeKeeper(serving bool, now time.Time) {

@@ -6,25 +6,38 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// turns let a bounded number of requests work at a time. Waiting requests go on in the order of their arrival from one address
-// prefix, and the prefixes take turns: many peers of one owner wait for each other, and not the others for them. The number of
-// requests that wait is bounded by that of the streams. It is safe for concurrent use.
+// turns let a bounded number of requests work at a time. Waiting requests form two lines, which take turns: one of the known
+// peers, one of all others. In a line the address prefixes take turns, and the requests of one prefix go on in the order of their
+// arrival. So many peers of one owner wait for each other, and not the others for them. The number of requests that wait is
+// bounded by that of the streams. It is safe for concurrent use.
 type turns struct {
-	mu      sync.Mutex // guards the fields below
-	free    int        // 0 while a request waits
-	waiting map[netip.Prefix][]chan struct{}
-	order   []netip.Prefix // prefixes with waiting requests, the next one first
+	known func(peer.ID) bool // must be fast
+
+	mu    sync.Mutex // guards the fields below
+	free  int        // 0 while a request waits
+	lines [2]line    // of the known peers, of all others
+	last  int        // the line that had the last turn
 }
 
-func newTurns(n int) *turns {
-	return &turns{free: n, waiting: make(map[netip.Prefix][]chan struct{})}
+// line are waiting requests by address prefix. Its zero value is empty.
+type line struct {
+	waiting map[netip.Prefix][]chan struct{} // each closes when its turn comes
+	order   []netip.Prefix                   // prefixes with waiting requests, the next one first
 }
+
+func newTurns(n int, known func(peer.ID) bool) *turns { return &turns{known: known, free: n} }
 
 // enter waits for the turn of a request. Without an error the caller must call leave.
-func (t *turns) enter(ctx context.Context, from netip.Prefix) error {
-	mine := t.queue(from)
+func (t *turns) enter(ctx context.Context, from source) error {
+	in := &t.lines[1]
+	if t.known(from.peer) {
+		in = &t.lines[0]
+	}
+	mine := t.queue(in, from.prefix)
 	if mine == nil {
 		return nil
 	}
@@ -32,15 +45,15 @@ func (t *turns) enter(ctx context.Context, from netip.Prefix) error {
 	case <-mine:
 		return nil
 	case <-ctx.Done():
-		if !t.giveUp(from, mine) {
+		if !t.giveUp(in, from.prefix, mine) {
 			t.leave() // the turn came meanwhile
 		}
 		return ctx.Err()
 	}
 }
 
-// queue takes a free place and returns nil, or joins the queue and returns the channel that closes when the turn comes.
-func (t *turns) queue(from netip.Prefix) chan struct{} {
+// queue takes a free place and returns nil, or joins a line and returns the channel that closes when the turn comes.
+func (t *turns) queue(in *line, from netip.Prefix) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.free > 0 {
@@ -48,45 +61,29 @@ func (t *turns) queue(from netip.Prefix) chan struct{} {
 		return nil
 	}
 	mine := make(chan struct{})
-	if len(t.waiting[from]) == 0 {
-		t.order = append(t.order, from)
-	}
-	t.waiting[from] = append(t.waiting[from], mine)
+	in.add(from, mine)
 	return mine
 }
 
-// giveUp leaves the queue. It reports false if the turn has come.
-func (t *turns) giveUp(from netip.Prefix, mine chan struct{}) bool {
+// giveUp leaves a line. It reports false if the turn has come.
+func (t *turns) giveUp(in *line, from netip.Prefix, mine chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at := slices.Index(t.waiting[from], mine)
-	if at < 0 {
-		return false
-	}
-	if t.waiting[from] = slices.Delete(t.waiting[from], at, at+1); len(t.waiting[from]) == 0 {
-		delete(t.waiting, from)
-		t.order = slices.DeleteFunc(t.order, func(p netip.Prefix) bool { return p == from })
-	}
-	return true
+	return in.remove(from, mine)
 }
 
 // leave ends the work of a request. The next one takes its place.
 func (t *turns) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.order) == 0 {
-		t.free++
-		return
+	for range t.lines {
+		t.last = (t.last + 1) % len(t.lines)
+		if next := t.lines[t.last].next(); next != nil {
+			close(next)
+			return
+		}
 	}
-	next := t.order[0]
-	t.order = t.order[1:]
-	first := t.waiting[next][0]
-	if t.waiting[next] = t.waiting[next][1:]; len(t.waiting[next]) > 0 {
-		t.order = append(t.order, next)
-	} else {
-		delete(t.waiting, next)
-	}
-	close(first)
+	t.free++
 }
 
 // leaveAfter ends the work of a request, and lets the next one begin some time later.
@@ -96,4 +93,43 @@ func (t *turns) leaveAfter(d time.Duration) {
 		return
 	}
 	time.AfterFunc(d, t.leave)
+}
+
+func (l *line) add(from netip.Prefix, one chan struct{}) {
+	if len(l.waiting[from]) == 0 {
+		l.order = append(l.order, from)
+	}
+	if l.waiting == nil {
+		l.waiting = make(map[netip.Prefix][]chan struct{})
+	}
+	l.waiting[from] = append(l.waiting[from], one)
+}
+
+// next takes the next request out of the line; nil of an empty line.
+func (l *line) next() chan struct{} {
+	if len(l.order) == 0 {
+		return nil
+	}
+	from := l.order[0]
+	l.order = l.order[1:]
+	first, others := l.waiting[from][0], l.waiting[from][1:]
+	if len(others) > 0 {
+		l.waiting[from], l.order = others, append(l.order, from)
+	} else {
+		delete(l.waiting, from)
+	}
+	return first
+}
+
+// remove takes a request out of the line. It reports false if it is not there.
+func (l *line) remove(from netip.Prefix, one chan struct{}) bool {
+	at := slices.Index(l.waiting[from], one)
+	if at < 0 {
+		return false
+	}
+	if l.waiting[from] = slices.Delete(l.waiting[from], at, at+1); len(l.waiting[from]) == 0 {
+		delete(l.waiting, from)
+		l.order = slices.DeleteFunc(l.order, func(p netip.Prefix) bool { return p == from })
+	}
+	return true
 }

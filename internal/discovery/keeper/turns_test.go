@@ -2,12 +2,13 @@ package keeper
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
@@ -18,7 +19,7 @@ import (
 func (t *turns) occupy(tb testing.TB) (leave func()) {
 	n := t.free
 	for range n {
-		require.NoError(tb, t.enter(tb.Context(), netip.Prefix{}))
+		require.NoError(tb, t.enter(tb.Context(), source{}))
 	}
 	return func() {
 		for range n {
@@ -27,42 +28,56 @@ func (t *turns) occupy(tb testing.TB) (leave func()) {
 	}
 }
 
+// strangers is the known of turns without known peers.
+func strangers(peer.ID) bool { return false }
+
 // TestTurns: a crowd in one address prefix delays a request from another one by one request, and no place is lost by those who
-// give up.
+// give up. Known peers have every second turn, however many prefixes others come from.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, c := netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8::/48")
-		turns := newTurns(2)
+		turns := newTurns(2, func(id peer.ID) bool { return id == "known" })
 		turns.occupy(t)
+		var mu sync.Mutex // guards done
 		var done []string
-		work := func(from netip.Prefix, name string, patience time.Duration) {
+		ends := func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			done = append(done, name)
+		}
+		work := func(id peer.ID, prefix, name string, patience time.Duration) {
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				if err := turns.enter(ctx, from); err != nil {
-					done = append(done, name+" gave up")
+				if err := turns.enter(ctx, source{peer: id, prefix: netip.MustParsePrefix(prefix)}); err != nil {
+					ends(name + " gave up")
 					return
 				}
 				defer turns.leave()
-				done = append(done, name)
+				ends(name)
 			}()
 			synctest.Wait()
 		}
-		for i := range 3 {
-			work(a, fmt.Sprint("a", i), time.Hour)
+		const a, b, c = "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/48"
+		for _, name := range []string{"a0", "a1", "a2"} {
+			work("crowd", a, name, time.Hour)
 		}
-		work(b, "b0", time.Second)
-		work(b, "b1", time.Hour)
-		work(c, "c0", time.Second)
+		work("honest", b, "b0", time.Second)
+		work("honest", b, "b1", time.Hour)
+		work("honest", c, "c0", time.Second)
+		work("known", b, "k0", time.Hour)
+		work("known", b, "k1", time.Hour)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.ElementsMatch(t, []string{"b0 gave up", "c0 gave up"}, done)
-		work(c, "c1", time.Hour)
+		work("honest", c, "c1", time.Hour)
 		done = nil
 		turns.leave() // one place: the requests work one after the other
 		synctest.Wait()
-		require.Equal(t, []string{"a0", "b1", "c1", "a1", "a2"}, done)
-		require.Empty(t, turns.waiting)
-		require.Empty(t, turns.order)
+		require.Equal(t, []string{"a0", "k0", "b1", "k1", "c1", "a1", "a2"}, done)
+		for _, l := range turns.lines {
+			require.Empty(t, l.waiting)
+			require.Empty(t, l.order)
+		}
 		turns.leave()
 		require.Equal(t, 2, turns.free)
 	})
@@ -70,13 +85,13 @@ func TestTurns(t *testing.T) {
 
 // A turn that comes at the moment in which its request gives up passes to the next one.
 func TestTurnThatNobodyTakes(t *testing.T) {
-	turns := newTurns(1)
+	turns := newTurns(1, strangers)
 	leave := turns.occupy(t)
-	from := netip.MustParsePrefix("198.51.100.0/24")
-	mine := turns.queue(from)
+	from, in := netip.MustParsePrefix("198.51.100.0/24"), &turns.lines[1]
+	mine := turns.queue(in, from)
 	leave()
 	<-mine
-	require.False(t, turns.giveUp(from, mine))
+	require.False(t, turns.giveUp(in, from, mine))
 	turns.leave()
 	require.Equal(t, 1, turns.free)
 }
