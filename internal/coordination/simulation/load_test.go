@@ -20,13 +20,12 @@ func (c *client) behave(p *proc) {
 		{6, lockAndWrite}, {4, tryLock}, {3, share}, {2, bindKeys}, {1, forget},
 		{3, publish}, {1, requireInstances},
 	}
-	if c.quiet {
-		deeds = deeds[8:9]
-	}
-	if c.crowded {
+	switch {
+	case c.quiet:
+		deeds = []deed{{3, publish}}
+	case c.crowded:
 		deeds = []deed{{2, lockAndWrite}, {1, share}}
-	}
-	if c.bold {
+	case c.bold:
 		deeds = boldDeeds()
 	}
 	total := 0

@@ -18,7 +18,7 @@ type world struct {
 	*scheduler
 	net      *network
 	clusters []*cluster
-	parted   bool // the groups do not hear of each other yet
+	parted   bool // the groups have not met
 	merged   map[*cluster][]*cluster
 	last     map[*cluster]coord.Token // greatest token given
 	figures  merges

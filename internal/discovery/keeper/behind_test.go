@@ -333,5 +333,11 @@ func TestForwardServesOnlyKeepers(t *testing.T) {
 		_, ok := to.Index.Get(held.Name())
 		require.True(t, ok)
 		require.Zero(t, w.nodes[0].Index.Len())
+
+		defer by.server.turns.occupy(t)()
+		resp := by.server.respond(source{peer: w.nodes[0].Self}, &pb.Request{Op: &pb.Request_Forward{Forward: &pb.ForwardRequest{
+			To: []byte(to.Self), Items: []*pb.StoreItem{item(held)},
+		}}}, nil)
+		require.EqualValues(t, fault.Unavailable, resp.GetRefusal().GetCode(), "to verify needs a turn")
 	})
 }

@@ -179,7 +179,7 @@ func TestHotCity(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Index.Expire(time.Now())
 		}
-		time.Sleep(80 * time.Minute)
+		time.Sleep(80 * time.Minute) // four levels merge one after the other, each after reports that are up to summaryTTL old
 		for _, n := range w.nodes {
 			require.Zero(t, splitsAt(n.Keeper), "all cells are whole again")
 		}

@@ -122,10 +122,8 @@ func (s *server) forward(ctx context.Context, from source, req *pb.ForwardReques
 		return nil, fault.New("", fault.LimitReached, "this peer forwards for too many others: try again later")
 	}
 	defer s.forwards.leave(from.peer)
-	for _, item := range req.GetItems() {
-		if err := s.holds(from, item); err != nil {
-			return nil, err
-		}
+	if err := s.holdsAll(ctx, from, req.GetItems()); err != nil {
+		return nil, err
 	}
 	ctx, end, err := s.k.begin(ctx, "forward", forwardFor)
 	if err != nil {
@@ -137,6 +135,20 @@ func (s *server) forward(ctx context.Context, from source, req *pb.ForwardReques
 		return nil, fault.As("", fault.Unavailable, err)
 	}
 	return &pb.ForwardResponse{Results: resp.GetStore().GetResults()}, nil
+}
+
+// holdsAll waits for a turn, and checks all items: each costs the processor a signature.
+func (s *server) holdsAll(ctx context.Context, from source, items []*pb.StoreItem) error {
+	if s.turns.enter(ctx, from) != nil {
+		return errBusy()
+	}
+	defer s.turns.leave()
+	for _, item := range items {
+		if err := s.holds(from, item); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // holds checks that this peer holds a record in the version of an item.

@@ -74,7 +74,7 @@ const (
 	coverCells     = 9 // cells that cover the disc of a query
 	askedAtOnce    = 2 // keepers of a group to ask at once, and full answers of a complete group
 	lookups        = 16
-	manyCells      = 4 * lookups                                  // cells of one call whose lookups begin one by one
+	manyCells      = 4 * lookups                                  // a call with more cells starts their lookups gradually
 	refreshes      = 4                                            // lookups in the background
 	deliveries     = (2*(geo.MaxLen-geo.MinLen+2) + 1) * Replicas // at a time: all keepers of one record
 	inFlight       = 500                                          // records of one Store under way to keepers, each keeper's counted

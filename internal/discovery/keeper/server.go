@@ -120,30 +120,44 @@ func operationOf(req *pb.Request) string {
 	}
 }
 
-// work waits for the turn of a request and processes it. A FORWARD waits for another peer most of its time, and has a bound of its
-// own.
+// work waits for the turn of a request and processes it. A FORWARD waits for another peer most of its time, and takes its turn
+// itself.
 func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Response, error) {
 	if op, ok := req.Op.(*pb.Request_Forward); ok {
 		resp, err := s.forward(ctx, from, op.Forward)
 		return &pb.Response{Op: &pb.Response_Forward{Forward: resp}}, err
 	}
-	lane := s.turns
-	if req.GetSync() != nil || req.GetPull() != nil {
-		lane = s.bulk
+	if req.GetSync() != nil {
+		if !s.comparing.enter(from.peer) {
+			return nil, fault.New("", fault.LimitReached, "another comparison with this peer is under way: try again later")
+		}
+		defer s.comparing.leave(from.peer)
 	}
-	if err := lane.enter(ctx, from); err != nil {
+	if req.GetSync() != nil || req.GetPull() != nil {
+		return s.workInBulk(ctx, from, req)
+	}
+	if s.turns.enter(ctx, from) != nil {
 		if req.GetStore() != nil {
 			s.k.sync.know.lacks(s.k.sync.clock())
 		}
-		return nil, fault.New("", fault.Unavailable, "this peer is busy: ask another keeper")
+		return nil, errBusy()
 	}
-	resp, err := s.perform(ctx, from, req)
-	pause := time.Duration(0)
-	if lane == s.bulk {
-		pause = time.Duration(proto.Size(resp)) * time.Second / bulkRate
+	defer s.turns.leave()
+	return s.perform(ctx, from, req)
+}
+
+// workInBulk processes a step of a comparison. The next one begins when its answer has left at bulkRate.
+func (s *server) workInBulk(ctx context.Context, from source, req *pb.Request) (resp *pb.Response, err error) {
+	if s.bulk.enter(ctx, from) != nil {
+		return nil, errBusy()
 	}
-	lane.leaveAfter(pause)
-	return resp, err
+	defer func() { s.bulk.leaveAfter(time.Duration(proto.Size(resp)) * time.Second / bulkRate) }()
+	return s.perform(ctx, from, req)
+}
+
+// errBusy refuses a request whose turn did not come in time.
+func errBusy() error {
+	return fault.New("", fault.Unavailable, "this peer is busy: ask another keeper")
 }
 
 // perform processes a request.

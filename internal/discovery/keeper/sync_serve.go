@@ -14,10 +14,6 @@ import (
 // sync answers one step of a comparison from a view of the index. The view may be viewTTL old: the
 // next comparison shows the newer changes.
 func (s *server) sync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*pb.SyncResponse, error) {
-	if !s.comparing.enter(from) {
-		return nil, fault.New("", fault.LimitReached, "another comparison with this peer is under way: try again later")
-	}
-	defer s.comparing.leave(from)
 	table := s.k.sync.table()
 	if !table.serving {
 		return nil, errNoKeeper()

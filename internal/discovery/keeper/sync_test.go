@@ -16,6 +16,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -298,14 +299,26 @@ func TestListedButMissing(t *testing.T) {
 	})
 }
 
-// One comparison per peer at a time.
+// One comparison per peer at a time, the waiting ones included.
 func TestOneComparisonAtATime(t *testing.T) {
-	c := peerLimit{perPeer: 1}
-	require.True(t, c.enter("a"))
-	require.False(t, c.enter("a"))
-	require.True(t, c.enter("b"))
-	c.leave("a")
-	require.True(t, c.enter("a"))
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := bare(t, 3, Limits{})
+		leave := k.server.bulk.occupy(t)
+		ask := func(id peer.ID) error {
+			req := &pb.Request{Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Sums: make([]byte, digest.SumSize)}}}
+			return rpc.Restore("", k.server.respond(source{peer: id}, req, nil).GetRefusal())
+		}
+		answers := make(chan error, 2)
+		for _, id := range []peer.ID{"a", "b"} {
+			go func() { answers <- ask(id) }()
+		}
+		synctest.Wait()
+		require.ErrorIs(t, ask("a"), fault.LimitReached)
+		leave()
+		require.NoError(t, <-answers)
+		require.NoError(t, <-answers)
+		require.NoError(t, ask("a"))
+	})
 }
 
 // The radius of a key equals the distance of its farthest keeper.

@@ -12,8 +12,8 @@ import (
 
 // turns let a bounded number of requests work at a time. Waiting requests form two lines, which take turns: one of the known
 // peers, one of all others. In a line the address prefixes take turns, and the requests of one prefix go on in the order of their
-// arrival. So many peers of one owner wait for each other, and not the others for them. The number of requests that wait is
-// bounded by that of the streams. It is safe for concurrent use.
+// arrival. A crowd behind one prefix therefore delays mainly itself. The limit of streams bounds the waiting requests. It is safe
+// for concurrent use.
 type turns struct {
 	known func(peer.ID) bool // must be fast
 
@@ -86,7 +86,8 @@ func (t *turns) leave() {
 	t.free++
 }
 
-// leaveAfter ends the work of a request, and lets the next one begin some time later.
+// leaveAfter ends the work of a request, and lets the next one begin some time later. Its timer touches t alone, so it may fire
+// after the server has closed.
 func (t *turns) leaveAfter(d time.Duration) {
 	if d < time.Millisecond {
 		t.leave()
@@ -121,7 +122,7 @@ func (l *line) next() chan struct{} {
 	return first
 }
 
-// remove takes a request out of the line. It reports false if it is not there.
+// remove takes a request out of the line. It reports false for a missing request.
 func (l *line) remove(from netip.Prefix, one chan struct{}) bool {
 	at := slices.Index(l.waiting[from], one)
 	if at < 0 {
