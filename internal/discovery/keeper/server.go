@@ -22,7 +22,7 @@ type server struct {
 	ring   *changeRing // changes for watchers
 
 	keptOut   *keptOut  // records that a limit refused
-	comparing peerLimit // SYNC requests: one at a time for each peer
+	comparing peerLimit // SYNC requests, also those that wait
 	watches   peerLimit // streams served
 	forwards  peerLimit // FORWARD requests
 
@@ -37,7 +37,7 @@ func newServer(k *Keeper) *server {
 		quotas: newQuotas(k.Limits),
 
 		keptOut:   newKeptOut(),
-		comparing: peerLimit{perPeer: 1},
+		comparing: peerLimit{perPeer: peerComparisons},
 		watches:   peerLimit{total: maxServedWatches, perPeer: maxPeerWatches},
 		forwards:  peerLimit{total: maxForwards, perPeer: peerForwards},
 		witnesses: witness.NewPool(),
@@ -129,7 +129,7 @@ func (s *server) work(ctx context.Context, from source, req *pb.Request) (*pb.Re
 	}
 	if req.GetSync() != nil {
 		if !s.comparing.enter(from.peer) {
-			return nil, fault.New("", fault.LimitReached, "another comparison with this peer is under way: try again later")
+			return nil, fault.New("", fault.LimitReached, "%d comparisons of this peer are under way: try again later", peerComparisons)
 		}
 		defer s.comparing.leave(from.peer)
 	}

@@ -50,6 +50,10 @@ const (
 	maxPulled      = 1 << 20    // bytes of the envelopes of one PULL
 	fewEntries     = 64         // below this size all entries of a cell are shorter than its sums
 	maxSyncRequest = 512 * 1024 // bytes: 64 cells with their sums
+
+	// SYNC requests of one peer. It needs one for its round and one for its own records, and either may come twice: a request is
+	// repeated on a new stream while the keeper still works on the copy from a stream that died.
+	peerComparisons = 4
 )
 
 // tableNotifier is a Router that reports changes of its table.

@@ -299,8 +299,8 @@ func TestListedButMissing(t *testing.T) {
 	})
 }
 
-// One comparison per peer at a time, the waiting ones included.
-func TestOneComparisonAtATime(t *testing.T) {
+// A peer has peerComparisons under way, the waiting ones included; another peer is not held up by them.
+func TestComparisonsOfAPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := bare(t, 3, Limits{})
 		leave := k.server.bulk.occupy(t)
@@ -308,15 +308,17 @@ func TestOneComparisonAtATime(t *testing.T) {
 			req := &pb.Request{Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Sums: make([]byte, digest.SumSize)}}}
 			return rpc.Restore("", k.server.respond(source{peer: id}, req, nil).GetRefusal())
 		}
-		answers := make(chan error, 2)
-		for _, id := range []peer.ID{"a", "b"} {
-			go func() { answers <- ask(id) }()
+		answers := make(chan error, peerComparisons+1)
+		for range peerComparisons {
+			go func() { answers <- ask("a") }()
 		}
+		go func() { answers <- ask("b") }()
 		synctest.Wait()
 		require.ErrorIs(t, ask("a"), fault.LimitReached)
 		leave()
-		require.NoError(t, <-answers)
-		require.NoError(t, <-answers)
+		for range peerComparisons + 1 {
+			require.NoError(t, <-answers)
+		}
 		require.NoError(t, ask("a"))
 	})
 }
