@@ -15,11 +15,18 @@ import (
 // asker sends requests to other keepers and chooses among them. It is safe for concurrent use.
 type asker struct {
 	k         *Keeper
-	pool      *rpc.Pool
+	pool      streams
 	stats     *statsCache
 	clock     *clockCheck    // sampled by each response
 	lacking   *lackingFields // fields that keepers do not know
 	following chan struct{}  // semaphore of the followed streams
+}
+
+// streams carries requests to other keepers. It is an rpc.Pool outside tests.
+type streams interface {
+	Call(ctx context.Context, id peer.ID, req, resp proto.Message) error
+	Open(ctx context.Context, id peer.ID) (*rpc.Stream, error)
+	Close()
 }
 
 func newAsker(k *Keeper) *asker {
