@@ -117,7 +117,7 @@ func FuzzLaterRequest(f *testing.F) {
 	near := &dpb.Query{Type: "compute", Limit: 3, Near: &dpb.Near{Latitude: 52}, Sort: dpb.Sort_SORT_PRICE, Health: dpb.Health_HEALTH_ANY, Attributes: map[string]string{"a": "b"}}
 	requests := []*pb.Request{
 		storeOf(item(r), item(r)),
-		{TimeoutMs: 9, Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: near, Cells: []string{cell}}}},
+		{TimeoutMs: 9_000, Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: near, Cells: []string{cell}}}},
 		{Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Whole: true, Sums: make([]byte, 16), Cells: []*pb.SyncCell{{Cell: cell}}}}},
 		{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: make([]byte, 16)}}},
 		{Op: &pb.Request_Watch{Watch: &pb.WatchRequest{Query: near, Cells: []string{cell}, After: &pb.Cookie{Epoch: 1}}}},
