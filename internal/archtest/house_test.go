@@ -35,7 +35,7 @@ func floors() []room {
 			{path: "cmd/blackholed", floor: 13},
 
 			{path: "internal/daemon", floor: 12, users: []string{"cmd/blackholed"}},
-			{path: "internal/cli", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/strictjson")},
+			{path: "internal/cli", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/spelling", "internal/platform/strictjson")},
 			{path: "internal/sim", floor: 12, support: true},
 			{path: "internal/reference", floor: 12, only: []string{}},
 			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/strictjson")},
@@ -50,7 +50,7 @@ func floors() []room {
 			{path: "pkg/discovery", floor: 3, only: []string{}},
 			{path: "pkg/coord", floor: 3, only: []string{}},
 
-			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson"}},
+			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
 			{path: "pkg/records/recordstest", floor: 2, support: true},
 			{path: "pkg/records", floor: 1, only: []string{"internal/platform/strictjson"}},
 			{path: "pkg/instance", floor: 1, only: []string{"internal/platform/strictjson"}},
@@ -64,6 +64,7 @@ func floors() []room {
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/discovery", "internal/discovery/keeper", "internal/platform/p2p")},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
+			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/store", floor: 0},
 			{path: "internal/platform/strictjson", floor: 0},
 			{path: "internal/platform/trace", floor: 0, users: wiring("internal/discovery", "internal/discovery/keeper", "internal/agent", "internal/agent/directory", "cmd/blackholed")},
@@ -219,11 +220,11 @@ func meetings() map[string][]string {
 	return map[string][]string{"internal/agent": {"pkg/coord", "pkg/records"}}
 }
 
-// sdk lists what the SDK may consist of: contracts, nouns, messages, and the
-// readers of JSON. So it contains no engine: no index, no state machine, no
+// sdk lists what the SDK may consist of: contracts, nouns, messages, the
+// readers of JSON, and what finds the word that a wrong one stands for. So it contains no engine: no index, no state machine, no
 // snapshot.
 func sdk() []string {
-	return append(append(contracts(), nouns()...), "pkg/client", "internal/platform/strictjson")
+	return append(append(contracts(), nouns()...), "pkg/client", "internal/platform/spelling", "internal/platform/strictjson")
 }
 
 // pure are the rooms that compute and do nothing else: equal arguments give

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/network/invite"
@@ -148,7 +149,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], meant(meantCommands(cmd, args[0])))
+	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], spelling.Meant(meantCommands(cmd, args[0])))
 }
 
 // noArgs refuses arguments.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 // TestCompletions plays what a shell asks while its user types.
@@ -85,21 +84,4 @@ func TestExamples(t *testing.T) {
 		}
 		require.NotZero(t, parsed, path)
 	}
-}
-
-func TestNearest(t *testing.T) {
-	words := []string{"payment", "payments", "pay", "web", "orchestrator", strings.Repeat("x", 1000)}
-	for typed, want := range map[string][]string{
-		"paymnt": {"payment", "payments"}, "wbe": {"web"}, "payment": {"payment", "payments"}, "orch": {"orchestrator"}, "zzz": {}, "": {},
-		"PAYMENT": {"payment", "payments"}, strings.Repeat("x", 1001): {},
-	} {
-		require.Equal(t, want, nearest(typed, words), typed)
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		word := rapid.StringN(0, 12, -1)
-		a, b := word.Draw(t, "a"), word.Draw(t, "b")
-		require.Equal(t, editDistance(a, b), editDistance(b, a))
-		require.Equal(t, string([]rune(a)) == string([]rune(b)), editDistance(a, b) == 0)
-		require.LessOrEqual(t, editDistance(a, b), max(len([]rune(a)), len([]rune(b))))
-	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -153,7 +154,7 @@ func (all *contexts) find(field, name string) (peerContext, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return peerContext{}, fault.Invalidf(field, name, "no context has the name %q%s", name, meant(nearest(name, names)))
+	return peerContext{}, fault.Invalidf(field, name, "no context has the name %q%s", name, spelling.Meant(spelling.Nearest(name, names)))
 }
 
 // contextFile is the user's file of contexts, or "" without a home.

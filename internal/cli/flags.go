@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo/cities"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -57,7 +58,7 @@ func (p *place) setCity(s string) error {
 		for i := range all {
 			names[i] = all[i].Name
 		}
-		return fault.Invalidf("", s, "%q is no known city: use LATITUDE,LONGITUDE in degrees (52.52,13.40)%s", s, meant(nearest(s, names)))
+		return fault.Invalidf("", s, "%q is no known city: use LATITUDE,LONGITUDE in degrees (52.52,13.40)%s", s, spelling.Meant(spelling.Nearest(s, names)))
 	}
 	*p = place{near: &query.Near{Latitude: c.Point.Lat, Longitude: c.Point.Lon}, city: c.Name + ", " + c.Country}
 	return nil

@@ -11,72 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
-
-// editDistance counts the mistakes between two words: inserted, deleted, replaced and swapped letters (optimal string alignment).
-func editDistance(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	before, last, now := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(x); i++ {
-		now[0] = i
-		for j := 1; j <= len(y); j++ {
-			cost := 1
-			if x[i-1] == y[j-1] {
-				cost = 0
-			}
-			now[j] = min(last[j]+1, now[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
-				now[j] = min(now[j], before[j-2]+1)
-			}
-		}
-		before, last, now = last, now, before
-	}
-	return last[len(y)]
-}
-
-// maxWord bounds the words that are compared, because the time grows with the product of their lengths.
-const maxWord = 64
-
-// nearest returns the words closest to a mistyped one: one mistake in short words, two in longer ones, or words that it
-// begins. At most three.
-func nearest(typed string, words []string) []string {
-	const most = 3
-	allowed := min(2, (len([]rune(typed))+1)/3)
-	best := map[string]int{}
-	for _, w := range words {
-		if len(w) > maxWord || len(typed) > maxWord {
-			continue
-		}
-		d := editDistance(strings.ToLower(typed), strings.ToLower(w))
-		if d <= allowed || len(typed) > 2 && strings.HasPrefix(w, typed) {
-			best[w] = d
-		}
-	}
-	found := make([]string, 0, len(best))
-	for w := range best {
-		found = append(found, w)
-	}
-	slices.SortFunc(found, func(a, b string) int {
-		if d := best[a] - best[b]; d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
-	})
-	return found[:min(len(found), most)]
-}
-
-// meant is "; did you mean a or b?", or "".
-func meant(words []string) string {
-	if len(words) == 0 {
-		return ""
-	}
-	return "; did you mean " + strings.Join(words, " or ") + "?"
-}
 
 // synonyms maps words of other programs to our commands.
 func synonyms() map[string][]string {
@@ -109,7 +47,7 @@ func meantCommands(cmd *cobra.Command, typed string) (found []string) {
 	}
 	words := []string{typed}
 	if commands[typed] == nil {
-		words = nearest(typed, slices.Collect(maps.Keys(commands)))
+		words = spelling.Nearest(typed, slices.Collect(maps.Keys(commands)))
 	}
 	for _, word := range words {
 		for _, command := range commands[word] {
@@ -129,14 +67,14 @@ func meantFlag(cmd *cobra.Command, err error) string {
 	}
 	var flags []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
-	near := nearest(unknown.GetSpecifiedName(), flags)
+	near := spelling.Nearest(unknown.GetSpecifiedName(), flags)
 	for i := range near {
 		near[i] = "--" + near[i]
 	}
 	if name := unknown.GetSpecifiedName(); slices.Contains(formats(), name) && cmd.Flags().Lookup("output") != nil {
 		near = []string{"-o " + name}
 	}
-	return meant(near)
+	return spelling.Meant(near)
 }
 
 // explainNothing tells on standard error why a query of instances found none: how many each filter leaves out, or that no
@@ -159,7 +97,7 @@ func (r *remote) explainNothing(ctx context.Context, c *client.Client, q instanc
 		for _, s := range list.Services {
 			names = append(names, s.Name)
 		}
-		r.say("no service %s in the namespace %s%s", q.Service, q.Namespace, meant(nearest(q.Service, names)))
+		r.say("no service %s in the namespace %s%s", q.Service, q.Namespace, spelling.Meant(spelling.Nearest(q.Service, names)))
 		return
 	}
 	var left []string

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/blackhole/blackhole/internal/platform/spelling"
 )
 
 // Kind is the type of the values of a Field.
@@ -185,9 +187,9 @@ func (f *Field) Ops() []Op {
 	}
 }
 
-// similar returns the name of the field that a wrong name probably means, or "".
+// similar returns the name of the field that a wrong name probably means, or "". The separators "." and "_" are equal.
 func similar(name string) string {
-	wrong := strings.ToLower(name)
+	wrong, plain := strings.ToLower(name), strings.NewReplacer(".", "_")
 	for _, prefix := range [...]string{"metadata.", "capabilities."} {
 		wrong = strings.TrimPrefix(wrong, prefix)
 	}
@@ -197,32 +199,11 @@ func similar(name string) string {
 	best, least := "", len(wrong)/3+2
 	for _, f := range Fields() {
 		for tail := f.Name; tail != ""; { // the whole name, then without its first parts
-			if d := distanceOf(wrong, tail); d < least {
+			if d := spelling.Distance(plain.Replace(wrong), plain.Replace(tail)); d < least {
 				best, least = f.Name, d
 			}
 			_, tail, _ = strings.Cut(tail, ".")
 		}
 	}
 	return best
-}
-
-// distanceOf is the number of inserted, deleted and replaced bytes between two texts (V. I.
-// Levenshtein, 1965). The separators "." and "_" are equal.
-func distanceOf(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] || strings.IndexByte("._", a[i]) >= 0 && strings.IndexByte("._", b[j]) >= 0 {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }
