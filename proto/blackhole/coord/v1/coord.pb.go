@@ -24,10 +24,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Command is one entry of the log. It carries the API's request as sent by the client: the accepting
-// peer, the leader and the log use the same message. On the way to the log a lock taken at a follower
-// needs one family of messages, two conversions (at the client, and when a member applies it), and
-// five hand-offs between goroutines.
+// Command changes the state of the group. It carries the API's request as sent by the client: the
+// accepting peer, the leader, the log and the state machine use the same message.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The feature level that introduced the request, 1 or more. The leader proposes no entry above the level
@@ -52,6 +50,7 @@ type Command struct {
 	//	*Command_OpenClient
 	//	*Command_CloseClient
 	//	*Command_Txn
+	//	*Command_KeepAlive
 	//	*Command_Cancel
 	//	*Command_Compact
 	//	*Command_Expire
@@ -230,6 +229,15 @@ func (x *Command) GetTxn() *v1.TxnRequest {
 	return nil
 }
 
+func (x *Command) GetKeepAlive() *v1.LeaseKeepAliveRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Command_KeepAlive); ok {
+			return x.KeepAlive
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetCancel() *Cancel {
 	if x != nil {
 		if x, ok := x.Request.(*Command_Cancel); ok {
@@ -359,6 +367,11 @@ type Command_Txn struct {
 	Txn *v1.TxnRequest `protobuf:"bytes,16,opt,name=txn,proto3,oneof"`
 }
 
+type Command_KeepAlive struct {
+	// Moves deadlines at the leader. It is no entry of the log.
+	KeepAlive *v1.LeaseKeepAliveRequest `protobuf:"bytes,17,opt,name=keep_alive,json=keepAlive,proto3,oneof"`
+}
+
 type Command_Cancel struct {
 	// Proposed by members only.
 	Cancel *Cancel `protobuf:"bytes,20,opt,name=cancel,proto3,oneof"`
@@ -418,6 +431,8 @@ func (*Command_CloseClient) isCommand_Request() {}
 
 func (*Command_Txn) isCommand_Request() {}
 
+func (*Command_KeepAlive) isCommand_Request() {}
+
 func (*Command_Cancel) isCommand_Request() {}
 
 func (*Command_Compact) isCommand_Request() {}
@@ -436,6 +451,606 @@ func (*Command_Dissolve) isCommand_Request() {}
 
 func (*Command_RaiseRevision) isCommand_Request() {}
 
+// Result answers a command, under the number of its request.
+type Result struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Response:
+	//
+	//	*Result_Lock
+	//	*Result_TryLock
+	//	*Result_Unlock
+	//	*Result_LeaseGrant
+	//	*Result_LeaseRevoke
+	//	*Result_PublishInstances
+	//	*Result_SetRequirement
+	//	*Result_DeleteRequirement
+	//	*Result_OpenClient
+	//	*Result_CloseClient
+	//	*Result_Txn
+	//	*Result_KeepAlive
+	//	*Result_Done
+	Response      isResult_Response `protobuf_oneof:"response"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Result) Reset() {
+	*x = Result{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Result) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Result) ProtoMessage() {}
+
+func (x *Result) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Result.ProtoReflect.Descriptor instead.
+func (*Result) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Result) GetResponse() isResult_Response {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *Result) GetLock() *v1.LockResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_Lock); ok {
+			return x.Lock
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetTryLock() *v1.TryLockResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_TryLock); ok {
+			return x.TryLock
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetUnlock() *v1.UnlockResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_Unlock); ok {
+			return x.Unlock
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetLeaseGrant() *v1.LeaseGrantResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_LeaseGrant); ok {
+			return x.LeaseGrant
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetLeaseRevoke() *v1.LeaseRevokeResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_LeaseRevoke); ok {
+			return x.LeaseRevoke
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetPublishInstances() *v1.PublishInstancesResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_PublishInstances); ok {
+			return x.PublishInstances
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetSetRequirement() *v1.SetRequirementResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_SetRequirement); ok {
+			return x.SetRequirement
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetDeleteRequirement() *v1.DeleteRequirementResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_DeleteRequirement); ok {
+			return x.DeleteRequirement
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetOpenClient() *v1.OpenClientResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_OpenClient); ok {
+			return x.OpenClient
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetCloseClient() *v1.CloseClientResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_CloseClient); ok {
+			return x.CloseClient
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetTxn() *v1.TxnResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_Txn); ok {
+			return x.Txn
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetKeepAlive() *v1.LeaseKeepAliveResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Result_KeepAlive); ok {
+			return x.KeepAlive
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetDone() *Done {
+	if x != nil {
+		if x, ok := x.Response.(*Result_Done); ok {
+			return x.Done
+		}
+	}
+	return nil
+}
+
+type isResult_Response interface {
+	isResult_Response()
+}
+
+type Result_Lock struct {
+	Lock *v1.LockResponse `protobuf:"bytes,4,opt,name=lock,proto3,oneof"`
+}
+
+type Result_TryLock struct {
+	TryLock *v1.TryLockResponse `protobuf:"bytes,5,opt,name=try_lock,json=tryLock,proto3,oneof"`
+}
+
+type Result_Unlock struct {
+	Unlock *v1.UnlockResponse `protobuf:"bytes,6,opt,name=unlock,proto3,oneof"`
+}
+
+type Result_LeaseGrant struct {
+	LeaseGrant *v1.LeaseGrantResponse `protobuf:"bytes,7,opt,name=lease_grant,json=leaseGrant,proto3,oneof"`
+}
+
+type Result_LeaseRevoke struct {
+	LeaseRevoke *v1.LeaseRevokeResponse `protobuf:"bytes,8,opt,name=lease_revoke,json=leaseRevoke,proto3,oneof"`
+}
+
+type Result_PublishInstances struct {
+	PublishInstances *v1.PublishInstancesResponse `protobuf:"bytes,10,opt,name=publish_instances,json=publishInstances,proto3,oneof"`
+}
+
+type Result_SetRequirement struct {
+	SetRequirement *v1.SetRequirementResponse `protobuf:"bytes,11,opt,name=set_requirement,json=setRequirement,proto3,oneof"`
+}
+
+type Result_DeleteRequirement struct {
+	DeleteRequirement *v1.DeleteRequirementResponse `protobuf:"bytes,12,opt,name=delete_requirement,json=deleteRequirement,proto3,oneof"`
+}
+
+type Result_OpenClient struct {
+	OpenClient *v1.OpenClientResponse `protobuf:"bytes,13,opt,name=open_client,json=openClient,proto3,oneof"`
+}
+
+type Result_CloseClient struct {
+	CloseClient *v1.CloseClientResponse `protobuf:"bytes,14,opt,name=close_client,json=closeClient,proto3,oneof"`
+}
+
+type Result_Txn struct {
+	Txn *v1.TxnResponse `protobuf:"bytes,16,opt,name=txn,proto3,oneof"`
+}
+
+type Result_KeepAlive struct {
+	KeepAlive *v1.LeaseKeepAliveResponse `protobuf:"bytes,17,opt,name=keep_alive,json=keepAlive,proto3,oneof"`
+}
+
+type Result_Done struct {
+	// Of a command that only members propose.
+	Done *Done `protobuf:"bytes,20,opt,name=done,proto3,oneof"`
+}
+
+func (*Result_Lock) isResult_Response() {}
+
+func (*Result_TryLock) isResult_Response() {}
+
+func (*Result_Unlock) isResult_Response() {}
+
+func (*Result_LeaseGrant) isResult_Response() {}
+
+func (*Result_LeaseRevoke) isResult_Response() {}
+
+func (*Result_PublishInstances) isResult_Response() {}
+
+func (*Result_SetRequirement) isResult_Response() {}
+
+func (*Result_DeleteRequirement) isResult_Response() {}
+
+func (*Result_OpenClient) isResult_Response() {}
+
+func (*Result_CloseClient) isResult_Response() {}
+
+func (*Result_Txn) isResult_Response() {}
+
+func (*Result_KeepAlive) isResult_Response() {}
+
+func (*Result_Done) isResult_Response() {}
+
+// Done answers a command that only members propose.
+type Done struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Header        *v1.Header             `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Granted       bool                   `protobuf:"varint,2,opt,name=granted,proto3" json:"granted,omitempty"`    // of Cancel: the claim holds, and stays
+	Ended         []int64                `protobuf:"varint,3,rep,packed,name=ended,proto3" json:"ended,omitempty"` // of Expire: leases
+	Changed       uint32                 `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`    // keys, or of ClientsExpire clients
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Done) Reset() {
+	*x = Done{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Done) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Done) ProtoMessage() {}
+
+func (x *Done) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Done.ProtoReflect.Descriptor instead.
+func (*Done) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Done) GetHeader() *v1.Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *Done) GetGranted() bool {
+	if x != nil {
+		return x.Granted
+	}
+	return false
+}
+
+func (x *Done) GetEnded() []int64 {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *Done) GetChanged() uint32 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+// Question reads the state of the group. Every answer, except that of a local range, includes all changes
+// answered before the question.
+type Question struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Owner string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"` // the principal, as in Command
+	// Types that are valid to be assigned to Request:
+	//
+	//	*Question_LockInfo
+	//	*Question_ListLocks
+	//	*Question_LeaseTimeToLive
+	//	*Question_ListLeases
+	//	*Question_Range
+	Request       isQuestion_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Question) Reset() {
+	*x = Question{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Question) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Question) ProtoMessage() {}
+
+func (x *Question) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Question.ProtoReflect.Descriptor instead.
+func (*Question) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Question) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *Question) GetRequest() isQuestion_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *Question) GetLockInfo() *v1.LockInfoRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Question_LockInfo); ok {
+			return x.LockInfo
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetListLocks() *v1.ListLocksRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Question_ListLocks); ok {
+			return x.ListLocks
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetLeaseTimeToLive() *v1.LeaseTimeToLiveRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Question_LeaseTimeToLive); ok {
+			return x.LeaseTimeToLive
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetListLeases() *v1.ListLeasesRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Question_ListLeases); ok {
+			return x.ListLeases
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetRange() *v1.RangeRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Question_Range); ok {
+			return x.Range
+		}
+	}
+	return nil
+}
+
+type isQuestion_Request interface {
+	isQuestion_Request()
+}
+
+type Question_LockInfo struct {
+	LockInfo *v1.LockInfoRequest `protobuf:"bytes,4,opt,name=lock_info,json=lockInfo,proto3,oneof"`
+}
+
+type Question_ListLocks struct {
+	ListLocks *v1.ListLocksRequest `protobuf:"bytes,5,opt,name=list_locks,json=listLocks,proto3,oneof"`
+}
+
+type Question_LeaseTimeToLive struct {
+	LeaseTimeToLive *v1.LeaseTimeToLiveRequest `protobuf:"bytes,6,opt,name=lease_time_to_live,json=leaseTimeToLive,proto3,oneof"`
+}
+
+type Question_ListLeases struct {
+	ListLeases *v1.ListLeasesRequest `protobuf:"bytes,7,opt,name=list_leases,json=listLeases,proto3,oneof"`
+}
+
+type Question_Range struct {
+	Range *v1.RangeRequest `protobuf:"bytes,8,opt,name=range,proto3,oneof"`
+}
+
+func (*Question_LockInfo) isQuestion_Request() {}
+
+func (*Question_ListLocks) isQuestion_Request() {}
+
+func (*Question_LeaseTimeToLive) isQuestion_Request() {}
+
+func (*Question_ListLeases) isQuestion_Request() {}
+
+func (*Question_Range) isQuestion_Request() {}
+
+// Answer answers a question, under the number of its request.
+type Answer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Response:
+	//
+	//	*Answer_LockInfo
+	//	*Answer_ListLocks
+	//	*Answer_LeaseTimeToLive
+	//	*Answer_ListLeases
+	//	*Answer_Range
+	Response      isAnswer_Response `protobuf_oneof:"response"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answer) Reset() {
+	*x = Answer{}
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answer) ProtoMessage() {}
+
+func (x *Answer) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answer.ProtoReflect.Descriptor instead.
+func (*Answer) Descriptor() ([]byte, []int) {
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Answer) GetResponse() isAnswer_Response {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *Answer) GetLockInfo() *v1.LockInfoResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Answer_LockInfo); ok {
+			return x.LockInfo
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetListLocks() *v1.ListLocksResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Answer_ListLocks); ok {
+			return x.ListLocks
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetLeaseTimeToLive() *v1.LeaseTimeToLiveResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Answer_LeaseTimeToLive); ok {
+			return x.LeaseTimeToLive
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetListLeases() *v1.ListLeasesResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Answer_ListLeases); ok {
+			return x.ListLeases
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetRange() *v1.RangeResponse {
+	if x != nil {
+		if x, ok := x.Response.(*Answer_Range); ok {
+			return x.Range
+		}
+	}
+	return nil
+}
+
+type isAnswer_Response interface {
+	isAnswer_Response()
+}
+
+type Answer_LockInfo struct {
+	LockInfo *v1.LockInfoResponse `protobuf:"bytes,4,opt,name=lock_info,json=lockInfo,proto3,oneof"`
+}
+
+type Answer_ListLocks struct {
+	ListLocks *v1.ListLocksResponse `protobuf:"bytes,5,opt,name=list_locks,json=listLocks,proto3,oneof"`
+}
+
+type Answer_LeaseTimeToLive struct {
+	LeaseTimeToLive *v1.LeaseTimeToLiveResponse `protobuf:"bytes,6,opt,name=lease_time_to_live,json=leaseTimeToLive,proto3,oneof"`
+}
+
+type Answer_ListLeases struct {
+	ListLeases *v1.ListLeasesResponse `protobuf:"bytes,7,opt,name=list_leases,json=listLeases,proto3,oneof"`
+}
+
+type Answer_Range struct {
+	Range *v1.RangeResponse `protobuf:"bytes,8,opt,name=range,proto3,oneof"`
+}
+
+func (*Answer_LockInfo) isAnswer_Response() {}
+
+func (*Answer_ListLocks) isAnswer_Response() {}
+
+func (*Answer_LeaseTimeToLive) isAnswer_Response() {}
+
+func (*Answer_ListLeases) isAnswer_Response() {}
+
+func (*Answer_Range) isAnswer_Response() {}
+
 // Compact drops the events up to and including a revision.
 type Compact struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -446,7 +1061,7 @@ type Compact struct {
 
 func (x *Compact) Reset() {
 	*x = Compact{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[1]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +1073,7 @@ func (x *Compact) String() string {
 func (*Compact) ProtoMessage() {}
 
 func (x *Compact) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[1]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +1086,7 @@ func (x *Compact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compact.ProtoReflect.Descriptor instead.
 func (*Compact) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{1}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Compact) GetRevision() int64 {
@@ -493,7 +1108,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[2]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +1120,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[2]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +1133,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{2}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Expire) GetTerm() uint64 {
@@ -546,7 +1161,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[3]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +1173,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[3]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +1186,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{3}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -600,7 +1215,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[4]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +1227,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[4]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +1240,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{4}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Cancel) GetName() string {
@@ -660,7 +1275,7 @@ type ClientsExpire struct {
 
 func (x *ClientsExpire) Reset() {
 	*x = ClientsExpire{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[5]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -672,7 +1287,7 @@ func (x *ClientsExpire) String() string {
 func (*ClientsExpire) ProtoMessage() {}
 
 func (x *ClientsExpire) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[5]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -685,7 +1300,7 @@ func (x *ClientsExpire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientsExpire.ProtoReflect.Descriptor instead.
 func (*ClientsExpire) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{5}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ClientsExpire) GetTerm() uint64 {
@@ -711,7 +1326,7 @@ type Configure struct {
 
 func (x *Configure) Reset() {
 	*x = Configure{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[6]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +1338,7 @@ func (x *Configure) String() string {
 func (*Configure) ProtoMessage() {}
 
 func (x *Configure) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[6]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +1351,7 @@ func (x *Configure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Configure.ProtoReflect.Descriptor instead.
 func (*Configure) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Configure) GetLimits() *Limits {
@@ -772,7 +1387,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[7]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +1399,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[7]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +1412,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Limits) GetKeys() uint64 {
@@ -941,7 +1556,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[8]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1568,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[8]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1581,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Quota) GetLeases() uint32 {
@@ -1021,7 +1636,7 @@ type BumpIncarnation struct {
 
 func (x *BumpIncarnation) Reset() {
 	*x = BumpIncarnation{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[9]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1648,7 @@ func (x *BumpIncarnation) String() string {
 func (*BumpIncarnation) ProtoMessage() {}
 
 func (x *BumpIncarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[9]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1661,7 @@ func (x *BumpIncarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BumpIncarnation.ProtoReflect.Descriptor instead.
 func (*BumpIncarnation) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BumpIncarnation) GetIncarnation() uint64 {
@@ -1066,7 +1681,7 @@ type SetLevel struct {
 
 func (x *SetLevel) Reset() {
 	*x = SetLevel{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[10]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1693,7 @@ func (x *SetLevel) String() string {
 func (*SetLevel) ProtoMessage() {}
 
 func (x *SetLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[10]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1706,7 @@ func (x *SetLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLevel.ProtoReflect.Descriptor instead.
 func (*SetLevel) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetLevel) GetLevel() uint32 {
@@ -1112,7 +1727,7 @@ type Dissolve struct {
 
 func (x *Dissolve) Reset() {
 	*x = Dissolve{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1739,7 @@ func (x *Dissolve) String() string {
 func (*Dissolve) ProtoMessage() {}
 
 func (x *Dissolve) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[11]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1752,7 @@ func (x *Dissolve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dissolve.ProtoReflect.Descriptor instead.
 func (*Dissolve) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Dissolve) GetSuccessor() []byte {
@@ -1166,7 +1781,7 @@ type RaiseRevision struct {
 
 func (x *RaiseRevision) Reset() {
 	*x = RaiseRevision{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[12]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1793,7 @@ func (x *RaiseRevision) String() string {
 func (*RaiseRevision) ProtoMessage() {}
 
 func (x *RaiseRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[12]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1806,7 @@ func (x *RaiseRevision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseRevision.ProtoReflect.Descriptor instead.
 func (*RaiseRevision) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{12}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RaiseRevision) GetTo() int64 {
@@ -1226,7 +1841,7 @@ type Requirement struct {
 
 func (x *Requirement) Reset() {
 	*x = Requirement{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[13]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1853,7 @@ func (x *Requirement) String() string {
 func (*Requirement) ProtoMessage() {}
 
 func (x *Requirement) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[13]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1866,7 @@ func (x *Requirement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Requirement.ProtoReflect.Descriptor instead.
 func (*Requirement) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{13}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Requirement) GetMin() uint32 {
@@ -1282,7 +1897,7 @@ type LockEntry struct {
 
 func (x *LockEntry) Reset() {
 	*x = LockEntry{}
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[14]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1909,7 @@ func (x *LockEntry) String() string {
 func (*LockEntry) ProtoMessage() {}
 
 func (x *LockEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[14]
+	mi := &file_blackhole_coord_v1_coord_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1922,7 @@ func (x *LockEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockEntry.ProtoReflect.Descriptor instead.
 func (*LockEntry) Descriptor() ([]byte, []int) {
-	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{14}
+	return file_blackhole_coord_v1_coord_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LockEntry) GetMode() v1.ShareMode {
@@ -1349,7 +1964,7 @@ var File_blackhole_coord_v1_coord_proto protoreflect.FileDescriptor
 
 const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\xec\v\n" +
+	"\x1eblackhole/coord/v1/coord.proto\x12\x12blackhole.coord.v1\x1a#blackhole/api/v1/coordination.proto\"\xb6\f\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x123\n" +
@@ -1368,7 +1983,9 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\vopen_client\x18\r \x01(\v2#.blackhole.api.v1.OpenClientRequestH\x00R\n" +
 	"openClient\x12I\n" +
 	"\fclose_client\x18\x0e \x01(\v2$.blackhole.api.v1.CloseClientRequestH\x00R\vcloseClient\x120\n" +
-	"\x03txn\x18\x10 \x01(\v2\x1c.blackhole.api.v1.TxnRequestH\x00R\x03txn\x124\n" +
+	"\x03txn\x18\x10 \x01(\v2\x1c.blackhole.api.v1.TxnRequestH\x00R\x03txn\x12H\n" +
+	"\n" +
+	"keep_alive\x18\x11 \x01(\v2'.blackhole.api.v1.LeaseKeepAliveRequestH\x00R\tkeepAlive\x124\n" +
 	"\x06cancel\x18\x14 \x01(\v2\x1a.blackhole.coord.v1.CancelH\x00R\x06cancel\x127\n" +
 	"\acompact\x18\x15 \x01(\v2\x1b.blackhole.coord.v1.CompactH\x00R\acompact\x124\n" +
 	"\x06expire\x18\x16 \x01(\v2\x1a.blackhole.coord.v1.ExpireH\x00R\x06expire\x12J\n" +
@@ -1379,7 +1996,52 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\bdissolve\x18\x1e \x01(\v2\x1c.blackhole.coord.v1.DissolveH\x00R\bdissolve\x12J\n" +
 	"\x0eraise_revision\x18\x1f \x01(\v2!.blackhole.coord.v1.RaiseRevisionH\x00R\rraiseRevisionB\t\n" +
 	"\arequestJ\x04\b\t\x10\n" +
-	"\"%\n" +
+	"\"\xac\a\n" +
+	"\x06Result\x124\n" +
+	"\x04lock\x18\x04 \x01(\v2\x1e.blackhole.api.v1.LockResponseH\x00R\x04lock\x12>\n" +
+	"\btry_lock\x18\x05 \x01(\v2!.blackhole.api.v1.TryLockResponseH\x00R\atryLock\x12:\n" +
+	"\x06unlock\x18\x06 \x01(\v2 .blackhole.api.v1.UnlockResponseH\x00R\x06unlock\x12G\n" +
+	"\vlease_grant\x18\a \x01(\v2$.blackhole.api.v1.LeaseGrantResponseH\x00R\n" +
+	"leaseGrant\x12J\n" +
+	"\flease_revoke\x18\b \x01(\v2%.blackhole.api.v1.LeaseRevokeResponseH\x00R\vleaseRevoke\x12Y\n" +
+	"\x11publish_instances\x18\n" +
+	" \x01(\v2*.blackhole.api.v1.PublishInstancesResponseH\x00R\x10publishInstances\x12S\n" +
+	"\x0fset_requirement\x18\v \x01(\v2(.blackhole.api.v1.SetRequirementResponseH\x00R\x0esetRequirement\x12\\\n" +
+	"\x12delete_requirement\x18\f \x01(\v2+.blackhole.api.v1.DeleteRequirementResponseH\x00R\x11deleteRequirement\x12G\n" +
+	"\vopen_client\x18\r \x01(\v2$.blackhole.api.v1.OpenClientResponseH\x00R\n" +
+	"openClient\x12J\n" +
+	"\fclose_client\x18\x0e \x01(\v2%.blackhole.api.v1.CloseClientResponseH\x00R\vcloseClient\x121\n" +
+	"\x03txn\x18\x10 \x01(\v2\x1d.blackhole.api.v1.TxnResponseH\x00R\x03txn\x12I\n" +
+	"\n" +
+	"keep_alive\x18\x11 \x01(\v2(.blackhole.api.v1.LeaseKeepAliveResponseH\x00R\tkeepAlive\x12.\n" +
+	"\x04done\x18\x14 \x01(\v2\x18.blackhole.coord.v1.DoneH\x00R\x04doneB\n" +
+	"\n" +
+	"\bresponse\"\x82\x01\n" +
+	"\x04Done\x120\n" +
+	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x18\n" +
+	"\agranted\x18\x02 \x01(\bR\agranted\x12\x14\n" +
+	"\x05ended\x18\x03 \x03(\x03R\x05ended\x12\x18\n" +
+	"\achanged\x18\x04 \x01(\rR\achanged\"\x8b\x03\n" +
+	"\bQuestion\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12@\n" +
+	"\tlock_info\x18\x04 \x01(\v2!.blackhole.api.v1.LockInfoRequestH\x00R\blockInfo\x12C\n" +
+	"\n" +
+	"list_locks\x18\x05 \x01(\v2\".blackhole.api.v1.ListLocksRequestH\x00R\tlistLocks\x12W\n" +
+	"\x12lease_time_to_live\x18\x06 \x01(\v2(.blackhole.api.v1.LeaseTimeToLiveRequestH\x00R\x0fleaseTimeToLive\x12F\n" +
+	"\vlist_leases\x18\a \x01(\v2#.blackhole.api.v1.ListLeasesRequestH\x00R\n" +
+	"listLeases\x126\n" +
+	"\x05range\x18\b \x01(\v2\x1e.blackhole.api.v1.RangeRequestH\x00R\x05rangeB\t\n" +
+	"\arequest\"\xf9\x02\n" +
+	"\x06Answer\x12A\n" +
+	"\tlock_info\x18\x04 \x01(\v2\".blackhole.api.v1.LockInfoResponseH\x00R\blockInfo\x12D\n" +
+	"\n" +
+	"list_locks\x18\x05 \x01(\v2#.blackhole.api.v1.ListLocksResponseH\x00R\tlistLocks\x12X\n" +
+	"\x12lease_time_to_live\x18\x06 \x01(\v2).blackhole.api.v1.LeaseTimeToLiveResponseH\x00R\x0fleaseTimeToLive\x12G\n" +
+	"\vlist_leases\x18\a \x01(\v2$.blackhole.api.v1.ListLeasesResponseH\x00R\n" +
+	"listLeases\x127\n" +
+	"\x05range\x18\b \x01(\v2\x1f.blackhole.api.v1.RangeResponseH\x00R\x05rangeB\n" +
+	"\n" +
+	"\bresponse\"%\n" +
 	"\aCompact\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"R\n" +
 	"\x06Expire\x12\x12\n" +
@@ -1463,68 +2125,121 @@ func file_blackhole_coord_v1_coord_proto_rawDescGZIP() []byte {
 	return file_blackhole_coord_v1_coord_proto_rawDescData
 }
 
-var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_blackhole_coord_v1_coord_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_blackhole_coord_v1_coord_proto_goTypes = []any{
-	(*Command)(nil),                     // 0: blackhole.coord.v1.Command
-	(*Compact)(nil),                     // 1: blackhole.coord.v1.Compact
-	(*Expire)(nil),                      // 2: blackhole.coord.v1.Expire
-	(*LeaseRef)(nil),                    // 3: blackhole.coord.v1.LeaseRef
-	(*Cancel)(nil),                      // 4: blackhole.coord.v1.Cancel
-	(*ClientsExpire)(nil),               // 5: blackhole.coord.v1.ClientsExpire
-	(*Configure)(nil),                   // 6: blackhole.coord.v1.Configure
-	(*Limits)(nil),                      // 7: blackhole.coord.v1.Limits
-	(*Quota)(nil),                       // 8: blackhole.coord.v1.Quota
-	(*BumpIncarnation)(nil),             // 9: blackhole.coord.v1.BumpIncarnation
-	(*SetLevel)(nil),                    // 10: blackhole.coord.v1.SetLevel
-	(*Dissolve)(nil),                    // 11: blackhole.coord.v1.Dissolve
-	(*RaiseRevision)(nil),               // 12: blackhole.coord.v1.RaiseRevision
-	(*Requirement)(nil),                 // 13: blackhole.coord.v1.Requirement
-	(*LockEntry)(nil),                   // 14: blackhole.coord.v1.LockEntry
-	(*v1.Attempt)(nil),                  // 15: blackhole.api.v1.Attempt
-	(*v1.LockRequest)(nil),              // 16: blackhole.api.v1.LockRequest
-	(*v1.TryLockRequest)(nil),           // 17: blackhole.api.v1.TryLockRequest
-	(*v1.UnlockRequest)(nil),            // 18: blackhole.api.v1.UnlockRequest
-	(*v1.LeaseGrantRequest)(nil),        // 19: blackhole.api.v1.LeaseGrantRequest
-	(*v1.LeaseRevokeRequest)(nil),       // 20: blackhole.api.v1.LeaseRevokeRequest
-	(*v1.PublishInstancesRequest)(nil),  // 21: blackhole.api.v1.PublishInstancesRequest
-	(*v1.SetRequirementRequest)(nil),    // 22: blackhole.api.v1.SetRequirementRequest
-	(*v1.DeleteRequirementRequest)(nil), // 23: blackhole.api.v1.DeleteRequirementRequest
-	(*v1.OpenClientRequest)(nil),        // 24: blackhole.api.v1.OpenClientRequest
-	(*v1.CloseClientRequest)(nil),       // 25: blackhole.api.v1.CloseClientRequest
-	(*v1.TxnRequest)(nil),               // 26: blackhole.api.v1.TxnRequest
-	(v1.ShareMode)(0),                   // 27: blackhole.api.v1.ShareMode
+	(*Command)(nil),                      // 0: blackhole.coord.v1.Command
+	(*Result)(nil),                       // 1: blackhole.coord.v1.Result
+	(*Done)(nil),                         // 2: blackhole.coord.v1.Done
+	(*Question)(nil),                     // 3: blackhole.coord.v1.Question
+	(*Answer)(nil),                       // 4: blackhole.coord.v1.Answer
+	(*Compact)(nil),                      // 5: blackhole.coord.v1.Compact
+	(*Expire)(nil),                       // 6: blackhole.coord.v1.Expire
+	(*LeaseRef)(nil),                     // 7: blackhole.coord.v1.LeaseRef
+	(*Cancel)(nil),                       // 8: blackhole.coord.v1.Cancel
+	(*ClientsExpire)(nil),                // 9: blackhole.coord.v1.ClientsExpire
+	(*Configure)(nil),                    // 10: blackhole.coord.v1.Configure
+	(*Limits)(nil),                       // 11: blackhole.coord.v1.Limits
+	(*Quota)(nil),                        // 12: blackhole.coord.v1.Quota
+	(*BumpIncarnation)(nil),              // 13: blackhole.coord.v1.BumpIncarnation
+	(*SetLevel)(nil),                     // 14: blackhole.coord.v1.SetLevel
+	(*Dissolve)(nil),                     // 15: blackhole.coord.v1.Dissolve
+	(*RaiseRevision)(nil),                // 16: blackhole.coord.v1.RaiseRevision
+	(*Requirement)(nil),                  // 17: blackhole.coord.v1.Requirement
+	(*LockEntry)(nil),                    // 18: blackhole.coord.v1.LockEntry
+	(*v1.Attempt)(nil),                   // 19: blackhole.api.v1.Attempt
+	(*v1.LockRequest)(nil),               // 20: blackhole.api.v1.LockRequest
+	(*v1.TryLockRequest)(nil),            // 21: blackhole.api.v1.TryLockRequest
+	(*v1.UnlockRequest)(nil),             // 22: blackhole.api.v1.UnlockRequest
+	(*v1.LeaseGrantRequest)(nil),         // 23: blackhole.api.v1.LeaseGrantRequest
+	(*v1.LeaseRevokeRequest)(nil),        // 24: blackhole.api.v1.LeaseRevokeRequest
+	(*v1.PublishInstancesRequest)(nil),   // 25: blackhole.api.v1.PublishInstancesRequest
+	(*v1.SetRequirementRequest)(nil),     // 26: blackhole.api.v1.SetRequirementRequest
+	(*v1.DeleteRequirementRequest)(nil),  // 27: blackhole.api.v1.DeleteRequirementRequest
+	(*v1.OpenClientRequest)(nil),         // 28: blackhole.api.v1.OpenClientRequest
+	(*v1.CloseClientRequest)(nil),        // 29: blackhole.api.v1.CloseClientRequest
+	(*v1.TxnRequest)(nil),                // 30: blackhole.api.v1.TxnRequest
+	(*v1.LeaseKeepAliveRequest)(nil),     // 31: blackhole.api.v1.LeaseKeepAliveRequest
+	(*v1.LockResponse)(nil),              // 32: blackhole.api.v1.LockResponse
+	(*v1.TryLockResponse)(nil),           // 33: blackhole.api.v1.TryLockResponse
+	(*v1.UnlockResponse)(nil),            // 34: blackhole.api.v1.UnlockResponse
+	(*v1.LeaseGrantResponse)(nil),        // 35: blackhole.api.v1.LeaseGrantResponse
+	(*v1.LeaseRevokeResponse)(nil),       // 36: blackhole.api.v1.LeaseRevokeResponse
+	(*v1.PublishInstancesResponse)(nil),  // 37: blackhole.api.v1.PublishInstancesResponse
+	(*v1.SetRequirementResponse)(nil),    // 38: blackhole.api.v1.SetRequirementResponse
+	(*v1.DeleteRequirementResponse)(nil), // 39: blackhole.api.v1.DeleteRequirementResponse
+	(*v1.OpenClientResponse)(nil),        // 40: blackhole.api.v1.OpenClientResponse
+	(*v1.CloseClientResponse)(nil),       // 41: blackhole.api.v1.CloseClientResponse
+	(*v1.TxnResponse)(nil),               // 42: blackhole.api.v1.TxnResponse
+	(*v1.LeaseKeepAliveResponse)(nil),    // 43: blackhole.api.v1.LeaseKeepAliveResponse
+	(*v1.Header)(nil),                    // 44: blackhole.api.v1.Header
+	(*v1.LockInfoRequest)(nil),           // 45: blackhole.api.v1.LockInfoRequest
+	(*v1.ListLocksRequest)(nil),          // 46: blackhole.api.v1.ListLocksRequest
+	(*v1.LeaseTimeToLiveRequest)(nil),    // 47: blackhole.api.v1.LeaseTimeToLiveRequest
+	(*v1.ListLeasesRequest)(nil),         // 48: blackhole.api.v1.ListLeasesRequest
+	(*v1.RangeRequest)(nil),              // 49: blackhole.api.v1.RangeRequest
+	(*v1.LockInfoResponse)(nil),          // 50: blackhole.api.v1.LockInfoResponse
+	(*v1.ListLocksResponse)(nil),         // 51: blackhole.api.v1.ListLocksResponse
+	(*v1.LeaseTimeToLiveResponse)(nil),   // 52: blackhole.api.v1.LeaseTimeToLiveResponse
+	(*v1.ListLeasesResponse)(nil),        // 53: blackhole.api.v1.ListLeasesResponse
+	(*v1.RangeResponse)(nil),             // 54: blackhole.api.v1.RangeResponse
+	(v1.ShareMode)(0),                    // 55: blackhole.api.v1.ShareMode
 }
 var file_blackhole_coord_v1_coord_proto_depIdxs = []int32{
-	15, // 0: blackhole.coord.v1.Command.attempt:type_name -> blackhole.api.v1.Attempt
-	16, // 1: blackhole.coord.v1.Command.lock:type_name -> blackhole.api.v1.LockRequest
-	17, // 2: blackhole.coord.v1.Command.try_lock:type_name -> blackhole.api.v1.TryLockRequest
-	18, // 3: blackhole.coord.v1.Command.unlock:type_name -> blackhole.api.v1.UnlockRequest
-	19, // 4: blackhole.coord.v1.Command.lease_grant:type_name -> blackhole.api.v1.LeaseGrantRequest
-	20, // 5: blackhole.coord.v1.Command.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeRequest
-	21, // 6: blackhole.coord.v1.Command.publish_instances:type_name -> blackhole.api.v1.PublishInstancesRequest
-	22, // 7: blackhole.coord.v1.Command.set_requirement:type_name -> blackhole.api.v1.SetRequirementRequest
-	23, // 8: blackhole.coord.v1.Command.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementRequest
-	24, // 9: blackhole.coord.v1.Command.open_client:type_name -> blackhole.api.v1.OpenClientRequest
-	25, // 10: blackhole.coord.v1.Command.close_client:type_name -> blackhole.api.v1.CloseClientRequest
-	26, // 11: blackhole.coord.v1.Command.txn:type_name -> blackhole.api.v1.TxnRequest
-	4,  // 12: blackhole.coord.v1.Command.cancel:type_name -> blackhole.coord.v1.Cancel
-	1,  // 13: blackhole.coord.v1.Command.compact:type_name -> blackhole.coord.v1.Compact
-	2,  // 14: blackhole.coord.v1.Command.expire:type_name -> blackhole.coord.v1.Expire
-	5,  // 15: blackhole.coord.v1.Command.clients_expire:type_name -> blackhole.coord.v1.ClientsExpire
-	6,  // 16: blackhole.coord.v1.Command.configure:type_name -> blackhole.coord.v1.Configure
-	9,  // 17: blackhole.coord.v1.Command.bump_incarnation:type_name -> blackhole.coord.v1.BumpIncarnation
-	10, // 18: blackhole.coord.v1.Command.set_level:type_name -> blackhole.coord.v1.SetLevel
-	11, // 19: blackhole.coord.v1.Command.dissolve:type_name -> blackhole.coord.v1.Dissolve
-	12, // 20: blackhole.coord.v1.Command.raise_revision:type_name -> blackhole.coord.v1.RaiseRevision
-	3,  // 21: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
-	7,  // 22: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
-	8,  // 23: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
-	27, // 24: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.api.v1.ShareMode
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	19, // 0: blackhole.coord.v1.Command.attempt:type_name -> blackhole.api.v1.Attempt
+	20, // 1: blackhole.coord.v1.Command.lock:type_name -> blackhole.api.v1.LockRequest
+	21, // 2: blackhole.coord.v1.Command.try_lock:type_name -> blackhole.api.v1.TryLockRequest
+	22, // 3: blackhole.coord.v1.Command.unlock:type_name -> blackhole.api.v1.UnlockRequest
+	23, // 4: blackhole.coord.v1.Command.lease_grant:type_name -> blackhole.api.v1.LeaseGrantRequest
+	24, // 5: blackhole.coord.v1.Command.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeRequest
+	25, // 6: blackhole.coord.v1.Command.publish_instances:type_name -> blackhole.api.v1.PublishInstancesRequest
+	26, // 7: blackhole.coord.v1.Command.set_requirement:type_name -> blackhole.api.v1.SetRequirementRequest
+	27, // 8: blackhole.coord.v1.Command.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementRequest
+	28, // 9: blackhole.coord.v1.Command.open_client:type_name -> blackhole.api.v1.OpenClientRequest
+	29, // 10: blackhole.coord.v1.Command.close_client:type_name -> blackhole.api.v1.CloseClientRequest
+	30, // 11: blackhole.coord.v1.Command.txn:type_name -> blackhole.api.v1.TxnRequest
+	31, // 12: blackhole.coord.v1.Command.keep_alive:type_name -> blackhole.api.v1.LeaseKeepAliveRequest
+	8,  // 13: blackhole.coord.v1.Command.cancel:type_name -> blackhole.coord.v1.Cancel
+	5,  // 14: blackhole.coord.v1.Command.compact:type_name -> blackhole.coord.v1.Compact
+	6,  // 15: blackhole.coord.v1.Command.expire:type_name -> blackhole.coord.v1.Expire
+	9,  // 16: blackhole.coord.v1.Command.clients_expire:type_name -> blackhole.coord.v1.ClientsExpire
+	10, // 17: blackhole.coord.v1.Command.configure:type_name -> blackhole.coord.v1.Configure
+	13, // 18: blackhole.coord.v1.Command.bump_incarnation:type_name -> blackhole.coord.v1.BumpIncarnation
+	14, // 19: blackhole.coord.v1.Command.set_level:type_name -> blackhole.coord.v1.SetLevel
+	15, // 20: blackhole.coord.v1.Command.dissolve:type_name -> blackhole.coord.v1.Dissolve
+	16, // 21: blackhole.coord.v1.Command.raise_revision:type_name -> blackhole.coord.v1.RaiseRevision
+	32, // 22: blackhole.coord.v1.Result.lock:type_name -> blackhole.api.v1.LockResponse
+	33, // 23: blackhole.coord.v1.Result.try_lock:type_name -> blackhole.api.v1.TryLockResponse
+	34, // 24: blackhole.coord.v1.Result.unlock:type_name -> blackhole.api.v1.UnlockResponse
+	35, // 25: blackhole.coord.v1.Result.lease_grant:type_name -> blackhole.api.v1.LeaseGrantResponse
+	36, // 26: blackhole.coord.v1.Result.lease_revoke:type_name -> blackhole.api.v1.LeaseRevokeResponse
+	37, // 27: blackhole.coord.v1.Result.publish_instances:type_name -> blackhole.api.v1.PublishInstancesResponse
+	38, // 28: blackhole.coord.v1.Result.set_requirement:type_name -> blackhole.api.v1.SetRequirementResponse
+	39, // 29: blackhole.coord.v1.Result.delete_requirement:type_name -> blackhole.api.v1.DeleteRequirementResponse
+	40, // 30: blackhole.coord.v1.Result.open_client:type_name -> blackhole.api.v1.OpenClientResponse
+	41, // 31: blackhole.coord.v1.Result.close_client:type_name -> blackhole.api.v1.CloseClientResponse
+	42, // 32: blackhole.coord.v1.Result.txn:type_name -> blackhole.api.v1.TxnResponse
+	43, // 33: blackhole.coord.v1.Result.keep_alive:type_name -> blackhole.api.v1.LeaseKeepAliveResponse
+	2,  // 34: blackhole.coord.v1.Result.done:type_name -> blackhole.coord.v1.Done
+	44, // 35: blackhole.coord.v1.Done.header:type_name -> blackhole.api.v1.Header
+	45, // 36: blackhole.coord.v1.Question.lock_info:type_name -> blackhole.api.v1.LockInfoRequest
+	46, // 37: blackhole.coord.v1.Question.list_locks:type_name -> blackhole.api.v1.ListLocksRequest
+	47, // 38: blackhole.coord.v1.Question.lease_time_to_live:type_name -> blackhole.api.v1.LeaseTimeToLiveRequest
+	48, // 39: blackhole.coord.v1.Question.list_leases:type_name -> blackhole.api.v1.ListLeasesRequest
+	49, // 40: blackhole.coord.v1.Question.range:type_name -> blackhole.api.v1.RangeRequest
+	50, // 41: blackhole.coord.v1.Answer.lock_info:type_name -> blackhole.api.v1.LockInfoResponse
+	51, // 42: blackhole.coord.v1.Answer.list_locks:type_name -> blackhole.api.v1.ListLocksResponse
+	52, // 43: blackhole.coord.v1.Answer.lease_time_to_live:type_name -> blackhole.api.v1.LeaseTimeToLiveResponse
+	53, // 44: blackhole.coord.v1.Answer.list_leases:type_name -> blackhole.api.v1.ListLeasesResponse
+	54, // 45: blackhole.coord.v1.Answer.range:type_name -> blackhole.api.v1.RangeResponse
+	7,  // 46: blackhole.coord.v1.Expire.leases:type_name -> blackhole.coord.v1.LeaseRef
+	11, // 47: blackhole.coord.v1.Configure.limits:type_name -> blackhole.coord.v1.Limits
+	12, // 48: blackhole.coord.v1.Limits.per_owner:type_name -> blackhole.coord.v1.Quota
+	55, // 49: blackhole.coord.v1.LockEntry.mode:type_name -> blackhole.api.v1.ShareMode
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_coord_v1_coord_proto_init() }
@@ -1544,6 +2259,7 @@ func file_blackhole_coord_v1_coord_proto_init() {
 		(*Command_OpenClient)(nil),
 		(*Command_CloseClient)(nil),
 		(*Command_Txn)(nil),
+		(*Command_KeepAlive)(nil),
 		(*Command_Cancel)(nil),
 		(*Command_Compact)(nil),
 		(*Command_Expire)(nil),
@@ -1554,13 +2270,42 @@ func file_blackhole_coord_v1_coord_proto_init() {
 		(*Command_Dissolve)(nil),
 		(*Command_RaiseRevision)(nil),
 	}
+	file_blackhole_coord_v1_coord_proto_msgTypes[1].OneofWrappers = []any{
+		(*Result_Lock)(nil),
+		(*Result_TryLock)(nil),
+		(*Result_Unlock)(nil),
+		(*Result_LeaseGrant)(nil),
+		(*Result_LeaseRevoke)(nil),
+		(*Result_PublishInstances)(nil),
+		(*Result_SetRequirement)(nil),
+		(*Result_DeleteRequirement)(nil),
+		(*Result_OpenClient)(nil),
+		(*Result_CloseClient)(nil),
+		(*Result_Txn)(nil),
+		(*Result_KeepAlive)(nil),
+		(*Result_Done)(nil),
+	}
+	file_blackhole_coord_v1_coord_proto_msgTypes[3].OneofWrappers = []any{
+		(*Question_LockInfo)(nil),
+		(*Question_ListLocks)(nil),
+		(*Question_LeaseTimeToLive)(nil),
+		(*Question_ListLeases)(nil),
+		(*Question_Range)(nil),
+	}
+	file_blackhole_coord_v1_coord_proto_msgTypes[4].OneofWrappers = []any{
+		(*Answer_LockInfo)(nil),
+		(*Answer_ListLocks)(nil),
+		(*Answer_LeaseTimeToLive)(nil),
+		(*Answer_ListLeases)(nil),
+		(*Answer_Range)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_coord_v1_coord_proto_rawDesc), len(file_blackhole_coord_v1_coord_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
