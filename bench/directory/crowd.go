@@ -222,9 +222,9 @@ func (p *played) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch
 
 // publish adds instances to the peer.
 func (p *played) publish(entries ...entry) {
-	changes := make([]directory.Change, len(entries))
+	changes := make([]instance.Change, len(entries))
 	for i, e := range entries {
-		changes[i] = directory.Change{Key: e.key(), Instance: e.instance()}
+		changes[i] = instance.Change{Key: e.key(), Instance: e.instance()}
 	}
 	p.Publish(changes)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
-	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -19,7 +18,7 @@ import (
 // instant is a directory without delay and a network without a wire.
 type instant struct{ to *Service }
 
-func (instant) Publish([]directory.Change) {}
+func (instant) Publish([]instance.Change) {}
 
 func (instant) Committed(context.Context, instance.Key) (uint64, error) { return 1, nil }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
-	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -54,7 +53,7 @@ type clusterPeer struct {
 	stop  func()
 
 	mu      sync.Mutex // guards the fields below; lock it before group.mu
-	pending map[instance.Key]directory.Change
+	pending map[instance.Key]instance.Change
 	fates   map[instance.Key]error
 	done    map[instance.Key]uint64
 	settled chan struct{} // closed at each decision
@@ -67,7 +66,7 @@ type clusterPeer struct {
 type fed struct {
 	at       time.Time
 	revision uint64
-	changes  []catalog.Change
+	changes  []instance.Change
 }
 
 func newCluster(t *testing.T, peers ...string) *cluster {
@@ -92,7 +91,7 @@ func (d *clusterPeer) start() {
 	var err error
 	d.known, err = catalog.New(catalog.Config{Now: time.Now})
 	require.NoError(t, err)
-	d.pending, d.fates, d.done = map[instance.Key]directory.Change{}, map[instance.Key]error{}, map[instance.Key]uint64{}
+	d.pending, d.fates, d.done = map[instance.Key]instance.Change{}, map[instance.Key]error{}, map[instance.Key]uint64{}
 	d.settled, d.work = make(chan struct{}), make(chan struct{}, 1)
 	d.Service, err = newService(Config{
 		Registry: registry.Config{Dir: "instances", FS: d.disk, Self: d.self}, Loopback: true, Now: time.Now,
@@ -114,11 +113,13 @@ func (d *clusterPeer) start() {
 	}
 }
 
-func (d *clusterPeer) Publish(changes []directory.Change) {
+func (d *clusterPeer) Publish(changes []instance.Change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range changes {
-		c.Adopt = c.Adopt || c.Instance != nil && d.pending[c.Key].Adopt
+		if c.Instance != nil && d.pending[c.Key].Reason == instance.ReasonRegistered {
+			c.Reason = instance.ReasonRegistered
+		}
 		d.pending[c.Key] = c
 		delete(d.fates, c.Key)
 	}
@@ -167,7 +168,7 @@ func (g *cluster) take(d *clusterPeer) (lost []instance.Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.revision++
-	var changes []catalog.Change
+	var changes []instance.Change
 	for _, k := range slices.SortedFunc(maps.Keys(d.pending), func(a, b instance.Key) int { return cmp.Compare(a.String(), b.String()) }) {
 		p, has := d.pending[k], g.entries[k]
 		d.done[k] = g.revision
@@ -175,14 +176,14 @@ func (g *cluster) take(d *clusterPeer) (lost []instance.Key) {
 		case p.Instance == nil && has != nil && has.Peer == d.self:
 			delete(g.entries, k)
 			g.gone[k] = d.self
-			changes = append(changes, catalog.Change{Key: k})
+			changes = append(changes, instance.Change{Key: k})
 		case p.Instance == nil:
 		case g.refuses != nil && g.refuses(p.Instance) != nil:
 			d.fates[k] = g.refuses(p.Instance)
-		case has != nil && has.Peer != d.self && !p.Adopt:
+		case has != nil && has.Peer != d.self && p.Reason != instance.ReasonRegistered:
 			d.fates[k] = fault.New("cluster", fault.Conflict, "%s has it", has.Peer)
 			lost = append(lost, k)
-		case g.gone[k] != "" && g.gone[k] != d.self && !p.Adopt:
+		case g.gone[k] != "" && g.gone[k] != d.self && p.Reason != instance.ReasonRegistered:
 			d.fates[k] = fault.New("cluster", fault.Conflict, "%s removed it", g.gone[k])
 			lost = append(lost, k)
 		default:
@@ -193,7 +194,7 @@ func (g *cluster) take(d *clusterPeer) (lost []instance.Key) {
 			i.Peer, i.Revision = d.self, g.revision
 			g.entries[k] = &i
 			delete(g.gone, k)
-			changes = append(changes, catalog.Change{Key: k, Instance: &i})
+			changes = append(changes, instance.Change{Key: k, Instance: &i})
 		}
 	}
 	clear(d.pending)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -250,7 +249,7 @@ func TestTakenBack(t *testing.T) {
 			i := *g.entries[got.Key]
 			i.Peer, i.Lease, i.Revision = "b", "lease-b", g.revision
 			g.entries[got.Key] = &i
-			require.NoError(t, a.known.Apply(g.revision, []catalog.Change{{Key: i.Key, Instance: &i}}))
+			require.NoError(t, a.known.Apply(g.revision, []instance.Change{{Key: i.Key, Instance: &i}}))
 		})
 		again, err := a.Register(t.Context(), lasting("x"))
 		require.NoError(t, err)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
-	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -30,8 +29,8 @@ const (
 type Directory interface {
 	// Publish queues local changes in the order of the registry, whose lock is
 	// held: it neither blocks nor calls back. The last change of a key counts,
-	// and Adopt lasts until a commit.
-	Publish(changes []directory.Change)
+	// and a registration among them takes the key over until a commit.
+	Publish(changes []instance.Change)
 	// Committed waits for the commit of the last change of a key and returns its
 	// revision. Errors: Unavailable, without a wait, while no leader is known;
 	// Conflict after a takeover or removal by another peer, until the next
@@ -92,9 +91,9 @@ func (l *local) begin(all []*instance.Instance, revision uint64) error {
 			return err
 		}
 	} else if len(all) > 0 {
-		changes := make([]directory.Change, len(all))
+		changes := make([]instance.Change, len(all))
 		for n, i := range all {
-			changes[n] = directory.Change{Key: i.Key, Instance: i}
+			changes[n] = instance.Change{Key: i.Key, Instance: i}
 		}
 		l.directory.Publish(changes)
 	}
@@ -118,23 +117,15 @@ func (l *local) close() error {
 }
 
 // changed delivers changes of the registry in its order.
-func (l *local) changed(changes []registry.Change) {
+func (l *local) changed(changes []instance.Change) {
 	for _, c := range changes {
 		l.follow(c.Key, c.Instance)
 	}
 	if l.directory != nil {
-		list := make([]directory.Change, len(changes))
-		for n, c := range changes {
-			list[n] = directory.Change{Key: c.Key, Instance: c.Instance, Adopt: c.Reason == registry.ReasonRegistered}
-		}
-		l.directory.Publish(list)
+		l.directory.Publish(changes)
 		return
 	}
-	list := make([]catalog.Change, len(changes))
-	for n, c := range changes {
-		list[n] = catalog.Change{Key: c.Key, Instance: c.Instance}
-	}
-	if err := l.catalog.Apply(changes[len(changes)-1].Revision, list); err != nil {
+	if err := l.catalog.Apply(changes[len(changes)-1].Revision, changes); err != nil {
 		l.config.Recorder.Failed("agent.changed", err)
 	}
 }

@@ -111,7 +111,7 @@ func TestOwnAhead(t *testing.T) {
 		defer cancel()
 		got, err := a.Register(ctx, r)
 		require.NoError(t, err)
-		require.NoError(t, a.known.Apply(2, []catalog.Change{{Key: r.Key, Instance: got.Instance}}))
+		require.NoError(t, a.known.Apply(2, []instance.Change{{Key: r.Key, Instance: got.Instance}}))
 		g.set(func() { g.revision = 10 })
 		began := time.Now()
 		found, err := a.Discover(t.Context(), surely())

@@ -70,7 +70,7 @@ func BenchmarkReadAfterChange(b *testing.B) {
 			for b.Loop() {
 				rev++
 				i := real(int(rev%1000)*10, 10, rev, instance.Status(1+rev/1000%2))
-				apply(b, c, rev, Change{i.Key, i})
+				apply(b, c, rev, instance.Change{Key: i.Key, Instance: i})
 				var err error
 				switch name {
 				case "service":
@@ -93,10 +93,10 @@ func BenchmarkApply(b *testing.B) {
 	for _, services := range []int{1, 1000, 10000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
 			c := filled(b, 10000, services)
-			down, up := make([]Change, 10000), make([]Change, 10000)
+			down, up := make([]instance.Change, 10000), make([]instance.Change, 10000)
 			for n := range down {
 				d, u := real(n, services, 3, instance.StatusDown), real(n, services, 3, instance.StatusUp)
-				down[n], up[n] = Change{d.Key, d}, Change{u.Key, u}
+				down[n], up[n] = instance.Change{Key: d.Key, Instance: d}, instance.Change{Key: u.Key, Instance: u}
 			}
 			rev, n := uint64(2), 0
 			b.ReportAllocs()
@@ -161,7 +161,7 @@ func BenchmarkWake(b *testing.B) {
 		rev++
 		left.Store(watchers)
 		i := real(7, 100, rev, instance.Status(1+rev%2))
-		apply(b, c, rev, Change{i.Key, i})
+		apply(b, c, rev, instance.Change{Key: i.Key, Instance: i})
 		<-told
 	}
 	b.StopTimer()

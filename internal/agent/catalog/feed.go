@@ -11,20 +11,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Change is a change of one instance.
-type Change struct {
-	Key      instance.Key
-	Instance *instance.Instance // nil: removed
-}
-
 // Apply applies the changes of one revision. Readers of one service or one
 // namespace see all of them at once. The last change of a key counts. A change
 // of the revision alone is ignored. Revisions ascend over all methods. Errors:
 // Invalid, field "revision" or "changes[i]", without any effect.
-func (c *Catalog) Apply(rev uint64, changes []Change) error {
+func (c *Catalog) Apply(rev uint64, changes []instance.Change) error {
 	const op = "catalog.Apply"
 	for i, ch := range changes {
-		if err := ch.validate(); err != nil {
+		if err := validate(ch); err != nil {
 			return fault.Wrap(op, fault.In("changes", fault.In(fmt.Sprintf("[%d]", i), err)))
 		}
 	}
@@ -48,7 +42,7 @@ func (c *Catalog) Apply(rev uint64, changes []Change) error {
 func (c *Catalog) Reset(rev uint64, all []*instance.Instance) error {
 	next := make(map[instance.Key]*instance.Instance, len(all))
 	for n, i := range all {
-		err := Change{Instance: i}.complete()
+		err := complete(i)
 		if err == nil && next[i.Key] != nil {
 			err = fault.Invalidf("", i.Key.String(), "appears twice")
 		}
@@ -104,25 +98,25 @@ func (c *Catalog) turn(next linkState) {
 	c.linkChanged.broadcast()
 }
 
-func (ch Change) validate() error {
+func validate(ch instance.Change) error {
 	if ch.Instance == nil {
 		return ch.Key.Validate()
 	}
 	if ch.Key != ch.Instance.Key {
 		return fault.Invalidf("key", ch.Key.String(), "is not the instance's, %s", ch.Instance.Key)
 	}
-	return ch.complete()
+	return complete(ch.Instance)
 }
 
-func (ch Change) complete() error {
-	if ch.Instance == nil {
+func complete(i *instance.Instance) error {
+	if i == nil {
 		return fault.Invalidf("", nil, "is missing")
 	}
-	return ch.Instance.Key.Validate()
+	return i.Key.Validate()
 }
 
 // lastOfEach keeps the last change of each key.
-func lastOfEach(changes []Change) []Change {
+func lastOfEach(changes []instance.Change) []instance.Change {
 	if len(changes) < 2 {
 		return changes
 	}
@@ -133,7 +127,7 @@ func lastOfEach(changes []Change) []Change {
 	if len(last) == len(changes) {
 		return changes
 	}
-	var kept []Change
+	var kept []instance.Change
 	for i, ch := range changes {
 		if last[ch.Key] == i {
 			kept = append(kept, ch)
@@ -143,21 +137,21 @@ func lastOfEach(changes []Change) []Change {
 }
 
 // differences returns the changes from the present instances to next, by key.
-func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []Change {
-	var changes []Change
+func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []instance.Change {
+	var changes []instance.Change
 	for _, s := range c.all {
 		for _, i := range s.byID {
 			if next[i.Key] == nil {
-				changes = append(changes, Change{Key: i.Key})
+				changes = append(changes, instance.Change{Key: i.Key})
 			}
 		}
 	}
 	for key, i := range next {
 		if s := c.streams.get(key.Name()); s == nil || !instance.Same(s.byID[key.ID], i) {
-			changes = append(changes, Change{key, i})
+			changes = append(changes, instance.Change{Key: key, Instance: i})
 		}
 	}
-	slices.SortFunc(changes, func(a, b Change) int { return compareKeys(a.Key, b.Key) })
+	slices.SortFunc(changes, func(a, b instance.Change) int { return compareKeys(a.Key, b.Key) })
 	return changes
 }
 
@@ -174,7 +168,7 @@ func (c *Catalog) open(n instance.Name) *stream {
 }
 
 // stage adds a change to its service and its namespace.
-func (c *Catalog) stage(rev uint64, ch Change) {
+func (c *Catalog) stage(rev uint64, ch instance.Change) {
 	service := c.streams.get(ch.Key.Name())
 	var before *instance.Instance
 	if service != nil {

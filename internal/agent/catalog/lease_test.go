@@ -37,13 +37,13 @@ func TestByLease(t *testing.T) {
 					i = all[i.Key]
 				}
 				all[i.Key] = i
-				require.NoError(t, c.Apply(rev, []Change{{Key: i.Key, Instance: i}}))
+				require.NoError(t, c.Apply(rev, []instance.Change{{Key: i.Key, Instance: i}}))
 			},
 			"remove": func(t *rapid.T) {
 				rev++
 				k := draw().Key
 				delete(all, k)
-				require.NoError(t, c.Apply(rev, []Change{{Key: k}}))
+				require.NoError(t, c.Apply(rev, []instance.Change{{Key: k}}))
 			},
 			"reset": func(t *rapid.T) {
 				rev = max(1, rev+uint64(rapid.IntRange(0, 2).Draw(t, "rise"))-1)

@@ -34,7 +34,7 @@ func (m *model) at(rev uint64) modelState {
 	return m.worlds[n]
 }
 
-func (m *model) apply(rev uint64, changes []Change) {
+func (m *model) apply(rev uint64, changes []instance.Change) {
 	next := maps.Clone(m.now())
 	for _, ch := range changes {
 		switch {
@@ -89,8 +89,8 @@ func alike(a, b []*instance.Instance) bool { return slices.EqualFunc(a, b, insta
 
 // drawChanges uses a tiny world: two namespaces, two services, three instances
 // each.
-func drawChanges(t *rapid.T, rev uint64) []Change {
-	var changes []Change
+func drawChanges(t *rapid.T, rev uint64) []instance.Change {
+	var changes []instance.Change
 	for range rapid.IntRange(0, 3).Draw(t, "changes") {
 		k := instance.Key{
 			Namespace: rapid.SampledFrom([]string{"default", "x"}).Draw(t, "namespace"),
@@ -98,14 +98,14 @@ func drawChanges(t *rapid.T, rev uint64) []Change {
 			ID:        rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "id"),
 		}
 		if rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
-			changes = append(changes, Change{Key: k})
+			changes = append(changes, instance.Change{Key: k})
 			continue
 		}
 		i := &instance.Instance{Key: k, Revision: rev}
 		i.Status = rapid.SampledFrom([]instance.Status{instance.StatusUp, instance.StatusUp, instance.StatusDown}).Draw(t, "status")
 		i.Spec.Zone = rapid.SampledFrom([]string{"", "z"}).Draw(t, "zone")
 		i.Spec.Tags = rapid.SampledFrom([][]string{nil, {"t"}}).Draw(t, "tags")
-		changes = append(changes, Change{k, i})
+		changes = append(changes, instance.Change{Key: k, Instance: i})
 	}
 	return changes
 }

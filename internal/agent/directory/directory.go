@@ -73,13 +73,6 @@ type Config struct {
 	Tracer      *trace.Tracer // nil means no spans
 }
 
-// Change is a change of a local instance.
-type Change struct {
-	Key      instance.Key
-	Instance *instance.Instance // nil after its end; Revision counts the registry's changes
-	Adopt    bool               // the application registered here: take the key over from another peer
-}
-
 // Directory is this peer's part of the directory. It is safe for concurrent use.
 type Directory struct {
 	Config
@@ -142,8 +135,9 @@ func (d *Directory) Close() error {
 	return nil
 }
 
-// Publish queues changes of local instances in order. It does not block.
-func (d *Directory) Publish(changes []Change) {
+// Publish queues changes of local instances in order. A change whose application
+// registered here takes its key over from another peer. It does not block.
+func (d *Directory) Publish(changes []instance.Change) {
 	queued := make([]encodedChange, len(changes))
 	for n, c := range changes {
 		queued[n].Change = c
@@ -212,7 +206,7 @@ func (d *Directory) elapsed() time.Duration { return time.Since(d.began) }
 
 // encodedChange is a change with the instance's value in the directory.
 type encodedChange struct {
-	Change
+	instance.Change
 	value []byte
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -144,11 +143,11 @@ func (f *feeder) updateContact() {
 
 // overlay shows local changes that are not committed yet. The caller holds mu.
 func (f *feeder) overlay() {
-	var changes []catalog.Change
+	var changes []instance.Change
 	for k, i := range f.local {
 		shown, ok := f.d.Catalog.ByLease(i.Lease)
 		if !ok || !instance.Same(shown, i.Instance) && shown.Peer == f.d.Self {
-			changes = append(changes, catalog.Change{Key: k, Instance: i.Instance})
+			changes = append(changes, instance.Change{Key: k, Instance: i.Instance})
 		}
 	}
 	f.applyOwn(changes)
@@ -156,7 +155,7 @@ func (f *feeder) overlay() {
 
 // applyOwn applies changes under the next revision of the peer's own numbering,
 // which lasts until the next list of the directory. The caller holds mu.
-func (f *feeder) applyOwn(changes []catalog.Change) {
+func (f *feeder) applyOwn(changes []instance.Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -301,10 +300,10 @@ func (f *feeder) apply(events []coord.Event) error {
 	if revision <= f.revision {
 		return nil
 	}
-	changes := make([]catalog.Change, 0, len(events))
+	changes := make([]instance.Change, 0, len(events))
 	for _, e := range events {
 		if k, ok := instanceKey(e.Key); ok {
-			changes = append(changes, catalog.Change{Key: k, Instance: f.decode(k, e.KV)})
+			changes = append(changes, instance.Change{Key: k, Instance: f.decode(k, e.KV)})
 		}
 	}
 	if err := f.d.Catalog.Apply(revision, changes); err != nil {
@@ -330,7 +329,7 @@ func (f *feeder) change(changes []encodedChange) {
 	term, _ := f.d.leader()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	shown := make([]catalog.Change, 0, len(changes))
+	shown := make([]instance.Change, 0, len(changes))
 	for _, c := range changes {
 		i := c.Instance
 		if i == nil {
@@ -342,7 +341,8 @@ func (f *feeder) change(changes []encodedChange) {
 			}
 			f.local[c.Key] = localInstance{i, c.value}
 		}
-		shown = append(shown, catalog.Change{Key: c.Key, Instance: i})
+		c.Instance = i
+		shown = append(shown, c.Change)
 	}
 	if f.foreign || !f.follows || !f.led || term == 0 {
 		f.applyOwn(shown)

@@ -79,7 +79,7 @@ func (l *publishLoop) change(changes []encodedChange) {
 		}
 		entry := coord.Entry{Key: key, Value: c.value, Principal: c.Instance.Principal}
 		l.desired[key] = entry // Adopt belongs to this event alone: another peer may adopt later
-		if entry.Adopt = c.Adopt; c.Adopt {
+		if entry.Adopt = c.Reason == instance.ReasonRegistered; entry.Adopt {
 			l.registered[key] = time.Now()
 		}
 		e.Puts = append(e.Puts, entry)

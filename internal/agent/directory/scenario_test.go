@@ -105,7 +105,7 @@ func (s *scenario) run(args []string) string {
 	require.NotNil(s.t, p, "%v: no such peer", args)
 	switch args[0] {
 	case "register", "change", "deregister":
-		p.Publish([]Change{changeOf(s.t, args)})
+		p.Publish([]instance.Change{changeOf(s.t, args)})
 		return ""
 	case "cut", "reconnect":
 		p.cut(args[0] == "cut")
@@ -124,12 +124,14 @@ func (s *scenario) run(args []string) string {
 }
 
 // changeOf returns the change of a command: "register b web/x 81".
-func changeOf(t *testing.T, args []string) Change {
+func changeOf(t *testing.T, args []string) instance.Change {
 	service, id, ok := strings.Cut(args[2], "/")
 	require.True(t, ok, "%v: service/id is missing", args)
 	c := running(service, id)
 	c.Instance.RegisteredAt = time.Now()
-	c.Adopt = args[0] == "register"
+	if args[0] == "register" {
+		c.Reason = instance.ReasonRegistered
+	}
 	if name := args[len(args)-1]; coord.IsNamed(name) {
 		c.Instance.Principal, args = name, args[:len(args)-1]
 	}

@@ -201,7 +201,7 @@ func (c *commit) expire(keys []instance.Key, now time.Time) {
 		if _, staged := c.staged[k]; staged || e == nil || !e.lost(now) {
 			continue
 		}
-		r.drop(e, ReasonLost, now)
+		r.drop(e, instance.ReasonLost, now)
 		c.edits = append(c.edits, removeEdit(k))
 	}
 }

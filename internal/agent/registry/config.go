@@ -37,7 +37,7 @@ type Config struct {
 	// Changed receives all changes in order, one commit at a time. The
 	// registry is locked during the call: Changed must neither block nor call
 	// back. It owns the list. Nil means no receiver.
-	Changed func([]Change)
+	Changed func([]instance.Change)
 
 	Random io.Reader    // source of leases and ids, read by one goroutine at a time; nil means crypto/rand
 	Logger *slog.Logger // nil means no log
@@ -67,7 +67,7 @@ func (c Config) withDefaults() Config {
 		c.MaxInstances = DefaultMaxInstances
 	}
 	if c.Changed == nil {
-		c.Changed = func([]Change) {}
+		c.Changed = func([]instance.Change) {}
 	}
 	if c.Random == nil {
 		c.Random = rand.Reader
@@ -77,26 +77,6 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
-
-// Change is a change of an instance.
-type Change struct {
-	instance.Key
-	Instance *instance.Instance // nil after its end
-	Last     *instance.Instance // state before; nil for a new instance
-	Revision uint64             // of this change, and of Instance
-	Reason   string             // one of the constants below
-}
-
-// Reasons of changes.
-const (
-	ReasonRegistered   = "registered"
-	ReasonDeregistered = "deregistered"
-	ReasonHeartbeat    = "heartbeat" // a heartbeat after silence, or the end of starting
-	ReasonChecked      = "checked"   // new state of its check
-	ReasonOverridden   = "overridden"
-	ReasonSilent       = "silent" // silent for UnhealthyAfter
-	ReasonLost         = "lost"   // silent for RemoveAfter
-)
 
 // CheckResult is the result of one check and the state that follows from it.
 type CheckResult struct {

@@ -189,7 +189,7 @@ func TestOneCommit(t *testing.T) {
 		if c.get(a.Key) == nil {
 			return notFound("id", "a")
 		}
-		c.remove(a.Key, func() { c.r.drop(c.r.entries[a.Key], ReasonDeregistered, lost) })
+		c.remove(a.Key, func() { c.r.drop(c.r.entries[a.Key], instance.ReasonDeregistered, lost) })
 		return nil
 	}
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ func Example() {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r, err := registry.Open(registry.Config{
 		Dir: "/instances", FS: vfs.NewMem(), Self: "this-peer",
-		Changed: func(changes []registry.Change) {
+		Changed: func(changes []instance.Change) {
 			for _, c := range changes {
 				if c.Instance == nil {
 					fmt.Println(c.ID, "is gone:", c.Reason)

@@ -75,12 +75,11 @@ func follow(t require.TestingT, c *Config) *follower {
 	return f
 }
 
-func (f *follower) changed(changes []Change) {
+func (f *follower) changed(changes []instance.Change) {
 	for _, c := range changes {
 		require.Greater(f.t, c.Revision, f.revision)
 		f.revision = c.Revision
-		require.Same(f.t, f.seen[c.Key], c.Last)
-		require.False(f.t, instance.Same(c.Last, c.Instance), "nothing changed")
+		require.False(f.t, instance.Same(f.seen[c.Key], c.Instance), "nothing changed")
 		if c.Instance == nil {
 			delete(f.seen, c.Key)
 			f.log = append(f.log, fmt.Sprintf("%s gone %s", c.ID, c.Reason))

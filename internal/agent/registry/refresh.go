@@ -15,7 +15,7 @@ func (r *Registry) find(ref instance.Ref) *entry {
 }
 
 // advance sets the state of e and a new visible status. The caller holds mu.
-func (r *Registry) advance(e *entry, next state, reason string, now time.Time) {
+func (r *Registry) advance(e *entry, next state, reason instance.Reason, now time.Time) {
 	e.state = next
 	if next.status(now) != e.Status {
 		r.refresh(e, e.Instance, reason, now)
@@ -26,7 +26,7 @@ func (r *Registry) advance(e *entry, next state, reason string, now time.Time) {
 
 // refresh replaces the visible instance of e by base with the status of e's state,
 // unless they are equal. The caller holds mu.
-func (r *Registry) refresh(e *entry, base *instance.Instance, reason string, now time.Time) {
+func (r *Registry) refresh(e *entry, base *instance.Instance, reason instance.Reason, now time.Time) {
 	if i := r.revised(e, base, reason, now); i != nil {
 		e.Instance = i
 	}
@@ -35,14 +35,14 @@ func (r *Registry) refresh(e *entry, base *instance.Instance, reason string, now
 
 // revised returns the new visible instance and records its change; nil without a
 // difference.
-func (r *Registry) revised(e *entry, base *instance.Instance, reason string, now time.Time) *instance.Instance {
+func (r *Registry) revised(e *entry, base *instance.Instance, reason instance.Reason, now time.Time) *instance.Instance {
 	i := *base
 	i.Status = e.status(now)
 	if instance.Same(e.Instance, &i) {
 		return nil
 	}
 	i.Revision = r.nextRevision()
-	r.changes = append(r.changes, Change{Key: i.Key, Instance: &i, Last: e.Instance, Revision: i.Revision, Reason: reason})
+	r.changes = append(r.changes, instance.Change{Key: i.Key, Instance: &i, Revision: i.Revision, Reason: reason})
 	return &i
 }
 
@@ -63,12 +63,12 @@ func (r *Registry) insert(e *entry, now time.Time) {
 }
 
 // drop removes e. The caller holds writing and mu.
-func (r *Registry) drop(e *entry, reason string, now time.Time) {
+func (r *Registry) drop(e *entry, reason instance.Reason, now time.Time) {
 	delete(r.entries, e.Key)
 	delete(r.leases, e.Lease)
 	r.queue.Remove(e)
 	r.tombstones.add(e.Instance, withoutMonotonic(now))
-	r.changes = append(r.changes, Change{Key: e.Key, Last: e.Instance, Revision: r.nextRevision(), Reason: reason})
+	r.changes = append(r.changes, instance.Change{Key: e.Key, Revision: r.nextRevision(), Reason: reason})
 }
 
 // nextRevision returns the next revision. The caller holds mu, or is the only

@@ -43,7 +43,7 @@ type Registry struct {
 	self    string
 	max     int
 	stall   time.Duration
-	changed func([]Change)
+	changed func([]instance.Change)
 	random  io.Reader // guarded by writing
 	log     *slog.Logger
 
@@ -64,7 +64,7 @@ type Registry struct {
 	leases     map[string]*entry
 	queue      *heap.Heap[*entry] // guarded by mu, like the fields below
 	tombstones tombstones
-	changes    []Change // of the present holder of mu, not delivered yet
+	changes    []instance.Change // of the present holder of mu, not delivered yet
 	lastExpire time.Time
 }
 
@@ -177,7 +177,7 @@ func (r *Registry) renew(reg instance.Registration, now time.Time) (*instance.In
 		return nil, false
 	}
 	starting := reg.Status == instance.StatusStarting
-	r.advance(e, e.registered(e.Instance, starting, true, now), ReasonRegistered, now)
+	r.advance(e, e.registered(e.Instance, starting, true, now), instance.ReasonRegistered, now)
 	return e.Instance, true
 }
 
@@ -188,12 +188,12 @@ func (r *Registry) install(base *instance.Instance, starting bool, now time.Time
 	if e == nil {
 		e = &entry{}
 		e.state = e.registered(base, starting, false, now)
-		e.Instance = r.revised(e, base, ReasonRegistered, now)
+		e.Instance = r.revised(e, base, instance.ReasonRegistered, now)
 		r.insert(e, now)
 		return e.Instance
 	}
 	e.state = e.registered(base, starting, checkedAlike(e.Instance, base), now)
-	r.refresh(e, base, ReasonRegistered, now)
+	r.refresh(e, base, instance.ReasonRegistered, now)
 	return e.Instance
 }
 
@@ -216,7 +216,7 @@ func (r *Registry) Deregister(k instance.Key, now time.Time) (instance.Deregiste
 		if c.get(k) == nil {
 			return notFound("id", k.String())
 		}
-		c.remove(k, func() { r.drop(r.entries[k], ReasonDeregistered, now) })
+		c.remove(k, func() { r.drop(r.entries[k], instance.ReasonDeregistered, now) })
 		return nil
 	})
 	if err != nil {
@@ -254,7 +254,7 @@ func (r *Registry) SetStatus(k instance.Key, s instance.Status, now time.Time) (
 		c.put(&base, func() {
 			e := r.entries[k]
 			e.override = s
-			r.refresh(e, &base, ReasonOverridden, now)
+			r.refresh(e, &base, instance.ReasonOverridden, now)
 			out = e.Instance
 		})
 		return nil
@@ -277,7 +277,7 @@ func (r *Registry) Heartbeat(refs []instance.Ref, now time.Time) []instance.Beat
 			beats[n] = instance.Beat{Key: refs[n].Key, Lease: refs[n].Lease, At: at, Err: r.tombstones.missing(refs[n], now)}
 			continue
 		}
-		r.advance(e, e.beat(now), ReasonHeartbeat, now)
+		r.advance(e, e.beat(now), instance.ReasonHeartbeat, now)
 		beats[n] = instance.Beat{
 			Key: e.Key, Lease: e.Lease, Status: e.Status,
 			At: at, TTL: e.unhealthyAfter, Expires: at.Add(e.unhealthyAfter),
@@ -326,7 +326,7 @@ func (r *Registry) Report(k instance.Key, v CheckResult, now time.Time) bool {
 	if e == nil || !e.checked {
 		return false
 	}
-	r.advance(e, e.withCheck(v, now), ReasonChecked, now)
+	r.advance(e, e.withCheck(v, now), instance.ReasonChecked, now)
 	return true
 }
 
@@ -369,7 +369,7 @@ func (r *Registry) review(now time.Time) (lost []instance.Key) {
 			e.wake = now.Add(again)
 		} else {
 			e.wake = e.due(now)
-			r.advance(e, e.state, ReasonSilent, now)
+			r.advance(e, e.state, instance.ReasonSilent, now)
 		}
 		r.queue.Fix(e)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -81,7 +80,7 @@ func BenchmarkViewers(b *testing.B) {
 		}
 	}
 	sent := time.Now()
-	require.NoError(b, c.Apply(rev+1, []catalog.Change{{Key: paymentOf("last"), Instance: &instance.Instance{Key: paymentOf("last"), Spec: instance.Spec{Host: "10.0.0.1", Port: 1}, Status: instance.StatusUp}}}))
+	require.NoError(b, c.Apply(rev+1, []instance.Change{{Key: paymentOf("last"), Instance: &instance.Instance{Key: paymentOf("last"), Spec: instance.Spec{Host: "10.0.0.1", Port: 1}, Status: instance.StatusUp}}}))
 	done.Wait()
 	late := time.Since(sent)
 	changes, resets := 0, 0
@@ -100,11 +99,11 @@ func paymentOf(id string) instance.Key {
 	return instance.Key{Namespace: "default", Service: "payment", ID: id}
 }
 
-func changesOf(n int, rev uint64) []catalog.Change {
-	list := make([]catalog.Change, n)
+func changesOf(n int, rev uint64) []instance.Change {
+	list := make([]instance.Change, n)
 	for i := range list {
 		key := paymentOf(fmt.Sprintf("payment-%04d", i))
-		list[i] = catalog.Change{Key: key, Instance: &instance.Instance{
+		list[i] = instance.Change{Key: key, Instance: &instance.Instance{
 			Key:  key,
 			Spec: instance.Spec{Host: "10.0.0.1", Port: 8080, Version: "2.1.0", Zone: "us-east-1a", Weight: 1 + int(rev%100)}, Status: instance.StatusUp,
 		}}
