@@ -19,25 +19,13 @@ func rules() []rule {
 		{"fence", "a library stays where it is wrapped, so that it can be replaced and the rest stays small", checkFences},
 		{"plane", "planes make different promises and meet only in contracts; none may lean on the engine of another", checkPlanes},
 		{"sdk", "an importer of pkg/client gets a client, not a peer", checkSDK},
-		{"name", "a package is named after what it provides", checkNames},
 
-		{"file-size", "a file is read in one sitting", perPackage(checkFileSize)},
-		{"function-size", "a function fits on a screen or two", perPackage(checkFunctionSize)},
-		{"struct-size", "a struct with many fields has many owners; split it by owner", checkStructSize},
-		{"interface-size", "the larger the interface, the harder to fake; declare what the consumer needs", checkInterfaceSize},
-		{"methods", "a type with many methods has many jobs; split it by responsibility", perPackage(checkMethods)},
-		{"parameters", "a long parameter list is a configuration that wants a struct", perPackage(checkParameters)},
+		{"owner", "a part that knows its owner reaches every sibling; it takes the two or three functions that it needs", perPackage(checkOwner)},
+		{"width", "a package is taken in as a whole, so the package is bounded and its functions may breathe", perPackage(checkWidth)},
 
-		{"init", "nothing happens because a package was imported", perPackage(checkInit)},
-		{"variable", "two daemons must live in one process: state belongs to a value with an owner", perPackage(checkVariables)},
-		{"logger", "a logger is injected, so that each line says which component of which peer wrote it", perPackage(checkLoggers)},
-		{"clock", "time is an argument or an injected func() time.Time, so that tests and replicas agree", perPackage(checkClock)},
-		{"random", "randomness is injected, so that a failure can be replayed", perPackage(checkRandom)},
-		{"pure", "equal arguments give equal results on every peer: no clock, no goroutine, no system", perPackage(checkPure)},
+		{"state", "two daemons live in one process, and nothing happens because of an import: state belongs to a value with an owner", perPackage(checkState)},
+		{"injected", "clock, randomness, system and logger are arguments, so that tests and replicas agree", perPackage(checkInjected)},
 		{"sleep", "a sleeping test is slow on a fast machine and wrong on a slow one; use testing/synctest", perPackage(checkSleep)},
-
-		{"package-comment", "a reader of go doc learns first what a package is for", perPackage(checkPackageComment)},
-		{"doc", "what is exported is a contract, and a contract is written down", perPackage(checkDoc)},
 	}
 }
 

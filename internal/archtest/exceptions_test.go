@@ -1,9 +1,11 @@
 package archtest
 
+import "path"
+
 // An exception permits one breach of one rule.
 type exception struct {
 	rule    string // name in rules()
-	where   string // file or folder, relative to the module root
+	where   string // file or folder without its subfolders, relative to the module root
 	subject string // the identifier or import path named in the finding
 	reason  string // one line: why the rule is wrong here
 }
@@ -12,13 +14,32 @@ type exception struct {
 // so the list cannot outlive its reasons.
 func exceptions() []exception {
 	return []exception{
-		{
-			rule: "struct-size", where: "pkg/query/query.go", subject: "Query",
-			reason: "the API's query is one flat JSON object, as the U06 Service Discovery Protocol has it; new fields of records are clauses",
-		},
+		{rule: "width", where: "internal/coordination/machine", subject: "files", reason: "the state machine is pure and flat: one file for each kind of command, and none knows another"},
+		{rule: "owner", where: "pkg/client", subject: "Client", reason: "a part of the SDK is what its caller holds, and it may hold the client"},
+		{rule: "owner", where: "internal/discovery/index", subject: "snapshot", reason: "a snapshot is an immutable state of a shard, and owns nothing"},
+
+		// Found when the rules came. The reason says what is going to be done; whoever does it removes the row.
+		{rule: "owner", where: "internal/coordination", subject: "Plane", reason: "parts take functions, and move to packages for the view, routing, formation and upkeep"},
+		{rule: "owner", where: "internal/coordination", subject: "local", reason: "comparison, succession and standings take functions, as parts of the upkeep"},
+		{rule: "owner", where: "internal/discovery/keeper", subject: "Keeper", reason: "parts take functions, and move to packages for routes, questions, placement and comparison"},
+		{rule: "width", where: "internal/coordination", subject: "files", reason: "becomes a root with packages for the view, routing, formation and upkeep"},
+		{rule: "width", where: "internal/discovery/keeper", subject: "files", reason: "becomes packages for routes, questions, placement and comparison"},
+		{rule: "width", where: "internal/cli", subject: "files", reason: "becomes packages for the terminal, the doctor, the guardian and the commands"},
+		{rule: "width", where: "internal/platform/p2p", subject: "files", reason: "the way in, reach and mDNS become packages"},
+		{rule: "width", where: "internal/frontend/httpapi", subject: "files", reason: "the routes of coordination are transcoded from the service"},
+		{rule: "width", where: "internal/frontend/grpcapi", subject: "files", reason: "the bundle goes, and coordination is one family of messages"},
+		{rule: "width", where: "internal/daemon", subject: "files", reason: "files that are a few lines are joined"},
+		{rule: "width", where: "pkg/client", subject: "files", reason: "coordination loses its bundles and the pipeline"},
+		{rule: "width", where: "pkg/client", subject: "exported", reason: "coordination loses its bundles and the pipeline"},
+		{rule: "width", where: "pkg/query", subject: "files", reason: "files that are a few lines are joined"},
+		{rule: "width", where: "pkg/query", subject: "exported", reason: "the view of an answer follows the one of records"},
+		{rule: "width", where: "pkg/coord", subject: "exported", reason: "commands become the messages of the API, and the codec goes"},
+		{rule: "width", where: "pkg/records", subject: "exported", reason: "the views of records are one function"},
+		{rule: "width", where: "pkg/instance", subject: "exported", reason: "the JSON forms of an instance become one"},
 	}
 }
 
 func (e exception) permits(rule string, f finding) bool {
-	return e.rule == rule && within(f.file, e.where) && e.subject == f.subject
+	in := f.file == e.where || path.Dir(f.file) == e.where
+	return e.rule == rule && in && e.subject == f.subject
 }

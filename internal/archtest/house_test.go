@@ -233,11 +233,6 @@ func pure() []string {
 	return []string{"pkg/fault", "pkg/network", "pkg/geo", "pkg/records", "pkg/query", "pkg/coord", "internal/coordination/machine"}
 }
 
-// vagueNames say nothing about what a package is for and so collect anything.
-func vagueNames() []string {
-	return []string{"util", "utils", "common", "helper", "helpers", "type", "types", "core", "manager", "managers", "misc", "lib"}
-}
-
 // within reports whether the slash path p is root or lies below it.
 func within(p, root string) bool {
 	return p == root || strings.HasPrefix(p, root+"/")

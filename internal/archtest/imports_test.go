@@ -181,20 +181,6 @@ func (m *module) closure(start *pkg) map[string]string {
 	return chains
 }
 
-// checkNames refuses package names and folders that could hold anything.
-func checkNames(m *module) []finding {
-	var all []finding
-	for _, p := range m.packages {
-		for _, part := range append(strings.Split(p.dir, "/"), p.name) {
-			if slices.Contains(vagueNames(), part) {
-				all = append(all, p.found(p.files[0].ast.Package, part, "package %s: %q names nothing", p.dir, part))
-				break
-			}
-		}
-	}
-	return all
-}
-
 func sorted(all []finding) []finding {
 	slices.SortFunc(all, func(a, b finding) int {
 		return strings.Compare(a.file+" "+a.subject, b.file+" "+b.subject)

@@ -1,7 +1,6 @@
 package archtest
 
 import (
-	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -38,7 +37,6 @@ type pkg struct {
 // source is one parsed file.
 type source struct {
 	path      string // relative to the module root
-	lines     int
 	test      bool
 	generated bool
 	ast       *ast.File
@@ -118,7 +116,6 @@ func (m *module) parse(fsys fs.FS, name string) (*source, error) {
 	}
 	return &source{
 		path:      name,
-		lines:     bytes.Count(text, []byte("\n")),
 		test:      strings.HasSuffix(name, "_test.go"),
 		generated: ast.IsGenerated(file),
 		ast:       file,
@@ -214,5 +211,3 @@ func (p *pkg) found(pos token.Pos, subject, format string, args ...any) finding 
 	at := p.mod.fset.Position(pos)
 	return finding{file: at.Filename, line: at.Line, subject: subject, what: fmt.Sprintf(format, args...)}
 }
-
-func (p *pkg) line(pos token.Pos) int { return p.mod.fset.Position(pos).Line }

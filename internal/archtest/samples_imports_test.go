@@ -180,17 +180,5 @@ func closureSamples() []sample {
 			},
 			want: []string{"pkg/client/a.go:1"},
 		},
-		{
-			rule: "name", name: "telling",
-			files: files{"pkg/geo/a.go": "package geo\n", "pkg/commons/a.go": "package commons\n"},
-		},
-		{
-			rule: "name", name: "vague",
-			files: files{
-				"pkg/core/geo/a.go": "package geo\n",
-				"pkg/geo/a.go":      "package utils\n",
-			},
-			want: []string{"pkg/core/geo/a.go:1", "pkg/geo/a.go:1"},
-		},
 	}
 }

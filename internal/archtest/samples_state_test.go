@@ -1,27 +1,9 @@
 package archtest
 
-import "slices"
-
 func stateSamples() []sample {
-	return slices.Concat(variableSamples(), loggerSamples(), injectionSamples())
-}
-
-func variableSamples() []sample {
 	return []sample{
 		{
-			rule: "init", name: "method of that name",
-			files: files{"pkg/geo/a.go": "package geo\n\nfunc (t *T) init() {}\n"},
-		},
-		{
-			rule: "init", name: "function",
-			files: files{
-				"pkg/geo/a.go":      "package geo\n\nfunc init() {}\n",
-				"pkg/geo/a_test.go": "package geo\n\nfunc init() {}\n",
-			},
-			want: []string{"pkg/geo/a.go:3", "pkg/geo/a_test.go:3"},
-		},
-		{
-			rule: "variable", name: "permitted",
+			rule: "state", name: "permitted",
 			files: files{
 				"pkg/geo/a.go": `package geo
 
@@ -43,13 +25,13 @@ var cities string
 
 const limit = 5
 
-func f() { var local int; _ = local }
+func (t *T) init() { var local int; _ = local }
 `,
 				"pkg/geo/a_test.go": "package geo\n\nimport \"flag\"\n\nvar update = flag.Bool(\"update\", false, \"\")\n",
 			},
 		},
 		{
-			rule: "variable", name: "refused",
+			rule: "state", name: "refused",
 			files: files{
 				"pkg/geo/a.go": `package geo
 
@@ -66,105 +48,73 @@ var (
 
 var update = flag.Bool("update", false, "")
 `,
-				"pkg/geo/a_test.go": "package geo\n\nvar shared = f()\n",
+				"pkg/geo/a_test.go": "package geo\n\nvar shared = f()\n\nfunc init() {}\n",
 			},
 			want: []string{
 				"pkg/geo/a.go:5", "pkg/geo/a.go:8", "pkg/geo/a.go:8", "pkg/geo/a.go:9",
-				"pkg/geo/a.go:10", "pkg/geo/a.go:11", "pkg/geo/a.go:14", "pkg/geo/a_test.go:3",
-			},
-		},
-	}
-}
-
-func loggerSamples() []sample {
-	return []sample{
-		{
-			rule: "logger", name: "injected",
-			files: files{
-				"pkg/keeper/a.go": `package keeper
-
-import "log/slog"
-
-func f(log *slog.Logger) { log.Info("x"); slog.New(slog.DiscardHandler).Info("y") }
-`,
-				"examples/provider/a.go": "package main\n\nimport \"log\"\n\nfunc main() { log.Fatal(1) }\n",
+				"pkg/geo/a.go:10", "pkg/geo/a.go:11", "pkg/geo/a.go:14", "pkg/geo/a_test.go:3", "pkg/geo/a_test.go:5",
 			},
 		},
 		{
-			rule: "logger", name: "process-wide",
-			files: files{"pkg/keeper/a.go": `package keeper
-
-import (
-	"log"
-	logs "log/slog"
-)
-
-func f() {
-	log.Print(1)
-	logs.Info("x")
-	_ = logs.Default()
-}
-`},
-			want: []string{"pkg/keeper/a.go:9", "pkg/keeper/a.go:10", "pkg/keeper/a.go:11"},
-		},
-	}
-}
-
-func injectionSamples() []sample {
-	return []sample{
-		{
-			rule: "clock", name: "injected",
+			rule: "injected", name: "permitted",
 			files: files{
-				"pkg/keeper/a.go":        "package keeper\n\nimport \"time\"\n\nvar now func() time.Time = time.Now\n",
-				"pkg/keeper/b.go":        "package keeper\n\nfunc f(time clock) { time.Now() }\n",
-				"pkg/keeper/a_test.go":   "package keeper\n\nimport \"time\"\n\nfunc f() { time.Now() }\n",
+				"pkg/client/a.go":        "package client\n\nimport \"time\"\n\nvar now func() time.Time = time.Now\n",
+				"pkg/client/b.go":        "package client\n\nfunc f(time clock) { time.Now(); time.Sleep(1); go f() }\n",
+				"pkg/client/a_test.go":   "package client\n\nimport \"time\"\n\nfunc f() { time.Now(); time.Sleep(1) }\n",
+				"pkg/client/c.go":        "package client\n\nimport \"log/slog\"\n\nfunc g(log *slog.Logger) { log.Info(\"x\"); slog.New(slog.DiscardHandler).Info(\"y\") }\n",
+				"pkg/query/a.go":         "package query\n\nimport \"math/rand/v2\"\n\nfunc f(seed uint64) { rand.New(rand.NewPCG(seed, 0)).IntN(5) }\n\nfunc g(rand *rand.Rand) { rand.IntN(5) }\n",
+				"pkg/geo/a.go":           "package geo\n\nimport (\n\t\"time\"\n\t\"net/netip\"\n)\n\nfunc f(t time.Time) netip.Addr { t.Add(time.Hour) }\n",
 				"internal/daemon/run.go": "package daemon\n\nimport \"time\"\n\nfunc f() { time.Now() }\n",
+				"testnet/run.go":         "package main\n\nimport (\n\t\"log\"\n\t\"time\"\n)\n\nfunc f() { time.Sleep(1); log.Fatal(1) }\n",
 			},
 		},
 		{
-			rule: "clock", name: "read",
-			files: files{"pkg/keeper/a.go": "package keeper\n\nimport \"time\"\n\nfunc f() {\n\ttime.Since(time.Now())\n}\n"},
-			want:  []string{"pkg/keeper/a.go:6", "pkg/keeper/a.go:6"},
-		},
-		{
-			rule: "random", name: "injected",
-			files: files{"pkg/query/a.go": `package query
-
-import "math/rand/v2"
-
-func f(seed uint64) { rand.New(rand.NewPCG(seed, 0)).IntN(5) }
-
-func g(rand *rand.Rand) { rand.IntN(5) }
-`},
-		},
-		{
-			rule: "random", name: "process-wide",
-			files: files{"pkg/query/a.go": "package query\n\nimport \"math/rand/v2\"\n\nfunc f() { rand.IntN(5) }\n"},
-			want:  []string{"pkg/query/a.go:5"},
-		},
-		{
-			rule: "pure", name: "computes",
+			rule: "injected", name: "clock, randomness, sleep, logger",
 			files: files{
-				"pkg/geo/a.go":    "package geo\n\nimport (\n\t\"time\"\n\t\"net/netip\"\n)\n\nfunc f(t time.Time) netip.Addr { t.Add(time.Hour) }\n",
-				"pkg/keeper/a.go": "package keeper\n\nfunc f() { go f() }\n",
+				"pkg/client/a.go":      "package client\n\nimport \"time\"\n\nfunc f() {\n\ttime.Since(time.Now())\n}\n",
+				"pkg/client/b.go":      "package client\n\nimport \"math/rand/v2\"\n\nfunc f() { rand.IntN(5) }\n",
+				"pkg/client/c.go":      "package client\n\nimport clock \"time\"\n\nfunc h() { clock.Sleep(1) }\n",
+				"internal/daemon/d.go": "package daemon\n\nimport (\n\t\"log\"\n\tlogs \"log/slog\"\n)\n\nfunc f() {\n\tlog.Print(1)\n\tlogs.Info(\"x\")\n\t_ = logs.Default()\n}\n",
 			},
+			want: []string{"internal/daemon/d.go:9", "internal/daemon/d.go:10", "internal/daemon/d.go:11",
+				"pkg/client/a.go:6", "pkg/client/a.go:6", "pkg/client/b.go:5", "pkg/client/c.go:5"},
 		},
 		{
-			rule: "pure", name: "acts",
-			files: files{"pkg/geo/a.go": `package geo
+			rule: "injected", name: "a pure room acts",
+			files: files{"pkg/geo/a.go": "package geo\n\nimport (\n\t\"os\"\n\t\"time\"\n)\n\nfunc f() {\n\tos.Getenv(\"X\")\n\ttime.NewTimer(5)\n\tgo f()\n}\n"},
+			want:  []string{"pkg/geo/a.go:9", "pkg/geo/a.go:10", "pkg/geo/a.go:11"},
+		},
+		{
+			rule: "sleep", name: "bubbles",
+			files: files{"pkg/client/a_test.go": `package client
 
 import (
-	"os"
+	"testing/synctest"
 	"time"
 )
 
-func f() {
-	os.Getenv("X")
-	time.NewTimer(5)
-	go f()
+func TestLiteral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { time.Sleep(1) })
+	t.Run("x", func(t *testing.T) { bubble(t, func() { time.Sleep(1) }) })
+}
+
+func TestNamed(t *testing.T) { synctest.Test(t, inside) }
+
+func inside(t *testing.T) { time.Sleep(1) }
+`},
+		},
+		{
+			rule: "sleep", name: "outside",
+			files: files{"pkg/client/a_test.go": `package client
+
+import "time"
+
+func TestPlain(t *testing.T) {
+	time.Sleep(1)
+	t.Run("x", func(t *testing.T) { time.Sleep(1) })
 }
 `},
-			want: []string{"pkg/geo/a.go:9", "pkg/geo/a.go:10", "pkg/geo/a.go:11"},
+			want: []string{"pkg/client/a_test.go:6", "pkg/client/a_test.go:7"},
 		},
 	}
 }

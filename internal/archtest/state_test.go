@@ -8,28 +8,19 @@ import (
 	"strings"
 )
 
-func checkInit(p *pkg) []finding {
+// checkState refuses init, and package-level variables other than
+//
+//   - assertions: var _ Interface = (*T)(nil);
+//   - sentinel errors, named ErrX or errX, initialised where they are declared;
+//   - files embedded with go:embed;
+//   - flags of a test.
+func checkState(p *pkg) []finding {
 	var all []finding
 	for _, f := range p.written() {
 		for _, decl := range f.ast.Decls {
 			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
 				all = append(all, p.found(fn.Pos(), "init", "func init runs behind the caller's back"))
 			}
-		}
-	}
-	return all
-}
-
-// checkVariables refuses package-level variables other than
-//
-//   - assertions: var _ Interface = (*T)(nil);
-//   - sentinel errors, named ErrX or errX, initialised where they are declared;
-//   - files embedded with go:embed;
-//   - flags of a test.
-func checkVariables(p *pkg) []finding {
-	var all []finding
-	for _, f := range p.written() {
-		for _, decl := range f.ast.Decls {
 			gen, ok := decl.(*ast.GenDecl)
 			if !ok || gen.Tok != token.VAR {
 				continue
@@ -80,54 +71,63 @@ func isSentinel(v *ast.ValueSpec, i int) bool {
 	return false
 }
 
-// checkLoggers refuses the process-wide loggers of log and log/slog. Programs
-// may use them before they have built their own.
-func checkLoggers(p *pkg) []finding {
-	if p.name == "main" {
-		return nil
-	}
-	slogGlobals := []string{
-		"Default", "SetDefault", "With", "Log", "LogAttrs",
-		"Debug", "Info", "Warn", "Error",
-		"DebugContext", "InfoContext", "WarnContext", "ErrorContext",
-	}
-	return p.references(p.shipped(), func(from, name string) bool {
-		return from == "log" && name != "Logger" || from == "log/slog" && slices.Contains(slogGlobals, name)
-	}, "uses the process-wide logger")
+// A ban refuses names of other packages in the files of some rooms that ship.
+type ban struct {
+	rooms []string
+	calls bool                // refuses calls only: the name may be the default of what is injected
+	names map[string][]string // by import path; none: every name
 }
 
-// checkClock refuses to read the clock in pkg. The function time.Now itself
-// may be named, as the default of an injected clock.
-func checkClock(p *pkg) []finding {
-	if !within(p.dir, "pkg") {
-		return nil
+// bans lists the uses of clock, randomness, system and process-wide loggers that no linter in internal/tools refuses.
+func bans() []ban {
+	rooms := []string{"pkg", "internal"}
+	reads := []string{"Now", "Since", "Until"}
+	return []ban{
+		{rooms: rooms[:1], calls: true, names: map[string][]string{"time": reads}},
+		{rooms: rooms, names: map[string][]string{"time": {"Sleep"}}}, // it does not notice that it should stop
+		{rooms: pure(), names: map[string][]string{
+			"os": nil, "os/exec": nil, "os/signal": nil, "net": nil, "net/http": nil, "syscall": nil, "log/slog": nil,
+			"time": append(reads, "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"),
+		}},
+		{rooms: rooms, names: map[string][]string{
+			"log/slog": {"Default", "SetDefault", "With", "Log", "LogAttrs", "Debug", "Info", "Warn", "Error",
+				"DebugContext", "InfoContext", "WarnContext", "ErrorContext"},
+			"log": nil,
+		}},
 	}
-	return p.calls(p.shipped(), func(from, name string) bool {
-		return from == "time" && slices.Contains([]string{"Now", "Since", "Until"}, name)
-	}, "reads the clock")
 }
 
-// checkRandom refuses to draw from the process-wide source in pkg. Building a
-// seeded one is fine.
-func checkRandom(p *pkg) []finding {
-	if !within(p.dir, "pkg") {
-		return nil
-	}
-	return p.calls(p.shipped(), func(from, name string) bool {
-		return (from == "math/rand" || from == "math/rand/v2") && !strings.HasPrefix(name, "New")
-	}, "draws from the process-wide random source")
+func (b ban) refuses(from, name string) bool {
+	names, ok := b.names[from]
+	return ok && (names == nil || slices.Contains(names, name)) ||
+		b.calls && (from == "math/rand" || from == "math/rand/v2") && !strings.HasPrefix(name, "New")
 }
 
-// checkPure holds the rooms listed in pure to computing.
-func checkPure(p *pkg) []finding {
+// checkInjected applies bans, and refuses goroutines in the pure rooms.
+func checkInjected(p *pkg) []finding {
+	var all []finding
+	for _, b := range bans() {
+		if !withinAny(p.dir, b.rooms) {
+			continue
+		}
+		for _, f := range p.shipped() {
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				used := n
+				if call, ok := n.(*ast.CallExpr); b.calls {
+					if used = nil; ok {
+						used = call.Fun
+					}
+				}
+				if from, name := p.qualified(used); b.refuses(from, name) {
+					all = append(all, p.found(n.Pos(), from+"."+name, "%s.%s in %s", from, name, p.dir))
+				}
+				return true
+			})
+		}
+	}
 	if !withinAny(p.dir, pure()) {
-		return nil
+		return all
 	}
-	system := []string{"os", "os/exec", "os/signal", "net", "net/http", "syscall", "log/slog"}
-	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
-	all := p.references(p.shipped(), func(from, name string) bool {
-		return slices.Contains(system, from) || from == "time" && slices.Contains(clock, name)
-	}, "is no computation")
 	for _, f := range p.shipped() {
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			if stmt, ok := n.(*ast.GoStmt); ok {
@@ -139,35 +139,33 @@ func checkPure(p *pkg) []finding {
 	return all
 }
 
-// references finds each mention of a name of another package that match
-// accepts.
-func (p *pkg) references(files []*source, match func(from, name string) bool, what string) []finding {
+// checkSleep refuses time.Sleep in the body of a test. A function literal that the test passes on, other than to Run, is
+// taken for a bubble of testing/synctest.
+func checkSleep(p *pkg) []finding {
 	var all []finding
-	for _, f := range files {
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			if from, name := p.qualified(n); from != "" && match(from, name) {
-				all = append(all, p.found(n.Pos(), from+"."+name, "%s.%s %s", from, name, what))
+	var visit func(n ast.Node) bool
+	visit = func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Run" {
+				for _, arg := range call.Args {
+					if lit, ok := arg.(*ast.FuncLit); ok {
+						ast.Inspect(lit.Body, visit)
+					}
+				}
 			}
-			return true
-		})
+		}
+		if from, name := p.qualified(n); from == "time" && name == "Sleep" {
+			all = append(all, p.found(n.Pos(), "time.Sleep", "a test sleeps in real time"))
+		}
+		_, literal := n.(*ast.FuncLit)
+		return !literal
 	}
-	return all
-}
-
-// calls is references, calls only.
-func (p *pkg) calls(files []*source, match func(from, name string) bool, what string) []finding {
-	var all []finding
-	for _, f := range files {
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
+	for _, f := range p.written() {
+		for _, decl := range f.ast.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && f.test && strings.HasPrefix(fn.Name.Name, "Test") {
+				ast.Inspect(fn.Body, visit)
 			}
-			if from, name := p.qualified(call.Fun); from != "" && match(from, name) {
-				all = append(all, p.found(call.Pos(), from+"."+name, "%s.%s() %s", from, name, what))
-			}
-			return true
-		})
+		}
 	}
 	return all
 }
