@@ -319,42 +319,30 @@ func (s *Server) Withdraw(ctx context.Context, req *api.WithdrawRequest) (*api.W
 
 // Get implements api.RecordServiceServer.
 func (s *Server) Get(_ context.Context, req *api.GetRequest) (*api.GetResponse, error) {
-	keep, err := maskOf(req.GetFields(), &api.Record{})
-	if err != nil {
-		return nil, err
-	}
 	r, err := s.Registrar.Own(req.GetId())
 	if err != nil {
 		return nil, err
 	}
-	return &api.GetResponse{Record: cut(keep, fromRecord(r, nil))}, nil
+	return &api.GetResponse{Record: fromRecord(r, nil)}, nil
 }
 
 // List implements api.RecordServiceServer.
-func (s *Server) List(_ context.Context, req *api.ListRequest) (*api.ListResponse, error) {
-	keep, err := maskOf(req.GetFields(), &api.Record{})
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) List(_ context.Context, _ *api.ListRequest) (*api.ListResponse, error) {
 	own := s.Registrar.OwnAll()
 	resp := &api.ListResponse{Records: make([]*api.Record, len(own))}
 	for i, r := range own {
-		resp.Records[i] = cut(keep, fromRecord(r, nil))
+		resp.Records[i] = fromRecord(r, nil)
 	}
 	return resp, nil
 }
 
 // Resolve implements api.RecordServiceServer.
 func (s *Server) Resolve(ctx context.Context, req *api.ResolveRequest) (*api.ResolveResponse, error) {
-	keep, err := maskOf(req.GetFields(), &api.Record{})
-	if err != nil {
-		return nil, err
-	}
 	r, err := s.Finder.Resolve(ctx, req.GetKey())
 	if err != nil {
 		return nil, err
 	}
-	return &api.ResolveResponse{Record: cut(keep, fromRecord(r, nil))}, nil
+	return &api.ResolveResponse{Record: fromRecord(r, nil)}, nil
 }
 
 // Query implements api.RecordServiceServer.
@@ -363,29 +351,17 @@ func (s *Server) Query(ctx context.Context, req *api.QueryRequest) (*api.QueryRe
 	if err != nil {
 		return nil, fault.Wrap(opQuery, err)
 	}
-	keep, err := maskOf(req.GetFields(), &api.QueryResult{})
-	if err != nil {
-		return nil, fault.Wrap(opQuery, err)
-	}
 	a, err := s.Finder.Query(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	resp := fromAnswer(a)
-	for i, r := range resp.Results {
-		resp.Results[i] = cut(keep, r)
-	}
-	return resp, nil
+	return fromAnswer(a), nil
 }
 
 // Watch implements api.RecordServiceServer. It sends the header as soon as the watch is open, so
 // that the client learns about it before the first event.
 func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api.WatchResponse]) error {
 	q, err := query.FromProto(req.GetQuery())
-	if err != nil {
-		return fault.Wrap(opQuery, err)
-	}
-	keep, err := maskOf(req.GetFields(), &api.Record{})
 	if err != nil {
 		return fault.Wrap(opQuery, err)
 	}
@@ -410,11 +386,7 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 		if err != nil {
 			return s.orClosing(err)
 		}
-		resp := fromEvent(ev)
-		if resp.Record != nil {
-			resp.Record = cut(keep, resp.Record)
-		}
-		if err := out.Send(resp); err != nil {
+		if err := out.Send(fromEvent(ev)); err != nil {
 			return err
 		}
 	}

@@ -66,7 +66,7 @@ func (a *agentAPI) routes() []route {
 	return []route{
 		// The low-level design "Service Discovery".
 		{pattern: "POST /v1/services/{service}/instances", role: access.RoleService, asks: true, serve: handler(a.registerInstance)},
-		{pattern: "GET /v1/services/{service}/instances", role: access.RoleReadOnly, asks: true, entries: instanceEntries(), serve: handler(a.listInstances)},
+		{pattern: "GET /v1/services/{service}/instances", role: access.RoleReadOnly, asks: true, serve: handler(a.listInstances)},
 		{pattern: "GET /v1/services/{service}/instances/{id}", role: access.RoleReadOnly, asks: true, serve: handler(a.getInstance)},
 		{pattern: "DELETE /v1/services/{service}/instances/{id}", role: access.RoleService, asks: true, serve: handler(a.deregister)},
 		{pattern: "PUT /v1/services/{service}/instances/{id}/status", role: access.RoleService, asks: true, serve: handler(a.setStatus)},

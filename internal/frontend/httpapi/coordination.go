@@ -49,7 +49,7 @@ func (p *coordinationAPI) routes() []route {
 		{pattern: "GET /v1/coordination/requirements/{id}", role: access.RoleReadOnly, asks: true, waits: true, serve: p.unbounded(p.getRequirement)},
 		{pattern: "PUT /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.bounded(p.setRequirement)},
 		{pattern: "DELETE /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.bounded(p.deleteRequirement)},
-		{pattern: "GET /v1/coordination/keys", role: access.RoleReadOnly, asks: true, entries: keyEntries(), serve: p.bounded(p.listKeys)},
+		{pattern: "GET /v1/coordination/keys", role: access.RoleReadOnly, asks: true, serve: p.bounded(p.listKeys)},
 		{pattern: "GET /v1/coordination/keys/{key}", role: access.RoleReadOnly, asks: true, serve: p.bounded(p.getKey)},
 		{pattern: "PUT /v1/coordination/keys/{key}", role: access.RoleService, asks: true, serve: p.bounded(p.putKey)},
 		{pattern: "DELETE /v1/coordination/keys/{key}", role: access.RoleService, asks: true, serve: p.bounded(p.deleteKey)},

@@ -33,14 +33,14 @@ func (d *discoveryAPI) routes() []route {
 	return []route{
 		{pattern: "POST /v1/discovery/records", role: access.RoleAdmin, serve: handler(d.register)},
 		{pattern: "POST /v1/discovery/records:batch", role: access.RoleAdmin, serve: handler(d.registerBatch)},
-		{pattern: "GET /v1/discovery/records", role: access.RoleReadOnly, entries: recordEntries("records"), serve: handler(d.list)},
-		{pattern: "GET /v1/discovery/records/{id}", role: access.RoleReadOnly, entries: recordEntries(""), serve: handler(d.get)},
+		{pattern: "GET /v1/discovery/records", role: access.RoleReadOnly, serve: handler(d.list)},
+		{pattern: "GET /v1/discovery/records/{id}", role: access.RoleReadOnly, serve: handler(d.get)},
 		{pattern: "PUT /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.update)},
 		{pattern: "DELETE /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.withdraw)},
-		{pattern: "GET /v1/discovery/resolve", role: access.RoleReadOnly, asks: true, entries: recordEntries(""), serve: handler(d.resolve)},
-		{pattern: "POST /v1/discovery/query", role: access.RoleReadOnly, entries: resultEntries(), serve: handler(d.query)},
-		{pattern: "GET /v1/discovery/query", role: access.RoleReadOnly, asks: true, entries: resultEntries(), serve: handler(d.queryByParameters)},
-		{pattern: "GET /v1/discovery/watch", role: access.RoleReadOnly, asks: true, waits: true, entries: recordEntries(""), serve: handler(d.watch)},
+		{pattern: "GET /v1/discovery/resolve", role: access.RoleReadOnly, asks: true, serve: handler(d.resolve)},
+		{pattern: "POST /v1/discovery/query", role: access.RoleReadOnly, serve: handler(d.query)},
+		{pattern: "GET /v1/discovery/query", role: access.RoleReadOnly, asks: true, serve: handler(d.queryByParameters)},
+		{pattern: "GET /v1/discovery/watch", role: access.RoleReadOnly, asks: true, waits: true, serve: handler(d.watch)},
 		{pattern: "GET /v1/status", role: access.RoleReadOnly, serve: handler(d.status)},
 		{pattern: "GET /v1/peers", role: access.RoleReadOnly, serve: handler(d.peers)},
 		{pattern: "PUT /v1/log-level", role: access.RoleAdmin, serve: handler(d.setLogLevel)},
@@ -115,7 +115,7 @@ func (d *discoveryAPI) watch(w http.ResponseWriter, r *http.Request) error {
 		return d.orClosing(err)
 	}
 	defer watcher.Close()
-	stream(ctx, newEventStream(w, r), watcher, cutterOf(w))
+	stream(ctx, newEventStream(w, r), watcher)
 	return nil
 }
 
@@ -138,20 +138,20 @@ func readWatch(r *http.Request) (q query.Query, after string, err error) {
 
 // stream writes events until the client leaves or the server closes. The header precedes the
 // first event, so that the client learns early that the watch is open.
-func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher, c *cutter) {
+func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher) {
 	for err := out.begin(); err == nil; {
 		var ev discovery.Event
 		if ev, err = watcher.Next(ctx); err == nil {
-			err = out.write(eventText(ev, c))
+			err = out.write(eventText(ev))
 		}
 	}
 }
 
 // eventText omits a missing id, because an empty id would make a browser forget the last one.
-func eventText(ev discovery.Event, c *cutter) []byte {
+func eventText(ev discovery.Event) []byte {
 	data := []byte{'{'} // one line, as the framing requires
 	if ev.Record != nil {
-		data = c.record(append(data, `"record":`...), ev.Record)
+		data = ev.Record.AppendJSON(append(data, `"record":`...))
 	}
 	if ev.Reason != "" {
 		if len(data) > 1 {

@@ -235,7 +235,6 @@ func packedBy(w http.ResponseWriter, code int, body []byte) []byte {
 
 // write sends a whole body. The length keeps net/http from chunking it.
 func write(w http.ResponseWriter, code int, body []byte) {
-	body = cutterOf(w).cut(code, body)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -20,7 +20,6 @@ type route struct {
 	role     access.Role // needed by the caller
 	endpoint string      // label of metrics; empty means the path of the pattern without /v1
 	waits    bool        // the client chooses the duration, so the time measures nothing
-	entries  *entries    // for the parameter fields; nil refuses it
 	asks     bool        // reads and checks parameters of its own; false refuses all
 	serve    http.Handler
 }
@@ -77,9 +76,6 @@ func (t route) checked() http.Handler {
 			t.serve.ServeHTTP(w, r)
 			return nil
 		})
-	}
-	if t.entries != nil {
-		serve = cutting(t.entries, serve)
 	}
 	return serve
 }

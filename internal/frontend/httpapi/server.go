@@ -186,7 +186,6 @@ type response struct {
 	http.ResponseWriter
 	conn   *conn   // nil for connections that cannot hold writes back
 	packer *packer // nil for a client that does not read gzip
-	cutter *cutter // nil for a request that names no fields
 	begun  bool
 	code   int // status; zero before the answer has begun
 }

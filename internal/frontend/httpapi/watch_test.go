@@ -337,6 +337,6 @@ func TestSlowRequests(t *testing.T) {
 
 // TestEventsWithoutACursor: such an event leaves the last id unchanged.
 func TestEventsWithoutACursor(t *testing.T) {
-	require.Equal(t, "event: reset\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Reset}, nil)))
-	require.Equal(t, "event: progress\nid: 1-2\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Progress, Cursor: "1-2"}, nil)))
+	require.Equal(t, "event: reset\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Reset})))
+	require.Equal(t, "event: progress\nid: 1-2\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Progress, Cursor: "1-2"})))
 }

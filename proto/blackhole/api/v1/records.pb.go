@@ -13,7 +13,6 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
-	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -926,7 +925,6 @@ func (x *WithdrawResponse) GetReceipt() *Receipt {
 type GetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"` // of the record; absent: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -966,13 +964,6 @@ func (x *GetRequest) GetId() string {
 		return x.Id
 	}
 	return ""
-}
-
-func (x *GetRequest) GetFields() *fieldmaskpb.FieldMask {
-	if x != nil {
-		return x.Fields
-	}
-	return nil
 }
 
 type GetResponse struct {
@@ -1021,7 +1012,6 @@ func (x *GetResponse) GetRecord() *Record {
 
 type ListRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,1,opt,name=fields,proto3" json:"fields,omitempty"` // of each record; absent: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1054,13 +1044,6 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
 	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *ListRequest) GetFields() *fieldmaskpb.FieldMask {
-	if x != nil {
-		return x.Fields
-	}
-	return nil
 }
 
 type ListResponse struct {
@@ -1110,7 +1093,6 @@ func (x *ListResponse) GetRecords() []*Record {
 type ResolveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"` // of the record; absent: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1150,13 +1132,6 @@ func (x *ResolveRequest) GetKey() string {
 		return x.Key
 	}
 	return ""
-}
-
-func (x *ResolveRequest) GetFields() *fieldmaskpb.FieldMask {
-	if x != nil {
-		return x.Fields
-	}
-	return nil
 }
 
 type ResolveResponse struct {
@@ -1204,10 +1179,8 @@ func (x *ResolveResponse) GetRecord() *Record {
 }
 
 type QueryRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Query *v1.Query              `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	// Of each result: "record.service.id", "distance_km". Absent: all. Without record.envelope nothing proves a record.
-	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Query         *v1.Query              `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1245,13 +1218,6 @@ func (*QueryRequest) Descriptor() ([]byte, []int) {
 func (x *QueryRequest) GetQuery() *v1.Query {
 	if x != nil {
 		return x.Query
-	}
-	return nil
-}
-
-func (x *QueryRequest) GetFields() *fieldmaskpb.FieldMask {
-	if x != nil {
-		return x.Fields
 	}
 	return nil
 }
@@ -1676,8 +1642,7 @@ type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Query *v1.Query              `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	// Cursor of the last event seen; empty starts with the current matches.
-	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
-	Fields        *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=fields,proto3" json:"fields,omitempty"` // of each record; absent: all
+	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1724,13 +1689,6 @@ func (x *WatchRequest) GetAfter() string {
 		return x.After
 	}
 	return ""
-}
-
-func (x *WatchRequest) GetFields() *fieldmaskpb.FieldMask {
-	if x != nil {
-		return x.Fields
-	}
-	return nil
 }
 
 type WatchResponse struct {
@@ -2622,7 +2580,7 @@ var File_blackhole_api_v1_records_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/api/v1/records.proto\x12\x10blackhole.api.v1\x1a\"blackhole/discovery/v1/query.proto\x1a#blackhole/discovery/v1/record.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x01\n" +
+	"\x1eblackhole/api/v1/records.proto\x12\x10blackhole.api.v1\x1a\"blackhole/discovery/v1/query.proto\x1a#blackhole/discovery/v1/record.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x01\n" +
 	"\x06Record\x12?\n" +
 	"\aservice\x18\x01 \x01(\v2%.blackhole.discovery.v1.ServiceRecordR\aservice\x12\x1a\n" +
 	"\benvelope\x18\x02 \x01(\fR\benvelope\x12\x10\n" +
@@ -2684,25 +2642,21 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fWithdrawRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"G\n" +
 	"\x10WithdrawResponse\x123\n" +
-	"\areceipt\x18\x01 \x01(\v2\x19.blackhole.api.v1.ReceiptR\areceipt\"P\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.blackhole.api.v1.ReceiptR\areceipt\"*\n" +
 	"\n" +
 	"GetRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x122\n" +
-	"\x06fields\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"?\n" +
+	"\x02id\x18\x01 \x01(\tR\x02idJ\x04\b\x02\x10\x03R\x06fields\"?\n" +
 	"\vGetResponse\x120\n" +
-	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"A\n" +
-	"\vListRequest\x122\n" +
-	"\x06fields\x18\x01 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"B\n" +
+	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"\x1b\n" +
+	"\vListRequestJ\x04\b\x01\x10\x02R\x06fields\"B\n" +
 	"\fListResponse\x122\n" +
-	"\arecords\x18\x01 \x03(\v2\x18.blackhole.api.v1.RecordR\arecords\"V\n" +
+	"\arecords\x18\x01 \x03(\v2\x18.blackhole.api.v1.RecordR\arecords\"0\n" +
 	"\x0eResolveRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
-	"\x06fields\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"C\n" +
+	"\x03key\x18\x01 \x01(\tR\x03keyJ\x04\b\x02\x10\x03R\x06fields\"C\n" +
 	"\x0fResolveResponse\x120\n" +
-	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"w\n" +
+	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"Q\n" +
 	"\fQueryRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x122\n" +
-	"\x06fields\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"\xba\x04\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05queryJ\x04\b\x02\x10\x03R\x06fields\"\xba\x04\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -2741,11 +2695,10 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"distanceKm\x88\x01\x01\x12\x14\n" +
 	"\x05score\x18\x03 \x01(\x01R\x05score\x12\x18\n" +
 	"\aexplain\x18\x04 \x03(\tR\aexplainB\x0e\n" +
-	"\f_distance_km\"\x8d\x01\n" +
+	"\f_distance_km\"g\n" +
 	"\fWatchRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05after\x122\n" +
-	"\x06fields\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\x06fields\"\xc7\x02\n" +
+	"\x05after\x18\x02 \x01(\tR\x05afterJ\x04\b\x03\x10\x04R\x06fields\"\xc7\x02\n" +
 	"\rWatchResponse\x128\n" +
 	"\x04kind\x18\x01 \x01(\x0e2$.blackhole.api.v1.WatchResponse.KindR\x04kind\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x120\n" +
@@ -2899,8 +2852,7 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*v1.ServiceRecord)(nil),             // 41: blackhole.discovery.v1.ServiceRecord
 	(*durationpb.Duration)(nil),          // 42: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),        // 43: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),        // 44: google.protobuf.FieldMask
-	(*v1.Query)(nil),                     // 45: blackhole.discovery.v1.Query
+	(*v1.Query)(nil),                     // 44: blackhole.discovery.v1.Query
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	41, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
@@ -2919,66 +2871,61 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	41, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	44, // 16: blackhole.api.v1.GetRequest.fields:type_name -> google.protobuf.FieldMask
-	2,  // 17: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
-	44, // 18: blackhole.api.v1.ListRequest.fields:type_name -> google.protobuf.FieldMask
-	2,  // 19: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
-	44, // 20: blackhole.api.v1.ResolveRequest.fields:type_name -> google.protobuf.FieldMask
-	2,  // 21: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	45, // 22: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	44, // 23: blackhole.api.v1.QueryRequest.fields:type_name -> google.protobuf.FieldMask
-	27, // 24: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	42, // 25: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	42, // 26: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
-	4,  // 27: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
-	26, // 28: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
-	24, // 29: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
-	25, // 30: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
-	2,  // 31: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	45, // 32: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	44, // 33: blackhole.api.v1.WatchRequest.fields:type_name -> google.protobuf.FieldMask
-	1,  // 34: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 35: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	42, // 36: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	34, // 37: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	33, // 38: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	32, // 39: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	43, // 40: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	43, // 41: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	39, // 42: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	43, // 43: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	42, // 44: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 45: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 46: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 47: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 48: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 49: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 50: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 51: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	18, // 52: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	20, // 53: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	22, // 54: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	28, // 55: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	30, // 56: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	35, // 57: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	37, // 58: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 59: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 60: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 61: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 62: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 63: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	19, // 64: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	21, // 65: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	23, // 66: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	29, // 67: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	31, // 68: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	36, // 69: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	38, // 70: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	59, // [59:71] is the sub-list for method output_type
-	47, // [47:59] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	2,  // 16: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
+	2,  // 17: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
+	2,  // 18: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
+	44, // 19: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	27, // 20: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
+	42, // 21: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	42, // 22: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	4,  // 23: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
+	26, // 24: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
+	24, // 25: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
+	25, // 26: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
+	2,  // 27: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	44, // 28: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 29: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 30: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	42, // 31: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	34, // 32: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	33, // 33: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	32, // 34: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	43, // 35: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	43, // 36: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	39, // 37: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	43, // 38: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	42, // 39: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 40: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 41: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 42: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 43: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 44: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 45: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 46: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	18, // 47: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	20, // 48: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	22, // 49: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	28, // 50: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	30, // 51: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	35, // 52: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	37, // 53: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 54: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 55: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 56: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 57: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 58: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	19, // 59: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	21, // 60: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	23, // 61: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	29, // 62: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	31, // 63: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	36, // 64: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	38, // 65: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	54, // [54:66] is the sub-list for method output_type
+	42, // [42:54] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
