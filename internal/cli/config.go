@@ -1,13 +1,9 @@
 package cli
 
 import (
-	"time"
-
-	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 func configCommand(con *console) *cobra.Command {
@@ -47,44 +43,11 @@ func configShowCommand(con *console) *cobra.Command {
 		d := document{value: map[string]any{"settings": list}, items: itemsOf(list), table: pairs(rows)}
 		if !*origins {
 			d.items = nil
-			if d.value, err = tree(c); err != nil {
+			if d.value, err = c.Tree(); err != nil {
 				return err
 			}
 		}
 		return f.print(con, d)
 	}
 	return cmd
-}
-
-// tree returns the settings in the structure of the settings file.
-func tree(c config.Config) (map[string]any, error) {
-	var m map[string]any
-	dec, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{TagName: "koanf", Result: &m})
-	if err == nil {
-		err = dec.Decode(c)
-	}
-	formatValues(m)
-	return m, fault.As("cli.tree", fault.Internal, err)
-}
-
-// formatValues converts values to their form in the file.
-func formatValues(m map[string]any) {
-	for key, value := range m {
-		switch v := value.(type) {
-		case time.Duration:
-			m[key] = v.String()
-		case []string:
-			m[key] = append([]string{}, v...) // [], not null
-		case map[string][]string:
-			if v == nil {
-				m[key] = map[string][]string{}
-			}
-		case []config.Token:
-			m[key] = append([]config.Token{}, v...)
-		case []config.Certificate:
-			m[key] = append([]config.Certificate{}, v...)
-		case map[string]any:
-			formatValues(v)
-		}
-	}
 }

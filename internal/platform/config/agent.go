@@ -14,24 +14,24 @@ import (
 
 // Agent are the settings of the agent plane.
 type Agent struct {
-	Enabled                bool        `koanf:"enabled" help:"Accept instances of applications: true or false."`
-	RegistrationsPerMinute int         `koanf:"registrations_per_minute" help:"Registrations of one client per minute, up to 1000000. 0: no limit."`
-	DependencyValidation   bool        `koanf:"dependency_validation" help:"Refuse instances with unregistered dependencies."`
-	Strict                 bool        `koanf:"strict" help:"Refuse to register an existing id again."`
-	Limits                 AgentLimits `koanf:"limits"`
-	Checks                 Checks      `koanf:"checks"`
+	Enabled                bool        `yaml:"enabled" help:"Accept instances of applications: true or false."`
+	RegistrationsPerMinute int         `yaml:"registrations_per_minute" help:"Registrations of one client per minute, up to 1000000. 0: no limit."`
+	DependencyValidation   bool        `yaml:"dependency_validation" help:"Refuse instances with unregistered dependencies."`
+	Strict                 bool        `yaml:"strict" help:"Refuse to register an existing id again."`
+	Limits                 AgentLimits `yaml:"limits"`
+	Checks                 Checks      `yaml:"checks"`
 }
 
 // AgentLimits bound the instances of this peer.
 type AgentLimits struct {
-	Instances int `koanf:"instances" help:"Instances that this peer accepts: 1 to 100000."`
+	Instances int `yaml:"instances" help:"Instances that this peer accepts: 1 to 100000."`
 }
 
 // Checks are the settings of health checks.
 type Checks struct {
-	Workers       int                 `koanf:"workers" help:"Concurrent health checks: 1 to 1024."`
-	AllowLoopback string              `koanf:"allow_loopback" help:"Check addresses of this host: true, false, or auto: for instances registered from this host."`
-	Scripts       map[string][]string `koanf:"scripts" help:"Commands for script checks, only in this file: {disk: [/usr/lib/check_disk, -w, \"90\"]}."`
+	Workers       int                 `yaml:"workers" help:"Concurrent health checks: 1 to 1024."`
+	AllowLoopback string              `yaml:"allow_loopback" help:"Check addresses of this host: true, false, or auto: for instances registered from this host."`
+	Scripts       map[string][]string `yaml:"scripts" help:"Commands for script checks, only in this file: {disk: [/usr/lib/check_disk, -w, \"90\"]}."`
 }
 
 // scriptsKey is the only setting with a map.

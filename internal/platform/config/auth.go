@@ -9,42 +9,42 @@ import (
 // Auth are the settings of authentication and authorization. Package access interprets the
 // methods, and checks the files and keys.
 type Auth struct {
-	Enabled      string        `koanf:"enabled" help:"Authenticate callers: true, false, or auto: if a token, a key or a CA is set."`
-	Method       string        `koanf:"method" help:"token, jwt or mtls."`
-	Token        Secret        `koanf:"token" reload:"hangup" help:"Bearer token of an admin, as \"${NAME}\" of an environment variable."`
-	TokenFile    string        `koanf:"token_file" reload:"hangup" help:"File with the admin's token, readable only by its owner."`
-	Tokens       []Token       `koanf:"tokens" reload:"hangup" help:"More tokens: [{token or token_file, name, role: read-only, service or admin, services: [web, api-*]}]."`
-	Certificates []Certificate `koanf:"certificates" reload:"hangup" help:"Roles of client certificates: [{name, role, services}]. Default: change the service of the same name."`
-	CACert       string        `koanf:"ca_cert" reload:"hangup" help:"PEM file of the CAs that may sign client certificates. For method mtls."`
-	ServerCert   string        `koanf:"server_cert" reload:"hangup" help:"PEM file with the server's certificate: enables TLS. Needs server_key."`
-	ServerKey    string        `koanf:"server_key" reload:"hangup" help:"PEM file with the server's private key, readable only by its owner."`
-	Anonymous    string        `koanf:"anonymous" reload:"hangup" help:"Role of callers without credentials: none, read-only, or auto: read-only, but none with mtls."`
-	JWT          JWT           `koanf:"jwt"`
+	Enabled      string        `yaml:"enabled" help:"Authenticate callers: true, false, or auto: if a token, a key or a CA is set."`
+	Method       string        `yaml:"method" help:"token, jwt or mtls."`
+	Token        Secret        `yaml:"token" reload:"hangup" help:"Bearer token of an admin, as \"${NAME}\" of an environment variable."`
+	TokenFile    string        `yaml:"token_file" reload:"hangup" help:"File with the admin's token, readable only by its owner."`
+	Tokens       []Token       `yaml:"tokens" reload:"hangup" help:"More tokens: [{token or token_file, name, role: read-only, service or admin, services: [web, api-*]}]."`
+	Certificates []Certificate `yaml:"certificates" reload:"hangup" help:"Roles of client certificates: [{name, role, services}]. Default: change the service of the same name."`
+	CACert       string        `yaml:"ca_cert" reload:"hangup" help:"PEM file of the CAs that may sign client certificates. For method mtls."`
+	ServerCert   string        `yaml:"server_cert" reload:"hangup" help:"PEM file with the server's certificate: enables TLS. Needs server_key."`
+	ServerKey    string        `yaml:"server_key" reload:"hangup" help:"PEM file with the server's private key, readable only by its owner."`
+	Anonymous    string        `yaml:"anonymous" reload:"hangup" help:"Role of callers without credentials: none, read-only, or auto: read-only, but none with mtls."`
+	JWT          JWT           `yaml:"jwt"`
 }
 
-// Token is one of several bearer tokens. The JSON form serves as output.
+// Token is one of several bearer tokens.
 type Token struct {
-	Token     Secret   `koanf:"token" json:"token,omitzero"`
-	TokenFile string   `koanf:"token_file" json:"token_file,omitzero"`
-	Name      string   `koanf:"name" json:"name,omitzero"`
-	Role      string   `koanf:"role" json:"role,omitzero"`         // read-only, service or admin
-	Services  []string `koanf:"services" json:"services,omitzero"` // for role service
+	Token     Secret   `yaml:"token,omitempty"`
+	TokenFile string   `yaml:"token_file,omitempty"`
+	Name      string   `yaml:"name,omitempty"`
+	Role      string   `yaml:"role,omitempty"`     // read-only, service or admin
+	Services  []string `yaml:"services,omitempty"` // for role service
 }
 
 // JWT are the settings of JSON Web Tokens.
 type JWT struct {
-	Algorithms []string `koanf:"algorithms" reload:"hangup" help:"Algorithms for one kind of key, such as [ES256]. All of auth.jwt is for method jwt."`
-	Key        Secret   `koanf:"key" reload:"hangup" help:"Shared secret for HS*, or public keys in PEM for other algorithms."`
-	KeyFile    string   `koanf:"key_file" reload:"hangup" help:"File with the secret or the public keys."`
-	Audience   string   `koanf:"audience" reload:"hangup" help:"Required audience of a token."`
-	Issuer     string   `koanf:"issuer" reload:"hangup" help:"Required issuer of a token. Empty: any issuer with the key."`
+	Algorithms []string `yaml:"algorithms" reload:"hangup" help:"Algorithms for one kind of key, such as [ES256]. All of auth.jwt is for method jwt."`
+	Key        Secret   `yaml:"key" reload:"hangup" help:"Shared secret for HS*, or public keys in PEM for other algorithms."`
+	KeyFile    string   `yaml:"key_file" reload:"hangup" help:"File with the secret or the public keys."`
+	Audience   string   `yaml:"audience" reload:"hangup" help:"Required audience of a token."`
+	Issuer     string   `yaml:"issuer" reload:"hangup" help:"Required issuer of a token. Empty: any issuer with the key."`
 }
 
-// Certificate is the role of a client certificate. The JSON form serves as output.
+// Certificate is the role of a client certificate.
 type Certificate struct {
-	Name     string   `koanf:"name" json:"name,omitzero"` // common name or DNS name of the certificate
-	Role     string   `koanf:"role" json:"role,omitzero"`
-	Services []string `koanf:"services" json:"services,omitzero"`
+	Name     string   `yaml:"name,omitempty"` // common name or DNS name of the certificate
+	Role     string   `yaml:"role,omitempty"`
+	Services []string `yaml:"services,omitempty"`
 }
 
 // On reports whether callers must authenticate.

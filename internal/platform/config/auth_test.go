@@ -125,7 +125,7 @@ func TestAuthRefuses(t *testing.T) {
 		"{tokens: [{token: [" + canary + "]}]}":             "auth.tokens[0].token",
 		"{tokens: [{token: '${UNSET}'}]}":                   "auth.tokens[0].token",
 		"{tokens: [{services: {a: b}, role: admin}]}":       "auth.tokens[0].services",
-		"{jwt: {key: {a: " + canary + "}}}":                 "auth.jwt.key.a",
+		"{jwt: {key: {a: " + canary + "}}}":                 "auth.jwt.key",
 		"{jwt: {algorithms: [HS256]}}":                      "auth.jwt",
 		"{method: jwt, token: " + canary + "}":              "auth.token",
 		"{ca_cert: a}":                                      "auth.ca_cert",

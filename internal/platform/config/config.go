@@ -14,106 +14,106 @@ import (
 
 // Config are all settings of one peer. The tag help explains a setting to users.
 type Config struct {
-	Profile   string        `koanf:"profile" help:"How to find peers: dev (this machine), lan (multicast) or public (bootstrap)."`
-	Data      string        `koanf:"data" help:"Data directory, with identity and databases."`
-	Listen    []string      `koanf:"listen" help:"Multiaddrs to listen on. Empty: the profile's default."`
-	Bootstrap []string      `koanf:"bootstrap" help:"Multiaddrs with /p2p/ID of peers to connect to at the start."`
-	Announce  []string      `koanf:"announce" help:"Multiaddrs at which others can connect, besides those that this peer finds: of a forwarded port or a cloud host with 1:1 NAT."`
-	Leaf      string        `koanf:"leaf" help:"Whether to dial out only and keep nothing for others, with at most 32 connections and little memory: on (needs bootstrap), or auto (keep records while others can connect)."`
-	HTTP      string        `koanf:"http" help:"Address of the HTTP API, or off. Addresses beyond loopback need TLS and auth."`
-	GRPC      string        `koanf:"grpc" help:"Address of the gRPC API, or off. Addresses beyond loopback need TLS and auth."`
-	Unix      string        `koanf:"unix" help:"Path of a unix socket with the HTTP API for this user and root, or off."`
-	Hosts     []string      `koanf:"hosts" help:"Host names and addresses that HTTP requests may name, besides loopback."`
-	DNS       string        `koanf:"dns" help:"IP:port of the name server, loopback or private, or off."`
-	DNSDomain []string      `koanf:"dns_domain" help:"Zones of the name server, without the last dot."`
-	DNSTTL    time.Duration `koanf:"dns_ttl" help:"Longest TTL of a DNS answer: 0 to 24h."`
+	Profile   string        `yaml:"profile" help:"How to find peers: dev (this machine), lan (multicast) or public (bootstrap)."`
+	Data      string        `yaml:"data" help:"Data directory, with identity and databases."`
+	Listen    []string      `yaml:"listen" help:"Multiaddrs to listen on. Empty: the profile's default."`
+	Bootstrap []string      `yaml:"bootstrap" help:"Multiaddrs with /p2p/ID of peers to connect to at the start."`
+	Announce  []string      `yaml:"announce" help:"Multiaddrs at which others can connect, besides those that this peer finds: of a forwarded port or a cloud host with 1:1 NAT."`
+	Leaf      string        `yaml:"leaf" help:"Whether to dial out only and keep nothing for others, with at most 32 connections and little memory: on (needs bootstrap), or auto (keep records while others can connect)."`
+	HTTP      string        `yaml:"http" help:"Address of the HTTP API, or off. Addresses beyond loopback need TLS and auth."`
+	GRPC      string        `yaml:"grpc" help:"Address of the gRPC API, or off. Addresses beyond loopback need TLS and auth."`
+	Unix      string        `yaml:"unix" help:"Path of a unix socket with the HTTP API for this user and root, or off."`
+	Hosts     []string      `yaml:"hosts" help:"Host names and addresses that HTTP requests may name, besides loopback."`
+	DNS       string        `yaml:"dns" help:"IP:port of the name server, loopback or private, or off."`
+	DNSDomain []string      `yaml:"dns_domain" help:"Zones of the name server, without the last dot."`
+	DNSTTL    time.Duration `yaml:"dns_ttl" help:"Longest TTL of a DNS answer: 0 to 24h."`
 
-	Network      Network      `koanf:"network"`
-	Connections  Connections  `koanf:"connections"`
-	Log          Log          `koanf:"log"`
-	Auth         Auth         `koanf:"auth"`
-	Discovery    Discovery    `koanf:"discovery"`
-	Coordination Coordination `koanf:"coordination"`
-	Agent        Agent        `koanf:"agent"`
+	Network      Network      `yaml:"network"`
+	Connections  Connections  `yaml:"connections"`
+	Log          Log          `yaml:"log"`
+	Auth         Auth         `yaml:"auth"`
+	Discovery    Discovery    `yaml:"discovery"`
+	Coordination Coordination `yaml:"coordination"`
+	Agent        Agent        `yaml:"agent"`
 }
 
 // Log are the settings of the log on standard error.
 type Log struct {
-	Level  string `koanf:"level" reload:"hangup" help:"debug, info, warn or error."`
-	Format string `koanf:"format" help:"text or json."`
+	Level  string `yaml:"level" reload:"hangup" help:"debug, info, warn or error."`
+	Format string `yaml:"format" help:"text or json."`
 }
 
 // Discovery are the settings of the discovery plane.
 type Discovery struct {
-	RecordTTL       time.Duration `koanf:"record_ttl" help:"Lifetime of a record without renewal: 1h to 48h."`
-	RefreshInterval time.Duration `koanf:"refresh_interval" help:"Time between renewals of own records: at least 1m, less than half of record_ttl."`
-	Cache           Cache         `koanf:"cache"`
-	Health          Health        `koanf:"health"`
-	Geo             Geo           `koanf:"geo"`
-	Limits          Limits        `koanf:"limits"`
-	Query           Query         `koanf:"query"`
+	RecordTTL       time.Duration `yaml:"record_ttl" help:"Lifetime of a record without renewal: 1h to 48h."`
+	RefreshInterval time.Duration `yaml:"refresh_interval" help:"Time between renewals of own records: at least 1m, less than half of record_ttl."`
+	Cache           Cache         `yaml:"cache"`
+	Health          Health        `yaml:"health"`
+	Geo             Geo           `yaml:"geo"`
+	Limits          Limits        `yaml:"limits"`
+	Query           Query         `yaml:"query"`
 }
 
 // Cache are the settings of the answer cache.
 type Cache struct {
-	Size int           `koanf:"size" help:"Number of cached answers: 100 to 1000000."`
-	TTL  time.Duration `koanf:"ttl" help:"Lifetime of a cached answer: 1s to 1h. Answers of other keepers live for 15s at most."`
+	Size int           `yaml:"size" help:"Number of cached answers: 100 to 1000000."`
+	TTL  time.Duration `yaml:"ttl" help:"Lifetime of a cached answer: 1s to 1h. Answers of other keepers live for 15s at most."`
 }
 
 // Health are the settings of the measurement of providers.
 type Health struct {
-	CheckInterval time.Duration `koanf:"check_interval" help:"Shortest time between two measurements of a provider: 1s to 1h. With a watch, at most 1m."`
-	CheckTimeout  time.Duration `koanf:"check_timeout" help:"Timeout of a measurement: 100ms to 1m."`
-	ConfirmAfter  time.Duration `koanf:"confirm_after" help:"Time from the first failed measurement of a provider to the second, after which answers leave it out: 1s to 10m."`
+	CheckInterval time.Duration `yaml:"check_interval" help:"Shortest time between two measurements of a provider: 1s to 1h. With a watch, at most 1m."`
+	CheckTimeout  time.Duration `yaml:"check_timeout" help:"Timeout of a measurement: 100ms to 1m."`
+	ConfirmAfter  time.Duration `yaml:"confirm_after" help:"Time from the first failed measurement of a provider to the second, after which answers leave it out: 1s to 10m."`
 }
 
 // Geo are the settings of places in own records.
 type Geo struct {
-	Precision        int `koanf:"precision" help:"Length of the geohash in record keys: 4 to 12."`
-	PublishPrecision int `koanf:"publish_precision" help:"Publish the centre of the geohash cell of this length, 1 to 12. 0: the exact place."`
+	Precision        int `yaml:"precision" help:"Length of the geohash in record keys: 4 to 12."`
+	PublishPrecision int `yaml:"publish_precision" help:"Publish the centre of the geohash cell of this length, 1 to 12. 0: the exact place."`
 }
 
 // Limits bound this peer. What keepers accept of one provider is a constant of the network.
 type Limits struct {
-	ServicesPerProvider int `koanf:"services_per_provider" help:"Services that this peer registers: 1 to 100. Keepers accept no more of one provider."`
-	IndexBytes          int `koanf:"index_bytes" help:"Memory of the records in this peer's index, in bytes: from 1048576. 0: a quarter of the memory limit, at most 4 GiB; of a leaf 4 MiB."`
+	ServicesPerProvider int `yaml:"services_per_provider" help:"Services that this peer registers: 1 to 100. Keepers accept no more of one provider."`
+	IndexBytes          int `yaml:"index_bytes" help:"Memory of the records in this peer's index, in bytes: from 1048576. 0: a quarter of the memory limit, at most 4 GiB; of a leaf 4 MiB."`
 }
 
 // Query are the defaults of queries.
 type Query struct {
-	MaxResults      int     `koanf:"max_results" help:"Results of a query without a limit: 1 to 1000."`
-	DefaultRadiusKM float64 `koanf:"default_radius_km" help:"Radius of a query with a place and without a radius. 0: no bound."`
+	MaxResults      int     `yaml:"max_results" help:"Results of a query without a limit: 1 to 1000."`
+	DefaultRadiusKM float64 `yaml:"default_radius_km" help:"Radius of a query with a place and without a radius. 0: no bound."`
 }
 
 // Coordination are the settings of the coordination plane. Without founders and expect, the
 // first peer of a network founds its group, and the others join it.
 type Coordination struct {
-	Enabled  string        `koanf:"enabled" help:"Take part in coordination: true, false, or auto: in profiles dev and lan, with founders or expect, or with the key of the network."`
-	Members  string        `koanf:"members" help:"Peers that may be members of the group: auto (peers that prove the key of the network; in profile dev without authentication all), listed (founders and allow) or none (this peer is a client only). Empty: auto in profiles dev and lan, otherwise listed."`
-	Founders []string      `koanf:"founders" help:"Peer ids that found the group together, the same on all peers. Later changes act on the group's members. Empty: the first peer of the network founds."`
-	Expect   int           `koanf:"expect" help:"Number of peers that found the group together, 1 to 9: founders, or without founders any peers of the network. 1 without founders founds a group at once. 0: the number of founders; without them the first peer of the network founds, and peers that join found none."`
-	Voters   int           `koanf:"voters" help:"Voters of the group: 1, 3 or 5."`
-	Clients  string        `koanf:"clients" help:"Peers that may use the group besides founders and allow: network (all), key (peers that prove the key of the network), listed (none), or auto: key, but network in profile dev, or with expect above 1 and without founders."`
-	Allow    []string      `koanf:"allow" help:"Peer ids of clients besides the founders; with members listed they may be members."`
-	Replace  time.Duration `koanf:"replace" help:"Silence until the group replaces a voter: 5s to 72h."`
-	Limits   GroupLimits   `koanf:"limits"`
+	Enabled  string        `yaml:"enabled" help:"Take part in coordination: true, false, or auto: in profiles dev and lan, with founders or expect, or with the key of the network."`
+	Members  string        `yaml:"members" help:"Peers that may be members of the group: auto (peers that prove the key of the network; in profile dev without authentication all), listed (founders and allow) or none (this peer is a client only). Empty: auto in profiles dev and lan, otherwise listed."`
+	Founders []string      `yaml:"founders" help:"Peer ids that found the group together, the same on all peers. Later changes act on the group's members. Empty: the first peer of the network founds."`
+	Expect   int           `yaml:"expect" help:"Number of peers that found the group together, 1 to 9: founders, or without founders any peers of the network. 1 without founders founds a group at once. 0: the number of founders; without them the first peer of the network founds, and peers that join found none."`
+	Voters   int           `yaml:"voters" help:"Voters of the group: 1, 3 or 5."`
+	Clients  string        `yaml:"clients" help:"Peers that may use the group besides founders and allow: network (all), key (peers that prove the key of the network), listed (none), or auto: key, but network in profile dev, or with expect above 1 and without founders."`
+	Allow    []string      `yaml:"allow" help:"Peer ids of clients besides the founders; with members listed they may be members."`
+	Replace  time.Duration `yaml:"replace" help:"Silence until the group replaces a voter: 5s to 72h."`
+	Limits   GroupLimits   `yaml:"limits"`
 }
 
 // GroupLimits bound the state of a group. All possible leaders must have the same limits,
 // because the leader applies its own. Zero keeps the limit of the group.
 type GroupLimits struct {
-	Leases                int `koanf:"leases" help:"Leases of the group. For all limits, 0 keeps the group's limit; initial 100000."`
-	Keys                  int `koanf:"keys" help:"Keys of the group, with the keys of locks; initial 1048576."`
-	Bytes                 int `koanf:"bytes" help:"Bytes of keys and values; initial 1 GiB."`
-	Queue                 int `koanf:"queue" help:"Claims on one lock; initial 4096."`
-	LeasesPerOwner        int `koanf:"leases_per_owner" help:"Leases of one peer or client; initial 10000."`
-	ClaimsPerOwner        int `koanf:"claims_per_owner" help:"Claims on locks of one peer or client, held or waiting; initial 20000."`
-	BytesPerOwner         int `koanf:"bytes_per_owner" help:"Bytes of keys and values under the leases of one peer or client; initial 64 MiB."`
-	UnleasedKeysPerOwner  int `koanf:"unleased_keys_per_owner" help:"Keys without a lease that one peer or client put last; initial 262144."`
-	UnleasedBytesPerOwner int `koanf:"unleased_bytes_per_owner" help:"Bytes of these keys and their values; initial 256 MiB."`
-	ReservedPercent       int `koanf:"reserved_percent" help:"Percent of keys and bytes that only locks and the directory may use, at most 90; initial 25."`
-	HistoryEvents         int `koanf:"history_events" help:"Events that earlier revisions and watches can read; older ones are compacted; initial 65536."`
-	HistoryBytes          int `koanf:"history_bytes" help:"Bytes of these events, with both versions of each, in the memory of each member; initial 64 MiB."`
+	Leases                int `yaml:"leases" help:"Leases of the group. For all limits, 0 keeps the group's limit; initial 100000."`
+	Keys                  int `yaml:"keys" help:"Keys of the group, with the keys of locks; initial 1048576."`
+	Bytes                 int `yaml:"bytes" help:"Bytes of keys and values; initial 1 GiB."`
+	Queue                 int `yaml:"queue" help:"Claims on one lock; initial 4096."`
+	LeasesPerOwner        int `yaml:"leases_per_owner" help:"Leases of one peer or client; initial 10000."`
+	ClaimsPerOwner        int `yaml:"claims_per_owner" help:"Claims on locks of one peer or client, held or waiting; initial 20000."`
+	BytesPerOwner         int `yaml:"bytes_per_owner" help:"Bytes of keys and values under the leases of one peer or client; initial 64 MiB."`
+	UnleasedKeysPerOwner  int `yaml:"unleased_keys_per_owner" help:"Keys without a lease that one peer or client put last; initial 262144."`
+	UnleasedBytesPerOwner int `yaml:"unleased_bytes_per_owner" help:"Bytes of these keys and their values; initial 256 MiB."`
+	ReservedPercent       int `yaml:"reserved_percent" help:"Percent of keys and bytes that only locks and the directory may use, at most 90; initial 25."`
+	HistoryEvents         int `yaml:"history_events" help:"Events that earlier revisions and watches can read; older ones are compacted; initial 65536."`
+	HistoryBytes          int `yaml:"history_bytes" help:"Bytes of these events, with both versions of each, in the memory of each member; initial 64 MiB."`
 }
 
 // Default returns the default settings.

@@ -69,6 +69,40 @@ func TestSpecifiedEnvironment(t *testing.T) {
 	require.Contains(t, origin["discovery.query.max_results"], "file ")
 }
 
+// TestFormsOfValues: an alias, a merge, text in place of a number, a list without brackets, and no value.
+func TestFormsOfValues(t *testing.T) {
+	c, origin, err := config.Load(config.Source{File: write(t, `
+http: &address 127.0.0.1:1
+grpc: *address
+discovery:
+  cache: &cache {size: "0x200", ttl: 2m}
+  query:
+  limits: {index_bytes: 1_048_576}
+agent: {strict: "TRUE", limits: }
+coordination: {enabled: True}
+listen: /ip4/127.0.0.1/tcp/1,/ip4/127.0.0.1/tcp/2
+network: {<<: {closed: true}, name: office}
+data:
+`)})
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:1", c.GRPC)
+	require.Equal(t, config.Cache{Size: 512, TTL: 2 * time.Minute}, c.Discovery.Cache)
+	require.Equal(t, config.Default().Discovery.Query, c.Discovery.Query)
+	require.Equal(t, 1<<20, c.Discovery.Limits.IndexBytes)
+	require.True(t, c.Agent.Strict)
+	require.Equal(t, "true", c.Coordination.Enabled)
+	require.Equal(t, []string{"/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/tcp/2"}, c.Listen)
+	require.Equal(t, config.Network{Closed: true, Name: "office"}, c.Network)
+	require.Equal(t, config.Default().Data, c.Data)
+	require.Contains(t, origin["data"], "file ")
+	_, _, err = config.Load(config.Source{File: write(t, "http: off\nhttp: off")})
+	require.ErrorContains(t, err, `"http" already defined at line 1`)
+	_, _, err = config.Load(config.Source{File: write(t, "agent: {limits: {instances: many}}")})
+	require.ErrorContains(t, err, "agent.limits.instances: must be a whole number")
+	_, _, err = config.Load(config.Source{Environ: []string{"BLACKHOLE_DNS_TTL=soon"}})
+	require.ErrorContains(t, err, "dns_ttl: must be a duration (24h, 5m, 10s) (set by environment variable BLACKHOLE_DNS_TTL)")
+}
+
 func TestFlagsWin(t *testing.T) {
 	c, origin, err := config.Load(config.Source{
 		Environ: []string{"BLACKHOLE_HTTP=127.0.0.1:1"},

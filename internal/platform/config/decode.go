@@ -1,211 +1,182 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
-	"github.com/go-viper/mapstructure/v2"
-	"github.com/knadh/koanf/v2"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// settings lists the keys that a layer sets. The entries of a setting that is a map belong to
-// that setting.
-func settings(k *koanf.Koanf) []string {
-	var keys []string
-	for _, key := range k.Keys() {
-		if strings.HasPrefix(key, scriptsKey+".") {
-			key = scriptsKey
-		}
-		if !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+// layer is a source of settings while it is read.
+type layer struct {
+	name    string
+	environ map[string]string // expands ${NAME}; nil: texts are taken as they are
+	literal string            // a secret that the layer writes out, ""
 }
 
-// decode fills c key by key, to name the key in errors.
-func decode(k *koanf.Koanf, c *Config, origin Origin) error {
-	for _, key := range settings(k) {
-		field := fieldOf(reflect.ValueOf(c).Elem(), strings.Split(key, "."))
-		if err := decodeInto(key, k.Get(key), field); err != nil {
-			return fmt.Errorf("%w (set by %s)", err, origin[key])
-		}
+// apply sets a setting, or those of a section. Errors name the key and the layer.
+func (l *layer) apply(key string, n *yaml.Node, c *Config, origin Origin) error {
+	var err error
+	if field, ok := fieldOf(reflect.ValueOf(c).Elem(), key); ok {
+		err = l.decode(key, n, field, origin)
+	} else {
+		err = fault.Invalidf(key, nil, "unknown key")
 	}
-	return nil
-}
-
-// decodeInto sets one setting, or an element of a list or map.
-func decodeInto(key string, value any, field reflect.Value) error {
-	switch {
-	case value == nil: // a name without a value
-		return nil
-	case field.Type() == reflect.TypeFor[Secret]():
-		return decodeSecret(key, value, field)
-	case field.Kind() == reflect.Map:
-		return decodeMap(key, value, field)
-	case field.Kind() == reflect.Slice && field.Type().Elem().Kind() == reflect.Struct:
-		return decodeList(key, value, field)
-	}
-	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		Result:           field.Addr().Interface(),
-		WeaklyTypedInput: true, // environment variables are strings
-		DecodeHook: mapstructure.ComposeDecodeHookFunc(
-			mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToSliceHookFunc(","), boolAsText),
-	})
 	if err != nil {
-		return fault.As("config.decode", fault.Internal, err)
-	}
-	if err := d.Decode(value); err != nil {
-		return fault.Invalidf(key, value, "must be a %s: %v", typeName(field.Type()), err)
+		return fmt.Errorf("%w (set by %s)", err, l.name)
 	}
 	return nil
 }
 
-// boolAsText converts YAML's true and false for settings of text.
-func boolAsText(from, to reflect.Type, value any) (any, error) {
-	if from.Kind() == reflect.Bool && to.Kind() == reflect.String {
-		return fmt.Sprint(value), nil
+// decode sets a section, a setting, or an element of a list or map. A list of texts needs no brackets, but a command does.
+func (l *layer) decode(key string, n *yaml.Node, field reflect.Value, origin Origin) error {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
 	}
-	return value, nil
-}
-
-// decodeSecret accepts only text. It refuses empty text, such as the value of an empty
-// variable: without the secret, the API would be open.
-func decodeSecret(key string, value any, field reflect.Value) error {
-	text, ok := value.(string)
+	if origin[key] != "" {
+		origin[key] = l.name
+	}
+	kind := field.Kind()
 	switch {
-	case !ok:
-		return fault.Invalidf(key, nil, "needs text (numbers in quotes)")
-	case text == "":
-		return fault.Invalidf(key, nil, "must not be empty; remove the setting for no secret")
-	case text == redacted:
-		return fault.Invalidf(key, nil, "is the placeholder in printed settings, not the secret")
-	}
-	field.Set(reflect.ValueOf(Secret(func() string { return text })))
-	return nil
-}
-
-// decodeMap accepts a section of lists of text.
-func decodeMap(key string, value any, field reflect.Value) error {
-	section, ok := value.(map[string]any)
-	if !ok {
-		return fault.Invalidf(key, nil, "needs a section of the settings file")
-	}
-	field.Set(reflect.MakeMap(field.Type()))
-	for name, list := range section {
-		at := key + "." + name
-		if _, ok := list.([]any); !ok {
-			return fault.Invalidf(at, nil, "must be a list")
-		}
-		element := reflect.New(field.Type().Elem()).Elem()
-		if err := decodeInto(at, list, element); err != nil {
-			return err
-		}
-		field.SetMapIndex(reflect.ValueOf(name), element)
-	}
-	return nil
-}
-
-// decodeList accepts a list of sections.
-func decodeList(key string, value any, field reflect.Value) error {
-	list, ok := value.([]any)
-	if !ok {
-		return fault.Invalidf(key, nil, "needs a list in the settings file")
-	}
-	all := reflect.MakeSlice(field.Type(), len(list), len(list))
-	for i, item := range list {
-		at := fmt.Sprintf("%s[%d]", key, i)
-		section, ok := item.(map[string]any)
-		if !ok {
-			return fault.Invalidf(at, nil, "must be a section")
-		}
-		known := keysOf(field.Type().Elem())
-		for name, part := range section {
-			if !slices.Contains(known, name) {
-				return fault.Invalidf(at+"."+name, nil, "unknown key; known are %s", strings.Join(known, ", "))
-			}
-			if err := decodeInto(at+"."+name, part, fieldOf(all.Index(i), []string{name})); err != nil {
+	case n.ShortTag() == "!!null": // a name without a value, or a section with comments only
+		return nil
+	case kind == reflect.Struct || kind == reflect.Map:
+		return l.decodeSection(key, n, field, origin)
+	case kind == reflect.Slice && n.Kind == yaml.SequenceNode:
+		field.Set(reflect.MakeSlice(field.Type(), len(n.Content), len(n.Content)))
+		for i, item := range n.Content {
+			if err := l.decode(fmt.Sprintf("%s[%d]", key, i), item, field.Index(i), origin); err != nil {
 				return err
 			}
 		}
+		return nil
+	case n.Kind != yaml.ScalarNode, kind == reflect.Slice && (field.Type() != reflect.TypeFor[[]string]() || strings.HasPrefix(key, scriptsKey)):
+		return fault.Invalidf(key, nil, "must be %s", typeName(field.Type()))
 	}
-	field.Set(all)
+	return l.decodeText(key, n, field)
+}
+
+func (l *layer) decodeSection(key string, n *yaml.Node, field reflect.Value, origin Origin) error {
+	parts, err := section(n)
+	if err != nil {
+		return fault.Invalidf(key, nil, "is a section and takes no value")
+	}
+	if field.Kind() == reflect.Map {
+		field.Set(reflect.MakeMap(field.Type()))
+	}
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		at, part, entry := strings.TrimPrefix(key+"."+name, "."), parts[name], reflect.Value{}
+		if field.Kind() == reflect.Map {
+			entry = reflect.New(field.Type().Elem()).Elem()
+		} else if entry, _ = fieldOf(field, name); !entry.IsValid() {
+			return fault.Invalidf(at, nil, "unknown key; known are %s", strings.Join(namesOf(field.Type()), ", "))
+		}
+		if err := l.decode(at, &part, entry, origin); err != nil {
+			return err
+		}
+		if field.Kind() == reflect.Map {
+			field.SetMapIndex(reflect.ValueOf(name), entry)
+		}
+	}
 	return nil
 }
 
-func typeName(t reflect.Type) string {
-	switch t.String() {
-	case "time.Duration":
-		return "duration (24h, 5m, 10s)"
-	case "[]string":
-		return "list"
-	default:
-		return t.String()
-	}
+// section returns the parts of a section by name. It understands aliases and merges, and refuses names that occur twice.
+func section(n *yaml.Node) (map[string]yaml.Node, error) {
+	var parts map[string]yaml.Node
+	return parts, n.Decode(&parts)
 }
 
-// expanding is a parser that expands environment variables in values.
-type expanding struct {
-	parser  koanf.Parser
-	environ map[string]string
-	literal func(key string) // learns about secrets that are written out
-}
-
-// Unmarshal implements koanf.Parser.
-func (e expanding) Unmarshal(text []byte) (map[string]any, error) {
-	tree, err := e.parser.Unmarshal(text)
+func (l *layer) decodeText(key string, n *yaml.Node, field reflect.Value) error {
+	text, err := l.text(key, n)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for key, value := range tree {
-		if tree[key], err = e.expand(key, value); err != nil {
-			return nil, err
+	switch p := field.Addr().Interface().(type) {
+	case *Secret:
+		*p, err = l.secret(key, n, text)
+		return err
+	case *[]string:
+		if *p = []string{}; text != "" {
+			*p = strings.Split(text, ",")
 		}
+	case *string:
+		*p = text
+	case *time.Duration:
+		*p, err = time.ParseDuration(text)
+	case *bool:
+		*p, err = strconv.ParseBool(cmp.Or(text, "false"))
+	case *int:
+		var n int64
+		n, err = strconv.ParseInt(cmp.Or(text, "0"), 0, strconv.IntSize)
+		*p = int(n)
+	case *float64:
+		*p, err = strconv.ParseFloat(cmp.Or(text, "0"), 64)
 	}
-	return tree, nil
+	if err != nil {
+		return fault.Invalidf(key, text, "must be %s", typeName(field.Type()))
+	}
+	return nil
 }
 
-// Marshal implements koanf.Parser.
-func (e expanding) Marshal(tree map[string]any) ([]byte, error) { return e.parser.Marshal(tree) }
-
-func (e expanding) expand(key string, value any) (_ any, err error) {
-	switch v := value.(type) {
-	case string:
-		return e.expandText(key, v)
-	case []any:
-		for i := range v {
-			if v[i], err = e.expand(fmt.Sprintf("%s[%d]", key, i), v[i]); err != nil {
-				return nil, err
-			}
-		}
-	case map[string]any:
-		for name := range v {
-			if v[name], err = e.expand(key+"."+name, v[name]); err != nil {
-				return nil, err
-			}
-		}
+// secret accepts only text. It refuses empty text, such as the value of an empty
+// variable: without the secret, the API would be open.
+func (l *layer) secret(key string, n *yaml.Node, text string) (Secret, error) {
+	switch {
+	case n.ShortTag() != "!!str":
+		return nil, fault.Invalidf(key, nil, "needs text (numbers in quotes)")
+	case text == "":
+		return nil, fault.Invalidf(key, nil, "must not be empty; remove the setting for no secret")
+	case text == redacted:
+		return nil, fault.Invalidf(key, nil, "is the placeholder in printed settings, not the secret")
+	case !strings.Contains(n.Value, "${") && !strings.Contains(text, "PUBLIC KEY"):
+		l.literal = key
 	}
-	return value, nil
+	return func() string { return text }, nil
 }
 
-// expandText replaces ${NAME}, and $${ by ${. An unset variable is an error, because an empty
-// token would be worse.
-func (e expanding) expandText(key, text string) (string, error) {
-	if isSecret(key) && text != "" && !strings.Contains(text, "${") && !strings.Contains(text, "PUBLIC KEY") {
-		e.literal(key)
+func typeName(t reflect.Type) string {
+	if t == reflect.TypeFor[time.Duration]() {
+		return "a duration (24h, 5m, 10s)"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "text"
+}
+
+// text returns the text of a scalar. A settings file has ${NAME} for a variable of the environment, and $${ for ${. An unset
+// variable is an error, because an empty token would be worse.
+func (l *layer) text(key string, n *yaml.Node) (string, error) {
+	switch {
+	case n.ShortTag() == "!!bool":
+		return strings.ToLower(n.Value), nil // True
+	case l.environ == nil || n.ShortTag() != "!!str":
+		return n.Value, nil
 	}
 	var err error
-	expanded := regexp.MustCompile(`\$?\$\{[^}]*\}?`).ReplaceAllStringFunc(text, func(match string) string {
+	expanded := regexp.MustCompile(`\$?\$\{[^}]*\}?`).ReplaceAllStringFunc(n.Value, func(match string) string {
 		if strings.HasPrefix(match, "$$") {
 			return match[1:]
 		}
 		name, closed := strings.CutSuffix(match[2:], "}")
-		value, ok := e.environ[name]
+		value, ok := l.environ[name]
 		switch {
 		case !closed || !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name):
 			err = fault.Invalidf(key, nil, "has a ${ without the name of an environment variable, such as ${NAME}; write $${ for a literal ${")
@@ -232,7 +203,7 @@ func render(v reflect.Value) string {
 		}
 		return "{" + strings.Join(parts, ", ") + "}"
 	case reflect.Struct:
-		for i, name := range keysOf(v.Type()) {
+		for i, name := range namesOf(v.Type()) {
 			if !v.Field(i).IsZero() {
 				parts = append(parts, name+": "+render(v.Field(i)))
 			}
@@ -241,9 +212,4 @@ func render(v reflect.Value) string {
 	default:
 		return fmt.Sprint(v.Interface())
 	}
-}
-
-// isSecret reports whether a key of the file, with positions in lists, holds a secret.
-func isSecret(key string) bool {
-	return key == "auth.token" || key == "auth.jwt.key" || strings.HasPrefix(key, "auth.tokens[") && strings.HasSuffix(key, "].token")
 }

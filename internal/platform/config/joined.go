@@ -1,17 +1,13 @@
 package config
 
 import (
-	"cmp"
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/file"
-	"github.com/knadh/koanf/v2"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -32,37 +28,41 @@ type Joined struct {
 	Closed    bool
 }
 
+// joinedForm is the form of the file.
+type joinedForm struct {
+	Format  int `yaml:"format"`
+	Network struct {
+		Name   network.Name `yaml:"name"`
+		Closed bool         `yaml:"closed,omitempty"`
+	} `yaml:"network"`
+	Profile   string   `yaml:"profile"`
+	Bootstrap []string `yaml:"bootstrap"`
+}
+
 // Save writes the network to a data directory, whole or not at all.
 func (j Joined) Save(dataDir string) error {
 	const op = "config.Save"
-	var b strings.Builder
-	b.WriteString("# The network that this peer has joined by an invitation.\nformat: " + strconv.Itoa(joinedFormat) + "\nnetwork:\n  name: " + string(j.Name) + "\n")
-	if j.Closed {
-		b.WriteString("  closed: true\n")
-	}
-	b.WriteString("profile: " + j.Profile + "\nbootstrap:\n")
-	for _, a := range j.Bootstrap {
-		b.WriteString("  - " + a + "\n")
+	form := joinedForm{Format: joinedFormat, Profile: j.Profile, Bootstrap: j.Bootstrap}
+	form.Network.Name, form.Network.Closed = j.Name, j.Closed
+	text, err := yaml.Marshal(form)
+	if err != nil {
+		return fault.As(op, fault.Internal, err)
 	}
 	f, err := os.CreateTemp(dataDir, ".network-*")
 	if err != nil {
 		return fault.As(op, fault.Invalid, err)
 	}
 	defer os.Remove(f.Name()) // after the rename it does not exist
-	_, err = f.WriteString(b.String())
+	_, err = f.WriteString("# The network that this peer has joined by an invitation.\n" + string(text))
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), filepath.Join(dataDir, joinedFile))
 	}
 	return fault.As(op, fault.Internal, err)
 }
 
-// join adds the network of an invitation, or the one in the data directory, below the merged layers.
-func (s Source) join(merged *koanf.Koanf, origin Origin) error {
-	dir := cmp.Or(s.Data, Default().Data)
-	if merged.Exists("data") {
-		dir = merged.String("data")
-	}
-	path := filepath.Join(dir, joinedFile)
+// join adds the network of an invitation, or the one in the data directory, below the other layers.
+func (s Source) join(c *Config, origin Origin) error {
+	path := filepath.Join(c.Data, joinedFile)
 	saved, err := readJoined(path)
 	if err != nil {
 		return err
@@ -76,22 +76,23 @@ func (s Source) join(merged *koanf.Koanf, origin Origin) error {
 	case joined == nil:
 		return nil
 	case saved != nil && saved.Name != joined.Name:
-		return fault.Invalidf(networkKey, string(joined.Name), "is the name in the invitation, but %s belongs to the network %q: use another data directory", dir, saved.Name)
-	case merged.Exists(networkKey) && merged.String(networkKey) != string(joined.Name):
-		return fault.Invalidf(networkKey, merged.String(networkKey), "%q contradicts the network %q of %s (set by %s)",
-			merged.String(networkKey), joined.Name, from, origin[networkKey])
+		return fault.Invalidf(networkKey, string(joined.Name), "is the name in the invitation, but %s belongs to the network %q: use another data directory", c.Data, saved.Name)
+	case origin[networkKey] != "default" && c.Network.Name != string(joined.Name):
+		return fault.Invalidf(networkKey, c.Network.Name, "%q contradicts the network %q of %s (set by %s)",
+			c.Network.Name, joined.Name, from, origin[networkKey])
 	}
-	settings := map[string]any{networkKey: string(joined.Name), "profile": joined.Profile, "bootstrap": joined.Bootstrap}
+	settings := map[string]func(){
+		networkKey:  func() { c.Network.Name = string(joined.Name) },
+		"profile":   func() { c.Profile = joined.Profile },
+		"bootstrap": func() { c.Bootstrap = joined.Bootstrap },
+	}
 	if joined.Closed {
-		settings[closedKey] = true
+		settings[closedKey] = func() { c.Network.Closed = true }
 	}
-	for key, value := range settings {
-		if merged.Exists(key) {
-			continue
-		}
-		origin[key] = from
-		if err := merged.Set(key, value); err != nil {
-			return fault.As("config.join", fault.Internal, err)
+	for key, set := range settings {
+		if origin[key] == "default" {
+			origin[key] = from
+			set()
 		}
 	}
 	return nil
@@ -99,24 +100,26 @@ func (s Source) join(merged *koanf.Koanf, origin Origin) error {
 
 // readJoined reads the file of a data directory; nil without one.
 func readJoined(path string) (*Joined, error) {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	k := koanf.New(".")
-	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+	var any struct{ Format int }
+	if err == nil {
+		err = yaml.Unmarshal(text, &any)
+	}
+	if err != nil {
 		return nil, fault.Invalidf("join", path, "%v", err)
 	}
-	j := &Joined{Name: network.Name(k.String(networkKey)), Profile: k.String("profile"), Bootstrap: k.Strings("bootstrap"), Closed: k.Bool(closedKey)}
-	if is := k.Int("format"); is > joinedFormat {
+	if any.Format > joinedFormat {
 		return nil, fault.New("config.join", fault.Unsupported, "the joined network in %s has format %d, this program reads formats 1 to %d: "+
-			"run the later program again, or restore the directory from before its start", path, is, joinedFormat)
+			"run the later program again, or restore the directory from before its start", path, any.Format, joinedFormat)
 	}
-	keys := 4
-	if j.Closed {
-		keys++
-	}
-	if err := j.Name.Validate(); err != nil || k.Int("format") != joinedFormat || len(k.Keys()) != keys {
+	var form joinedForm
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(&form); err != nil || form.Network.Name.Validate() != nil || form.Format != joinedFormat || form.Profile == "" {
 		return nil, fault.Invalidf("join", path, "%s is damaged: join the network again with an invitation, or remove the file", path)
 	}
-	return j, nil
+	return &Joined{Name: form.Network.Name, Profile: form.Profile, Bootstrap: form.Bootstrap, Closed: form.Network.Closed}, nil
 }

@@ -3,16 +3,14 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"runtime"
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
-	"github.com/knadh/koanf/v2"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -59,7 +57,7 @@ const (
 	nameKey     = "connections.name"
 )
 
-// Load merges the layers and validates the result. Errors: Invalid, with the key and the
+// Load applies the layers and validates the result. Errors: Invalid, with the key and the
 // layer that set it.
 func Load(src Source) (Config, Origin, error) {
 	c, origin := Default(), Origin{}
@@ -67,33 +65,10 @@ func Load(src Source) (Config, Origin, error) {
 	for _, key := range Keys() {
 		origin[key] = "default"
 	}
-	merged := koanf.New(".")
-	layers := []func(*koanf.Koanf) (func(key string) string, error){src.file, src.environ, src.flags}
-	for _, layer := range layers {
-		k := koanf.New(".")
-		name, err := layer(k)
-		if err != nil {
+	for _, apply := range []func(*Config, Origin) error{src.file, src.environ, src.flags, src.join} {
+		if err := apply(&c, origin); err != nil {
 			return Config{}, nil, fault.Wrap("config.Load", err)
 		}
-		for _, key := range settings(k) {
-			if emptySection(key, k.Get(key)) {
-				k.Delete(key)
-				continue
-			}
-			if !slices.Contains(Keys(), key) {
-				return Config{}, nil, fault.Wrap("config.Load", fault.Invalidf(key, nil, "%s, set by %s", unknown(key), name(key)))
-			}
-			origin[key] = name(key)
-		}
-		if err := merged.Merge(k); err != nil {
-			return Config{}, nil, fault.As("config.Load", fault.Invalid, err)
-		}
-	}
-	if err := src.join(merged, origin); err != nil {
-		return Config{}, nil, fault.Wrap("config.Load", err)
-	}
-	if err := decode(merged, &c, origin); err != nil {
-		return Config{}, nil, fault.Wrap("config.Load", err)
 	}
 	if err := c.Validate(); err != nil {
 		return Config{}, nil, fault.Wrap("config.Load", fmt.Errorf("%w (set by %s)", err, origin.of(fault.FieldOf(err))))
@@ -101,40 +76,27 @@ func Load(src Source) (Config, Origin, error) {
 	return c, origin, nil
 }
 
-// unknown says what a key is that names no setting.
-func unknown(key string) string {
-	if slices.ContainsFunc(Keys(), func(known string) bool { return strings.HasPrefix(known, key+".") }) {
-		return "is a section and takes no value"
-	}
-	return "unknown key"
-}
-
-// emptySection reports whether key is a section without settings, such as a section with
-// comments only.
-func emptySection(key string, value any) bool {
-	if m, ok := value.(map[string]any); value != nil && (!ok || len(m) > 0) {
-		return false
-	}
-	return slices.ContainsFunc(Keys(), func(known string) bool { return strings.HasPrefix(known, key+".") })
-}
-
-func (s Source) file(k *koanf.Koanf) (func(string) string, error) {
-	name := func(string) string { return "file " + s.File }
+func (s Source) file(c *Config, origin Origin) error {
 	if s.File == "" {
-		return name, nil
+		return nil
 	}
-	var secret string
-	err := k.Load(file.Provider(s.File), expanding{parser: yaml.Parser(), environ: s.lookup(), literal: func(key string) { secret = key }})
-	if err == nil && secret != "" {
-		err = private(s.File, secret)
+	text, err := os.ReadFile(s.File)
+	var root yaml.Node
+	if err == nil {
+		err = yaml.Unmarshal(text, &root)
 	}
-	switch {
-	case fault.FieldOf(err) != "":
-		return nil, err
-	case err != nil:
-		return nil, fault.Invalidf("config", s.File, "%v", err)
+	if err == nil && len(root.Content) == 1 {
+		_, err = section(root.Content[0])
+		root = *root.Content[0]
 	}
-	return name, nil
+	if err != nil {
+		return fault.Invalidf("config", s.File, "%v", err)
+	}
+	l := layer{name: "file " + s.File, environ: s.lookup()}
+	if err := l.apply("", &root, c, origin); err != nil || l.literal == "" {
+		return err
+	}
+	return private(s.File, l.literal)
 }
 
 // private refuses a settings file that others may read or write, because it has a secret.
@@ -147,32 +109,25 @@ func private(path, secret string) error {
 	return err
 }
 
-// environ loads the variables with Prefix and the variables with special names. An underscore
+// environ applies the variables with Prefix and the variables with special names. An underscore
 // separates words or levels; the known keys decide which. If both names of a key are set, the
 // one with Prefix applies.
-func (s Source) environ(k *koanf.Koanf) (func(string) string, error) {
+func (s Source) environ(c *Config, origin Origin) error {
 	names, given := variables(), s.lookup()
-	by := map[string]string{} // key to the variable that sets it
-	provider := env.Provider(".", env.Opt{
-		EnvironFunc: func() []string { return s.Environ },
-		TransformFunc: func(name, value string) (string, any) {
-			key, ok := names[name]
-			switch _, both := given[variable(key)]; {
-			case ok && both && name != variable(key):
-				return "", nil
-			case !ok && !strings.HasPrefix(name, Prefix):
-				return "", nil
-			case !ok:
-				key = strings.ToLower(strings.TrimPrefix(name, Prefix)) // unknown: Load reports the key
-			}
-			by[key] = name
-			return key, value
-		},
-	})
-	if err := k.Load(provider, nil); err != nil {
-		return nil, fault.As("config.environ", fault.Invalid, err)
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		key, ok := names[name]
+		switch _, both := given[variable(key)]; {
+		case ok && both && name != variable(key), !ok && !strings.HasPrefix(name, Prefix):
+			continue
+		case !ok:
+			key = strings.ToLower(strings.TrimPrefix(name, Prefix)) // unknown: apply reports the key
+		}
+		l := layer{name: "environment variable " + name}
+		if err := l.apply(key, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: given[name]}, c, origin); err != nil {
+			return err
+		}
 	}
-	return func(key string) string { return "environment variable " + by[key] }, nil
+	return nil
 }
 
 // lookup returns the environment as a map.
@@ -185,22 +140,19 @@ func (s Source) lookup() map[string]string {
 	return values
 }
 
-func (s Source) flags(k *koanf.Koanf) (func(string) string, error) {
-	by := map[string]string{} // key to the flag that sets it
-	for flag, value := range s.Flags {
-		key := flag
-		switch flag {
-		case networkFlag:
-			key = networkKey
-		case nameFlag:
-			key = nameKey
+func (s Source) flags(c *Config, origin Origin) error {
+	keys := map[string]string{networkFlag: networkKey, nameFlag: nameKey}
+	for _, flag := range slices.Sorted(maps.Keys(s.Flags)) {
+		var n yaml.Node
+		if err := n.Encode(s.Flags[flag]); err != nil {
+			return fault.Invalidf(flag, nil, "%v", err)
 		}
-		by[key] = flag
-		if err := k.Set(key, value); err != nil {
-			return nil, fault.As("config.flags", fault.Invalid, err)
+		l := layer{name: "flag --" + flag}
+		if err := l.apply(cmp.Or(keys[flag], flag), &n, c, origin); err != nil {
+			return err
 		}
 	}
-	return func(key string) string { return "flag --" + by[key] }, nil
+	return nil
 }
 
 // variable returns the environment variable of a key.
@@ -232,23 +184,18 @@ func Settings() []Setting { return settingsOf(reflect.TypeFor[Config](), "") }
 
 // Keys returns the keys of all settings, sorted.
 func Keys() []string {
-	keys := keysOf(reflect.TypeFor[Config]())
-	slices.Sort(keys)
-	return keys
-}
-
-func keysOf(t reflect.Type) []string {
 	var keys []string
-	for _, s := range settingsOf(t, "") {
+	for _, s := range Settings() {
 		keys = append(keys, s.Key)
 	}
+	slices.Sort(keys)
 	return keys
 }
 
 func settingsOf(t reflect.Type, prefix string) []Setting {
 	var list []Setting
 	for f := range t.Fields() {
-		key := prefix + f.Tag.Get("koanf")
+		key := prefix + nameOf(f)
 		if f.Type.Kind() == reflect.Struct {
 			list = append(list, settingsOf(f.Type, key+".")...)
 		} else {
@@ -258,33 +205,57 @@ func settingsOf(t reflect.Type, prefix string) []Setting {
 	return list
 }
 
-// Changed returns the settings that differ between two configurations.
-func Changed(a, b Config) []Setting {
-	var changed []Setting
-	for _, s := range Settings() {
-		path := strings.Split(s.Key, ".")
-		if !reflect.DeepEqual(fieldOf(reflect.ValueOf(a), path).Interface(), fieldOf(reflect.ValueOf(b), path).Interface()) {
-			changed = append(changed, s)
-		}
-	}
-	return changed
+// nameOf returns the name of a field in the file.
+func nameOf(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return name
 }
 
-// fieldOf returns the field of a known key.
-func fieldOf(v reflect.Value, path []string) reflect.Value {
-	for i := range v.NumField() {
-		if v.Type().Field(i).Tag.Get("koanf") != path[0] {
-			continue
-		}
-		if len(path) == 1 {
-			return v.Field(i)
-		}
-		return fieldOf(v.Field(i), path[1:])
+func namesOf(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		names = append(names, nameOf(f))
 	}
-	panic("config: no field for a known key: " + path[0]) // impossible: Load checked the key against Keys
+	return names
+}
+
+// Changed returns the settings that differ between two configurations.
+func Changed(a, b Config) []Setting {
+	return slices.DeleteFunc(Settings(), func(s Setting) bool {
+		x, _ := fieldOf(reflect.ValueOf(a), s.Key)
+		y, _ := fieldOf(reflect.ValueOf(b), s.Key)
+		return reflect.DeepEqual(x.Interface(), y.Interface())
+	})
+}
+
+// fieldOf returns the field of a key: a setting or a section. The empty key means v itself.
+func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
+	if key == "" {
+		return v, true
+	}
+	name, rest, _ := strings.Cut(key, ".")
+	if v.Kind() == reflect.Struct {
+		for i := range v.NumField() {
+			if nameOf(v.Type().Field(i)) == name {
+				return fieldOf(v.Field(i), rest)
+			}
+		}
+	}
+	return reflect.Value{}, false
 }
 
 // Value formats the setting of a key in the form of the file.
 func (c Config) Value(key string) string {
-	return render(fieldOf(reflect.ValueOf(&c).Elem(), strings.Split(key, ".")))
+	v, _ := fieldOf(reflect.ValueOf(&c).Elem(), key)
+	return render(v)
+}
+
+// Tree returns the settings in the structure of the settings file.
+func (c Config) Tree() (map[string]any, error) {
+	text, err := yaml.Marshal(c)
+	var tree map[string]any
+	if err == nil {
+		err = yaml.Unmarshal(text, &tree)
+	}
+	return tree, fault.As("config.Tree", fault.Internal, err)
 }

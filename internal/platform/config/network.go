@@ -10,8 +10,8 @@ import (
 
 // Network are the settings of the network that this peer belongs to. They must be the same on all its peers.
 type Network struct {
-	Closed bool   `koanf:"closed" help:"Refuse every connection of a peer without the key of the network. Over TCP only; a new key needs a restart of all peers."`
-	Name   string `koanf:"name" help:"Name of the network: 1 to 32 lower-case letters, digits and inner hyphens. Peers of other networks are refused. Empty: the profile's (dev, lan or main)."`
+	Closed bool   `yaml:"closed" help:"Refuse every connection of a peer without the key of the network. Over TCP only; a new key needs a restart of all peers."`
+	Name   string `yaml:"name" help:"Name of the network: 1 to 32 lower-case letters, digits and inner hyphens. Peers of other networks are refused. Empty: the profile's (dev, lan or main)."`
 }
 
 // NetworkName returns the name of this peer's network.
@@ -31,11 +31,11 @@ func (n *Network) validate() error {
 
 // Connections are the settings of connections with other peers.
 type Connections struct {
-	Name       string `koanf:"name" help:"Name that other peers and operators see beside this peer's id: 1 to 63 letters, digits, hyphens, dots or underscores. It proves nothing. Empty: the host's."`
-	Reach      string `koanf:"reach" help:"Whether strangers can connect to this peer: auto (other peers test it), public or private. Only in profile public."`
-	Most       int    `koanf:"most" help:"Connections above which the least useful third is closed: 24 to 100000. 0: 160 in profile dev, 192 in lan, 288 in public."`
-	PerAddress int    `koanf:"per_address" help:"Peers behind one IPv4 address or one IPv6 /56: 4 to 100000. 0: 64 in profile public, otherwise 1024."`
-	Relay      Relay  `koanf:"relay"`
+	Name       string `yaml:"name" help:"Name that other peers and operators see beside this peer's id: 1 to 63 letters, digits, hyphens, dots or underscores. It proves nothing. Empty: the host's."`
+	Reach      string `yaml:"reach" help:"Whether strangers can connect to this peer: auto (other peers test it), public or private. Only in profile public."`
+	Most       int    `yaml:"most" help:"Connections above which the least useful third is closed: 24 to 100000. 0: 160 in profile dev, 192 in lan, 288 in public."`
+	PerAddress int    `yaml:"per_address" help:"Peers behind one IPv4 address or one IPv6 /56: 4 to 100000. 0: 64 in profile public, otherwise 1024."`
+	Relay      Relay  `yaml:"relay"`
 }
 
 // PeerName returns the name that this peer gives itself: as set, or of the host. It may be empty.
@@ -52,13 +52,13 @@ func (c *Config) PeerName() network.PeerName {
 
 // Relay are the settings of this peer as a relay.
 type Relay struct {
-	Enabled                bool          `koanf:"enabled" help:"Relay for peers behind NAT, while strangers can connect to this peer. Only in profile public."`
-	Reservations           int           `koanf:"reservations" help:"Peers behind NAT with an address at this relay: 1 to 100000. 0: 256."`
-	ReservationsPerAddress int           `koanf:"reservations_per_address" help:"The same behind one IP address: 1 to 100000. 0: 64."`
-	Circuits               int           `koanf:"circuits" help:"Relayed connections: 1 to 100000. 0: 512."`
-	CircuitsPerPeer        int           `koanf:"circuits_per_peer" help:"Relayed connections from or to one peer: 1 to 100000. 0: 32."`
-	CircuitBytes           int           `koanf:"circuit_bytes" help:"Bytes of one relayed connection in each direction until its end: 131072 to 1099511627776. 0: 32 MiB."`
-	CircuitTime            time.Duration `koanf:"circuit_time" help:"Lifetime of a relayed connection: 2m to 24h. 0: 30m."`
+	Enabled                bool          `yaml:"enabled" help:"Relay for peers behind NAT, while strangers can connect to this peer. Only in profile public."`
+	Reservations           int           `yaml:"reservations" help:"Peers behind NAT with an address at this relay: 1 to 100000. 0: 256."`
+	ReservationsPerAddress int           `yaml:"reservations_per_address" help:"The same behind one IP address: 1 to 100000. 0: 64."`
+	Circuits               int           `yaml:"circuits" help:"Relayed connections: 1 to 100000. 0: 512."`
+	CircuitsPerPeer        int           `yaml:"circuits_per_peer" help:"Relayed connections from or to one peer: 1 to 100000. 0: 32."`
+	CircuitBytes           int           `yaml:"circuit_bytes" help:"Bytes of one relayed connection in each direction until its end: 131072 to 1099511627776. 0: 32 MiB."`
+	CircuitTime            time.Duration `yaml:"circuit_time" help:"Lifetime of a relayed connection: 2m to 24h. 0: 30m."`
 }
 
 // Bounds of relays. The lower ones are those of package p2p.

@@ -35,5 +35,16 @@ func (s Secret) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + redacted + `"`), nil
 }
 
+// MarshalYAML implements yaml.Marshaler, like MarshalJSON.
+func (s Secret) MarshalYAML() (any, error) {
+	if s == nil {
+		return nil, nil
+	}
+	return redacted, nil
+}
+
+// IsZero lets a missing secret be left out.
+func (s Secret) IsZero() bool { return s == nil }
+
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
