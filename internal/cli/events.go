@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,13 +17,13 @@ import (
 func eventsCommand(con *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events", Short: "Follow everything that changes", Args: noArgs,
-		Long: "Show the events of the peer until interrupted: offers, services, keys (with locks and leases), group, peers and\n" +
-			"health. Each topic begins with its state.\n\n" +
+		Long: "Show the events of the peer until interrupted: offers, services, and keys with locks and\n" +
+			"leases. Each topic begins with its state.\n\n" +
 			"With -o ndjson each line has the data of GET /v1/events. The last id with --after resumes offers, services and\n" +
 			"keys there; a topic whose history is gone says reset. --timeout ends the command with exit code 0.",
 	}
 	var q client.EventQuery
-	topics := []string{"offers", "services", "keys", "group", "peers", "health"}
+	topics := []string{"offers", "services", "keys"}
 	cmd.Flags().StringSliceVar(&q.Topics, "topics", nil, "topics to follow: "+strings.Join(topics, ", ")+" (default all)")
 	cmd.Flags().StringSliceVar(&q.Types, "types", nil, "types of offers (default storage, compute, cdn, bandwidth)")
 	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "show only keys with this prefix")
@@ -74,18 +73,15 @@ func (r *remote) event(e client.PeerEvent) error {
 
 // eventData has what a table shows of the data of all topics.
 type eventData struct {
-	Kind      string                `json:"kind"`
-	Message   string                `json:"message"`
-	Reason    string                `json:"reason"`
-	Offer     *eventOffer           `json:"offer"`
-	Offers    []eventOffer          `json:"offers"` // part of a state
-	Instances []eventInstance       `json:"instances"`
-	Changes   []eventChange         `json:"changes"`
-	Contact   *eventContact         `json:"contact"`
-	Peers     []struct{ ID string } `json:"peers"`
-	Revision  int64                 `json:"revision"`
-	Group     *eventGroup           `json:"group"`
-	Health    *eventHealth          `json:"health"`
+	Kind      string          `json:"kind"`
+	Message   string          `json:"message"`
+	Reason    string          `json:"reason"`
+	Offer     *eventOffer     `json:"offer"`
+	Offers    []eventOffer    `json:"offers"` // part of a state
+	Instances []eventInstance `json:"instances"`
+	Changes   []eventChange   `json:"changes"`
+	Contact   *eventContact   `json:"contact"`
+	Revision  int64           `json:"revision"`
 }
 
 type eventOffer struct {
@@ -126,17 +122,6 @@ type eventContact struct {
 	Reason string `json:"reason"`
 }
 
-type eventGroup struct {
-	Leader  string `json:"leader"`
-	Term    uint64 `json:"term"`
-	Missing string `json:"missing"`
-}
-
-type eventHealth struct {
-	Status string `json:"status"`
-	Reason string `json:"reason"`
-}
-
 // eventLines returns a line for each change of an event.
 func eventLines(e client.PeerEvent) (string, error) {
 	var d eventData
@@ -168,18 +153,10 @@ func eventLines(e client.PeerEvent) (string, error) {
 		for _, i := range d.Instances {
 			say(d.Kind, i.Service, i.ID, i.Health)
 		}
-	case len(d.Peers) > 0:
-		for _, p := range d.Peers {
-			say(d.Kind, p.ID)
-		}
 	case d.Contact != nil && !d.Contact.Stale:
 		say(d.Kind, "current again")
 	case d.Contact != nil:
 		say(d.Kind, "stale", d.Contact.Reason)
-	case d.Group != nil:
-		say(d.Kind, "leader "+cmp.Or(d.Group.Leader, "none"), fmt.Sprintf("term %d", d.Group.Term), d.Group.Missing)
-	case d.Health != nil:
-		say(d.Kind, d.Health.Status, d.Health.Reason)
 	case d.Kind != "progress":
 		say(d.Kind, d.Message, d.Reason)
 	}

@@ -276,9 +276,6 @@ func (f *fake) Follow(r *api.FollowRequest, out grpc.ServerStreamingServer[api.F
 		{"services", "offers:a2,services:7", `{"kind":"change","changes":[{"type":"MODIFIED","instance":{"service":"pay","id":"pay-1","health":"UNHEALTHY"},"revision":7}]}`},
 		{"keys", "offers:a2,services:7,keys:9", `{"kind":"change","revision":9,"changes":[{"type":"put","kv":{"key":"` + r.GetPrefix() + `a"}},{"type":"delete","kv":{"key":"` + r.GetPrefix() + `b"}},{"type":"put","kv":{"key":"","key_base64":"/wA="}}]}`},
 		{"keys", "offers:a2,services:7,keys:10", ""},
-		{"group", "", `{"kind":"state","group":{"leader":"` + provider + `","term":3,"missing":""}}`},
-		{"peers", "", `{"kind":"left","peers":[{"id":"` + stranger + `"}]}`},
-		{"health", "", `{"kind":"state","health":{"status":"degraded","reason":"isolated"}}`},
 	} {
 		if err := out.Send(&api.FollowResponse{Topic: e.topic, Id: e.id, Data: []byte(e.data)}); err != nil {
 			return err

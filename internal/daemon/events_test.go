@@ -58,18 +58,14 @@ func seen(t *testing.T, events <-chan client.PeerEvent, topic string, texts ...s
 	}
 }
 
-// TestEventsOfAPeer: one stream over gRPC shows what happens to offers, services, locks, the group, peers and health of
-// a real peer, and continues at an id of its own or of the stream over HTTP.
+// TestEventsOfAPeer: one stream over gRPC shows what happens to offers, services and locks of a real peer, and continues at an id of its own or of the stream over HTTP.
 func TestEventsOfAPeer(t *testing.T) {
 	a := start(t, t.TempDir())
 	events := eventsOf(t, a, client.EventQuery{})
-	health := eventsOf(t, a, client.EventQuery{Topics: []string{"health"}}) // topics have no order among each other
 	open := seen(t, events, "open")
-	for _, topic := range []string{"offers", "services", "keys", "group", "peers", "health"} {
+	for _, topic := range []string{"offers", "services", "keys"} {
 		require.Contains(t, string(open.Data), `"`+topic+`"`)
 	}
-	seen(t, events, "group", `"leader":"`+a.parts.node.Host().ID().String()+`"`)
-	seen(t, health, "health", `"healthy"`)
 
 	_, err := a.Register(t.Context(), compute("box", -17, 178, 1))
 	require.NoError(t, err)
@@ -97,12 +93,6 @@ func TestEventsOfAPeer(t *testing.T) {
 	}
 	require.Contains(t, string(next.Data), "nightly", "the first change after the position is that of the lock")
 	require.Contains(t, string(next.Data), `"delete"`)
-
-	b := start(t, t.TempDir(), a.addr)
-	joined := seen(t, events, "peers", `"joined"`, b.parts.node.Host().ID().String())
-	require.Empty(t, joined.ID, "peers have no position")
-	b.stop()
-	seen(t, events, "peers", `"left"`)
 }
 
 func put(t *testing.T, p *peerUnderTest, key string) error {

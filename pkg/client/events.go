@@ -12,7 +12,7 @@ import (
 
 // EventQuery selects events of a peer. The zero value selects all topics of the default namespace.
 type EventQuery struct {
-	Topics    []string // offers, services, keys, group, peers, health; empty means all that the peer serves
+	Topics    []string // offers, services, keys; empty means all that the peer serves
 	Types     []string // of offers; empty means storage, compute, cdn and bandwidth
 	Namespace string   // of services
 	Prefix    string   // of keys
@@ -27,7 +27,7 @@ type PeerEvent struct {
 }
 
 // Events follows everything that the peer reports, until the loop or ctx ends. It connects again after a loss and
-// continues at the last id. Topics without a history (group, peers, health) then begin with their state.
+// continues at the last id.
 //
 // The last pair has an error: that of ctx, or one that a repetition would not change. Errors: Invalid for an unknown
 // topic or a malformed id, Unsupported for a peer without events.

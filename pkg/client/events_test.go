@@ -24,7 +24,7 @@ type reporter struct {
 func (r reporter) Follow(req *api.FollowRequest, out grpc.ServerStreamingServer[api.FollowResponse]) error {
 	r.asked <- req
 	if req.GetAfter() == "" {
-		for _, e := range []*api.FollowResponse{{Topic: "open", Data: []byte("{}")}, {Topic: "keys", Id: "keys:7"}, {Topic: "health", Data: []byte(`{"kind":"state"}`)}} {
+		for _, e := range []*api.FollowResponse{{Topic: "open", Data: []byte("{}")}, {Topic: "keys", Id: "keys:7"}, {Topic: "services", Data: []byte(`{"kind":"state"}`)}} {
 			if err := out.Send(e); err != nil {
 				return err
 			}
@@ -56,17 +56,17 @@ func TestEventsContinue(t *testing.T) {
 	c, r := reporting(t)
 	var topics []string
 	var last error
-	for e, err := range Events(t.Context(), c, EventQuery{Topics: []string{"keys", "health"}, Prefix: "db/"}) {
+	for e, err := range Events(t.Context(), c, EventQuery{Topics: []string{"keys", "services"}, Prefix: "db/"}) {
 		if last = err; err == nil {
 			topics = append(topics, e.Topic+" "+e.ID)
 		}
 	}
-	require.Equal(t, []string{"open ", "keys keys:7", "health ", "keys keys:8"}, topics)
+	require.Equal(t, []string{"open ", "keys keys:7", "services ", "keys keys:8"}, topics)
 	require.ErrorIs(t, last, fault.Unsupported)
 	first, second := <-r.asked, <-r.asked
 	require.Empty(t, first.GetAfter())
 	require.Equal(t, "keys:7", second.GetAfter())
-	require.Equal(t, []string{"keys", "health"}, second.GetTopics())
+	require.Equal(t, []string{"keys", "services"}, second.GetTopics())
 	require.Equal(t, "db/", second.GetPrefix())
 }
 

@@ -27,9 +27,8 @@ const (
 	viewerQueue = 16       // messages between the sources of a viewer and its connection; some are as large as a state
 	maxWrite    = 64 << 10 // bytes of messages that one write joins
 
-	viewerBeat  = 15 * time.Second // between comments that keep the connection of a quiet viewer open
-	sampleEvery = 2 * time.Second  // between looks at group, peers and health, which have no watch
-	retryAfter  = 2 * time.Second  // after the end of a source
+	viewerBeat = 15 * time.Second // between comments that keep the connection of a quiet viewer open
+	retryAfter = 2 * time.Second  // after the end of a source
 )
 
 // topic is one kind of events, and the name of its events.
@@ -39,29 +38,20 @@ const (
 	topicOffers   topic = "offers"
 	topicServices topic = "services"
 	topicKeys     topic = "keys"
-	topicGroup    topic = "group"
-	topicPeers    topic = "peers"
-	topicHealth   topic = "health"
 )
 
-// eventsAPI serves all watches of a peer in one stream: a browser has only six connections to a host.
+// eventsAPI serves all watches of a peer in one stream: a browser has only six connections to a host. What has no watch,
+// such as the group, the peers and the health, is asked for at its own path.
 type eventsAPI struct {
 	*shared
 	finder       discovery.Finder
-	node         discovery.Node
-	health       func() (int, healthBody)
 	catalog      instance.Catalog // nil without an agent plane
 	coordination *coordinationAPI // nil without a coordination plane
-
-	lines              sharedLines // of the services
-	groups, conditions *lately[state]
-	connected          *lately[[]discovery.PeerInfo]
+	lines        sharedLines      // of the services
 }
 
 func newEventsAPI(d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
-	e := &eventsAPI{shared: d.shared, finder: d.finder, node: d.node, health: d.describe, coordination: c}
-	e.groups, e.conditions = newLately(e.group), newLately(e.condition)
-	e.connected = newLately(func(context.Context) []discovery.PeerInfo { return e.node.Peers() })
+	e := &eventsAPI{shared: d.shared, finder: d.finder, coordination: c}
 	if a != nil {
 		e.catalog = a.Catalog
 	}
@@ -79,9 +69,9 @@ func (e *eventsAPI) topics() []topic {
 		served = append(served, topicServices)
 	}
 	if e.coordination != nil {
-		served = append(served, topicKeys, topicGroup)
+		served = append(served, topicKeys)
 	}
-	return append(served, topicPeers, topicHealth)
+	return served
 }
 
 // interest is what a viewer asks for.

@@ -1,17 +1,14 @@
 package httpapi
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -27,12 +24,6 @@ func (e *eventsAPI) sources(ctx context.Context, q interest) (map[topic]source, 
 			all[t], err = e.services(q)
 		case topicKeys:
 			all[t], err = e.keys(q)
-		case topicGroup:
-			all[t] = sampled(e.groups)
-		case topicPeers:
-			all[t] = e.peers
-		case topicHealth:
-			all[t] = sampled(e.conditions)
 		}
 		if err != nil {
 			return nil, err
@@ -145,160 +136,4 @@ func keyLine(b coord.Batch) []byte {
 		return nil
 	}
 	return line(data)
-}
-
-// lately makes viewers share their looks at a state: the peer looks once for all of them.
-type lately[T any] struct {
-	see  func(context.Context) T
-	turn chan struct{} // of the one who looks; guards the fields below
-	at   time.Time
-	last T
-}
-
-func newLately[T any](see func(context.Context) T) *lately[T] {
-	return &lately[T]{see: see, turn: make(chan struct{}, 1)}
-}
-
-// look returns a state that is at most half of sampleEvery old. It fails if ctx ends before.
-func (l *lately[T]) look(ctx context.Context) (T, error) {
-	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return l.none(ctx)
-	}
-	defer func() { <-l.turn }()
-	if !l.at.IsZero() && time.Since(l.at) < sampleEvery/2 {
-		return l.last, nil
-	}
-	seen := l.see(ctx)
-	if ctx.Err() != nil { // a viewer that leaves must not tell the others that the group is gone
-		return l.none(ctx)
-	}
-	l.at, l.last = time.Now(), seen
-	return seen, nil
-}
-
-func (l *lately[T]) none(ctx context.Context) (none T, err error) { return none, ctx.Err() }
-
-// state is a message, and the part of it that makes it news.
-type state struct {
-	message
-	same []byte
-}
-
-// sampled looks at a state at intervals and sends each new one. It serves states without a watch.
-func sampled(l *lately[state]) source {
-	return func(ctx context.Context, say func(message) error) error {
-		var last []byte
-		return each(ctx, func() error {
-			s, err := l.look(ctx)
-			if err != nil || bytes.Equal(last, s.same) {
-				return err
-			}
-			last = s.same
-			return say(s.message)
-		})
-	}
-}
-
-// each calls do at once and at every sample until it fails or ctx ends.
-func each(ctx context.Context, do func() error) error {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		if err := do(); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-}
-
-// groupEvent is the data of an event of the group.
-type groupEvent struct {
-	Kind  string           `json:"kind"`
-	Group coord.GroupState `json:"group"`
-}
-
-// group compares without what changes in every healthy moment.
-func (e *eventsAPI) group(ctx context.Context) state {
-	ctx, cancel := context.WithTimeout(ctx, sampleEvery)
-	defer cancel()
-	g, err := e.coordination.Admin.Group(ctx)
-	if err != nil {
-		g.Missing = fault.Message(err)
-	}
-	m := message{topic: topicGroup, data: line(groupEvent{"state", g})}
-	g.Revision, g.Leases, g.Locks, g.Keys = 0, 0, 0, 0
-	g.Voters, g.Learners = settled(g.Voters), settled(g.Learners)
-	return state{m, line(g)}
-}
-
-func settled(list []coord.Member) []coord.Member {
-	out := make([]coord.Member, len(list))
-	for i, m := range list {
-		m.Applied, m.Lag, m.Silent = 0, 0, 0
-		out[i] = m
-	}
-	return out
-}
-
-// healthEvent is the data of an event of health.
-type healthEvent struct {
-	Kind   string     `json:"kind"`
-	Health healthBody `json:"health"`
-}
-
-func (e *eventsAPI) condition(context.Context) state {
-	_, body := e.health()
-	m := message{topic: topicHealth, data: line(healthEvent{"state", body})}
-	body.registryHealth, body.Group = nil, nil // counts and times; the topic of its own
-	return state{m, line(body)}
-}
-
-// peerEvent is the data of an event of peers.
-type peerEvent struct {
-	Kind  string               `json:"kind"` // state, joined or left
-	Peers []discovery.PeerInfo `json:"peers"`
-}
-
-// peers sends the connected peers, then those who come and go.
-func (e *eventsAPI) peers(ctx context.Context, say func(message) error) error {
-	var known map[string]discovery.PeerInfo
-	return each(ctx, func() error {
-		list, err := e.connected.look(ctx)
-		if err != nil {
-			return err
-		}
-		now := map[string]discovery.PeerInfo{}
-		joined, left := []discovery.PeerInfo{}, []discovery.PeerInfo{}
-		for _, p := range list {
-			now[p.ID] = p
-			if _, old := known[p.ID]; !old {
-				joined = append(joined, p)
-			}
-		}
-		for id, p := range known {
-			if _, still := now[id]; !still {
-				left = append(left, p)
-			}
-		}
-		kind := "joined"
-		if known == nil {
-			kind = "state"
-		}
-		known = now
-		if len(joined) > 0 || kind == "state" {
-			if err := say(message{topic: topicPeers, data: line(peerEvent{kind, joined})}); err != nil {
-				return err
-			}
-		}
-		if len(left) == 0 {
-			return nil
-		}
-		return say(message{topic: topicPeers, data: line(peerEvent{"left", left})})
-	})
 }

@@ -8,17 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -154,7 +150,7 @@ func TestEvents(t *testing.T) {
 		a.post("POST /v1/services/web/instances", `{"id": "w1", "host": "10.0.0.1", "port": 80}`)
 		v := a.view("")
 		states := map[string]object{}
-		for len(states) < 6 || states["offers"]["kind"] != "progress" {
+		for len(states) < 3 || states["offers"]["kind"] != "progress" {
 			ev, ok := v.next()
 			require.True(t, ok)
 			states[ev.topic] = ev.data
@@ -162,7 +158,6 @@ func TestEvents(t *testing.T) {
 		require.Equal(t, "w1", states["services"]["instances"].([]any)[0].(object)["id"])
 		require.Equal(t, "web", states["services"]["instances"].([]any)[0].(object)["service"])
 		require.Equal(t, "reset", states["keys"]["kind"])
-		require.Equal(t, "healthy", states["health"]["health"].(object)["status"])
 
 		a.own("b", discoverytest.Priced(3))
 		added := v.until("offers", "added").data["offer"].(object)
@@ -174,44 +169,8 @@ func TestEvents(t *testing.T) {
 		put := v.until("keys", "change").data["changes"].([]any)[0].(object)["kv"].(object)
 		require.Equal(t, "colour", put["key"])
 		require.NotContains(t, put, "value", "a viewer reads the value of the key that it opens")
-		a.hold.Node.Edit(func(n *discoverytest.Node) { n.Connected = []discovery.PeerInfo{{ID: "12D3KooWx"}} })
-		require.Equal(t, "12D3KooWx", v.until("peers", "joined").data["peers"].([]any)[0].(object)["id"])
-		a.hold.Node.Edit(func(n *discoverytest.Node) { n.Connected = nil })
-		v.until("peers", "left")
-		a.hold.Node.Edit(func(n *discoverytest.Node) {
-			n.State.Conditions = []discovery.Condition{{Name: "x", Message: "the disk is full"}}
-		})
-		require.Equal(t, "the disk is full", v.until("health", "state").data["health"].(object)["reason"])
 	})
 }
-
-// TestEventsOfTheGroup: a change of the group arrives, and its revisions alone do not.
-func TestEventsOfTheGroup(t *testing.T) {
-	var group told
-	admin := func(c *Config) { c.Coordination.Admin = &group }
-	inLiveBubble(t, func(t *testing.T, a livePeer) {
-		group.tell(coord.GroupState{Leader: "p1", Voters: []coord.Member{{Peer: "p1", Applied: 1, Active: true}}})
-		v := a.view("?topics=group")
-		require.Equal(t, "p1", v.until("group", "state").data["group"].(object)["leader"])
-		later := coord.GroupState{Leader: "p1", Revision: 9, Voters: []coord.Member{{Peer: "p1", Applied: 2, Active: true}}}
-		group.tell(later)
-		synctest.Wait()
-		later.Leader = "p2"
-		group.tell(later)
-		require.Equal(t, "p2", v.until("group", "state").data["group"].(object)["leader"])
-	}, admin)
-}
-
-// told is an Admin with a state set by hand.
-type told struct {
-	coord.Admin // nil: only Group is called
-
-	state atomic.Pointer[coord.GroupState]
-}
-
-func (a *told) tell(s coord.GroupState) { a.state.Store(&s) }
-
-func (a *told) Group(context.Context) (coord.GroupState, error) { return *a.state.Load(), nil }
 
 // TestEventsResume: a viewer continues after the last event of each topic, and misses nothing.
 func TestEventsResume(t *testing.T) {
@@ -312,7 +271,7 @@ func (brokenWatch) Next(context.Context) (discovery.Event, error) {
 func TestEventsInterrupted(t *testing.T) {
 	inLiveBubble(t, func(t *testing.T, a livePeer) {
 		a.own("a")
-		v := a.view("?topics=offers,health")
+		v := a.view("?topics=offers,keys")
 		outages, kinds := 0, []any{}
 		for len(kinds) < 3 {
 			ev, ok := v.next()
@@ -325,7 +284,7 @@ func TestEventsInterrupted(t *testing.T) {
 			kinds = append(kinds, ev.topic+" "+ev.data["kind"].(string))
 		}
 		require.Equal(t, 1, outages)
-		require.ElementsMatch(t, []any{"health state", "offers state", "offers progress"}, kinds)
+		require.ElementsMatch(t, []any{"keys reset", "offers state", "offers progress"}, kinds)
 	}, func(c *Config) { c.Finder = &shortLived{c.Finder, 3} })
 }
 
@@ -346,6 +305,7 @@ func TestEventsRefuse(t *testing.T) {
 	inLiveBubble(t, func(t *testing.T, a livePeer) {
 		for question, field := range map[string]string{
 			"?topics=offers,weather":          "topics",
+			"?topics=health":                  "topics",
 			"?types=compute,,":                "types",
 			"?namespace=UPPER":                "namespace",
 			"?after=offers:1":                 "after",
@@ -375,50 +335,14 @@ func TestViewersAreBounded(t *testing.T) {
 	inLiveBubble(t, func(t *testing.T, a livePeer) {
 		var all []*view
 		for range maxViewers * 3 / 4 {
-			all = append(all, a.view("?topics=health"))
+			all = append(all, a.view("?topics=keys"))
 		}
-		resp, err := a.http.Get(eventsPath + "?topics=health")
+		resp, err := a.http.Get(eventsPath + "?topics=keys")
 		require.NoError(t, err)
 		resp.Body.Close()
 		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 		all[0].close()
 		synctest.Wait()
-		a.view("?topics=health")
-	})
-}
-
-// TestViewersShareALook: the peer looks at its group once for all viewers, and a viewer that leaves spoils nothing.
-func TestViewersShareALook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		looks := 0
-		l := newLately(func(ctx context.Context) int {
-			looks++
-			select {
-			case <-time.After(100 * time.Millisecond):
-			case <-ctx.Done():
-			}
-			return looks
-		})
-		leaving, leave := context.WithCancel(t.Context())
-		var viewers sync.WaitGroup
-		viewers.Go(func() {
-			_, err := l.look(leaving)
-			require.ErrorIs(t, err, context.Canceled)
-		})
-		synctest.Wait()
-		for range 50 {
-			viewers.Go(func() {
-				n, err := l.look(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, 2, n, "the look of the viewer that left does not count")
-			})
-		}
-		leave()
-		viewers.Wait()
-		require.Equal(t, 2, looks)
-		time.Sleep(sampleEvery)
-		n, err := l.look(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 3, n)
+		a.view("?topics=keys")
 	})
 }

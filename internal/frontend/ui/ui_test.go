@@ -67,7 +67,7 @@ func TestPacked(t *testing.T) {
 	n := 0
 	files(t, func(name string, text []byte) {
 		n++
-		const remedy = "run go test -run TestPacked -update ./internal/frontend/ui after changing the page"
+		const remedy = "run go test ./internal/frontend/ui -run TestPacked -update after changing the page"
 		require.Equal(t, string(text), get("/ui/"+name).Body.String(), "%s: %s", name, remedy)
 		small := get("/ui/"+name, func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
 		z, err := gzip.NewReader(small.Body)

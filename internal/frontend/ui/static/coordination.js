@@ -29,14 +29,13 @@ export function LocksView() {
 
 export function GroupView() {
   const { group, topics } = useLive();
-  const now = useCall('/v1/coordination/group', [group], 3000);
-  if (!topics.includes('group')) return html`<h2>Group</h2>${absent}`;
-  const g = now.value || group;
-  if (!g) return html`<h2>Group</h2><${Failed} error=${now.error} />`;
+  if (!topics.includes('keys')) return html`<h2>Group</h2>${absent}`;
+  if (!group) return html`<h2>Group</h2>`;
+  const g = group;
   const members = [...(g.voters || []).map(m => ({ ...m, role: m.peer_id === g.leader ? 'leader' : 'voter' })), ...(g.learners || []).map(m => ({ ...m, role: 'learner' }))];
   const alive = (g.voters || []).filter(m => m.active).length;
   return html`<${Heading} title="Group">The peers that agree on locks, leases and keys. A majority of the voters must be active.<//>
-    ${(g.missing || now.error) && html`<p class="failed" role="alert">${shown(g.missing || now.error.message, 300)}</p>`}
+    ${g.missing && html`<p class="failed" role="alert">${shown(g.missing, 300)}</p>`}
     <dl class="cards"><div><dt>leader</dt><dd><code title=${g.leader}>${short(g.leader)}</code></dd></div><div><dt>term</dt><dd>${g.term}</dd></div>
       <div><dt>voters</dt><dd>${alive} of ${(g.voters || []).length} active</dd></div><div><dt>failures survived now</dt><dd>${g.failures_survived ?? '–'}</dd></div>
       <div><dt>revision</dt><dd>${g.revision}</dd></div><div><dt>this peer</dt><dd>${shown(g.phase, 20)}</dd></div></dl>

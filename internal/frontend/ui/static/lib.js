@@ -39,6 +39,7 @@ export class ApiError extends Error {
     super(body.message || `the peer answered ${status}`);
     this.status = status;
     this.field = body.field;
+    this.body = body;
   }
 }
 

@@ -1,6 +1,6 @@
 // The peer's state as /v1/events tells it, for all views together.
 
-import { open, reader, useEffect, useState } from './lib.js';
+import { call, open, reader, useEffect, useState } from './lib.js';
 
 const mostEvents = 500;
 
@@ -12,7 +12,7 @@ export const live = {
   services: new Map(), // by service and id
   keysRevision: 0,
   group: null,
-  peers: new Map(),
+  peers: null, // by id; null before the first answer
   health: null,
   contact: null,
   events: [], // newest first
@@ -59,6 +59,7 @@ const apply = {
   open(d) {
     Object.assign(live, { topics: d.topics, link: 'live', problem: '' });
     Object.assign(reader, { role: d.role, name: d.name || '', services: d.services || [], open: Boolean(d.open) });
+    look();
   },
   offers(d) {
     if (d.kind === 'reset') { live.offers.clear(); settled = false; }
@@ -90,23 +91,41 @@ const apply = {
     live.keysRevision = d.revision;
     for (const c of d.changes || []) note('keys', c.type, c.kv.key);
   },
-  group(d) {
-    if (live.group) note('group', 'state', d.group.missing || `leader ${d.group.leader.slice(-6)}, term ${d.group.term}`);
-    live.group = d.group;
+};
+
+// Group, peers and health have no watch: the page asks for them while it is visible.
+const lookEvery = 2000; // ms
+
+const leading = g => g.missing || `leader ${(g.leader || '').slice(-6)}, term ${g.term}`;
+
+const seen = {
+  group(g) {
+    if (live.group && leading(live.group) !== leading(g)) note('group', 'state', leading(g));
+    live.group = g;
   },
   peers(d) {
-    if (d.kind === 'state') live.peers = new Map();
-    for (const p of d.peers) {
-      if (d.kind === 'left') live.peers.delete(p.id);
-      else live.peers.set(p.id, p);
-      if (d.kind !== 'state') note('peers', d.kind, p.id);
-    }
+    const now = new Map(d.peers.map(p => [p.id, p])), before = live.peers || now;
+    for (const id of now.keys()) if (!before.has(id)) note('peers', 'joined', id);
+    for (const id of before.keys()) if (!now.has(id)) note('peers', 'left', id);
+    live.peers = now;
   },
-  health(d) {
-    if (live.health) note('health', d.health.status, d.health.reason || 'healthy again');
-    live.health = d.health;
+  health(h) {
+    if (live.health && (live.health.status !== h.status || live.health.reason !== h.reason)) note('health', h.status, h.reason || 'healthy again');
+    live.health = h;
   },
 };
+
+// look asks once. A group without a majority, and a registry that cannot be used, describe themselves in an error.
+async function look() {
+  const paths = { peers: '/v1/peers', health: '/v1/health', ...(live.topics.includes('keys') && { group: '/v1/coordination/group' }) };
+  await Promise.all(Object.entries(paths).map(async ([name, path]) => {
+    const d = await call('GET', path).catch(error => error.body);
+    if (d && (d.peers || d.status || d.phase)) seen[name](d);
+  }));
+  changed();
+}
+
+setInterval(() => { if (live.link === 'live' && !document.hidden) look(); }, lookEvery);
 
 function take(text, state) {
   let name = '', data = '';

@@ -23,19 +23,18 @@ const trip = p => (p.latency_ms ? `${p.latency_ms.toFixed(1)} ms` : '–');
 const off = s => (Math.abs(s) < 0.005 ? 'exact' : `${s.toFixed(2)} s off`);
 
 export function PeersView() {
-  useLive();
-  const { value, error } = useCall('/v1/peers', [live.peers.size], 5000);
+  const { peers: known } = useLive();
   const status = useCall('/v1/status', [], 5000).value;
-  const peers = (value?.peers || []).slice().sort((a, b) => (a.latency_ms || 1e9) - (b.latency_ms || 1e9));
-  const places = useMemo(() => placesOf(live.offers), [value, live.offers.size]);
-  const located = useMemo(() => peers.filter(p => places.get(p.id)).map(p => ({ ...places.get(p.id), key: p.id, type: 'peer', name: short(p.id), note: trip(p) })), [value, places]);
-  return html`<${Heading} title="Peers">The machines that this one is connected to. A round trip is the time of a ping.<//><${Failed} error=${error} />
+  const peers = [...(known || new Map()).values()].sort((a, b) => (a.latency_ms || 1e9) - (b.latency_ms || 1e9));
+  const places = useMemo(() => placesOf(live.offers), [known, live.offers.size]);
+  const located = useMemo(() => peers.filter(p => places.get(p.id)).map(p => ({ ...places.get(p.id), key: p.id, type: 'peer', name: short(p.id), note: trip(p) })), [known, places]);
+  return html`<${Heading} title="Peers">The machines that this one is connected to. A round trip is the time of a ping.<//>
     ${status && html`<dl class="cards"><div><dt>this peer</dt><dd>${status.name ? html`<${Text} most=${24}>${status.name}<//> ` : ''}<code title=${status.peer_id}>${short(status.peer_id)}</code></dd></div>
       <div><dt>network</dt><dd><${Text} most=${24}>${status.network}<//></dd></div><div><dt>reach</dt><dd>${shown(status.reach?.state, 20)}</dd></div>
       <div><dt>relayed connections</dt><dd>${status.reach?.relayed ?? 0}</dd></div>
       <div><dt>clock</dt><dd>${status.clock_offset_seconds === undefined ? 'unknown' : off(status.clock_offset_seconds)}</dd></div>
       <div><dt>offers kept</dt><dd>${status.records_kept}</dd></div></dl>`}
-    ${value && peers.length === 0 ? html`<${Empty} title="Alone so far" command="blackholed invite">Give another machine the line that this command prints.<//>` : html`
+    ${known && peers.length === 0 ? html`<${Empty} title="Alone so far" command="blackholed invite">Give another machine the line that this command prints.<//>` : html`
     <${Table} label="Peers" head=${['peer', 'round trip', 'path', 'place', 'program', 'address']} rows=${peers.map(p => html`<tr key=${p.id}><td><code title=${p.id}>${short(p.id)}</code></td>
       <td class="number">${trip(p)}</td><td>${(p.addrs || []).some(a => a.includes('/p2p-circuit')) ? 'relayed' : 'direct'}</td><td><${Text} most=${30}>${placeOf(places.get(p.id))}<//></td>
       <td><${Text} most=${30}>${p.agent || '–'}<//></td><td><${Text} most=${50}>${(p.addrs || [])[0] || '–'}<//></td></tr>`)} />`}
@@ -53,7 +52,7 @@ export function TimelineView() {
     if (v) next.set(k, v); else next.delete(k);
     go('timeline', next);
   };
-  return html`<${Heading} title="Timeline">What has happened since this page was opened, the newest first. In the background the page misses changes of peers, group and health.<//><div class="heading"><label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${topics.map(t => html`<option>${t}</option>`)}</select></label>
+  return html`<${Heading} title="Timeline">What has happened since this page was opened, the newest first. In the background the page sees changes of peers, group and health late.<//><div class="heading"><label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${[...topics, 'group', 'peers', 'health'].map(t => html`<option>${t}</option>`)}</select></label>
     <label>contains <input name="text" defaultValue=${values.get('text') || ''} onChange=${e => set('text', e.target.value)} /></label></div>
     ${list.length === 0 ? html`<${Empty} title="Quiet" command=${`curl -N ${location.origin}/v1/events`}>Changes appear here as they happen, since this page is open.<//>` : html`
     <${Table} label="Events" head=${['time', 'topic', 'event', 'what']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td>${e.topic}</td><td>${shown(e.kind, 20)}</td><td><${Text} most=${100}>${e.text}<//></td></tr>`)} />

@@ -23,7 +23,7 @@ const (
 
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topics        []string               `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`       // offers, services, keys, group, peers, health; empty means all that the peer serves
+	Topics        []string               `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`       // offers, services, keys; empty means all that the peer serves
 	Types         []string               `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`         // of offers; empty means storage, compute, cdn and bandwidth
 	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"` // of services
 	Prefix        string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`       // of keys
