@@ -2,13 +2,17 @@ package keeper
 
 import (
 	"hash/maphash"
-	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/records"
+)
+
+const (
+	maxAcks = 1 << 14         // acknowledgements of own records: 100 records at 130 keepers, with room
+	ackTTL  = 5 * time.Minute // acknowledgement lifetime; must be below hintTTL
 )
 
 // acks remember for a short time which keepers took which versions of this peer's own records. A
@@ -16,10 +20,8 @@ import (
 // keeper, a busy network would otherwise carry every record to all keepers again and again. They
 // are safe for concurrent use.
 type acks struct {
-	seed maphash.Seed
-
-	mu    sync.Mutex // guards taken
-	taken *simplelru.LRU[ackKey, ack]
+	seed  maphash.Seed
+	taken *lru.Cache[ackKey, ack]
 }
 
 type ackKey struct {
@@ -32,16 +34,10 @@ type ack struct {
 	until time.Time
 }
 
-func newAcks() *acks {
-	taken, err := simplelru.NewLRU[ackKey, ack](maxAcks, nil)
-	if err != nil {
-		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
-	}
-	return &acks{seed: maphash.MakeSeed(), taken: taken}
-}
+func newAcks() acks { return acks{maphash.MakeSeed(), newCache[ackKey, ack](maxAcks)} }
 
 // hash returns the hash of a list of cells. Equal requests list equal cells in equal order.
-func (a *acks) hash(cells []string) uint64 {
+func (a acks) hash(cells []string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(a.seed)
 	for _, c := range cells {
@@ -52,16 +48,12 @@ func (a *acks) hash(cells []string) uint64 {
 }
 
 // add notes that a keeper took a record for some cells.
-func (a *acks) add(r *records.Record, keeper peer.ID, cells []string, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a acks) add(r *records.Record, keeper peer.ID, cells []string, now time.Time) {
 	a.taken.Add(ackKey{r.Digest(), keeper}, ack{a.hash(cells), now.Add(ackTTL)})
 }
 
 // has reports whether a keeper took a record for exactly these cells a short time ago.
-func (a *acks) has(r *records.Record, keeper peer.ID, cells []string, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a acks) has(r *records.Record, keeper peer.ID, cells []string, now time.Time) bool {
 	known, ok := a.taken.Get(ackKey{r.Digest(), keeper})
 	return ok && now.Before(known.until) && known.cells == a.hash(cells)
 }

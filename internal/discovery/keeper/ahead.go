@@ -6,8 +6,6 @@ import (
 	"sync"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-
-	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // A lookup knows its likely result before its end: most of the closest peers have answered, and it only waits for connections
@@ -19,87 +17,6 @@ import (
 // aheadRecords is the number of records in one Store up to which they go to likely keepers. Many records share lookups, and
 // their deliveries take longer than these.
 const aheadRecords = 4
-
-// foresight holds the likely keepers of the lookups under way, by routing key. It is safe for concurrent use.
-type foresight struct {
-	mu      sync.Mutex // guards the fields below
-	sets    map[string]*keeperSet
-	changed chan struct{} // closed and replaced with each change, and with the end of each lookup
-}
-
-func newForesight() *foresight {
-	return &foresight{sets: make(map[string]*keeperSet), changed: make(chan struct{})}
-}
-
-func (f *foresight) notify() {
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-func (f *foresight) set(key string, set *keeperSet) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.sets[key] = set
-	f.notify()
-}
-
-// end forgets a lookup that ended.
-func (f *foresight) end(key string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.sets, key)
-	f.notify()
-}
-
-// of returns the likely keepers of a key, nil without any.
-func (f *foresight) of(key string) *keeperSet {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.sets[key]
-}
-
-func (f *foresight) change() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.changed
-}
-
-// foresee notes the closest peers that a lookup found so far.
-func (p *closestCache) foresee(key string, others []peer.ID) {
-	self := p.k.Self
-	if !p.k.Router.Serving() {
-		self = ""
-	}
-	if set, whole := settle(key, self, others, p.k.Router.Size(), nil); !whole {
-		p.likely.set(key, set)
-	}
-}
-
-// ahead returns the keepers of some cells once each of them has a known or a likely set; nil at the end of ctx.
-func (p *closestCache) ahead(ctx context.Context, cells []records.CellKey) map[records.CellKey]*keeperSet {
-	sets := make(map[records.CellKey]*keeperSet, len(cells))
-	for {
-		changed, missing := p.likely.change(), false
-		for _, c := range cells {
-			key := routingKey(c)
-			if known, _ := p.remembered(key, p.k.Now()); known.set != nil {
-				sets[c] = known.set
-			} else if set := p.likely.of(key); set != nil {
-				sets[c] = set
-			} else {
-				missing = true
-			}
-		}
-		if !missing {
-			return sets
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
 
 // aheadRound delivers records to the likely keepers. A nil round has no deliveries.
 type aheadRound struct {
@@ -120,8 +37,8 @@ type aheadBatch struct {
 
 // storeAhead begins to deliver records to the likely keepers of their cells. The caller must call close. It returns nil for many records, and
 // in a small network, whose one lookup serves all cells.
-func (p *publisher) storeAhead(ctx context.Context, recs []*records.Record, targets [][]records.CellKey) *aheadRound {
-	if len(recs) > aheadRecords || p.k.Router.Size() < Network {
+func (p *publisher) storeAhead(ctx context.Context, targets []target) *aheadRound {
+	if len(targets) > aheadRecords || p.Router.Size() < Network {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -129,8 +46,8 @@ func (p *publisher) storeAhead(ctx context.Context, recs []*records.Record, targ
 	a := &aheadRound{cancel: cancel, routed: routed, ready: make(chan struct{})}
 	a.work.Go(func() {
 		var round []storeBatch
-		if sets := p.k.closest.ahead(waiting, slices.Concat(targets...)); sets != nil {
-			round = route(recs, targets, sets, p.wants())
+		if sets := p.closest.ahead(waiting, cellsIn(targets)); sets != nil {
+			round = route(targets, sets, p.wants())
 		}
 		a.batches = make(map[peer.ID]*aheadBatch, len(round))
 		for _, b := range round {
@@ -140,7 +57,7 @@ func (p *publisher) storeAhead(ctx context.Context, recs []*records.Record, targ
 		bounded(deliveries, len(round), func(i int) {
 			b := a.batches[round[i].to]
 			defer close(b.done)
-			p.deliver(ctx, recs, &b.batch)
+			p.deliver(ctx, &b.batch)
 		})
 	})
 	return a
@@ -155,7 +72,7 @@ func (a *aheadRound) take(b *storeBatch) bool {
 	<-a.ready
 	early, ok := a.batches[b.to]
 	if !ok || !slices.EqualFunc(early.asked, b.items, func(x, y storeItem) bool {
-		return x.record == y.record && slices.Equal(x.wire.Cells, y.wire.Cells)
+		return x.of == y.of && slices.Equal(x.wire.Cells, y.wire.Cells)
 	}) {
 		return false
 	}

@@ -98,6 +98,6 @@ func TestManyRecordsDoNotGoAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := foreseeing(t, func(found []peer.ID) []peer.ID { return found })
 		recs := batch(t, newProvider(t), aheadRecords+1, time.Now())
-		require.Nil(t, w.nodes[0].publisher.storeAhead(t.Context(), recs, [][]records.CellKey{recs[0].Cells()}))
+		require.Nil(t, w.nodes[0].publisher.storeAhead(t.Context(), targetsOf(recs)))
 	})
 }

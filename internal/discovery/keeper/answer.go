@@ -216,50 +216,41 @@ func (q cellQuery) matches(r *records.Record) bool {
 	return q.plan.Match(r) && slices.ContainsFunc(q.cells, r.In)
 }
 
-// names returns the keys of the cells.
-func (q cellQuery) names() []string {
-	names := make([]string, len(q.cells))
-	for i, c := range q.cells {
-		names[i] = c.String()
-	}
-	return names
-}
-
 // lacksAny reports whether notKept names one of the cells.
 func lacksAny(notKept []string, cells []records.CellKey) bool {
 	return slices.ContainsFunc(cells, func(c records.CellKey) bool { return slices.Contains(notKept, c.String()) })
 }
 
 // search searches this peer's index for a plan, restricted to cells.
-func (k *Keeper) search(p *query.Plan, cells []records.CellKey) index.Found {
-	return k.Index.Search(p, index.SearchOptions{Now: k.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
+func (a *asker) search(p *query.Plan, cells []records.CellKey) index.Found {
+	return a.Index.Search(p, index.SearchOptions{Now: a.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
 }
 
 // answerHere answers a query from this peer's index.
-func (k *Keeper) answerHere(q cellQuery) answer {
-	found := k.search(q.plan, q.cells)
-	a := answer{
-		records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
+func (a *asker) answerHere(q cellQuery) answer {
+	found := a.search(q.plan, q.cells)
+	x := answer{
+		from: a.Self, own: true, records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
 		withheld: found.Total > len(found.Hits), bound: found.Next,
 	}
-	a.beyond, a.moreBeyond = index.SomeBeyond(k.Index, q.plan, q.cells, k.Now(), maxBeyond)
+	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, q.cells, a.Now(), maxBeyond)
 	var lacking []records.CellKey
-	lacking, a.doubt = k.closest.unauthoritative(q.cells)
-	a.from, a.own, a.full = k.Self, true, len(lacking) == 0
-	if err := a.setSplits(q, k.splits.forQuery(q.plan, q.cells)); err != nil {
-		k.Logger.Error("own answer rejected: please report this defect", "error", err)
+	lacking, x.doubt = a.authority.unauthoritative(q.cells)
+	x.full = len(lacking) == 0
+	if err := x.setSplits(q, a.splits.forQuery(q.plan, q.cells)); err != nil {
+		a.Logger.Error("own answer rejected: please report this defect", "error", err)
 	}
-	return a
+	return x
 }
 
 // findHere answers a plan from this peer's index, which is settled for the cells.
-func (k *Keeper) findHere(p *query.Plan, cells []records.CellKey) query.Found {
-	found := k.search(p, cells)
+func (a *asker) findHere(p *query.Plan, cells []records.CellKey) query.Found {
+	found := a.search(p, cells)
 	f := query.Found{Records: recordsOf(found.Hits), Total: found.Total, AtLeast: !found.Exact, Complete: true, Local: true}
-	if why := k.sync.know.isolation(k.sync.clock()); why != "" {
+	if why := a.authority.know.isolation(a.authority.clock()); why != "" {
 		f.Complete, f.AtLeast, f.Reason = false, true, "this peer "+why
 	}
-	some, more := index.SomeBeyond(k.Index, p, cells, k.Now(), maxBeyond)
+	some, more := index.SomeBeyond(a.Index, p, cells, a.Now(), maxBeyond)
 	f.Beyond = index.DescribeBeyond(some, 0, more)
 	if p.Explain() {
 		f.Notes = []string{"this peer keeps all the cells and compared them with other keepers: it answers alone"}

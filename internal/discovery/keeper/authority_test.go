@@ -25,8 +25,8 @@ func TestNewKeeperHasNoAuthority(t *testing.T) {
 		order := nearest(routingKey(c), w.dht.peers, len(w.nodes))
 		heir := w.node(order[Replicas])
 		q := cellQuery{plan: compile(t, query.Query{}), cells: []records.CellKey{c}}
-		require.False(t, heir.answerHere(q).full, "a cell of other keepers")
-		require.True(t, w.node(order[0]).answerHere(q).full)
+		require.False(t, heir.asker.answerHere(q).full, "a cell of other keepers")
+		require.True(t, w.node(order[0]).asker.answerHere(q).full)
 
 		for _, id := range order[:2] {
 			w.node(id).leave(t)
@@ -35,9 +35,9 @@ func TestNewKeeperHasNoAuthority(t *testing.T) {
 			w.dht.peers = slices.DeleteFunc(w.dht.peers, func(id peer.ID) bool { return slices.Contains(order[:2], id) })
 			w.dht.fire()
 		})
-		heir.closest.own.Purge() // as without an earlier question
-		require.True(t, heir.closest.accepts(c))
-		require.False(t, heir.answerHere(q).full, "a new keeper")
+		heir.authority.own.Purge() // as without an earlier question
+		require.True(t, heir.authority.accepts(c))
+		require.False(t, heir.asker.answerHere(q).full, "a new keeper")
 		for _, n := range w.nodes {
 			if !n.gone {
 				found, err := n.Query(t.Context(), q.plan)
@@ -47,8 +47,8 @@ func TestNewKeeperHasNoAuthority(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * syncGap)
-		require.True(t, heir.answerHere(q).full)
-		require.Equal(t, 1, heir.answerHere(q).total)
+		require.True(t, heir.asker.answerHere(q).full)
+		require.Equal(t, 1, heir.asker.answerHere(q).total)
 	})
 }
 

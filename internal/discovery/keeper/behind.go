@@ -7,9 +7,6 @@ import (
 	"slices"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -19,11 +16,8 @@ import (
 // must list and does not, the asker asks the keeper of the other for its version. A keeper without the record, or with
 // an older version, is behind: its answer is not full, and another keeper is asked. To be behind is no offence.
 const (
-	maxProbes    = 4                // of one keeper for a query
-	expiresSoon  = time.Minute      // clocks differ: one keeper may drop a record so long before another
-	maxKeptOut   = 4096             // records that a limit of this peer kept out
-	keptOutFor   = 15 * time.Minute // a record waits that long at most for a place in a nearly full cell
-	behindReason = "it lacks changes that other keepers have"
+	maxProbes   = 4           // of one keeper for a query
+	expiresSoon = time.Minute // clocks differ: one keeper may drop a record so long before another
 )
 
 // probe asks a keeper for its version of a record that its answer should list.
@@ -44,7 +38,7 @@ func (a *asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTr
 	var probes []probe
 	for i := range g.answers {
 		if x := &g.answers[i]; x.full {
-			for _, r := range x.unlisted(q.plan, newest, a.k.Now()) {
+			for _, r := range x.unlisted(q.plan, newest, a.Now()) {
 				probes = append(probes, probe{of: x, listed: r})
 			}
 		}
@@ -99,7 +93,7 @@ func (a *asker) conclude(p probe, g *group, trace *queryTrace) {
 	switch {
 	case v.newest != nil && records.Compare(v.newest, p.listed) == 0: // it arrived meanwhile
 	case v.newest != nil && records.Compare(v.newest, p.listed) > 0:
-		_, _ = a.k.put(v.newest) // if the index is full, the listed version stays in the answer
+		_, _ = a.intake.put(v.newest) // if the index is full, the listed version stays in the answer
 		for i := range g.answers {
 			if x := &g.answers[i]; slices.ContainsFunc(x.records, func(r *records.Record) bool { return r.Name() == name }) {
 				a.fallBehind(x, name, trace)
@@ -118,7 +112,7 @@ func (a *asker) fallBehind(x *answer, name records.Name, trace *queryTrace) {
 	x.full, x.behind = false, true
 	trace.add("%s lacks the newest version of %s: its answer is not full", x.from, name)
 	if x.own {
-		a.k.sync.know.lacks(a.k.sync.clock())
+		a.authority.fallBehind()
 	}
 }
 
@@ -131,31 +125,4 @@ func (g *group) behind() int {
 		}
 	}
 	return n
-}
-
-// keptOut remembers the records that a limit of this peer kept out. It is safe for concurrent use.
-type keptOut struct {
-	names *lru.Cache[records.Name, time.Time] // until
-}
-
-func newKeptOut() *keptOut {
-	names, err := lru.New[records.Name, time.Time](maxKeptOut)
-	if err != nil {
-		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
-	}
-	return &keptOut{names: names}
-}
-
-// note remembers a record that was refused for a limit. Other errors, and nil, forget it.
-func (o *keptOut) note(n records.Name, err error, now time.Time) {
-	if fault.KindOf(err) == fault.LimitReached {
-		o.names.Add(n, now.Add(keptOutFor))
-	} else {
-		o.names.Remove(n)
-	}
-}
-
-func (o *keptOut) has(n records.Name, now time.Time) bool {
-	until, ok := o.names.Get(n)
-	return ok && now.Before(until)
 }

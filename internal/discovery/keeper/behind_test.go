@@ -169,7 +169,7 @@ func TestAnswersOfKeepersThatAreBehind(t *testing.T) {
 			slices.Sort(want)
 			plan := compile(t, query.Query{Limit: 100, Explain: true})
 			for _, n := range w.nodes {
-				found, err := n.find(t.Context(), plan, plan.Cells(coverCells))
+				found, err := n.asker.find(t.Context(), plan, plan.Cells(coverCells))
 				require.NoError(t, err)
 				require.True(t, found.Complete, found.Reason)
 				got := make([]string, 0, len(found.Records))
@@ -198,7 +198,7 @@ func TestRecordKeptOutByALimit(t *testing.T) {
 		}
 		a := w.nodes[0]
 		asked, plan := a.counts.of(a.counts.operations, "ask"), compile(t, query.Query{Explain: true})
-		found, err := a.find(t.Context(), plan, plan.Cells(coverCells))
+		found, err := a.asker.find(t.Context(), plan, plan.Cells(coverCells))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Len(t, found.Records, 2)
@@ -226,12 +226,12 @@ func TestKeeperWithAFullIndex(t *testing.T) {
 		require.Less(t, full.Index.Len(), n)
 		plan := compile(t, query.Query{Limit: n})
 		for i := range w.nodes {
-			found, err := w.nodes[i].find(t.Context(), plan, plan.Cells(coverCells))
+			found, err := w.nodes[i].asker.find(t.Context(), plan, plan.Cells(coverCells))
 			require.NoError(t, err)
 			require.True(t, found.Complete, found.Reason)
 			require.Len(t, found.Records, n)
 		}
-		own := full.answerHere(cellQuery{plan: plan, cells: plan.Cells(coverCells)})
+		own := full.asker.answerHere(cellQuery{plan: plan, cells: plan.Cells(coverCells)})
 		require.False(t, own.full)
 		require.Equal(t, "its index is full and may lack some", own.doubt)
 		w.requireTrust()
@@ -290,7 +290,7 @@ func TestBusyKeeperKnowsThatItLacksAChange(t *testing.T) {
 		leave()
 		_, ok = busy.Local(plan)
 		require.False(t, ok)
-		require.Equal(t, behindReason, busy.sync.doubt(plan.Cells(1)[0]))
+		require.Equal(t, "it lacks changes that other keepers have", busy.sync.doubt(plan.Cells(1)[0]))
 		found, err := busy.Query(t.Context(), plan)
 		require.NoError(t, err)
 		require.Len(t, found.Records, 1)
@@ -309,7 +309,7 @@ func TestForwardServesOnlyKeepers(t *testing.T) {
 		p := newProvider(t)
 		held, other := p.sign(t, offer("held"), 1, time.Now()), p.sign(t, offer("other"), 1, time.Now())
 		by, to := w.nodes[1], w.nodes[2]
-		_, err := by.put(held)
+		_, err := by.store.intake.put(held)
 		require.NoError(t, err)
 		for _, tc := range []struct {
 			name string
@@ -323,7 +323,7 @@ func TestForwardServesOnlyKeepers(t *testing.T) {
 			{"to the publisher", w.nodes[0].Self, held, fault.Forbidden},
 		} {
 			req := &pb.ForwardRequest{To: []byte(tc.to), Items: []*pb.StoreItem{item(tc.r)}}
-			resp, _, err := w.nodes[0].asker.call(t.Context(), by.Self, &pb.Request{Op: &pb.Request_Forward{Forward: req}})
+			resp, _, err := w.nodes[0].client.call(t.Context(), by.Self, &pb.Request{Op: &pb.Request_Forward{Forward: req}})
 			require.ErrorIs(t, err, tc.want, tc.name)
 			if tc.want == nil {
 				require.Len(t, resp.GetForward().GetResults(), 1)

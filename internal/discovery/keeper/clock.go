@@ -23,9 +23,11 @@ const latestTime = 1 << 53
 // clockCheck compares this peer's clock with the clocks of the keepers that answer it, and raises
 // the condition for a wrong one. It is safe for concurrent use.
 type clockCheck struct {
-	k      *Keeper
-	steady func() time.Time       // of the runtime; Config.Now is the wall clock
-	fault  atomic.Pointer[string] // describes a wrong clock; nil for a right or unknown one
+	now        func() time.Time // of the wall clock
+	steady     func() time.Time // of the runtime
+	prefixOf   func(peer.ID) (netip.Prefix, bool)
+	conditions *condition.Set
+	fault      atomic.Pointer[string] // describes a wrong clock; nil for a right or unknown one
 
 	mu       sync.Mutex // guards the fields below
 	samples  clock.Comparison
@@ -39,11 +41,11 @@ func (c *clockCheck) sample(id peer.ID, ms uint64, trip time.Duration) (apart ti
 	if ms == 0 || ms > latestTime {
 		return 0, false
 	}
-	prefix, known := c.k.asker.prefixOfPeer(id)
+	prefix, known := c.prefixOf(id)
 	if known && prefix.Addr().IsPrivate() { // a private network has many owners
 		prefix = netip.Prefix{}
 	}
-	now := clock.Moment{Wall: c.k.Now(), Steady: c.steady()}
+	now := clock.Moment{Wall: c.now(), Steady: c.steady()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	apart, ok = c.samples.Add(clock.Sample{Peer: id, Prefix: prefix, Time: time.UnixMilli(int64(ms)), Trip: trip}, now)
@@ -56,7 +58,7 @@ func (c *clockCheck) sample(id peer.ID, ms uint64, trip time.Duration) (apart ti
 
 // current returns the estimate now.
 func (c *clockCheck) current() clock.Estimate {
-	now := clock.Moment{Wall: c.k.Now(), Steady: c.steady()}
+	now := clock.Moment{Wall: c.now(), Steady: c.steady()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Steady.Sub(c.made) >= estimateEvery {
@@ -74,10 +76,10 @@ func (c *clockCheck) renew(now clock.Moment) {
 	case e.Wrong():
 		text := clockFault(e)
 		c.fault.Store(&text)
-		c.k.Signals.Conditions.Raise(condition.ClockOffset, "%s: set it, for example by NTP; until then its answers are incomplete", text)
+		c.conditions.Raise(condition.ClockOffset, "%s: set it, for example by NTP; until then its answers are incomplete", text)
 	case e.State != clock.Unknown && e.Offset.Abs() < fine:
 		c.fault.Store(nil)
-		c.k.Signals.Conditions.Clear(condition.ClockOffset)
+		c.conditions.Clear(condition.ClockOffset)
 	}
 }
 
@@ -102,31 +104,8 @@ func (c *clockCheck) wrong() string {
 	return ""
 }
 
-// Clock returns the estimated offset of this peer's clock from the clocks of the keepers.
-func (k *Keeper) Clock() clock.Estimate { return k.asker.clock.current() }
-
 // offClock reports whether a keeper's clock differs from the others' by more than clock.Warn. Apart
 // is this peer's clock minus the keeper's. A keeper with a wrong clock refuses valid records.
 func offClock(e clock.Estimate, apart time.Duration) bool {
 	return e.State == clock.Known && (apart-e.Offset).Abs() > clock.Warn
-}
-
-// timeDoubt returns the reason why this peer's clock may hide records of some answers; "" for a
-// clock that is right, or that agrees with the clocks of the keepers whose records it refuses.
-func (k *Keeper) timeDoubt(groups []group) string {
-	if fault := k.asker.clock.wrong(); fault != "" {
-		return fault
-	}
-	if k.asker.clock.current().State == clock.Known {
-		return ""
-	}
-	for _, g := range groups {
-		for _, a := range g.answers {
-			if n := a.untimely(); n > 0 && a.apart.Abs() > clock.Warn {
-				return fmt.Sprintf("%d records are not valid now by this peer's clock, which differs from the clock of their keeper by %s",
-					n, a.apart.Abs().Round(time.Second))
-			}
-		}
-	}
-	return ""
 }

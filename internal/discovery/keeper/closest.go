@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,30 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Placement of cells.
+const (
+	// Replicas is the number of keepers of a cell: the peers closest to its key.
+	Replicas = 10
+	// Network is the maximum size of a small network, where every peer keeps every cell. It is
+	// also the number of peers that a lookup returns (k of Kademlia).
+	Network = 20
+
+	retainWithin = Replicas + 2 // a peer holds a cell while it is among this many closest
+	acceptWithin = 2 * Replicas // a peer accepts records of a cell while it is among this many closest, because of churn
+)
+
+const (
+	maxCachedCells = 4096             // cells with cached keepers
+	keeperSetTTL   = 10 * time.Minute // lifetime of the keepers of a cell
+	wholeTTL       = 10 * time.Second // lifetime of the peers of a small network: every join changes them
+	uncertainTTL   = 5 * time.Second  // lifetime of an incomplete lookup
+	failedTTL      = 5 * time.Second  // lifetime of a keeper set with a failed peer
+
+	lookups   = 16          // at a time
+	manyCells = 4 * lookups // a call with more cells starts their lookups gradually
+	refreshes = 4           // lookups in the background
 )
 
 // keeperSet is the set of peers that keep a cell. It is immutable.
@@ -42,6 +65,9 @@ func (s *keeperSet) has(id peer.ID) bool {
 	_, ok := slices.BinarySearch(s.peers, id)
 	return ok
 }
+
+// nearest returns the peers of the set, the closest to an id first.
+func (s *keeperSet) nearest(id peer.ID) []peer.ID { return nearest(string(id), s.peers, len(s.peers)) }
 
 // distance is the XOR metric of Kademlia (Maymounkov and Mazières, 2002) between hashed keys, as
 // in kad-dht. Distances compare bytewise.
@@ -75,12 +101,11 @@ func nearest(key string, peers []peer.ID, n int) []peer.ID {
 // closestCache finds and caches the closest peers to the keys of cells: the keepers. It is safe
 // for concurrent use.
 type closestCache struct {
-	k          *Keeper
-	flights    singleflight.Group                     // by routing key; "" renews the set of all cells
-	refreshing chan struct{}                          // semaphore of the lookups in the background
-	own        *lru.Cache[records.CellKey, ownership] // has its own lock
-	regions    regions                                // has its own lock
-	likely     *foresight                             // has its own lock
+	*Env
+	flights    singleflight.Group // by routing key; "" renews the set of all cells
+	refreshing chan struct{}      // semaphore of the lookups in the background
+	regions    regions            // has its own lock
+	likely     *foresight         // has its own lock
 
 	mu    sync.Mutex // guards the fields below; held for memory accesses only
 	cells *lru.Cache[string, cachedSet]
@@ -107,13 +132,12 @@ func uncertainSet(set *keeperSet, serving bool, now time.Time) cachedSet {
 	return cachedSet{set: set, serving: serving, fresh: until, until: until}
 }
 
-func newClosestCache(k *Keeper) *closestCache {
+func newClosestCache(e *Env) *closestCache {
 	cells, err := lru.New[string, cachedSet](maxCachedCells)
-	own, err2 := lru.New[records.CellKey, ownership](maxCachedCells)
-	if err = errors.Join(err, err2); err != nil {
+	if err != nil {
 		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &closestCache{k: k, refreshing: make(chan struct{}, refreshes), own: own, likely: newForesight(), cells: cells}
+	return &closestCache{Env: e, refreshing: make(chan struct{}, refreshes), likely: newForesight(), cells: cells}
 }
 
 // routingKey returns the DHT key of a cell: the multihash of its content id.
@@ -129,7 +153,7 @@ const sha256Multihash = "\x12\x20"
 // continues after the end of a caller's ctx. It fails only with ctx or after Close.
 func (p *closestCache) keepers(ctx context.Context, c records.CellKey) (*keeperSet, error) {
 	key := routingKey(c)
-	now := p.k.Now()
+	now := p.Now()
 	known, whole := p.remembered(key, now)
 	switch {
 	case now.Before(known.fresh):
@@ -155,7 +179,7 @@ func (p *closestCache) keepersOf(ctx context.Context, cells []records.CellKey) (
 	errs := make([]error, len(cells))
 	lookUp := func(i int) { sets[i], errs[i] = p.keepers(ctx, cells[i]) }
 	first := 0
-	if len(cells) > 0 && p.k.Router.Size() < Network {
+	if len(cells) > 0 && p.Router.Size() < Network {
 		lookUp(0) // in a small network the first answer applies to all cells
 		first = 1
 	}
@@ -181,29 +205,26 @@ func (p *closestCache) refresh(key string, whole bool) {
 	if whole {
 		flight = "" // one lookup renews all cells
 	}
-	if !p.k.inflight.enter() {
-		return
-	}
 	select {
 	case p.refreshing <- struct{}{}:
 	default:
-		p.k.inflight.leave()
 		return
 	}
-	go func() {
-		defer p.k.inflight.leave()
+	if !p.Go(func(context.Context) {
 		defer func() { <-p.refreshing }()
 		_, _, _ = p.flights.Do(flight, func() (any, error) { return p.lookup(key) })
-	}()
+	}) {
+		<-p.refreshing
+	}
 }
 
 // remembered returns the cached set of a key, and whether the set applies to all keys. It returns
 // the zero value without a usable set.
 func (p *closestCache) remembered(key string, now time.Time) (_ cachedSet, whole bool) {
-	table := p.k.Router.Size()
+	table := p.Router.Size()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	serving := p.k.Router.Serving()
+	serving := p.Router.Serving()
 	if now.Before(p.whole.until) && p.table == table && p.whole.serving == serving {
 		return p.whole, true
 	}
@@ -228,30 +249,30 @@ func (p *closestCache) mistaken(id peer.ID, cells []records.CellKey) {
 // alone reports whether the last lookup found no other peer in the network. It is false before the
 // first lookup. It asks no peers.
 func (p *closestCache) alone() bool {
-	placed, whole := p.remembered("", p.k.Now())
-	return whole && placed.set.uncertain == nil && len(placed.set.peers) == 1 && placed.set.peers[0] == p.k.Self
+	placed, whole := p.remembered("", p.Now())
+	return whole && placed.set.uncertain == nil && len(placed.set.peers) == 1 && placed.set.peers[0] == p.Self
 }
 
 // lookup asks the DHT and caches the result.
 func (p *closestCache) lookup(key string) (*keeperSet, error) {
 	defer p.likely.end(key)
-	table := p.k.Router.Size()
-	before := p.k.Router.Nearby(key, Network)
+	table := p.Router.Size()
+	before := p.Router.Nearby(key, Network)
 	others, err := p.findClosest(key)
-	if p.k.ctx.Err() != nil {
+	if p.Context().Err() != nil {
 		return nil, fault.New("keeper.lookup", fault.Unavailable, "the keeper is closed")
 	}
 	if err != nil {
-		p.k.Logger.Debug("incomplete lookup of the keepers", "found", len(others), "error", err)
+		p.Logger.Debug("incomplete lookup of the keepers", "found", len(others), "error", err)
 		if len(others) < Network {
-			others = append(slices.Clone(others), p.k.Router.Nearby(key, Network)...)
+			others = append(slices.Clone(others), p.Router.Nearby(key, Network)...)
 		}
 	}
 	if table < Network { // a lost packet of the lookup makes no keeper of a small network less
 		others = append(slices.Clone(others), p.connected(before)...)
 	}
-	serving := p.k.Router.Serving()
-	self := p.k.Self
+	serving := p.Router.Serving()
+	self := p.Self
 	if !serving && len(others) > 0 {
 		self = "" // no keeper
 	}
@@ -263,7 +284,7 @@ func (p *closestCache) lookup(key string) (*keeperSet, error) {
 // connected returns those of some peers to which this peer has a connection.
 func (p *closestCache) connected(ids []peer.ID) (out []peer.ID) {
 	for _, id := range ids {
-		if len(p.k.Host.Network().ConnsToPeer(id)) > 0 {
+		if len(p.Host.Network().ConnsToPeer(id)) > 0 {
 			out = append(out, id)
 		}
 	}
@@ -293,7 +314,7 @@ func settle(key string, self peer.ID, others []peer.ID, table int, err error) (_
 }
 
 func (p *closestCache) remember(key string, set *keeperSet, whole bool, table int, serving bool) {
-	now := p.k.Now()
+	now := p.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -313,7 +334,7 @@ func (p *closestCache) remember(key string, set *keeperSet, whole bool, table in
 // have its cells.
 func (p *closestCache) refreshSets(id peer.ID) {
 	p.regions.forget(id)
-	soon := p.k.Now().Add(failedTTL)
+	soon := p.Now().Add(failedTTL)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range p.cells.Keys() {
@@ -324,75 +345,16 @@ func (p *closestCache) refreshSets(id peer.ID) {
 	}
 }
 
-// accepts reports whether this peer accepts records of a cell.
-func (p *closestCache) accepts(c records.CellKey) bool { return p.ownership(c).accepts }
-
-// retains reports whether this peer must hold the records of a cell: publishers send them here, or
-// would after a small change of the network.
-func (p *closestCache) retains(c records.CellKey) bool { return p.ownership(c).retains }
-
-// authoritative reports whether this peer's records of a cell count as complete: this peer is one
-// of the Replicas closest, and has compared the cell with another keeper since.
-func (p *closestCache) authoritative(c records.CellKey) bool {
-	return p.ownership(c).authoritative && p.k.asker.clock.wrong() == ""
+// Suspect hears of an unresponsive peer. Its sets are renewed soon, and the router checks it.
+func (p *closestCache) Suspect(id peer.ID) {
+	p.refreshSets(id)
+	if r, ok := p.Router.(suspectReporter); ok {
+		r.Suspect(id)
+	}
 }
 
-// unauthoritative returns the cells for which this peer has no authority, and the reason for a cell
-// that it keeps all the same.
-func (p *closestCache) unauthoritative(cells []records.CellKey) (lacking []records.CellKey, doubt string) {
-	for _, c := range cells {
-		own := p.ownership(c)
-		if own.authoritative {
-			continue
-		}
-		lacking = append(lacking, c)
-		if own.accepts && doubt == "" {
-			doubt = p.k.sync.doubt(c)
-		}
-	}
-	return lacking, doubt
-}
-
-// ownership is a cached answer to whether this peer keeps a cell.
-type ownership struct {
-	accepts       bool // among the acceptWithin closest
-	retains       bool // among the retainWithin closest
-	authoritative bool // among the Replicas closest, and compared
-	until         time.Time
-	step          uint64 // of the knowledge at the time
-}
-
-func (p *closestCache) ownership(c records.CellKey) ownership {
-	y := p.k.sync
-	switch {
-	case !p.k.Router.Serving() && !y.alone():
-		return ownership{} // no keeper
-	case p.k.Router.Size() < acceptWithin:
-		return ownership{accepts: true, retains: true, authoritative: y.compared(c)}
-	}
-	table := y.table() // notices newcomers
-	now, step := p.k.Now(), y.know.steps.Load()
-	if own, ok := p.own.Get(c); ok && now.Before(own.until) && own.step == step {
-		return own
-	}
-	closer := p.closer(table, routingKey(c))
-	own := ownership{accepts: closer < acceptWithin, retains: closer < retainWithin, until: now.Add(ownershipTTL), step: step}
-	own.authoritative = closer < Replicas && y.compared(c)
-	p.own.Add(c, own)
-	return own
-}
-
-// closer counts the peers of the routing table that are closer to a key than this peer, up to acceptWithin. The copy of a large
-// routing table lacks peers.
-func (p *closestCache) closer(table *tableState, key string) int {
-	if len(table.peers) < maxTablePeers {
-		return table.peerTable.closer(key, acceptWithin)
-	}
-	own, n := distanceOf(key, p.k.Self), 0
-	for _, id := range p.k.Router.Nearby(key, acceptWithin) {
-		if d := distanceOf(key, id); bytes.Compare(d[:], own[:]) < 0 {
-			n++
-		}
-	}
-	return n
+// suspectReporter is a Router that checks unresponsive peers.
+type suspectReporter interface {
+	// Suspect schedules a check of peers. Dead peers leave the routing table.
+	Suspect(ids ...peer.ID)
 }

@@ -13,10 +13,7 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-const (
-	findingsTimeout    = 3 * time.Second // of an exchange with all keepers
-	maxFindingsRequest = 8 << 10         // bytes
-)
+const findingsTimeout = 3 * time.Second // of an exchange with all keepers
 
 // Delivered is a statement with the network of the keeper that delivered it; zero if that keeper runs on this
 // machine or its address is unknown.
@@ -29,7 +26,7 @@ type Delivered struct {
 // with that question meet there. It gives them own, the signed findings of this peer, and returns the statements
 // of others about the providers. own and providers may be empty. Keepers without an answer are left out.
 func (k *Keeper) Findings(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []Delivered {
-	ctx, end, err := k.begin(ctx, "findings", findingsTimeout)
+	ctx, end, err := k.Begin(ctx, "findings", findingsTimeout)
 	if err != nil {
 		return nil
 	}
@@ -58,10 +55,10 @@ func (k *Keeper) exchangeFindings(ctx context.Context, id peer.ID, req *pb.Reque
 	var resp *pb.FindingsResponse
 	if id == k.Self {
 		resp, _ = k.server.findings(source{peer: k.Self, exempt: true}, req.GetFindings())
-	} else if answer, _, err := k.asker.call(ctx, id, req); err == nil {
+	} else if answer, _, err := k.client.call(ctx, id, req); err == nil {
 		resp = answer.GetFindings()
 	}
-	via, ok := k.asker.prefixOfPeer(id)
+	via, ok := k.client.prefixOf(id)
 	if !ok {
 		via = netip.Prefix{}
 	}
@@ -76,12 +73,12 @@ func (k *Keeper) exchangeFindings(ctx context.Context, id peer.ID, req *pb.Reque
 
 // findings answers a FINDINGS request. Only a measurer itself can deliver a statement, so the pool knows its network.
 func (s *server) findings(from source, req *pb.FindingsRequest) (*pb.FindingsResponse, error) {
-	now := s.k.Now()
+	now := s.Now()
 	if len(req.GetOwn()) > 0 {
-		if !s.quotas.take(from, now) {
+		if s.store.quotas.take(from, now) != nil {
 			return nil, fault.New("", fault.LimitReached, "too many requests from network %s: try again later", from.prefix)
 		}
-		st, err := witness.Open(s.k.Network, req.GetOwn(), now)
+		st, err := witness.Open(s.Network, req.GetOwn(), now)
 		if err != nil {
 			return nil, err
 		}

@@ -58,7 +58,7 @@ func TestFindingsAreRefused(t *testing.T) {
 		a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
 		send := func(own []byte) error {
 			req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own}}}
-			_, _, err := a.asker.call(t.Context(), b.Self, req)
+			_, _, err := a.client.call(t.Context(), b.Self, req)
 			return err
 		}
 		require.NoError(t, send(a.statement(t, about, records.Unreachable)))

@@ -7,9 +7,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
@@ -26,7 +24,7 @@ const (
 )
 
 // forward asks other keepers to forward the batches of silent keepers, and sets the results of the items.
-func (p *publisher) forward(ctx context.Context, recs []*records.Record, round []storeBatch) {
+func (p *publisher) forward(ctx context.Context, round []storeBatch) {
 	var missed []*storeBatch
 	for i := range round {
 		if round[i].silent {
@@ -42,8 +40,8 @@ func (p *publisher) forward(ctx context.Context, recs []*records.Record, round [
 		copies := make([]storeBatch, len(able))
 		bounded(forwarders, len(able), func(i int) {
 			copies[i] = storeBatch{to: b.to, items: slices.Clone(b.items)}
-			if err := p.forwardBy(ctx, able[i], recs, &copies[i]); err != nil {
-				p.k.Logger.Debug("a keeper did not forward records", "peer", able[i], "to", b.to, "error", err)
+			if err := p.forwardBy(ctx, able[i], &copies[i]); err != nil {
+				p.Logger.Debug("a keeper did not forward records", "peer", able[i], "to", b.to, "error", err)
 			}
 		})
 		for _, c := range copies {
@@ -74,16 +72,16 @@ func forwardersOf(b *storeBatch, round []storeBatch) []peer.ID {
 
 // tookAll reports whether the keeper of a batch holds all records of another batch. Items are in the order of records.
 func (b *storeBatch) tookAll(o *storeBatch) bool {
-	taken := make(map[int]bool, len(b.items))
+	taken := make(map[*send]bool, len(b.items))
 	for _, item := range b.items {
-		taken[item.record] = item.err == nil
+		taken[item.of] = item.err == nil
 	}
-	return !slices.ContainsFunc(o.items, func(item storeItem) bool { return item.err != nil && !taken[item.record] })
+	return !slices.ContainsFunc(o.items, func(item storeItem) bool { return item.err != nil && !taken[item.of] })
 }
 
 // forwardBy asks one keeper to forward the failed items of a batch.
-func (p *publisher) forwardBy(ctx context.Context, id peer.ID, recs []*records.Record, b *storeBatch) (err error) {
-	ctx, end, err := p.k.begin(ctx, "forward", forwardFor)
+func (p *publisher) forwardBy(ctx context.Context, id peer.ID, b *storeBatch) (err error) {
+	ctx, end, err := p.Begin(ctx, "forward", forwardFor)
 	if err != nil {
 		return err
 	}
@@ -94,42 +92,39 @@ func (p *publisher) forwardBy(ctx context.Context, id peer.ID, recs []*records.R
 		for _, item := range message {
 			req.Items = append(req.Items, item.wire)
 		}
-		resp, _, err := p.k.asker.call(ctx, id, &pb.Request{Op: &pb.Request_Forward{Forward: req}})
+		resp, _, err := p.client.call(ctx, id, &pb.Request{Op: &pb.Request_Forward{Forward: req}})
 		if err != nil {
 			return err
 		}
-		results := resp.GetForward().GetResults()
-		if len(results) != len(message) {
-			return breach("%d results for %d records", len(results), len(message))
+		if err := readResults(message, resp.GetForward().GetResults()); err != nil {
+			return err
 		}
-		for i, r := range results {
-			message[i].err, message[i].sequence = rpc.Restore("keeper.Store", r.GetRefusal()), r.GetSequence()
-		}
-		p.acknowledge(recs, b.to, message)
+		p.acknowledge(b.to, message)
 	}
 	return nil
 }
 
-// forward sends records that this peer holds to another keeper, which their publisher cannot reach. Records come from
-// their publisher, so they count against its quota here, and against this peer's at the other keeper. Errors: Forbidden for
+// Forward sends records that this peer holds to another keeper, which their publisher cannot reach. Records come from
+// their publisher, so they count against its quota here, and against this peer's at the other keeper. The request waits for the other
+// peer most of its time; turn runs the part that needs the processor. Errors: Forbidden for
 // a peer outside the routing table, LimitReached, and the errors of the call.
-func (s *server) forward(ctx context.Context, from source, req *pb.ForwardRequest) (*pb.ForwardResponse, error) {
+func (s *store) Forward(ctx context.Context, from source, req *pb.ForwardRequest, turn func(func() error) error) (*pb.ForwardResponse, error) {
 	to := peer.ID(req.GetTo())
-	if to == from.peer || !slices.Contains(s.k.sync.table().ids(), to) {
+	if to == from.peer || !slices.Contains(s.authority.table().ids(), to) {
 		return nil, fault.New("", fault.Forbidden, "this peer forwards records only to peers in its routing table")
 	}
 	if !s.forwards.enter(from.peer) {
 		return nil, fault.New("", fault.LimitReached, "this peer forwards for too many others: try again later")
 	}
 	defer s.forwards.leave(from.peer)
-	if err := s.holdsAll(ctx, from, req.GetItems()); err != nil {
+	if err := turn(func() error { return s.holdsAll(from, req.GetItems()) }); err != nil {
 		return nil, err
 	}
-	ctx, end, err := s.k.begin(ctx, "forward", forwardFor)
+	ctx, end, err := s.Begin(ctx, "forward", forwardFor)
 	if err != nil {
 		return nil, err
 	}
-	resp, _, err := s.k.asker.call(ctx, to, &pb.Request{Op: &pb.Request_Store{Store: &pb.StoreRequest{Items: req.GetItems()}}})
+	resp, _, err := s.client.call(ctx, to, &pb.Request{Op: &pb.Request_Store{Store: &pb.StoreRequest{Items: req.GetItems()}}})
 	end(err)
 	if err != nil {
 		return nil, fault.As("", fault.Unavailable, err)
@@ -137,32 +132,20 @@ func (s *server) forward(ctx context.Context, from source, req *pb.ForwardReques
 	return &pb.ForwardResponse{Results: resp.GetStore().GetResults()}, nil
 }
 
-// holdsAll waits for a turn, and checks all items: each costs the processor a signature.
-func (s *server) holdsAll(ctx context.Context, from source, items []*pb.StoreItem) error {
-	if s.turns.enter(ctx, from) != nil {
-		return errBusy()
-	}
-	defer s.turns.leave()
+// holdsAll checks that this peer holds the records of all items in their versions: each costs the processor a signature.
+func (s *store) holdsAll(from source, items []*pb.StoreItem) error {
 	for _, item := range items {
-		if err := s.holds(from, item); err != nil {
+		now := s.Now()
+		if err := s.quotas.take(from, now); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// holds checks that this peer holds a record in the version of an item.
-func (s *server) holds(from source, item *pb.StoreItem) error {
-	now := s.k.Now()
-	if !s.quotas.take(from, now) {
-		return fault.New("", fault.LimitReached, "too many records from network %s: try again later", from.prefix)
-	}
-	r, err := s.k.Verifier.Open(item.GetEnvelope(), now)
-	if err != nil {
-		return err
-	}
-	if held, ok := s.k.Index.Latest(r.Name()); !ok || held.Digest() != r.Digest() {
-		return fault.New("", fault.NotFound, "this peer does not hold this version of the record %s", r.Name())
+		r, err := s.Verifier.Open(item.GetEnvelope(), now)
+		if err != nil {
+			return err
+		}
+		if held, ok := s.Index.Latest(r.Name()); !ok || held.Digest() != r.Digest() {
+			return fault.New("", fault.NotFound, "this peer does not hold this version of the record %s", r.Name())
+		}
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package keeper
 
 import (
-	"errors"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -13,12 +12,18 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
+const (
+	maxHints  = 8192             // split hints of other keepers
+	maxHinted = 4096             // cells that they concern
+	hintTTL   = 10 * time.Minute // lifetime of a split hint; less than cell.Grace
+)
+
 // splitHints are the split cells known to this peer as a publisher. Each keeper's hint
 // concerns that keeper only, so a false hint deprives only its author of records. The number of
 // hints is bounded, each expires after hintTTL, and all methods are safe for concurrent use.
 type splitHints struct {
 	hints      *lru.Cache[hintKey, splitHint]
-	splitCells *lru.Cache[records.CellKey, time.Time] // cells that at least one keeper split, with the expiry
+	splitCells timedSet[records.CellKey] // cells that at least one keeper split
 }
 
 // hintKey identifies the hint of one keeper about one cell.
@@ -34,12 +39,7 @@ type splitHint struct {
 }
 
 func newSplitHints() *splitHints {
-	hints, err := lru.New[hintKey, splitHint](maxHints)
-	splitCells, err2 := lru.New[records.CellKey, time.Time](maxCachedCells)
-	if err = errors.Join(err, err2); err != nil {
-		panic("keeper: " + err.Error()) // impossible: the sizes are positive constants
-	}
-	return &splitHints{hints: hints, splitCells: splitCells}
+	return &splitHints{newCache[hintKey, splitHint](maxHints), newTimedSet[records.CellKey](maxHinted)}
 }
 
 // add adds the hints in a keeper's response. Asked reports whether the request named a cell.
@@ -66,7 +66,7 @@ func (h *splitHints) add(id peer.ID, splits []*pb.Split, asked func(records.Cell
 			}
 		}
 		h.hints.Add(key, hint)
-		h.splitCells.Add(c, now.Add(hintTTL))
+		h.splitCells.add(c, now.Add(hintTTL))
 	}
 	return nil
 }
@@ -78,7 +78,4 @@ func (h *splitHints) wants(id peer.ID, c records.CellKey, r *records.Record, now
 }
 
 // isSplit reports whether a keeper of a cell recently split it.
-func (h *splitHints) isSplit(c records.CellKey, now time.Time) bool {
-	until, ok := h.splitCells.Get(c)
-	return ok && now.Before(until)
-}
+func (h *splitHints) isSplit(c records.CellKey, now time.Time) bool { return h.splitCells.has(c, now) }

@@ -132,7 +132,7 @@ func TestHonestPartner(t *testing.T) {
 	other := p.sign(t, offer("two"), 1, now)
 	list := func(recs ...*records.Record) (wire []byte) {
 		for _, r := range recs {
-			wire = digest.Append(wire, entryOf(r, p.id.String()))
+			wire = digest.Append(wire, digest.EntryOf(r, p.id.String()))
 		}
 		return wire
 	}

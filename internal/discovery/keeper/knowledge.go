@@ -60,7 +60,7 @@ type member struct {
 	hashedPeer
 	since  time.Time // it entered the table, or contact returned
 	met    bool      // compared since
-	silent bool      // no contact: its absence delays no answer, its return does
+	silent bool      // not connected: ignored for completeness until it reconnects
 	tries  int       // failed attempts
 	due    time.Time // of the next attempt
 }
@@ -304,7 +304,7 @@ func (w *knowledge) doubt(c func() (radius, bool), now time.Time) string {
 		return "it " + why
 	}
 	if w.late.Load() {
-		return behindReason
+		return "it lacks changes that other keepers have"
 	}
 	unmet := *w.unmet.Load()
 	if len(unmet) == 0 {

@@ -166,7 +166,7 @@ func TestClientAsksKeepers(t *testing.T) {
 		require.Equal(t, []string{"two"}, namesOf(found.Records))
 
 		q := cellQuery{plan: plan, cells: plan.Cells(coverCells)}
-		require.False(t, client.answerHere(q).full)
+		require.False(t, client.asker.answerHere(q).full)
 		_, err = w.nodes[0].sync.compare(t.Context(), client.Self, w.nodes[0].sync.table())
 		require.ErrorContains(t, err, "no keeper")
 		require.False(t, client.sync.round(t.Context()))
@@ -175,10 +175,10 @@ func TestClientAsksKeepers(t *testing.T) {
 			w.dht.clients = nil
 			w.dht.fire()
 		})
-		require.False(t, client.answerHere(q).full, "a server begins as a joiner")
+		require.False(t, client.asker.answerHere(q).full, "a server begins as a joiner")
 		time.Sleep(2 * time.Second)
-		require.True(t, client.answerHere(q).full)
-		require.Equal(t, 1, client.answerHere(q).total)
+		require.True(t, client.asker.answerHere(q).full)
+		require.Equal(t, 1, client.asker.answerHere(q).total)
 	})
 }
 

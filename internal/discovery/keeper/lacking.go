@@ -2,19 +2,18 @@ package keeper
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/pkg/query"
-	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
@@ -30,10 +29,11 @@ const (
 // lackingFields remembers what keepers of older versions do not know. While it remembers keepers in olderNetworks
 // networks, the condition OlderKeepers holds. It is safe for concurrent use.
 type lackingFields struct {
-	k *Keeper
+	*Env
+	prefixOf func(peer.ID) (netip.Prefix, bool)
 
 	mu    sync.Mutex // guards peers
-	peers *simplelru.LRU[peer.ID, lackingPeer]
+	peers *lru.Cache[peer.ID, lackingPeer]
 }
 
 type lackingPeer struct {
@@ -42,12 +42,8 @@ type lackingPeer struct {
 	until   time.Time
 }
 
-func newLacking(k *Keeper) *lackingFields {
-	peers, err := simplelru.NewLRU[peer.ID, lackingPeer](maxLacking, nil)
-	if err != nil {
-		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
-	}
-	return &lackingFields{k: k, peers: peers}
+func newLacking(e *Env, prefixOf func(peer.ID) (netip.Prefix, bool)) *lackingFields {
+	return &lackingFields{Env: e, prefixOf: prefixOf, peers: newCache[peer.ID, lackingPeer](maxLacking)}
 }
 
 // note adds what a keeper does not know according to its refusal, and counts it. Other errors have no effect.
@@ -56,8 +52,8 @@ func (l *lackingFields) note(id peer.ID, err error) {
 	if len(names) == 0 {
 		return
 	}
-	now, network := l.k.Now(), string(id)
-	if from, ok := l.k.asker.prefixOfPeer(id); ok && !from.Addr().IsPrivate() {
+	now, network := l.Now(), string(id)
+	if from, ok := l.prefixOf(id); ok && !from.Addr().IsPrivate() {
 		network = from.String()
 	}
 	l.mu.Lock()
@@ -74,7 +70,7 @@ func (l *lackingFields) note(id peer.ID, err error) {
 	l.peers.Add(id, known)
 	l.mu.Unlock()
 	for _, name := range names {
-		l.k.Recorder.Lacking(name)
+		l.Recorder.Lacking(name)
 	}
 	l.tell(now)
 }
@@ -96,10 +92,10 @@ func (l *lackingFields) tell(now time.Time) {
 		}
 	}
 	if len(networks) < olderNetworks {
-		l.k.Signals.Conditions.Clear(condition.OlderKeepers)
+		l.Signals.Conditions.Clear(condition.OlderKeepers)
 		return
 	}
-	l.k.Signals.Conditions.Raise(condition.OlderKeepers, "%d keepers of an older version do not know %s: answers that depend on it may be incomplete until they are upgraded",
+	l.Signals.Conditions.Raise(condition.OlderKeepers, "%d keepers of an older version do not know %s: answers that depend on it may be incomplete until they are upgraded",
 		l.peers.Len(), strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 }
 
@@ -108,7 +104,7 @@ func (l *lackingFields) filtersOf(id peer.ID) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, ok := l.peers.Get(id)
-	if !ok || l.k.Now().After(p.until) {
+	if !ok || l.Now().After(p.until) {
 		return nil
 	}
 	return filtersIn(p.fields)
@@ -138,33 +134,3 @@ func filtersIn(paths []string) []string {
 
 // fieldName returns the last part of a path.
 func fieldName(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
-
-// widen returns the plan to send to a keeper that does not know some fields of a query: without those that only
-// filter, as far as the plan uses them. The caller filters the matches. Dropped is empty for the plan itself.
-func widen(p *query.Plan, unknown []string) (wider *query.Plan, dropped []string) {
-	for _, field := range unknown {
-		if _, ok := query.Without(p, []string{field}); ok {
-			dropped = append(dropped, field)
-		}
-	}
-	if len(dropped) == 0 {
-		return p, nil
-	}
-	wider, ok := query.Without(p, dropped)
-	if !ok {
-		return p, nil
-	}
-	return wider, dropped
-}
-
-// narrow turns an answer to a wider query into an answer to q. The keeper's bound covers more matches than
-// those of q, so it may be too good, never too bad. If it withheld records that could be results of q, the answer
-// is not full: another keeper has to answer.
-func (a *answer) narrow(q cellQuery) {
-	a.records = slices.DeleteFunc(a.records, func(r *records.Record) bool { return !q.matches(r) })
-	a.beyond = slices.DeleteFunc(a.beyond, func(r *records.Record) bool { return !q.beyond(r) })
-	a.total, a.atLeast = len(a.records), a.withheld
-	if a.withheld && a.bound <= q.worst && a.bound < worstValue(q.plan, a.records) {
-		a.full, a.withheld, a.bound = false, false, 0
-	}
-}

@@ -183,10 +183,10 @@ func FuzzLaterResponse(f *testing.F) {
 		if err := rpc.Restore("", resp.Refusal); err != nil {
 			require.NotNil(t, today.Refusal)
 			require.Contains(t, []fault.Kind{fault.Unsupported, fault.Unavailable}, fault.KindOf(err))
-			k.asker.lacking.note("later", err)
+			k.client.lacking.note("later", err)
 		}
 		if today.GetWatch() != nil && resp.Op == nil {
-			require.ErrorIs(t, (&follower{k: k, plan: plan, cell: q.cells[0]}).receive(t.Context(), "later", resp), fault.Unsupported)
+			require.ErrorIs(t, (&follower{asker: k.asker, plan: plan, cell: q.cells[0]}).receive(t.Context(), "later", resp), fault.Unsupported)
 		}
 		if resp.Op == nil {
 			return // a form of a later version: see asker.call
@@ -213,7 +213,7 @@ func FuzzLaterResponse(f *testing.F) {
 			require.Len(t, all, 1)
 			require.EqualValues(t, 3, all[0].Count)
 		case *pb.Response_Watch:
-			w := &follower{k: k, plan: plan, cell: q.cells[0]}
+			w := &follower{asker: k.asker, plan: plan, cell: q.cells[0]}
 			err = w.receive(t.Context(), "later", resp)
 			require.EqualValues(t, 2, w.cookie.GetSeq())
 			latest, _ := k.Index.Latest(r.Name())
@@ -260,8 +260,7 @@ func FuzzLaterComparison(f *testing.F) {
 			require.NoError(t, err)
 		}
 		version := &future{bytes: choices}
-		a.asker.clock = &clockCheck{k: a, steady: time.Now}
-		a.asker.pool = partnerOf{answer: func(req *pb.Request) []byte {
+		a.client.pool = partnerOf{answer: func(req *pb.Request) []byte {
 			return version.later(t, b.server.respond(source{peer: "peer-0"}, req, nil))
 		}}
 		_, err := a.sync.compare(t.Context(), "peer-0", a.sync.table())

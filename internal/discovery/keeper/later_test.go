@@ -187,7 +187,7 @@ func TestUnreadableRecordsAreNotPulledAgain(t *testing.T) {
 		pulls := 0
 		var entries []byte
 		for _, r := range []*records.Record{r, other} {
-			entries = digest.Append(entries, entryOf(r, p.id.String()))
+			entries = digest.Append(entries, digest.EntryOf(r, p.id.String()))
 		}
 		b.corrupt(func(req *pb.Request) *pb.Response {
 			resp := answering(entries, []*records.Record{other})(req)

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -27,67 +28,33 @@ const (
 	maxQueryRequest = 96 << 10          // bytes of a QUERY: it has no large fields
 	maxResponse     = MaxAnswer + 1<<20 // bytes of a response: the envelopes and everything else
 	maxEnvelope     = records.MaxSize
+	maxChildren     = 4096 // children of split cells in one message
+
+	maxFindingsRequest = 8 << 10 // bytes
+
+	watchBatch      = 512                                             // limit for changes per step and records per message
+	maxWatchHave    = 1024                                            // matches that a watcher may list
+	maxWatchRequest = maxQueryRequest + maxWatchHave*digest.EntrySize // bytes
+
+	maxSyncCells   = 64         // cells of one SYNC
+	maxCellsListed = 4096       // cells of one response
+	maxEntries     = 32768      // entries of one response
+	maxSyncRequest = 512 * 1024 // bytes: 64 cells with their sums
+	maxPull        = 512        // records of one PULL
+	maxPulled      = 1 << 20    // bytes of the envelopes of one PULL
 )
 
-// Placement of cells.
+// Requests to other keepers and their service.
 const (
-	// Replicas is the number of keepers of a cell: the peers closest to its key.
-	Replicas = 10
-	// Network is the maximum size of a small network, where every peer keeps every cell. It is
-	// also the number of peers that a lookup returns (k of Kademlia).
-	Network = 20
+	callsPerPeer = 16               // concurrent requests to one peer
+	idlePerPeer  = 4                // idle streams to one peer
+	idleStreams  = 256              // idle streams in total
+	idleFor      = 30 * time.Second // lifetime of an idle stream; less than streamIdle, so that the server has not closed it
+	streamIdle   = time.Minute      // maximum wait for the next request of a stream
+	frameTime    = 10 * time.Second // maximum time to receive or to send a message
+	serveMax     = 10 * time.Second // maximum work on one request
 
-	retainWithin = Replicas + 2 // a peer holds a cell while it is among this many closest
-	acceptWithin = 2 * Replicas // a peer accepts records of a cell while it is among this many closest, because of churn
-
-	maxCachedCells = 4096             // cells with cached keepers
-	keeperSetTTL   = 10 * time.Minute // lifetime of the keepers of a cell
-	wholeTTL       = 10 * time.Second // lifetime of the peers of a small network: every join changes them
-	uncertainTTL   = 5 * time.Second  // lifetime of an incomplete lookup
-	failedTTL      = 5 * time.Second  // lifetime of a keeper set with a failed peer
-	ownershipTTL   = 10 * time.Second // lifetime of the answer whether this peer keeps a cell
-)
-
-// Split cells.
-const (
-	maxChildren       = 4096             // children in one message
-	maxSplits         = 4096             // split cells of this peer
-	maxSuspected      = 256              // cells to check for a split at other keepers
-	surplusShare      = 20               // a cell with few providers shrinks by 1/surplusShare below its capacity
-	maxRecordPrefixes = 1 << 17          // records with a known sender address
-	maxNearFull       = 128              // nearly full cells with provider counters
-	nearFullTTL       = 10 * time.Second // lifetime of a provider counter
-	maintainEvery     = 30 * time.Second // interval of split maintenance
-	refreshEvery      = 2 * time.Minute  // interval of summary requests to the keepers of a child
-	summaryTTL        = 10 * time.Second // lifetime of the summary of a whole cell after a change of the index; far less than cell.Grace
-	refreshBatch      = 128              // children to refresh in one round of maintenance
-	maxHandOvers      = 4                // concurrent hand-overs
-	handOverKeepers   = 3                // keepers that hand over the same record
-	maxHints          = 8192             // split hints of other keepers
-	hintTTL           = 10 * time.Minute // lifetime of a split hint; less than cell.Grace
-	maxSearchedCells  = 256              // cells of one query
-	searchWidth       = 16               // child cells of one query at a time
-)
-
-// Requests to other keepers.
-const (
-	coverCells     = 9 // cells that cover the disc of a query
-	askedAtOnce    = 2 // keepers of a group to ask at once, and full answers of a complete group
-	lookups        = 16
-	manyCells      = 4 * lookups                                  // a call with more cells starts their lookups gradually
-	refreshes      = 4                                            // lookups in the background
-	deliveries     = (2*(geo.MaxLen-geo.MinLen+2) + 1) * Replicas // at a time: all keepers of one record
-	inFlight       = 500                                          // records of one Store under way to keepers, each keeper's counted
-	storeTimeout   = time.Minute                                  // of a Store without a deadline
-	resolveTimeout = 10 * time.Second                             // of a Resolve without a deadline
-	callsPerPeer   = 16                                           // concurrent requests to one peer
-
-	maxAcks = 1 << 14         // acknowledgements of own records: 100 records at 130 keepers, with room
-	ackTTL  = 5 * time.Minute // lifetime of an acknowledgement; less than hintTTL, which it must not outlive
-
-	idlePerPeer = 4                // idle streams to one peer
-	idleStreams = 256              // idle streams in total
-	idleFor     = 30 * time.Second // lifetime of an idle stream; less than streamIdle, so that the server has not closed it
+	askedAtOnce = 2 // keepers of a group to ask at once, and full answers of a complete group
 
 	hedgeAfter = 150 * time.Millisecond // hedge delay of a peer without observations
 	hedgeMin   = 25 * time.Millisecond
@@ -96,19 +63,8 @@ const (
 	maxPeerStats = 1024             // peers with stats
 	distrustFor  = 5 * time.Minute  // a peer is asked last after a protocol violation
 	avoidFor     = 15 * time.Second // a peer is asked last after a failure
-	avoidedShare = 5                // an avoided peer gets 1/avoidedShare of the usual time for a delivery
-)
 
-// Service of requests.
-const (
-	streamIdle   = time.Minute      // maximum wait for the next request of a stream
-	frameTime    = 10 * time.Second // maximum time to receive or to send a message
-	serveMax     = 10 * time.Second // maximum work on one request
-	serveDefault = 5 * time.Second  // maximum work on a request without a timeout
-
-	maxPrefixes = 4096 // address prefixes with a quota
-
-	bulkRate = 8 << 20 // bytes a second of the answers to comparisons; a joining peer asks many keepers at once
+	syncEvery = 30 * time.Second // default interval of comparisons
 )
 
 // Limits are the bounds that an operator may change. A zero field has its default.

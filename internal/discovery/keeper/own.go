@@ -15,31 +15,31 @@ import (
 // version, and puts them into the index. A provider does so before it replaces its own records: the
 // others come from another machine with the same key. It returns after Limits.Ask at the latest, and
 // reports whether a keeper answered.
-func (k *Keeper) Refetch(ctx context.Context, own []*records.Record) (answered bool) {
-	ctx, end, err := k.begin(ctx, "refetch", k.Limits.Ask)
+func (y *syncer) Refetch(ctx context.Context, own []*records.Record) (answered bool) {
+	ctx, end, err := y.Begin(ctx, "refetch", y.Limits.Ask)
 	if err != nil {
 		return false
 	}
 	defer func() { end(err) }()
-	set, err := k.closest.keepers(ctx, records.ProviderCell(k.Self))
+	set, err := y.closest.keepers(ctx, records.ProviderCell(y.Self))
 	if err != nil {
 		return false
 	}
 	known := make(map[digest.ID]digest.Version, len(own))
 	for _, r := range own {
-		e := entryOf(r, r.Name().Provider.String())
+		e := digest.EntryOf(r, r.Name().Provider.String())
 		known[e.ID] = e.Version
 	}
 	var others []peer.ID
-	for _, id := range k.asker.askingOrder(set) {
-		if id != k.Self && len(others) < askedAtOnce {
+	for _, id := range y.client.rank(set.nearest(y.Self)) {
+		if id != y.Self && len(others) < askedAtOnce {
 			others = append(others, id)
 		}
 	}
 	var answers atomic.Int64
 	bounded(askedAtOnce, len(others), func(i int) {
-		if err := k.refetchFrom(ctx, others[i], known); err != nil {
-			k.Logger.Debug("a keeper did not list the own records", "peer", others[i], "error", err)
+		if err := y.refetchFrom(ctx, others[i], known); err != nil {
+			y.Logger.Debug("a keeper did not list the own records", "peer", others[i], "error", err)
 			return
 		}
 		answers.Add(1)
@@ -48,9 +48,9 @@ func (k *Keeper) Refetch(ctx context.Context, own []*records.Record) (answered b
 }
 
 // refetchFrom compares the own cell with a keeper's.
-func (k *Keeper) refetchFrom(ctx context.Context, id peer.ID, known map[digest.ID]digest.Version) error {
-	cell := &pb.SyncCell{Cell: records.ProviderCell(k.Self).String()}
-	resp, _, err := k.asker.call(ctx, id, &pb.Request{Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Cells: []*pb.SyncCell{cell}}}})
+func (y *syncer) refetchFrom(ctx context.Context, id peer.ID, known map[digest.ID]digest.Version) error {
+	cell := &pb.SyncCell{Cell: records.ProviderCell(y.Self).String()}
+	resp, _, err := y.client.call(ctx, id, &pb.Request{Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Cells: []*pb.SyncCell{cell}}}})
 	if err != nil {
 		return err
 	}
@@ -67,26 +67,26 @@ func (k *Keeper) refetchFrom(ctx context.Context, id peer.ID, known map[digest.I
 	if len(ids) == 0 {
 		return nil
 	}
-	resp, _, err = k.asker.call(ctx, id, &pb.Request{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: ids}}})
+	resp, _, err = y.client.call(ctx, id, &pb.Request{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: ids}}})
 	if err != nil {
 		return err
 	}
-	return k.takeOwn(resp.GetPull().GetEnvelopes())
+	return y.takeOwn(resp.GetPull().GetEnvelopes())
 }
 
 // takeOwn puts records with this peer's key into the index, which keeps the newest versions.
-func (k *Keeper) takeOwn(envelopes [][]byte) error {
+func (y *syncer) takeOwn(envelopes [][]byte) error {
 	for _, envelope := range envelopes {
-		r, left, err := receive(k.Verifier, envelope, k.Now())
+		r, left, err := receive(y.Verifier, envelope, y.Now())
 		switch {
 		case err != nil:
 			return err
 		case left != nil:
-			k.countLeft(left)
-		case r.Name().Provider != k.Self:
+			y.countLeft(left)
+		case r.Name().Provider != y.Self:
 			return breach("record %s of another provider", r.Name())
 		default:
-			_, _ = k.put(r)
+			_, _ = y.store.intake.put(r)
 		}
 	}
 	return nil

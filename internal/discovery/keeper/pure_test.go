@@ -108,7 +108,7 @@ func TestPack(t *testing.T) {
 		var items []storeItem
 		for i := range rapid.IntRange(0, 3000).Draw(t, "items") {
 			size := (i * 7919) % (maxEnvelope + 1)
-			items = append(items, storeItem{record: i, wire: &pb.StoreItem{Envelope: make([]byte, size), Cells: []string{"c"}}})
+			items = append(items, storeItem{of: new(send), wire: &pb.StoreItem{Envelope: make([]byte, size), Cells: []string{"c"}}})
 		}
 		var again []storeItem
 		for _, message := range pack(items) {
@@ -127,6 +127,13 @@ func TestPack(t *testing.T) {
 	})
 }
 
+func targetsOf(recs []*records.Record) (targets []target) {
+	for _, r := range recs {
+		targets = append(targets, target{&send{record: r}, r.Cells()})
+	}
+	return targets
+}
+
 // Every keeper of every cell of a record gets the record once, with exactly its cells.
 func TestRoute(t *testing.T) {
 	p := newProvider(t)
@@ -135,16 +142,13 @@ func TestRoute(t *testing.T) {
 	for _, c := range recs[0].Cells() {
 		sets[c] = newKeeperSet(nearest(routingKey(c), peersOf(40), Replicas), nil)
 	}
-	targets := make([][]records.CellKey, len(recs))
-	for i, r := range recs {
-		targets[i] = r.Cells()
-	}
+	targets := targetsOf(recs)
 	all := func(peer.ID, records.CellKey, *records.Record) bool { return true }
 	got := map[string]bool{}
-	for _, s := range route(recs, targets, sets, all) {
+	for _, s := range route(targets, sets, all) {
 		for _, item := range s.items {
 			for _, c := range item.wire.Cells {
-				what := fmt.Sprint(s.to, item.record, c)
+				what := fmt.Sprint(s.to, item.of.record.Name(), c)
 				require.False(t, got[what])
 				got[what] = true
 			}
@@ -153,20 +157,21 @@ func TestRoute(t *testing.T) {
 	require.Len(t, got, len(recs)*len(sets)*Replicas)
 	one := sets[recs[0].Cells()[0]].peers[0]
 	only := func(id peer.ID, _ records.CellKey, r *records.Record) bool { return id == one && r == recs[1] }
-	some := route(recs, targets, sets, only)
+	some := route(targets, sets, only)
 	require.Len(t, some, 1)
 	require.Len(t, some[0].items, 1, "unwanted records are not sent")
 }
 
 func TestTally(t *testing.T) {
+	sends := []*send{{}, {}, {}, {}}
 	stale := func(record int, sequence uint64) storeItem {
-		return storeItem{record: record, err: fault.New("", fault.Exists, "stale"), sequence: sequence}
+		return storeItem{of: sends[record], err: fault.New("", fault.Exists, "stale"), sequence: sequence}
 	}
-	full := storeItem{record: 2, err: fault.New("", fault.LimitReached, "full")}
-	out := tally(4, []storeBatch{
-		{to: "a", items: []storeItem{{record: 0}, stale(1, 7), full}},
+	full := storeItem{of: sends[2], err: fault.New("", fault.LimitReached, "full")}
+	out := tally(sends, []storeBatch{
+		{to: "a", items: []storeItem{{of: sends[0]}, stale(1, 7), full}},
 		{to: "b", items: []storeItem{stale(0, 9), stale(1, 8), full}},
-	})
+	}, nil)
 	require.Equal(t, records.Outcome{Stored: records.Stored{On: 1, Of: 2}}, out[0])
 	require.Equal(t, records.Stored{On: 0, Of: 2}, out[1].Stored)
 	require.ErrorIs(t, out[1].Err, fault.Exists)
@@ -314,14 +319,14 @@ func TestQuotasRefill(t *testing.T) {
 	now := time.Now()
 	from := source{prefix: netip.MustParsePrefix("198.51.100.0/24")}
 	for range 3 {
-		require.True(t, q.take(from, now))
+		require.NoError(t, q.take(from, now))
 	}
-	require.False(t, q.take(from, now))
-	require.True(t, q.take(source{prefix: netip.MustParsePrefix("203.0.113.0/24")}, now), "another prefix has its own quota")
-	require.True(t, q.take(from, now.Add(time.Second)))
-	require.True(t, q.take(source{exempt: true, prefix: from.prefix}, now))
+	require.ErrorIs(t, q.take(from, now), fault.LimitReached)
+	require.NoError(t, q.take(source{prefix: netip.MustParsePrefix("203.0.113.0/24")}, now), "another prefix has its own quota")
+	require.NoError(t, q.take(from, now.Add(time.Second)))
+	require.NoError(t, q.take(source{exempt: true, prefix: from.prefix}, now))
 	for i := range 2 * maxPrefixes {
-		q.take(source{prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}, now)
+		_ = q.take(source{prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}, now)
 	}
 	require.Equal(t, maxPrefixes, q.prefixes.Len())
 }
@@ -385,7 +390,7 @@ func TestWanted(t *testing.T) {
 
 // A refusal by a peer that does not keep a cell ends the cached lookup: the next announcement finds the keepers.
 func TestMistakenLookupIsForgotten(t *testing.T) {
-	p := newClosestCache(&Keeper{})
+	p := newClosestCache(&Env{})
 	wrong, right := records.CellKey{Type: "compute"}, records.CellKey{Type: "storage"}
 	now := time.Unix(1, 0)
 	for _, c := range []records.CellKey{wrong, right} {

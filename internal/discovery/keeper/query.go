@@ -13,72 +13,93 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
+const (
+	coverCells       = 9                // cells that cover the disc of a query
+	maxSearchedCells = 256              // cells of one query
+	searchWidth      = 16               // child cells of one query at a time
+	resolveTimeout   = 10 * time.Second // of a Resolve without a deadline
+	summariesTimeout = 15 * time.Second // of the summaries of many cells
+	summariesWidth   = 130              // groups of keepers asked for summaries at a time
+)
+
+// Asker asks keepers: queries, resolutions, watches. It merges their answers with those of this peer's own index, and adds what it
+// learns to the index. It is safe for concurrent use.
+type asker struct {
+	*Env
+	closest   *closestCache
+	authority *Authority
+	client    *client
+	splits    *splits
+	intake    *intake
+	following chan struct{} // semaphore of the followed streams
+}
+
+func newAsker(closest *closestCache, authority *Authority, c *client, s *splits, in *intake) *asker {
+	return &asker{
+		Env: c.Env, closest: closest, authority: authority, client: c, splits: s, intake: in, following: make(chan struct{}, maxOwnWatches),
+	}
+}
+
 // Query asks the keepers of the plan's cells, merges the verified answers, and adds the records
 // to the index, where newer versions and tombstones win. Below a split cell it searches the
 // children that can have a result, best bound first. The result is the union of the answers
 // in rank order, possibly more records than the plan's limit. Found.Complete is false if some
 // keepers did not answer. Without any answer Query fails with Unavailable, Timeout or Canceled.
-func (k *Keeper) Query(ctx context.Context, p *query.Plan) (found query.Found, err error) {
-	ctx, end, err := k.begin(ctx, "query", k.Limits.Query)
+func (a *asker) Query(ctx context.Context, p *query.Plan) (found query.Found, err error) {
+	ctx, end, err := a.Begin(ctx, "query", a.Limits.Query)
 	if err != nil {
 		return query.Found{}, err
 	}
 	defer func() { end(err) }()
-	if found, ok := k.Local(p); ok {
+	if found, ok := a.Local(p); ok {
 		return found, nil
 	}
-	return k.find(ctx, p, p.Cells(coverCells))
+	return a.find(ctx, p, p.Cells(coverCells))
 }
 
 // Local answers from this peer's own index, if Holds. Else it gives the reason.
-func (k *Keeper) Local(p *query.Plan) (query.Found, bool) {
+func (a *asker) Local(p *query.Plan) (query.Found, bool) {
 	cells := p.Cells(coverCells)
-	if why := k.lacks(cells); why != "" {
+	if why := a.lacks(cells); why != "" {
 		return query.Found{Reason: why}, false
 	}
-	return k.findHere(p, cells), true
+	return a.findHere(p, cells), true
 }
 
 // Holds reports whether this peer holds all cells of a plan whole and has compared them with other
 // keepers. It ends without a change of Epoch: when nearer peers join, publishers turn to them.
-func (k *Keeper) Holds(p *query.Plan) bool { return k.lacks(p.Cells(coverCells)) == "" }
+func (a *asker) Holds(p *query.Plan) bool { return a.lacks(p.Cells(coverCells)) == "" }
 
 // lacks says why this peer's index may miss records of the cells; "" if it cannot.
-func (k *Keeper) lacks(cells []records.CellKey) string {
-	if why := k.asker.clock.wrong(); why != "" {
+func (a *asker) lacks(cells []records.CellKey) string {
+	if why := a.client.wrongClock(); why != "" {
 		return why
 	}
-	if c, some := k.splits.partial(cells); some {
+	if c, some := a.splits.partial(cells); some {
 		return fmt.Sprintf("the cell %s has so many offers that it has split: this peer keeps only some of them", c)
 	}
-	if !k.sync.settled(cells) {
+	if !a.authority.settled(cells) {
 		return "this peer does not keep all of these offers, or has not yet compared them with their other keepers"
 	}
 	return ""
 }
 
-// Epoch grows when this peer may have missed changes: after it was cut off, and when keepers join or
-// return. Answers of earlier epochs are not up to date.
-func (k *Keeper) Epoch() uint64 {
-	k.sync.know.alive(k.sync.clock())
-	return k.sync.know.epoch.Load()
-}
-
 // find answers a plan for the given cells.
-func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKey) (query.Found, error) {
-	t := newTreeSearch(k, p)
+func (a *asker) find(ctx context.Context, p *query.Plan, cells []records.CellKey) (query.Found, error) {
+	t := newTreeSearch(a, p)
 	if err := t.run(ctx, cells); err != nil {
 		return query.Found{}, fault.Wrap("keeper.Query", err)
 	}
-	beyond := k.beyond(t.groups) // first: a record that needs more may replace a match
-	recs := k.reconcile(p, t.asked, t.found())
-	reason := cmp.Or(k.timeDoubt(t.groups), t.incomplete(recs))
+	beyond := a.beyond(t.groups) // first: a record that needs more may replace a match
+	recs := a.reconcile(p, t.asked, t.found())
+	reason := cmp.Or(a.timeDoubt(t.groups), t.incomplete(recs))
 	matches, atLeast := total(t.groups, len(recs))
 	return query.Found{
 		Records:  recs,
@@ -87,23 +108,9 @@ func (k *Keeper) find(ctx context.Context, p *query.Plan, cells []records.CellKe
 		Complete: reason == "",
 		Reason:   reason,
 		Beyond:   beyond,
-		Local:    k.onlyKeeper(t.groups),
+		Local:    a.onlyKeeper(t.groups),
 		Notes:    t.trace.sorted(),
 	}, nil
-}
-
-// bounded calls do(0) to do(n-1), at most width at a time, and waits for all.
-func bounded(width, n int, do func(int)) {
-	slots := make(chan struct{}, width)
-	var wg sync.WaitGroup
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			do(i)
-		})
-	}
-	wg.Wait()
 }
 
 // unanswered returns the error of a query without any answer; nil with an answer.
@@ -128,9 +135,9 @@ func unanswered(ctx context.Context, groups []group) error {
 }
 
 // onlyKeeper reports whether this peer is the only keeper of all the groups.
-func (k *Keeper) onlyKeeper(groups []group) bool {
+func (a *asker) onlyKeeper(groups []group) bool {
 	return !slices.ContainsFunc(groups, func(g group) bool {
-		return len(g.set.peers) != 1 || !g.set.has(k.Self) || g.set.uncertain != nil
+		return len(g.set.peers) != 1 || !g.set.has(a.Self) || g.set.uncertain != nil
 	})
 }
 
@@ -153,7 +160,7 @@ func (a *asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	q.cells = g.cells
 	order := a.askingOrder(g.set)
 	if trace.enabled {
-		trace.add("cells %s have %d keepers", q.names(), len(order))
+		trace.add("cells %s have %d keepers", cellNames(q.cells), len(order))
 	}
 	replies := make(chan reply, len(order))
 	g.diverse = a.diverse(order)
@@ -170,7 +177,7 @@ func (a *asker) askGroup(ctx context.Context, q cellQuery, g *group, trace *quer
 	for range g.needed() {
 		ask()
 	}
-	delay := a.stats.hedgeDelay(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == a.k.Self }))
+	delay := a.client.stats.hedgeDelay(slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == a.Self }))
 	hedge := time.NewTimer(delay)
 	defer hedge.Stop()
 	for received, hedges := 0, 0; received < next && g.full() < g.wanted(); {
@@ -214,45 +221,15 @@ func (g *group) add(r reply) bool {
 	return r.answer.full
 }
 
-// askingOrder returns the keepers in the order to ask them: recently failed keepers last, the
-// others by distance to this peer's own id. So this peer is first if it is a keeper, the load
+// askingOrder returns the keepers in the order to ask them. This peer is first if it is a keeper, the load
 // spreads over the askers, and one asker uses the same streams each time.
-func (a *asker) askingOrder(set *keeperSet) []peer.ID {
-	now := a.k.Now()
-	order := nearest(string(a.k.Self), set.peers, len(set.peers))
-	var last []peer.ID
-	first := slices.DeleteFunc(order, func(id peer.ID) bool {
-		avoided := a.stats.avoided(id, now)
-		if avoided {
-			last = append(last, id)
-		}
-		return avoided
-	})
-	return append(a.spread(first), last...)
-}
-
-// spread puts peers of distinct networks first: an owner of many peers in one network is not
-// asked twice before another owner.
-func (a *asker) spread(ids []peer.ID) []peer.ID {
-	seen := make(map[netip.Prefix]bool)
-	var repeated []peer.ID
-	first := slices.DeleteFunc(ids, func(id peer.ID) bool {
-		from, ok := a.prefixOfPeer(id)
-		twice := ok && seen[from]
-		seen[from] = true
-		if twice {
-			repeated = append(repeated, id)
-		}
-		return twice
-	})
-	return append(first, repeated...)
-}
+func (a *asker) askingOrder(set *keeperSet) []peer.ID { return a.client.rank(set.nearest(a.Self)) }
 
 // diverse reports whether peers belong to more than one network.
 func (a *asker) diverse(ids []peer.ID) bool {
-	first, _ := a.prefixOfPeer(ids[0])
+	first, _ := a.client.prefixOf(ids[0])
 	return slices.ContainsFunc(ids[1:], func(id peer.ID) bool {
-		other, _ := a.prefixOfPeer(id)
+		other, _ := a.client.prefixOf(id)
 		return other != first
 	})
 }
@@ -263,7 +240,7 @@ func (a *asker) prefer(ids []peer.ID, network netip.Prefix) {
 		return
 	}
 	at := slices.IndexFunc(ids, func(id peer.ID) bool {
-		other, _ := a.prefixOfPeer(id)
+		other, _ := a.client.prefixOf(id)
 		return other != network
 	})
 	if at > 0 {
@@ -275,19 +252,19 @@ func (a *asker) prefer(ids []peer.ID, network netip.Prefix) {
 
 // ask sends the query to one keeper or to this peer itself.
 func (a *asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTrace) reply {
-	if id == a.k.Self {
-		own := a.k.answerHere(q)
+	if id == a.Self {
+		own := a.answerHere(q)
 		trace.add("asked this peer about %d cells: %s", len(q.cells), own)
 		return reply{from: id, answer: own}
 	}
-	start := a.k.Now()
-	ctx, end, err := a.k.begin(ctx, "ask", a.k.Limits.Ask)
+	start := a.Now()
+	ctx, end, err := a.Begin(ctx, "ask", a.Limits.Ask)
 	if err != nil {
 		return reply{from: id, err: err}
 	}
 	got, err := a.askPeer(ctx, id, q)
-	took := a.k.Now().Sub(start)
-	a.observe(ctx, id, took, err)
+	took := a.Now().Sub(start)
+	a.client.observe(ctx, id, took, err)
 	end(err)
 	if err != nil {
 		trace.add("asked %s about %d cells: failed after %s: %v", id, len(q.cells), took.Round(time.Microsecond), err)
@@ -295,7 +272,7 @@ func (a *asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTr
 	}
 	trace.add("asked %s about %d cells: %s in %s", id, len(q.cells), got, took.Round(time.Microsecond))
 	got.from = id
-	if from, ok := a.prefixOfPeer(id); ok {
+	if from, ok := a.client.prefixOf(id); ok {
 		got.network = from
 	}
 	return reply{from: id, answer: got}
@@ -306,14 +283,14 @@ func (a *asker) ask(ctx context.Context, id peer.ID, q cellQuery, trace *queryTr
 func (a *asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
 	wider := q
 	var dropped []string
-	wider.plan, dropped = widen(q.plan, a.lacking.filtersOf(id))
+	wider.plan, dropped = widen(q.plan, a.client.lacking.filtersOf(id))
 	for {
 		got, err := a.askPlan(ctx, id, wider)
 		if err == nil && len(dropped) > 0 {
 			got.narrow(q)
 		}
 		got.lacks = append(lacks(err), dropped...)
-		plan, more := widen(q.plan, a.lacking.filtersOf(id))
+		plan, more := widen(q.plan, a.client.lacking.filtersOf(id))
 		if fault.KindOf(err) != fault.Unsupported || len(more) <= len(dropped) {
 			return got, err
 		}
@@ -325,73 +302,57 @@ func (a *asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 func (a *asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto()}
 	req.Query.Explain = false // only the asker explains
-	req.Cells = q.names()
+	req.Cells = cellNames(q.cells)
 	if !math.IsInf(q.worst, 1) {
 		req.Worst = &q.worst
 	}
-	resp, refused, err := a.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
+	resp, refused, err := a.client.call(ctx, id, &pb.Request{Op: &pb.Request_Query{Query: req}})
 	if refused && fault.KindOf(err) != fault.Unsupported {
 		return answer{}, fault.As("keeper.ask", fault.Unavailable, err) // the kind of a refusal concerns this peer, not the caller
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	got, err := verifyAnswer(q, resp.GetQuery(), a.k.Verifier, a.k.Now())
+	got, err := verifyAnswer(q, resp.GetQuery(), a.Verifier, a.Now())
 	for _, left := range got.left {
-		a.k.countLeft(left)
+		a.countLeft(left)
 	}
 	if resp.TimeMs > 0 && err == nil {
-		got.apart = a.k.Now().Sub(time.UnixMilli(int64(min(resp.TimeMs, latestTime))))
-		got.full = got.full && !offClock(a.clock.current(), got.apart)
+		got.apart = a.Now().Sub(time.UnixMilli(int64(min(resp.TimeMs, latestTime))))
+		got.full = got.full && !offClock(a.client.clock.current(), got.apart)
 	}
 	return got, err
 }
 
-// observe updates the stats of a peer after a request.
-func (a *asker) observe(ctx context.Context, id peer.ID, took time.Duration, err error) {
-	switch {
-	case err == nil:
-		a.stats.observe(id, took)
-	case fault.KindOf(err) == fault.Unauthentic:
-		a.k.Recorder.Distrusted(fault.KindOf(err).String())
-		a.k.Logger.Warn("a keeper violated the protocol: it is asked last for a while", "peer", id, "error", err)
-		a.stats.avoid(id, a.k.Now().Add(distrustFor))
-	case fault.KindOf(err) == fault.Unsupported: // of another version: it answered
-		a.stats.observe(id, took)
-	case fault.KindOf(err) == fault.Canceled || ctx.Err() == context.Canceled:
-		// Keepers asked later were faster.
-		if took > a.stats.hedgeDelay([]peer.ID{id}) {
-			a.suspect(id)
+// timeDoubt returns the reason why this peer's clock may hide records of some answers; "" for a
+// clock that is right, or that agrees with the clocks of the keepers whose records it refuses.
+func (a *asker) timeDoubt(groups []group) string {
+	if fault := a.client.wrongClock(); fault != "" {
+		return fault
+	}
+	if a.client.clock.current().State == clock.Known {
+		return ""
+	}
+	for _, g := range groups {
+		for _, x := range g.answers {
+			if n := x.untimely(); n > 0 && x.apart.Abs() > clock.Warn {
+				return fmt.Sprintf("%d records are not valid now by this peer's clock, which differs from the clock of their keeper by %s",
+					n, x.apart.Abs().Round(time.Second))
+			}
 		}
-	default:
-		a.suspect(id)
 	}
-}
-
-// suspect puts an unresponsive peer last for a while and lets the router check it.
-func (a *asker) suspect(id peer.ID) {
-	a.stats.avoid(id, a.k.Now().Add(avoidFor))
-	a.k.closest.refreshSets(id)
-	if r, ok := a.k.Router.(suspectReporter); ok {
-		r.Suspect(id)
-	}
-}
-
-// suspectReporter is a Router that checks unresponsive peers.
-type suspectReporter interface {
-	// Suspect schedules a check of peers. Dead peers leave the routing table.
-	Suspect(ids ...peer.ID)
+	return ""
 }
 
 // reconcile adds the records to the index. Of each service the version in the index wins: a
 // tombstone removes the record, and a newer version replaces it if it matches too. The result is
 // in rank order.
-func (k *Keeper) reconcile(p *query.Plan, cells []records.CellKey, found []*records.Record) []*records.Record {
-	now := k.Now()
+func (a *asker) reconcile(p *query.Plan, cells []records.CellKey, found []*records.Record) []*records.Record {
+	now := a.Now()
 	hits := make([]query.Hit, 0, len(found))
 	for _, r := range found {
-		if _, err := k.put(r); err != nil && fault.KindOf(err) == fault.Exists {
-			newer, ok := k.Index.Get(r.Name())
+		if _, err := a.intake.put(r); err != nil && fault.KindOf(err) == fault.Exists {
+			newer, ok := a.Index.Get(r.Name())
 			if !ok || newer.Expired(now) || !(cellQuery{plan: p, cells: cells}).matches(newer) {
 				continue
 			}

@@ -121,17 +121,17 @@ func (r *regions) forget(id peer.ID) {
 
 // findClosest looks a key up, unless a cached result decides its closest peers.
 func (p *closestCache) findClosest(key string) (others []peer.ID, err error) {
-	if others, ok := p.regions.around(key, p.k.Self, p.k.Now()); ok {
+	if others, ok := p.regions.around(key, p.Self, p.Now()); ok {
 		return others, nil
 	}
-	ctx, end, err := p.k.begin(p.k.ctx, "lookup", p.k.Limits.Lookup)
+	ctx, end, err := p.Begin(p.Context(), "lookup", p.Limits.Lookup)
 	if err != nil {
 		return nil, err
 	}
-	others, err = p.k.Router.Closest(ctx, key, func(likely []peer.ID) { p.foresee(key, likely) })
+	others, err = p.Router.Closest(ctx, key, func(likely []peer.ID) { p.foresee(key, likely) })
 	end(err)
 	if err == nil && len(others) == Network {
-		p.regions.add(newRegion(key, others, p.k.Now().Add(regionTTL)))
+		p.regions.add(newRegion(key, others, p.Now().Add(regionTTL)))
 	}
 	return others, err
 }

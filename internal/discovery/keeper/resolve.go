@@ -23,27 +23,27 @@ import (
 // Errors: NotFound for an unknown or withdrawn record, and for one that moved to another key;
 // Unsupported for a record that needs features of a later version;
 // Unavailable if too few keepers answered; Timeout.
-func (k *Keeper) Resolve(ctx context.Context, key records.Key) (_ *records.Record, err error) {
+func (a *asker) Resolve(ctx context.Context, key records.Key) (_ *records.Record, err error) {
 	const op = "keeper.Resolve"
-	ctx, end, err := k.begin(ctx, "resolve", resolveTimeout)
+	ctx, end, err := a.Begin(ctx, "resolve", resolveTimeout)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { end(err) }()
 	var newest *records.Record
 	doubt := error(nil)
-	if key.Name.Provider != k.Self {
-		if newest, doubt, err = k.askNewest(ctx, key); err != nil {
+	if key.Name.Provider != a.Self {
+		if newest, doubt, err = a.askNewest(ctx, key); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 	}
 	if newest != nil {
-		_, _ = k.put(newest) // if the index is full, the record is valid all the same
+		_, _ = a.intake.put(newest) // if the index is full, the record is valid all the same
 	}
-	if known, ok := k.Index.Latest(key.Name); ok && (newest == nil || records.Compare(known, newest) > 0) {
+	if known, ok := a.Index.Latest(key.Name); ok && (newest == nil || records.Compare(known, newest) > 0) {
 		newest = known
 	}
-	if err := liveUnder(key, newest, k.Now()); err != nil {
+	if err := liveUnder(key, newest, a.Now()); err != nil {
 		if newest == nil && doubt != nil {
 			err = fault.As("", fault.Unavailable, doubt)
 		}
@@ -70,12 +70,12 @@ func liveUnder(key records.Key, r *records.Record, now time.Time) error {
 
 // askNewest asks the keepers of a record for its newest version; nil if they have none. Doubt is the
 // error of a lookup that may have missed keepers.
-func (k *Keeper) askNewest(ctx context.Context, key records.Key) (newest *records.Record, doubt, err error) {
-	set, err := k.closest.keepers(ctx, records.ProviderCell(key.Name.Provider))
+func (a *asker) askNewest(ctx context.Context, key records.Key) (newest *records.Record, doubt, err error) {
+	set, err := a.closest.keepers(ctx, records.ProviderCell(key.Name.Provider))
 	if err != nil {
 		return nil, nil, err
 	}
-	newest, err = k.asker.newest(ctx, set, key)
+	newest, err = a.newest(ctx, set, key)
 	return newest, set.uncertain, err
 }
 
@@ -111,8 +111,8 @@ func (a *asker) newest(ctx context.Context, set *keeperSet, key records.Key) (ne
 		}
 	}
 	ask(needed)
-	others := slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == a.k.Self })
-	hedge := time.NewTimer(a.stats.hedgeDelay(others))
+	others := slices.DeleteFunc(slices.Clone(order[:next]), func(id peer.ID) bool { return id == a.Self })
+	hedge := time.NewTimer(a.client.stats.hedgeDelay(others))
 	defer hedge.Stop()
 	var failure error
 	for received := 0; full < needed; {
@@ -143,25 +143,25 @@ func (a *asker) newest(ctx context.Context, set *keeperSet, key records.Key) (ne
 
 // askVersion asks one keeper, or this peer itself, for the newest version of a record.
 func (a *asker) askVersion(ctx context.Context, id peer.ID, key records.Key) (r versionReply) {
-	if id == a.k.Self {
-		r.newest, _ = a.k.Index.Latest(key.Name)
-		r.keptOut = a.k.server.keptOut.has(key.Name, a.k.Now())
-		if r.full = a.k.closest.authoritative(records.ProviderCell(key.Name.Provider)); !r.full {
+	if id == a.Self {
+		r.newest, _ = a.Index.Latest(key.Name)
+		r.keptOut = a.intake.keptOut(key.Name)
+		if r.full = a.authority.authoritative(records.ProviderCell(key.Name.Provider)); !r.full {
 			r.err = errNotKeeper
 		}
 		return r
 	}
-	start := a.k.Now()
-	ctx, end, err := a.k.begin(ctx, "ask", resolveTimeout)
+	start := a.Now()
+	ctx, end, err := a.Begin(ctx, "ask", resolveTimeout)
 	if err != nil {
 		return versionReply{err: err}
 	}
-	resp, refused, err := a.call(ctx, id, &pb.Request{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: key.String()}}})
+	resp, refused, err := a.client.call(ctx, id, &pb.Request{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: key.String()}}})
 	if err == nil {
 		r, err = a.readVersion(resp.GetResolve(), key)
 	}
 	if !refused {
-		a.observe(ctx, id, a.k.Now().Sub(start), err)
+		a.client.observe(ctx, id, a.Now().Sub(start), err)
 	}
 	end(err)
 	if err != nil {
@@ -184,13 +184,13 @@ func (a *asker) readVersion(resp *pb.ResolveResponse, key records.Key) (r versio
 	if len(resp.Envelope) == 0 {
 		return r, nil
 	}
-	newest, left, err := receive(a.k.Verifier, resp.Envelope, a.k.Now())
+	newest, left, err := receive(a.Verifier, resp.Envelope, a.Now())
 	switch {
 	case err != nil:
 		return r, err
 	case left != nil:
-		a.k.countLeft(left)
-		if own := a.clock.wrong(); untimely(left) && own != "" {
+		a.countLeft(left)
+		if own := a.client.wrongClock(); untimely(left) && own != "" {
 			r.full, r.err = false, errors.New(own)
 		} else if !untimely(left) {
 			r.full, r.err = false, fmt.Errorf("a keeper has a version that this peer does not read: %s", fault.Message(left))
@@ -205,16 +205,16 @@ func (a *asker) readVersion(resp *pb.ResolveResponse, key records.Key) (r versio
 	return r, nil
 }
 
-// resolve answers a RESOLVE request.
-func (s *server) resolve(req *pb.ResolveRequest) (*pb.ResolveResponse, error) {
+// ServeResolve answers a RESOLVE request.
+func (a *asker) ServeResolve(req *pb.ResolveRequest) (*pb.ResolveResponse, error) {
 	key, err := records.ParseKey(req.GetKey())
 	if err != nil {
 		return nil, err
 	}
-	resp := &pb.ResolveResponse{NotKept: !s.k.closest.authoritative(records.ProviderCell(key.Name.Provider))}
-	if r, ok := s.k.Index.Latest(key.Name); ok && !r.Expired(s.k.Now()) {
+	resp := &pb.ResolveResponse{NotKept: !a.authority.authoritative(records.ProviderCell(key.Name.Provider))}
+	if r, ok := a.Index.Latest(key.Name); ok && !r.Expired(a.Now()) {
 		resp.Envelope = r.Envelope()
 	}
-	resp.KeptOut = s.keptOut.has(key.Name, s.k.Now())
+	resp.KeptOut = a.intake.keptOut(key.Name)
 	return resp, nil
 }

@@ -115,8 +115,8 @@ func TestReadVersion(t *testing.T) {
 	require.NoError(t, err)
 	forged := slices.Clone(r.Envelope())
 	forged[len(forged)/2] ^= 1
-	k := &Keeper{Config: Config{Verifier: newVerifier(t), Now: func() time.Time { return now }, Recorder: newCounts()}}
-	a := &asker{k: k, clock: new(clockCheck)}
+	e := &Env{Config: Config{Verifier: newVerifier(t), Now: func() time.Time { return now }, Recorder: newCounts()}}
+	a := &asker{Env: e, client: &client{Env: e, clock: new(clockCheck)}}
 	for _, tc := range []struct {
 		name  string
 		resp  *pb.ResolveResponse
@@ -146,7 +146,7 @@ func TestReadVersion(t *testing.T) {
 		})
 	}
 	fault := "this peer's clock is 10m0s ahead of its keepers' clocks"
-	a.clock.fault.Store(&fault)
+	a.client.clock.fault.Store(&fault)
 	got, err := a.readVersion(&pb.ResolveResponse{Envelope: lapsed.Envelope()}, r.Key())
 	require.NoError(t, err)
 	require.False(t, got.full, "a wrong clock proves no absence")
@@ -215,7 +215,7 @@ func TestFloodOfOneProvider(t *testing.T) {
 						items[i].Cells = append(items[i].Cells, c.String())
 					}
 				}
-				_, err := target.server.store(t.Context(), from, &pb.StoreRequest{Items: items})
+				_, err := target.store.Store(t.Context(), from, &pb.StoreRequest{Items: items})
 				require.NoError(t, err)
 			}
 			require.Equal(t, most, target.Index.Len())
@@ -228,7 +228,7 @@ func TestFloodOfOneProvider(t *testing.T) {
 // farFrom returns a peer that accepts none of the cells.
 func (w *lightCluster) farFrom(cells []records.CellKey) *lightNode {
 	for _, n := range w.nodes {
-		if !slices.ContainsFunc(cells, n.closest.accepts) {
+		if !slices.ContainsFunc(cells, n.authority.accepts) {
 			return n
 		}
 	}

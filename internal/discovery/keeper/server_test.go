@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"math"
 	"net/netip"
@@ -34,18 +33,15 @@ func bare(t testing.TB, n int, limits Limits) (*Keeper, *counts) {
 	require.NoError(t, err)
 	counts := newCounts()
 	d := &directory{peers: append(peersOf(n), "self")}
-	k := &Keeper{Config: Config{
+	e, err := NewEnv(Config{
 		Network: "test",
 		Host:    selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: counts,
 		Self: "self", Limits: limits,
-	}}
-	k.setDefaults()
-	k.ctx, k.inflight.cancel = context.WithCancel(context.Background())
-	t.Cleanup(k.inflight.cancel)
-	k.closest, k.asker, k.sync = newClosestCache(k), &asker{k: k, stats: newStatsCache(), lacking: newLacking(k)}, newSyncer(k)
-	k.sync.keep(&syncRound{alone: true})
-	k.splits, k.publisher = newSplits(k), &publisher{k: k, hints: newSplitHints(), acks: newAcks()}
-	k.server = newServer(k)
+	})
+	require.NoError(t, err)
+	t.Cleanup(e.Stop)
+	k := assemble(e)
+	k.authority.keep(&syncRound{alone: true})
 	return k, counts
 }
 

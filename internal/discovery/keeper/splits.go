@@ -2,17 +2,16 @@ package keeper
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -20,11 +19,26 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
+const (
+	maxSplitCells     = 4096             // cells below geo.MaxLen with records, and cached summaries
+	maxSplits         = 4096             // split cells of this peer
+	maxSuspected      = 256              // cells to check for a split at other keepers
+	surplusShare      = 20               // a cell with few providers shrinks by 1/surplusShare below its capacity
+	maxRecordPrefixes = 1 << 17          // records with a known sender address
+	maxNearFull       = 128              // nearly full cells with provider counters
+	nearFullTTL       = 10 * time.Second // lifetime of a provider counter
+	summaryTTL        = 10 * time.Second // lifetime of the summary of a whole cell after a change of the index; far less than cell.Grace
+)
+
 // splits are the cells that this peer holds in part, because they have too many records. Every
 // other cell is whole. A small network has no splits: the keepers of the children would be the
 // same peers. Methods are safe for concurrent use.
 type splits struct {
-	k        *Keeper
+	*Env
+	closest   *closestCache
+	authority *Authority
+	storeAt   func(context.Context, []*send) []records.Outcome // of the publisher
+
 	prefixes *lru.Cache[records.Name, netip.Prefix]    // senders of records, for the shares of a cell; has its own lock
 	deep     *lru.Cache[records.CellKey, struct{}]     // cells below geo.MaxLen that other peers sent records for; has its own lock
 	totals   *lru.Cache[records.CellKey, datedSummary] // of whole cells; has its own lock
@@ -65,17 +79,12 @@ type nearFullCell struct {
 	until   time.Time
 }
 
-func newSplits(k *Keeper) *splits {
-	prefixes, err := lru.New[records.Name, netip.Prefix](maxRecordPrefixes)
-	deep, err2 := lru.New[records.CellKey, struct{}](maxCachedCells)
-	nearFull, err3 := lru.New[records.CellKey, *nearFullCell](maxNearFull)
-	totals, err4 := lru.New[records.CellKey, datedSummary](maxCachedCells)
-	if err = errors.Join(err, err2, err3, err4); err != nil {
-		panic("keeper: " + err.Error()) // impossible: the sizes are positive constants
-	}
+func newSplits(closest *closestCache, authority *Authority) *splits {
 	return &splits{
-		k: k, prefixes: prefixes, deep: deep, totals: totals, nearFull: nearFull, queue: cell.NewAdmissionQueue(),
-		cells: make(map[records.CellKey]*splitCell), suspected: make(map[records.CellKey]bool),
+		Env: authority.Env, closest: closest, authority: authority,
+		prefixes: newCache[records.Name, netip.Prefix](maxRecordPrefixes), deep: newCache[records.CellKey, struct{}](maxSplitCells),
+		totals: newCache[records.CellKey, datedSummary](maxSplitCells), nearFull: newCache[records.CellKey, *nearFullCell](maxNearFull),
+		queue: cell.NewAdmissionQueue(), cells: make(map[records.CellKey]*splitCell), suspected: make(map[records.CellKey]bool),
 	}
 }
 
@@ -84,15 +93,6 @@ func (s *splits) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.cells) > 0 || s.deep.Len() > 0
-}
-
-// cellAt returns the key of another cell of the same type and subtype.
-func cellAt(c records.CellKey, place geo.Cell) records.CellKey {
-	return records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}
-}
-
-func compareCells(a, b records.CellKey) int {
-	return strings.Compare(a.String(), b.String())
 }
 
 // with calls do with a split cell, under the lock. It reports false for a whole cell.
@@ -135,7 +135,7 @@ func (s *splits) member(r *records.Record) cell.Member {
 
 func (s *splits) members(c records.CellKey) []cell.Member {
 	var all []cell.Member
-	for r := range s.k.Index.In(c, s.k.Now()) {
+	for r := range s.Index.In(c, s.Now()) {
 		all = append(all, s.member(r))
 	}
 	return all
@@ -170,13 +170,13 @@ func (s *splits) forget(r *records.Record, cells []records.CellKey) {
 
 // drop removes a record from the index.
 func (s *splits) drop(n records.Name) {
-	s.k.Index.Remove(n)
+	s.Index.Remove(n)
 	s.prefixes.Remove(n)
 }
 
 // release drops a record that no cell needs here.
 func (s *splits) release(n records.Name) {
-	if r, ok := s.k.Index.Get(n); ok && !s.needed(r, s.k.closest.retains) {
+	if r, ok := s.Index.Get(n); ok && !s.needed(r, s.authority.retains) {
 		s.drop(n)
 	}
 }
@@ -184,7 +184,7 @@ func (s *splits) release(n records.Name) {
 // needed reports whether this peer must hold a record: its own record, a wanted record, or a
 // record of a retained cell that is whole or has the record in its sample.
 func (s *splits) needed(r *records.Record, retains func(records.CellKey) bool) bool {
-	if r.Name().Provider == s.k.Self || s.k.Wanted != nil && s.k.Wanted(r) {
+	if r.Name().Provider == s.Self || s.Wanted != nil && s.Wanted(r) {
 		return true
 	}
 	return slices.ContainsFunc(append(r.Cells(), cellsBelow(r)...), func(c records.CellKey) bool {
@@ -250,7 +250,7 @@ func (s *splits) countIn(c records.CellKey, r *records.Record, prefix netip.Pref
 // overflow reduces an overfull whole cell: it splits the cell, or drops the surplus of few
 // large providers and prefixes.
 func (s *splits) overflow(c records.CellKey) {
-	if s.k.Router.Size() < acceptWithin {
+	if s.Router.Size() < acceptWithin {
 		return // small network
 	}
 	members := s.members(c)
@@ -262,11 +262,11 @@ func (s *splits) overflow(c records.CellKey) {
 	default:
 		surplus := cell.Surplus(members, capacity-capacity/surplusShare)
 		for _, n := range surplus {
-			if n.Provider != s.k.Self {
+			if n.Provider != s.Self {
 				s.drop(n)
 			}
 		}
-		s.k.Logger.Info("cell full of records of few providers: dropped the surplus", "cell", c, "records", len(members), "dropped", len(surplus))
+		s.Logger.Info("cell full of records of few providers: dropped the surplus", "cell", c, "records", len(members), "dropped", len(surplus))
 	}
 }
 
@@ -277,7 +277,7 @@ func (s *splits) split(c records.CellKey, members []cell.Member) {
 	if c.Cell.Len() >= geo.MaxLen {
 		phase = cell.Splitting
 	}
-	x := cell.New(c.Cell, phase, s.k.Now())
+	x := cell.New(c.Cell, phase, s.Now())
 	for _, m := range members {
 		x.Offer(m)
 	}
@@ -291,7 +291,7 @@ func (s *splits) split(c records.CellKey, members []cell.Member) {
 	if !added {
 		return
 	}
-	s.k.Logger.Info("cell split", "cell", c, "records", len(members))
+	s.Logger.Info("cell split", "cell", c, "records", len(members))
 	if phase == cell.Splitting {
 		s.handOver(c)
 	} else {
@@ -305,12 +305,12 @@ func (s *splits) prune(c records.CellKey) {
 	retains := func(c records.CellKey) bool {
 		is, ok := cache[c]
 		if !ok {
-			is = s.k.closest.retains(c)
+			is = s.authority.retains(c)
 			cache[c] = is
 		}
 		return is
 	}
-	for r := range s.k.Index.In(c, s.k.Now()) {
+	for r := range s.Index.In(c, s.Now()) {
 		if !s.needed(r, retains) {
 			s.drop(r.Name())
 		}
@@ -376,19 +376,19 @@ func (s *splits) summaryOf(c records.CellKey) cell.Summary {
 	if s.with(c, func(x *cell.Cell) { sum = x.Total() }) {
 		return sum
 	}
-	now, seq := s.k.Now(), s.k.Index.Seq() // before the records are read: a change meanwhile makes the summary old
+	now, seq := s.Now(), s.Index.Seq() // before the records are read: a change meanwhile makes the summary old
 	if kept, ok := s.totals.Get(c); ok && (kept.seq == seq || now.Sub(kept.made).Abs() < summaryTTL) {
 		return kept.summary
 	}
-	for r := range s.k.Index.In(c, now) {
+	for r := range s.Index.In(c, now) {
 		sum.Add(r)
 	}
 	s.totals.Add(c, datedSummary{now, seq, sum})
 	return sum
 }
 
-// summary answers a SUMMARY request.
-func (s *server) summary(ctx context.Context, req *pb.SummaryRequest) (*pb.SummaryResponse, error) {
+// Summary answers a SUMMARY request.
+func (s *splits) Summary(ctx context.Context, req *pb.SummaryRequest) (*pb.SummaryResponse, error) {
 	cells, err := cellsOf(req.GetCells(), MaxQueryCells)
 	if err != nil {
 		return nil, err
@@ -398,11 +398,43 @@ func (s *server) summary(ctx context.Context, req *pb.SummaryRequest) (*pb.Summa
 		if ctx.Err() != nil {
 			return nil, fault.Wrap("", ctx.Err())
 		}
-		sum := s.k.splits.summaryOf(c)
+		sum := s.summaryOf(c)
 		resp.Summaries = append(resp.Summaries, sum.Proto(c.Cell))
-		if !s.k.closest.accepts(c) {
+		if !s.authority.accepts(c) {
 			resp.NotKept = append(resp.NotKept, c.String())
 		}
 	}
 	return resp, nil
+}
+
+// anyDeep reports whether cells below geo.MaxLen are in use. Then cellsOf changes without the record.
+func (s *splits) anyDeep() bool { return s.deep.Len() > 0 }
+
+// cellsOf returns the cells of a record, including cells below geo.MaxLen in use.
+func (s *splits) cellsOf(r *records.Record) []records.CellKey {
+	cells := r.Cells()
+	if s.deep.Len() == 0 {
+		return cells
+	}
+	for _, c := range cellsBelow(r) {
+		if s.deep.Contains(c) {
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+// sampleOf returns the ids of the sample of a split cell; nil for a whole cell.
+func (s *splits) sampleOf(c records.CellKey) (ids map[digest.ID]struct{}) {
+	s.with(c, func(x *cell.Cell) {
+		if phase, _ := x.Phase(); phase.Complete() {
+			return
+		}
+		names := x.Sampled()
+		ids = make(map[digest.ID]struct{}, len(names))
+		for _, n := range names {
+			ids[digest.IDOf(n.String())] = struct{}{}
+		}
+	})
+	return ids
 }

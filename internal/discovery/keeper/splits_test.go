@@ -63,7 +63,7 @@ func bring(k *Keeper, from source, c records.CellKey, recs []*records.Record) (r
 func accepting(t *testing.T) (*Keeper, *counts) {
 	k, counts := bare(t, acceptWithin, Limits{StoreRate: 1e6, StoreBurst: 1e6})
 	for n := geo.MinLen; n <= geo.DeepLen; n++ {
-		k.closest.own.Add(cellOfBerlin(n), ownership{accepts: true, retains: true, until: time.Now().Add(time.Hour)})
+		k.authority.own.Add(cellOfBerlin(n), ownership{accepts: true, retains: true, until: time.Now().Add(time.Hour)})
 	}
 	return k, counts
 }
@@ -163,7 +163,7 @@ func TestFloodOfALeaf(t *testing.T) {
 func TestKeeperSplitsCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := accepting(t)
-		k.closest.own.Remove(cellOfBerlin(5))
+		k.authority.own.Remove(cellOfBerlin(5))
 		c := cellOfBerlin(4)
 		recs := many(t, cell.Full+500, 20)
 		_, some := k.splits.partial([]records.CellKey{c})
@@ -323,13 +323,12 @@ func TestNewKeeperOfSplitCell(t *testing.T) {
 		if other == joined {
 			other = w.keepersOf(global)[1]
 		}
-		in := joined.newStoreHandler(source{exempt: true}) // like SYNC
-		in.admitted = true
+		in := joined.store.newHandler(source{exempt: true}, true) // like SYNC
 		var sampled uint64
 		other.splits.with(global, func(x *cell.Cell) { sampled = x.Below() })
 		for _, r := range recs {
 			if cell.Rank(r.Name()) < sampled {
-				_, err := in.store(r, []records.CellKey{global})
+				_, err := in.take(r, []records.CellKey{global})
 				require.NoError(t, err)
 			}
 		}
@@ -338,7 +337,7 @@ func TestNewKeeperOfSplitCell(t *testing.T) {
 		require.Equal(t, cell.Whole, joined.splits.phase(global))
 		time.Sleep(2 * maintainEvery)
 		require.Equal(t, cell.Split, joined.splits.phase(global))
-		require.Contains(t, joined.lacks([]records.CellKey{global}), "the cell "+global.String()+" has so many offers that it has split")
+		require.Contains(t, joined.asker.lacks([]records.CellKey{global}), "the cell "+global.String()+" has so many offers that it has split")
 		plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 20})
 		for _, n := range []*lightNode{joined, w.nodes[3]} {
 			found, err := n.Query(t.Context(), plan)
@@ -376,9 +375,9 @@ func TestAskingOrderSpreadsNetworks(t *testing.T) {
 		w.hosts.of(ids[i]).addr = ma.StringCast("/ip4/" + address + "/udp/1/quic-v1")
 	}
 	want := []peer.ID{ids[0], ids[2], ids[4], ids[1], ids[3]}
-	require.Equal(t, want, w.nodes[5].asker.spread(slices.Clone(ids)))
+	require.Equal(t, want, w.nodes[5].client.rank(slices.Clone(ids)))
 	self := append([]peer.ID{w.nodes[5].Self}, ids[:2]...)
-	require.Equal(t, self, w.nodes[5].asker.spread(slices.Clone(self)))
+	require.Equal(t, self, w.nodes[5].client.rank(slices.Clone(self)))
 }
 
 // A keeper whose clock differs is not a liar, however much: its untimely records are left out and counted.

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
@@ -12,7 +12,7 @@ import (
 // used peers. It is safe for concurrent use.
 type statsCache struct {
 	mu    sync.Mutex // guards peers and the values
-	peers *simplelru.LRU[peer.ID, *peerStats]
+	peers *lru.Cache[peer.ID, *peerStats]
 }
 
 // peerStats is the history of one peer.
@@ -47,11 +47,7 @@ func (e *rttEstimator) hedgeDelay() time.Duration {
 }
 
 func newStatsCache() *statsCache {
-	peers, err := simplelru.NewLRU[peer.ID, *peerStats](maxPeerStats, nil)
-	if err != nil {
-		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
-	}
-	return &statsCache{peers: peers}
+	return &statsCache{peers: newCache[peer.ID, *peerStats](maxPeerStats)}
 }
 
 // update changes the stats of a peer under the lock.

@@ -26,18 +26,9 @@ func (p *pulse) beat(now time.Time) bool {
 	return p.last.CompareAndSwap(last, at) && last != 0 && at-last > int64(suspendedFor)
 }
 
-// beats calls alive every pulseEvery until ctx ends.
-func beats(ctx context.Context, alive func()) {
-	tick := time.NewTicker(pulseEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			alive()
-		}
-	}
+// run notices suspensions until ctx ends.
+func (y *Authority) run(ctx context.Context) {
+	every(ctx, pulseEvery, func() { y.know.alive(y.clock()) })
 }
 
 // alive records that the process runs. After a suspension no comparison counts any more.

@@ -111,7 +111,7 @@ func (g *grouping) placeOf(c records.CellKey, table *peerTable) *place {
 	return nil
 }
 
-// outerOf returns the places around a cell. A record of the cell belongs to all of them, so they were judged with it.
+// outerOf returns the places around a cell. All co-keepers hold the cell, so its records are compared for all of them.
 func outerOf(c records.CellKey, judged map[records.CellKey]*place) (outer []*place) {
 	for _, subtype := range slices.Compact([]string{c.Subtype, records.AnySubtype}) {
 		for place, ok := c.Cell, true; ok; place, ok = place.Parent() {

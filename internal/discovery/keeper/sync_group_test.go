@@ -105,7 +105,7 @@ func TestGroupingsFollowChanges(t *testing.T) {
 		var all []version
 		for _, r := range pool {
 			if live[r] {
-				all = append(all, version{entryOf(r, r.Name().Provider.String()), r})
+				all = append(all, version{digest.EntryOf(r, r.Name().Provider.String()), r})
 			}
 		}
 		d.change(random, all)

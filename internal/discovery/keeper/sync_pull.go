@@ -15,18 +15,18 @@ import (
 // compare finds the records that a partner has and this peer lacks, and pulls them. After a nil error
 // no available record is missing.
 func (y *syncer) compare(ctx context.Context, id peer.ID, table *tableState) (of partner, err error) {
-	ctx, end, err := y.k.begin(ctx, "sync", syncPeer)
+	ctx, end, err := y.Begin(ctx, "sync", syncPeer)
 	if err != nil {
 		return partner{}, err
 	}
 	defer func() { end(err) }()
-	c := &diff{y: y, peer: id, table: table, view: y.viewOf(table)}
+	c := &diff{syncer: y, peer: id, at: table, mine: y.viewOf(table)}
 	if err = c.run(ctx); err != nil {
-		y.k.Logger.Debug("comparison with a keeper failed", "peer", id, "error", err)
+		y.Logger.Debug("comparison with a keeper failed", "peer", id, "error", err)
 		y.reportFailure(ctx, id, err)
 		y.know.missed(id, reached(err), y.clock())
 	}
-	if c.pulled > 0 {
+	if c.taken > 0 {
 		y.outdate() // the next comparison must see the new records
 	}
 	if err == nil {
@@ -49,19 +49,19 @@ func reached(err error) bool {
 func (y *syncer) reportFailure(ctx context.Context, id peer.ID, err error) {
 	switch fault.KindOf(err) {
 	case fault.Unauthentic, fault.Timeout, fault.Unavailable:
-		y.k.asker.observe(ctx, id, 0, err)
+		y.client.observe(ctx, id, 0, err)
 	}
 }
 
 // diff is the comparison with one partner.
 type diff struct {
-	y     *syncer
-	peer  peer.ID
-	table *tableState
-	view  *view
-	of    partner
+	*syncer
+	peer peer.ID
+	at   *tableState
+	mine *view
+	of   partner
 
-	pulled int // number of records
+	taken int // number of records
 }
 
 // differingCell is a cell with different records at the partner.
@@ -71,18 +71,18 @@ type differingCell struct {
 }
 
 func (c *diff) run(ctx context.Context) error {
-	mine := c.view.sharedWith(c.peer, c.table.whole)
+	mine := c.mine.sharedWith(c.peer, c.at.whole)
 	root := mine.set.Root()
 	resp, err := c.ask(ctx, &pb.SyncRequest{Sums: root[:]})
 	if err != nil {
 		return err
 	}
-	c.of = partner{whole: resp.Whole && c.table.whole, informed: resp.Informed}
+	c.of = partner{whole: resp.Whole && c.at.whole, informed: resp.Informed}
 	if resp.Same {
 		return nil
 	}
 	if !c.of.whole {
-		mine = c.view.sharedWith(c.peer, false)
+		mine = c.mine.sharedWith(c.peer, false)
 	}
 	cells, err := c.cells(ctx, mine)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *diff) run(ctx context.Context) error {
 		if listed += len(entries); listed > maxListed {
 			return fault.New("keeper.sync", fault.LimitReached, "the peer lists more than %d records: too many for one comparison", maxListed)
 		}
-		if err := c.pull(ctx, some, entries); err != nil {
+		if err := c.fetch(ctx, some, entries); err != nil {
 			return err
 		}
 	}
@@ -108,8 +108,8 @@ func (c *diff) run(ctx context.Context) error {
 
 // ask sends one step of the comparison.
 func (c *diff) ask(ctx context.Context, req *pb.SyncRequest) (*pb.SyncResponse, error) {
-	req.Whole = c.table.whole
-	resp, err := c.call(ctx, &pb.Request{Op: &pb.Request_Sync{Sync: req}})
+	req.Whole = c.at.whole
+	resp, err := c.send(ctx, &pb.Request{Op: &pb.Request_Sync{Sync: req}})
 	if err != nil {
 		return nil, err
 	}
@@ -119,10 +119,10 @@ func (c *diff) ask(ctx context.Context, req *pb.SyncRequest) (*pb.SyncResponse, 
 	return resp.GetSync(), nil
 }
 
-func (c *diff) call(ctx context.Context, req *pb.Request) (*pb.Response, error) {
+func (c *diff) send(ctx context.Context, req *pb.Request) (*pb.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, syncCall)
 	defer cancel()
-	resp, refused, err := c.y.k.asker.call(ctx, c.peer, req)
+	resp, refused, err := c.client.call(ctx, c.peer, req)
 	if refused {
 		if fault.KindOf(err) == fault.Unsupported {
 			return nil, err
@@ -167,12 +167,12 @@ func (c *diff) cells(ctx context.Context, mine *sharedCells) ([]differingCell, e
 // differs reports whether a cell differs and this peer accepts it.
 func (c *diff) differs(cell records.CellKey, root digest.Sum) (differingCell, bool) {
 	d := differingCell{cell: cell}
-	if h := c.view.held(cell, c.of.whole); h != nil {
+	if h := c.mine.held(cell, c.of.whole); h != nil {
 		if d.mine = h.set(); d.mine.Root() == root {
 			return d, false
 		}
 	}
-	return d, c.of.whole || c.y.k.closest.accepts(cell)
+	return d, c.of.whole || c.accepts(cell)
 }
 
 // entries returns the partner's entries of differing cells.
@@ -207,12 +207,12 @@ func (c *diff) entries(ctx context.Context, cells []differingCell) ([]digest.Ent
 	}
 }
 
-// pull pulls the missing records among the listed entries. Only one pull runs at a time, so that a
+// fetch pulls the missing records among the listed entries. Only one pull runs at a time, so that a
 // record from one partner is not pulled from the next.
-func (c *diff) pull(ctx context.Context, cells []differingCell, listed []digest.Entry) error {
+func (c *diff) fetch(ctx context.Context, cells []differingCell, listed []digest.Entry) error {
 	select {
-	case c.y.pulling <- struct{}{}:
-		defer func() { <-c.y.pulling }()
+	case c.pulling <- struct{}{}:
+		defer func() { <-c.pulling }()
 	case <-ctx.Done():
 		return fault.Wrap("keeper.sync", ctx.Err())
 	}
@@ -237,15 +237,15 @@ func (c *diff) pull(ctx context.Context, cells []differingCell, listed []digest.
 // of a comparison overlap, and the partner's index changes between two lists of entries, so one
 // record may be listed several times: it is wanted once, in its newest version.
 func (c *diff) wanted(listed []digest.Entry) []digest.Entry {
-	known := c.view.byID()
-	now := c.y.k.Now()
+	known := c.mine.byID()
+	now := c.Now()
 	var wanted []digest.Entry
 	at := make(map[digest.ID]int)
 	for _, e := range listed {
 		if r, ok := known[e.ID]; ok && !e.Version.Newer(digest.VersionOf(r.Sequence(), r.Digest())) {
 			continue
 		}
-		if until, ok := c.y.pulled.Get(e); ok && now.Before(until) {
+		if c.pulled.has(e, now) {
 			continue
 		}
 		i, again := at[e.ID]
@@ -272,7 +272,7 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 		ids = append(ids, e.ID[:]...)
 		at[e.ID] = i
 	}
-	resp, err := c.call(ctx, &pb.Request{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: ids}}})
+	resp, err := c.send(ctx, &pb.Request{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: ids}}})
 	if err != nil {
 		return 0, err
 	}
@@ -280,18 +280,17 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 	if len(envelopes) > len(wanted) {
 		return 0, breach("%d records for %d ids", len(envelopes), len(wanted))
 	}
-	h := c.y.k.newStoreHandler(source{exempt: true})
-	h.admitted = true
+	h := c.store.newHandler(source{exempt: true}, true)
 	defer h.finish()
 	skipped, answered := 0, make(map[int]bool)
 	for n, envelope := range envelopes {
 		done = max(done, n+1) // each envelope answers at least one id
-		r, left, err := receive(c.y.k.Verifier, envelope, c.y.k.Now())
+		r, left, err := receive(c.Verifier, envelope, c.Now())
 		if err != nil {
 			return 0, err
 		}
 		if left != nil {
-			c.y.k.countLeft(left)
+			c.countLeft(left)
 			if !untimely(left) {
 				skipped++
 			}
@@ -311,8 +310,8 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 		}
 		answered[i] = true
 		done = max(done, i+1)
-		c.pulled++
-		c.store(h, cells, wanted[i], r)
+		c.taken++
+		c.take(h, cells, wanted[i], r)
 	}
 	if skipped > 0 {
 		c.postpone(wanted[:done], answered)
@@ -323,10 +322,10 @@ func (c *diff) page(ctx context.Context, cells []differingCell, wanted []digest.
 // postpone keeps entries without a readable record from being pulled again for a while: this version cannot read
 // their records.
 func (c *diff) postpone(entries []digest.Entry, answered map[int]bool) {
-	until := c.y.k.Now().Add(pulledTTL)
+	until := c.Now().Add(pulledTTL)
 	for i, e := range entries {
 		if !answered[i] {
-			c.y.pulled.Add(e, until)
+			c.pulled.add(e, until)
 		}
 	}
 }
@@ -340,18 +339,18 @@ func inAny(cells []differingCell, r *records.Record) bool {
 	return false
 }
 
-// store stores a pulled record for its accepted cells. A refused record is not pulled again for a
+// take stores a pulled record for its accepted cells. A refused record is not pulled again for a
 // while.
-func (c *diff) store(h *storeHandler, compared []differingCell, e digest.Entry, r *records.Record) {
-	c.y.pulled.Add(e, h.now.Add(pulledTTL))
-	cells := c.y.k.splits.cellsOf(r)
+func (c *diff) take(h *storeHandler, compared []differingCell, e digest.Entry, r *records.Record) {
+	c.pulled.add(e, h.now.Add(pulledTTL))
+	cells := c.store.splits.cellsOf(r)
 	for _, d := range compared {
 		if r.In(d.cell) && !slices.Contains(cells, d.cell) {
 			cells = append(cells, d.cell)
 		}
 	}
 	cells = slices.DeleteFunc(cells, func(k records.CellKey) bool { return !h.accepts(k) })
-	if _, err := h.store(r, cells); err != nil && fault.KindOf(err) != fault.Exists {
-		c.y.k.Recorder.Refused(fault.KindOf(err).String())
+	if _, err := h.take(r, cells); err != nil && fault.KindOf(err) != fault.Exists {
+		c.Recorder.Refused(fault.KindOf(err).String())
 	}
 }

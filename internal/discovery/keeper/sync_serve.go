@@ -11,19 +11,19 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-// sync answers one step of a comparison from a view of the index. The view may be viewTTL old: the
+// ServeSync answers one step of a comparison from a view of the index. The view may be viewTTL old: the
 // next comparison shows the newer changes.
-func (s *server) sync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*pb.SyncResponse, error) {
-	table := s.k.sync.table()
+func (y *syncer) ServeSync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*pb.SyncResponse, error) {
+	table := y.table()
 	if !table.serving {
 		return nil, errNoKeeper()
 	}
-	v := s.k.sync.viewOf(table)
+	v := y.viewOf(table)
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}
 	whole := req.Whole && table.whole
-	resp := &pb.SyncResponse{Whole: table.whole, Informed: s.k.sync.know.knows.Load()}
+	resp := &pb.SyncResponse{Whole: table.whole, Informed: y.know.knows.Load()}
 	if len(req.Cells) > 0 {
 		return resp, listEntries(v, whole, req, resp)
 	}
@@ -97,13 +97,13 @@ func cellAsked(m *pb.SyncCell) (records.CellKey, *digest.Sums, error) {
 	return c, sums, err
 }
 
-// pull returns the current versions of some records.
-func (s *server) pull(ctx context.Context, req *pb.PullRequest) (*pb.PullResponse, error) {
+// ServePull returns the current versions of some records.
+func (y *syncer) ServePull(ctx context.Context, req *pb.PullRequest) (*pb.PullResponse, error) {
 	ids, err := digest.ParseIDs(req.GetIds(), maxPull)
 	if err != nil {
 		return nil, err
 	}
-	known := s.k.sync.viewOf(s.k.sync.table()).byID()
+	known := y.viewOf(y.table()).byID()
 	if ctx.Err() != nil {
 		return nil, fault.Wrap("", ctx.Err())
 	}
@@ -114,7 +114,7 @@ func (s *server) pull(ctx context.Context, req *pb.PullRequest) (*pb.PullRespons
 		if !ok {
 			continue
 		}
-		if latest, ok := s.k.Index.Latest(r.Name()); ok {
+		if latest, ok := y.Index.Latest(r.Name()); ok {
 			r = latest // the view may be older than the index
 		}
 		if size += len(r.Envelope()); size > maxPulled {

@@ -218,7 +218,7 @@ func TestHostilePartner(t *testing.T) {
 	forged := slices.Clone(newer.Envelope())
 	forged[len(forged)-1] ^= 1
 	cell := records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: "global"}
-	entry := digest.Append(nil, entryOf(newer, p.id.String()))
+	entry := digest.Append(nil, digest.EntryOf(newer, p.id.String()))
 	liar := func(step *pb.SyncResponse, envelopes ...[]byte) func(*pb.Request) *pb.Response {
 		return func(req *pb.Request) *pb.Response {
 			switch op := req.Op.(type) {
@@ -239,7 +239,7 @@ func TestHostilePartner(t *testing.T) {
 	}
 	for name, answer := range map[string]func(*pb.Request) *pb.Response{
 		"forged":     liar(&pb.SyncResponse{Entries: entry}, forged),
-		"elsewhere":  liar(&pb.SyncResponse{Entries: digest.Append(nil, entryOf(database, p.id.String()))}, database.Envelope()),
+		"elsewhere":  liar(&pb.SyncResponse{Entries: digest.Append(nil, digest.EntryOf(database, p.id.String()))}, database.Envelope()),
 		"not asked":  liar(&pb.SyncResponse{Entries: entry}, other.Envelope()),
 		"too many":   liar(&pb.SyncResponse{Entries: entry}, newer.Envelope(), newer.Envelope()),
 		"no entries": liar(&pb.SyncResponse{Entries: entry[1:]}),

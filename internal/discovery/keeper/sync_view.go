@@ -9,7 +9,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -71,14 +70,6 @@ func (o *sharedCells) find(id digest.ID) *holding {
 	return o.cells[at]
 }
 
-// entryOf returns the digest entry of a record. Provider is the text form of its provider.
-func entryOf(r *records.Record, provider string) digest.Entry {
-	return digest.Entry{
-		ID:      digest.IDOf(provider + "/" + r.Name().ID),
-		Version: digest.VersionOf(r.Sequence(), r.Digest()),
-	}
-}
-
 // newView copies the index once. Info names the split cells. Before is the previous view, or nil.
 func newView(x *index.Index, table *peerTable, now time.Time, d splitInfo, before *view) *view {
 	v := &view{table: table, seq: x.Seq(), made: now, shared: make(map[peer.ID]*sharedCells)}
@@ -96,7 +87,7 @@ func newView(x *index.Index, table *peerTable, now time.Time, d splitInfo, befor
 			name = id.String()
 			providers[id] = name
 		}
-		v.all = append(v.all, version{entryOf(r, name), r})
+		v.all = append(v.all, version{digest.EntryOf(r, name), r})
 	}
 	if before != nil && before.table == table {
 		v.latest.Store(before.latest.Load())
@@ -153,39 +144,10 @@ func (v *view) byType() holdings {
 type splitInfo interface {
 	// cellsOf returns the cells of a record, including cells below geo.MaxLen in use.
 	cellsOf(r *records.Record) []records.CellKey
-	// sampleOf returns the sample of a split cell; nil for a whole cell.
+	// sampleOf returns the ids of the sample of a split cell; nil for a whole cell.
 	sampleOf(c records.CellKey) map[digest.ID]struct{}
 	// anyDeep reports whether cells below geo.MaxLen are in use. Then cellsOf changes without the record.
 	anyDeep() bool
-}
-
-func (s *splits) anyDeep() bool { return s.deep.Len() > 0 }
-
-func (s *splits) cellsOf(r *records.Record) []records.CellKey {
-	cells := r.Cells()
-	if s.deep.Len() == 0 {
-		return cells
-	}
-	for _, c := range cellsBelow(r) {
-		if s.deep.Contains(c) {
-			cells = append(cells, c)
-		}
-	}
-	return cells
-}
-
-func (s *splits) sampleOf(c records.CellKey) (ids map[digest.ID]struct{}) {
-	s.with(c, func(x *cell.Cell) {
-		if phase, _ := x.Phase(); phase.Complete() {
-			return
-		}
-		names := x.Sampled()
-		ids = make(map[digest.ID]struct{}, len(names))
-		for _, n := range names {
-			ids[digest.IDOf(n.String())] = struct{}{}
-		}
-	})
-	return ids
 }
 
 // sharedWith returns the cells that a peer keeps too.

@@ -19,7 +19,7 @@ import (
 // bound first, until no other child can improve the result. Only the goroutine of the query
 // uses it.
 type treeSearch struct {
-	k     *Keeper
+	*asker
 	plan  *query.Plan
 	trace *queryTrace
 
@@ -41,9 +41,9 @@ func (a candidate) compare(b candidate) int {
 	return cmp.Or(cmp.Compare(a.bound, b.bound), compareCells(a.cell, b.cell))
 }
 
-func newTreeSearch(k *Keeper, p *query.Plan) *treeSearch {
+func newTreeSearch(a *asker, p *query.Plan) *treeSearch {
 	return &treeSearch{
-		k: k, plan: p, trace: &queryTrace{enabled: p.Explain()},
+		asker: a, plan: p, trace: &queryTrace{enabled: p.Explain()},
 		known: make(map[records.CellKey]bool), results: make(map[records.Name]*records.Record), worst: math.Inf(1),
 	}
 }
@@ -55,7 +55,7 @@ func (t *treeSearch) run(ctx context.Context, cells []records.CellKey) error {
 	}
 	for len(cells) > 0 {
 		before := len(t.groups)
-		if err := t.ask(ctx, cells); err != nil {
+		if err := t.askAbout(ctx, cells); err != nil {
 			if before == 0 {
 				return err
 			}
@@ -72,9 +72,9 @@ func (t *treeSearch) run(ctx context.Context, cells []records.CellKey) error {
 	return unanswered(ctx, t.groups)
 }
 
-// ask asks the keepers of the cells.
-func (t *treeSearch) ask(ctx context.Context, cells []records.CellKey) error {
-	sets, err := t.k.closest.keepersOf(ctx, cells)
+// askAbout asks the keepers of the cells.
+func (t *treeSearch) askAbout(ctx context.Context, cells []records.CellKey) error {
+	sets, err := t.closest.keepersOf(ctx, cells)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (t *treeSearch) ask(ctx context.Context, cells []records.CellKey) error {
 	q := cellQuery{plan: t.plan, worst: t.worst}
 	var wg sync.WaitGroup
 	for i := range groups {
-		wg.Go(func() { t.k.asker.askGroup(ctx, q, &groups[i], t.trace) })
+		wg.Go(func() { t.askGroup(ctx, q, &groups[i], t.trace) })
 	}
 	wg.Wait()
 	t.groups = append(t.groups, groups...)
@@ -130,9 +130,9 @@ func (t *treeSearch) next(ctx context.Context) []records.CellKey {
 	if len(t.candidates) == 0 {
 		return nil
 	}
-	live, now := make([]*records.Record, 0, len(t.results)), t.k.Now()
+	live, now := make([]*records.Record, 0, len(t.results)), t.Now()
 	for _, r := range t.results {
-		if latest, ok := t.k.Index.Latest(r.Name()); ok && records.Compare(latest, r) > 0 {
+		if latest, ok := t.Index.Latest(r.Name()); ok && records.Compare(latest, r) > 0 {
 			r = latest
 		}
 		if !r.Expired(now) && t.plan.Match(r) {
@@ -163,7 +163,7 @@ func (t *treeSearch) incomplete(recs []*records.Record) string {
 	if why := incomplete(t.plan, recs, t.groups); why != "" {
 		return why
 	}
-	if ago, recent := t.k.sync.know.returned(t.k.sync.clock()); recent && slices.ContainsFunc(t.groups, group.foreign) {
+	if ago, recent := t.authority.know.returned(t.authority.clock()); recent && slices.ContainsFunc(t.groups, group.foreign) {
 		return fmt.Sprintf("contact with other peers returned %s ago: the keepers may not have compared their records yet", ago.Round(time.Millisecond))
 	}
 	worst := worstValue(t.plan, recs)

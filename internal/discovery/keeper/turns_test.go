@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
@@ -104,7 +105,7 @@ func TestBulkIsPaced(t *testing.T) {
 		for _, r := range many(t, maxPull, 100) {
 			_, err := k.Index.Put(r, time.Now())
 			require.NoError(t, err)
-			e := entryOf(r, r.Name().Provider.String())
+			e := digest.EntryOf(r, r.Name().Provider.String())
 			ids = append(ids, e.ID[:]...)
 		}
 		pull := &pb.Request{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: ids}}}

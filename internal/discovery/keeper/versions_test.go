@@ -269,18 +269,18 @@ func TestConditionOfOlderKeepers(t *testing.T) {
 	k.Signals.Conditions = condition.NewSet(slog.New(slog.DiscardHandler), k.Now)
 	k.Config.Host = addressed{of: map[peer.ID]string{"a": "/ip4/40.1.7.1/udp/1", "b": "/ip4/40.1.7.2/udp/1", "c": "/ip4/41.1.7.1/udp/1"}}
 	refusal := strictproto.Refuse([]string{"query.query.15", "watch.query.sort"})
-	k.asker.lacking.note("a", refusal)
-	k.asker.lacking.note("b", refusal)
+	k.client.lacking.note("a", refusal)
+	k.client.lacking.note("b", refusal)
 	require.Empty(t, k.Signals.Conditions.ActiveNames())
-	k.asker.lacking.note("c", refusal)
+	k.client.lacking.note("c", refusal)
 	require.Equal(t, []string{"older_keepers"}, k.Signals.Conditions.ActiveNames())
 	require.Contains(t, k.Signals.Conditions.Active()[0].Message, "3 keepers of an older version do not know max_error_rate, sort")
 	require.Equal(t, 3, counts.of(counts.lacking, "query.query.max_error_rate"))
-	require.Equal(t, []string{"max_error_rate", "sort"}, k.asker.lacking.filtersOf("c"))
+	require.Equal(t, []string{"max_error_rate", "sort"}, k.client.lacking.filtersOf("c"))
 	now = now.Add(lackingTTL + time.Second)
-	k.asker.lacking.tell(now)
+	k.client.lacking.tell(now)
 	require.Empty(t, k.Signals.Conditions.ActiveNames())
-	require.Empty(t, k.asker.lacking.filtersOf("c"))
+	require.Empty(t, k.client.lacking.filtersOf("c"))
 }
 
 // addressed is a host that knows one address of each peer, and has no connection.
@@ -317,8 +317,8 @@ func TestMixedWatch(t *testing.T) {
 			}
 		}
 		watcher.Keeper.Host = laterHost{watcher.host}
-		watcher.asker.pool.Close()
-		watcher.asker.pool = newPool(&watcher.Config)
+		watcher.client.pool.Close()
+		watcher.client.pool = newClient(watcher.Env, nil).pool
 		var resyncs sync.WaitGroup
 		stop := watcher.Watch(t.Context(), plan, func() { resyncs.Go(func() {}) })
 		defer stop()
@@ -362,7 +362,7 @@ func TestUnknownOrderIsNamed(t *testing.T) {
 		require.Empty(t, a.counts.distrusted)
 		require.Equal(t, 3, a.counts.of(a.counts.lacking, "query.query.sort"))
 		for _, n := range w.nodes[1:] {
-			require.False(t, a.asker.stats.avoided(n.Self, time.Now()), "an older peer is as good as others for other questions")
+			require.False(t, a.client.stats.avoided(n.Self, time.Now()), "an older peer is as good as others for other questions")
 		}
 	})
 }
@@ -370,10 +370,10 @@ func TestUnknownOrderIsNamed(t *testing.T) {
 // What this version does not know either says nothing about the keeper's version.
 func TestRefusalWithoutNames(t *testing.T) {
 	k, counts := bare(t, 3, Limits{})
-	k.asker.lacking.note("peer-1", strictproto.Refuse([]string{"query.query.899", "nothing"}))
-	k.asker.lacking.note("peer-1", fault.New("", fault.Unsupported, "split"))
+	k.client.lacking.note("peer-1", strictproto.Refuse([]string{"query.query.899", "nothing"}))
+	k.client.lacking.note("peer-1", fault.New("", fault.Unsupported, "split"))
 	require.Empty(t, counts.lacking)
-	require.Empty(t, k.asker.lacking.filtersOf("peer-1"))
+	require.Empty(t, k.client.lacking.filtersOf("peer-1"))
 }
 
 // The answer to a wider query is full if nothing that the keeper withheld can be a result.
@@ -426,7 +426,7 @@ func TestNarrow(t *testing.T) {
 func TestRequestOfALaterVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 2)
-		s, err := w.nodes[0].asker.pool.Open(t.Context(), w.nodes[1].Self)
+		s, err := w.nodes[0].client.pool.Open(t.Context(), w.nodes[1].Self)
 		require.NoError(t, err)
 		defer func() { _ = s.Reset() }()
 		call := func(edit func(*pb.Request)) *pb.Response {

@@ -28,20 +28,20 @@ const (
 // changes arrive anyway. Watch calls resync if changes may be lost, because another keeper took
 // over or no keeper can be followed. Resync should Query the plan again; calls of it never
 // overlap.
-func (k *Keeper) Watch(ctx context.Context, p *query.Plan, resync func()) (stop func()) {
+func (a *asker) Watch(ctx context.Context, p *query.Plan, resync func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	detach := context.AfterFunc(k.ctx, cancel)
+	detach := context.AfterFunc(a.Context(), cancel)
 	var running sync.WaitGroup
 	asking := &sharedQuery{do: resync, slot: make(chan struct{}, 1)}
 	for _, c := range p.Cells(coverCells) {
-		if !k.inflight.enter() {
-			break
-		}
-		f := &follower{k: k, plan: p, cell: c, resync: asking.run}
-		running.Go(func() {
-			defer k.inflight.leave()
+		f := &follower{asker: a, plan: p, cell: c, resync: asking.run}
+		running.Add(1)
+		if !a.Go(func(context.Context) {
+			defer running.Done()
 			f.run(ctx)
-		})
+		}) {
+			running.Done()
+		}
 	}
 	return func() {
 		detach()
@@ -76,7 +76,7 @@ func (r *sharedQuery) run(ctx context.Context) {
 
 // follower follows one cell.
 type follower struct {
-	k      *Keeper
+	*asker
 	plan   *query.Plan
 	cell   records.CellKey
 	resync func(context.Context)
@@ -135,7 +135,7 @@ func (f *follower) handleEnd(ctx context.Context, id peer.ID, err error) (futile
 	case fault.KindOf(err) == fault.LimitReached:
 		return true
 	case !f.received || fault.KindOf(err) == fault.Unauthentic:
-		f.k.asker.observe(ctx, id, 0, err)
+		f.client.observe(ctx, id, 0, err)
 		f.at, f.cookie = "", nil
 	}
 	return false
@@ -143,7 +143,7 @@ func (f *follower) handleEnd(ctx context.Context, id peer.ID, err error) (futile
 
 // narrowed reports whether the last request to a keeper had a filter that the keeper does not know.
 func (f *follower) narrowed(id peer.ID) bool {
-	_, dropped := widen(f.plan, f.k.asker.lacking.filtersOf(id))
+	_, dropped := widen(f.plan, f.client.lacking.filtersOf(id))
 	return len(dropped) > f.dropped
 }
 
@@ -165,14 +165,14 @@ func sleep(ctx context.Context, d time.Duration) {
 // next returns the keeper to follow: the previous one until it fails. It reports false if this
 // peer keeps the cell itself, or if the lookup fails.
 func (f *follower) next(ctx context.Context) (peer.ID, bool) {
-	set, err := f.k.closest.keepers(ctx, f.cell)
-	if err != nil || set.has(f.k.Self) {
+	set, err := f.closest.keepers(ctx, f.cell)
+	if err != nil || set.has(f.Self) {
 		return "", false
 	}
 	if f.at != "" && set.has(f.at) {
 		return f.at, true
 	}
-	order := f.k.asker.askingOrder(set) // never empty
+	order := f.askingOrder(set) // never empty
 	if order[0] == f.avoid {
 		return order[len(order)-1], true
 	}
@@ -182,14 +182,14 @@ func (f *follower) next(ctx context.Context) (peer.ID, bool) {
 // follow follows one stream of a keeper until it ends or the keeper is not responsible any more.
 func (f *follower) follow(ctx context.Context, id peer.ID) error {
 	select {
-	case f.k.asker.following <- struct{}{}:
-		defer func() { <-f.k.asker.following }()
+	case f.following <- struct{}{}:
+		defer func() { <-f.following }()
 	default:
 		return fault.New("keeper.Watch", fault.LimitReached, "this peer follows too many cells: a query has to serve instead")
 	}
-	dial, cancel := context.WithTimeout(ctx, f.k.Limits.Ask)
+	dial, cancel := context.WithTimeout(ctx, f.Limits.Ask)
 	defer cancel()
-	s, err := f.k.asker.pool.Open(dial, id)
+	s, err := f.client.pool.Open(dial, id)
 	if err != nil {
 		return err
 	}
@@ -210,8 +210,8 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 		if err := f.receive(ctx, id, resp); err != nil {
 			return err
 		}
-		set, err := f.k.closest.keepers(ctx, f.cell)
-		if err != nil || !set.has(id) || set.has(f.k.Self) {
+		set, err := f.closest.keepers(ctx, f.cell)
+		if err != nil || !set.has(id) || set.has(f.Self) {
 			return err
 		}
 		_ = s.SetReadDeadline(time.Now().Add(watchSilence))
@@ -221,17 +221,17 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 // request returns the request to a keeper, without filters that the keeper does not know: this peer filters the
 // changes again.
 func (f *follower) request(id peer.ID) *pb.WatchRequest {
-	plan, dropped := widen(f.plan, f.k.asker.lacking.filtersOf(id))
+	plan, dropped := widen(f.plan, f.client.lacking.filtersOf(id))
 	f.dropped = len(dropped)
 	req := &pb.WatchRequest{Query: plan.Query().Proto(), Cells: []string{f.cell.String()}, After: f.cookie}
 	req.Query.Explain = false
 	n := 0
-	for r := range f.k.Index.In(f.cell, f.k.Now()) {
+	for r := range f.Index.In(f.cell, f.Now()) {
 		if n == maxWatchHave {
 			break
 		}
 		if f.plan.Match(r) {
-			req.Have = digest.Append(req.Have, entryOf(r, r.Name().Provider.String()))
+			req.Have = digest.Append(req.Have, digest.EntryOf(r, r.Name().Provider.String()))
 			n++
 		}
 	}
@@ -241,12 +241,7 @@ func (f *follower) request(id peer.ID) *pb.WatchRequest {
 // receive handles one message. It returns the keeper's refusal, or Unauthentic for a message that
 // violates the protocol.
 func (f *follower) receive(ctx context.Context, id peer.ID, resp *pb.Response) error {
-	if resp.Refusal != nil {
-		err := rpc.Restore("keeper.Watch", resp.Refusal)
-		f.k.asker.lacking.note(id, err)
-		return refusalError{err}
-	}
-	if err := laterForm(resp); err != nil {
+	if err := f.client.refusal(id, resp); err != nil {
 		return refusalError{err}
 	}
 	m := resp.GetWatch()
@@ -275,26 +270,26 @@ func (f *follower) receive(ctx context.Context, id peer.ID, resp *pb.Response) e
 // take verifies an envelope and adds the record to the index. Inside requires a record of the cell.
 // Other records left the cell: they count only as newer versions of records in the index.
 func (f *follower) take(envelope []byte, inside bool) error {
-	r, left, err := receive(f.k.Verifier, envelope, f.k.Now())
+	r, left, err := receive(f.Verifier, envelope, f.Now())
 	switch {
 	case err != nil:
 		return err
 	case left != nil:
-		f.k.countLeft(left)
+		f.countLeft(left)
 		return nil
 	case inside && !r.In(f.cell):
 		return breach("record %s is outside the watched cell", r.Name())
 	case !inside && !f.knows(r):
 		return nil
 	}
-	if _, err := f.k.put(r); err != nil && fault.KindOf(err) != fault.Exists {
-		f.k.Recorder.Refused(fault.KindOf(err).String())
+	if _, err := f.intake.put(r); err != nil && fault.KindOf(err) != fault.Exists {
+		f.Recorder.Refused(fault.KindOf(err).String())
 	}
 	return nil
 }
 
 // knows reports whether the index has a version of the record.
 func (f *follower) knows(r *records.Record) bool {
-	_, ok := f.k.Index.Latest(r.Name())
+	_, ok := f.Index.Latest(r.Name())
 	return ok
 }

@@ -19,14 +19,11 @@ import (
 // a cookie. A later stream resumes after it without loss, or begins with a reset: then the
 // watcher queries the keepers again.
 const (
-	watchBeat        = 15 * time.Second                                // interval of keepalives
-	watchSilence     = 3 * watchBeat                                   // timeout of a silent stream
-	watchBatch       = 512                                             // limit for changes per step and records per message
-	maxWatchHave     = 1024                                            // matches that a watcher may list
-	maxWatchRequest  = maxQueryRequest + maxWatchHave*digest.EntrySize // bytes
-	maxServedWatches = 256                                             // streams served
-	maxPeerWatches   = 16                                              // streams served for one peer
-	maxOwnWatches    = 256                                             // streams followed
+	watchBeat        = 15 * time.Second // interval of keepalives
+	watchSilence     = 3 * watchBeat    // timeout of a silent stream
+	maxServedWatches = 256              // streams served
+	maxPeerWatches   = 16               // streams served for one peer
+	maxOwnWatches    = 256              // streams followed
 )
 
 var (
@@ -34,35 +31,52 @@ var (
 	errWatches = errors.New("this peer serves too many watches: try another keeper")
 )
 
+// watches serves the watches of other peers. It is safe for concurrent use.
+type watches struct {
+	*Env
+	authority *Authority
+	splits    *splits
+	ring      *changeRing
+	snapshot  func() (seq uint64, known map[digest.ID]*records.Record) // of the index, at most a little behind it
+	streams   peerLimit
+}
+
+func newWatches(authority *Authority, s *splits, snapshot func() (uint64, map[digest.ID]*records.Record)) *watches {
+	return &watches{
+		Env: authority.Env, authority: authority, splits: s, ring: newRing(authority.Index, uint64(authority.Now().UnixNano())), snapshot: snapshot,
+		streams: peerLimit{total: maxServedWatches, perPeer: maxPeerWatches},
+	}
+}
+
 // watchServer serves the watch of another peer.
 type watchServer struct {
-	s     *server
+	*watches
 	plan  *query.Plan
 	cells []records.CellKey
 	at    *pb.Cookie
 	send  func(*pb.Response) error
 }
 
-// watch serves a watch until the end of the stream: the watcher ends it, the position is lost, or
+// Serve serves a watch until the end of the stream: the watcher ends it, the position is lost, or
 // this peer no longer keeps the cells. A refusal ends the stream at once.
-func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
+func (s *watches) Serve(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 	send := func(resp *pb.Response) error {
 		_ = st.SetWriteDeadline(time.Now().Add(frameTime))
 		return st.WriteMessage(resp)
 	}
 	id := st.Remote()
 	w, have, err := s.newWatchServer(req)
-	if err == nil && !s.watches.enter(id) {
+	if err == nil && !s.streams.enter(id) {
 		err = fault.As("", fault.LimitReached, errWatches)
 	} else if err == nil {
-		defer s.watches.leave(id)
+		defer s.streams.leave(id)
 	}
 	if err != nil {
-		s.k.Recorder.Refused(fault.KindOf(err).String())
+		s.Recorder.Refused(fault.KindOf(err).String())
 		return send(&pb.Response{Refusal: rpc.Refuse(err)})
 	}
 	w.send = send
-	ctx, cancel := context.WithCancel(s.k.ctx)
+	ctx, cancel := context.WithCancel(s.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -83,8 +97,8 @@ func (s *server) watch(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 
 // newWatchServer parses a request. Errors: see parseQuery; Forbidden naming "cells" for cells
 // of other keepers, Unsupported for split cells.
-func (s *server) newWatchServer(req *pb.WatchRequest) (*watchServer, []digest.Entry, error) {
-	plan, cells, err := s.parseQuery(&pb.QueryRequest{Query: req.GetQuery(), Cells: req.GetCells()})
+func (s *watches) newWatchServer(req *pb.WatchRequest) (*watchServer, []digest.Entry, error) {
+	plan, cells, err := parseQuery(&pb.QueryRequest{Query: req.GetQuery(), Cells: req.GetCells()})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,16 +106,16 @@ func (s *server) newWatchServer(req *pb.WatchRequest) (*watchServer, []digest.En
 	if err != nil || len(have) > maxWatchHave {
 		return nil, nil, fault.Invalidf("have", len(req.GetHave()), "must be up to %d entries", maxWatchHave)
 	}
-	w := &watchServer{s: s, plan: plan, cells: cells}
+	w := &watchServer{watches: s, plan: plan, cells: cells}
 	return w, have, w.refusal()
 }
 
 // refusal returns nil while this peer sees all changes of the cells.
 func (w *watchServer) refusal() error {
-	if slices.ContainsFunc(w.cells, func(c records.CellKey) bool { return !w.s.k.closest.accepts(c) }) {
+	if slices.ContainsFunc(w.cells, func(c records.CellKey) bool { return !w.authority.accepts(c) }) {
 		return &fault.Error{Kind: fault.Forbidden, Field: "cells", Err: errNotKept}
 	}
-	if _, some := w.s.k.splits.partial(w.cells); some {
+	if _, some := w.splits.partial(w.cells); some {
 		return &fault.Error{Kind: fault.Unsupported, Field: "cells", Err: errSplit}
 	}
 	return nil
@@ -111,15 +125,13 @@ func (w *watchServer) refusal() error {
 // watcher's records.
 func (w *watchServer) begin(after *pb.Cookie, have []digest.Entry) error {
 	if after != nil {
-		if _, _, lost := w.s.ring.after(after, 0); !lost {
+		if _, _, lost := w.ring.after(after, 0); !lost {
 			w.at = after
 			return w.sendRecords(nil, false)
 		}
 	}
-	y := w.s.k.sync
-	v := y.viewOf(y.table())
-	w.at = w.s.ring.place(v.seq)
-	known := v.byID()
+	seq, known := w.snapshot()
+	w.at = w.ring.place(seq)
 	var fresher []*records.Record
 	for _, e := range have {
 		if r, ok := known[e.ID]; ok && digest.VersionOf(r.Sequence(), r.Digest()).Newer(e.Version) {
@@ -134,7 +146,7 @@ func (w *watchServer) run(ctx context.Context) error {
 	beat := time.NewTicker(watchBeat)
 	defer beat.Stop()
 	for {
-		changes, wait, lost := w.s.ring.after(w.at, watchBatch)
+		changes, wait, lost := w.ring.after(w.at, watchBatch)
 		if lost {
 			return nil // the watcher opens a new stream and gets a reset
 		}

@@ -80,9 +80,9 @@ func (w *watched) store(t *testing.T, r *records.Record) {
 // followed returns the keeper that streams the cell of the records.
 func (w *watched) followed(t *testing.T) *node {
 	at := slices.IndexFunc(w.keepers, func(n *node) bool {
-		n.server.watches.mu.Lock()
-		defer n.server.watches.mu.Unlock()
-		return !n.gone && n.server.watches.ofPeer[w.watcher.Self] > 0
+		n.server.watches.streams.mu.Lock()
+		defer n.server.watches.streams.mu.Unlock()
+		return !n.gone && n.server.watches.streams.ofPeer[w.watcher.Self] > 0
 	})
 	require.GreaterOrEqual(t, at, 0, "no keeper is followed")
 	return w.keepers[at]
@@ -178,7 +178,7 @@ func TestWatchResumes(t *testing.T) {
 		require.Equal(t, before, w.resyncs.Load())
 		require.Same(t, keeper, w.followed(t))
 
-		keeper.server.ring.add(index.Change{Seq: keeper.Index.Seq() + 1}, true) // a gap
+		keeper.server.watches.ring.add(index.Change{Seq: keeper.Index.Seq() + 1}, true) // a gap
 		time.Sleep(watchBeat + 3*time.Second)
 		require.Greater(t, w.resyncs.Load(), before)
 	})
@@ -207,13 +207,13 @@ func TestHostileWatch(t *testing.T) {
 					return &pb.Response{Op: &pb.Response_Watch{Watch: m}}
 				})
 				plan := compile(t, around(1))
-				f := &follower{k: a.Keeper, plan: plan, cell: berlin(plan)}
+				f := &follower{asker: a.asker, plan: plan, cell: berlin(plan)}
 				err := f.follow(t.Context(), b.Self)
 				require.ErrorIs(t, err, fault.Unauthentic)
 				require.False(t, f.handleEnd(t.Context(), b.Self, err))
 				require.Nil(t, f.cookie)
 				require.Zero(t, a.Index.Len())
-				require.True(t, a.asker.stats.avoided(b.Self, time.Now()))
+				require.True(t, a.client.stats.avoided(b.Self, time.Now()))
 			})
 		})
 	}
