@@ -49,6 +49,7 @@ func floors() []room {
 		[]room{
 			{path: "pkg/discovery", floor: 3, only: []string{}},
 			{path: "pkg/coord", floor: 3, only: []string{}},
+			{path: "pkg/coord/calls", floor: 3, only: []string{}},
 
 			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
 			{path: "pkg/records/recordstest", floor: 2, support: true},
@@ -240,4 +241,10 @@ func within(p, root string) bool {
 
 func withinAny(p string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool { return within(p, root) })
+}
+
+// isPure reports whether a folder belongs to a pure room.
+func isPure(dir string) bool {
+	r, _ := roomOf(dir)
+	return slices.Contains(pure(), r.path)
 }

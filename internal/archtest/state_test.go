@@ -74,6 +74,7 @@ func isSentinel(v *ast.ValueSpec, i int) bool {
 // A ban refuses names of other packages in the files of some rooms that ship.
 type ban struct {
 	rooms []string
+	pure  bool                // the pure rooms instead
 	calls bool                // refuses calls only: the name may be the default of what is injected
 	names map[string][]string // by import path; none: every name
 }
@@ -85,7 +86,7 @@ func bans() []ban {
 	return []ban{
 		{rooms: rooms[:1], calls: true, names: map[string][]string{"time": reads}},
 		{rooms: rooms, names: map[string][]string{"time": {"Sleep"}}}, // it does not notice that it should stop
-		{rooms: pure(), names: map[string][]string{
+		{pure: true, names: map[string][]string{
 			"os": nil, "os/exec": nil, "os/signal": nil, "net": nil, "net/http": nil, "syscall": nil, "log/slog": nil,
 			"time": append(reads, "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"),
 		}},
@@ -107,7 +108,7 @@ func (b ban) refuses(from, name string) bool {
 func checkInjected(p *pkg) []finding {
 	var all []finding
 	for _, b := range bans() {
-		if !withinAny(p.dir, b.rooms) {
+		if b.pure && !isPure(p.dir) || !b.pure && !withinAny(p.dir, b.rooms) {
 			continue
 		}
 		for _, f := range p.shipped() {
@@ -125,7 +126,7 @@ func checkInjected(p *pkg) []finding {
 			})
 		}
 	}
-	if !withinAny(p.dir, pure()) {
+	if !isPure(p.dir) {
 		return all
 	}
 	for _, f := range p.shipped() {

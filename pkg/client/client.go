@@ -127,11 +127,9 @@ func (c *Client) Close() error {
 		cancel()
 	}
 	c.services.close(ctx)
-	c.coordination.renew.close()
-	c.coordination.bundles.close()
+	c.coordination.calls.Close()
 	err := errors.Join(c.conn.Close(), c.patient.Close())
-	c.coordination.renew.streams.Wait()
-	c.coordination.bundles.streams.Wait()
+	c.coordination.calls.Wait()
 	c.services.beats.stream.streams.Wait()
 	return fault.As("client.Close", fault.Internal, err)
 }

@@ -3,10 +3,12 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -21,14 +23,10 @@ import (
 // and predecessor of a waiting claim, the ended leases of a revocation, and the index of a
 // lease's grant.
 type Coordination struct {
-	locks api.LockServiceClient
-	waits api.LockServiceClient // on a separate connection for long calls
-	keys  api.CoordinationServiceClient
-	renew renewals
-
-	speaks bool // see SpeakForOwners
-
-	bundles *bundles // transport of the calls
+	calls   *calls.Caller
+	watches api.LockServiceClient         // on a separate connection for long calls
+	admin   api.CoordinationServiceClient // on that connection
+	speaks  bool                          // see SpeakForOwners
 }
 
 // Coordination returns the contract of the coordination plane. It is safe for concurrent use
@@ -44,54 +42,59 @@ func (p *Coordination) Do(ctx context.Context, cmd coord.Command) (coord.Result,
 	if err != nil {
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
 	}
-	ctx = p.speakFor(ctx, cmd.Owner)
-	switch r := m.GetRequest().(type) {
-	case *coordv1.Command_TryLock:
-		resp, err := p.locks.TryLock(ctx, r.TryLock)
-		return answered(op, resp, err, locked(resp))
-	case *coordv1.Command_Unlock:
-		resp, err := p.locks.Unlock(ctx, r.Unlock)
-		return answered(op, resp, err, coord.Result{Lock: coord.LockResult{
-			Key:   coord.LockKey(r.Unlock.GetName(), coord.LeaseID(r.Unlock.GetLeaseId())),
-			Token: coord.Token(r.Unlock.GetFencingToken()), Count: resp.GetCount(), Granted: resp.GetCount() > 0,
-		}})
-	case *coordv1.Command_LeaseGrant:
-		resp, err := p.locks.LeaseGrant(ctx, r.LeaseGrant)
-		return answered(op, resp, err, coord.Result{Lease: coord.LeaseID(resp.GetId()), TTL: resp.GetTtlMs()})
-	case *coordv1.Command_LeaseRevoke:
-		resp, err := p.locks.LeaseRevoke(ctx, r.LeaseRevoke)
-		return answered(op, resp, err, coord.Result{})
-	case *coordv1.Command_Txn:
-		resp, err := p.keys.Txn(ctx, r.Txn)
-		return answered(op, resp, err, coord.Result{Changed: int(resp.GetChanged()), Txn: toTxn(resp)})
-	case *coordv1.Command_PublishInstances:
-		resp, err := p.keys.PublishInstances(ctx, r.PublishInstances)
-		return answered(op, resp, err, published(resp))
-	case *coordv1.Command_SetRequirement:
-		resp, err := p.keys.SetRequirement(ctx, r.SetRequirement)
-		return answered(op, resp, err, coord.Result{Changed: int(resp.GetChanged())})
-	case *coordv1.Command_DeleteRequirement:
-		resp, err := p.keys.DeleteRequirement(ctx, r.DeleteRequirement)
-		return answered(op, resp, err, coord.Result{Changed: 1})
-	case *coordv1.Command_OpenClient:
-		resp, err := p.keys.OpenClient(ctx, r.OpenClient)
-		return answered(op, resp, err, coord.Result{Client: coord.ClientID(resp.GetClient())})
-	case *coordv1.Command_CloseClient:
-		_, err := p.keys.CloseClient(ctx, &api.CloseClientRequest{Client: uint64(cmd.Client)})
+	if method, _ := calls.MethodOf(m); method == "" {
+		return coord.Result{}, coord.Header{}, fault.As(op, fault.Unsupported,
+			&fault.Error{Kind: fault.Unsupported, Field: "op", Err: errors.New("no peer takes this command from a client")})
+	}
+	if r := m.GetCloseClient(); r != nil {
+		r.Client = uint64(cmd.Client)
+	}
+	resp, err := p.execute(ctx, m)
+	if err != nil {
 		return coord.Result{}, coord.Header{}, fromStatus(op, err)
 	}
-	return coord.Result{}, coord.Header{}, fault.As(op, fault.Unsupported,
-		&fault.Error{Kind: fault.Unsupported, Field: "op", Err: errors.New("no peer takes this command from a client")})
+	switch r := resp.GetResponse().(type) {
+	case *coordv1.Result_Lock:
+		return answered(r.Lock, locked(r.Lock))
+	case *coordv1.Result_TryLock:
+		return answered(r.TryLock, locked(r.TryLock))
+	case *coordv1.Result_Unlock:
+		asked := m.GetUnlock()
+		return answered(r.Unlock, coord.Result{Lock: coord.LockResult{
+			Key:   coord.LockKey(asked.GetName(), coord.LeaseID(asked.GetLeaseId())),
+			Token: coord.Token(asked.GetFencingToken()), Count: r.Unlock.GetCount(), Granted: r.Unlock.GetCount() > 0,
+		}})
+	case *coordv1.Result_LeaseGrant:
+		return answered(r.LeaseGrant, coord.Result{Lease: coord.LeaseID(r.LeaseGrant.GetId()), TTL: r.LeaseGrant.GetTtlMs()})
+	case *coordv1.Result_LeaseRevoke:
+		return answered(r.LeaseRevoke, coord.Result{})
+	case *coordv1.Result_Txn:
+		return answered(r.Txn, coord.Result{Changed: int(r.Txn.GetChanged()), Txn: toTxn(r.Txn)})
+	case *coordv1.Result_PublishInstances:
+		return answered(r.PublishInstances, published(r.PublishInstances))
+	case *coordv1.Result_SetRequirement:
+		return answered(r.SetRequirement, coord.Result{Changed: int(r.SetRequirement.GetChanged())})
+	case *coordv1.Result_DeleteRequirement:
+		return answered(r.DeleteRequirement, coord.Result{Changed: 1})
+	case *coordv1.Result_OpenClient:
+		return answered(r.OpenClient, coord.Result{Client: coord.ClientID(r.OpenClient.GetClient())})
+	}
+	return coord.Result{}, coord.Header{}, nil // of CloseClient
+}
+
+// execute sends a command, with its owner only from a peer that speaks for its applications.
+func (p *Coordination) execute(ctx context.Context, m *coordv1.Command) (*coordv1.Result, error) {
+	if !p.speaks {
+		m.Owner = ""
+	}
+	return p.calls.Execute(ctx, m)
 }
 
 // answer is common to the responses of all commands.
 type answer interface{ GetHeader() *api.Header }
 
-// answered completes a result, or returns only the error.
-func answered(op string, resp answer, err error, r coord.Result) (coord.Result, coord.Header, error) {
-	if err != nil {
-		return coord.Result{}, coord.Header{}, fromStatus(op, err)
-	}
+// answered completes a result.
+func answered(resp answer, r coord.Result) (coord.Result, coord.Header, error) {
 	h := toHeader(resp.GetHeader())
 	r.Revision = h.Revision
 	return r, h, nil
@@ -135,8 +138,11 @@ func (p *Coordination) Acquire(ctx context.Context, cmd coord.Command, wait time
 	if wait >= 0 {
 		req.TimeoutMs = max(1, int64((wait+time.Millisecond-1)/time.Millisecond)) // 0 means no claim that waits
 	}
-	resp, err := p.waits.Lock(p.speakFor(ctx, cmd.Owner), req)
-	return answered(op, resp, err, locked(resp))
+	resp, err := p.execute(ctx, m)
+	if err != nil {
+		return coord.Result{}, coord.Header{}, fromStatus(op, err)
+	}
+	return answered(resp.GetLock(), locked(resp.GetLock()))
 }
 
 // text refuses invalid UTF-8.
@@ -147,8 +153,7 @@ func text(field, s string) error {
 	return nil
 }
 
-// KeepAlive implements coord.Writer. All calls share one stream. The peer determines the owner, except with
-// SpeakForOwners.
+// KeepAlive implements coord.Writer. The peer determines the owner, except with SpeakForOwners.
 // Lifetimes start at the sending of the request.
 func (p *Coordination) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
 	const op = "client.KeepAlive"
@@ -158,5 +163,30 @@ func (p *Coordination) KeepAlive(ctx context.Context, owner string, ids []coord.
 	case len(ids) > coord.MaxKeepAlive:
 		return nil, coord.Header{}, fault.Wrap(op, fault.Invalidf("ids", len(ids), "must be at most %d", coord.MaxKeepAlive))
 	}
-	return p.renew.call(ctx, op, p.principal(owner), ids)
+	req := &api.LeaseKeepAliveRequest{Id: int64(ids[0])}
+	for _, id := range ids[1:] {
+		req.Ids = append(req.Ids, int64(id))
+	}
+	r, err := p.execute(ctx, &coordv1.Command{Owner: owner, Request: &coordv1.Command_KeepAlive{KeepAlive: req}})
+	if err != nil {
+		return nil, coord.Header{}, fromStatus(op, err)
+	}
+	resp := r.GetKeepAlive()
+	if len(resp.GetTtlsMs()) != len(ids)-1 {
+		return nil, coord.Header{}, fault.New(op, fault.Internal, "the peer answered for %d leases of %d", 1+len(resp.GetTtlsMs()), len(ids))
+	}
+	out := make([]coord.Renewal, len(ids))
+	out[0] = coord.Renewal{ID: ids[0], TTL: resp.GetTtlMs()}
+	for i, ttl := range resp.GetTtlsMs() {
+		out[i+1] = coord.Renewal{ID: ids[i+1], TTL: ttl}
+	}
+	for _, published := range resp.GetPublished() {
+		if i := slices.Index(ids, coord.LeaseID(published.GetLeaseId())); i >= 0 {
+			out[i].Published = &coord.Publication{
+				Generation: published.GetGeneration(),
+				Digest:     coord.Digest{Count: int(published.GetCount()), High: published.GetHigh(), Low: published.GetLow()},
+			}
+		}
+	}
+	return out, toHeader(resp.GetHeader()), nil
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	crand "crypto/rand"
 	"encoding/binary"
 	"math/rand/v2"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -36,11 +36,9 @@ type clockOption struct {
 
 // connectCoordination adds the coordination plane to a connected client.
 func connectCoordination(c *Client, opts []grpc.DialOption) {
-	b := &bundles{service: api.NewCoordinationServiceClient(c.conn), begin: spans(opts)}
-	calls, waits := b.invoker(c.conn), b.invoker(c.patient)
 	p := &Coordination{
-		locks: api.NewLockServiceClient(calls), waits: api.NewLockServiceClient(waits), keys: api.NewCoordinationServiceClient(calls),
-		bundles: b,
+		calls:   calls.New(c.conn, calls.BeginSpan(spans(opts))),
+		watches: api.NewLockServiceClient(c.patient), admin: api.NewCoordinationServiceClient(c.patient),
 	}
 	c.clock = systemClock()
 	c.application = strings.ToValidUTF8(filepath.Base(os.Args[0]), "")
@@ -53,10 +51,6 @@ func connectCoordination(c *Client, opts []grpc.DialOption) {
 		}
 	}
 	c.vary = jitter()
-	p.renew.match = renews
-	p.renew.open = func(ctx context.Context) (api.LockService_LeaseKeepAliveClient, error) {
-		return p.locks.LeaseKeepAlive(ctx)
-	}
 	c.coordination = p
 	c.sessions = &renewer[*Session]{batch: coord.MaxKeepAlive, tries: 2, send: p.renewSessions}
 	c.sessions.configure(c)

@@ -10,22 +10,27 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Leases implements coord.Reader.
 func (p *Coordination) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
 	const op = "client.Leases"
 	if q.ID != 0 {
-		resp, err := p.locks.LeaseTimeToLive(ctx, &api.LeaseTimeToLiveRequest{Id: int64(q.ID)})
+		a, err := p.calls.Read(ctx, &coordv1.Question{Request: &coordv1.Question_LeaseTimeToLive{LeaseTimeToLive: &api.LeaseTimeToLiveRequest{Id: int64(q.ID)}}})
 		if err != nil {
 			return nil, coord.Header{}, fromStatus(op, err)
 		}
+		resp := a.GetLeaseTimeToLive()
 		return []coord.LeaseState{toLease(resp.GetLease())}, toHeader(resp.GetHeader()), nil
 	}
-	resp, err := p.locks.ListLeases(ctx, &api.ListLeasesRequest{After: q.After, Limit: limit(q.Limit), VisibleTo: p.visibleTo(q)})
+	a, err := p.calls.Read(ctx, &coordv1.Question{Request: &coordv1.Question_ListLeases{
+		ListLeases: &api.ListLeasesRequest{After: q.After, Limit: limit(q.Limit), VisibleTo: p.visibleTo(q)},
+	}})
 	if err != nil {
 		return nil, coord.Header{}, fromStatus(op, err)
 	}
+	resp := a.GetListLeases()
 	return convert(resp.GetLeases(), toLease), toHeader(resp.GetHeader()), nil
 }
 
@@ -51,16 +56,22 @@ func (p *Coordination) Locks(ctx context.Context, q coord.LockQuery) ([]coord.Lo
 		}
 		return []coord.LockState{lock}, header, nil
 	}
-	resp, err := p.locks.ListLocks(ctx, &api.ListLocksRequest{Prefix: q.Prefix, After: q.After, Limit: limit(q.Limit)})
+	a, err := p.calls.Read(ctx, &coordv1.Question{Request: &coordv1.Question_ListLocks{
+		ListLocks: &api.ListLocksRequest{Prefix: q.Prefix, After: q.After, Limit: limit(q.Limit)},
+	}})
 	if err != nil {
 		return nil, coord.Header{}, fromStatus(op, err)
 	}
+	resp := a.GetListLocks()
 	return convert(resp.GetLocks(), toLock), toHeader(resp.GetHeader()), nil
 }
 
 // lock requests a page of the claims of a lock.
 func (p *Coordination) lock(ctx context.Context, q coord.LockQuery) (coord.LockState, coord.Header, error) {
-	resp, err := p.locks.LockInfo(ctx, &api.LockInfoRequest{Name: q.Name, AfterToken: int64(q.AfterToken)})
+	a, err := p.calls.Read(ctx, &coordv1.Question{Request: &coordv1.Question_LockInfo{
+		LockInfo: &api.LockInfoRequest{Name: q.Name, AfterToken: int64(q.AfterToken)},
+	}})
+	resp := a.GetLockInfo()
 	return toLock(resp.GetLock()), toHeader(resp.GetHeader()), err
 }
 
@@ -82,13 +93,14 @@ func (p *Coordination) Range(ctx context.Context, q coord.Query, c coord.Consist
 
 func (p *Coordination) page(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
 	from, to := q.Span.Bounds()
-	resp, err := p.keys.Range(ctx, &api.RangeRequest{
+	a, err := p.calls.Read(ctx, &coordv1.Question{Request: &coordv1.Question_Range{Range: &api.RangeRequest{
 		Key: from, RangeEnd: to, Revision: int64(q.At), Limit: limit(q.Limit), Local: c == coord.Local, From: []byte(q.From),
 		Order: api.TxnRange_Order(q.Order), Descending: q.Descending, KeysOnly: q.KeysOnly, CountOnly: q.CountOnly,
-	})
+	}}})
 	if err != nil {
 		return coord.Page{}, coord.Header{}, fromStatus("client.Range", err)
 	}
+	resp := a.GetRange()
 	return coord.Page{
 		Revision: coord.Revision(resp.GetRevision()), Keys: convert(resp.GetKvs(), toKeyValue), Next: string(resp.GetNext()), Count: int(resp.GetCount()),
 	}, toHeader(resp.GetHeader()), nil
@@ -102,7 +114,7 @@ func (p *Coordination) Watch(ctx context.Context, w coord.Watch, send func(coord
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream after a failed send
-	stream, err := p.waits.Watch(ctx)
+	stream, err := p.watches.Watch(ctx)
 	if err != nil {
 		return fromStatus(op, err)
 	}
@@ -178,7 +190,7 @@ func within(s, other coord.Span) bool {
 
 // Group implements coord.Admin.
 func (p *Coordination) Group(ctx context.Context) (coord.GroupState, error) {
-	resp, err := p.keys.Group(ctx, &api.GroupRequest{})
+	resp, err := p.admin.Group(ctx, &api.GroupRequest{})
 	if err != nil {
 		return coord.GroupState{}, fromStatus("client.Group", err)
 	}
@@ -196,7 +208,7 @@ func (p *Coordination) Group(ctx context.Context) (coord.GroupState, error) {
 
 // ChangeMembers implements coord.Admin.
 func (p *Coordination) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
-	resp, err := p.keys.ChangeMembers(ctx, &api.ChangeMembersRequest{
+	resp, err := p.admin.ChangeMembers(ctx, &api.ChangeMembersRequest{
 		Action: string(c.Action), PeerId: c.Peer, With: c.With, DryRun: c.DryRun, Force: c.Force, By: c.By,
 	})
 	if err != nil {
@@ -212,7 +224,7 @@ func (p *Coordination) Backup(ctx context.Context, w io.Writer) error {
 	const op = "client.Backup"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream after a failed write
-	stream, err := p.keys.Backup(ctx, &api.BackupRequest{})
+	stream, err := p.admin.Backup(ctx, &api.BackupRequest{})
 	if err != nil {
 		return fromStatus(op, err)
 	}

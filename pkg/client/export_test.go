@@ -7,6 +7,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/client/agenttest"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // StartPeer starts a peer with a group of its own and without instances, on loopback. Examples run against it.
@@ -19,6 +20,7 @@ func StartPeer() (address string, stop func()) {
 	s, done := newServer(f.intercept), make(chan error, 1)
 	api.RegisterLockServiceServer(s, f)
 	api.RegisterCoordinationServiceServer(s, f)
+	coordv1.RegisterCallServiceServer(s, f)
 	agentv1.RegisterDiscoveryServiceServer(s, &agenttest.Server{Agent: agenttest.New()})
 	go func() { done <- s.Serve(l) }()
 	return l.Addr().String(), func() {

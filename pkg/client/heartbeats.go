@@ -41,7 +41,7 @@ func newHeartbeats(c *Client) *heartbeats {
 }
 
 // exchange sends one request on the stream.
-func (b *heartbeats) exchange(ctx context.Context, handles []*InstanceHandle, _ bool) ([]time.Duration, error) {
+func (b *heartbeats) exchange(ctx context.Context, handles []*InstanceHandle) ([]time.Duration, error) {
 	req := &agentv1.HeartbeatRequest{LeaseIds: make([]string, len(handles))}
 	b.mu.Lock()
 	for i, p := range handles {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Leases are leases without automatic renewal. Most programs want a Session instead.
@@ -43,40 +42,8 @@ func (l Leases) Revoke(ctx context.Context, id LeaseID) error {
 	return fault.Wrap("client.Leases.Revoke", err)
 }
 
-// renewals is the stream of lease renewals.
-type renewals struct {
-	pipeline[api.LeaseKeepAliveRequest, api.LeaseKeepAliveResponse]
-}
-
-// call renews at least one lease.
-func (r *renewals) call(ctx context.Context, op, principal string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
-	req := &api.LeaseKeepAliveRequest{Id: int64(ids[0]), Principal: principal}
-	for _, id := range ids[1:] {
-		req.Ids = append(req.Ids, int64(id))
-	}
-	resp, err := r.pipeline.call(ctx, op, req)
-	if err != nil {
-		return nil, coord.Header{}, err
-	}
-	out := make([]coord.Renewal, len(ids))
-	out[0] = coord.Renewal{ID: ids[0], TTL: resp.GetTtlMs()}
-	for i, ttl := range resp.GetTtlsMs() {
-		out[i+1] = coord.Renewal{ID: ids[i+1], TTL: ttl}
-	}
-	publish(out, resp.GetPublished())
-	return out, toHeader(resp.GetHeader()), nil
-}
-
-// renews reports whether resp answers req.
-func renews(req *api.LeaseKeepAliveRequest, resp *api.LeaseKeepAliveResponse) bool {
-	return resp.GetId() == req.GetId() && len(resp.GetTtlsMs()) == len(req.GetIds())
-}
-
 // renewSessions is the sender of sessions.
-func (p *Coordination) renewSessions(ctx context.Context, sessions []*Session, again bool) ([]time.Duration, error) {
-	if again {
-		p.renew.fresh()
-	}
+func (p *Coordination) renewSessions(ctx context.Context, sessions []*Session) ([]time.Duration, error) {
 	ids := make([]coord.LeaseID, len(sessions))
 	for i, s := range sessions {
 		ids[i] = s.id

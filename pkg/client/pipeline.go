@@ -5,8 +5,11 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -156,15 +159,6 @@ func (p *pipeline[Req, Resp]) giveUp(s *pipeStream[Req, Resp]) {
 	p.retire(s)
 }
 
-// fresh makes the next request open a new stream if the current one lacks answers.
-func (p *pipeline[Req, Resp]) fresh() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.current != nil && len(p.current.queue) > 0 {
-		p.retire(p.current)
-	}
-}
-
 // deserted reports whether a stream has neither callers nor new requests.
 func (s *pipeStream[Req, Resp]) deserted() bool {
 	return s.retired && !slices.ContainsFunc(s.queue, func(x *exchange[Req, Resp]) bool { return !x.left })
@@ -198,5 +192,21 @@ func (p *pipeline[Req, Resp]) close() {
 	p.closed = true
 	if p.current != nil {
 		p.current.cancel()
+	}
+}
+
+// hearing is the time for the cause of a failed send to arrive.
+const hearing = 200 * time.Millisecond
+
+// broken ends a stream after a failed send. Usually the receiver gets the cause. After a
+// transparent retry of gRPC on another connection, the receiver would wait for answers without
+// requests.
+func broken(ctx context.Context, end func(error)) {
+	timer := time.NewTimer(hearing)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+		end(status.Error(codes.Unavailable, "the connection to the peer broke"))
 	}
 }

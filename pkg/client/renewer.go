@@ -40,9 +40,8 @@ type renewer[M renewable] struct {
 }
 
 // sender sends one request for a batch. It returns the time to live of each member; zero means
-// unknown to the peer. again reports a pending earlier request for a member, so that this
-// request should use another stream.
-type sender[M any] func(ctx context.Context, batch []M, again bool) ([]time.Duration, error)
+// unknown to the peer.
+type sender[M any] func(ctx context.Context, batch []M) ([]time.Duration, error)
 
 // renewable is a member of a renewer.
 type renewable interface {
@@ -204,7 +203,6 @@ func (r *renewer[M]) run() {
 type due[M any] struct {
 	member M
 	epoch  uint64
-	again  bool // the last request has no answer yet
 }
 
 // plan ends members after their deadline, and returns the members for the next requests.
@@ -225,7 +223,7 @@ func (r *renewer[M]) plan() (list []due[M], sleep time.Duration, done bool) {
 		switch {
 		case s.paused || s.tries >= r.tries:
 		case s.next <= now+s.period/4:
-			list = append(list, due[M]{m, s.epoch, s.tries > 0})
+			list = append(list, due[M]{m, s.epoch})
 			urgent, earliest = urgent || s.next <= now, min(earliest, s.next)
 		default:
 			wake = min(wake, s.next)
@@ -250,9 +248,9 @@ func (r *renewer[M]) plan() (list []due[M], sleep time.Duration, done bool) {
 
 // try sends one request for a batch.
 func (r *renewer[M]) try(batch []due[M]) {
-	members, timeout, again := make([]M, len(batch)), maxRequestTime, false
+	members, timeout := make([]M, len(batch)), maxRequestTime
 	for i, d := range batch {
-		members[i], again = d.member, again || d.again
+		members[i] = d.member
 	}
 	r.mu.Lock()
 	for _, m := range members {
@@ -262,7 +260,7 @@ func (r *renewer[M]) try(batch []due[M]) {
 	ctx, cancel := context.WithTimeout(r.ctx, timeout)
 	defer cancel()
 	sent := r.clock()
-	ttls, err := r.send(ctx, members, again)
+	ttls, err := r.send(ctx, members)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -21,12 +20,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
+
+const keepAliveMethod = api.LockService_LeaseKeepAlive_FullMethodName
 
 // front serves a Solo to clients like a peer. The metadata of a call has its owner.
 type front struct {
 	api.UnimplementedLockServiceServer
 	api.UnimplementedCoordinationServiceServer
+	coordv1.UnimplementedCallServiceServer
 	solo *coordtest.Solo
 
 	mu    sync.Mutex
@@ -55,6 +58,7 @@ func (w *wire) start() {
 	w.listener, w.server, w.done = bufconn.Listen(1<<20), newServer(w.intercept), make(chan error, 1)
 	api.RegisterLockServiceServer(w.server, w.front)
 	api.RegisterCoordinationServiceServer(w.server, w.front)
+	coordv1.RegisterCallServiceServer(w.server, w.front)
 	l, s, done := w.listener, w.server, w.done
 	go func() { done <- s.Serve(l) }()
 }
@@ -219,39 +223,20 @@ func (f *front) LeaseRevoke(ctx context.Context, r *api.LeaseRevokeRequest) (*ap
 	return &api.LeaseRevokeResponse{Header: h}, err
 }
 
-func (f *front) LeaseKeepAlive(stream api.LockService_LeaseKeepAliveServer) error {
-	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		const method = "KeepAlive"
-		n, hold, before, after := f.called(method)
-		if before != nil {
-			return toStatus(before)
-		}
-		ids := []coord.LeaseID{coord.LeaseID(r.GetId())}
-		for _, id := range r.GetIds() {
-			ids = append(ids, coord.LeaseID(id))
-		}
-		renewals, h, err := f.solo.KeepAlive(stream.Context(), owner(stream.Context()), ids)
-		if hold != nil {
-			hold(stream.Context(), method, n)
-		}
-		if err := errors.Join(err, after); err != nil {
-			return toStatus(err)
-		}
-		resp := &api.LeaseKeepAliveResponse{Header: header(h), Id: r.GetId(), Ttl: renewals[0].TTL / 1000, TtlMs: renewals[0].TTL}
-		for _, one := range renewals[1:] {
-			resp.TtlsMs = append(resp.TtlsMs, one.TTL)
-		}
-		if err := stream.Send(resp); err != nil {
-			return err
-		}
+func (f *front) keepAlive(ctx context.Context, r *api.LeaseKeepAliveRequest) (*api.LeaseKeepAliveResponse, error) {
+	ids := []coord.LeaseID{coord.LeaseID(r.GetId())}
+	for _, id := range r.GetIds() {
+		ids = append(ids, coord.LeaseID(id))
 	}
+	renewals, h, err := f.solo.KeepAlive(ctx, owner(ctx), ids)
+	if err != nil {
+		return nil, err
+	}
+	resp := &api.LeaseKeepAliveResponse{Header: header(h), Id: r.GetId(), Ttl: renewals[0].TTL / 1000, TtlMs: renewals[0].TTL}
+	for _, one := range renewals[1:] {
+		resp.TtlsMs = append(resp.TtlsMs, one.TTL)
+	}
+	return resp, nil
 }
 
 func (f *front) Watch(stream api.LockService_WatchServer) error {

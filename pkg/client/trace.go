@@ -37,7 +37,7 @@ func spans(opts []grpc.DialOption) (begin BeginSpan) {
 	return begin
 }
 
-// traceOptions returns the gRPC options for the calls by themselves. Bundles carry their traceparents in messages.
+// traceOptions returns the gRPC options for the calls by themselves. Calls on a stream carry their traceparents in messages.
 func traceOptions(begin BeginSpan) []grpc.DialOption {
 	if begin == nil {
 		return nil

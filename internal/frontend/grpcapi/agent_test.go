@@ -440,13 +440,13 @@ func TestInterceptors(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.Recv()
 	refused(t, err, codes.Unauthenticated, "")
-	_, err = s.client(t).Coordination().ChangeMembers(t.Context(), coord.MemberChange{}) // in a bundle
+	_, _, err = s.client(t).Coordination().Do(t.Context(), coord.Command{Op: &coord.RegisterBatch{}}) // on a stream of calls
 	require.ErrorIs(t, err, fault.Forbidden)
 	require.Equal(t, []string{
 		"first /blackhole.agent.v1.DiscoveryService/ListServices", "second",
 		"first /blackhole.api.v1.CoordinationService/ChangeMembers", "second",
 		"stream /blackhole.agent.v1.DiscoveryService/Watch",
-		"stream /blackhole.api.v1.CoordinationService/Bundle",
-		"first /blackhole.api.v1.CoordinationService/ChangeMembers", "second",
+		"stream /blackhole.coord.v1.CallService/Calls",
+		"first /blackhole.api.v1.CoordinationService/PublishInstances", "second",
 	}, seen)
 }

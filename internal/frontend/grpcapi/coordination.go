@@ -5,6 +5,8 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -37,12 +39,13 @@ type Coordination struct {
 type coordination struct {
 	api.UnimplementedLockServiceServer
 	api.UnimplementedCoordinationServiceServer
+	coordv1.UnimplementedCallServiceServer
 	Coordination
-	waits   *access.Pool // waiting calls of Lock
-	bundled *access.Pool // concurrent calls in bundles
-	watches *access.Pool
-	closing context.Context
-	table   map[string]method // methods available in a bundle, by name
+	waits     *access.Pool // waiting calls of Lock
+	atOnce    *access.Pool // calls under way on streams
+	watches   *access.Pool
+	closing   context.Context
+	intercept grpc.UnaryServerInterceptor // for the calls of a stream
 }
 
 // command returns the command of a request. The plane forwards the request unchanged.

@@ -3,16 +3,14 @@ package grpcapi
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"google.golang.org/grpc/metadata"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// principalKey is the context key of the principal of a call in a bundle.
+// principalKey is the context key of the principal of a call on a stream.
 type principalKey struct{}
 
 // SpokenFor returns the principal that the caller speaks for; empty for itself.
@@ -62,56 +60,6 @@ func (c *coordination) vouched(ctx context.Context) error {
 	if err := c.Vouches(ctx); err != nil {
 		return &fault.Error{Op: "grpcapi", Kind: fault.Forbidden, Field: "principal", Err: fmt.Errorf(
 			"only founders, members, listed peers and peers with the key of the network speak for authenticated callers: %w", err)}
-	}
-	return nil
-}
-
-// renewing are the requests of a caller on a stream of keepalives that share a call.
-type renewing struct {
-	c      *coordination
-	caller string
-	batch  []*api.LeaseKeepAliveRequest
-}
-
-// answers renews the leases of the batch, for each of its principals at once, and returns the answers in order.
-func (r renewing) answers(ctx context.Context) ([]*api.LeaseKeepAliveResponse, error) {
-	groups := make(map[string][]int) // positions in the batch, by principal
-	for i, req := range r.batch {
-		groups[req.GetPrincipal()] = append(groups[req.GetPrincipal()], i)
-	}
-	answers := make([]*api.LeaseKeepAliveResponse, len(r.batch))
-	failed := make(chan error, len(groups))
-	var calls sync.WaitGroup
-	for principal, at := range groups {
-		owner, err := r.c.ownerFor(ctx, r.caller, principal)
-		if err != nil {
-			failed <- err
-			continue
-		}
-		calls.Go(func() { failed <- r.renew(ctx, owner, at, answers) })
-	}
-	calls.Wait()
-	for range groups {
-		if err := <-failed; err != nil {
-			return nil, err
-		}
-	}
-	return answers, nil
-}
-
-// renew answers the requests of one owner in a batch.
-func (r renewing) renew(ctx context.Context, owner string, at []int, answers []*api.LeaseKeepAliveResponse) error {
-	mine := make([]*api.LeaseKeepAliveRequest, len(at))
-	for i, n := range at {
-		mine[i] = r.batch[n]
-	}
-	renewals, h, err := r.c.Writer.KeepAlive(ctx, owner, asked(mine))
-	if err != nil {
-		return err
-	}
-	for i, n := range at {
-		answers[n], renewals = renewed(mine[i], renewals)
-		answers[n].Header = fromHeader(h)
 	}
 	return nil
 }

@@ -23,11 +23,14 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 		if len(batch) == 0 || err != nil {
 			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}
-		answers, err := renewing{c, caller, batch}.answers(ctx)
+		renewals, h, err := c.Writer.KeepAlive(ctx, caller, asked(batch))
 		if err != nil {
 			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}
-		for _, resp := range answers {
+		for _, req := range batch {
+			var resp *api.LeaseKeepAliveResponse
+			resp, renewals = renewed(req, renewals)
+			resp.Header = fromHeader(h)
 			if err := stream.Send(resp); err != nil {
 				return err
 			}

@@ -21,12 +21,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // raw is the wire without the client.
 type raw struct {
 	api.LockServiceClient
 	api.CoordinationServiceClient
+	coordv1.CallServiceClient
 	served
 	solo *coordtest.Solo
 }
@@ -40,7 +42,7 @@ func newRaw(t testing.TB, owner string, edits ...func(*grpcapi.Config)) raw {
 	}
 	s := serve(t, c)
 	conn := s.named(t, owner)
-	return raw{api.NewLockServiceClient(conn), api.NewCoordinationServiceClient(conn), s, solo}
+	return raw{api.NewLockServiceClient(conn), api.NewCoordinationServiceClient(conn), coordv1.NewCallServiceClient(conn), s, solo}
 }
 
 func (s served) named(t testing.TB, owner string) *grpc.ClientConn {
@@ -103,7 +105,7 @@ func (r raw) calls(ctx context.Context) map[string]error {
 	run("DeleteRequirement", func() (any, error) { return r.DeleteRequirement(ctx, &api.DeleteRequirementRequest{}) })
 	run("LeaseKeepAlive", func() (any, error) { s, err := r.LeaseKeepAlive(ctx); return last(s, err) })
 	run("Watch", func() (any, error) { s, err := r.LockServiceClient.Watch(ctx); return last(s, err) })
-	run("Bundle", func() (any, error) { s, err := r.Bundle(ctx); return last(s, err) })
+	run("Calls", func() (any, error) { s, err := r.Calls(ctx); return last(s, err) })
 	return all
 }
 
@@ -124,7 +126,7 @@ func TestWhoMayNotIsRefused(t *testing.T) {
 	r := newRaw(t, "mallory")
 	all := r.calls(t.Context())
 	methods := 0
-	for _, d := range []grpc.ServiceDesc{api.LockService_ServiceDesc, api.CoordinationService_ServiceDesc} {
+	for _, d := range []grpc.ServiceDesc{api.LockService_ServiceDesc, api.CoordinationService_ServiceDesc, coordv1.CallService_ServiceDesc} {
 		methods += len(d.Methods) + len(d.Streams)
 	}
 	require.Len(t, all, methods)
@@ -136,7 +138,11 @@ func TestWhoMayNotIsRefused(t *testing.T) {
 func TestWithoutItsPartsAPlaneIsNotServed(t *testing.T) {
 	whole, _ := whole(t)
 	conn := whole.conn(t)
-	for method, err := range (raw{LockServiceClient: api.NewLockServiceClient(conn), CoordinationServiceClient: api.NewCoordinationServiceClient(conn)}).calls(t.Context()) {
+	none := raw{
+		LockServiceClient: api.NewLockServiceClient(conn), CoordinationServiceClient: api.NewCoordinationServiceClient(conn),
+		CallServiceClient: coordv1.NewCallServiceClient(conn),
+	}
+	for method, err := range none.calls(t.Context()) {
 		require.Equal(t, codes.Unimplemented, status.Code(err), method)
 	}
 	r := newRaw(t, "alice")
@@ -162,7 +168,7 @@ func TestUnavailable(t *testing.T) {
 			require.NoError(t, err)
 		case "PublishInstances": // is for peers
 			require.Equal(t, codes.PermissionDenied, status.Code(err))
-		case "LeaseKeepAlive", "Watch", "Bundle": // asked for nothing
+		case "LeaseKeepAlive", "Watch", "Calls": // asked for nothing
 			require.ErrorIs(t, err, io.EOF)
 		default:
 			require.Equal(t, codes.Unavailable, status.Code(err), "%s: %v", method, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Need returns the role that a method, given by its full name, needs: RoleAdmin for unknown
@@ -34,8 +35,10 @@ func Need(fullMethod string) access.Role {
 		return least(method, []string{"LockInfo", "ListLocks", "LeaseTimeToLive", "ListLeases", "Watch"},
 			[]string{"Lock", "TryLock", "Unlock", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive"})
 	case api.CoordinationService_ServiceDesc.ServiceName:
-		return least(method, []string{"Range", "Group", "Bundle"}, // the calls in a bundle are checked one by one
+		return least(method, []string{"Range", "Group"},
 			[]string{"Txn", "OpenClient", "CloseClient", "SetRequirement", "DeleteRequirement"})
+	case coordv1.CallService_ServiceDesc.ServiceName:
+		return access.RoleReadOnly // each call of a stream is checked by itself
 	}
 	return access.RoleAdmin
 }

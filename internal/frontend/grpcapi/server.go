@@ -34,6 +34,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Bounds of the server. The defaults of gRPC leave streams unbounded and allow two minutes for a
@@ -70,7 +71,7 @@ type Config struct {
 	// Credentials of the connections. Nil means plain text.
 	Credentials credentials.TransportCredentials
 
-	// Unary and Stream wrap each call, also within a bundle, with the first outermost. Their errors
+	// Unary and Stream wrap each call, also on a stream of calls, with the first outermost. Their errors
 	// pass through the table of errors.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
@@ -171,11 +172,12 @@ func (s *Server) register() {
 		c := &coordination{
 			Coordination: *s.Coordination, closing: s.closing,
 			waits: access.NewPool("waits", s.Places.MaxWaits, s.Places.Refused), watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused),
-			bundled: access.NewPool("bundled_calls", maxAtOnce, s.Places.Refused),
+			atOnce: access.NewPool("calls", maxAtOnce, s.Places.Refused),
 		}
-		c.table = c.methods(s.intercept())
+		c.intercept = s.intercept()
 		api.RegisterLockServiceServer(s.grpc, c)
 		api.RegisterCoordinationServiceServer(s.grpc, c)
+		coordv1.RegisterCallServiceServer(s.grpc, c)
 	}
 }
 
@@ -234,7 +236,10 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
-	return toStatus(call(srv, strictStream{ss}))
+	if info.FullMethod != coordv1.CallService_Calls_FullMethodName { // a call of a stream is refused alone
+		ss = strictStream{ss}
+	}
+	return toStatus(call(srv, ss))
 }
 
 // strictStream refuses requests like Server.unary.

@@ -1514,8 +1514,7 @@ func (x *LeaseRevokeResponse) GetHeader() *Header {
 type LeaseKeepAliveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Ids           []int64                `protobuf:"varint,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`     // more of them, at most 4096 in all
-	Principal     string                 `protobuf:"bytes,3,opt,name=principal,proto3" json:"principal,omitempty"` // between peers only: as in BundledCall
+	Ids           []int64                `protobuf:"varint,2,rep,packed,name=ids,proto3" json:"ids,omitempty"` // more of them, at most 4096 in all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1562,13 +1561,6 @@ func (x *LeaseKeepAliveRequest) GetIds() []int64 {
 		return x.Ids
 	}
 	return nil
-}
-
-func (x *LeaseKeepAliveRequest) GetPrincipal() string {
-	if x != nil {
-		return x.Principal
-	}
-	return ""
 }
 
 type LeaseKeepAliveResponse struct {
@@ -4508,240 +4500,6 @@ func (x *ChangeMembersResponse) GetStanding() string {
 	return ""
 }
 
-type BundleRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Calls         []*BundledCall         `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BundleRequest) Reset() {
-	*x = BundleRequest{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BundleRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BundleRequest) ProtoMessage() {}
-
-func (x *BundleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[59]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BundleRequest.ProtoReflect.Descriptor instead.
-func (*BundleRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{59}
-}
-
-func (x *BundleRequest) GetCalls() []*BundledCall {
-	if x != nil {
-		return x.Calls
-	}
-	return nil
-}
-
-type BundledCall struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Id      uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`        // identifies the call on this stream until its answer
-	Method  string                 `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"` // as in the path of a single call: /blackhole.api.v1.LockService/Unlock
-	Request []byte                 `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
-	Cancel  bool                   `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"` // the caller left; the other fields except id are ignored
-	// Between peers only: who calls. Empty: the peer itself; "~": a caller without a name; "@NAME": an authenticated one.
-	Principal string `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
-	// W3C traceparent of the caller's span, at most 55 bytes. A call by itself has it in its metadata. A peer may ignore it.
-	Traceparent   string `protobuf:"bytes,1000,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BundledCall) Reset() {
-	*x = BundledCall{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BundledCall) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BundledCall) ProtoMessage() {}
-
-func (x *BundledCall) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[60]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BundledCall.ProtoReflect.Descriptor instead.
-func (*BundledCall) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{60}
-}
-
-func (x *BundledCall) GetId() uint64 {
-	if x != nil {
-		return x.Id
-	}
-	return 0
-}
-
-func (x *BundledCall) GetMethod() string {
-	if x != nil {
-		return x.Method
-	}
-	return ""
-}
-
-func (x *BundledCall) GetRequest() []byte {
-	if x != nil {
-		return x.Request
-	}
-	return nil
-}
-
-func (x *BundledCall) GetCancel() bool {
-	if x != nil {
-		return x.Cancel
-	}
-	return false
-}
-
-func (x *BundledCall) GetPrincipal() string {
-	if x != nil {
-		return x.Principal
-	}
-	return ""
-}
-
-func (x *BundledCall) GetTraceparent() string {
-	if x != nil {
-		return x.Traceparent
-	}
-	return ""
-}
-
-type BundleResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Answers       []*BundledAnswer       `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BundleResponse) Reset() {
-	*x = BundleResponse{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[61]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BundleResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BundleResponse) ProtoMessage() {}
-
-func (x *BundleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[61]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BundleResponse.ProtoReflect.Descriptor instead.
-func (*BundleResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{61}
-}
-
-func (x *BundleResponse) GetAnswers() []*BundledAnswer {
-	if x != nil {
-		return x.Answers
-	}
-	return nil
-}
-
-type BundledAnswer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Response      []byte                 `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
-	Status        []byte                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"` // a google.rpc.Status, instead of a response; empty: success
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BundledAnswer) Reset() {
-	*x = BundledAnswer{}
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[62]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BundledAnswer) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BundledAnswer) ProtoMessage() {}
-
-func (x *BundledAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_coordination_proto_msgTypes[62]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BundledAnswer.ProtoReflect.Descriptor instead.
-func (*BundledAnswer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_coordination_proto_rawDescGZIP(), []int{62}
-}
-
-func (x *BundledAnswer) GetId() uint64 {
-	if x != nil {
-		return x.Id
-	}
-	return 0
-}
-
-func (x *BundledAnswer) GetResponse() []byte {
-	if x != nil {
-		return x.Response
-	}
-	return nil
-}
-
-func (x *BundledAnswer) GetStatus() []byte {
-	if x != nil {
-		return x.Status
-	}
-	return nil
-}
-
 var File_blackhole_api_v1_coordination_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
@@ -4840,11 +4598,10 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x123\n" +
 	"\aattempt\x18\x0f \x01(\v2\x19.blackhole.api.v1.AttemptR\aattempt\"G\n" +
 	"\x13LeaseRevokeResponse\x120\n" +
-	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\"W\n" +
+	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\"?\n" +
 	"\x15LeaseKeepAliveRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\x03R\x03ids\x12\x1c\n" +
-	"\tprincipal\x18\x03 \x01(\tR\tprincipal\"\xd9\x01\n" +
+	"\x03ids\x18\x02 \x03(\x03R\x03idsJ\x04\b\x03\x10\x04\"\xd9\x01\n" +
 	"\x16LeaseKeepAliveResponse\x120\n" +
 	"\x06header\x18\x01 \x01(\v2\x18.blackhole.api.v1.HeaderR\x06header\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x10\n" +
@@ -5108,22 +4865,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x05steps\x18\x02 \x03(\tR\x05steps\x12\x16\n" +
 	"\x06before\x18\x03 \x01(\tR\x06before\x12\x14\n" +
 	"\x05after\x18\x04 \x01(\tR\x05after\x12\x1a\n" +
-	"\bstanding\x18\x05 \x01(\tR\bstanding\"D\n" +
-	"\rBundleRequest\x123\n" +
-	"\x05calls\x18\x01 \x03(\v2\x1d.blackhole.api.v1.BundledCallR\x05calls\"\xa8\x01\n" +
-	"\vBundledCall\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
-	"\arequest\x18\x03 \x01(\fR\arequest\x12\x16\n" +
-	"\x06cancel\x18\x04 \x01(\bR\x06cancel\x12\x1c\n" +
-	"\tprincipal\x18\x05 \x01(\tR\tprincipal\x12!\n" +
-	"\vtraceparent\x18\xe8\a \x01(\tR\vtraceparent\"K\n" +
-	"\x0eBundleResponse\x129\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1f.blackhole.api.v1.BundledAnswerR\aanswers\"S\n" +
-	"\rBundledAnswer\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1a\n" +
-	"\bresponse\x18\x02 \x01(\fR\bresponse\x12\x16\n" +
-	"\x06status\x18\x03 \x01(\fR\x06status*S\n" +
+	"\bstanding\x18\x05 \x01(\tR\bstanding*S\n" +
 	"\tShareMode\x12\x18\n" +
 	"\x14SHARE_MODE_EXCLUSIVE\x10\x00\x12\x15\n" +
 	"\x11SHARE_MODE_SHARED\x10\x01\x12\x15\n" +
@@ -5141,7 +4883,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\x12W\n" +
 	"\n" +
 	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\x12T\n" +
-	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\xe2\a\n" +
+	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\x91\a\n" +
 	"\x13CoordinationService\x12B\n" +
 	"\x03Txn\x12\x1c.blackhole.api.v1.TxnRequest\x1a\x1d.blackhole.api.v1.TxnResponse\x12H\n" +
 	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\x12W\n" +
@@ -5153,8 +4895,7 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x06Backup\x12\x1f.blackhole.api.v1.BackupRequest\x1a .blackhole.api.v1.BackupResponse0\x01\x12i\n" +
 	"\x10PublishInstances\x12).blackhole.api.v1.PublishInstancesRequest\x1a*.blackhole.api.v1.PublishInstancesResponse\x12c\n" +
 	"\x0eSetRequirement\x12'.blackhole.api.v1.SetRequirementRequest\x1a(.blackhole.api.v1.SetRequirementResponse\x12l\n" +
-	"\x11DeleteRequirement\x12*.blackhole.api.v1.DeleteRequirementRequest\x1a+.blackhole.api.v1.DeleteRequirementResponse\x12O\n" +
-	"\x06Bundle\x12\x1f.blackhole.api.v1.BundleRequest\x1a .blackhole.api.v1.BundleResponse(\x010\x01B=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
+	"\x11DeleteRequirement\x12*.blackhole.api.v1.DeleteRequirementRequest\x1a+.blackhole.api.v1.DeleteRequirementResponseB=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"
 
 var (
 	file_blackhole_api_v1_coordination_proto_rawDescOnce sync.Once
@@ -5169,7 +4910,7 @@ func file_blackhole_api_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_blackhole_api_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(ShareMode)(0),                    // 0: blackhole.api.v1.ShareMode
 	(KeyEvent_Type)(0),                // 1: blackhole.api.v1.KeyEvent.Type
@@ -5235,12 +4976,8 @@ var file_blackhole_api_v1_coordination_proto_goTypes = []any{
 	(*BackupResponse)(nil),            // 61: blackhole.api.v1.BackupResponse
 	(*ChangeMembersRequest)(nil),      // 62: blackhole.api.v1.ChangeMembersRequest
 	(*ChangeMembersResponse)(nil),     // 63: blackhole.api.v1.ChangeMembersResponse
-	(*BundleRequest)(nil),             // 64: blackhole.api.v1.BundleRequest
-	(*BundledCall)(nil),               // 65: blackhole.api.v1.BundledCall
-	(*BundleResponse)(nil),            // 66: blackhole.api.v1.BundleResponse
-	(*BundledAnswer)(nil),             // 67: blackhole.api.v1.BundledAnswer
-	(*Error)(nil),                     // 68: blackhole.api.v1.Error
-	(*v1.DiscoverRequest)(nil),        // 69: blackhole.agent.v1.DiscoverRequest
+	(*Error)(nil),                     // 64: blackhole.api.v1.Error
+	(*v1.DiscoverRequest)(nil),        // 65: blackhole.agent.v1.DiscoverRequest
 }
 var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	0,  // 0: blackhole.api.v1.LockRequest.mode:type_name -> blackhole.api.v1.ShareMode
@@ -5270,7 +5007,7 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	30, // 24: blackhole.api.v1.ListLeasesResponse.leases:type_name -> blackhole.api.v1.LeaseState
 	5,  // 25: blackhole.api.v1.WatchKeysResponse.header:type_name -> blackhole.api.v1.Header
 	33, // 26: blackhole.api.v1.WatchKeysResponse.events:type_name -> blackhole.api.v1.KeyEvent
-	68, // 27: blackhole.api.v1.WatchKeysResponse.error:type_name -> blackhole.api.v1.Error
+	64, // 27: blackhole.api.v1.WatchKeysResponse.error:type_name -> blackhole.api.v1.Error
 	1,  // 28: blackhole.api.v1.KeyEvent.type:type_name -> blackhole.api.v1.KeyEvent.Type
 	34, // 29: blackhole.api.v1.KeyEvent.kv:type_name -> blackhole.api.v1.KeyVal
 	34, // 30: blackhole.api.v1.KeyEvent.prev_kv:type_name -> blackhole.api.v1.KeyVal
@@ -5294,7 +5031,7 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	46, // 48: blackhole.api.v1.PublishInstancesRequest.puts:type_name -> blackhole.api.v1.DirectoryEntry
 	5,  // 49: blackhole.api.v1.PublishInstancesResponse.header:type_name -> blackhole.api.v1.Header
 	6,  // 50: blackhole.api.v1.SetRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
-	69, // 51: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	65, // 51: blackhole.api.v1.SetRequirementRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
 	5,  // 52: blackhole.api.v1.SetRequirementResponse.header:type_name -> blackhole.api.v1.Header
 	6,  // 53: blackhole.api.v1.DeleteRequirementRequest.attempt:type_name -> blackhole.api.v1.Attempt
 	5,  // 54: blackhole.api.v1.DeleteRequirementResponse.header:type_name -> blackhole.api.v1.Header
@@ -5302,57 +5039,53 @@ var file_blackhole_api_v1_coordination_proto_depIdxs = []int32{
 	59, // 56: blackhole.api.v1.GroupResponse.voters:type_name -> blackhole.api.v1.GroupMember
 	59, // 57: blackhole.api.v1.GroupResponse.learners:type_name -> blackhole.api.v1.GroupMember
 	58, // 58: blackhole.api.v1.GroupResponse.held_back_by:type_name -> blackhole.api.v1.HeldBack
-	65, // 59: blackhole.api.v1.BundleRequest.calls:type_name -> blackhole.api.v1.BundledCall
-	67, // 60: blackhole.api.v1.BundleResponse.answers:type_name -> blackhole.api.v1.BundledAnswer
-	7,  // 61: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
-	9,  // 62: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
-	11, // 63: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
-	13, // 64: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
-	15, // 65: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
-	19, // 66: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
-	21, // 67: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
-	23, // 68: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
-	26, // 69: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
-	28, // 70: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
-	31, // 71: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
-	35, // 72: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
-	43, // 73: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
-	52, // 74: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
-	54, // 75: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
-	56, // 76: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
-	62, // 77: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
-	60, // 78: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
-	45, // 79: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
-	48, // 80: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
-	50, // 81: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
-	64, // 82: blackhole.api.v1.CoordinationService.Bundle:input_type -> blackhole.api.v1.BundleRequest
-	8,  // 83: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
-	10, // 84: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
-	12, // 85: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
-	14, // 86: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
-	16, // 87: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
-	20, // 88: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
-	22, // 89: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
-	24, // 90: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
-	27, // 91: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
-	29, // 92: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
-	32, // 93: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
-	41, // 94: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
-	44, // 95: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
-	53, // 96: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
-	55, // 97: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
-	57, // 98: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
-	63, // 99: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
-	61, // 100: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
-	47, // 101: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
-	49, // 102: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
-	51, // 103: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
-	66, // 104: blackhole.api.v1.CoordinationService.Bundle:output_type -> blackhole.api.v1.BundleResponse
-	83, // [83:105] is the sub-list for method output_type
-	61, // [61:83] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	7,  // 59: blackhole.api.v1.LockService.Lock:input_type -> blackhole.api.v1.LockRequest
+	9,  // 60: blackhole.api.v1.LockService.TryLock:input_type -> blackhole.api.v1.TryLockRequest
+	11, // 61: blackhole.api.v1.LockService.Unlock:input_type -> blackhole.api.v1.UnlockRequest
+	13, // 62: blackhole.api.v1.LockService.LockInfo:input_type -> blackhole.api.v1.LockInfoRequest
+	15, // 63: blackhole.api.v1.LockService.ListLocks:input_type -> blackhole.api.v1.ListLocksRequest
+	19, // 64: blackhole.api.v1.LockService.LeaseGrant:input_type -> blackhole.api.v1.LeaseGrantRequest
+	21, // 65: blackhole.api.v1.LockService.LeaseRevoke:input_type -> blackhole.api.v1.LeaseRevokeRequest
+	23, // 66: blackhole.api.v1.LockService.LeaseKeepAlive:input_type -> blackhole.api.v1.LeaseKeepAliveRequest
+	26, // 67: blackhole.api.v1.LockService.LeaseTimeToLive:input_type -> blackhole.api.v1.LeaseTimeToLiveRequest
+	28, // 68: blackhole.api.v1.LockService.ListLeases:input_type -> blackhole.api.v1.ListLeasesRequest
+	31, // 69: blackhole.api.v1.LockService.Watch:input_type -> blackhole.api.v1.WatchKeysRequest
+	35, // 70: blackhole.api.v1.CoordinationService.Txn:input_type -> blackhole.api.v1.TxnRequest
+	43, // 71: blackhole.api.v1.CoordinationService.Range:input_type -> blackhole.api.v1.RangeRequest
+	52, // 72: blackhole.api.v1.CoordinationService.OpenClient:input_type -> blackhole.api.v1.OpenClientRequest
+	54, // 73: blackhole.api.v1.CoordinationService.CloseClient:input_type -> blackhole.api.v1.CloseClientRequest
+	56, // 74: blackhole.api.v1.CoordinationService.Group:input_type -> blackhole.api.v1.GroupRequest
+	62, // 75: blackhole.api.v1.CoordinationService.ChangeMembers:input_type -> blackhole.api.v1.ChangeMembersRequest
+	60, // 76: blackhole.api.v1.CoordinationService.Backup:input_type -> blackhole.api.v1.BackupRequest
+	45, // 77: blackhole.api.v1.CoordinationService.PublishInstances:input_type -> blackhole.api.v1.PublishInstancesRequest
+	48, // 78: blackhole.api.v1.CoordinationService.SetRequirement:input_type -> blackhole.api.v1.SetRequirementRequest
+	50, // 79: blackhole.api.v1.CoordinationService.DeleteRequirement:input_type -> blackhole.api.v1.DeleteRequirementRequest
+	8,  // 80: blackhole.api.v1.LockService.Lock:output_type -> blackhole.api.v1.LockResponse
+	10, // 81: blackhole.api.v1.LockService.TryLock:output_type -> blackhole.api.v1.TryLockResponse
+	12, // 82: blackhole.api.v1.LockService.Unlock:output_type -> blackhole.api.v1.UnlockResponse
+	14, // 83: blackhole.api.v1.LockService.LockInfo:output_type -> blackhole.api.v1.LockInfoResponse
+	16, // 84: blackhole.api.v1.LockService.ListLocks:output_type -> blackhole.api.v1.ListLocksResponse
+	20, // 85: blackhole.api.v1.LockService.LeaseGrant:output_type -> blackhole.api.v1.LeaseGrantResponse
+	22, // 86: blackhole.api.v1.LockService.LeaseRevoke:output_type -> blackhole.api.v1.LeaseRevokeResponse
+	24, // 87: blackhole.api.v1.LockService.LeaseKeepAlive:output_type -> blackhole.api.v1.LeaseKeepAliveResponse
+	27, // 88: blackhole.api.v1.LockService.LeaseTimeToLive:output_type -> blackhole.api.v1.LeaseTimeToLiveResponse
+	29, // 89: blackhole.api.v1.LockService.ListLeases:output_type -> blackhole.api.v1.ListLeasesResponse
+	32, // 90: blackhole.api.v1.LockService.Watch:output_type -> blackhole.api.v1.WatchKeysResponse
+	41, // 91: blackhole.api.v1.CoordinationService.Txn:output_type -> blackhole.api.v1.TxnResponse
+	44, // 92: blackhole.api.v1.CoordinationService.Range:output_type -> blackhole.api.v1.RangeResponse
+	53, // 93: blackhole.api.v1.CoordinationService.OpenClient:output_type -> blackhole.api.v1.OpenClientResponse
+	55, // 94: blackhole.api.v1.CoordinationService.CloseClient:output_type -> blackhole.api.v1.CloseClientResponse
+	57, // 95: blackhole.api.v1.CoordinationService.Group:output_type -> blackhole.api.v1.GroupResponse
+	63, // 96: blackhole.api.v1.CoordinationService.ChangeMembers:output_type -> blackhole.api.v1.ChangeMembersResponse
+	61, // 97: blackhole.api.v1.CoordinationService.Backup:output_type -> blackhole.api.v1.BackupResponse
+	47, // 98: blackhole.api.v1.CoordinationService.PublishInstances:output_type -> blackhole.api.v1.PublishInstancesResponse
+	49, // 99: blackhole.api.v1.CoordinationService.SetRequirement:output_type -> blackhole.api.v1.SetRequirementResponse
+	51, // 100: blackhole.api.v1.CoordinationService.DeleteRequirement:output_type -> blackhole.api.v1.DeleteRequirementResponse
+	80, // [80:101] is the sub-list for method output_type
+	59, // [59:80] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_coordination_proto_init() }
@@ -5372,7 +5105,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_coordination_proto_rawDesc), len(file_blackhole_api_v1_coordination_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   63,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -520,7 +520,6 @@ const (
 	CoordinationService_PublishInstances_FullMethodName  = "/blackhole.api.v1.CoordinationService/PublishInstances"
 	CoordinationService_SetRequirement_FullMethodName    = "/blackhole.api.v1.CoordinationService/SetRequirement"
 	CoordinationService_DeleteRequirement_FullMethodName = "/blackhole.api.v1.CoordinationService/DeleteRequirement"
-	CoordinationService_Bundle_FullMethodName            = "/blackhole.api.v1.CoordinationService/Bundle"
 )
 
 // CoordinationServiceClient is the client API for CoordinationService service.
@@ -545,9 +544,6 @@ type CoordinationServiceClient interface {
 	// SetRequirement demands a number of instances of a service.
 	SetRequirement(ctx context.Context, in *SetRequirementRequest, opts ...grpc.CallOption) (*SetRequirementResponse, error)
 	DeleteRequirement(ctx context.Context, in *DeleteRequirementRequest, opts ...grpc.CallOption) (*DeleteRequirementResponse, error)
-	// Bundle carries calls of this service and of LockService on one stream, several in a message,
-	// and answers each at its end. Every call behaves as if it travelled alone.
-	Bundle(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BundleRequest, BundleResponse], error)
 }
 
 type coordinationServiceClient struct {
@@ -667,19 +663,6 @@ func (c *coordinationServiceClient) DeleteRequirement(ctx context.Context, in *D
 	return out, nil
 }
 
-func (c *coordinationServiceClient) Bundle(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BundleRequest, BundleResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &CoordinationService_ServiceDesc.Streams[1], CoordinationService_Bundle_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[BundleRequest, BundleResponse]{ClientStream: stream}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type CoordinationService_BundleClient = grpc.BidiStreamingClient[BundleRequest, BundleResponse]
-
 // CoordinationServiceServer is the server API for CoordinationService service.
 // All implementations must embed UnimplementedCoordinationServiceServer
 // for forward compatibility.
@@ -702,9 +685,6 @@ type CoordinationServiceServer interface {
 	// SetRequirement demands a number of instances of a service.
 	SetRequirement(context.Context, *SetRequirementRequest) (*SetRequirementResponse, error)
 	DeleteRequirement(context.Context, *DeleteRequirementRequest) (*DeleteRequirementResponse, error)
-	// Bundle carries calls of this service and of LockService on one stream, several in a message,
-	// and answers each at its end. Every call behaves as if it travelled alone.
-	Bundle(grpc.BidiStreamingServer[BundleRequest, BundleResponse]) error
 	mustEmbedUnimplementedCoordinationServiceServer()
 }
 
@@ -744,9 +724,6 @@ func (UnimplementedCoordinationServiceServer) SetRequirement(context.Context, *S
 }
 func (UnimplementedCoordinationServiceServer) DeleteRequirement(context.Context, *DeleteRequirementRequest) (*DeleteRequirementResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteRequirement not implemented")
-}
-func (UnimplementedCoordinationServiceServer) Bundle(grpc.BidiStreamingServer[BundleRequest, BundleResponse]) error {
-	return status.Error(codes.Unimplemented, "method Bundle not implemented")
 }
 func (UnimplementedCoordinationServiceServer) mustEmbedUnimplementedCoordinationServiceServer() {}
 func (UnimplementedCoordinationServiceServer) testEmbeddedByValue()                             {}
@@ -942,13 +919,6 @@ func _CoordinationService_DeleteRequirement_Handler(srv interface{}, ctx context
 	return interceptor(ctx, in, info, handler)
 }
 
-func _CoordinationService_Bundle_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(CoordinationServiceServer).Bundle(&grpc.GenericServerStream[BundleRequest, BundleResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type CoordinationService_BundleServer = grpc.BidiStreamingServer[BundleRequest, BundleResponse]
-
 // CoordinationService_ServiceDesc is the grpc.ServiceDesc for CoordinationService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -998,12 +968,6 @@ var CoordinationService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Backup",
 			Handler:       _CoordinationService_Backup_Handler,
 			ServerStreams: true,
-		},
-		{
-			StreamName:    "Bundle",
-			Handler:       _CoordinationService_Bundle_Handler,
-			ServerStreams: true,
-			ClientStreams: true,
 		},
 	},
 	Metadata: "blackhole/api/v1/coordination.proto",
