@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/blackhole/blackhole/internal/cli"
+	"github.com/blackhole/blackhole/internal/cli/group"
 	"github.com/blackhole/blackhole/internal/daemon"
 	"github.com/blackhole/blackhole/internal/platform/config"
 )
@@ -20,13 +21,13 @@ func main() {
 	os.Exit(cli.App{
 		Version: v, Build: built(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Terminal: terminal(), Superuser: os.Geteuid() == 0,
 		Identity: daemon.Identity, Reclaim: daemon.Reclaim, Join: daemon.Join, NetworkKeys: daemon.NetworkKeys,
-		Recover: func(dataDir string, commit bool) (cli.Recovery, error) {
+		Recover: func(dataDir string, commit bool) (group.Recovery, error) {
 			r, err := daemon.Recover(dataDir, commit)
-			return cli.Recovery(r), err
+			return group.Recovery(r), err
 		},
-		Restore: func(dataDir string, backup io.Reader, after uint64, commit bool) (cli.Restoration, error) {
+		Restore: func(dataDir string, backup io.Reader, after uint64, commit bool) (group.Restoration, error) {
 			r, err := daemon.Restore(dataDir, backup, after, commit)
-			return cli.Restoration(r), err
+			return group.Restoration(r), err
 		},
 		Run: func(ctx context.Context, c config.Config, r cli.Runner) error {
 			return daemon.Run(ctx, c, daemon.Options{Stderr: r.Stderr, Version: v, Up: func(u daemon.Up) { r.Up(cli.Up(u)) }, Again: r.Again})

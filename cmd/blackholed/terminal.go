@@ -5,12 +5,12 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/blackhole/blackhole/internal/cli"
+	output "github.com/blackhole/blackhole/internal/cli/term"
 )
 
 // terminal describes the terminal of this process.
-func terminal() cli.Terminal {
-	t := cli.Terminal{Errors: term.IsTerminal(int(os.Stderr.Fd()))}
+func terminal() output.Terminal {
+	t := output.Terminal{Errors: term.IsTerminal(int(os.Stderr.Fd()))}
 	if out := int(os.Stdout.Fd()); term.IsTerminal(out) {
 		t.Size = func() (columns, rows int) {
 			columns, rows, err := term.GetSize(out)

@@ -32,12 +32,11 @@ type room struct {
 func floors() []room {
 	return slices.Concat(
 		[]room{
-			{path: "cmd/blackholed", floor: 13},
+			{path: "cmd/blackholed", floor: 16},
 
 			{path: "internal/daemon", floor: 12, users: []string{"cmd/blackholed"}},
-			{path: "internal/cli", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/spelling", "internal/platform/strictjson")},
 			{path: "internal/sim", floor: 12, support: true},
-			{path: "internal/reference", floor: 12, only: []string{}},
+			{path: "internal/reference", floor: 15, only: []string{}},
 			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
 			{path: "bench", floor: 12},
@@ -45,7 +44,7 @@ func floors() []room {
 			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "pkg/client", floor: 11, only: contracts()},
 		},
-		discoveryRooms(), coordinationRooms(), agentRooms(),
+		commandRooms(), discoveryRooms(), coordinationRooms(), agentRooms(),
 		[]room{
 			{path: "pkg/discovery", floor: 3, only: []string{}},
 			{path: "pkg/coord", floor: 3, only: []string{}},
@@ -61,7 +60,7 @@ func floors() []room {
 			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
 			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
 
-			{path: "internal/platform/config", floor: 1, only: []string{}, users: []string{"internal/daemon", "internal/cli", "cmd/blackholed", "testnet"}},
+			{path: "internal/platform/config", floor: 1, only: []string{}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/discovery", "internal/discovery/keeper", "internal/platform/p2p")},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
@@ -78,6 +77,31 @@ func floors() []room {
 			{path: "internal/archtest", floor: 0},
 		},
 	)
+}
+
+// The commands of a subject know the connection to the peer and what all commands share, and no other subject. Package peer shows things of
+// each subject, and the root has the tree of all commands.
+func commandRooms() []room {
+	const root = "internal/cli/"
+	base := []string{root + "term", root + "exit", root + "command", root + "file", "internal/platform/spelling", "internal/platform/strictjson"}
+	client := slices.Concat(contracts(), base, []string{"pkg/client", "internal/platform/config"})
+	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings")
+	subjects := []string{root + "offer", root + "service", root + "coordination", root + "group", root + "doctor"}
+	rooms := []room{
+		{path: "internal/cli", floor: 15, only: slices.Concat(connected, subjects, []string{root + "peer"}), users: []string{"cmd/blackholed"}},
+		{path: root + "peer", floor: 14, only: slices.Concat(connected, subjects)},
+		{path: root + "remote", floor: 12, only: client},
+		{path: root + "guard", floor: 12, only: client},
+		{path: root + "settings", floor: 4, only: append(slices.Clone(base), "internal/platform/config")},
+		{path: root + "command", floor: 3, only: base},
+		{path: root + "file", floor: 2, only: base},
+		{path: root + "exit", floor: 2, only: base},
+		{path: root + "term", floor: 1, only: []string{}},
+	}
+	for _, subject := range subjects {
+		rooms = append(rooms, room{path: subject, floor: 13, only: connected})
+	}
+	return rooms
 }
 
 // Each plane has one entrance, its root. The parts below it are open to the

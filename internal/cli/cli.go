@@ -1,8 +1,8 @@
 // Package cli is the command line of blackholed: the commands that start a peer, and the
-// commands that call a running peer through package client.
+// commands that call a running peer through package client. Its parts have a package for each subject.
 //
 // Standard output carries only data, in the format of -o. Progress, warnings and errors go
-// to standard error. Exit codes are the table in exit.go. The package does not import the
+// to standard error. Exit codes are the table in package exit. The package does not import the
 // daemon: App carries the functions that start one.
 package cli
 
@@ -10,20 +10,26 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/coordination"
+	"github.com/blackhole/blackhole/internal/cli/doctor"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/group"
+	"github.com/blackhole/blackhole/internal/cli/guard"
+	"github.com/blackhole/blackhole/internal/cli/offer"
+	"github.com/blackhole/blackhole/internal/cli/peer"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/service"
+	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
-	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/network/invite"
 )
-
-// name is the program's name for users; error messages begin with it.
-const name = "blackholed"
 
 // App is the program. All fields but Terminal and Superuser are required. Execute does not change them.
 type App struct {
@@ -34,8 +40,8 @@ type App struct {
 	Stderr  io.Writer
 	Environ []string // in the form of os.Environ
 
-	Terminal  Terminal // may be zero
-	Superuser bool     // the user is root
+	Terminal  term.Terminal // may be zero
+	Superuser bool          // the user is root
 
 	// Run runs a peer until ctx ends, and returns nil then.
 	Run func(ctx context.Context, c config.Config, r Runner) error
@@ -50,25 +56,25 @@ type App struct {
 	NetworkKeys func(dataDir string) ([]network.Key, error)
 	// Recover makes the stopped peer of a data directory the only voter of its group. With
 	// commit false it only describes the result.
-	Recover func(dataDir string, commit bool) (Recovery, error)
+	Recover func(dataDir string, commit bool) (group.Recovery, error)
 	// Restore makes the stopped peer of a data directory the only voter of a backup's group. With commit false it only
 	// describes the result. after is an incarnation of the group since the backup.
-	Restore func(dataDir string, backup io.Reader, after uint64, commit bool) (Restoration, error)
+	Restore func(dataDir string, backup io.Reader, after uint64, commit bool) (group.Restoration, error)
 }
 
 // Execute runs the command in args (without the program's name) and returns the exit code.
 // The user's interrupt ends ctx.
 func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
-	if len(args) > 2 && args[0] == guardianArg {
-		return guard(args[1:])
+	if len(args) > 2 && args[0] == guard.Arg {
+		return guard.Main(args[1:])
 	}
 	root := a.root()
 	root.SetArgs(append([]string{}, args...)) // cobra reads os.Args for nil
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exitOK
+		return exit.OK
 	}
-	var child childExit
+	var child exit.Child
 	if errors.As(err, &child) {
 		return int(child)
 	}
@@ -76,124 +82,61 @@ func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
 		err = fault.New("", fault.Canceled, "interrupted")
 	}
 	report(a.Stderr, cmd, err)
-	return exitCodeOf(err)
+	return exit.CodeOf(err)
 }
 
 // Commands returns the tree of all commands, for references and manual pages.
 func (a App) Commands() *cobra.Command {
 	root := a.root()
-	each(root, func(_ string, cmd *cobra.Command) {
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { *f = *displayed(f) })
+	command.Each(root, func(_ string, cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { *f = *command.Displayed(f) })
 	})
 	return root
 }
 
 func (a App) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   name,
+		Use:   command.Program,
 		Short: "Decentralised service discovery and coordination",
 		Long: "Decentralised service discovery and coordination. One program runs a peer\n" +
-			"(" + name + " run) and calls a running peer.\n\n" +
+			"(" + command.Program + " run) and calls a running peer.\n\n" +
 			"Words: an offer is a service for sale, signed by its provider. An instance is\n" +
 			"one running copy of an application, and a service is all instances with one\n" +
-			"name. A peer is one " + name + ".",
-		Example: "  " + name + " run\n  " + name + " offer find --type compute --near berlin --radius 500km\n  " +
-			name + " instance find payment\n  " + name + " lock hold backups/nightly -- ./backup.sh",
+			"name. A peer is one " + command.Program + ".",
+		Example: "  " + command.Program + " run\n  " + command.Program + " offer find --type compute --near berlin --radius 500km\n  " +
+			command.Program + " instance find payment\n  " + command.Program + " lock hold backups/nightly -- ./backup.sh",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          unknownCommand,
-		RunE:          showHelp,
+		Args:          command.UnknownCommand,
+		RunE:          command.ShowHelp,
 	}
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
-	root.SetFlagErrorFunc(flagError)
-	con := &console{stdin: a.Stdin, stdout: a.Stdout, stderr: a.Stderr, environ: a.Environ, superuser: a.Superuser, terminal: a.Terminal}
-	for _, group := range []struct {
+	root.SetFlagErrorFunc(command.FlagError)
+	con := &term.Console{Stdin: a.Stdin, Stdout: a.Stdout, Stderr: a.Stderr, Environ: a.Environ, Superuser: a.Superuser, Terminal: a.Terminal}
+	for _, section := range []struct {
 		title    string
 		commands []*cobra.Command
 	}{
 		{"This peer:", []*cobra.Command{
-			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), inviteCommand(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
-			statusCommand(con), topCommand(con), eventsCommand(con), uiCommand(con), doctorCommand(con), debugCommand(con, a.Version, a.Build), logLevelCommand(con), contextCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
+			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), peer.Invite(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
+			peer.Status(con), peer.Top(con), peer.Events(con), peer.UI(con), doctor.Command(con), doctor.Debug(con, versionText(a.Version, a.Build)), peer.LogLevel(con), remote.ContextCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
 		}},
-		{"Network:", []*cobra.Command{showCommand(con), offerCommand(con), peerCommand(con)}},
-		{"Applications:", []*cobra.Command{serviceCommand(con), instanceCommand(con), dnsCommand(con)}},
-		{"Coordination:", []*cobra.Command{lockCommand(con), leaseCommand(con), kvCommand(con), groupCommand(con, a)}},
+		{"Network:", []*cobra.Command{peer.Show(con), offer.Command(con), peer.Command(con)}},
+		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), dnsCommand(con)}},
+		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Lease(con), coordination.KV(con), group.Command(con, a.Restore, a.Recover)}},
 	} {
-		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
-		for _, c := range group.commands {
-			c.GroupID = group.title
+		root.AddGroup(&cobra.Group{ID: section.title, Title: section.title})
+		for _, c := range section.commands {
+			c.GroupID = section.title
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(versionCommand(con, a.Version, a.Build), manCommand(con, a.Version), outputTopic())
-	root.SetUsageFunc(con.usage)
+	root.AddCommand(versionCommand(con, a.Version, a.Build), command.Man(con, a.Version), command.OutputTopic())
+	root.SetUsageFunc(func(cmd *cobra.Command) error { return command.Usage(con, cmd) })
 	versionFlag(root, versionText(a.Version, a.Build))
-	addExamples(root)
+	command.AddExamples(root)
 	completeLive(con, root)
 	return root
-}
-
-// parent is a command with subcommands only.
-func parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
-	cmd.Args, cmd.RunE = unknownCommand, showHelp
-	cmd.AddCommand(children...)
-	return cmd
-}
-
-func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-
-// unknownCommand refuses the name of an unknown command and suggests similar names.
-func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], spelling.Meant(meantCommands(cmd, args[0])))
-}
-
-// noArgs refuses arguments.
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fault.Invalidf("", args[0], "takes no argument, not %q", args[0])
-	}
-	return nil
-}
-
-// oneArg requires exactly one argument.
-func oneArg(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fault.Invalidf(what, nil, "%s", given(len(args)))
-		}
-		return nil
-	}
-}
-
-// atMostOne accepts one argument or none.
-func atMostOne(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return fault.Invalidf(what, nil, "must be given at most once, not %d times", len(args))
-		}
-		return nil
-	}
-}
-
-// someArgs requires at least one argument.
-func someArgs(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return fault.Invalidf(what, nil, "must be given at least once")
-		}
-		return nil
-	}
-}
-
-// given says what is wrong with an argument that must be given once.
-func given(times int) string {
-	if times == 0 {
-		return "is missing"
-	}
-	return "must be given once, not " + strconv.Itoa(times) + " times"
 }

@@ -8,6 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/coordination"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/service"
+	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -48,13 +53,13 @@ func several() []string {
 }
 
 // completeLive lets the shell ask the running peer for the arguments of the commands below root.
-func completeLive(con *console, root *cobra.Command) {
+func completeLive(con *term.Console, root *cobra.Command) {
 	table := completions()
-	each(root, func(path string, cmd *cobra.Command) {
+	command.Each(root, func(path string, cmd *cobra.Command) {
 		for flag, of := range flagCompletions() {
-			if CallsPeer(cmd) && cmd.Flags().Lookup(flag) != nil {
-				completeBy(cmd, flag, func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-					return con.candidates(cmd, args, begun, of), cobra.ShellCompDirectiveNoFileComp
+			if command.CallsPeer(cmd) && cmd.Flags().Lookup(flag) != nil {
+				command.CompleteBy(cmd, flag, func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+					return candidates(con, cmd, args, begun, of), cobra.ShellCompDirectiveNoFileComp
 				})
 			}
 		}
@@ -78,31 +83,23 @@ func completeLive(con *console, root *cobra.Command) {
 				}
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return con.candidates(cmd, args, begun, sources[n]), cobra.ShellCompDirectiveNoFileComp
+			return candidates(con, cmd, args, begun, sources[n]), cobra.ShellCompDirectiveNoFileComp
 		}
 	})
 }
 
-// each calls do for all commands below root, with their paths without the program's name.
-func each(root *cobra.Command, do func(path string, cmd *cobra.Command)) {
-	for _, cmd := range root.Commands() {
-		do(strings.TrimPrefix(cmd.CommandPath(), name+" "), cmd)
-		each(cmd, do)
-	}
-}
-
 // candidates asks the peer that the flags of cmd name. A peer that does not answer gives no candidates: a completion
 // prints no errors.
-func (c *console) candidates(cmd *cobra.Command, args []string, begun string, of source) []string {
-	r := &remote{console: c, cmd: cmd, timeout: completionTime}
+func candidates(c *term.Console, cmd *cobra.Command, args []string, begun string, of source) []string {
+	r := &remote.Peer{Console: c, Cmd: cmd, Timeout: completionTime}
 	for flag, to := range map[string]*string{
-		"grpc": &r.grpc, "context": &r.context, "token": &r.credentials.token, "token-file": &r.credentials.tokenFile,
-		"tls-ca": &r.credentials.ca, "cert": &r.credentials.cert, "key": &r.credentials.key,
+		"grpc": &r.Grpc, "context": &r.Context, "token": &r.Credentials.Token, "token-file": &r.Credentials.TokenFile,
+		"tls-ca": &r.Credentials.Ca, "cert": &r.Credentials.Cert, "key": &r.Credentials.Key,
 	} {
 		*to, _ = cmd.Flags().GetString(flag)
 	}
 	var found []string
-	_ = r.call(cmd.Context(), args, func(ctx context.Context, c *client.Client, args []string) (err error) {
+	_ = r.Call(cmd.Context(), args, func(ctx context.Context, c *client.Client, args []string) (err error) {
 		found, err = of(ctx, c, cmd, args, begun)
 		return err
 	})
@@ -112,8 +109,8 @@ func (c *console) candidates(cmd *cobra.Command, args []string, begun string, of
 	})
 	for i := range found {
 		word, text, described := strings.Cut(found[i], "\t")
-		if found[i] = clean(word); described {
-			found[i] += "\t" + clean(text)
+		if found[i] = term.Clean(word); described {
+			found[i] += "\t" + term.Clean(text)
 		}
 	}
 	slices.Sort(found)
@@ -144,7 +141,7 @@ func instances(ctx context.Context, c *client.Client, cmd *cobra.Command, args [
 		return nil, err
 	}
 	for _, i := range all.Instances {
-		found = append(found, i.ID+"\t"+i.Status.String()+" "+addressOf(i))
+		found = append(found, i.ID+"\t"+i.Status.String()+" "+service.AddressOf(i))
 	}
 	return found, nil
 }
@@ -178,7 +175,7 @@ func leases(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string,
 	all, _, err := c.Coordination().Leases(ctx, coord.LeaseQuery{})
 	for _, l := range all {
 		if l.ID != client.HiddenLease {
-			found = append(found, leaseID(l.ID)+"\t"+l.Application)
+			found = append(found, coordination.LeaseID(l.ID)+"\t"+l.Application)
 		}
 	}
 	return found, err

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
 )
 
 // TestCompletions plays what a shell asks while its user types.
@@ -41,7 +43,7 @@ func TestCompletions(t *testing.T) {
 // commandsOf returns all commands with work of their own, by path.
 func commandsOf(t *testing.T) map[string]*cobra.Command {
 	all := map[string]*cobra.Command{}
-	each(testApp(nil, nil, nil, nil).root(), func(path string, cmd *cobra.Command) {
+	command.Each(testApp(nil, nil, nil, nil).root(), func(path string, cmd *cobra.Command) {
 		if !cmd.HasSubCommands() {
 			all[path] = cmd
 		}
@@ -53,7 +55,7 @@ func commandsOf(t *testing.T) map[string]*cobra.Command {
 // TestExamples: every command has examples, and each is a command with flags that exist.
 func TestExamples(t *testing.T) {
 	all := commandsOf(t)
-	for path := range examples() {
+	for path := range command.Examples() {
 		require.Contains(t, all, path, "an example of no command")
 	}
 	for path := range completions() {
@@ -66,7 +68,7 @@ func TestExamples(t *testing.T) {
 		require.NotEmpty(t, cmd.Example, path)
 		parsed := 0
 		for line := range strings.SplitSeq(cmd.Example, "\n") {
-			if !strings.HasPrefix(line, "  "+name+" ") { // the input of the command before
+			if !strings.HasPrefix(line, "  "+command.Program+" ") { // the input of the command before
 				continue
 			}
 			parsed++

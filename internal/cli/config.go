@@ -3,11 +3,14 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/settings"
+	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
-func configCommand(con *console) *cobra.Command {
-	return parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con))
+func configCommand(con *term.Console) *cobra.Command {
+	return command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con))
 }
 
 // settingView is the JSON form of a setting with its source.
@@ -17,17 +20,17 @@ type settingView struct {
 	Origin string `json:"origin"`
 }
 
-func configShowCommand(con *console) *cobra.Command {
+func configShowCommand(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show", Short: "Show the settings that run would use", Args: noArgs,
+		Use: "show", Short: "Show the settings that run would use", Args: command.NoArgs,
 		Long: "Show the settings that run would use with the same flags. -o yaml prints a settings\nfile; --origin adds the source of each setting.",
 	}
-	s := settingFlags(con, cmd)
+	s := settings.New(con, cmd)
 	origins := cmd.Flags().Bool("origin", false, "show the source of each setting")
-	var f format
-	outputFlag(cmd, &f)
+	var f term.Format
+	command.Output(cmd, &f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, origin, err := s.load(cmd)
+		c, origin, err := s.Load(cmd)
 		if err != nil {
 			return err
 		}
@@ -40,14 +43,14 @@ func configShowCommand(con *console) *cobra.Command {
 				rows[len(rows)-1] = append(rows[len(rows)-1], origin[key])
 			}
 		}
-		d := document{value: map[string]any{"settings": list}, items: itemsOf(list), table: pairs(rows)}
+		d := term.Document{Value: map[string]any{"settings": list}, Items: term.Items(list), Table: term.Pairs(rows)}
 		if !*origins {
-			d.items = nil
-			if d.value, err = c.Tree(); err != nil {
+			d.Items = nil
+			if d.Value, err = c.Tree(); err != nil {
 				return err
 			}
 		}
-		return f.print(con, d)
+		return f.Print(con, d)
 	}
 	return cmd
 }

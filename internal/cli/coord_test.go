@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/cli/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -120,7 +121,7 @@ func TestLeaseKeepAlive(t *testing.T) {
 	code := make(chan int, 1)
 	go func() {
 		code <- testApp(strings.NewReader(""), out, &stderr, nil).Execute(ctx,
-			[]string{"lease", "keepalive", "--grpc", peer, "-o", "ndjson", leaseID(granted.Lease)})
+			[]string{"lease", "keepalive", "--grpc", peer, "-o", "ndjson", coordination.LeaseID(granted.Lease)})
 	}()
 	for range 5 { // longer than the time to live
 		require.Equal(t, `{"id":"1","ttl":4.5}`, out.line(t))

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -12,6 +11,10 @@ import (
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
 
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -22,11 +25,11 @@ const udpSize = 1232
 
 // lookup holds the flags of dns.
 type lookup struct {
-	*console
+	*term.Console
 	server string
 	kind   string
 	tcp    bool
-	format format
+	format term.Format
 }
 
 // recordView is the JSON form of a resource record.
@@ -45,20 +48,20 @@ type lookupView struct {
 	Records []recordView `json:"records"`
 }
 
-func dnsCommand(con *console) *cobra.Command {
+func dnsCommand(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "dns NAME", Short: "Query the peer's name server", Args: oneArg("NAME"),
+		Use: "dns NAME", Short: "Query the peer's name server", Args: command.OneArg("NAME"),
 		Long: "Query the name server of the peer, and show the equivalent command line of dig.\n\n" +
 			"A NAME without dots is a service: web means web.service." + config.Default().DNSDomain[0] + ".",
-		Example: "  " + name + " dns web\n  " + name + " dns _web._v2.service.blackhole --type SRV",
+		Example: "  " + command.Program + " dns web\n  " + command.Program + " dns _web._v2.service.blackhole --type SRV",
 	}
-	l, f := &lookup{console: con}, cmd.Flags()
+	l, f := &lookup{Console: con}, cmd.Flags()
 	f.StringVar(&l.server, "dns", "", "address of the name server (environment BLACKHOLE_DNS; default "+config.Default().DNS+")")
 	f.StringVar(&l.kind, "type", "A", "A, AAAA, SRV, TXT or another type")
 	f.BoolVar(&l.tcp, "tcp", false, "use TCP")
-	timeout := f.Duration("wait", defaultTimeout/6, "longest time to wait")
-	outputFlag(cmd, &l.format)
-	complete(cmd, "type", "A", "AAAA", "SRV", "TXT", "NS", "SOA")
+	timeout := f.Duration("wait", remote.DefaultTimeout/6, "longest time to wait")
+	command.Output(cmd, &l.format)
+	command.Complete(cmd, "type", "A", "AAAA", "SRV", "TXT", "NS", "SOA")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *timeout <= 0 {
 			return fault.Invalidf("--wait", *timeout, "must be above 0")
@@ -83,7 +86,7 @@ func (l *lookup) run(ctx context.Context, asked string) error {
 	if _, valid := dns.IsDomainName(asked); !valid {
 		return fault.Invalidf("NAME", asked, "is not a domain name")
 	}
-	fromEnv, _ := l.env(config.Prefix + "DNS")
+	fromEnv, _ := l.Env(config.Prefix + "DNS")
 	server := cmp.Or(l.server, fromEnv, config.Default().DNS)
 	if server == config.Off {
 		return fault.Invalidf("--dns", server, "must name a server: a peer with dns: off has no name server")
@@ -98,10 +101,10 @@ func (l *lookup) run(ctx context.Context, asked string) error {
 		return err
 	}
 	view.Status, view.Records = dns.RcodeToString[answer.Rcode], sections(answer)
-	if l.format == formatTable {
-		l.say("%s", view.Dig)
+	if l.format == term.AsTable {
+		l.Say("%s", view.Dig)
 	}
-	if err := l.format.print(l.console, document{value: view, items: itemsOf(view.Records), table: view.table()}); err != nil {
+	if err := l.format.Print(l.Console, term.Document{Value: view, Items: term.Items(view.Records), Table: view.table()}); err != nil {
 		return err
 	}
 	return outcome(asked, kind, answer)
@@ -122,22 +125,13 @@ func (l *lookup) ask(ctx context.Context, server, asked string, kind uint16) (*d
 		case ctx.Err() != nil:
 			return nil, fault.Wrap("", ctx.Err())
 		case err != nil:
-			return nil, fault.New("", fault.Unavailable, "no name server answers at %s: %w", server, causeOf(err))
+			return nil, fault.New("", fault.Unavailable, "no name server answers at %s: %w", server, exit.Cause(err))
 		case answer.Truncated && network == "udp":
 			network = "tcp"
 		default:
 			return answer, nil
 		}
 	}
-}
-
-// causeOf is the cause of a failed connection without the ports, which differ each time.
-func causeOf(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Err
-	}
-	return err
 }
 
 // digLine is the equivalent command line of dig.
@@ -170,12 +164,12 @@ func sections(m *dns.Msg) []recordView {
 	return views
 }
 
-func (v *lookupView) table() grid {
+func (v *lookupView) table() term.Grid {
 	rows := make([][]string, len(v.Records))
 	for n, r := range v.Records {
 		rows[n] = []string{r.Name, strconv.FormatUint(uint64(r.TTL), 10), r.Type, r.Data, r.Section}
 	}
-	return table([]string{"NAME", "TTL", "TYPE", "DATA", "SECTION"}, rows)
+	return term.Table([]string{"NAME", "TTL", "TYPE", "DATA", "SECTION"}, rows)
 }
 
 // outcome is the error of an answer. An answer without records of the type is not an error.

@@ -12,37 +12,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/settings"
+	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-
-// TestEveryKindHasOneExitCode checks all kinds of errors.
-func TestEveryKindHasOneExitCode(t *testing.T) {
-	kind := fault.Kind(0)
-	for ; !strings.HasPrefix(kind.String(), "kind("); kind++ {
-		var codes []int
-		for _, e := range exits() {
-			for _, k := range e.kinds {
-				if k == kind {
-					codes = append(codes, e.code)
-				}
-			}
-		}
-		require.Len(t, codes, 1, "kind %s", kind)
-		require.Equal(t, codes[0], exitCodeOf(fault.New("op", kind, "text")))
-	}
-	require.Greater(t, kind, fault.Canceled)
-	require.Equal(t, exitFailure, exitCodeOf(errors.New("unknown")))
-	require.Equal(t, exitFailure, exitCodeOf(fault.New("op", kind, "a kind of tomorrow")))
-	require.Zero(t, exitCodeOf(nil))
-}
 
 func TestExitCodesOfScripts(t *testing.T) {
 	for kind, code := range map[fault.Kind]int{
 		fault.Internal: 1, fault.Invalid: 2, fault.Unprocessable: 2, fault.NotFound: 3, fault.Gone: 3, fault.Exists: 4, fault.Conflict: 4, fault.LimitReached: 4, fault.NoSpace: 4,
 		fault.Timeout: 5, fault.Unavailable: 69, fault.Canceled: 130,
 	} {
-		require.Equal(t, code, exitCodeOf(fault.New("op", kind, "text")), kind.String())
+		require.Equal(t, code, exit.CodeOf(fault.New("op", kind, "text")), kind.String())
 	}
 }
 
@@ -102,9 +85,7 @@ func TestHelp(t *testing.T) {
 	var out bytes.Buffer
 	a := testApp(nil, &out, io.Discard, nil)
 	require.Zero(t, a.Execute(context.Background(), nil))
-	for _, e := range exits() {
-		require.Contains(t, outputTopic().Long, e.meaning)
-	}
+	require.Contains(t, command.OutputTopic().Long, exit.Help())
 	for _, cmd := range a.root().Commands() {
 		require.NotEmpty(t, cmd.Short, cmd.Name())
 		require.Contains(t, out.String(), cmd.Name())
@@ -114,7 +95,7 @@ func TestHelp(t *testing.T) {
 
 // A port in use leads to the flag that changes it.
 func TestHintOfTakenAddress(t *testing.T) {
-	for _, flag := range listenFlags() {
+	for _, flag := range settings.ListenFlags() {
 		var out, errs bytes.Buffer
 		app := testApp(nil, &out, &errs, nil)
 		app.Run = func(context.Context, config.Config, Runner) error {
@@ -144,8 +125,8 @@ func TestGreeting(t *testing.T) {
 		{Up{"dev", "dev", "off", "off"}, false, ""},
 	} {
 		var errs bytes.Buffer
-		con := &console{stderr: &errs, terminal: Terminal{Errors: c.terminal}}
-		con.greet(c.up)
+		con := &term.Console{Stderr: &errs, Terminal: term.Terminal{Errors: c.terminal}}
+		greet(con, c.up)
 		require.Equal(t, c.shown, errs.String())
 	}
 }

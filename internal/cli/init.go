@@ -9,61 +9,64 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/settings"
+	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-func initCommand(con *console, identity func(dataDir string) (string, error)) *cobra.Command {
+func initCommand(con *term.Console, identity func(dataDir string) (string, error)) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "init", Short: "Create a peer's data directory with settings file and identity", Args: noArgs,
+		Use: "init", Short: "Create a peer's data directory with settings file and identity", Args: command.NoArgs,
 		Long: "Create a peer's data directory with an identity and a settings file, which lists every\n" +
 			"setting as a comment with its default. Existing files stay unchanged. Prints the peer id.",
 	}
-	dataFlag(cmd, "directory to create")
+	settings.DataFlag(cmd, "directory to create")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir := con.dataDir(cmd)
+		dir := settings.DataDir(con, cmd)
 		if dir == "" {
 			return fault.Invalidf("--data", dir, "must not be empty")
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fault.As("cli.init", fault.Internal, err)
 		}
-		path := filepath.Join(dir, configFile)
-		created, err := createFile(path, settingsFile(con.stateDir()))
+		path := filepath.Join(dir, settings.ConfigFile)
+		created, err := createFile(path, settingsFile(settings.HomeDir(con)))
 		if err != nil {
 			return fault.As("cli.init", fault.Internal, err)
 		}
 		if created {
-			con.say("wrote %s", path)
+			con.Say("wrote %s", path)
 		} else {
-			con.say("kept %s", path)
+			con.Say("kept %s", path)
 		}
-		return con.printID(identity, dir, formatTable)
+		return printID(con, identity, dir, term.AsTable)
 	}
 	return cmd
 }
 
-func idCommand(con *console, identity func(dataDir string) (string, error)) *cobra.Command {
-	cmd := &cobra.Command{Use: "id", Short: "Print the peer id of a data directory", Args: noArgs}
-	dataFlag(cmd, "data directory")
-	var f format
-	outputFlag(cmd, &f)
+func idCommand(con *term.Console, identity func(dataDir string) (string, error)) *cobra.Command {
+	cmd := &cobra.Command{Use: "id", Short: "Print the peer id of a data directory", Args: command.NoArgs}
+	settings.DataFlag(cmd, "data directory")
+	var f term.Format
+	command.Output(cmd, &f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir := con.dataDir(cmd)
+		dir := settings.DataDir(con, cmd)
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // identity would create the directory
-			return fault.New("", fault.NotFound, "no data directory %s; %s init creates one", dir, name)
+			return fault.New("", fault.NotFound, "no data directory %s; %s init creates one", dir, command.Program)
 		}
-		return con.printID(identity, dir, f)
+		return printID(con, identity, dir, f)
 	}
 	return cmd
 }
 
-func (c *console) printID(identity func(dataDir string) (string, error), dir string, f format) error {
+func printID(c *term.Console, identity func(dataDir string) (string, error), dir string, f term.Format) error {
 	id, err := identity(dir)
 	if err != nil {
 		return err
 	}
-	return f.print(c, document{value: map[string]string{"peer_id": id}, table: plain(id + "\n")})
+	return f.Print(c, term.Document{Value: map[string]string{"peer_id": id}, Table: term.Plain(id + "\n")})
 }
 
 // createFile writes a new file and leaves an existing file unchanged.
@@ -85,7 +88,7 @@ func settingsFile(data string) string {
 	var b strings.Builder
 	b.WriteString("# Settings of this peer. A line with # and no space is a setting with its default. To change\n" +
 		"# a setting, remove its # and the # of the sections above it.\n" +
-		"# `" + name + " config show --origin` shows the effective settings and their sources.\n\n")
+		"# `" + command.Program + " config show --origin` shows the effective settings and their sources.\n\n")
 	defaults := config.Default()
 	defaults.Data = data
 	var open []string // sections of the last line

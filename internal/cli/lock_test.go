@@ -19,8 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -283,26 +283,11 @@ const (
 
 func TestMain(m *testing.M) {
 	app, peer, args := testApp(os.Stdin, os.Stdout, os.Stderr, os.Environ()), os.Getenv(lockArgsOf), os.Args[1:]
-	if len(args) == 0 || args[0] != guardianArg {
+	if len(args) == 0 || args[0] != guard.Arg {
 		if peer == "" {
 			os.Exit(m.Run())
 		}
 		args = append([]string{"lock", "hold", "--grpc", peer}, shell(cmp.Or(os.Getenv(lockScriptOf), `echo $$; exec sleep 1000`), "--ttl", "4s")...)
 	}
 	os.Exit(app.Execute(context.Background(), args))
-}
-
-// TestStanding: lock tells its holders, and its place in line.
-func TestStanding(t *testing.T) {
-	claim := func(lease client.LeaseID, holder, application string, age time.Duration) client.ClaimState {
-		return client.ClaimState{Claim: coord.Claim{Holder: holder}, Lease: lease, Application: application, Age: age}
-	}
-	l := client.LockState{
-		Holding: []client.ClaimState{claim(1, "a", "backup", 12*time.Second), claim(2, "b", "", 0)},
-		Waiting: []client.ClaimState{claim(3, "c", "", 0), claim(4, "d", "", 0)},
-	}
-	require.Equal(t, "held by backup of a for 12s, b; next in line", standing(l, 3))
-	require.Equal(t, "held by backup of a for 12s, b; 1 before this one", standing(l, 4))
-	l.Holding = nil
-	require.Equal(t, "nobody holds it; next in line", standing(l, 3))
 }

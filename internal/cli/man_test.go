@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/cli/exit"
 )
 
 // TestManPages: each command has a page that names it, its flags and its examples, and man(1) has nothing against any.
@@ -17,7 +19,7 @@ func TestManPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	var stdout, stderr bytes.Buffer
 	app := testApp(strings.NewReader(""), &stdout, &stderr, nil)
-	require.Equal(t, exitOK, app.Execute(context.Background(), []string{"man", dir}), stderr.String())
+	require.Equal(t, exit.OK, app.Execute(context.Background(), []string{"man", dir}), stderr.String())
 	page, err := os.ReadFile(filepath.Join(dir, "blackholed-lock-hold.1"))
 	require.NoError(t, err)
 	for _, part := range []string{
@@ -38,10 +40,4 @@ func TestManPages(t *testing.T) {
 		require.NoError(t, err, "%s: %s", page, out)
 		require.Empty(t, string(out), page)
 	}
-}
-
-// TestManText: text cannot become an order of man(7).
-func TestManText(t *testing.T) {
-	require.Equal(t, "\\&.so /etc/passwd\na\\eb \\-\\-c \\(aqd\\(aq", roff(".so /etc/passwd\na\\b --c 'd'"))
-	require.Equal(t, "one\n.PP\n.nf\n  two\n.fi\n", manText("one\n\n  two"))
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -198,22 +196,4 @@ func TestRequirementsCommand(t *testing.T) {
 	require.Contains(t, stderr, "--rm")
 	out, _, _ = run("-o", "json")
 	require.JSONEq(t, `{"requirements":[]}`, out)
-}
-
-// TestParseRequirement expects a shown selector to parse to the same selector.
-func TestParseRequirement(t *testing.T) {
-	for _, arg := range []string{"s=1", "s=100@zone=eu", "s=2@version=>=1.0 <2,tag=a,tag=k:v=w,environment=staging,dependency=db,health=any", "s=1@health=UP,health=DOWN"} {
-		n, err := parseRequirement(arg)
-		require.NoError(t, err, arg)
-		again := fmt.Sprintf("%s=%d", n.Service.Service, n.Min)
-		if text := selectorText(&n.Selector); text != "" {
-			again += "@" + text
-		}
-		require.Equal(t, arg, again)
-	}
-	n, err := parseRequirement("s=2@version=>=1.0 <2")
-	require.NoError(t, err)
-	require.Equal(t, client.Requirement{
-		Service: instance.Name{Service: "s"}, Min: 2, Selector: instance.Selector{Version: ">=1.0 <2"},
-	}, n)
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/group"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -74,7 +76,7 @@ func execute(t *testing.T, line string) string {
 		defer func() { _ = f.Close() }()
 		stdin, args = f, args[:i]
 	}
-	for args[0] != name {
+	for args[0] != command.Program {
 		environ, args = append(environ, args[0]), args[1:]
 	}
 	var stdout, stderr bytes.Buffer
@@ -111,11 +113,11 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 			fmt.Fprintf(stderr, "join %s by %d addresses, with key %t\n", i.Name, len(i.Addresses), i.Key != nil)
 			return errors.Join(os.MkdirAll(dir, 0o700), config.Joined{Name: i.Name, Profile: i.Profile, Bootstrap: i.Addresses, Closed: i.Closed}.Save(dir))
 		},
-		Recover: func(dir string, commit bool) (Recovery, error) {
+		Recover: func(dir string, commit bool) (group.Recovery, error) {
 			if strings.HasSuffix(dir, "/b") {
-				return Recovery{}, fault.New("group.Recover", fault.Conflict, "%s is in use: stop the peer first", dir)
+				return group.Recovery{}, fault.New("group.Recover", fault.Conflict, "%s is in use: stop the peer first", dir)
 			}
-			return Recovery{
+			return group.Recovery{
 				Group: "9f", Incarnation: 1, Self: client.Member{Peer: provider, ID: 10, Active: true}, Next: 11,
 				Voters:   []client.Member{{Peer: provider, ID: 10, Active: true}, {Peer: stranger, ID: 12}},
 				Learners: []client.Member{{Peer: stranger, ID: 13}},

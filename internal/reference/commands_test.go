@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/cli"
+	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
@@ -18,7 +19,7 @@ func commandsPage(t *testing.T) string {
 	b := begin("Commands", "One program runs a peer and calls a running peer. `blackholed COMMAND --help` has the same and more, and `blackholed man DIR` writes manual\npages. [errors.md](errors.md) has the exit codes.")
 	b.WriteString("\nCommands that call a peer have these flags too:\n")
 	put := find(t, tree, "kv", "put")
-	flagsOf(b, put, func(f *pflag.Flag) bool { return f.Name == "output" || cli.PeerFlag(put, f.Name) })
+	flagsOf(b, put, func(f *pflag.Flag) bool { return f.Name == "output" || command.PeerFlag(put, f.Name) })
 	for _, group := range append(tree.Groups(), &cobra.Group{Title: "Others:"}) {
 		b.WriteString("\n## " + strings.TrimSuffix(group.Title, ":") + "\n")
 		for _, cmd := range tree.Commands() {
@@ -52,7 +53,7 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 	use := strings.TrimSuffix(cmd.UseLine(), " [flags]")
 	b.WriteString("`" + use + "`: " + cell(cmd.Short) + ".\n")
 	flagsOf(b, cmd, func(f *pflag.Flag) bool {
-		return !cli.PeerFlag(cmd, f.Name) && (f.Name != "output" || !cli.CallsPeer(cmd))
+		return !command.PeerFlag(cmd, f.Name) && (f.Name != "output" || !command.CallsPeer(cmd))
 	})
 }
 

@@ -142,13 +142,13 @@ type exitRow struct{ code, meaning, kinds string }
 func exitTable(t *testing.T) (all []exitRow) {
 	t.Helper()
 	named := map[string]string{}
-	for _, c := range constants(t, "internal/cli") {
+	for _, c := range constants(t, "internal/cli/exit") {
 		if _, err := strconv.Atoi(c.value); err == nil {
 			named[c.name] = c.value
 		}
 	}
 	rows := regexp.MustCompile(`(?m)^\t\t\{(\w+), "([^"]+)", (nil|\[\]fault\.Kind\{([^}]*)\})\}`)
-	for _, m := range rows.FindAllStringSubmatch(source(t, "internal/cli/exit.go"), -1) {
+	for _, m := range rows.FindAllStringSubmatch(source(t, "internal/cli/exit/exit.go"), -1) {
 		if value, ok := named[m[1]]; ok {
 			m[1] = value
 		}

@@ -1,0 +1,250 @@
+// Package coordination has the commands for keys, leases and locks.
+package coordination
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// KV makes the command kv.
+func KV(con *term.Console) *cobra.Command {
+	return command.Parent(&cobra.Command{Use: "kv", Short: "Store, read and follow keys"},
+		kvPut(con), kvGet(con), kvDelete(con), kvList(con), kvTxn(con), kvWatch(con))
+}
+
+// keyView is the JSON form of a key.
+type keyView struct {
+	Key      string `json:"key"`
+	Modified int64  `json:"mod_revision"`
+	valueView
+}
+
+// ShowKey returns the JSON form of a key.
+func ShowKey(kv *client.KeyValue) keyView {
+	return keyView{Key: strings.ToValidUTF8(kv.Key, "\ufffd"), Modified: int64(kv.ModRevision), valueView: *showValue(kv)}
+}
+
+// writtenView is the JSON form of the result of a write.
+type writtenView struct {
+	Revision int64 `json:"revision"`
+	Changed  int   `json:"changed"` // keys put or deleted
+}
+
+func kvPut(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "put KEY [VALUE]", Short: "Store a value", Args: putArgs,
+		Long: "Store VALUE under KEY. Without VALUE, or with -, the value is read from standard input, byte for byte.",
+		Example: "  " + command.Program + " kv put app/colour blue\n" +
+			"  " + command.Program + " kv put app/config < config.yaml\n" +
+			"  " + command.Program + " kv put --if-revision 0 app/leader this-host   # only if nobody has it",
+	}
+	guard := guardFlag(cmd)
+	lease := cmd.Flags().String("lease", "", "id of the lease that the key ends with")
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		put := &coord.Put{Key: args[0]}
+		if *lease != "" {
+			id, err := ParseLease(*lease)
+			if err != nil {
+				return exit.Rename(err, "--lease")
+			}
+			put.Lease = id
+		}
+		if len(args) == 2 && args[1] != "-" {
+			put.Value = []byte(args[1])
+		} else {
+			value, err := io.ReadAll(io.LimitReader(r.Stdin, 1<<20+1)) // the group's own limit is lower
+			if err != nil {
+				return fault.As("cli.put", fault.Invalid, err)
+			}
+			put.Value = value
+		}
+		return writeKey(ctx, r, c, guarded(args[0], *guard, coord.Step{Put: put}))
+	})
+}
+
+func putArgs(_ *cobra.Command, args []string) error {
+	if len(args) < 1 || len(args) > 2 {
+		return fault.Invalidf("KEY", nil, "must be given, with at most one VALUE")
+	}
+	return nil
+}
+
+func kvDelete(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{Use: "del KEY", Short: "Delete a key, or all keys with a prefix", Args: command.OneArg("KEY")}
+	guard := guardFlag(cmd)
+	prefix := cmd.Flags().Bool("prefix", false, "delete all keys that begin with KEY")
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		span := coord.Exactly(args[0])
+		if *prefix {
+			span = coord.Under(args[0])
+		}
+		if *prefix && *guard >= 0 {
+			return fault.Invalidf("--if-revision", nil, "cannot be used with --prefix")
+		}
+		return writeKey(ctx, r, c, guarded(args[0], *guard, coord.Step{Delete: &span}))
+	})
+}
+
+// guardFlag adds the flag of conditional writes. Negative: not given.
+func guardFlag(cmd *cobra.Command) *int64 {
+	return cmd.Flags().Int64("if-revision", -1, "write only if the mod_revision of KEY is this; 0: only if KEY is absent")
+}
+
+// guarded is a change of a key, with the condition of --if-revision.
+func guarded(key string, guard int64, change coord.Step) *coord.Txn {
+	op := &coord.Txn{Then: []coord.Step{change}}
+	if guard >= 0 {
+		op.If = []coord.Compare{coord.IfRevision(key, coord.Revision(guard))}
+	}
+	return op
+}
+
+// writeKey makes a change, and prints its revision.
+func writeKey(ctx context.Context, r *remote.Peer, c *client.Client, op *coord.Txn) error {
+	result, _, err := c.Coordination().Do(ctx, coord.Command{Op: op})
+	if err == nil {
+		err = result.Txn.Unmet()
+	}
+	if err != nil {
+		return exit.Fields{
+			"compare[0]": "--if-revision", "compare[0].key": "KEY", "then[0].key": "KEY",
+			"then[0].value": "VALUE", "then[0].lease": "--lease",
+		}.Exactly(err)
+	}
+	v := writtenView{int64(result.Revision), result.Changed}
+	return r.Print(term.Document{Value: v, Table: term.Pairs([][]string{
+		{"revision", strconv.FormatInt(v.Revision, 10)}, {"changed", strconv.Itoa(v.Changed)},
+	})})
+}
+
+func kvGet(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "get KEY", Short: "Print the value of a key", Args: command.OneArg("KEY"),
+		Long: "Print the value of KEY, byte for byte. The exit code is 3 for a key that does not exist.",
+	}
+	at := cmd.Flags().Int64("revision", 0, "read the key as it was; 0 means the present")
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		page, err := readKeys(ctx, r, c, coord.Query{Span: coord.Exactly(args[0]), At: coord.Revision(*at)})
+		switch {
+		case err != nil:
+			return err
+		case len(page.Keys) == 0:
+			return fault.Refused(fault.NotFound, args[0], "does not exist at revision %d", page.Revision)
+		case r.Format == term.AsTable:
+			_, err := r.Stdout.Write(page.Keys[0].Value)
+			return fault.As("cli.print", fault.Internal, err)
+		}
+		return r.Print(term.Document{Value: ShowKey(page.Keys[0])})
+	})
+}
+
+func kvList(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls PREFIX", Short: "List, sort or count the keys with a prefix", Args: command.OneArg("PREFIX"),
+		Long: "List the keys that begin with PREFIX. The prefix \"\" matches all keys.",
+		Example: "  " + command.Program + " kv ls app/\n" +
+			"  " + command.Program + " kv ls app/ --sort mod --descending --limit 10   # the last changes\n" +
+			"  " + command.Program + " kv ls \"\" --count-only",
+	}
+	q := coord.Query{}
+	flags := cmd.Flags()
+	flags.Int64Var((*int64)(&q.At), "revision", 0, "show the keys as they were; 0 means the present")
+	flags.IntVar(&q.Limit, "limit", 0, "list at most so many keys; 0 lists all")
+	order := flags.String("sort", "key", "sort by key, version, create, mod (revision) or value")
+	flags.BoolVar(&q.Descending, "descending", false, "list the largest first")
+	flags.BoolVar(&q.KeysOnly, "keys-only", false, "leave out the values")
+	flags.BoolVar(&q.CountOnly, "count-only", false, "only count the keys")
+	cmd.MarkFlagsMutuallyExclusive("keys-only", "count-only")
+	cmd.MarkFlagsMutuallyExclusive("limit", "count-only")
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) (err error) {
+		if q.Order, err = parseOrder("--sort", *order); err != nil {
+			return err
+		}
+		if q.Limit < 0 {
+			return fault.Invalidf("--limit", q.Limit, "must be at least 0")
+		}
+		q.Span = coord.Under(args[0])
+		page, err := readKeys(ctx, r, c, q)
+		if err != nil {
+			return err
+		}
+		if q.CountOnly {
+			return r.Print(term.Document{
+				Value: map[string]any{"revision": int64(page.Revision), "count": page.Count}, Table: term.Plain(strconv.Itoa(page.Count) + "\n"),
+			})
+		}
+		return r.Print(keyList(page, q.KeysOnly))
+	})
+}
+
+// keyList shows the keys of a page.
+func keyList(page coord.Page, keysOnly bool) term.Document {
+	views, rows := make([]keyView, len(page.Keys)), make([][]string, len(page.Keys))
+	head := []string{"KEY", "VALUE", "REVISION", "LEASE"}
+	for i, kv := range page.Keys {
+		v := ShowKey(kv)
+		rows[i] = []string{v.Key, shortened(*v.Value), strconv.FormatInt(v.Modified, 10), v.Lease}
+		if keysOnly {
+			v.Value, rows[i] = nil, slices.Delete(rows[i], 1, 2)
+		}
+		views[i] = v
+	}
+	if keysOnly {
+		head = slices.Delete(head, 1, 2)
+	}
+	value := map[string]any{"revision": int64(page.Revision), "keys": views}
+	if page.Next != "" {
+		value["next"] = page.Next
+	}
+	return term.Document{Value: value, Items: term.Items(views), Table: term.Table(head, rows)}
+}
+
+// readKeys reads keys.
+func readKeys(ctx context.Context, r *remote.Peer, c *client.Client, q coord.Query) (coord.Page, error) {
+	if q.At < 0 {
+		return coord.Page{}, fault.Invalidf("--revision", int64(q.At), "must be at least 0")
+	}
+	page, _, err := c.Coordination().Range(ctx, q, coord.Linearizable)
+	return page, exit.Fields{"revision": "--revision", "at": "--revision", "key": "KEY"}.Rename(err)
+}
+
+// parseOrder reads the name of an order, as etcdctl has it.
+func parseOrder(field, text string) (coord.Order, error) {
+	order, known := map[string]coord.Order{
+		"key": coord.ByKey, "version": coord.ByVersion, "create": coord.ByCreateRevision, "mod": coord.ByModRevision, "value": coord.ByValue,
+	}[strings.ToLower(text)]
+	if !known {
+		return order, fault.Invalidf(field, text, "must be key, version, create, mod or value")
+	}
+	return order, nil
+}
+
+// shortened is the first line of a value, for a table.
+func shortened(value string) string {
+	const most = 60
+	first, _, more := strings.Cut(value, "\n")
+	if runes := []rune(first); len(runes) > most {
+		first, more = string(runes[:most]), true
+	}
+	if more {
+		first += "..."
+	}
+	return first
+}

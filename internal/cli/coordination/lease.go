@@ -1,0 +1,202 @@
+package coordination
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Lease makes the command lease.
+func Lease(con *term.Console) *cobra.Command {
+	return command.Parent(&cobra.Command{
+		Use: "lease", Short: "Grant, renew and revoke leases",
+		Long: "Grant, renew and revoke leases. A lease without renewal ends after its time to\n" +
+			"live, together with its locks and keys. blackholed lock hold manages its own lease.",
+	}, leaseGrant(con), leaseRevoke(con), leaseKeepAlive(con), leaseShow(con), leaseList(con))
+}
+
+// leaseView is the JSON form of a lease. Times are in seconds.
+type leaseView struct {
+	ID          string   `json:"id"`
+	Tag         string   `json:"tag,omitempty"`
+	TTL         float64  `json:"ttl"`
+	Remaining   *float64 `json:"remaining,omitempty"`
+	Owner       string   `json:"owner,omitempty"`
+	Application string   `json:"application,omitempty"`
+	Keys        []string `json:"keys,omitempty"`
+}
+
+// ShowLease returns the JSON form of a lease.
+func ShowLease(l client.LeaseState) leaseView {
+	left := float64(l.Remaining) / 1000
+	return leaseView{
+		ID: LeaseID(l.ID), Tag: l.Tag, TTL: float64(l.TTL) / 1000, Remaining: &left, Owner: l.Owner, Application: l.Application, Keys: l.Keys,
+	}
+}
+
+// LeaseID shows the id of a lease, which the peer hides from callers without a right to it.
+func LeaseID(id client.LeaseID) string {
+	if id == client.HiddenLease {
+		return "hidden"
+	}
+	return strconv.FormatInt(int64(id), 10)
+}
+
+// ParseLease reads a lease id in decimal.
+func ParseLease(s string) (client.LeaseID, error) {
+	id, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || id <= 0 {
+		return 0, fault.Invalidf("ID", s, "must be a lease id, a whole number above 0, not %q", s)
+	}
+	return client.LeaseID(id), nil
+}
+
+func leaseDocument(v leaseView) term.Document {
+	return term.Document{Value: v, Table: term.Table([]string{"ID", "TTL"}, [][]string{{v.ID, secondsOf(v.TTL)}})}
+}
+
+func secondsOf(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+}
+
+func leaseGrant(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{Use: "grant", Short: "Create a lease", Args: command.NoArgs}
+	ttl := cmd.Flags().Duration("ttl", client.DefaultTTL, "time to live; the group raises or lowers it to its limits")
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+		if *ttl < time.Millisecond {
+			return fault.Invalidf("--ttl", *ttl, "must be at least 1ms")
+		}
+		id, granted, err := c.Leases().Grant(ctx, *ttl)
+		if err != nil {
+			return err
+		}
+		return r.Print(leaseDocument(leaseView{ID: LeaseID(id), TTL: granted.Seconds()}))
+	})
+}
+
+func leaseRevoke(con *term.Console) *cobra.Command {
+	r := remote.New(con, &cobra.Command{Use: "revoke ID...", Short: "End leases with their locks and keys", Args: command.SomeArgs("ID")}, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		ids := make([]client.LeaseID, len(args))
+		for i, s := range args {
+			var err error
+			if ids[i], err = ParseLease(s); err != nil {
+				return err
+			}
+		}
+		for _, id := range ids {
+			if err := c.Leases().Revoke(ctx, id); err != nil {
+				return exit.Rename(err, LeaseID(id))
+			}
+		}
+		return nil
+	})
+}
+
+func leaseKeepAlive(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "keepalive ID", Short: "Renew a lease until interrupted", Args: command.OneArg("ID"),
+		Long: "Renew a lease every third of its time to live, until interrupted or the lease ends.",
+	}
+	once := cmd.Flags().Bool("once", false, "renew the lease once")
+	r := remote.New(con, cmd, 0)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		id, err := ParseLease(args[0])
+		if err != nil {
+			return err
+		}
+		return keepAlive(ctx, r, c, id, *once)
+	})
+}
+
+// keepAlive renews a lease. It repeats a failed renewal until the lease has expired.
+func keepAlive(ctx context.Context, r *remote.Peer, c *client.Client, id client.LeaseID, once bool) error {
+	var deadline time.Time
+	for {
+		asked := time.Now()
+		ttl, err := renew(ctx, c, id)
+		next := ttl / 3
+		switch {
+		case err == nil:
+			deadline = asked.Add(ttl)
+			if err := r.PrintNext(leaseDocument(leaseView{ID: LeaseID(id), TTL: ttl.Seconds()})); err != nil || once {
+				return err
+			}
+		case ctx.Err() == nil && exit.Hopeless(err) && asked.Before(deadline):
+			r.Say("warning: not renewed: %s", exit.OneLine(err))
+			next = time.Second
+		default:
+			return err
+		}
+		select {
+		case <-time.After(next):
+		case <-ctx.Done():
+			return fault.Wrap("", ctx.Err())
+		}
+	}
+}
+
+// renew renews a lease once.
+func renew(ctx context.Context, c *client.Client, id client.LeaseID) (time.Duration, error) {
+	const timeout = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.Leases().Renew(ctx, id)
+}
+
+func leaseShow(con *term.Console) *cobra.Command {
+	r := remote.New(con, &cobra.Command{Use: "show ID", Short: "Describe a lease with its keys", Args: command.OneArg("ID")}, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		id, err := ParseLease(args[0])
+		if err != nil {
+			return err
+		}
+		states, _, err := c.Coordination().Leases(ctx, client.LeaseQuery{ID: id})
+		if err != nil {
+			return exit.Rename(err, "ID")
+		}
+		return r.Print(LeaseDetail(ShowLease(states[0])))
+	})
+}
+
+// LeaseDetail shows one lease.
+func LeaseDetail(v leaseView) term.Document {
+	return term.Document{Value: v, Table: term.Pairs([][]string{
+		{"lease", v.ID}, {"tag", v.Tag}, {"owner", term.OrDash(v.Owner)}, {"application", term.OrDash(v.Application)}, {"ttl", secondsOf(v.TTL)}, {"remaining", secondsOf(*v.Remaining)},
+		{"keys", term.OrDash(strings.Join(v.Keys, " "))},
+	})}
+}
+
+func leaseList(con *term.Console) *cobra.Command {
+	r := remote.New(con, &cobra.Command{Use: "ls", Short: "List leases", Args: command.NoArgs}, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
+		var views []leaseView
+		for q := (client.LeaseQuery{}); ; {
+			states, _, err := c.Coordination().Leases(ctx, q)
+			if err != nil {
+				return err
+			}
+			if len(states) == 0 {
+				break
+			}
+			for _, l := range states {
+				views = append(views, ShowLease(l))
+			}
+			q.After = states[len(states)-1].Granted
+		}
+		return r.Print(term.List("leases", views, []string{"ID", "TAG", "TTL", "REMAINING", "OWNER", "APPLICATION"}, func(v *leaseView) []string {
+			return []string{v.ID, v.Tag, secondsOf(v.TTL), secondsOf(*v.Remaining), term.OrDash(v.Owner), term.OrDash(v.Application)}
+		}))
+	})
+}

@@ -1,0 +1,207 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/guard"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// lockFlags holds the arguments and flags of lock.
+type lockFlags struct {
+	name    string
+	command []string
+	ttl     time.Duration
+	wait    time.Duration
+	try     bool
+	shared  bool
+	permits uint32
+}
+
+// Lock makes the command lock.
+func Lock(con *term.Console) *cobra.Command {
+	return command.Parent(&cobra.Command{
+		Use: "lock", Short: "Hold and list locks",
+		Long: "Hold and list locks. A lock is a queue under a name: its holder has a fencing token, which rises from\nholder to holder.",
+	}, lockHold(con), lockList(con))
+}
+
+func lockHold(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "hold NAME [-- COMMAND ARG...]", Short: "Hold a lock, alone or while a command runs",
+		Long: "Take a lock and run a command under it. Without a command, hold the lock until\n" +
+			"interrupted.\n\n" +
+			"The command runs in its own process group with these variables:\n" +
+			"  BLACKHOLE_LOCK_NAME, BLACKHOLE_LOCK_LEASE\n" +
+			"  BLACKHOLE_LOCK_TOKEN     fencing token, to be checked by the storage that the command writes\n" +
+			"  BLACKHOLE_LOCK_DEADLINE  Unix time until which the lock is certainly held, at the start;\n" +
+			"                           this program renews the lock while the command runs\n" +
+			"Before the lock is lost, the process group gets SIGTERM and then SIGKILL, so that it ends before\n" +
+			"another client can hold the lock. An interrupt is passed on as SIGTERM. The exit code is the\n" +
+			"command's own, 128 plus the signal that ended it, or 127 for an unknown command.\n\n" +
+			"On Linux a guardian process kills everything that the command started, daemons included, also when\n" +
+			"this program is killed or frozen. Elsewhere, processes that left the process group go on, and all go\n" +
+			"on after this program is killed or frozen. Nothing kills a command that is frozen together with its\n" +
+			"guardian before it goes on for a moment, so check the token at the storage. What a command that ended by\n" +
+			"itself left behind goes on.",
+		Example: "  " + command.Program + " lock hold --wait 30s db/migrate -- ./migrate up\n" +
+			"  " + command.Program + " lock hold -n 3 pool/gpu -- ./train",
+		Args: lockArgs,
+	}
+	var l lockFlags
+	f := cmd.Flags()
+	f.DurationVar(&l.ttl, "ttl", client.DefaultTTL, "time until others get the lock after this program dies")
+	f.DurationVar(&l.wait, "wait", 0, "longest time to wait for the lock; 0 does not wait; without this flag there is no limit")
+	f.BoolVar(&l.try, "try", false, "do not wait, as --wait 0")
+	f.BoolVar(&l.shared, "shared", false, "share the lock with all others that use --shared")
+	f.Uint32VarP(&l.permits, "permits", "n", 0, "share the lock among up to so many holders; all must use the same number")
+	r := remote.New(con, cmd, remote.LockTimeout)
+	r.ConnectOnly = true
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		l.name, l.command = args[0], args[1:]
+		if err := l.check(cmd); err != nil {
+			return err
+		}
+		return takeLock(ctx, r, c, &l)
+	})
+}
+
+// lockArgs requires a name, and "--" before a command.
+func lockArgs(cmd *cobra.Command, args []string) error {
+	names := len(args)
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		names = dash
+	}
+	switch {
+	case names == 1:
+		return nil
+	case names > 1:
+		return fault.Invalidf("NAME", nil, "must be given once; a command follows --")
+	default:
+		return fault.Invalidf("NAME", nil, "%s", command.Given(0))
+	}
+}
+
+func (l *lockFlags) check(cmd *cobra.Command) error {
+	switch {
+	case l.try && cmd.Flags().Changed("wait"):
+		return fault.Invalidf("--try", nil, "cannot be used with --wait")
+	case l.shared && cmd.Flags().Changed("permits"):
+		return fault.Invalidf("--shared", nil, "cannot be used with --permits")
+	case l.ttl < time.Millisecond:
+		return fault.Invalidf("--ttl", l.ttl, "must be at least 1ms")
+	case l.wait < 0:
+		return fault.Invalidf("--wait", l.wait, "must be at least 0")
+	case cmd.Flags().Changed("permits") && l.permits == 0:
+		return fault.Invalidf("--permits", l.permits, "must be above 0")
+	}
+	if !cmd.Flags().Changed("wait") {
+		l.wait = coord.NoLimit
+	}
+	return guard.Check(l.command)
+}
+
+// application is the name of the lock's holder for people: the program under the lock.
+func (l *lockFlags) application() string {
+	if len(l.command) == 0 {
+		return "blackholed lock"
+	}
+	return strings.ToValidUTF8(filepath.Base(l.command[0]), "")
+}
+
+func (l *lockFlags) options() []client.LockOption {
+	opts := []client.LockOption{client.Wait(l.wait)}
+	if l.shared {
+		opts = append(opts, client.Shared())
+	}
+	if l.permits > 0 {
+		opts = append(opts, client.Permits(l.permits))
+	}
+	return opts
+}
+
+// takeLock takes the lock, holds it and releases it at the end.
+func takeLock(ctx context.Context, r *remote.Peer, c *client.Client, l *lockFlags) error {
+	connecting, cancel := r.Connecting(ctx)
+	s, err := c.Session(connecting, client.TTL(l.ttl), client.Application(l.application()))
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(remote.CleanupTimeout, s.Remaining()))
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			r.Say("warning: the lock could not be released; it ends within %s: %s", s.TTL(), exit.Message(err))
+		}
+	}()
+	take := s.Lock
+	if l.try {
+		take = s.TryLock
+	}
+	stop := tellHolders(ctx, r.Console, c, l.name, s.Lease())
+	held, err := take(ctx, l.name, l.options()...)
+	stop()
+	switch {
+	case errors.Is(err, client.ErrNotAcquired):
+		return exit.With(exit.NotAcquired, fault.New("", fault.Conflict, "%s: others hold the lock", l.name))
+	case err != nil:
+		return exit.Fields{"name": "NAME", "permits": "", "mode": "--permits"}.Rename(err)
+	case len(l.command) == 0:
+		return holdAlone(ctx, r, held)
+	}
+	p, err := guard.StartGuarded(r.Console, l.command, lockEnvironment(held, time.Now())...)
+	if err != nil {
+		return err
+	}
+	return p.Supervise(ctx, held, l.ttl)
+}
+
+// heldView is the JSON form of a held lock.
+type heldView struct {
+	Name  string `json:"name"`
+	Key   string `json:"key"`
+	Token int64  `json:"fencing_token"`
+	Lease string `json:"lease_id"`
+}
+
+// holdAlone shows a lock and holds it until interrupted.
+func holdAlone(ctx context.Context, r *remote.Peer, held *client.Held) error {
+	v := heldView{held.Name(), held.Key(), int64(held.Token()), LeaseID(held.Lease())}
+	err := r.Print(term.Document{Value: v, Table: term.Pairs([][]string{
+		{"lock", v.Name}, {"token", strconv.FormatInt(v.Token, 10)}, {"lease", v.Lease}, {"key", v.Key},
+	})})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-held.Context().Done():
+		return guard.Lost(held)
+	}
+}
+
+// lockEnvironment describes a held lock to a child process.
+func lockEnvironment(held *client.Held, now time.Time) []string {
+	return []string{
+		"BLACKHOLE_LOCK_NAME=" + held.Name(),
+		"BLACKHOLE_LOCK_TOKEN=" + strconv.FormatInt(int64(held.Token()), 10),
+		"BLACKHOLE_LOCK_LEASE=" + LeaseID(held.Lease()),
+		fmt.Sprintf("BLACKHOLE_LOCK_DEADLINE=%d", now.Add(held.Remaining()).Unix()),
+	}
+}

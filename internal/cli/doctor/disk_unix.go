@@ -1,0 +1,16 @@
+//go:build linux || darwin || freebsd
+
+package doctor
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// diskFree is the space on the disk of a directory for users without privileges, in bytes.
+func diskFree(dir string) (uint64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return uint64(s.Bavail) * uint64(s.Bsize), nil //nolint:gosec,unconvert // the types differ by system; neither is negative
+}

@@ -1,0 +1,357 @@
+// Package doctor examines a peer and its machine, and collects files for a report of a fault.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/settings"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// The states of a finding.
+const (
+	fine    = "ok"
+	waiting = "wait" // ends by itself
+	broken  = "PROBLEM"
+)
+
+// finding is the result of one check.
+type finding struct {
+	Area  string `json:"area"`
+	State string `json:"state"` // ok, wait or PROBLEM
+	Text  string `json:"text"`
+	Do    string `json:"do,omitempty"` // the remedy
+}
+
+// facts are what the checks examine.
+type facts struct {
+	down    error             // why the peer does not answer; nil: it does
+	status  discovery.Status  // of the running peer
+	group   *coord.GroupState // nil: the peer takes no part in coordination
+	groupBy error             // why the group is unknown
+	peers   []discovery.PeerInfo
+
+	// running are settings of the running peer by their keys; nil without the role admin, or if the peer runs on another machine.
+	running  map[string]string
+	settings config.Config // for a peer with the flags of this command
+	machine  machine
+}
+
+// check examines one area. An empty text: nothing to say.
+type check struct {
+	area    string
+	needs   bool // a running peer
+	examine func(*facts) finding
+}
+
+// checks is the table of doctor, in the order of its output.
+func checks() []check {
+	return []check{
+		{"peer", false, checkPeer},
+		{"data", false, checkData},
+		{"ports", false, checkPorts},
+		{"network", true, checkNetwork},
+		{"nat", true, checkNAT},
+		{"dht", true, checkDHT},
+		{"clock", true, checkClock},
+		{"dns", true, checkDNS},
+		{"disk", false, checkDisk},
+		{"versions", true, checkVersions},
+		{"identity", true, conditions("no other machine with this identity found", "identity_in_use")},
+		{"records", true, checkRecords},
+		{"group", true, checkGroup},
+		{"other", true, checkOther},
+	}
+}
+
+// Command makes the command doctor.
+func Command(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Examine the peer and say what to do", Args: command.NoArgs,
+		Long: "Examine the running peer: its network, NAT, clock, DHT, name server, disk, records and group, and the versions\n" +
+			"of the connected peers. Without a running peer, examine its data directory, disk and ports. Name server and disk\n" +
+			"need the role admin on the peer's machine. The exit code is 1 after a problem.",
+	}
+	s := examined(con, cmd)
+	r := remote.New(con, cmd, 10*time.Second)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f, err := factsOf(s, cmd, r)
+		if err != nil {
+			return err
+		}
+		return printFindings(r, diagnose(f))
+	}
+	return cmd
+}
+
+// examined adds the flags for the settings of the peer that a command examines.
+func examined(con *term.Console, cmd *cobra.Command) *settings.Settings {
+	s := &settings.Settings{Con: con}
+	cmd.Flags().StringVar(&s.File, "config", "", "settings file (default DATA/"+settings.ConfigFile+" if it exists)")
+	settings.DataFlag(cmd, "data directory")
+	return s
+}
+
+// factsOf asks the peer and this machine.
+func factsOf(s *settings.Settings, cmd *cobra.Command, r *remote.Peer) (*facts, error) {
+	c, _, err := s.Load(cmd)
+	if err != nil {
+		return nil, err
+	}
+	f := &facts{settings: c, machine: thisMachine{}}
+	f.down = r.Call(cmd.Context(), nil, f.ask)
+	if address, err := r.Address(); err == nil && f.down == nil && onThisMachine(address) {
+		_ = r.Call(cmd.Context(), nil, f.askSettings) // optional: it needs the role admin
+	}
+	return f, nil
+}
+
+// ask asks the peer for its own view.
+func (f *facts) ask(ctx context.Context, c *client.Client, _ []string) (err error) {
+	if f.status, err = c.Status(ctx); err != nil {
+		return err
+	}
+	if f.peers, err = c.Peers(ctx); err != nil {
+		return err
+	}
+	switch g, err := c.Coordination().Group(ctx); {
+	case err == nil:
+		f.group = &g
+	case fault.KindOf(err) != fault.Unsupported:
+		f.groupBy = err
+	}
+	return nil
+}
+
+// diagnose runs the checks.
+func diagnose(f *facts) []finding {
+	var out []finding
+	for _, c := range checks() {
+		if c.needs && f.down != nil {
+			continue
+		}
+		if found := c.examine(f); found.Text != "" {
+			found.Area = c.area
+			out = append(out, found)
+		}
+	}
+	return out
+}
+
+// printFindings prints the findings. A problem is a failure.
+func printFindings(r *remote.Peer, list []finding) error {
+	err := r.Print(term.List("findings", list, []string{"AREA", "STATE", "FINDING"}, func(f *finding) []string {
+		text := f.Text
+		if f.Do != "" {
+			text += ": " + f.Do
+		}
+		return []string{f.Area, f.State, text}
+	}))
+	if err != nil {
+		return err
+	}
+	problems := 0
+	for _, f := range list {
+		if f.State == broken {
+			problems++
+		}
+	}
+	if problems > 0 {
+		return exit.With(exit.Failure, fmt.Errorf("problems found: %d", problems))
+	}
+	return nil
+}
+
+func checkPeer(f *facts) finding {
+	if f.silent() {
+		return finding{
+			State: broken, Text: "a program listens at " + f.settings.GRPC + " and does not answer: the peer is stopped or overloaded, or this is another program",
+			Do: "see its log and its processor time, continue it by SIGCONT, or restart it",
+		}
+	}
+	if f.down != nil {
+		return finding{State: broken, Text: exit.OneLine(f.down), Do: "start it with `" + command.Program + " run`, or name its address with --grpc"}
+	}
+	up := time.Duration(f.status.UptimeSeconds) * time.Second
+	return finding{State: fine, Text: fmt.Sprintf("%s runs %s for %s, network %s, profile %s", f.status.PeerID, f.status.Version, up, f.status.Network, f.status.Profile)}
+}
+
+// silent tells a peer that hangs from one that does not run: its port is taken. The settings may belong to a peer that was
+// not asked.
+func (f *facts) silent() bool {
+	return f.down != nil && strings.Contains(f.down.Error(), f.settings.GRPC) && f.machine.open("tcp", f.settings.GRPC) != nil
+}
+
+// recent is the age below which a condition of the start counts as passing.
+const recent = 2 * time.Minute
+
+// conditions is a check that passes without any of the named conditions.
+func conditions(text string, names ...string) func(*facts) finding {
+	return func(f *facts) finding {
+		for _, c := range f.status.Conditions {
+			if slices.Contains(names, c.Name) {
+				return finding{State: broken, Text: c.Message}
+			}
+		}
+		return finding{State: fine, Text: text}
+	}
+}
+
+func checkNetwork(f *facts) finding {
+	s := f.status
+	found := conditions(term.Counted(s.Peers, "peer")+" connected", "isolated", "address_limit", "private_addresses")(f)
+	switch {
+	case found.State == fine && !s.Ready:
+		return finding{State: broken, Text: "no bootstrap peer was reached", Do: "check the setting bootstrap and the firewall"}
+	case found.State == fine && s.Peers == 0:
+		return finding{State: fine, Text: "no other peer is connected: this peer is a network of its own, or the others have not found it yet"}
+	}
+	return found
+}
+
+func checkNAT(f *facts) finding {
+	r := f.status.Reach
+	found := conditions(r.Text, "not_reachable")(f)
+	switch {
+	case found.State == broken:
+	case r.State == "unreachable":
+		found.State = broken
+	case r.State == "checking":
+		found.State = waiting
+	case r.Direct+r.Relayed > 0:
+		found.Text += fmt.Sprintf(" (%s, %d relayed)", term.Counted(r.Direct, "direct connection"), r.Relayed)
+	}
+	return found
+}
+
+func checkDHT(f *facts) finding {
+	s := f.status
+	role := "asks keepers, is none itself"
+	if s.Mode == "server" {
+		role = "keeps records for others"
+	}
+	if s.RoutingTable == 0 && s.Peers > 0 {
+		return finding{State: broken, Text: fmt.Sprintf("of %s connected, none serves the DHT", term.Counted(s.Peers, "peer")), Do: "connect to a peer with a public address, or announce one"}
+	}
+	return finding{State: fine, Text: fmt.Sprintf("%s in the routing table; this peer %s", term.Counted(s.RoutingTable, "peer"), role)}
+}
+
+func checkClock(f *facts) finding {
+	text := "not compared with the clocks of keepers so far"
+	if offset := f.status.ClockOffset; offset != nil {
+		text = term.Offset(*offset) + " from the clocks of the keepers"
+	}
+	return conditions(text, "clock_offset")(f)
+}
+
+func checkRecords(f *facts) finding {
+	s := f.status
+	found := conditions(fmt.Sprintf("%d own, %d kept", s.RecordsOwn, s.RecordsKept), "joining")(f)
+	if found.State == broken && time.Duration(s.UptimeSeconds)*time.Second < recent {
+		found.State = waiting
+	}
+	return found
+}
+
+func checkGroup(f *facts) finding {
+	switch g := f.group; {
+	case f.groupBy != nil:
+		return finding{State: broken, Text: exit.OneLine(f.groupBy)}
+	case g == nil:
+		return finding{State: fine, Text: "coordination is off"}
+	case g.Missing != "":
+		return finding{State: broken, Text: g.Missing}
+	case g.Leader == "":
+		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + command.Program + " group members`"}
+	default:
+		return finding{State: fine, Text: fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, term.Counted(len(g.Voters), "voter"), term.Named(g.Leader, g.NameOf(g.Leader)))}
+	}
+}
+
+// checkOther shows the conditions that no other check knows.
+func checkOther(f *facts) finding {
+	known := []string{"isolated", "address_limit", "private_addresses", "clock_offset", "identity_in_use", "joining", "not_reachable", "no_quorum"}
+	var texts []string
+	for _, c := range f.status.Conditions {
+		if !slices.Contains(known, c.Name) {
+			texts = append(texts, c.Name+": "+c.Message)
+		}
+	}
+	return finding{State: broken, Text: strings.Join(texts, "; ")}
+}
+
+// checkData examines the data directory of a peer that does not run. A running peer may use
+// another directory.
+func checkData(f *facts) finding {
+	if f.down == nil {
+		return finding{}
+	}
+	dir := f.settings.Data
+	switch missing, err := f.machine.writable(dir); {
+	case err != nil:
+		return finding{State: broken, Text: err.Error(), Do: "choose another one with --data, or correct its owner"}
+	case missing:
+		return finding{State: fine, Text: dir + " does not exist yet: the first start creates it"}
+	default:
+		return finding{State: fine, Text: dir + " is writable"}
+	}
+}
+
+// checkPorts opens the ports of a peer that does not run.
+func checkPorts(f *facts) finding {
+	if f.down == nil {
+		return finding{}
+	}
+	var taken []string
+	list := ports(f.settings)
+	for _, p := range list {
+		if err := f.machine.open(p.network, p.address); err != nil {
+			taken = append(taken, fmt.Sprintf("%s (%s): %v", p.setting, p.network, err))
+		}
+	}
+	if len(taken) > 0 {
+		return finding{State: broken, Text: strings.Join(taken, "; "), Do: "stop the program that uses the port, or choose another address"}
+	}
+	return finding{State: fine, Text: term.Counted(len(list), "port") + " free"}
+}
+
+// port is a port of a peer.
+type port struct{ setting, network, address string }
+
+// ports lists the ports that a peer with these settings opens.
+func ports(c config.Config) []port {
+	list := []port{{"http", "tcp", c.HTTP}, {"grpc", "tcp", c.GRPC}, {"dns", "udp", c.DNS}, {"dns", "tcp", c.DNS}}
+	listen := c.Listen
+	if len(listen) == 0 {
+		host := "0.0.0.0"
+		if c.Profile == "dev" {
+			host = "127.0.0.1"
+		}
+		listen = []string{"/ip4/" + host + "/tcp/4801"}
+		if c.Profile != "dev" {
+			listen = append(listen, "/ip4/"+host+"/udp/4801/quic-v1")
+		}
+	}
+	for _, a := range listen {
+		if parts := strings.Split(a, "/"); len(parts) >= 5 && (parts[1] == "ip4" || parts[1] == "ip6") {
+			list = append(list, port{"listen", parts[3], net.JoinHostPort(parts[2], parts[4])})
+		}
+	}
+	return slices.DeleteFunc(list, func(p port) bool { return cmp.Or(p.address, config.Off) == config.Off })
+}

@@ -1,0 +1,210 @@
+package doctor
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const provider = "12D3KooWLnf1GdmD17qaAn8sYACPYggSSps1gQD1aL3gpEUuqCVB"
+
+// fakeMachine refuses the addresses and directories that it names.
+type fakeMachine map[string]error
+
+func (m fakeMachine) writable(dir string) (bool, error) { return false, m[dir] }
+
+func (m fakeMachine) open(_, address string) error { return m[address] }
+
+func (m fakeMachine) resolves(address string) error { return m[address] }
+
+func (m fakeMachine) free(dir string) (uint64, error) {
+	if m[dir] != nil {
+		return lowDisk - 1, nil
+	}
+	return 5 << 30, nil
+}
+
+// sound is a peer without problems.
+func sound() *facts {
+	return &facts{
+		settings: config.Default(), machine: fakeMachine{}, running: map[string]string{"dns": "0.0.0.0:8600", "data": "/var/lib/peer"},
+		peers: []discovery.PeerInfo{{ID: provider, Agent: "blackholed/v1"}},
+		group: &coord.GroupState{Phase: "member", Leader: provider, Voters: make([]coord.Member, 3)},
+		status: discovery.Status{
+			PeerID: provider, Network: "main", Profile: "public", Version: "v1", UptimeSeconds: 3600, Peers: 5, RoutingTable: 4, Ready: true,
+			Reach: discovery.Reach{State: "relayed", Text: "behind NAT, relayed by …7cVYtUo", Direct: 4, Relayed: 1},
+		},
+	}
+}
+
+// stopped is a machine without a running peer.
+func stopped() *facts {
+	return &facts{settings: config.Default(), machine: fakeMachine{}, down: fault.New("", fault.Unavailable, "no peer answers")}
+}
+
+func TestDoctorFindsNoProblem(t *testing.T) {
+	for name, f := range map[string]*facts{"running": sound()} {
+		for _, found := range diagnose(f) {
+			require.Equal(t, fine, found.State, "%s: %s", name, found.Text)
+			require.NotEmpty(t, found.Text)
+		}
+	}
+	for _, found := range diagnose(stopped()) {
+		require.Equal(t, found.Area == "peer", found.State == broken, found.Text)
+	}
+}
+
+// TestDoctor breaks one thing at a time.
+func TestDoctor(t *testing.T) {
+	condition := func(name string) func(*facts) {
+		return func(f *facts) {
+			f.status.Conditions = []discovery.Condition{{Name: name, Message: "because of " + name, Since: time.Unix(0, 0)}}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*facts)
+		area   string
+		state  string
+		text   string
+	}{
+		"isolated":          {condition("isolated"), "network", broken, "because of isolated"},
+		"address limit":     {condition("address_limit"), "network", broken, "because of address_limit"},
+		"private addresses": {condition("private_addresses"), "network", broken, "because of private_addresses"},
+		"no bootstrap peer": {func(f *facts) { f.status.Ready = false }, "network", broken, "no bootstrap peer"},
+		"alone":             {func(f *facts) { f.status.Peers, f.status.RoutingTable = 0, 0 }, "network", fine, "of its own"},
+		"unreachable": {func(f *facts) {
+			f.status.Reach = discovery.Reach{State: "unreachable", Text: "not reachable: no relay"}
+		}, "nat", broken, "no relay"},
+		"wrong announcement": {condition("not_reachable"), "nat", broken, "because of not_reachable"},
+		"checking":           {func(f *facts) { f.status.Reach = discovery.Reach{State: "checking", Text: "checking"} }, "nat", waiting, "checking"},
+		"no server":          {func(f *facts) { f.status.RoutingTable = 0 }, "dht", broken, "none serves the DHT"},
+		"keeper":             {func(f *facts) { f.status.Mode = "server" }, "dht", fine, "keeps records for others"},
+		"clock":              {condition("clock_offset"), "clock", broken, "because of clock_offset"},
+		"identity":           {condition("identity_in_use"), "identity", broken, "because of identity_in_use"},
+		"joining":            {condition("joining"), "records", broken, "because of joining"},
+		"just started": {func(f *facts) {
+			condition("joining")(f)
+			f.status.UptimeSeconds = 5
+		}, "records", waiting, "because of joining"},
+		"no name server": {func(f *facts) {
+			f.machine = fakeMachine{"127.0.0.1:8600": errors.New("refused")}
+		}, "dns", broken, "no answer at 127.0.0.1:8600: refused"},
+		"name server off": {func(f *facts) { f.running["dns"] = "off" }, "dns", fine, "off"},
+		"full disk":       {func(f *facts) { f.machine = fakeMachine{"/var/lib/peer": errors.New("")} }, "disk", broken, "0.2 GB free"},
+		"another version": {func(f *facts) {
+			f.peers = append(f.peers, discovery.PeerInfo{Agent: "blackholed/v2"}, discovery.PeerInfo{Agent: "blackholed/v2"}, discovery.PeerInfo{Agent: "other"})
+		}, "versions", fine, "v1 here, of 4 peers connected: v2 at 2"},
+		"no quorum":       {func(f *facts) { f.group.Missing = "no quorum" }, "group", broken, "no quorum"},
+		"no leader":       {func(f *facts) { f.group.Leader = "" }, "group", broken, "no leader"},
+		"no coordination": {func(f *facts) { f.group = nil }, "group", fine, "off"},
+		"group unknown":   {func(f *facts) { f.groupBy = errors.New("denied") }, "group", broken, "denied"},
+		"new condition":   {condition("disk_full"), "other", broken, "disk_full: because of disk_full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := sound()
+			c.change(f)
+			for _, found := range diagnose(f) {
+				if found.Area == c.area {
+					require.Equal(t, c.state, found.State)
+					require.Contains(t, found.Text, c.text)
+					return
+				}
+			}
+			require.Fail(t, "no finding for "+c.area)
+		})
+	}
+}
+
+// TestDoctorWithoutPeer examines the data directory and the ports.
+func TestDoctorWithoutPeer(t *testing.T) {
+	f := stopped()
+	f.machine = fakeMachine{"127.0.0.1:8500": errors.New("address in use"), f.settings.Data: os.ErrPermission}
+	states := map[string]finding{}
+	for _, found := range diagnose(f) {
+		states[found.Area] = found
+	}
+	require.Len(t, states, 4)
+	require.Contains(t, states["ports"].Text, "http (tcp): address in use")
+	require.Equal(t, broken, states["ports"].State)
+	require.Equal(t, broken, states["data"].State)
+	require.Equal(t, broken, states["disk"].State)
+	require.NotEmpty(t, states["peer"].Do)
+}
+
+// TestDoctorSilentPeer tells a peer that hangs from one that does not run, and from a peer elsewhere.
+func TestDoctorSilentPeer(t *testing.T) {
+	const here, elsewhere = "no peer answers at 127.0.0.1:8502: timeout", "no peer answers at 10.0.0.1:8502: timeout"
+	taken := fakeMachine{"127.0.0.1:8502": errors.New("address in use")}
+	for _, c := range []struct {
+		down    string
+		machine machine
+		text    string
+	}{
+		{here, taken, "listens at 127.0.0.1:8502 and does not answer"},
+		{here, fakeMachine{}, here},
+		{elsewhere, taken, elsewhere},
+	} {
+		f := stopped()
+		f.down, f.machine = fault.New("", fault.Unavailable, "%s", c.down), c.machine
+		found := checkPeer(f)
+		require.Equal(t, broken, found.State)
+		require.Contains(t, found.Text, c.text)
+		require.NotEmpty(t, found.Do)
+	}
+}
+
+func TestDoctorPorts(t *testing.T) {
+	c := config.Default()
+	c.DNS, c.Listen = config.Off, []string{"/ip4/0.0.0.0/udp/9000/quic-v1", "/ip6/::/tcp/9001"}
+	require.Equal(t, []port{
+		{"http", "tcp", "127.0.0.1:8500"}, {"grpc", "tcp", "127.0.0.1:8502"},
+		{"listen", "udp", "0.0.0.0:9000"}, {"listen", "tcp", "[::]:9001"},
+	}, ports(c))
+	c.Listen, c.Profile = nil, "public"
+	require.Contains(t, ports(c), port{"listen", "udp", "0.0.0.0:4801"})
+}
+
+func TestThisMachine(t *testing.T) {
+	m, dir := thisMachine{}, t.TempDir()
+	missing, err := m.writable(filepath.Join(dir, "a", "b"))
+	require.NoError(t, err)
+	require.True(t, missing)
+	missing, err = m.writable(dir)
+	require.NoError(t, err)
+	require.False(t, missing)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	_, err = m.writable(filepath.Join(dir, "file"))
+	require.Error(t, err)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 1, "leaves nothing behind")
+
+	free, err := m.free(filepath.Join(dir, "a", "b"))
+	require.True(t, err != nil || free > 0, "unknown on some systems")
+
+	require.Error(t, m.resolves("127.0.0.1:1"))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	require.Error(t, m.open("tcp", l.Addr().String()))
+	require.NoError(t, m.open("udp", "127.0.0.1:0"))
+	require.NoError(t, m.open("tcp", "127.0.0.1:0"))
+}
+
+func TestOnThisMachine(t *testing.T) {
+	for address, here := range map[string]bool{
+		"": true, "127.0.0.1:8502": true, "[::1]:8502": true, "localhost:1": true, "unix:///run/peer": true, "10.0.0.1:8502": false, "peer.example.org:8502": false,
+	} {
+		require.Equal(t, here, onThisMachine(address), address)
+	}
+}

@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/client"
+)
+
+// lowDisk is the free space below which a peer is in danger: its databases stop at a full disk.
+const lowDisk = 250e6
+
+// onThisMachine reports whether a gRPC address is that of a peer on this machine.
+func onThisMachine(address string) bool {
+	host, _, err := net.SplitHostPort(cmp.Or(address, client.DefaultAddress))
+	return strings.HasPrefix(address, "unix:") || err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+// askSettings asks the peer for the settings that it runs with.
+func (f *facts) askSettings(ctx context.Context, c *client.Client, _ []string) error {
+	files, err := client.OperatorOf(c).Debug(ctx)
+	for _, file := range files {
+		if file.Name == "settings.txt" {
+			f.running = map[string]string{}
+			for line := range strings.Lines(string(file.Content)) {
+				key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+				f.running[key] = value
+			}
+		}
+	}
+	return err
+}
+
+// checkDNS asks the name server of the peer.
+func checkDNS(f *facts) finding {
+	address := f.running["dns"]
+	switch address {
+	case "":
+		return finding{}
+	case config.Off:
+		return finding{State: fine, Text: "the name server is off"}
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return finding{}
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		address = net.JoinHostPort("127.0.0.1", port)
+	}
+	if err := f.machine.resolves(address); err != nil {
+		return finding{
+			State: broken, Text: fmt.Sprintf("the name server gives no answer at %s: %v", address, exit.Cause(err)),
+			Do: "look for a firewall or another program at this port, or restart the peer",
+		}
+	}
+	return finding{State: fine, Text: "the name server answers at " + address}
+}
+
+// checkDisk looks at the free space for the data directory.
+func checkDisk(f *facts) finding {
+	dir := f.running["data"]
+	if f.down != nil {
+		dir = f.settings.Data
+	}
+	if dir == "" || f.down == nil && !filepath.IsAbs(dir) { // relative to the directory in which the peer was started
+		return finding{}
+	}
+	free, err := f.machine.free(dir)
+	if err != nil {
+		return finding{}
+	}
+	found := finding{State: fine, Text: fmt.Sprintf("%.1f GB free for %s", float64(free)/1e9, dir)}
+	if free < lowDisk {
+		found.State = broken
+		found.Do = "make room: at a full disk the peer's part in the group stops, and offers are refused"
+	}
+	return found
+}
+
+// checkVersions compares the program of the peer with those of the connected peers.
+func checkVersions(f *facts) finding {
+	others := map[string]int{}
+	for _, p := range f.peers {
+		if _, version, ok := strings.Cut(p.Agent, "/"); ok && version != f.status.Version {
+			others[version]++
+		}
+	}
+	if len(others) == 0 {
+		return finding{State: fine, Text: "no connected peer runs another version than " + f.status.Version}
+	}
+	list := make([]string, 0, len(others))
+	for version, n := range others {
+		list = append(list, fmt.Sprintf("%s at %d", version, n))
+	}
+	slices.Sort(list)
+	return finding{State: fine, Text: fmt.Sprintf("%s here, of %s connected: %s", f.status.Version, term.Counted(len(f.peers), "peer"), strings.Join(list, ", "))}
+}

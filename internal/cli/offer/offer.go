@@ -1,0 +1,186 @@
+// Package offer has the commands that sell and find services.
+package offer
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/file"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// maxOfferFile bounds a file of offers, in bytes: a full batch of records of maximum size.
+const maxOfferFile = 64 << 20
+
+// Command makes the command offer.
+func Command(con *term.Console) *cobra.Command {
+	return command.Parent(&cobra.Command{
+		Use: "offer", Short: "Sell and find services: storage, compute, CDN, bandwidth, ...",
+		Long: "Sell and find services: storage, compute, CDN, bandwidth and others. An offer describes one service\n" +
+			"for sale. Its provider signs it, and the network keeps it.",
+	}, offerRegister(con), offerUpdate(con), offerWithdraw(con), offerList(con),
+		offerFind(con), offerWatch(con), offerShow(con), offerFields(con))
+}
+
+func offerRegister(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "register -f FILE", Short: "Offer services in the network", Args: command.NoArgs,
+		Long: "Offer the services that a file describes.\n\n" +
+			"The file has YAML documents or JSON values, each an offer or a list of offers. Several\n" +
+			"offers form one batch, with a separate result for each offer. The peer renews accepted\n" +
+			"offers until withdrawn.",
+	}
+	file := offerFileFlag(cmd)
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		offers, err := readOffers(con, *file)
+		if err != nil {
+			return err
+		}
+		out := offerResults(len(offers))
+		if len(offers) == 1 {
+			got, err := c.Register(ctx, offers[0])
+			addReceipt(out, offers[0].ID, receipt(got), err)
+			return out.Print(r)
+		}
+		answers, err := c.RegisterBatch(ctx, offers)
+		if err != nil {
+			return err
+		}
+		for i, o := range answers[:min(len(answers), len(offers))] {
+			addReceipt(out, offers[i].ID, receipt(o.Receipt), o.Err)
+		}
+		return out.Print(r)
+	})
+}
+
+func offerUpdate(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "update -f FILE", Short: "Replace the content of offers", Args: command.NoArgs,
+		Long: "Replace the content of offers of the running peer. The file has the form of offer register.\nOffers are updated one after the other.",
+	}
+	file := offerFileFlag(cmd)
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		offers, err := readOffers(con, *file)
+		if err != nil {
+			return err
+		}
+		out := offerResults(len(offers))
+		for _, o := range offers {
+			got, err := c.Update(ctx, o)
+			if addReceipt(out, o.ID, receipt(got), err); exit.Hopeless(err) {
+				break
+			}
+		}
+		return out.Print(r)
+	})
+}
+
+func offerWithdraw(con *term.Console) *cobra.Command {
+	r := remote.New(con, &cobra.Command{Use: "withdraw ID...", Short: "End offers in the whole network", Args: command.SomeArgs("ID")}, remote.DefaultTimeout)
+	return r.Calls(func(ctx context.Context, c *client.Client, ids []string) error {
+		out := offerResults(len(ids))
+		for _, id := range ids {
+			got, err := c.Withdraw(ctx, id)
+			if fault.KindOf(err) == fault.NotFound {
+				err = fault.As("", fault.NotFound, fault.New("", fault.NotFound, "this peer has no offer with this id: see "+command.Program+" offer ls")) // nested: see answered
+			}
+			if addReceipt(out, id, receipt(got), err); exit.Hopeless(err) {
+				break
+			}
+		}
+		return out.Print(r)
+	})
+}
+
+func offerList(con *term.Console) *cobra.Command {
+	r := remote.New(con, &cobra.Command{Use: "ls", Short: "List the offers of the running peer", Args: command.NoArgs}, remote.DefaultTimeout)
+	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		own, err := c.List(ctx)
+		if err != nil {
+			return err
+		}
+		views := make([]records.View, len(own))
+		for i, rec := range own {
+			views[i] = rec.View
+		}
+		return r.Print(recordList(views))
+	})
+}
+
+// receipt is the JSON form of discovery.Receipt: both have the same fields.
+type receipt struct {
+	ID        string         `json:"id"`
+	Key       string         `json:"key"`
+	Sequence  uint64         `json:"sequence"`
+	ExpiresAt time.Time      `json:"expires_at"`
+	Stored    records.Stored `json:"stored"`
+	Warnings  []string       `json:"warnings,omitempty"`
+}
+
+// offerResults starts the results of a command that changes offers.
+func offerResults(of int) *remote.Results {
+	return &remote.Results{Of: of, Header: []string{"ID", "SEQUENCE", "STORED", "EXPIRES", "KEY"}}
+}
+
+// addReceipt notes the outcome for one offer.
+func addReceipt(o *remote.Results, id string, r receipt, err error) {
+	if err != nil {
+		o.Fail(id, err)
+		return
+	}
+	o.Warn(r.ID, r.Warnings)
+	o.Add(r, r.ID, strconv.FormatUint(r.Sequence, 10), fmt.Sprintf("%d of %d", r.Stored.On, r.Stored.Of), term.At(r.ExpiresAt), r.Key)
+}
+
+// offerFileFlag adds -f.
+func offerFileFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().StringP("file", "f", "", "file of offers, YAML or JSON; - means standard input (required)")
+}
+
+// readOffers reads at least one offer from a file.
+func readOffers(c *term.Console, path string) ([]records.Offer, error) {
+	if path == "" {
+		return nil, fault.Invalidf("--file", nil, "is required; - means standard input")
+	}
+	data, err := file.ReadFile(c, "--file", path, maxOfferFile)
+	if err != nil {
+		return nil, err
+	}
+	offers, err := parseOffers(data)
+	if err == nil && len(offers) == 0 {
+		err = fault.Invalidf("--file", path, "has no offers")
+	}
+	return offers, err
+}
+
+// parseOffers reads JSON if data is JSON, otherwise YAML. JSON has its own parser, because
+// YAML does not accept every JSON text and has a lower size limit.
+func parseOffers(data []byte) ([]records.Offer, error) {
+	values, single := file.JSONValues(data)
+	if values == nil {
+		return records.ParseOffersYAML(data)
+	}
+	offers := make([]records.Offer, len(values))
+	for i, value := range values {
+		var err error
+		if offers[i], err = records.ParseOffer(value); err != nil && !single {
+			err = fault.In("["+strconv.Itoa(i)+"]", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return offers, nil
+}

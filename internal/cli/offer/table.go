@@ -1,0 +1,166 @@
+package offer
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// answerTable shows results in rank order, each followed by its explanation.
+func answerTable(a query.AnswerView) term.Grid {
+	if a.Cells != nil {
+		return cellTable(a)
+	}
+	rows := make([][]string, len(a.Results))
+	for i, r := range a.Results {
+		v := &r.Record
+		rows[i] = []string{
+			v.ID, term.OrDash(v.Metadata.Name), kindOf(v), capacityOf(v), placeOf(v), distanceOf(r.DistanceKM), priceOf(v),
+			healthOf(v) + " / " + measuredOf(r.Measured), term.ShortPeer(v.ProviderID), endpointOf(v),
+		}
+	}
+	g := term.Table([]string{"ID", "NAME", "TYPE", "CAPACITY", "PLACE", "DISTANCE", "PRICE", "CLAIMED / MEASURED", "PROVIDER", "ENDPOINT"}, rows)
+	g.Spare = []string{"NAME", "ENDPOINT", "CAPACITY", "PROVIDER"}
+	g.Above, g.Below = map[int][]string{}, map[int][]string{}
+	for _, p := range a.Groups {
+		g.Above[p.First] = append(g.Above[p.First], "# prices in "+p.Currency+" "+p.PriceUnit+": "+strconv.Itoa(p.Results)+" of "+strconv.Itoa(p.Total))
+	}
+	for i, r := range a.Results {
+		g.Below[i] = r.Explain
+	}
+	for _, note := range a.Notes {
+		g.Notes = append(g.Notes, "# "+note)
+	}
+	return g
+}
+
+// cellTable shows how many offers are in each cell.
+func cellTable(a query.AnswerView) term.Grid {
+	rows := make([][]string, len(a.Cells.Counts))
+	for i, n := range a.Cells.Counts {
+		rows[i] = []string{string(n.Cell), fmt.Sprintf("%.2f,%.2f", n.Cell.Center().Lat, n.Cell.Center().Lon), strconv.Itoa(n.Count)}
+	}
+	g := term.Table([]string{"CELL", "CENTRE", "OFFERS"}, rows)
+	if a.Cells.Unplaced > 0 {
+		g.Notes = append(g.Notes, fmt.Sprintf("# %d offers have no place", a.Cells.Unplaced))
+	}
+	return g
+}
+
+// recordList shows records without distances and measurements.
+func recordList(list []records.View) term.Document {
+	header := []string{"ID", "TYPE", "PLACE", "PRICE", "UPTIME", "CLAIMED", "SEQUENCE", "EXPIRES", "PROVIDER"}
+	return term.List("records", list, header, func(v *records.View) []string {
+		return []string{
+			v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v),
+			strconv.FormatUint(v.Sequence, 10), term.At(v.ExpiresAt), term.ShortPeer(v.ProviderID),
+		}
+	})
+}
+
+// eventLine shows one event of a watch. Columns have a fixed width, because later rows are
+// still unknown.
+func eventLine(kind string, v *records.View, reason string) string {
+	line := fmt.Sprintf("%-9s  %-16s  %-14s  %-20s  %-24s  %-7s  %-9s  %s",
+		kind, v.ID, kindOf(v), placeOf(v), priceOf(v), uptimeOf(v), healthOf(v), term.ShortPeer(v.ProviderID))
+	if reason != "" {
+		line += "  (" + reason + ")"
+	}
+	return term.Clean(line) + "\n"
+}
+
+// excludedLine names the providers that an answer leaves out, the first three of them with their reasons.
+func excludedLine(a query.AnswerView) string {
+	const shown = 3
+	var parts []string
+	for _, e := range a.Excluded[:min(len(a.Excluded), shown)] {
+		parts = append(parts, fmt.Sprintf("%s (%s, since %s)", term.ShortPeer(e.Provider), e.Reason, term.At(e.Since)))
+	}
+	if more := a.ExcludedTotal - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return term.Clean("left out: " + strings.Join(parts, ", "))
+}
+
+func kindOf(v *records.View) string {
+	if v.Metadata.Subtype == "" {
+		return v.Metadata.Type
+	}
+	return v.Metadata.Type + "/" + v.Metadata.Subtype
+}
+
+// placeOf is "city, country". The region stands in for a missing city.
+func placeOf(v *records.View) string {
+	l := v.Location
+	if l == nil {
+		return "-"
+	}
+	near := l.City
+	if near == "" {
+		near = l.Region
+	}
+	switch {
+	case near != "" && l.Country != "":
+		return near + ", " + l.Country
+	case near != "" || l.Country != "":
+		return near + l.Country
+	case l.Latitude != nil && l.Longitude != nil:
+		return fmt.Sprintf("%.2f,%.2f", *l.Latitude, *l.Longitude)
+	default:
+		return "-"
+	}
+}
+
+func distanceOf(km *float64) string {
+	switch {
+	case km == nil:
+		return "-"
+	case *km < 1:
+		return fmt.Sprintf("%.0f m", *km*1000)
+	case *km < 100:
+		return fmt.Sprintf("%.1f km", *km)
+	default:
+		return fmt.Sprintf("%.0f km", *km)
+	}
+}
+
+func priceOf(v *records.View) string {
+	p := v.Pricing
+	if p == nil || p.BasePrice == nil {
+		return "-"
+	}
+	return strings.Join(strings.Fields(term.Number(*p.BasePrice)+" "+p.Currency+" "+p.PriceUnit), " ")
+}
+
+func uptimeOf(v *records.View) string {
+	if v.Health == nil || v.Health.UptimePercent == nil {
+		return "-"
+	}
+	return term.Number(*v.Health.UptimePercent) + "%"
+}
+
+func healthOf(v *records.View) string {
+	if v.Health == nil || v.Health.Status == "" || v.Health.Status == "UNKNOWN" {
+		return "-"
+	}
+	return strings.ToLower(v.Health.Status)
+}
+
+// measuredOf shows the measurement of the answering peer, or of others.
+func measuredOf(m *records.Measured) string {
+	if m == nil {
+		return "-"
+	}
+	text := term.OrDash(string(m.State))
+	if m.State == records.Reachable && m.RoundTrip != 0 {
+		text += " " + term.Millis(query.Millis(m.RoundTrip))
+	}
+	if m.Peers > 0 {
+		text += fmt.Sprintf(" by %d peers", m.Peers)
+	}
+	return text
+}

@@ -1,0 +1,170 @@
+package peer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/service"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Events makes the command events.
+func Events(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "events", Short: "Follow everything that changes", Args: command.NoArgs,
+		Long: "Show the events of the peer until interrupted: offers, services, and keys with locks and\n" +
+			"leases. Each topic begins with its state.\n\n" +
+			"With -o ndjson each line has the data of GET /v1/events. The last id with --after resumes offers, services and\n" +
+			"keys there; a topic whose history is gone says reset. --timeout ends the command with exit code 0.",
+	}
+	var q client.EventQuery
+	topics := []string{"offers", "services", "keys"}
+	cmd.Flags().StringSliceVar(&q.Topics, "topics", nil, "topics to follow: "+strings.Join(topics, ", ")+" (default all)")
+	cmd.Flags().StringSliceVar(&q.Types, "types", nil, "types of offers (default storage, compute, cdn, bandwidth)")
+	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "show only keys with this prefix")
+	cmd.Flags().StringVar(&q.After, "after", "", "id of the last event seen")
+	_ = cmd.RegisterFlagCompletionFunc("topics", cobra.FixedCompletions(topics, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+	namespace := service.NamespaceFlag(cmd)
+	r := remote.New(con, cmd, 0)
+	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
+		q.Namespace = *namespace
+		seen := false
+		for e, err := range client.Events(ctx, c, q) {
+			if seen && fault.KindOf(err) == fault.Timeout {
+				return nil // the end that --timeout asked for
+			}
+			if err != nil {
+				return eventFields(err)
+			}
+			seen = true
+			if err := printEvent(r, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// eventFields names the flag in an error about a field of the question.
+func eventFields(err error) error {
+	if field := fault.FieldOf(err); slices.Contains([]string{"topics", "types", "prefix", "after", "namespace"}, field) {
+		return exit.Rename(err, "--"+field)
+	}
+	return err
+}
+
+// printEvent prints an event. A table omits the first one, and those that only move the position.
+func printEvent(r *remote.Peer, e client.PeerEvent) error {
+	d := term.Document{Value: e}
+	if e.Topic != "open" && len(e.Data) > 0 {
+		lines, err := eventLines(e)
+		if err != nil {
+			return err
+		}
+		d.Table = term.Plain(lines)
+	}
+	return r.PrintNext(d)
+}
+
+// eventData has what a table shows of the data of all topics.
+type eventData struct {
+	Kind      string          `json:"kind"`
+	Message   string          `json:"message"`
+	Reason    string          `json:"reason"`
+	Offer     *eventOffer     `json:"offer"`
+	Offers    []eventOffer    `json:"offers"` // part of a state
+	Instances []eventInstance `json:"instances"`
+	Changes   []eventChange   `json:"changes"`
+	Contact   *eventContact   `json:"contact"`
+	Revision  int64           `json:"revision"`
+}
+
+type eventOffer struct {
+	ID       string `json:"id"`
+	Provider string `json:"provider_id"`
+	Type     string `json:"type"`
+	Name     string `json:"name"`
+}
+
+type eventInstance struct {
+	Service string `json:"service"`
+	ID      string `json:"id"`
+	Health  string `json:"health"`
+}
+
+// eventChange is a change of an instance or of a key.
+type eventChange struct {
+	Type     string        `json:"type"`
+	Instance eventInstance `json:"instance"`
+	KV       *eventKey     `json:"kv"`
+}
+
+type eventKey struct {
+	Key       string `json:"key"`
+	KeyBase64 []byte `json:"key_base64"` // instead of key for bytes that are not text
+}
+
+// text is the key in a table: bytes that are not text are escaped, as in Go.
+func (k *eventKey) text() string {
+	if len(k.KeyBase64) > 0 {
+		return strconv.Quote(string(k.KeyBase64))
+	}
+	return k.Key
+}
+
+type eventContact struct {
+	Stale  bool   `json:"stale"`
+	Reason string `json:"reason"`
+}
+
+// eventLines returns a line for each change of an event.
+func eventLines(e client.PeerEvent) (string, error) {
+	var d eventData
+	if err := json.Unmarshal(e.Data, &d); err != nil {
+		return "", fault.New("cli.events", fault.Internal, "the peer sent an event of %s that is not readable: %v", e.Topic, err)
+	}
+	var out strings.Builder
+	say := func(kind string, parts ...string) {
+		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+		text := term.Clean(fmt.Sprintf("%-8s  %-11s  %s", e.Topic, kind, strings.Join(parts, "  ")))
+		out.WriteString(strings.TrimRight(text, " ") + "\n")
+	}
+	switch {
+	case len(d.Offers) > 0:
+		for _, o := range d.Offers {
+			say(d.Kind, o.Type, o.ID, o.Name, term.ShortPeers(o.Provider))
+		}
+	case d.Offer != nil:
+		say(d.Kind, d.Offer.Type, d.Offer.ID, d.Offer.Name, term.ShortPeers(d.Offer.Provider), d.Reason)
+	case len(d.Changes) > 0:
+		for _, c := range d.Changes {
+			if c.KV != nil {
+				say(c.Type, c.KV.text())
+			} else {
+				say(strings.ToLower(c.Type), c.Instance.Service, c.Instance.ID, c.Instance.Health)
+			}
+		}
+	case len(d.Instances) > 0:
+		for _, i := range d.Instances {
+			say(d.Kind, i.Service, i.ID, i.Health)
+		}
+	case d.Contact != nil && !d.Contact.Stale:
+		say(d.Kind, "current again")
+	case d.Contact != nil:
+		say(d.Kind, "stale", d.Contact.Reason)
+	case d.Kind != "progress":
+		say(d.Kind, d.Message, d.Reason)
+	}
+	return out.String(), nil
+}

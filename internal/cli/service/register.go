@@ -1,0 +1,201 @@
+package service
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/file"
+	"github.com/blackhole/blackhole/internal/cli/guard"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// registerFlags are the flags of service register. Flags of a matching type fill
+// reg directly.
+type registerFlags struct {
+	file       string
+	reg        instance.Registration
+	metadata   []string
+	interfaces []string
+	check      string
+	interval   time.Duration
+	timeout    time.Duration
+	starting   bool
+	keep       bool
+}
+
+func instanceRegister(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "register {SERVICE --host HOST --port PORT | -f FILE} [-- COMMAND ARG...]", Short: "Register instances, alone or while a command runs",
+		Long: "Register one instance from flags, or several from a file: YAML documents or JSON values, each an\n" +
+			"instance or a list of instances. A registration replaces an instance with the same id.\n\n" +
+			"With a command, the instances stay registered while it runs. An interrupt is passed on as SIGTERM, and\n" +
+			"the exit code is the command's own. The command gets the variables BLACKHOLE_SERVICE,\n" +
+			"BLACKHOLE_INSTANCE_ID and BLACKHOLE_LEASE of the first instance. With --keep the instances stay\n" +
+			"registered until interrupted. Otherwise they need a passing health check, or\n" +
+			"heartbeats of an application.",
+		Example: "  " + command.Program + " instance register web --host 10.0.0.7 --port 8080 --check http:/health --tag v2\n" +
+			"  " + command.Program + " instance register web --host 10.0.0.7 --port 8080 -- ./web --listen :8080",
+		Args: registerArgs,
+	}
+	g := newRegisterFlags(cmd)
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	cmd.PreRun = func(*cobra.Command, []string) { r.ConnectOnly = g.keep || cmd.ArgsLenAtDash() >= 0 }
+	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
+		var program []string
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			args, program = args[:dash], args[dash:]
+		}
+		if g.keep && len(program) > 0 {
+			return fault.Invalidf("--keep", nil, "cannot be used with a command")
+		}
+		list, err := g.registrations(cmd, con, args)
+		if err == nil {
+			err = guard.Check(program)
+		}
+		switch {
+		case err != nil:
+			return err
+		case r.ConnectOnly:
+			return keepServices(ctx, r, c, program, list)
+		}
+		return registerOnce(ctx, r, c, list)
+	})
+}
+
+// registerArgs allows one service, and requires "--" before a command.
+func registerArgs(cmd *cobra.Command, args []string) error {
+	names := len(args)
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		if names = dash; len(args) == dash {
+			return fault.Invalidf("COMMAND", nil, "must follow --")
+		}
+	}
+	if names > 1 {
+		return fault.Invalidf("SERVICE", nil, "must be given once; a command follows --")
+	}
+	return nil
+}
+
+func newRegisterFlags(cmd *cobra.Command) *registerFlags {
+	g, f := new(registerFlags), cmd.Flags()
+	v := &g.reg
+	f.StringVarP(&g.file, "file", "f", "", "file of instances, YAML or JSON; - means standard input")
+	f.StringVar(&v.Namespace, "namespace", "", "namespace of the service (default "+instance.DefaultNamespace+")")
+	f.StringVar(&v.ID, "id", "", "id of the instance (default: a new random id)")
+	f.StringVar(&v.Spec.Host, "host", "", "address or name of the instance for its clients")
+	f.IntVar(&v.Spec.Port, "port", 0, "port on the host")
+	f.StringVar(&v.Spec.Version, "version", "", "semantic version")
+	f.StringArrayVar(&v.Spec.Tags, "tag", nil, "tag (repeat)")
+	f.StringArrayVar(&g.metadata, "meta", nil, "metadata KEY=VALUE (repeat)")
+	f.StringArrayVar(&g.interfaces, "interface", nil, "interface NAME=ADDRESS, such as gRPC=10.0.0.7:9000 (repeat)")
+	f.StringArrayVar(&v.Spec.Dependencies, "depends-on", nil, "service that the instance needs (repeat)")
+	f.StringVar(&v.Spec.Environment, "environment", "", "development, staging or production")
+	f.StringVar(&v.Spec.Region, "region", "", "region")
+	f.StringVar(&v.Spec.Owner, "owner", "", "team or person in charge")
+	f.StringVar(&v.Spec.Description, "description", "", "description")
+	f.StringVar(&v.Spec.Zone, "zone", "", "zone")
+	f.IntVar(&v.Spec.Weight, "weight", 0, "weight in load balancing, 1 to 100 (default 1)")
+	f.StringVar(&g.check, "check", "", "health check TYPE or TYPE:ENDPOINT: http:/health, tcp, tcp:9000, grpc, script:NAME")
+	f.DurationVar(&g.interval, "check-interval", 0, "time between two checks (default 10s)")
+	f.DurationVar(&g.timeout, "check-timeout", 0, "timeout of a check (default 5s)")
+	f.DurationVar(&v.Spec.UnhealthyAfter, "unhealthy-after", 0, "time without heartbeat or passing check until UNHEALTHY (default 30s)")
+	f.DurationVar(&v.Spec.RemoveAfter, "remove-after", 0, "time without heartbeat or passing check until removal (default 60s)")
+	f.BoolVar(&g.starting, "starting", false, "register with status STARTING until the first heartbeat or passing check")
+	f.BoolVar(&v.Strict, "strict", false, "fail if the id is registered already")
+	f.BoolVar(&v.RequireCommit, "require-commit", false, "fail if the group cannot commit the instance now")
+	f.BoolVar(&g.keep, "keep", false, "stay registered until interrupted, then deregister")
+	return g
+}
+
+// registrations returns the instances of the flags or of the file.
+func (g *registerFlags) registrations(cmd *cobra.Command, con *term.Console, args []string) ([]instance.Registration, error) {
+	switch {
+	case g.file != "" && len(args) > 0:
+		return nil, fault.Invalidf("SERVICE", args[0], "cannot be used with --file")
+	case g.file != "":
+		return g.fromFile(cmd, con)
+	case len(args) == 0:
+		return nil, fault.Invalidf("SERVICE", nil, "is required, or use --file")
+	}
+	r, err := g.fromFlags(args[0])
+	return []instance.Registration{r}, instanceFields().Rename(err)
+}
+
+func (g *registerFlags) fromFlags(service string) (instance.Registration, error) {
+	r := g.reg
+	r.Service = service
+	r.Key = r.Key.WithDefaults()
+	var err error
+	if r.Spec.Metadata, err = command.Assignments("--meta", g.metadata); err != nil {
+		return r, err
+	}
+	if r.Spec.Interfaces, err = command.Assignments("--interface", g.interfaces); err != nil {
+		return r, err
+	}
+	if g.starting {
+		r.Status = instance.StatusStarting
+	}
+	if g.check != "" {
+		kind, endpoint, _ := strings.Cut(g.check, ":")
+		r.Spec.Check = &instance.Check{Endpoint: endpoint, Interval: g.interval, Timeout: g.timeout}
+		if r.Spec.Check.Type, err = instance.ParseCheckType(kind); err != nil {
+			return r, fault.In("health_check", err)
+		}
+	} else if g.interval != 0 || g.timeout != 0 {
+		return r, fault.Invalidf("--check", nil, "is required with --check-interval and --check-timeout")
+	}
+	return r, r.Normalize()
+}
+
+// fromFile reads at least one instance. Only flags without a field in the file are allowed.
+func (g *registerFlags) fromFile(cmd *cobra.Command, con *term.Console) ([]instance.Registration, error) {
+	for _, flag := range []string{
+		"id", "host", "port", "version", "tag", "meta", "interface", "depends-on", "environment", "region", "owner", "description", "zone",
+		"weight", "check", "check-interval", "check-timeout", "unhealthy-after", "remove-after", "starting",
+	} {
+		if cmd.Flags().Changed(flag) {
+			return nil, fault.Invalidf("--"+flag, nil, "cannot be used with --file")
+		}
+	}
+	data, err := file.ReadFile(con, "--file", g.file, maxInstanceFile)
+	if err != nil {
+		return nil, err
+	}
+	list, err := parseInstances(data, g.reg.Namespace)
+	if err == nil && len(list) == 0 {
+		err = fault.Invalidf("--file", g.file, "has no instances")
+	}
+	for n := range list {
+		list[n].Strict, list[n].RequireCommit = g.reg.Strict, g.reg.RequireCommit
+	}
+	return list, err
+}
+
+// registerOnce registers instances, and warns of instances without a health check.
+func registerOnce(ctx context.Context, r *remote.Peer, c *client.Client, list []instance.Registration) error {
+	out := remote.Results{Of: len(list)}
+	for _, reg := range list {
+		got, err := c.Agent().Register(ctx, reg)
+		if err != nil {
+			out.Fail(term.OrDash(reg.ID), peerError(err))
+			if exit.Hopeless(err) {
+				break
+			}
+			continue
+		}
+		if got.Spec.Check == nil {
+			r.Say("warning: %s has no health check: it ends in %s without heartbeats (use --keep or a command)", got.ID, got.Spec.RemoveAfter)
+		}
+		addInstance(&out, got.Instance)
+	}
+	return out.Print(r)
+}

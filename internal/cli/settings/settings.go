@@ -1,0 +1,105 @@
+// Package settings loads the settings of a peer on this machine: its data directory, settings file, flags and
+// environment.
+package settings
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// JoinVariable has an invitation, for containers. It may stay set: a repeated join changes nothing.
+const JoinVariable = config.Prefix + "JOIN"
+
+// ConfigFile is the default settings file in a data directory.
+const ConfigFile = "blackhole.yaml"
+
+// Settings are the flags of commands that need a peer's settings.
+type Settings struct {
+	Con    *term.Console
+	File   string
+	Joined *config.Joined // of --join; nil: without
+}
+
+// settingKeys are the settings with a flag of the same name; see config.Source.
+func settingKeys() []string {
+	return []string{"profile", "network", "name", "data", "listen", "bootstrap", "announce", "leaf", "http", "grpc", "dns"}
+}
+
+// ListenFlags are the flags of addresses at which a peer listens.
+func ListenFlags() []string { return []string{"listen", "http", "grpc", "dns"} }
+
+// New adds the flags of all settings that have one.
+func New(con *term.Console, cmd *cobra.Command) *Settings {
+	s, f, d := &Settings{Con: con}, cmd.Flags(), config.Default()
+	f.StringVar(&s.File, "config", "", "settings file (default DATA/"+ConfigFile+" if it exists)")
+	f.String("profile", "", "dev, lan or public (default "+d.Profile+")")
+	f.String("network", "", "name of the network: lower-case letters, digits, hyphens (default: the profile's: dev, lan or main)")
+	f.String("name", "", "name shown beside this peer's id; it proves nothing (default: the host's)")
+	DataFlag(cmd, "data directory, with identity and databases")
+	f.StringArray("listen", nil, "multiaddr to listen on (repeat; default: the profile's)")
+	f.StringArray("bootstrap", nil, "multiaddr with /p2p/ID of a peer to connect to at the start (repeat)")
+	f.StringArray("announce", nil, "multiaddr at which others can connect: a forwarded port, 1:1 NAT (repeat)")
+	f.String("leaf", "", "dial out only and keep nothing for others; needs --bootstrap (--leaf is --leaf=on; default "+d.Leaf+")")
+	f.Lookup("leaf").NoOptDefVal = "on"
+	f.String("http", "", "address of the HTTP API, or "+config.Off+" (default "+d.HTTP+")")
+	f.String("grpc", "", "address of the gRPC API, or "+config.Off+" (default "+d.GRPC+")")
+	f.String("dns", "", "address of the name server, or "+config.Off+" (default "+d.DNS+")")
+	command.Complete(cmd, "profile", "dev", "lan", "public")
+	return s
+}
+
+// Load merges defaults, file, environment and the flags that were set.
+func (s *Settings) Load(cmd *cobra.Command) (config.Config, config.Origin, error) {
+	src := config.Source{File: s.File, Environ: s.Con.Environ, Flags: map[string]any{}, Joined: s.Joined, Data: HomeDir(s.Con)}
+	src.Environ = slices.DeleteFunc(slices.Clone(src.Environ), func(v string) bool { return strings.HasPrefix(v, JoinVariable+"=") })
+	for _, key := range settingKeys() {
+		flag := cmd.Flags().Lookup(key)
+		if flag == nil || !flag.Changed {
+			continue
+		}
+		src.Flags[key] = flag.Value.String()
+		if list, ok := flag.Value.(interface{ GetSlice() []string }); ok {
+			src.Flags[key] = list.GetSlice()
+		}
+	}
+	if src.File == "" {
+		file, err := fileIn(DataDir(s.Con, cmd))
+		if err != nil {
+			return config.Config{}, nil, err
+		}
+		src.File = file
+	}
+	return config.Load(src)
+}
+
+// fileIn returns the settings file of a data directory, or "" for none.
+func fileIn(dir string) (string, error) {
+	path := filepath.Join(dir, ConfigFile)
+	if there, err := Exists(path); err != nil || !there {
+		return "", err
+	}
+	return path, nil
+}
+
+// Exists reports whether a file or directory exists.
+func Exists(path string) (bool, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fault.Invalidf("config", path, "%w", err)
+	}
+	return true, nil
+}

@@ -1,0 +1,226 @@
+package term
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Format is an output format, the type of the flag -o.
+type Format string
+
+// The formats.
+const (
+	AsTable  Format = "table"
+	AsJSON   Format = "json"
+	AsNDJSON Format = "ndjson"
+	AsYAML   Format = "yaml"
+)
+
+// Formats lists the formats.
+func Formats() []string {
+	return []string{string(AsTable), string(AsJSON), string(AsNDJSON), string(AsYAML)}
+}
+
+// String implements pflag.Value.
+func (f *Format) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (f *Format) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (f *Format) Set(s string) error {
+	if !slices.Contains(Formats(), s) {
+		return fault.Invalidf("", s, "must be one of %s, not %q", strings.Join(Formats(), ", "), s)
+	}
+	*f = Format(s)
+	return nil
+}
+
+// Document is the output of a command in every format.
+type Document struct {
+	Value any    // JSON and YAML, in the form of the API
+	Items []any  // NDJSON, one line each; nil means value as the only line
+	Table Layout // text; nil is none
+}
+
+// Print writes a document in this format to standard output.
+func (f Format) Print(c *Console, d Document) error {
+	c.Settle()
+	var out []byte
+	var err error
+	switch f {
+	case AsJSON:
+		out, err = JSON(d.Value, "  ")
+	case AsNDJSON:
+		out, err = d.lines()
+	case AsYAML:
+		out, err = marshalYAML(d.Value)
+	default:
+		if d.Table != nil {
+			out = []byte(d.Table.On(c.Screen()))
+		}
+	}
+	if err == nil {
+		_, err = c.Stdout.Write(out)
+	}
+	return fault.As("cli.print", fault.Internal, err)
+}
+
+func (d Document) lines() ([]byte, error) {
+	items := d.Items
+	if items == nil {
+		items = []any{d.Value}
+	}
+	var all []byte
+	for _, item := range items {
+		line, err := JSON(item, "")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, line...)
+	}
+	return all, nil
+}
+
+// Items returns the NDJSON lines of a list.
+func Items[T any](list []T) []any {
+	items := make([]any, len(list))
+	for i, item := range list {
+		items[i] = item
+	}
+	return items
+}
+
+// List shows a list under a name, with a table row for each element.
+func List[T any](name string, list []T, header []string, row func(*T) []string) Document {
+	rows := make([][]string, len(list))
+	for i := range list {
+		rows[i] = row(&list[i])
+	}
+	return Document{Value: map[string]any{name: Emptied(list)}, Items: Items(list), Table: Table(header, rows)}
+}
+
+// Emptied replaces nil by an empty list: [] in JSON, not null.
+func Emptied[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// JSON keeps <, > and & readable, because the reader is not a browser. It escapes
+// characters that could deceive the reader of a terminal.
+func JSON(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	err := enc.Encode(v)
+	return escape(b.Bytes(), func(out []byte, r rune) []byte {
+		for _, unit := range utf16.AppendRune(nil, r) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
+		return out
+	}), err
+}
+
+// escape replaces the characters above ASCII that are not graphic. JSON and the YAML
+// written here have them in strings only.
+func escape(text []byte, with func(out []byte, r rune) []byte) []byte {
+	var out []byte
+	for _, r := range string(text) {
+		if r >= 0x7f && !unicode.IsGraphic(r) {
+			out = with(out, r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return out
+}
+
+// marshalYAML goes through JSON to keep the names, the order and the numbers of the API.
+func marshalYAML(v any) ([]byte, error) {
+	text, err := JSON(v, "")
+	if err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	node, err := yamlNode(dec)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(node); err != nil {
+		return nil, err
+	}
+	err = enc.Close()
+	return escape(b.Bytes(), func(out []byte, r rune) []byte { return fmt.Appendf(out, `\U%08x`, r) }), err
+}
+
+// yamlNode reads the next JSON value.
+func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := token.(type) {
+	case json.Delim: // '{' or '['; the closing delimiter is read below
+		node := &yaml.Node{Kind: yaml.MappingNode}
+		if t == '[' {
+			node.Kind = yaml.SequenceNode
+		}
+		for dec.More() { // an object alternates names and values
+			child, err := yamlNode(dec)
+			if err != nil {
+				return nil, err
+			}
+			node.Content = append(node.Content, child)
+		}
+		if len(node.Content) == 0 {
+			node.Style = yaml.FlowStyle // block style cannot express {} and []
+		}
+		_, err := dec.Token()
+		return node, err
+	case string:
+		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
+		if ambiguous(t) || strings.ContainsFunc(t, func(r rune) bool { return !unicode.IsGraphic(r) }) { // escapes need quotes
+			node.Style = yaml.DoubleQuotedStyle
+		}
+		return node, nil
+	case json.Number:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: t.String()}, nil
+	case bool:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: map[bool]string{true: "true", false: "false"}[t]}, nil
+	default:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
+	}
+}
+
+// ambiguous reports whether a YAML 1.1 reader would parse the unquoted text as a boolean or
+// a number, such as NO for Norway. The library quotes by the rules of YAML 1.2.
+func ambiguous(s string) bool {
+	const numeric = "0123456789+-.:_eExXoabcdfABCDFTZ" // numbers of any base, times and dates
+	if s == "" || strings.ContainsRune("0123456789+-.", rune(s[0])) && strings.Trim(s, numeric) == "" {
+		return true
+	}
+	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(s))
+}
+
+// FieldsOf shows all fields of a value, as YAML.
+func FieldsOf(value any) (Document, error) {
+	text, err := marshalYAML(value)
+	return Document{Value: value, Table: Plain(text)}, err
+}
