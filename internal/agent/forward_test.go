@@ -3,13 +3,16 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -91,34 +94,36 @@ func TestBeatAfterDeregistration(t *testing.T) {
 	})
 }
 
-// beaten records the counts of heartbeats.
-type beaten struct {
-	nopRecorder
-	renewed, refused int
-}
-
-func (r *beaten) Beaten(renewed, refused int) {
-	r.renewed, r.refused = r.renewed+renewed, r.refused+refused
-}
-
 // TestUnknownBeatsAreNoFailures checks that a heartbeat of an unknown instance
 // leaves the success rate alone, and a late one does not.
 func TestUnknownBeatsAreNoFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a", "b")
-		var seen beaten
 		a, b := g.desks["a"], g.desks["b"]
-		b.local.config.Recorder = &seen
+		reg := prometheus.NewRegistry()
+		var err error
+		b.local.config.Metrics, err = metrics.NewAgent(reg, nil, func() map[string]int { return nil }, time.Now)
+		require.NoError(t, err)
+		rate := func() float64 {
+			families, err := reg.Gather()
+			require.NoError(t, err)
+			for _, f := range families {
+				if f.GetName() == "manifest_heartbeat_success_rate" {
+					return f.GetMetric()[0].GetGauge().GetValue()
+				}
+			}
+			return math.NaN()
+		}
 		x, y := a.register(lasting("x")), b.register(lasting("y"))
 		refs := []instance.Ref{{Lease: x.Lease}, {Lease: y.Lease}, {Lease: "lease-nobody"}, {Key: lasting("nobody").Key}}
-		_, err := b.Heartbeat(t.Context(), refs)
+		_, err = b.Heartbeat(t.Context(), refs)
 		require.NoError(t, err)
-		require.Equal(t, []int{2, 0}, []int{seen.renewed, seen.refused})
+		require.Equal(t, 1.0, rate(), "two renewed")
 		_, err = b.Deregister(t.Context(), y.Key)
 		require.NoError(t, err)
 		_, err = b.Heartbeat(t.Context(), refs)
 		require.NoError(t, err)
-		require.Equal(t, []int{3, 1}, []int{seen.renewed, seen.refused})
+		require.Equal(t, 0.75, rate(), "three renewed, one refused")
 	})
 }
 

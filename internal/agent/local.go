@@ -67,7 +67,7 @@ func (l *local) open() (err error) {
 		return err
 	}
 	if c.Announcer != nil {
-		l.offers = newOffers(c.Announcer, l.checker.Measured, c.Recorder)
+		l.offers = newOffers(c.Announcer, l.checker.Measured, c.Metrics.Failed)
 	}
 	c.Registry.Changed, c.Registry.Stall = l.changed, stallTime
 	if l.registry, err = registry.Open(c.Registry, c.Now()); err != nil {
@@ -126,7 +126,7 @@ func (l *local) changed(changes []instance.Change) {
 		return
 	}
 	if err := l.catalog.Apply(changes[len(changes)-1].Revision, changes); err != nil {
-		l.config.Recorder.Failed("agent.changed", err)
+		l.config.Metrics.Failed("agent.changed", err)
 	}
 }
 
@@ -141,7 +141,7 @@ func (l *local) follow(k instance.Key, i *instance.Instance) {
 	}
 	if err := l.checker.Set(l.target(k, i.Spec)); err != nil { // Register rejects invalid checks: there are too many
 		l.config.Logger.Warn("the checker did not accept an instance; its health stays unknown", "instance", k.String(), "error", err)
-		l.config.Recorder.Failed("agent.follow", err)
+		l.config.Metrics.Failed("agent.follow", err)
 	}
 }
 
@@ -236,13 +236,13 @@ func (l *local) Lost(keys []instance.Key) {
 // drop removes an instance of another peer.
 func (l *local) drop(k instance.Key) {
 	if _, err := l.registry.Deregister(k, l.config.Now()); err != nil && fault.KindOf(err) != fault.NotFound {
-		l.config.Recorder.Failed("agent.drop", err)
+		l.config.Metrics.Failed("agent.drop", err)
 	}
 }
 
 func (l *local) put(r instance.Registration) (instance.Registered, error) {
 	got, err := l.registry.Register(r, l.config.Now())
-	l.config.Recorder.Stored("put", err)
+	l.config.Metrics.Stored("put", err)
 	return got, err
 }
 
@@ -256,7 +256,7 @@ func (l *local) undo(last, now *instance.Instance) {
 		_, err = l.registry.Register(registrationOf(last), l.config.Now())
 	}
 	if err != nil && fault.KindOf(err) != fault.NotFound {
-		l.config.Recorder.Failed("agent.undo", err)
+		l.config.Metrics.Failed("agent.undo", err)
 	}
 }
 
@@ -290,7 +290,7 @@ func (l *local) remove(ctx context.Context, k instance.Key, wait time.Duration) 
 	}
 	defer unlock()
 	gone, err := l.registry.Deregister(k, l.config.Now())
-	l.config.Recorder.Stored("delete", err)
+	l.config.Metrics.Stored("delete", err)
 	if err == nil {
 		l.settle(ctx, k, wait)
 	}

@@ -42,7 +42,7 @@ const (
 type offers struct {
 	announcer Announcer
 	measured  func(instance.Key) (health.Measured, bool)
-	recorder  Recorder
+	failed    func(op string, err error)
 
 	mu     sync.Mutex // guards the fields below
 	dirty  map[instance.Key]bool
@@ -58,9 +58,9 @@ type announced struct {
 	offer  string
 }
 
-func newOffers(a Announcer, measured func(instance.Key) (health.Measured, bool), r Recorder) *offers {
+func newOffers(a Announcer, measured func(instance.Key) (health.Measured, bool), failed func(op string, err error)) *offers {
 	o := &offers{
-		announcer: a, measured: measured, recorder: r,
+		announcer: a, measured: measured, failed: failed,
 		dirty: map[instance.Key]bool{}, latest: map[instance.Key]*instance.Instance{}, said: map[instance.Key]announced{},
 		wake: make(chan struct{}, 1),
 	}
@@ -170,7 +170,7 @@ func (o *offers) work(ctx context.Context) bool {
 	well := true
 	for _, k := range keys {
 		if err := o.one(ctx, k); err != nil && ctx.Err() == nil {
-			o.recorder.Failed("agent.offers", err)
+			o.failed("agent.offers", err)
 			o.mu.Lock()
 			o.dirty[k] = true
 			o.mu.Unlock()

@@ -158,7 +158,7 @@ func (s *Service) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instanc
 		s.forwarder.heartbeats(ctx, refs, beats)
 		renewed, refused, _ = outcomes(beats)
 	}
-	s.config.Recorder.Beaten(renewed, refused)
+	s.config.Metrics.Beaten(renewed, refused)
 	return beats, nil
 }
 

@@ -40,6 +40,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -47,17 +48,6 @@ import (
 
 // defaultCommitWait is the default of Config.CommitWait.
 const defaultCommitWait = 5 * time.Second
-
-// Recorder receives the operator's metrics.
-type Recorder interface {
-	// Beaten counts renewed leases and refused heartbeats, without those of
-	// unknown instances.
-	Beaten(ok, failed int)
-	// Stored counts operations of the registry's store.
-	Stored(operation string, err error)
-	// Failed counts an error by operation.
-	Failed(op string, err error)
-}
 
 // Peers reaches the agents of other peers through their Service.Direct, which
 // forwards no call.
@@ -84,8 +74,8 @@ type Config struct {
 	// Speaks returns the principal that a calling peer speaks for, "@" and a name or another text without one, and an error
 	// unless the peer's word counts. nil: no peer's word counts.
 	Speaks    func(context.Context) (principal string, err error)
-	Announcer Announcer // nil: offers are kept without an announcement
-	Recorder  Recorder  // nil: no metrics
+	Announcer Announcer      // nil: offers are kept without an announcement
+	Metrics   *metrics.Agent // nil records nothing
 	Now       func() time.Time
 	Logger    *slog.Logger  // nil means no log
 	Tracer    *trace.Tracer // nil means no spans
@@ -118,7 +108,7 @@ func New(c Config) (s *Service, err error) {
 		return s, fault.Wrap(op, err)
 	}
 	d := directory.New(directory.Config{
-		Group: c.Group, Catalog: known, Self: c.Registry.Self, Failed: c.Recorder.Failed, Logger: c.Logger, Tracer: c.Tracer,
+		Group: c.Group, Catalog: known, Self: c.Registry.Self, Failed: c.Metrics.Failed, Logger: c.Logger, Tracer: c.Tracer,
 		Lost: func(keys []instance.Key) { s.Lost(keys) }, // after Start
 	})
 	if s, err = newService(c, d, known); err != nil {
@@ -135,9 +125,6 @@ func (c *Config) setDefaults() {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Recorder == nil {
-		c.Recorder = nopRecorder{}
 	}
 	if c.Caller == nil {
 		c.Caller = func(context.Context) string { return "" }
@@ -173,10 +160,3 @@ func (s *Service) Close() error {
 	}
 	return err
 }
-
-// nopRecorder discards metrics.
-type nopRecorder struct{}
-
-func (nopRecorder) Beaten(int, int)      {}
-func (nopRecorder) Stored(string, error) {}
-func (nopRecorder) Failed(string, error) {}

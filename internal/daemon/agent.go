@@ -62,7 +62,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 	}
 	self := p.node.Host().ID().String()
 	log := p.log.With("part", "agent")
-	instruments, err := metrics.NewAgent(p.gatherer, p.instances, p.now)
+	instruments, err := metrics.NewAgent(p.gatherer, p.metrics, p.instances, p.now)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 		},
 		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
 		Caller:    p.fronts.auth.callerName,
-		Announcer: announcer{p.discovery}, Recorder: recorder{instruments, p.metrics}, Now: p.now, Logger: log,
+		Announcer: announcer{p.discovery}, Metrics: instruments, Now: p.now, Logger: log,
 		Tracer: p.tracing.Tracer,
 	}
 	p.fronts.requests = instruments
@@ -107,15 +107,6 @@ func (p *parts) instances() map[string]int {
 	}
 	return counts
 }
-
-// recorder implements agent.Recorder with two sets of metrics.
-type recorder struct {
-	*metrics.Agent
-	all *metrics.Metrics
-}
-
-// Failed counts an error by operation.
-func (r recorder) Failed(op string, err error) { r.all.Failed(op, err) }
 
 // announcer implements agent.Announcer with the discovery plane.
 type announcer struct{ *discovery.Service }

@@ -152,7 +152,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client,
 		},
 		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, OtherTopics: group.IsTopic(p.network.name), Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
-		Recorders: discovery.Recorders{Service: p.metrics, Keeper: p.metrics, Gossip: p.metrics},
+		Recorders: discovery.Recorders{Service: p.metrics, Keeper: p.metrics, Gossip: p.metrics.Received},
 	})
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ const verifiedRecords = 8192
 type Recorders struct {
 	Service Recorder
 	Keeper  keeper.Recorder
-	Gossip  gossip.Recorder
+	Gossip  func(outcome string) // see gossip.Config
 }
 
 // Config are the settings of a Plane. Network, Dir and Key are required.
@@ -108,7 +108,7 @@ func (p *Plane) gossip() gossip.Config {
 	return gossip.Config{
 		Network:  p.config.Network,
 		Verifier: p.verifier, Now: p.config.Now, Known: p.index.Latest, Sink: p.receive,
-		Logger: p.config.Logger.With("part", "gossip"), Recorder: p.config.Recorders.Gossip,
+		Logger: p.config.Logger.With("part", "gossip"), Received: p.config.Recorders.Gossip,
 		Others: p.config.OtherTopics, Loopback: p.config.Loopback,
 	}
 }

@@ -109,7 +109,7 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_
 	}
 	s.identity = &engine.IdentityWatch{Conditions: s.conditions, Logger: slog.New(&s.errors), Now: s.now}
 	s.index = index.New(index.Config{MaxPerProvider: servicesAtMost, Seen: s.identity.Seen})
-	live := gossip.Config{Network: networkName, Verifier: verifier, Known: s.index.Latest, Sink: s.take, Now: s.now, Recorder: s.counts}
+	live := gossip.Config{Network: networkName, Verifier: verifier, Known: s.index.Latest, Sink: s.take, Now: s.now, Received: s.counts.Received}
 	if err := s.enter(w, bootstrap, live); err != nil {
 		return nil, err
 	}

@@ -8,25 +8,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Recorder counts for the operator's metrics. Its methods must not block.
-type Recorder interface {
-	// Received counts one message from the network by its outcome:
-	//
-	//   - accepted: fresh, forwarded and delivered to the Sink;
-	//   - stale: authentic, but expired, not valid yet, or not newer than the known version;
-	//   - forged: no record with a valid signature of its provider;
-	//   - altered: bytes beside the record, which nobody signed;
-	//   - newer: signed in a later format, which this version does not read;
-	//   - other_network: a record of another network;
-	//   - invalid: signed against the rules of this version;
-	//   - wrong_topic: a record on a topic of other records;
-	//   - oversize: above records.MaxSize;
-	//   - throttled: above the rate of its provider, from a peer with too many rejected
-	//     messages, or with a full validation queue;
-	//   - dropped: accepted and forwarded, but the Sink was too slow.
-	Received(outcome string)
-}
-
 // Config configures the package. Both functions need Network, Options needs Verifier, New needs Sink.
 type Config struct {
 	Network network.Name // names the protocol and all topics
@@ -42,9 +23,23 @@ type Config struct {
 	// records.
 	Known func(records.Name) (*records.Record, bool)
 	// Now returns the time; nil means time.Now.
-	Now      func() time.Time
-	Logger   *slog.Logger // nil logs nothing
-	Recorder Recorder     // nil counts nothing
+	Now    func() time.Time
+	Logger *slog.Logger // nil logs nothing
+	// Received counts one message from the network by its outcome. It must not block. Nil counts nothing. The outcomes are:
+	//
+	//   - accepted: fresh, forwarded and delivered to the Sink;
+	//   - stale: authentic, but expired, not valid yet, or not newer than the known version;
+	//   - forged: no record with a valid signature of its provider;
+	//   - altered: bytes beside the record, which nobody signed;
+	//   - newer: signed in a later format, which this version does not read;
+	//   - other_network: a record of another network;
+	//   - invalid: signed against the rules of this version;
+	//   - wrong_topic: a record on a topic of other records;
+	//   - oversize: above records.MaxSize;
+	//   - throttled: above the rate of its provider, from a peer with too many rejected
+	//     messages, or with a full validation queue;
+	//   - dropped: accepted and forwarded, but the Sink was too slow.
+	Received func(outcome string)
 	// Others reports whether a topic belongs to another user of the PubSub, with a validator of
 	// its own. Nil means no such topics.
 	Others func(topic string) bool
@@ -66,11 +61,7 @@ func (c *Config) setDefaults() {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Recorder == nil {
-		c.Recorder = nopRecorder{}
+	if c.Received == nil {
+		c.Received = func(string) {}
 	}
 }
-
-type nopRecorder struct{}
-
-func (nopRecorder) Received(string) {}

@@ -101,7 +101,7 @@ func (f *filter) forget(id peer.ID) {
 // tracer receives events of pubsub that its other interfaces do not report: a disconnected peer,
 // and messages lost before or after the validator. Pubsub waits for its methods.
 type tracer struct {
-	recorder      Recorder
+	received      func(outcome string)
 	subscriptions *filter
 }
 
@@ -114,14 +114,14 @@ func (t *tracer) OnClosedOutboundStream(id peer.ID) { t.subscriptions.forget(id)
 func (t *tracer) RejectMessage(_ *pubsub.Message, reason string) {
 	switch reason {
 	case pubsub.RejectValidationQueueFull:
-		t.recorder.Received(string(throttled))
+		t.received(string(throttled))
 	case pubsub.RejectUnexpectedSignature, pubsub.RejectUnexpectedAuthInfo:
-		t.recorder.Received(string(altered))
+		t.received(string(altered))
 	}
 }
 
 // UndeliverableMessage counts messages lost by a slow Sink.
-func (t *tracer) UndeliverableMessage(*pubsub.Message) { t.recorder.Received(string(dropped)) }
+func (t *tracer) UndeliverableMessage(*pubsub.Message) { t.received(string(dropped)) }
 
 // The remaining methods have no effect.
 

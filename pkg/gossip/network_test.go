@@ -165,7 +165,7 @@ func (w cluster) node(t *testing.T, more ...pubsub.Option) *node {
 	require.NoError(t, err)
 	c := Config{
 		Network:  "test",
-		Verifier: verifier, Known: n.latest, Now: t0, Recorder: n, Loopback: true,
+		Verifier: verifier, Known: n.latest, Now: t0, Received: n.Received, Loopback: true,
 		Sink: func(r *records.Record) { n.got <- r },
 	}
 	ctx, cancel := context.WithCancel(context.Background())

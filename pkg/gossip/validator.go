@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// outcome is the result of a message's validation: see Recorder.
+// outcome is the result of a message's validation: see Config.Received.
 type outcome string
 
 const (
@@ -93,7 +93,7 @@ func (v *validator) validate(_ context.Context, from peer.ID, m *pubsub.Message)
 	if o.validation() == pubsub.ValidationReject {
 		v.senders.take(from, v.Now())
 	}
-	v.Recorder.Received(string(o))
+	v.Received(string(o))
 	if o == accepted {
 		m.ValidatorData = r
 	}

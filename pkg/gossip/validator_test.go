@@ -47,7 +47,7 @@ func newFixture(tb testing.TB) *fixture {
 		Verifier: verifier,
 		Now:      func() time.Time { return j.now },
 		Known:    func(n records.Name) (*records.Record, bool) { r, ok := j.known[n]; return r, ok },
-		Recorder: &j.tally,
+		Received: j.tally.Received,
 	}
 	c.setDefaults()
 	j.validator = newValidator(c)

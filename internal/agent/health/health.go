@@ -52,19 +52,9 @@ type Config struct {
 	// because lookups of the C library cannot be cancelled.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	Now      func() time.Time // nil means time.Now
-	Random   func() uint64    // required; draws phases, never concurrently
-	Logger   *slog.Logger     // nil means no log
-	Recorder Recorder         // nil means no metrics
-}
-
-// Recorder counts checks. Many goroutines call it; it must neither block nor
-// call the Checker.
-type Recorder interface {
-	// Checked counts a check with a result.
-	Checked(kind instance.CheckType, passing bool, took time.Duration)
-	// Skipped counts late or void checks.
-	Skipped(n int)
+	Now    func() time.Time // nil means time.Now
+	Random func() uint64    // required; draws phases, never concurrently
+	Logger *slog.Logger     // nil means no log
 }
 
 // Target is an instance to check. Zero values of the check mean defaults.
@@ -143,14 +133,5 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Recorder == nil {
-		cfg.Recorder = nopRecorder{}
-	}
 	return cfg, nil
 }
-
-// nopRecorder discards metrics.
-type nopRecorder struct{}
-
-func (nopRecorder) Checked(instance.CheckType, bool, time.Duration) {}
-func (nopRecorder) Skipped(int)                                     {}

@@ -71,7 +71,6 @@ func (c *Checker) pass() time.Duration {
 // for its next moment, but not twice in a row: a peer that is always late still
 // checks.
 func (c *Checker) collect(now time.Duration) {
-	skipped := 0
 	for {
 		e, ok := c.waiting.Min()
 		if !ok || e.due > now {
@@ -79,9 +78,7 @@ func (c *Checker) collect(now time.Duration) {
 		}
 		if late := now-e.due > e.plan.interval()/2; late && !e.postponed {
 			e.postponed = true
-			next := e.slot(now) + 1
-			skipped += int(next - e.slot(e.due))
-			e.due = e.moment(next)
+			e.due = e.moment(e.slot(now) + 1)
 			c.waiting.Fix(e)
 			continue
 		}
@@ -92,9 +89,6 @@ func (c *Checker) collect(now time.Duration) {
 			e.list = c.suspect
 		}
 		e.place = e.list.PushBack(e)
-	}
-	if skipped > 0 {
-		c.cfg.Recorder.Skipped(skipped)
 	}
 }
 
@@ -180,9 +174,6 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 	e := r.entry
 	e.cancel()
 	e.slow = o.took > slowAfter
-	if o.void {
-		c.cfg.Recorder.Skipped(1)
-	}
 	if o.void || !c.holds(e) || c.ctx.Err() != nil {
 		return Report{}, false
 	}
@@ -208,7 +199,6 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 func (c *Checker) holds(e *entry) bool { return c.targets[e.plan.target.Key] == e }
 
 func (c *Checker) report(r *run, report Report) {
-	c.cfg.Recorder.Checked(r.plan.target.Check.Type, report.Passing, report.Took)
 	if report.Changed && report.Status != instance.StatusUnknown {
 		c.cfg.Logger.Info("the health of an instance changed", "instance", report.Key.String(),
 			"status", report.Status.String(), "damped", report.Damped, "cause", cause(report.Err))
@@ -241,11 +231,7 @@ func (c *Checker) finish(r *run) {
 	e := r.entry
 	e.cancel = nil
 	if c.holds(e) {
-		next := e.slot(c.elapsed()) + 1
-		if missed := next - r.slot - 1; missed > 0 {
-			c.cfg.Recorder.Skipped(int(missed))
-		}
-		e.due = e.moment(next)
+		e.due = e.moment(e.slot(c.elapsed()) + 1)
 		c.waiting.Push(e)
 	}
 	if c.prompt.Len()+c.suspect.Len() > 0 || e.index == 0 {

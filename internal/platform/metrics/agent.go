@@ -12,12 +12,13 @@ import (
 )
 
 // Agent are the instruments of the agent plane and of the HTTP front end, with the names of
-// the SAP-044 Registry.
+// the SAP-044 Registry. Nil records nothing of the plane.
 type Agent struct {
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	operations *prometheus.CounterVec
 	heartbeats window
+	discovery  *Metrics
 
 	counters  sync.Map // request to prometheus.Counter, to look up labels once
 	observers sync.Map // request without status to prometheus.Observer
@@ -30,9 +31,10 @@ type request struct {
 }
 
 // NewAgent registers the instruments, and a gauge of instances by status ("up", "unhealthy",
-// "down", "unknown") that calls count at each scrape. A missing status counts as 0. Errors:
-// Exists if the registry has the instruments already.
-func NewAgent(reg prometheus.Registerer, count func() map[string]int, now func() time.Time) (*Agent, error) {
+// "down", "unknown") that calls count at each scrape. A missing status counts as 0. Errors
+// count at discovery, of which all planes share one counter. Errors: Exists if the
+// registry has the instruments already.
+func NewAgent(reg prometheus.Registerer, discovery *Metrics, count func() map[string]int, now func() time.Time) (*Agent, error) {
 	f := &factory{reg: reg, prefix: "manifest_"}
 	a := &Agent{
 		requests: register(f, f.counters("http_requests_total", "HTTP requests, by endpoint, method and status.", "endpoint", "method", "status")),
@@ -40,7 +42,7 @@ func NewAgent(reg prometheus.Registerer, count func() map[string]int, now func()
 			f.histogram("http_request_duration_seconds", "Latency of HTTP requests, without requests that wait for changes.",
 				[]float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5}), []string{"endpoint", "method"})),
 		operations: register(f, f.counters("storage_operations_total", "Operations on the storage of instances.", "operation", "status")),
-		heartbeats: window{now: now},
+		heartbeats: window{now: now}, discovery: discovery,
 	}
 	register(f, f.gauge("heartbeat_success_rate", "Share of the heartbeats of the last minute that renewed a lease, without those of unknown instances; 1 without heartbeats.", a.heartbeats.rate))
 	register(f, statusGauges{count, prometheus.NewDesc("manifest_services_total", "Registered instances, by status.", []string{"status"}, nil)})
@@ -69,6 +71,9 @@ func (a *Agent) Took(endpoint, method string, d time.Duration) {
 
 // Stored counts an operation on the storage of instances: "get", "put" or "delete".
 func (a *Agent) Stored(operation string, err error) {
+	if a == nil {
+		return
+	}
 	outcome := "success"
 	if err != nil {
 		outcome = "error"
@@ -76,8 +81,19 @@ func (a *Agent) Stored(operation string, err error) {
 	a.operations.WithLabelValues(operation, outcome).Inc()
 }
 
-// Beaten counts heartbeats that renewed a lease, and refused heartbeats.
-func (a *Agent) Beaten(renewed, refused int) { a.heartbeats.add(renewed, refused) }
+// Beaten counts heartbeats that renewed a lease, and refused heartbeats, without those of unknown instances.
+func (a *Agent) Beaten(renewed, refused int) {
+	if a != nil {
+		a.heartbeats.add(renewed, refused)
+	}
+}
+
+// Failed counts an error by operation.
+func (a *Agent) Failed(op string, err error) {
+	if a != nil {
+		a.discovery.Failed(op, err)
+	}
+}
 
 // statusGauges collects a gauge for each status.
 type statusGauges struct {

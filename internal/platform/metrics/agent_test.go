@@ -22,7 +22,7 @@ func (c *clock) now() time.Time { return c.Time }
 func newAgent(t testing.TB, c *clock) (*metrics.Agent, *prometheus.Registry) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
-	a, err := metrics.NewAgent(reg, func() map[string]int { return map[string]int{"up": 4, "unhealthy": 1} }, c.now)
+	a, err := metrics.NewAgent(reg, nil, func() map[string]int { return map[string]int{"up": 4, "unhealthy": 1} }, c.now)
 	require.NoError(t, err)
 	return a, reg
 }
@@ -45,7 +45,7 @@ func TestRegistryNames(t *testing.T) {
 		"manifest_heartbeat_success_rate{}": 0.999,
 	}, exposed(t, reg))
 
-	_, err := metrics.NewAgent(reg, nil, nil)
+	_, err := metrics.NewAgent(reg, nil, nil, nil)
 	require.ErrorIs(t, err, fault.Exists)
 }
 

@@ -1,8 +1,8 @@
 // Package metrics holds the daemon's instruments, with the names of the U06 Service
 // Discovery Protocol, section 7.
 //
-// Components do not import Prometheus: each declares a small recorder interface of plain
-// values, which the types of this package satisfy. All labels have a bounded set of values:
+// Parts do not import Prometheus: they take a struct of this package, of which nil records
+// nothing, or a small interface of plain values that it satisfies. All labels have a bounded set of values:
 // an operation, an error kind, a refusal reason, or the type of an own service.
 package metrics
 
@@ -135,6 +135,9 @@ func (m *Metrics) Queried(source string, took time.Duration, results int) {
 
 // Failed counts an error, by its kind and the component of its operation.
 func (m *Metrics) Failed(op string, err error) {
+	if m == nil {
+		return
+	}
 	component, _, _ := strings.Cut(op, ".")
 	m.errors.WithLabelValues(component + "_" + fault.KindOf(err).String()).Inc()
 }
