@@ -48,7 +48,7 @@ func floors() []room {
 		[]room{
 			{path: "pkg/discovery", floor: 3, only: []string{}},
 			{path: "pkg/coord", floor: 3, only: []string{}},
-			{path: "pkg/coord/calls", floor: 3, only: []string{}},
+			{path: "pkg/coord/calls", floor: 4, only: []string{"pkg/coord"}},
 
 			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
 			{path: "pkg/records/recordstest", floor: 2, support: true},

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -86,24 +83,4 @@ func toEventType(t agentv1.EventType) instance.EventType {
 	default:
 		return 0
 	}
-}
-
-// valueOf returns the value beside the error of a status: a time of removal, missing
-// dependencies, or a delay before the next attempt.
-func valueOf(st *status.Status) any {
-	for _, d := range st.Details() {
-		switch v := d.(type) {
-		case *timestamppb.Timestamp:
-			return v.AsTime()
-		case *durationpb.Duration:
-			return v.AsDuration()
-		case *structpb.ListValue:
-			var list []string
-			for _, one := range v.GetValues() {
-				list = append(list, one.GetStringValue())
-			}
-			return list
-		}
-	}
-	return nil
 }

@@ -1,15 +1,8 @@
 package client
 
 import (
-	"errors"
-	"io"
-	"math"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/discovery"
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -102,57 +95,8 @@ func toEvent(resp *api.WatchResponse) Event {
 	return ev
 }
 
-// fromStatus converts the error of a call to the fault that the server sent, or to a fault
-// with the kind of the gRPC code.
-func fromStatus(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, io.EOF) { // a stream ended without a cause
-		return fault.As(op, fault.Unavailable, err)
-	}
-	st, ok := status.FromError(err)
-	if !ok {
-		return fault.Wrap(op, err)
-	}
-	for _, d := range st.Details() {
-		if e, ok := d.(*api.Error); ok {
-			if past := compaction(st); past != nil {
-				return withCompaction(op, e, past)
-			}
-			return restored(op, e, valueOf(st))
-		}
-	}
-	return fault.As(op, kind(st.Code()), errors.New(st.Message()))
-}
+// fromStatus converts the error of a call; see calls.Fault.
+func fromStatus(op string, err error) error { return calls.Fault(op, err) }
 
-// toFault converts an error of the API to a fault.
-func toFault(op string, e *api.Error) error { return restored(op, e, nil) }
-
-// restored returns the peer's fault, with a value that came with it, inside a fault of the
-// client, so that the templates of package discovery match. A kind out of range is Internal.
-func restored(op string, e *api.Error, value any) error {
-	inner := &fault.Error{Op: e.GetOp(), Field: e.GetField(), Value: value, Err: errors.New(e.GetMessage())}
-	if k := e.GetKind(); k <= math.MaxUint8 {
-		inner.Kind = fault.Kind(k)
-	}
-	return fault.Wrap(op, inner)
-}
-
-// kind returns the kind of a status that gRPC itself made: only these lack a detail.
-func kind(c codes.Code) fault.Kind {
-	switch c {
-	case codes.Unavailable:
-		return fault.Unavailable
-	case codes.DeadlineExceeded:
-		return fault.Timeout
-	case codes.Canceled:
-		return fault.Canceled
-	case codes.ResourceExhausted:
-		return fault.TooLarge
-	case codes.Unimplemented:
-		return fault.Unsupported
-	default:
-		return fault.Internal
-	}
-}
+// toFault converts an error of the API to a fault; see calls.Restored.
+func toFault(op string, e *api.Error) error { return calls.Restored(op, e, nil) }

@@ -3,10 +3,7 @@ package client
 import (
 	"time"
 
-	"google.golang.org/grpc/status"
-
 	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -95,20 +92,4 @@ func toMember(m *api.GroupMember) coord.Member {
 		Peer: m.GetPeerId(), ID: m.GetMemberId(), Applied: m.GetApplied(), Active: m.GetActive(),
 		Name: m.GetName(), Address: m.GetAddress(), Lag: m.GetLag(), Silent: int64(m.GetSilentMs()),
 	}
-}
-
-// compaction gives what a status says of a forgotten past: a detail beside the error.
-func compaction(st *status.Status) *coord.Compacted {
-	for _, d := range st.Details() {
-		if resp, ok := d.(*api.WatchKeysResponse); ok && resp.GetCompactRevision() > 0 {
-			return toCompacted(resp)
-		}
-	}
-	return nil
-}
-
-// withCompaction puts the forgotten past where errors.As finds it.
-func withCompaction(op string, e *api.Error, past *coord.Compacted) error {
-	inner := &fault.Error{Op: e.GetOp(), Kind: fault.NotFound, Field: e.GetField(), Err: past}
-	return fault.Wrap(op, inner)
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -150,7 +151,7 @@ func (p *Coordination) Watch(ctx context.Context, w coord.Watch, send func(coord
 func ended(op string, resp *api.WatchKeysResponse) error {
 	switch {
 	case resp.GetCompactRevision() > 0:
-		return fault.As(op, fault.NotFound, toCompacted(resp))
+		return fault.As(op, fault.NotFound, calls.CompactedOf(resp))
 	case resp.GetCanceled() && resp.GetError() != nil && fault.Kind(resp.GetError().GetKind()) != fault.LimitReached:
 		return toFault(op, resp.GetError())
 	case resp.GetCanceled(): // also a full peer, which has room later
@@ -162,12 +163,6 @@ func ended(op string, resp *api.WatchKeysResponse) error {
 		}
 	}
 	return nil
-}
-
-func toCompacted(resp *api.WatchKeysResponse) *coord.Compacted {
-	return &coord.Compacted{
-		Revision: coord.Revision(resp.GetCompactRevision()), Current: coord.Revision(resp.GetHeader().GetRevision()),
-	}
 }
 
 // common returns the key or text prefix that contains a span, for the request of a watch. The
