@@ -245,7 +245,7 @@ func (e entry) instance() *instance.Instance {
 }
 
 func entryOf(e entry) coord.Entry {
-	return coord.Entry{Key: coord.DirectoryKey(instance.DefaultNamespace, e.service, e.id), Value: instance.Marshal(e.instance())}
+	return coord.Entry{Key: coord.DirectoryKey(instance.DefaultNamespace, e.service, e.id), Value: e.instance().Marshal()}
 }
 
 // known measures the time from a peer learning about the leader until the group has all its

@@ -89,7 +89,7 @@ func TestNoLeader(t *testing.T) {
 		_, err = a.Register(t.Context(), r)
 		require.ErrorIs(t, err, fault.Unavailable)
 		i, _ := a.registry.Get(r.Key)
-		require.True(t, instance.Same(first.Instance, i))
+		require.True(t, first.Instance.Same(i))
 		r = lasting("old")
 		r.RequireCommit, r.Status = true, instance.StatusStarting
 		_, err = a.Register(t.Context(), r)

@@ -30,11 +30,7 @@ func exceptions() []exception {
 		{rule: "width", where: "internal/daemon", subject: "files", reason: "files that are a few lines are joined"},
 		{rule: "width", where: "pkg/client", subject: "files", reason: "coordination loses its bundles and the pipeline"},
 		{rule: "width", where: "pkg/client", subject: "exported", reason: "coordination loses its bundles and the pipeline"},
-		{rule: "width", where: "pkg/query", subject: "files", reason: "files that are a few lines are joined"},
-		{rule: "width", where: "pkg/query", subject: "exported", reason: "the view of an answer follows the one of records"},
 		{rule: "width", where: "pkg/coord", subject: "exported", reason: "commands become the messages of the API, and the codec goes"},
-		{rule: "width", where: "pkg/records", subject: "exported", reason: "the views of records are one function"},
-		{rule: "width", where: "pkg/instance", subject: "exported", reason: "the JSON forms of an instance become one"},
 	}
 }
 

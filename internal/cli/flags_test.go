@@ -45,8 +45,8 @@ func TestQueryFlags(t *testing.T) {
 		{[]string{"--near", "1,2", "--radius", "1.5 KM"}, near(1, 2, ptr(1.5))},
 		{[]string{"--near", "1,2", "--radius", "500m"}, near(1, 2, ptr(0.5))},
 		{[]string{"--near", "1,2", "--radius", "10mi"}, near(1, 2, ptr(16.09344))},
-		{[]string{"--country", "DE,NO", "--country", "FR"}, query.Query{Type: "x", Region: query.Region{Countries: []string{"DE", "NO", "FR"}}}},
-		{[]string{"--region", "Berlin, Mitte", "--region", "Oslo"}, query.Query{Type: "x", Region: query.Region{Regions: []string{"Berlin, Mitte", "Oslo"}}}},
+		{[]string{"--country", "DE,NO", "--country", "FR"}, query.Query{Type: "x", Countries: []string{"DE", "NO", "FR"}}},
+		{[]string{"--region", "Berlin, Mitte", "--region", "Oslo"}, query.Query{Type: "x", Regions: []string{"Berlin, Mitte", "Oslo"}}},
 		{
 			[]string{"--min-cpu", "8", "--min-memory-mb", "16000", "--gpu", "--min-storage-gb", "5", "--min-bandwidth-mbps", "100"},
 			query.Query{Type: "x", Capacity: query.Capacity{MinCPUCores: 8, MinMemoryMB: 16000, RequireGPU: true, MinStorageGB: 5, MinBandwidthMbps: 100}},

@@ -42,7 +42,7 @@ func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
 			Key:  instance.Key{Namespace: "default", Service: service, ID: id},
 			Spec: instance.Spec{Host: "10.0.0.1", Port: 80, Zone: "eu", Version: "2.1.0", Tags: []string{"v2"}}, Status: instance.StatusUp,
 		}
-		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Namespace, i.Service, i.ID), Value: instance.Marshal(i)})
+		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Namespace, i.Service, i.ID), Value: i.Marshal()})
 	}
 	_, _, err = solo.Do(t.Context(), coord.Command{Owner: stranger, Op: op})
 	require.NoError(t, err)

@@ -237,7 +237,7 @@ func TestStaleIfError(t *testing.T) {
 		require.Equal(t, 10*time.Minute, a.Age)
 		require.Len(t, a.Results, 1)
 
-		local := f.ask(query.Query{Type: "storage", Region: query.Region{Countries: []string{"DE"}}})
+		local := f.ask(query.Query{Type: "storage", Countries: []string{"DE"}})
 		require.Equal(t, query.SourceLocal, local.Source, "a new question, answered from the index")
 		require.Len(t, local.Results, 1)
 		_, err := f.Query(t.Context(), query.Query{Type: "compute"})

@@ -12,7 +12,7 @@ import (
 )
 
 func fromRegistration(r instance.Registration) *agentv1.Instance {
-	return instance.ToProto(&instance.Instance{Key: r.Key, Spec: r.Spec, Status: r.Status})
+	return (&instance.Instance{Key: r.Key, Spec: r.Spec, Status: r.Status}).Proto()
 }
 
 // toInstance reads an instance. An unreadable instance is a fault of the peer: Internal.
@@ -41,7 +41,7 @@ func toResult(op string, resp queryResponse) (instance.Result, error) {
 			return instance.Result{}, err
 		}
 	}
-	return instance.Result{View: instance.NewView(resp.GetRevision(), list), Contact: instance.Contact{
+	return instance.Result{View: &instance.View{Index: resp.GetRevision(), Instances: list}, Contact: instance.Contact{
 		Stale: resp.GetStale(), Reason: resp.GetReason(), Age: resp.GetAge().AsDuration(), Revision: resp.GetRevision(),
 	}}, nil
 }

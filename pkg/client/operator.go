@@ -75,7 +75,7 @@ func (o Operator) LastChecks(ctx context.Context, k instance.Key) ([]instance.La
 		}
 		ends[i] = instance.LastCheck{
 			At: c.GetAt().AsTime(), TookMs: float64(c.GetTook().AsDuration()) / float64(time.Millisecond),
-			Passing: c.GetPassing(), Status: instance.StatusJSON(status), Cause: c.GetCause(),
+			Passing: c.GetPassing(), Status: status, Cause: c.GetCause(),
 		}
 	}
 	return ends, nil

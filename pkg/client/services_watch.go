@@ -63,7 +63,7 @@ type watchCache struct {
 
 func newWatchCache(q instance.Query) (*watchCache, error) {
 	m, err := q.Compile()
-	return &watchCache{matcher: m, all: make(map[instance.Key]*instance.Instance), view: instance.NewView(0, nil)}, err
+	return &watchCache{matcher: m, all: make(map[instance.Key]*instance.Instance), view: &instance.View{}}, err
 }
 
 // apply returns the result after a batch. The view changes only with the result.
@@ -79,7 +79,7 @@ func (m *watchCache) apply(b instance.Batch) instance.Result {
 		}
 	}
 	if b.Reset || len(b.Events) > 0 {
-		m.view = instance.NewView(b.Index, slices.SortedFunc(maps.Values(m.all), m.matcher.Compare))
+		m.view = &instance.View{Index: b.Index, Instances: slices.SortedFunc(maps.Values(m.all), m.matcher.Compare)}
 	}
 	return instance.Result{View: m.view, Contact: b.Contact}
 }

@@ -17,8 +17,8 @@ import (
 
 // Marshal encodes an instance. Equal instances have equal bytes within one
 // build of the program.
-func Marshal(i *Instance) []byte {
-	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(ToProto(i))
+func (i *Instance) Marshal() []byte {
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(i.Proto())
 	if err != nil {
 		panic("instance: " + err.Error()) // impossible: Normalize and Unmarshal accept valid UTF-8 only
 	}
@@ -41,9 +41,9 @@ func Unmarshal(data []byte) (*Instance, error) {
 	return i, fault.Wrap(op, err)
 }
 
-// ToProto converts an instance without last_heartbeat. Maps and lists are
+// Proto converts an instance without last_heartbeat. Maps and lists are
 // shared.
-func ToProto(i *Instance) *agentv1.Instance {
+func (i *Instance) Proto() *agentv1.Instance {
 	p := &agentv1.Instance{
 		Id:             i.ID,
 		ServiceName:    i.Service,
@@ -245,19 +245,19 @@ func durationFromProto(field string, p *durationpb.Duration) (time.Duration, err
 	return p.AsDuration(), nil
 }
 
-// Same reports whether a and b are equal, Revision aside. Nil equals only nil.
-func Same(a, b *Instance) bool {
-	if a == nil || b == nil || a == b {
-		return a == b
+// Same reports whether two instances are equal, Revision aside. Nil equals only nil.
+func (i *Instance) Same(o *Instance) bool {
+	if i == nil || o == nil || i == o {
+		return i == o
 	}
-	return a.Key == b.Key &&
-		a.Status == b.Status &&
-		a.Override == b.Override &&
-		a.RegisteredAt.Equal(b.RegisteredAt) &&
-		a.Lease == b.Lease &&
-		a.Peer == b.Peer &&
-		a.Principal == b.Principal &&
-		a.Spec.Equal(b.Spec)
+	return i.Key == o.Key &&
+		i.Status == o.Status &&
+		i.Override == o.Override &&
+		i.RegisteredAt.Equal(o.RegisteredAt) &&
+		i.Lease == o.Lease &&
+		i.Peer == o.Peer &&
+		i.Principal == o.Principal &&
+		i.Spec.Equal(o.Spec)
 }
 
 // Equal reports whether two specifications are equal.

@@ -28,14 +28,14 @@ func TestMarshalKeepsEverything(t *testing.T) {
 		},
 	} {
 		i := built(t, change)
-		got, err := Unmarshal(Marshal(i))
+		got, err := Unmarshal(i.Marshal())
 		require.NoError(t, err)
 		require.Equal(t, i, got)
-		require.True(t, Same(i, got))
+		require.True(t, i.Same(got))
 	}
 	none := built(t, nil)
 	none.RegisteredAt, none.Lease, none.Peer, none.Principal, none.Revision = time.Time{}, "", "", "", 0
-	got, err := Unmarshal(Marshal(none))
+	got, err := Unmarshal(none.Marshal())
 	require.NoError(t, err)
 	require.Equal(t, none, got)
 }
@@ -45,7 +45,7 @@ func TestMarshalKeepsEverything(t *testing.T) {
 func TestEveryFieldTravels(t *testing.T) {
 	i := built(t, nil)
 	i.Override = StatusOutOfService
-	p := ToProto(i)
+	p := i.Proto()
 	fields := p.ProtoReflect().Descriptor().Fields()
 	for n := range fields.Len() {
 		field := fields.Get(n)
@@ -61,10 +61,10 @@ func TestEveryFieldTravels(t *testing.T) {
 			continue // required
 		}
 		if field.Name() == "revision" {
-			require.True(t, Same(i, got))
+			require.True(t, i.Same(got))
 			continue
 		}
-		require.Equal(t, field.Name() == "unhealthy_after" || field.Name() == "remove_after", Same(i, got), "%s", field.Name())
+		require.Equal(t, field.Name() == "unhealthy_after" || field.Name() == "remove_after", i.Same(got), "%s", field.Name())
 	}
 }
 
@@ -80,7 +80,7 @@ func TestFromProtoRefuses(t *testing.T) {
 		"health_check.interval": func(p *agentv1.Instance) { p.HealthCheck.Interval = &durationpb.Duration{Seconds: -1} },
 		"health_check.timeout":  func(p *agentv1.Instance) { p.HealthCheck.Timeout = &durationpb.Duration{Seconds: 1, Nanos: -1} },
 	} {
-		p := proto.Clone(ToProto(built(t, nil))).(*agentv1.Instance)
+		p := proto.Clone(built(t, nil).Proto()).(*agentv1.Instance)
 		change(p)
 		_, err := FromProto(p)
 		require.ErrorIs(t, err, fault.Invalid, field)
@@ -102,7 +102,7 @@ func TestStatusOfALaterVersion(t *testing.T) {
 		func(p *agentv1.Instance) { p.Override = 99 },
 		func(p *agentv1.Instance) { p.Override = -1 },
 	} {
-		p := proto.Clone(ToProto(built(t, nil))).(*agentv1.Instance)
+		p := proto.Clone(built(t, nil).Proto()).(*agentv1.Instance)
 		change(p)
 		got, err := FromProto(p)
 		require.NoError(t, err)
@@ -113,19 +113,19 @@ func TestStatusOfALaterVersion(t *testing.T) {
 
 // A peer that adopts an instance of a later version passes on the fields that it does not know: it registers the Spec.
 func TestFieldsOfALaterVersionStay(t *testing.T) {
-	p := ToProto(built(t, nil))
+	p := built(t, nil).Proto()
 	p.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 99, protowire.BytesType), "of tomorrow"))
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
 	require.NoError(t, err)
 	got, err := Unmarshal(data)
 	require.NoError(t, err)
-	require.Equal(t, data, Marshal(got))
+	require.Equal(t, data, got.Marshal())
 
 	r := Registration{Key: got.Key, Spec: got.Spec}
 	require.NoError(t, r.Normalize())
 	adopted := *got
 	adopted.Spec, adopted.Peer = r.Spec, "another"
-	require.Equal(t, p.ProtoReflect().GetUnknown(), ToProto(&adopted).ProtoReflect().GetUnknown())
+	require.Equal(t, p.ProtoReflect().GetUnknown(), adopted.Proto().ProtoReflect().GetUnknown())
 	require.False(t, got.Spec.Equal(built(t, nil).Spec), "a new registration replaces them")
 
 	p.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), make([]byte, MaxSize)))
@@ -144,7 +144,7 @@ func TestHealthCheckOfALaterVersionStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			full := full()
-			p := ToProto(&Instance{Key: full.Key, Spec: full.Spec})
+			p := (&Instance{Key: full.Key, Spec: full.Spec}).Proto()
 			change(p.HealthCheck)
 			data, err := proto.Marshal(p)
 			require.NoError(t, err)
@@ -154,20 +154,20 @@ func TestHealthCheckOfALaterVersionStays(t *testing.T) {
 
 			adopted := Registration{Key: got.Key, Spec: got.Spec}
 			require.NoError(t, adopted.Normalize())
-			again := Marshal(&Instance{Key: got.Key, Spec: adopted.Spec})
+			again := (&Instance{Key: got.Key, Spec: adopted.Spec}).Marshal()
 			var kept agentv1.Instance
 			require.NoError(t, proto.Unmarshal(again, &kept))
 			require.True(t, proto.Equal(p.HealthCheck, kept.HealthCheck), "%v, not %v", kept.HealthCheck, p.HealthCheck)
 			read, err := Unmarshal(again)
 			require.NoError(t, err)
-			require.Equal(t, again, Marshal(read), "a second adoption changes nothing")
+			require.Equal(t, again, read.Marshal(), "a second adoption changes nothing")
 		})
 	}
 }
 
 func TestRegistrationFromProto(t *testing.T) {
 	want := full()
-	p := ToProto(&Instance{Key: want.Key, Spec: want.Spec, Status: want.Status, Lease: "lease", Peer: "peer"})
+	p := (&Instance{Key: want.Key, Spec: want.Spec, Status: want.Status, Lease: "lease", Peer: "peer"}).Proto()
 	got, err := RegistrationFromProto(p)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
@@ -231,11 +231,11 @@ func TestNormalFormIsOne(t *testing.T) {
 		require.Equal(t, r, shuffled)
 
 		i := &Instance{Key: r.Key, Spec: r.Spec, Status: StatusUp}
-		data := Marshal(i)
+		data := i.Marshal()
 		got, err := Unmarshal(data)
 		require.NoError(t, err)
 		require.Equal(t, i, got)
-		require.Equal(t, data, Marshal(got))
+		require.Equal(t, data, got.Marshal())
 		require.LessOrEqual(t, len(data), MaxSize)
 		require.LessOrEqual(t, len(data), r.most())
 	})
@@ -243,30 +243,30 @@ func TestNormalFormIsOne(t *testing.T) {
 
 func TestSame(t *testing.T) {
 	i := built(t, nil)
-	require.True(t, Same(nil, nil))
-	require.False(t, Same(i, nil))
-	require.False(t, Same(nil, i))
+	require.True(t, (*Instance)(nil).Same(nil))
+	require.False(t, i.Same(nil))
+	require.False(t, (*Instance)(nil).Same(i))
 	other := *i
 	other.Revision++
-	require.True(t, Same(i, &other))
+	require.True(t, i.Same(&other))
 	other.RegisteredAt = i.RegisteredAt.In(time.FixedZone("", 3600))
-	require.True(t, Same(i, &other), "one moment")
+	require.True(t, i.Same(&other), "one moment")
 	other.Lease = "x"
-	require.False(t, Same(i, &other))
+	require.False(t, i.Same(&other))
 }
 
 func FuzzUnmarshal(f *testing.F) {
-	f.Add(Marshal(built(f, nil)))
-	f.Add(Marshal(built(f, func(r *Registration) { r.Spec.Check, r.Spec.Offer = nil, nil })))
+	f.Add(built(f, nil).Marshal())
+	f.Add(built(f, func(r *Registration) { r.Spec.Check, r.Spec.Offer = nil, nil }).Marshal())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		i, err := Unmarshal(data)
 		if err != nil {
 			return
 		}
-		again, err := Unmarshal(Marshal(i))
+		again, err := Unmarshal(i.Marshal())
 		require.NoError(t, err)
-		require.True(t, Same(i, again))
+		require.True(t, i.Same(again))
 		require.Equal(t, i.Revision, again.Revision)
 		for _, s := range []Selector{{}, {AnyStatus: true, Version: "*", Tags: []string{"a:b"}}} {
 			compile(t, s).Match(i)
@@ -278,12 +278,12 @@ func BenchmarkMarshal(b *testing.B) {
 	i := built(b, nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		Marshal(i)
+		i.Marshal()
 	}
 }
 
 func BenchmarkUnmarshal(b *testing.B) {
-	data := Marshal(built(b, nil))
+	data := built(b, nil).Marshal()
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {

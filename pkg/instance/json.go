@@ -31,17 +31,17 @@ type RegistrationJSON struct {
 	Description    string                     `json:"description,omitempty"`
 	Status         string                     `json:"status,omitempty"` // STARTING or ""
 	HealthCheck    *CheckJSON                 `json:"health_check,omitempty"`
-	UnhealthyAfter DurationJSON               `json:"unhealthy_after,omitzero"`
-	RemoveAfter    DurationJSON               `json:"remove_after,omitzero"`
+	UnhealthyAfter durationJSON               `json:"unhealthy_after,omitzero"`
+	RemoveAfter    durationJSON               `json:"remove_after,omitzero"`
 	Offer          json.RawMessage            `json:"offer,omitempty"`
 }
 
 // CheckJSON is a health check.
 type CheckJSON struct {
 	Type               CheckType    `json:"type"` // in either case
-	Endpoint           EndpointJSON `json:"endpoint,omitempty"`
-	Interval           DurationJSON `json:"interval,omitzero"`
-	Timeout            DurationJSON `json:"timeout,omitzero"`
+	Endpoint           endpointJSON `json:"endpoint,omitempty"`
+	Interval           durationJSON `json:"interval,omitzero"`
+	Timeout            durationJSON `json:"timeout,omitzero"`
 	HealthyThreshold   int          `json:"healthy_threshold,omitempty"`
 	UnhealthyThreshold int          `json:"unhealthy_threshold,omitempty"`
 }
@@ -71,8 +71,8 @@ type DetailJSON struct {
 	Namespace      string          `json:"namespace"`
 	Weight         int             `json:"weight"`
 	HealthCheck    *CheckJSON      `json:"health_check,omitempty"`
-	UnhealthyAfter DurationJSON    `json:"unhealthy_after"`
-	RemoveAfter    DurationJSON    `json:"remove_after"`
+	UnhealthyAfter durationJSON    `json:"unhealthy_after"`
+	RemoveAfter    durationJSON    `json:"remove_after"`
 	Offer          json.RawMessage `json:"offer,omitempty"`
 	Override       string          `json:"override,omitempty"` // status set by hand
 	RegisteredAt   time.Time       `json:"registered_at"`
@@ -89,28 +89,15 @@ const MaxLastChecks = 10
 // LastCheck is the end of one of the last checks of an instance. The cause is for operators: it would let an application
 // explore the network of the peer that checks.
 type LastCheck struct {
-	At      time.Time  `json:"at"`
-	TookMs  float64    `json:"took_ms"`
-	Passing bool       `json:"passing"`
-	Status  StatusJSON `json:"status"`          // what the checks made of the instance from then on
-	Cause   string     `json:"cause,omitempty"` // of a failure, at most 200 bytes
-}
-
-// StatusJSON is a status by its name.
-type StatusJSON Status
-
-// MarshalText implements encoding.TextMarshaler.
-func (s StatusJSON) MarshalText() ([]byte, error) { return []byte(Status(s).String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (s *StatusJSON) UnmarshalText(text []byte) error {
-	status, err := ParseStatus(string(text))
-	*s = StatusJSON(status)
-	return err
+	At      time.Time `json:"at"`
+	TookMs  float64   `json:"took_ms"`
+	Passing bool      `json:"passing"`
+	Status  Status    `json:"status"`          // what the checks made of the instance from then on
+	Cause   string    `json:"cause,omitempty"` // of a failure, at most 200 bytes
 }
 
 // Brief returns the list view of an instance.
-func Brief(i *Instance) *BriefJSON {
+func (i *Instance) Brief() *BriefJSON {
 	metadata := make(map[string]any, len(i.Spec.Metadata)+3)
 	for k, v := range i.Spec.Metadata {
 		metadata[k] = v
@@ -131,10 +118,10 @@ func Brief(i *Instance) *BriefJSON {
 }
 
 // Detail returns the full view of an instance. A zero lastBeat is unknown.
-func Detail(i *Instance, lastBeat time.Time) *DetailJSON {
+func (i *Instance) Detail(lastBeat time.Time) *DetailJSON {
 	d := &DetailJSON{
-		BriefJSON: Brief(i), Service: i.Service, Namespace: i.Namespace, Weight: i.Spec.Weight,
-		UnhealthyAfter: DurationJSON(i.Spec.UnhealthyAfter), RemoveAfter: DurationJSON(i.Spec.RemoveAfter), Offer: i.Spec.Offer,
+		BriefJSON: i.Brief(), Service: i.Service, Namespace: i.Namespace, Weight: i.Spec.Weight,
+		UnhealthyAfter: durationJSON(i.Spec.UnhealthyAfter), RemoveAfter: durationJSON(i.Spec.RemoveAfter), Offer: i.Spec.Offer,
 		RegisteredAt: ShownTime(i.RegisteredAt), Peer: i.Peer, Revision: i.Revision,
 	}
 	if !lastBeat.IsZero() {
@@ -146,7 +133,7 @@ func Detail(i *Instance, lastBeat time.Time) *DetailJSON {
 	}
 	if c := i.Spec.Check; c != nil {
 		d.HealthCheck = &CheckJSON{
-			c.Type, EndpointJSON(c.Endpoint), DurationJSON(c.Interval), DurationJSON(c.Timeout), c.HealthyThreshold, c.UnhealthyThreshold,
+			c.Type, endpointJSON(c.Endpoint), durationJSON(c.Interval), durationJSON(c.Timeout), c.HealthyThreshold, c.UnhealthyThreshold,
 		}
 	}
 	return d
@@ -259,14 +246,14 @@ func TextMetadata(metadata map[string]json.RawMessage) (map[string]string, error
 	return texts, first
 }
 
-// DurationJSON is a duration: "10s", or a number of seconds.
-type DurationJSON time.Duration
+// durationJSON is a duration: "10s", or a number of seconds.
+type durationJSON time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
-func (d DurationJSON) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+func (d durationJSON) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (d *DurationJSON) UnmarshalJSON(b []byte) error {
+func (d *durationJSON) UnmarshalJSON(b []byte) error {
 	var text string
 	var seconds float64
 	switch {
@@ -274,28 +261,28 @@ func (d *DurationJSON) UnmarshalJSON(b []byte) error {
 		return nil
 	case json.Unmarshal(b, &text) == nil:
 		if given, err := time.ParseDuration(text); err == nil {
-			*d = DurationJSON(given)
+			*d = durationJSON(given)
 			return nil
 		}
 	case json.Unmarshal(b, &seconds) == nil && -1e9 < seconds && seconds < 1e9:
-		*d = DurationJSON(seconds * float64(time.Second))
+		*d = durationJSON(seconds * float64(time.Second))
 		return nil
 	}
 	return &json.UnmarshalTypeError{Value: string(b)}
 }
 
-// EndpointJSON is the endpoint of a check: text, or a port as a number.
-type EndpointJSON string
+// endpointJSON is the endpoint of a check: text, or a port as a number.
+type endpointJSON string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (e *EndpointJSON) UnmarshalJSON(b []byte) error {
+func (e *endpointJSON) UnmarshalJSON(b []byte) error {
 	var text string
 	var port uint16
 	switch {
 	case json.Unmarshal(b, &text) == nil:
-		*e = EndpointJSON(text)
+		*e = endpointJSON(text)
 	case json.Unmarshal(b, &port) == nil:
-		*e = EndpointJSON(strconv.Itoa(int(port)))
+		*e = endpointJSON(strconv.Itoa(int(port)))
 	default:
 		return &json.UnmarshalTypeError{Value: string(b)}
 	}

@@ -66,14 +66,14 @@ func TestDetailJSON(t *testing.T) {
 		},
 		Status: instance.StatusDown, Override: instance.StatusDown, RegisteredAt: at, Lease: "secret", Peer: "p", Revision: 9,
 	}
-	text, err := json.Marshal(instance.Detail(i, at))
+	text, err := json.Marshal(i.Detail(at))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id":"a","host":"h","port":80,"health":"DOWN","metadata":{"k":"v","version":"1.0.0","weight":2,"zone":"eu"},
 		"service":"web","namespace":"default","weight":2,
 		"health_check":{"type":"TCP","interval":"1s","timeout":"1s","healthy_threshold":1,"unhealthy_threshold":3},
 		"unhealthy_after":"30s","remove_after":"1m0s","override":"DOWN","registered_at":"2026-01-02T03:04:05.006Z",
 		"last_heartbeat":"2026-01-02T03:04:05.006Z","peer":"p","revision":9}`, string(text))
-	text, err = json.Marshal(instance.Brief(&instance.Instance{Key: i.Key}))
+	text, err = json.Marshal((&instance.Instance{Key: i.Key}).Brief())
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id":"a","health":"UNKNOWN","metadata":{}}`, string(text))
 }

@@ -56,9 +56,9 @@ func TestCounter(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"default", "s"}, []string{namespace, service})
 	i := &Instance{Key: Key{Namespace: "default", Service: "s", ID: "a"}, Spec: Spec{Host: "h", Port: 1, Tags: []string{"x"}}, Status: StatusUp}
-	require.True(t, counts(Marshal(i)))
+	require.True(t, counts(i.Marshal()))
 	i.Status = StatusDown
-	require.False(t, counts(Marshal(i)))
+	require.False(t, counts(i.Marshal()))
 	require.False(t, counts([]byte{0xff}))
 
 	q.Version = "?"

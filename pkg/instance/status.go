@@ -15,6 +15,15 @@ func (s Status) String() string {
 	return names[s]
 }
 
+// MarshalText implements encoding.TextMarshaler: the name.
+func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Status) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseStatus(string(text))
+	return err
+}
+
 // ParseStatus parses a name in either case. Errors: Invalid, field "status".
 func ParseStatus(text string) (Status, error) {
 	for s := StatusUnknown; s < statuses; s++ {

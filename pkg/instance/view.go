@@ -32,15 +32,12 @@ type pieces struct {
 	made [][]byte
 }
 
-// NewView returns a View that owns the list.
-func NewView(index uint64, list []*Instance) *View { return &View{Index: index, Instances: list} }
-
 // Next returns the view of the result after a change. Instances of both keep
 // their pieces.
 func (v *View) Next(index uint64, list []*Instance) *View {
 	v.piece.Lock()
 	defer v.piece.Unlock()
-	next := NewView(index, list)
+	next := &View{Index: index, Instances: list}
 	next.before = maps.Clone(v.before)
 	if next.before == nil {
 		next.before = v.pieces

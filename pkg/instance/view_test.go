@@ -17,7 +17,7 @@ func TestPieces(t *testing.T) {
 		for n := range list {
 			list[n] = &Instance{Key: Key{ID: fmt.Sprint(n)}}
 		}
-		v := NewView(1, list)
+		v := &View{Index: 1, Instances: list}
 		for revision := range rapid.Uint64Range(1, 20).Draw(t, "revisions") {
 			from := rapid.IntRange(0, len(list)).Draw(t, "from")
 			to := rapid.IntRange(from, len(list)).Draw(t, "to")
@@ -57,7 +57,7 @@ func TestPiecesAreKept(t *testing.T) {
 	for n := range list {
 		list[n] = &Instance{}
 	}
-	v := NewView(1, list)
+	v := &View{Index: 1, Instances: list}
 	v.Pieces("a", 0, len(list), render)
 	require.Equal(t, 1000, made)
 	changed := slices.Insert(slices.Delete(slices.Clone(list), 10, 20), 500, &Instance{}, &Instance{})

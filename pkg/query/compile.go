@@ -121,7 +121,7 @@ func (q *Query) validate(maxLimit int) error {
 		records.CheckType("type", q.Type),
 		optional(q.Subtype, func() error { return records.CheckType("subtype", q.Subtype) }),
 		fault.In("near", q.Near.validate()),
-		q.Region.validate(),
+		q.validatePlaces(),
 		q.Capacity.validate(),
 		q.validatePrice(),
 		q.Quality.validate(),
@@ -148,10 +148,10 @@ func (n *Near) validate() error {
 	return nil
 }
 
-func (r *Region) validate() error {
+func (q *Query) validatePlaces() error {
 	return cmp.Or(
-		eachOf("countries", r.Countries, country),
-		eachOf("regions", r.Regions, func(s string) error {
+		eachOf("countries", q.Countries, country),
+		eachOf("regions", q.Regions, func(s string) error {
 			if s == "" {
 				return fault.Invalidf("", nil, "must not be empty")
 			}

@@ -140,7 +140,7 @@ func TestPricesCompareInTheUnitOfTheType(t *testing.T) {
 func TestPlanSharesNothing(t *testing.T) {
 	q := Query{
 		Type: "compute", Near: &Near{RadiusKM: ptr(1.0)},
-		Region:     Region{Countries: []string{"FR", "de"}, Regions: []string{"B", "a"}},
+		Countries: []string{"FR", "de"}, Regions: []string{"B", "a"},
 		Price:      Price{MaxPrice: ptr(1.0)},
 		Quality:    Quality{MinUptime: ptr(1.0), MaxErrorRate: ptr(uint32(1))},
 		Attributes: map[string]string{"k": "v"},

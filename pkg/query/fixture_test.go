@@ -115,12 +115,10 @@ func attributesGen() *rapid.Generator[map[string]string] {
 func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 	return rapid.Custom(func(t *rapid.T) Query {
 		q := Query{
-			Type:    typeGen().Draw(t, "type"),
-			Subtype: seldom(subtypeGen()).Draw(t, "subtype"),
-			Region: Region{
-				Countries: seldom(rapid.SliceOfN(countryGen(), 0, 3)).Draw(t, "countries"),
-				Regions:   seldom(rapid.SliceOfN(regionGen(), 0, 3)).Draw(t, "regions"),
-			},
+			Type:      typeGen().Draw(t, "type"),
+			Subtype:   seldom(subtypeGen()).Draw(t, "subtype"),
+			Countries: seldom(rapid.SliceOfN(countryGen(), 0, 3)).Draw(t, "countries"),
+			Regions:   seldom(rapid.SliceOfN(regionGen(), 0, 3)).Draw(t, "regions"),
 			Capacity: Capacity{
 				MinCPUCores:      seldom(rapid.Uint32Range(0, 2)).Draw(t, "min_cpu_cores"),
 				MinMemoryMB:      seldom(rapid.Uint64Range(0, 2)).Draw(t, "min_memory_mb"),

@@ -196,7 +196,7 @@ func shuffle(rt *rapid.T, list []string) []string {
 }
 
 func TestKeyIgnores(t *testing.T) {
-	base := Query{Type: "storage", Near: &Near{Longitude: 180}, Region: Region{Countries: []string{"DE", "FR"}}}
+	base := Query{Type: "storage", Near: &Near{Longitude: 180}, Countries: []string{"DE", "FR"}}
 	same := map[string]func(*Query){
 		"exclude":           func(q *Query) { q.Exclude = []peer.ID{"x"} },
 		"seed of no random": func(q *Query) { q.Seed = 4 },
@@ -242,8 +242,8 @@ func TestAppendKeyDoesNotAllocate(t *testing.T) {
 func typical() Query {
 	return Query{
 		Type: "storage", Subtype: "ssd",
-		Near:       &Near{Latitude: 37.7749, Longitude: -122.4194, RadiusKM: ptr(50.0)},
-		Region:     Region{Countries: []string{"US", "DE", "FR"}, Regions: []string{"California"}},
+		Near:      &Near{Latitude: 37.7749, Longitude: -122.4194, RadiusKM: ptr(50.0)},
+		Countries: []string{"US", "DE", "FR"}, Regions: []string{"California"},
 		Capacity:   Capacity{MinStorageGB: 1000},
 		Price:      Price{MaxPrice: ptr(0.06)},
 		Quality:    Quality{MinUptime: ptr(99.0), MaxErrorRate: ptr(uint32(100))},

@@ -144,7 +144,7 @@ func TestParseValues(t *testing.T) {
 		"brackets":   {"near[latitude]=1&near[longitude]=2&radius_km=3", Query{Near: &Near{Latitude: 1, Longitude: 2, RadiusKM: ptr(3.0)}}},
 		"no parts":   {"near.latitude=&near.longitude=&near[radius_km]=", Query{}},
 		"spaces":     {"near=+1.5+,+2", Query{Near: &Near{Latitude: 1.5, Longitude: 2}}},
-		"lists":      {"countries=DE,FR&countries=US&regions=", Query{Region: Region{Countries: []string{"DE", "FR", "US"}}}},
+		"lists":      {"countries=DE,FR&countries=US&regions=", Query{Countries: []string{"DE", "FR", "US"}}},
 		"attributes": {"attr.a=1&attributes[b.c]=2&attr.d=", Query{Attributes: map[string]string{"a": "1", "b.c": "2", "d": ""}}},
 		"flags":      {"explain&require_gpu=false", Query{Explain: true}},
 		"empty":      {"type=a&limit=&near=&radius_km=&max_price=&sort=", Query{Type: "a"}},

@@ -23,11 +23,12 @@ import (
 // Query selects, orders and cuts records. Its JSON form is the API's. The zero value of a filter
 // means no filter. A record with an unknown value fails a filter on that value.
 type Query struct {
-	Type    string   `json:"type,omitempty"`  // required, except with Types
-	Types   []string `json:"types,omitempty"` // several types in place of Type, at most 8; see Split
-	Subtype string   `json:"subtype,omitempty"`
-	Near    *Near    `json:"near,omitempty"`
-	Region
+	Type      string   `json:"type,omitempty"`  // required, except with Types
+	Types     []string `json:"types,omitempty"` // several types in place of Type, at most 8; see Split
+	Subtype   string   `json:"subtype,omitempty"`
+	Near      *Near    `json:"near,omitempty"`
+	Countries []string `json:"countries,omitempty"` // any of these stated places, without case, ISO 3166-1 alpha-2; at most 64
+	Regions   []string `json:"regions,omitempty"`   // any of these stated places, without case; at most 64
 	Capacity
 	Price
 	Quality
@@ -51,12 +52,6 @@ type Near struct {
 	Latitude  float64  `json:"latitude"`            // degrees, -90 to 90
 	Longitude float64  `json:"longitude"`           // degrees, -180 to 180
 	RadiusKM  *float64 `json:"radius_km,omitempty"` // great-circle kilometres, 0.001 to 20015; nil means no limit
-}
-
-// Region filters by the stated place, without case.
-type Region struct {
-	Countries []string `json:"countries,omitempty"` // any of these, ISO 3166-1 alpha-2; at most 64
-	Regions   []string `json:"regions,omitempty"`   // any of these; at most 64
 }
 
 // Capacity sets lower bounds on capabilities.

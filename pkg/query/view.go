@@ -46,7 +46,7 @@ func (a *Answer) View() AnswerView {
 	}
 	for i, r := range a.Results {
 		v.Results[i] = ResultView{
-			Record: records.ViewOf(r.Record), DistanceKM: r.DistanceKM, Score: r.Score,
+			Record: r.Record.View(), DistanceKM: r.DistanceKM, Score: r.Score,
 			Measured: r.Measured, Explain: r.Explain,
 		}
 	}

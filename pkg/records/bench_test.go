@@ -131,7 +131,7 @@ func BenchmarkMarshalView(b *testing.B) {
 	r := typical(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := json.Marshal(records.ViewOf(r)); err != nil {
+		if _, err := json.Marshal(r.View()); err != nil {
 			b.Fatal(err)
 		}
 	}

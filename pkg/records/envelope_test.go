@@ -243,7 +243,7 @@ func vectors(t *testing.T) []vector {
 		{"unknown fields in all messages", 1, recordstest.Later(t, key(t, 1), first)},
 		{"critical feature of a later version", 1, recordstest.Later(t, key(t, 1), first, recordstest.Needs("auction.v2"))},
 	} {
-		view, err := json.Marshal(records.ViewOf(v.r))
+		view, err := json.Marshal(v.r.View())
 		require.NoError(t, err)
 		digest := v.r.Digest()
 		cells := make([]string, 0, 12)
@@ -281,7 +281,7 @@ func TestGoldenVectors(t *testing.T) {
 			require.NoError(t, err)
 			r, err := records.Open("test", envelope, v.NotBefore)
 			require.NoError(t, err)
-			view, err := json.Marshal(records.ViewOf(r))
+			view, err := json.Marshal(r.View())
 			require.NoError(t, err)
 			require.JSONEq(t, string(v.View), string(view))
 			require.Equal(t, v.Envelope, sealedNow[i].Envelope, "sealing gives other bytes")

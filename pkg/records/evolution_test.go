@@ -77,7 +77,7 @@ func TestCriticalFeatures(t *testing.T) {
 	require.Len(t, r.Cells(), 13, "the core is known")
 	alike(t, r)
 	direct(t, r)
-	require.Equal(t, s.Critical, records.ViewOf(r).Critical)
+	require.Equal(t, s.Critical, r.View().Critical)
 
 	for name, critical := range map[string][]string{
 		"too many": make([]string, 9), "empty": {""}, "too long": {strings.Repeat("x", 33)}, "no token": {"a b"},
@@ -119,7 +119,7 @@ func TestUnknownStatus(t *testing.T) {
 	r, err := records.Open("test", recordstest.Sign(t, "test", key(t, 1), s), t0())
 	require.NoError(t, err)
 	require.Equal(t, pb.HealthStatus_UNKNOWN, r.Facts().Status)
-	require.Equal(t, "UNKNOWN", records.ViewOf(r).Health.Status)
+	require.Equal(t, "UNKNOWN", r.View().Health.Status)
 	require.Equal(t, pb.HealthStatus_Status(9), r.Service().Health.Status)
 	alike(t, r)
 	direct(t, r)

@@ -17,7 +17,7 @@ func ExampleSign() {
 	if err != nil {
 		panic(err)
 	}
-	offer, err := records.ParseOfferYAML([]byte(`
+	offers, err := records.ParseOffersYAML([]byte(`
 id: exit-1
 metadata: {type: bandwidth, subtype: wireguard}
 capabilities: {bandwidth: {upload_mbps: 500, download_mbps: 1000}}
@@ -27,7 +27,7 @@ location: {latitude: 52.37, longitude: 4.89, country: NL}
 		panic(err)
 	}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	signed, err := records.Sign("test", key, offer, records.Stamp{
+	signed, err := records.Sign("test", key, offers[0], records.Stamp{
 		Sequence: records.NextSequence(0, now), Issued: now, Expires: now.Add(24 * time.Hour),
 	})
 	if err != nil {
@@ -82,14 +82,14 @@ func ExampleParseKey() {
 }
 
 // A provider publishes the centre of a cell instead of its exact place.
-func ExampleCoarsen() {
-	offer, err := records.ParseOfferYAML([]byte(`
+func ExampleOffer_Coarsen() {
+	offers, err := records.ParseOffersYAML([]byte(`
 {id: gpu-1, metadata: {type: compute}, capabilities: {compute: {cpu_cores: 8}}, location: {latitude: 52.5200, longitude: 13.4050, country: DE}}
 `))
 	if err != nil {
 		panic(err)
 	}
-	coarse := records.Coarsen(offer, 4)
+	coarse := offers[0].Coarsen(4)
 	fmt.Printf("%.2f %.2f\n", *coarse.Location.Latitude, *coarse.Location.Longitude)
 
 	// Output: 52.47 13.54

@@ -65,7 +65,7 @@ func consistent(t *testing.T, r *records.Record) {
 	}
 	alike(t, r)
 	if !r.Withdrawn() {
-		require.NoError(t, records.ViewOf(r).Offer.Validate())
+		require.NoError(t, r.View().Offer.Validate())
 	}
 	s := r.Service()
 	s.Signature = nil

@@ -306,8 +306,8 @@ func healthOf(m *pb.HealthStatus) *Health {
 
 // Coarsen replaces the offer's point by the centre of its geohash cell of the given length (1 to
 // 12), so that the exact place stays on the host. Precision 0, or an offer without a valid
-// point, changes nothing. The argument stays unchanged.
-func Coarsen(o Offer, precision int) Offer {
+// point, changes nothing. The receiver stays unchanged.
+func (o Offer) Coarsen(precision int) Offer {
 	if precision <= 0 || o.Location == nil || o.Location.Latitude == nil || o.Location.Longitude == nil {
 		return o
 	}

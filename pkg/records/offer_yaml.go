@@ -19,18 +19,6 @@ const (
 	maxYAMLDepth = 16      // of one offer; its schema needs 6
 )
 
-// ParseOfferYAML reads exactly one offer from YAML, under the rules of ParseOffer.
-func ParseOfferYAML(data []byte) (Offer, error) {
-	offers, err := ParseOffersYAML(data)
-	if err != nil {
-		return Offer{}, err
-	}
-	if len(offers) != 1 {
-		return Offer{}, fault.Wrap("records.ParseOfferYAML", fault.Invalidf("", nil, "must be one offer, not %d", len(offers)))
-	}
-	return offers[0], nil
-}
-
 // ParseOffersYAML reads offers from YAML, under the rules of ParseOffer: any number of
 // documents, each an offer or a list of offers. It skips empty documents. Errors name several
 // offers as "[0]", "[1]" and so on in their order. Scalars keep their YAML type: version: 1.0 is

@@ -210,9 +210,9 @@ func Compare(a, b *Record) int {
 	return bytes.Compare(a.digest[:], b.digest[:])
 }
 
-// Equivocates reports whether the provider signed different content as one version.
-func Equivocates(a, b *Record) bool {
-	return a.name == b.name && a.sequence == b.sequence && a.digest != b.digest
+// Equivocates reports whether the provider signed different content as the same version.
+func (r *Record) Equivocates(o *Record) bool {
+	return r.name == o.name && r.sequence == o.sequence && r.digest != o.digest
 }
 
 // Seal validates a complete service record of a network and signs it with its provider's key. It keeps no

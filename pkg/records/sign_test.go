@@ -84,21 +84,21 @@ func TestTombstoneOfARecordWithoutPlace(t *testing.T) {
 func TestCoarsen(t *testing.T) {
 	o := storage()
 	exact := geo.Point{Lat: *o.Location.Latitude, Lon: *o.Location.Longitude}
-	require.Equal(t, o, records.Coarsen(o, 0))
+	require.Equal(t, o, o.Coarsen(0))
 	for n := 1; n <= 12; n++ {
-		c := records.Coarsen(o, n)
+		c := o.Coarsen(n)
 		got := geo.Point{Lat: *c.Location.Latitude, Lon: *c.Location.Longitude}
 		require.Equal(t, geo.CellOf(exact, n).Center(), got)
-		require.Equal(t, c, records.Coarsen(c, n), "twice is once")
+		require.Equal(t, c, c.Coarsen(n), "twice is once")
 		c.Location.Latitude, c.Location.Longitude = o.Location.Latitude, o.Location.Longitude
 		require.Equal(t, o, c, "nothing else changes")
 	}
 	require.Equal(t, storage(), o, "the argument is left alone")
 
 	o.Location.Latitude = p(91.0)
-	require.Equal(t, o, records.Coarsen(o, 4))
+	require.Equal(t, o, o.Coarsen(4))
 	o.Location = nil
-	require.Equal(t, o, records.Coarsen(o, 4))
+	require.Equal(t, o, o.Coarsen(4))
 }
 
 func TestFacts(t *testing.T) {
@@ -185,7 +185,7 @@ func TestVersionsAreTotallyOrdered(t *testing.T) {
 			t.Fatal("not transitive")
 		case a.Sequence() > b.Sequence() && ab <= 0:
 			t.Fatal("the higher sequence loses")
-		case records.Equivocates(a, b) != (a.Sequence() == b.Sequence() && !same):
+		case a.Equivocates(b) != (a.Sequence() == b.Sequence() && !same):
 			t.Fatal("equivocation is misjudged")
 		}
 	})
@@ -195,11 +195,11 @@ func TestEquivocationIsOfOneService(t *testing.T) {
 	a, b := storage(), storage()
 	b.Metadata.Name = "another"
 	ra, rb := sign(t, key(t, 1), a, stamp()), sign(t, key(t, 1), b, stamp())
-	require.True(t, records.Equivocates(ra, rb))
-	require.False(t, records.Equivocates(ra, ra))
-	require.False(t, records.Equivocates(ra, sign(t, key(t, 2), b, stamp())))
+	require.True(t, ra.Equivocates(rb))
+	require.False(t, ra.Equivocates(ra))
+	require.False(t, ra.Equivocates(sign(t, key(t, 2), b, stamp())))
 	b.ID = "other"
-	require.False(t, records.Equivocates(ra, sign(t, key(t, 1), b, stamp())))
+	require.False(t, ra.Equivocates(sign(t, key(t, 1), b, stamp())))
 }
 
 func TestNames(t *testing.T) {

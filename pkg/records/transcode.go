@@ -12,7 +12,7 @@ import (
 )
 
 // AppendJSON appends the JSON of the record's view, byte for byte equal to
-// json.Marshal(ViewOf(r)). With enough room in dst it allocates nothing.
+// json.Marshal(r.View()). With enough room in dst it allocates nothing.
 //
 // It converts the signed bytes directly to text, in a fifth of the time of a conversion over
 // message and view. That works for fields in ascending order of their numbers and maps in
@@ -25,7 +25,7 @@ func (r *Record) AppendJSON(dst []byte) []byte {
 	if !t.misordered {
 		return t.out
 	}
-	text, err := json.Marshal(ViewOf(r))
+	text, err := json.Marshal(r.View())
 	if err != nil {
 		panic("records: a verified record has no JSON form: " + err.Error()) // impossible: numbers are finite and times in the years 1 to 9999
 	}

@@ -21,7 +21,7 @@ import (
 
 // alike checks that both paths to a record's JSON yield the same bytes.
 func alike(t require.TestingT, r *records.Record) {
-	want, err := json.Marshal(records.ViewOf(r))
+	want, err := json.Marshal(r.View())
 	require.NoError(t, err)
 	require.Equal(t, "before "+string(want), string(r.AppendJSON([]byte("before "))))
 }

@@ -67,7 +67,7 @@ func validate(s *pb.ServiceRecord) error {
 // validateContent checks the provider's part. A withdrawn record may lack its capabilities.
 func validateContent(s *pb.ServiceRecord) error {
 	return cmp.Or(
-		CheckID("id", s.Id),
+		checkID("id", s.Id),
 		fault.In("metadata", validateMetadata(s.Metadata)),
 		fault.In("capabilities", validateCapabilities(s)),
 		fault.In("location", validateLocation(s.Location)),
@@ -102,8 +102,8 @@ func validateStamp(s *pb.ServiceRecord) error {
 	return nil
 }
 
-// CheckID checks the id of a record. Errors name the field.
-func CheckID(field, id string) error {
+// checkID checks the id of a record. Errors name the field.
+func checkID(field, id string) error {
 	if id == "." || id == ".." {
 		return fault.Invalidf(field, id, "must not be a path step, . or ..")
 	}

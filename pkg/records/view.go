@@ -29,8 +29,8 @@ type View struct {
 	ContentID  string    `json:"content_id,omitempty"` // empty for a view made of a message without its signed bytes
 }
 
-// ViewOf returns the view of a record.
-func ViewOf(r *Record) View {
+// View returns the view of the record.
+func (r *Record) View() View {
 	v := viewOf(r.Service())
 	v.Key = r.Key().String()
 	v.ContentID = r.ContentID().String()

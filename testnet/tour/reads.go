@@ -54,7 +54,7 @@ func (r *readers) both(ctx context.Context, p *network.Peer, api *app.REST, fits
 	for n, i := range list.Instances {
 		got[n] = &instance.Instance{Key: instance.Key{ID: i.ID}}
 	}
-	if err := fits(instance.Result{View: instance.NewView(0, got)}); err != nil {
+	if err := fits(instance.Result{View: &instance.View{Index: 0, Instances: got}}); err != nil {
 		return fault.Wrap("REST", err)
 	}
 	found, err := p.Agent().Discover(ctx, everything(resident))

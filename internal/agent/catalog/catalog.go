@@ -201,7 +201,7 @@ func (c *Catalog) find(n instance.Name, sel instance.Selector) (instance.Result,
 	if _, err := sel.Compile(); err != nil {
 		return instance.Result{}, err
 	}
-	return instance.Result{View: instance.NewView(c.forgotten.Load(), nil), Contact: known}, nil
+	return instance.Result{View: &instance.View{Index: c.forgotten.Load()}, Contact: known}, nil
 }
 
 // result returns the cached result of a selector or adds one. Results of one

@@ -147,7 +147,7 @@ func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []instan
 		}
 	}
 	for key, i := range next {
-		if s := c.streams.get(key.Name()); s == nil || !instance.Same(s.byID[key.ID], i) {
+		if s := c.streams.get(key.Name()); s == nil || !s.byID[key.ID].Same(i) {
 			changes = append(changes, instance.Change{Key: key, Instance: i})
 		}
 	}
@@ -174,7 +174,7 @@ func (c *Catalog) stage(rev uint64, ch instance.Change) {
 	if service != nil {
 		before = service.byID[ch.Key.ID]
 	}
-	if instance.Same(before, ch.Instance) {
+	if before.Same(ch.Instance) {
 		return
 	}
 	c.leases.replace(before, ch.Instance)

@@ -33,7 +33,7 @@ func TestByLease(t *testing.T) {
 			"put": func(t *rapid.T) {
 				rev++
 				i := draw()
-				if instance.Same(all[i.Key], i) {
+				if all[i.Key].Same(i) {
 					i = all[i.Key]
 				}
 				all[i.Key] = i
@@ -65,7 +65,7 @@ func TestByLease(t *testing.T) {
 				for _, lease := range said {
 					i, ok := c.ByLease(lease)
 					require.Equal(t, leases[lease] != nil, ok, lease)
-					require.True(t, instance.Same(leases[lease], i), lease)
+					require.True(t, leases[lease].Same(i), lease)
 				}
 			},
 		})

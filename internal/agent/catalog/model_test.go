@@ -40,7 +40,7 @@ func (m *model) apply(rev uint64, changes []instance.Change) {
 		switch {
 		case ch.Instance == nil:
 			delete(next, ch.Key)
-		case !instance.Same(m.now()[ch.Key], ch.Instance):
+		case !m.now()[ch.Key].Same(ch.Instance):
 			next[ch.Key] = ch.Instance
 		default:
 			next[ch.Key] = m.now()[ch.Key]
@@ -85,7 +85,7 @@ func (m *model) index(q question) uint64 {
 	return index
 }
 
-func alike(a, b []*instance.Instance) bool { return slices.EqualFunc(a, b, instance.Same) }
+func alike(a, b []*instance.Instance) bool { return slices.EqualFunc(a, b, (*instance.Instance).Same) }
 
 // drawChanges uses a tiny world: two namespaces, two services, three instances
 // each.

@@ -87,7 +87,7 @@ func (r *result) build(st *state) *version {
 	}
 	slices.SortFunc(picked, r.match.Compare)
 	_, rev := netOf(r.match, st.log[:st.based])
-	return &version{view: instance.NewView(max(st.floor, rev), picked), next: st.first + uint64(st.based)}
+	return &version{view: &instance.View{Index: max(st.floor, rev), Instances: picked}, next: st.first + uint64(st.based)}
 }
 
 // advance makes the version of st from an older one.

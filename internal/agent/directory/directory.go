@@ -215,7 +215,7 @@ type encodedChange struct {
 func encode(i *instance.Instance, self string) []byte {
 	stored := *i
 	stored.Revision, stored.Peer = 0, self
-	return instance.Marshal(&stored)
+	return stored.Marshal()
 }
 
 // decode returns the instance of an entry, or nil for a deleted entry and for

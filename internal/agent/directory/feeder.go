@@ -146,7 +146,7 @@ func (f *feeder) overlay() {
 	var changes []instance.Change
 	for k, i := range f.local {
 		shown, ok := f.d.Catalog.ByLease(i.Lease)
-		if !ok || !instance.Same(shown, i.Instance) && shown.Peer == f.d.Self {
+		if !ok || !shown.Same(i.Instance) && shown.Peer == f.d.Self {
 			changes = append(changes, instance.Change{Key: k, Instance: i.Instance})
 		}
 	}

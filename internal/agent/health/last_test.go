@@ -24,7 +24,7 @@ func TestLast(t *testing.T) {
 		require.NoError(t, l.Set(one))
 		synctest.Wait()
 		began := time.Now().UTC()
-		require.Equal(t, []instance.LastCheck{{At: began, Passing: true, Status: instance.StatusJSON(instance.StatusUp)}}, l.Last(one.Key))
+		require.Equal(t, []instance.LastCheck{{At: began, Passing: true, Status: instance.StatusUp}}, l.Last(one.Key))
 
 		l.set(address(one), refuse)
 		for range 2 * instance.MaxLastChecks {
@@ -36,7 +36,7 @@ func TestLast(t *testing.T) {
 		for i, end := range last {
 			require.False(t, end.Passing)
 			require.NotEmpty(t, end.Cause)
-			require.Equal(t, instance.StatusJSON(instance.StatusDown), end.Status)
+			require.Equal(t, instance.StatusDown, end.Status)
 			if i > 0 {
 				require.Equal(t, every, last[i-1].At.Sub(end.At))
 			}
@@ -60,6 +60,6 @@ func TestLastCause(t *testing.T) {
 		require.Len(t, last, 1)
 		require.LessOrEqual(t, len(last[0].Cause), 200)
 		require.True(t, utf8.ValidString(last[0].Cause))
-		require.Equal(t, instance.StatusJSON(instance.StatusUnknown), last[0].Status, "one failure is not enough")
+		require.Equal(t, instance.StatusUnknown, last[0].Status, "one failure is not enough")
 	})
 }

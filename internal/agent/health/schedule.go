@@ -189,7 +189,7 @@ func (c *Checker) settle(r *run, o outcome) (Report, bool) {
 	}
 	e.reported = status
 	e.remember(instance.LastCheck{
-		At: o.at.UTC(), TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, Status: instance.StatusJSON(status), Cause: shortened(cause(o.err)),
+		At: o.at.UTC(), TookMs: float64(o.took) / float64(time.Millisecond), Passing: passing, Status: status, Cause: shortened(cause(o.err)),
 	})
 	return report, true
 }

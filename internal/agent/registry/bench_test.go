@@ -43,7 +43,7 @@ func fill(b testing.TB, r *Registry, n int) {
 // own copies the texts of a registration, as if received from a network.
 func own(b testing.TB, reg instance.Registration) instance.Registration {
 	require.NoError(b, reg.Normalize())
-	i, err := instance.Unmarshal(instance.Marshal(&instance.Instance{Key: reg.Key, Spec: reg.Spec}))
+	i, err := instance.Unmarshal((&instance.Instance{Key: reg.Key, Spec: reg.Spec}).Marshal())
 	require.NoError(b, err)
 	return instance.Registration{Key: i.Key, Spec: i.Spec}
 }

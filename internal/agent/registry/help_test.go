@@ -79,7 +79,7 @@ func (f *follower) changed(changes []instance.Change) {
 	for _, c := range changes {
 		require.Greater(f.t, c.Revision, f.revision)
 		f.revision = c.Revision
-		require.False(f.t, instance.Same(f.seen[c.Key], c.Instance), "nothing changed")
+		require.False(f.t, f.seen[c.Key].Same(c.Instance), "nothing changed")
 		if c.Instance == nil {
 			delete(f.seen, c.Key)
 			f.log = append(f.log, fmt.Sprintf("%s gone %s", c.ID, c.Reason))

@@ -38,7 +38,7 @@ func (r *Registry) refresh(e *entry, base *instance.Instance, reason instance.Re
 func (r *Registry) revised(e *entry, base *instance.Instance, reason instance.Reason, now time.Time) *instance.Instance {
 	i := *base
 	i.Status = e.status(now)
-	if instance.Same(e.Instance, &i) {
+	if e.Instance.Same(&i) {
 		return nil
 	}
 	i.Revision = r.nextRevision()

@@ -28,7 +28,7 @@ func (c Config) diskConfig() store.Config {
 func putEdit(i *instance.Instance) store.Edit {
 	kept := *i
 	kept.Status, kept.Revision = instance.StatusUnknown, 0
-	return store.Edit{Name: i.Key.String(), Value: instance.Marshal(&kept)}
+	return store.Edit{Name: i.Key.String(), Value: kept.Marshal()}
 }
 
 func removeEdit(k instance.Key) store.Edit { return store.Edit{Name: k.String()} }

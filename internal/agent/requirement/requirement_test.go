@@ -92,7 +92,7 @@ func (w *fixture) register(service string, ids ...string) {
 			Key:  instance.Key{Namespace: "default", Service: service, ID: id},
 			Spec: instance.Spec{Host: "10.0.0.1", Port: 80}, Status: instance.StatusUp,
 		}
-		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Namespace, i.Service, i.ID), Value: instance.Marshal(i)})
+		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Namespace, i.Service, i.ID), Value: i.Marshal()})
 	}
 	require.Empty(w.t, w.do(op).Foreign)
 }

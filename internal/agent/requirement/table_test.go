@@ -20,7 +20,7 @@ func entry(service, id string, status instance.Status, tags ...string) (key stri
 		Key:  instance.Key{Namespace: "default", Service: service, ID: id},
 		Spec: instance.Spec{Host: "10.0.0.1", Port: 80, Tags: tags}, Status: status,
 	}
-	return coord.DirectoryKey(i.Namespace, i.Service, i.ID), instance.Marshal(i)
+	return coord.DirectoryKey(i.Namespace, i.Service, i.ID), i.Marshal()
 }
 
 // TestUnreadable checks that unreadable entries do not count, and that a

@@ -18,7 +18,7 @@ import (
 
 // instanceJSON is the form of an instance in the API, with the id of its lease.
 func instanceJSON(i *instance.Instance) *instance.DetailJSON {
-	d := instance.Detail(i, time.Time{})
+	d := i.Detail(time.Time{})
 	d.LeaseID = i.Lease
 	return d
 }

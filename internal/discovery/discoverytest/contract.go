@@ -53,7 +53,7 @@ func (p inProcess) Get(_ context.Context, id string) (records.View, error) {
 func (p inProcess) List(context.Context) ([]records.View, error) {
 	var views []records.View
 	for _, r := range p.OwnAll() {
-		views = append(views, records.ViewOf(r))
+		views = append(views, r.View())
 	}
 	return views, nil
 }
@@ -83,7 +83,7 @@ func (p inProcess) Watch(ctx context.Context, q query.Query, after string) (Next
 		}
 		seen := Event{Kind: ev.Kind, Cursor: ev.Cursor}
 		if ev.Record != nil {
-			v := records.ViewOf(ev.Record)
+			v := ev.Record.View()
 			seen.Record = &v
 		}
 		return seen, nil
@@ -94,5 +94,5 @@ func view(r *records.Record, err error) (records.View, error) {
 	if err != nil {
 		return records.View{}, err
 	}
-	return records.ViewOf(r), nil
+	return r.View(), nil
 }

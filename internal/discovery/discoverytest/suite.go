@@ -246,7 +246,7 @@ func testResolve(t *testing.T, api API, h *Harness) {
 	foreign := h.Foreign(t, Offer("f"))
 	got, err := api.Resolve(t.Context(), foreign.Key().String())
 	require.NoError(t, err)
-	require.Equal(t, records.ViewOf(foreign), got)
+	require.Equal(t, foreign.View(), got)
 
 	for _, key := range []string{"", "nonsense", records.Namespace + "/compute/gpu/u33dc0/nobody/f"} {
 		_, err = api.Resolve(t.Context(), key)

@@ -44,7 +44,7 @@ func testQuery(t *testing.T, api API, h *Harness) {
 	for _, r := range all.Results {
 		require.Nil(t, r.DistanceKM, "the query has no place")
 		if r.Record.ID == "dear" {
-			require.Equal(t, records.ViewOf(dear), r.Record)
+			require.Equal(t, dear.View(), r.Record)
 			require.Equal(t, &records.Measured{State: records.Reachable, RoundTrip: 1500 * time.Microsecond, CheckedAt: checked}, r.Measured)
 		}
 	}

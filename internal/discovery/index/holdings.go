@@ -195,7 +195,7 @@ func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 
 // supersede adds a version of a known service.
 func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
-	if records.Equivocates(r, e.record) {
+	if r.Equivocates(e.record) {
 		x.equivocations.Add(1)
 	}
 	switch c := records.Compare(r, e.record); {

@@ -24,7 +24,7 @@ func newIntake(e *Env) *intake { return &intake{e, newTimedSet[records.Name](max
 // the index is Exists. Sequence is the highest sequence of the record in the index.
 func (in *intake) put(r *records.Record) (sequence uint64, err error) {
 	known, ok := in.Index.Latest(r.Name())
-	if ok && records.Equivocates(known, r) {
+	if ok && known.Equivocates(r) {
 		in.Recorder.Refused("equivocation") // whichever of the two wins
 		in.Logger.Debug("provider signed two different records with the same sequence", "record", r.Name(), "sequence", r.Sequence())
 	}

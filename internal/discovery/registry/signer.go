@@ -147,7 +147,7 @@ func (i *signer) sign(o records.Offer, created time.Time, previous uint64, now t
 		located.Precision = uint32(i.precision)
 		o.Location = &located
 	}
-	return records.Sign(i.network, i.key, records.Coarsen(o, i.publish), records.Stamp{
+	return records.Sign(i.network, i.key, o.Coarsen(i.publish), records.Stamp{
 		Sequence: sequence,
 		Created:  created,
 		Issued:   now,

@@ -54,7 +54,7 @@ func (c *fakeCatalog) Discover(_ context.Context, q instance.Query) (instance.Re
 			found = append(found, i)
 		}
 	}
-	v := instance.NewView(c.index, found)
+	v := &instance.View{Index: c.index, Instances: found}
 	if !q.AnyStatus {
 		c.views[q.Name] = v
 	}
@@ -74,7 +74,7 @@ func (c *fakeCatalog) List(_ context.Context, q instance.ListQuery) (instance.Re
 			found = append(found, i)
 		}
 	}
-	return instance.Result{View: instance.NewView(c.index, found)}, c.err
+	return instance.Result{View: &instance.View{Index: c.index, Instances: found}}, c.err
 }
 
 func (c *fakeCatalog) Services(_ context.Context, namespace string) (instance.Services, error) {

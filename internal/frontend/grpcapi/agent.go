@@ -124,7 +124,7 @@ func (a *agent) ListServices(ctx context.Context, req *agentv1.ListServicesReque
 
 // known converts an instance, with the time of its last heartbeat if this peer knows it.
 func (a *agent) known(i *instance.Instance) *agentv1.Instance {
-	out := instance.ToProto(i)
+	out := i.Proto()
 	out.Principal = ""
 	if at, ok := a.Catalog.LastBeat(i.Key); ok && !at.IsZero() {
 		out.LastHeartbeat = timestamppb.New(at)

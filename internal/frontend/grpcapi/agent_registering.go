@@ -90,7 +90,7 @@ func (s *registering) take(ctx context.Context, req *agentv1.Instance) (*agentv1
 	if err := r.Normalize(); err != nil {
 		return nil, err
 	}
-	digest := sha256.Sum256(instance.Marshal(&instance.Instance{Key: r.Key, Spec: r.Spec, Status: r.Status}))
+	digest := sha256.Sum256((&instance.Instance{Key: r.Key, Spec: r.Spec, Status: r.Status}).Marshal())
 	id := identity{Key: r.Key}
 	if r.ID == "" {
 		id.digest = digest

@@ -43,7 +43,7 @@ func agents(t testing.TB, edits ...func(*grpcapi.Config)) (agentv1.DiscoveryServ
 // web is an instance as an application sends it.
 func web(id string) *agentv1.Instance {
 	r := agenttest.Web(id)
-	return instance.ToProto(&instance.Instance{Key: r.Key, Spec: r.Spec})
+	return (&instance.Instance{Key: r.Key, Spec: r.Spec}).Proto()
 }
 
 func TestHeartbeatStreamAnswersInOrder(t *testing.T) {

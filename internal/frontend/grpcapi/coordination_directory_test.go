@@ -15,7 +15,7 @@ import (
 
 // whole is an instance with all fields.
 func whole() []byte {
-	return instance.Marshal(&instance.Instance{
+	return (&instance.Instance{
 		Key: instance.Key{Namespace: "n", Service: "s", ID: "a"}, Lease: "lease-1", Peer: "p", Revision: 7,
 		Status: instance.StatusUp, Override: instance.StatusDown,
 		Spec: instance.Spec{
@@ -24,7 +24,7 @@ func whole() []byte {
 			Zone: "z", Weight: 3, Check: &instance.Check{Type: instance.HTTP, Endpoint: "/", Interval: 1e9, Timeout: 1e8, HealthyThreshold: 1, UnhealthyThreshold: 2},
 			UnhealthyAfter: 1e9, RemoveAfter: 2e9, Offer: []byte("{}"),
 		},
-	})
+	}).Marshal()
 }
 
 func entries(key string, value []byte) []*api.DirectoryEntry {

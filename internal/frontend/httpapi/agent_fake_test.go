@@ -296,7 +296,7 @@ func (g *registry) view(n instance.Name, s instance.Selector) (*instance.View, e
 			index = c.revision
 		}
 	}
-	return instance.NewView(index, list), nil
+	return &instance.View{Index: index, Instances: list}, nil
 }
 
 func (g *registry) result(n instance.Name, s instance.Selector) (instance.Result, error) {

@@ -119,7 +119,7 @@ func (a *agentAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 // writeDetail writes an instance. Operators also get the last checks.
 func (a *agentAPI) writeDetail(w http.ResponseWriter, r *http.Request, i *instance.Instance) error {
 	last, _ := a.Catalog.LastBeat(i.Key)
-	d := instance.Detail(i, last)
+	d := i.Detail(last)
 	if a.LastChecks != nil && (a.open || access.From(r.Context()).Role == access.RoleAdmin) {
 		d.LastChecks = a.LastChecks(i.Key)
 	}

@@ -371,8 +371,8 @@ func TestLocalRegistrations(t *testing.T) {
 // TestLastChecks: only operators learn why checks failed.
 func TestLastChecks(t *testing.T) {
 	ends := []instance.LastCheck{
-		{At: time.Unix(9, 0).UTC(), TookMs: 2, Status: instance.StatusJSON(instance.StatusDown), Cause: "connection refused"},
-		{At: time.Unix(1, 0).UTC(), TookMs: 1, Passing: true, Status: instance.StatusJSON(instance.StatusUp)},
+		{At: time.Unix(9, 0).UTC(), TookMs: 2, Status: instance.StatusDown, Cause: "connection refused"},
+		{At: time.Unix(1, 0).UTC(), TookMs: 1, Passing: true, Status: instance.StatusUp},
 	}
 	for _, open := range []bool{true, false} {
 		a := newAgentFixture(t, func(c *Config) {

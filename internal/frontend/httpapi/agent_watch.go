@@ -135,7 +135,7 @@ func (o *instanceStream) append(dst []byte, b instance.Batch) []byte {
 		for n, e := range b.Events {
 			list[n] = e.Instance
 		}
-		return fmt.Appendf(dst, "event: reset\nid: %d\ndata: %s\n\n", b.Index, dialect.AppendList(nil, o.service, instance.NewView(b.Index, list)))
+		return fmt.Appendf(dst, "event: reset\nid: %d\ndata: %s\n\n", b.Index, dialect.AppendList(nil, o.service, &instance.View{Index: b.Index, Instances: list}))
 	case len(b.Events) > 0:
 		return fmt.Appendf(dst, "event: change\nid: %d\ndata: %s\n\n", b.Index, mustJSON(dialect.ChangesOf(b)))
 	case news:

@@ -59,7 +59,7 @@ type serviceChange struct {
 }
 
 func memberOf(i *instance.Instance) serviceMember {
-	return serviceMember{i.Service, i.Peer, instance.Brief(i)}
+	return serviceMember{i.Service, i.Peer, i.Brief()}
 }
 
 // services follows all services of a namespace.

@@ -224,7 +224,7 @@ func (a *Agent) put(e *entry, next *instance.Instance) {
 	default:
 		next.Status = instance.StatusUp
 	}
-	if instance.Same(e.Instance, next) {
+	if e.Instance.Same(next) {
 		return
 	}
 	a.record(e.Instance, next)

@@ -101,7 +101,7 @@ func (a *Agent) List(_ context.Context, q instance.ListQuery) (instance.Result, 
 			list = append(list, e.Instance)
 		}
 	}
-	return instance.Result{View: instance.NewView(a.revision(), list), Contact: a.reach()}, nil
+	return instance.Result{View: &instance.View{Index: a.revision(), Instances: list}, Contact: a.reach()}, nil
 }
 
 // Services implements instance.Catalog.
@@ -197,7 +197,7 @@ func (a *Agent) result(q question) instance.Result {
 			index = c.revision
 		}
 	}
-	return instance.Result{View: instance.NewView(index, list), Contact: a.reach()}
+	return instance.Result{View: &instance.View{Index: index, Instances: list}, Contact: a.reach()}
 }
 
 // since returns the changes of a result after an index.

@@ -73,7 +73,7 @@ func (s *Server) Register(ctx context.Context, req *agentv1.RegisterRequest) (*a
 		return nil, toStatus(err)
 	}
 	return &agentv1.RegisterResponse{
-		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: int64(done.TTL / time.Second), Instance: instance.ToProto(done.Instance),
+		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: int64(done.TTL / time.Second), Instance: done.Instance.Proto(),
 		Revision: done.Revision, Created: done.Created,
 	}, nil
 }
@@ -100,7 +100,7 @@ func (s *Server) SetStatus(ctx context.Context, req *agentv1.SetStatusRequest) (
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	return &agentv1.SetStatusResponse{Instance: instance.ToProto(i)}, nil
+	return &agentv1.SetStatusResponse{Instance: i.Proto()}, nil
 }
 
 // Heartbeat implements agentv1.DiscoveryServiceServer.
@@ -176,7 +176,7 @@ func (s *Server) Discover(ctx context.Context, req *agentv1.DiscoverRequest) (*a
 		Service: req.GetServiceName(), Revision: r.Index, Stale: r.Stale, Reason: r.Reason, Age: durationpb.New(r.Age),
 	}
 	for _, i := range r.Instances {
-		resp.Instances = append(resp.Instances, instance.ToProto(i))
+		resp.Instances = append(resp.Instances, i.Proto())
 	}
 	return resp, nil
 }
@@ -215,7 +215,7 @@ func (s *Server) ListInstances(ctx context.Context, req *agentv1.ListInstancesRe
 		Total: uint32(len(r.Instances)), Revision: r.Index, Stale: r.Stale, Reason: r.Reason, Age: durationpb.New(r.Age),
 	}
 	for _, i := range r.Instances[min(from, to):to] {
-		resp.Instances = append(resp.Instances, instance.ToProto(i))
+		resp.Instances = append(resp.Instances, i.Proto())
 	}
 	if to < len(r.Instances) {
 		resp.NextPageToken = strconv.Itoa(to)
@@ -253,7 +253,7 @@ func (s *Server) Watch(req *agentv1.WatchRequest, out grpc.ServerStreamingServer
 	return toStatus(s.Agent.Watch(out.Context(), query(req.GetQuery()), req.GetRevision(), func(b instance.Batch) error {
 		for n, e := range b.Events {
 			if err := out.Send(&agentv1.WatchResponse{
-				Type: types[e.Type], Instance: instance.ToProto(e.Instance), Revision: e.Revision, Reset_: b.Reset && n == 0,
+				Type: types[e.Type], Instance: e.Instance.Proto(), Revision: e.Revision, Reset_: b.Reset && n == 0,
 			}); err != nil {
 				return err
 			}

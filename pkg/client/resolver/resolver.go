@@ -188,7 +188,7 @@ func (f *serviceResolver) update(r instance.Result) {
 		}
 	}
 	switch {
-	case f.last != nil && slices.EqualFunc(r.Instances, f.last.Instances, instance.Same), r.Stale && len(r.Instances) == 0 && f.last != nil:
+	case f.last != nil && slices.EqualFunc(r.Instances, f.last.Instances, (*instance.Instance).Same), r.Stale && len(r.Instances) == 0 && f.last != nil:
 	default:
 		f.last = r.View
 		f.remember(f.target, r.View)

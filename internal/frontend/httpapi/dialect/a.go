@@ -42,7 +42,7 @@ func AppendList(dst []byte, service string, v *instance.View) []byte {
 	dst = append(append(dst, `{"service":`...), mustJSON(service)...)
 	dst = strconv.AppendUint(append(dst, `,"index":`...), v.Index, 10)
 	dst = append(dst, `,"instances":[`...)
-	for n, piece := range v.Pieces("dialect.Brief", 0, len(v.Instances), func(i *instance.Instance) []byte { return mustJSON(instance.Brief(i)) }) {
+	for n, piece := range v.Pieces("dialect.Brief", 0, len(v.Instances), func(i *instance.Instance) []byte { return mustJSON(i.Brief()) }) {
 		if n > 0 {
 			dst = append(dst, ',')
 		}
@@ -82,7 +82,7 @@ func ChangeName(t instance.EventType) string {
 func ChangesOf(b instance.Batch) Changes {
 	changes := Changes{Index: b.Index, Events: make([]Change, len(b.Events))}
 	for n, e := range b.Events {
-		changes.Events[n] = Change{ChangeName(e.Type), instance.Brief(e.Instance), e.Revision}
+		changes.Events[n] = Change{ChangeName(e.Type), e.Instance.Brief(), e.Revision}
 	}
 	return changes
 }

@@ -66,8 +66,8 @@ func TestList(t *testing.T) {
 	const brief = `{"id":"p","host":"10.0.0.1","port":80,"health":"UP","metadata":{"a":"x","b":"\u003c\u0026\u003e","version":"1.0.0","weight":7,"zone":"z"},` +
 		`"interfaces":{"REST":"http://x"},"tags":["b","a"],"dependencies":["db"],"environment":"e","region":"r","owner":"o","description":"d"}`
 	require.Equal(t, `{"service":"payment","index":9,"instances":[`+brief+`,{"id":"q","health":"UNKNOWN","metadata":{}}]}`,
-		string(dialect.AppendList(nil, "payment", instance.NewView(9, []*instance.Instance{i, {Key: instance.Key{ID: "q"}}}))))
-	require.Equal(t, `{"service":"payment","index":9,"instances":[]}`, string(dialect.AppendList(nil, "payment", instance.NewView(9, nil))))
+		string(dialect.AppendList(nil, "payment", &instance.View{Index: 9, Instances: []*instance.Instance{i, {Key: instance.Key{ID: "q"}}}})))
+	require.Equal(t, `{"service":"payment","index":9,"instances":[]}`, string(dialect.AppendList(nil, "payment", &instance.View{Index: 9})))
 	batch := instance.Batch{Index: 9}
 	for n, name := range []string{"ADDED", "MODIFIED", "DELETED"} {
 		batch.Events = append(batch.Events, instance.Event{Type: instance.EventType(n + 1), Instance: i, Revision: 8})
@@ -83,7 +83,7 @@ func TestList(t *testing.T) {
 	bare := &instance.Instance{Key: instance.Key{Namespace: "default", Service: "s", ID: "q"}, RegisteredAt: last}
 	require.Equal(t, `{"name":"s","id":"q","version":"","interfaces":{},"metadata":{"dependencies":[],"tags":[]},"status":"unknown","registered_at":"1970-01-01T00:00:01.002Z"}`,
 		service(bare, time.Time{}))
-	require.Equal(t, "["+service(i, last)+","+service(bare, time.Time{})+"]", string(dialect.AppendServices(nil, instance.NewView(9, []*instance.Instance{bare, i, bare}), 1, 3,
+	require.Equal(t, "["+service(i, last)+","+service(bare, time.Time{})+"]", string(dialect.AppendServices(nil, &instance.View{Index: 9, Instances: []*instance.Instance{bare, i, bare}}, 1, 3,
 		func(k instance.Key) (time.Time, bool) { return last, k == i.Key })))
 }
 
@@ -102,7 +102,7 @@ func render(t require.TestingT, v any) string {
 func TestRenderAny(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i := instances().Draw(t, "instance")
-		for _, text := range []string{render(t, instance.Brief(i)), render(t, instance.Detail(i, time.Time{})), service(i, i.RegisteredAt)} {
+		for _, text := range []string{render(t, i.Brief()), render(t, i.Detail(time.Time{})), service(i, i.RegisteredAt)} {
 			var got struct{ ID string }
 			require.NoError(t, json.Unmarshal([]byte(text), &got))
 			require.Equal(t, strings.ToValidUTF8(i.ID, "\ufffd"), got.ID)
@@ -118,7 +118,7 @@ func TestRoundTrip(t *testing.T) {
 	require.Equal(t, map[string]string{"n": "1.50", "t": "true", "s": "<x>"}, first.Spec.Metadata)
 	require.Equal(t, 30*time.Second, first.Spec.RemoveAfter)
 	i := &instance.Instance{Key: first.Key, Spec: first.Spec}
-	text := []byte(render(t, instance.Brief(i)))
+	text := []byte(render(t, i.Brief()))
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal(text, &fields))
 	delete(fields, "health")
@@ -253,7 +253,7 @@ func FuzzParse(f *testing.F) {
 			switch kind := fault.KindOf(err); {
 			case err == nil:
 				i := &instance.Instance{Key: r.Key, Spec: r.Spec}
-				require.NotEmpty(t, render(t, instance.Brief(i)))
+				require.NotEmpty(t, render(t, i.Brief()))
 				require.NotEmpty(t, service(i, time.Time{}))
 			case kind == fault.TooLarge:
 			default:
@@ -278,7 +278,7 @@ func thousand() []*instance.Instance {
 // BenchmarkList renders 1,000 instances after a change of one of them.
 func BenchmarkList(b *testing.B) {
 	list := thousand()
-	v := instance.NewView(1, list)
+	v := &instance.View{Index: 1, Instances: list}
 	none := func(instance.Key) (time.Time, bool) { return time.Time{}, false }
 	for name, appendTo := range map[string]func([]byte, *instance.View) []byte{
 		"a": func(dst []byte, v *instance.View) []byte { return dialect.AppendList(dst, "payment", v) },
@@ -306,6 +306,6 @@ func BenchmarkListNew(b *testing.B) {
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = dialect.AppendList(dst[:0], "payment", instance.NewView(1, list))
+		dst = dialect.AppendList(dst[:0], "payment", &instance.View{Index: 1, Instances: list})
 	}
 }
