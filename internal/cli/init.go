@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -119,4 +120,73 @@ func literal(value string) string {
 		value = short + "h"
 	}
 	return value
+}
+
+func reclaimCommand(con *term.Console, reclaim func(dataDir string) (int, error)) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "reclaim", Short: "Renew the offers of a stopped peer after identity_in_use", Args: command.NoArgs,
+		Long: "Make the offers in a data directory valid again, after the condition identity_in_use: another\n" +
+			"machine had a copy of identity.key, or the directory was restored from a backup.\n\n" +
+			"First stop the other machine, or delete its identity.key so that it creates a new identity.\n" +
+			"Stop this peer too. After reclaim, its next start signs all offers in the directory again,\n" +
+			"in place of newer versions and withdrawals by the other machine. Offers of the other machine\n" +
+			"only end by themselves, after 48 hours at most.",
+	}
+	settings.DataFlag(cmd, "data directory")
+	var f term.Format
+	command.Output(cmd, &f)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		n, err := reclaim(settings.DataDir(con, cmd))
+		if err != nil {
+			return err
+		}
+		return f.Print(con, term.Document{Value: map[string]int{"offers": n}, Table: term.Plain(fmt.Sprintf("%d offers reclaimed: start this peer\n", n))})
+	}
+	return cmd
+}
+
+func configCommand(con *term.Console) *cobra.Command {
+	return command.Parent(&cobra.Command{Use: "config", Short: "Inspect settings"}, configShowCommand(con))
+}
+
+// settingView is the JSON form of a setting with its source.
+type settingView struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+}
+
+func configShowCommand(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show", Short: "Show the settings that run would use", Args: command.NoArgs,
+		Long: "Show the settings that run would use with the same flags. -o yaml prints a settings\nfile; --origin adds the source of each setting.",
+	}
+	s := settings.New(con, cmd)
+	origins := cmd.Flags().Bool("origin", false, "show the source of each setting")
+	var f term.Format
+	command.Output(cmd, &f)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, origin, err := s.Load(cmd)
+		if err != nil {
+			return err
+		}
+		var list []settingView
+		var rows [][]string
+		for _, key := range config.Keys() {
+			list = append(list, settingView{key, c.Value(key), origin[key]})
+			rows = append(rows, []string{key, c.Value(key)})
+			if *origins {
+				rows[len(rows)-1] = append(rows[len(rows)-1], origin[key])
+			}
+		}
+		d := term.Document{Value: map[string]any{"settings": list}, Items: term.Items(list), Table: term.Pairs(rows)}
+		if !*origins {
+			d.Items = nil
+			if d.Value, err = c.Tree(); err != nil {
+				return err
+			}
+		}
+		return f.Print(con, d)
+	}
+	return cmd
 }

@@ -155,10 +155,10 @@ type Services struct {
 
 // Summary summarises a service.
 type Summary struct {
-	Name      string
-	Instances int
-	Up        int
-	Tags      []string // of all instances, ascending
+	Name      string   `json:"name"`
+	Instances int      `json:"instances"`
+	Up        int      `json:"up"`
+	Tags      []string `json:"tags,omitempty"` // of all instances, ascending
 }
 
 // EventType is the kind of a change.

@@ -1,10 +1,14 @@
 package command
 
 import (
+	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/spelling"
@@ -133,4 +137,121 @@ func ExactArgs(args, names []string) error {
 		return fault.Invalidf(strings.Join(names, " "), nil, "must be given once: there are %s", term.Counted(len(args), "argument"))
 	}
 	return nil
+}
+
+// FlagError converts an error of the flag parser into a fault that names the flag.
+func FlagError(cmd *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return fault.Invalidf("", nil, "%w%s", err, meantFlag(cmd, err))
+	}
+	flag, value := "--"+bad.GetFlag().Name, bad.GetValue()
+	if cause := bad.Unwrap(); fault.KindOf(cause) == fault.Invalid { // from a flag type of this package
+		return fault.Invalidf(flag, value, "%s", fault.Message(cause))
+	}
+	return fault.Invalidf(flag, value, "must be a %s, not %q", typeName(bad.GetFlag().Value.Type()), value)
+}
+
+// typeName describes a flag type of pflag to users.
+func typeName(t string) string {
+	switch t {
+	case "int":
+		return "whole number"
+	case "uint32", "uint64":
+		return "whole number of at least 0, within range"
+	case "float64":
+		return "number"
+	case "duration":
+		return "duration (500ms, 10s, 2m)"
+	default:
+		return t
+	}
+}
+
+// Displayed is a flag as help and manual pages show it: with a word for the kind of its value, not a type of Go.
+func Displayed(f *pflag.Flag) *pflag.Flag {
+	words := map[string]string{
+		"stringArray": "text", "strings": "list", "stringSlice": "list", "uint": "number", "int": "number", "int64": "number", "uint32": "number", "uint64": "number", "float64": "number",
+		"string": "text",
+	}
+	word, known := words[f.Value.Type()]
+	if name, _ := pflag.UnquoteUsage(f); !known || name != "" && strings.Contains(f.Usage, "`") {
+		return f
+	}
+	shown := *f
+	shown.Value = typed{f.Value, word}
+	if f.DefValue == "[]" {
+		shown.DefValue = ""
+	}
+	return &shown
+}
+
+// typed is the value of a flag with another word for its kind.
+type typed struct {
+	pflag.Value
+	word string
+}
+
+// Type implements pflag.Value.
+func (t typed) Type() string { return t.word }
+
+// meantFlag suggests flags for an unknown one.
+func meantFlag(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return ""
+	}
+	var flags []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
+	near := spelling.Nearest(unknown.GetSpecifiedName(), flags)
+	for i := range near {
+		near[i] = "--" + near[i]
+	}
+	if name := unknown.GetSpecifiedName(); slices.Contains(term.Formats(), name) && cmd.Flags().Lookup("output") != nil {
+		near = []string{"-o " + name}
+	}
+	return spelling.Meant(near)
+}
+
+// synonyms maps words of other programs to our commands.
+func synonyms() map[string][]string {
+	return map[string][]string{
+		"start": {"run"}, "serve": {"run"}, "agent": {"run"}, "daemon": {"run"}, "up": {"run"},
+		"join": {"run"}, "members": {"peer ls"}, "swarm": {"peer ls"}, "nodes": {"peer ls"},
+		"catalog": {"service ls"}, "list": {"service ls"}, "discover": {"instance find"},
+		"operator": {"group"}, "raft": {"group"}, "snapshot": {"group backup"}, "etcd": {"kv"}, "delete": {"kv del"},
+		"search": {"offer find"}, "query": {"offer find"}, "publish": {"offer register"}, "provide": {"offer register"}, "records": {"offer ls"},
+		"netcheck": {"doctor"}, "diag": {"doctor"}, "check": {"doctor"}, "troubleshoot": {"doctor"},
+		"resolve": {"offer show", "dns"}, "validate": {"config show"}, "monitor": {"events", "log-level"}, "logs": {"log-level", "events"},
+		"heartbeat": {"instance register"}, "info": {"status"}, "ping": {"status"}, "health": {"status"}, "session": {"lease"}, "mutex": {"lock"}, "elect": {"lock"},
+	}
+}
+
+// meantCommands suggests commands for an unknown one: subcommands of cmd with a similar name, and at the root also their
+// subcommands and our commands for words of other programs.
+func meantCommands(cmd *cobra.Command, typed string) (found []string) {
+	commands := map[string][]string{}
+	for _, child := range cmd.Commands() {
+		commands[child.Name()] = append(commands[child.Name()], child.Name())
+	}
+	if !cmd.HasParent() {
+		maps.Copy(commands, synonyms())
+		for _, child := range cmd.Commands() {
+			for _, verb := range child.Commands() {
+				commands[verb.Name()] = append(commands[verb.Name()], child.Name()+" "+verb.Name())
+			}
+		}
+	}
+	words := []string{typed}
+	if commands[typed] == nil {
+		words = spelling.Nearest(typed, slices.Collect(maps.Keys(commands)))
+	}
+	for _, word := range words {
+		for _, command := range commands[word] {
+			if !slices.Contains(found, command) {
+				found = append(found, command)
+			}
+		}
+	}
+	return found
 }

@@ -2,7 +2,5 @@
 // examples, manual pages, and suggestions for mistyped words.
 package command
 
-import ()
-
 // Program is the program's name for users; error messages begin with it.
 const Program = "blackholed"

@@ -97,3 +97,83 @@ func OutputTopic() *cobra.Command {
 
 // TimeoutFlag is a flag of exactly the commands that call a peer.
 const TimeoutFlag = "timeout"
+
+// Examples shows the use of the commands that have no example of their own, without the program's name. A test parses
+// them all.
+func Examples() map[string][]string {
+	return map[string][]string{
+		"init": {"init --data ~/peer"},
+		"run": {
+			"run", "run --profile lan --network office",
+			"run --data peer-2 --http 127.0.0.1:8510 --grpc 127.0.0.1:8512 --dns 127.0.0.1:8610 --listen /ip4/127.0.0.1/tcp/4802",
+			"run --join bh1_CgZvZmZpY2US...",
+		},
+		"invite":         {"invite", "invite --address /dns4/peer.example.org/tcp/4801/p2p/12D3KooW..."},
+		"id":             {"id --data ~/peer"},
+		"debug":          {"debug", "debug report.tar.gz --token-file admin.token"},
+		"log-level":      {"log-level debug"},
+		"context add":    {"context add office --grpc peer.example.org:8502 --token-file office.token --tls-ca system"},
+		"context use":    {"context use office"},
+		"context ls":     {"context ls"},
+		"context rm":     {"context rm office"},
+		"top":            {"top", "top --interval 500ms", "top -o json"},
+		"events":         {"events", "events --topics services", "events --topics keys --prefix db/ -o ndjson"},
+		"show":           {"show gpu-box-1", "show …pEUuqCVB", "show db/migrate -o json"},
+		"status":         {"status", "status --grpc 127.0.0.1:8512", "status -o json"},
+		"doctor":         {"doctor", "doctor --data ~/peer -o json"},
+		"peer ls":        {"peer ls", "peer ls -o ndjson"},
+		"config show":    {"config show --origin", "config show --data ~/peer -o yaml"},
+		"reclaim":        {"reclaim --data ~/peer"},
+		"offer register": {"offer register -f offer.yaml", "offer register -f offers.yaml"},
+		"offer update":   {"offer update -f offer.yaml"},
+		"offer withdraw": {"offer withdraw gpu-box-1"},
+		"offer ls":       {"offer ls", "offer ls -o json"},
+		"offer fields":   {"offer fields"},
+		"offer watch": {
+			"offer watch --type compute --near 52.52,13.40 --radius 300km", "offer watch --type storage --max-price 0.05 -o ndjson",
+		},
+		"offer show":           {"offer show /blackhole/services/compute/gpu/rvupte/12D3KooW.../gpu-box-1"},
+		"service ls":           {"service ls"},
+		"service watch":        {"service watch"},
+		"instance show":        {"instance show payment", "instance show payment payment-1"},
+		"instance drain":       {"instance drain payment payment-1"},
+		"instance deregister":  {"instance deregister payment payment-1"},
+		"service requirements": {"service requirements"},
+		"lock ls":              {"lock ls", "lock ls backups/ -o json"},
+		"lease grant":          {"lease grant --ttl 1m"},
+		"lease keepalive":      {"lease keepalive 7587861234567890123"},
+		"lease show":           {"lease show 7587861234567890123"},
+		"lease revoke":         {"lease revoke 7587861234567890123"},
+		"lease ls":             {"lease ls", "lease ls -o json"},
+		"kv get":               {"kv get config/color", "kv get config/color --revision 12"},
+		"kv put":               {"kv put config/color blue", "kv put config/color - < color.txt"},
+		"kv del":               {"kv del config/color", "kv del config/ --prefix"},
+		"kv ls":                {"kv ls config/"},
+		"kv watch":             {"kv watch config/"},
+		"group status":         {"group status"},
+		"group members":        {"group members", "group members -o json"},
+		"group add":            {"group add 12D3KooW..."},
+		"group remove":         {"group remove 12D3KooW... --dry-run"},
+		"group promote":        {"group promote 12D3KooW...", "group promote 12D3KooW... --dry-run"},
+		"group replace":        {"group replace 12D3KooW... 12D3KooX... --dry-run"},
+		"group transfer":       {"group transfer 12D3KooW..."},
+		"group leave":          {"group leave --dry-run"},
+		"group join":           {"group join", "group join 12D3KooW..."},
+		"group resume":         {"group resume"},
+		"group backup":         {"group backup /var/backups/blackholed-group"},
+		"group restore":        {"group restore /var/backups/blackholed-group --data ~/peer", "group restore /var/backups/blackholed-group --data ~/peer --yes"},
+		"group recover":        {"group recover --data ~/peer", "group recover --data ~/peer --yes"},
+		"version":              {"version", "version -o json"},
+		"man":                  {"man ~/.local/share/man/man1"},
+	}
+}
+
+// AddExamples completes the help of the commands below root.
+func AddExamples(root *cobra.Command) {
+	table := Examples()
+	Each(root, func(path string, cmd *cobra.Command) {
+		if lines := table[path]; cmd.Example == "" && lines != nil {
+			cmd.Example = "  " + Program + " " + strings.Join(lines, "\n  "+Program+" ")
+		}
+	})
+}

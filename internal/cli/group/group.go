@@ -4,16 +4,19 @@ package group
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Command makes the command group.
@@ -72,12 +75,6 @@ func levelText(s coord.GroupState) string {
 	return text
 }
 
-// memberView is the JSON form of a member.
-type memberView struct {
-	client.Member
-	Role string `json:"role"`
-}
-
 func groupMembers(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "members", Short: "List the members of the group", Args: command.NoArgs}, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -85,22 +82,25 @@ func groupMembers(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var views []memberView
-		for _, m := range s.Voters {
+		var rows [][]string
+		for i, m := range slices.Concat(s.Voters, s.Learners) {
 			role := "voter"
 			if m.Peer == s.Leader {
 				role = "leader"
+			} else if i >= len(s.Voters) {
+				role = "learner"
 			}
-			views = append(views, memberView{m, role})
+			rows = append(rows, memberRow(m, role))
 		}
-		for _, m := range s.Learners {
-			views = append(views, memberView{m, "learner"})
-		}
-		return r.Print(term.List("members", views, []string{"NAME", "PEER", "MEMBER", "ROLE", "LAG", "SILENT", "ADDRESS"}, (*memberView).row))
+		return r.Print(term.Document{
+			Value: map[string]any{"leader": s.Leader, "voters": term.Emptied(s.Voters), "learners": term.Emptied(s.Learners)},
+			Items: term.Items(slices.Concat(s.Voters, s.Learners)),
+			Table: term.Table([]string{"NAME", "PEER", "MEMBER", "ROLE", "LAG", "SILENT", "ADDRESS"}, rows),
+		})
 	})
 }
 
-func (m *memberView) row() []string {
+func memberRow(m coord.Member, role string) []string {
 	lag, silent := "-", "unknown"
 	if m.Applied > 0 { // from the leader's view
 		lag, silent = strconv.FormatUint(m.Lag, 10), "-"
@@ -108,5 +108,153 @@ func (m *memberView) row() []string {
 			silent = (time.Duration(m.Silent) * time.Millisecond).Round(time.Second).String()
 		}
 	}
-	return []string{term.OrDash(m.Name), m.Peer, fmt.Sprintf("%016x", m.ID), m.Role, lag, silent, term.OrDash(m.Address)}
+	return []string{term.OrDash(m.Name), m.Peer, fmt.Sprintf("%016x", m.ID), role, lag, silent, term.OrDash(m.Address)}
+}
+
+// order makes a command that changes the members of the group. The arguments are peer ids: of the order, and with two of
+// the learner that takes the vote.
+func order(con *term.Console, action coord.MemberAction, cmd *cobra.Command, names ...string) *cobra.Command {
+	var c coord.MemberChange
+	cmd.Args = func(_ *cobra.Command, args []string) error { return command.ExactArgs(args, names) }
+	cmd.Flags().BoolVar(&c.DryRun, "dry-run", false, "only say what would happen")
+	if action != coord.TransferLeadership {
+		cmd.Flags().BoolVar(&c.Force, "force", false, forced(action))
+	}
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, p *client.Client, args []string) error {
+		c.Action = action
+		if len(args) > 0 {
+			c.Peer = args[0]
+		}
+		if len(args) > 1 {
+			c.With = args[1]
+		}
+		done, err := p.Coordination().ChangeMembers(ctx, c)
+		if err != nil {
+			return named(err, action, names)
+		}
+		done.Steps = term.Emptied(done.Steps)
+		return r.Print(term.Document{Value: done, Table: outcomeTable(done)})
+	})
+}
+
+// forced says what an order does with --force.
+func forced(action coord.MemberAction) string {
+	switch action {
+	case coord.JoinGroup:
+		return "even if locks, leases and keys of applications end"
+	case coord.ResumeGroup:
+		return "even if the other group may return, so that the network has two again"
+	case coord.AddMember:
+		return "even if the leader cannot connect to the peer"
+	case coord.PromoteMember:
+		return "even if the new voter is behind, or, without a leader, if writes that only lost voters had are lost"
+	}
+	return "even if no majority remains, or the new voter is behind"
+}
+
+// named gives the fields of the API the names of the command, its arguments and its flags.
+func named(err error, action coord.MemberAction, names []string) error {
+	switch field := fault.FieldOf(err); {
+	case field == "action":
+		return exit.Rename(err, "group "+string(action))
+	case field == "force":
+		return exit.Rename(err, "--force")
+	case field == "peer_id" && len(names) > 0:
+		return exit.Rename(err, names[0])
+	case field == "peer_id":
+		return exit.Rename(err, "the running peer")
+	case field == "with" && len(names) > 1:
+		return exit.Rename(err, names[1])
+	}
+	return err
+}
+
+func outcomeTable(done coord.MemberOutcome) term.Grid {
+	var rows [][]string
+	verb := "did"
+	if !done.Done {
+		verb = "would"
+	}
+	for _, step := range done.Steps {
+		rows = append(rows, []string{verb, step})
+	}
+	if done.Standing != "" {
+		rows = append(rows, []string{"keeps", "the peer is " + string(done.Standing)})
+	}
+	return term.Pairs(append(rows, []string{"survives", done.Before}, []string{"then", done.After}))
+}
+
+func groupAdd(con *term.Console) *cobra.Command {
+	return order(con, coord.AddMember, &cobra.Command{
+		Use: "add PEER", Short: "Make a peer that offers itself a learner of the group",
+		Long: "Make a running, eligible peer a learner of the group. It stays a member even if the group\n" +
+			"has enough others. A peer that was removed before may be a member again.",
+	}, "PEER")
+}
+
+func groupRemove(con *term.Console) *cobra.Command {
+	return order(con, coord.RemoveMember, &cobra.Command{
+		Use: "remove PEER", Short: "Remove a member from the group",
+		Long: "Remove a member. The group does not add it again until group add. A leader hands over first.\n" +
+			"Refused if the remaining voters that answer are no majority; --force goes on, and then all\n" +
+			"writes stop until enough voters answer.",
+	}, "PEER")
+}
+
+func groupPromote(con *term.Console) *cobra.Command {
+	return order(con, coord.PromoteMember, &cobra.Command{
+		Use: "promote PEER", Short: "Make a learner a voter",
+		Long: "Make a learner that is caught up a voter. An even number of voters survives no more failures than\n" +
+			"one voter less.\n\n" +
+			"If the majority of the voters is gone for good, nobody can agree on a promotion. Then a surviving\n" +
+			"learner or voter goes on alone: name the running peer itself, 30 s after the loss of the leader.\n" +
+			"--dry-run says what is lost, --force does it. Refused while a majority answers, or another survivor\n" +
+			"has more of the log. Tokens and revisions go on above all that were given out, and a voter that\n" +
+			"returns takes no part. group recover does the same on the directory of a stopped peer.",
+	}, "PEER")
+}
+
+func groupReplace(con *term.Console) *cobra.Command {
+	return order(con, coord.ReplaceMember, &cobra.Command{
+		Use: "replace VOTER LEARNER", Short: "Give a voter's vote to a learner, in one step",
+	}, "VOTER", "LEARNER")
+}
+
+func groupTransfer(con *term.Console) *cobra.Command {
+	return order(con, coord.TransferLeadership, &cobra.Command{Use: "transfer PEER", Short: "Make another voter the leader"}, "PEER")
+}
+
+func groupLeave(con *term.Console) *cobra.Command {
+	return order(con, coord.LeaveGroup, &cobra.Command{
+		Use: "leave", Short: "Remove the running peer from the group",
+		Long: "Remove the running peer from the group. A leader hands over first. The peer stays a client, and\n" +
+			"becomes no member until group add.",
+	})
+}
+
+func groupJoin(con *term.Console) *cobra.Command {
+	cmd := order(con, coord.JoinGroup, &cobra.Command{
+		Use: "join [PEER]", Short: "Give the peer's group up for another one of the network",
+		Long: "Give the group of the running peer up for another group of the network: of PEER, or the only other\n" +
+			"one. All its locks and leases end with their keys, its holders learn that they lost, and all its\n" +
+			"peers go over. Every later token is above all tokens that either group ever gave. Refused if\n" +
+			"applications keep locks, leases or keys in it; --force ends them.",
+	}, "PEER")
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return command.ExactArgs(args, []string{"PEER"})
+	}
+	return cmd
+}
+
+func groupResume(con *term.Console) *cobra.Command {
+	return order(con, coord.ResumeGroup, &cobra.Command{
+		Use: "resume", Short: "Take back a group join whose other group is gone",
+		Long: "Let a group that gave itself up go on, if the other group is gone for good before the peers went\n" +
+			"over. The leases and locks that ended stay ended. Refused while the leader of the other group\n" +
+			"answers. If the other group returns, the network has two groups again.",
+	})
 }

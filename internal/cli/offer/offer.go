@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -50,7 +50,7 @@ func offerRegister(con *term.Console) *cobra.Command {
 		out := offerResults(len(offers))
 		if len(offers) == 1 {
 			got, err := c.Register(ctx, offers[0])
-			addReceipt(out, offers[0].ID, receipt(got), err)
+			addReceipt(out, offers[0].ID, got, err)
 			return out.Print(r)
 		}
 		answers, err := c.RegisterBatch(ctx, offers)
@@ -58,7 +58,7 @@ func offerRegister(con *term.Console) *cobra.Command {
 			return err
 		}
 		for i, o := range answers[:min(len(answers), len(offers))] {
-			addReceipt(out, offers[i].ID, receipt(o.Receipt), o.Err)
+			addReceipt(out, offers[i].ID, o.Receipt, o.Err)
 		}
 		return out.Print(r)
 	})
@@ -79,7 +79,7 @@ func offerUpdate(con *term.Console) *cobra.Command {
 		out := offerResults(len(offers))
 		for _, o := range offers {
 			got, err := c.Update(ctx, o)
-			if addReceipt(out, o.ID, receipt(got), err); exit.Hopeless(err) {
+			if addReceipt(out, o.ID, got, err); exit.Hopeless(err) {
 				break
 			}
 		}
@@ -96,7 +96,7 @@ func offerWithdraw(con *term.Console) *cobra.Command {
 			if fault.KindOf(err) == fault.NotFound {
 				err = fault.As("", fault.NotFound, fault.New("", fault.NotFound, "this peer has no offer with this id: see "+command.Program+" offer ls")) // nested: see answered
 			}
-			if addReceipt(out, id, receipt(got), err); exit.Hopeless(err) {
+			if addReceipt(out, id, got, err); exit.Hopeless(err) {
 				break
 			}
 		}
@@ -119,23 +119,13 @@ func offerList(con *term.Console) *cobra.Command {
 	})
 }
 
-// receipt is the JSON form of discovery.Receipt: both have the same fields.
-type receipt struct {
-	ID        string         `json:"id"`
-	Key       string         `json:"key"`
-	Sequence  uint64         `json:"sequence"`
-	ExpiresAt time.Time      `json:"expires_at"`
-	Stored    records.Stored `json:"stored"`
-	Warnings  []string       `json:"warnings,omitempty"`
-}
-
 // offerResults starts the results of a command that changes offers.
 func offerResults(of int) *remote.Results {
 	return &remote.Results{Of: of, Header: []string{"ID", "SEQUENCE", "STORED", "EXPIRES", "KEY"}}
 }
 
 // addReceipt notes the outcome for one offer.
-func addReceipt(o *remote.Results, id string, r receipt, err error) {
+func addReceipt(o *remote.Results, id string, r discovery.Receipt, err error) {
 	if err != nil {
 		o.Fail(id, err)
 		return

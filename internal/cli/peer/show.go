@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -110,8 +109,7 @@ func (list shownList) On(s term.Screen) string {
 func lookupOffer(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
 	rec, err := offer.OfferOf(ctx, c, id)
 	if err == nil {
-		d, err := term.FieldsOf(rec.View)
-		return []term.Document{d}, err
+		return []term.Document{term.FieldsOf(rec.View)}, nil
 	}
 	named, wrong := query.ParseClause("id=" + id)
 	if fault.KindOf(err) != fault.NotFound || strings.HasPrefix(id, "/") || wrong != nil {
@@ -123,89 +121,43 @@ func lookupOffer(ctx context.Context, c *client.Client, id, _ string) ([]term.Do
 	}
 	var found []term.Document
 	for _, r := range answer.Results {
-		d, err := term.FieldsOf(r.Record)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, d)
+		found = append(found, term.FieldsOf(r.Record))
 	}
 	return found, nil
 }
 
-// peerView is what this peer knows about a peer.
-type peerView struct {
-	ID        string   `json:"id"`
-	Name      string   `json:"name,omitempty"`
-	Self      bool     `json:"self,omitempty"`
-	Connected bool     `json:"connected"`
-	Latency   float64  `json:"latency_ms,omitempty"`
-	Agent     string   `json:"agent,omitempty"`
-	Addresses []string `json:"addrs,omitempty"`
-	Group     string   `json:"group_role,omitempty"`
-}
-
-func lookupPeer(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
-	known, err := knownPeers(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	var found []term.Document
-	for _, p := range known {
-		if !names(id, p) {
-			continue
-		}
-		d, err := term.FieldsOf(p)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, d)
-	}
-	return found, nil
-}
-
-// names reports whether an id stands for a peer: whole, as its end in tables, or the name that it gives itself.
-func names(id string, p peerView) bool {
-	const least = 6 // shorter ends are no names
-	end := strings.TrimPrefix(id, "…")
-	return id == p.ID || id == p.Name || len(end) >= least && strings.HasSuffix(p.ID, end)
-}
-
-// knownPeers are this peer, the connected peers and the members of the group.
-func knownPeers(ctx context.Context, c *client.Client) ([]peerView, error) {
+// lookupPeer looks at this peer, the connected peers and the members of the group.
+func lookupPeer(ctx context.Context, c *client.Client, id, _ string) (found []term.Document, err error) {
 	status, err := c.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	known := []peerView{{ID: status.PeerID, Name: status.Name, Self: true, Agent: status.Version, Addresses: status.Listen}}
+	if names(id, status.PeerID, status.Name) {
+		found = append(found, statusDocument(status))
+	}
 	connected, err := c.Peers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range connected {
-		known = append(known, peerView{ID: p.ID, Connected: true, Latency: p.LatencyMs, Agent: p.Agent, Addresses: p.Addrs})
-	}
-	g, err := c.Coordination().Group(ctx)
-	if err != nil { // a peer without a group, or without a quorum, still knows its peers
-		return known, nil
-	}
-	role := func(m coord.Member, role string) {
-		if m.Peer == g.Leader {
-			role = "leader"
+		if names(id, p.ID, "") {
+			found = append(found, term.FieldsOf(p))
 		}
-		i := slices.IndexFunc(known, func(p peerView) bool { return p.ID == m.Peer })
-		if i < 0 {
-			known = append(known, peerView{ID: m.Peer})
-			i = len(known) - 1
+	}
+	g, _ := c.Coordination().Group(ctx) // a peer without a group, or without a quorum, still knows its peers
+	for _, m := range slices.Concat(g.Voters, g.Learners) {
+		if names(id, m.Peer, m.Name) {
+			found = append(found, term.FieldsOf(m))
 		}
-		known[i].Group, known[i].Name = role, cmp.Or(m.Name, known[i].Name)
 	}
-	for _, m := range g.Voters {
-		role(m, "voter")
-	}
-	for _, m := range g.Learners {
-		role(m, "learner")
-	}
-	return known, nil
+	return found, nil
+}
+
+// names reports whether an id stands for a peer: whole, as its end in tables, or the name that it gives itself.
+func names(id, peer, name string) bool {
+	const least = 6 // shorter ends are no names
+	end := strings.TrimPrefix(id, "…")
+	return id == peer || id == name || len(end) >= least && strings.HasSuffix(peer, end)
 }
 
 func lookupService(ctx context.Context, c *client.Client, id, namespace string) ([]term.Document, error) {
@@ -285,11 +237,7 @@ func lookupKey(ctx context.Context, c *client.Client, id, _ string) ([]term.Docu
 	page, _, err := c.Coordination().Range(ctx, coord.Query{Span: coord.Exactly(id), Limit: 1}, coord.Linearizable)
 	var found []term.Document
 	for _, kv := range page.Keys {
-		d, err := term.FieldsOf(coordination.ShowKey(kv))
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, d)
+		found = append(found, term.FieldsOf(coordination.ShowKey(kv)))
 	}
 	return found, err
 }

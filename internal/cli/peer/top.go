@@ -91,9 +91,9 @@ func animate(ctx context.Context, c *term.Console, interval time.Duration, ask f
 // overview is what one picture shows.
 type overview struct {
 	Status   discovery.Status        `json:"status"`
-	Peers    []peerView              `json:"peers"`
+	Peers    []discovery.PeerInfo    `json:"peers"`
 	Group    *coord.GroupState       `json:"group,omitempty"`
-	Services []service.SummaryView   `json:"services"`
+	Services []instance.Summary      `json:"services"`
 	Locks    []coordination.LockView `json:"locks"`
 	Unknown  []string                `json:"unknown,omitempty"` // parts without an answer, and why
 
@@ -102,7 +102,7 @@ type overview struct {
 
 // askOverview asks for all parts. A part without an answer is in Unknown, but the status of the peer is required.
 func askOverview(ctx context.Context, c *client.Client, namespace string) (*overview, error) {
-	v := &overview{Peers: []peerView{}, Services: []service.SummaryView{}, Locks: []coordination.LockView{}, at: time.Now()}
+	v := &overview{Peers: []discovery.PeerInfo{}, Services: []instance.Summary{}, Locks: []coordination.LockView{}, at: time.Now()}
 	var err error
 	if v.Status, err = c.Status(ctx); err != nil {
 		return nil, err
@@ -113,17 +113,14 @@ func askOverview(ctx context.Context, c *client.Client, namespace string) (*over
 		}
 		return err == nil
 	}
-	connected, err := c.Peers(ctx)
-	part("peers", err)
-	for _, p := range connected {
-		v.Peers = append(v.Peers, peerView{ID: p.ID, Connected: true, Latency: p.LatencyMs, Agent: p.Agent, Addresses: p.Addrs})
+	if connected, err := c.Peers(ctx); part("peers", err) {
+		v.Peers = term.Emptied(connected)
 	}
 	if g, err := c.Coordination().Group(ctx); part("group", err) {
 		v.Group = &g
 	}
-	services, err := c.Services().List(ctx, namespace)
-	if part("services", err) {
-		v.Services = service.Summaries(services)
+	if services, err := c.Services().List(ctx, namespace); part("services", err) {
+		v.Services = term.Emptied(services.Services)
 	}
 	if v.Group != nil {
 		locks, _, err := c.Coordination().Locks(ctx, client.LockQuery{Limit: topLocks})
@@ -259,7 +256,7 @@ func (p picture) lists() []term.Grid {
 	}
 	connected := term.Table([]string{"CONNECTED PEER", "LATENCY", "AGENT"}, nil)
 	for _, one := range p.now.Peers {
-		connected.Rows = append(connected.Rows, []string{term.ShortPeer(one.ID), term.Millis(one.Latency), term.OrDash(one.Agent)})
+		connected.Rows = append(connected.Rows, []string{term.ShortPeer(one.ID), term.Millis(one.LatencyMs), term.OrDash(one.Agent)})
 	}
 	return []term.Grid{services, locks, connected}
 }

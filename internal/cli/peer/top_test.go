@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/cli/coordination"
-	"github.com/blackhole/blackhole/internal/cli/service"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 const provider = "12D3KooWLnf1GdmD17qaAn8sYACPYggSSps1gQD1aL3gpEUuqCVB"
@@ -31,9 +31,9 @@ func busy(revision coord.Revision) *overview {
 		Status: discovery.Status{PeerID: provider, Name: "attic", Network: "office", Version: "v1", Reach: discovery.Reach{Text: "public"}},
 	}
 	for i := range 40 {
-		v.Services = append(v.Services, service.SummaryView{Name: fmt.Sprintf("service-%d-%s", i, strings.Repeat("x", i)), Instances: 3, Up: i % 4})
+		v.Services = append(v.Services, instance.Summary{Name: fmt.Sprintf("service-%d-%s", i, strings.Repeat("x", i)), Instances: 3, Up: i % 4})
 		v.Locks = append(v.Locks, coordination.LockView{Name: fmt.Sprintf("lock/%d", i), Holding: []coordination.ClaimView{{Holder: provider, Application: "app\x1b[2J", Age: 3}}})
-		v.Peers = append(v.Peers, peerView{ID: stranger, Agent: strings.Repeat("agent ", 30)})
+		v.Peers = append(v.Peers, discovery.PeerInfo{ID: stranger, Agent: strings.Repeat("agent ", 30)})
 	}
 	return v
 }

@@ -1,11 +1,18 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/exit"
@@ -13,6 +20,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -198,4 +206,173 @@ func registerOnce(ctx context.Context, r *remote.Peer, c *client.Client, list []
 		addInstance(&out, got.Instance)
 	}
 	return out.Print(r)
+}
+
+// Bounds of a file of instances.
+const (
+	maxInstanceFile = 4 << 20 // bytes
+	maxInstances    = 1000
+)
+
+// fileInstance is the form of an instance in a file: the API's form with the service.
+type fileInstance struct {
+	*instance.RegistrationJSON
+	Service string `json:"service"`
+}
+
+// parseInstances reads registrations from JSON or YAML. A registration without a namespace
+// gets the default one. Errors of several registrations name their position.
+func parseInstances(data []byte, namespace string) ([]instance.Registration, error) {
+	values, _ := file.JSONValues(data)
+	if values == nil {
+		var err error
+		if values, err = yamlValues(data); err != nil {
+			return nil, err
+		}
+	}
+	if len(values) > maxInstances {
+		return nil, fault.Invalidf("--file", len(values), "has more than %d instances", maxInstances)
+	}
+	list := make([]instance.Registration, len(values))
+	for n, value := range values {
+		var err error
+		if list[n], err = parseInstance(value, namespace); err != nil {
+			if len(values) > 1 {
+				err = fault.In("["+strconv.Itoa(n)+"]", err)
+			}
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func parseInstance(value json.RawMessage, namespace string) (instance.Registration, error) {
+	f := fileInstance{RegistrationJSON: new(instance.RegistrationJSON)}
+	if err := strictjson.Decode(value, maxInstanceFile, &f); err != nil {
+		return instance.Registration{}, err
+	}
+	if f.Namespace == "" {
+		f.Namespace = namespace
+	}
+	r, err := f.Registration(instance.Name{Service: f.Service})
+	if err == nil {
+		err = r.Normalize()
+	}
+	return r, err
+}
+
+// yamlValues converts all documents of a YAML file, and the elements of lists, to JSON.
+func yamlValues(data []byte) ([]json.RawMessage, error) {
+	var values []json.RawMessage
+	for documents := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var document any
+		err := documents.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return values, nil
+		}
+		if err != nil {
+			return nil, fault.Invalidf("--file", nil, "is not YAML: %w", err)
+		}
+		list, ok := document.([]any)
+		if !ok && document != nil {
+			list = []any{document}
+		}
+		for _, item := range list {
+			value, err := json.Marshal(item)
+			if err != nil {
+				return nil, fault.Invalidf("--file", nil, "cannot be converted to JSON: %w", err)
+			}
+			values = append(values, value)
+		}
+	}
+}
+
+// registered are instances that a command keeps registered, with the console of the command.
+type registered struct {
+	*remote.Peer
+	handles []*client.InstanceHandle
+}
+
+// keepServices registers instances and keeps them registered while a command runs, or until
+// interrupted without a command.
+func keepServices(ctx context.Context, r *remote.Peer, c *client.Client, command []string, list []instance.Registration) error {
+	kept := &registered{Peer: r}
+	defer func() { kept.end(ctx) }()
+	connecting, cancel := r.Connecting(ctx)
+	defer cancel()
+	for _, reg := range list {
+		p, err := c.Services().Register(connecting, reg)
+		if err != nil {
+			return err
+		}
+		kept.handles = append(kept.handles, p)
+	}
+	if len(command) > 0 {
+		return kept.run(ctx, command)
+	}
+	out := remote.Results{Of: len(kept.handles)}
+	for _, p := range kept.handles {
+		addInstance(&out, p.Instance())
+	}
+	if err := out.Print(r); err != nil {
+		return err
+	}
+	return kept.wait(ctx)
+}
+
+// wait waits until interrupted. It reports instances with a permanent
+// removal by the peer, and returns after the last of them.
+func (r *registered) wait(ctx context.Context) error {
+	ended := make(chan *client.InstanceHandle, len(r.handles))
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, p := range r.handles {
+		waiting.Go(func() {
+			select {
+			case <-p.Done():
+				ended <- p
+			case <-ctx.Done():
+			}
+		})
+	}
+	var last error
+	for range r.handles {
+		select {
+		case p := <-ended:
+			last = p.Err()
+			r.Say("%s is no longer registered: %s", p.Instance().ID, exit.Message(last))
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return last
+}
+
+// run runs a command. It reports the end of a registration, and lets the command continue.
+func (r *registered) run(ctx context.Context, command []string) error {
+	first := r.handles[0].Instance()
+	p, err := guard.Start(r.Console, command, "BLACKHOLE_SERVICE="+first.Service, "BLACKHOLE_INSTANCE_ID="+first.ID, "BLACKHOLE_LEASE="+first.Lease)
+	if err != nil {
+		return err
+	}
+	reporting, stop := context.WithCancel(context.Background())
+	var reporter sync.WaitGroup
+	reporter.Go(func() { _ = r.wait(reporting) })
+	defer reporter.Wait()
+	defer stop()
+	return p.Wait(ctx)
+}
+
+// end deregisters the instances within the time for cleanup.
+func (r *registered) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), remote.CleanupTimeout)
+	defer cancel()
+	for _, p := range r.handles {
+		i := p.Instance()
+		if err := p.Close(ctx); err != nil {
+			r.Say("warning: %s could not be deregistered; it ends within %s: %s", i.ID, i.Spec.RemoveAfter, exit.Message(err))
+		}
+	}
 }

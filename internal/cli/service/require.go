@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -264,30 +265,23 @@ func serviceRequirements(con *term.Console) *cobra.Command {
 	})
 }
 
-// requirementView is the JSON form of a requirement with its status.
-type requirementView struct {
+// requirementJSON is the JSON form of a requirement with its status.
+type requirementJSON struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	Service   string `json:"service"`
 	Selector  string `json:"selector,omitempty"` // in the form of the command require
-	State     string `json:"state"`
-	Needed    int    `json:"needed"`
-	Available int    `json:"available"`
-	Revision  int64  `json:"revision"`
-	Problem   string `json:"problem,omitempty"`
+	coord.RequirementStatus
 }
 
 func requirementList(all []client.EvaluatedRequirement) term.Document {
-	views := make([]requirementView, len(all))
+	list := make([]requirementJSON, len(all))
 	for i, s := range all {
-		views[i] = requirementView{
-			Name: s.Name, Namespace: s.Service.Namespace, Service: s.Service.Service, Selector: selectorText(&s.Selector),
-			State: string(s.State), Needed: s.Needed, Available: s.Available, Revision: int64(s.Revision), Problem: s.Problem,
-		}
+		list[i] = requirementJSON{s.Name, s.Service.Namespace, s.Service.Service, selectorText(&s.Selector), s.RequirementStatus}
 	}
 	header := []string{"REQUIREMENT", "SERVICE", "SELECTOR", "STATE", "NEEDED", "AVAILABLE"}
-	return term.List("requirements", views, header, func(v *requirementView) []string {
-		return []string{v.Name, v.Service, term.OrDash(v.Selector), v.State, strconv.Itoa(v.Needed), strconv.Itoa(v.Available)}
+	return term.List("requirements", list, header, func(s *requirementJSON) []string {
+		return []string{s.Name, s.Service, term.OrDash(s.Selector), string(s.State), strconv.Itoa(s.Needed), strconv.Itoa(s.Available)}
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -25,14 +26,6 @@ const listInterval = time.Second
 // NamespaceFlag adds --namespace.
 func NamespaceFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("namespace", instance.DefaultNamespace, "namespace of the service")
-}
-
-// SummaryView is the JSON form of instance.Summary: both have the same fields.
-type SummaryView struct {
-	Name      string   `json:"name"`
-	Instances int      `json:"instances"`
-	Up        int      `json:"up"`
-	Tags      []string `json:"tags,omitempty"`
 }
 
 // Command makes the command service.
@@ -52,7 +45,7 @@ func serviceList(con *term.Console) *cobra.Command {
 		if err != nil {
 			return instanceFields().Rename(err)
 		}
-		return r.Print(servicesDocument(Summaries(all)))
+		return r.Print(servicesDocument(all.Services))
 	})
 }
 
@@ -68,17 +61,8 @@ func serviceWatch(con *term.Console) *cobra.Command {
 	})
 }
 
-// Summaries returns the JSON form of services.
-func Summaries(all instance.Services) []SummaryView {
-	views := make([]SummaryView, len(all.Services))
-	for n, s := range all.Services {
-		views[n] = SummaryView(s)
-	}
-	return views
-}
-
-func servicesDocument(views []SummaryView) term.Document {
-	return term.List("services", views, []string{"SERVICE", "INSTANCES", "UP", "TAGS"}, func(v *SummaryView) []string {
+func servicesDocument(views []instance.Summary) term.Document {
+	return term.List("services", views, []string{"SERVICE", "INSTANCES", "UP", "TAGS"}, func(v *instance.Summary) []string {
 		return []string{v.Name, strconv.Itoa(v.Instances), strconv.Itoa(v.Up), term.OrDash(strings.Join(v.Tags, " "))}
 	})
 }
@@ -86,7 +70,7 @@ func servicesDocument(views []SummaryView) term.Document {
 // watchServices shows the list after every change. Once a peer has answered, a failure to
 // reach it does not end the command.
 func watchServices(ctx context.Context, r *remote.Peer, c *client.Client, namespace string) error {
-	var shown []SummaryView
+	var shown []instance.Summary
 	ticker := time.NewTicker(listInterval)
 	defer ticker.Stop()
 	for {
@@ -97,13 +81,13 @@ func watchServices(ctx context.Context, r *remote.Peer, c *client.Client, namesp
 		case err != nil && (shown == nil || !exit.Hopeless(err)):
 			return instanceFields().Rename(err)
 		case err == nil:
-			views := Summaries(all)
-			if shown == nil || !reflect.DeepEqual(views, shown) {
-				if err := r.PrintNext(servicesDocument(views)); err != nil {
+			now := term.Emptied(all.Services)
+			if shown == nil || !reflect.DeepEqual(now, shown) {
+				if err := r.PrintNext(servicesDocument(now)); err != nil {
 					return err
 				}
 			}
-			shown = views
+			shown = now
 		}
 		select {
 		case <-ticker.C:
@@ -264,4 +248,54 @@ func printInstance(r *remote.Peer, e instance.Event) error {
 	i := e.Instance
 	line := fmt.Sprintf("%-8s  %-24s  %-14s  %-24s  %-10s  %s", kind, i.ID, i.Status, AddressOf(i), term.OrDash(i.Spec.Version), strings.Join(i.Spec.Tags, " "))
 	return r.PrintNext(term.Document{Value: instanceEvent{kind, e.Revision, instanceJSON(i)}, Table: term.Plain(strings.TrimRight(term.Clean(line), " ") + "\n")})
+}
+
+// explainNothing tells on standard error why a query of instances found none: how many each filter leaves out, or that no
+// such service exists. What cannot be found out is left out: the answer itself is complete.
+func explainNothing(ctx context.Context, r *remote.Peer, c *client.Client, q instance.Query) {
+	count := func(s instance.Selector) (int, bool) {
+		found, err := c.Agent().Discover(ctx, instance.Query{Name: q.Name, Selector: s})
+		return len(found.Instances), err == nil
+	}
+	all, ok := count(instance.Selector{AnyStatus: true})
+	if !ok {
+		return
+	}
+	if all == 0 {
+		list, err := c.Services().List(ctx, q.Namespace)
+		if err != nil {
+			return
+		}
+		var names []string
+		for _, s := range list.Services {
+			names = append(names, s.Name)
+		}
+		r.Say("no service %s in the namespace %s%s", q.Service, q.Namespace, spelling.Meant(spelling.Nearest(q.Service, names)))
+		return
+	}
+	var left []string
+	for _, f := range []struct {
+		flag string
+		set  bool
+		only instance.Selector
+	}{
+		{"--status", !q.AnyStatus, instance.Selector{Statuses: q.Statuses}},
+		{"--tag", len(q.Tags) > 0, instance.Selector{AnyStatus: true, Tags: q.Tags}},
+		{"--zone", q.Zone != "", instance.Selector{AnyStatus: true, Zone: q.Zone}},
+		{"--version", q.Version != "", instance.Selector{AnyStatus: true, Version: q.Version}},
+		{"--environment", q.Environment != "", instance.Selector{AnyStatus: true, Environment: q.Environment}},
+		{"--depends-on", q.Dependency != "", instance.Selector{AnyStatus: true, Dependency: q.Dependency}},
+	} {
+		if !f.set {
+			continue
+		}
+		if n, ok := count(f.only); ok && n < all {
+			text := fmt.Sprintf("%d by %s", all-n, f.flag)
+			if f.flag == "--status" && len(q.Statuses) == 0 {
+				text += " (UP without the flag)"
+			}
+			left = append(left, text)
+		}
+	}
+	r.Say("%s of %s, none passes; left out: %s", term.Counted(all, "instance"), q.Service, strings.Join(left, ", "))
 }

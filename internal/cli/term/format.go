@@ -3,6 +3,7 @@ package term
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -148,64 +149,36 @@ func escape(text []byte, with func(out []byte, r rune) []byte) []byte {
 	return out
 }
 
-// marshalYAML goes through JSON to keep the names, the order and the numbers of the API.
+// marshalYAML goes through JSON, which is YAML too, to keep the names, the order and the numbers of the API.
 func marshalYAML(v any) ([]byte, error) {
-	text, err := JSON(v, "")
-	if err != nil {
+	var text, b bytes.Buffer
+	from := json.NewEncoder(&text)
+	from.SetEscapeHTML(false)
+	if err := from.Encode(v); err != nil {
 		return nil, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	node, err := yamlNode(dec)
-	if err != nil {
+	long := func(out []byte, r rune) []byte { return fmt.Appendf(out, `\U%08x`, r) }
+	var node yaml.Node
+	if err := yaml.Unmarshal(escape(text.Bytes(), long), &node); err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
+	restyle(&node)
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
-	if err := enc.Encode(node); err != nil {
-		return nil, err
-	}
-	err = enc.Close()
-	return escape(b.Bytes(), func(out []byte, r rune) []byte { return fmt.Appendf(out, `\U%08x`, r) }), err
+	err := errors.Join(enc.Encode(&node), enc.Close())
+	return escape(b.Bytes(), long), err
 }
 
-// yamlNode reads the next JSON value.
-func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
-	token, err := dec.Token()
-	if err != nil {
-		return nil, err
+// restyle replaces the style of JSON by that of YAML, where quotes are needed less often. Block style cannot express {} and [].
+func restyle(n *yaml.Node) {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && (ambiguous(n.Value) || strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsGraphic(r) })):
+		n.Style = yaml.DoubleQuotedStyle // escapes need quotes
+	case n.Kind == yaml.ScalarNode || len(n.Content) > 0:
+		n.Style = 0
 	}
-	switch t := token.(type) {
-	case json.Delim: // '{' or '['; the closing delimiter is read below
-		node := &yaml.Node{Kind: yaml.MappingNode}
-		if t == '[' {
-			node.Kind = yaml.SequenceNode
-		}
-		for dec.More() { // an object alternates names and values
-			child, err := yamlNode(dec)
-			if err != nil {
-				return nil, err
-			}
-			node.Content = append(node.Content, child)
-		}
-		if len(node.Content) == 0 {
-			node.Style = yaml.FlowStyle // block style cannot express {} and []
-		}
-		_, err := dec.Token()
-		return node, err
-	case string:
-		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
-		if ambiguous(t) || strings.ContainsFunc(t, func(r rune) bool { return !unicode.IsGraphic(r) }) { // escapes need quotes
-			node.Style = yaml.DoubleQuotedStyle
-		}
-		return node, nil
-	case json.Number:
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: t.String()}, nil
-	case bool:
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: map[bool]string{true: "true", false: "false"}[t]}, nil
-	default:
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
+	for _, child := range n.Content {
+		restyle(child)
 	}
 }
 
@@ -220,7 +193,15 @@ func ambiguous(s string) bool {
 }
 
 // FieldsOf shows all fields of a value, as YAML.
-func FieldsOf(value any) (Document, error) {
-	text, err := marshalYAML(value)
-	return Document{Value: value, Table: Plain(text)}, err
+func FieldsOf(value any) Document { return Document{Value: value, Table: fields{value}} }
+
+type fields struct{ value any }
+
+// On implements Layout.
+func (f fields) On(Screen) string {
+	text, err := marshalYAML(f.value)
+	if err != nil {
+		return err.Error() + "\n" // impossible: the values are messages of the API
+	}
+	return string(text)
 }

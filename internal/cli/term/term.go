@@ -3,9 +3,11 @@
 package term
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // Console is the input, output and environment of the program, shared by all commands.
@@ -53,4 +55,53 @@ func (c *Console) Env(variable string) (string, bool) {
 func (c *Console) Say(format string, args ...any) {
 	c.Settle()
 	fmt.Fprintln(c.Stderr, Clean(fmt.Sprintf(format, args...)))
+}
+
+// showAfter is the time that a call takes in silence. A line that comes and goes at once is no help.
+const showAfter = time.Second
+
+// progress is a line at a terminal while a call takes long. The line disappears before other output.
+type progress struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// Wait shows what the program waits for, and since when. limit 0 is no limit.
+func (c *Console) Wait(ctx context.Context, what string, limit time.Duration) (stop func()) {
+	if !c.Terminal.Errors {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p := &progress{cancel: cancel, ended: make(chan struct{})}
+	c.waiting = p
+	go p.run(ctx, c.Stderr, what, limit)
+	return p.stop
+}
+
+func (p *progress) run(ctx context.Context, out io.Writer, what string, limit time.Duration) {
+	defer close(p.ended)
+	begun, tick, shown := time.Now(), time.NewTicker(showAfter), false
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if shown {
+				_, _ = io.WriteString(out, "\r\x1b[K") // ECMA-48: erase the line; a terminal that is gone needs no cleaning
+			}
+			return
+		case <-tick.C:
+		}
+		text := fmt.Sprintf("%s: %s", what, time.Since(begun).Round(time.Second))
+		if limit > 0 {
+			text += " of at most " + limit.String()
+		}
+		_, _ = io.WriteString(out, "\r\x1b[K"+Clean(text))
+		shown = true
+	}
+}
+
+// stop ends the line and waits until it is gone.
+func (p *progress) stop() {
+	p.cancel()
+	<-p.ended
 }
