@@ -79,53 +79,35 @@ func printEvent(r *remote.Peer, e client.PeerEvent) error {
 
 // eventData has what a table shows of the data of all topics.
 type eventData struct {
-	Kind      string          `json:"kind"`
-	Message   string          `json:"message"`
-	Reason    string          `json:"reason"`
-	Offer     *eventOffer     `json:"offer"`
-	Offers    []eventOffer    `json:"offers"` // part of a state
-	Instances []eventInstance `json:"instances"`
-	Changes   []eventChange   `json:"changes"`
-	Contact   *eventContact   `json:"contact"`
-	Revision  int64           `json:"revision"`
+	Kind, Message, Reason string
+	Offer                 *eventEntry
+	Offers, Instances     []eventEntry // parts of a state
+	Changes               []struct {
+		Type     string
+		Instance eventEntry
+		KV       *eventEntry
+	}
+	Contact *struct {
+		Stale  bool
+		Reason string
+	}
 }
 
-type eventOffer struct {
-	ID       string `json:"id"`
-	Provider string `json:"provider_id"`
-	Type     string `json:"type"`
-	Name     string `json:"name"`
-}
+// eventEntry is an offer, an instance or a key.
+type eventEntry struct {
+	Type, Service, ID, Name, Health, Key string
 
-type eventInstance struct {
-	Service string `json:"service"`
-	ID      string `json:"id"`
-	Health  string `json:"health"`
-}
-
-// eventChange is a change of an instance or of a key.
-type eventChange struct {
-	Type     string        `json:"type"`
-	Instance eventInstance `json:"instance"`
-	KV       *eventKey     `json:"kv"`
-}
-
-type eventKey struct {
-	Key       string `json:"key"`
+	Provider  string `json:"provider_id"`
 	KeyBase64 []byte `json:"key_base64"` // instead of key for bytes that are not text
 }
 
-// text is the key in a table: bytes that are not text are escaped, as in Go.
-func (k *eventKey) text() string {
-	if len(k.KeyBase64) > 0 {
-		return strconv.Quote(string(k.KeyBase64))
+// parts are the words of a line. Bytes that are not text are escaped, as in Go.
+func (e *eventEntry) parts() []string {
+	key := e.Key
+	if len(e.KeyBase64) > 0 {
+		key = strconv.Quote(string(e.KeyBase64))
 	}
-	return k.Key
-}
-
-type eventContact struct {
-	Stale  bool   `json:"stale"`
-	Reason string `json:"reason"`
+	return []string{e.Type, e.Service, e.ID, e.Name, term.ShortPeers(e.Provider), e.Health, key}
 }
 
 // eventLines returns a line for each change of an event.
@@ -140,25 +122,19 @@ func eventLines(e client.PeerEvent) (string, error) {
 		text := term.Clean(fmt.Sprintf("%-8s  %-11s  %s", e.Topic, kind, strings.Join(parts, "  ")))
 		out.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
+	for _, entry := range slices.Concat(d.Offers, d.Instances) {
+		say(d.Kind, entry.parts()...)
+	}
+	for _, c := range d.Changes {
+		if c.KV == nil {
+			c.KV = &c.Instance
+		}
+		say(strings.ToLower(c.Type), c.KV.parts()...)
+	}
 	switch {
-	case len(d.Offers) > 0:
-		for _, o := range d.Offers {
-			say(d.Kind, o.Type, o.ID, o.Name, term.ShortPeers(o.Provider))
-		}
+	case out.Len() > 0:
 	case d.Offer != nil:
-		say(d.Kind, d.Offer.Type, d.Offer.ID, d.Offer.Name, term.ShortPeers(d.Offer.Provider), d.Reason)
-	case len(d.Changes) > 0:
-		for _, c := range d.Changes {
-			if c.KV != nil {
-				say(c.Type, c.KV.text())
-			} else {
-				say(strings.ToLower(c.Type), c.Instance.Service, c.Instance.ID, c.Instance.Health)
-			}
-		}
-	case len(d.Instances) > 0:
-		for _, i := range d.Instances {
-			say(d.Kind, i.Service, i.ID, i.Health)
-		}
+		say(d.Kind, append(d.Offer.parts(), d.Reason)...)
 	case d.Contact != nil && !d.Contact.Stale:
 		say(d.Kind, "current again")
 	case d.Contact != nil:
