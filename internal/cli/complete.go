@@ -164,7 +164,7 @@ func anything(ctx context.Context, c *client.Client, cmd *cobra.Command, args []
 }
 
 func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
-	states, _, err := c.Coordination().Locks(ctx, client.LockQuery{Prefix: begun})
+	states, err := coordination.Locks(ctx, c, client.LockQuery{Prefix: begun})
 	for _, l := range states {
 		found = append(found, l.Name)
 	}
@@ -172,7 +172,7 @@ func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, 
 }
 
 func leases(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
-	all, _, err := c.Coordination().Leases(ctx, coord.LeaseQuery{})
+	all, err := coordination.Leases(ctx, c, coord.LeaseQuery{})
 	for _, l := range all {
 		if l.ID != client.HiddenLease {
 			found = append(found, coordination.LeaseID(l.ID)+"\t"+l.Application)
@@ -182,7 +182,7 @@ func leases(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string,
 }
 
 func keys(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
-	page, _, err := c.Coordination().Range(ctx, coord.Query{Span: coord.Under(begun), Limit: maxCandidates}, coord.Linearizable)
+	page, err := coordination.Keys(ctx, c, coord.Query{Span: coord.Under(begun), Limit: maxCandidates})
 	for _, kv := range page.Keys {
 		found = append(found, kv.Key)
 	}

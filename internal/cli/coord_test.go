@@ -124,7 +124,7 @@ func TestLeaseKeepAlive(t *testing.T) {
 			[]string{"lease", "keepalive", "--grpc", peer, "-o", "ndjson", coordination.LeaseID(granted.Lease)})
 	}()
 	for range 5 { // longer than the time to live
-		require.Equal(t, `{"id":"1","ttl":4.5}`, out.line(t))
+		require.Equal(t, `{"id":"1","granted_ttl_ms":4500}`, out.line(t))
 	}
 	_, _, err = solo.Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: granted.Lease}})
 	require.NoError(t, err)
@@ -155,13 +155,13 @@ func TestKeyWatch(t *testing.T) {
 			"delete         8  app/a",
 		}},
 		{[]string{"--from", "6", "--prev", "-o", "ndjson"}, []string{
-			`{"event":"progress","next_revision":6}`,
-			`{"event":"put","revision":6,"key":"app/a","kv":{"value":"2","create_revision":5,"version":2},"prev_kv":{"value":"1","create_revision":5,"version":1}}`,
-			`{"event":"put","revision":7,"key":"app/evil","kv":{"value":"G1sySv8=","base64":true,"create_revision":7,"version":1}}`,
-			`{"event":"delete","revision":8,"key":"app/a","prev_kv":{"value":"2","create_revision":5,"version":2}}`,
+			`{"next_revision":6}`,
+			`{"revision":6,"key":"app/a","kv":{"key":"app/a","value":"2","create_revision":5,"mod_revision":6,"version":2},"prev_kv":{"key":"app/a","value":"1","create_revision":5,"mod_revision":5,"version":1}}`,
+			`{"revision":7,"key":"app/evil","kv":{"key":"app/evil","value_base64":"G1sySv8=","create_revision":7,"mod_revision":7,"version":1}}`,
+			`{"revision":8,"key":"app/a","prev_kv":{"key":"app/a","value":"2","create_revision":5,"mod_revision":6,"version":2}}`,
 		}},
 		{[]string{"--from", "8", "-o", "yaml"}, []string{
-			"---", "event: progress", "next_revision: 8", "---", "event: delete", "revision: 8", "key: app/a",
+			"---", "next_revision: 8", "---", "revision: 8", "key: app/a",
 		}},
 	} {
 		out, stop := run(t, peer, append([]string{"kv", "watch", "app/"}, c.args...)...)

@@ -243,7 +243,7 @@ func TestLockInterrupted(t *testing.T) {
 
 func TestLockAlone(t *testing.T) {
 	l := runLock(t, liveGroup(), "db", "-o", "ndjson")
-	require.Equal(t, `{"name":"db","key":"`+coord.LockKey("db", 1)+`","fencing_token":2,"lease_id":"1"}`, l.out.line(t))
+	require.Equal(t, `{"fencing_token":2,"key":"`+coord.LockKey("db", 1)+`","lease_id":"1","name":"db"}`, l.out.line(t))
 	require.False(t, l.free())
 	l.stop()
 	l.end(0)

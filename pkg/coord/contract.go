@@ -128,9 +128,9 @@ func (q *LeaseQuery) List(all []Lease) []Lease {
 // LeaseState is the present state of a lease.
 type LeaseState struct {
 	Lease
-	Tag       string   // Lease.ID.Tag, also where the id is hidden
-	Remaining int64    // time left on the leader's clock, milliseconds; 0 when it is about to end
-	Keys      []string // bound keys, ascending; only for a query by ID
+	Tag       string   `json:"tag"`            // Lease.ID.Tag, also where the id is hidden
+	Remaining int64    `json:"remaining_ms"`   // time left on the leader's clock, milliseconds; 0 when it is about to end
+	Keys      []string `json:"keys,omitempty"` // bound keys, ascending; only for a query by ID
 }
 
 // LockQuery asks for one lock by Name, or with Name "" for at most Limit (0 means 1000) locks under
@@ -148,10 +148,10 @@ type LockQuery struct {
 
 // LockState is the present state of a lock.
 type LockState struct {
-	Name    string
-	Holding []ClaimState // by token
-	Waiting []ClaimState // in order of their turn
-	LeftOut int          // claims behind these that did not fit: name the lock, and the token of the last one in AfterToken
+	Name    string       `json:"name"`
+	Holding []ClaimState `json:"holding"`            // by token
+	Waiting []ClaimState `json:"waiting"`            // in order of their turn
+	LeftOut int          `json:"left_out,omitempty"` // claims behind these that did not fit: name the lock, and the token of the last one in AfterToken
 }
 
 // Last returns the token of the last claim of the page; 0 without claims.
@@ -169,13 +169,13 @@ func (l *LockState) Last() Token {
 // ClaimState is the present state of a claim.
 type ClaimState struct {
 	Claim
-	Key         string
-	Lease       LeaseID
-	Token       Token  // create revision of the key
-	Application string // of the lease
-	ModRevision Revision
-	Version     int64
-	Age         time.Duration // since the answering member saw the claim; 0 means unknown
+	Key         string        `json:"key"`
+	Lease       LeaseID       `json:"lease_id"`
+	Token       Token         `json:"fencing_token"`         // create revision of the key
+	Application string        `json:"application,omitempty"` // of the lease
+	ModRevision Revision      `json:"mod_revision"`
+	Version     int64         `json:"version"`
+	Age         time.Duration `json:"-"` // since the answering member saw the claim; 0 means unknown
 }
 
 // Admin reports the state of the group itself.

@@ -62,12 +62,12 @@ func (kv *KeyValue) Token() Token {
 
 // Event is one change of one key.
 type Event struct {
-	Revision Revision
-	Key      string
+	Revision Revision `json:"revision"`
+	Key      string   `json:"key"`
 	// KV is the new version; nil after a delete.
-	KV *KeyValue
+	KV *KeyValue `json:"kv,omitempty"`
 	// Prev is the version before; nil for a new key.
-	Prev *KeyValue
+	Prev *KeyValue `json:"prev_kv,omitempty"`
 }
 
 // Deletes reports whether the event deletes its key.
@@ -105,14 +105,14 @@ func LockKey(name string, lease LeaseID) string { return name + "/" + lease.Tag(
 // Lease is a contract with the group: after silence of its owner for the time to live the leader
 // ends it and deletes every bound key.
 type Lease struct {
-	ID    LeaseID
-	TTL   int64  // time to live, milliseconds
-	Owner string // its only user; see MayUse
+	ID    LeaseID `json:"id"`
+	TTL   int64   `json:"granted_ttl_ms"`      // time to live, milliseconds
+	Owner string  `json:"client_id,omitempty"` // its only user; see MayUse
 	// Application is the name that its client gives itself, for people.
-	Application string
+	Application string `json:"application,omitempty"`
 	// Granted is the log index of its grant, which distinguishes it from an earlier lease with the
 	// same id.
-	Granted uint64
+	Granted uint64 `json:"granted,omitempty"`
 }
 
 // Mode is the sharing mode of a claim. The numbers travel on the wire.
@@ -129,12 +129,12 @@ const (
 
 // Claim is a lease's place in the queue of a lock.
 type Claim struct {
-	Lock     string
-	Holder   string // the lease's owner
-	Mode     Mode
-	Permits  uint32 // of Permit
-	Count    uint32 // open claims
-	Metadata []byte
+	Lock     string `json:"-"`
+	Holder   string `json:"holder_id"` // the lease's owner
+	Mode     Mode   `json:"mode"`
+	Permits  uint32 `json:"permits,omitempty"` // of Permit
+	Count    uint32 `json:"count"`             // open claims
+	Metadata []byte `json:"metadata,omitempty"`
 }
 
 // Query selects keys.
@@ -162,11 +162,11 @@ func (q *Query) Scans() bool { return q.CountOnly || q.Descending || q.Order != 
 // Page answers a Query.
 type Page struct {
 	// Revision that was read: name it in At to read on in the same state.
-	Revision Revision
+	Revision Revision `json:"revision"`
 	// Keys in the order of the query.
-	Keys []*KeyValue
+	Keys []*KeyValue `json:"kvs"`
 	// Next is the first key of the rest; "" at the end.
-	Next string
+	Next string `json:"next,omitempty"`
 	// Count of all keys in the span, of a query with CountOnly.
-	Count int
+	Count int `json:"count,omitempty"`
 }

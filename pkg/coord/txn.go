@@ -156,23 +156,23 @@ const (
 
 // TxnResult answers a Txn.
 type TxnResult struct {
-	Succeeded bool // Then was executed
-	Steps     []StepResult
+	Succeeded bool         `json:"succeeded"` // Then was executed
+	Steps     []StepResult `json:"results"`
 	// Failed is the position, from 1, of the first comparison that does not hold; 0 is none. Reason says
 	// it for people.
-	Failed int
-	Reason string
+	Failed int    `json:"failed,omitempty"`
+	Reason string `json:"reason,omitempty"`
 	// Forgotten: the transaction was executed before, and its results were too large to be kept for a repetition
 	// of the command. Steps have no keys.
-	Forgotten bool
+	Forgotten bool `json:"forgotten,omitempty"`
 }
 
 // StepResult answers a Step.
 type StepResult struct {
 	// Count of the keys put or deleted, or of all keys that match a Read, past its limit too.
-	Count int
+	Count int `json:"count"`
 	// Keys read, or the versions before. Readers share them: never change one.
-	Keys []*KeyValue
+	Keys []*KeyValue `json:"kvs,omitempty"`
 }
 
 // Unmet returns a Conflict with the first comparison that does not hold, or nil.

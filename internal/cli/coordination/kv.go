@@ -3,10 +3,13 @@ package coordination
 
 import (
 	"context"
+	"encoding/base64"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -23,24 +26,6 @@ import (
 func KV(con *term.Console) *cobra.Command {
 	return command.Parent(&cobra.Command{Use: "kv", Short: "Store, read and follow keys"},
 		kvPut(con), kvGet(con), kvDelete(con), kvList(con), kvTxn(con), kvWatch(con))
-}
-
-// keyView is the JSON form of a key.
-type keyView struct {
-	Key      string `json:"key"`
-	Modified int64  `json:"mod_revision"`
-	valueView
-}
-
-// ShowKey returns the JSON form of a key.
-func ShowKey(kv *client.KeyValue) keyView {
-	return keyView{Key: strings.ToValidUTF8(kv.Key, "\ufffd"), Modified: int64(kv.ModRevision), valueView: *showValue(kv)}
-}
-
-// writtenView is the JSON form of the result of a write.
-type writtenView struct {
-	Revision int64 `json:"revision"`
-	Changed  int   `json:"changed"` // keys put or deleted
 }
 
 func kvPut(con *term.Console) *cobra.Command {
@@ -116,7 +101,7 @@ func guarded(key string, guard int64, change coord.Step) *coord.Txn {
 
 // writeKey makes a change, and prints its revision.
 func writeKey(ctx context.Context, r *remote.Peer, c *client.Client, op *coord.Txn) error {
-	result, _, err := c.Coordination().Do(ctx, coord.Command{Op: op})
+	result, err := execute(ctx, c, op)
 	if err == nil {
 		err = result.Txn.Unmet()
 	}
@@ -126,10 +111,10 @@ func writeKey(ctx context.Context, r *remote.Peer, c *client.Client, op *coord.T
 			"then[0].value": "VALUE", "then[0].lease": "--lease",
 		}.Exactly(err)
 	}
-	v := writtenView{int64(result.Revision), result.Changed}
-	return r.Print(term.Document{Value: v, Table: term.Pairs([][]string{
-		{"revision", strconv.FormatInt(v.Revision, 10)}, {"changed", strconv.Itoa(v.Changed)},
-	})})
+	return r.Print(term.Document{
+		Value: map[string]int64{"revision": int64(result.Revision), "changed": int64(result.Changed)},
+		Table: term.Pairs([][]string{{"revision", strconv.FormatInt(int64(result.Revision), 10)}, {"changed", strconv.Itoa(result.Changed)}}),
+	})
 }
 
 func kvGet(con *term.Console) *cobra.Command {
@@ -150,7 +135,7 @@ func kvGet(con *term.Console) *cobra.Command {
 			_, err := r.Stdout.Write(page.Keys[0].Value)
 			return fault.As("cli.print", fault.Internal, err)
 		}
-		return r.Print(term.Document{Value: ShowKey(page.Keys[0])})
+		return r.Print(term.Document{Value: page.Keys[0]})
 	})
 }
 
@@ -196,24 +181,34 @@ func kvList(con *term.Console) *cobra.Command {
 
 // keyList shows the keys of a page.
 func keyList(page coord.Page, keysOnly bool) term.Document {
-	views, rows := make([]keyView, len(page.Keys)), make([][]string, len(page.Keys))
+	rows := make([][]string, len(page.Keys))
 	head := []string{"KEY", "VALUE", "REVISION", "LEASE"}
 	for i, kv := range page.Keys {
-		v := ShowKey(kv)
-		rows[i] = []string{v.Key, shortened(*v.Value), strconv.FormatInt(v.Modified, 10), v.Lease}
+		rows[i] = []string{kv.Key, shortened(valueText(kv)), strconv.FormatInt(int64(kv.ModRevision), 10), leaseOf(kv)}
 		if keysOnly {
-			v.Value, rows[i] = nil, slices.Delete(rows[i], 1, 2)
+			rows[i] = slices.Delete(rows[i], 1, 2)
 		}
-		views[i] = v
 	}
 	if keysOnly {
 		head = slices.Delete(head, 1, 2)
 	}
-	value := map[string]any{"revision": int64(page.Revision), "keys": views}
-	if page.Next != "" {
-		value["next"] = page.Next
+	page.Keys = term.Emptied(page.Keys)
+	return term.Document{Value: page, Items: term.Items(page.Keys), Table: term.Table(head, rows)}
+}
+
+func leaseOf(kv *coord.KeyValue) string {
+	if kv.Lease == 0 {
+		return ""
 	}
-	return term.Document{Value: value, Items: term.Items(views), Table: term.Table(head, rows)}
+	return LeaseID(kv.Lease)
+}
+
+// valueText is a value for people: bytes that are not text are in base64.
+func valueText(kv *coord.KeyValue) string {
+	if utf8.Valid(kv.Value) {
+		return string(kv.Value)
+	}
+	return base64.StdEncoding.EncodeToString(kv.Value)
 }
 
 // readKeys reads keys.
@@ -221,7 +216,7 @@ func readKeys(ctx context.Context, r *remote.Peer, c *client.Client, q coord.Que
 	if q.At < 0 {
 		return coord.Page{}, fault.Invalidf("--revision", int64(q.At), "must be at least 0")
 	}
-	page, _, err := c.Coordination().Range(ctx, q, coord.Linearizable)
+	page, err := Keys(ctx, c, q)
 	return page, exit.Fields{"revision": "--revision", "at": "--revision", "key": "KEY"}.Rename(err)
 }
 
@@ -247,4 +242,55 @@ func shortened(value string) string {
 		first += "..."
 	}
 	return first
+}
+
+func kvWatch(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "watch PREFIX", Short: "Follow the keys that begin with a prefix", Args: command.OneArg("PREFIX"),
+		Long: "Show all changes of the keys with this PREFIX until interrupted. The prefix \"\" matches\n" +
+			"all keys; the keys of the lock NAME are NAME/LEASE, with the lease in hexadecimal.\n\n" +
+			"With -o ndjson, progress events give the revision for --from, which resumes the watch there. The\n" +
+			"command ends with exit code 3 if the group has compacted that revision.",
+	}
+	from := cmd.Flags().Int64("from", 0, "first revision to show; 0 means the next revision")
+	prev := cmd.Flags().Bool("prev", false, "show the previous value too")
+	r := remote.New(con, cmd, 0)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		if *from < 0 {
+			return fault.Invalidf("--from", *from, "must be at least 0")
+		}
+		w := client.Watch{Span: client.Under(args[0]), From: client.Revision(*from), Prev: *prev}
+		seen := false
+		for batch, err := range c.Follow(ctx, w) {
+			if seen && fault.KindOf(err) == fault.Timeout {
+				return nil // the end that --timeout asked for
+			}
+			if err != nil {
+				return err
+			}
+			seen = true
+			if err := printChanges(r, batch); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// printChanges prints the events of a batch. A table omits progress events.
+func printChanges(r *remote.Peer, b client.Batch) error {
+	for _, e := range b.Events {
+		kind, value := "delete", ""
+		if e.KV != nil {
+			kind, value = "put", valueText(e.KV)
+		}
+		line := term.Clean(fmt.Sprintf("%-6s  %8d  %s  %s", kind, e.Revision, e.Key, value))
+		if err := r.PrintNext(term.Document{Value: e, Table: term.Plain(strings.TrimRight(line, " ") + "\n")}); err != nil {
+			return err
+		}
+	}
+	if len(b.Events) > 0 || r.Format == term.AsTable {
+		return nil
+	}
+	return r.PrintNext(term.Document{Value: map[string]client.Revision{"next_revision": b.Next}})
 }

@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -48,7 +50,7 @@ func kvTxn(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		result, _, err := c.Coordination().Do(ctx, coord.Command{Op: op})
+		result, err := execute(ctx, c, op)
 		if err != nil {
 			return err
 		}
@@ -249,4 +251,117 @@ func spanOfWords(words []string, prefix bool) (coord.Span, error) {
 		return coord.Span{}, fault.Invalidf("KEY", nil, "is missing")
 	}
 	return coord.Exactly(words[0]), nil
+}
+
+// parseStep reads a put, a del or a get with its flags.
+func parseStep(words []string) (s coord.Step, err error) {
+	flags := pflag.NewFlagSet(words[0], pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	var finish func(args []string) (coord.Step, error)
+	switch words[0] {
+	case "put":
+		finish = putStep(flags)
+	case "del":
+		finish = deleteStep(flags)
+	case "get":
+		finish = getStep(flags)
+	default:
+		return s, fault.Invalidf("", nil, "must begin with put, get or del, not %q", words[0])
+	}
+	if err := flags.Parse(words[1:]); err != nil {
+		return s, fault.Invalidf("", nil, "%v", err)
+	}
+	return finish(flags.Args())
+}
+
+func putStep(flags *pflag.FlagSet) func([]string) (coord.Step, error) {
+	lease := flags.String("lease", "", "")
+	prev := flags.Bool("prev-kv", false, "")
+	return func(args []string) (s coord.Step, err error) {
+		if len(args) != 2 {
+			return s, fault.Invalidf("KEY", nil, "and VALUE must be given: quote a value with spaces")
+		}
+		put := &coord.Put{Key: args[0], Value: []byte(args[1])}
+		if *lease != "" {
+			if put.Lease, err = ParseLease(*lease); err != nil {
+				return s, exit.Rename(err, "--lease")
+			}
+		}
+		return coord.Step{Put: put, Prev: *prev}, nil
+	}
+}
+
+func deleteStep(flags *pflag.FlagSet) func([]string) (coord.Step, error) {
+	prefix := flags.Bool("prefix", false, "")
+	prev := flags.Bool("prev-kv", false, "")
+	return func(args []string) (coord.Step, error) {
+		span, err := spanOfWords(args, *prefix)
+		return coord.Step{Delete: &span, Prev: *prev}, err
+	}
+}
+
+func getStep(flags *pflag.FlagSet) func([]string) (coord.Step, error) {
+	read := &coord.Read{}
+	prefix := flags.Bool("prefix", false, "")
+	order := flags.String("order", "key", "")
+	flags.Int64Var((*int64)(&read.At), "rev", 0, "")
+	flags.IntVar(&read.Limit, "limit", 0, "")
+	flags.BoolVar(&read.Descending, "descend", false, "")
+	flags.BoolVar(&read.KeysOnly, "keys-only", false, "")
+	flags.BoolVar(&read.CountOnly, "count-only", false, "")
+	return func(args []string) (s coord.Step, err error) {
+		if read.Order, err = parseOrder("--order", *order); err != nil {
+			return s, err
+		}
+		if read.Limit < 0 {
+			return s, fault.Invalidf("--limit", read.Limit, "must be at least 0")
+		}
+		read.Span, err = spanOfWords(args, *prefix)
+		return coord.Step{Read: read}, err
+	}
+}
+
+// txnDocument shows the branch that was executed, and the result of each of its steps.
+func txnDocument(op *coord.Txn, r coord.Result) term.Document {
+	var b strings.Builder
+	branch := op.Then
+	if r.Txn.Succeeded {
+		b.WriteString("SUCCESS\n")
+	} else {
+		branch = op.Else
+		fmt.Fprintf(&b, "FAILURE: comparison %d: %s\n", r.Txn.Failed, r.Txn.Reason)
+	}
+	fmt.Fprintf(&b, "revision %d\n", r.Revision)
+	for i, s := range r.Txn.Steps {
+		step := coord.Step{Read: &coord.Read{}}
+		if i < len(branch) {
+			step = branch[i]
+		}
+		kind := "get"
+		if step.Put != nil {
+			kind = "put"
+		} else if step.Delete != nil {
+			kind = "del"
+		}
+		fmt.Fprintf(&b, "\n%s: %d\n", kind, s.Count)
+		for _, kv := range s.Keys {
+			line := kv.Key
+			if step.Read == nil || !step.Read.KeysOnly {
+				line += "  " + valueText(kv)
+			}
+			b.WriteString(term.Clean(line) + "\n")
+		}
+	}
+	if r.Txn.Forgotten {
+		b.WriteString("\nThe results were too large to be kept for a repetition after a failure of the leader: read the keys again.\n")
+	}
+	r.Txn.Steps = term.Emptied(r.Txn.Steps)
+	return term.Document{
+		Value: struct {
+			Revision coord.Revision `json:"revision"`
+			Changed  int            `json:"changed"`
+			coord.TxnResult
+		}{r.Revision, r.Changed, r.Txn},
+		Table: term.Plain(b.String()),
+	}
 }

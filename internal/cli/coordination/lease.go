@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -23,25 +24,6 @@ func Lease(con *term.Console) *cobra.Command {
 		Long: "Grant, renew and revoke leases. A lease without renewal ends after its time to\n" +
 			"live, together with its locks and keys. blackholed lock hold manages its own lease.",
 	}, leaseGrant(con), leaseRevoke(con), leaseKeepAlive(con), leaseShow(con), leaseList(con))
-}
-
-// leaseView is the JSON form of a lease. Times are in seconds.
-type leaseView struct {
-	ID          string   `json:"id"`
-	Tag         string   `json:"tag,omitempty"`
-	TTL         float64  `json:"ttl"`
-	Remaining   *float64 `json:"remaining,omitempty"`
-	Owner       string   `json:"owner,omitempty"`
-	Application string   `json:"application,omitempty"`
-	Keys        []string `json:"keys,omitempty"`
-}
-
-// ShowLease returns the JSON form of a lease.
-func ShowLease(l client.LeaseState) leaseView {
-	left := float64(l.Remaining) / 1000
-	return leaseView{
-		ID: LeaseID(l.ID), Tag: l.Tag, TTL: float64(l.TTL) / 1000, Remaining: &left, Owner: l.Owner, Application: l.Application, Keys: l.Keys,
-	}
 }
 
 // LeaseID shows the id of a lease, which the peer hides from callers without a right to it.
@@ -61,12 +43,11 @@ func ParseLease(s string) (client.LeaseID, error) {
 	return client.LeaseID(id), nil
 }
 
-func leaseDocument(v leaseView) term.Document {
-	return term.Document{Value: v, Table: term.Table([]string{"ID", "TTL"}, [][]string{{v.ID, secondsOf(v.TTL)}})}
-}
-
-func secondsOf(s float64) string {
-	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+func leaseDocument(id client.LeaseID, ttl time.Duration) term.Document {
+	return term.Document{
+		Value: coord.Lease{ID: id, TTL: ttl.Milliseconds()},
+		Table: term.Table([]string{"ID", "TTL"}, [][]string{{LeaseID(id), ttl.String()}}),
+	}
 }
 
 func leaseGrant(con *term.Console) *cobra.Command {
@@ -81,7 +62,7 @@ func leaseGrant(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return r.Print(leaseDocument(leaseView{ID: LeaseID(id), TTL: granted.Seconds()}))
+		return r.Print(leaseDocument(id, granted))
 	})
 }
 
@@ -130,7 +111,7 @@ func keepAlive(ctx context.Context, r *remote.Peer, c *client.Client, id client.
 		switch {
 		case err == nil:
 			deadline = asked.Add(ttl)
-			if err := r.PrintNext(leaseDocument(leaseView{ID: LeaseID(id), TTL: ttl.Seconds()})); err != nil || once {
+			if err := r.PrintNext(leaseDocument(id, ttl)); err != nil || once {
 				return err
 			}
 		case ctx.Err() == nil && exit.Hopeless(err) && asked.Before(deadline):
@@ -162,41 +143,39 @@ func leaseShow(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		states, _, err := c.Coordination().Leases(ctx, client.LeaseQuery{ID: id})
+		states, err := Leases(ctx, c, client.LeaseQuery{ID: id})
 		if err != nil {
 			return exit.Rename(err, "ID")
 		}
-		return r.Print(LeaseDetail(ShowLease(states[0])))
+		return r.Print(LeaseDetail(states[0]))
 	})
 }
 
 // LeaseDetail shows one lease.
-func LeaseDetail(v leaseView) term.Document {
-	return term.Document{Value: v, Table: term.Pairs([][]string{
-		{"lease", v.ID}, {"tag", v.Tag}, {"owner", term.OrDash(v.Owner)}, {"application", term.OrDash(v.Application)}, {"ttl", secondsOf(v.TTL)}, {"remaining", secondsOf(*v.Remaining)},
-		{"keys", term.OrDash(strings.Join(v.Keys, " "))},
+func LeaseDetail(l coord.LeaseState) term.Document {
+	return term.Document{Value: l, Table: term.Pairs([][]string{
+		{"lease", LeaseID(l.ID)}, {"tag", l.Tag}, {"owner", term.OrDash(l.Owner)}, {"application", term.OrDash(l.Application)},
+		{"ttl", millis(l.TTL)}, {"remaining", millis(l.Remaining)}, {"keys", term.OrDash(strings.Join(l.Keys, " "))},
 	})}
 }
+
+func millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
 func leaseList(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "ls", Short: "List leases", Args: command.NoArgs}, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
-		var views []leaseView
-		for q := (client.LeaseQuery{}); ; {
-			states, _, err := c.Coordination().Leases(ctx, q)
+		var all []coord.LeaseState
+		for q := (client.LeaseQuery{}); ; q.After = all[len(all)-1].Granted {
+			page, err := Leases(ctx, c, q)
 			if err != nil {
 				return err
 			}
-			if len(states) == 0 {
+			if all = append(all, page...); len(page) == 0 {
 				break
 			}
-			for _, l := range states {
-				views = append(views, ShowLease(l))
-			}
-			q.After = states[len(states)-1].Granted
 		}
-		return r.Print(term.List("leases", views, []string{"ID", "TAG", "TTL", "REMAINING", "OWNER", "APPLICATION"}, func(v *leaseView) []string {
-			return []string{v.ID, v.Tag, secondsOf(v.TTL), secondsOf(*v.Remaining), term.OrDash(v.Owner), term.OrDash(v.Application)}
+		return r.Print(term.List("leases", all, []string{"ID", "TAG", "TTL", "REMAINING", "OWNER", "APPLICATION"}, func(l *coord.LeaseState) []string {
+			return []string{LeaseID(l.ID), l.Tag, millis(l.TTL), millis(l.Remaining), term.OrDash(l.Owner), term.OrDash(l.Application)}
 		}))
 	})
 }

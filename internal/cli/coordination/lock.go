@@ -171,20 +171,13 @@ func takeLock(ctx context.Context, r *remote.Peer, c *client.Client, l *lockFlag
 	return p.Supervise(ctx, held, l.ttl)
 }
 
-// heldView is the JSON form of a held lock.
-type heldView struct {
-	Name  string `json:"name"`
-	Key   string `json:"key"`
-	Token int64  `json:"fencing_token"`
-	Lease string `json:"lease_id"`
-}
-
 // holdAlone shows a lock and holds it until interrupted.
 func holdAlone(ctx context.Context, r *remote.Peer, held *client.Held) error {
-	v := heldView{held.Name(), held.Key(), int64(held.Token()), LeaseID(held.Lease())}
-	err := r.Print(term.Document{Value: v, Table: term.Pairs([][]string{
-		{"lock", v.Name}, {"token", strconv.FormatInt(v.Token, 10)}, {"lease", v.Lease}, {"key", v.Key},
-	})})
+	token, lease := strconv.FormatInt(int64(held.Token()), 10), LeaseID(held.Lease())
+	err := r.Print(term.Document{
+		Value: map[string]any{"name": held.Name(), "key": held.Key(), "fencing_token": held.Token(), "lease_id": held.Lease()},
+		Table: term.Pairs([][]string{{"lock", held.Name()}, {"token", token}, {"lease", lease}, {"key", held.Key()}}),
+	})
 	if err != nil {
 		return err
 	}
@@ -203,5 +196,113 @@ func lockEnvironment(held *client.Held, now time.Time) []string {
 		"BLACKHOLE_LOCK_TOKEN=" + strconv.FormatInt(int64(held.Token()), 10),
 		"BLACKHOLE_LOCK_LEASE=" + LeaseID(held.Lease()),
 		fmt.Sprintf("BLACKHOLE_LOCK_DEADLINE=%d", now.Add(held.Remaining()).Unix()),
+	}
+}
+
+func lockList(con *term.Console) *cobra.Command {
+	r := remote.New(con, &cobra.Command{
+		Use: "ls [PREFIX]", Short: "List the locks that clients hold or wait for",
+		Args: command.AtMostOne("PREFIX"),
+	}, remote.DefaultTimeout)
+	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
+		var all []coord.LockState
+		for q := (client.LockQuery{Prefix: strings.Join(args, "")}); ; q.After = all[len(all)-1].Name {
+			page, err := Locks(ctx, c, q)
+			if err != nil {
+				return exit.Rename(err, "PREFIX")
+			}
+			if all = append(all, page...); len(page) == 0 {
+				break
+			}
+		}
+		return r.Print(term.Document{Value: map[string]any{"locks": term.Emptied(all)}, Items: term.Items(all), Table: LockTable(all)})
+	})
+}
+
+// LockTable has a row for each claim: first the holders of a lock, then its waiters.
+func LockTable(locks []coord.LockState) term.Grid {
+	var rows [][]string
+	for _, l := range locks {
+		for state, claims := range [][]coord.ClaimState{l.Holding, l.Waiting} {
+			for _, c := range claims {
+				mode, _ := c.Mode.MarshalText() // never fails
+				if c.Permits > 0 {
+					mode = fmt.Appendf(mode, " of %d", c.Permits)
+				}
+				rows = append(rows, []string{
+					l.Name, []string{"holds", "waits"}[state], string(mode), strconv.FormatInt(int64(c.Token), 10),
+					term.OrDash(c.Application), term.OrDash(c.Holder), Age(c.Age),
+				})
+			}
+		}
+		if l.LeftOut > 0 {
+			rows = append(rows, []string{l.Name, "and " + strconv.Itoa(l.LeftOut) + " more", "-", "-", "-", "-", "-"})
+		}
+	}
+	return term.Table([]string{"LOCK", "STATE", "MODE", "TOKEN", "APPLICATION", "HOLDER", "AGE"}, rows)
+}
+
+// Age shows how old a claim is. Zero means unknown.
+func Age(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return d.Round(time.Second).String()
+}
+
+// tellAfter is the time that lock waits in silence.
+const tellAfter = time.Second
+
+// tellHolders writes once on standard error who holds a lock that this program waits for, after tellAfter. Without an
+// answer it writes nothing: the call for the lock reports what is wrong. The returned function ends it, and waits for that.
+func tellHolders(ctx context.Context, con *term.Console, c *client.Client, name string, own client.LeaseID) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		silent := time.NewTimer(tellAfter)
+		defer silent.Stop()
+		select {
+		case <-ctx.Done():
+			return
+		case <-silent.C:
+		}
+		states, err := Locks(ctx, c, client.LockQuery{Name: name})
+		if err == nil && len(states) == 1 {
+			con.Say("waiting for the lock %s: %s", name, standing(states[0], own))
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// standing tells who holds a lock, for how long, and how many wait before a lease.
+func standing(l client.LockState, own client.LeaseID) string {
+	var holders []string
+	for _, c := range l.Holding {
+		who := term.OrDash(c.Holder)
+		if c.Application != "" {
+			who = c.Application + " of " + who
+		}
+		if since := Age(c.Age); since != "-" {
+			who += " for " + since
+		}
+		holders = append(holders, who)
+	}
+	before := 0
+	for before < len(l.Waiting) && l.Waiting[before].Lease != own {
+		before++
+	}
+	text := "held by " + strings.Join(holders, ", ")
+	if len(holders) == 0 {
+		text = "nobody holds it"
+	}
+	switch before {
+	case 0:
+		return text + "; next in line"
+	default:
+		return fmt.Sprintf("%s; %d before this one", text, before)
 	}
 }

@@ -206,12 +206,11 @@ func lookupInstance(ctx context.Context, c *client.Client, id, namespace string)
 }
 
 func lookupLock(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
-	states, _, err := c.Coordination().Locks(ctx, client.LockQuery{Name: id})
+	states, err := coordination.Locks(ctx, c, client.LockQuery{Name: id})
 	var found []term.Document
 	for _, l := range states {
 		if len(l.Holding)+len(l.Waiting) > 0 {
-			v := coordination.ShowLock(l)
-			found = append(found, term.Document{Value: v, Table: coordination.LockTable([]coordination.LockView{v})})
+			found = append(found, term.Document{Value: l, Table: coordination.LockTable([]coord.LockState{l})})
 		}
 	}
 	return found, err
@@ -225,19 +224,19 @@ func lookupLease(ctx context.Context, c *client.Client, id, _ string) ([]term.Do
 	if err != nil {
 		return nil, err
 	}
-	states, _, err := c.Coordination().Leases(ctx, client.LeaseQuery{ID: lease})
+	states, err := coordination.Leases(ctx, c, client.LeaseQuery{ID: lease})
 	var found []term.Document
 	for _, l := range states {
-		found = append(found, coordination.LeaseDetail(coordination.ShowLease(l)))
+		found = append(found, coordination.LeaseDetail(l))
 	}
 	return found, err
 }
 
 func lookupKey(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
-	page, _, err := c.Coordination().Range(ctx, coord.Query{Span: coord.Exactly(id), Limit: 1}, coord.Linearizable)
+	page, err := coordination.Keys(ctx, c, coord.Query{Span: coord.Exactly(id), Limit: 1})
 	var found []term.Document
 	for _, kv := range page.Keys {
-		found = append(found, term.FieldsOf(coordination.ShowKey(kv)))
+		found = append(found, term.FieldsOf(kv))
 	}
 	return found, err
 }

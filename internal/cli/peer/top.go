@@ -90,19 +90,19 @@ func animate(ctx context.Context, c *term.Console, interval time.Duration, ask f
 
 // overview is what one picture shows.
 type overview struct {
-	Status   discovery.Status        `json:"status"`
-	Peers    []discovery.PeerInfo    `json:"peers"`
-	Group    *coord.GroupState       `json:"group,omitempty"`
-	Services []instance.Summary      `json:"services"`
-	Locks    []coordination.LockView `json:"locks"`
-	Unknown  []string                `json:"unknown,omitempty"` // parts without an answer, and why
+	Status   discovery.Status     `json:"status"`
+	Peers    []discovery.PeerInfo `json:"peers"`
+	Group    *coord.GroupState    `json:"group,omitempty"`
+	Services []instance.Summary   `json:"services"`
+	Locks    []coord.LockState    `json:"locks"`
+	Unknown  []string             `json:"unknown,omitempty"` // parts without an answer, and why
 
 	at time.Time
 }
 
 // askOverview asks for all parts. A part without an answer is in Unknown, but the status of the peer is required.
 func askOverview(ctx context.Context, c *client.Client, namespace string) (*overview, error) {
-	v := &overview{Peers: []discovery.PeerInfo{}, Services: []instance.Summary{}, Locks: []coordination.LockView{}, at: time.Now()}
+	v := &overview{Peers: []discovery.PeerInfo{}, Services: []instance.Summary{}, Locks: []coord.LockState{}, at: time.Now()}
 	var err error
 	if v.Status, err = c.Status(ctx); err != nil {
 		return nil, err
@@ -123,11 +123,9 @@ func askOverview(ctx context.Context, c *client.Client, namespace string) (*over
 		v.Services = term.Emptied(services.Services)
 	}
 	if v.Group != nil {
-		locks, _, err := c.Coordination().Locks(ctx, client.LockQuery{Limit: topLocks})
+		locks, err := coordination.Locks(ctx, c, client.LockQuery{Limit: topLocks})
 		part("locks", err)
-		for _, l := range locks {
-			v.Locks = append(v.Locks, coordination.ShowLock(l))
-		}
+		v.Locks = term.Emptied(locks)
 	}
 	return v, nil
 }

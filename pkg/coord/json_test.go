@@ -1,0 +1,28 @@
+package coord_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// TestJSON: the nouns have the names of the API's messages, readable values, and no id that the caller may not learn.
+func TestJSON(t *testing.T) {
+	for want, noun := range map[string]any{
+		`{"key":"a","value":"b","create_revision":1,"mod_revision":2,"version":3}`:                                             &coord.KeyValue{Key: "a", Value: []byte("b"), CreateRevision: 1, ModRevision: 2, Version: 3},
+		`{"key":"","key_base64":"/w==","value_base64":"/g==","create_revision":0,"mod_revision":0,"version":0,"lease_id":"5"}`: &coord.KeyValue{Key: "\xff", Value: []byte("\xfe"), Lease: 5},
+		`{"revision":7,"key":"a"}`: coord.Event{Revision: 7, Key: "a"},
+		`{"holder_id":"","mode":"permit","permits":3,"count":0,"key":"","lease_id":"hidden","fencing_token":9,"mod_revision":0,"version":0,"age_ms":1500}`: coord.ClaimState{
+			Claim: coord.Claim{Lock: "l", Mode: coord.Permit, Permits: 3}, Lease: coord.HiddenLease, Token: 9, Age: 1500 * time.Millisecond,
+		},
+		`["exclusive","shared"]`: []coord.Mode{coord.Exclusive, coord.Shared},
+	} {
+		got, err := json.Marshal(noun)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got))
+	}
+}
