@@ -136,7 +136,11 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 // command, because only the header crosses the wire.
 func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
 	start := time.Now()
-	result, h, err := l.member.Propose(ctx, cmd)
+	m, err := coord.Message(cmd)
+	if err != nil {
+		return coord.Result{}, coord.Header{}, err
+	}
+	result, h, err := l.member.Propose(ctx, m)
 	if err == nil {
 		l.plane.config.committed(time.Since(start))
 		err, h.Revision = result.Err, result.Revision
@@ -183,7 +187,11 @@ func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait 
 	if !taken {
 		return l.Do(ctx, cmd)
 	}
-	result, h, err := l.member.ProposePiggyback(ctx, cmd)
+	m, err := coord.Message(cmd)
+	if err != nil {
+		return coord.Result{}, coord.Header{}, err
+	}
+	result, h, err := l.member.ProposePiggyback(ctx, m)
 	if err == nil {
 		err, h.Revision = result.Err, result.Revision
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Restoration describes a group restored from a backup.
@@ -145,7 +146,9 @@ func (r *Restoration) leap(m *machine.Machine, known, last, seen uint64) error {
 	index, term = max(index, last), max(term, seen)+1
 	for m.Incarnation() <= known {
 		index++
-		result, _ := m.Apply(index, term, coord.Command{Op: &coord.BumpIncarnation{Incarnation: m.Incarnation() + 1}})
+		result, _ := m.Apply(index, term, &coordv1.Command{Request: &coordv1.Command_BumpIncarnation{
+			BumpIncarnation: &coordv1.BumpIncarnation{Incarnation: m.Incarnation() + 1},
+		}})
 		if result.Err != nil {
 			return result.Err
 		}

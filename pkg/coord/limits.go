@@ -1,6 +1,9 @@
 package coord
 
-import "github.com/blackhole/blackhole/pkg/fault"
+import (
+	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
 
 // Limits bound the state and belong to it: members with different limits would compute different
 // states. Change them by Configure.
@@ -95,4 +98,33 @@ func (l Limits) Validate() error {
 		return fault.Invalidf("max_ttl_ms", l.MaxTTL, "must be at least min_ttl_ms, %d", l.MinTTL)
 	}
 	return nil
+}
+
+// Message returns the limits as the log has them.
+func (l Limits) Message() *coordv1.Limits {
+	return &coordv1.Limits{
+		Keys: l.Keys, Bytes: l.Bytes, KeyBytes: l.KeyBytes, ValueBytes: l.ValueBytes, OwnerBytes: l.OwnerBytes, TxnBytes: l.TxnBytes,
+		Changes: l.Changes, Leases: l.Leases, LeaseKeys: l.LeaseKeys, MinTtlMs: l.MinTTL, MaxTtlMs: l.MaxTTL,
+		Queue: l.Queue, Claims: l.Claims, Clients: l.Clients, HistoryEvents: l.HistoryEvents, HistoryBytes: l.HistoryBytes,
+		ReservedPercent: l.Reserved,
+		PerOwner: &coordv1.Quota{
+			Leases: l.PerOwner.Leases, Claims: l.PerOwner.Claims, Clients: l.PerOwner.Clients, Bytes: l.PerOwner.Bytes,
+			UnleasedKeys: l.PerOwner.UnleasedKeys, UnleasedBytes: l.PerOwner.UnleasedBytes,
+		},
+	}
+}
+
+// LimitsOf returns the limits of a message.
+func LimitsOf(p *coordv1.Limits) Limits {
+	owner := p.GetPerOwner()
+	return Limits{
+		Keys: p.GetKeys(), Bytes: p.GetBytes(), KeyBytes: p.GetKeyBytes(), ValueBytes: p.GetValueBytes(), OwnerBytes: p.GetOwnerBytes(), TxnBytes: p.GetTxnBytes(),
+		Changes: p.GetChanges(), Leases: p.GetLeases(), LeaseKeys: p.GetLeaseKeys(), MinTTL: p.GetMinTtlMs(), MaxTTL: p.GetMaxTtlMs(),
+		Queue: p.GetQueue(), Claims: p.GetClaims(), Clients: p.GetClients(), HistoryEvents: p.GetHistoryEvents(), HistoryBytes: p.GetHistoryBytes(),
+		Reserved: p.GetReservedPercent(),
+		PerOwner: Quota{
+			Leases: owner.GetLeases(), Claims: owner.GetClaims(), Clients: owner.GetClients(), Bytes: owner.GetBytes(),
+			UnleasedKeys: owner.GetUnleasedKeys(), UnleasedBytes: owner.GetUnleasedBytes(),
+		},
+	}
 }

@@ -89,11 +89,12 @@ func Message(c Command) (*coordv1.Command, error) {
 	if c.Client != 0 {
 		attempt = &apiv1.Attempt{Client: uint64(c.Client), Sequence: c.Sequence}
 	}
+	m.Attempt = attempt
 	setAttempt(m, attempt)
 	return m, nil
 }
 
-// setAttempt puts a command's identity into its request, or beside a request without that field.
+// setAttempt puts a command's identity into its request as well, for APIs with one request a call.
 func setAttempt(m *coordv1.Command, a *apiv1.Attempt) {
 	switch r := m.GetRequest().(type) {
 	case *coordv1.Command_Lock:
@@ -114,8 +115,6 @@ func setAttempt(m *coordv1.Command, a *apiv1.Attempt) {
 		r.SetRequirement.Attempt = a
 	case *coordv1.Command_DeleteRequirement:
 		r.DeleteRequirement.Attempt = a
-	default:
-		m.Attempt = a
 	}
 }
 
@@ -171,7 +170,7 @@ func setInternal(m *coordv1.Command, op Op) error {
 	case *ClientsExpire:
 		m.Request = &coordv1.Command_ClientsExpire{ClientsExpire: &coordv1.ClientsExpire{Term: o.Term, IdleSince: o.IdleSince}}
 	case *Configure:
-		m.Request = &coordv1.Command_Configure{Configure: &coordv1.Configure{Limits: limitsMessage(&o.Limits)}}
+		m.Request = &coordv1.Command_Configure{Configure: &coordv1.Configure{Limits: o.Limits.Message()}}
 	case *BumpIncarnation:
 		m.Request = &coordv1.Command_BumpIncarnation{BumpIncarnation: &coordv1.BumpIncarnation{Incarnation: o.Incarnation}}
 	case *SetLevel:
@@ -240,17 +239,4 @@ func requirementRequest(r *Requirement) (*apiv1.SetRequirementRequest, error) {
 		return nil, fault.Invalidf("selector", nil, "is no question for instances")
 	}
 	return &apiv1.SetRequirementRequest{Name: r.Name, Min: uint32(r.Min), Query: q}, checkUTF8("name", r.Name)
-}
-
-func limitsMessage(l *Limits) *coordv1.Limits {
-	return &coordv1.Limits{
-		Keys: l.Keys, Bytes: l.Bytes, KeyBytes: l.KeyBytes, ValueBytes: l.ValueBytes, OwnerBytes: l.OwnerBytes, TxnBytes: l.TxnBytes,
-		Changes: l.Changes, Leases: l.Leases, LeaseKeys: l.LeaseKeys, MinTtlMs: l.MinTTL, MaxTtlMs: l.MaxTTL,
-		Queue: l.Queue, Claims: l.Claims, Clients: l.Clients, HistoryEvents: l.HistoryEvents, HistoryBytes: l.HistoryBytes,
-		ReservedPercent: l.Reserved,
-		PerOwner: &coordv1.Quota{
-			Leases: l.PerOwner.Leases, Claims: l.PerOwner.Claims, Clients: l.PerOwner.Clients, Bytes: l.PerOwner.Bytes,
-			UnleasedKeys: l.PerOwner.UnleasedKeys, UnleasedBytes: l.PerOwner.UnleasedBytes,
-		},
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 const owner = "alice"
@@ -26,11 +27,11 @@ func history(t *testing.T) []audit.Entry {
 	send := func(cmd coord.Command) coord.Result {
 		index := uint64(len(all) + 1)
 		cmd.Owner = cmp.Or(cmd.Owner, owner)
-		r, e := m.Apply(index, 1, cmd)
+		r, e := m.Apply(index, 1, message(cmd))
 		require.NoError(t, r.Err)
 		e.Events, e.Grants = slices.Clone(e.Events), slices.Clone(e.Grants)
 		e.Granted, e.Ended = slices.Clone(e.Granted), slices.Clone(e.Ended)
-		all = append(all, audit.Entry{Index: index, Term: 1, Command: cmd, Result: r, Effects: e})
+		all = append(all, audit.Entry{Index: index, Term: 1, Command: message(cmd), Result: r, Effects: e})
 		return r
 	}
 	do := func(op coord.Op) coord.Result { return send(coord.Command{Op: op}) }
@@ -61,6 +62,18 @@ func history(t *testing.T) []audit.Entry {
 	send(coord.Command{Owner: "bob", Op: &coord.RegisterBatch{Lease: 7, Generation: 1, Puts: []coord.Entry{late}}}) // 19
 	return all
 }
+
+// message returns a command as the log has it.
+func message(cmd coord.Command) *coordv1.Command {
+	m, err := coord.Message(cmd)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// of returns a command of the usual owner.
+func of(op coord.Op) *coordv1.Command { return message(coord.Command{Owner: owner, Op: op}) }
 
 func entry(id string, port int32) coord.Entry {
 	value, err := proto.Marshal(&agentv1.Instance{Namespace: "n", ServiceName: "s", Id: id, Port: port})
@@ -117,13 +130,16 @@ func usesBreaches() []tampered {
 	return []tampered{
 		{"L6", "a lease of another owner is used", func(h []audit.Entry) { h[3].Command.Owner = "bob" }},
 		{"K1", "a transaction succeeds against its comparison", func(h []audit.Entry) {
-			h[6].Command.Op = &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 1)}, Then: h[6].Command.Op.(*coord.Txn).Then}
+			then := h[6].Command.GetTxn().GetThen()
+			h[6].Command = of(&coord.Txn{If: []coord.Compare{coord.IfRevision("a", 1)}})
+			h[6].Command.GetTxn().Then = then
 		}},
 		{"K1", "a transaction changes another key", func(h []audit.Entry) {
-			h[6].Command.Op = &coord.Txn{Then: h[6].Command.Op.(*coord.Txn).Then[:1]}
+			r := h[6].Command.GetTxn()
+			r.Compare, r.Then = nil, r.GetThen()[:1]
 		}},
 		{"K1", "a transaction puts another value", func(h []audit.Entry) {
-			h[10].Command.Op = &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "b", Value: []byte("x")}}}}
+			h[10].Command = of(&coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "b", Value: []byte("x")}}}})
 		}},
 		{"I4", "a batch is refused for a generation that is over", func(h []audit.Entry) {
 			h[15].Result.Err = fault.Refused(fault.Conflict, "generation", "is over")
@@ -137,7 +153,7 @@ func TestLogFindsEachBreach(t *testing.T) {
 	for _, c := range slices.Concat(usesBreaches(), []tampered{
 		{"L1", "a token is granted again", func(h []audit.Entry) { h[7].Effects.Grants = append(h[7].Effects.Grants, h[7].Effects.Grants[0]) }},
 		{"L2", "a write with the token of one who waits", func(h []audit.Entry) {
-			h[6].Command.Op = &coord.Txn{If: []coord.Compare{coord.IfHolds("db", h[4].Result.Lock.Token)}}
+			h[6].Command = of(&coord.Txn{If: []coord.Compare{coord.IfHolds("db", h[4].Result.Lock.Token)}})
 		}},
 		{"L3", "a waiter is granted beside the holder", func(h []audit.Entry) {
 			h[4].Effects.Grants = []machine.Grant{{Lock: "db", Lease: 2, Token: h[4].Result.Lock.Token}}
@@ -146,27 +162,28 @@ func TestLogFindsEachBreach(t *testing.T) {
 		{"L5", "a lease ends by another term's measure", func(h []audit.Entry) { h[8].Term = 2 }},
 		{"L5", "a key outlives its lease", func(h []audit.Entry) { h[8].Effects.Events = h[8].Effects.Events[1:] }},
 		{"L6", "another owner's claim is released", func(h []audit.Entry) { h[7].Command.Owner = "bob" }},
-		{"L6", "a claim is released by a wrong token", func(h []audit.Entry) { h[7].Command.Op = &coord.Unlock{Name: "db", Lease: 1, Token: 99} }},
+		{"L6", "a claim is released by a wrong token", func(h []audit.Entry) { h[7].Command = of(&coord.Unlock{Name: "db", Lease: 1, Token: 99}) }},
 		{"L6", "a claim is cancelled by a wrong lease", func(h []audit.Entry) {
-			h[7].Command.Op = &coord.Cancel{Name: "db", Lease: 3, Token: h[4].Result.Lock.Token}
+			h[7].Command = of(&coord.Cancel{Name: "db", Lease: 3, Token: h[4].Result.Lock.Token})
 		}},
 		{"L7", "nobody is granted", func(h []audit.Entry) { h[7].Effects.Grants = nil }},
 		{"L7", "the last in the queue is granted", func(h []audit.Entry) {
 			h[7].Effects.Grants = []machine.Grant{{Lock: "db", Lease: 3, Token: h[5].Result.Lock.Token}}
 		}},
 		{"L7", "a grant without a claim", func(h []audit.Entry) { h[7].Effects.Grants[0].Lease = 7 }},
-		{"G1", "a command after the end of the group", func(h []audit.Entry) { h[9].Command.Op = &coord.Dissolve{} }},
-		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(1, 9) }},
-		{"U1", "a claim above the quota", func(h []audit.Entry) { h[0].Command.Op = quota(9, 1) }},
-		{"U1", "a key without a lease above the quota", func(h []audit.Entry) { h[0].Command.Op = unleased(0) }},
+		{"G1", "a command after the end of the group", func(h []audit.Entry) { h[9].Command = of(&coord.Dissolve{}) }},
+		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command = of(quota(1, 9)) }},
+		{"U1", "a claim above the quota", func(h []audit.Entry) { h[0].Command = of(quota(9, 1)) }},
+		{"U1", "a key without a lease above the quota", func(h []audit.Entry) { h[0].Command = of(unleased(0)) }},
 		{"U1", "a key counts for another writer", countForBob},
-		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command.Op = &coord.Txn{} }},
+		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command = of(&coord.Txn{}) }},
 		{"I1", "an entry goes without its lease", func(h []audit.Entry) { h[14].Effects.Ended = nil }},
 		{"I2", "an entry is left out", func(h []audit.Entry) { h[12].Effects.Events = h[12].Effects.Events[1:] }},
 		{"I2", "an entry stays that was deleted", func(h []audit.Entry) { h[13].Effects.Events = h[13].Effects.Events[:1] }},
 		{"I2", "an entry stays that was replaced", func(h []audit.Entry) {
-			o := h[13].Command.Op.(*coord.RegisterBatch)
-			o.Deletes, o.Replace, h[13].Effects.Events = nil, &coord.Span{}, h[13].Effects.Events[:1]
+			r := h[13].Command.GetPublishInstances()
+			r.RangeEnd = []byte("\x00")
+			r.Deletes, r.Replace, h[13].Effects.Events = nil, true, h[13].Effects.Events[:1]
 		}},
 		{"I2", "an event changes nothing", func(h []audit.Entry) {
 			same := *h[13].Effects.Events[0].KV
@@ -179,8 +196,7 @@ func TestLogFindsEachBreach(t *testing.T) {
 		{"I6", "an entry is put again though it was taken out since", func(h []audit.Entry) { h[18].Result.Foreign = nil }},
 		{"I6", "an entry is said to be of another registration", func(h []audit.Entry) { h[18].Result.Since = []coord.Revision{0, 9} }},
 		{"I4", "a batch of an older generation is accepted", func(h []audit.Entry) {
-			o := *h[13].Command.Op.(*coord.RegisterBatch)
-			o.Generation, h[13].Command.Op = 0, &o
+			h[13].Command.GetPublishInstances().Generation = 0
 		}},
 		{"E1", "a repeated command is answered otherwise", func(h []audit.Entry) { h[11].Result.Revision++ }},
 		{"E1", "a repeated command has effects", func(h []audit.Entry) { h[11].Effects = h[10].Effects }},
@@ -228,9 +244,9 @@ func TestStreamFindsEachBreach(t *testing.T) {
 	var truth audit.Truth
 	m := machine.New()
 	for i := range uint64(6) {
-		r, e := m.Apply(i+1, 1, coord.Command{Op: &coord.Txn{Then: []coord.Step{
+		r, e := m.Apply(i+1, 1, message(coord.Command{Op: &coord.Txn{Then: []coord.Step{
 			{Put: &coord.Put{Key: "a"}}, {Put: &coord.Put{Key: "b"}},
-		}}})
+		}}}))
 		truth.Entry(audit.Entry{Result: r, Effects: e})
 	}
 	w := coord.Watch{From: 2, Limit: 3, Prev: true}

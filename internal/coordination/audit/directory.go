@@ -9,11 +9,13 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // directory checks changes of entries (I1, I3, I4, I6), before the entry applies.
 func (l *Log) directory(e Entry) error {
-	o, isBatch := e.Command.Op.(*coord.RegisterBatch)
+	r := e.Command.GetPublishInstances()
+	isBatch := r != nil
 	for _, event := range e.Effects.Events {
 		if !strings.HasPrefix(event.Key, coord.DirectoryPrefix) {
 			continue
@@ -25,27 +27,28 @@ func (l *Log) directory(e Entry) error {
 			if before := l.keys[event.Key]; before == nil || !slices.Contains(e.Effects.Ended, before.Lease) {
 				return breach("I1", "entry %d: %q went, and its lease did not", e.Index, event.Key)
 			}
-		case !l.may(o, e.Command.Owner, event):
-			return breach("I3", "entry %d: %q changed %q, which is another owner's", e.Index, e.Command.Owner, event.Key)
+		case !l.may(r, e.Command.GetOwner(), event):
+			return breach("I3", "entry %d: %q changed %q, which is another owner's", e.Index, e.Command.GetOwner(), event.Key)
 		}
 	}
 	if !isBatch {
 		l.end(e.Effects.Events)
 		return nil
 	}
-	last := l.begun[e.Command.Owner]
-	if o.Generation < last.generation || o.Generation == last.generation && o.Lease != last.lease {
-		return breach("I4", "entry %d: generation %d of %q was accepted after %d", e.Index, o.Generation, e.Command.Owner, last.generation)
+	last := l.begun[e.Command.GetOwner()]
+	now := begun{r.GetGeneration(), coord.LeaseID(r.GetLeaseId())}
+	if now.generation < last.generation || now.generation == last.generation && now.lease != last.lease {
+		return breach("I4", "entry %d: generation %d of %q was accepted after %d", e.Index, now.generation, e.Command.GetOwner(), last.generation)
 	}
-	l.begun[e.Command.Owner] = begun{o.Generation, o.Lease}
-	return l.words(o, e)
+	l.begun[e.Command.GetOwner()] = now
+	return l.words(r, e)
 }
 
 // words checks which puts of a batch count (I6), and records them.
-func (l *Log) words(o *coord.RegisterBatch, e Entry) error {
-	for _, p := range o.Puts {
-		if over := slices.Contains(e.Result.Foreign, p.Key); over != l.outdated(p, e.Command.Owner) {
-			return breach("I6", "entry %d: %q of %q, since %d, was passed over: %v", e.Index, p.Key, e.Command.Owner, p.Since, over)
+func (l *Log) words(r *apiv1.PublishInstancesRequest, e Entry) error {
+	for _, p := range r.GetPuts() {
+		if over := slices.Contains(e.Result.Foreign, string(p.GetKey())); over != l.outdated(p, e.Command.GetOwner()) {
+			return breach("I6", "entry %d: %q of %q, since %d, was passed over: %v", e.Index, p.GetKey(), e.Command.GetOwner(), p.GetSince(), over)
 		}
 	}
 	l.end(e.Effects.Events)
@@ -54,53 +57,54 @@ func (l *Log) words(o *coord.RegisterBatch, e Entry) error {
 			delete(l.gone, event.Key)
 			continue
 		}
-		if l.gone[event.Key] = (departure{event.Revision, e.Command.Owner}); len(l.gone) > machine.MaxRemovalRecords {
+		if l.gone[event.Key] = (departure{event.Revision, e.Command.GetOwner()}); len(l.gone) > machine.MaxRemovalRecords {
 			delete(l.gone, l.oldest())
 		}
 	}
-	for i, p := range o.Puts {
-		said, since := p.Since, l.known(p.Since)
-		if p.Adopt {
+	for i, p := range r.GetPuts() {
+		key, said, since := string(p.GetKey()), coord.Revision(p.GetSince()), l.known(p)
+		if p.GetAdopt() {
 			said, since = e.Result.Revision, e.Result.Revision
 		}
-		if slices.Contains(e.Result.Foreign, p.Key) {
+		if slices.Contains(e.Result.Foreign, key) {
 			continue
 		}
 		if len(e.Result.Since) > 0 {
 			said = e.Result.Since[i]
 		}
-		if l.since[p.Key] = max(l.since[p.Key], since); l.since[p.Key] != said {
-			return breach("I6", "entry %d: %q is said to be since %d, and is since %d", e.Index, p.Key, said, l.since[p.Key])
+		if l.since[key] = max(l.since[key], since); l.since[key] != said {
+			return breach("I6", "entry %d: %q is said to be since %d, and is since %d", e.Index, key, said, l.since[key])
 		}
 	}
 	return nil
 }
 
 // outdated reports whether another owner made a later decision about a put's key.
-func (l *Log) outdated(p coord.Entry, owner string) bool {
-	if kv := l.keys[p.Key]; kv != nil {
+func (l *Log) outdated(p *apiv1.DirectoryEntry, owner string) bool {
+	key := string(p.GetKey())
+	if kv := l.keys[key]; kv != nil {
 		foreign := l.leases[kv.Lease] != owner
-		return foreign && (l.barred(p) || !p.Adopt && l.known(p.Since) <= l.since[p.Key])
+		return foreign && (l.barred(p) || !p.GetAdopt() && l.known(p) <= l.since[key])
 	}
-	if p.Adopt {
+	if p.GetAdopt() {
 		return false
 	}
-	d, ok := l.gone[p.Key]
-	return ok && d.owner != owner && l.known(p.Since) < d.at
+	d, ok := l.gone[key]
+	return ok && d.owner != owner && l.known(p) < d.at
 }
 
 // barred reports whether the present entry belongs to another authenticated caller than a put.
-func (l *Log) barred(p coord.Entry) bool {
-	kv := l.keys[p.Key]
-	return kv != nil && kv.Principal != "" && kv.Principal != p.Principal
+func (l *Log) barred(p *apiv1.DirectoryEntry) bool {
+	kv := l.keys[string(p.GetKey())]
+	return kv != nil && kv.Principal != "" && kv.Principal != p.GetPrincipal()
 }
 
-// known returns a revision, or 0 for a future one.
-func (l *Log) known(since coord.Revision) coord.Revision {
-	if since > l.revision {
-		return 0
+// known returns the since of a put, or 0 for a future one.
+func (l *Log) known(p *apiv1.DirectoryEntry) coord.Revision {
+	if since := coord.Revision(p.GetSince()); since <= l.revision {
+		return since
 	}
-	return since
+	return 0
 }
 
 // end drops the Since of deleted entries.
@@ -120,21 +124,21 @@ func (l *Log) oldest() string {
 }
 
 // may reports whether a batch may make an event of an entry.
-func (l *Log) may(o *coord.RegisterBatch, owner string, event coord.Event) bool {
+func (l *Log) may(r *apiv1.PublishInstancesRequest, owner string, event coord.Event) bool {
 	before := l.keys[event.Key]
 	if before == nil || l.leases[before.Lease] == owner {
 		return true
 	}
-	return event.KV != nil && slices.ContainsFunc(o.Puts, func(e coord.Entry) bool {
-		return e.Key == event.Key && !l.barred(e) && (e.Adopt || l.known(e.Since) > l.since[e.Key])
+	return event.KV != nil && slices.ContainsFunc(r.GetPuts(), func(p *apiv1.DirectoryEntry) bool {
+		return string(p.GetKey()) == event.Key && !l.barred(p) && (p.GetAdopt() || l.known(p) > l.since[event.Key])
 	})
 }
 
 // batch checks that the state agrees with a batch, and that events are real changes (I2), after the
 // entry applied.
 func (l *Log) batch(e Entry) error {
-	o, ok := e.Command.Op.(*coord.RegisterBatch)
-	if !ok {
+	r := e.Command.GetPublishInstances()
+	if r == nil {
 		return nil
 	}
 	for _, event := range e.Effects.Events {
@@ -142,20 +146,23 @@ func (l *Log) batch(e Entry) error {
 			return breach("I2", "entry %d: an event of %q changes nothing", e.Index, event.Key)
 		}
 	}
-	put := make(map[string]bool, len(o.Puts))
-	for _, p := range o.Puts {
-		put[p.Key] = true
-		kv := l.keys[p.Key]
-		if slices.Contains(e.Result.Foreign, p.Key) {
+	put := make(map[string]bool, len(r.GetPuts()))
+	for _, p := range r.GetPuts() {
+		key := string(p.GetKey())
+		put[key] = true
+		kv := l.keys[key]
+		if slices.Contains(e.Result.Foreign, key) {
 			continue
 		}
-		if kv == nil || kv.Lease != o.Lease || kv.Principal != p.Principal || !bytes.Equal(kv.Value, p.Value) {
-			return breach("I2", "entry %d: %q is not as the batch says", e.Index, p.Key)
+		if kv == nil || int64(kv.Lease) != r.GetLeaseId() || kv.Principal != p.GetPrincipal() || !bytes.Equal(kv.Value, p.GetValue()) {
+			return breach("I2", "entry %d: %q is not as the batch says", e.Index, key)
 		}
 	}
+	span := coord.SpanOf(r.GetKey(), r.GetRangeEnd())
 	for key, kv := range l.keys {
-		gone := slices.Contains(o.Deletes, key) || o.Replace != nil && o.Replace.Contains(key) && !put[key]
-		if gone && strings.HasPrefix(key, coord.DirectoryPrefix) && l.leases[kv.Lease] == e.Command.Owner {
+		deleted := slices.ContainsFunc(r.GetDeletes(), func(b []byte) bool { return string(b) == key })
+		gone := deleted || r.GetReplace() && span.Contains(key) && !put[key]
+		if gone && strings.HasPrefix(key, coord.DirectoryPrefix) && l.leases[kv.Lease] == e.Command.GetOwner() {
 			return breach("I2", "entry %d: %q should be gone", e.Index, key)
 		}
 	}

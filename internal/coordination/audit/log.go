@@ -40,6 +40,8 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 func breach(rule, format string, args ...any) error {
@@ -50,7 +52,7 @@ func breach(rule, format string, args ...any) error {
 type Entry struct {
 	Index   uint64
 	Term    uint64
-	Command coord.Command
+	Command *coordv1.Command
 	Result  coord.Result
 	Effects machine.ApplyEffects
 }
@@ -116,24 +118,24 @@ func (l *Log) Entry(e Entry) error {
 	if e.Result.Err != nil {
 		return l.refused(e)
 	}
-	if _, opens := e.Command.Op.(*coord.ClientOpen); opens {
+	if e.Command.GetOpenClient() != nil {
 		delete(l.answered, e.Result.Client) // an ended client with the same id is another one
 	}
-	before, foreseen := l.owned[e.Command.Owner].unleased, l.foresee(e)
+	before, foreseen := l.owned[e.Command.GetOwner()].unleased, l.foresee(e)
 	for _, check := range []func(Entry) error{l.lives, l.rights, l.directory, l.events, l.batch, l.grants, l.endings, l.queues, l.quotas} {
 		if err := check(e); err != nil {
 			return err
 		}
 	}
-	if has := l.owned[e.Command.Owner].unleased; has > before && has > int(l.quota.UnleasedKeys) {
-		return breach("U1", "entry %d: %q has %d keys without a lease, at most %d", e.Index, e.Command.Owner, has, l.quota.UnleasedKeys)
+	if has := l.owned[e.Command.GetOwner()].unleased; has > before && has > int(l.quota.UnleasedKeys) {
+		return breach("U1", "entry %d: %q has %d keys without a lease, at most %d", e.Index, e.Command.GetOwner(), has, l.quota.UnleasedKeys)
 	}
 	return foreseen.check(e)
 }
 
 // repeated reports whether the client sent the entry's command before (E1).
 func (l *Log) repeated(e Entry) (bool, error) {
-	client := e.Command.Client
+	client, sequence := coord.ClientID(e.Command.GetAttempt().GetClient()), e.Command.GetAttempt().GetSequence()
 	if client == 0 {
 		return false, nil
 	}
@@ -141,8 +143,8 @@ func (l *Log) repeated(e Entry) (bool, error) {
 		return true, l.nothing("E1", e) // refused early
 	}
 	seen, ok := l.answered[client]
-	if !ok || seen.sequence != e.Command.Sequence {
-		l.answered[client] = answer{e.Command.Sequence, e.Result}
+	if !ok || seen.sequence != sequence {
+		l.answered[client] = answer{sequence, e.Result}
 		return false, nil
 	}
 	if !reflect.DeepEqual(remembered(seen.result, e.Result), e.Result) {
@@ -182,14 +184,14 @@ func remembered(first, again coord.Result) coord.Result {
 
 // lives checks that the group was not dissolved, and follows its end (G1).
 func (l *Log) lives(e Entry) error {
-	switch o := e.Command.Op.(type) {
-	case *coord.Dissolve:
+	switch r := e.Command.GetRequest().(type) {
+	case *coordv1.Command_Dissolve:
 		if l.over == 0 {
 			l.over = e.Index
 			return nil
 		}
-	case *coord.RaiseRevision:
-		if o.Resume == l.over {
+	case *coordv1.Command_RaiseRevision:
+		if r.RaiseRevision.GetResume() == l.over {
 			l.over = 0
 			return nil
 		}
@@ -204,25 +206,27 @@ func (l *Log) lives(e Entry) error {
 // rights checks that the command was its owner's to give (L6, L2).
 func (l *Log) rights(e Entry) error {
 	for _, id := range uses(e) {
-		if owner, lives := l.leases[id]; lives && !coord.MayUse(owner, e.Command.Owner) {
-			return breach("L6", "entry %d: %q used lease %d, which is not its own", e.Index, e.Command.Owner, id)
+		if owner, lives := l.leases[id]; lives && !coord.MayUse(owner, e.Command.GetOwner()) {
+			return breach("L6", "entry %d: %q used lease %d, which is not its own", e.Index, e.Command.GetOwner(), id)
 		}
 	}
-	switch o := e.Command.Op.(type) {
-	case *coord.Unlock:
-		kv, held := l.lock(o.Name).claims[o.Token], l.lock(o.Name).holding[o.Token]
-		if kv == nil || held.Count == 0 || kv.Lease != o.Lease || !coord.MayUse(held.Holder, e.Command.Owner) {
-			return breach("L6", "entry %d: %q released %q with token %d, which is not its own", e.Index, e.Command.Owner, o.Name, o.Token)
+	switch r := e.Command.GetRequest().(type) {
+	case *coordv1.Command_Unlock:
+		name, token := r.Unlock.GetName(), coord.Token(r.Unlock.GetFencingToken())
+		kv, held := l.lock(name).claims[token], l.lock(name).holding[token]
+		if kv == nil || held.Count == 0 || int64(kv.Lease) != r.Unlock.GetLeaseId() || !coord.MayUse(held.Holder, e.Command.GetOwner()) {
+			return breach("L6", "entry %d: %q released %q with token %d, which is not its own", e.Index, e.Command.GetOwner(), name, token)
 		}
-	case *coord.Cancel:
-		kv := l.lock(o.Name).claims[o.Token]
-		if claim, _ := kv.Claim(); kv == nil || kv.Lease != o.Lease || !coord.MayUse(claim.Holder, e.Command.Owner) {
-			return breach("L6", "entry %d: %q cancelled token %d of %q, which is not its own", e.Index, e.Command.Owner, o.Token, o.Name)
+	case *coordv1.Command_Cancel:
+		name, token := r.Cancel.GetName(), coord.Token(r.Cancel.GetToken())
+		kv := l.lock(name).claims[token]
+		if claim, _ := kv.Claim(); kv == nil || int64(kv.Lease) != r.Cancel.GetLease() || !coord.MayUse(claim.Holder, e.Command.GetOwner()) {
+			return breach("L6", "entry %d: %q cancelled token %d of %q, which is not its own", e.Index, e.Command.GetOwner(), token, name)
 		}
-	case *coord.Txn:
-		for _, c := range o.If {
-			if c.Target == coord.Holds && e.Result.Txn.Succeeded {
-				if err := l.guarded(e.Index, c.Lock, c.Token); err != nil {
+	case *coordv1.Command_Txn:
+		for _, c := range r.Txn.GetCompare() {
+			if c.GetTarget() == apiv1.Compare_HOLDS && e.Result.Txn.Succeeded {
+				if err := l.guarded(e.Index, c.GetLock(), coord.Token(c.GetFencingToken())); err != nil {
 					return err
 				}
 			}
@@ -245,11 +249,7 @@ func (l *Log) guarded(index uint64, name string, token coord.Token) error {
 
 // events follows the keyspace (R1).
 func (l *Log) events(e Entry) error {
-	leaps := false
-	switch e.Command.Op.(type) {
-	case *coord.BumpIncarnation, *coord.RaiseRevision:
-		leaps = true
-	}
+	leaps := e.Command.GetBumpIncarnation() != nil || e.Command.GetRaiseRevision() != nil
 	want := max(l.revision, coord.FirstRevision)
 	if len(e.Effects.Events) > 0 {
 		want++
@@ -283,14 +283,14 @@ func (l *Log) written(e Entry, event coord.Event) error {
 		delete(l.writers, event.Key)
 		l.wrote(writer, -1)
 	}
-	if event.KV == nil || event.KV.Lease != 0 || e.Command.Owner == "" {
+	if event.KV == nil || event.KV.Lease != 0 || e.Command.GetOwner() == "" {
 		return nil
 	}
-	if event.KV.Writer != e.Command.Owner {
-		return breach("U1", "entry %d: %q put %q, which counts for %q", e.Index, e.Command.Owner, event.Key, event.KV.Writer)
+	if event.KV.Writer != e.Command.GetOwner() {
+		return breach("U1", "entry %d: %q put %q, which counts for %q", e.Index, e.Command.GetOwner(), event.Key, event.KV.Writer)
 	}
-	l.writers[event.Key] = e.Command.Owner
-	l.wrote(e.Command.Owner, 1)
+	l.writers[event.Key] = e.Command.GetOwner()
+	l.wrote(e.Command.GetOwner(), 1)
 	return nil
 }
 
@@ -361,12 +361,13 @@ func (l *Log) endings(e Entry) error {
 	}
 	for _, id := range e.Effects.Ended {
 		var said bool
-		switch o := e.Command.Op.(type) {
-		case *coord.LeaseRevoke:
-			said = o.ID == id
-		case *coord.Expire:
-			said = o.Term == e.Term && slices.ContainsFunc(o.Leases, func(r coord.LeaseRef) bool { return r.ID == id })
-		case *coord.Dissolve:
+		switch r := e.Command.GetRequest().(type) {
+		case *coordv1.Command_LeaseRevoke:
+			said = r.LeaseRevoke.GetId() == int64(id)
+		case *coordv1.Command_Expire:
+			said = r.Expire.GetTerm() == e.Term &&
+				slices.ContainsFunc(r.Expire.GetLeases(), func(r *coordv1.LeaseRef) bool { return r.GetId() == int64(id) })
+		case *coordv1.Command_Dissolve:
 			said = true
 		}
 		owner, lived := l.leases[id]
@@ -409,15 +410,15 @@ func (l *Log) count(owner string, leases, claims int) {
 
 // quotas checks that an owner stays within its quota after a grant (U1).
 func (l *Log) quotas(e Entry) error {
-	if o, ok := e.Command.Op.(*coord.Configure); ok {
-		l.quota = o.Limits.PerOwner
+	if r := e.Command.GetConfigure(); r != nil {
+		l.quota = coord.LimitsOf(r.GetLimits()).PerOwner
 	}
-	has := l.owned[e.Command.Owner]
+	has := l.owned[e.Command.GetOwner()]
 	if len(e.Effects.Granted) > 0 && has.leases > int(l.quota.Leases) {
-		return breach("U1", "entry %d: %q has %d leases, at most %d", e.Index, e.Command.Owner, has.leases, l.quota.Leases)
+		return breach("U1", "entry %d: %q has %d leases, at most %d", e.Index, e.Command.GetOwner(), has.leases, l.quota.Leases)
 	}
-	if _, ok := e.Command.Op.(*coord.Lock); ok && has.claims > int(l.quota.Claims) && claimed(e.Effects) {
-		return breach("U1", "entry %d: %q has %d claims, at most %d", e.Index, e.Command.Owner, has.claims, l.quota.Claims)
+	if locks := e.Command.GetLock() != nil || e.Command.GetTryLock() != nil; locks && has.claims > int(l.quota.Claims) && claimed(e.Effects) {
+		return breach("U1", "entry %d: %q has %d claims, at most %d", e.Index, e.Command.GetOwner(), has.claims, l.quota.Claims)
 	}
 	return nil
 }

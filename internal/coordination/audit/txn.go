@@ -6,6 +6,8 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // foresight is what a transaction must do, by the keys before it.
@@ -16,27 +18,28 @@ type foresight struct {
 
 // foresee works out a transaction; nil for another command.
 func (l *Log) foresee(e Entry) *foresight {
-	o, ok := e.Command.Op.(*coord.Txn)
-	if !ok {
+	r := e.Command.GetTxn()
+	if r == nil {
 		return nil
 	}
 	f := &foresight{met: true, keys: make(map[string]*coord.KeyValue)}
-	for i := range o.If {
-		f.met = f.met && l.holds(&o.If[i])
+	for _, c := range r.GetCompare() {
+		f.met = f.met && l.holds(c)
 	}
-	steps := o.Then
+	steps := r.GetThen()
 	if !f.met {
-		steps = o.Else
+		steps = r.GetElse()
 	}
 	for _, s := range steps {
-		if s.Put != nil {
-			f.keys[s.Put.Key] = next(l.keys[s.Put.Key], s.Put)
+		if p := s.GetPut(); p != nil {
+			f.keys[string(p.GetKey())] = next(l.keys[string(p.GetKey())], p)
 		}
-		if s.Delete == nil {
+		if s.GetDelete() == nil {
 			continue
 		}
+		span := spanOf(s.GetDelete())
 		for key := range l.keys { // no step puts a key that another one deletes
-			if s.Delete.Contains(key) {
+			if span.Contains(key) {
 				f.keys[key] = nil
 			}
 		}
@@ -44,30 +47,41 @@ func (l *Log) foresee(e Entry) *foresight {
 	return f
 }
 
+// spanOf returns the keys that a part of a transaction names.
+func spanOf(r interface {
+	GetKey() []byte
+	GetRangeEnd() []byte
+}) coord.Span {
+	if len(r.GetRangeEnd()) == 0 {
+		return coord.Exactly(string(r.GetKey()))
+	}
+	return coord.SpanOf(r.GetKey(), r.GetRangeEnd())
+}
+
 // next is the version that a put makes of a key.
-func next(prev *coord.KeyValue, p *coord.Put) *coord.KeyValue {
-	kv := &coord.KeyValue{Value: p.Value, Lease: p.Lease, Version: 1}
+func next(prev *coord.KeyValue, p *apiv1.TxnPut) *coord.KeyValue {
+	kv := &coord.KeyValue{Value: p.GetValue(), Lease: coord.LeaseID(p.GetLease()), Version: 1}
 	if prev != nil {
 		kv.Version = prev.Version + 1
 	}
-	if p.KeepValue && prev != nil {
+	if p.GetKeepValue() && prev != nil {
 		kv.Value = prev.Value
 	}
-	if p.KeepLease && prev != nil {
+	if p.GetKeepLease() && prev != nil {
 		kv.Lease = prev.Lease
 	}
 	return kv
 }
 
 // holds works out one comparison.
-func (l *Log) holds(c *coord.Compare) bool {
-	if c.Target == coord.Holds {
-		_, held := l.lock(c.Lock).holding[c.Token]
+func (l *Log) holds(c *apiv1.Compare) bool {
+	if c.GetTarget() == apiv1.Compare_HOLDS {
+		_, held := l.lock(c.GetLock()).holding[coord.Token(c.GetFencingToken())]
 		return held
 	}
-	absent := true
+	absent, span := true, spanOf(c)
 	for key, kv := range l.keys {
-		if c.Span.Contains(key) {
+		if span.Contains(key) {
 			if absent = false; !holds(c, kv) {
 				return false
 			}
@@ -77,19 +91,23 @@ func (l *Log) holds(c *coord.Compare) bool {
 }
 
 // holds compares one version, nil for an absent key.
-func holds(c *coord.Compare, kv *coord.KeyValue) bool {
-	if kv == nil && c.Target == coord.Value {
+func holds(c *apiv1.Compare, kv *coord.KeyValue) bool {
+	if kv == nil && c.GetTarget() == apiv1.Compare_VALUE {
 		return false
 	}
 	if kv == nil {
 		kv = new(coord.KeyValue)
 	}
-	order := map[coord.Target]int{
-		coord.ModRevision: cmp.Compare(int64(kv.ModRevision), c.Number), coord.CreateRevision: cmp.Compare(int64(kv.CreateRevision), c.Number),
-		coord.Version: cmp.Compare(kv.Version, c.Number), coord.LeaseOf: cmp.Compare(int64(kv.Lease), c.Number),
-		coord.Value: bytes.Compare(kv.Value, []byte(c.Value)),
-	}[c.Target]
-	return map[coord.Operator]bool{coord.Equal: order == 0, coord.NotEqual: order != 0, coord.Less: order < 0, coord.Greater: order > 0}[c.Operator]
+	order := map[apiv1.Compare_Target]int{
+		apiv1.Compare_MOD_REVISION:    cmp.Compare(int64(kv.ModRevision), c.GetNumber()),
+		apiv1.Compare_CREATE_REVISION: cmp.Compare(int64(kv.CreateRevision), c.GetNumber()),
+		apiv1.Compare_VERSION:         cmp.Compare(kv.Version, c.GetNumber()),
+		apiv1.Compare_LEASE:           cmp.Compare(int64(kv.Lease), c.GetNumber()),
+		apiv1.Compare_VALUE:           bytes.Compare(kv.Value, c.GetValue()),
+	}[c.GetTarget()]
+	return map[apiv1.Compare_Operator]bool{
+		apiv1.Compare_EQUAL: order == 0, apiv1.Compare_NOT_EQUAL: order != 0, apiv1.Compare_LESS: order < 0, apiv1.Compare_GREATER: order > 0,
+	}[c.GetOperator()]
 }
 
 // check compares the foresight with what happened (K1).
@@ -115,12 +133,14 @@ func (f *foresight) check(e Entry) error {
 
 // uses lists the leases that an accepted command used; I3 is the rule for batches.
 func uses(e Entry) (ids []coord.LeaseID) {
-	switch o := e.Command.Op.(type) {
-	case *coord.Lock:
-		return []coord.LeaseID{o.Lease}
-	case *coord.LeaseRevoke:
-		return []coord.LeaseID{o.ID}
-	case *coord.Txn:
+	switch r := e.Command.GetRequest().(type) {
+	case *coordv1.Command_Lock:
+		return []coord.LeaseID{coord.LeaseID(r.Lock.GetLeaseId())}
+	case *coordv1.Command_TryLock:
+		return []coord.LeaseID{coord.LeaseID(r.TryLock.GetLeaseId())}
+	case *coordv1.Command_LeaseRevoke:
+		return []coord.LeaseID{coord.LeaseID(r.LeaseRevoke.GetId())}
+	case *coordv1.Command_Txn:
 		for _, event := range e.Effects.Events {
 			if event.KV != nil && event.KV.Lease != 0 {
 				ids = append(ids, event.KV.Lease)
@@ -132,9 +152,9 @@ func uses(e Entry) (ids []coord.LeaseID) {
 
 // refused checks that a refused entry had no effects (R1), and that no generation that is over blocks a batch (I4).
 func (l *Log) refused(e Entry) error {
-	o, ok := e.Command.Op.(*coord.RegisterBatch)
-	if last := l.begun[e.Command.Owner]; ok && fault.KindOf(e.Result.Err) == fault.Conflict && fault.FieldOf(e.Result.Err) == "generation" && o.Generation >= last.generation {
-		return breach("I4", "entry %d: generation %d of %q was refused after %d", e.Index, o.Generation, e.Command.Owner, last.generation)
+	r := e.Command.GetPublishInstances()
+	if last := l.begun[e.Command.GetOwner()]; r != nil && fault.KindOf(e.Result.Err) == fault.Conflict && fault.FieldOf(e.Result.Err) == "generation" && r.GetGeneration() >= last.generation {
+		return breach("I4", "entry %d: generation %d of %q was refused after %d", e.Index, r.GetGeneration(), e.Command.GetOwner(), last.generation)
 	}
 	return l.nothing("R1", e)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // lessor keeps the deadlines of leases.
@@ -52,12 +53,12 @@ func (l *lessor) renew(now time.Time, owner string, id coord.LeaseID) int64 {
 }
 
 // due returns leases past their deadline, at most one Expire's worth.
-func (l *lessor) due(now time.Time) []coord.LeaseRef {
+func (l *lessor) due(now time.Time) []*coordv1.LeaseRef {
 	const most = 512
-	var refs []coord.LeaseRef
+	var refs []*coordv1.LeaseRef
 	for d := l.first(); d != nil && !d.at.After(now) && len(refs) < most; d = l.first() {
 		l.ended(d.lease.ID)
-		refs = append(refs, coord.LeaseRef{ID: d.lease.ID, Granted: d.lease.Granted})
+		refs = append(refs, &coordv1.LeaseRef{Id: int64(d.lease.ID), Granted: d.lease.Granted})
 	}
 	return refs
 }

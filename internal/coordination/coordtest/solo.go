@@ -10,6 +10,8 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // How a Solo names itself.
@@ -71,7 +73,7 @@ func New(c Config) *Solo {
 		s.Now, s.After = s.clock.Now, s.clock.After
 	}
 	if c.Limits != (coord.Limits{}) {
-		s.machine.Apply(1, term, coord.Command{Op: &coord.Configure{Limits: c.Limits}})
+		s.machine.Apply(1, term, &coordv1.Command{Request: &coordv1.Command_Configure{Configure: &coordv1.Configure{Limits: c.Limits.Message()}}})
 	}
 	return s
 }
@@ -102,14 +104,17 @@ func (s *Solo) Resume() {
 
 // Do implements coord.Writer.
 func (s *Solo) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
-	cmd = machine.Decoded(cmd)
 	const op = "coordtest.Do"
+	m, err := coord.Message(cmd)
+	if err != nil {
+		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.serves(ctx); err != nil {
 		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
 	}
-	result := s.apply(cmd)
+	result := s.apply(m)
 	return result, s.header(), fault.Wrap(op, result.Err)
 }
 
@@ -137,11 +142,14 @@ func (s *Solo) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID)
 // Acquire implements coord.Writer.
 func (s *Solo) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
 	const op = "coordtest.Acquire"
-	cmd = machine.Decoded(cmd)
-	if _, _, ok := cmd.Waits(); !ok {
-		return coord.Result{}, coord.Header{}, fault.Wrap(op, fault.Invalidf("op", nil, "must be a lock that waits"))
+	m, err := coord.Message(cmd)
+	if err == nil && m.GetLock() == nil {
+		err = fault.Invalidf("op", nil, "must be a lock that waits")
 	}
-	result, settled, late, err := s.queue(ctx, cmd, wait)
+	if err != nil {
+		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
+	}
+	result, settled, late, err := s.queue(ctx, m, wait)
 	if err != nil {
 		return result, coord.Header{}, fault.Wrap(op, err)
 	}
@@ -153,7 +161,7 @@ func (s *Solo) Acquire(ctx context.Context, cmd coord.Command, wait time.Duratio
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	result, err = s.settle(ctx, cmd, result)
+	result, err = s.settle(ctx, m, result)
 	return result, s.header(), fault.Wrap(op, err)
 }
 
@@ -164,7 +172,7 @@ type patience struct {
 }
 
 // queue makes the claim and returns a channel for its end. The time to wait starts with the claim.
-func (s *Solo) queue(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, <-chan struct{}, patience, error) {
+func (s *Solo) queue(ctx context.Context, cmd *coordv1.Command, wait time.Duration) (coord.Result, <-chan struct{}, patience, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	late := patience{make(chan struct{}), func() bool { return false }}
@@ -191,8 +199,8 @@ func (s *Solo) queue(ctx context.Context, cmd coord.Command, wait time.Duration)
 }
 
 // claim finds the present version of a claim.
-func (s *Solo) claim(cmd coord.Command, token coord.Token) (kv *coord.KeyValue, holds, found bool) {
-	info, _ := s.machine.Lock(cmd.Op.(*coord.Lock).Name)
+func (s *Solo) claim(cmd *coordv1.Command, token coord.Token) (kv *coord.KeyValue, holds, found bool) {
+	info, _ := s.machine.Lock(cmd.GetLock().GetName())
 	for _, kv := range info.Holding {
 		if kv.Token() == token {
 			return kv, true, true
@@ -207,11 +215,11 @@ func (s *Solo) claim(cmd coord.Command, token coord.Token) (kv *coord.KeyValue, 
 }
 
 // settle returns the result of a claim after the wait, and gives an unwanted claim back.
-func (s *Solo) settle(ctx context.Context, cmd coord.Command, result coord.Result) (coord.Result, error) {
+func (s *Solo) settle(ctx context.Context, cmd *coordv1.Command, result coord.Result) (coord.Result, error) {
 	if s.missing != "" {
 		return coord.Result{}, unavailable(s.missing)
 	}
-	lock, token := cmd.Op.(*coord.Lock), result.Lock.Token
+	lock, token := cmd.GetLock(), result.Lock.Token
 	kv, holds, found := s.claim(cmd, token)
 	if holds && ctx.Err() == nil {
 		claim, _ := kv.Claim()
@@ -219,7 +227,7 @@ func (s *Solo) settle(ctx context.Context, cmd coord.Command, result coord.Resul
 		result.Lock = coord.LockResult{Key: kv.Key, Token: token, Granted: true, Count: claim.Count}
 		return result, nil
 	}
-	if _, lives := s.machine.Lease(lock.Lease); !lives {
+	if _, lives := s.machine.Lease(coord.LeaseID(lock.GetLeaseId())); !lives {
 		return coord.Result{}, gone("lease", "ended while it waited")
 	}
 	if !found {
@@ -227,9 +235,13 @@ func (s *Solo) settle(ctx context.Context, cmd coord.Command, result coord.Resul
 	}
 	var given coord.Result
 	if holds {
-		given = s.apply(coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: lock.Name, Lease: lock.Lease, Token: token}})
+		given = s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Unlock{
+			Unlock: &apiv1.UnlockRequest{Name: lock.GetName(), LeaseId: lock.GetLeaseId(), FencingToken: int64(token)},
+		}})
 	} else {
-		given = s.apply(coord.Command{Owner: cmd.Owner, Op: &coord.Cancel{Name: lock.Name, Lease: lock.Lease, Token: token}})
+		given = s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Cancel{
+			Cancel: &coordv1.Cancel{Name: lock.GetName(), Lease: lock.GetLeaseId(), Token: int64(token)},
+		}})
 	}
 	given.Revision = s.machine.Revision()
 	given.Lock.Granted = false
@@ -254,10 +266,10 @@ func (s *Solo) header() coord.Header {
 }
 
 // apply executes a command as the next log entry, and informs waiters.
-func (s *Solo) apply(cmd coord.Command) coord.Result {
+func (s *Solo) apply(cmd *coordv1.Command) coord.Result {
 	before, now := s.machine.Revision(), s.Now()
 	index, _ := s.machine.Index()
-	if _, lease := cmd.Op.(*coord.LeaseGrant); lease { // ids in order, for the eyes of a test
+	if cmd.GetLeaseGrant() != nil { // ids in order, for the eyes of a test
 		s.granted++
 		cmd.Random = s.granted
 	}
@@ -317,7 +329,7 @@ func (s *Solo) ring() {
 	}
 	now := s.Now()
 	for refs := s.leases.due(now); len(refs) > 0; refs = s.leases.due(now) {
-		s.apply(coord.Command{Op: &coord.Expire{Term: term, Leases: refs}})
+		s.apply(&coordv1.Command{Request: &coordv1.Command_Expire{Expire: &coordv1.Expire{Term: term, Leases: refs}}})
 	}
 	s.arm()
 }

@@ -1,7 +1,7 @@
 // Package lessor keeps the deadlines of leases at the leader of the coordination group.
 //
 // The replicated state holds each lease with its time to live, without a deadline. Deadlines are in the
-// leader's memory, on its own monotonic clock. An expiry takes effect only as a log entry, coord.Expire with
+// leader's memory, on its own monotonic clock. An expiry takes effect only as a log entry, coordv1.Expire with
 // the term of the measurement, so that a deposed leader ends nothing.
 //
 // A Lessor only computes: time is an argument, a duration since any fixed origin. The member reports applied
@@ -29,10 +29,11 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 const (
-	// Batch bounds the leases of one Due, and so of one coord.Expire.
+	// Batch bounds the leases of one Due, and so of one coordv1.Expire.
 	Batch = 512
 	// batchKeys ends a batch, to bound the size of one command. The first lease may exceed it, because a lease
 	// ends as a whole.
@@ -103,7 +104,7 @@ func (l *Lessor) Promote(now time.Duration, term uint64, leases []coord.Lease) {
 // spread spreads crowded deadlines.
 func (l *Lessor) spread(all []*lease) {
 	slices.SortFunc(all, func(a, b *lease) int {
-		return cmp.Or(cmp.Compare(a.deadline, b.deadline), cmp.Compare(a.ref.ID, b.ref.ID))
+		return cmp.Or(cmp.Compare(a.deadline, b.deadline), cmp.Compare(a.id, b.id))
 	})
 	apart, earliest := l.cost(4)/3, time.Duration(0)
 	for _, e := range all {
@@ -118,7 +119,7 @@ func (l *Lessor) Demote() {
 	l.term, l.leases, l.queues = 0, nil, newQueues()
 }
 
-// Term returns the term of Promote, for coord.Expire; 0 while not leading.
+// Term returns the term of Promote, for coordv1.Expire; 0 while not leading.
 func (l *Lessor) Term() uint64 { return l.term }
 
 // Len returns the number of known leases.
@@ -139,7 +140,7 @@ func (l *Lessor) Granted(now time.Duration, leases []coord.Lease) {
 // add adds a lease without a queue.
 func (l *Lessor) add(now time.Duration, granted coord.Lease) *lease {
 	ttl := time.Duration(min(granted.TTL, longest.Milliseconds())) * time.Millisecond
-	e := &lease{ref: coord.LeaseRef{ID: granted.ID, Granted: granted.Granted}, ttl: ttl, deadline: now + ttl}
+	e := &lease{id: granted.ID, granted: granted.Granted, ttl: ttl, deadline: now + ttl}
 	l.leases[granted.ID] = e
 	return e
 }
@@ -193,10 +194,10 @@ func (l *Lessor) Renew(now time.Duration, id coord.LeaseID) (time.Duration, Keep
 	return e.ttl, Renewed
 }
 
-// Due returns expired leases for one coord.Expire with Term; none if no lease is expired, or the rate forbids
+// Due returns expired leases for one coordv1.Expire with Term; none if no lease is expired, or the rate forbids
 // more. Awaited leases come first, then the longest overdue. They are expiring afterwards. Call it until it
 // returns none. If the proposal is refused, or applied without ending all of them, call Again.
-func (l *Lessor) Due(now time.Duration) []coord.LeaseRef {
+func (l *Lessor) Due(now time.Duration) []*coordv1.LeaseRef {
 	l.sort(now)
 	order := []state{awaited, overdue}
 	if now < l.free {
@@ -205,15 +206,15 @@ func (l *Lessor) Due(now time.Duration) []coord.LeaseRef {
 	if now < l.free-burst {
 		return nil
 	}
-	var refs []coord.LeaseRef
+	var refs []*coordv1.LeaseRef
 	keys := 0
 	for e := l.next(now, order); e != nil && len(refs) < Batch; e = l.next(now, order) {
-		weight := max(1, l.config.Keys(e.ref.ID))
+		weight := max(1, l.config.Keys(e.id))
 		if len(refs) > 0 && keys+weight > batchKeys {
 			break
 		}
 		l.move(e, expiring)
-		refs, keys = append(refs, e.ref), keys+weight
+		refs, keys = append(refs, &coordv1.LeaseRef{Id: int64(e.id), Granted: e.granted}), keys+weight
 	}
 	l.free = max(l.free, now-burst) + l.cost(keys)
 	return refs
@@ -226,7 +227,7 @@ func (l *Lessor) sort(now time.Duration) {
 		if e == nil || e.deadline > now {
 			return
 		}
-		if l.config.Awaited(e.ref.ID) {
+		if l.config.Awaited(e.id) {
 			l.move(e, awaited)
 		} else {
 			l.move(e, overdue)
@@ -254,9 +255,9 @@ func (l *Lessor) cost(keys int) time.Duration {
 
 // Again makes leases of Due due again, except those that ended meanwhile. Call it with the whole batch after a
 // refusal, and after Ended once it was applied.
-func (l *Lessor) Again(refs []coord.LeaseRef) {
+func (l *Lessor) Again(refs []*coordv1.LeaseRef) {
 	for _, ref := range refs {
-		if e := l.leases[ref.ID]; e != nil && e.state == expiring && e.ref == ref {
+		if e := l.leases[coord.LeaseID(ref.GetId())]; e != nil && e.state == expiring && e.granted == ref.GetGranted() {
 			l.move(e, living)
 		}
 	}

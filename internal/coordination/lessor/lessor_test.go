@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/lessor"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 const (
@@ -35,7 +36,9 @@ func leading(leases ...coord.Lease) *lessor.Lessor {
 	return l
 }
 
-func ref(id coord.LeaseID) coord.LeaseRef { return coord.LeaseRef{ID: id, Granted: uint64(id)} }
+func ref(id coord.LeaseID) *coordv1.LeaseRef {
+	return &coordv1.LeaseRef{Id: int64(id), Granted: uint64(id)}
+}
 
 func TestPromotionGivesWholeTimeAndGrace(t *testing.T) {
 	l := leading(granted(1, 10*s))
@@ -44,7 +47,7 @@ func TestPromotionGivesWholeTimeAndGrace(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, 9*s, left)
 	require.Empty(t, l.Due(11*s-1))
-	require.Equal(t, []coord.LeaseRef{ref(1)}, l.Due(11*s))
+	require.Equal(t, []*coordv1.LeaseRef{ref(1)}, l.Due(11*s))
 }
 
 func TestPromotionSpreadsDeadlines(t *testing.T) {
@@ -69,7 +72,7 @@ func TestThoseWaitedForComeFirst(t *testing.T) {
 	for now, given := 10*s+100*ms, 0; ; now += 50 * ms {
 		for refs := l.Due(now); len(refs) > 0; refs = l.Due(now) {
 			require.NotContains(t, refs, ref(n+2))
-			if refs[0] == ref(n+1) {
+			if refs[0].GetId() == n+1 {
 				require.LessOrEqual(t, now, 10*s+300*ms, "%d others ended before", given)
 				return
 			}
@@ -153,7 +156,7 @@ func TestRegrantedLeaseIsAnother(t *testing.T) {
 	l.Granted(12*s, []coord.Lease{{ID: 1, TTL: 10_000, Granted: 99}})
 	l.Again(batch)
 	require.Empty(t, l.Due(22*s-1))
-	require.Equal(t, []coord.LeaseRef{{ID: 1, Granted: 99}}, l.Due(22*s))
+	require.Equal(t, []*coordv1.LeaseRef{{Id: 1, Granted: 99}}, l.Due(22*s))
 	l.Again(batch)
 	require.Empty(t, l.Due(22*s), "the former grant's batch says nothing about this one")
 }
@@ -180,7 +183,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		for batch := l.Due(now); len(batch) > 0; batch = l.Due(now) {
 			sizes = append(sizes, len(batch))
 			for _, r := range batch {
-				l.Ended([]coord.LeaseID{r.ID})
+				l.Ended([]coord.LeaseID{coord.LeaseID(r.GetId())})
 			}
 		}
 	}
@@ -205,7 +208,7 @@ func TestRateIsBounded(t *testing.T) {
 		require.NotEmpty(t, batch, "Next is when something is due")
 		perTenth[now/(100*ms)] += keys * len(batch)
 		for _, r := range batch {
-			l.Ended([]coord.LeaseID{r.ID})
+			l.Ended([]coord.LeaseID{coord.LeaseID(r.GetId())})
 		}
 	}
 	for tenth, deleted := range perTenth {
@@ -273,7 +276,8 @@ func ExampleLessor() {
 	l := lessor.New(lessor.Config{Grace: time.Second})
 	l.Promote(0, 3, []coord.Lease{{ID: 1, TTL: 5000, Granted: 12}})
 	now, _ := l.Next()
-	expire := &coord.Expire{Term: l.Term(), Leases: l.Due(now)}
-	fmt.Println(now, *expire)
-	// Output: 6s {3 [{1 12}]}
+	for _, ref := range l.Due(now) { // for a coordv1.Expire
+		fmt.Println(now, l.Term(), ref.GetId(), ref.GetGranted())
+	}
+	// Output: 6s 3 1 12
 }

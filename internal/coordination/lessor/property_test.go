@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/lessor"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // dumb is a Lessor that looks at all leases each time.
@@ -26,7 +27,9 @@ type dumbLease struct {
 	expiring bool
 }
 
-func (l *dumbLease) ref() coord.LeaseRef  { return coord.LeaseRef{ID: l.ID, Granted: l.Granted} }
+func (l *dumbLease) ref() *coordv1.LeaseRef {
+	return &coordv1.LeaseRef{Id: int64(l.ID), Granted: l.Granted}
+}
 func (l *dumbLease) whole() time.Duration { return time.Duration(l.TTL) * ms }
 
 // The numbers are those of the package: 100 ms to catch up, 20,000 keys a second, 1000 in a batch.
@@ -62,7 +65,7 @@ func (d *dumb) end(id coord.LeaseID) {
 	d.leases = slices.DeleteFunc(d.leases, func(l *dumbLease) bool { return l.ID == id })
 }
 
-func (d *dumb) due(now time.Duration) (refs []coord.LeaseRef) {
+func (d *dumb) due(now time.Duration) (refs []*coordv1.LeaseRef) {
 	if now < d.free {
 		return nil
 	}
@@ -117,7 +120,7 @@ type pair struct {
 	dumb    dumb
 	now     time.Duration
 	index   uint64
-	batches [][]coord.LeaseRef
+	batches [][]*coordv1.LeaseRef
 }
 
 var _ rapid.StateMachine = (*pair)(nil)
@@ -190,7 +193,7 @@ func (p *pair) Again(t *rapid.T) {
 	batch := rapid.SampledFrom(p.batches).Draw(t, "batch")
 	p.lessor.Again(batch)
 	for _, ref := range batch {
-		if l := p.dumb.find(ref.ID); l != nil && l.ref() == ref {
+		if l := p.dumb.find(coord.LeaseID(ref.GetId())); l != nil && l.Granted == ref.GetGranted() {
 			l.expiring = false
 		}
 	}

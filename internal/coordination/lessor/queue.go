@@ -9,7 +9,8 @@ import (
 
 // lease is a lease with its deadline.
 type lease struct {
-	ref      coord.LeaseRef
+	id       coord.LeaseID
+	granted  uint64 // as of coord.Lease
 	ttl      time.Duration
 	deadline time.Duration // only moves forward
 	at       time.Duration // the queued deadline: deadline or an earlier one
@@ -42,7 +43,7 @@ func (e *lease) before(other *lease) bool {
 	if e.at != other.at {
 		return e.at < other.at
 	}
-	return e.ref.ID < other.ref.ID
+	return e.id < other.id
 }
 
 func (q queue) push(e *lease) {

@@ -6,30 +6,34 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // leap is the revision step of a new incarnation: more than a group can write while a backup is
 // useful (127 days at 10^5 writes a second).
 const leap = 1 << 40
 
-func (o *compactOp) run(m *Machine, _ *call) error {
-	if o.Revision < 0 || o.Revision > m.revision {
-		return fault.Invalidf("revision", o.Revision, "the present revision is %d", m.revision)
+func compact(m *Machine, r *coordv1.Compact) error {
+	to := coord.Revision(r.GetRevision())
+	if to < 0 || to > m.revision {
+		return fault.Invalidf("revision", to, "the present revision is %d", m.revision)
 	}
-	if o.Revision > m.compacted {
-		m.compact(o.Revision)
+	if to > m.compacted {
+		m.compact(to)
 	}
 	return nil
 }
 
-func (o *bumpIncarnationOp) run(m *Machine, _ *call) error {
-	if o.Incarnation != m.incarnation+1 {
+// bumpIncarnation begins a new incarnation of the group after a restore that may lack the last entries. The revision leaps far
+// beyond the possible loss, so that tokens and revisions stay unique.
+func bumpIncarnation(m *Machine, r *coordv1.BumpIncarnation) error {
+	if r.GetIncarnation() != m.incarnation+1 {
 		return fault.Refused(fault.Conflict, "incarnation", "the present one is %d", m.incarnation)
 	}
 	if m.revision > math.MaxInt64-2*leap {
 		return fault.Refused(fault.LimitReached, "incarnation", "no revisions are left")
 	}
-	m.incarnation = o.Incarnation
+	m.incarnation = r.GetIncarnation()
 	leapTo(m, m.revision+leap)
 	return nil
 }

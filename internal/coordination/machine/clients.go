@@ -3,6 +3,8 @@ package machine
 import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // client is the state of one client with exactly-once commands.
@@ -19,15 +21,15 @@ type clients struct {
 }
 
 // of returns the client of a command, to apply the command or to repeat its last result.
-func (t *clients) of(cmd coord.Command) (*client, error) {
-	c, ok := t.byID[cmd.Client]
+func (t *clients) of(a *apiv1.Attempt) (*client, error) {
+	c, ok := t.byID[coord.ClientID(a.GetClient())]
 	switch {
 	case !ok:
 		return nil, fault.Refused(fault.NotFound, "client", "unknown client: idle for too long, or closed")
-	case cmd.Sequence == 0:
+	case a.GetSequence() == 0:
 		return nil, fault.Invalidf("sequence", 0, "must be above 0")
-	case cmd.Sequence < c.sequence:
-		return nil, fault.Refused(fault.Conflict, "sequence", "%d is done, the last is %d", cmd.Sequence, c.sequence)
+	case a.GetSequence() < c.sequence:
+		return nil, fault.Refused(fault.Conflict, "sequence", "%d is done, the last is %d", a.GetSequence(), c.sequence)
 	}
 	return c, nil
 }
@@ -52,7 +54,7 @@ func (t *clients) forget(id coord.ClientID, o owners) {
 // Clients gives the number of clients.
 func (m *Machine) Clients() int { return len(m.clients.byID) }
 
-func (*clientOpenOp) run(m *Machine, c *call) error {
+func (c *call) openClient(m *Machine) error {
 	if len(m.clients.byID) >= int(m.limits.Clients) {
 		return limitReached("clients", "too many clients", uint64(m.limits.Clients))
 	}
@@ -66,7 +68,8 @@ func (*clientOpenOp) run(m *Machine, c *call) error {
 	return nil
 }
 
-func (*clientCloseOp) run(m *Machine, c *call) error {
+// closeClient removes the client of the command.
+func (c *call) closeClient(m *Machine) error {
 	if c.client == 0 {
 		return fault.Invalidf("client", nil, "is missing")
 	}
@@ -74,13 +77,14 @@ func (*clientCloseOp) run(m *Machine, c *call) error {
 	return nil
 }
 
-func (o *clientsExpireOp) run(m *Machine, c *call) error {
-	if o.Term != c.term {
-		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
+// expireClients removes clients whose last command or opening is before an index.
+func (c *call) expireClients(m *Machine, r *coordv1.ClientsExpire) error {
+	if r.GetTerm() != c.term {
+		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", r.GetTerm(), c.term)
 	}
 	before := len(m.clients.byID)
 	for id, c := range m.clients.byID { // the order does not matter: the remaining clients are the same
-		if c.seen < o.IdleSince {
+		if c.seen < r.GetIdleSince() {
 			m.clients.forget(id, m.owners)
 		}
 	}

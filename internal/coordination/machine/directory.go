@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // published is the state of an owner's entries. Everything except the generation and its lease
@@ -50,11 +51,43 @@ func (a *usage) publish() *published {
 	return a.published
 }
 
-func (o *registerBatchOp) run(m *Machine, c *call) error {
-	if err := o.check(&m.limits); err != nil {
+// batch is a request to publish instances, with the keys as strings.
+type batch struct {
+	*apiv1.PublishInstancesRequest
+	lease   coord.LeaseID
+	puts    []string
+	deletes []string
+	span    coord.Span // to replace, with GetReplace
+}
+
+func newBatch(r *apiv1.PublishInstancesRequest) *batch {
+	b := &batch{
+		PublishInstancesRequest: r, lease: coord.LeaseID(r.GetLeaseId()), span: coord.SpanOf(r.GetKey(), r.GetRangeEnd()),
+		puts: make([]string, len(r.GetPuts())), deletes: make([]string, len(r.GetDeletes())),
+	}
+	for i, e := range r.GetPuts() {
+		b.puts[i] = string(e.GetKey())
+	}
+	for i, key := range r.GetDeletes() {
+		b.deletes[i] = string(key)
+	}
+	return b
+}
+
+// publish changes the entries of an owner, a peer, at one revision. A put of an equal value under the same lease makes no event.
+//
+// An owner publishes under one lease and in generations. The first batch of a generation binds it to the lease. Until the
+// end of that lease the group rejects batches of older generations: a late command of an earlier process, or from before a
+// resync, changes nothing. Entries of older generations stay until a put, a delete, a replaced span or the end of their lease.
+func (c *call) publish(m *Machine, r *apiv1.PublishInstancesRequest) error {
+	if n := len(r.GetPuts()) + len(r.GetDeletes()); n > coord.MaxBatch {
+		return limitReached("puts", "too many entries in one batch", coord.MaxBatch)
+	}
+	b := newBatch(r)
+	if err := b.check(&m.limits); err != nil {
 		return err
 	}
-	l, err := m.leases.usable(o.Lease, c.owner)
+	l, err := m.leases.usable(b.lease, c.owner)
 	if err != nil {
 		return err
 	}
@@ -63,12 +96,12 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 	}
 	p := l.owner.publish()
 	switch {
-	case o.Generation < p.Generation:
-		return fault.Refused(fault.Conflict, "generation", "%d is over, the present one is %d", o.Generation, p.Generation)
-	case o.Generation == p.Generation && o.Lease != p.lease:
+	case r.GetGeneration() < p.Generation:
+		return fault.Refused(fault.Conflict, "generation", "%d is over, the present one is %d", r.GetGeneration(), p.Generation)
+	case r.GetGeneration() == p.Generation && b.lease != p.lease:
 		return fault.Refused(fault.Conflict, "lease", "the generation is bound to another")
 	}
-	changes, foreign := o.reconcile(m, l)
+	changes, foreign := b.reconcile(m, l)
 	if err := feasible(m, changes, ""); err != nil {
 		return err
 	}
@@ -84,43 +117,40 @@ func (o *registerBatchOp) run(m *Machine, c *call) error {
 			m.removals.forget(s.key)
 		}
 	}
-	p.Generation, p.lease = o.Generation, o.Lease
-	c.result.Changed, c.result.Foreign, c.result.Since = len(changes), foreign, o.stamp(m)
+	p.Generation, p.lease = r.GetGeneration(), b.lease
+	c.result.Changed, c.result.Foreign, c.result.Since = len(changes), foreign, b.stamp(m)
 	return nil
 }
 
 // check looks at a batch by itself.
-func (o *registerBatchOp) check(l *limits) error {
-	switch n := len(o.Puts) + len(o.Deletes); {
-	case o.Generation == 0:
+func (b *batch) check(l *limits) error {
+	switch {
+	case b.GetGeneration() == 0:
 		return fault.Invalidf("generation", nil, "must be above 0")
-	case n == 0 && o.Replace == nil:
+	case len(b.puts)+len(b.deletes) == 0 && !b.GetReplace():
 		return fault.Invalidf("puts", nil, "is missing")
-	case n > coord.MaxBatch:
-		return limitReached("puts", "too many entries in one batch", coord.MaxBatch)
 	}
 	size := 0
-	seen := make(map[string]struct{}, len(o.Puts)+len(o.Deletes))
-	for i := range o.Puts {
-		e := &o.Puts[i]
-		if err := checkEntry(e, l); err != nil {
+	seen := make(map[string]struct{}, len(b.puts)+len(b.deletes))
+	for i, e := range b.GetPuts() {
+		if err := checkEntry(b.puts[i], e, l); err != nil {
 			return fault.In(fmt.Sprintf("puts[%d]", i), err)
 		}
-		if o.Replace != nil && !o.Replace.Contains(e.Key) {
+		if b.GetReplace() && !b.span.Contains(b.puts[i]) {
 			return fault.Invalidf(fmt.Sprintf("puts[%d].key", i), nil, "is not in the span to replace")
 		}
-		seen[e.Key] = struct{}{}
-		size += len(e.Key) + len(e.Value)
+		seen[b.puts[i]] = struct{}{}
+		size += len(b.puts[i]) + len(e.GetValue())
 	}
-	for i, key := range o.Deletes {
-		if err := l.key(fmt.Sprintf("deletes[%d]", i), key); err != nil {
+	for i, key := range b.deletes {
+		if err := l.key(fmt.Sprintf("deletes[%d]", i), len(key)); err != nil {
 			return err
 		}
 		seen[key] = struct{}{}
 		size += len(key)
 	}
 	switch {
-	case len(seen) < len(o.Puts)+len(o.Deletes):
+	case len(seen) < len(b.puts)+len(b.deletes):
 		return fault.Invalidf("puts", nil, "contain a duplicate or deleted key")
 	case size > coord.MaxBatchBytes:
 		return tooLarge("puts", size, coord.MaxBatchBytes)
@@ -130,32 +160,32 @@ func (o *registerBatchOp) check(l *limits) error {
 
 // reconcile returns the changes from the owner's present entries to those of the batch, and the keys
 // of skipped puts.
-func (o *registerBatchOp) reconcile(m *Machine, l *lease) (changes []change, foreign []string) {
-	changes = make([]change, 0, len(o.Puts)+len(o.Deletes))
-	named := make(map[string]struct{}, len(o.Puts))
+func (b *batch) reconcile(m *Machine, l *lease) (changes []change, foreign []string) {
+	changes = make([]change, 0, len(b.puts)+len(b.deletes))
+	named := make(map[string]struct{}, len(b.puts))
 	mine := &l.owner.published.keys
-	for i := range o.Puts {
-		e := &o.Puts[i]
-		named[e.Key] = struct{}{}
-		switch kv, ok := m.tree.Get(e.Key); {
-		case !mine.Contains(e.Key) && m.removals.supersede(m.clampSince(e.Since), e, kv, l.Owner):
-			foreign = append(foreign, e.Key)
-		case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value) || kv.Principal != e.Principal:
-			changes = append(changes, change{e.Key, &coord.KeyValue{Key: e.Key, Value: e.Value, Lease: o.Lease, Principal: e.Principal}})
+	for i, e := range b.GetPuts() {
+		key := b.puts[i]
+		named[key] = struct{}{}
+		switch kv, ok := m.tree.Get(key); {
+		case !mine.Contains(key) && m.removals.supersede(m.clampSince(coord.Revision(e.GetSince())), key, e, kv, l.Owner):
+			foreign = append(foreign, key)
+		case !ok || kv.Lease != b.lease || !bytes.Equal(kv.Value, e.GetValue()) || kv.Principal != e.GetPrincipal():
+			changes = append(changes, change{key, &coord.KeyValue{Key: key, Value: e.GetValue(), Lease: b.lease, Principal: e.GetPrincipal()}})
 		}
 	}
 	slices.Sort(foreign)
-	for _, key := range o.Deletes {
+	for _, key := range b.deletes {
 		named[key] = struct{}{}
 		if mine.Contains(key) {
 			changes = append(changes, change{key: key})
 		}
 	}
-	if o.Replace == nil {
+	if !b.GetReplace() {
 		return changes, foreign
 	}
-	mine.Ascend(o.Replace.From, func(key string) bool {
-		if !o.Replace.Contains(key) {
+	mine.Ascend(b.span.From, func(key string) bool {
+		if !b.span.Contains(key) {
 			return false
 		}
 		if _, ok := named[key]; !ok {

@@ -13,7 +13,7 @@ func Example() {
 	index := uint64(0)
 	do := func(op coord.Op) (coord.Result, machine.ApplyEffects) {
 		index++
-		return m.Apply(index, 1, coord.Command{Owner: "alice", Op: op})
+		return m.Apply(index, 1, message(coord.Command{Owner: "alice", Op: op}))
 	}
 	one, _ := do(&coord.LeaseGrant{TTL: 10_000})
 	two, _ := do(&coord.LeaseGrant{TTL: 10_000})
@@ -39,7 +39,7 @@ func Example() {
 func ExampleKeyspace_Events() {
 	m := machine.New()
 	for i, key := range []string{"svc/a", "other", "svc/b"} {
-		m.Apply(uint64(i+1), 1, coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key}}}}})
+		m.Apply(uint64(i+1), 1, message(coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key}}}}}))
 	}
 	watch := coord.Watch{Span: coord.Under("svc/"), From: 1}
 	batch, err := m.Events(watch)

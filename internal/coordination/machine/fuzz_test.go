@@ -68,14 +68,12 @@ func TestCommandsRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		got, err := decode(b)
 		require.NoError(t, err)
-		again, err := encode(got)
+		sent := message(want)
+		sent.Level = coord.FirstLevel
+		require.True(t, proto.Equal(sent, got), "%v %v", sent, got)
+		again, _, err := machine.Current().Encode(got, 0)
 		require.NoError(t, err)
 		require.Equal(t, b, again)
-		require.IsType(t, op, got.Op)
-		switch op.(type) {
-		case *coord.Txn, *coord.RegisterBatch, *coord.SetRequirement, *coord.DeleteRequirement:
-			require.Equal(t, op, got.Op)
-		}
 		_, err = decode(append(bytes.Clone(b), 0xa0, 0x06, 0x01)) // field 100
 		require.ErrorIs(t, err, fault.Invalid, "a field that is not known changes what the command means")
 	}
@@ -100,10 +98,12 @@ func TestEncodeKeepsTheRequest(t *testing.T) {
 	known := proto.Clone(request)
 	request.ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 0x01})
 	request.GetThen()[0].ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 0x01})
-	b, err := encode(coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: &coord.Encoded{
-		Message: &coordv1.Command{Request: &coordv1.Command_Txn{Txn: request}},
-	}})
+	cmd := &coordv1.Command{Attempt: request.GetAttempt(), Owner: alice, Request: &coordv1.Command_Txn{Txn: request}}
+	b, level, err := machine.Current().Encode(cmd, 3)
 	require.NoError(t, err)
+	require.Equal(t, make([]byte, 3), b[:3])
+	require.Equal(t, coord.FirstLevel, level)
+	b = b[3:]
 	var logged coordv1.Command
 	require.NoError(t, proto.Unmarshal(b, &logged))
 	require.True(t, proto.Equal(known, logged.GetTxn()))
@@ -112,7 +112,7 @@ func TestEncodeKeepsTheRequest(t *testing.T) {
 
 	got, err := decode(b)
 	require.NoError(t, err)
-	require.Equal(t, coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: write(put("a", "1", 0))}, got)
+	require.True(t, proto.Equal(cmd, got))
 }
 
 // Every member refuses a contradictory request, and none stops.
@@ -127,7 +127,8 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 		"else[0].order":     {Request: &coordv1.Command_Txn{Txn: &apiv1.TxnRequest{Else: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{Key: []byte("a"), Order: -1}}}}}}},
 		"min":               {Request: &coordv1.Command_SetRequirement{SetRequirement: &apiv1.SetRequirementRequest{Name: "r"}}},
 	} {
-		b, err := encode(coord.Command{Owner: alice, Op: &coord.Encoded{Message: m}})
+		m.Owner = alice
+		b, _, err := machine.Current().Encode(m, 0)
 		require.NoError(t, err)
 		cmd, err := decode(b)
 		require.NoError(t, err)
@@ -141,8 +142,10 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 func TestUnknownCommandsAreRefused(t *testing.T) {
 	later := &coordv1.Command{Level: coord.FirstLevel}
 	later.ProtoReflect().SetUnknown([]byte{0x82, 0x06, 0x00}) // field 96: a request of a later version
-	_, err := encode(coord.Command{Owner: alice, Op: &coord.Encoded{Message: later}})
+	_, _, err := machine.Current().Encode(later, 0)
 	require.ErrorIs(t, err, fault.Unsupported)
+	_, _, err = machine.Current().Encode(&coordv1.Command{Request: &coordv1.Command_KeepAlive{KeepAlive: &apiv1.LeaseKeepAliveRequest{Id: 1}}}, 0)
+	require.ErrorIs(t, err, fault.Unsupported, "a keepalive is no entry of the log")
 	b, err := proto.Marshal(later)
 	require.NoError(t, err)
 	_, err = decode(b)
@@ -151,7 +154,7 @@ func TestUnknownCommandsAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	_, err = decode(b)
 	require.ErrorIs(t, err, fault.Unsupported)
-	r, _ := machine.New().Apply(1, 1, coord.Command{Owner: alice, Op: &coord.Encoded{Message: later}})
+	r, _ := machine.New().Apply(1, 1, later)
 	require.ErrorIs(t, r.Err, fault.Unsupported)
 }
 
@@ -215,12 +218,12 @@ func FuzzRestore(f *testing.F) {
 		index, term := m.Index()
 		for _, op := range every() {
 			index++
-			m.Apply(index, term, coord.Command{Owner: alice, Op: op})
-			m.Apply(index, term, coord.Command{Owner: alice, Client: 1, Sequence: index, Op: op})
+			m.Apply(index, term, message(coord.Command{Owner: alice, Op: op}))
+			m.Apply(index, term, message(coord.Command{Owner: alice, Client: 1, Sequence: index, Op: op}))
 		}
 		for _, l := range m.Leases() {
 			index++
-			m.Apply(index, term, coord.Command{Owner: l.Owner, Op: &coord.LeaseRevoke{ID: l.ID}})
+			m.Apply(index, term, message(coord.Command{Owner: l.Owner, Op: &coord.LeaseRevoke{ID: l.ID}}))
 		}
 		_, err = m.Events(coord.Watch{From: m.Compacted() + 1, Prev: true})
 		require.NoError(t, err)

@@ -4,12 +4,13 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/tidwall/btree"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // lease is a Lease with its keys, derived from the keyspace.
@@ -155,11 +156,8 @@ func (m *Machine) HasWaiters(id coord.LeaseID) bool {
 }
 
 func (l *limits) application(name string) error {
-	switch {
-	case len(name) > int(l.OwnerBytes):
+	if len(name) > int(l.OwnerBytes) {
 		return tooLarge("application", len(name), int64(l.OwnerBytes))
-	case !utf8.ValidString(name):
-		return fault.Invalidf("application", nil, "must be UTF-8")
 	}
 	return nil
 }
@@ -171,12 +169,21 @@ func (l *limits) ownerName(owner string) error {
 	return nil
 }
 
-func (o *leaseGrantOp) run(m *Machine, c *call) error {
-	if o.ID < 0 {
-		return fault.Invalidf("id", o.ID, "must not be negative")
+// ttlOf returns the time to live in milliseconds. Requests use seconds or milliseconds.
+func ttlOf(r *apiv1.LeaseGrantRequest) int64 {
+	if r.GetTtlMs() > 0 {
+		return r.GetTtlMs()
 	}
-	if o.TTL <= 0 {
-		return fault.Invalidf("ttl_ms", o.TTL, "must be above 0")
+	return min(max(r.GetTtl(), 0), math.MaxInt64/1000) * 1000
+}
+
+func (c *call) grant(m *Machine, r *apiv1.LeaseGrantRequest) error {
+	ttl := ttlOf(r)
+	if r.GetId() < 0 {
+		return fault.Invalidf("id", r.GetId(), "must not be negative")
+	}
+	if ttl <= 0 {
+		return fault.Invalidf("ttl_ms", ttl, "must be above 0")
 	}
 	if m.leases.Len() >= int(m.limits.Leases) {
 		return limitReached("leases", "too many leases", uint64(m.limits.Leases))
@@ -184,15 +191,15 @@ func (o *leaseGrantOp) run(m *Machine, c *call) error {
 	if most := m.limits.PerOwner.Leases; m.Usage(c.owner).Leases >= int(most) {
 		return limitReached("per_owner.leases", "too many leases of one owner", uint64(most))
 	}
-	if err := m.limits.application(o.Application); err != nil {
+	if err := m.limits.application(r.GetApplication()); err != nil {
 		return err
 	}
-	id, err := m.leases.choose(o.ID, c.random)
+	id, err := m.leases.choose(coord.LeaseID(r.GetId()), c.random)
 	if err != nil {
 		return err
 	}
 	granted := coord.Lease{
-		ID: id, TTL: min(max(o.TTL, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Application: o.Application, Granted: c.index,
+		ID: id, TTL: min(max(ttl, m.limits.MinTTL), m.limits.MaxTTL), Owner: c.owner, Application: r.GetApplication(), Granted: c.index,
 	}
 	m.leases.add(granted, m.owners)
 	m.effects.Granted = append(m.effects.Granted, granted)
@@ -200,8 +207,8 @@ func (o *leaseGrantOp) run(m *Machine, c *call) error {
 	return nil
 }
 
-func (o *leaseRevokeOp) run(m *Machine, c *call) error {
-	l, err := m.leases.usable(o.ID, c.owner)
+func (c *call) revoke(m *Machine, r *apiv1.LeaseRevokeRequest) error {
+	l, err := m.leases.usable(coord.LeaseID(r.GetId()), c.owner)
 	if err != nil {
 		return err
 	}
@@ -209,16 +216,18 @@ func (o *leaseRevokeOp) run(m *Machine, c *call) error {
 	return nil
 }
 
-func (o *expireOp) run(m *Machine, c *call) error {
+// expire ends leases whose time passed on the clock of the leader of a term, and skips unknown leases. At the limit on changed
+// keys the last leases stay.
+func (c *call) expire(m *Machine, r *coordv1.Expire) error {
 	const most = 512
-	if o.Term != c.term {
-		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", o.Term, c.term)
+	if r.GetTerm() != c.term {
+		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", r.GetTerm(), c.term)
 	}
 	var ending []*lease
 	keys := 0
-	for _, ref := range o.Leases[:min(len(o.Leases), most)] {
-		l, ok := m.leases.Get(ref.ID)
-		if !ok || l.Granted != ref.Granted || slices.Contains(ending, l) {
+	for _, ref := range r.GetLeases()[:min(len(r.GetLeases()), most)] {
+		l, ok := m.leases.Get(coord.LeaseID(ref.GetId()))
+		if !ok || l.Granted != ref.GetGranted() || slices.Contains(ending, l) {
 			continue
 		}
 		// The first lease always ends: a lease ends with all its keys.

@@ -24,7 +24,8 @@ func Current() Features {
 
 // levelOf returns the level that introduced a request; 0 for a message without one.
 func (f Features) levelOf(m *coordv1.Command) uint32 {
-	if m.GetRequest() == nil {
+	switch m.GetRequest().(type) {
+	case nil, *coordv1.Command_KeepAlive: // no entry of the log
 		return 0
 	}
 	if len(f.Since) > 0 {
@@ -56,10 +57,10 @@ func (f Features) check(m *coordv1.Command, group uint32) error {
 	return nil
 }
 
-func (o *setLevelOp) run(m *Machine, _ *call) error {
-	if o.Level <= m.level {
+func setLevel(m *Machine, r *coordv1.SetLevel) error {
+	if r.GetLevel() <= m.level {
 		return fault.Refused(fault.Conflict, "level", "the present one is %d", m.level)
 	}
-	m.level = o.Level
+	m.level = r.GetLevel()
 	return nil
 }

@@ -26,13 +26,13 @@ func former() machine.Features {
 // An entry states the level of its command. A member stops at an entry that its version cannot read, and at
 // one that the group cannot hold.
 func TestEntriesHaveLevels(t *testing.T) {
-	later, level, err := next().Encode(coord.Command{Owner: alice, Op: &coord.DeleteRequirement{Name: "r"}})
+	later, level, err := next().Encode(message(coord.Command{Owner: alice, Op: &coord.DeleteRequirement{Name: "r"}}), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, level)
-	raise, level, err := next().Encode(coord.Command{Op: &coord.SetLevel{Level: 2}})
+	raise, level, err := next().Encode(message(coord.Command{Op: &coord.SetLevel{Level: 2}}), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, level, "the old must be able to read it")
-	first, level, err := next().Encode(coord.Command{Owner: alice, Op: write(put("a", "b", 0))})
+	first, level, err := next().Encode(message(coord.Command{Owner: alice, Op: write(put("a", "b", 0))}), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, level)
 	for _, c := range []struct {

@@ -1,30 +1,32 @@
 package machine
 
 import (
-	"github.com/blackhole/blackhole/pkg/fault"
-
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // limits adds the checks of one field to Limits.
 type limits struct{ coord.Limits }
 
-func (o *configureOp) run(m *Machine, _ *call) error {
-	if err := o.Limits.Validate(); err != nil {
+// configure replaces the limits. Existing state above them stays and cannot grow.
+func configure(m *Machine, r *coordv1.Configure) error {
+	l := coord.LimitsOf(r.GetLimits())
+	if err := l.Validate(); err != nil {
 		return fault.In("limits", err)
 	}
-	m.limits = limits{o.Limits}
+	m.limits = limits{l}
 	m.trim(&m.limits)
 	return nil
 }
 
 // key checks a key's length.
-func (l *limits) key(field, key string) error {
+func (l *limits) key(field string, size int) error {
 	switch {
-	case key == "":
+	case size == 0:
 		return fault.Invalidf(field, nil, "is missing")
-	case len(key) > int(l.KeyBytes):
-		return tooLarge(field, len(key), int64(l.KeyBytes))
+	case size > int(l.KeyBytes):
+		return tooLarge(field, size, int64(l.KeyBytes))
 	}
 	return nil
 }

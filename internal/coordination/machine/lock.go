@@ -3,12 +3,13 @@ package machine
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // claimValue returns the value of a claim's key: the wire form of LockEntry.
@@ -40,62 +41,72 @@ func (m *Machine) claim(c *coord.Claim, key string, lease coord.LeaseID) *coord.
 	return kv
 }
 
-func (o *lockOp) run(m *Machine, c *call) error {
-	if err := o.check(&m.limits); err != nil {
+// lockRequest is what both requests for a lock have in common.
+type lockRequest interface {
+	GetName() string
+	GetLeaseId() int64
+	GetMode() apiv1.ShareMode
+	GetPermits() uint32
+	GetMetadata() []byte
+}
+
+// lock claims a lock for a lease. A lease with a claim on the lock keeps its place and token, and must unlock once more.
+func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
+	if err := checkLock(r, &m.limits); err != nil {
 		return err
 	}
-	l, err := m.leases.usable(o.Lease, c.owner)
+	name, lease := r.GetName(), coord.LeaseID(r.GetLeaseId())
+	l, err := m.leases.usable(lease, c.owner)
 	if err != nil {
 		return err
 	}
-	key := coord.LockKey(o.Name, o.Lease)
+	claim := coord.Claim{Lock: name, Holder: l.Owner, Mode: coord.Mode(r.GetMode()), Permits: r.GetPermits(), Count: 1, Metadata: r.GetMetadata()}
+	key := coord.LockKey(name, lease)
 	if kv, ok := m.tree.Get(key); ok {
-		return o.again(m, kv, c)
+		return c.again(m, kv, &claim, wait)
 	}
-	claim := coord.Claim{Lock: o.Name, Holder: l.Owner, Mode: o.Mode, Permits: o.Permits, Count: 1, Metadata: o.Metadata}
-	q := m.locks[o.Name]
+	q := m.locks[name]
 	if q != nil {
 		if err := q.agrees(&claim); err != nil {
 			return err
 		}
-		if !o.Wait && !q.admits(&claim) {
+		if !wait && !q.admits(&claim) {
 			c.result.Lock = coord.LockResult{Key: key, Predecessor: q.claims[len(q.claims)-1].Key}
 			return nil
 		}
 	}
-	if err := o.claimable(m, &claim, l, q); err != nil {
+	if err := claimable(m, &claim, l, q); err != nil {
 		return err
 	}
-	kv := m.claim(&claim, key, o.Lease)
+	kv := m.claim(&claim, key, lease)
 	if q == nil {
 		q = &queue{}
-		m.locks[o.Name] = q
+		m.locks[name] = q
 	}
 	q.push(kv)
-	m.settle(o.Name)
+	m.settle(name)
 	c.result.Lock, c.result.Changed = q.stand(kv), 1
 	return nil
 }
 
-func (o *lockOp) check(l *limits) error {
+func checkLock(r lockRequest, l *limits) error {
+	name, mode, permits := r.GetName(), r.GetMode(), r.GetPermits()
 	switch {
-	case o.Name == "":
+	case name == "":
 		return fault.Invalidf("name", nil, "is missing")
-	case !utf8.ValidString(o.Name):
-		return fault.Invalidf("name", nil, "must be UTF-8")
-	case reserved(o.Name + "/"):
+	case reserved(name + "/"):
 		return fault.Refused(fault.Conflict, "name", "use a name outside the directory")
-	case len(o.Name) > int(l.KeyBytes)-17:
-		return tooLarge("name", len(o.Name), int64(l.KeyBytes)-17)
-	case o.Mode > coord.Permit:
-		return fault.Invalidf("mode", o.Mode, "is not known")
-	case o.Mode == coord.Permit && o.Permits == 0:
+	case len(name) > int(l.KeyBytes)-17:
+		return tooLarge("name", len(name), int64(l.KeyBytes)-17)
+	case mode < 0 || mode > apiv1.ShareMode_SHARE_MODE_PERMIT:
+		return fault.Invalidf("mode", mode, "is not known")
+	case mode == apiv1.ShareMode_SHARE_MODE_PERMIT && permits == 0:
 		return fault.Invalidf("permits", 0, "must be above 0")
-	case o.Mode != coord.Permit && o.Permits != 0:
-		return fault.Invalidf("permits", o.Permits, "belongs to permits only")
+	case mode != apiv1.ShareMode_SHARE_MODE_PERMIT && permits != 0:
+		return fault.Invalidf("permits", permits, "belongs to permits only")
 	}
-	if most := min(coord.MaxMetadata, int(l.ValueBytes)); len(o.Metadata) > most {
-		return tooLarge("metadata", len(o.Metadata), int64(most))
+	if most := min(coord.MaxMetadata, int(l.ValueBytes)); len(r.GetMetadata()) > most {
+		return tooLarge("metadata", len(r.GetMetadata()), int64(most))
 	}
 	return nil
 }
@@ -117,7 +128,7 @@ func (q *queue) agrees(c *coord.Claim) error {
 }
 
 // claimable checks the limits for a new claim.
-func (o *lockOp) claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
+func claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
 	if q != nil && len(q.claims) >= int(m.limits.Queue) {
 		return limitReached("name", "too many claims on one lock", uint64(m.limits.Queue))
 	}
@@ -135,16 +146,16 @@ func (o *lockOp) claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error
 }
 
 // again repeats the claim of a lease.
-func (o *lockOp) again(m *Machine, kv *coord.KeyValue, c *call) error {
+func (c *call) again(m *Machine, kv *coord.KeyValue, asked *coord.Claim, wait bool) error {
 	if kv.LockClaim == nil {
 		return fault.Refused(fault.Exists, "name", "a plain key is in the place of the claim")
 	}
 	claim := *kv.LockClaim
-	if claim.Mode != o.Mode || claim.Permits != o.Permits {
+	if claim.Mode != asked.Mode || claim.Permits != asked.Permits {
 		return fault.Refused(fault.Conflict, "mode", "the lease claims the lock in another mode")
 	}
-	q := m.locks[o.Name]
-	if !o.Wait && !q.holds(kv.Token()) {
+	q := m.locks[claim.Lock]
+	if !wait && !q.holds(kv.Token()) {
 		c.result.Lock = q.stand(kv)
 		return nil
 	}
@@ -152,8 +163,8 @@ func (o *lockOp) again(m *Machine, kv *coord.KeyValue, c *call) error {
 		return limitReached("name", "too many claims of one lease", uint64(m.limits.Claims))
 	}
 	claim.Count++
-	if len(o.Metadata) > 0 {
-		claim.Metadata = o.Metadata
+	if len(asked.Metadata) > 0 {
+		claim.Metadata = asked.Metadata
 	}
 	more := int64(len(claim.Metadata) - len(kv.LockClaim.Metadata) + 5)
 	l, _ := m.leases.Get(kv.Lease) // not always the caller's quota: see coord.MayUse
@@ -174,24 +185,28 @@ func (t locks) reclaim(m *Machine, c *coord.Claim, kv *coord.KeyValue) *coord.Ke
 	return next
 }
 
-func (o *unlockOp) run(m *Machine, c *call) error {
-	kv, q, err := m.locks.claimOf(o.Name, o.Lease, o.Token, c.owner)
+// unlock gives back one claim of a lease, a holder.
+func (c *call) unlock(m *Machine, r *apiv1.UnlockRequest) error {
+	token := coord.Token(r.GetFencingToken())
+	kv, q, err := m.locks.claimOf(r.GetName(), coord.LeaseID(r.GetLeaseId()), token, c.owner)
 	if err != nil {
 		return err
 	}
-	if !q.holds(o.Token) {
+	if !q.holds(token) {
 		return fault.Refused(fault.Conflict, "token", "still waits for the lock")
 	}
 	c.giveBack(m, kv)
 	return nil
 }
 
-func (o *cancelOp) run(m *Machine, c *call) error {
-	kv, q, err := m.locks.claimOf(o.Name, o.Lease, o.Token, c.owner)
+// cancel gives back one waiting claim of a lease. A holding claim stays, and the result says so.
+func (c *call) cancel(m *Machine, r *coordv1.Cancel) error {
+	token := coord.Token(r.GetToken())
+	kv, q, err := m.locks.claimOf(r.GetName(), coord.LeaseID(r.GetLease()), token, c.owner)
 	if err != nil {
 		return err
 	}
-	if q.holds(o.Token) {
+	if q.holds(token) {
 		c.result.Lock = q.stand(kv)
 		return nil
 	}

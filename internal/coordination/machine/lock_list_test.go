@@ -15,7 +15,7 @@ func TestLocksInPages(t *testing.T) {
 	index := uint64(0)
 	apply := func(op coord.Op) coord.Result {
 		index++
-		r, _ := m.Apply(index, 1, coord.Command{Owner: "a", Op: op})
+		r, _ := m.Apply(index, 1, message(coord.Command{Owner: "a", Op: op}))
 		require.NoError(t, r.Err)
 		return r
 	}

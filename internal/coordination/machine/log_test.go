@@ -8,6 +8,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // alice owns everything without a special owner.
@@ -22,8 +23,12 @@ type log struct {
 func newLog() *log { return &log{Machine: machine.New()} }
 
 func (l *log) send(cmd coord.Command) (coord.Result, machine.ApplyEffects) {
+	m, err := coord.Message(cmd)
+	if err != nil { // no log gets it
+		return coord.Result{Revision: l.Revision(), Err: err}, machine.ApplyEffects{}
+	}
 	l.next++
-	return l.Apply(l.next, 1, cmd)
+	return l.Apply(l.next, 1, m)
 }
 
 func (l *log) do(owner string, op coord.Op) (coord.Result, machine.ApplyEffects) {
@@ -120,10 +125,23 @@ func holders(m *machine.Machine, name string) (holding, waiting []coord.LeaseID)
 	return holding, waiting
 }
 
+// message returns a command as the log has it.
+func message(cmd coord.Command) *coordv1.Command {
+	m, err := coord.Message(cmd)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
 // encode and decode are those of this program, in a group of the first level.
 func encode(cmd coord.Command) ([]byte, error) {
-	b, _, err := machine.Current().Encode(cmd)
+	m, err := coord.Message(cmd)
+	if err != nil {
+		return nil, err
+	}
+	b, _, err := machine.Current().Encode(m, 0)
 	return b, err
 }
 
-func decode(b []byte) (coord.Command, error) { return machine.Current().Decode(b, coord.FirstLevel) }
+func decode(b []byte) (*coordv1.Command, error) { return machine.Current().Decode(b, coord.FirstLevel) }

@@ -3,6 +3,7 @@ package machine
 import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Machine is the replicated state, for one goroutine at a time. Reads may overlap each other, but not
@@ -44,8 +45,9 @@ func New() *Machine {
 // command may be left out.
 //
 // A refused command changes only the index, and the result explains the refusal. Apply also refuses
-// an entry at or below the last index and a command without operation.
-func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, ApplyEffects) {
+// an entry at or below the last index, and a command without a known request. Values in a command are kept: its owner must not
+// change them afterwards.
+func (m *Machine) Apply(index, term uint64, cmd *coordv1.Command) (coord.Result, ApplyEffects) {
 	m.effects = ApplyEffects{
 		Events: m.effects.Events[:0], Grants: m.effects.Grants[:0],
 		Granted: m.effects.Granted[:0], Ended: m.effects.Ended[:0],
@@ -54,52 +56,36 @@ func (m *Machine) Apply(index, term uint64, cmd coord.Command) (coord.Result, Ap
 		return m.refused(fault.Refused(fault.Internal, "index", "%d is applied already, the last is %d", index, m.index)), m.effects
 	}
 	m.index, m.term = index, term
-	if cmd.Client == 0 {
+	attempt := cmd.GetAttempt()
+	if attempt.GetClient() == 0 {
 		return m.execute(cmd), m.effects
 	}
-	c, err := m.clients.of(cmd)
+	c, err := m.clients.of(attempt)
 	if err != nil {
 		return m.refused(err), m.effects
 	}
 	c.seen = index
-	if c.sequence == cmd.Sequence {
+	if c.sequence == attempt.GetSequence() {
 		return c.result, m.effects
 	}
 	result := m.execute(cmd)
-	c.sequence, c.result = cmd.Sequence, kept(result) // without effect on a closed client
+	c.sequence, c.result = attempt.GetSequence(), kept(result) // without effect on a closed client
 	return result, m.effects
 }
 
-// execute runs an operation and publishes its events.
-func (m *Machine) execute(cmd coord.Command) coord.Result {
+// execute runs a request and publishes its events.
+func (m *Machine) execute(cmd *coordv1.Command) coord.Result {
 	var result coord.Result
-	c := call{index: m.index, term: m.term, client: cmd.Client, owner: cmd.Owner, random: cmd.Random, result: &result}
+	c := call{
+		index: m.index, term: m.term, owner: cmd.GetOwner(), random: cmd.GetRandom(),
+		client: coord.ClientID(cmd.GetAttempt().GetClient()), result: &result,
+	}
 	if err := c.run(m, cmd); err != nil {
 		return m.refused(err)
 	}
 	m.publish()
 	result.Revision = m.revision
 	return result
-}
-
-func (c *call) run(m *Machine, cmd coord.Command) error {
-	if cmd.Op == nil {
-		return fault.Refused(fault.Invalid, "op", "is missing")
-	}
-	if bad, ok := cmd.Op.(*coord.Malformed); ok {
-		return bad.Err
-	}
-	o, ok := operationOf(cmd.Op)
-	if !ok {
-		return fault.Refused(fault.Unsupported, "op", "%T is not known", cmd.Op)
-	}
-	if err := m.merging.admit(cmd.Op); err != nil {
-		return err
-	}
-	if err := m.limits.ownerName(cmd.Owner); err != nil {
-		return err
-	}
-	return o.run(m, c)
 }
 
 // refused returns the result of a refused command.

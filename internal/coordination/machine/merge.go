@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // merging is the group's part in merges with other groups of its network.
@@ -22,20 +23,17 @@ func (g *merging) clone() merging {
 
 // admit refuses a command of a dissolved group. The refusal is Unavailable, because the peer that made the call goes
 // on in the successor.
-func (g *merging) admit(op coord.Op) error {
-	if g.since == 0 {
-		return nil
-	}
-	if r, ok := op.(*coord.RaiseRevision); ok && r.Resume == g.since {
+func (g *merging) admit(cmd *coordv1.Command) error {
+	if g.since == 0 || cmd.GetRaiseRevision().GetResume() == g.since {
 		return nil
 	}
 	return fault.Refused(fault.Unavailable, "group", "dissolved, %v is its successor", g.successor)
 }
 
 // absorb remembers groups whose members come to this one, and reports whether one is new.
-func (g *merging) absorb(ids []coord.GroupID) (grew bool) {
-	for _, id := range ids {
-		if !slices.Contains(g.absorbed, id) {
+func (g *merging) absorb(ids [][]byte) (grew bool) {
+	for _, b := range ids {
+		if id := coord.GroupID(b); !slices.Contains(g.absorbed, id) {
 			g.absorbed, grew = append(g.absorbed, id), true
 		}
 	}
@@ -83,14 +81,17 @@ func userData(m *Machine) (u coord.UserData) {
 	return u
 }
 
-func (o *dissolveOp) run(m *Machine, c *call) error {
-	if len(o.Successor) != coord.GroupIDBytes {
+// dissolve ends the group in favour of another one of the network. Afterwards the group refuses every command except the
+// RaiseRevision that resumes it, so its last revision is final: it gives no token any more.
+func (c *call) dissolve(m *Machine, r *coordv1.Dissolve) error {
+	successor := coord.GroupID(r.GetSuccessor())
+	if len(successor) != coord.GroupIDBytes {
 		return fault.Invalidf("successor", nil, "must be a group id of %d bytes", coord.GroupIDBytes)
 	}
-	if slices.Contains(m.merging.absorbed, o.Successor) {
-		return fault.Refused(fault.Conflict, "successor", "this group took over group %v", o.Successor)
+	if slices.Contains(m.merging.absorbed, successor) {
+		return fault.Refused(fault.Conflict, "successor", "this group took over group %v", successor)
 	}
-	if u := userData(m); u.Any() && !o.Force {
+	if u := userData(m); u.Any() && !r.GetForce() {
 		return fault.Refused(fault.Conflict, "force", "the group has %d locks, %d leases and %d keys of applications", u.Locks, u.Leases, u.Keys)
 	}
 	var all []*lease
@@ -99,27 +100,30 @@ func (o *dissolveOp) run(m *Machine, c *call) error {
 		return true
 	})
 	c.end(m, all)
-	m.merging.successor, m.merging.since = o.Successor, c.index
+	m.merging.successor, m.merging.since = successor, c.index
 	return nil
 }
 
-func (o *raiseRevisionOp) run(m *Machine, _ *call) error {
-	for _, id := range o.Absorbed {
+// raiseRevision is the survivor's part of a merge: every later token is above all tokens of the absorbed groups. The first raise
+// for a group always leaps: its members' watches must not go on in another group's history. With resume it undoes a Dissolve.
+func raiseRevision(m *Machine, r *coordv1.RaiseRevision) error {
+	to := coord.Revision(r.GetTo())
+	for _, id := range r.GetAbsorbed() {
 		if len(id) != coord.GroupIDBytes {
 			return fault.Invalidf("absorbed", nil, "must be group ids of %d bytes", coord.GroupIDBytes)
 		}
 	}
 	switch {
-	case o.To < 0:
-		return fault.Invalidf("to", o.To, "must not be negative")
-	case o.To > math.MaxInt64-2*leap:
+	case to < 0:
+		return fault.Invalidf("to", to, "must not be negative")
+	case to > math.MaxInt64-2*leap:
 		return fault.Refused(fault.LimitReached, "to", "leaves too few revisions")
-	case o.Resume != m.merging.since:
+	case r.GetResume() != m.merging.since:
 		return fault.Refused(fault.Conflict, "resume", "the group lives")
 	}
 	m.merging.successor, m.merging.since = "", 0
-	if m.merging.absorb(o.Absorbed) || o.To > m.revision {
-		leapTo(m, max(o.To, m.revision+1))
+	if m.merging.absorb(r.GetAbsorbed()) || to > m.revision {
+		leapTo(m, max(to, m.revision+1))
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestDissolvedGroupRefusesEverything(t *testing.T) {
 	require.Equal(t, l.StateHash(), restored.StateHash())
 	for _, op := range every() {
 		index, term := restored.Index()
-		r, e := restored.Apply(index+1, term, coord.Command{Op: op})
+		r, e := restored.Apply(index+1, term, message(coord.Command{Op: op}))
 		require.ErrorIs(t, r.Err, fault.Unavailable, "%T", op)
 		require.Contains(t, fault.Message(r.Err), groupID(7).String())
 		require.Empty(t, e.Events)

@@ -7,6 +7,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // MaxRemovalRecords bounds the removal records of all owners; the oldest go first. A removal record
@@ -76,38 +77,40 @@ func (s *Keyspace) clampSince(since coord.Revision) coord.Revision {
 }
 
 // supersede reports whether another owner made a later decision about a put's key, or has the entry of another
-// caller. kv is the present version, or nil.
-func (s *removals) supersede(since coord.Revision, e *coord.Entry, kv *coord.KeyValue, owner string) bool {
+// caller. kv is the present version, or nil. An entry belongs to the owner of its lease. An application may register with
+// several owners in turn, and owners may leave and return in any order: the latest registration counts. A put with adopt is a
+// new registration. One without adopt repeats a registration first committed at revision since.
+func (s *removals) supersede(since coord.Revision, key string, e *apiv1.DirectoryEntry, kv *coord.KeyValue, owner string) bool {
 	switch {
-	case kv != nil && kv.Principal != "" && kv.Principal != e.Principal:
+	case kv != nil && kv.Principal != "" && kv.Principal != e.GetPrincipal():
 		return true // whose lease lasts: only the same caller moves an instance away from there
-	case e.Adopt:
+	case e.GetAdopt():
 		return kv != nil && kv.LockClaim != nil
 	case kv != nil:
 		return since <= kv.Since
 	}
-	d, ok := s.keys.Get(e.Key)
+	d, ok := s.keys.Get(key)
 	return ok && d.owner != owner && since < d.at
 }
 
 // stamp sets the Since of the entries put by a batch, and returns the differences for the result. With
 // Adopt it is the revision of the batch. A batch without changes makes no revision and uses the
 // present one: had the key belonged to another owner, the batch would have moved it.
-func (o *registerBatchOp) stamp(m *Machine) []coord.Revision {
+func (b *batch) stamp(m *Machine) []coord.Revision {
 	at, told := m.revision, false
 	if len(m.effects.Events) > 0 {
 		at++
 	}
 	m.since = m.since[:0]
-	for i := range o.Puts {
-		e := &o.Puts[i]
-		kv, ok := m.tree.Get(e.Key)
-		if !ok || kv.Lease != o.Lease { // a skipped put
+	for i, e := range b.GetPuts() {
+		kv, ok := m.tree.Get(b.puts[i])
+		if !ok || kv.Lease != b.lease { // a skipped put
 			m.since = append(m.since, 0)
 			continue
 		}
-		expected, since := e.Since, m.clampSince(e.Since)
-		if e.Adopt {
+		asked := coord.Revision(e.GetSince())
+		expected, since := asked, m.clampSince(asked)
+		if e.GetAdopt() {
 			expected, since = at, at
 		}
 		since = max(since, kv.Since)
@@ -118,7 +121,7 @@ func (o *registerBatchOp) stamp(m *Machine) []coord.Revision {
 		if kv.ModRevision <= m.revision { // shared version: copy it
 			shared := *kv
 			kv = &shared
-			m.tree.Set(e.Key, kv)
+			m.tree.Set(kv.Key, kv)
 		}
 		kv.Since = since
 	}

@@ -204,9 +204,9 @@ func TestRemovalRecordsAreBounded(t *testing.T) {
 	require.Equal(t, l.StateHash(), again.StateHash())
 	for _, m := range []*machine.Machine{l.Machine, again} { // both forget the same record
 		index, term := m.Index()
-		r, _ := m.Apply(index+1, term, coord.Command{Owner: bob, Op: batch(theirs, 1, all[0], all[more])})
+		r, _ := m.Apply(index+1, term, message(coord.Command{Owner: bob, Op: batch(theirs, 1, all[0], all[more])}))
 		require.Equal(t, []string{all[more].Key}, r.Foreign)
-		m.Apply(index+2, term, coord.Command{Owner: bob, Op: &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{all[0].Key}}})
+		m.Apply(index+2, term, message(coord.Command{Owner: bob, Op: &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{all[0].Key}}}))
 		at, _ := m.Removed(all[more].Key)
 		require.Zero(t, at)
 	}

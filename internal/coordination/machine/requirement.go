@@ -3,17 +3,25 @@ package machine
 import (
 	"bytes"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-func (o *setRequirementOp) run(m *Machine, c *call) error {
-	r := &o.Requirement
+// setRequirement creates or replaces a requirement. An equal one makes no event.
+func (c *call) setRequirement(m *Machine, req *apiv1.SetRequirementRequest) error {
+	question, err := proto.MarshalOptions{Deterministic: true}.Marshal(req.GetQuery())
+	if err != nil {
+		return fault.Invalidf("selector", nil, "cannot be kept: %v", err)
+	}
+	r := coord.Requirement{Name: req.GetName(), Min: int(req.GetMin()), Question: question}
 	if err := r.Validate(); err != nil {
 		return err
 	}
 	key, value := coord.RequirementKey(r.Name), r.Marshal()
-	if err := m.limits.key("name", key); err != nil {
+	if err := m.limits.key("name", len(key)); err != nil {
 		return err
 	}
 	if err := m.limits.value("selector", value); err != nil {
@@ -35,8 +43,8 @@ func (o *setRequirementOp) run(m *Machine, c *call) error {
 	return nil
 }
 
-func (o *deleteRequirementOp) run(m *Machine, c *call) error {
-	key := coord.RequirementKey(o.Name)
+func (c *call) deleteRequirement(m *Machine, r *apiv1.DeleteRequirementRequest) error {
+	key := coord.RequirementKey(r.GetName())
 	if _, ok := m.tree.Get(key); !ok {
 		return fault.Refused(fault.NotFound, "name", "is no requirement's")
 	}

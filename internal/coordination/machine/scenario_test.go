@@ -103,7 +103,7 @@ func (s *scenario) answer(t *testing.T, line string) string {
 		return fmt.Sprintf("term %d begins\n", s.term)
 	}
 	s.next++
-	r, e := s.m.Apply(s.next, s.term, coord.Command{Owner: owner, Op: s.operation(t, words[1], words[2:])})
+	r, e := s.m.Apply(s.next, s.term, message(coord.Command{Owner: owner, Op: s.operation(t, words[1], words[2:])}))
 	return describe(r, e)
 }
 

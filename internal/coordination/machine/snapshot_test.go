@@ -80,8 +80,8 @@ func TestRestoreIsTheSameState(t *testing.T) {
 	}
 	token := coord.Token(4)
 	for _, member := range []*machine.Machine{l.Machine, m} {
-		member.Apply(100, 2, coord.Command{Owner: alice, Op: unlock("db", 1, token)})
-		r, e := member.Apply(101, 2, coord.Command{Owner: alice, Op: unlock("db", 1, token)})
+		member.Apply(100, 2, message(coord.Command{Owner: alice, Op: unlock("db", 1, token)}))
+		r, e := member.Apply(101, 2, message(coord.Command{Owner: alice, Op: unlock("db", 1, token)}))
 		require.NoError(t, r.Err)
 		require.Equal(t, coord.LeaseID(2), e.Grants[0].Lease)
 	}

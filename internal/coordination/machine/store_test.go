@@ -217,11 +217,11 @@ func TestConfigureRefusesLimitsOfNoUse(t *testing.T) {
 func TestEntriesComeInOrder(t *testing.T) {
 	l := newLog()
 	l.must(t, write(put("a", "1", 0)))
-	r, e := l.Apply(1, 1, coord.Command{Op: write(put("a", "2", 0))})
+	r, e := l.Apply(1, 1, message(coord.Command{Op: write(put("a", "2", 0))}))
 	require.ErrorIs(t, r.Err, fault.Internal)
 	require.Empty(t, e.Events)
 	require.Equal(t, "a=1", keys(t, l, coord.Query{}))
-	r, _ = l.Apply(10, 2, coord.Command{Op: write(put("a", "2", 0))})
+	r, _ = l.Apply(10, 2, message(coord.Command{Op: write(put("a", "2", 0))}))
 	require.NoError(t, r.Err)
 }
 

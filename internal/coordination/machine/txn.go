@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // keptForClient bounds the keys in the kept result of a transaction, in bytes. MAGIC: every one of
@@ -24,21 +26,22 @@ type change struct {
 
 // txn executes one transaction. Until commit it leaves the machine unchanged.
 type txn struct {
-	*coord.Txn
+	*apiv1.TxnRequest
 	m     *Machine
 	owner string
 
-	look    int          // keys that it may still look at
-	room    int64        // bytes that its answer may still have
-	changes []change     // each key once
-	after   *tree        // the keys after the changes; nil: as in the machine
-	current []coord.Step // the branch
+	look    int      // keys that it may still look at
+	room    int64    // bytes that its answer may still have
+	changes []change // each key once
+	after   *tree    // the keys after the changes; nil: as in the machine
 }
 
 type tree = btree.Map[string, *coord.KeyValue]
 
-func (o *txnOp) run(m *Machine, c *call) error {
-	t := &txn{Txn: (*coord.Txn)(o), m: m, owner: c.owner, look: int(m.limits.Changes), room: int64(m.limits.TxnBytes)}
+// txn compares keys, and then reads and changes keys, all at one revision. An error changes nothing, and refuses a malformed step
+// of the other branch too.
+func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
+	t := &txn{TxnRequest: r, m: m, owner: c.owner, look: int(m.limits.Changes), room: int64(m.limits.TxnBytes)}
 	if err := t.check(); err != nil {
 		return err
 	}
@@ -46,15 +49,15 @@ func (o *txnOp) run(m *Machine, c *call) error {
 	if err := t.compare(result); err != nil {
 		return err
 	}
-	name := "then"
-	if t.current = t.Then; !result.Succeeded {
-		name, t.current = "else", t.Else
+	name, steps := "then", r.GetThen()
+	if !result.Succeeded {
+		name, steps = "else", r.GetElse()
 	}
-	if len(t.current) > 0 {
-		result.Steps = make([]coord.StepResult, len(t.current))
+	if len(steps) > 0 {
+		result.Steps = make([]coord.StepResult, len(steps))
 	}
-	for i := range t.current {
-		if err := t.step(i, &result.Steps[i]); err != nil {
+	for i, s := range steps {
+		if err := t.step(s, &result.Steps[i]); err != nil {
 			return fault.In(fmt.Sprintf("%s[%d]", name, i), err)
 		}
 	}
@@ -74,8 +77,8 @@ func (o *txnOp) run(m *Machine, c *call) error {
 
 // compare finds the first comparison that does not hold.
 func (t *txn) compare(r *coord.TxnResult) error {
-	for i := range t.If {
-		reason, err := t.unmet(&t.If[i])
+	for i, c := range t.GetCompare() {
+		reason, err := t.unmet(c)
 		if err != nil {
 			return fault.In(fmt.Sprintf("compare[%d]", i), err)
 		}
@@ -89,15 +92,15 @@ func (t *txn) compare(r *coord.TxnResult) error {
 }
 
 // unmet says why a comparison does not hold; empty if it does.
-func (t *txn) unmet(c *coord.Compare) (reason string, err error) {
-	if c.Target == coord.Holds {
-		if q := t.m.locks[c.Lock]; q == nil || !q.holds(c.Token) {
-			return fmt.Sprintf("fencing_token %d does not hold the lock", c.Token), nil
+func (t *txn) unmet(c *apiv1.Compare) (reason string, err error) {
+	if c.GetTarget() == apiv1.Compare_HOLDS {
+		if q := t.m.locks[c.GetLock()]; q == nil || !q.holds(coord.Token(c.GetFencingToken())) {
+			return fmt.Sprintf("fencing_token %d does not hold the lock", c.GetFencingToken()), nil
 		}
 		return "", nil
 	}
 	found := false
-	err = t.ascend(&t.m.tree, c.Span, func(kv *coord.KeyValue) bool {
+	err = t.ascend(&t.m.tree, spanOf(c), func(kv *coord.KeyValue) bool {
 		found = true
 		reason = differs(c, kv)
 		return reason == ""
@@ -110,76 +113,90 @@ func (t *txn) unmet(c *coord.Compare) (reason string, err error) {
 
 // differs says why a version, nil for an absent key, does not have a property. The text contains
 // neither values nor lease ids, because the caller may lack the right to read them.
-func differs(c *coord.Compare, kv *coord.KeyValue) string {
-	if c.Target == coord.Value {
-		if kv != nil && holds(c.Operator, strings.Compare(string(kv.Value), c.Value)) {
+func differs(c *apiv1.Compare, kv *coord.KeyValue) string {
+	target, operator := c.GetTarget(), c.GetOperator()
+	if target == apiv1.Compare_VALUE {
+		if kv != nil && holds(operator, bytes.Compare(kv.Value, c.GetValue())) {
 			return ""
 		}
-		return fmt.Sprintf("value %v the given one does not hold", c.Operator)
+		return fmt.Sprintf("value %s the given one does not hold", sign(operator))
 	}
 	if kv == nil {
 		kv = &coord.KeyValue{}
 	}
-	number := numberOf(c.Target, kv)
+	number := numberOf(target, kv)
 	switch {
-	case holds(c.Operator, cmp.Compare(number, c.Number)):
+	case holds(operator, cmp.Compare(number, c.GetNumber())):
 		return ""
-	case c.Target == coord.LeaseOf:
-		return fmt.Sprintf("lease %v the given one does not hold", c.Operator)
-	case c.Operator == coord.Equal:
-		return fmt.Sprintf("%v is %d, not %d", c.Target, number, c.Number)
+	case target == apiv1.Compare_LEASE:
+		return fmt.Sprintf("lease %s the given one does not hold", sign(operator))
+	case operator == apiv1.Compare_EQUAL:
+		return fmt.Sprintf("%s is %d, not %d", strings.ToLower(target.String()), number, c.GetNumber())
 	}
-	return fmt.Sprintf("%v is %d, not %v %d", c.Target, number, c.Operator, c.Number)
+	return fmt.Sprintf("%s is %d, not %s %d", strings.ToLower(target.String()), number, sign(operator), c.GetNumber())
+}
+
+// sign returns an operator as people write it.
+func sign(o apiv1.Compare_Operator) string {
+	switch o {
+	case apiv1.Compare_EQUAL:
+		return "="
+	case apiv1.Compare_NOT_EQUAL:
+		return "!="
+	case apiv1.Compare_LESS:
+		return "<"
+	}
+	return ">"
 }
 
 // numberOf returns the number that a comparison looks at.
-func numberOf(t coord.Target, kv *coord.KeyValue) int64 {
+func numberOf(t apiv1.Compare_Target, kv *coord.KeyValue) int64 {
 	switch t {
-	case coord.CreateRevision:
+	case apiv1.Compare_CREATE_REVISION:
 		return int64(kv.CreateRevision)
-	case coord.Version:
+	case apiv1.Compare_VERSION:
 		return kv.Version
-	case coord.LeaseOf:
+	case apiv1.Compare_LEASE:
 		return int64(kv.Lease)
 	}
 	return int64(kv.ModRevision)
 }
 
 // holds reports whether an operator holds for the order of its two sides.
-func holds(o coord.Operator, order int) bool {
+func holds(o apiv1.Compare_Operator, order int) bool {
 	switch o {
-	case coord.Equal:
+	case apiv1.Compare_EQUAL:
 		return order == 0
-	case coord.NotEqual:
+	case apiv1.Compare_NOT_EQUAL:
 		return order != 0
-	case coord.Less:
+	case apiv1.Compare_LESS:
 		return order < 0
 	}
 	return order > 0
 }
 
 // step executes one step of the branch.
-func (t *txn) step(i int, r *coord.StepResult) error {
-	switch s := &t.current[i]; {
-	case s.Put != nil:
-		return t.put(s, r)
-	case s.Delete != nil:
-		return t.delete(s, r)
-	default:
-		return t.read(s.Read, r)
+func (t *txn) step(step *apiv1.TxnStep, r *coord.StepResult) error {
+	switch s := step.GetStep().(type) {
+	case *apiv1.TxnStep_Put:
+		return t.put(s.Put, r)
+	case *apiv1.TxnStep_Delete:
+		return t.delete(s.Delete, r)
 	}
+	return t.read(step.GetRange(), r)
 }
 
-func (t *txn) put(s *coord.Step, r *coord.StepResult) error {
+func (t *txn) put(p *apiv1.TxnPut, r *coord.StepResult) error {
 	if err := t.spend(1); err != nil {
 		return err
 	}
-	prev, had := t.m.tree.Get(s.Put.Key)
-	kv, err := t.version(s.Put, prev)
+	key := string(p.GetKey())
+	prev, had := t.m.tree.Get(key)
+	kv, err := t.version(key, p, prev)
 	if err != nil {
 		return err
 	}
-	if t.write(change{s.Put.Key, kv}); had && s.Prev {
+	if t.write(change{key, kv}); had && p.GetPrevKv() {
 		if err := t.show(r, prev); err != nil {
 			return err
 		}
@@ -189,8 +206,8 @@ func (t *txn) put(s *coord.Step, r *coord.StepResult) error {
 }
 
 // version returns the version that a put makes, and checks the put against the state.
-func (t *txn) version(p *coord.Put, prev *coord.KeyValue) (*coord.KeyValue, error) {
-	kv := &coord.KeyValue{Key: p.Key, Value: p.Value, Lease: p.Lease, Version: 1, ModRevision: t.m.revision + 1}
+func (t *txn) version(key string, p *apiv1.TxnPut, prev *coord.KeyValue) (*coord.KeyValue, error) {
+	kv := &coord.KeyValue{Key: key, Value: p.GetValue(), Lease: coord.LeaseID(p.GetLease()), Version: 1, ModRevision: t.m.revision + 1}
 	kv.CreateRevision = kv.ModRevision
 	if prev != nil {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
@@ -198,15 +215,15 @@ func (t *txn) version(p *coord.Put, prev *coord.KeyValue) (*coord.KeyValue, erro
 	switch {
 	case prev != nil && prev.LockClaim != nil:
 		return nil, fault.Refused(fault.Conflict, "key", "is a lock's: use the lock's commands")
-	case prev == nil && p.KeepValue:
+	case prev == nil && p.GetKeepValue():
 		return nil, fault.Refused(fault.NotFound, "keep_value", "the key does not exist")
-	case prev == nil && p.KeepLease:
+	case prev == nil && p.GetKeepLease():
 		return nil, fault.Refused(fault.NotFound, "keep_lease", "the key does not exist")
 	}
-	if p.KeepValue {
+	if p.GetKeepValue() {
 		kv.Value = prev.Value
 	}
-	if p.KeepLease {
+	if p.GetKeepLease() {
 		kv.Lease = prev.Lease
 	}
 	if kv.Lease == 0 {
@@ -217,10 +234,10 @@ func (t *txn) version(p *coord.Put, prev *coord.KeyValue) (*coord.KeyValue, erro
 	return kv, nil
 }
 
-func (t *txn) delete(s *coord.Step, r *coord.StepResult) error {
+func (t *txn) delete(d *apiv1.TxnDelete, r *coord.StepResult) error {
 	var gone []*coord.KeyValue
 	var refused error
-	err := t.ascend(t.now(), *s.Delete, func(kv *coord.KeyValue) bool {
+	err := t.ascend(t.now(), spanOf(d), func(kv *coord.KeyValue) bool {
 		switch {
 		case kv.LockClaim != nil:
 			refused = fault.Refused(fault.Conflict, "delete", "the span has a lock's key: use the lock's commands")
@@ -238,7 +255,7 @@ func (t *txn) delete(s *coord.Step, r *coord.StepResult) error {
 		return err
 	}
 	for _, kv := range gone {
-		if t.write(change{key: kv.Key}); s.Prev {
+		if t.write(change{key: kv.Key}); d.GetPrevKv() {
 			if err := t.show(r, kv); err != nil {
 				return err
 			}

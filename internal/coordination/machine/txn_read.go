@@ -5,6 +5,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // eventsPerKey is the number of events that an earlier revision undoes for the cost of one key. MAGIC: an
@@ -12,50 +13,60 @@ import (
 const eventsPerKey = 64
 
 // read selects keys for the answer.
-func (t *txn) read(o *coord.Read, r *coord.StepResult) error {
+func (t *txn) read(r *apiv1.TxnRange, result *coord.StepResult) error {
 	var found []*coord.KeyValue
 	visit := func(kv *coord.KeyValue) bool {
-		if o.Matches(kv) {
+		if matches(r, kv) {
 			found = append(found, kv)
 		}
 		return true
 	}
-	if err := t.visit(o, visit); err != nil {
+	if err := t.visit(r, visit); err != nil {
 		return err
 	}
-	r.Count = len(found)
-	if o.CountOnly {
+	result.Count = len(found)
+	if r.GetCountOnly() {
 		return nil
 	}
-	if o.Scans() { // else they come in order
-		slices.SortFunc(found, compareBy(&o.Query))
+	if q := (coord.Query{Order: coord.Order(r.GetOrder()), Descending: r.GetDescending()}); q.Scans() { // else they come in order
+		slices.SortFunc(found, compareBy(&q))
 	}
-	if o.Limit > 0 && len(found) > o.Limit {
-		found = found[:o.Limit]
+	if limit := uint64(r.GetLimit()); limit > 0 && uint64(len(found)) > limit {
+		found = found[:limit]
 	}
 	for _, kv := range found {
-		if o.KeysOnly {
+		if r.GetKeysOnly() {
 			kv = withoutValue(kv)
 		}
-		if err := t.show(r, kv); err != nil {
+		if err := t.show(result, kv); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// matches reports whether a version is within the bounds of revisions.
+func matches(r *apiv1.TxnRange, kv *coord.KeyValue) bool {
+	within := func(at coord.Revision, low, high int64) bool {
+		return int64(at) >= low && (high == 0 || int64(at) <= high)
+	}
+	return within(kv.ModRevision, r.GetMinModRevision(), r.GetMaxModRevision()) &&
+		within(kv.CreateRevision, r.GetMinCreateRevision(), r.GetMaxCreateRevision())
+}
+
 // visit passes the keys of a read to f, by key.
-func (t *txn) visit(o *coord.Read, f func(*coord.KeyValue) bool) (err error) {
-	if o.At == 0 {
-		return t.ascend(t.now(), o.Span, f)
+func (t *txn) visit(r *apiv1.TxnRange, f func(*coord.KeyValue) bool) (err error) {
+	at := coord.Revision(r.GetRevision())
+	if at == 0 {
+		return t.ascend(t.now(), spanOf(r), f)
 	}
-	if err := t.m.readable("revision", o.At); err != nil {
+	if err := t.m.readable("revision", at); err != nil {
 		return err
 	}
-	if err := t.spend(1 + (t.m.past.n-t.m.past.search(o.At+1))/eventsPerKey); err != nil {
+	if err := t.spend(1 + (t.m.past.n-t.m.past.search(at+1))/eventsPerKey); err != nil {
 		return err
 	}
-	t.m.ascend(o.Span, o.At, func(kv *coord.KeyValue) bool {
+	t.m.ascend(spanOf(r), at, func(kv *coord.KeyValue) bool {
 		if err = t.spend(1); err != nil {
 			return false
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // call passes a request to the loop and waits for its answer.
@@ -44,7 +45,7 @@ func (m *Member) await(ctx context.Context, op string, answer reply) (replica.An
 // Errors: Unavailable, wrapping *replica.NotLeader with the leader and whether the command may still be
 // applied; LimitReached for too many requests; TooLarge and Invalid for the command; Timeout, Canceled, and
 // Unavailable without NotLeader, after which the command may still be applied too.
-func (m *Member) Propose(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+func (m *Member) Propose(ctx context.Context, cmd *coordv1.Command) (coord.Result, coord.Header, error) {
 	const op = "member.Propose"
 	packed, err := m.config.Replica.Pack(cmd)
 	if err != nil {
@@ -56,7 +57,7 @@ func (m *Member) Propose(ctx context.Context, cmd coord.Command) (coord.Result, 
 
 // ProposePiggyback is Propose for a command that is not urgent: it joins the next turn of another request, or
 // gets its own after Linger. Errors: as Propose.
-func (m *Member) ProposePiggyback(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+func (m *Member) ProposePiggyback(ctx context.Context, cmd *coordv1.Command) (coord.Result, coord.Header, error) {
 	const op = "member.ProposeAlong"
 	packed, err := m.config.Replica.Pack(cmd)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestServes(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 50 {
 			all.Go(func() {
-				_, _, err := l.Propose(ctx, coord.Command{Op: put(fmt.Sprint("key", i), "v")})
+				_, _, err := l.Propose(ctx, message(coord.Command{Op: put(fmt.Sprint("key", i), "v")}))
 				assert.NoError(t, err)
 			})
 		}
@@ -69,7 +69,7 @@ func TestServes(t *testing.T) {
 		require.False(t, ok)
 		_, _, err = f.KeepAlive(ctx, "owner", []coord.LeaseID{lease})
 		require.ErrorIs(t, err, fault.Unavailable)
-		_, _, err = f.Propose(ctx, coord.Command{Op: put("a", "b")})
+		_, _, err = f.Propose(ctx, message(coord.Command{Op: put("a", "b")}))
 		var not *replica.NotLeader
 		require.ErrorAs(t, err, &not)
 		require.Equal(t, l.id, not.Leader.ID)
@@ -89,7 +89,7 @@ func TestSurvivesTheLossOfTheLeader(t *testing.T) {
 		n.setCut(old, true)
 		lost := make(chan error, 1)
 		go func() {
-			_, _, err := old.Propose(t.Context(), coord.Command{Op: put("lost", "v")})
+			_, _, err := old.Propose(t.Context(), message(coord.Command{Op: put("lost", "v")}))
 			lost <- err
 		}()
 		began := time.Now()
@@ -219,7 +219,7 @@ func TestCloseHandsOver(t *testing.T) {
 		next := n.leader(t, l)
 		require.Less(t, time.Since(began), 200*time.Millisecond)
 		next.do(t, put("c", "d"))
-		_, _, err := l.Propose(t.Context(), coord.Command{Op: put("e", "f")})
+		_, _, err := l.Propose(t.Context(), message(coord.Command{Op: put("e", "f")}))
 		require.ErrorIs(t, err, fault.Unavailable)
 		_, err = l.Barrier(t.Context())
 		require.ErrorIs(t, err, fault.Unavailable)
@@ -271,7 +271,7 @@ func TestDiskErrorIsFatal(t *testing.T) {
 		mu.Lock()
 		broken = true
 		mu.Unlock()
-		_, _, err := l.Propose(t.Context(), coord.Command{Op: put("c", "d")})
+		_, _, err := l.Propose(t.Context(), message(coord.Command{Op: put("c", "d")}))
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorIs(t, <-l.fatal, fault.Internal)
 		require.ErrorIs(t, l.Close(t.Context()), fault.Internal)
@@ -300,7 +300,7 @@ func TestStallIsFatal(t *testing.T) {
 		l.do(t, put("a", "b"))
 		close(stalls)
 		began := time.Now()
-		go func() { _, _, _ = l.Propose(t.Context(), coord.Command{Op: put("c", "d")}) }()
+		go func() { _, _, _ = l.Propose(t.Context(), message(coord.Command{Op: put("c", "d")})) }()
 		require.ErrorIs(t, <-l.fatal, fault.Unavailable)
 		require.InDelta(t, 30, time.Since(began).Seconds(), 3)
 		close(gate)
@@ -321,7 +321,7 @@ func TestPanicIsFatal(t *testing.T) {
 		}})
 		l := n.leader(t, nil)
 		l.do(t, put("a", "b"))
-		_, _, err := l.Propose(t.Context(), coord.Command{Op: put("c", "d")})
+		_, _, err := l.Propose(t.Context(), message(coord.Command{Op: put("c", "d")}))
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorContains(t, <-l.fatal, "planted")
 		require.Error(t, l.Close(t.Context()))

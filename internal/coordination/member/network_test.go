@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 const groupID = "a group id of thirty-two bytes..."
@@ -207,12 +208,21 @@ func (n *network) followers(leader *end) []*end {
 	return some
 }
 
+// message returns a command as the log has it.
+func message(cmd coord.Command) *coordv1.Command {
+	m, err := coord.Message(cmd)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
 func put(key, value string) *coord.Txn {
 	return &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
 }
 
 func (e *end) do(t testing.TB, op coord.Op) coord.Result {
-	result, _, err := e.Propose(context.Background(), coord.Command{Owner: "owner", Op: op})
+	result, _, err := e.Propose(context.Background(), message(coord.Command{Owner: "owner", Op: op}))
 	require.NoError(t, err)
 	require.NoError(t, result.Err)
 	return result

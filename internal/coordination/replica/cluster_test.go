@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 const tick = 50 * time.Millisecond
@@ -253,7 +254,7 @@ func (c *cluster) id() uint64 {
 }
 
 func (n *node) propose(cmd coord.Command) uint64 {
-	packed, err := new(replica.Config).Pack(cmd)
+	packed, err := new(replica.Config).Pack(message(cmd))
 	require.NoError(n.c.t, err)
 	id := n.c.id()
 	n.Propose(id, packed)
@@ -274,6 +275,15 @@ func (n *node) await(id uint64) replica.Answer {
 	n.c.settle()
 	n.c.until("an answer", func() bool { _, ok := n.answers[id]; return ok })
 	return n.answers[id]
+}
+
+// message returns a command as the log has it.
+func message(cmd coord.Command) *coordv1.Command {
+	m, err := coord.Message(cmd)
+	if err != nil {
+		panic(err)
+	}
+	return m
 }
 
 func put(key, value string) *coord.Txn {

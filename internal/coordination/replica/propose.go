@@ -12,6 +12,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // proposals holds the proposals without an answer.
@@ -66,22 +67,28 @@ func (r *Replica) refuse(id uint64, err error) {
 	r.answer(Answer{ID: id, Err: err})
 }
 
-// Pack encodes a command for Propose, outside the Replica's goroutine.
+// Pack encodes a command for Propose, outside the Replica's goroutine. It sets the fields of a command that belong to the leader.
 //
 // Errors: as machine.Encode; TooLarge.
-func (c *Config) Pack(cmd coord.Command) (Packed, error) {
+func (c *Config) Pack(cmd *coordv1.Command) (Packed, error) {
 	const op = "replica.Pack"
-	if cmd.MakesID() {
+	if cmd.Random = 0; makesID(cmd) {
 		cmd.Random = c.draw()
 	}
-	encoded, level, err := c.features().Encode(cmd)
+	data, level, err := c.features().Encode(cmd, 8)
 	if err != nil {
 		return Packed{}, err
 	}
-	if len(encoded) > maxCommand {
-		return Packed{}, fault.New(op, fault.TooLarge, "the command has %d bytes, at most %d", len(encoded), maxCommand)
+	if size := len(data) - 8; size > maxCommand {
+		return Packed{}, fault.New(op, fault.TooLarge, "the command has %d bytes, at most %d", size, maxCommand)
 	}
-	return Packed{append(make([]byte, 8, 8+len(encoded)), encoded...), level}, nil
+	return Packed{data, level}, nil
+}
+
+// makesID reports whether a command makes a lease or a client under an id of the leader's choice.
+func makesID(cmd *coordv1.Command) bool {
+	grant := cmd.GetLeaseGrant()
+	return cmd.GetOpenClient() != nil || grant != nil && grant.GetId() == 0
 }
 
 // draw returns the random number of a command. An id must not be guessed: it is a credential.
@@ -280,9 +287,9 @@ type Output struct {
 // expiry holds the leader's own proposals.
 type expiry struct {
 	next    uint64
-	batches map[uint64][]coord.LeaseRef // proposed
-	marks   []progressMark              // of this leadership, about eight in a ClientIdle
-	forget  uint64                      // id of the proposed ClientsExpire; 0: none
+	batches map[uint64][]*coordv1.LeaseRef // proposed
+	marks   []progressMark                 // of this leadership, about eight in a ClientIdle
+	forget  uint64                         // id of the proposed ClientsExpire; 0: none
 }
 
 // progressMark records the applied index at a time.
@@ -302,7 +309,7 @@ func (e *expiry) expire(r *Replica) {
 		return
 	}
 	for refs := r.lessor.Due(r.now); len(refs) > 0; refs = r.lessor.Due(r.now) {
-		id := r.expiry.own(r, &coord.Expire{Term: r.lessor.Term(), Leases: refs})
+		id := r.expiry.own(r, &coordv1.Command{Request: &coordv1.Command_Expire{Expire: &coordv1.Expire{Term: r.lessor.Term(), Leases: refs}}})
 		e.batches[id] = refs
 	}
 	r.expiry.forgetClients(r)
@@ -320,15 +327,17 @@ func (e *expiry) forgetClients(r *Replica) {
 	since := e.marks[0].index + 1 // later clients stay
 	e.marks = e.marks[1:]
 	if r.machine.Clients() > 0 && e.forget == 0 {
-		e.forget = r.expiry.own(r, &coord.ClientsExpire{Term: r.role.term, IdleSince: since})
+		e.forget = r.expiry.own(r, &coordv1.Command{Request: &coordv1.Command_ClientsExpire{
+			ClientsExpire: &coordv1.ClientsExpire{Term: r.role.term, IdleSince: since},
+		}})
 	}
 }
 
 // own stages a command of the leader itself.
-func (e *expiry) own(r *Replica, op coord.Op) uint64 {
+func (e *expiry) own(r *Replica, cmd *coordv1.Command) uint64 {
 	e.next++
 	id := internal | e.next
-	packed, err := r.config.Pack(coord.Command{Op: op})
+	packed, err := r.config.Pack(cmd)
 	if err != nil {
 		panic(err) // impossible: its size is bounded
 	}

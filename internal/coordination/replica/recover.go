@@ -5,8 +5,8 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // RecoveredState is the state of a stopped member with its whole log applied.
@@ -65,10 +65,10 @@ func (v *RecoveredState) Members() []MemberStatus {
 }
 
 // Recover turns the storage into the only voter of the group's next incarnation, under another group name,
-// which members of the old one do not accept. The revision leaps; see coord.BumpIncarnation. The
+// which members of the old one do not accept. The revision leaps; see coordv1.BumpIncarnation. The
 // RecoveredState must not be used afterwards.
 //
-// Errors: Invalid; as coord.BumpIncarnation; Internal.
+// Errors: Invalid; Conflict; Internal.
 func (v *RecoveredState) Recover(group string, only Member) error {
 	const op = "replica.Recover"
 	if err := only.validate(); err != nil {
@@ -76,7 +76,9 @@ func (v *RecoveredState) Recover(group string, only Member) error {
 	}
 	at := position{v.last.index + 1, v.term + 1}
 	m := v.replica.machine
-	result, _ := m.Apply(at.index, at.term, coord.Command{Op: &coord.BumpIncarnation{Incarnation: m.Incarnation() + 1}})
+	result, _ := m.Apply(at.index, at.term, &coordv1.Command{Request: &coordv1.Command_BumpIncarnation{
+		BumpIncarnation: &coordv1.BumpIncarnation{Incarnation: m.Incarnation() + 1},
+	}})
 	if result.Err != nil {
 		return fault.Wrap(op, result.Err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Config configures a Replica.
@@ -55,7 +56,7 @@ type Config struct {
 // Applied is a command of the log with its result. The effects are valid during the call.
 type Applied struct {
 	Index, Term uint64
-	Command     coord.Command
+	Command     *coordv1.Command
 	Result      coord.Result
 	Effects     machine.ApplyEffects
 }
@@ -202,7 +203,7 @@ func New(c Config) (*Replica, error) {
 	r := &Replica{config: c, id: c.Storage.Member(), group: shorten(c.Storage.Group()), storage: c.Storage, log: c.Logger}
 	r.proposals.pending = make(map[uint64]uint64)
 	r.reads.rounds = make(map[uint64]*round)
-	r.expiry.batches, r.heard = make(map[uint64][]coord.LeaseRef), make(map[uint64]time.Duration)
+	r.expiry.batches, r.heard = make(map[uint64][]*coordv1.LeaseRef), make(map[uint64]time.Duration)
 	r.lessor = lessor.New(lessor.Config{
 		Grace: c.ElectionTimeout(), Rate: c.ExpiryRate,
 		Keys:    func(id coord.LeaseID) int { return r.machine.LeaseSize(id) },

@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Each check must refuse a bad example and accept a good one. The checks of package audit have tests there.
@@ -116,10 +117,19 @@ func TestBeliefs(t *testing.T) {
 	require.Equal(t, "check.L4", rule(b.scheduler))
 }
 
+// message returns a command as the log has it.
+func message(cmd coord.Command) *coordv1.Command {
+	m, err := coord.Message(cmd)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
 // entry applies a command to a member's machine.
 func entry(index, term uint64, m *machine.Machine, cmd coord.Command) replica.Applied {
-	result, effects := m.Apply(index, term, cmd)
-	return replica.Applied{Index: index, Term: term, Command: cmd, Result: result, Effects: effects}
+	result, effects := m.Apply(index, term, message(cmd))
+	return replica.Applied{Index: index, Term: term, Command: message(cmd), Result: result, Effects: effects}
 }
 
 func TestOracle(t *testing.T) {
@@ -200,7 +210,7 @@ func TestOracleComparesStates(t *testing.T) {
 	o.compare("a", m)
 	require.Empty(t, rule(o.scheduler))
 	other := machine.New()
-	other.Apply(every, 1, grant)
+	other.Apply(every, 1, message(grant))
 	o.compare("b", other)
 	require.Equal(t, "check.C1", rule(o.scheduler))
 }

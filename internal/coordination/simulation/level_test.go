@@ -63,7 +63,7 @@ func (n *node) raise(p *process, s replica.Status) {
 	if level == s.Level || p.raising {
 		return
 	}
-	packed, err := p.config.Pack(coord.Command{Op: &coord.SetLevel{Level: level}})
+	packed, err := p.config.Pack(message(coord.Command{Op: &coord.SetLevel{Level: level}}))
 	n.must(err)
 	p.next++
 	p.raising = true

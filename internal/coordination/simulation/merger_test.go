@@ -103,7 +103,7 @@ func (m *merger) enquire() {
 // propose proposes a command of a leader, one at a time. Without an error it calls done.
 func (m *merger) propose(op coord.Op, done func()) {
 	p := m.process
-	packed, err := p.config.Pack(coord.Command{Op: op})
+	packed, err := p.config.Pack(message(coord.Command{Op: op}))
 	m.node.must(err)
 	p.next++
 	m.proposed = true

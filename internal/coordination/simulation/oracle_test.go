@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // skew bounds the difference of two clock rates, half of it on either side of true time.
@@ -67,7 +68,7 @@ func newOracle(w *scheduler, f *figures) *oracle {
 
 // applied records a command applied by a member.
 func (o *oracle) applied(member string, a replica.Applied) {
-	encoded, level, err := later().Encode(a.Command)
+	encoded, level, err := later().Encode(a.Command, 0)
 	o.must(err)
 	this := record{a.Term, sha256.Sum256(encoded)}
 	if first, ok := o.entries[a.Index]; ok {
@@ -103,11 +104,11 @@ func (o *oracle) first(member string, a replica.Applied) {
 			o.granted(g)
 		}
 	}
-	if _, over := a.Command.Op.(*coord.Dissolve); over && result.Err == nil {
+	if a.Command.GetDissolve() != nil && result.Err == nil {
 		o.beliefs.over() // an order of the operator, or nobody held anything
 	}
-	if a.Command.Client != 0 {
-		if this := (call{a.Command.Client, a.Command.Sequence}); !o.decided(this) {
+	if attempt := a.Command.GetAttempt(); attempt.GetClient() != 0 {
+		if this := (call{coord.ClientID(attempt.GetClient()), attempt.GetSequence()}); !o.decided(this) {
 			o.fates[this] = result
 		}
 	}
@@ -116,7 +117,7 @@ func (o *oracle) first(member string, a replica.Applied) {
 		o.leases.Granted(coord.Lease{ID: l.ID, TTL: promised(l.TTL)}, o.now)
 	}
 	for _, id := range effects.Ended {
-		if _, expired := a.Command.Op.(*coord.Expire); expired {
+		if a.Command.GetExpire() != nil {
 			o.expired(id, a.Term, ttls[id])
 		} else {
 			o.leases.Revoked(id)
@@ -140,16 +141,16 @@ func (o *oracle) expired(id coord.LeaseID, term uint64, ttl int64) {
 }
 
 // claims returns the keys of locks bound to leases that a command may end, and their times to live.
-func (o *oracle) claims(cmd coord.Command) (claims []*coord.KeyValue, ttls map[coord.LeaseID]int64) {
+func (o *oracle) claims(cmd *coordv1.Command) (claims []*coord.KeyValue, ttls map[coord.LeaseID]int64) {
 	var ids []coord.LeaseID
-	switch op := cmd.Op.(type) {
-	case *coord.Expire:
-		for _, ref := range op.Leases {
-			ids = append(ids, ref.ID)
+	switch r := cmd.GetRequest().(type) {
+	case *coordv1.Command_Expire:
+		for _, ref := range r.Expire.GetLeases() {
+			ids = append(ids, coord.LeaseID(ref.GetId()))
 		}
-	case *coord.LeaseRevoke:
-		ids = append(ids, op.ID)
-	case *coord.Dissolve:
+	case *coordv1.Command_LeaseRevoke:
+		ids = append(ids, coord.LeaseID(r.LeaseRevoke.GetId()))
+	case *coordv1.Command_Dissolve:
 		for _, l := range o.machine.Leases() {
 			ids = append(ids, l.ID)
 		}

@@ -150,8 +150,12 @@ func (w *fixture) request(op coord.Op, answer func(coord.Result, error) publishe
 }
 
 func (w *fixture) apply(cmd coord.Command) coord.Result {
+	m, err := coord.Message(cmd)
+	if err != nil {
+		return coord.Result{Err: err}
+	}
 	w.index++
-	r, e := w.group.Apply(w.index, 1, cmd)
+	r, e := w.group.Apply(w.index, 1, m)
 	for _, l := range e.Granted {
 		w.ends[l.ID] = w.now + time.Duration(l.TTL)*ms
 	}

@@ -286,8 +286,7 @@ func TestNoRoomForAll(t *testing.T) {
 	w := newFixture(t, 1)
 	limits := w.group.Limits()
 	limits.LeaseKeys = 20
-	w.index++
-	done, _ := w.group.Apply(w.index, 1, coord.Command{Op: &coord.Configure{Limits: limits}})
+	done := w.apply(coord.Command{Op: &coord.Configure{Limits: limits}})
 	require.NoError(t, done.Err)
 	for i := range 50 {
 		w.register(entry(fmt.Sprintf("%02d", i), 80))

@@ -91,7 +91,9 @@ func (w *cluster) expire(term uint64) {
 func (w *cluster) apply(cmd coord.Command) coord.Result {
 	w.index++
 	before := w.available()
-	r, e := w.group.Apply(w.index, 1, cmd)
+	m, err := coord.Message(cmd)
+	require.NoError(w.t, err)
+	r, e := w.group.Apply(w.index, 1, m)
 	for _, l := range e.Granted {
 		w.ends[l.ID] = w.now + time.Duration(l.TTL)*ms
 	}
