@@ -20,7 +20,8 @@ type database struct {
 	*pebble.DB
 	latch   *store.Latch
 	batch   *pebble.Batch
-	scratch []byte
+	scratch []byte // for a value
+	key     []byte // of an entry
 
 	mark  *store.Mark
 	count store.Count // of the last write
@@ -44,7 +45,7 @@ func (d *database) openMark(fs vfs.FS, path string, salvage bool) (err error) {
 // check compares the database with its mark, and with its summary.
 func (d *database) check(salvage bool) error {
 	d.lost = d.mark.Check(d.count, store.Position{Index: d.now.end.index, Term: d.now.end.term})
-	if d.lost == nil && d.count.Write > 0 && d.count.State != d.now.sum() {
+	if d.lost == nil && d.count.Write > 0 && d.count.State != d.sum() {
 		d.lost = damaged("database: its parts are of different times, one of its files")
 	}
 	if d.lost == nil {
@@ -94,11 +95,14 @@ type summary struct {
 	end           position
 }
 
-func (s *summary) sum() uint64 {
-	b := append(make([]byte, 0, 256), s.header.encode()...)
-	for _, p := range []position{s.cut, s.snapshot, s.end, {s.hard.GetTerm(), s.hard.GetVote(), 0}, {s.hard.GetCommit(), 0, 0}} {
-		b = append(b, p.encode()...)
+// sum returns the checksum of the summary.
+func (d *database) sum() uint64 {
+	s := &d.now
+	b := s.header.append(d.scratch[:0])
+	for _, p := range [...]position{s.cut, s.snapshot, s.end, {s.hard.GetTerm(), s.hard.GetVote(), 0}, {s.hard.GetCommit(), 0, 0}} {
+		b = p.append(b)
 	}
+	d.scratch = b
 	return uint64(crc32.Checksum(b, castagnoli()))
 }
 
@@ -112,7 +116,8 @@ func (d *database) setEntry(before uint32, e *pb.Entry) uint32 {
 	d.scratch = b
 	sum := crc32.Update(before, castagnoli(), b[4:])
 	binary.BigEndian.PutUint32(b, sum)
-	d.set(entryKey(e.GetIndex()), b)
+	d.key = appendEntryKey(d.key[:0], e.GetIndex())
+	d.set(d.key, b)
 	return sum
 }
 
@@ -164,8 +169,9 @@ func (d *database) commit(sync bool) error {
 	if sync {
 		options = pebble.Sync
 	}
-	next := d.count.Next(d.batch.Repr(), d.now.sum())
-	d.set([]byte(keyCount), next.Encode())
+	next := d.count.Next(d.batch.Repr(), d.sum())
+	d.scratch = next.Append(d.scratch[:0])
+	d.set([]byte(keyCount), d.scratch)
 	if err := d.batch.Commit(options); err != nil {
 		return d.failed(err)
 	}

@@ -16,11 +16,11 @@ func TestFormatsAreGolden(t *testing.T) {
 		require.Equal(t, want, hex.EncodeToString(b))
 	}
 	h := header{format: 1, member: 0x0102030405060708, group: "group"}
-	golden("01010203040506070867726f7570", h.encode())
-	again, err := decodeHeader(h.encode())
+	golden("01010203040506070867726f7570", h.append(nil))
+	again, err := decodeHeader(h.append(nil))
 	require.NoError(t, err)
 	require.Equal(t, h, again)
-	golden("0000000000000005000000000000000200000003", position{index: 5, term: 2, sum: 3}.encode())
+	golden("0000000000000005000000000000000200000003", position{index: 5, term: 2, sum: 3}.append(nil))
 	golden("650000000000000007", entryKey(7))
 
 	index, term := uint64(5), uint64(2)

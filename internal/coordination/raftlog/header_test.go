@@ -10,12 +10,12 @@ import (
 
 func TestHeaderHasAFormat(t *testing.T) {
 	h := header{format: format().Version(), member: 7, group: "group"}
-	got, err := decodeHeader(h.encode())
+	got, err := decodeHeader(h.append(nil))
 	require.NoError(t, err)
 	require.Equal(t, h, got)
 
 	later := header{format: format().Version() + 1, member: 7, group: "group"}
-	got, err = decodeHeader(later.encode())
+	got, err = decodeHeader(later.append(nil))
 	require.NoError(t, err, "only the number is read")
 	err = format().Upgrade("/data/raft", got.format, nil, nil)
 	require.ErrorIs(t, err, fault.Unsupported)

@@ -38,9 +38,8 @@ type header struct {
 	group  string
 }
 
-func (h header) encode() []byte {
-	b := binary.BigEndian.AppendUint64([]byte{byte(h.format)}, h.member)
-	return append(b, h.group...)
+func (h header) append(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(append(b, byte(h.format)), h.member), h.group...)
 }
 
 // decodeHeader reads only the number of a later format.
@@ -65,8 +64,8 @@ func damaged(what string) error {
 	return fault.New("", fault.Internal, "%s is damaged", what)
 }
 
-func (m position) encode() []byte {
-	b := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, m.index), m.term)
+func (m position) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, m.index), m.term)
 	return binary.BigEndian.AppendUint32(b, m.sum)
 }
 
@@ -75,7 +74,7 @@ func (s *Storage) noteFormat(version uint32) error {
 	s.header.format = version
 	s.db.now.header = s.header
 	s.db.batch.Reset()
-	s.db.set([]byte(keyHeader), s.header.encode())
+	s.db.set([]byte(keyHeader), s.header.append(nil))
 	return s.db.commit(true)
 }
 
@@ -145,7 +144,7 @@ func (s *Storage) mint(random io.Reader) error {
 	}
 	s.header.format, s.header.member = format().Version(), member
 	s.db.count.Origin, s.db.now.header = member, s.header
-	s.db.set([]byte(keyHeader), s.header.encode())
+	s.db.set([]byte(keyHeader), s.header.append(nil))
 	return s.db.commit(true)
 }
 

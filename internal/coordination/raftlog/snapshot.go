@@ -224,13 +224,13 @@ func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) erro
 	cut := positionOf(snap)
 	s.db.batch.Reset()
 	s.db.setMessage([]byte(keySnapshot), snap)
-	s.db.set([]byte(keyCut), cut.encode())
+	s.db.set([]byte(keyCut), cut.append(nil))
 	if hard != nil {
 		s.db.setMessage([]byte(keyHard), hard)
 		s.db.now.hard = hard
 	}
 	if h != nil {
-		s.db.set([]byte(keyHeader), h.encode())
+		s.db.set([]byte(keyHeader), h.append(nil))
 		s.db.now.header = *h
 	}
 	if err := s.db.deleteEntries(0, 1<<64-1); err != nil {

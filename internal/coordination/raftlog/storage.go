@@ -230,7 +230,7 @@ func (s *Storage) Bind(group string) error {
 	h.group = group
 	s.db.batch.Reset()
 	s.db.now.header = h
-	s.db.set([]byte(keyHeader), h.encode())
+	s.db.set([]byte(keyHeader), h.append(nil))
 	if err := s.db.commit(true); err != nil {
 		return fault.Wrap(op, err)
 	}
@@ -310,7 +310,7 @@ func (s *Storage) Compact(index uint64) error {
 	cut := position{index, term, sum}
 	s.db.batch.Reset()
 	s.db.now.cut = cut
-	s.db.set([]byte(keyCut), cut.encode())
+	s.db.set([]byte(keyCut), cut.append(nil))
 	if err := s.db.deleteEntries(s.cut.index+1, index+1); err != nil {
 		return fault.Wrap(op, err)
 	}
@@ -325,6 +325,8 @@ func (s *Storage) Compact(index uint64) error {
 // LogBytes returns the size of the cached entries.
 func (s *Storage) LogBytes() int { return s.tail.bytes }
 
-func entryKey(index uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte(keyEntry), index)
+func entryKey(index uint64) []byte { return appendEntryKey(nil, index) }
+
+func appendEntryKey(b []byte, index uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, keyEntry...), index)
 }

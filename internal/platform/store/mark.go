@@ -30,15 +30,15 @@ func (c Count) Next(content []byte, state uint64) Count {
 
 const countBytes = 28
 
-// Encode returns the count as a value of the database.
-func (c Count) Encode() []byte {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, countBytes), c.Origin)
+// Append appends the count as a value of the database.
+func (c Count) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, c.Origin)
 	b = binary.BigEndian.AppendUint64(b, c.Write)
 	b = binary.BigEndian.AppendUint32(b, c.Chain)
 	return binary.BigEndian.AppendUint64(b, c.State)
 }
 
-// DecodeCount reads the value of Encode. Errors: Internal.
+// DecodeCount reads the value of Append. Errors: Internal.
 func DecodeCount(b []byte) (Count, error) {
 	if len(b) != countBytes {
 		return Count{}, fault.New("", fault.Internal, "the count of writes is damaged")
@@ -74,6 +74,7 @@ type Mark struct {
 	place    Position
 	slot     int // written next
 	unsynced int
+	buf      []byte
 }
 
 const (
@@ -152,11 +153,13 @@ func (m *Mark) open(fs vfs.FS) (err error) {
 	return m.file.Sync()
 }
 
+// encode returns a slot, in the mark's buffer.
 func (m *Mark) encode(c Count, p Position) []byte {
-	b := append([]byte(markMagic), c.Encode()...)
+	b := c.Append(append(m.buf[:0], markMagic...))
 	b = binary.BigEndian.AppendUint64(b, p.Index)
 	b = binary.BigEndian.AppendUint64(b, p.Term)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
+	m.buf = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
+	return m.buf
 }
 
 func decodeMark(b []byte) (c Count, p Position, ok bool) {

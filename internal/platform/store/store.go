@@ -278,7 +278,7 @@ func (s *Store) try(stage func(*pebble.Batch) error) error {
 		return err
 	}
 	next := s.count.Next(b.Repr(), s.sums.total)
-	if err := b.Set([]byte(countKey), next.Encode(), nil); err != nil {
+	if err := b.Set([]byte(countKey), next.Append(nil), nil); err != nil {
 		return err
 	}
 	if err := b.Commit(pebble.Sync); err != nil {
