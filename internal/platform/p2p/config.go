@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	ds "github.com/ipfs/go-datastore"
-	"github.com/libp2p/go-libp2p"
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	record "github.com/libp2p/go-libp2p-record"
+	hostconfig "github.com/libp2p/go-libp2p/config"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
@@ -48,7 +48,7 @@ type Config struct {
 	PubSub     []pubsub.Option
 	// Transport replaces the profile's transports and disables multicast DNS, for simulated networks. Empty:
 	// the profile's transports.
-	Transport []libp2p.Option
+	Transport []hostconfig.Option
 	Protocols []protocol.ID // with resource limits of their own
 	Probe     ProbeConfig
 	// Leaf: this peer dials out only. It does not listen, is a client of the DHT and no keeper, and has at most 32

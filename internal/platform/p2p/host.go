@@ -4,14 +4,21 @@ import (
 	"errors"
 	"time"
 
-	"github.com/libp2p/go-libp2p"
+	hostconfig "github.com/libp2p/go-libp2p/config"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/transport"
 	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
+	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
+	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
 	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcpreuse"
 	"github.com/multiformats/go-multiaddr"
 	"go.uber.org/fx"
 
@@ -22,7 +29,8 @@ import (
 // grace period it is short: new connections find room although many idle peers hold others.
 const trimEvery = time.Second
 
-// newHost builds a host that does not listen yet.
+// newHost builds a host that does not listen yet. It fills the configuration of libp2p itself: whoever names the package with
+// the options links its defaults too, which are WebRTC, WebTransport and WebSocket.
 func newHost(c *Config, settings profileSettings, nat *natParts) (host.Host, error) {
 	manager, err := connmgr.NewConnManager(settings.low, settings.high,
 		connmgr.WithGracePeriod(settings.grace), connmgr.WithSilencePeriod(trimEvery))
@@ -33,62 +41,67 @@ func newHost(c *Config, settings profileSettings, nat *natParts) (host.Host, err
 	if err != nil {
 		return nil, errors.Join(err, manager.Close())
 	}
-	opts, err := hostOptions(c)
+	known, err := pstoremem.NewPeerstore()
 	if err != nil {
 		return nil, errors.Join(err, resources.Close(), manager.Close())
 	}
-	opts = append(opts,
-		libp2p.ConnectionManager(manager),
-		libp2p.ResourceManager(resources))
-	opts = append(opts, transports(c, settings)...)
-	opts = append(opts, natOptions(c, settings, nat)...)
-	h, err := libp2p.New(opts...)
+	h := &hostconfig.Config{
+		PeerKey: c.Identity, UserAgent: c.UserAgent, ProtocolVersion: c.Network.Version(), PSK: c.PrivateKey,
+		ListenAddrs: []multiaddr.Multiaddr{}, // New listens after all handlers are set
+		ConnManager: manager, ResourceManager: resources, Peerstore: known,
+		RelayCustom:                true,
+		UDPBlackHoleSuccessCounter: blackHole("UDP"), IPv6BlackHoleSuccessCounter: blackHole("IPv6"),
+	}
+	err = transports(h, c, settings)
+	if h.DisableMetrics = c.Registerer == nil; !h.DisableMetrics { // libp2p's collectors are global: hosts of one process would share them
+		h.PrometheusRegisterer = c.Registerer
+		var failed error
+		h.Reporter, failed = newTraffic(c.Registerer, c.Network.Prefix())
+		err = errors.Join(err, failed)
+	}
+	nat.configure(h, c, settings)
+	var made host.Host
+	if err == nil {
+		made, err = h.NewNode()
+	}
 	if err != nil {
-		return nil, errors.Join(err, resources.Close(), manager.Close())
+		return nil, errors.Join(err, known.Close(), resources.Close(), manager.Close())
 	}
-	return h, nil
+	return made, nil
 }
 
-func hostOptions(c *Config) ([]libp2p.Option, error) {
-	opts := []libp2p.Option{
-		libp2p.Identity(c.Identity),
-		libp2p.UserAgent(c.UserAgent),
-		libp2p.ProtocolVersion(c.Network.Version()),
-		libp2p.NoListenAddrs, // New listens after all handlers are set
-	}
-	if len(c.PrivateKey) > 0 {
-		opts = append(opts, libp2p.PrivateNetwork(c.PrivateKey))
-	}
-	if c.Registerer == nil {
-		// libp2p's collectors are global: several hosts of one process would share their series.
-		return append(opts, libp2p.DisableMetrics()), nil
-	}
-	bytes, err := newTraffic(c.Registerer, c.Network.Prefix())
-	return append(opts, libp2p.PrometheusRegisterer(c.Registerer), libp2p.BandwidthReporter(bytes)), err
+// blackHole notices that a kind of dial fails always: below 5 successes in 100 dials, as libp2p does by default.
+func blackHole(name string) *swarm.BlackHoleSuccessCounter {
+	return &swarm.BlackHoleSuccessCounter{N: 100, MinSuccesses: 5, Name: name}
 }
 
-// transports lists the transports explicitly: libp2p's defaults add WebRTC, WebTransport and WebSocket, which
-// cost memory and serve browsers.
-func transports(c *Config, settings profileSettings) []libp2p.Option {
+// transports sets the transports: TCP, and QUIC in some profiles.
+func transports(h *hostconfig.Config, c *Config, settings profileSettings) error {
+	h.Muxers = []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: yamux.DefaultTransport}}
 	if len(c.Transport) > 0 {
-		return c.Transport
+		err := h.Apply(c.Transport...)
+		if h.SecurityTransports == nil {
+			h.SecurityTransports = []hostconfig.Security{{ID: libp2ptls.ID, Constructor: libp2ptls.New}, {ID: noise.ID, Constructor: noise.New}}
+		}
+		return err
 	}
-	opts := []libp2p.Option{
-		libp2p.Security(noise.ID, newNoise),
-		libp2p.Security(libp2ptls.ID, newTLS),
+	h.SecurityTransports = []hostconfig.Security{{ID: noise.ID, Constructor: newNoise}, {ID: libp2ptls.ID, Constructor: newTLS}}
+	provide := func(constructor any) {
+		h.Transports = append(h.Transports, fx.Provide(
+			fx.Annotate(constructor, fx.As(new(transport.Transport)), fx.ResultTags(`group:"transport"`))))
 	}
-	if settings.open {
-		// NAT hole punching over TCP needs dials from the listening port.
-		opts = append(opts, libp2p.Transport(tcp.NewTCPTransport))
-	} else {
+	provide(func(up transport.Upgrader, limits network.ResourceManager, shared *tcpreuse.ConnMgr) (*tcp.TcpTransport, error) {
+		if settings.open {
+			return tcp.NewTCPTransport(up, limits, shared) // NAT hole punching over TCP needs dials from the listening port
+		}
 		// Elsewhere port reuse is harmful: a second daemon on the same port would start without an error and
 		// receive half of the connections.
-		opts = append(opts, libp2p.Transport(tcp.NewTCPTransport, tcp.DisableReuseport()))
-	}
+		return tcp.NewTCPTransport(up, limits, shared, tcp.DisableReuseport())
+	})
 	if settings.quic {
-		opts = append(opts, libp2p.Transport(quic.NewTransport))
+		provide(quic.NewTransport)
 	}
-	return opts
+	return nil
 }
 
 // natParts are the parts of NAT traversal that exist before the host.
@@ -99,34 +112,33 @@ type natParts struct {
 	observed basichost.ObservedAddrsManager // set by the host
 }
 
-// natOptions configures NAT traversal, which only the open Internet needs.
-func natOptions(c *Config, settings profileSettings, nat *natParts) []libp2p.Option {
-	opts := []libp2p.Option{libp2p.AddrsFactory(c.Reach.addrs)}
-	if settings.leaf {
-		return leafOptions()
+// configure sets up NAT traversal, which only the open Internet needs.
+func (n *natParts) configure(h *hostconfig.Config, c *Config, settings profileSettings) {
+	public, private := network.ReachabilityPublic, network.ReachabilityPrivate
+	switch {
+	case settings.leaf: // it can dial by way of relays, and nobody dials it
+		h.Relay, h.ForceReachability, h.DisableIdentifyAddressDiscovery = true, &private, true
+		h.AddrsFactory = func([]multiaddr.Multiaddr) []multiaddr.Multiaddr { return nil }
+		return
+	case !settings.open:
+		h.AddrsFactory = c.Reach.addrs
+		h.ForceReachability, h.DisableIdentifyAddressDiscovery = &public, true // AutoNAT has no servers here
+		return
 	}
-	if !settings.open {
-		return append(opts,
-			libp2p.DisableRelay(),
-			libp2p.ForceReachabilityPublic(), // AutoNAT has no servers here
-			libp2p.DisableIdentifyAddressDiscovery())
-	}
-	opts = append(opts,
-		libp2p.EnableRelay(), // the transport; NoListenAddrs would turn it off
-		nat.relays.client(c.Registerer, nat.reach),
-		libp2p.WithFxOption(fx.Invoke(func(o basichost.ObservedAddrsManager) { nat.observed = o })),
-		libp2p.NATPortMap(),
-		libp2p.EnableAutoNATv2(),
-		// The DHT's automatic mode depends on AutoNAT v1, served by this network's peers only.
-		libp2p.EnableNATService(),
-		libp2p.NonPublicAddrPublishing(false))
+	h.AddrsFactory, h.Relay = c.Reach.addrs, true
+	h.EnableAutoRelay, h.AutoRelayOpts = true, n.relays.client(c.Registerer, n.reach)
+	h.UserFxOptions = append(h.UserFxOptions, fx.Invoke(func(o basichost.ObservedAddrsManager) { n.observed = o }))
+	h.NATManager = basichost.NewNATManager
+	h.EnableAutoNATv2 = true
+	h.EnableService = true // the DHT's automatic mode depends on AutoNAT v1, served by this network's peers only
+	h.DisableNonPublicAddrPublishing = true
 	switch c.Reach.Mode {
 	case ReachablePublic:
-		opts = append(opts, libp2p.ForceReachabilityPublic())
+		h.ForceReachability = &public
 	case ReachablePrivate:
-		opts = append(opts, libp2p.ForceReachabilityPrivate())
+		h.ForceReachability = &private
 	}
-	return append(opts, c.Reach.Relay.service()...)
+	h.EnableRelayService, h.RelayServiceOpts = !c.Reach.Relay.Off, c.Reach.Relay.service()
 }
 
 // listen opens the addresses. All configured addresses must open. Without them, one of the profile's is enough,

@@ -3,9 +3,7 @@ package p2p
 import (
 	"time"
 
-	"github.com/libp2p/go-libp2p"
 	dht "github.com/libp2p/go-libp2p-kad-dht"
-	"github.com/multiformats/go-multiaddr"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -57,15 +55,5 @@ func (n *Node) Mode() Mode {
 		return ModeServer
 	default:
 		return ModeClient
-	}
-}
-
-// leafOptions are the NAT options of a leaf: it can dial by way of relays, and nobody dials it.
-func leafOptions() []libp2p.Option {
-	return []libp2p.Option{
-		libp2p.EnableRelay(), // client only; NoListenAddrs would turn it off
-		libp2p.ForceReachabilityPrivate(),
-		libp2p.DisableIdentifyAddressDiscovery(),
-		libp2p.AddrsFactory(func([]multiaddr.Multiaddr) []multiaddr.Multiaddr { return nil }),
 	}
 }

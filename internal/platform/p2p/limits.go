@@ -3,10 +3,13 @@ package p2p
 import (
 	"net/netip"
 
-	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/p2p/host/autonat"
 	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+	"github.com/libp2p/go-libp2p/p2p/protocol/holepunch"
+	"github.com/libp2p/go-libp2p/p2p/protocol/identify"
+	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	"github.com/libp2p/go-libp2p/x/rate"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -76,7 +79,7 @@ const (
 // newResources returns libp2p's resource manager with the limits of the profile.
 func newResources(c *Config, settings profileSettings) (network.ResourceManager, error) {
 	limits := rcmgr.DefaultLimits
-	libp2p.SetDefaultServiceLimits(&limits)
+	services(&limits)
 	for _, id := range c.Protocols {
 		allow(&limits, id)
 	}
@@ -137,6 +140,34 @@ func allow(limits *rcmgr.ScalingLimitConfig, id protocol.ID) {
 		StreamsInbound: protocolPeerStreams, StreamsOutbound: protocolPeerStreams,
 		Streams: 2 * protocolPeerStreams, Memory: protocolPeerMemory,
 	}, rcmgr.BaseLimitIncrease{})
+}
+
+// services sets the limits of libp2p's own services, but relays, to its defaults. The function of libp2p that does so links
+// all its transports.
+func services(limits *rcmgr.ScalingLimitConfig) {
+	const mib, unlimited = 1 << 20, 8 << 30
+	base := func(in, out, both int, memory int64) rcmgr.BaseLimit {
+		return rcmgr.BaseLimit{StreamsInbound: in, StreamsOutbound: out, Streams: both, Memory: memory}
+	}
+	for _, s := range []struct {
+		name                       string
+		protocols                  []protocol.ID
+		all, grows                 rcmgr.BaseLimit
+		peerService, peerProtocols rcmgr.BaseLimit
+	}{
+		{identify.ServiceName, []protocol.ID{identify.ID, identify.IDPush}, base(64, 64, 128, 4*mib), base(64, 64, 128, 4*mib), base(16, 16, 32, mib), base(16, 16, 32, unlimited)},
+		{ping.ServiceName, []protocol.ID{ping.ID}, base(64, 64, 64, 4*mib), base(64, 64, 64, 4*mib), base(2, 3, 4, unlimited), base(2, 3, 4, unlimited)},
+		{autonat.ServiceName, []protocol.ID{autonat.AutoNATProto}, base(64, 64, 64, 4*mib), base(4, 4, 4, 2*mib), base(2, 2, 2, mib), base(2, 2, 2, mib)},
+		{holepunch.ServiceName, []protocol.ID{holepunch.Protocol}, base(32, 32, 64, 4*mib), base(8, 8, 16, 4*mib), base(2, 2, 2, mib), base(2, 2, 2, mib)},
+	} {
+		increase := rcmgr.BaseLimitIncrease{StreamsInbound: s.grows.StreamsInbound, StreamsOutbound: s.grows.StreamsOutbound, Streams: s.grows.Streams, Memory: s.grows.Memory}
+		limits.AddServiceLimit(s.name, s.all, increase)
+		limits.AddServicePeerLimit(s.name, s.peerService, rcmgr.BaseLimitIncrease{})
+		for _, id := range s.protocols {
+			limits.AddProtocolLimit(id, s.all, increase)
+			limits.AddProtocolPeerLimit(id, s.peerProtocols, rcmgr.BaseLimitIncrease{})
+		}
+	}
 }
 
 // hardLimit is the hard limit of connections in each direction, in high water marks. Between mark and limit is

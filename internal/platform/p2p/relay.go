@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
@@ -88,11 +87,8 @@ const (
 const circuitBuffer = 4 << 10
 
 // service is the relay of libp2p, which runs while this peer is publicly reachable.
-func (c RelayConfig) service() []libp2p.Option {
-	if c.Off {
-		return nil
-	}
-	return []libp2p.Option{libp2p.EnableRelayService(
+func (c RelayConfig) service() []relay.Option {
+	return []relay.Option{
 		relay.WithResources(relay.Resources{
 			Limit:                 &relay.RelayLimit{Duration: c.CircuitTime, Data: c.CircuitBytes},
 			ReservationTTL:        time.Hour,
@@ -102,7 +98,8 @@ func (c RelayConfig) service() []libp2p.Option {
 			MaxCircuits:           c.CircuitsPerPeer,
 			BufferSize:            circuitBuffer,
 		}),
-		relay.WithACL(newRelayGate()))}
+		relay.WithACL(newRelayGate()),
+	}
 }
 
 // allow sets the limits of the relay service: libp2p's defaults are below or above the configured ones, depending
@@ -161,14 +158,14 @@ const (
 )
 
 // client makes a peer behind NAT reserve addresses at relays, and tells reach of refusals.
-func (s *relaySource) client(reg prometheus.Registerer, r *reach) libp2p.Option {
+func (s *relaySource) client(reg prometheus.Registerer, r *reach) []autorelay.Option {
 	if reg == nil {
 		reg = prometheus.NewRegistry() // otherwise libp2p takes the global one
 	}
 	tracer := relayTracer{autorelay.NewMetricsTracer(autorelay.WithRegisterer(reg)), r}
-	return libp2p.EnableAutoRelayWithPeerSource(s.candidates, autorelay.WithMetricsTracer(tracer),
+	return []autorelay.Option{autorelay.WithPeerSource(s.candidates), autorelay.WithMetricsTracer(tracer),
 		autorelay.WithBootDelay(relayBoot), autorelay.WithMinCandidates(relayChoice), autorelay.WithNumRelays(relays),
-		autorelay.WithMinInterval(relaySearch), autorelay.WithBackoff(relayBackoff))
+		autorelay.WithMinInterval(relaySearch), autorelay.WithBackoff(relayBackoff)}
 }
 
 // relayTracer passes on what libp2p counts.
