@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"math/big"
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
-	"github.com/multiformats/go-multibase"
 	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/internal/agent"
@@ -176,11 +176,7 @@ func (p *parts) reachable() []netip.Prefix {
 // label is the DNS name of a peer: its id in base 36, without case and short
 // enough for a label.
 func label(id peer.ID) string {
-	text, err := peer.ToCid(id).StringOfBase(multibase.Base36)
-	if err != nil {
-		return ""
-	}
-	return text
+	return "k" + new(big.Int).SetBytes(peer.ToCid(id).Bytes()).Text(36) // k: the prefix of base 36 in multibase
 }
 
 // named finds this peer or a connected peer by its label.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/oklog/run"
 
 	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/platform/config"
@@ -136,34 +135,46 @@ func existingIdentity(dataDir string) (crypto.PrivKey, error) {
 
 // serve runs the front ends until ctx ends or one fails. Then it stops all.
 func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
-	var group run.Group
-	done, stop := context.WithCancel(ctx)
-	group.Add(func() error { p.fronts.reloader.attend(done); return nil }, func(error) { stop() })
-	group.Add(func() error {
+	done, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stops, ended := []func(){cancel}, make(chan error)
+	start := func(serve func() error, stop func()) {
+		stops = append(stops, stop)
+		go func() { ended <- serve() }()
+	}
+	start(func() error { p.fronts.reloader.attend(done); return nil }, cancel)
+	start(func() error {
 		if err := m.tell(done, p.describe); err != nil {
 			p.log.Warn("the service manager did not hear this peer", "error", err)
 		}
 		return nil
-	}, func(error) { stop() })
+	}, cancel)
 	f := &p.fronts
 	l = l.bounded(newCallers(descriptors(), f.places.refused))
 	if l.http != nil {
-		group.Add(func() error { return f.http.Serve(f.auth.secure(l.http)) }, func(error) { f.http.Close() })
+		start(func() error { return f.http.Serve(f.auth.secure(l.http)) }, func() { f.http.Close() })
 	}
 	if l.unix != nil {
-		group.Add(func() error { return f.http.Serve(l.unix) }, func(error) { f.http.Close() })
+		start(func() error { return f.http.Serve(l.unix) }, func() { f.http.Close() })
 	}
 	if l.grpc != nil {
-		group.Add(func() error { return f.grpc.Serve(l.grpc) }, func(error) { f.grpc.Close() })
+		start(func() error { return f.grpc.Serve(l.grpc) }, func() { f.grpc.Close() })
 	}
 	if f.dns != nil {
-		group.Add(f.dns.Serve, func(error) { f.dns.Close() })
+		start(f.dns.Serve, func() { f.dns.Close() })
 	}
 	if c := p.coordination; c != nil {
-		group.Add(func() error { return c.server.Serve(c.listener) }, func(error) { c.server.Close() })
-		group.Add(func() error { return c.await(done) }, func(error) { stop() })
+		start(func() error { return c.server.Serve(c.listener) }, func() { c.server.Close() })
+		start(func() error { return c.await(done) }, cancel)
 	}
-	return group.Run()
+	err := <-ended
+	for _, stop := range stops {
+		stop()
+	}
+	for range len(stops) - 2 {
+		<-ended
+	}
+	return err
 }
 
 // listeners are opened first, so that a port in use fails at once. Nil means off.
