@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -51,15 +51,17 @@ func kvPut(con *term.Console) *cobra.Command {
 		if len(args) == 2 && args[1] != "-" {
 			put.Value = []byte(args[1])
 		} else {
-			value, err := io.ReadAll(io.LimitReader(r.Stdin, 1<<20+1)) // the group's own limit is lower
-			if err != nil {
-				return fault.As("cli.put", fault.Invalid, err)
+			var err error
+			if put.Value, err = file.Read(r.Console, "VALUE", "-", maxValue); err != nil {
+				return err
 			}
-			put.Value = value
 		}
 		return writeKey(ctx, r, c, guarded(args[0], *guard, coord.Step{Put: put}))
 	})
 }
+
+// maxValue bounds a value from standard input, in bytes. The group's own limit is lower.
+const maxValue = 1 << 20
 
 func putArgs(_ *cobra.Command, args []string) error {
 	if len(args) < 1 || len(args) > 2 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -42,11 +42,11 @@ func kvTxn(con *term.Console) *cobra.Command {
 	}
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		text, err := txnText(r, args)
+		text, err := file.Read(r.Console, "FILE", strings.Join(args, ""), maxTxnText)
 		if err != nil {
 			return err
 		}
-		op, err := parseTxn(text)
+		op, err := parseTxn(string(text))
 		if err != nil {
 			return err
 		}
@@ -56,26 +56,6 @@ func kvTxn(con *term.Console) *cobra.Command {
 		}
 		return r.Print(txnDocument(op, result))
 	})
-}
-
-func txnText(r *remote.Peer, args []string) (string, error) {
-	in := r.Stdin
-	if len(args) == 1 && args[0] != "-" {
-		f, err := os.Open(args[0])
-		if err != nil {
-			return "", fault.Invalidf("FILE", args[0], "cannot be read: %v", err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	text, err := io.ReadAll(io.LimitReader(in, maxTxnText+1))
-	switch {
-	case err != nil:
-		return "", fault.As("cli.txn", fault.Invalid, err)
-	case len(text) > maxTxnText:
-		return "", fault.Refused(fault.TooLarge, "FILE", "has more than %d bytes", maxTxnText)
-	}
-	return string(text), nil
 }
 
 // parseTxn reads the text of a transaction. Errors name the line.

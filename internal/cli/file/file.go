@@ -3,6 +3,7 @@ package file
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -12,11 +13,11 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// ReadFile reads a file, or standard input for "-". Errors name the flag. A file of more
+// Read reads a file, or standard input for "-" or "". Errors name the flag or argument. A file of more
 // than limit bytes is refused.
-func ReadFile(c *term.Console, flag, path string, limit int) ([]byte, error) {
+func Read(c *term.Console, flag, path string, limit int) ([]byte, error) {
 	in := c.Stdin
-	if path != "-" {
+	if path != "-" && path != "" {
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, fault.Invalidf(flag, path, "%w", err)
@@ -29,9 +30,35 @@ func ReadFile(c *term.Console, flag, path string, limit int) ([]byte, error) {
 		return nil, fault.Invalidf(flag, path, "%w", err)
 	}
 	if len(data) > limit {
-		return nil, fault.New("", fault.TooLarge, "%s has more than %d bytes", path, limit)
+		return nil, fault.New("", fault.TooLarge, "%s has more than %d bytes", cmp.Or(path, "-"), limit)
 	}
 	return data, nil
+}
+
+// Write makes a file for its owner alone, which appears only when it is complete and on the disk. It returns the size.
+func Write(path string, write func(io.Writer) error) (size int64, err error) {
+	part := path + ".partial"
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, fault.Invalidf("FILE", path, "%w", err)
+	}
+	err = write(f)
+	if err == nil {
+		size, err = f.Seek(0, io.SeekCurrent)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		return 0, errors.Join(err, os.Remove(part))
+	}
+	return size, nil
 }
 
 // JSONValues returns the JSON objects in data, in lists or not, or nil for other data.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/settings"
 	"github.com/blackhole/blackhole/internal/cli/term"
@@ -50,38 +51,12 @@ func groupBackup(con *term.Console) *cobra.Command {
 	}
 	r := remote.New(con, cmd, backupTime)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		size, err := writeWhole(args[0], func(w io.Writer) error { return c.Coordination().Backup(ctx, w) })
+		size, err := file.Write(args[0], func(w io.Writer) error { return c.Coordination().Backup(ctx, w) })
 		if err != nil {
 			return err
 		}
 		return r.Print(term.Document{Value: map[string]any{"file": args[0], "bytes": size}, Table: term.Plain(fmt.Sprintf("%d bytes\n", size))})
 	})
-}
-
-// writeWhole makes a file that appears only when it is complete and on the disk.
-func writeWhole(path string, write func(io.Writer) error) (size int64, err error) {
-	part := path + ".partial"
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return 0, fault.Invalidf("FILE", path, "%w", err)
-	}
-	err = write(f)
-	if err == nil {
-		size, err = f.Seek(0, io.SeekCurrent)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(part, path)
-	}
-	if err != nil {
-		return 0, errors.Join(err, os.Remove(part))
-	}
-	return size, nil
 }
 
 func groupRestore(con *term.Console, restore restoreFunc) *cobra.Command {
@@ -119,15 +94,20 @@ func groupRestore(con *term.Console, restore restoreFunc) *cobra.Command {
 		if err := f.Print(con, term.Document{Value: r, Table: r.table()}); err != nil {
 			return err
 		}
-		if !r.Done {
-			con.Say("nothing was changed; with --yes, everything since the backup is lost")
-			return nil
-		}
-		con.Say("done: start this peer, it leads the group alone")
-		con.Say("each other former member rejoins after you stop it, remove coordination from its data directory and start it")
+		sayNext(con, r.Done, "with --yes, everything since the backup is lost")
 		return nil
 	}
 	return cmd
+}
+
+// sayNext says what an operator does after a restored or recovered group was described or made.
+func sayNext(con *term.Console, done bool, warning string) {
+	if !done {
+		con.Say("nothing was changed; %s", warning)
+		return
+	}
+	con.Say("done: start this peer, it leads the group alone")
+	con.Say("each other former member rejoins after you stop it, remove coordination from its data directory and start it")
 }
 
 func (r Restoration) table() term.Grid {
@@ -191,12 +171,7 @@ func groupRecover(con *term.Console, recoverGroup recoverFunc) *cobra.Command {
 		if err := f.Print(con, term.Document{Value: r, Table: r.table()}); err != nil {
 			return err
 		}
-		if !r.Done {
-			con.Say("nothing was changed; use --yes only on the survivor whose log has the highest term and index")
-			return nil
-		}
-		con.Say("done: start this peer, it leads the group alone")
-		con.Say("each other former member rejoins after you stop it, remove coordination from its data directory and start it")
+		sayNext(con, r.Done, "use --yes only on the survivor whose log has the highest term and index")
 		return nil
 	}
 	return cmd

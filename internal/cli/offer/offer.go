@@ -144,7 +144,7 @@ func readOffers(c *term.Console, path string) ([]records.Offer, error) {
 	if path == "" {
 		return nil, fault.Invalidf("--file", nil, "is required; - means standard input")
 	}
-	data, err := file.ReadFile(c, "--file", path, maxOfferFile)
+	data, err := file.Read(c, "--file", path, maxOfferFile)
 	if err != nil {
 		return nil, err
 	}

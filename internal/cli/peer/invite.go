@@ -132,7 +132,7 @@ func Invitation(con *term.Console, cmd *cobra.Command, flag string) string {
 // ReadInvitation reads an invitation and makes it part of the settings. It changes no file.
 func ReadInvitation(s *settings.Settings, line string) (invite.Invitation, error) {
 	if line == "-" {
-		text, err := file.ReadFile(s.Con, "--join", line, invite.MaxSize)
+		text, err := file.Read(s.Con, "--join", line, invite.MaxSize)
 		if err != nil {
 			return invite.Invitation{}, err
 		}

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -187,7 +188,7 @@ func readContexts(c *term.Console) (all contexts, err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return all, nil
 	}
-	data, err := file.ReadFile(c, "context", path, maxContextFile)
+	data, err := file.Read(c, "context", path, maxContextFile)
 	if err == nil {
 		err = fault.In(path, strictjson.Decode(data, maxContextFile, &all))
 	}
@@ -212,10 +213,7 @@ func changeContexts(c *term.Console, change func(all *contexts) error) error {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 	if err == nil {
-		err = os.WriteFile(path+".new", text, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
+		_, err = file.Write(path, func(w io.Writer) error { _, err := w.Write(text); return err })
 	}
 	return fault.As("cli.context", fault.Internal, err)
 }

@@ -84,7 +84,7 @@ func (c *credentials) secret(con *term.Console) (string, error) {
 }
 
 func readToken(con *term.Console, path string) (string, error) {
-	data, err := file.ReadFile(con, "--token-file", path, maxToken)
+	data, err := file.Read(con, "--token-file", path, maxToken)
 	token := strings.TrimSpace(string(data))
 	if err == nil && token == "" {
 		err = fault.Invalidf("--token-file", path, "%s is empty", path)

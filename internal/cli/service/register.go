@@ -174,7 +174,7 @@ func (g *registerFlags) fromFile(cmd *cobra.Command, con *term.Console) ([]insta
 			return nil, fault.Invalidf("--"+flag, nil, "cannot be used with --file")
 		}
 	}
-	data, err := file.ReadFile(con, "--file", g.file, maxInstanceFile)
+	data, err := file.Read(con, "--file", g.file, maxInstanceFile)
 	if err != nil {
 		return nil, err
 	}

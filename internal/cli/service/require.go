@@ -163,7 +163,7 @@ func requireAll(ctx context.Context, r *remote.Peer, c *client.Client, q *requir
 	all, err := awaitAll(waiting, c, q.requirements)
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		return exit.With(exit.NotAcquired, fault.New("", fault.Conflict, "%s", shortage(ctx, c, all)))
+		return exit.With(exit.NotAcquired, fault.New("", fault.Conflict, "%s", shortage(ctx, c, q.requirements)))
 	case err != nil:
 		return err
 	case len(q.command) == 0:
@@ -193,55 +193,43 @@ func removeRequirements(ctx context.Context, r *remote.Peer, c *client.Client, r
 	}
 }
 
-// awaitAll waits for one round of requests with all requirements satisfied. Beside an error it
-// returns the last known status of each.
+// awaitAll waits for one round of requests with all requirements satisfied, and returns their status.
 func awaitAll(ctx context.Context, c *client.Client, requirements []client.Requirement) ([]client.EvaluatedRequirement, error) {
-	all := make([]client.EvaluatedRequirement, len(requirements))
-	for i, need := range requirements {
-		all[i] = client.EvaluatedRequirement{Requirement: need}
-		all[i].State, all[i].Needed = "pending", need.Min
-	}
-	for i, satisfied := 0, 0; satisfied < len(all); i = (i + 1) % len(all) {
-		now, err := c.Requirements().Get(ctx, all[i].Name)
-		if satisfied++; err != nil || !now.Satisfied() {
-			satisfied = 1 // during this wait the status of others may change
-			now, err = c.Requirements().Await(ctx, all[i].Name)
+	for {
+		for _, need := range requirements {
+			if _, err := c.Requirements().Await(ctx, need.Name); err != nil {
+				return nil, err
+			}
 		}
-		if now.Name != "" {
-			all[i] = now
-		}
-		if err != nil {
-			return all, err
+		all, missing := standings(ctx, c, requirements) // during a wait the status of others may have changed
+		if missing == nil {
+			return all, nil
 		}
 	}
-	return all, nil
 }
 
-// shortage describes the unsatisfied requirements by their latest status.
-func shortage(ctx context.Context, c *client.Client, all []client.EvaluatedRequirement) string {
+// standings asks for the status of each requirement, and describes those that are not satisfied.
+func standings(ctx context.Context, c *client.Client, requirements []client.Requirement) (all []client.EvaluatedRequirement, missing []string) {
+	for _, need := range requirements {
+		s, err := c.Requirements().Get(ctx, need.Name)
+		switch all = append(all, s); {
+		case err != nil || !s.Satisfied() && !s.Evaluated() && s.Problem == "":
+			missing = append(missing, fmt.Sprintf("%s: %d needed, number of available instances unknown", need.Service.Service, need.Min))
+		case !s.Satisfied():
+			missing = append(missing, strings.TrimSuffix(fmt.Sprintf("%s: %d needed, %d available: %s", s.Service.Service, s.Needed, s.Available, s.Problem), ": "))
+		}
+	}
+	return all, missing
+}
+
+// shortage describes the requirements that are not satisfied.
+func shortage(ctx context.Context, c *client.Client, requirements []client.Requirement) string {
 	ctx, cancel := context.WithTimeout(ctx, remote.CleanupTimeout)
 	defer cancel()
-	var missing []string
-	for _, s := range all {
-		if now, err := c.Requirements().Get(ctx, s.Name); err == nil {
-			s = now
-		}
-		if s.Satisfied() {
-			continue
-		}
-		text := fmt.Sprintf("%s: %d needed, %d available", s.Service.Service, s.Needed, s.Available)
-		switch {
-		case s.Problem != "":
-			text += ": " + s.Problem
-		case !s.Evaluated():
-			text = fmt.Sprintf("%s: %d needed, number of available instances unknown", s.Service.Service, s.Needed)
-		}
-		missing = append(missing, text)
+	if _, missing := standings(ctx, c, requirements); missing != nil {
+		return strings.Join(missing, "; ")
 	}
-	if len(missing) == 0 {
-		return "the services did not have enough instances at the same time"
-	}
-	return strings.Join(missing, "; ")
+	return "the services did not have enough instances at the same time"
 }
 
 func serviceRequirements(con *term.Console) *cobra.Command {
