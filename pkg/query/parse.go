@@ -3,6 +3,7 @@ package query
 import (
 	"maps"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,77 +53,19 @@ func (n *Near) UnmarshalJSONFrom(from *strictjson.Decoder) error {
 	return nil
 }
 
-// member returns a pointer to the field of a parameter, or nil for an unknown name. setText
-// accepts the types of all fields except lists.
-func (q *Query) member(name string) any {
-	switch name {
-	case "type":
-		return &q.Type
-	case "types":
-		return &q.Types
-	case "volume":
-		return &q.Volume
-	case "group_prices":
-		return &q.GroupPrices
-	case "subtype":
-		return &q.Subtype
-	case "near":
-		return &q.Near
-	case "countries":
-		return &q.Countries
-	case "regions":
-		return &q.Regions
-	case "min_cpu_cores":
-		return &q.MinCPUCores
-	case "min_memory_mb":
-		return &q.MinMemoryMB
-	case "require_gpu":
-		return &q.RequireGPU
-	case "min_storage_gb":
-		return &q.MinStorageGB
-	case "min_bandwidth_mbps":
-		return &q.MinBandwidthMbps
-	case "max_price":
-		return &q.MaxPrice
-	case "currency":
-		return &q.Currency
-	case "price_unit":
-		return &q.PriceUnit
-	case "min_uptime":
-		return &q.MinUptime
-	case "max_error_rate":
-		return &q.MaxErrorRate
-	case "health":
-		return (*string)(&q.Health)
-	case "provider_id":
-		return &q.ProviderID
-	case "sort":
-		return (*string)(&q.Sort)
-	case "limit":
-		return &q.Limit
-	case "explain":
-		return &q.Explain
-	case "exact_total":
-		return &q.ExactTotal
-	case "seed":
-		return &q.Seed
-	case "after":
-		return &q.After
-	case "cells":
-		return &q.Cells
-	}
-	return nil
-}
-
-// member returns a pointer to the field of a parameter, or nil for an unknown name.
-func (n *Near) member(name string) any {
-	switch name {
-	case "latitude":
-		return &n.Latitude
-	case "longitude":
-		return &n.Longitude
-	case "radius_km":
-		return &n.RadiusKM
+// member returns a pointer to the field of a struct with a name in JSON, or nil for an unknown name
+// and a field that is not a single value or a list of texts.
+func member(of reflect.Value, name string) any {
+	for i := range of.NumField() {
+		f := of.Type().Field(i)
+		if f.Anonymous {
+			if found := member(of.Field(i), name); found != nil {
+				return found
+			}
+		}
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name && wanted(f.Type) != "" {
+			return of.Field(i).Addr().Interface()
+		}
 	}
 	return nil
 }
@@ -179,7 +122,7 @@ func (q *Query) setParameter(name string, values []string) error {
 	if name == "where" {
 		return q.setClauses(values)
 	}
-	target := q.member(name)
+	target := member(reflect.ValueOf(q).Elem(), name)
 	if target == nil {
 		return fault.Invalidf(clip(name), nil, "is not a known parameter")
 	}
@@ -253,22 +196,22 @@ func (q *Query) setPlace(v url.Values) error {
 		n = new(Near)
 	}
 	for _, name := range slices.Sorted(maps.Keys(v)) {
-		member, ok := placeMember(name)
+		part, ok := placeMember(name)
 		if !ok {
 			continue
 		}
-		target, values := n.member(member), v[name]
+		target, values := member(reflect.ValueOf(n).Elem(), part), v[name]
 		switch {
 		case target == nil:
 			return fault.Invalidf(clip(name), nil, "is not a known parameter")
 		case len(values) == 0 || len(values) == 1 && values[0] == "":
 			continue
-		case len(values) > 1 || given[member]:
-			return fault.Invalidf("near."+member, len(values), "is given twice")
+		case len(values) > 1 || given[part]:
+			return fault.Invalidf("near."+part, len(values), "is given twice")
 		}
-		given[member] = true
+		given[part] = true
 		if err := setText(target, values[0]); err != nil {
-			return fault.In("near."+member, err)
+			return fault.In("near."+part, err)
 		}
 	}
 	switch {
@@ -297,60 +240,72 @@ func splitList(s string) []string {
 
 // setText parses one value into a field.
 func setText(target any, s string) error {
-	flag, isFlag := target.(*bool)
-	if s == "" && !isFlag {
+	if n, ok := target.(**Near); ok && s != "" {
+		*n = new(Near)
+		return (*n).setText(s)
+	}
+	to := reflect.ValueOf(target).Elem()
+	switch {
+	case s == "" && to.Kind() == reflect.Bool:
+		s = "true"
+	case s == "":
 		return nil
+	case to.Kind() == reflect.Pointer:
+		to.Set(reflect.New(to.Type().Elem()))
+		to = to.Elem()
 	}
 	var err error
-	switch t := target.(type) {
-	case *string:
-		*t = s
-	case *bool:
-		*flag, err = strconv.ParseBool(s)
-		if s == "" {
-			*flag, err = true, nil
-		}
-	case *int:
-		*t, err = strconv.Atoi(s)
-	case *uint32:
-		*t, err = parseUint32(s)
-	case **uint32:
-		*t = new(uint32)
-		**t, err = parseUint32(s)
-	case *uint64:
-		*t, err = strconv.ParseUint(s, 10, 64)
-	case *float64:
-		*t, err = strconv.ParseFloat(s, 64)
-	case **float64:
-		*t = new(float64)
-		**t, err = strconv.ParseFloat(s, 64)
-	case **Near:
-		*t = new(Near)
-		return (*t).setText(s)
+	switch bits := int(8 * to.Type().Size()); {
+	case to.Kind() == reflect.String:
+		to.SetString(s)
+	case to.Kind() == reflect.Bool:
+		var v bool
+		v, err = strconv.ParseBool(s)
+		to.SetBool(v)
+	case to.CanInt():
+		var v int64
+		v, err = strconv.ParseInt(s, 10, bits)
+		to.SetInt(v)
+	case to.CanUint():
+		var v uint64
+		v, err = strconv.ParseUint(s, 10, bits)
+		to.SetUint(v)
+	default:
+		var v float64
+		v, err = strconv.ParseFloat(s, bits)
+		to.SetFloat(v)
 	}
 	if err != nil {
-		return fault.Invalidf("", clip(s), "must be %s, not %q", wanted(target), clip(s))
+		return fault.Invalidf("", clip(s), "must be %s, not %q", wanted(to.Type()), clip(s))
 	}
 	return nil
 }
 
-// wanted describes the text of a parameter.
-func wanted(target any) string {
-	switch target.(type) {
-	case *bool:
+// wanted describes the text of a parameter, or is empty for a type without one.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return wanted(t.Elem())
+	case reflect.Struct:
+		return "LATITUDE,LONGITUDE in degrees"
+	case reflect.String:
+		return "a text"
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.String && t.Elem().PkgPath() == "" {
+			return "a list"
+		}
+		return ""
+	case reflect.Bool:
 		return "true or false"
-	case *int:
+	case reflect.Int:
 		return "a whole number"
-	case *uint32, **uint32, *uint64:
+	case reflect.Uint32, reflect.Uint64:
 		return "a whole number of at least 0, within range"
-	default:
+	case reflect.Float64:
 		return "a number"
+	default:
+		return ""
 	}
-}
-
-func parseUint32(s string) (uint32, error) {
-	n, err := strconv.ParseUint(s, 10, 32)
-	return uint32(n), err
 }
 
 // setText parses LAT,LON.
