@@ -19,13 +19,6 @@ func BenchmarkMinDistance(b *testing.B) {
 	}
 }
 
-func BenchmarkChordSq(b *testing.B) {
-	berlin, paris := Point{52.52, 13.405}.Vec(), Point{48.8566, 2.3522}.Vec()
-	for b.Loop() {
-		berlin.ChordSq(paris)
-	}
-}
-
 func BenchmarkCellOf(b *testing.B) {
 	berlin := Point{52.52, 13.405}
 	for b.Loop() {

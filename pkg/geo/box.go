@@ -45,13 +45,6 @@ func MinDistance(p Point, b Box) float64 {
 	return math.Max(0, EarthRadiusMeters*arcToBox(p, b)-roundoffMeters)
 }
 
-// MaxDistance returns an upper bound in metres of the distance from p to every point of b and
-// its edges. It lies about a tenth of a micrometre above the true maximum.
-func MaxDistance(p Point, b Box) float64 {
-	// The farthest point from p is the nearest point to its antipode.
-	return math.Min(halfTurnMeters, halfTurnMeters-EarthRadiusMeters*arcToBox(antipode(p), b)+roundoffMeters)
-}
-
 // arcToBox returns the angle in radians from p to the nearest point of b.
 //
 // On every parallel the distance grows with the gap in longitude, so the nearest point lies on

@@ -3,8 +3,6 @@ package geo
 import (
 	"math"
 	"slices"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // The range of a disc's radius in metres. The largest disc covers the Earth.
@@ -23,29 +21,12 @@ type Disc struct {
 	Radius float64 // metres along the great circle, MinRadius .. MaxRadius
 }
 
-// NewDisc checks the radius and returns the disc. A radius out of range is a fault.Invalid error
-// naming "radius"; NewPoint checks the centre.
-func NewDisc(center Point, radius float64) (Disc, error) {
-	center, err := NewPoint(center.Lat, center.Lon)
-	if err != nil {
-		return Disc{}, err
-	}
-	if !(radius >= MinRadius && radius <= MaxRadius) {
-		return Disc{}, fault.Invalidf("radius", radius, "must be between %d and %d metres", MinRadius, MaxRadius)
-	}
-	return Disc{Center: center, Radius: radius}, nil
-}
-
 // Contains reports whether Distance from the centre to p is at most the radius.
 func (d Disc) Contains(p Point) bool { return Distance(d.Center, p) <= d.Radius }
 
 // Intersects reports whether d contains a point of b or its edges. It may accept a box up to
 // about a tenth of a micrometre outside d, but never misses a box with a point of d.
 func (d Disc) Intersects(b Box) bool { return MinDistance(d.Center, b) <= d.Radius }
-
-// ContainsBox reports whether d contains every point of b, so that points of b need no separate
-// test. It may refuse a box within about a tenth of a micrometre of the rim.
-func (d Disc) ContainsBox(b Box) bool { return MaxDistance(d.Center, b) <= d.Radius }
 
 // Cover returns the sorted cells of one length with boxes that intersect d. It chooses the
 // longest length in MinLen .. MaxLen with at most maxCells such cells, or {Global} without one.

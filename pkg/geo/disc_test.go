@@ -11,25 +11,7 @@ import (
 	"github.com/golang/geo/s2"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 )
-
-func TestNewDisc(t *testing.T) {
-	for _, r := range []float64{MinRadius, 1000, MaxRadius} {
-		d, err := NewDisc(Point{-17, 180}, r)
-		require.NoError(t, err)
-		require.Equal(t, Disc{Point{-17, -180}, r}, d)
-	}
-	for _, r := range []float64{0, 0.999, -1, MaxRadius + 1, math.Inf(1), math.NaN()} {
-		_, err := NewDisc(Point{}, r)
-		require.ErrorIs(t, err, fault.Invalid)
-		require.Equal(t, "radius", fault.FieldOf(err))
-	}
-	_, err := NewDisc(Point{Lat: 91}, 5)
-	require.Equal(t, "latitude", fault.FieldOf(err))
-	require.Greater(t, float64(MaxRadius), halfTurnMeters)
-}
 
 func TestBoxContains(t *testing.T) {
 	fiji := Box{-20, -15, 177, -178}
@@ -58,29 +40,28 @@ func TestBoxContains(t *testing.T) {
 func TestMinDistance(t *testing.T) {
 	const degree = halfTurnMeters / 180
 	for _, tt := range []struct {
-		name     string
-		p        Point
-		b        Box
-		min, max float64
+		name string
+		p    Point
+		b    Box
+		min  float64
 	}{
-		{"inside", Point{1, 1}, Box{0, 2, 0, 2}, 0, Distance(Point{1, 1}, Point{0, 0})},
-		{"due north", Point{5, 1}, Box{0, 2, 0, 2}, 3 * degree, Distance(Point{5, 1}, Point{0, 0})},
-		{"due east on the equator", Point{0, 5}, Box{-2, 2, 0, 2}, 3 * degree, Distance(Point{0, 5}, Point{2, 0})},
-		{"across the antimeridian", Point{0, -179}, Box{0, 1, 170, 179}, 2 * degree, Distance(Point{0, -179}, Point{1, 170})},
-		{"box across the antimeridian", Point{0, 0}, Box{0, 1, 170, -170}, Distance(Point{}, Point{1, 170}), 180 * degree},
-		{"from the pole", Point{90, 50}, Box{10, 20, -100, -90}, 70 * degree, 80 * degree},
-		{"over the pole", Point{80, 0}, Box{70, 80, 180, 180}, 20 * degree, 30 * degree},
-		{"under the south pole", Point{10, 0}, Box{-80, -60, 180, 180}, 110 * degree, 130 * degree},
+		{"inside", Point{1, 1}, Box{0, 2, 0, 2}, 0},
+		{"due north", Point{5, 1}, Box{0, 2, 0, 2}, 3 * degree},
+		{"due east on the equator", Point{0, 5}, Box{-2, 2, 0, 2}, 3 * degree},
+		{"across the antimeridian", Point{0, -179}, Box{0, 1, 170, 179}, 2 * degree},
+		{"box across the antimeridian", Point{0, 0}, Box{0, 1, 170, -170}, Distance(Point{}, Point{1, 170})},
+		{"from the pole", Point{90, 50}, Box{10, 20, -100, -90}, 70 * degree},
+		{"over the pole", Point{80, 0}, Box{70, 80, 180, 180}, 20 * degree},
+		{"under the south pole", Point{10, 0}, Box{-80, -60, 180, 180}, 110 * degree},
 		// North of the box's corner: the great circle meets the meridian at a right angle above
 		// 60 degrees.
 		{"bulge", Point{60, 0}, Box{50, 70, 40, 60},
-			EarthRadiusMeters * math.Asin(math.Cos(math.Pi/3)*math.Sin(40*math.Pi/180)), Distance(Point{60, 0}, Point{50, 60})},
-		{"the world", Point{12, 34}, Global.Box(), 0, 180 * degree},
-		{"point box", Point{3, 4}, Box{3, 3, 4, 4}, 0, 0},
+			EarthRadiusMeters * math.Asin(math.Cos(math.Pi/3)*math.Sin(40*math.Pi/180))},
+		{"the world", Point{12, 34}, Global.Box(), 0},
+		{"point box", Point{3, 4}, Box{3, 3, 4, 4}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			require.InDelta(t, tt.min, MinDistance(tt.p, tt.b), 2*roundoffMeters)
-			require.InDelta(t, tt.max, MaxDistance(tt.p, tt.b), 2*roundoffMeters)
 		})
 	}
 }
@@ -90,21 +71,18 @@ func TestMinDistance(t *testing.T) {
 func TestBoxDistanceProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, b := anyPoint(t, "p"), anyBox(t)
-		lo, hi := MinDistance(p, b), MaxDistance(p, b)
+		lo := MinDistance(p, b)
 		requireNear(t, s2Distance(p, b), lo)
-		requireNear(t, s2Distance(antipode(p), b), halfTurnMeters-hi)
 
 		fraction := rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 1}))
 		for range 8 {
 			q := pointOf(b, fraction.Draw(t, "south to north"), fraction.Draw(t, "west to east"))
 			d := Distance(p, q)
 			require.LessOrEqual(t, lo, d)
-			require.GreaterOrEqual(t, hi, d)
 
 			disc := Disc{p, d}
 			require.True(t, disc.Contains(q))
 			require.True(t, disc.Intersects(b), "%v holds %v of %v", disc, q, b)
-			require.True(t, disc.ContainsBox(b) == (hi <= d))
 		}
 	})
 }
@@ -120,11 +98,11 @@ func TestIntersectsBruteForce(t *testing.T) {
 			width += 360
 		}
 		mesh := math.Hypot(b.MaxLat-b.MinLat, width) / steps * halfTurnMeters / 180
-		nearest, farthest := math.Inf(1), 0.0
+		nearest := math.Inf(1)
 		for i := range steps + 1 {
 			for j := range steps + 1 {
 				dist := Distance(d.Center, pointOf(b, float64(i)/steps, float64(j)/steps))
-				nearest, farthest = min(nearest, dist), max(farthest, dist)
+				nearest = min(nearest, dist)
 			}
 		}
 		if nearest <= d.Radius {
@@ -132,12 +110,6 @@ func TestIntersectsBruteForce(t *testing.T) {
 		}
 		if d.Intersects(b) {
 			require.LessOrEqual(t, nearest, d.Radius+mesh)
-		}
-		if farthest > d.Radius {
-			require.False(t, d.ContainsBox(b))
-		}
-		if !d.ContainsBox(b) {
-			require.GreaterOrEqual(t, farthest, d.Radius-mesh-1e-6)
 		}
 	})
 }
@@ -271,9 +243,7 @@ func anyDisc(t *rapid.T) Disc {
 		rapid.SampledFrom([]float64{MinRadius, halfTurnMeters / 2, halfTurnMeters - 1, halfTurnMeters - 1e-3, MaxRadius}),
 		rapid.Float64Range(halfTurnMeters/2, halfTurnMeters),
 	).Draw(t, "radius")
-	d, err := NewDisc(anyPoint(t, "center"), clamp(radius, MinRadius, MaxRadius))
-	require.NoError(t, err)
-	return d
+	return Disc{anyPoint(t, "center"), clamp(radius, MinRadius, MaxRadius)}
 }
 
 // anyBox draws boxes of cells and other boxes, across the antimeridian too.

@@ -32,26 +32,9 @@ func ExampleCover() {
 		fmt.Println(err)
 		return
 	}
-	disc, err := geo.NewDisc(taveuni, 100_000)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(geo.Cover(disc, 8))
+	fmt.Println(geo.Cover(geo.Disc{Center: taveuni, Radius: 100_000}, 8))
 	// Output:
 	// [2hb 2j0 ruz rvp]
-}
-
-// An index stores unit vectors and compares squared chords, without trigonometry per record.
-func ExampleVec_ChordSq() {
-	center := geo.Point{Lat: 52.52, Lon: 13.405}.Vec()
-	chord := geo.MetersToChord(100_000)
-	for _, p := range []geo.Point{{Lat: 52.4, Lon: 13.07}, {Lat: 53.55, Lon: 9.99}} {
-		fmt.Println(center.ChordSq(p.Vec()) <= chord*chord)
-	}
-	// Output:
-	// true
-	// false
 }
 
 // The middle of a cell hides the exact place.

@@ -3,8 +3,8 @@
 //
 // The Earth is a sphere of radius EarthRadiusMeters. Distances follow the great circle and
 // differ from the ellipsoid's by at most about 0.6 %. All functions are pure and correct at the
-// poles and across the antimeridian. They never panic. Results are meaningful for points and
-// discs made by NewPoint and NewDisc.
+// poles and across the antimeridian. They never panic. Results are meaningful for points
+// made by NewPoint and discs with a radius in range.
 //
 // # Boundaries
 //
@@ -71,19 +71,6 @@ func (p Point) Vec() Vec {
 	return Vec{cosLat * cosLon, cosLat * sinLon, sinLat}
 }
 
-// Dot returns the cosine of the angle between v and w. It cannot separate places closer than
-// about 0.1 m; ChordSq can.
-func (v Vec) Dot(w Vec) float64 {
-	return v[0]*w[0] + v[1]*w[1] + v[2]*w[2]
-}
-
-// ChordSq returns the squared straight-line distance between v and w through the Earth in units
-// of its radius, 0 .. 4. It grows with the distance along the great circle.
-func (v Vec) ChordSq(w Vec) float64 {
-	x, y, z := v[0]-w[0], v[1]-w[1], v[2]-w[2]
-	return x*x + y*y + z*z
-}
-
 // MetersToChord converts a distance along a great circle to the chord below it, in units of the
 // Earth's radius, 0 .. 2. Distances are limited to 0 .. half a turn.
 //
@@ -91,11 +78,6 @@ func (v Vec) ChordSq(w Vec) float64 {
 // Up to a quarter turn it resolves nanometres.
 func MetersToChord(meters float64) float64 {
 	return 2 * math.Sin(clamp(meters, 0, halfTurnMeters)/(2*EarthRadiusMeters))
-}
-
-// ChordToMeters is the inverse of MetersToChord. Chords are limited to 0 .. 2.
-func ChordToMeters(chord float64) float64 {
-	return 2 * EarthRadiusMeters * math.Asin(clamp(chord, 0, 2)/2)
 }
 
 // Distance returns the length in metres of the great circle arc between a and b, 0 .. half a
@@ -153,14 +135,6 @@ func wrapLon(lon float64) float64 {
 		return lon - 360
 	}
 	return lon
-}
-
-// antipode returns the point opposite to p.
-func antipode(p Point) Point {
-	if p.Lon < 0 {
-		return Point{Lat: -p.Lat, Lon: p.Lon + 180}
-	}
-	return Point{Lat: -p.Lat, Lon: p.Lon - 180}
 }
 
 // clamp limits x to lo .. hi, with lo for NaN.

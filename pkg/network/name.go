@@ -16,15 +16,6 @@ const MaxName = 32
 // Name is the name of a network: 1 to 32 lower-case letters, digits and inner hyphens. The zero value is no name.
 type Name string
 
-// Parse returns the name that a text spells. Error: Invalid.
-func Parse(s string) (Name, error) {
-	n := Name(s)
-	if err := n.Validate(); err != nil {
-		return "", err
-	}
-	return n, nil
-}
-
 // Default returns the name of the networks of a profile without a setting: dev, lan, or main for public. It is
 // the zero value for an unknown profile.
 func Default(profile string) Name {

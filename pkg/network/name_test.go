@@ -12,8 +12,8 @@ import (
 
 func TestNames(t *testing.T) {
 	for _, s := range []string{"a", "7", "main", "eu-west-1", "a--b", strings.Repeat("x", network.MaxName)} {
-		n, err := network.Parse(s)
-		require.NoError(t, err, s)
+		n := network.Name(s)
+		require.NoError(t, n.Validate(), s)
 		require.Equal(t, s, n.String())
 	}
 	for s, why := range map[string]string{
@@ -30,10 +30,9 @@ func TestNames(t *testing.T) {
 		"a\x00":                 `not '\x00'`,
 		strings.Repeat("x", 33): "at most 32 characters, got 33",
 	} {
-		n, err := network.Parse(s)
+		err := network.Name(s).Validate()
 		require.ErrorIs(t, err, fault.Invalid, s)
 		require.ErrorContains(t, err, why, s)
-		require.Empty(t, n)
 	}
 }
 
