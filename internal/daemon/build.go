@@ -170,7 +170,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 	if err := metrics.RegisterIndex(p.gatherer, p.plane.IndexBytes); err != nil {
 		return err
 	}
-	return p.metrics.RegisterHealthGauges(p.gatherer, p.plane.Usable)
+	return metrics.RegisterHealthGauges(p.gatherer, p.plane.Usable)
 }
 
 // startNode starts the libp2p node with the needs of both planes.

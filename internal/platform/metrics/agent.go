@@ -45,7 +45,12 @@ func NewAgent(reg prometheus.Registerer, discovery *Metrics, count func() map[st
 		heartbeats: window{now: now}, discovery: discovery,
 	}
 	register(f, f.gauge("heartbeat_success_rate", "Share of the heartbeats of the last minute that renewed a lease, without those of unknown instances; 1 without heartbeats.", a.heartbeats.rate))
-	register(f, statusGauges{count, prometheus.NewDesc("manifest_services_total", "Registered instances, by status.", []string{"status"}, nil)})
+	f.scrape([]family{{"services_total", "Registered instances, by status.", prometheus.GaugeValue, []string{"status"}}}, func(set setter) {
+		counts := count()
+		for _, status := range []string{"up", "unhealthy", "down", "unknown"} {
+			set("services_total", float64(counts[status]), status)
+		}
+	})
 	return a, fault.As("metrics.NewAgent", fault.Exists, f.err)
 }
 
@@ -92,23 +97,6 @@ func (a *Agent) Beaten(renewed, refused int) {
 func (a *Agent) Failed(op string, err error) {
 	if a != nil {
 		a.discovery.Failed(op, err)
-	}
-}
-
-// statusGauges collects a gauge for each status.
-type statusGauges struct {
-	count func() map[string]int
-	desc  *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (s statusGauges) Describe(out chan<- *prometheus.Desc) { out <- s.desc }
-
-// Collect implements prometheus.Collector.
-func (s statusGauges) Collect(out chan<- prometheus.Metric) {
-	counts := s.count()
-	for _, status := range []string{"up", "unhealthy", "down", "unknown"} {
-		out <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(counts[status]), status)
 	}
 }
 

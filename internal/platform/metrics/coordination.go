@@ -32,7 +32,7 @@ type GroupStats struct {
 	OldestOverdueSeconds float64 // age of the oldest expired lease that has not ended; only on the leader
 }
 
-// NewCoordination registers the instruments, and gauges that call stats at each scrape.
+// NewCoordination registers the instruments, and gauges of what stats returns at each scrape.
 // Errors: Exists if the registry has them already.
 func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coordination, error) {
 	f := &factory{reg: reg, prefix: "blackhole_coordination_"}
@@ -48,35 +48,34 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 			"Duration of a commit (at the leader, from the proposal to the result, without claims of taken locks, which join the next commit) and of an fsync of the log.",
 			prometheus.ExponentialBuckets(0.0002, 2, 16)), []string{"step"})),
 	}
-	flag := func(b bool) float64 {
-		if b {
-			return 1
-		}
-		return 0
-	}
-	for _, g := range []struct {
-		name, help string
-		value      func(GroupStats) float64
-	}{
-		{"term", "Raft term.", func(s GroupStats) float64 { return float64(s.Term) }},
-		{"revision", "Revision of the key space.", func(s GroupStats) float64 { return float64(s.Revision) }},
-		{"is_leader", "1 if this peer leads the group.", func(s GroupStats) float64 { return flag(s.Leads) }},
-		{"has_leader", "1 if this peer knows the leader of the group.", func(s GroupStats) float64 { return flag(s.HasLeader) }},
-		{"voters", "Voters of the group.", func(s GroupStats) float64 { return float64(s.Voters) }},
-		{"silent_voters", "Voters that the leader has not heard within an election timeout; 0 on other peers.",
-			func(s GroupStats) float64 { return float64(s.SilentVoters) }},
-		{"failures_survived", "Voters that may fail now without a loss of the majority; 0 also without a known leader.",
-			func(s GroupStats) float64 { return float64(s.FailuresSurvived) }},
-		{"leases", "Leases of the group.", func(s GroupStats) float64 { return float64(s.Leases) }},
-		{"locks", "Locks with holders or waiters.", func(s GroupStats) float64 { return float64(s.Locks) }},
-		{"keys", "Keys of the group, with the keys of locks.", func(s GroupStats) float64 { return float64(s.Keys) }},
-		{"space_used_ratio", "Share of the room for keys of applications that is used, of keys or bytes, whichever is fuller.",
-			func(s GroupStats) float64 { return s.SpaceUsed }},
-		{"oldest_overdue_seconds", "Delay of the oldest expired lease that has not ended; only on the leader.",
-			func(s GroupStats) float64 { return s.OldestOverdueSeconds }},
-	} {
-		register(f, f.gauge(g.name, g.help, func() float64 { return g.value(stats()) }))
-	}
+	f.scrape(gauges(
+		"term", "Raft term.",
+		"revision", "Revision of the key space.",
+		"is_leader", "1 if this peer leads the group.",
+		"has_leader", "1 if this peer knows the leader of the group.",
+		"voters", "Voters of the group.",
+		"silent_voters", "Voters that the leader has not heard within an election timeout; 0 on other peers.",
+		"failures_survived", "Voters that may fail now without a loss of the majority; 0 also without a known leader.",
+		"leases", "Leases of the group.",
+		"locks", "Locks with holders or waiters.",
+		"keys", "Keys of the group, with the keys of locks.",
+		"space_used_ratio", "Share of the room for keys of applications that is used, of keys or bytes, whichever is fuller.",
+		"oldest_overdue_seconds", "Delay of the oldest expired lease that has not ended; only on the leader.",
+	), func(set setter) {
+		s := stats()
+		set("term", float64(s.Term))
+		set("revision", float64(s.Revision))
+		set("is_leader", flag(s.Leads))
+		set("has_leader", flag(s.HasLeader))
+		set("voters", float64(s.Voters))
+		set("silent_voters", float64(s.SilentVoters))
+		set("failures_survived", float64(s.FailuresSurvived))
+		set("leases", float64(s.Leases))
+		set("locks", float64(s.Locks))
+		set("keys", float64(s.Keys))
+		set("space_used_ratio", s.SpaceUsed)
+		set("oldest_overdue_seconds", s.OldestOverdueSeconds)
+	})
 	return c, fault.As("metrics.NewCoordination", fault.Exists, f.err)
 }
 

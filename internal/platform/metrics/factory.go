@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // factory creates instruments whose names share a prefix.
 type factory struct {
@@ -31,4 +35,64 @@ func (f *factory) gauge(name, help string, value func() float64) prometheus.Gaug
 
 func (f *factory) histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{Name: f.prefix + name, Help: help, Buckets: buckets}
+}
+
+// family describes a metric whose values are read at each scrape.
+type family struct {
+	name, help string
+	kind       prometheus.ValueType
+	labels     []string
+}
+
+// gauges are families without labels.
+func gauges(named ...string) (all []family) {
+	for i := 0; i < len(named); i += 2 {
+		all = append(all, family{name: named[i], help: named[i+1], kind: prometheus.GaugeValue})
+	}
+	return all
+}
+
+// setter states the value of a metric during a scrape. The labels are in the order of the family.
+type setter func(name string, value float64, labels ...string)
+
+// scrape registers families. Each scrape calls read once, which states the values.
+func (f *factory) scrape(families []family, read func(set setter)) {
+	s := scraped{read: read}
+	for _, one := range families {
+		s.families = append(s.families, described{one, prometheus.NewDesc(f.prefix+one.name, one.help, one.labels, nil)})
+	}
+	register(f, s)
+}
+
+type described struct {
+	family
+	desc *prometheus.Desc
+}
+
+type scraped struct {
+	families []described
+	read     func(setter)
+}
+
+// Describe implements prometheus.Collector.
+func (s scraped) Describe(out chan<- *prometheus.Desc) {
+	for _, f := range s.families {
+		out <- f.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s scraped) Collect(out chan<- prometheus.Metric) {
+	s.read(func(name string, value float64, labels ...string) {
+		i := slices.IndexFunc(s.families, func(f described) bool { return f.name == name })
+		out <- prometheus.MustNewConstMetric(s.families[i].desc, s.families[i].kind, value, labels...)
+	})
+}
+
+// flag is 1 for true.
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

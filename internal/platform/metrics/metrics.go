@@ -7,7 +7,6 @@
 package metrics
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -81,28 +80,16 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 // RegisterHealthGauges adds the gauges of usable and unusable services in the index. A service
 // counts as unusable after a report of its provider, or after a failed measurement. Each scrape
 // calls count.
-func (m *Metrics) RegisterHealthGauges(reg prometheus.Registerer, count func() (healthy, unhealthy int)) error {
-	return fault.As("metrics.RegisterHealthGauges", fault.Exists, reg.Register(healthGauges{
-		count:     count,
-		healthy:   prometheus.NewDesc("blackhole_discovery_healthy_services", "Usable services in the index.", nil, nil),
-		unhealthy: prometheus.NewDesc("blackhole_discovery_unhealthy_services", "Unusable services in the index.", nil, nil),
-	}))
-}
-
-// healthGauges collects two gauges from one count.
-type healthGauges struct {
-	count              func() (healthy, unhealthy int)
-	healthy, unhealthy *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (g healthGauges) Describe(out chan<- *prometheus.Desc) { out <- g.healthy; out <- g.unhealthy }
-
-// Collect implements prometheus.Collector.
-func (g healthGauges) Collect(out chan<- prometheus.Metric) {
-	healthy, unhealthy := g.count()
-	out <- prometheus.MustNewConstMetric(g.healthy, prometheus.GaugeValue, float64(healthy))
-	out <- prometheus.MustNewConstMetric(g.unhealthy, prometheus.GaugeValue, float64(unhealthy))
+func RegisterHealthGauges(reg prometheus.Registerer, count func() (healthy, unhealthy int)) error {
+	f := &factory{reg: reg, prefix: "blackhole_discovery_"}
+	f.scrape(gauges(
+		"healthy_services", "Usable services in the index.", "unhealthy_services", "Unusable services in the index.",
+	), func(set setter) {
+		healthy, unhealthy := count()
+		set("healthy_services", float64(healthy))
+		set("unhealthy_services", float64(unhealthy))
+	})
+	return fault.As("metrics.RegisterHealthGauges", fault.Exists, f.err)
 }
 
 // Registered counts services added to this peer (delta > 0) or removed from it (delta < 0).
@@ -176,56 +163,39 @@ func (m *Metrics) Received(outcome string) { m.gossip.WithLabelValues(outcome).I
 
 // RegisterClockOffset adds the gauge of this peer's clock offset: NaN for an unknown one. Each scrape calls offset.
 func RegisterClockOffset(reg prometheus.Registerer, offset func() *float64) error {
-	return fault.As("metrics.RegisterClockOffset", fault.Exists, reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "blackhole_clock_offset_seconds",
-		Help: "The clock of this peer minus the clocks of its keepers; NaN: unknown.",
-	}, func() float64 {
+	f := &factory{reg: reg, prefix: "blackhole_"}
+	register(f, f.gauge("clock_offset_seconds", "The clock of this peer minus the clocks of its keepers; NaN: unknown.", func() float64 {
 		if s := offset(); s != nil {
 			return *s
 		}
 		return math.NaN()
-	})))
+	}))
+	return fault.As("metrics.RegisterClockOffset", fault.Exists, f.err)
 }
 
 // RegisterIndex adds the gauges of the memory of the index. Each scrape calls bytes.
 func RegisterIndex(reg prometheus.Registerer, bytes func() (used, limit int64)) error {
-	gauge := func(name, help string, value func() int64) error {
-		return fault.As("metrics.RegisterIndex", fault.Exists, reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: name, Help: help,
-		}, func() float64 { return float64(value()) })))
-	}
-	return errors.Join(
-		gauge("blackhole_discovery_index_bytes", "Estimated memory of the live records in the index.", func() int64 { used, _ := bytes(); return used }),
-		gauge("blackhole_discovery_index_limit_bytes", "Limit of that memory. At the limit the index refuses or evicts records.", func() int64 { _, limit := bytes(); return limit }),
-	)
+	f := &factory{reg: reg, prefix: "blackhole_discovery_"}
+	f.scrape(gauges(
+		"index_bytes", "Estimated memory of the live records in the index.",
+		"index_limit_bytes", "Limit of that memory. At the limit the index refuses or evicts records.",
+	), func(set setter) {
+		used, limit := bytes()
+		set("index_bytes", float64(used))
+		set("index_limit_bytes", float64(limit))
+	})
+	return fault.As("metrics.RegisterIndex", fault.Exists, f.err)
 }
 
 // RegisterConditions adds the gauge of active conditions, with one series for each name: 1 while the condition
 // lasts, otherwise 0. Each scrape calls active.
 func RegisterConditions(reg prometheus.Registerer, names []string, active func() []string) error {
-	return fault.As("metrics.RegisterConditions", fault.Exists, reg.Register(conditions{
-		names: names, active: active,
-		desc: prometheus.NewDesc("blackhole_condition", "1 while the named condition limits this peer.", []string{"name"}, nil),
-	}))
-}
-
-type conditions struct {
-	names  []string
-	active func() []string
-	desc   *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c conditions) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c conditions) Collect(out chan<- prometheus.Metric) {
-	active := c.active()
-	for _, n := range c.names {
-		value := 0.0
-		if slices.Contains(active, n) {
-			value = 1
+	f := &factory{reg: reg, prefix: "blackhole_"}
+	f.scrape([]family{{"condition", "1 while the named condition limits this peer.", prometheus.GaugeValue, []string{"name"}}}, func(set setter) {
+		on := active()
+		for _, n := range names {
+			set("condition", flag(slices.Contains(on, n)), n)
 		}
-		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, n)
-	}
+	})
+	return fault.As("metrics.RegisterConditions", fault.Exists, f.err)
 }

@@ -18,7 +18,7 @@ func TestSpecifiedNames(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m, err := metrics.New(reg)
 	require.NoError(t, err)
-	require.NoError(t, m.RegisterHealthGauges(reg, func() (int, int) { return 3, 1 }))
+	require.NoError(t, metrics.RegisterHealthGauges(reg, func() (int, int) { return 3, 1 }))
 	m.Registered("compute", 1)
 	m.Registered("compute", 1)
 	m.Registered("compute", -1)

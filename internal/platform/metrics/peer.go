@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -86,52 +87,29 @@ type DNS struct {
 
 // RegisterDNS adds the counters of the name server. Each scrape calls now. name translates response codes.
 func RegisterDNS(reg prometheus.Registerer, now func() DNS, name func(rcode int) string) error {
-	const p = "blackhole_dns_"
-	desc := func(n, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(p+n, help, labels, nil)
+	f := &factory{reg: reg, prefix: "blackhole_dns_"}
+	counter := func(name, help string, labels ...string) family {
+		return family{name, help, prometheus.CounterValue, labels}
 	}
-	return fault.As("metrics.RegisterDNS", fault.Exists, reg.Register(&dnsCounters{
-		now: now, name: name,
-		queries:   desc("queries_total", "Queries received, by transport.", "transport"),
-		answers:   desc("answers_total", "Answers, by response code.", "rcode"),
-		truncated: desc("truncated_total", "Answers without room for all records."),
-		dropped:   desc("dropped_total", "Unanswered packets: of a client above its rate (limited), or without a question (malformed).", "reason"),
-		refused:   desc("connections_refused_total", "TCP connections above the bounds, or of clients outside the private networks."),
-	}))
-}
-
-type dnsCounters struct {
-	now                                           func() DNS
-	name                                          func(int) string
-	queries, answers, truncated, dropped, refused *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (d *dnsCounters) Describe(out chan<- *prometheus.Desc) {
-	for _, one := range []*prometheus.Desc{d.queries, d.answers, d.truncated, d.dropped, d.refused} {
-		out <- one
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (d *dnsCounters) Collect(out chan<- prometheus.Metric) {
-	s := d.now()
-	count := func(desc *prometheus.Desc, n uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
-	}
-	count(d.queries, s.Queries-s.TCP, "udp")
-	count(d.queries, s.TCP, "tcp")
-	for rcode, n := range s.Answers {
-		text := d.name(rcode)
-		if text == "" {
-			text = strconv.Itoa(rcode)
+	f.scrape([]family{
+		counter("queries_total", "Queries received, by transport.", "transport"),
+		counter("answers_total", "Answers, by response code.", "rcode"),
+		counter("truncated_total", "Answers without room for all records."),
+		counter("dropped_total", "Unanswered packets: of a client above its rate (limited), or without a question (malformed).", "reason"),
+		counter("connections_refused_total", "TCP connections above the bounds, or of clients outside the private networks."),
+	}, func(set setter) {
+		s := now()
+		set("queries_total", float64(s.Queries-s.TCP), "udp")
+		set("queries_total", float64(s.TCP), "tcp")
+		for rcode, n := range s.Answers {
+			set("answers_total", float64(n), cmp.Or(name(rcode), strconv.Itoa(rcode)))
 		}
-		count(d.answers, n, text)
-	}
-	count(d.truncated, s.Truncated)
-	count(d.dropped, s.Limited, "limited")
-	count(d.dropped, s.Dropped, "malformed")
-	count(d.refused, s.Refused)
+		set("truncated_total", float64(s.Truncated))
+		set("dropped_total", float64(s.Limited), "limited")
+		set("dropped_total", float64(s.Dropped), "malformed")
+		set("connections_refused_total", float64(s.Refused))
+	})
+	return fault.As("metrics.RegisterDNS", fault.Exists, f.err)
 }
 
 // Catalog describes the copy of the directory on this peer.
@@ -143,41 +121,28 @@ type Catalog struct {
 // RegisterCatalog adds the gauges of the catalog. Each scrape calls now.
 func RegisterCatalog(reg prometheus.Registerer, now func() Catalog) error {
 	f := &factory{reg: reg, prefix: "blackhole_catalog_"}
-	for _, g := range []struct {
-		name, help string
-		value      func(Catalog) float64
-	}{
-		{"services", "Services with instances, of all peers.", func(c Catalog) float64 { return float64(c.Services) }},
-		{"instances", "Instances of all peers.", func(c Catalog) float64 { return float64(c.Instances) }},
-		{"watches", "Open watches of instances at this peer.", func(c Catalog) float64 { return float64(c.Watches) }},
-		{"stale_seconds", "Time without contact to the group, in which answers are marked as stale; 0 with contact.",
-			func(c Catalog) float64 { return c.StaleSeconds }},
-	} {
-		register(f, f.gauge(g.name, g.help, func() float64 { return g.value(now()) }))
-	}
+	f.scrape(gauges(
+		"services", "Services with instances, of all peers.",
+		"instances", "Instances of all peers.",
+		"watches", "Open watches of instances at this peer.",
+		"stale_seconds", "Time without contact to the group, in which answers are marked as stale; 0 with contact.",
+	), func(set setter) {
+		c := now()
+		set("services", float64(c.Services))
+		set("instances", float64(c.Instances))
+		set("watches", float64(c.Watches))
+		set("stale_seconds", c.StaleSeconds)
+	})
 	return fault.As("metrics.RegisterCatalog", fault.Exists, f.err)
 }
 
 // RegisterStores adds the gauge of bytes on disk. Each scrape calls size for each store.
 func RegisterStores(reg prometheus.Registerer, stores []string, size func(store string) (bytes int64)) error {
-	return fault.As("metrics.RegisterStores", fault.Exists, reg.Register(storeSizes{
-		stores: stores, size: size,
-		desc: prometheus.NewDesc("blackhole_store_bytes", "Bytes of a part of the data directory.", []string{"store"}, nil),
-	}))
-}
-
-type storeSizes struct {
-	stores []string
-	size   func(string) int64
-	desc   *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (s storeSizes) Describe(out chan<- *prometheus.Desc) { out <- s.desc }
-
-// Collect implements prometheus.Collector.
-func (s storeSizes) Collect(out chan<- prometheus.Metric) {
-	for _, name := range s.stores {
-		out <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(s.size(name)), name)
-	}
+	f := &factory{reg: reg, prefix: "blackhole_"}
+	f.scrape([]family{{"store_bytes", "Bytes of a part of the data directory.", prometheus.GaugeValue, []string{"store"}}}, func(set setter) {
+		for _, name := range stores {
+			set("store_bytes", float64(size(name)), name)
+		}
+	})
+	return fault.As("metrics.RegisterStores", fault.Exists, f.err)
 }

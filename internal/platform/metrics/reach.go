@@ -15,39 +15,20 @@ type Reach struct {
 
 // RegisterReach adds the metrics of NAT traversal. Each scrape calls now. states are all values of Reach.State.
 func RegisterReach(reg prometheus.Registerer, states []string, now func() Reach) error {
-	return fault.As("metrics.RegisterReach", fault.Exists, reg.Register(reachMetrics{
-		states: states, now: now,
-		state:       prometheus.NewDesc("blackhole_reach", "1 for the way in which strangers reach this peer.", []string{"state"}, nil),
-		connections: prometheus.NewDesc("blackhole_connections", "Open connections, direct or through a relay.", []string{"path"}, nil),
-		punches:     prometheus.NewDesc("blackhole_hole_punches_total", "Finished hole punches, by outcome.", []string{"outcome"}, nil),
-	}))
-}
-
-type reachMetrics struct {
-	states                      []string
-	now                         func() Reach
-	state, connections, punches *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (m reachMetrics) Describe(out chan<- *prometheus.Desc) {
-	out <- m.state
-	out <- m.connections
-	out <- m.punches
-}
-
-// Collect implements prometheus.Collector.
-func (m reachMetrics) Collect(out chan<- prometheus.Metric) {
-	r := m.now()
-	for _, s := range m.states {
-		value := 0.0
-		if s == r.State {
-			value = 1
+	f := &factory{reg: reg, prefix: "blackhole_"}
+	f.scrape([]family{
+		{"reach", "1 for the way in which strangers reach this peer.", prometheus.GaugeValue, []string{"state"}},
+		{"connections", "Open connections, direct or through a relay.", prometheus.GaugeValue, []string{"path"}},
+		{"hole_punches_total", "Finished hole punches, by outcome.", prometheus.CounterValue, []string{"outcome"}},
+	}, func(set setter) {
+		r := now()
+		for _, s := range states {
+			set("reach", flag(s == r.State), s)
 		}
-		out <- prometheus.MustNewConstMetric(m.state, prometheus.GaugeValue, value, s)
-	}
-	out <- prometheus.MustNewConstMetric(m.connections, prometheus.GaugeValue, float64(r.Direct), "direct")
-	out <- prometheus.MustNewConstMetric(m.connections, prometheus.GaugeValue, float64(r.Relayed), "relayed")
-	out <- prometheus.MustNewConstMetric(m.punches, prometheus.CounterValue, float64(r.Punched), "success")
-	out <- prometheus.MustNewConstMetric(m.punches, prometheus.CounterValue, float64(r.Unpunched), "failure")
+		set("connections", float64(r.Direct), "direct")
+		set("connections", float64(r.Relayed), "relayed")
+		set("hole_punches_total", float64(r.Punched), "success")
+		set("hole_punches_total", float64(r.Unpunched), "failure")
+	})
+	return fault.As("metrics.RegisterReach", fault.Exists, f.err)
 }
