@@ -13,7 +13,7 @@ type call struct {
 	owner  string
 	random uint64
 	client coord.ClientID
-	result *coord.Result
+	result coord.Result
 }
 
 // run executes a request and writes its answer into the result. With an error it leaves the machine unchanged.

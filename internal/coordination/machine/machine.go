@@ -25,7 +25,8 @@ type Machine struct {
 	removals removals
 	merging  merging
 
-	effects ApplyEffects     // of the current entry; the slices are reused
+	call    call             // of the current entry
+	effects ApplyEffects     // the same; the slices are reused
 	since   []coord.Revision // of the current batch's puts; reused
 }
 
@@ -75,17 +76,15 @@ func (m *Machine) Apply(index, term uint64, cmd *coordv1.Command) (coord.Result,
 
 // execute runs a request and publishes its events.
 func (m *Machine) execute(cmd *coordv1.Command) coord.Result {
-	var result coord.Result
-	c := call{
-		index: m.index, term: m.term, owner: cmd.GetOwner(), random: cmd.GetRandom(),
-		client: coord.ClientID(cmd.GetAttempt().GetClient()), result: &result,
+	m.call = call{
+		index: m.index, term: m.term, owner: cmd.GetOwner(), random: cmd.GetRandom(), client: coord.ClientID(cmd.GetAttempt().GetClient()),
 	}
-	if err := c.run(m, cmd); err != nil {
+	if err := m.call.run(m, cmd); err != nil {
 		return m.refused(err)
 	}
 	m.publish()
-	result.Revision = m.revision
-	return result
+	m.call.result.Revision = m.revision
+	return m.call.result
 }
 
 // refused returns the result of a refused command.
