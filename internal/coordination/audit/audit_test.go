@@ -10,10 +10,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/audit"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -24,72 +26,63 @@ const owner = "alice"
 func history(t *testing.T) []audit.Entry {
 	m := machine.New()
 	var all []audit.Entry
-	send := func(cmd coord.Command) coord.Result {
+	send := func(cmd *coordv1.Command) coord.Result {
 		index := uint64(len(all) + 1)
 		cmd.Owner = cmp.Or(cmd.Owner, owner)
-		r, e := m.Apply(index, 1, message(cmd))
+		r, e := m.Apply(index, 1, cmd)
 		require.NoError(t, r.Err)
 		e.Events, e.Grants = slices.Clone(e.Events), slices.Clone(e.Grants)
 		e.Granted, e.Ended = slices.Clone(e.Granted), slices.Clone(e.Ended)
-		all = append(all, audit.Entry{Index: index, Term: 1, Command: message(cmd), Result: r, Effects: e})
+		all = append(all, audit.Entry{Index: index, Term: 1, Command: cmd, Result: r, Effects: e})
 		return r
 	}
-	do := func(op coord.Op) coord.Result { return send(coord.Command{Op: op}) }
+	do := func(op proto.Message) coord.Result { return send(coordtest.Command("", op)) }
 	for range 3 {
-		do(&coord.LeaseGrant{TTL: 10_000}) // 0 1 2
+		do(&apiv1.LeaseGrantRequest{TtlMs: 10_000}) // 0 1 2
 	}
-	first := do(&coord.Lock{Name: "db", Lease: 1})    // 3
-	do(&coord.Lock{Name: "db", Lease: 2, Wait: true}) // 4
-	do(&coord.Lock{Name: "db", Lease: 3, Wait: true}) // 5
-	put := []coord.Step{{Put: &coord.Put{Key: "a", Lease: 2}}, {Put: &coord.Put{Key: "b"}}}
-	do(&coord.Txn{If: []coord.Compare{coord.IfHolds("db", first.Lock.Token)}, Then: put}) // 6
-	do(&coord.Unlock{Name: "db", Lease: 1, Token: first.Lock.Token})                      // 7
-	do(&coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: 2, Granted: 2}}})             // 8
-	opened := do(&coord.ClientOpen{})                                                     // 9
-	once := coord.Command{Client: opened.Client, Sequence: 1, Op: &coord.Txn{Then: put[1:]}}
-	send(once)                                                                                                                  // 10
-	send(once)                                                                                                                  // 11
-	do(&coord.RegisterBatch{Lease: 1, Generation: 1, Puts: []coord.Entry{entry("a", 1), entry("b", 1)}})                        // 12
-	do(&coord.RegisterBatch{Lease: 1, Generation: 2, Puts: []coord.Entry{entry("a", 2)}, Deletes: []string{"directory/n/s/b"}}) // 13
-	do(&coord.LeaseRevoke{ID: 1})                                                                                               // 14
-	do(&coord.RegisterBatch{Lease: 3, Generation: 3, Puts: []coord.Entry{entry("a", 2)}})                                       // 15
-	do(&coord.RegisterBatch{Lease: 3, Generation: 3, Deletes: []string{"directory/n/s/a"}})                                     // 16
-	send(coord.Command{Owner: "bob", Op: &coord.LeaseGrant{ID: 7, TTL: 10_000}})                                                // 17
+	first := do(&apiv1.TryLockRequest{Name: "db", LeaseId: 1}) // 3
+	do(&apiv1.LockRequest{Name: "db", LeaseId: 2})             // 4
+	do(&apiv1.LockRequest{Name: "db", LeaseId: 3})             // 5
+	put := []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("a"), Lease: 2}}}, {Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("b")}}}}
+	do(&apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfHolds("db", first.Lock.Token)}, Then: put}) // 6
+	do(&apiv1.UnlockRequest{Name: "db", LeaseId: 1, FencingToken: int64(first.Lock.Token)})                // 7
+	do(&coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{{Id: 2, Granted: 2}}})                         // 8
+	opened := do(&apiv1.OpenClientRequest{})                                                               // 9
+	once := coordtest.Once(opened.Client, 1, coordtest.Command("", &apiv1.TxnRequest{Then: put[1:]}))
+	send(once)                                                                                                                                                // 10
+	send(once)                                                                                                                                                // 11
+	do(&apiv1.PublishInstancesRequest{LeaseId: 1, Generation: 1, Puts: []*apiv1.DirectoryEntry{entry("a", 1), entry("b", 1)}})                                // 12
+	do(&apiv1.PublishInstancesRequest{LeaseId: 1, Generation: 2, Puts: []*apiv1.DirectoryEntry{entry("a", 2)}, Deletes: [][]byte{[]byte("directory/n/s/b")}}) // 13
+	do(&apiv1.LeaseRevokeRequest{Id: 1})                                                                                                                      // 14
+	do(&apiv1.PublishInstancesRequest{LeaseId: 3, Generation: 3, Puts: []*apiv1.DirectoryEntry{entry("a", 2)}})                                               // 15
+	do(&apiv1.PublishInstancesRequest{LeaseId: 3, Generation: 3, Deletes: [][]byte{[]byte("directory/n/s/a")}})                                               // 16
+	send(coordtest.Command("bob", &apiv1.LeaseGrantRequest{Id: 7, TtlMs: 10_000}))                                                                            // 17
 	late := entry("a", 3)
 	late.Since = 2
-	send(coord.Command{Owner: "bob", Op: &coord.RegisterBatch{Lease: 7, Generation: 1, Puts: []coord.Entry{late, entry("c", 1)}}}) // 18
+	send(coordtest.Command("bob", &apiv1.PublishInstancesRequest{LeaseId: 7, Generation: 1, Puts: []*apiv1.DirectoryEntry{late, entry("c", 1)}})) // 18
 	late.Adopt = true
-	send(coord.Command{Owner: "bob", Op: &coord.RegisterBatch{Lease: 7, Generation: 1, Puts: []coord.Entry{late}}}) // 19
+	send(coordtest.Command("bob", &apiv1.PublishInstancesRequest{LeaseId: 7, Generation: 1, Puts: []*apiv1.DirectoryEntry{late}})) // 19
 	return all
 }
 
-// message returns a command as the log has it.
-func message(cmd coord.Command) *coordv1.Command {
-	m, err := coord.Message(cmd)
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-
 // of returns a command of the usual owner.
-func of(op coord.Op) *coordv1.Command { return message(coord.Command{Owner: owner, Op: op}) }
+func of(op proto.Message) *coordv1.Command { return coordtest.Command(owner, op) }
 
-func entry(id string, port int32) coord.Entry {
+func entry(id string, port int32) *apiv1.DirectoryEntry {
 	value, err := proto.Marshal(&agentv1.Instance{Namespace: "n", ServiceName: "s", Id: id, Port: port})
 	if err != nil {
 		panic(err)
 	}
-	return coord.Entry{Key: "directory/n/s/" + id, Value: value}
+	return &apiv1.DirectoryEntry{Key: []byte("directory/n/s/" + id), Value: value}
 }
 
-func quota(leases, claims uint32) *coord.Configure {
+func quota(leases, claims uint32) *coordv1.Configure {
 	limits := coord.DefaultLimits()
 	limits.PerOwner.Leases, limits.PerOwner.Claims = leases, claims
-	return &coord.Configure{Limits: limits}
+	return &coordv1.Configure{Limits: limits.Message()}
 }
 
-func unleased(keys uint32) *coord.Configure {
+func unleased(keys uint32) *coordv1.Configure {
 	o := quota(9, 9)
 	o.Limits.PerOwner.UnleasedKeys = keys
 	return o
@@ -131,7 +124,7 @@ func usesBreaches() []tampered {
 		{"L6", "a lease of another owner is used", func(h []audit.Entry) { h[3].Command.Owner = "bob" }},
 		{"K1", "a transaction succeeds against its comparison", func(h []audit.Entry) {
 			then := h[6].Command.GetTxn().GetThen()
-			h[6].Command = of(&coord.Txn{If: []coord.Compare{coord.IfRevision("a", 1)}})
+			h[6].Command = of(&apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfRevision("a", 1)}})
 			h[6].Command.GetTxn().Then = then
 		}},
 		{"K1", "a transaction changes another key", func(h []audit.Entry) {
@@ -139,7 +132,7 @@ func usesBreaches() []tampered {
 			r.Compare, r.Then = nil, r.GetThen()[:1]
 		}},
 		{"K1", "a transaction puts another value", func(h []audit.Entry) {
-			h[10].Command = of(&coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "b", Value: []byte("x")}}}})
+			h[10].Command = of(&apiv1.TxnRequest{Then: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("b"), Value: []byte("x")}}}}})
 		}},
 		{"I4", "a batch is refused for a generation that is over", func(h []audit.Entry) {
 			h[15].Result.Err = fault.Refused(fault.Conflict, "generation", "is over")
@@ -153,7 +146,7 @@ func TestLogFindsEachBreach(t *testing.T) {
 	for _, c := range slices.Concat(usesBreaches(), []tampered{
 		{"L1", "a token is granted again", func(h []audit.Entry) { h[7].Effects.Grants = append(h[7].Effects.Grants, h[7].Effects.Grants[0]) }},
 		{"L2", "a write with the token of one who waits", func(h []audit.Entry) {
-			h[6].Command = of(&coord.Txn{If: []coord.Compare{coord.IfHolds("db", h[4].Result.Lock.Token)}})
+			h[6].Command = of(&apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfHolds("db", h[4].Result.Lock.Token)}})
 		}},
 		{"L3", "a waiter is granted beside the holder", func(h []audit.Entry) {
 			h[4].Effects.Grants = []machine.Grant{{Lock: "db", Lease: 2, Token: h[4].Result.Lock.Token}}
@@ -162,21 +155,23 @@ func TestLogFindsEachBreach(t *testing.T) {
 		{"L5", "a lease ends by another term's measure", func(h []audit.Entry) { h[8].Term = 2 }},
 		{"L5", "a key outlives its lease", func(h []audit.Entry) { h[8].Effects.Events = h[8].Effects.Events[1:] }},
 		{"L6", "another owner's claim is released", func(h []audit.Entry) { h[7].Command.Owner = "bob" }},
-		{"L6", "a claim is released by a wrong token", func(h []audit.Entry) { h[7].Command = of(&coord.Unlock{Name: "db", Lease: 1, Token: 99}) }},
+		{"L6", "a claim is released by a wrong token", func(h []audit.Entry) {
+			h[7].Command = of(&apiv1.UnlockRequest{Name: "db", LeaseId: 1, FencingToken: 99})
+		}},
 		{"L6", "a claim is cancelled by a wrong lease", func(h []audit.Entry) {
-			h[7].Command = of(&coord.Cancel{Name: "db", Lease: 3, Token: h[4].Result.Lock.Token})
+			h[7].Command = of(&coordv1.Cancel{Name: "db", Lease: 3, Token: int64(h[4].Result.Lock.Token)})
 		}},
 		{"L7", "nobody is granted", func(h []audit.Entry) { h[7].Effects.Grants = nil }},
 		{"L7", "the last in the queue is granted", func(h []audit.Entry) {
 			h[7].Effects.Grants = []machine.Grant{{Lock: "db", Lease: 3, Token: h[5].Result.Lock.Token}}
 		}},
 		{"L7", "a grant without a claim", func(h []audit.Entry) { h[7].Effects.Grants[0].Lease = 7 }},
-		{"G1", "a command after the end of the group", func(h []audit.Entry) { h[9].Command = of(&coord.Dissolve{}) }},
+		{"G1", "a command after the end of the group", func(h []audit.Entry) { h[9].Command = of(&coordv1.Dissolve{}) }},
 		{"U1", "a lease above the quota", func(h []audit.Entry) { h[0].Command = of(quota(1, 9)) }},
 		{"U1", "a claim above the quota", func(h []audit.Entry) { h[0].Command = of(quota(9, 1)) }},
 		{"U1", "a key without a lease above the quota", func(h []audit.Entry) { h[0].Command = of(unleased(0)) }},
 		{"U1", "a key counts for another writer", countForBob},
-		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command = of(&coord.Txn{}) }},
+		{"I1", "an entry is put by a write", func(h []audit.Entry) { h[12].Command = of(&apiv1.TxnRequest{}) }},
 		{"I1", "an entry goes without its lease", func(h []audit.Entry) { h[14].Effects.Ended = nil }},
 		{"I2", "an entry is left out", func(h []audit.Entry) { h[12].Effects.Events = h[12].Effects.Events[1:] }},
 		{"I2", "an entry stays that was deleted", func(h []audit.Entry) { h[13].Effects.Events = h[13].Effects.Events[:1] }},
@@ -244,9 +239,9 @@ func TestStreamFindsEachBreach(t *testing.T) {
 	var truth audit.Truth
 	m := machine.New()
 	for i := range uint64(6) {
-		r, e := m.Apply(i+1, 1, message(coord.Command{Op: &coord.Txn{Then: []coord.Step{
-			{Put: &coord.Put{Key: "a"}}, {Put: &coord.Put{Key: "b"}},
-		}}}))
+		r, e := m.Apply(i+1, 1, coordtest.Command("", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{
+			{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("a")}}}, {Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("b")}}},
+		}}))
 		truth.Entry(audit.Entry{Result: r, Effects: e})
 	}
 	w := coord.Watch{From: 2, Limit: 3, Prev: true}

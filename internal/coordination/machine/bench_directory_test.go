@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // BenchmarkRegisterBatch registers 1,000 instances in one command or one by one, all new or all unchanged.
@@ -14,9 +15,9 @@ func BenchmarkRegisterBatch(b *testing.B) {
 			b.Run(fmt.Sprintf("size=%d/changed=%v", size, changed), func(b *testing.B) {
 				l := newLog()
 				id := l.lease(b, alice)
-				var ops [2]*coord.RegisterBatch
+				var ops [2]*apiv1.PublishInstancesRequest
 				for version := range ops {
-					ops[version] = &coord.RegisterBatch{Lease: id, Generation: 1}
+					ops[version] = &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1}
 					for i := range size {
 						ops[version].Puts = append(ops[version].Puts, entry("default", "payment", fmt.Sprint("instance-", i), 8080+version))
 					}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
@@ -21,7 +24,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r, _ := l.do(alice, take)
-				give.Token = r.Lock.Token
+				give.FencingToken = int64(r.Lock.Token)
 				if r, _ = l.do(alice, give); r.Err != nil {
 					b.Fatal(r.Err)
 				}
@@ -55,7 +58,7 @@ func BenchmarkPut(b *testing.B) {
 	for _, size := range []int{1000, 100_000} {
 		b.Run(fmt.Sprintf("keys=%d", size), func(b *testing.B) {
 			l := newLog()
-			ops := make([]coord.Op, size)
+			ops := make([]proto.Message, size)
 			for i := range ops {
 				ops[i] = write(put(fmt.Sprintf("services/payment/%06d", i), "10.0.0.1:8080", 0))
 				l.do(alice, ops[i])
@@ -127,7 +130,7 @@ func BenchmarkSnapshot(b *testing.B) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	encoded, err := encode(coord.Command{Client: 7, Sequence: 9, Owner: alice, Op: lock("locks/db", 1234)})
+	encoded, err := encode(coordtest.Once(7, 9, coordtest.Command(alice, lock("locks/db", 1234))))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,10 +12,12 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-func batch(lease coord.LeaseID, generation uint64, puts ...coord.Entry) *coord.RegisterBatch {
-	return &coord.RegisterBatch{Lease: lease, Generation: generation, Puts: puts}
+func batch(lease coord.LeaseID, generation uint64, puts ...*apiv1.DirectoryEntry) *apiv1.PublishInstancesRequest {
+	return &apiv1.PublishInstancesRequest{LeaseId: int64(lease), Generation: generation, Puts: puts}
 }
 
 func present(l *log) (found []string) {
@@ -40,16 +42,16 @@ func TestBatch(t *testing.T) {
 	r, e = l.must(t, batch(id, 1, a, entry("n", "s", "b", 2), c))
 	require.Equal(t, 1, r.Changed)
 	require.Len(t, e.Events, 1)
-	kv, _ := l.Get(a.Key)
+	kv, _ := l.Get(string(a.Key))
 	require.Equal(t, coord.Revision(2), kv.ModRevision)
 	r, e = l.must(t, batch(id, 1, a, c))
 	require.Equal(t, coord.Revision(3), r.Revision)
 	require.Empty(t, e.Events)
 
-	r, _ = l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Puts: []coord.Entry{a}, Deletes: []string{b.Key, "directory/n/s/none", "a"}})
+	r, _ = l.must(t, &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1, Puts: []*apiv1.DirectoryEntry{a}, Deletes: [][]byte{b.Key, []byte("directory/n/s/none"), []byte("a")}})
 	require.Equal(t, 1, r.Changed)
 	require.Equal(t, []string{"n/s/a", "n/t/c"}, present(l))
-	_, e = l.must(t, &coord.LeaseRevoke{ID: id})
+	_, e = l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(id)})
 	require.Len(t, e.Events, 2, "all go with the lease, in one revision")
 	require.Empty(t, present(l))
 }
@@ -65,16 +67,18 @@ func TestBatchReplaces(t *testing.T) {
 
 	service := coord.ServiceSpan("n", "s")
 	o := batch(id, 1, entry("n", "s", "b", 1), entry("n", "s", "c", 1))
-	o.Replace = &service
+	o.Replace = true
+	o.Key, o.RangeEnd = service.Bounds()
 	r, e := l.must(t, o)
 	require.Equal(t, 2, r.Changed)
 	require.Len(t, e.Events, 2)
 	require.Equal(t, []string{"n/s/b", "n/s/c", "n/s/of-bob", "n/t/a"}, present(l))
-	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Replace: &coord.Span{}})
+	l.must(t, &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1, Replace: true, RangeEnd: []byte{0}})
 	require.Equal(t, []string{"n/s/of-bob"}, present(l))
 
 	o = batch(id, 1, entry("n", "t", "a", 1))
-	o.Replace = &service
+	o.Replace = true
+	o.Key, o.RangeEnd = service.Bounds()
 	l.refused(t, fault.Invalid, "puts[0].key", o)
 }
 
@@ -91,12 +95,12 @@ func TestGenerations(t *testing.T) {
 	require.Nil(t, l.Publication(ids[0]))
 	require.Equal(t, 2, l.Publication(ids[1]).Count, "what the earlier one put stays")
 	l.refused(t, fault.Conflict, "generation", batch(ids[0], 3, entry("n", "s", "b", 2)))
-	l.must(t, &coord.LeaseRevoke{ID: ids[0]})
+	l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(ids[0])})
 	require.Equal(t, []string{"n/s/a"}, present(l))
 
 	// The generation ends with its lease. Then every generation may follow.
 	third := l.leases(t, 1)[0]
-	l.must(t, &coord.LeaseRevoke{ID: ids[1]})
+	l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(ids[1])})
 	l.refused(t, fault.NotFound, "lease", batch(ids[1], 4, entry("n", "s", "a", 1)))
 	l.must(t, batch(third, 1, entry("n", "s", "a", 1)))
 	id := third
@@ -107,14 +111,14 @@ func TestGenerations(t *testing.T) {
 func TestEntryOfACaller(t *testing.T) {
 	l := newLog()
 	mine, theirs := l.leases(t, 1)[0], l.lease(t, bob)
-	by := func(principal string, port int, since coord.Revision) coord.Entry {
+	by := func(principal string, port int, since coord.Revision) *apiv1.DirectoryEntry {
 		e := entry("n", "s", "a", port)
-		e.Principal, e.Since, e.Adopt = principal, since, since == 0
+		e.Principal, e.Since, e.Adopt = principal, int64(since), since == 0
 		return e
 	}
-	key := by("", 1, 0).Key
+	key := string(by("", 1, 0).Key)
 	l.must(t, batch(mine, 1, by("@web", 1, 0)))
-	for _, put := range []coord.Entry{by("@pay", 2, 0), by("", 2, 0), by("@pay", 2, l.Revision()), by("", 2, l.Revision())} {
+	for _, put := range []*apiv1.DirectoryEntry{by("@pay", 2, 0), by("", 2, 0), by("@pay", 2, l.Revision()), by("", 2, l.Revision())} {
 		r, e := l.do(bob, batch(theirs, 1, put))
 		require.NoError(t, r.Err)
 		require.Equal(t, []string{key}, r.Foreign)
@@ -129,7 +133,7 @@ func TestEntryOfACaller(t *testing.T) {
 	require.Equal(t, []string{key}, r.Foreign, "in both directions")
 	r, _ = l.must(t, batch(mine, 1, by("@web", 3, 0)))
 	require.Empty(t, r.Foreign)
-	l.must(t, &coord.LeaseRevoke{ID: mine})
+	l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(mine)})
 	r, _ = l.do(bob, batch(theirs, 1, by("@pay", 4, 0)))
 	require.Empty(t, r.Foreign, "a lease that ended keeps nobody out")
 
@@ -154,9 +158,9 @@ func TestAdoption(t *testing.T) {
 	l.must(t, batch(mine, 1, entry("n", "s", "a", 1), entry("n", "s", "b", 1)))
 	r, e := l.do(bob, batch(theirs, 1, moved, entry("n", "s", "z", 1)))
 	require.NoError(t, r.Err, "one entry that is another's keeps no other back")
-	require.Equal(t, []string{moved.Key}, r.Foreign)
+	require.Equal(t, []string{string(moved.Key)}, r.Foreign)
 	require.Len(t, e.Events, 1)
-	r, _ = l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{moved.Key}})
+	r, _ = l.do(bob, &apiv1.PublishInstancesRequest{LeaseId: int64(theirs), Generation: 1, Deletes: [][]byte{moved.Key}})
 	require.NoError(t, r.Err)
 	require.Contains(t, present(l), "n/s/a")
 
@@ -169,8 +173,8 @@ func TestAdoption(t *testing.T) {
 	require.Equal(t, 1, l.Publication(mine).Count, "the former owner can tell")
 	require.Equal(t, 2, l.Publication(theirs).Count)
 	r, _ = l.must(t, batch(mine, 1, entry("n", "s", "a", 1)))
-	require.Equal(t, []string{moved.Key}, r.Foreign)
-	l.must(t, &coord.LeaseRevoke{ID: mine})
+	require.Equal(t, []string{string(moved.Key)}, r.Foreign)
+	l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(mine)})
 	require.Equal(t, []string{"n/s/a", "n/s/z"}, present(l))
 
 	// The entry ended with its owner's lease.
@@ -183,22 +187,22 @@ func TestBatchIsValidated(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 1)[0]
 	good := entry("n", "s", "a", 1)
-	with := func(key string, value []byte) coord.Op {
-		return batch(id, 1, good, coord.Entry{Key: key, Value: value})
+	with := func(key string, value []byte) proto.Message {
+		return batch(id, 1, good, &apiv1.DirectoryEntry{Key: []byte(key), Value: value})
 	}
-	many := make([]coord.Entry, coord.MaxBatch+1)
+	many := make([]*apiv1.DirectoryEntry, coord.MaxBatch+1)
 	for i := range many {
 		many[i] = entry("n", "s", fmt.Sprint(i), 1)
 	}
-	large := make([]coord.Entry, 40)
+	large := make([]*apiv1.DirectoryEntry, 40)
 	for i := range large {
 		value, err := proto.Marshal(&agentv1.Instance{Namespace: "n", ServiceName: "s", Id: fmt.Sprint(i), Description: strings.Repeat("x", 16_000)})
 		require.NoError(t, err)
-		large[i] = coord.Entry{Key: fmt.Sprint("directory/n/s/", i), Value: value}
+		large[i] = &apiv1.DirectoryEntry{Key: fmt.Append(nil, "directory/n/s/", i), Value: value}
 	}
 	for _, c := range []struct {
 		name  string
-		op    coord.Op
+		op    proto.Message
 		kind  fault.Kind
 		field string
 	}{
@@ -212,12 +216,12 @@ func TestBatchIsValidated(t *testing.T) {
 		{"no value", with("directory/n/s/b", nil), fault.Invalid, "puts[1].value"},
 		{"a large value", with("directory/n/s/b", make([]byte, 16<<10+1)), fault.TooLarge, "puts[1].value"},
 		{"a key twice", batch(id, 1, good, good), fault.Invalid, "puts"},
-		{"put and deleted", &coord.RegisterBatch{Lease: id, Generation: 1, Puts: []coord.Entry{good}, Deletes: []string{good.Key}}, fault.Invalid, "puts"},
-		{"no key to delete", &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{""}}, fault.Invalid, "deletes[0]"},
+		{"put and deleted", &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1, Puts: []*apiv1.DirectoryEntry{good}, Deletes: [][]byte{good.Key}}, fault.Invalid, "puts"},
+		{"no key to delete", &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1, Deletes: [][]byte{[]byte("")}}, fault.Invalid, "deletes[0]"},
 		{"too many", batch(id, 1, many...), fault.LimitReached, "puts"},
 		{"too large", batch(id, 1, large...), fault.TooLarge, "puts"},
 		{"no lease", batch(99, 1, good), fault.NotFound, "lease"},
-		{"a plain put", write(put(good.Key, "v", 0)), fault.Conflict, "then[0].key"},
+		{"a plain put", write(put(string(good.Key), "v", 0)), fault.Conflict, "then[0].key"},
 		{"a plain put of a requirement", write(put("requirements/r", "v", 0)), fault.Conflict, "then[0].key"},
 		{"a lock in the directory", lock("directory/n", id), fault.Conflict, "name"},
 		{"a lock beside the directory", lock("directory", id), fault.Conflict, "name"},
@@ -230,11 +234,11 @@ func TestBatchIsValidated(t *testing.T) {
 
 	limits := l.Limits()
 	limits.LeaseKeys, limits.PerOwner.Bytes = coord.MaxBatch, 512<<10
-	l.must(t, &coord.Configure{Limits: limits})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	l.refused(t, fault.LimitReached, "lease", batch(id, 1, many[0]))
 	limits.LeaseKeys = 2000
-	l.must(t, &coord.Configure{Limits: limits})
-	l.refused(t, fault.NoSpace, "per_owner.bytes", &coord.RegisterBatch{Lease: id, Generation: 1, Puts: large[:32], Replace: nil})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
+	l.refused(t, fault.NoSpace, "per_owner.bytes", &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1, Puts: large[:32]})
 }
 
 func TestKeysOfTheDirectory(t *testing.T) {
@@ -257,46 +261,46 @@ func TestKeysOfTheDirectory(t *testing.T) {
 
 func TestRequirements(t *testing.T) {
 	l := newLog()
-	question, err := proto.Marshal(&agentv1.DiscoverRequest{ServiceName: "storage", Tags: []string{"ssd"}, Version: ">=1.2"})
+	query := &agentv1.DiscoverRequest{ServiceName: "storage", Tags: []string{"ssd"}, Version: ">=1.2"}
+	question, err := proto.Marshal(query)
 	require.NoError(t, err)
-	r := coord.Requirement{Name: "storage", Min: 3, Question: question}
-	set := func(change func(*coord.Requirement)) *coord.SetRequirement {
-		other := r
-		change(&other)
-		return &coord.SetRequirement{Requirement: other}
+	r := &apiv1.SetRequirementRequest{Name: "storage", Min: 3, Query: query}
+	set := func(change func(*apiv1.SetRequirementRequest)) *apiv1.SetRequirementRequest {
+		other := proto.CloneOf(r)
+		change(other)
+		return other
 	}
-	_, e := l.must(t, &coord.SetRequirement{Requirement: r})
+	_, e := l.must(t, r)
 	read, err := coord.RequirementOf(e.Events[0].KV)
 	require.NoError(t, err)
-	require.Equal(t, r, read)
-	_, e = l.must(t, &coord.SetRequirement{Requirement: r})
+	require.Equal(t, coord.Requirement{Name: "storage", Min: 3, Question: question}, read)
+	_, e = l.must(t, r)
 	require.Empty(t, e.Events)
-	_, e = l.must(t, set(func(r *coord.Requirement) { r.Min = 4 }))
+	_, e = l.must(t, set(func(r *apiv1.SetRequirementRequest) { r.Min = 4 }))
 	require.Len(t, e.Events, 1)
 
 	for _, c := range []struct {
 		kind   fault.Kind
 		field  string
-		change func(*coord.Requirement)
+		change func(*apiv1.SetRequirementRequest)
 	}{
-		{fault.Invalid, "name", func(r *coord.Requirement) { r.Name = "" }},
-		{fault.Invalid, "name", func(r *coord.Requirement) { r.Name = "a/b" }},
-		{fault.Invalid, "min", func(r *coord.Requirement) { r.Min = 0 }},
-		{fault.Invalid, "min", func(r *coord.Requirement) { r.Min = coord.MaxRequired + 1 }},
-		{fault.TooLarge, "selector", func(r *coord.Requirement) {
-			r.Question, err = proto.Marshal(&agentv1.DiscoverRequest{Version: strings.Repeat("1", 64<<10)})
-			require.NoError(t, err)
+		{fault.Invalid, "name", func(r *apiv1.SetRequirementRequest) { r.Name = "" }},
+		{fault.Invalid, "name", func(r *apiv1.SetRequirementRequest) { r.Name = "a/b" }},
+		{fault.Invalid, "min", func(r *apiv1.SetRequirementRequest) { r.Min = 0 }},
+		{fault.Invalid, "min", func(r *apiv1.SetRequirementRequest) { r.Min = coord.MaxRequired + 1 }},
+		{fault.TooLarge, "selector", func(r *apiv1.SetRequirementRequest) {
+			r.Query = &agentv1.DiscoverRequest{Version: strings.Repeat("1", 64<<10)}
 		}},
 	} {
 		l.refused(t, c.kind, c.field, set(c.change))
 	}
-	l.must(t, &coord.DeleteRequirement{Name: "storage"})
-	l.refused(t, fault.NotFound, "name", &coord.DeleteRequirement{Name: "storage"})
+	l.must(t, &apiv1.DeleteRequirementRequest{Name: "storage"})
+	l.refused(t, fault.NotFound, "name", &apiv1.DeleteRequirementRequest{Name: "storage"})
 	for i := range coord.MaxRequirements {
-		l.must(t, set(func(r *coord.Requirement) { r.Name = fmt.Sprint(i) }))
+		l.must(t, set(func(r *apiv1.SetRequirementRequest) { r.Name = fmt.Sprint(i) }))
 	}
-	l.refused(t, fault.LimitReached, "requirements", &coord.SetRequirement{Requirement: r})
-	l.must(t, set(func(r *coord.Requirement) { r.Name, r.Min = "7", 9 }))
+	l.refused(t, fault.LimitReached, "requirements", r)
+	l.must(t, set(func(r *apiv1.SetRequirementRequest) { r.Name, r.Min = "7", 9 }))
 	_, err = coord.RequirementOf(&coord.KeyValue{Key: "a"})
 	require.ErrorIs(t, err, fault.Invalid)
 	_, err = coord.RequirementOf(&coord.KeyValue{Key: "requirements/a", Value: []byte{0xff}})

@@ -3,31 +3,32 @@ package machine_test
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // A lock changes hands: the waiter keeps its first token, and the unlocking command grants it the lock.
 func Example() {
 	m := machine.New()
 	index := uint64(0)
-	do := func(op coord.Op) (coord.Result, machine.ApplyEffects) {
+	do := func(op proto.Message) (coord.Result, machine.ApplyEffects) {
 		index++
-		return m.Apply(index, 1, message(coord.Command{Owner: "alice", Op: op}))
+		return m.Apply(index, 1, coordtest.Command("alice", op))
 	}
-	one, _ := do(&coord.LeaseGrant{TTL: 10_000})
-	two, _ := do(&coord.LeaseGrant{TTL: 10_000})
-	holder, _ := do(&coord.Lock{Name: "db", Lease: one.Lease})
-	waiter, _ := do(&coord.Lock{Name: "db", Lease: two.Lease, Wait: true})
+	one, _ := do(&apiv1.LeaseGrantRequest{TtlMs: 10_000})
+	two, _ := do(&apiv1.LeaseGrantRequest{TtlMs: 10_000})
+	holder, _ := do(&apiv1.TryLockRequest{Name: "db", LeaseId: int64(one.Lease)})
+	waiter, _ := do(&apiv1.LockRequest{Name: "db", LeaseId: int64(two.Lease)})
 	fmt.Println(holder.Lock.Granted, waiter.Lock.Granted, waiter.Lock.Position)
 
-	_, effects := do(&coord.Unlock{Name: "db", Lease: one.Lease, Token: holder.Lock.Token})
+	_, effects := do(&apiv1.UnlockRequest{Name: "db", LeaseId: int64(one.Lease), FencingToken: int64(holder.Lock.Token)})
 	fmt.Println(effects.Grants[0].Token == waiter.Lock.Token)
 
-	late, _ := do(&coord.Txn{
-		If:   []coord.Compare{coord.IfHolds("db", holder.Lock.Token)},
-		Then: []coord.Step{{Put: &coord.Put{Key: "schema", Value: []byte("7")}}},
-	})
+	late, _ := do(&apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfHolds("db", holder.Lock.Token)}, Then: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("schema"), Value: []byte("7")}}}}})
 	fmt.Println(late.Txn.Succeeded, late.Txn.Reason)
 	// Output:
 	// true false 1
@@ -39,7 +40,7 @@ func Example() {
 func ExampleKeyspace_Events() {
 	m := machine.New()
 	for i, key := range []string{"svc/a", "other", "svc/b"} {
-		m.Apply(uint64(i+1), 1, message(coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key}}}}}))
+		m.Apply(uint64(i+1), 1, coordtest.Command("", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte(key)}}}}}))
 	}
 	watch := coord.Watch{Span: coord.Under("svc/"), From: 1}
 	batch, err := m.Events(watch)

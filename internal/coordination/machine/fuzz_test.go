@@ -9,79 +9,75 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // every returns one command of each kind.
-func every() []coord.Op {
-	return []coord.Op{
-		&coord.Txn{
-			If: []coord.Compare{
-				coord.IfRevision("a", 3), coord.IfRevision("b", 0), coord.IfHolds("db", 7),
-				{Span: coord.Under("x"), Target: coord.Value, Operator: coord.Greater, Value: "v"},
-				{Span: coord.Span{}, Target: coord.LeaseOf, Operator: coord.NotEqual, Number: 4},
+func every() []proto.Message {
+	return []proto.Message{
+		&apiv1.TxnRequest{
+			Compare: []*apiv1.Compare{
+				coordtest.IfRevision("a", 3), coordtest.IfRevision("b", 0), coordtest.IfHolds("db", 7),
+				{Key: []byte("x"), RangeEnd: []byte("y"), Target: apiv1.Compare_VALUE, Operator: apiv1.Compare_GREATER, Value: []byte("v")},
+				{RangeEnd: []byte{0}, Target: apiv1.Compare_LEASE, Operator: apiv1.Compare_NOT_EQUAL, Number: 4},
 			},
-			Then: []coord.Step{put("a", "1", 2), {Put: &coord.Put{Key: "\xff"}}, {Delete: &coord.Span{From: "x"}, Prev: true}, del(coord.Span{})},
-			Else: []coord.Step{
-				{Put: &coord.Put{Key: "a", KeepValue: true, KeepLease: true}, Prev: true},
-				{Read: &coord.Read{
-					Query: coord.Query{
-						Span: coord.Under("a"), At: 4, Limit: 2, Order: coord.ByVersion, Descending: true, KeysOnly: true, CountOnly: true,
-					},
-					MinMod: 1, MaxMod: 2, MinCreate: 3, MaxCreate: 4,
-				}},
+			Then: []*apiv1.TxnStep{put("a", "1", 2), put("\xff", "", 0), del(coord.Span{From: "x"}), del(coord.Span{})},
+			Else: []*apiv1.TxnStep{
+				{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("a"), KeepValue: true, KeepLease: true, PrevKv: true}}},
+				{Step: &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{
+					Key: []byte("a"), RangeEnd: []byte("b"), Revision: 4, Limit: 2, Order: apiv1.TxnRange_VERSION, Descending: true, KeysOnly: true, CountOnly: true,
+					MinModRevision: 1, MaxModRevision: 2, MinCreateRevision: 3, MaxCreateRevision: 4,
+				}}},
 			},
 		},
-		&coord.Compact{Revision: 5},
-		&coord.LeaseGrant{ID: 9, TTL: 5000},
-		&coord.LeaseRevoke{ID: 9},
-		&coord.Expire{Term: 4, Leases: []coord.LeaseRef{{ID: 1, Granted: 2}, {}}},
-		&coord.Lock{Name: "db", Lease: 1, Mode: coord.Permit, Permits: 2, Wait: true, Metadata: []byte("m")},
-		&coord.Unlock{Name: "db", Lease: 1, Token: 3},
-		&coord.Cancel{Name: "db", Lease: 1, Token: 3},
-		&coord.RegisterBatch{
-			Lease: 1, Generation: 2, Puts: []coord.Entry{entry("n", "s", "a", 1), {Key: "directory/n/s/b", Adopt: true}, {Key: "directory/n/s/d", Since: 5}},
-			Deletes: []string{"directory/n/s/c"}, Replace: &coord.Span{From: "directory/"},
+		&coordv1.Compact{Revision: 5},
+		&apiv1.LeaseGrantRequest{Id: 9, TtlMs: 5000},
+		&apiv1.LeaseRevokeRequest{Id: 9},
+		&coordv1.Expire{Term: 4, Leases: []*coordv1.LeaseRef{{Id: 1, Granted: 2}, {}}},
+		&apiv1.LockRequest{Name: "db", LeaseId: 1, Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 2, Metadata: []byte("m")},
+		&apiv1.UnlockRequest{Name: "db", LeaseId: 1, FencingToken: 3},
+		&coordv1.Cancel{Name: "db", Lease: 1, Token: 3},
+		&apiv1.PublishInstancesRequest{
+			LeaseId: 1, Generation: 2, Deletes: [][]byte{[]byte("directory/n/s/c")}, Replace: true, Key: []byte("directory/"), RangeEnd: []byte{0},
+			Puts: []*apiv1.DirectoryEntry{
+				entry("n", "s", "a", 1), {Key: []byte("directory/n/s/b"), Adopt: true}, {Key: []byte("directory/n/s/d"), Since: 5},
+			},
 		},
-		&coord.SetRequirement{Requirement: coord.Requirement{
-			Name: "r", Min: 3, Question: []byte("\x0a\x01s"), // names the service s
-		}},
-		&coord.DeleteRequirement{Name: "r"},
-		&coord.ClientOpen{},
-		&coord.ClientClose{},
-		&coord.ClientsExpire{Term: 1, IdleSince: 2},
-		&coord.Configure{Limits: coord.DefaultLimits()},
-		&coord.BumpIncarnation{Incarnation: 1},
-		&coord.Dissolve{Successor: groupID(1), Force: true},
-		&coord.RaiseRevision{To: 9, Absorbed: []coord.GroupID{groupID(1), groupID(2)}, Resume: 3},
+		&apiv1.SetRequirementRequest{Name: "r", Min: 3, Query: &agentv1.DiscoverRequest{ServiceName: "s"}},
+		&apiv1.DeleteRequirementRequest{Name: "r"},
+		&apiv1.OpenClientRequest{},
+		&apiv1.CloseClientRequest{},
+		&coordv1.ClientsExpire{Term: 1, IdleSince: 2},
+		&coordv1.Configure{Limits: coord.DefaultLimits().Message()},
+		&coordv1.BumpIncarnation{Incarnation: 1},
+		&coordv1.Dissolve{Successor: []byte(groupID(1)), Force: true},
+		&coordv1.RaiseRevision{To: 9, Absorbed: [][]byte{[]byte(groupID(1)), []byte(groupID(2))}, Resume: 3},
 	}
 }
 
 func TestCommandsRoundTrip(t *testing.T) {
 	for _, op := range every() {
-		want := coord.Command{Client: 1, Sequence: 2, Owner: alice, Op: op}
+		want := coordtest.Once(1, 2, coordtest.Command(alice, op))
 		b, err := encode(want)
 		require.NoError(t, err)
 		got, err := decode(b)
 		require.NoError(t, err)
-		sent := message(want)
-		sent.Level = coord.FirstLevel
-		require.True(t, proto.Equal(sent, got), "%v %v", sent, got)
-		again, _, err := machine.Current().Encode(got, 0)
+		require.True(t, proto.Equal(want, got), "%v %v", want, got)
+		again, err := encode(got)
 		require.NoError(t, err)
 		require.Equal(t, b, again)
 		_, err = decode(append(bytes.Clone(b), 0xa0, 0x06, 0x01)) // field 100
 		require.ErrorIs(t, err, fault.Invalid, "a field that is not known changes what the command means")
 	}
-	_, err := encode(coord.Command{})
-	require.ErrorIs(t, err, fault.Invalid)
-	_, err = encode(coord.Command{Owner: "\xff", Op: &coord.ClientOpen{}})
-	require.ErrorIs(t, err, fault.Invalid)
-	_, err = encode(coord.Command{Op: write(coord.Step{})})
+	_, err := encode(new(coordv1.Command))
+	require.ErrorIs(t, err, fault.Unsupported)
+	_, err = encode(coordtest.Command("\xff", &apiv1.OpenClientRequest{}))
 	require.ErrorIs(t, err, fault.Invalid)
 	for _, b := range [][]byte{nil, {0x22, 0x02, 0x0a, 0x00}, {0x22, 0x02, 0x12, 0x00}, {0x4a, 0x02, 0x18, 0x03}, {0xff}} {
 		_, err := decode(b)
@@ -161,7 +157,7 @@ func TestUnknownCommandsAreRefused(t *testing.T) {
 // Applying a decoded command never panics.
 func FuzzDecode(f *testing.F) {
 	for _, op := range every() {
-		b, err := encode(coord.Command{Client: 1, Sequence: 1, Owner: alice, Op: op})
+		b, err := encode(coordtest.Once(1, 1, coordtest.Command(alice, op)))
 		require.NoError(f, err)
 		f.Add(b)
 	}
@@ -218,12 +214,12 @@ func FuzzRestore(f *testing.F) {
 		index, term := m.Index()
 		for _, op := range every() {
 			index++
-			m.Apply(index, term, message(coord.Command{Owner: alice, Op: op}))
-			m.Apply(index, term, message(coord.Command{Owner: alice, Client: 1, Sequence: index, Op: op}))
+			m.Apply(index, term, coordtest.Command(alice, op))
+			m.Apply(index, term, coordtest.Once(1, index, coordtest.Command(alice, op)))
 		}
 		for _, l := range m.Leases() {
 			index++
-			m.Apply(index, term, message(coord.Command{Owner: l.Owner, Op: &coord.LeaseRevoke{ID: l.ID}}))
+			m.Apply(index, term, coordtest.Command(l.Owner, &apiv1.LeaseRevokeRequest{Id: int64(l.ID)}))
 		}
 		_, err = m.Events(coord.Watch{From: m.Compacted() + 1, Prev: true})
 		require.NoError(t, err)
@@ -254,11 +250,4 @@ func TestRestoreChecksLengths(t *testing.T) {
 		_, err := machine.Restore(b)
 		require.ErrorIs(t, err, fault.Invalid)
 	}), 200.0)
-}
-
-// Encode refuses a command that Decode refuses: in the log it would stop every member.
-func TestEncodeRefusesWhatDecodeDoes(t *testing.T) {
-	_, err := encode(coord.Command{Op: &coord.Lock{Name: "n", Lease: 1, Mode: 7}})
-	require.ErrorIs(t, err, fault.Invalid)
-	require.Equal(t, "mode", fault.FieldOf(err))
 }

@@ -3,10 +3,15 @@ package machine_test
 import (
 	"bytes"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // A generator draws commands over a world so small that they meet: five keys, three locks,
@@ -20,19 +25,18 @@ type generator struct {
 
 func (g *generator) one(n int) bool { return rapid.IntRange(0, n-1).Draw(g.t, "one") == 0 }
 
-func (g *generator) command() coord.Command {
-	cmd := coord.Command{Owner: alice, Op: g.op()}
+func (g *generator) command() *coordv1.Command {
+	cmd := coordtest.Command(alice, g.op())
 	if g.one(8) {
 		cmd.Owner = rapid.SampledFrom([]string{bob, coord.AnonymousOwner("p"), coord.AnonymousOwner("q")}).Draw(g.t, "owner")
 	}
 	if g.one(2) {
-		cmd.Client = coord.ClientID(rapid.IntRange(0, 3).Draw(g.t, "client"))
-		cmd.Sequence = uint64(rapid.IntRange(0, 12).Draw(g.t, "sequence"))
+		coordtest.Once(coord.ClientID(rapid.IntRange(0, 3).Draw(g.t, "client")), uint64(rapid.IntRange(0, 12).Draw(g.t, "sequence")), cmd)
 	}
 	return cmd
 }
 
-func (g *generator) op() coord.Op {
+func (g *generator) op() proto.Message {
 	switch rapid.IntRange(0, 32).Draw(g.t, "op") {
 	case 0, 1, 2, 3, 4:
 		return g.txn()
@@ -40,20 +44,20 @@ func (g *generator) op() coord.Op {
 		return g.lock()
 	case 11, 12, 13, 14:
 		name, lease, token := g.claim()
-		return &coord.Unlock{Name: name, Lease: lease, Token: token}
+		return &apiv1.UnlockRequest{Name: name, LeaseId: int64(lease), FencingToken: int64(token)}
 	case 15, 16:
 		name, lease, token := g.claim()
-		return &coord.Cancel{Name: name, Lease: lease, Token: token}
+		return &coordv1.Cancel{Name: name, Lease: int64(lease), Token: int64(token)}
 	case 17, 18, 19:
-		return &coord.LeaseGrant{ID: coord.LeaseID(rapid.IntRange(0, 6).Draw(g.t, "id")), TTL: rapid.Int64Range(-1, 20_000).Draw(g.t, "ttl")}
+		return &apiv1.LeaseGrantRequest{Id: int64(rapid.IntRange(0, 6).Draw(g.t, "id")), TtlMs: rapid.Int64Range(-1, 20_000).Draw(g.t, "ttl")}
 	case 20:
-		return &coord.LeaseRevoke{ID: g.lease()}
+		return &apiv1.LeaseRevokeRequest{Id: int64(g.lease())}
 	case 21:
 		return g.expire()
 	case 22:
-		return &coord.ClientOpen{}
+		return &apiv1.OpenClientRequest{}
 	case 23:
-		return &coord.Compact{Revision: coord.Revision(rapid.Int64Range(-1, int64(g.m.Revision())+1).Draw(g.t, "revision"))}
+		return &coordv1.Compact{Revision: int64(rapid.Int64Range(-1, int64(g.m.Revision())+1).Draw(g.t, "revision"))}
 	case 24, 25, 26, 27, 28, 29:
 		return g.batch()
 	case 30:
@@ -63,33 +67,33 @@ func (g *generator) op() coord.Op {
 	}
 }
 
-func (g *generator) rare() coord.Op {
+func (g *generator) rare() proto.Message {
 	switch rapid.IntRange(0, 4).Draw(g.t, "rare") {
 	case 3:
 		return g.merge()
 	case 0:
-		return &coord.ClientClose{}
+		return &apiv1.CloseClientRequest{}
 	case 1:
 		index, _ := g.m.Index()
-		return &coord.ClientsExpire{Term: 1, IdleSince: rapid.Uint64Range(0, index).Draw(g.t, "idle since")}
+		return &coordv1.ClientsExpire{Term: 1, IdleSince: rapid.Uint64Range(0, index).Draw(g.t, "idle since")}
 	case 2:
-		return &coord.BumpIncarnation{Incarnation: g.m.Incarnation() + rapid.Uint64Range(0, 1).Draw(g.t, "incarnation")}
+		return &coordv1.BumpIncarnation{Incarnation: g.m.Incarnation() + rapid.Uint64Range(0, 1).Draw(g.t, "incarnation")}
 	default:
 		limits := coord.DefaultLimits()
 		limits.HistoryEvents = rapid.Uint32Range(0, 40).Draw(g.t, "history")
-		return &coord.Configure{Limits: limits}
+		return &coordv1.Configure{Limits: limits.Message()}
 	}
 }
 
 // merge ends the group, seldom, or goes on with it.
-func (g *generator) merge() coord.Op {
+func (g *generator) merge() proto.Message {
 	id := groupID(byte(rapid.IntRange(1, 3).Draw(g.t, "group")))
 	if !machine.StandingOf(g.m).Over.Over() && g.one(2) {
-		return &coord.Dissolve{Successor: id, Force: g.one(3)}
+		return &coordv1.Dissolve{Successor: []byte(id), Force: g.one(3)}
 	}
-	o := &coord.RaiseRevision{To: g.m.Revision() + coord.Revision(rapid.Int64Range(-1, 9).Draw(g.t, "to"))}
+	o := &coordv1.RaiseRevision{To: int64(g.m.Revision()) + rapid.Int64Range(-1, 9).Draw(g.t, "to")}
 	if g.one(2) {
-		o.Absorbed = []coord.GroupID{id}
+		o.Absorbed = [][]byte{[]byte(id)}
 	}
 	if !g.one(3) {
 		o.Resume = machine.StandingOf(g.m).Over.Index
@@ -119,14 +123,20 @@ func (g *generator) lease() coord.LeaseID {
 	return coord.LeaseID(rapid.IntRange(0, 7).Draw(g.t, "lease"))
 }
 
-func (g *generator) lock() coord.Op {
-	o := &coord.Lock{Name: g.name(), Lease: g.lease(), Wait: !g.one(4)}
-	o.Mode = rapid.SampledFrom([]coord.Mode{coord.Exclusive, coord.Exclusive, coord.Shared, coord.Permit}).Draw(g.t, "mode")
-	if o.Mode == coord.Permit {
+func (g *generator) lock() proto.Message {
+	o := &apiv1.LockRequest{Name: g.name(), LeaseId: int64(g.lease())}
+	wait := !g.one(4)
+	o.Mode = rapid.SampledFrom([]apiv1.ShareMode{
+		apiv1.ShareMode_SHARE_MODE_EXCLUSIVE, apiv1.ShareMode_SHARE_MODE_EXCLUSIVE, apiv1.ShareMode_SHARE_MODE_SHARED, apiv1.ShareMode_SHARE_MODE_PERMIT,
+	}).Draw(g.t, "mode")
+	if o.Mode == apiv1.ShareMode_SHARE_MODE_PERMIT {
 		o.Permits = uint32(rapid.SampledFrom([]int{0, 2, 2, 2, 2, 3}).Draw(g.t, "permits"))
 	}
 	if g.one(3) {
 		o.Metadata = rapid.SampledFrom([][]byte{nil, []byte("m1"), []byte("m2")}).Draw(g.t, "metadata") // a log has nil for empty
+	}
+	if !wait {
+		return &apiv1.TryLockRequest{Name: o.Name, LeaseId: o.LeaseId, Mode: o.Mode, Permits: o.Permits, Metadata: o.Metadata}
 	}
 	return o
 }
@@ -143,38 +153,38 @@ func (g *generator) claim() (string, coord.LeaseID, coord.Token) {
 	return info.Name, kv.Lease, kv.Token()
 }
 
-func (g *generator) expire() coord.Op {
-	o := &coord.Expire{Term: 1}
+func (g *generator) expire() proto.Message {
+	o := &coordv1.Expire{Term: 1}
 	if g.one(5) {
 		o.Term = 2
 	}
 	for range rapid.IntRange(0, 3).Draw(g.t, "leases") {
 		id := g.lease()
 		lease, _ := g.m.Lease(id)
-		o.Leases = append(o.Leases, coord.LeaseRef{ID: id, Granted: lease.Granted})
+		o.Leases = append(o.Leases, &coordv1.LeaseRef{Id: int64(id), Granted: lease.Granted})
 	}
 	return o
 }
 
 // entry returns mostly one of four instances of two services.
-func (g *generator) entry() coord.Entry {
+func (g *generator) entry() *apiv1.DirectoryEntry {
 	service, id := rapid.SampledFrom([]string{"s", "t"}).Draw(g.t, "service"), rapid.SampledFrom([]string{"a", "b"}).Draw(g.t, "id")
 	e := entry("n", service, id, rapid.IntRange(1, 3).Draw(g.t, "port"))
 	if g.one(2) {
-		e.Since = coord.Revision(rapid.Int64Range(0, int64(g.m.Revision())+2).Draw(g.t, "since"))
+		e.Since = rapid.Int64Range(0, int64(g.m.Revision())+2).Draw(g.t, "since")
 		if g.one(20) {
 			e.Since = -1
 		}
 	}
 	e.Principal = rapid.SampledFrom([]string{"", "", "@web", "@pay"}).Draw(g.t, "principal")
 	if e.Adopt = g.one(6); g.one(30) {
-		e.Key = rapid.SampledFrom([]string{"directory/n/s", "directory/n/s/", "directory/n/s/c", "a"}).Draw(g.t, "bad")
+		e.Key = []byte(rapid.SampledFrom([]string{"directory/n/s", "directory/n/s/", "directory/n/s/c", "a"}).Draw(g.t, "bad"))
 	}
 	return e
 }
 
-func (g *generator) batch() coord.Op {
-	o := &coord.RegisterBatch{Lease: g.lease(), Generation: rapid.SampledFrom([]uint64{0, 1, 1, 2, 2, 2, 2, 3, 3, 3}).Draw(g.t, "generation")}
+func (g *generator) batch() proto.Message {
+	o := &apiv1.PublishInstancesRequest{LeaseId: int64(g.lease()), Generation: rapid.SampledFrom([]uint64{0, 1, 1, 2, 2, 2, 2, 3, 3, 3}).Draw(g.t, "generation")}
 	for range rapid.SampledFrom([]int{0, 1, 1, 2, 3}).Draw(g.t, "puts") {
 		o.Puts = append(o.Puts, g.entry())
 	}
@@ -182,43 +192,44 @@ func (g *generator) batch() coord.Op {
 		o.Deletes = append(o.Deletes, g.entry().Key)
 	}
 	if g.one(4) {
-		o.Replace = &coord.Span{}
+		var span coord.Span
 		if g.one(2) {
-			*o.Replace = coord.ServiceSpan("n", "s")
+			span = coord.ServiceSpan("n", "s")
 		}
+		o.Replace = true
+		o.Key, o.RangeEnd = span.Bounds()
 	}
 	return o
 }
 
 // published returns a command of one of two owners about a few entries, each owner with its lease.
-func (g *generator) published() coord.Command {
+func (g *generator) published() *coordv1.Command {
 	n := rapid.IntRange(1, 2).Draw(g.t, "owner")
-	cmd := coord.Command{Owner: []string{alice, bob}[n-1]}
-	id := coord.LeaseID(n)
+	owner, id := []string{alice, bob}[n-1], coord.LeaseID(n)
 	switch _, ok := g.m.Lease(id); {
 	case !ok:
-		cmd.Op = &coord.LeaseGrant{ID: id, TTL: 5000}
+		return coordtest.Command(owner, &apiv1.LeaseGrantRequest{Id: int64(id), TtlMs: 5000})
 	case g.one(8):
-		cmd.Op = &coord.LeaseRevoke{ID: id}
+		return coordtest.Command(owner, &apiv1.LeaseRevokeRequest{Id: int64(id)})
 	default:
-		o := g.batch().(*coord.RegisterBatch)
-		o.Lease, o.Generation = id, 1
+		o := g.batch().(*apiv1.PublishInstancesRequest)
+		o.LeaseId, o.Generation = int64(id), 1
 		for i, e := range o.Puts { // around known revisions
-			at, _ := g.m.Removed(e.Key)
-			since := max(at, g.m.Since(e.Key))
-			o.Puts[i].Since = coord.Revision(rapid.Int64Range(max(0, int64(since)-1), int64(since)+1).Draw(g.t, "near"))
+			at, _ := g.m.Removed(string(e.Key))
+			since := max(at, g.m.Since(string(e.Key)))
+			o.Puts[i].Since = rapid.Int64Range(max(0, int64(since)-1), int64(since)+1).Draw(g.t, "near")
 		}
-		cmd.Op = o
+		return coordtest.Command(owner, o)
 	}
-	return cmd
 }
 
-func (g *generator) requirement() coord.Op {
+func (g *generator) requirement() proto.Message {
 	name := rapid.SampledFrom([]string{"r", "r", "q", "no/name"}).Draw(g.t, "name")
 	if g.one(3) {
-		return &coord.DeleteRequirement{Name: name}
+		return &apiv1.DeleteRequirementRequest{Name: name}
 	}
-	return &coord.SetRequirement{Requirement: coord.Requirement{
-		Name: name, Min: rapid.IntRange(0, 2).Draw(g.t, "min"), Question: rapid.SampledFrom([][]byte{{}, []byte("\x0a\x01s")}).Draw(g.t, "question"),
-	}}
+	return &apiv1.SetRequirementRequest{
+		Name: name, Min: rapid.Uint32Range(0, 2).Draw(g.t, "min"),
+		Query: &agentv1.DiscoverRequest{ServiceName: rapid.SampledFrom([]string{"", "s"}).Draw(g.t, "question")},
+	}
 }

@@ -3,42 +3,48 @@ package machine_test
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-func (g *generator) txn() coord.Op {
-	o := &coord.Txn{}
+func (g *generator) txn() proto.Message {
+	o := &apiv1.TxnRequest{}
 	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(g.t, "comparisons") {
-		o.If = append(o.If, g.compare())
+		o.Compare = append(o.Compare, g.compare())
 	}
 	o.Then = g.steps(rapid.SampledFrom([]int{0, 1, 1, 1, 2, 3}).Draw(g.t, "then"))
-	if len(o.If) > 0 {
+	if len(o.Compare) > 0 {
 		o.Else = g.steps(rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(g.t, "else"))
 	}
 	return o
 }
 
-func (g *generator) steps(n int) (steps []coord.Step) {
+func (g *generator) steps(n int) (steps []*apiv1.TxnStep) {
 	for i := range n {
 		switch rapid.IntRange(0, 7).Draw(g.t, "step") {
 		case 0:
-			span := g.span()
-			steps = append(steps, coord.Step{Delete: &span, Prev: g.one(2)})
+			s := coordtest.Delete(g.span())
+			s.GetDelete().PrevKv = g.one(2)
+			steps = append(steps, s)
 		case 1, 2:
-			steps = append(steps, coord.Step{Read: g.read()})
+			steps = append(steps, &apiv1.TxnStep{Step: &apiv1.TxnStep_Range{Range: g.read()}})
 		default:
-			steps = append(steps, coord.Step{Put: g.put(i), Prev: g.one(2)})
+			p := g.put(i)
+			p.PrevKv = g.one(2)
+			steps = append(steps, &apiv1.TxnStep{Step: &apiv1.TxnStep_Put{Put: p}})
 		}
 	}
 	return steps
 }
 
-func (g *generator) put(i int) *coord.Put {
-	p := &coord.Put{Key: g.key(), Value: fmt.Append(nil, "v", i)}
+func (g *generator) put(i int) *apiv1.TxnPut {
+	p := &apiv1.TxnPut{Key: []byte(g.key()), Value: fmt.Append(nil, "v", i)}
 	if g.one(3) {
-		p.Lease = g.lease()
+		p.Lease = int64(g.lease())
 	}
 	if g.one(8) {
 		p.KeepValue, p.Value = true, nil
@@ -49,53 +55,56 @@ func (g *generator) put(i int) *coord.Put {
 	return p
 }
 
-func (g *generator) read() *coord.Read {
-	r := &coord.Read{Query: coord.Query{Span: g.span(), Descending: g.one(2), KeysOnly: g.one(4), CountOnly: g.one(6)}}
-	r.Limit = rapid.IntRange(0, 3).Draw(g.t, "limit")
-	r.Order = coord.Order(rapid.IntRange(0, 3).Draw(g.t, "order"))
+func (g *generator) read() *apiv1.TxnRange {
+	r := &apiv1.TxnRange{Descending: g.one(2), KeysOnly: g.one(4), CountOnly: g.one(6)}
+	r.Key, r.RangeEnd = coordtest.Ends(g.span())
+	r.Limit = rapid.Uint32Range(0, 3).Draw(g.t, "limit")
+	r.Order = apiv1.TxnRange_Order(rapid.Int32Range(0, 3).Draw(g.t, "order"))
 	if g.one(4) {
-		r.Span, r.Order = coord.Under("a"), coord.ByValue // the model does not know the values of claims
+		r.Order = apiv1.TxnRange_VALUE
+		r.Key, r.RangeEnd = coordtest.Ends(coord.Under("a")) // the model does not know the values of claims
 	}
 	if g.one(3) {
-		r.At = coord.Revision(rapid.Int64Range(int64(g.m.Compacted()), int64(g.m.Revision())+1).Draw(g.t, "at"))
+		r.Revision = rapid.Int64Range(int64(g.m.Compacted()), int64(g.m.Revision())+1).Draw(g.t, "at")
 	}
-	for _, bound := range []*coord.Revision{&r.MinMod, &r.MaxMod, &r.MinCreate, &r.MaxCreate} {
+	for _, bound := range []*int64{&r.MinModRevision, &r.MaxModRevision, &r.MinCreateRevision, &r.MaxCreateRevision} {
 		if g.one(6) {
-			*bound = coord.Revision(rapid.Int64Range(1, int64(g.m.Revision())).Draw(g.t, "bound"))
+			*bound = rapid.Int64Range(1, int64(g.m.Revision())).Draw(g.t, "bound")
 		}
 	}
 	return r
 }
 
-func (g *generator) compare() coord.Compare {
+func (g *generator) compare() *apiv1.Compare {
 	if g.one(3) {
 		name, _, token := g.claim()
-		return coord.IfHolds(name, token)
+		return coordtest.IfHolds(name, token)
 	}
 	key := g.key()
-	c := coord.Compare{Span: coord.Exactly(key), Operator: coord.Operator(rapid.IntRange(0, 3).Draw(g.t, "operator"))}
+	c := &apiv1.Compare{Key: []byte(key), Operator: apiv1.Compare_Operator(rapid.Int32Range(0, 3).Draw(g.t, "operator"))}
 	kv, ok := g.m.Get(key)
 	if !ok {
 		kv = &coord.KeyValue{}
 	}
-	switch c.Target = coord.Target(rapid.IntRange(0, 4).Draw(g.t, "target")); c.Target {
-	case coord.Value:
-		c.Span, c.Value = coord.Under("a"), rapid.SampledFrom([]string{"", "v0", "v1", "v2"}).Draw(g.t, "value")
+	switch c.Target = apiv1.Compare_Target(rapid.Int32Range(0, 4).Draw(g.t, "target")); c.Target {
+	case apiv1.Compare_VALUE:
+		c.Key, c.RangeEnd = coordtest.Ends(coord.Under("a"))
+		c.Value = []byte(rapid.SampledFrom([]string{"", "v0", "v1", "v2"}).Draw(g.t, "value"))
 		return c
-	case coord.ModRevision:
+	case apiv1.Compare_MOD_REVISION:
 		c.Number = int64(kv.ModRevision)
-	case coord.CreateRevision:
+	case apiv1.Compare_CREATE_REVISION:
 		c.Number = int64(kv.CreateRevision)
-	case coord.Version:
+	case apiv1.Compare_VERSION:
 		c.Number = kv.Version
-	case coord.LeaseOf:
+	case apiv1.Compare_LEASE:
 		c.Number = int64(kv.Lease)
 	}
 	if g.one(4) {
 		c.Number += rapid.Int64Range(-1, 1).Draw(g.t, "near")
 	}
 	if g.one(4) {
-		c.Span = g.span()
+		c.Key, c.RangeEnd = coordtest.Ends(g.span())
 	}
 	return c
 }

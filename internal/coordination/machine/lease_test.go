@@ -4,19 +4,22 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // The "Lease State Machine" of the specification, by name.
 func TestLeaseStateTransitions(t *testing.T) {
-	ends := map[string]func(l *log, id coord.LeaseID) coord.Op{
-		"Active, TTL elapsed: Expired": func(l *log, id coord.LeaseID) coord.Op {
-			return &coord.Expire{Term: 1, Leases: []coord.LeaseRef{l.ref(id)}}
+	ends := map[string]func(l *log, id coord.LeaseID) proto.Message{
+		"Active, TTL elapsed: Expired": func(l *log, id coord.LeaseID) proto.Message {
+			return &coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{l.ref(id)}}
 		},
-		"Active, Revoke request or disconnect: Revoked": func(_ *log, id coord.LeaseID) coord.Op { return &coord.LeaseRevoke{ID: id} },
+		"Active, Revoke request or disconnect: Revoked": func(_ *log, id coord.LeaseID) proto.Message { return &apiv1.LeaseRevokeRequest{Id: int64(id)} },
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -53,15 +56,15 @@ func TestLeaseStateTransitions(t *testing.T) {
 
 func TestLeaseGrant(t *testing.T) {
 	l := newLog()
-	r, e := l.must(t, &coord.LeaseGrant{ID: 2, TTL: 30_000})
+	r, e := l.must(t, &apiv1.LeaseGrantRequest{Id: 2, TtlMs: 30_000})
 	require.Equal(t, coord.LeaseID(2), r.Lease)
 	require.Equal(t, []coord.Lease{{ID: 2, TTL: 30_000, Owner: alice, Granted: 1}}, e.Granted)
 	require.Equal(t, coord.FirstRevision, l.Revision(), "leases are not keys")
 	chosen := []coord.LeaseID{l.lease(t, alice), l.lease(t, bob)}
 	require.Equal(t, []coord.LeaseID{1, 3}, chosen, "2 is taken")
-	l.refused(t, fault.Exists, "id", &coord.LeaseGrant{ID: 2, TTL: 30_000})
-	l.refused(t, fault.Invalid, "id", &coord.LeaseGrant{ID: -1, TTL: 30_000})
-	l.refused(t, fault.Invalid, "ttl_ms", &coord.LeaseGrant{})
+	l.refused(t, fault.Exists, "id", &apiv1.LeaseGrantRequest{Id: 2, TtlMs: 30_000})
+	l.refused(t, fault.Invalid, "id", &apiv1.LeaseGrantRequest{Id: -1, TtlMs: 30_000})
+	l.refused(t, fault.Invalid, "ttl_ms", &apiv1.LeaseGrantRequest{})
 	require.Equal(t, []coord.LeaseID{1, 2, 3}, ids(l.Leases()))
 }
 
@@ -74,25 +77,25 @@ func ids(leases []coord.Lease) (all []coord.LeaseID) {
 
 func TestLeaseTTLIsMovedIntoTheLimits(t *testing.T) {
 	l := newLog()
-	short, _ := l.must(t, &coord.LeaseGrant{TTL: 1})
-	long, _ := l.must(t, &coord.LeaseGrant{TTL: 1 << 60})
+	short, _ := l.must(t, &apiv1.LeaseGrantRequest{TtlMs: 1})
+	long, _ := l.must(t, &apiv1.LeaseGrantRequest{TtlMs: 1 << 60})
 	require.Equal(t, []int64{l.Limits().MinTTL, l.Limits().MaxTTL}, []int64{short.TTL, long.TTL})
 }
 
 func TestLeaseBelongsToItsOwner(t *testing.T) {
 	l := newLog()
 	id := l.lease(t, alice)
-	l.refusedTo(t, bob, &coord.LeaseRevoke{ID: id}, fault.Forbidden, "lease")
+	l.refusedTo(t, bob, &apiv1.LeaseRevokeRequest{Id: int64(id)}, fault.Forbidden, "lease")
 	l.refusedTo(t, bob, write(put("a", "", id)), fault.Forbidden, "then[0].lease")
-	l.refused(t, fault.NotFound, "lease", &coord.LeaseRevoke{ID: id + 1})
-	l.must(t, &coord.LeaseRevoke{ID: id})
+	l.refused(t, fault.NotFound, "lease", &apiv1.LeaseRevokeRequest{Id: int64(id + 1)})
+	l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(id)})
 }
 
 func TestExpireIsDroppedInAnotherTerm(t *testing.T) {
 	l := newLog()
 	id := l.lease(t, alice)
 	for _, term := range []uint64{0, 2} {
-		l.refused(t, fault.Conflict, "term", &coord.Expire{Term: term, Leases: []coord.LeaseRef{l.ref(id)}})
+		l.refused(t, fault.Conflict, "term", &coordv1.Expire{Term: term, Leases: []*coordv1.LeaseRef{l.ref(id)}})
 	}
 	_, ok := l.Lease(id)
 	require.True(t, ok)
@@ -101,10 +104,10 @@ func TestExpireIsDroppedInAnotherTerm(t *testing.T) {
 // The lease was revoked and granted again between the leader's measurement and the commit of Expire.
 func TestExpireMeansOneGrant(t *testing.T) {
 	l := newLog()
-	l.must(t, &coord.LeaseGrant{ID: 7, TTL: 10_000})
-	expire := &coord.Expire{Term: 1, Leases: []coord.LeaseRef{l.ref(7)}}
-	l.must(t, &coord.LeaseRevoke{ID: 7})
-	l.must(t, &coord.LeaseGrant{ID: 7, TTL: 10_000})
+	l.must(t, &apiv1.LeaseGrantRequest{Id: 7, TtlMs: 10_000})
+	expire := &coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{l.ref(7)}}
+	l.must(t, &apiv1.LeaseRevokeRequest{Id: 7})
+	l.must(t, &apiv1.LeaseGrantRequest{Id: 7, TtlMs: 10_000})
 	r, _ := l.must(t, expire)
 	require.Empty(t, r.Ended)
 	_, ok := l.Lease(7)
@@ -119,8 +122,8 @@ func TestExpireGrantsToTheLivingOnly(t *testing.T) {
 	for _, i := range id {
 		last, _ = l.must(t, lock("db", i))
 	}
-	refs := []coord.LeaseRef{l.ref(id[2]), l.ref(id[0]), l.ref(id[1]), l.ref(id[0])}
-	r, e := l.must(t, &coord.Expire{Term: 1, Leases: refs})
+	refs := []*coordv1.LeaseRef{l.ref(id[2]), l.ref(id[0]), l.ref(id[1]), l.ref(id[0])}
+	r, e := l.must(t, &coordv1.Expire{Term: 1, Leases: refs})
 	require.Equal(t, []coord.LeaseID{id[2], id[0], id[1]}, r.Ended)
 	require.Equal(t, []machine.Grant{{"db", id[3], last.Lock.Token}}, e.Grants)
 }
@@ -129,14 +132,14 @@ func TestExpireKeepsToTheLimitOnChanges(t *testing.T) {
 	l := newLog()
 	limits := l.Limits()
 	limits.Changes = 3
-	l.must(t, &coord.Configure{Limits: limits})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	id := l.leases(t, 3)
 	for i, lease := range id {
 		for _, key := range []string{"a", "b"} {
 			l.must(t, write(put(key+string(rune('0'+i)), "", lease)))
 		}
 	}
-	all := &coord.Expire{Term: 1, Leases: []coord.LeaseRef{l.ref(id[0]), l.ref(id[1]), l.ref(id[2])}}
+	all := &coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{l.ref(id[0]), l.ref(id[1]), l.ref(id[2])}}
 	for _, want := range id {
 		r, _ := l.must(t, all)
 		require.Equal(t, []coord.LeaseID{want}, r.Ended)
@@ -153,10 +156,10 @@ func TestKeysMoveBetweenLeases(t *testing.T) {
 	l.must(t, write(put("b", "2", 0)))
 	require.Empty(t, l.LeaseKeys(id[0]))
 	require.Equal(t, []string{"a"}, l.LeaseKeys(id[1]))
-	l.must(t, &coord.LeaseRevoke{ID: id[0]})
+	l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(id[0])})
 	require.Equal(t, 2, l.Len())
 	l.must(t, write(del(coord.Exactly("a"))))
-	r, _ := l.must(t, &coord.LeaseRevoke{ID: id[1]})
+	r, _ := l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(id[1])})
 	require.Zero(t, r.Changed)
 	require.Nil(t, l.LeaseKeys(id[1]))
 }
@@ -174,7 +177,7 @@ func TestExpireReportsInOrder(t *testing.T) {
 		l.must(t, lock(name, id[i%2]))
 		l.must(t, lock(name, id[2]))
 	}
-	_, e := l.must(t, &coord.Expire{Term: 1, Leases: []coord.LeaseRef{l.ref(id[1]), l.ref(id[0])}})
+	_, e := l.must(t, &coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{l.ref(id[1]), l.ref(id[0])}})
 	require.Len(t, e.Events, 10)
 	for i := range e.Events[1:] {
 		require.Less(t, e.Events[i].Key, e.Events[i+1].Key)
@@ -188,7 +191,7 @@ func TestExpireReportsInOrder(t *testing.T) {
 
 func TestExpireLooksAtABoundedNumberOfLeases(t *testing.T) {
 	l := newLog()
-	o := &coord.Expire{Term: 1}
+	o := &coordv1.Expire{Term: 1}
 	for _, id := range l.leases(t, 600) {
 		o.Leases = append(o.Leases, l.ref(id))
 	}

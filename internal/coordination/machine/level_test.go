@@ -6,9 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // next returns the features of a later version, in which the removal of requirements is new.
@@ -26,13 +29,13 @@ func former() machine.Features {
 // An entry states the level of its command. A member stops at an entry that its version cannot read, and at
 // one that the group cannot hold.
 func TestEntriesHaveLevels(t *testing.T) {
-	later, level, err := next().Encode(message(coord.Command{Owner: alice, Op: &coord.DeleteRequirement{Name: "r"}}), 0)
+	later, level, err := next().Encode(coordtest.Command(alice, &apiv1.DeleteRequirementRequest{Name: "r"}), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, level)
-	raise, level, err := next().Encode(message(coord.Command{Op: &coord.SetLevel{Level: 2}}), 0)
+	raise, level, err := next().Encode(coordtest.Command("", &coordv1.SetLevel{Level: 2}), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, level, "the old must be able to read it")
-	first, level, err := next().Encode(message(coord.Command{Owner: alice, Op: write(put("a", "b", 0))}), 0)
+	first, level, err := next().Encode(coordtest.Command(alice, write(put("a", "b", 0))), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, level)
 	for _, c := range []struct {
@@ -69,12 +72,12 @@ func TestLevelRises(t *testing.T) {
 	require.EqualValues(t, 1, l.Level())
 	old := l.Snapshot()
 	before := l.StateHash()
-	l.refused(t, fault.Conflict, "level", &coord.SetLevel{Level: 1})
-	l.must(t, &coord.SetLevel{Level: 2})
+	l.refused(t, fault.Conflict, "level", &coordv1.SetLevel{Level: 1})
+	l.must(t, &coordv1.SetLevel{Level: 2})
 	require.Equal(t, coord.FirstRevision, l.Revision())
 	require.NotEqual(t, before, l.StateHash())
-	l.refused(t, fault.Conflict, "level", &coord.SetLevel{Level: 2})
-	l.refused(t, fault.Conflict, "level", &coord.SetLevel{})
+	l.refused(t, fault.Conflict, "level", &coordv1.SetLevel{Level: 2})
+	l.refused(t, fault.Conflict, "level", &coordv1.SetLevel{})
 
 	m, err := next().RestoreFrom(bytes.NewReader(l.Snapshot()))
 	require.NoError(t, err)

@@ -7,9 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -48,7 +50,7 @@ func TestLockStateTransitions(t *testing.T) {
 		{"Held, Lease expired: Available, waiters notified", func(t *testing.T, l *log, id ids) {
 			l.must(t, lock("db", id[0]))
 			next, _ := l.must(t, lock("db", id[1]))
-			_, e := l.must(t, &coord.Expire{Term: 1, Leases: []coord.LeaseRef{l.ref(id[0])}})
+			_, e := l.must(t, &coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{l.ref(id[0])}})
 			require.Equal(t, []machine.Grant{{Lock: "db", Lease: id[1], Token: next.Lock.Token}}, e.Grants)
 		}},
 		{"Held, Renew request: Held, no entry in the log", func(t *testing.T, l *log, id ids) {
@@ -84,9 +86,9 @@ func TestLockStateTransitions(t *testing.T) {
 // A lock's key shows the tag of its lease, not the id.
 func TestLockKeys(t *testing.T) {
 	l := newLog()
-	r, _ := l.do(alice, &coord.LeaseGrant{ID: 0x694d7f1a, TTL: 10_000})
+	r, _ := l.do(alice, &apiv1.LeaseGrantRequest{Id: int64(0x694d7f1a), TtlMs: 10_000})
 	require.Equal(t, coord.LeaseID(0x694d7f1a), r.Lease)
-	r, _ = l.must(t, &coord.Lock{Name: "locks/db", Lease: r.Lease, Metadata: []byte("migration")})
+	r, _ = l.must(t, &apiv1.TryLockRequest{Name: "locks/db", LeaseId: int64(r.Lease), Metadata: []byte("migration")})
 	require.Equal(t, "locks/db/"+coord.LeaseID(0x694d7f1a).Tag(), r.Lock.Key)
 	require.NotContains(t, r.Lock.Key, "694d7f1a")
 	kv, ok := l.Get(r.Lock.Key)
@@ -190,9 +192,9 @@ func TestUnlockNamesLeaseAndToken(t *testing.T) {
 func TestLockIsReentrantByLease(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 2)
-	r, _ := l.must(t, &coord.Lock{Name: "db", Lease: id[0], Metadata: []byte("a")})
-	l.must(t, &coord.Lock{Name: "db", Lease: id[0]})
-	third, _ := l.must(t, &coord.Lock{Name: "db", Lease: id[0], Metadata: []byte("b")})
+	r, _ := l.must(t, &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id[0]), Metadata: []byte("a")})
+	l.must(t, &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id[0])})
+	third, _ := l.must(t, &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id[0]), Metadata: []byte("b")})
 	require.Equal(t, uint32(3), third.Lock.Count)
 	kv, _ := l.Get(r.Lock.Key)
 	claim, _ := kv.Claim()
@@ -207,7 +209,7 @@ func TestLockIsReentrantByLease(t *testing.T) {
 	}
 	_, e := l.must(t, unlock("db", id[0], r.Lock.Token))
 	require.Equal(t, id[1], e.Grants[0].Lease)
-	l.refused(t, fault.Conflict, "mode", &coord.Lock{Name: "db", Lease: id[1], Mode: coord.Shared})
+	l.refused(t, fault.Conflict, "mode", &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id[1]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
 }
 
 func TestCancelEndsWaitingOnly(t *testing.T) {
@@ -216,14 +218,14 @@ func TestCancelEndsWaitingOnly(t *testing.T) {
 	first, _ := l.must(t, lock("db", id[0]))
 	second, _ := l.must(t, lock("db", id[1]))
 	third, _ := l.must(t, lock("db", id[2]))
-	cancel := &coord.Cancel{Name: "db", Lease: id[1], Token: second.Lock.Token}
+	cancel := &coordv1.Cancel{Name: "db", Lease: int64(id[1]), Token: int64(second.Lock.Token)}
 	l.refusedTo(t, bob, cancel, fault.Forbidden, "lease")
 	l.must(t, cancel)
 	l.refused(t, fault.NotFound, "token", cancel)
 	l.must(t, unlock("db", id[0], first.Lock.Token))
 
 	before := contents(l.Machine)
-	late, _ := l.must(t, &coord.Cancel{Name: "db", Lease: id[2], Token: third.Lock.Token})
+	late, _ := l.must(t, &coordv1.Cancel{Name: "db", Lease: int64(id[2]), Token: int64(third.Lock.Token)})
 	require.True(t, late.Lock.Granted, "it lost the race and is told so")
 	require.Equal(t, before, contents(l.Machine))
 }
@@ -249,7 +251,7 @@ func TestSharedClaimsHoldTogether(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 5)
 	read := func(i int) coord.LockResult {
-		r, _ := l.must(t, &coord.Lock{Name: "db", Lease: id[i], Mode: coord.Shared, Wait: true})
+		r, _ := l.must(t, &apiv1.LockRequest{Name: "db", LeaseId: int64(id[i]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
 		return r.Lock
 	}
 	a, b := read(0), read(1)
@@ -257,7 +259,7 @@ func TestSharedClaimsHoldTogether(t *testing.T) {
 	w, _ := l.must(t, lock("db", id[2]))
 	c, d := read(3), read(4)
 	require.False(t, c.Granted || d.Granted, "a reader does not pass a waiting writer")
-	r, _ := l.must(t, &coord.Lock{Name: "db", Lease: l.lease(t, alice), Mode: coord.Shared})
+	r, _ := l.must(t, &apiv1.TryLockRequest{Name: "db", LeaseId: int64(l.lease(t, alice)), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
 	require.False(t, r.Lock.Granted, "nor by TryLock")
 
 	l.must(t, unlock("db", id[1], b.Token))
@@ -270,11 +272,11 @@ func TestSharedClaimsHoldTogether(t *testing.T) {
 func TestCancelLetsThoseBehindJoin(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 3)
-	l.must(t, &coord.Lock{Name: "db", Lease: id[0], Mode: coord.Shared})
+	l.must(t, &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id[0]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
 	w, _ := l.must(t, lock("db", id[1]))
-	r, _ := l.must(t, &coord.Lock{Name: "db", Lease: id[2], Mode: coord.Shared, Wait: true})
+	r, _ := l.must(t, &apiv1.LockRequest{Name: "db", LeaseId: int64(id[2]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
 	require.Equal(t, 2, r.Lock.Position)
-	_, e := l.must(t, &coord.Cancel{Name: "db", Lease: id[1], Token: w.Lock.Token})
+	_, e := l.must(t, &coordv1.Cancel{Name: "db", Lease: int64(id[1]), Token: int64(w.Lock.Token)})
 	require.Equal(t, []machine.Grant{{"db", id[2], r.Lock.Token}}, e.Grants)
 }
 
@@ -283,11 +285,11 @@ func TestPermitsHoldUpToTheirNumber(t *testing.T) {
 	id := l.leases(t, 5)
 	tokens := make([]coord.Token, 4)
 	for i := range tokens {
-		r, _ := l.must(t, &coord.Lock{Name: "pool", Lease: id[i], Mode: coord.Permit, Permits: 2, Wait: true})
+		r, _ := l.must(t, &apiv1.LockRequest{Name: "pool", LeaseId: int64(id[i]), Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 2})
 		require.Equal(t, i < 2, r.Lock.Granted)
 		tokens[i] = r.Lock.Token
 	}
-	l.refused(t, fault.Conflict, "permits", &coord.Lock{Name: "pool", Lease: id[4], Mode: coord.Permit, Permits: 3, Wait: true})
+	l.refused(t, fault.Conflict, "permits", &apiv1.LockRequest{Name: "pool", LeaseId: int64(id[4]), Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 3})
 	_, e := l.must(t, unlock("pool", id[1], tokens[1]))
 	require.Equal(t, []machine.Grant{{"pool", id[2], tokens[2]}}, e.Grants)
 	holding, waiting := holders(l.Machine, "pool")
@@ -302,21 +304,22 @@ func TestLockRefusesBadInput(t *testing.T) {
 	for _, c := range []struct {
 		kind  fault.Kind
 		field string
-		op    coord.Lock
+		op    *apiv1.TryLockRequest
 	}{
-		{fault.Invalid, "name", coord.Lock{Lease: id}},
-		{fault.Invalid, "name", coord.Lock{Name: "\xff", Lease: id}},
-		{fault.TooLarge, "name", coord.Lock{Name: fmt.Sprintf("%1008d", 0), Lease: id}},
-		{fault.TooLarge, "metadata", coord.Lock{Name: "db", Lease: id, Metadata: make([]byte, 65<<10)}},
-		{fault.Invalid, "mode", coord.Lock{Name: "db", Lease: id, Mode: 3}},
-		{fault.Invalid, "permits", coord.Lock{Name: "db", Lease: id, Mode: coord.Permit}},
-		{fault.Invalid, "permits", coord.Lock{Name: "db", Lease: id, Permits: 1}},
-		{fault.NotFound, "lease", coord.Lock{Name: "db", Lease: 77}},
-		{fault.NotFound, "lease", coord.Lock{Name: "db"}},
-		{fault.Exists, "name", coord.Lock{Name: "plain", Lease: id}},
+		{fault.Invalid, "name", &apiv1.TryLockRequest{LeaseId: int64(id)}},
+		{fault.TooLarge, "name", &apiv1.TryLockRequest{Name: fmt.Sprintf("%1008d", 0), LeaseId: int64(id)}},
+		{fault.TooLarge, "metadata", &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id), Metadata: make([]byte, 65<<10)}},
+		{fault.Invalid, "mode", &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id), Mode: 3}},
+		{fault.Invalid, "permits", &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id), Mode: apiv1.ShareMode_SHARE_MODE_PERMIT}},
+		{fault.Invalid, "permits", &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id), Permits: 1}},
+		{fault.NotFound, "lease", &apiv1.TryLockRequest{Name: "db", LeaseId: 77}},
+		{fault.NotFound, "lease", &apiv1.TryLockRequest{Name: "db"}},
+		{fault.Exists, "name", &apiv1.TryLockRequest{Name: "plain", LeaseId: int64(id)}},
 	} {
-		l.refused(t, c.kind, c.field, &c.op)
+		l.refused(t, c.kind, c.field, c.op)
 	}
+	_, err := encode(coordtest.Command(alice, try("\xff", id)))
+	require.ErrorIs(t, err, fault.Invalid, "no log has it")
 	l.refusedTo(t, bob, lock("db", id), fault.Forbidden, "lease")
 }
 

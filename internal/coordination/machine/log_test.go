@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -22,21 +25,17 @@ type log struct {
 
 func newLog() *log { return &log{Machine: machine.New()} }
 
-func (l *log) send(cmd coord.Command) (coord.Result, machine.ApplyEffects) {
-	m, err := coord.Message(cmd)
-	if err != nil { // no log gets it
-		return coord.Result{Revision: l.Revision(), Err: err}, machine.ApplyEffects{}
-	}
+func (l *log) send(cmd *coordv1.Command) (coord.Result, machine.ApplyEffects) {
 	l.next++
-	return l.Apply(l.next, 1, m)
+	return l.Apply(l.next, 1, cmd)
 }
 
-func (l *log) do(owner string, op coord.Op) (coord.Result, machine.ApplyEffects) {
-	return l.send(coord.Command{Owner: owner, Op: op})
+func (l *log) do(owner string, op proto.Message) (coord.Result, machine.ApplyEffects) {
+	return l.send(coordtest.Command(owner, op))
 }
 
 // must applies alice's command and requires success.
-func (l *log) must(t testing.TB, op coord.Op) (coord.Result, machine.ApplyEffects) {
+func (l *log) must(t testing.TB, op proto.Message) (coord.Result, machine.ApplyEffects) {
 	t.Helper()
 	r, e := l.do(alice, op)
 	require.NoError(t, r.Err)
@@ -44,12 +43,12 @@ func (l *log) must(t testing.TB, op coord.Op) (coord.Result, machine.ApplyEffect
 }
 
 // refused applies alice's command, which has to fail with a kind and change no state.
-func (l *log) refused(t testing.TB, kind fault.Kind, field string, op coord.Op) {
+func (l *log) refused(t testing.TB, kind fault.Kind, field string, op proto.Message) {
 	t.Helper()
 	l.refusedTo(t, alice, op, kind, field)
 }
 
-func (l *log) refusedTo(t testing.TB, owner string, op coord.Op, kind fault.Kind, field string) {
+func (l *log) refusedTo(t testing.TB, owner string, op proto.Message, kind fault.Kind, field string) {
 	t.Helper()
 	before, revision := contents(l.Machine), l.Revision()
 	r, e := l.do(owner, op)
@@ -74,7 +73,7 @@ func contents(m *machine.Machine) any {
 
 func (l *log) lease(t testing.TB, owner string) coord.LeaseID {
 	t.Helper()
-	r, _ := l.do(owner, &coord.LeaseGrant{TTL: 10_000})
+	r, _ := l.do(owner, &apiv1.LeaseGrantRequest{TtlMs: 10_000})
 	require.NoError(t, r.Err)
 	return r.Lease
 }
@@ -89,29 +88,29 @@ func (l *log) leases(t testing.TB, n int) []coord.LeaseID {
 	return ids
 }
 
-func (l *log) ref(id coord.LeaseID) coord.LeaseRef {
+func (l *log) ref(id coord.LeaseID) *coordv1.LeaseRef {
 	lease, _ := l.Lease(id)
-	return coord.LeaseRef{ID: id, Granted: lease.Granted}
+	return &coordv1.LeaseRef{Id: int64(id), Granted: lease.Granted}
 }
 
-func put(key, value string, lease coord.LeaseID) coord.Step {
-	return coord.Step{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
+func put(key, value string, lease coord.LeaseID) *apiv1.TxnStep {
+	return coordtest.Put(key, value, lease)
 }
 
-func del(span coord.Span) coord.Step { return coord.Step{Delete: &span} }
+func del(span coord.Span) *apiv1.TxnStep { return coordtest.Delete(span) }
 
-func write(changes ...coord.Step) *coord.Txn { return &coord.Txn{Then: changes} }
+func write(changes ...*apiv1.TxnStep) *apiv1.TxnRequest { return &apiv1.TxnRequest{Then: changes} }
 
-func lock(name string, lease coord.LeaseID) *coord.Lock {
-	return &coord.Lock{Name: name, Lease: lease, Wait: true}
+func lock(name string, lease coord.LeaseID) *apiv1.LockRequest {
+	return &apiv1.LockRequest{Name: name, LeaseId: int64(lease)}
 }
 
-func try(name string, lease coord.LeaseID) *coord.Lock {
-	return &coord.Lock{Name: name, Lease: lease}
+func try(name string, lease coord.LeaseID) *apiv1.TryLockRequest {
+	return &apiv1.TryLockRequest{Name: name, LeaseId: int64(lease)}
 }
 
-func unlock(name string, lease coord.LeaseID, token coord.Token) *coord.Unlock {
-	return &coord.Unlock{Name: name, Lease: lease, Token: token}
+func unlock(name string, lease coord.LeaseID, token coord.Token) *apiv1.UnlockRequest {
+	return &apiv1.UnlockRequest{Name: name, LeaseId: int64(lease), FencingToken: int64(token)}
 }
 
 func holders(m *machine.Machine, name string) (holding, waiting []coord.LeaseID) {
@@ -125,22 +124,9 @@ func holders(m *machine.Machine, name string) (holding, waiting []coord.LeaseID)
 	return holding, waiting
 }
 
-// message returns a command as the log has it.
-func message(cmd coord.Command) *coordv1.Command {
-	m, err := coord.Message(cmd)
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-
 // encode and decode are those of this program, in a group of the first level.
-func encode(cmd coord.Command) ([]byte, error) {
-	m, err := coord.Message(cmd)
-	if err != nil {
-		return nil, err
-	}
-	b, _, err := machine.Current().Encode(m, 0)
+func encode(cmd *coordv1.Command) ([]byte, error) {
+	b, _, err := machine.Current().Encode(cmd, 0)
 	return b, err
 }
 

@@ -14,18 +14,19 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // entry returns an entry whose value depends only on the port.
-func entry(namespace, service, id string, port int) coord.Entry {
+func entry(namespace, service, id string, port int) *apiv1.DirectoryEntry {
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&agentv1.Instance{
 		Namespace: namespace, ServiceName: service, Id: id, Host: "10.0.0.1", Port: int32(port),
 	})
 	if err != nil {
 		panic(err)
 	}
-	return coord.Entry{Key: coord.DirectoryKey(namespace, service, id), Value: value}
+	return &apiv1.DirectoryEntry{Key: []byte(coord.DirectoryKey(namespace, service, id)), Value: value}
 }
 
 // own reports whether a key is the directory's own to write.
@@ -33,42 +34,44 @@ func own(key string) bool {
 	return strings.HasPrefix(key, "directory/") || strings.HasPrefix(key, "requirements/")
 }
 
-func (m *model) batch(keys map[string]version, o *coord.RegisterBatch, owner string) (fault.Kind, bool) {
+func (m *model) batch(keys map[string]version, o *apiv1.PublishInstancesRequest, owner string) (fault.Kind, bool) {
 	if !m.sensible(o) {
 		return fault.Invalid, true
 	}
-	if l, ok := m.leases[o.Lease]; ok && l.Owner != owner {
+	lease := coord.LeaseID(o.LeaseId)
+	if l, ok := m.leases[lease]; ok && l.Owner != owner {
 		return fault.Forbidden, true
 	}
-	if kind, no := m.usable(o.Lease, owner); no {
+	if kind, no := m.usable(lease, owner); no {
 		return kind, true
 	}
 	present := m.begun[owner]
-	if o.Generation < present.generation || o.Generation == present.generation && o.Lease != present.lease {
+	if o.Generation < present.generation || o.Generation == present.generation && lease != present.lease {
 		return fault.Conflict, true
 	}
-	m.begun[owner] = begun{o.Generation, o.Lease}
+	m.begun[owner] = begun{o.Generation, lease}
 	mine := func(v version) bool { return m.leases[v.lease].Owner == owner }
 	stays := map[string]bool{}
 	for _, e := range o.Puts {
-		stays[e.Key] = true
-		v, ok := m.keys()[e.Key]
-		last, went := m.gone[e.Key]
+		key := string(e.Key)
+		stays[key] = true
+		v, ok := m.keys()[key]
+		last, went := m.gone[key]
 		switch since := known(e, m.now); {
 		case ok && !mine(v) && v.principal != "" && v.principal != e.Principal:
-			m.foreign = append(m.foreign, e.Key)
-		case !e.Adopt && ok && !mine(v) && since <= m.since[e.Key]:
-			m.foreign = append(m.foreign, e.Key)
+			m.foreign = append(m.foreign, key)
+		case !e.Adopt && ok && !mine(v) && since <= m.since[key]:
+			m.foreign = append(m.foreign, key)
 		case !e.Adopt && went && last.owner != owner && since < last.at:
-			m.foreign = append(m.foreign, e.Key)
-		case !ok || v.value != string(e.Value) || v.lease != o.Lease || v.principal != e.Principal:
-			m.put(keys, e.Key, version{value: string(e.Value), lease: o.Lease, principal: e.Principal})
+			m.foreign = append(m.foreign, key)
+		case !ok || v.value != string(e.Value) || v.lease != lease || v.principal != e.Principal:
+			m.put(keys, key, version{value: string(e.Value), lease: lease, principal: e.Principal})
 		}
 	}
 	slices.Sort(m.foreign)
 	for key, v := range m.keys() {
-		replaced := o.Replace != nil && o.Replace.Contains(key) && !stays[key]
-		if strings.HasPrefix(key, "directory/") && mine(v) && (replaced || slices.Contains(o.Deletes, key)) {
+		replaced := o.Replace && coord.SpanOf(o.Key, o.RangeEnd).Contains(key) && !stays[key]
+		if strings.HasPrefix(key, "directory/") && mine(v) && (replaced || slices.ContainsFunc(o.Deletes, func(b []byte) bool { return string(b) == key })) {
 			delete(keys, key)
 			m.gone[key] = gone{m.now + 1, owner}
 		}
@@ -76,33 +79,34 @@ func (m *model) batch(keys map[string]version, o *coord.RegisterBatch, owner str
 	return 0, false
 }
 
-func known(e coord.Entry, now coord.Revision) coord.Revision {
-	if e.Since > now {
-		return 0
+func known(e *apiv1.DirectoryEntry, now coord.Revision) coord.Revision {
+	if since := coord.Revision(e.Since); since <= now {
+		return since
 	}
-	return e.Since
+	return 0
 }
 
 // stamp sets the Since of each entry put, and drops those of deleted entries.
-func (m *model) stamp(cmd coord.Command, refused bool, before coord.Revision) {
+func (m *model) stamp(cmd *coordv1.Command, refused bool, before coord.Revision) {
 	keys := m.keys()
 	maps.DeleteFunc(m.since, func(key string, _ coord.Revision) bool { return keys[key].version == 0 })
 	maps.DeleteFunc(m.gone, func(key string, _ gone) bool { return keys[key].version > 0 })
-	o, ok := cmd.Op.(*coord.RegisterBatch)
-	if !ok || refused {
+	o := cmd.GetPublishInstances()
+	if o == nil || refused {
 		return
 	}
 	kept, told := make([]coord.Revision, len(o.Puts)), false
 	for i, e := range o.Puts {
-		if slices.Contains(m.foreign, e.Key) {
+		key := string(e.Key)
+		if slices.Contains(m.foreign, key) {
 			continue
 		}
-		said, since := e.Since, known(e, before)
+		said, since := coord.Revision(e.Since), known(e, before)
 		if e.Adopt {
 			said, since = m.now, m.now
 		}
-		m.since[e.Key] = max(m.since[e.Key], since)
-		kept[i] = m.since[e.Key]
+		m.since[key] = max(m.since[key], since)
+		kept[i] = m.since[key]
 		told = told || kept[i] != said
 	}
 	if told {
@@ -111,30 +115,33 @@ func (m *model) stamp(cmd coord.Command, refused bool, before coord.Revision) {
 }
 
 // sensible reports whether a batch is well formed.
-func (m *model) sensible(o *coord.RegisterBatch) bool {
+func (m *model) sensible(o *apiv1.PublishInstancesRequest) bool {
 	named := map[string]bool{}
 	for _, e := range o.Puts {
-		if names := strings.Split(e.Key, "/"); e.Since < 0 || len(names) != 4 || names[0] != "directory" || names[3] == "" {
+		if names := strings.Split(string(e.Key), "/"); e.Since < 0 || len(names) != 4 || names[0] != "directory" || names[3] == "" {
 			return false
 		}
-		if o.Replace != nil && !o.Replace.Contains(e.Key) {
+		if o.Replace && !coord.SpanOf(o.Key, o.RangeEnd).Contains(string(e.Key)) {
 			return false
 		}
-		named[e.Key] = true
+		named[string(e.Key)] = true
 	}
 	for _, key := range o.Deletes {
-		named[key] = true
+		named[string(key)] = true
 	}
 	n := len(o.Puts) + len(o.Deletes)
-	return o.Generation > 0 && (n > 0 || o.Replace != nil) && len(named) == n
+	return o.Generation > 0 && (n > 0 || o.Replace) && len(named) == n
 }
 
-func (m *model) set(keys map[string]version, o *coord.SetRequirement, owner string) (fault.Kind, bool) {
-	r := o.Requirement
+func (m *model) set(keys map[string]version, r *apiv1.SetRequirementRequest, owner string) (fault.Kind, bool) {
 	if strings.Contains(r.Name, "/") || r.Min == 0 {
 		return fault.Invalid, true
 	}
-	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&coordv1.Requirement{Min: uint32(r.Min), Question: r.Question})
+	question, err := proto.Marshal(r.Query)
+	if err != nil {
+		panic(err)
+	}
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&coordv1.Requirement{Min: r.Min, Question: question})
 	if err != nil {
 		panic(err)
 	}
@@ -180,17 +187,17 @@ func requirePublications(t *rapid.T, dumb *model, m *machine.Machine) {
 func TestDigest(t *testing.T) {
 	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
 	var one, two coord.Digest
-	one.Add(a.Key, a.Value)
-	one.Add(b.Key, b.Value)
-	two.Add(b.Key, b.Value)
+	one.Add(string(a.Key), a.Value)
+	one.Add(string(b.Key), b.Value)
+	two.Add(string(b.Key), b.Value)
 	require.NotEqual(t, one, two)
-	two.Add(a.Key, a.Value)
+	two.Add(string(a.Key), a.Value)
 	require.Equal(t, one, two, "in whatever order")
-	two.Remove(a.Key, a.Value)
-	two.Add(a.Key, b.Value)
+	two.Remove(string(a.Key), a.Value)
+	two.Add(string(a.Key), b.Value)
 	require.NotEqual(t, one, two)
-	two.Remove(a.Key, b.Value)
-	two.Remove(b.Key, b.Value)
+	two.Remove(string(a.Key), b.Value)
+	two.Remove(string(b.Key), b.Value)
 	require.Zero(t, two)
 	one, two = coord.Digest{}, coord.Digest{}
 	one.Add("ab", []byte("c"))

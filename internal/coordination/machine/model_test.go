@@ -7,6 +7,8 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // model is the naive version: it copies the whole keyspace for each revision, walks over everything, and
@@ -76,72 +78,84 @@ func newModel() *model {
 func (m *model) keys() map[string]version { return m.states[m.now] }
 
 // apply returns the kind of refusal, or false, and the lock result.
-func (m *model) apply(index uint64, cmd coord.Command) (fault.Kind, bool, coord.LockResult) {
+func (m *model) apply(index uint64, cmd *coordv1.Command) (fault.Kind, bool, coord.LockResult) {
 	m.index, m.foreign, m.kept, m.text = index, nil, nil, ""
-	if cmd.Client == 0 {
+	sequence := cmd.GetAttempt().GetSequence()
+	if clientOf(cmd) == 0 {
 		return m.execute(cmd)
 	}
-	s := m.clients[cmd.Client]
+	s := m.clients[clientOf(cmd)]
 	switch {
 	case s == nil:
 		return fault.NotFound, true, coord.LockResult{}
-	case cmd.Sequence == 0:
+	case sequence == 0:
 		return fault.Invalid, true, coord.LockResult{}
-	case cmd.Sequence < s.sequence:
+	case sequence < s.sequence:
 		return fault.Conflict, true, coord.LockResult{}
 	}
 	s.seen = index
-	if cmd.Sequence > s.sequence {
+	if sequence > s.sequence {
 		s.kind, s.done, s.answer = m.execute(cmd)
-		s.sequence, s.foreign, s.kept, s.text = cmd.Sequence, m.foreign, m.kept, m.text
+		s.sequence, s.foreign, s.kept, s.text = sequence, m.foreign, m.kept, m.text
 	}
 	m.foreign, m.kept, m.text = s.foreign, s.kept, s.text
 	return s.kind, s.done, s.answer
 }
 
-func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answer coord.LockResult) {
+func clientOf(cmd *coordv1.Command) coord.ClientID {
+	return coord.ClientID(cmd.GetAttempt().GetClient())
+}
+
+func (m *model) execute(cmd *coordv1.Command) (kind fault.Kind, refused bool, answer coord.LockResult) {
 	next, before := maps.Clone(m.keys()), m.now
-	if raise, ok := cmd.Op.(*coord.RaiseRevision); m.over != 0 && (!ok || raise.Resume != m.over) {
+	if m.over != 0 && cmd.GetRaiseRevision().GetResume() != m.over {
 		m.stamp(cmd, true, before)
 		return fault.Unavailable, true, answer
 	}
-	switch o := cmd.Op.(type) {
-	case *coord.Txn:
-		kind, refused = m.txn(next, o, cmd.Owner)
-	case *coord.Lock:
-		kind, refused, answer = m.lock(next, o, cmd.Owner)
-	case *coord.Unlock:
-		kind, refused, answer = m.giveBack(next, *o, cmd.Owner, true)
-	case *coord.Cancel:
-		kind, refused, answer = m.giveBack(next, coord.Unlock(*o), cmd.Owner, false)
-	case *coord.RegisterBatch:
-		kind, refused = m.batch(next, o, cmd.Owner)
-	case *coord.SetRequirement:
-		kind, refused = m.set(next, o, cmd.Owner)
-	case *coord.DeleteRequirement:
-		_, found := next["requirements/"+o.Name]
+	switch o := cmd.GetRequest().(type) {
+	case *coordv1.Command_Txn:
+		kind, refused = m.txn(next, o.Txn, cmd.Owner)
+	case *coordv1.Command_Lock:
+		kind, refused, answer = m.lock(next, o.Lock, true, cmd.Owner)
+	case *coordv1.Command_TryLock:
+		r := o.TryLock
+		asked := &apiv1.LockRequest{Name: r.Name, LeaseId: r.LeaseId, Mode: r.Mode, Permits: r.Permits, Metadata: r.Metadata}
+		kind, refused, answer = m.lock(next, asked, false, cmd.Owner)
+	case *coordv1.Command_Unlock:
+		kind, refused, answer = m.giveBack(next, o.Unlock, cmd.Owner, true)
+	case *coordv1.Command_Cancel:
+		r := &apiv1.UnlockRequest{Name: o.Cancel.Name, LeaseId: o.Cancel.Lease, FencingToken: o.Cancel.Token}
+		kind, refused, answer = m.giveBack(next, r, cmd.Owner, false)
+	case *coordv1.Command_PublishInstances:
+		kind, refused = m.batch(next, o.PublishInstances, cmd.Owner)
+	case *coordv1.Command_SetRequirement:
+		kind, refused = m.set(next, o.SetRequirement, cmd.Owner)
+	case *coordv1.Command_DeleteRequirement:
+		_, found := next["requirements/"+o.DeleteRequirement.Name]
 		kind, refused = fault.NotFound, !found
-		delete(next, "requirements/"+o.Name)
-	case *coord.LeaseRevoke:
-		kind, refused = m.usable(o.ID, cmd.Owner)
+		delete(next, "requirements/"+o.DeleteRequirement.Name)
+	case *coordv1.Command_LeaseRevoke:
+		id := coord.LeaseID(o.LeaseRevoke.Id)
+		kind, refused = m.usable(id, cmd.Owner)
 		if !refused {
-			m.end(next, o.ID)
+			m.end(next, id)
 		}
-	case *coord.Expire:
-		if o.Term != 1 {
+	case *coordv1.Command_Expire:
+		if o.Expire.Term != 1 {
 			return fault.Conflict, true, answer
 		}
-		for _, ref := range o.Leases {
-			if l, ok := m.leases[ref.ID]; ok && l.Granted == ref.Granted {
-				m.end(next, ref.ID)
+		for _, ref := range o.Expire.Leases {
+			id := coord.LeaseID(ref.Id)
+			if l, ok := m.leases[id]; ok && l.Granted == ref.Granted {
+				m.end(next, id)
 			}
 		}
-	case *coord.Dissolve:
-		kind, refused = m.dissolve(next, o)
-	case *coord.RaiseRevision:
-		kind, refused = m.raise(next, o)
-	case *coord.BumpIncarnation:
-		if o.Incarnation != m.life+1 {
+	case *coordv1.Command_Dissolve:
+		kind, refused = m.dissolve(next, o.Dissolve)
+	case *coordv1.Command_RaiseRevision:
+		kind, refused = m.raise(next, o.RaiseRevision)
+	case *coordv1.Command_BumpIncarnation:
+		if o.BumpIncarnation.Incarnation != m.life+1 {
 			return fault.Conflict, true, answer
 		}
 		m.life++
@@ -158,40 +172,43 @@ func (m *model) execute(cmd coord.Command) (kind fault.Kind, refused bool, answe
 	return kind, refused, answer
 }
 
-func (m *model) administer(cmd coord.Command) (fault.Kind, bool) {
-	switch o := cmd.Op.(type) {
-	case *coord.LeaseGrant:
-		return m.grant(o, cmd.Owner)
-	case *coord.ClientOpen:
+func (m *model) administer(cmd *coordv1.Command) (fault.Kind, bool) {
+	switch o := cmd.GetRequest().(type) {
+	case *coordv1.Command_LeaseGrant:
+		return m.grant(o.LeaseGrant, cmd.Owner)
+	case *coordv1.Command_OpenClient:
 		id := coord.ClientID(1)
 		for m.clients[id] != nil {
 			id++
 		}
 		m.clients[id] = &session{owner: cmd.Owner, seen: m.index}
-	case *coord.ClientClose:
-		if cmd.Client == 0 {
+	case *coordv1.Command_CloseClient:
+		if clientOf(cmd) == 0 {
 			return fault.Invalid, true
 		}
-		delete(m.clients, cmd.Client)
-	case *coord.ClientsExpire:
-		maps.DeleteFunc(m.clients, func(_ coord.ClientID, s *session) bool { return s.seen < o.IdleSince })
-	case *coord.Compact:
-		return fault.Invalid, o.Revision < 0 || o.Revision > m.now
-	case *coord.Configure:
-		return fault.Invalid, o.Limits.HistoryEvents == 0
+		delete(m.clients, clientOf(cmd))
+	case *coordv1.Command_ClientsExpire:
+		maps.DeleteFunc(m.clients, func(_ coord.ClientID, s *session) bool { return s.seen < o.ClientsExpire.IdleSince })
+	case *coordv1.Command_Compact:
+		at := coord.Revision(o.Compact.Revision)
+		return fault.Invalid, at < 0 || at > m.now
+	case *coordv1.Command_Configure:
+		return fault.Invalid, o.Configure.Limits.HistoryEvents == 0
 	}
 	return 0, false
 }
 
-func (m *model) raise(keys map[string]version, o *coord.RaiseRevision) (fault.Kind, bool) {
+func (m *model) raise(keys map[string]version, o *coordv1.RaiseRevision) (fault.Kind, bool) {
 	if o.Resume != m.over {
 		return fault.Conflict, true
 	}
-	known := func(g coord.GroupID) bool { return slices.Contains(m.absorbed, g) }
-	first := slices.ContainsFunc(o.Absorbed, func(g coord.GroupID) bool { return !known(g) })
-	m.over, m.absorbed = 0, append(m.absorbed, o.Absorbed...)
-	if first || o.To > m.now {
-		m.leap(keys, max(o.To, m.now+1))
+	first, to := false, coord.Revision(o.To)
+	for _, g := range o.Absorbed {
+		first = first || !slices.Contains(m.absorbed, coord.GroupID(g))
+		m.absorbed = append(m.absorbed, coord.GroupID(g))
+	}
+	if m.over = 0; first || to > m.now {
+		m.leap(keys, max(to, m.now+1))
 	}
 	return 0, false
 }
@@ -208,8 +225,8 @@ func (m *model) leap(keys map[string]version, to coord.Revision) {
 	}
 }
 
-func (m *model) dissolve(keys map[string]version, o *coord.Dissolve) (fault.Kind, bool) {
-	if slices.Contains(m.absorbed, o.Successor) {
+func (m *model) dissolve(keys map[string]version, o *coordv1.Dissolve) (fault.Kind, bool) {
+	if slices.Contains(m.absorbed, coord.GroupID(o.Successor)) {
 		return fault.Conflict, true
 	}
 	if !o.Force {
@@ -231,18 +248,18 @@ func (m *model) dissolve(keys map[string]version, o *coord.Dissolve) (fault.Kind
 	return 0, false
 }
 
-func (m *model) grant(o *coord.LeaseGrant, owner string) (fault.Kind, bool) {
-	if o.TTL <= 0 {
+func (m *model) grant(o *apiv1.LeaseGrantRequest, owner string) (fault.Kind, bool) {
+	if o.TtlMs <= 0 {
 		return fault.Invalid, true
 	}
-	id := o.ID
+	id := coord.LeaseID(o.Id)
 	if _, taken := m.leases[id]; taken {
 		return fault.Exists, true
 	}
 	for taken := id == 0; taken; _, taken = m.leases[id] {
 		id++
 	}
-	m.leases[id] = coord.Lease{ID: id, TTL: max(o.TTL, 5000), Owner: owner, Granted: m.index}
+	m.leases[id] = coord.Lease{ID: id, TTL: max(o.TtlMs, 5000), Owner: owner, Granted: m.index}
 	return 0, false
 }
 
@@ -293,43 +310,44 @@ func (m *model) queue(keys map[string]version, name string) ([]version, int) {
 	return queue, len(queue)
 }
 
-func (m *model) lock(keys map[string]version, o *coord.Lock, owner string) (fault.Kind, bool, coord.LockResult) {
+func (m *model) lock(keys map[string]version, o *apiv1.LockRequest, wait bool, owner string) (fault.Kind, bool, coord.LockResult) {
 	var answer coord.LockResult
+	lease, mode := coord.LeaseID(o.LeaseId), coord.Mode(o.Mode)
 	if o.Name == "directory" {
 		return fault.Conflict, true, answer
 	}
-	if o.Mode == coord.Permit && o.Permits == 0 {
+	if mode == coord.Permit && o.Permits == 0 {
 		return fault.Invalid, true, answer
 	}
-	if kind, no := m.usable(o.Lease, owner); no {
+	if kind, no := m.usable(lease, owner); no {
 		return kind, true, answer
 	}
-	key := coord.LockKey(o.Name, o.Lease)
-	claim := version{lock: o.Name, holder: m.leases[o.Lease].Owner, lease: o.Lease, mode: o.Mode, permits: o.Permits, count: 1, metadata: string(o.Metadata)}
+	key := coord.LockKey(o.Name, lease)
+	claim := version{lock: o.Name, holder: m.leases[lease].Owner, lease: lease, mode: mode, permits: o.Permits, count: 1, metadata: string(o.Metadata)}
 	before, held := m.queue(keys, o.Name)
 	if old, ok := keys[key]; ok {
 		switch {
 		case old.lock == "":
 			return fault.Exists, true, answer
-		case old.mode != o.Mode || old.permits != o.Permits:
+		case old.mode != mode || old.permits != o.Permits:
 			return fault.Conflict, true, answer
 		}
 		claim.count = old.count + 1
 		if len(o.Metadata) == 0 {
 			claim.metadata = old.metadata
 		}
-		if at := slices.Index(before, old); !o.Wait && at >= held {
+		if at := slices.Index(before, old); !wait && at >= held {
 			return 0, false, m.stand(keys, key)
 		}
 	}
 	for _, v := range before {
-		if o.Mode == coord.Permit && v.mode == coord.Permit && v.permits != o.Permits {
+		if mode == coord.Permit && v.mode == coord.Permit && v.permits != o.Permits {
 			return fault.Conflict, true, answer
 		}
 	}
 	m.put(keys, key, claim)
 	answer = m.stand(keys, key)
-	if !o.Wait && !answer.Granted {
+	if !wait && !answer.Granted {
 		answer.Token, answer.Position, answer.Count = 0, 0, 0
 		delete(keys, key)
 	}
@@ -351,10 +369,10 @@ func (m *model) stand(keys map[string]version, key string) coord.LockResult {
 }
 
 // giveBack is Unlock for a holding claim and Cancel for a waiting one.
-func (m *model) giveBack(keys map[string]version, o coord.Unlock, owner string, holding bool) (fault.Kind, bool, coord.LockResult) {
-	key := coord.LockKey(o.Name, o.Lease)
+func (m *model) giveBack(keys map[string]version, o *apiv1.UnlockRequest, owner string, holding bool) (fault.Kind, bool, coord.LockResult) {
+	key := coord.LockKey(o.Name, coord.LeaseID(o.LeaseId))
 	v, ok := keys[key]
-	if !ok || v.lock != o.Name || v.create != coord.Revision(o.Token) {
+	if !ok || v.lock != o.Name || v.create != coord.Revision(o.FencingToken) {
 		return fault.NotFound, true, coord.LockResult{}
 	}
 	if !sameHand(v.holder, owner) {
@@ -369,7 +387,7 @@ func (m *model) giveBack(keys map[string]version, o coord.Unlock, owner string, 
 		return 0, false, m.stand(keys, key)
 	}
 	delete(keys, key)
-	return 0, false, coord.LockResult{Key: key, Token: o.Token}
+	return 0, false, coord.LockResult{Key: key, Token: coord.Token(o.FencingToken)}
 }
 
 // names returns the locks with claims.

@@ -8,26 +8,27 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // txn copies nothing and indexes nothing: each comparison and each read walks over every key.
-func (m *model) txn(keys map[string]version, o *coord.Txn, owner string) (fault.Kind, bool) {
+func (m *model) txn(keys map[string]version, o *apiv1.TxnRequest, owner string) (fault.Kind, bool) {
 	m.text = ""
-	if len(o.If)+len(o.Then)+len(o.Else) == 0 {
+	if len(o.Compare)+len(o.Then)+len(o.Else) == 0 {
 		return fault.Invalid, true
 	}
-	for _, c := range o.If {
-		if c.Target == coord.LeaseOf && c.Operator > coord.NotEqual && c.Number != 0 || c.Target == coord.Holds && c.Operator != coord.Equal {
+	for _, c := range o.Compare {
+		if c.Target == apiv1.Compare_LEASE && c.Operator > apiv1.Compare_NOT_EQUAL && c.Number != 0 || c.Target == apiv1.Compare_HOLDS && c.Operator != apiv1.Compare_EQUAL {
 			return fault.Invalid, true
 		}
 	}
-	for _, steps := range [][]coord.Step{o.Then, o.Else} {
+	for _, steps := range [][]*apiv1.TxnStep{o.Then, o.Else} {
 		if kind, bad := contradiction(steps); bad {
 			return kind, true
 		}
 	}
 	steps, succeeded, failed := o.Then, true, 0
-	for i, c := range o.If {
+	for i, c := range o.Compare {
 		if !m.met(c) {
 			steps, succeeded, failed = o.Else, false, i+1
 			break
@@ -46,18 +47,19 @@ func (m *model) txn(keys map[string]version, o *coord.Txn, owner string) (fault.
 }
 
 // contradiction finds what no state allows in a branch.
-func contradiction(steps []coord.Step) (fault.Kind, bool) {
+func contradiction(steps []*apiv1.TxnStep) (fault.Kind, bool) {
 	for _, s := range steps {
-		if s.Put != nil && own(s.Put.Key) {
+		if p := s.GetPut(); p != nil && own(string(p.Key)) {
 			return fault.Conflict, true
 		}
 	}
 	for i, s := range steps {
 		for k, other := range steps {
-			if s.Put != nil && other.Put != nil && i != k && s.Put.Key == other.Put.Key {
+			p, q := s.GetPut(), other.GetPut()
+			if p != nil && q != nil && i != k && string(p.Key) == string(q.Key) {
 				return fault.Invalid, true
 			}
-			if s.Put != nil && other.Delete != nil && other.Delete.Contains(s.Put.Key) {
+			if p != nil && other.GetDelete() != nil && spanned(other.GetDelete()).Contains(string(p.Key)) {
 				return fault.Invalid, true
 			}
 		}
@@ -65,57 +67,68 @@ func contradiction(steps []coord.Step) (fault.Kind, bool) {
 	return 0, false
 }
 
-func (m *model) met(c coord.Compare) bool {
-	if c.Target == coord.Holds {
+// spanned is the span of a comparison or a step.
+func spanned(r interface {
+	GetKey() []byte
+	GetRangeEnd() []byte
+}) coord.Span {
+	if len(r.GetRangeEnd()) == 0 {
+		return coord.Exactly(string(r.GetKey()))
+	}
+	return coord.SpanOf(r.GetKey(), r.GetRangeEnd())
+}
+
+func (m *model) met(c *apiv1.Compare) bool {
+	if c.Target == apiv1.Compare_HOLDS {
 		queue, held := m.queue(m.keys(), c.Lock)
-		i := slices.IndexFunc(queue, func(v version) bool { return v.create == coord.Revision(c.Token) })
+		i := slices.IndexFunc(queue, func(v version) bool { return v.create == coord.Revision(c.FencingToken) })
 		return i >= 0 && i < held
 	}
 	any := false
 	for key, v := range m.keys() {
-		if c.Span.Contains(key) {
+		if spanned(c).Contains(key) {
 			any = true
 			if !v.has(c) {
 				return false
 			}
 		}
 	}
-	return any || c.Target != coord.Value && version{}.has(c)
+	return any || c.Target != apiv1.Compare_VALUE && version{}.has(c)
 }
 
-func (v version) has(c coord.Compare) bool {
+func (v version) has(c *apiv1.Compare) bool {
 	order := 0
 	switch c.Target {
-	case coord.ModRevision:
+	case apiv1.Compare_MOD_REVISION:
 		order = cmp.Compare(int64(v.mod), c.Number)
-	case coord.CreateRevision:
+	case apiv1.Compare_CREATE_REVISION:
 		order = cmp.Compare(int64(v.create), c.Number)
-	case coord.Version:
+	case apiv1.Compare_VERSION:
 		order = cmp.Compare(v.version, c.Number)
-	case coord.LeaseOf:
+	case apiv1.Compare_LEASE:
 		order = cmp.Compare(int64(v.lease), c.Number)
-	case coord.Value:
-		order = strings.Compare(v.value, c.Value)
+	case apiv1.Compare_VALUE:
+		order = strings.Compare(v.value, string(c.Value))
 	}
 	return []bool{order == 0, order != 0, order < 0, order > 0}[c.Operator]
 }
 
 // step changes keys, and returns the result as text.
-func (m *model) step(keys map[string]version, s coord.Step, owner string) (line string, kind fault.Kind, refused bool) {
-	switch {
-	case s.Put != nil:
-		prev, had := m.keys()[s.Put.Key]
+func (m *model) step(keys map[string]version, s *apiv1.TxnStep, owner string) (line string, kind fault.Kind, refused bool) {
+	switch p, d := s.GetPut(), s.GetDelete(); {
+	case p != nil:
+		prev, had := m.keys()[string(p.Key)]
 		if prev.lock != "" {
 			return "", fault.Conflict, true
 		}
-		if !had && (s.Put.KeepValue || s.Put.KeepLease) {
+		if !had && (p.KeepValue || p.KeepLease) {
 			return "", fault.NotFound, true
 		}
-		v := version{value: string(s.Put.Value), lease: s.Put.Lease}
-		if s.Put.KeepValue {
+		v := version{value: string(p.Value), lease: coord.LeaseID(p.Lease)}
+		if p.KeepValue {
 			v.value = prev.value
 		}
-		if s.Put.KeepLease {
+		if p.KeepLease {
 			v.lease = prev.lease
 		}
 		if kind, no := m.usable(v.lease, owner); v.lease != 0 && no {
@@ -124,42 +137,41 @@ func (m *model) step(keys map[string]version, s coord.Step, owner string) (line 
 		if v.lease == 0 {
 			v.writer = owner
 		}
-		m.put(keys, s.Put.Key, v)
+		m.put(keys, string(p.Key), v)
 		line = "1:"
-		if had && s.Prev {
-			line += prev.show(s.Put.Key)
+		if had && p.PrevKv {
+			line += prev.show(string(p.Key))
 		}
 		return line + "\n", 0, false
-	case s.Delete != nil:
+	case d != nil:
 		n, shown := 0, ""
 		for _, key := range sortedKeys(keys) {
-			if v := keys[key]; s.Delete.Contains(key) {
+			if v := keys[key]; spanned(d).Contains(key) {
 				if v.lock != "" || own(key) {
 					return "", fault.Conflict, true
 				}
 				n++
 				delete(keys, key)
-				if s.Prev {
+				if d.PrevKv {
 					shown += v.show(key)
 				}
 			}
 		}
 		return fmt.Sprintf("%d:%s\n", n, shown), 0, false
 	}
-	return m.look(keys, s.Read)
+	return m.look(keys, s.GetRange())
 }
 
-func (m *model) look(keys map[string]version, r *coord.Read) (line string, kind fault.Kind, refused bool) {
-	if r.At != 0 {
-		if keys = m.states[r.At]; r.At > m.now {
+func (m *model) look(keys map[string]version, r *apiv1.TxnRange) (line string, kind fault.Kind, refused bool) {
+	if at := coord.Revision(r.Revision); at != 0 {
+		if keys = m.states[at]; at > m.now {
 			return "", fault.Invalid, true
 		}
 	}
 	var found []string
 	for _, key := range sortedKeys(keys) {
 		v := keys[key]
-		if r.Span.Contains(key) && v.mod >= r.MinMod && (r.MaxMod == 0 || v.mod <= r.MaxMod) &&
-			v.create >= r.MinCreate && (r.MaxCreate == 0 || v.create <= r.MaxCreate) {
+		if spanned(r).Contains(key) && within(v.mod, r.MinModRevision, r.MaxModRevision) && within(v.create, r.MinCreateRevision, r.MaxCreateRevision) {
 			found = append(found, key)
 		}
 	}
@@ -175,7 +187,7 @@ func (m *model) look(keys map[string]version, r *coord.Read) (line string, kind 
 	})
 	line = fmt.Sprintf("%d:", len(found))
 	if r.Limit > 0 {
-		found = found[:min(len(found), r.Limit)]
+		found = found[:min(len(found), int(r.Limit))]
 	}
 	for _, key := range found {
 		v := keys[key]
@@ -187,6 +199,10 @@ func (m *model) look(keys map[string]version, r *coord.Read) (line string, kind 
 		}
 	}
 	return line + "\n", 0, false
+}
+
+func within(at coord.Revision, low, high int64) bool {
+	return int64(at) >= low && (high == 0 || int64(at) <= high)
 }
 
 func sortedKeys(keys map[string]version) []string {

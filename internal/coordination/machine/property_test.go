@@ -22,12 +22,12 @@ func TestMachineMatchesModel(t *testing.T) {
 		entries := rapid.Uint64Range(1, 150).Draw(t, "entries")
 		for index := uint64(1); index <= entries; index++ {
 			cmd := g.command()
-			r, _ := m.Apply(index, 1, message(cmd))
+			r, _ := m.Apply(index, 1, cmd)
 			kind, refused, answer := dumb.apply(index, cmd)
 			if refused {
-				require.ErrorIs(t, r.Err, kind, "%T: the model refuses", cmd.Op)
+				require.ErrorIs(t, r.Err, kind, "%T: the model refuses", cmd.GetRequest())
 			} else {
-				require.NoError(t, r.Err, "%T", cmd.Op)
+				require.NoError(t, r.Err, "%T", cmd.GetRequest())
 				require.Equal(t, answer, r.Lock)
 				require.Equal(t, dumb.foreign, r.Foreign)
 				require.Equal(t, dumb.kept, r.Since)
@@ -48,8 +48,8 @@ func TestDirectoryMatchesModel(t *testing.T) {
 		entries := rapid.Uint64Range(1, 80).Draw(t, "entries")
 		for index := uint64(1); index <= entries; index++ {
 			cmd := g.published()
-			r, e := m.Apply(index, 1, message(cmd))
-			require.NoError(t, promises.Entry(audit.Entry{Index: index, Term: 1, Command: message(cmd), Result: r, Effects: e}))
+			r, e := m.Apply(index, 1, cmd)
+			require.NoError(t, promises.Entry(audit.Entry{Index: index, Term: 1, Command: cmd, Result: r, Effects: e}))
 			kind, refused, _ := dumb.apply(index, cmd)
 			if refused {
 				require.ErrorIs(t, r.Err, kind)
@@ -184,8 +184,8 @@ func TestReplicasAgreeAndKeepTheirPromises(t *testing.T) {
 			decoded, err := decode(encoded)
 			require.NoError(t, err)
 
-			r, e := one.Apply(index, 1, message(cmd))
-			require.NoError(t, promises.Entry(audit.Entry{Index: index, Term: 1, Command: message(cmd), Result: r, Effects: e}))
+			r, e := one.Apply(index, 1, cmd)
+			require.NoError(t, promises.Entry(audit.Entry{Index: index, Term: 1, Command: cmd, Result: r, Effects: e}))
 			truth.Entry(audit.Entry{Result: r, Effects: e})
 
 			again, same := two.Apply(index, 1, decoded)

@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // One owner's usage does not limit another, and returned shares are available again.
@@ -18,44 +21,44 @@ func TestQuotas(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	for name, c := range map[string]quotaCase{
 		"leases": {
-			func(q *coord.Quota) { q.Leases = 3 }, []coord.Op{&coord.LeaseGrant{TTL: 1}},
-			&coord.LeaseGrant{TTL: 1}, "per_owner.leases", &coord.LeaseRevoke{ID: 2},
+			func(q *coord.Quota) { q.Leases = 3 }, []proto.Message{&apiv1.LeaseGrantRequest{TtlMs: 1}},
+			&apiv1.LeaseGrantRequest{TtlMs: 1}, "per_owner.leases", &apiv1.LeaseRevokeRequest{Id: 2},
 		},
 		"leases, expired": {
 			func(q *coord.Quota) { q.Leases = 2 }, nil,
-			&coord.LeaseGrant{TTL: 1}, "per_owner.leases", &coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: 1, Granted: 1}}},
+			&apiv1.LeaseGrantRequest{TtlMs: 1}, "per_owner.leases", &coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{{Id: 1, Granted: 1}}},
 		},
 		"claims that hold": {
-			func(q *coord.Quota) { q.Claims = 2 }, []coord.Op{lock("a", 1), lock("a", 1), lock("b", 1)},
+			func(q *coord.Quota) { q.Claims = 2 }, []proto.Message{lock("a", 1), lock("a", 1), lock("b", 1)},
 			lock("c", 1), "per_owner.claims", unlock("b", 1, 2+2),
 		},
 		"claims that wait": {
-			func(q *coord.Quota) { q.Claims = 2 }, []coord.Op{lock("a", 1), lock("a", 2)},
-			lock("c", 1), "per_owner.claims", &coord.Cancel{Name: "a", Lease: 2, Token: 3},
+			func(q *coord.Quota) { q.Claims = 2 }, []proto.Message{lock("a", 1), lock("a", 2)},
+			lock("c", 1), "per_owner.claims", &coordv1.Cancel{Name: "a", Lease: 2, Token: 3},
 		},
 		"claims, of an ended lease": {
-			func(q *coord.Quota) { q.Claims = 1 }, []coord.Op{lock("a", 2)},
-			lock("c", 1), "per_owner.claims", &coord.LeaseRevoke{ID: 2},
+			func(q *coord.Quota) { q.Claims = 1 }, []proto.Message{lock("a", 2)},
+			lock("c", 1), "per_owner.claims", &apiv1.LeaseRevokeRequest{Id: 2},
 		},
 		"clients": {
-			func(q *coord.Quota) { q.Clients = 1 }, []coord.Op{&coord.ClientOpen{}},
-			&coord.ClientOpen{}, "per_owner.clients", &coord.ClientsExpire{Term: 1, IdleSince: 1 << 20},
+			func(q *coord.Quota) { q.Clients = 1 }, []proto.Message{&apiv1.OpenClientRequest{}},
+			&apiv1.OpenClientRequest{}, "per_owner.clients", &coordv1.ClientsExpire{Term: 1, IdleSince: 1 << 20},
 		},
 		"bytes": {
-			func(q *coord.Quota) { q.Bytes = 600 }, []coord.Op{write(put("a", "", 1)), write(put("free", long, 0))},
+			func(q *coord.Quota) { q.Bytes = 600 }, []proto.Message{write(put("a", "", 1)), write(put("free", long, 0))},
 			write(put("b", long, 2)), "per_owner.bytes", write(put("a", "", 0)),
 		},
 		"bytes, one write": {
-			func(q *coord.Quota) { q.Bytes = 700 }, []coord.Op{write(put("a", long, 1)), write(put("a", "", 1), put("b", long, 1), del(coord.Exactly("c")))},
+			func(q *coord.Quota) { q.Bytes = 700 }, []proto.Message{write(put("a", long, 1)), write(put("a", "", 1), put("b", long, 1), del(coord.Exactly("c")))},
 			write(put("c", "", 2)), "per_owner.bytes", write(del(coord.Exactly("b"))),
 		},
 		"bytes, locks": {
-			func(q *coord.Quota) { q.Bytes = 600 }, []coord.Op{write(put("a", long, 1))},
+			func(q *coord.Quota) { q.Bytes = 600 }, []proto.Message{write(put("a", long, 1))},
 			lock("c", 2), "per_owner.bytes", write(put("a", "", 1)),
 		},
 		"bytes, a claim again": {
-			func(q *coord.Quota) { q.Bytes = 600 }, []coord.Op{write(put("a", "", 1)), lock("c", 2)},
-			&coord.Lock{Name: "c", Lease: 2, Metadata: []byte(long)}, "per_owner.bytes", write(del(coord.Exactly("a"))),
+			func(q *coord.Quota) { q.Bytes = 600 }, []proto.Message{write(put("a", "", 1)), lock("c", 2)},
+			&apiv1.TryLockRequest{Name: "c", LeaseId: 2, Metadata: []byte(long)}, "per_owner.bytes", write(del(coord.Exactly("a"))),
 		},
 	} {
 		t.Run(name, c.run)
@@ -67,29 +70,29 @@ func TestUnleasedQuotas(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	for name, c := range map[string]quotaCase{
 		"keys without a lease": {
-			func(q *coord.Quota) { q.UnleasedKeys = 2 }, []coord.Op{write(put("a", "", 0), put("b", "", 1), put("c", "", 0)), write(put("a", long, 0))},
+			func(q *coord.Quota) { q.UnleasedKeys = 2 }, []proto.Message{write(put("a", "", 0), put("b", "", 1), put("c", "", 0)), write(put("a", long, 0))},
 			write(put("d", "", 0)), "per_owner.unleased_keys", write(del(coord.Exactly("a"))),
 		},
 		"keys without a lease, bound": {
-			func(q *coord.Quota) { q.UnleasedKeys = 1 }, []coord.Op{write(put("a", "", 0))},
+			func(q *coord.Quota) { q.UnleasedKeys = 1 }, []proto.Message{write(put("a", "", 0))},
 			write(put("b", "", 0)), "per_owner.unleased_keys", write(put("a", "", 1)),
 		},
 		"keys without a lease, one write": {
-			func(q *coord.Quota) { q.UnleasedKeys = 2 }, []coord.Op{write(put("a", "", 0), put("b", "", 0)), write(del(coord.Exactly("a")), put("c", "", 0))},
+			func(q *coord.Quota) { q.UnleasedKeys = 2 }, []proto.Message{write(put("a", "", 0), put("b", "", 0)), write(del(coord.Exactly("a")), put("c", "", 0))},
 			write(put("d", "", 0)), "per_owner.unleased_keys", write(del(coord.Exactly("b"))),
 		},
 		"keys without a lease, released": {
-			func(q *coord.Quota) { q.UnleasedKeys = 1 }, []coord.Op{write(put("a", "", 1)), write(coord.Step{Put: &coord.Put{Key: "a"}})},
+			func(q *coord.Quota) { q.UnleasedKeys = 1 }, []proto.Message{write(put("a", "", 1)), write(put("a", "", 0))},
 			write(put("b", "", 0)), "per_owner.unleased_keys", write(del(coord.Exactly("a"))),
 		},
 		"bytes without a lease": {
-			func(q *coord.Quota) { q.UnleasedBytes = 700 }, []coord.Op{write(put("a", long, 0), put("b", long, 1))},
+			func(q *coord.Quota) { q.UnleasedBytes = 700 }, []proto.Message{write(put("a", long, 0), put("b", long, 1))},
 			write(put("c", long, 0)), "per_owner.unleased_bytes", write(put("a", "", 0)),
 		},
 		"requirements": {
 			func(q *coord.Quota) { q.UnleasedKeys = 1 },
-			[]coord.Op{&coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Min: 1}}, &coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Min: 2}}},
-			write(put("b", "", 0)), "per_owner.unleased_keys", &coord.DeleteRequirement{Name: "r"},
+			[]proto.Message{&apiv1.SetRequirementRequest{Name: "r", Min: 1}, &apiv1.SetRequirementRequest{Name: "r", Min: 2}},
+			write(put("b", "", 0)), "per_owner.unleased_keys", &apiv1.DeleteRequirementRequest{Name: "r"},
 		},
 	} {
 		t.Run(name, c.run)
@@ -99,10 +102,10 @@ func TestUnleasedQuotas(t *testing.T) {
 // quotaCase fills one quota of alice. The next command stops, bob has his own quota, and what frees makes room.
 type quotaCase struct {
 	set   func(*coord.Quota)
-	fits  []coord.Op // by alice, with leases 1 and 2
-	stops coord.Op
+	fits  []proto.Message // by alice, with leases 1 and 2
+	stops proto.Message
 	field string
-	frees coord.Op
+	frees proto.Message
 }
 
 func (c quotaCase) run(t *testing.T) {
@@ -110,7 +113,7 @@ func (c quotaCase) run(t *testing.T) {
 	l.leases(t, 2)
 	limits := l.Limits()
 	c.set(&limits.PerOwner)
-	l.must(t, &coord.Configure{Limits: limits})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	for _, op := range c.fits {
 		l.must(t, op)
 	}
@@ -120,14 +123,14 @@ func (c quotaCase) run(t *testing.T) {
 	}
 	l.refused(t, kind, c.field, c.stops)
 	id := l.lease(t, bob)
-	if o, ok := c.stops.(*coord.Lock); ok {
+	if o, ok := c.stops.(*apiv1.LockRequest); ok {
 		r, _ := l.do(bob, lock(o.Name+"'", id))
 		require.NoError(t, r.Err, "bob has his own")
 	}
-	if o, ok := c.stops.(*coord.Txn); ok && o.Then[0].Put.Lease == 0 {
+	if o, ok := c.stops.(*apiv1.TxnRequest); ok && o.Then[0].GetPut().Lease == 0 {
 		r, _ := l.do(bob, o)
 		require.NoError(t, r.Err, "bob has his own")
-		r, _ = l.do(bob, write(del(coord.Exactly(o.Then[0].Put.Key))))
+		r, _ = l.do(bob, write(del(coord.Exactly(string(o.Then[0].GetPut().Key)))))
 		require.NoError(t, r.Err)
 	}
 	l.must(t, c.frees)
@@ -168,7 +171,7 @@ func TestReservedRoom(t *testing.T) {
 			l.leases(t, 1)
 			limits := l.Limits()
 			c.set(&limits)
-			l.must(t, &coord.Configure{Limits: limits})
+			l.must(t, &coordv1.Configure{Limits: limits.Message()})
 			most, _ := limits.Ordinary()
 			if name == "bytes" {
 				most = 40 * 3 / 4
@@ -180,7 +183,7 @@ func TestReservedRoom(t *testing.T) {
 			require.InDelta(t, 1, machine.SpaceOf(l.Machine).Used, 0.01)
 			l.refused(t, fault.NoSpace, c.field, write(put("y", "", 0)))
 			l.refused(t, fault.NoSpace, c.field, write(put("y", "", 1)))
-			l.refused(t, fault.NoSpace, c.field, &coord.SetRequirement{Requirement: coord.Requirement{Name: "y", Min: 1}})
+			l.refused(t, fault.NoSpace, c.field, &apiv1.SetRequirementRequest{Name: "y", Min: 1})
 			l.must(t, write(put("00000", "", 0)))
 			l.must(t, lock("y", 1))
 			l.must(t, batch(1, 1, entry("n", "s", "a", 1)))
@@ -202,7 +205,7 @@ func TestSpace(t *testing.T) {
 	}
 	limits := l.Limits()
 	limits.Keys = 4
-	l.must(t, &coord.Configure{Limits: limits})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	s := machine.SpaceOf(l.Machine)
 	require.InDelta(t, 2.0/3, s.Used, 1e-9, "of the three keys that are not reserved")
 	require.Equal(t, alice, s.Most, "the longer name has more bytes")
@@ -215,13 +218,13 @@ func TestQuotaIsConfigured(t *testing.T) {
 	l.leases(t, 3)
 	limits := l.Limits()
 	limits.PerOwner.Leases = 1
-	l.must(t, &coord.Configure{Limits: limits})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	require.Equal(t, 3, l.LeaseCount())
-	l.refused(t, fault.LimitReached, "per_owner.leases", &coord.LeaseGrant{TTL: 1})
+	l.refused(t, fault.LimitReached, "per_owner.leases", &apiv1.LeaseGrantRequest{TtlMs: 1})
 	limits.PerOwner.Leases = 4
-	l.must(t, &coord.Configure{Limits: limits})
-	l.must(t, &coord.LeaseGrant{TTL: 1})
-	l.refused(t, fault.LimitReached, "per_owner.leases", &coord.LeaseGrant{TTL: 1})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
+	l.must(t, &apiv1.LeaseGrantRequest{TtlMs: 1})
+	l.refused(t, fault.LimitReached, "per_owner.leases", &apiv1.LeaseGrantRequest{TtlMs: 1})
 }
 
 // requireUsage recounts every owner's usage.

@@ -5,20 +5,25 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // since is an entry that repeats a registration.
-func since(e coord.Entry, at coord.Revision) coord.Entry {
-	e.Since = at
+func since(e *apiv1.DirectoryEntry, at coord.Revision) *apiv1.DirectoryEntry {
+	e = proto.CloneOf(e)
+	e.Since = int64(at)
 	return e
 }
 
 // adopted returns a new registration.
-func adopted(e coord.Entry) coord.Entry {
+func adopted(e *apiv1.DirectoryEntry) *apiv1.DirectoryEntry {
+	e = proto.CloneOf(e)
 	e.Adopt = true
 	return e
 }
@@ -35,7 +40,7 @@ func TestLastRegistrationCounts(t *testing.T) {
 	one, two := entry("n", "s", "a", 1), entry("n", "s", "a", 2)
 	for _, c := range []struct {
 		name          string
-		first, second coord.Entry // of alice, of bob
+		first, second *apiv1.DirectoryEntry // of alice, of bob
 		moves         bool
 		since         coord.Revision
 	}{
@@ -57,9 +62,9 @@ func TestLastRegistrationCounts(t *testing.T) {
 			l.must(t, batch(mine, 1, c.first))
 			r, e := l.do(bob, batch(theirs, 1, c.second))
 			require.NoError(t, r.Err)
-			require.Equal(t, c.since, l.Since(one.Key))
+			require.Equal(t, c.since, l.Since(string(one.Key)))
 			if !c.moves {
-				require.Equal(t, []string{one.Key}, r.Foreign)
+				require.Equal(t, []string{string(one.Key)}, r.Foreign)
 				require.Empty(t, e.Events)
 				return
 			}
@@ -68,7 +73,7 @@ func TestLastRegistrationCounts(t *testing.T) {
 			require.Equal(t, theirs, e.Events[0].KV.Lease)
 			for range 3 { // it stays away
 				r, _ = l.must(t, batch(mine, 1, c.first))
-				require.Equal(t, []string{one.Key}, r.Foreign)
+				require.Equal(t, []string{string(one.Key)}, r.Foreign)
 			}
 		})
 	}
@@ -79,7 +84,7 @@ func TestSince(t *testing.T) {
 	l, mine, theirs := two(t)
 	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
 	r, _ := l.must(t, batch(mine, 1, adopted(a), b))
-	require.Equal(t, []coord.Revision{2, 0}, []coord.Revision{l.Since(a.Key), l.Since(b.Key)})
+	require.Equal(t, []coord.Revision{2, 0}, []coord.Revision{l.Since(string(a.Key)), l.Since(string(b.Key))})
 	require.Nil(t, r.Since, "it is what the batch lets expect")
 	r, _ = l.must(t, batch(mine, 1, since(entry("n", "s", "a", 2), 2)))
 	require.Nil(t, r.Since)
@@ -92,26 +97,26 @@ func TestSince(t *testing.T) {
 	// A registration without a change still counts.
 	l.must(t, write(put("x", "y", 0)))
 	before := l.Revision()
-	kv, _ := l.Get(a.Key)
+	kv, _ := l.Get(string(a.Key))
 	r, e := l.must(t, batch(other, 3, adopted(entry("n", "s", "a", 2))))
 	require.Empty(t, e.Events)
 	require.Nil(t, r.Since)
-	require.Equal(t, before, l.Since(a.Key))
-	now, _ := l.Get(a.Key)
+	require.Equal(t, before, l.Since(string(a.Key)))
+	now, _ := l.Get(string(a.Key))
 	require.Equal(t, kv.ModRevision, now.ModRevision)
 	require.Equal(t, before, r.Revision)
 	again, err := machine.Restore(l.Snapshot())
 	require.NoError(t, err)
-	require.Equal(t, before, again.Since(a.Key))
+	require.Equal(t, before, again.Since(string(a.Key)))
 	require.Equal(t, l.StateHash(), again.StateHash())
 	r, _ = l.do(bob, batch(theirs, 1, since(a, before-1)))
-	require.Equal(t, []string{a.Key}, r.Foreign)
+	require.Equal(t, []string{string(a.Key)}, r.Foreign)
 
 	r, _ = l.must(t, batch(other, 3, since(b, 100)))
 	require.Equal(t, []coord.Revision{0}, r.Since, "of a history that was lost")
 	l.refused(t, fault.Invalid, "puts[0].since", batch(other, 3, since(b, -1)))
-	l.must(t, &coord.LeaseRevoke{ID: other})
-	require.Zero(t, l.Since(a.Key))
+	l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(other)})
+	require.Zero(t, l.Since(string(a.Key)))
 }
 
 // An earlier registration does not bring a removed entry back.
@@ -119,15 +124,15 @@ func TestRemovals(t *testing.T) {
 	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
 	setup := func(t *testing.T) (l *log, mine, theirs coord.LeaseID) {
 		l, mine, theirs = two(t)
-		l.must(t, batch(mine, 1, adopted(a), adopted(b))) // revision 2
-		l.must(t, &coord.LeaseRevoke{ID: mine})           // 3: alice is gone
-		at, _ := l.Removed(a.Key)
+		l.must(t, batch(mine, 1, adopted(a), adopted(b)))     // revision 2
+		l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(mine)}) // 3: alice is gone
+		at, _ := l.Removed(string(a.Key))
 		require.Zero(t, at, "she may come back")
-		l.do(bob, batch(theirs, 1, adopted(a), adopted(b)))                                     // 4
-		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{a.Key}}) // 5
-		l.do(bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Replace: &coord.Span{}})   // 6
+		l.do(bob, batch(theirs, 1, adopted(a), adopted(b)))                                                                  // 4
+		l.do(bob, &apiv1.PublishInstancesRequest{LeaseId: int64(theirs), Generation: 1, Deletes: [][]byte{a.Key}})           // 5
+		l.do(bob, &apiv1.PublishInstancesRequest{LeaseId: int64(theirs), Generation: 1, Replace: true, RangeEnd: []byte{0}}) // 6
 		mine = l.leases(t, 1)[0]
-		for key, want := range map[string]coord.Revision{a.Key: 5, b.Key: 6} {
+		for key, want := range map[string]coord.Revision{string(a.Key): 5, string(b.Key): 6} {
 			at, owner := l.Removed(key)
 			require.Equal(t, want, at)
 			require.Equal(t, bob, owner)
@@ -136,7 +141,7 @@ func TestRemovals(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		e       coord.Entry
+		e       *apiv1.DirectoryEntry
 		foreign bool
 	}{
 		{"nobody knows since when", a, true},
@@ -150,9 +155,9 @@ func TestRemovals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l, mine, theirs := setup(t)
 			r, e := l.must(t, batch(mine, 1, c.e))
-			at, _ := l.Removed(c.e.Key)
+			at, _ := l.Removed(string(c.e.Key))
 			if c.foreign {
-				require.Equal(t, []string{c.e.Key}, r.Foreign)
+				require.Equal(t, []string{string(c.e.Key)}, r.Foreign)
 				require.Empty(t, e.Events)
 				require.NotZero(t, at)
 				require.Empty(t, present(l))
@@ -160,7 +165,7 @@ func TestRemovals(t *testing.T) {
 			}
 			require.Empty(t, r.Foreign)
 			require.Zero(t, at, "it is there again")
-			l.must(t, &coord.LeaseRevoke{ID: mine})
+			l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(mine)})
 			r, _ = l.do(bob, batch(theirs, 1, c.e))
 			require.Empty(t, r.Foreign)
 		})
@@ -177,13 +182,13 @@ func TestRemovals(t *testing.T) {
 func TestRemovalRecordsAreBounded(t *testing.T) {
 	l, mine, theirs := two(t)
 	const more = 5
-	var all []coord.Entry
+	var all []*apiv1.DirectoryEntry
 	for i := range machine.MaxRemovalRecords + more {
 		all = append(all, entry("n", "s", fmt.Sprintf("%05d", i), 1))
 	}
 	for i := 0; i < len(all); i += coord.MaxBatch {
 		some := all[i:min(i+coord.MaxBatch, len(all))]
-		gone := &coord.RegisterBatch{Lease: mine, Generation: 1}
+		gone := &apiv1.PublishInstancesRequest{LeaseId: int64(mine), Generation: 1}
 		for _, e := range some {
 			gone.Deletes = append(gone.Deletes, e.Key)
 		}
@@ -192,7 +197,7 @@ func TestRemovalRecordsAreBounded(t *testing.T) {
 	}
 	known := 0
 	for i, e := range all {
-		at, _ := l.Removed(e.Key)
+		at, _ := l.Removed(string(e.Key))
 		require.Equal(t, i >= more, at > 0, i)
 		if at > 0 {
 			known++
@@ -204,10 +209,10 @@ func TestRemovalRecordsAreBounded(t *testing.T) {
 	require.Equal(t, l.StateHash(), again.StateHash())
 	for _, m := range []*machine.Machine{l.Machine, again} { // both forget the same record
 		index, term := m.Index()
-		r, _ := m.Apply(index+1, term, message(coord.Command{Owner: bob, Op: batch(theirs, 1, all[0], all[more])}))
-		require.Equal(t, []string{all[more].Key}, r.Foreign)
-		m.Apply(index+2, term, message(coord.Command{Owner: bob, Op: &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{all[0].Key}}}))
-		at, _ := m.Removed(all[more].Key)
+		r, _ := m.Apply(index+1, term, coordtest.Command(bob, batch(theirs, 1, all[0], all[more])))
+		require.Equal(t, []string{string(all[more].Key)}, r.Foreign)
+		m.Apply(index+2, term, coordtest.Command(bob, &apiv1.PublishInstancesRequest{LeaseId: int64(theirs), Generation: 1, Deletes: [][]byte{all[0].Key}}))
+		at, _ := m.Removed(string(all[more].Key))
 		require.Zero(t, at)
 	}
 	require.Equal(t, l.StateHash(), again.StateHash())

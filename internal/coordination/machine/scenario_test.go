@@ -4,16 +4,21 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // TestScenarios plays the histories in testdata/*.txt. A history is text: a command, a line "----",
@@ -103,12 +108,12 @@ func (s *scenario) answer(t *testing.T, line string) string {
 		return fmt.Sprintf("term %d begins\n", s.term)
 	}
 	s.next++
-	r, e := s.m.Apply(s.next, s.term, message(coord.Command{Owner: owner, Op: s.operation(t, words[1], words[2:])}))
+	r, e := s.m.Apply(s.next, s.term, coordtest.Command(owner, s.operation(t, words[1], words[2:])))
 	return describe(r, e)
 }
 
 // operation reads the command of one line.
-func (s *scenario) operation(t *testing.T, verb string, words []string) coord.Op {
+func (s *scenario) operation(t *testing.T, verb string, words []string) proto.Message {
 	if verb == "txn" {
 		return txnOf(t, words)
 	}
@@ -118,31 +123,31 @@ func (s *scenario) operation(t *testing.T, verb string, words []string) coord.Op
 	case "lease":
 		ttl, err := time.ParseDuration(words[1])
 		require.NoError(t, err)
-		return &coord.LeaseGrant{ID: id(words[0]), TTL: ttl.Milliseconds()}
+		return &apiv1.LeaseGrantRequest{Id: int64(id(words[0])), TtlMs: ttl.Milliseconds()}
 	case "revoke":
-		return &coord.LeaseRevoke{ID: id(words[0])}
+		return &apiv1.LeaseRevokeRequest{Id: int64(id(words[0]))}
 	case "unlock":
-		return &coord.Unlock{Name: words[0], Lease: lease, Token: token}
+		return &apiv1.UnlockRequest{Name: words[0], LeaseId: int64(lease), FencingToken: int64(token)}
 	case "cancel":
-		return &coord.Cancel{Name: words[0], Lease: lease, Token: token}
+		return &coordv1.Cancel{Name: words[0], Lease: int64(lease), Token: int64(token)}
 	case "lock":
 		return lockOf(t, words)
 	case "put":
 		return putOf(t, words)
 	case "compact":
-		return &coord.Compact{Revision: coord.Revision(number(t, words[0]))}
+		return &coordv1.Compact{Revision: number(t, words[0])}
 	case "limits":
 		limits := s.m.Limits()
 		limits.TxnBytes, limits.Changes = uint32(number(t, argument(words, "txn_bytes"))), uint32(number(t, argument(words, "changes")))
-		return &coord.Configure{Limits: limits}
+		return &coordv1.Configure{Limits: limits.Message()}
 	case "expire":
-		o := &coord.Expire{Term: s.term}
+		o := &coordv1.Expire{Term: s.term}
 		if term := argument(words, "term"); term != "" {
 			o.Term = uint64(number(t, term))
 		}
 		for _, word := range words {
 			if l, ok := s.m.Lease(id(word)); ok {
-				o.Leases = append(o.Leases, coord.LeaseRef{ID: l.ID, Granted: l.Granted})
+				o.Leases = append(o.Leases, &coordv1.LeaseRef{Id: int64(l.ID), Granted: l.Granted})
 			}
 		}
 		return o
@@ -151,35 +156,31 @@ func (s *scenario) operation(t *testing.T, verb string, words []string) coord.Op
 	return nil
 }
 
-func lockOf(t *testing.T, words []string) coord.Op {
-	o := &coord.Lock{
-		Name: words[0], Lease: coord.LeaseID(number(t, argument(words, "lease"))), Permits: uint32(number(t, argument(words, "permits"))),
+func lockOf(t *testing.T, words []string) proto.Message {
+	o := &apiv1.LockRequest{
+		Name: words[0], LeaseId: number(t, argument(words, "lease")), Permits: uint32(number(t, argument(words, "permits"))),
 		Metadata: []byte(argument(words, "value")),
 	}
 	if o.Permits > 0 {
-		o.Mode = coord.Permit
+		o.Mode = apiv1.ShareMode_SHARE_MODE_PERMIT
 	}
-	for _, word := range words {
-		switch word {
-		case "shared":
-			o.Mode = coord.Shared
-		case "wait":
-			o.Wait = true
-		}
+	if slices.Contains(words, "shared") {
+		o.Mode = apiv1.ShareMode_SHARE_MODE_SHARED
 	}
-	return o
+	if slices.Contains(words, "wait") {
+		return o
+	}
+	return &apiv1.TryLockRequest{Name: o.Name, LeaseId: o.LeaseId, Mode: o.Mode, Permits: o.Permits, Metadata: o.Metadata}
 }
 
-func putOf(t *testing.T, words []string) coord.Op {
-	o := &coord.Txn{Then: []coord.Step{{Put: &coord.Put{
-		Key: words[0], Value: []byte(words[1]), Lease: coord.LeaseID(number(t, argument(words, "lease"))),
-	}}}}
+func putOf(t *testing.T, words []string) proto.Message {
+	o := &apiv1.TxnRequest{Then: []*apiv1.TxnStep{coordtest.Put(words[0], words[1], coord.LeaseID(number(t, argument(words, "lease"))))}}
 	if holds := argument(words, "holds"); holds != "" {
 		lock, token, _ := strings.Cut(holds, "/")
-		o.If = append(o.If, coord.IfHolds(lock, coord.Token(number(t, token))))
+		o.Compare = append(o.Compare, coordtest.IfHolds(lock, coord.Token(number(t, token))))
 	}
 	if mod := argument(words, "unchanged"); mod != "" {
-		o.If = append(o.If, coord.IfRevision(words[0], coord.Revision(number(t, mod))))
+		o.Compare = append(o.Compare, coordtest.IfRevision(words[0], coord.Revision(number(t, mod))))
 	}
 	return o
 }

@@ -6,21 +6,24 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // txnOf reads "if COMPARISON, ... then STEP, ... else STEP, ...". A comparison is "mod|create|version|value|lease KEY = X" or
 // "holds LOCK = TOKEN"; a step is "put KEY VALUE", "del KEY" or "get KEY" with options. KEY may be PREFIX* or FROM..TO.
-func txnOf(t *testing.T, words []string) coord.Op {
-	o := &coord.Txn{}
+func txnOf(t *testing.T, words []string) proto.Message {
+	o := &apiv1.TxnRequest{}
 	part := ""
 	var sentence []string
 	end := func() {
 		switch {
 		case len(sentence) == 0:
 		case part == "if":
-			o.If = append(o.If, compareOf(t, sentence))
+			o.Compare = append(o.Compare, compareOf(t, sentence))
 		case part == "then":
 			o.Then = append(o.Then, stepOf(t, sentence))
 		default:
@@ -43,24 +46,25 @@ func txnOf(t *testing.T, words []string) coord.Op {
 	return o
 }
 
-func compareOf(t *testing.T, words []string) coord.Compare {
+func compareOf(t *testing.T, words []string) *apiv1.Compare {
 	require.Len(t, words, 4)
-	c := coord.Compare{Span: spanOf(words[1])}
+	c := &apiv1.Compare{}
+	c.Key, c.RangeEnd = coordtest.Ends(spanOf(words[1]))
 	for i, operator := range []string{"=", "!=", "<", ">"} {
 		if words[2] == operator {
-			c.Operator = coord.Operator(i)
+			c.Operator = apiv1.Compare_Operator(i)
 		}
 	}
 	switch words[0] {
 	case "holds":
-		return coord.Compare{Target: coord.Holds, Operator: c.Operator, Lock: words[1], Token: coord.Token(number(t, words[3]))}
+		return &apiv1.Compare{Target: apiv1.Compare_HOLDS, Operator: c.Operator, Lock: words[1], FencingToken: number(t, words[3])}
 	case "value":
-		c.Target, c.Value = coord.Value, words[3]
+		c.Target, c.Value = apiv1.Compare_VALUE, []byte(words[3])
 		return c
 	}
 	for i, target := range []string{"mod", "create", "version", "value", "lease"} {
 		if words[0] == target {
-			c.Target = coord.Target(i)
+			c.Target = apiv1.Compare_Target(i)
 		}
 	}
 	c.Number = number(t, words[3])
@@ -77,35 +81,35 @@ func spanOf(text string) coord.Span {
 	return coord.Exactly(text)
 }
 
-func stepOf(t *testing.T, words []string) coord.Step {
+func stepOf(t *testing.T, words []string) *apiv1.TxnStep {
 	has := func(option string) bool {
 		return strings.Contains(" "+strings.Join(words[2:], " ")+" ", " "+option+" ")
 	}
 	switch words[0] {
 	case "put":
-		p := &coord.Put{Key: words[1], Lease: coord.LeaseID(number(t, argument(words, "lease"))), KeepValue: has("keep_value"), KeepLease: has("keep_lease")}
+		p := &apiv1.TxnPut{Key: []byte(words[1]), Lease: number(t, argument(words, "lease")), PrevKv: has("prev"), KeepValue: has("keep_value"), KeepLease: has("keep_lease")}
 		if len(words) > 2 && !p.KeepValue {
 			p.Value = []byte(words[2])
 		}
-		return coord.Step{Put: p, Prev: has("prev")}
+		return &apiv1.TxnStep{Step: &apiv1.TxnStep_Put{Put: p}}
 	case "del":
-		span := spanOf(words[1])
-		return coord.Step{Delete: &span, Prev: has("prev")}
+		s := coordtest.Delete(spanOf(words[1]))
+		s.GetDelete().PrevKv = has("prev")
+		return s
 	}
 	require.Equal(t, "get", words[0])
-	r := &coord.Read{
-		Query: coord.Query{
-			Span: spanOf(words[1]), At: coord.Revision(number(t, argument(words, "at"))), Limit: int(number(t, argument(words, "limit"))),
-			Descending: has("desc"), KeysOnly: has("keys"), CountOnly: has("count"),
-		},
-		MaxCreate: coord.Revision(number(t, argument(words, "max_create"))),
+	r := &apiv1.TxnRange{
+		Revision: number(t, argument(words, "at")), Limit: uint32(number(t, argument(words, "limit"))),
+		Descending: has("desc"), KeysOnly: has("keys"), CountOnly: has("count"),
+		MaxCreateRevision: number(t, argument(words, "max_create")),
 	}
+	r.Key, r.RangeEnd = coordtest.Ends(spanOf(words[1]))
 	for i, order := range []string{"", "version", "create", "mod", "value"} {
 		if argument(words, "by") == order {
-			r.Order = coord.Order(i)
+			r.Order = apiv1.TxnRange_Order(i)
 		}
 	}
-	return coord.Step{Read: r}
+	return &apiv1.TxnStep{Step: &apiv1.TxnStep_Range{Range: r}}
 }
 
 // describeTxn returns the result of a transaction as text.

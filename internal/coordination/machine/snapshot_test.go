@@ -11,9 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -22,28 +25,28 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func story(t testing.TB) *log {
 	l := newLog()
 	id := l.leases(t, 3)
-	l.must(t, &coord.LeaseGrant{ID: 0x7ead, TTL: 30_000})
+	l.must(t, &apiv1.LeaseGrantRequest{Id: int64(0x7ead), TtlMs: 30_000})
 	l.must(t, write(put("a", "1", 0), put("b", "", id[0])))
 	l.must(t, write(put("a", "2", 0)))
 	l.must(t, lock("db", id[0]))
-	l.must(t, &coord.Lock{Name: "db", Lease: id[1], Wait: true, Metadata: []byte("waits")})
+	l.must(t, &apiv1.LockRequest{Name: "db", LeaseId: int64(id[1]), Metadata: []byte("waits")})
 	l.must(t, lock("db", id[0]))
-	l.must(t, &coord.Lock{Name: "pool", Lease: id[1], Mode: coord.Permit, Permits: 2})
-	l.must(t, &coord.Lock{Name: "file", Lease: id[2], Mode: coord.Shared})
-	opened, _ := l.must(t, &coord.ClientOpen{})
-	l.must(t, &coord.ClientOpen{})
-	l.send(coord.Command{Client: opened.Client, Sequence: 3, Owner: alice, Op: unlock("db", 1, 99)})
+	l.must(t, &apiv1.TryLockRequest{Name: "pool", LeaseId: int64(id[1]), Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 2})
+	l.must(t, &apiv1.TryLockRequest{Name: "file", LeaseId: int64(id[2]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
+	opened, _ := l.must(t, &apiv1.OpenClientRequest{})
+	l.must(t, &apiv1.OpenClientRequest{})
+	l.send(coordtest.Once(opened.Client, 3, coordtest.Command(alice, unlock("db", 1, 99))))
 	l.must(t, write(del(coord.Exactly("b"))))
-	l.must(t, &coord.LeaseRevoke{ID: id[2]})
-	l.must(t, &coord.Compact{Revision: 2})
-	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 7, Puts: []coord.Entry{entry("n", "s", "a", 1), entry("n", "s", "b", 1)}})
-	l.must(t, &coord.RegisterBatch{Lease: id[0], Generation: 7, Puts: []coord.Entry{entry("n", "s", "a", 2)}, Deletes: []string{"directory/n/s/b"}})
-	l.do(bob, &coord.LeaseGrant{ID: 0xb0b, TTL: 30_000})
-	theirs := &coord.RegisterBatch{Lease: 0xb0b, Generation: 9, Puts: []coord.Entry{entry("n", "s", "a", 3), entry("n", "s", "c", 3)}}
+	l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(id[2])})
+	l.must(t, &coordv1.Compact{Revision: 2})
+	l.must(t, &apiv1.PublishInstancesRequest{LeaseId: int64(id[0]), Generation: 7, Puts: []*apiv1.DirectoryEntry{entry("n", "s", "a", 1), entry("n", "s", "b", 1)}})
+	l.must(t, &apiv1.PublishInstancesRequest{LeaseId: int64(id[0]), Generation: 7, Puts: []*apiv1.DirectoryEntry{entry("n", "s", "a", 2)}, Deletes: [][]byte{[]byte("directory/n/s/b")}})
+	l.do(bob, &apiv1.LeaseGrantRequest{Id: int64(0xb0b), TtlMs: 30_000})
+	theirs := &apiv1.PublishInstancesRequest{LeaseId: int64(0xb0b), Generation: 9, Puts: []*apiv1.DirectoryEntry{entry("n", "s", "a", 3), entry("n", "s", "c", 3)}}
 	theirs.Puts[1].Principal = "@web"
-	opened, _ = l.do(bob, &coord.ClientOpen{})
-	l.send(coord.Command{Client: opened.Client, Sequence: 1, Owner: bob, Op: theirs})
-	l.must(t, &coord.SetRequirement{Requirement: coord.Requirement{Name: "r", Min: 3}})
+	opened, _ = l.do(bob, &apiv1.OpenClientRequest{})
+	l.send(coordtest.Once(opened.Client, 1, coordtest.Command(bob, theirs)))
+	l.must(t, &apiv1.SetRequirementRequest{Name: "r", Min: 3})
 	return l
 }
 
@@ -80,8 +83,8 @@ func TestRestoreIsTheSameState(t *testing.T) {
 	}
 	token := coord.Token(4)
 	for _, member := range []*machine.Machine{l.Machine, m} {
-		member.Apply(100, 2, message(coord.Command{Owner: alice, Op: unlock("db", 1, token)}))
-		r, e := member.Apply(101, 2, message(coord.Command{Owner: alice, Op: unlock("db", 1, token)}))
+		member.Apply(100, 2, coordtest.Command(alice, unlock("db", 1, token)))
+		r, e := member.Apply(101, 2, coordtest.Command(alice, unlock("db", 1, token)))
 		require.NoError(t, r.Err)
 		require.Equal(t, coord.LeaseID(2), e.Grants[0].Lease)
 	}
@@ -94,9 +97,9 @@ func TestImageIsFixed(t *testing.T) {
 	for range 3 {
 		l.must(t, write(put("a", "later", 0)))
 		first := l.Leases()[0]
-		l.do(first.Owner, &coord.LeaseRevoke{ID: first.ID})
+		l.do(first.Owner, &apiv1.LeaseRevokeRequest{Id: int64(first.ID)})
 	}
-	l.send(coord.Command{Client: 1, Sequence: 9, Owner: alice, Op: &coord.ClientClose{}})
+	l.send(coordtest.Once(1, 9, coordtest.Command(alice, &apiv1.CloseClientRequest{})))
 	var b bytes.Buffer
 	n, err := image.WriteTo(&b)
 	require.NoError(t, err)
@@ -232,8 +235,8 @@ func TestRestoreRefusesRemovals(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 1)[0]
 	l.must(t, batch(id, 1, adopted(entry("n", "s", "a", 1)), adopted(entry("n", "s", "b", 1)), adopted(entry("n", "s", "c", 1))))
-	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{"directory/n/s/b"}})
-	l.must(t, &coord.RegisterBatch{Lease: id, Generation: 1, Deletes: []string{"directory/n/s/c"}})
+	l.must(t, &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1, Deletes: [][]byte{[]byte("directory/n/s/b")}})
+	l.must(t, &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1, Deletes: [][]byte{[]byte("directory/n/s/c")}})
 	data := unframed(l.Snapshot())
 	first, second := "\x0fdirectory/n/s/b\x03\x05alice", "\x0fdirectory/n/s/c\x04\x05alice"
 	value := string(entry("n", "s", "a", 1).Value)

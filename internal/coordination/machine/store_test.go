@@ -7,9 +7,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 func keys(t testing.TB, m interface {
@@ -43,8 +47,8 @@ func TestRevisionCountsCommandsThatChangeKeys(t *testing.T) {
 	l := newLog()
 	l.must(t, write(del(coord.Exactly("none"))))
 	l.lease(t, alice)
-	l.must(t, &coord.ClientOpen{})
-	l.must(t, &coord.Configure{Limits: l.Limits()})
+	l.must(t, &apiv1.OpenClientRequest{})
+	l.must(t, &coordv1.Configure{Limits: l.Limits().Message()})
 	require.Equal(t, coord.FirstRevision, l.Revision())
 	index, term := l.Index()
 	require.Equal(t, []uint64{4, 1}, []uint64{index, term})
@@ -71,7 +75,7 @@ func TestRangeReadsEarlierRevisions(t *testing.T) {
 	_, err = l.Range(coord.Query{At: -1})
 	require.ErrorIs(t, err, fault.Invalid)
 
-	l.must(t, &coord.Compact{Revision: 3})
+	l.must(t, &coordv1.Compact{Revision: 3})
 	require.Equal(t, "a=3 b=2 c=3", keys(t, l, coord.Query{At: 3}), "the compacted revision itself can be read")
 	_, err = l.Range(coord.Query{At: 2})
 	var compacted *coord.Compacted
@@ -92,7 +96,7 @@ func TestViewStaysAsItWas(t *testing.T) {
 	for i := range 1000 {
 		l.must(t, write(put(fmt.Sprint("k", i), "2", 0)))
 	}
-	l.must(t, &coord.Compact{Revision: l.Revision()})
+	l.must(t, &coordv1.Compact{Revision: int64(l.Revision())})
 	require.Equal(t, want, keys(t, view, coord.Query{}))
 	after, err := view.Events(coord.Watch{From: 900})
 	require.NoError(t, err)
@@ -104,27 +108,27 @@ func TestViewStaysAsItWas(t *testing.T) {
 func TestWritesAreGuarded(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 2)
-	l.must(t, &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 0)}, Then: []coord.Step{put("a", "1", 0)}})
+	l.must(t, &apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfRevision("a", 0)}, Then: []*apiv1.TxnStep{put("a", "1", 0)}})
 	held, _ := l.must(t, lock("db", id[0]))
 	waits, _ := l.must(t, lock("db", id[1]))
-	change := []coord.Step{put("a", "2", 0)}
-	unmet := func(c coord.Compare) {
+	change := []*apiv1.TxnStep{put("a", "2", 0)}
+	unmet := func(c *apiv1.Compare) {
 		t.Helper()
-		r, e := l.must(t, &coord.Txn{If: []coord.Compare{c}, Then: change})
+		r, e := l.must(t, &apiv1.TxnRequest{Compare: []*apiv1.Compare{c}, Then: change})
 		require.False(t, r.Txn.Succeeded)
 		require.ErrorIs(t, r.Txn.Unmet(), fault.Conflict)
 		require.Equal(t, "compare[0]", fault.FieldOf(r.Txn.Unmet()))
 		require.Empty(t, e.Events)
 	}
-	for _, c := range []coord.Compare{
-		coord.IfRevision("a", 0), coord.IfRevision("b", 1), coord.IfHolds("db", waits.Lock.Token), coord.IfHolds("db", 0),
-		coord.IfHolds("other", held.Lock.Token),
+	for _, c := range []*apiv1.Compare{
+		coordtest.IfRevision("a", 0), coordtest.IfRevision("b", 1), coordtest.IfHolds("db", waits.Lock.Token), coordtest.IfHolds("db", 0),
+		coordtest.IfHolds("other", held.Lock.Token),
 	} {
 		unmet(c)
 	}
-	l.must(t, &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 2), coord.IfHolds("db", held.Lock.Token)}, Then: change})
+	l.must(t, &apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfRevision("a", 2), coordtest.IfHolds("db", held.Lock.Token)}, Then: change})
 	l.must(t, unlock("db", id[0], held.Lock.Token))
-	unmet(coord.IfHolds("db", held.Lock.Token))
+	unmet(coordtest.IfHolds("db", held.Lock.Token))
 }
 
 func TestWriteRefusesBadInput(t *testing.T) {
@@ -132,19 +136,20 @@ func TestWriteRefusesBadInput(t *testing.T) {
 	for _, c := range []struct {
 		kind    fault.Kind
 		field   string
-		changes []coord.Step
+		changes []*apiv1.TxnStep
 	}{
 		{fault.Invalid, "then", nil},
-		{fault.Invalid, "then[0]", []coord.Step{{}}},
-		{fault.Invalid, "then[0]", []coord.Step{{Put: &coord.Put{Key: "a"}, Delete: &coord.Span{}}}},
-		{fault.Invalid, "then[1].key", []coord.Step{put("a", "", 0), put("", "", 0)}},
-		{fault.Invalid, "then", []coord.Step{put("a", "", 0), put("b", "", 0), put("a", "", 0)}},
-		{fault.NotFound, "then[0].lease", []coord.Step{put("a", "", 9)}},
-		{fault.NotFound, "then[0].lease", []coord.Step{put("a", "", -1)}},
+		{fault.Invalid, "then[0].step", []*apiv1.TxnStep{{}}},
+		{fault.Invalid, "then[1].key", []*apiv1.TxnStep{put("a", "", 0), put("", "", 0)}},
+		{fault.Invalid, "then", []*apiv1.TxnStep{put("a", "", 0), put("b", "", 0), put("a", "", 0)}},
+		{fault.NotFound, "then[0].lease", []*apiv1.TxnStep{put("a", "", 9)}},
+		{fault.NotFound, "then[0].lease", []*apiv1.TxnStep{put("a", "", -1)}},
 	} {
 		l.refused(t, c.kind, c.field, write(c.changes...))
 	}
-	l.refused(t, fault.Invalid, "op", nil)
+	r, _ := l.send(&coordv1.Command{Owner: alice})
+	require.ErrorIs(t, r.Err, fault.Unsupported)
+	require.Equal(t, "op", fault.FieldOf(r.Err))
 	l.must(t, write(put("a", "", 0)))
 	l.refused(t, fault.Invalid, "then[1]", write(put("a", "", 0), del(coord.Under("a"))))
 	require.Equal(t, 1, l.Len())
@@ -154,34 +159,34 @@ func TestWriteRefusesBadInput(t *testing.T) {
 func TestLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		set   func(*coord.Limits)
-		fits  []coord.Op // by alice, with leases 1 and 2
-		stops coord.Op
+		fits  []proto.Message // by alice, with leases 1 and 2
+		stops proto.Message
 		kind  fault.Kind
 	}{
-		"keys":                  {func(l *coord.Limits) { l.Keys, l.Reserved = 2, 0 }, []coord.Op{write(put("a", "", 0)), lock("db", 1), write(put("a", "2", 0))}, write(put("b", "", 0)), fault.NoSpace},
-		"keys, locks":           {func(l *coord.Limits) { l.Keys = 1 }, []coord.Op{lock("db", 1), lock("db", 1)}, lock("db", 2), fault.NoSpace},
-		"bytes":                 {func(l *coord.Limits) { l.Bytes, l.Reserved = 400, 0 }, []coord.Op{write(put("a", "1", 0))}, write(put("a", strings.Repeat("x", 300), 0)), fault.NoSpace},
-		"bytes, locks":          {func(l *coord.Limits) { l.Bytes = 400 }, []coord.Op{lock("db", 1)}, &coord.Lock{Name: "db", Lease: 1, Metadata: make([]byte, 300)}, fault.NoSpace},
-		"key":                   {func(l *coord.Limits) { l.KeyBytes = 32 }, []coord.Op{write(put(strings.Repeat("k", 32), "", 0))}, write(put(strings.Repeat("k", 33), "", 0)), fault.TooLarge},
-		"key, locks":            {func(l *coord.Limits) { l.KeyBytes = 32 }, []coord.Op{lock(strings.Repeat("k", 15), 1)}, lock(strings.Repeat("k", 16), 1), fault.TooLarge},
-		"value":                 {func(l *coord.Limits) { l.ValueBytes = 2 }, []coord.Op{write(put("a", "12", 0))}, write(put("a", "123", 0)), fault.TooLarge},
-		"owner":                 {func(l *coord.Limits) { l.OwnerBytes = 5 }, []coord.Op{&coord.LeaseRevoke{ID: 2}}, &coord.ClientOpen{}, fault.TooLarge},
-		"changes":               {func(l *coord.Limits) { l.Changes = 2 }, []coord.Op{write(put("a", "", 0), put("b", "", 0))}, write(put("a", "", 0), put("b", "", 0), put("c", "", 0)), fault.LimitReached},
-		"changes, deletion":     {func(l *coord.Limits) { l.Changes = 2 }, []coord.Op{write(put("a", "", 0), put("b", "", 0)), write(del(coord.Span{})), write(put("a", "", 0), put("b", "", 0)), write(put("c", "", 0))}, write(del(coord.Span{})), fault.LimitReached},
-		"leases":                {func(l *coord.Limits) { l.Leases = 3 }, []coord.Op{&coord.LeaseGrant{TTL: 1}}, &coord.LeaseGrant{TTL: 1}, fault.LimitReached},
-		"lease keys":            {func(l *coord.Limits) { l.LeaseKeys = 2 }, []coord.Op{write(put("a", "", 1)), lock("db", 1), write(put("a", "2", 1))}, write(put("b", "", 1)), fault.LimitReached},
-		"lease keys, locks":     {func(l *coord.Limits) { l.LeaseKeys = 1 }, []coord.Op{lock("db", 1)}, lock("other", 1), fault.LimitReached},
+		"keys":                  {func(l *coord.Limits) { l.Keys, l.Reserved = 2, 0 }, []proto.Message{write(put("a", "", 0)), lock("db", 1), write(put("a", "2", 0))}, write(put("b", "", 0)), fault.NoSpace},
+		"keys, locks":           {func(l *coord.Limits) { l.Keys = 1 }, []proto.Message{lock("db", 1), lock("db", 1)}, lock("db", 2), fault.NoSpace},
+		"bytes":                 {func(l *coord.Limits) { l.Bytes, l.Reserved = 400, 0 }, []proto.Message{write(put("a", "1", 0))}, write(put("a", strings.Repeat("x", 300), 0)), fault.NoSpace},
+		"bytes, locks":          {func(l *coord.Limits) { l.Bytes = 400 }, []proto.Message{lock("db", 1)}, &apiv1.TryLockRequest{Name: "db", LeaseId: 1, Metadata: make([]byte, 300)}, fault.NoSpace},
+		"key":                   {func(l *coord.Limits) { l.KeyBytes = 32 }, []proto.Message{write(put(strings.Repeat("k", 32), "", 0))}, write(put(strings.Repeat("k", 33), "", 0)), fault.TooLarge},
+		"key, locks":            {func(l *coord.Limits) { l.KeyBytes = 32 }, []proto.Message{lock(strings.Repeat("k", 15), 1)}, lock(strings.Repeat("k", 16), 1), fault.TooLarge},
+		"value":                 {func(l *coord.Limits) { l.ValueBytes = 2 }, []proto.Message{write(put("a", "12", 0))}, write(put("a", "123", 0)), fault.TooLarge},
+		"owner":                 {func(l *coord.Limits) { l.OwnerBytes = 5 }, []proto.Message{&apiv1.LeaseRevokeRequest{Id: 2}}, &apiv1.OpenClientRequest{}, fault.TooLarge},
+		"changes":               {func(l *coord.Limits) { l.Changes = 2 }, []proto.Message{write(put("a", "", 0), put("b", "", 0))}, write(put("a", "", 0), put("b", "", 0), put("c", "", 0)), fault.LimitReached},
+		"changes, deletion":     {func(l *coord.Limits) { l.Changes = 2 }, []proto.Message{write(put("a", "", 0), put("b", "", 0)), write(del(coord.Span{})), write(put("a", "", 0), put("b", "", 0)), write(put("c", "", 0))}, write(del(coord.Span{})), fault.LimitReached},
+		"leases":                {func(l *coord.Limits) { l.Leases = 3 }, []proto.Message{&apiv1.LeaseGrantRequest{TtlMs: 1}}, &apiv1.LeaseGrantRequest{TtlMs: 1}, fault.LimitReached},
+		"lease keys":            {func(l *coord.Limits) { l.LeaseKeys = 2 }, []proto.Message{write(put("a", "", 1)), lock("db", 1), write(put("a", "2", 1))}, write(put("b", "", 1)), fault.LimitReached},
+		"lease keys, locks":     {func(l *coord.Limits) { l.LeaseKeys = 1 }, []proto.Message{lock("db", 1)}, lock("other", 1), fault.LimitReached},
 		"lease keys, one write": {func(l *coord.Limits) { l.LeaseKeys = 1 }, nil, write(put("a", "", 1), put("b", "", 1)), fault.LimitReached},
-		"queue":                 {func(l *coord.Limits) { l.Queue = 1 }, []coord.Op{lock("db", 1), lock("db", 1), lock("other", 2)}, lock("db", 2), fault.LimitReached},
-		"claims":                {func(l *coord.Limits) { l.Claims = 2 }, []coord.Op{lock("db", 1), lock("db", 1)}, lock("db", 1), fault.LimitReached},
-		"clients":               {func(l *coord.Limits) { l.Clients = 1 }, []coord.Op{&coord.ClientOpen{}}, &coord.ClientOpen{}, fault.LimitReached},
+		"queue":                 {func(l *coord.Limits) { l.Queue = 1 }, []proto.Message{lock("db", 1), lock("db", 1), lock("other", 2)}, lock("db", 2), fault.LimitReached},
+		"claims":                {func(l *coord.Limits) { l.Claims = 2 }, []proto.Message{lock("db", 1), lock("db", 1)}, lock("db", 1), fault.LimitReached},
+		"clients":               {func(l *coord.Limits) { l.Clients = 1 }, []proto.Message{&apiv1.OpenClientRequest{}}, &apiv1.OpenClientRequest{}, fault.LimitReached},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLog()
 			l.leases(t, 2)
 			limits := l.Limits()
 			c.set(&limits)
-			l.must(t, &coord.Configure{Limits: limits})
+			l.must(t, &coordv1.Configure{Limits: limits.Message()})
 			for _, op := range c.fits {
 				l.must(t, op)
 			}
@@ -209,7 +214,7 @@ func TestConfigureRefusesLimitsOfNoUse(t *testing.T) {
 	} {
 		limits := coord.DefaultLimits()
 		set(&limits)
-		l.refused(t, fault.Invalid, field, &coord.Configure{Limits: limits})
+		l.refused(t, fault.Invalid, field, &coordv1.Configure{Limits: limits.Message()})
 	}
 	require.NoError(t, coord.DefaultLimits().Validate())
 }
@@ -217,11 +222,11 @@ func TestConfigureRefusesLimitsOfNoUse(t *testing.T) {
 func TestEntriesComeInOrder(t *testing.T) {
 	l := newLog()
 	l.must(t, write(put("a", "1", 0)))
-	r, e := l.Apply(1, 1, message(coord.Command{Op: write(put("a", "2", 0))}))
+	r, e := l.Apply(1, 1, coordtest.Command("", write(put("a", "2", 0))))
 	require.ErrorIs(t, r.Err, fault.Internal)
 	require.Empty(t, e.Events)
 	require.Equal(t, "a=1", keys(t, l, coord.Query{}))
-	r, _ = l.Apply(10, 2, message(coord.Command{Op: write(put("a", "2", 0))}))
+	r, _ = l.Apply(10, 2, coordtest.Command("", write(put("a", "2", 0))))
 	require.NoError(t, r.Err)
 }
 
@@ -231,10 +236,10 @@ func TestNewIncarnationRaisesTokens(t *testing.T) {
 	id := l.leases(t, 3)
 	first, _ := l.must(t, lock("db", id[0]))
 	l.must(t, lock("db", id[2])) // the lost log may have given the lock to it, and to others after it
-	l.refused(t, fault.Conflict, "incarnation", &coord.BumpIncarnation{})
-	l.refused(t, fault.Conflict, "incarnation", &coord.BumpIncarnation{Incarnation: 2})
-	l.must(t, &coord.BumpIncarnation{Incarnation: 1})
-	l.refused(t, fault.Conflict, "incarnation", &coord.BumpIncarnation{Incarnation: 1})
+	l.refused(t, fault.Conflict, "incarnation", &coordv1.BumpIncarnation{})
+	l.refused(t, fault.Conflict, "incarnation", &coordv1.BumpIncarnation{Incarnation: 2})
+	l.must(t, &coordv1.BumpIncarnation{Incarnation: 1})
+	l.refused(t, fault.Conflict, "incarnation", &coordv1.BumpIncarnation{Incarnation: 1})
 	require.Equal(t, uint64(1), l.Incarnation())
 	require.Equal(t, l.Revision(), l.Compacted()+1, "the claim that waited is gone")
 	_, err := l.Events(coord.Watch{From: 1})
@@ -284,7 +289,7 @@ func TestDeletedKeysFreeTheirRoom(t *testing.T) {
 	l := newLog()
 	limits := l.Limits()
 	limits.Bytes, limits.Keys = 400, 2
-	l.must(t, &coord.Configure{Limits: limits})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	id := l.lease(t, alice)
 	for range 10 {
 		l.must(t, write(put("a", "1", 0)))
@@ -314,7 +319,7 @@ func TestViewIsReadBesideApply(t *testing.T) {
 		for i := range 600 {
 			l.must(t, write(put(fmt.Sprint("k", i%50), "2", id)))
 		}
-		l.must(t, &coord.LeaseRevoke{ID: id})
+		l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(id)})
 	}
 	readers.Wait()
 }

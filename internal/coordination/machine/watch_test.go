@@ -8,6 +8,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 func events(t testing.TB, l *log, w coord.Watch) coord.Batch {
@@ -48,7 +49,7 @@ func TestWatchIsToldWhatIsCompacted(t *testing.T) {
 	l := newLog()
 	limits := l.Limits()
 	limits.HistoryEvents = 3
-	l.must(t, &coord.Configure{Limits: limits})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	l.must(t, write(put("a", "", 0), put("b", "", 0)))
 	l.must(t, write(put("a", "", 0)))
 	require.Zero(t, l.Compacted())
@@ -62,12 +63,12 @@ func TestWatchIsToldWhatIsCompacted(t *testing.T) {
 
 	l.must(t, write(put("a", "", 0), put("b", "", 0), put("c", "", 0), put("d", "", 0)))
 	require.Len(t, events(t, l, coord.Watch{From: 5}).Events, 4, "the last revision stays, however large")
-	l.refused(t, fault.Invalid, "revision", &coord.Compact{Revision: 6})
-	l.refused(t, fault.Invalid, "revision", &coord.Compact{Revision: -1})
-	l.must(t, &coord.Compact{Revision: 1})
+	l.refused(t, fault.Invalid, "revision", &coordv1.Compact{Revision: 6})
+	l.refused(t, fault.Invalid, "revision", &coordv1.Compact{Revision: -1})
+	l.must(t, &coordv1.Compact{Revision: 1})
 	require.Equal(t, coord.Revision(4), l.Compacted())
 	limits.HistoryEvents, limits.HistoryBytes = 100, 1
-	l.must(t, &coord.Configure{Limits: limits})
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	l.must(t, write(put("a", "", 0)))
 	require.Equal(t, coord.Revision(5), l.Compacted())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // onDisk returns a group of three in this process with real logs under TMPDIR.
@@ -72,11 +73,11 @@ func BenchmarkLockCycle(b *testing.B) {
 			n := onDisk(b)
 			defer n.close(b)
 			l := n.leader(b, nil)
-			lease := l.do(b, &coord.LeaseGrant{TTL: 3600_000}).Lease
+			lease := l.do(b, &apiv1.LeaseGrantRequest{TtlMs: 3600_000}).Lease
 			closed(b, callers, func(i int) {
 				name := fmt.Sprint("lock", i)
-				r := l.do(b, &coord.Lock{Name: name, Lease: lease})
-				l.do(b, &coord.Unlock{Name: name, Lease: lease, Token: r.Lock.Token})
+				r := l.do(b, &apiv1.TryLockRequest{Name: name, LeaseId: int64(lease)})
+				l.do(b, &apiv1.UnlockRequest{Name: name, LeaseId: int64(lease), FencingToken: int64(r.Lock.Token)})
 			})
 		})
 	}
@@ -111,7 +112,7 @@ func BenchmarkKeepAlive(b *testing.B) {
 			l := n.leader(b, nil)
 			var ids []coord.LeaseID
 			for range callers {
-				ids = append(ids, l.do(b, &coord.LeaseGrant{TTL: 3600_000}).Lease)
+				ids = append(ids, l.do(b, &apiv1.LeaseGrantRequest{TtlMs: 3600_000}).Lease)
 			}
 			closed(b, callers, func(i int) {
 				renewals, _, err := l.KeepAlive(context.Background(), "owner", ids[i:i+1])

@@ -13,11 +13,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // three runs a test on a group of three, in virtual time.
@@ -36,7 +38,7 @@ func TestServes(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 50 {
 			all.Go(func() {
-				_, _, err := l.Propose(ctx, message(coord.Command{Op: put(fmt.Sprint("key", i), "v")}))
+				_, _, err := l.Propose(ctx, coordtest.Command("", put(fmt.Sprint("key", i), "v")))
 				assert.NoError(t, err)
 			})
 		}
@@ -53,7 +55,7 @@ func TestServes(t *testing.T) {
 		require.Equal(t, 50, space.Len())
 		require.Equal(t, coord.Revision(51), h.Revision)
 
-		lease := l.do(t, &coord.LeaseGrant{TTL: 10_000}).Lease
+		lease := l.do(t, &apiv1.LeaseGrantRequest{TtlMs: 10_000}).Lease
 		time.Sleep(3 * time.Second)
 		left, ok := l.Remaining(lease)
 		require.True(t, ok)
@@ -69,7 +71,7 @@ func TestServes(t *testing.T) {
 		require.False(t, ok)
 		_, _, err = f.KeepAlive(ctx, "owner", []coord.LeaseID{lease})
 		require.ErrorIs(t, err, fault.Unavailable)
-		_, _, err = f.Propose(ctx, message(coord.Command{Op: put("a", "b")}))
+		_, _, err = f.Propose(ctx, coordtest.Command("", put("a", "b")))
 		var not *replica.NotLeader
 		require.ErrorAs(t, err, &not)
 		require.Equal(t, l.id, not.Leader.ID)
@@ -89,7 +91,7 @@ func TestSurvivesTheLossOfTheLeader(t *testing.T) {
 		n.setCut(old, true)
 		lost := make(chan error, 1)
 		go func() {
-			_, _, err := old.Propose(t.Context(), message(coord.Command{Op: put("lost", "v")}))
+			_, _, err := old.Propose(t.Context(), coordtest.Command("", put("lost", "v")))
 			lost <- err
 		}()
 		began := time.Now()
@@ -141,8 +143,8 @@ func TestWaitsForGrants(t *testing.T) {
 		var leases []coord.LeaseID
 		var tokens []coord.Token
 		for range 4 {
-			id := l.do(t, &coord.LeaseGrant{TTL: 10_000}).Lease
-			r := l.do(t, &coord.Lock{Name: "lock", Lease: id, Wait: true})
+			id := l.do(t, &apiv1.LeaseGrantRequest{TtlMs: 10_000}).Lease
+			r := l.do(t, &apiv1.LockRequest{Name: "lock", LeaseId: int64(id)})
 			leases, tokens = append(leases, id), append(tokens, r.Lock.Token)
 		}
 		held, _, err := l.Granted(ctx, "lock", leases[0], tokens[0])
@@ -163,10 +165,10 @@ func TestWaitsForGrants(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		l.do(t, &coord.LeaseRevoke{ID: leases[1]})
+		l.do(t, &apiv1.LeaseRevokeRequest{Id: int64(leases[1])})
 		require.False(t, <-outcome[1], "gone before it held")
 		require.False(t, <-outcome[1])
-		l.do(t, &coord.Unlock{Name: "lock", Lease: leases[0], Token: tokens[0]})
+		l.do(t, &apiv1.UnlockRequest{Name: "lock", LeaseId: int64(leases[0]), FencingToken: int64(tokens[0])})
 		require.True(t, <-outcome[2])
 		require.True(t, <-outcome[2])
 		synctest.Wait()
@@ -219,7 +221,7 @@ func TestCloseHandsOver(t *testing.T) {
 		next := n.leader(t, l)
 		require.Less(t, time.Since(began), 200*time.Millisecond)
 		next.do(t, put("c", "d"))
-		_, _, err := l.Propose(t.Context(), message(coord.Command{Op: put("e", "f")}))
+		_, _, err := l.Propose(t.Context(), coordtest.Command("", put("e", "f")))
 		require.ErrorIs(t, err, fault.Unavailable)
 		_, err = l.Barrier(t.Context())
 		require.ErrorIs(t, err, fault.Unavailable)
@@ -271,7 +273,7 @@ func TestDiskErrorIsFatal(t *testing.T) {
 		mu.Lock()
 		broken = true
 		mu.Unlock()
-		_, _, err := l.Propose(t.Context(), message(coord.Command{Op: put("c", "d")}))
+		_, _, err := l.Propose(t.Context(), coordtest.Command("", put("c", "d")))
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorIs(t, <-l.fatal, fault.Internal)
 		require.ErrorIs(t, l.Close(t.Context()), fault.Internal)
@@ -300,7 +302,7 @@ func TestStallIsFatal(t *testing.T) {
 		l.do(t, put("a", "b"))
 		close(stalls)
 		began := time.Now()
-		go func() { _, _, _ = l.Propose(t.Context(), message(coord.Command{Op: put("c", "d")})) }()
+		go func() { _, _, _ = l.Propose(t.Context(), coordtest.Command("", put("c", "d"))) }()
 		require.ErrorIs(t, <-l.fatal, fault.Unavailable)
 		require.InDelta(t, 30, time.Since(began).Seconds(), 3)
 		close(gate)
@@ -321,7 +323,7 @@ func TestPanicIsFatal(t *testing.T) {
 		}})
 		l := n.leader(t, nil)
 		l.do(t, put("a", "b"))
-		_, _, err := l.Propose(t.Context(), message(coord.Command{Op: put("c", "d")}))
+		_, _, err := l.Propose(t.Context(), coordtest.Command("", put("c", "d")))
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorContains(t, <-l.fatal, "planted")
 		require.Error(t, l.Close(t.Context()))

@@ -13,11 +13,12 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
-	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 const groupID = "a group id of thirty-two bytes..."
@@ -208,21 +209,12 @@ func (n *network) followers(leader *end) []*end {
 	return some
 }
 
-// message returns a command as the log has it.
-func message(cmd coord.Command) *coordv1.Command {
-	m, err := coord.Message(cmd)
-	if err != nil {
-		panic(err)
-	}
-	return m
+func put(key, value string) *apiv1.TxnRequest {
+	return &apiv1.TxnRequest{Then: []*apiv1.TxnStep{coordtest.Put(key, value, 0)}}
 }
 
-func put(key, value string) *coord.Txn {
-	return &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
-}
-
-func (e *end) do(t testing.TB, op coord.Op) coord.Result {
-	result, _, err := e.Propose(context.Background(), message(coord.Command{Owner: "owner", Op: op}))
+func (e *end) do(t testing.TB, op proto.Message) coord.Result {
+	result, _, err := e.Propose(context.Background(), coordtest.Command("owner", op))
 	require.NoError(t, err)
 	require.NoError(t, result.Err)
 	return result

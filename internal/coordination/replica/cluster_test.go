@@ -13,9 +13,11 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -253,8 +255,8 @@ func (c *cluster) id() uint64 {
 	return c.next
 }
 
-func (n *node) propose(cmd coord.Command) uint64 {
-	packed, err := new(replica.Config).Pack(message(cmd))
+func (n *node) propose(cmd *coordv1.Command) uint64 {
+	packed, err := new(replica.Config).Pack(cmd)
 	require.NoError(n.c.t, err)
 	id := n.c.id()
 	n.Propose(id, packed)
@@ -262,9 +264,9 @@ func (n *node) propose(cmd coord.Command) uint64 {
 }
 
 // do proposes and waits for the answer.
-func (n *node) do(op coord.Op) coord.Result {
+func (n *node) do(op proto.Message) coord.Result {
 	n.c.t.Helper()
-	id := n.propose(coord.Command{Owner: "owner", Op: op})
+	id := n.propose(coordtest.Command("owner", op))
 	a := n.await(id)
 	require.NoError(n.c.t, a.Err)
 	return a.Result
@@ -277,17 +279,8 @@ func (n *node) await(id uint64) replica.Answer {
 	return n.answers[id]
 }
 
-// message returns a command as the log has it.
-func message(cmd coord.Command) *coordv1.Command {
-	m, err := coord.Message(cmd)
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-
-func put(key, value string) *coord.Txn {
-	return &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
+func put(key, value string) *apiv1.TxnRequest {
+	return &apiv1.TxnRequest{Then: []*apiv1.TxnStep{coordtest.Put(key, value, 0)}}
 }
 
 func (c *cluster) agree() {

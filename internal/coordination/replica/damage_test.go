@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/platform/store/storetest"
-	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // survey is what a stopped member's disk promises.
@@ -53,7 +53,7 @@ func worked(t *testing.T, voters int) *vfs.MemFS {
 		}
 		require.NoError(t, c.leader().do(put(fmt.Sprint("key", i), "v")).Err)
 	}
-	require.NoError(t, c.leader().do(&coord.LeaseGrant{TTL: 5_000}).Err)
+	require.NoError(t, c.leader().do(&apiv1.LeaseGrantRequest{TtlMs: 5_000}).Err)
 	c.agree()
 	for _, n := range c.nodes {
 		if voters == 1 || n != c.leader() {

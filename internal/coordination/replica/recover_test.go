@@ -14,19 +14,20 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 const nextLife = groupID + ", the next life"
 
 // bereaved is a group of three of which only the last follower is left; token was granted last.
-func bereaved(t *testing.T) (survivor *node, lock *coord.Lock, token coord.Token) {
+func bereaved(t *testing.T) (survivor *node, lock *apiv1.TryLockRequest, token coord.Token) {
 	c := newCluster(t, 3, nil)
 	l := c.leader()
-	lease := l.do(&coord.LeaseGrant{TTL: time.Hour.Milliseconds()}).Lease
+	lease := l.do(&apiv1.LeaseGrantRequest{TtlMs: time.Hour.Milliseconds()}).Lease
 	for i := range 50 { // past a snapshot
 		l.do(put("key", string(rune('a'+i%26))))
 	}
-	lock = &coord.Lock{Name: "db", Lease: lease}
+	lock = &apiv1.TryLockRequest{Name: "db", LeaseId: int64(lease)}
 	token = l.do(lock).Lock.Token
 	c.agree()
 	for _, n := range c.nodes {
@@ -70,8 +71,8 @@ func TestRefound(t *testing.T) {
 	held := n.do(lock)
 	require.NoError(t, held.Err)
 	require.Equal(t, token, held.Lock.Token, "who held the lock holds it")
-	n.do(&coord.LeaseRevoke{ID: lock.Lease})
-	lock.Lease = n.do(&coord.LeaseGrant{TTL: 10_000}).Lease
+	n.do(&apiv1.LeaseRevokeRequest{Id: lock.LeaseId})
+	lock.LeaseId = int64(n.do(&apiv1.LeaseGrantRequest{TtlMs: 10_000}).Lease)
 	require.Greater(t, n.do(lock).Lock.Token, token+1<<39, "more than can have been granted by those lost")
 }
 

@@ -8,9 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 func TestElectsAndApplies(t *testing.T) {
@@ -19,7 +21,7 @@ func TestElectsAndApplies(t *testing.T) {
 	for i := range 20 {
 		require.NoError(t, l.do(put(fmt.Sprint("key", i), "v")).Err)
 	}
-	result := l.do(&coord.LeaseRevoke{ID: 99})
+	result := l.do(&apiv1.LeaseRevokeRequest{Id: 99})
 	require.ErrorIs(t, result.Err, fault.NotFound, "the state's refusal is a result")
 	c.agree()
 	require.Equal(t, coord.Revision(21), l.Machine().Revision())
@@ -50,7 +52,7 @@ func TestFollowersRefuseAndRead(t *testing.T) {
 			follower = n
 		}
 	}
-	id := follower.propose(coord.Command{Op: put("a", "b")})
+	id := follower.propose(coordtest.Command("", put("a", "b")))
 	a := follower.await(id)
 	require.ErrorIs(t, a.Err, fault.Unavailable)
 	var not *replica.NotLeader
@@ -73,10 +75,10 @@ func TestFollowersRefuseAndRead(t *testing.T) {
 func TestDeposed(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	old := c.leader()
-	lease := old.do(&coord.LeaseGrant{TTL: 10_000}).Lease
+	lease := old.do(&apiv1.LeaseGrantRequest{TtlMs: 10_000}).Lease
 	c.isolate(old, true)
 	read, keep := c.id(), c.id()
-	proposed := old.propose(coord.Command{Op: put("lost", "x")})
+	proposed := old.propose(coordtest.Command("", put("lost", "x")))
 	old.Read(read)
 	old.KeepAlive(keep, "owner", []coord.LeaseID{lease})
 	c.until("another leader", func() bool { return c.leader() != old })
@@ -146,8 +148,8 @@ func TestTwoSnapshotsInOneTurn(t *testing.T) {
 func TestLeases(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	l := c.leader()
-	dies, lives := l.do(&coord.LeaseGrant{TTL: 5_000}).Lease, l.do(&coord.LeaseGrant{TTL: 5_000}).Lease
-	other := l.do(&coord.LeaseGrant{TTL: 5_000}).Lease
+	dies, lives := l.do(&apiv1.LeaseGrantRequest{TtlMs: 5_000}).Lease, l.do(&apiv1.LeaseGrantRequest{TtlMs: 5_000}).Lease
+	other := l.do(&apiv1.LeaseGrantRequest{TtlMs: 5_000}).Lease
 	for i := range 12 {
 		c.run(400 * time.Millisecond)
 		keep := c.id()
@@ -172,7 +174,7 @@ func TestLeases(t *testing.T) {
 func TestKeepAliveMeetsExpiry(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	l := c.leader()
-	lease := l.do(&coord.LeaseGrant{TTL: 5_000}).Lease
+	lease := l.do(&apiv1.LeaseGrantRequest{TtlMs: 5_000}).Lease
 	c.run(4900 * time.Millisecond)
 	keep := c.id()
 	c.now += 10 * time.Second
@@ -204,7 +206,7 @@ func TestKeepAliveMeetsExpiry(t *testing.T) {
 func TestLeasesOutliveTheLeader(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	l := c.leader()
-	lease := l.do(&coord.LeaseGrant{TTL: 5_000}).Lease
+	lease := l.do(&apiv1.LeaseGrantRequest{TtlMs: 5_000}).Lease
 	c.run(4 * time.Second)
 	l.crash()
 	began := c.now
@@ -222,7 +224,7 @@ func TestLeasesOutliveTheLeader(t *testing.T) {
 func TestForgetsIdleClients(t *testing.T) {
 	c := newCluster(t, 3, func(c *replica.Config) { c.ClientIdle = 10 * time.Second })
 	l := c.leader()
-	l.do(&coord.ClientOpen{})
+	l.do(&apiv1.OpenClientRequest{})
 	c.run(9 * time.Second)
 	require.Equal(t, 1, l.Machine().Clients())
 	c.run(12 * time.Second)
@@ -324,8 +326,8 @@ func TestTransfer(t *testing.T) {
 func TestExactlyOnce(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	l := c.leader()
-	client := l.do(&coord.ClientOpen{}).Client
-	cmd := coord.Command{Client: client, Sequence: 1, Owner: "owner", Op: put("a", "b")}
+	client := l.do(&apiv1.OpenClientRequest{}).Client
+	cmd := coordtest.Once(client, 1, coordtest.Command("owner", put("a", "b")))
 	first := l.await(l.propose(cmd))
 	require.NoError(t, first.Result.Err)
 	l.crash()
@@ -341,7 +343,7 @@ func TestBoundsWhatWaits(t *testing.T) {
 	c.isolate(l, true)
 	var last uint64
 	for range 11 {
-		last = l.propose(coord.Command{Op: put("a", "b")})
+		last = l.propose(coordtest.Command("", put("a", "b")))
 	}
 	require.ErrorIs(t, l.await(last).Err, fault.LimitReached)
 	read := c.id()
@@ -423,7 +425,7 @@ func TestChaos(t *testing.T) {
 		for _, n := range c.nodes {
 			if !n.down {
 				key := fmt.Sprint("key", i)
-				asked[n.propose(coord.Command{Op: put(key, "v")})] = key
+				asked[n.propose(coordtest.Command("", put(key, "v")))] = key
 			}
 		}
 		c.run(time.Duration(1+c.random.IntN(5)) * tick)

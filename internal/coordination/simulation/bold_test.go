@@ -7,7 +7,12 @@ import (
 	"testing"
 	"testing/cryptotest"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // boldLeases is the quota of leases of a bold client.
@@ -59,9 +64,9 @@ func transact(c *client, p *proc) {
 		}
 	}
 	for range 1 + c.rng.IntN(3) {
-		o := &coord.Txn{}
+		o := &apiv1.TxnRequest{}
 		for range c.rng.IntN(3) {
-			o.If = append(o.If, c.comparison())
+			o.Compare = append(o.Compare, c.comparison())
 		}
 		o.Then, o.Else = c.steps(), c.steps()
 		c.do(p, o, patience)
@@ -69,27 +74,29 @@ func transact(c *client, p *proc) {
 }
 
 // comparison compares a property of a key, or of all keys, with a number near those in use.
-func (c *client) comparison() coord.Compare {
-	q := coord.Compare{Span: coord.Exactly(txnKey(c)), Target: coord.Target(c.rng.IntN(int(coord.Holds))), Operator: coord.Operator(c.rng.IntN(4))}
+func (c *client) comparison() *apiv1.Compare {
+	q := &apiv1.Compare{
+		Key: []byte(txnKey(c)), Target: apiv1.Compare_Target(c.rng.IntN(int(apiv1.Compare_HOLDS))), Operator: apiv1.Compare_Operator(c.rng.IntN(4)),
+	}
 	if c.chance(0.2) {
-		q.Span = coord.Under("txn/")
+		q.Key, q.RangeEnd = coord.Under("txn/").Bounds()
 	}
 	var at coord.KeyValue // what the group has at this moment, if the key is there
-	if kv, ok := c.oracle.machine.Get(q.Span.From); ok {
+	if kv, ok := c.oracle.machine.Get(string(q.Key)); ok {
 		at = *kv
 	}
 	near := int64(c.rng.IntN(3) - 1)
 	switch q.Target {
-	case coord.ModRevision:
+	case apiv1.Compare_MOD_REVISION:
 		q.Number = max(0, int64(at.ModRevision)+near)
-	case coord.CreateRevision:
+	case apiv1.Compare_CREATE_REVISION:
 		q.Number = max(0, int64(at.CreateRevision)+near)
-	case coord.Version:
+	case apiv1.Compare_VERSION:
 		q.Number = max(0, at.Version+near)
-	case coord.Value:
-		q.Value = string(at.Value)
-	case coord.LeaseOf:
-		if q.Operator = coord.Operator(c.rng.IntN(2)); c.chance(0.5) {
+	case apiv1.Compare_VALUE:
+		q.Value = at.Value
+	case apiv1.Compare_LEASE:
+		if q.Operator = apiv1.Compare_Operator(c.rng.IntN(2)); c.chance(0.5) {
 			q.Number = int64(at.Lease)
 		}
 	}
@@ -97,21 +104,20 @@ func (c *client) comparison() coord.Compare {
 }
 
 // steps puts or deletes some keys, each once.
-func (c *client) steps() (steps []coord.Step) {
+func (c *client) steps() (steps []*apiv1.TxnStep) {
 	leases := slices.Sorted(maps.Keys(c.sessions))
 	for i := range 5 {
 		key := fmt.Sprintf("txn/%d", i)
 		switch c.rng.IntN(6) {
 		case 0:
-			span := coord.Exactly(key)
-			steps = append(steps, coord.Step{Delete: &span})
+			steps = append(steps, coordtest.Delete(coord.Exactly(key)))
 		case 1, 2:
 			one := put(key, c.value(), 0)
 			if len(leases) > 0 && c.chance(0.5) {
-				one.Put.Lease = leases[0]
+				one.GetPut().Lease = int64(leases[0])
 			}
 			if _, ok := c.oracle.machine.Get(key); ok && c.chance(0.3) { // it may be gone by then
-				one.Put.KeepLease, one.Put.Lease = true, 0
+				one.GetPut().KeepLease, one.GetPut().Lease = true, 0
 			}
 			steps = append(steps, one)
 		}
@@ -138,13 +144,13 @@ func trespass(c *client, p *proc) {
 	if ok && len(answer.kept) == 1 && answer.kept[0].TTL != 0 {
 		c.breach("L6", "%s renewed lease %d of another client", c.name, id)
 	}
-	tries := []coord.Op{
-		&coord.Txn{Then: []coord.Step{put("bound/"+c.name+"/theirs", c.value(), id)}}, &coord.Lock{Name: "theirs", Lease: id},
-		&coord.RegisterBatch{Lease: id, Generation: 1 << 40, Replace: &coord.Span{}}, &coord.LeaseRevoke{ID: id},
+	tries := []proto.Message{
+		&apiv1.TxnRequest{Then: []*apiv1.TxnStep{put("bound/"+c.name+"/theirs", c.value(), id)}}, &apiv1.TryLockRequest{Name: "theirs", LeaseId: int64(id)},
+		&apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1 << 40, Replace: true, RangeEnd: []byte{0}}, &apiv1.LeaseRevokeRequest{Id: int64(id)},
 	}
 	for _, key := range c.oracle.machine.LeaseKeys(id) {
 		if kv, _ := c.oracle.machine.Get(key); kv.LockClaim != nil {
-			tries = append(tries, &coord.Unlock{Name: kv.LockClaim.Lock, Lease: id, Token: kv.Token()}, &coord.Cancel{Name: kv.LockClaim.Lock, Lease: id, Token: kv.Token()})
+			tries = append(tries, &apiv1.UnlockRequest{Name: kv.LockClaim.Lock, LeaseId: int64(id), FencingToken: int64(kv.Token())}, &coordv1.Cancel{Name: kv.LockClaim.Lock, Lease: int64(id), Token: int64(kv.Token())})
 		}
 	}
 	try := tries[c.rng.IntN(len(tries))]
@@ -157,7 +163,7 @@ func trespass(c *client, p *proc) {
 func hoard(c *client, p *proc) {
 	var all []coord.LeaseID
 	for range boldLeases + 2 {
-		_, r, ok := c.do(p, &coord.LeaseGrant{TTL: c.ttl.Milliseconds()}, patience)
+		_, r, ok := c.do(p, &apiv1.LeaseGrantRequest{TtlMs: c.ttl.Milliseconds()}, patience)
 		if !ok || r.Err != nil {
 			break
 		}

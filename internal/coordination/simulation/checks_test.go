@@ -6,11 +6,14 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -117,24 +120,15 @@ func TestBeliefs(t *testing.T) {
 	require.Equal(t, "check.L4", rule(b.scheduler))
 }
 
-// message returns a command as the log has it.
-func message(cmd coord.Command) *coordv1.Command {
-	m, err := coord.Message(cmd)
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-
 // entry applies a command to a member's machine.
-func entry(index, term uint64, m *machine.Machine, cmd coord.Command) replica.Applied {
-	result, effects := m.Apply(index, term, message(cmd))
-	return replica.Applied{Index: index, Term: term, Command: message(cmd), Result: result, Effects: effects}
+func entry(index, term uint64, m *machine.Machine, cmd *coordv1.Command) replica.Applied {
+	result, effects := m.Apply(index, term, cmd)
+	return replica.Applied{Index: index, Term: term, Command: cmd, Result: result, Effects: effects}
 }
 
 func TestOracle(t *testing.T) {
-	open, grant := coord.Command{Owner: "a", Op: &coord.ClientOpen{}}, coord.Command{Owner: "a", Op: &coord.LeaseGrant{TTL: 5000}}
-	expire := coord.Command{Op: &coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: 1, Granted: 1}}}}
+	open, grant := coordtest.Command("a", &apiv1.OpenClientRequest{}), coordtest.Command("a", &apiv1.LeaseGrantRequest{TtlMs: 5000})
+	expire := coordtest.Command("", &coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{{Id: 1, Granted: 1}}})
 	for _, c := range []struct {
 		name, want string
 		happens    func(o *oracle, m *machine.Machine)
@@ -169,8 +163,7 @@ func TestOracle(t *testing.T) {
 		{"an answer comes before the entry", "check.C3", func(o *oracle, _ *machine.Machine) { o.answered(call{1, 1}, coord.Result{}) }},
 		{"an answer is another's", "check.C3", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(1, 1, m, open))
-			again := grant
-			again.Client, again.Sequence = 1, 1
+			again := coordtest.Once(1, 1, proto.CloneOf(grant))
 			o.applied("a", entry(2, 1, m, again))
 			o.answered(call{1, 1}, coord.Result{Lease: 9})
 		}},
@@ -202,7 +195,7 @@ func TestOracle(t *testing.T) {
 }
 
 func TestOracleComparesStates(t *testing.T) {
-	grant := coord.Command{Owner: "a", Op: &coord.LeaseGrant{TTL: 5000}}
+	grant := coordtest.Command("a", &apiv1.LeaseGrantRequest{TtlMs: 5000})
 	o, m := newOracle(newScheduler(1), new(figures)), machine.New()
 	for i := range uint64(every) {
 		o.applied("a", entry(i+1, 1, m, grant))
@@ -210,7 +203,7 @@ func TestOracleComparesStates(t *testing.T) {
 	o.compare("a", m)
 	require.Empty(t, rule(o.scheduler))
 	other := machine.New()
-	other.Apply(every, 1, message(grant))
+	other.Apply(every, 1, grant)
 	o.compare("b", other)
 	require.Equal(t, "check.C1", rule(o.scheduler))
 }

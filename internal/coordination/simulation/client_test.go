@@ -7,15 +7,20 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // request is a client's request to a member: one field is set.
 type request struct {
-	command *coord.Command
+	command *coordv1.Command
 	read    func(*machine.Machine) any // linearizable
 	local   func(*machine.Machine) any // from the member's own state
 	keep    []coord.LeaseID
@@ -92,22 +97,22 @@ const attempt = time.Second
 
 // do repeats a command under one sequence until an answer or the end of patience; then it returns false, and
 // the command may still be applied.
-func (c *client) do(p *proc, op coord.Op, patience time.Duration) (call, coord.Result, bool) {
+func (c *client) do(p *proc, op proto.Message, patience time.Duration) (call, coord.Result, bool) {
 	end := c.now + patience
 	for c.id == 0 {
 		if c.now > end {
 			return call{}, coord.Result{}, false
 		}
-		opened := coord.Command{Owner: c.name, Op: &coord.ClientOpen{}}
-		if answer, ok := c.ask(p, request{command: &opened}, attempt); ok && answer.result.Err == nil {
+		opened := coordtest.Command(c.name, &apiv1.OpenClientRequest{})
+		if answer, ok := c.ask(p, request{command: opened}, attempt); ok && answer.result.Err == nil {
 			c.id, c.sequence = answer.result.Client, 0
 		}
 	}
 	c.sequence++
 	this := call{c.id, c.sequence}
-	cmd := coord.Command{Client: c.id, Sequence: c.sequence, Owner: c.name, Op: op}
+	cmd := coordtest.Once(c.id, c.sequence, coordtest.Command(c.name, op))
 	for c.now <= end {
-		answer, ok := c.ask(p, request{command: &cmd}, attempt)
+		answer, ok := c.ask(p, request{command: cmd}, attempt)
 		if !ok {
 			continue
 		}
@@ -140,7 +145,7 @@ func (c *client) get(p *proc, read func(*machine.Machine) any, patience time.Dur
 // lease makes a session.
 func (c *client) lease(p *proc, ttl time.Duration) *session {
 	sent := c.local()
-	_, r, ok := c.do(p, &coord.LeaseGrant{TTL: ttl.Milliseconds()}, 5*time.Second)
+	_, r, ok := c.do(p, &apiv1.LeaseGrantRequest{TtlMs: ttl.Milliseconds()}, 5*time.Second)
 	if !ok || r.Err != nil || c.over() {
 		return nil
 	}

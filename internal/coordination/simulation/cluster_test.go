@@ -12,6 +12,8 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 const groupName = "the group of the simulation"
@@ -166,7 +168,7 @@ func (c *cluster) configure(p *proc) {
 	if c.bold {
 		limits.PerOwner.Leases = boldLeases
 	}
-	admin.do(p, &coord.Configure{Limits: limits}, 30*time.Second)
+	admin.do(p, &coordv1.Configure{Limits: limits.Message()}, 30*time.Second)
 }
 
 // nodeOf returns the peer that has a member's id now, -1 without one.
@@ -218,7 +220,7 @@ func (c *cluster) settle() {
 	done := false
 	c.spawn(func(p *proc) {
 		admin := c.newClient(98)
-		_, r, ok := admin.do(p, &coord.Txn{Then: []coord.Step{put("last", "word", 0)}}, 10*time.Second)
+		_, r, ok := admin.do(p, &apiv1.TxnRequest{Then: []*apiv1.TxnStep{put("last", "word", 0)}}, 10*time.Second)
 		done = ok && r.Err == nil
 	})
 	for end := c.now + 12*time.Second; c.now < end && c.fail == nil && !(done && c.alike() >= c.voters); {

@@ -11,17 +11,18 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // instanceOf is an entry of one service; its value depends on the port alone.
-func instanceOf(service, id string, port int) coord.Entry {
+func instanceOf(service, id string, port int) *apiv1.DirectoryEntry {
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&agentv1.Instance{
 		Namespace: "sim", ServiceName: service, Id: id, Port: int32(port),
 	})
 	if err != nil {
 		panic(err)
 	}
-	return coord.Entry{Key: coord.DirectoryKey("sim", service, id), Value: value}
+	return &apiv1.DirectoryEntry{Key: []byte(coord.DirectoryKey("sim", service, id)), Value: value}
 }
 
 // publish registers instances under a lease for a while, some in conflict with other clients, and sometimes
@@ -44,7 +45,7 @@ func publish(c *client, p *proc) {
 // sendBatch reports whether the lease is still usable.
 func (c *client) sendBatch(p *proc, s *session) bool {
 	c.generation++
-	o := &coord.RegisterBatch{Lease: s.id, Generation: c.generation}
+	o := &apiv1.PublishInstancesRequest{LeaseId: int64(s.id), Generation: c.generation}
 	for i := range 4 {
 		e := instanceOf("web", fmt.Sprintf("%s-%d", c.name, i), c.rng.IntN(3))
 		if i == 3 {
@@ -59,7 +60,7 @@ func (c *client) sendBatch(p *proc, s *session) bool {
 		}
 	}
 	if c.chance(0.3) || len(o.Puts)+len(o.Deletes) == 0 {
-		o.Replace = &coord.Span{}
+		o.Replace, o.RangeEnd = true, []byte{0}
 	}
 	if c.chance(0.1) && c.generation > 2 {
 		o.Generation -= 2 // before the last accepted one
@@ -116,12 +117,10 @@ func (c *client) told(k coord.Renewal, generation uint64) {
 func requireInstances(c *client, p *proc) {
 	name := strings.ReplaceAll(c.anyOf("need", 3), "/", "-")
 	if c.chance(0.4) {
-		c.do(p, &coord.DeleteRequirement{Name: name}, patience/16) // it may be above the level of the group
+		c.do(p, &apiv1.DeleteRequirementRequest{Name: name}, patience/16) // it may be above the level of the group
 		return
 	}
-	_, r, ok := c.do(p, &coord.SetRequirement{Requirement: coord.Requirement{
-		Name: name, Min: 1 + c.rng.IntN(3),
-	}}, patience)
+	_, r, ok := c.do(p, &apiv1.SetRequirementRequest{Name: name, Min: uint32(1 + c.rng.IntN(3))}, patience)
 	if ok && r.Err != nil && c.id != 0 && !dissolved(r.Err) {
 		c.breach("B2", "a requirement cannot be set: %v", r.Err)
 	}

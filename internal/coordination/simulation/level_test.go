@@ -3,11 +3,13 @@ package simulation
 import (
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // newCommand returns a command that is new in the later of the two simulated versions.
@@ -63,7 +65,7 @@ func (n *node) raise(p *process, s replica.Status) {
 	if level == s.Level || p.raising {
 		return
 	}
-	packed, err := p.config.Pack(message(coord.Command{Op: &coord.SetLevel{Level: level}}))
+	packed, err := p.config.Pack(coordtest.Command("", &coordv1.SetLevel{Level: level}))
 	n.must(err)
 	p.next++
 	p.raising = true

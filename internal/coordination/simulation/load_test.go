@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // patience is a client's limit for one action.
@@ -54,8 +57,8 @@ func (c *client) value() string {
 	return fmt.Sprintf("%s-%d", c.name, c.written)
 }
 
-func put(key, value string, lease coord.LeaseID) coord.Step {
-	return coord.Step{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
+func put(key, value string, lease coord.LeaseID) *apiv1.TxnStep {
+	return coordtest.Put(key, value, lease)
 }
 
 // record records an operation since an instant, unless it was never sent.
@@ -73,7 +76,7 @@ func wrote(r coord.Result) output {
 
 func writePlainly(c *client, p *proc) {
 	key, v, from := c.anyOf("plain", 3), c.value(), c.now
-	this, r, ok := c.do(p, &coord.Txn{Then: []coord.Step{put(key, v, 0)}}, patience)
+	this, r, ok := c.do(p, &apiv1.TxnRequest{Then: []*apiv1.TxnStep{put(key, v, 0)}}, patience)
 	c.record(from, input{kind: write, key: key, value: v}, this, ok, wrote(r))
 }
 
@@ -85,9 +88,7 @@ func compareAndSwap(c *client, p *proc) {
 	}
 	p.sleep(c.between(0, 300*time.Millisecond))
 	v, from := c.value(), c.now
-	this, r, ok := c.do(p, &coord.Txn{
-		If: []coord.Compare{coord.IfRevision(key, kv.revision)}, Then: []coord.Step{put(key, v, 0)},
-	}, patience)
+	this, r, ok := c.do(p, &apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfRevision(key, kv.revision)}, Then: []*apiv1.TxnStep{put(key, v, 0)}}, patience)
 	c.record(from, input{kind: swap, key: key, value: v, old: kv.value}, this, ok, wrote(r))
 }
 
@@ -131,24 +132,24 @@ func (c *client) someLease(p *proc) *session {
 func (c *client) release(p *proc, s *session) {
 	c.close(s)
 	if c.chance(0.6) {
-		c.do(p, &coord.LeaseRevoke{ID: s.id}, patience)
+		c.do(p, &apiv1.LeaseRevokeRequest{Id: int64(s.id)}, patience)
 	}
 }
 
 // acquire waits for a lock until its lease ends or patience does.
-func (c *client) acquire(p *proc, s *session, op *coord.Lock) *belief {
+func (c *client) acquire(p *proc, s *session, op *apiv1.LockRequest) *belief {
 	_, r, ok := c.do(p, op, patience)
 	if !ok || r.Err != nil || r.Lock.Token == 0 {
 		return nil
 	}
-	held := &belief{session: s, token: r.Lock.Token, mode: op.Mode, permits: int(op.Permits)}
+	held := &belief{session: s, token: r.Lock.Token, mode: coord.Mode(op.Mode), permits: int(op.Permits)}
 	granted := r.Lock.Granted
 	for end := c.now + patience; !granted; {
 		if !s.lives(c.now) {
 			return nil
 		}
 		if c.now > end {
-			_, r, ok := c.do(p, &coord.Cancel{Name: op.Name, Lease: s.id, Token: held.token}, patience)
+			_, r, ok := c.do(p, &coordv1.Cancel{Name: op.Name, Lease: int64(s.id), Token: int64(held.token)}, patience)
 			if granted = ok && r.Err == nil && r.Lock.Granted; !granted {
 				return nil
 			}
@@ -186,7 +187,7 @@ func (c *client) granted(p *proc, name string, token coord.Token) bool {
 // unlock gives a claim back. From its first attempt on the client does not hold it.
 func (c *client) unlock(p *proc, held *belief, name string) {
 	held.released = true
-	_, r, ok := c.do(p, &coord.Unlock{Name: name, Lease: held.id, Token: held.token}, patience)
+	_, r, ok := c.do(p, &apiv1.UnlockRequest{Name: name, LeaseId: int64(held.id), FencingToken: int64(held.token)}, patience)
 	if ok && r.Err != nil && held.lives(c.now) {
 		c.breach("B2", "%s held %q with token %d and cannot unlock: %v", c.name, name, held.token, r.Err)
 	}
@@ -199,7 +200,7 @@ func lockAndWrite(c *client, p *proc) {
 		return
 	}
 	name := c.anyOf("db", 2)
-	held := c.acquire(p, s, &coord.Lock{Name: name, Lease: s.id, Wait: true})
+	held := c.acquire(p, s, &apiv1.LockRequest{Name: name, LeaseId: int64(s.id)})
 	for range c.rng.IntN(4) {
 		if held == nil {
 			break
@@ -219,9 +220,7 @@ func lockAndWrite(c *client, p *proc) {
 func (c *client) writeGuarded(p *proc, held *belief, name string) {
 	key, v, from := "guarded/"+name, c.value(), c.now
 	believed := held.holding && held.lives(c.now)
-	this, r, ok := c.do(p, &coord.Txn{
-		If: []coord.Compare{coord.IfHolds(name, held.token)}, Then: []coord.Step{put(key, v, 0)},
-	}, patience)
+	this, r, ok := c.do(p, &apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfHolds(name, held.token)}, Then: []*apiv1.TxnStep{put(key, v, 0)}}, patience)
 	c.record(from, input{kind: write, key: key, value: v}, this, ok, wrote(r))
 	if refused := cmp.Or(r.Err, r.Txn.Unmet()); ok && refused != nil && believed && held.lives(c.now) {
 		c.breach("B2", "%s holds %q with token %d and cannot write: %v", c.name, name, held.token, refused)
@@ -273,7 +272,7 @@ func tryLock(c *client, p *proc) {
 		return
 	}
 	name, from := c.anyOf("try", 2), c.now
-	this, r, ok := c.do(p, &coord.Lock{Name: name, Lease: s.id}, patience)
+	this, r, ok := c.do(p, &apiv1.TryLockRequest{Name: name, LeaseId: int64(s.id)}, patience)
 	c.record(from, input{kind: try, key: name}, this, ok, output{ok: r.Lock.Granted, token: r.Lock.Token})
 	if ok && r.Lock.Granted && s.lives(c.now) {
 		held := &belief{session: s, token: r.Lock.Token}
@@ -281,7 +280,7 @@ func tryLock(c *client, p *proc) {
 		p.sleep(c.between(0, s.ttl))
 		if c.chance(0.7) {
 			from, held.released = c.now, true
-			this, r, ok = c.do(p, &coord.Unlock{Name: name, Lease: s.id, Token: held.token}, patience)
+			this, r, ok = c.do(p, &apiv1.UnlockRequest{Name: name, LeaseId: int64(s.id), FencingToken: int64(held.token)}, patience)
 			c.record(from, input{kind: unlock, key: name, token: held.token}, this, ok, output{ok: r.Err == nil})
 			c.unlockAgain(p, s, name, held.token)
 		}
@@ -296,9 +295,9 @@ func (c *client) unlockAgain(p *proc, s *session, name string, token coord.Token
 		return
 	}
 	from := c.now
-	this, r, ok := c.do(p, &coord.Lock{Name: name, Lease: s.id}, patience)
+	this, r, ok := c.do(p, &apiv1.TryLockRequest{Name: name, LeaseId: int64(s.id)}, patience)
 	c.record(from, input{kind: try, key: name}, this, ok, output{ok: r.Lock.Granted, token: r.Lock.Token})
-	_, r, ok = c.do(p, &coord.Unlock{Name: name, Lease: s.id, Token: token}, patience)
+	_, r, ok = c.do(p, &apiv1.UnlockRequest{Name: name, LeaseId: int64(s.id), FencingToken: int64(token)}, patience)
 	if ok && r.Err == nil {
 		c.breach("B2", "%s unlocked %q twice with token %d", c.name, name, token)
 	}
@@ -310,23 +309,22 @@ func share(c *client, p *proc) {
 	if s == nil {
 		return
 	}
-	op := &coord.Lock{Name: "rw", Lease: s.id, Wait: true, Mode: coord.Shared}
+	op := &apiv1.LockRequest{Name: "rw", LeaseId: int64(s.id), Mode: apiv1.ShareMode_SHARE_MODE_SHARED}
 	switch c.rng.IntN(4) {
 	case 0:
-		op.Mode = coord.Exclusive
+		op.Mode = apiv1.ShareMode_SHARE_MODE_EXCLUSIVE
 	case 1, 2:
-		op.Name, op.Mode, op.Permits = "permits", coord.Permit, 2
+		op.Name, op.Mode, op.Permits = "permits", apiv1.ShareMode_SHARE_MODE_PERMIT, 2
 	}
 	if held := c.acquire(p, s, op); held != nil {
-		again := *op
-		_, r, ok := c.do(p, &again, patience)
+		_, r, ok := c.do(p, op, patience)
 		if ok && held.lives(c.now) && (r.Err != nil || r.Lock.Token != held.token || r.Lock.Count != 2) {
 			c.breach("B2", "claimed again: %+v", r)
 		}
 		p.sleep(c.between(0, s.ttl))
 		held.released = true
 		for range c.rng.IntN(3) {
-			c.do(p, &coord.Unlock{Name: op.Name, Lease: s.id, Token: held.token}, patience)
+			c.do(p, &apiv1.UnlockRequest{Name: op.Name, LeaseId: int64(s.id), FencingToken: int64(held.token)}, patience)
 		}
 	}
 	c.release(p, s)
@@ -338,18 +336,17 @@ func bindKeys(c *client, p *proc) {
 	if s == nil {
 		return
 	}
-	var changes []coord.Step
+	var changes []*apiv1.TxnStep
 	for i := range 1 + c.rng.IntN(4) {
 		changes = append(changes, put(fmt.Sprintf("bound/%s/%d", c.name, i), c.value(), s.id))
 	}
-	_, r, ok := c.do(p, &coord.Txn{Then: changes}, patience)
+	_, r, ok := c.do(p, &apiv1.TxnRequest{Then: changes}, patience)
 	if ok && r.Err != nil && s.lives(c.now) {
 		c.breach("B2", "lease %d lives and cannot bind keys: %v", s.id, r.Err)
 	}
 	p.sleep(c.between(0, 2*s.ttl))
 	if c.chance(0.3) {
-		span := coord.Under("bound/" + c.name)
-		c.do(p, &coord.Txn{Then: []coord.Step{{Delete: &span}}}, patience)
+		c.do(p, &apiv1.TxnRequest{Then: []*apiv1.TxnStep{coordtest.Delete(coord.Under("bound/" + c.name))}}, patience)
 	}
 	c.release(p, s)
 }
@@ -359,7 +356,7 @@ func forget(c *client, p *proc) {
 	if c.id == 0 {
 		return
 	}
-	if _, r, ok := c.do(p, &coord.ClientClose{}, patience); ok && r.Err != nil && fault.KindOf(r.Err) != fault.NotFound && !dissolved(r.Err) {
+	if _, r, ok := c.do(p, &apiv1.CloseClientRequest{}, patience); ok && r.Err != nil && fault.KindOf(r.Err) != fault.NotFound && !dissolved(r.Err) {
 		c.breach("B2", "a client cannot be closed: %v", r.Err)
 	}
 	c.id = 0

@@ -5,11 +5,15 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/merge"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // merger is a process's part in merges. It survives no restart: only the state of the group does.
@@ -50,7 +54,7 @@ func (m *merger) look() {
 		m.askRaise(step, own.Over.Index)
 	case merge.Resume:
 		if mayPropose {
-			m.propose(&step.Raise, func() {
+			m.propose(raised(&step.Raise), func() {
 				n.world.figures.resumed++
 				n.tell("%s resumes its group", n.name)
 			})
@@ -100,10 +104,19 @@ func (m *merger) enquire() {
 	})
 }
 
+// raised is an order to raise the revision as the log has it.
+func raised(o *coord.RaiseRevision) *coordv1.RaiseRevision {
+	r := &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume}
+	for _, id := range o.Absorbed {
+		r.Absorbed = append(r.Absorbed, []byte(id))
+	}
+	return r
+}
+
 // propose proposes a command of a leader, one at a time. Without an error it calls done.
-func (m *merger) propose(op coord.Op, done func()) {
+func (m *merger) propose(op proto.Message, done func()) {
 	p := m.process
-	packed, err := p.config.Pack(message(coord.Command{Op: op}))
+	packed, err := p.config.Pack(coordtest.Command("", op))
 	m.node.must(err)
 	p.next++
 	m.proposed = true
@@ -117,7 +130,7 @@ func (m *merger) propose(op coord.Op, done func()) {
 
 // dissolve lets a leader propose the end of its group.
 func (m *merger) dissolve(successor coord.GroupID, force bool) {
-	m.propose(&coord.Dissolve{Successor: successor, Force: force}, func() {
+	m.propose(&coordv1.Dissolve{Successor: []byte(successor), Force: force}, func() {
 		m.node.world.figures.dissolved++
 		m.node.tell("%s dissolved its group", m.node.name)
 	})
@@ -132,7 +145,7 @@ func (m *merger) askRaise(step merge.Step, dissolve uint64) {
 			if !to.process.replica.Status().Promoted {
 				return
 			}
-			to.process.merger.propose(&step.Raise, func() {
+			to.process.merger.propose(raised(&step.Raise), func() {
 				n.world.figures.raised++
 				n.net.send(to.name, n.name, func() {
 					m.back(func() { m.Acknowledged(step.Group, dissolve) })

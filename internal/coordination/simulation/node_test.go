@@ -340,7 +340,7 @@ func (n *node) serve(from string, r request, answer func(reply)) {
 		id := p.next
 		switch {
 		case r.command != nil:
-			packed, err := p.config.Pack(message(*r.command))
+			packed, err := p.config.Pack(r.command)
 			if err != nil {
 				answer(reply{err: err})
 				return

@@ -12,7 +12,7 @@ import (
 	"testing/cryptotest"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // seeds is the number of seeds of go test, each for some virtual time under faults.
@@ -95,7 +95,7 @@ func TestLeaderLoss(t *testing.T) {
 		leader.silent = false
 		from := c.now
 		c.spawn(func(p *proc) {
-			c.newClient(97).do(p, &coord.LeaseGrant{TTL: 5000}, time.Minute)
+			c.newClient(97).do(p, &apiv1.LeaseGrantRequest{TtlMs: 5000}, time.Minute)
 			lasted = append(lasted, c.now-from)
 		})
 		for n := len(lasted); len(lasted) == n && c.fail == nil && c.now < from+time.Minute; {
