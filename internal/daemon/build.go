@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"path/filepath"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/query"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // parts are the components of one peer, in order of their start.
@@ -232,17 +232,15 @@ func reachConfig(c config.Config) (p2p.ReachConfig, error) {
 
 func (p *parts) startFrontEnds(context.Context) error {
 	var locks *grpcapi.Coordination
-	var rest *httpapi.Coordination
 	if c := p.coordination; c != nil {
 		gate := authority.New(authority.Config{
 			Writer: c.plane, Reader: c.plane, Peer: p.node.Host().ID().String(), Open: p.fronts.auth.guard == nil,
 			Now: p.now, Logger: p.log.With("part", "audit"),
 		})
 		locks = &grpcapi.Coordination{Writer: gate, Reader: gate, Admin: gate.Admin(c.plane), Owner: gate.Owner}
-		rest = &httpapi.Coordination{Writer: gate, Reader: gate, Admin: gate.Admin(c.plane), Owner: func(r *http.Request) (string, error) { return gate.Owner(r.Context()) }}
 	}
 	web := httpapi.Config{
-		Coordination: rest, Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
+		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
 		Hosts:   p.config.Hosts, Requests: p.fronts.requests, SetLogLevel: operator{p}.SetLogLevel,
 		Refused: p.fronts.places.refused,
@@ -261,8 +259,13 @@ func (p *parts) startFrontEnds(context.Context) error {
 	if err := countCalls(p.gatherer, &rpc); err != nil {
 		return err
 	}
-	p.fronts.http = httpapi.New(web)
-	rpc.Web.Events = p.fronts.http.Follow
+	rpc.Web.Events = func(ctx context.Context, r *api.FollowRequest, send func(*api.FollowResponse) error) error {
+		return p.fronts.http.Follow(ctx, r, send) // made below: the HTTP front end needs the calls of this one
+	}
 	p.fronts.grpc = grpcapi.New(rpc)
+	if locks != nil {
+		web.Coordination = &httpapi.Coordination{Calls: p.fronts.grpc.Calls(), Reader: locks.Reader}
+	}
+	p.fronts.http = httpapi.New(web)
 	return nil
 }

@@ -15,15 +15,24 @@ import (
 // httpPage lists the operations of the OpenAPI document.
 func httpPage(t *testing.T) string {
 	t.Helper()
-	var document struct {
-		Paths map[string]map[string]json.RawMessage
+	paths := map[string]map[string]json.RawMessage{}
+	for _, file := range []string{"openapi.json", "coordination.json"} {
+		var part struct {
+			Paths map[string]map[string]json.RawMessage
+		}
+		require.NoError(t, json.Unmarshal([]byte(source(t, "internal/frontend/httpapi/openapi/"+file)), &part))
+		for path, operations := range part.Paths {
+			if paths[path] == nil {
+				paths[path] = operations
+			}
+			maps.Copy(paths[path], operations)
+		}
 	}
-	require.NoError(t, json.Unmarshal([]byte(source(t, "internal/frontend/httpapi/openapi/openapi.json")), &document))
 	b := begin("HTTP operations", "Every peer serves the whole document with schemas and examples at `/openapi.json`. [api.md](../api.md) explains it. The last column is the\nsmallest [role](../security.md).")
 	tags := map[string][][]string{}
-	for _, path := range slices.Sorted(maps.Keys(document.Paths)) {
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		for _, method := range []string{"get", "put", "post", "delete"} {
-			raw, ok := document.Paths[path][method]
+			raw, ok := paths[path][method]
 			if !ok {
 				continue
 			}

@@ -110,6 +110,7 @@ type Server struct {
 	grpc    *grpc.Server
 	health  *health.Server
 	watches *access.Pool
+	calls   *coordination // nil without the coordination plane
 
 	closing context.Context // done when Close begins; ends watches
 	close   context.CancelFunc
@@ -178,6 +179,7 @@ func (s *Server) register() {
 		api.RegisterLockServiceServer(s.grpc, c)
 		api.RegisterCoordinationServiceServer(s.grpc, c)
 		coordv1.RegisterCallServiceServer(s.grpc, c)
+		s.calls = c
 	}
 }
 
@@ -191,6 +193,16 @@ func (s *Server) agent() *agent {
 	}
 	return a
 }
+
+// Calls are the services of the coordination plane.
+type Calls interface {
+	api.LockServiceServer
+	api.CoordinationServiceServer
+}
+
+// Calls returns the services of the coordination plane for calls in this process, with the owners and pools of calls over
+// gRPC, and without the interceptors: the caller of a method checks the role. A server without the plane has none.
+func (s *Server) Calls() Calls { return s.calls }
 
 // Serve answers on l until Close and takes ownership of l.
 func (s *Server) Serve(l net.Listener) error {

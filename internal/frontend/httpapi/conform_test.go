@@ -51,6 +51,7 @@ func conforming(t testing.TB) func(access.Role, http.Handler) http.Handler {
 	return func(_ access.Role, next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var sent bytes.Buffer
+			r = r.WithContext(context.WithValue(r.Context(), ownerKey{}, r.Header.Get("Owner")))
 			as := r.Clone(context.Background())
 			r.Body = struct {
 				io.Reader

@@ -2,98 +2,168 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
-	"net/url"
-	"strconv"
+	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// answerWithin bounds each call to the group, besides a wait for a lock or a requirement. A
-// client of a group without a leader thus gets an error in time.
-const answerWithin = 10 * time.Second
+const (
+	// answerWithin bounds each call to the group, besides a wait for a lock or a requirement. A client of a group without
+	// a leader thus gets an error in time.
+	answerWithin = 10 * time.Second
+
+	maxWait    = 30 * 24 * time.Hour // caps timeout_ms
+	maxTxnBody = 6 << 20             // bytes: the group's bound on a transaction, in base64 and with names
+	maxBackups = 2                   // downloads at a time: each reads the whole state of the group
+)
 
 // Coordination holds the parts of the coordination plane. All are required.
 type Coordination struct {
-	Writer coord.Writer
-	Reader coord.Reader
-	Admin  coord.Admin
-
-	// Owner names the client on whose behalf a request acts, or fails if the client may not act.
-	Owner func(r *http.Request) (string, error)
+	Calls  grpcapi.Calls // for the caller in the context
+	Reader coord.Reader  // for requirements and events
 }
 
-// coordinationAPI handles the routes of the coordination plane.
+// coordinationAPI handles the routes of the coordination plane. Most are calls of gRPC, bound to paths by the schema.
 type coordinationAPI struct {
 	*shared
 	Coordination
 }
 
 func (p *coordinationAPI) routes() []route {
-	return []route{
-		{pattern: "POST /v1/coordination/leases", role: access.RoleService, serve: p.bounded(p.grantLease)},
-		{pattern: "GET /v1/coordination/leases", role: access.RoleReadOnly, asks: true, serve: p.bounded(p.listLeases)},
-		{pattern: "GET /v1/coordination/leases/{id}", role: access.RoleReadOnly, serve: p.bounded(p.getLease)},
-		{pattern: "DELETE /v1/coordination/leases/{id}", role: access.RoleService, serve: p.bounded(p.revokeLease)},
-		{pattern: "PUT /v1/coordination/leases/{id}/keepalive", role: access.RoleService, serve: p.bounded(p.keepLease)},
-		{pattern: "GET /v1/coordination/locks", role: access.RoleReadOnly, asks: true, serve: p.bounded(p.listLocks)},
-		{pattern: "POST /v1/coordination/locks/{name}", role: access.RoleService, waits: true, serve: p.unbounded(p.lock)},
-		{pattern: "GET /v1/coordination/locks/{name}", role: access.RoleReadOnly, asks: true, serve: p.bounded(p.getLock)},
-		{pattern: "DELETE /v1/coordination/locks/{name}", role: access.RoleService, asks: true, serve: p.bounded(p.unlock)},
-		{pattern: "GET /v1/coordination/requirements", role: access.RoleReadOnly, serve: p.bounded(p.listRequirements)},
-		{pattern: "GET /v1/coordination/requirements/{id}", role: access.RoleReadOnly, asks: true, waits: true, serve: p.unbounded(p.getRequirement)},
-		{pattern: "PUT /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.bounded(p.setRequirement)},
-		{pattern: "DELETE /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.bounded(p.deleteRequirement)},
-		{pattern: "GET /v1/coordination/keys", role: access.RoleReadOnly, asks: true, serve: p.bounded(p.listKeys)},
-		{pattern: "GET /v1/coordination/keys/{key}", role: access.RoleReadOnly, asks: true, serve: p.bounded(p.getKey)},
-		{pattern: "PUT /v1/coordination/keys/{key}", role: access.RoleService, asks: true, serve: p.bounded(p.putKey)},
-		{pattern: "DELETE /v1/coordination/keys/{key}", role: access.RoleService, asks: true, serve: p.bounded(p.deleteKey)},
-		{pattern: "POST /v1/coordination/txn", role: access.RoleService, serve: p.bounded(transact(p))},
-		{pattern: "GET /v1/coordination/watch", role: access.RoleReadOnly, asks: true, waits: true, serve: p.unbounded(p.watchKeys)},
-		{pattern: "GET /v1/coordination/group", role: access.RoleReadOnly, serve: p.bounded(p.group)},
-		{pattern: "POST /v1/coordination/group/members", role: access.RoleAdmin, serve: p.bounded(changeMembers(p.Admin))},
-		{pattern: "GET /v1/coordination/group/backup", role: access.RoleAdmin, waits: true, serve: p.unbounded(backUp(p))},
+	routes := []route{
+		{pattern: "GET /v1/coordination/requirements", role: access.RoleReadOnly, serve: p.serve(p.listRequirements)},
+		{pattern: "GET /v1/coordination/requirements/{id}", role: access.RoleReadOnly, asks: true, waits: true, serve: p.serve(p.getRequirement)},
+		{pattern: "PUT /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.serve(p.setRequirement)},
+		{pattern: "DELETE /v1/coordination/requirements/{id}", role: access.RoleService, serve: p.serve(p.deleteRequirement)},
+		{pattern: "PUT /v1/coordination/keys/{key}", role: access.RoleService, asks: true, serve: p.serve(p.putKey)},
+		{pattern: "DELETE /v1/coordination/keys/{key}", role: access.RoleService, asks: true, serve: p.serve(p.deleteKey)},
 	}
-}
-
-// call is a request to the coordination plane.
-type call struct {
-	w     http.ResponseWriter
-	r     *http.Request
-	owner string
-}
-
-// callHandler answers a call or returns an error. Its context ends when the client leaves or the
-// server closes.
-type callHandler func(ctx context.Context, c call) error
-
-// bounded serves calls that end within answerWithin.
-func (p *coordinationAPI) bounded(h callHandler) http.Handler {
-	return p.unbounded(func(ctx context.Context, c call) error {
-		ctx, cancel := context.WithTimeout(ctx, answerWithin)
-		defer cancel()
-		return h(ctx, c)
-	})
-}
-
-// unbounded serves calls with their own bound on time.
-func (p *coordinationAPI) unbounded(h callHandler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		owner, err := p.Owner(r)
-		if err == nil {
-			ctx, cancel := p.untilClosing(r.Context())
-			defer cancel()
-			err = h(ctx, call{w, r, owner})
+	for _, c := range p.calls() {
+		serve, waits := p.answer, c.Descriptor.Input().Fields().ByName("timeout_ms") != nil
+		switch c.Descriptor.Name() {
+		case "Watch":
+			serve, waits = p.watchKeys, true
+		case "Backup":
+			serve, waits = p.backUp, true
 		}
-		if err != nil {
+		routes = append(routes, route{pattern: c.Pattern, role: grpcapi.Need(c.Method), asks: c.Asks, waits: waits, serve: p.call(&c, serve)})
+	}
+	return routes
+}
+
+func (p *coordinationAPI) calls() []transcode.Call {
+	return slices.Concat(transcode.Of(p.Calls, &api.LockService_ServiceDesc), transcode.Of(p.Calls, &api.CoordinationService_ServiceDesc))
+}
+
+// serve serves requests of which the context ends when the client leaves or the server closes.
+func (p *coordinationAPI) serve(h func(ctx context.Context, w http.ResponseWriter, r *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := p.untilClosing(r.Context())
+		defer cancel()
+		if err := h(ctx, w, r); err != nil {
 			p.writeError(w, p.orClosing(err))
 		}
 	})
+}
+
+// calling is a call of gRPC with its request over HTTP.
+type calling struct {
+	*transcode.Call
+	w   http.ResponseWriter
+	r   *http.Request
+	req proto.Message
+}
+
+// call serves a call of gRPC.
+func (p *coordinationAPI) call(c *transcode.Call, answer func(context.Context, calling) error) http.Handler {
+	return p.serve(func(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+		var body []byte
+		if c.Body {
+			most := int64(maxBody)
+			if c.Descriptor.Name() == "Txn" {
+				most = maxTxnBody
+			}
+			var release func()
+			var err error
+			if body, release, err = p.readLarge(w, r, most); err != nil {
+				return err
+			}
+			defer release()
+		}
+		req, err := c.Request(r, body)
+		if err != nil {
+			return err
+		}
+		return answer(ctx, calling{c, w, r, req})
+	})
+}
+
+// answer answers with the only message of a call.
+func (p *coordinationAPI) answer(ctx context.Context, c calling) error {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	var resp proto.Message
+	err := c.Run(ctx, c.req, func(m proto.Message) error { resp = m; return nil })
+	if err == nil {
+		err = absent(c, resp)
+	} else if c.Descriptor.Name() == "Unlock" && fault.KindOf(err) == fault.NotFound {
+		err = fault.As("httpapi.unlock", fault.Conflict, err) // the client wrongly believes that it holds the lock
+	}
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if g, ok := resp.(*api.GroupResponse); ok && g.GetMissing() != "" {
+		code = http.StatusServiceUnavailable
+	}
+	return writeMessage(c.w, code, resp)
+}
+
+// bounded bounds the time of a call: answerWithin, after the wait that the request asks for.
+func (c calling) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	w, ok := c.req.(interface{ GetTimeoutMs() int64 })
+	if !ok || w.GetTimeoutMs() == 0 {
+		return context.WithTimeout(ctx, answerWithin)
+	}
+	// The request has arrived, so the bound on reading it must not end the wait.
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
+	if w.GetTimeoutMs() < 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, answerWithin+time.Duration(min(w.GetTimeoutMs(), maxWait.Milliseconds()))*time.Millisecond)
+}
+
+// absent returns NotFound if the object in the path does not exist, where the answer of gRPC is empty.
+func absent(c calling, resp proto.Message) error {
+	switch m := resp.(type) {
+	case *api.LeaseKeepAliveResponse:
+		if m.GetTtlMs() == 0 {
+			return fault.Refused(fault.NotFound, "lease", "is unknown or belongs to another client: grant a new lease")
+		}
+	case *api.RangeResponse:
+		if len(c.Path()) > 0 && len(m.GetKvs()) == 0 {
+			return fault.Refused(fault.NotFound, "key", "does not exist at revision %d", m.GetRevision())
+		}
+	}
+	return nil
+}
+
+func writeMessage(w http.ResponseWriter, code int, m proto.Message) error {
+	text, err := transcode.JSON(m)
+	if err != nil {
+		return fault.As("httpapi", fault.Internal, err)
+	}
+	write(w, code, append(text, '\n'))
+	return nil
 }
 
 // planeError is an error of the coordination plane.
@@ -111,6 +181,8 @@ func (p *coordinationAPI) writeError(w http.ResponseWriter, err error) {
 		answer.Field = "lease_id"
 	case "token":
 		answer.Field = "fencing_token"
+	case "at":
+		answer.Field = "revision"
 	}
 	switch kind := fault.KindOf(err); kind {
 	case fault.NotFound:
@@ -121,8 +193,8 @@ func (p *coordinationAPI) writeError(w http.ResponseWriter, err error) {
 		if p.closing.Err() != nil {
 			break
 		}
-		if g := p.state(); g.Missing != "" || kind == fault.Unavailable {
-			code, answer.Error, answer.Missing = http.StatusServiceUnavailable, "no_quorum", g.Missing
+		if missing := p.missing(); missing != "" || kind == fault.Unavailable {
+			code, answer.Error, answer.Missing = http.StatusServiceUnavailable, "no_quorum", missing
 		}
 	}
 	writeErrorBody(w, err, code, answer)
@@ -131,105 +203,13 @@ func (p *coordinationAPI) writeError(w http.ResponseWriter, err error) {
 // errorState bounds the wait for the text of an error: with the call before it, it comes within 5 s.
 const errorState = 400 * time.Millisecond
 
-// state returns the state of the group for the text of an error.
-func (p *coordinationAPI) state() coord.GroupState {
+// missing says what the group lacks, for the text of an error.
+func (p *coordinationAPI) missing() string {
 	ctx, cancel := context.WithTimeout(context.Background(), errorState)
 	defer cancel()
-	g, err := p.Admin.Group(ctx)
+	g, err := p.Calls.Group(ctx, &api.GroupRequest{})
 	if err != nil {
-		g.Missing = fault.Message(err)
+		return fault.Message(err)
 	}
-	return g
-}
-
-// do executes a command for the owner of a call.
-func (p *coordinationAPI) do(ctx context.Context, c call, op coord.Op) (coord.Result, coord.Header, error) {
-	return p.Writer.Do(ctx, coord.Command{Owner: c.owner, Op: op})
-}
-
-// group describes the group, with an error status while the group cannot serve.
-func (p *coordinationAPI) group(ctx context.Context, c call) error {
-	g, err := p.Admin.Group(ctx)
-	if err != nil {
-		return err
-	}
-	if g.Voters == nil {
-		g.Voters = []coord.Member{}
-	}
-	if g.Learners == nil {
-		g.Learners = []coord.Member{}
-	}
-	if g.Missing == "" {
-		return writeJSON(c.w, http.StatusOK, g)
-	}
-	return writeJSON(c.w, http.StatusServiceUnavailable, struct {
-		Error   string `json:"error"`
-		Message string `json:"message"`
-		coord.GroupState
-	}{"no_quorum", g.Missing, g})
-}
-
-// changeMembers carries out an operator's order about the members of the group.
-func changeMembers(admin coord.Admin) callHandler {
-	return func(ctx context.Context, c call) error {
-		var order coord.MemberChange
-		if err := decode(c, &order); err != nil {
-			return err
-		}
-		order.By = c.owner
-		done, err := admin.ChangeMembers(ctx, order)
-		if err != nil {
-			return err
-		}
-		if done.Steps == nil {
-			done.Steps = []string{}
-		}
-		return writeJSON(c.w, http.StatusOK, done)
-	}
-}
-
-// leaseID is the id of a lease, a string in JSON like the ids of a header.
-type leaseID coord.LeaseID
-
-// MarshalJSON implements json.Marshaler.
-func (id leaseID) MarshalJSON() ([]byte, error) {
-	if coord.LeaseID(id) == coord.HiddenLease {
-		return []byte(`"hidden"`), nil
-	}
-	return strconv.AppendQuote(nil, strconv.FormatInt(int64(id), 10)), nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (id *leaseID) UnmarshalJSON(b []byte) error {
-	text, err := strconv.Unquote(string(b))
-	if err == nil {
-		*id, err = parseLeaseID(text)
-	}
-	if err != nil {
-		return &json.UnmarshalTypeError{Value: string(b)} // the decoder adds the field
-	}
-	return nil
-}
-
-func parseLeaseID(text string) (leaseID, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n <= 0 {
-		return 0, fault.Invalidf("lease_id", input.Quote(text), "must be a number above 0, in a string")
-	}
-	return leaseID(n), nil
-}
-
-// decode reads a body into v.
-func decode(c call, v any) error {
-	body, err := readBody(c.w, c.r)
-	if err != nil {
-		return err
-	}
-	return input.Object(body, v)
-}
-
-// readPage reads the bound of a page of leases or locks. Zero is the default of the plane.
-func readPage(values url.Values) (limit int, err error) {
-	n, err := input.Number(values, "limit")
-	return int(min(n, maxListed)), err
+	return g.GetMissing()
 }

@@ -34,7 +34,9 @@ func (b breaking) Backup(ctx context.Context, w io.Writer) error {
 // TestBackup: a backup is the whole state, nothing of it is kept on the way, and one that breaks off does not end like a whole one.
 func TestBackup(t *testing.T) {
 	after := -1
-	p := newCoordFixture(t, func(c *Config) { c.Coordination.Admin = breaking{c.Coordination.Admin.(*coordtest.Solo), &after} })
+	p := newCoordFixture(t, func(c *coordConfig) {
+		c.Calls.Coordination.Admin = breaking{c.Calls.Coordination.Admin.(*coordtest.Solo), &after}
+	})
 	p.take(t, "db", p.lease(t, halfMinute))
 	var want bytes.Buffer
 	require.NoError(t, p.Solo.Backup(t.Context(), &want))

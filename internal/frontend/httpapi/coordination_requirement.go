@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -9,9 +11,11 @@ import (
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Times of requests for requirements.
@@ -40,24 +44,22 @@ type selectorBody struct {
 	Dependency  string   `json:"dependency,omitempty"`
 }
 
-// requirement converts the body. Errors: Invalid.
-func (b *requirementBody) requirement(name string) (coord.Requirement, error) {
+// query converts the question of the body. Errors: Invalid.
+func (b *requirementBody) query() (instance.Query, error) {
 	q, err := dialect.Query(url.Values{"namespace": {b.Namespace}, "health": {b.Selector.Health}}, b.Service)
 	if err != nil {
-		return coord.Requirement{}, fault.In("selector", err)
+		return q, fault.In("selector", err)
 	}
 	s := &q.Selector
 	s.ID, s.Zone, s.Version, s.Tags = b.Selector.ID, b.Selector.Zone, b.Selector.Version, b.Selector.Tags
 	s.Environment, s.Dependency = b.Selector.Environment, b.Selector.Dependency
-	question, err := q.Question()
-	return coord.Requirement{Name: name, Min: b.Min, Question: question}, err
+	_, err = q.Question() // checks it
+	return q, err
 }
 
-// fromRequirement converts a requirement. Errors: a selector of a later version.
-func fromRequirement(r *coord.Requirement) (requirementBody, error) {
-	q, err := instance.ParseQuestion(r.Question)
+func fromQuery(least int, q instance.Query) requirementBody {
 	s := &q.Selector
-	b := requirementBody{Service: q.Service, Namespace: q.Namespace, Min: r.Min, Selector: selectorBody{
+	b := requirementBody{Service: q.Service, Namespace: q.Namespace, Min: least, Selector: selectorBody{
 		ID: s.ID, Zone: s.Zone, Version: s.Version, Tags: s.Tags, Environment: s.Environment, Dependency: s.Dependency,
 	}}
 	names := make([]string, len(s.Statuses))
@@ -67,13 +69,25 @@ func fromRequirement(r *coord.Requirement) (requirementBody, error) {
 	if b.Selector.Health = strings.Join(names, ","); s.AnyStatus {
 		b.Selector.Health = "any"
 	}
-	return b, err
+	return b
+}
+
+func fromHeader(h coord.Header) json.RawMessage {
+	return headerJSON(&api.Header{ClusterId: h.Group, MemberId: h.Member, Revision: int64(h.Revision), RaftTerm: h.Term})
+}
+
+func headerJSON(h *api.Header) json.RawMessage {
+	text, err := transcode.JSON(h)
+	if err != nil {
+		panic("httpapi: " + err.Error()) // a header has numbers only
+	}
+	return text
 }
 
 // requirementAnswer is a requirement with its status.
 type requirementAnswer struct {
-	Header *coord.Header `json:"header,omitempty"`
-	Name   string        `json:"name"`
+	Header json.RawMessage `json:"header,omitempty"`
+	Name   string          `json:"name"`
 	requirementBody
 	*statusBody
 }
@@ -88,45 +102,55 @@ type statusBody struct {
 }
 
 func fromEvaluated(s coord.EvaluatedRequirement) requirementAnswer {
-	body, err := fromRequirement(&s.Requirement)
+	q, err := instance.ParseQuestion(s.Question)
 	if err != nil && s.Problem == "" {
 		s.Problem = fault.Message(err)
 	}
 	return requirementAnswer{
-		Name: s.Name, requirementBody: body,
+		Name: s.Name, requirementBody: fromQuery(s.Min, q),
 		statusBody: &statusBody{s.State, s.Needed, s.Available, s.Revision, s.Problem},
 	}
 }
 
-func (p *coordinationAPI) setRequirement(ctx context.Context, c call) error {
+func (p *coordinationAPI) setRequirement(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	body := requirementBody{Namespace: instance.DefaultNamespace}
-	if err := decode(c, &body); err != nil {
-		return err
-	}
-	r, err := body.requirement(c.r.PathValue("id"))
+	text, err := readBody(w, r)
 	if err != nil {
 		return err
 	}
-	_, h, err := p.do(ctx, c, &coord.SetRequirement{Requirement: r})
+	if err := input.Object(text, &body); err != nil {
+		return err
+	}
+	q, err := body.query()
 	if err != nil {
 		return err
 	}
-	kept, err := fromRequirement(&r)
+	if body.Min < 0 || body.Min > math.MaxInt32 {
+		return fault.Invalidf("min", body.Min, "must be at least 1")
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	name := r.PathValue("id")
+	resp, err := p.Calls.SetRequirement(ctx, &api.SetRequirementRequest{Name: name, Min: uint32(body.Min), Query: q.Proto()})
 	if err != nil {
 		return err
 	}
-	return writeJSON(c.w, http.StatusOK, requirementAnswer{Header: &h, Name: r.Name, requirementBody: kept})
+	return writeJSON(w, http.StatusOK, requirementAnswer{Header: headerJSON(resp.GetHeader()), Name: name, requirementBody: fromQuery(body.Min, q)})
 }
 
-func (p *coordinationAPI) deleteRequirement(ctx context.Context, c call) error {
-	if _, _, err := p.do(ctx, c, &coord.DeleteRequirement{Name: c.r.PathValue("id")}); err != nil {
+func (p *coordinationAPI) deleteRequirement(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	resp, err := p.Calls.DeleteRequirement(ctx, &api.DeleteRequirementRequest{Name: r.PathValue("id")})
+	if err != nil {
 		return err
 	}
-	c.w.WriteHeader(http.StatusNoContent)
-	return nil
+	return writeMessage(w, http.StatusOK, resp)
 }
 
-func (p *coordinationAPI) listRequirements(ctx context.Context, c call) error {
+func (p *coordinationAPI) listRequirements(ctx context.Context, w http.ResponseWriter, _ *http.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	all, h, err := coord.ListRequirements(ctx, p.Reader)
 	if err != nil {
 		return err
@@ -135,20 +159,20 @@ func (p *coordinationAPI) listRequirements(ctx context.Context, c call) error {
 	for i, one := range all {
 		list[i] = fromEvaluated(one)
 	}
-	return writeJSON(c.w, http.StatusOK, struct {
-		Header       coord.Header        `json:"header"`
+	return writeJSON(w, http.StatusOK, struct {
+		Header       json.RawMessage     `json:"header"`
 		Requirements []requirementAnswer `json:"requirements"`
-	}{h, list})
+	}{fromHeader(h), list})
 }
 
 // getRequirement answers the status at once or, with wait, when the requirement is satisfied or
 // the time is over.
-func (p *coordinationAPI) getRequirement(ctx context.Context, c call) error {
-	values, err := input.Known(c.r.URL, "wait")
+func (p *coordinationAPI) getRequirement(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+	values, err := input.Known(r.URL, "wait")
 	if err != nil {
 		return err
 	}
-	name, wait := c.r.PathValue("id"), time.Duration(0)
+	name, wait := r.PathValue("id"), time.Duration(0)
 	if given := values.Get("wait"); given != "" {
 		if wait, err = time.ParseDuration(given); err != nil || wait < 0 || wait > maxRequired {
 			return fault.Invalidf("wait", input.Quote(given), "needs a duration such as 30s, at most %v", maxRequired)
@@ -157,20 +181,20 @@ func (p *coordinationAPI) getRequirement(ctx context.Context, c call) error {
 	if wait == 0 {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		return p.answerRequirement(ctx, c, name, judgedWithin, coord.EvaluatedRequirement.Evaluated)
+		return p.answerRequirement(ctx, w, name, judgedWithin, coord.EvaluatedRequirement.Evaluated)
 	}
 	release, err := p.waits.Take(ctx, "httpapi.getRequirement")
 	if err != nil {
 		return err
 	}
 	defer release()
-	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // the bound on reading the request must not end the wait
-	return p.answerRequirement(ctx, c, name, wait, coord.EvaluatedRequirement.Satisfied)
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the bound on reading the request must not end the wait
+	return p.answerRequirement(ctx, w, name, wait, coord.EvaluatedRequirement.Satisfied)
 }
 
 // answerRequirement waits for a wanted status, at most for the given time, and answers the
 // status at the end.
-func (p *coordinationAPI) answerRequirement(ctx context.Context, c call, name string, wait time.Duration, wanted func(coord.EvaluatedRequirement) bool) error {
+func (p *coordinationAPI) answerRequirement(ctx context.Context, w http.ResponseWriter, name string, wait time.Duration, wanted func(coord.EvaluatedRequirement) bool) error {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	evaluated, h, err := coord.AwaitRequirement(waiting, p.Reader, name, wanted)
@@ -186,8 +210,8 @@ func (p *coordinationAPI) answerRequirement(ctx context.Context, c call, name st
 		return err
 	}
 	answer := fromEvaluated(evaluated)
-	answer.Header = &h
-	return writeJSON(c.w, http.StatusOK, answer)
+	answer.Header = fromHeader(h)
+	return writeJSON(w, http.StatusOK, answer)
 }
 
 // pauseFor waits, and reports whether the context outlived the pause.

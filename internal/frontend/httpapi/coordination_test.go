@@ -2,11 +2,13 @@ package httpapi
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -28,7 +31,7 @@ type coordFixture struct {
 }
 
 // newCoordFixture serves a coordination plane on a socket.
-func newCoordFixture(t testing.TB, edits ...func(*Config)) coordFixture {
+func newCoordFixture(t testing.TB, edits ...func(*coordConfig)) coordFixture {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -38,15 +41,17 @@ func newCoordFixture(t testing.TB, edits ...func(*Config)) coordFixture {
 	return p
 }
 
-func (p *coordFixture) serve(t testing.TB, l net.Listener, edits ...func(*Config)) {
+func (p *coordFixture) serve(t testing.TB, l net.Listener, edits ...func(*coordConfig)) {
 	h := discoverytest.New(t)
-	c := Config{Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t), Coordination: &Coordination{
-		Writer: p.Solo, Reader: p.Solo, Admin: p.Solo, Owner: ownerOf,
-	}}
+	c := coordConfig{
+		Config: Config{Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t)},
+		Calls:  grpcapi.Config{Coordination: &grpcapi.Coordination{Writer: p.Solo, Reader: p.Solo, Admin: p.Solo, Owner: ownerOf}},
+	}
 	for _, edit := range edits {
 		edit(&c)
 	}
-	p.Server = New(c)
+	c.Coordination = coordinationOf(t, c.Calls)
+	p.Server = New(c.Config)
 	done := make(chan error, 1)
 	go func() { done <- p.Serve(l) }()
 	t.Cleanup(func() {
@@ -56,9 +61,30 @@ func (p *coordFixture) serve(t testing.TB, l net.Listener, edits ...func(*Config
 	})
 }
 
-// ownerOf takes the owner from a header, and refuses mallory.
-func ownerOf(r *http.Request) (string, error) {
-	switch name := r.Header.Get("Owner"); name {
+// coordConfig configures a peer with the coordination plane alone.
+type coordConfig struct {
+	Config
+	Calls grpcapi.Config
+}
+
+// coordinationOf serves the calls of a plane until the test ends.
+func coordinationOf(t testing.TB, c grpcapi.Config) *Coordination {
+	s := grpcapi.New(c)
+	t.Cleanup(s.Close)
+	return &Coordination{Calls: s.Calls(), Reader: c.Coordination.Reader}
+}
+
+// soloCoordination is a plane of one member.
+func soloCoordination(t testing.TB, solo *coordtest.Solo) *Coordination {
+	return coordinationOf(t, grpcapi.Config{Coordination: &grpcapi.Coordination{Writer: solo, Reader: solo, Admin: solo, Owner: ownerOf}})
+}
+
+// ownerKey is the context key of the header Owner.
+type ownerKey struct{}
+
+// ownerOf takes the owner from the context, and refuses mallory.
+func ownerOf(ctx context.Context) (string, error) {
+	switch name, _ := ctx.Value(ownerKey{}).(string); name {
 	case "mallory":
 		return "", fault.New("test.Owner", fault.Forbidden, "is not listed")
 	case "":
@@ -102,9 +128,6 @@ func (p coordFixture) ok(t testing.TB, code int, line, body string) object {
 	t.Helper()
 	got := p.send(t, line, body)
 	require.Equal(t, code, got.code, "%s: %s", line, got.text)
-	if code == http.StatusNoContent {
-		require.Empty(t, got.text)
-	}
 	return got.json
 }
 
@@ -122,7 +145,7 @@ func (p coordFixture) refused(t testing.TB, want refusal, line, body string, edi
 
 func (p coordFixture) lease(t testing.TB, body string) string {
 	t.Helper()
-	return p.ok(t, 201, "POST /leases", body)["id"].(string)
+	return p.ok(t, 200, "POST /leases", body)["id"].(string)
 }
 
 const halfMinute = `{"ttl":30}`
@@ -130,33 +153,32 @@ const halfMinute = `{"ttl":30}`
 func TestLeases(t *testing.T) {
 	p := newCoordFixture(t)
 	got := p.send(t, "POST /leases", halfMinute)
-	require.Equal(t, 201, got.code)
+	require.Equal(t, 200, got.code)
 	id := got.json["id"].(string)
-	require.Equal(t, "/v1/coordination/leases/"+id, got.header.Get("Location"))
-	require.Equal(t, []any{30.0, 30_000.0}, []any{got.json["ttl"], got.json["ttl_ms"]})
+	require.Equal(t, []any{"30", "30000"}, []any{got.json["ttl"], got.json["ttl_ms"]})
 	header := got.json["header"].(object)
 	require.IsType(t, "", header["cluster_id"])
 	require.IsType(t, "", header["member_id"])
-	require.Equal(t, 3.0, header["raft_term"])
+	require.Equal(t, "3", header["raft_term"])
 
 	p.Advance(20 * time.Second)
-	state := p.ok(t, 200, "GET /leases/"+id, "")
-	require.Equal(t, []any{id, 30.0, 10_000.0, "alice"}, []any{state["id"], state["ttl"], state["remaining_ms"], state["client_id"]})
+	state := p.ok(t, 200, "GET /leases/"+id, "")["lease"].(object)
+	require.Equal(t, []any{id, "30000", "10000", "alice"}, []any{state["id"], state["granted_ttl_ms"], state["remaining_ms"], state["client_id"]})
 	kept := p.ok(t, 200, "PUT /leases/"+id+"/keepalive", "")
-	require.Equal(t, []any{id, 30.0}, []any{kept["id"], kept["ttl"]})
+	require.Equal(t, []any{id, "30"}, []any{kept["id"], kept["ttl"]})
 	p.Advance(20 * time.Second)
 	p.ok(t, 200, "GET /leases/"+id, "")
 
 	big := p.lease(t, `{"id":"7587848390234","ttl_ms":5500}`)
 	require.Equal(t, "7587848390234", big)
-	require.Equal(t, 5.0, p.ok(t, 200, "GET /leases/"+big, "")["ttl"])
+	require.Equal(t, "5500", p.ok(t, 200, "GET /leases/"+big, "")["lease"].(object)["granted_ttl_ms"])
 	list := p.ok(t, 200, "GET /leases", "")["leases"].([]any)
 	require.Len(t, list, 2)
 	granted := func(i int) string { return number64(list[i].(object)["granted"]) }
 	require.Len(t, p.ok(t, 200, "GET /leases?after="+granted(0)+"&limit=1", "")["leases"], 1)
 	require.Empty(t, p.ok(t, 200, "GET /leases?after="+granted(1), "")["leases"])
 
-	p.ok(t, 204, "DELETE /leases/"+id, "")
+	p.ok(t, 200, "DELETE /leases/"+id, "")
 	p.Advance(10 * time.Second)
 	for _, gone := range []string{id, big} {
 		missing := refusal{404, "not_found", "lease_id"}
@@ -171,9 +193,9 @@ func TestLeasesRefuse(t *testing.T) {
 	id := p.lease(t, halfMinute)
 	for body, field := range map[string]string{
 		``: "body", `{`: "body", `[]`: "body", `{"ttl":30}{}`: "body", `{"ttl":30,"colour":1}`: "colour",
-		`{}`: "ttl", `{"ttl":0}`: "ttl", `{"ttl":-1}`: "ttl", `{"ttl":"30"}`: "ttl", `{"ttl":1.5}`: "ttl", `{"ttl":1e30}`: "ttl",
-		`{"ttl_ms":-1}`: "ttl_ms", `{"ttl":1,"ttl_ms":1}`: "ttl_ms",
-		`{"ttl":30,"id":7}`: "id", `{"ttl":30,"id":"x"}`: "id", `{"ttl":30,"id":"-1"}`: "id", `{"ttl":30,"id":"99999999999999999999"}`: "id",
+		`{}`: "ttl_ms", `{"ttl":0}`: "ttl_ms", `{"ttl":-1}`: "ttl", `{"ttl":1.5}`: "ttl", `{"ttl":1e30}`: "ttl",
+		`{"ttl":30,"ttl":30}`: "ttl", `{"ttl":30,"attempt":{"client":true}}`: "attempt.client",
+		`{"ttl":30,"id":"x"}`: "id", `{"ttl":30,"id":"-1"}`: "id", `{"ttl":30,"id":"99999999999999999999"}`: "id",
 	} {
 		p.refused(t, invalid(field), "POST /leases", body)
 	}
@@ -181,8 +203,8 @@ func TestLeasesRefuse(t *testing.T) {
 	p.refused(t, refusal{403, "forbidden", "lease_id"}, "DELETE /leases/"+id, "", header("Owner", "bob"))
 	p.refused(t, refusal{404, "not_found", "lease_id"}, "PUT /leases/"+id+"/keepalive", "", header("Owner", "bob"))
 	p.refused(t, refusal{403, "forbidden", ""}, "POST /leases", halfMinute, header("Owner", "mallory"))
-	for _, line := range []string{"GET /leases/x", "GET /leases/0", "DELETE /leases/-1", "PUT /leases/1.5/keepalive"} {
-		p.refused(t, invalid("lease_id"), line, "")
+	for _, line := range []string{"GET /leases/x", "GET /leases/0", "DELETE /leases/9x", "PUT /leases/1.5/keepalive"} {
+		p.refused(t, invalid("id"), line, "")
 	}
 	p.refused(t, invalid("limit"), "GET /leases?limit=x", "")
 	p.refused(t, invalid("after"), "GET /leases?after=-1", "")
@@ -191,8 +213,8 @@ func TestLeasesRefuse(t *testing.T) {
 	p.refused(t, refusal{405, "method_not_allowed", "method"}, "PUT /leases/1", "")
 	p.refused(t, refusal{404, "not_found", "path"}, "GET /nothing", "")
 	require.Len(t, p.ok(t, 200, "GET /leases", "")["leases"], 1, "what is refused changes nothing")
-	far := p.ok(t, 201, "POST /leases", `{"ttl":9223372036854775807}`)
-	require.Equal(t, float64(coord.DefaultLimits().MaxTTL), far["ttl_ms"])
+	far := p.ok(t, 200, "POST /leases", `{"ttl":9223372036854775807}`)
+	require.Equal(t, strconv.FormatInt(coord.DefaultLimits().MaxTTL, 10), far["ttl_ms"])
 }
 
 // take acquires a free lock and returns its token as text.
@@ -204,6 +226,9 @@ func (p coordFixture) take(t testing.TB, name, lease string) string {
 }
 
 func number64(v any) string {
+	if text, ok := v.(string); ok {
+		return text
+	}
 	text, _ := json.Marshal(v)
 	return string(text)
 }
@@ -211,24 +236,25 @@ func number64(v any) string {
 func TestLocks(t *testing.T) {
 	p := newCoordFixture(t)
 	one, two := p.lease(t, halfMinute), p.lease(t, halfMinute)
-	got := p.ok(t, 200, "POST /locks/db", `{"lease_id":"`+one+`","metadata":"migration"}`)
-	require.Equal(t, []any{coord.LockKey("db", 1), 2.0, true, 1.0}, []any{got["key"], got["fencing_token"], got["acquired"], got["count"]})
-	require.Equal(t, 2.0, got["header"].(object)["revision"])
+	got := p.ok(t, 200, "POST /locks/db", `{"lease_id":"`+one+`","metadata":"bWlncmF0aW9u"}`)
+	require.Equal(t, []any{coord.LockKey("db", 1), "2", true, 1.0}, []any{got["key"], got["fencing_token"], got["acquired"], got["count"]})
+	require.Equal(t, "2", got["header"].(object)["revision"])
 	missed := p.ok(t, 200, "POST /locks/db", `{"lease_id":"`+two+`"}`)
-	require.Equal(t, []any{false, 0.0}, []any{missed["acquired"], missed["fencing_token"]})
+	require.Equal(t, false, missed["acquired"])
 
-	state := p.ok(t, 200, "GET /locks/db", "")
-	require.Equal(t, []any{"db", "alice", 2.0}, []any{state["name"], state["holder_id"], state["fencing_token"]})
-	require.Empty(t, state["queue"])
-	claim := state["holders"].([]any)[0].(object)
-	require.Equal(t, []any{one, "migration", 0.0, 1.0}, []any{claim["lease_id"], claim["metadata"], claim["age_ms"], claim["count"]})
+	state := p.ok(t, 200, "GET /locks/db", "")["lock"].(object)
+	require.Equal(t, "db", state["name"])
+	require.Empty(t, state["waiting"])
+	claim := state["holding"].([]any)[0].(object)
+	require.Equal(t, []any{"alice", "2"}, []any{claim["holder_id"], claim["fencing_token"]})
+	require.Equal(t, []any{one, "bWlncmF0aW9u", "0", 1.0}, []any{claim["lease_id"], claim["metadata"], claim["age_ms"], claim["count"]})
 
 	unlock := "DELETE /locks/db?lease_id=" + one + "&fencing_token="
 	for _, line := range []string{unlock + "99", "DELETE /locks/other?lease_id=" + one + "&fencing_token=2", "DELETE /locks/db?lease_id=" + two + "&fencing_token=2"} {
 		p.refused(t, refusal{409, "conflict", "fencing_token"}, line, "")
 	}
 	p.refused(t, refusal{403, "forbidden", "lease_id"}, unlock+"2", "", header("Owner", "bob"))
-	p.ok(t, 204, unlock+"2", "")
+	p.ok(t, 200, unlock+"2", "")
 	p.refused(t, refusal{409, "conflict", "fencing_token"}, unlock+"2", "")
 	p.refused(t, refusal{404, "not_found", "name"}, "GET /locks/db", "")
 	require.Empty(t, p.ok(t, 200, "GET /locks", "")["locks"])
@@ -241,10 +267,10 @@ func TestLockNamesAreTakenToTheLetter(t *testing.T) {
 	for _, name := range names {
 		segment := strings.ReplaceAll(url.PathEscape(name), ".", "%2E") // a segment of dots would be removed
 		p.take(t, segment, lease)
-		require.Equal(t, name, p.ok(t, 200, "GET /locks/"+segment, "")["name"])
+		require.Equal(t, name, p.ok(t, 200, "GET /locks/"+segment, "")["lock"].(object)["name"])
 	}
-	token := p.ok(t, 200, "GET /locks/%2Flocks%2Fdb", "")["fencing_token"]
-	p.ok(t, 204, "DELETE /locks/%2Flocks%2Fdb?lease_id="+lease+"&fencing_token="+number64(token), "")
+	token := p.ok(t, 200, "GET /locks/%2Flocks%2Fdb", "")["lock"].(object)["holding"].([]any)[0].(object)["fencing_token"]
+	p.ok(t, 200, "DELETE /locks/%2Flocks%2Fdb?lease_id="+lease+"&fencing_token="+number64(token), "")
 	p.refused(t, refusal{404, "not_found", "name"}, "GET /locks/%2Flocks%2Fdb", "")
 	p.take(t, "a%2Fb", lease)
 	require.Len(t, p.ok(t, 200, "GET /locks", "")["locks"], len(names))
@@ -258,9 +284,9 @@ func TestLocksRefuse(t *testing.T) {
 	lease := p.lease(t, halfMinute)
 	with := `{"lease_id":"` + lease + `",`
 	for body, field := range map[string]string{
-		``: "body", `x`: "body", `{}`: "lease_id", `{"lease_id":1}`: "lease_id", `{"lease_id":""}`: "lease_id",
-		with + `"timeout_ms":-2}`: "timeout_ms", with + `"timeout_ms":"1"}`: "timeout_ms", with + `"try":true}`: "try",
-		with + `"shared":true,"permits":2}`: "permits", with + `"permits":-1}`: "permits", with + `"metadata":7}`: "metadata",
+		``: "body", `x`: "body", `{"lease_id":true}`: "lease_id",
+		with + `"timeout_ms":-2}`: "timeout_ms", with + `"timeout_ms":"x"}`: "timeout_ms", with + `"try":true}`: "try",
+		with + `"mode":"SHARE_MODE_SHARED","permits":2}`: "permits", with + `"permits":-1}`: "permits", with + `"mode":"shared"}`: "mode", with + `"metadata":7}`: "metadata",
 		with + `"colour":1}`: "colour",
 	} {
 		p.refused(t, invalid(field), "POST /locks/db", body)
@@ -274,10 +300,10 @@ func TestLocksRefuse(t *testing.T) {
 	p.refused(t, refusal{403, "forbidden", "lease_id"}, "POST /locks/db", with+`"timeout_ms":0}`, header("Owner", "bob"))
 	p.refused(t, refusal{403, "forbidden", ""}, "GET /locks/db", "", header("Owner", "mallory"))
 	p.take(t, "db", lease)
-	p.refused(t, refusal{409, "conflict", "mode"}, "POST /locks/db", with+`"shared":true}`)
+	p.refused(t, refusal{409, "conflict", "mode"}, "POST /locks/db", with+`"mode":"SHARE_MODE_SHARED"}`)
 	for query, field := range map[string]string{
-		"": "lease_id", "?lease_id=x&fencing_token=2": "lease_id", "?lease_id=1": "fencing_token",
-		"?lease_id=1&fencing_token=0": "fencing_token", "?lease_id=1&fencing_token=1&x=1": "x",
+		"?lease_id=x&fencing_token=2": "lease_id",
+		"?lease_id=1&fencing_token=y": "fencing_token", "?lease_id=1&fencing_token=1&x=1": "x",
 	} {
 		p.refused(t, invalid(field), "DELETE /locks/db"+query, "")
 	}
@@ -293,19 +319,14 @@ func TestLockModesAndMetadata(t *testing.T) {
 		leases[i] = p.lease(t, halfMinute)
 	}
 	for i, want := range []bool{true, true, false} {
-		got := p.ok(t, 200, "POST /locks/pool", `{"lease_id":"`+leases[i]+`","permits":2}`)
+		got := p.ok(t, 200, "POST /locks/pool", `{"lease_id":"`+leases[i]+`","mode":"SHARE_MODE_PERMIT","permits":2}`)
 		require.Equal(t, want, got["acquired"])
-		got = p.ok(t, 200, "POST /locks/read", `{"lease_id":"`+leases[i]+`","shared":true,"metadata":{"why":[1]}}`)
+		got = p.ok(t, 200, "POST /locks/read", `{"lease_id":"`+leases[i]+`","mode":"SHARE_MODE_SHARED","metadata":"/w=="}`)
 		require.Equal(t, true, got["acquired"])
 	}
-	readers := p.ok(t, 200, "GET /locks/read", "")["holders"].([]any)
+	readers := p.ok(t, 200, "GET /locks/read", "")["lock"].(object)["holding"].([]any)
 	require.Len(t, readers, 3)
-	require.Equal(t, []any{true, `{"why":[1]}`}, []any{readers[2].(object)["shared"], readers[2].(object)["metadata"]})
-	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Lock{Name: "raw", Lease: 1, Metadata: []byte{0xff}}})
-	require.NoError(t, err)
-	raw := p.ok(t, 200, "GET /locks/raw", "")["holders"].([]any)[0].(object)
-	require.Equal(t, "/w==", raw["metadata_base64"])
-	require.NotContains(t, raw, "metadata")
+	require.Equal(t, []any{"SHARE_MODE_SHARED", "/w=="}, []any{readers[2].(object)["mode"], readers[2].(object)["metadata"]})
 }
 
 // waiting waits until n claims wait for the lock db.
@@ -333,20 +354,20 @@ func TestLockWaits(t *testing.T) {
 	second := p.later(t, "POST /locks/db", `{"lease_id":"`+three+`","timeout_ms":2000}`)
 	p.waiting(t, 2)
 	p.Advance(time.Second)
-	queue := p.ok(t, 200, "GET /locks/db", "")["queue"].([]any)
-	require.Equal(t, []any{two, 1000.0}, []any{queue[0].(object)["lease_id"], queue[0].(object)["age_ms"]})
+	queue := p.ok(t, 200, "GET /locks/db", "")["lock"].(object)["waiting"].([]any)
+	require.Equal(t, []any{two, "1000"}, []any{queue[0].(object)["lease_id"], queue[0].(object)["age_ms"]})
 	waits := number64(queue[0].(object)["fencing_token"])
 	p.refused(t, refusal{409, "conflict", "fencing_token"}, "DELETE /locks/db?lease_id="+two+"&fencing_token="+waits, "")
 	p.Advance(time.Second)
 	late := <-second
-	require.Equal(t, []any{200, false, 0.0}, []any{late.code, late.json["acquired"], late.json["fencing_token"]})
-	p.ok(t, 204, "DELETE /locks/db?lease_id="+one+"&fencing_token="+token, "")
+	require.Equal(t, []any{200, false}, []any{late.code, late.json["acquired"]})
+	p.ok(t, 200, "DELETE /locks/db?lease_id="+one+"&fencing_token="+token, "")
 	got := <-first
 	require.Equal(t, []any{200, true, waits}, []any{got.code, got.json["acquired"], number64(got.json["fencing_token"])})
 }
 
 func TestLockWaitsAreBounded(t *testing.T) {
-	p := newCoordFixture(t, func(c *Config) { c.MaxWaits = 1 })
+	p := newCoordFixture(t, func(c *coordConfig) { c.Calls.Places.MaxWaits = 1 })
 	p.take(t, "db", p.lease(t, halfMinute))
 	two := p.lease(t, halfMinute)
 	waits := p.later(t, "POST /locks/db", `{"lease_id":"`+two+`","timeout_ms":-1}`)
@@ -391,11 +412,12 @@ func TestNoQuorum(t *testing.T) {
 		"POST /leases": halfMinute, "GET /leases": "", "GET /leases/" + lease: "", "DELETE /leases/" + lease: "",
 		"PUT /leases/" + lease + "/keepalive": "", "POST /locks/db": `{"lease_id":"` + lease + `","timeout_ms":60000}`,
 		"GET /locks/db": "", "GET /locks": "", "DELETE /locks/db?lease_id=" + lease + "&fencing_token=" + token: "",
-		"GET /watch?prefix=true": "", "GET /group": "",
+		"GET /watch?prefix=true": "",
 	} {
 		body := p.refused(t, refusal{503, "no_quorum", ""}, line, body)
 		require.Equal(t, missing, body["missing"], line)
 	}
+	require.Equal(t, missing, p.ok(t, 503, "GET /group", "")["missing"])
 	p.Resume()
 	p.ok(t, 200, "GET /group", "")
 }
@@ -404,7 +426,7 @@ func TestGroup(t *testing.T) {
 	p := newCoordFixture(t)
 	p.take(t, "db", p.lease(t, halfMinute))
 	g := p.ok(t, 200, "GET /group", "")
-	require.Equal(t, []any{coordtest.GroupID, "member", 3.0, coordtest.Peer, 2.0, 1.0}, []any{
+	require.Equal(t, []any{coordtest.GroupID, "member", "3", coordtest.Peer, "2", "1"}, []any{
 		g["group_id"], g["phase"], g["term"], g["leader"], g["revision"], g["locks"],
 	})
 	voter := g["voters"].([]any)[0].(object)
@@ -444,7 +466,9 @@ func (e *events) expectKeys(kind, id string, keys ...string) object {
 	var got []string
 	list, _ := ev.data["events"].([]any)
 	for _, change := range list {
-		got = append(got, change.(object)["kv"].(object)["key"].(string))
+		key, err := base64.StdEncoding.DecodeString(change.(object)["kv"].(object)["key"].(string))
+		require.NoError(e.t, err)
+		got = append(got, string(key))
 	}
 	require.Equal(e.t, keys, got)
 	return ev.data
@@ -457,22 +481,22 @@ func TestKeyWatch(t *testing.T) {
 	require.Equal(t, "text/event-stream", w.header.Get("Content-Type"))
 	require.Equal(t, "no-store", w.header.Get("Cache-Control"))
 	created := w.expectKeys("created", "2")
-	require.Equal(t, 3.0, created["next_revision"])
+	require.Equal(t, "3", created["next_revision"])
 	require.IsType(t, "", created["header"].(object)["cluster_id"])
 	p.put(t, "other", "")
 	p.put(t, "svc/a", "2")
 	change := w.expectKeys("events", "4", "svc/a")["events"].([]any)[0].(object)
-	require.Equal(t, "put", change["type"])
-	require.Equal(t, object{"key": "svc/a", "value": "2", "create_revision": 2.0, "mod_revision": 4.0, "version": 2.0}, change["kv"])
-	require.Equal(t, "1", change["prev_kv"].(object)["value"])
+	require.Equal(t, "PUT", change["type"])
+	require.Equal(t, object{"key": "c3ZjL2E=", "value": "Mg==", "create_revision": "2", "mod_revision": "4", "version": "2", "lease": "0"}, change["kv"])
+	require.Equal(t, "MQ==", change["prev_kv"].(object)["value"])
 	all := coord.Under("svc/")
 	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Txn{Then: []coord.Step{{Delete: &all}}}})
 	require.NoError(t, err)
 	gone := w.expectKeys("events", "5", "svc/a")["events"].([]any)[0].(object)
-	require.Equal(t, []any{"delete", object{"key": "svc/a", "mod_revision": 5.0}}, []any{gone["type"], gone["kv"]})
+	require.Equal(t, []any{"DELETE", "c3ZjL2E=", "5"}, []any{gone["type"], gone["kv"].(object)["key"], gone["kv"].(object)["mod_revision"]})
 	p.put(t, "svc/\xff", "\xfe")
-	raw := w.expectKeys("events", "6", "")["events"].([]any)[0].(object)["kv"].(object)
-	require.Equal(t, []any{"c3ZjL/8=", "/g=="}, []any{raw["key_base64"], raw["value_base64"]})
+	raw := w.expectKeys("events", "6", "svc/\xff")["events"].([]any)[0].(object)["kv"].(object)
+	require.Equal(t, "/g==", raw["value"])
 	defer p.pass(coordtest.Progress)()
 	w.expectKeys("progress", "6")
 }
@@ -517,7 +541,7 @@ func TestKeyWatchResumes(t *testing.T) {
 		p.openStream(t, "?key=a&start_revision=1"), p.openStream(t, "?key=a", header("Last-Event-ID", "1")),
 	} {
 		data := lost.expectKeys("compacted", "5")
-		require.Equal(t, object{"compact_revision": 3.0, "current_revision": 5.0}, data)
+		require.Equal(t, []any{"3", "5"}, []any{data["compact_revision"], data["header"].(object)["revision"]})
 		_, more := lost.next()
 		require.False(t, more)
 	}
@@ -525,7 +549,7 @@ func TestKeyWatchResumes(t *testing.T) {
 }
 
 func TestKeyWatchRefuses(t *testing.T) {
-	p := newCoordFixture(t, func(c *Config) { c.MaxWatches = 1 })
+	p := newCoordFixture(t, func(c *coordConfig) { c.Calls.Places.MaxWatches = 1 })
 	for query, field := range map[string]string{
 		"": "key", "?prefix=false": "key", "?key=a&prefix=yes": "prefix", "?key=a&start_revision=-1": "start_revision",
 		"?key=a&start_revision=x": "start_revision", "?key=a&prev_kv=1": "prev_kv", "?key=a&colour=red": "colour", "?key=a&key=b": "key",

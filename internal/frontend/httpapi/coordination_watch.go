@@ -2,142 +2,108 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// batchBody is the data of one event of the stream: the changes of whole revisions, or no change.
-type batchBody struct {
-	Header coord.Header   `json:"header"`
-	Events []changeBody   `json:"events,omitempty"`
-	Next   coord.Revision `json:"next_revision"` // start of a resumed watch
-}
-
-// changeBody is one change of a key.
-type changeBody struct {
-	Type string   `json:"type"` // put or delete
-	KV   keyBody  `json:"kv"`   // for delete only key and mod_revision
-	Prev *keyBody `json:"prev_kv,omitempty"`
-}
-
-// keyBody is a version of a key.
-type keyBody struct {
-	Key            string         `json:"key"`
-	KeyBase64      []byte         `json:"key_base64,omitempty"` // instead of key for bytes that are not text
-	Value          string         `json:"value,omitempty"`
-	ValueBase64    []byte         `json:"value_base64,omitempty"` // instead of value, likewise
-	CreateRevision coord.Revision `json:"create_revision,omitempty"`
-	ModRevision    coord.Revision `json:"mod_revision"`
-	Version        int64          `json:"version,omitempty"`
-	Lease          leaseID        `json:"lease_id,omitempty"`
-}
-
-func fromKeyValue(kv *coord.KeyValue) keyBody {
-	b := keyBody{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: leaseID(kv.Lease)}
-	b.Key, b.KeyBase64 = readable([]byte(kv.Key))
-	b.Value, b.ValueBase64 = readable(kv.Value)
-	return b
-}
-
-func fromBatch(b coord.Batch, h coord.Header) batchBody {
-	body := batchBody{Header: h, Next: b.Next, Events: make([]changeBody, len(b.Events))}
-	for i, e := range b.Events {
-		change := changeBody{Type: "delete"}
-		if e.Deletes() {
-			change.KV = fromKeyValue(&coord.KeyValue{Key: e.Key, ModRevision: e.Revision})
-		} else {
-			change.Type, change.KV = "put", fromKeyValue(e.KV)
-		}
-		if e.Prev != nil {
-			prev := fromKeyValue(e.Prev)
-			change.Prev = &prev
-		}
-		body.Events[i] = change
-	}
-	return body
-}
-
-// readKeyWatch reads the parameters of a watch. A client resumes with the id of the last event,
-// the last revision that it has received completely.
-func readKeyWatch(r *http.Request) (coord.Watch, error) {
-	values, err := input.Known(r.URL, "key", "prefix", "start_revision", "prev_kv")
-	if err != nil {
-		return coord.Watch{}, err
-	}
-	prefix, err := input.ParseBool(values, "prefix")
-	if err != nil {
-		return coord.Watch{}, err
-	}
-	prev, err := input.ParseBool(values, "prev_kv")
-	if err != nil {
-		return coord.Watch{}, err
-	}
-	from, err := input.Number(values, "start_revision")
-	if err != nil {
-		return coord.Watch{}, err
-	}
-	if id := r.Header.Get("Last-Event-ID"); id != "" {
+// watchKeys streams the events created, events and progress. The event compacted ends a watch whose start is no longer
+// stored: its id is the current revision, at which a client lists the keys, and from which a client that reconnects
+// continues. A client resumes with the id of the last event, the last revision that it has received completely.
+func (p *coordinationAPI) watchKeys(ctx context.Context, c calling) error {
+	if id := c.r.Header.Get("Last-Event-ID"); id != "" {
 		last, err := strconv.ParseInt(id, 10, 64)
 		if err != nil || last < 0 {
-			return coord.Watch{}, fault.Invalidf("Last-Event-ID", input.Quote(id), "is malformed: send the id of the last event")
+			return fault.Invalidf("Last-Event-ID", input.Quote(id), "is malformed: send the id of the last event")
 		}
-		from = last + 1
+		c.req.(*api.WatchKeysRequest).StartRevision = last + 1
 	}
-	w := coord.Watch{Span: coord.Exactly(values.Get("key")), From: coord.Revision(from), Prev: prev}
-	switch {
-	case prefix:
-		w.Span = coord.Under(values.Get("key"))
-	case values.Get("key") == "":
-		return w, fault.Invalidf("key", nil, "is missing: name a key, or set prefix=true for all keys")
-	}
-	return w, nil
-}
-
-// watchKeys streams the events created, events and progress. The event compacted ends a watch
-// whose start is no longer stored: its id is the current revision, at which a client lists the
-// keys, and from which a client that reconnects continues.
-func (p *coordinationAPI) watchKeys(ctx context.Context, c call) error {
-	w, err := readKeyWatch(c.r)
-	if err != nil {
-		return err
-	}
-	release, err := p.watches.Take(ctx, "httpapi.watchKeys")
-	if err != nil {
-		return err
-	}
-	defer release()
 	out := newEventStream(c.w, c.r)
-	err = p.Reader.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
-		kind := "events"
+	var failed error // why the group ended the watch
+	err := c.Run(ctx, c.req, func(m proto.Message) error {
+		b := m.(*api.WatchKeysResponse)
+		kind, at := "events", b.GetNextRevision()-1
 		switch {
-		case !out.begun:
+		case b.GetCompactRevision() > 0:
+			kind, at = "compacted", b.GetHeader().GetRevision()
+		case b.GetCanceled():
+			e, field := b.GetError(), b.GetError().GetField()
+			if field == "from" {
+				field = "start_revision"
+			}
+			failed = &fault.Error{Op: e.GetOp(), Kind: fault.Kind(e.GetKind()), Field: field, Err: errors.New(e.GetMessage())}
+			return nil
+		case b.GetCreated():
 			kind = "created"
-		case len(b.Events) == 0:
+		case len(b.GetEvents()) == 0:
 			kind = "progress"
 		}
-		return writeKeyEvent(out, kind, b.Next-1, fromBatch(b, h))
+		text, err := transcode.JSON(b)
+		if err != nil {
+			return err
+		}
+		id := fmt.Sprintf("id: %d\n", at)
+		if b.GetFragment() { // the rest of the revision follows
+			id = ""
+		}
+		return out.write(fmt.Appendf(nil, "event: %s\n%sdata: %s\n\n", kind, id, text))
 	})
-	var gone *coord.Compacted
-	if errors.As(err, &gone) {
-		_ = writeKeyEvent(out, "compacted", gone.Current, map[string]coord.Revision{
-			"compact_revision": gone.Revision, "current_revision": gone.Current,
-		})
-		return nil
+	if failed != nil {
+		err = failed
 	}
 	return out.end(err)
 }
 
-func writeKeyEvent(out *eventStream, kind string, id coord.Revision, data any) error {
-	text, err := json.Marshal(data)
+// backUp streams a backup of the group. A backup that breaks off has no proper end in HTTP either, and its checksums tell.
+func (p *coordinationAPI) backUp(ctx context.Context, c calling) error {
+	release, err := p.backups.Take(ctx, "httpapi.backup")
 	if err != nil {
-		return fault.As("httpapi.watchKeys", fault.Internal, err)
+		return err
 	}
-	return out.write(fmt.Appendf(nil, "event: %s\nid: %d\ndata: %s\n\n", kind, id, text))
+	defer release()
+	out := &download{w: c.w, control: http.NewResponseController(c.w)}
+	if c.r.Method == http.MethodHead {
+		out.begin()
+		return nil
+	}
+	err = c.Run(ctx, c.req, func(m proto.Message) error { return out.write(m.(*api.BackupResponse).GetData()) })
+	if err != nil && out.begun {
+		panic(http.ErrAbortHandler) // net/http breaks the connection; the plane behind has logged the reason
+	}
+	return err
+}
+
+// download is an answer of unknown size. Each part has its own bound on time.
+type download struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	begun   bool
+}
+
+func (d *download) begin() {
+	d.begun = true
+	h := d.w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="blackholed-group.backup"`)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	d.w.WriteHeader(http.StatusOK)
+}
+
+func (d *download) write(b []byte) error {
+	if !d.begun {
+		d.begin()
+	}
+	_ = d.control.SetWriteDeadline(time.Now().Add(writeAnswer)) // an error shows in the write
+	_, err := d.w.Write(b)
+	return fault.As("httpapi.backup", fault.Canceled, err)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -93,6 +94,21 @@ type keyEvent struct {
 	Changes  []changeBody   `json:"changes,omitempty"` // without values
 }
 
+// changeBody is one change of a key.
+type changeBody struct {
+	Type string  `json:"type"` // put or delete
+	KV   keyBody `json:"kv"`
+}
+
+// keyBody is a version of a key, without its value; of a deleted one only the key and the revision of its end.
+type keyBody struct {
+	Key            string         `json:"key"`
+	KeyBase64      []byte         `json:"key_base64,omitempty"` // instead of key for bytes that are not text
+	CreateRevision coord.Revision `json:"create_revision,omitempty"`
+	ModRevision    coord.Revision `json:"mod_revision"`
+	Version        int64          `json:"version,omitempty"`
+}
+
 // keys follows the keys under a prefix, except those of the directory, which are the services.
 func (e *eventsAPI) keys(q interest) (source, error) {
 	last, err := strconv.ParseInt(cmp.Or(q.after.keys, "-1"), 10, 64)
@@ -124,11 +140,12 @@ func keyLine(b coord.Batch) []byte {
 		if coord.Under(coord.DirectoryPrefix).Contains(ev.Key) {
 			continue
 		}
-		c := changeBody{Type: "delete", KV: fromKeyValue(&coord.KeyValue{Key: ev.Key, ModRevision: ev.Revision})}
+		c := changeBody{Type: "delete", KV: keyBody{ModRevision: ev.Revision}}
 		if !ev.Deletes() {
-			bare := *ev.KV
-			bare.Value = nil
-			c.Type, c.KV = "put", fromKeyValue(&bare)
+			c.Type, c.KV = "put", keyBody{CreateRevision: ev.KV.CreateRevision, ModRevision: ev.KV.ModRevision, Version: ev.KV.Version}
+		}
+		if c.KV.Key = ev.Key; !utf8.ValidString(ev.Key) {
+			c.KV.Key, c.KV.KeyBase64 = "", []byte(ev.Key)
 		}
 		data.Changes = append(data.Changes, c)
 	}

@@ -40,7 +40,7 @@ func inLiveBubble(t *testing.T, test func(t *testing.T, a livePeer), edits ...fu
 		h, g, solo, p := discoverytest.New(t), newRegistry(), coordtest.New(coordtest.Config{}), newPipes()
 		c := Config{
 			Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t), Agent: &Agent{Registrar: g, Catalog: g},
-			Coordination: &Coordination{Writer: solo, Reader: solo, Admin: solo, Owner: ownerOf},
+			Coordination: soloCoordination(t, solo),
 		}
 		for _, edit := range edits {
 			edit(&c)

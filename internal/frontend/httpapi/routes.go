@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
@@ -38,10 +39,11 @@ func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI, events *eventsAPI, 
 }
 
 func generalRoutes() []route {
+	document := sync.OnceValue(func() []byte { return []byte(openapi.Document()) })
 	return []route{
 		{pattern: "GET /livez", role: access.RoleNone, serve: handler(live)},
 		{pattern: "GET /openapi.json", role: access.RoleNone, serve: handler(func(w http.ResponseWriter, _ *http.Request) error {
-			write(w, http.StatusOK, []byte(openapi.Document()))
+			write(w, http.StatusOK, document())
 			return nil
 		})},
 	}

@@ -85,7 +85,7 @@ func TestEachRouteIsReached(t *testing.T) {
 func TestUnknownParameters(t *testing.T) {
 	solo := coordtest.New(coordtest.Config{})
 	a := newAgentFixture(t, func(c *Config) {
-		c.Coordination = &Coordination{Writer: solo, Reader: solo, Admin: solo, Owner: ownerOf}
+		c.Coordination = soloCoordination(t, solo)
 	})
 	paths := newSpecification(t).Paths
 	for _, r := range wholeTable() {
@@ -188,7 +188,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	solo := coordtest.New(coordtest.Config{})
 	a := newAgentFixture(t, func(c *Config) {
 		c.Requests = y
-		c.Coordination = &Coordination{Writer: solo, Reader: solo, Admin: solo, Owner: ownerOf}
+		c.Coordination = soloCoordination(t, solo)
 	})
 	a.ok(t, 201, "POST "+payments, beating())
 	a.ok(t, 200, "GET "+payments, "")

@@ -107,7 +107,7 @@ func (p *peer) fill() {
 		p.json("POST /v1/services/web/instances", `{"id": "web-%d", "host": "10.0.0.%d", "port": 80, "zone": "eu", "unhealthy_after": "1h", "remove_after": "2h"}`, n, n+1)
 	}
 	p.json("POST /v1/coordination/leases", `{"id": "77", "ttl": 300}`)
-	p.json("POST /v1/coordination/locks/nightly", `{"lease_id": "77", "metadata": "on host a"}`)
+	p.json("POST /v1/coordination/locks/nightly", `{"lease_id": "77", "metadata": "b24gaG9zdCBh"}`)
 	p.send("PUT /v1/coordination/keys/config%2Fcolour", "crimson", "application/octet-stream")
 	p.send("PUT /v1/coordination/keys/config%2Fcolour", "blue", "application/octet-stream")
 	p.json("PUT /v1/coordination/requirements/three-shops", `{"service": "web", "min": 9}`)

@@ -1,14 +1,14 @@
 // The group and what it holds: locks, leases, keys, members.
 
-import { call, html, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, Table, Text, quote, shown, short, span } from './lib.js';
+import { call, html, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, Table, Text, quote, shown, short, span, textOf } from './lib.js';
 import { useLive } from './live.js';
 
 const absent = html`<${Empty} title="No coordination here" command="blackholed config show">This peer takes no part in a group: see its setting coordination.enabled.<//>`;
 
 // claims lists holders or waiters of a lock.
 const Claims = ({ list }) => html`<ul class="plain">${list.map(c => html`<li key=${c.key}><${Text} most=${30}>${c.holder_id.length > 24 ? short(c.holder_id) : c.holder_id}<//>
-  <span class="quiet">token ${c.fencing_token}${c.shared ? ', shared' : ''}${c.permits ? `, 1 of ${c.permits}` : ''}${c.age_ms ? `, ${span(c.age_ms)}` : ''}</span>
-  ${c.metadata && html`<span class="quiet"><${Text} most=${40}>${c.metadata}<//></span>`}</li>`)}</ul>`;
+  <span class="quiet">token ${c.fencing_token}${c.mode === 'SHARE_MODE_SHARED' ? ', shared' : ''}${c.permits ? `, 1 of ${c.permits}` : ''}${+c.age_ms ? `, ${span(c.age_ms)}` : ''}</span>
+  ${c.metadata && html`<span class="quiet"><${Text} most=${40}>${textOf(c.metadata) ?? c.metadata}<//></span>`}</li>`)}</ul>`;
 
 export function LocksView() {
   const { keysRevision, topics } = useLive();
@@ -19,11 +19,11 @@ export function LocksView() {
   return html`<${Heading} title="Locks">Who holds a lock, and who waits for it. The token grows with each holder: storage refuses an older one.<//><${Failed} error=${locks.error} />
     ${locks.value && held.length === 0 ? html`<${Empty} title="Nobody holds a lock" needs="service" command="blackholed lock hold backups/nightly -- sleep 60">A lock appears here while a command or a program holds it.<//>` : html`
     <${Table} label="Locks" head=${['lock', 'held by', 'waiting']} rows=${held.map(l => html`<tr key=${l.name}><td><${Text} most=${50}>${l.name}<//></td>
-      <td><${Claims} list=${l.holders} /></td><td>${l.queue.length ? html`<details open=${l.queue.length < 4}><summary>${l.queue.length}</summary><${Claims} list=${l.queue} /></details>` : '–'}</td></tr>`)} />`}
+      <td><${Claims} list=${l.holding} /></td><td>${l.waiting.length ? html`<details open=${l.waiting.length < 4}><summary>${l.waiting.length}</summary><${Claims} list=${l.waiting} /></details>` : '–'}</td></tr>`)} />`}
     <${Heading} title="Leases">A lease ends unless its owner renews it, and with it end its locks, keys and registrations.<//><${Failed} error=${leases.error} />
     ${leases.value && granted.length === 0 ? html`<${Empty} title="No leases" needs="service" command="blackholed lease grant --ttl 60s">Locks, sessions and registrations live as long as their lease.<//>` : html`
-    <${Table} label="Leases" head=${['lease', 'owner', 'lasts', 'left']} rows=${granted.map(l => html`<tr key=${l.tag}><td><code>${l.id === 'hidden' ? l.tag : l.id}</code></td>
-      <td><${Text} most=${30}>${l.client_id.length > 30 ? short(l.client_id) : l.client_id}<//></td><td class="number">${span(l.ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td></tr>`)} />`}
+    <${Table} label="Leases" head=${['lease', 'owner', 'lasts', 'left']} rows=${granted.map(l => html`<tr key=${l.tag}><td><code>${l.id === '-1' ? l.tag : l.id}</code></td>
+      <td><${Text} most=${30}>${l.client_id.length > 30 ? short(l.client_id) : l.client_id}<//></td><td class="number">${span(l.granted_ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td></tr>`)} />`}
     <${Elsewhere} commands=${['blackholed lock ls', `curl ${location.origin}/v1/coordination/locks`]} />`;
 }
 
@@ -42,7 +42,7 @@ export function GroupView() {
     ${members.length === 0 ? html`<${Empty} title="No group yet" command="blackholed group status">Founders elect one as soon as a majority of them meet.<//>` : html`
     <${Table} label="Members" head=${['member', 'role', 'state', 'lag', 'silent', 'address']} rows=${members.map(m => html`<tr key=${m.peer_id}><td>${m.name && html`<${Text} most=${24}>${m.name}<//> `}<code title=${m.peer_id}>${short(m.peer_id)}</code></td>
       <td>${m.role}</td><td><span class=${`badge ${m.active ? 'good' : 'bad'}`}>${m.active ? 'active' : 'silent'}</span></td>
-      <td class="number">${m.lag ?? 0}</td><td class="number">${m.silent_ms ? span(m.silent_ms) : '–'}</td><td><${Text} most=${40}>${m.address || '–'}<//></td></tr>`)} />`}
+      <td class="number">${m.lag ?? 0}</td><td class="number">${+m.silent_ms ? span(m.silent_ms) : '–'}</td><td><${Text} most=${40}>${m.address || '–'}<//></td></tr>`)} />`}
     <${Elsewhere} commands=${['blackholed group members', `curl ${location.origin}/v1/coordination/group`]} />`;
 }
 
@@ -62,6 +62,9 @@ export function RequirementsView() {
     <${Elsewhere} commands=${['blackholed service requirements', `curl ${location.origin}/v1/coordination/requirements`]} />`;
 }
 
+// versionOf is a version of a key with texts and numbers in place of base64 and digits. Bytes that are no text have none.
+const versionOf = kv => ({ ...kv, key: textOf(kv.key), key_base64: kv.key, value: textOf(kv.value), value_base64: kv.value, mod_revision: +kv.mod_revision, create_revision: +kv.create_revision });
+
 const mostVersions = 10;
 
 // versions reads the earlier values of a key, newest first, as far as the group keeps them.
@@ -69,7 +72,7 @@ async function versions(kv) {
   const list = [];
   for (let at = kv; list.length < mostVersions && at.mod_revision > at.create_revision;) {
     try {
-      at = (await call('GET', `/v1/coordination/keys/${encodeURIComponent(kv.key)}?revision=${at.mod_revision - 1}`)).kv;
+      at = versionOf((await call('GET', `/v1/coordination/keys/${encodeURIComponent(kv.key)}?revision=${at.mod_revision - 1}`)).kvs[0]);
     } catch (error) {
       return { list, end: error.message };
     }
@@ -108,10 +111,10 @@ const Branch = ({ node, name, onPick }) => html`<li>${node.kids.size
 
 export function KeysView() {
   const { keysRevision, topics, events } = useLive();
-  const list = useCall('/v1/coordination/keys?limit=500', [keysRevision]);
+  const list = useCall('/v1/coordination/keys?prefix=true&limit=500', [keysRevision]);
   const [picked, pick] = useState(null);
   if (!topics.includes('keys')) return html`<h2>Keys</h2>${absent}`;
-  const keys = (list.value?.keys || []).filter(kv => !(kv.key || '').startsWith('directory/'));
+  const keys = (list.value?.kvs || []).map(versionOf).filter(kv => !(kv.key || '').startsWith('directory/'));
   const recent = picked && events.filter(e => e.topic === 'keys' && e.text === picked.key).slice(0, 20);
   const current = picked && keys.find(kv => kv.key === picked.key);
   return html`<${Heading} title="Keys">Small values that programs share. Locks and requirements are keys as well.<//><${Failed} error=${list.error} />
@@ -119,9 +122,9 @@ export function KeysView() {
     <div class="split"><ul class="tree card">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>
     ${!picked && html`<p class="panel quiet">Choose a key to see its value and its earlier values.</p>`}
     ${picked && html`<section class="panel" aria-label="Key"><h3><${Text} most=${80}>${picked.key || picked.key_base64}<//></h3>
-      ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease_id && current.lease_id !== '0' ? `, bound to lease ${current.lease_id}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
+      ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease !== '0' ? `, bound to lease ${current.lease}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
       ${current && current.key && html`<${History} key=${`${current.mod_revision} ${current.key}`} kv=${current} />`}
       ${recent.length > 0 && html`<h4>Seen by this page</h4><ul class="plain">${recent.map(e => html`<li>${e.at.toLocaleTimeString()} ${e.kind}</li>`)}</ul>`}
       <${Command}>${`blackholed kv get ${quote(picked.key)}`}<//></section>`}</div>
-    <${Elsewhere} commands=${["blackholed kv ls ''", `curl ${location.origin}/v1/coordination/keys`]} />`}`;
+    <${Elsewhere} commands=${["blackholed kv ls ''", `curl '${location.origin}/v1/coordination/keys?prefix=true'`]} />`}`;
 }

@@ -107,6 +107,11 @@ export function span(ms) {
   return `${Math.round(s / 86400)} d`;
 }
 
+// textOf decodes base64; undefined if the bytes are no text.
+export function textOf(base64) {
+  try { return new TextDecoder('utf-8', { fatal: true }).decode(Uint8Array.from(atob(base64), c => c.charCodeAt(0))); } catch { return undefined; }
+}
+
 // quote makes one word of a shell.
 export const quote = text => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
 

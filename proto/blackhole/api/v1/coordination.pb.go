@@ -10,6 +10,7 @@ package apiv1
 
 import (
 	v1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -4504,7 +4505,7 @@ var File_blackhole_api_v1_coordination_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\n" +
-	"#blackhole/api/v1/coordination.proto\x12\x10blackhole.api.v1\x1a\x1eblackhole/agent/v1/agent.proto\x1a\x1eblackhole/api/v1/records.proto\"}\n" +
+	"#blackhole/api/v1/coordination.proto\x12\x10blackhole.api.v1\x1a\x1eblackhole/agent/v1/agent.proto\x1a\x1eblackhole/api/v1/records.proto\x1a\x1cgoogle/api/annotations.proto\"}\n" +
 	"\x06Header\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\x06R\tclusterId\x12\x1b\n" +
@@ -4869,30 +4870,31 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\tShareMode\x12\x18\n" +
 	"\x14SHARE_MODE_EXCLUSIVE\x10\x00\x12\x15\n" +
 	"\x11SHARE_MODE_SHARED\x10\x01\x12\x15\n" +
-	"\x11SHARE_MODE_PERMIT\x10\x022\xcf\a\n" +
-	"\vLockService\x12E\n" +
-	"\x04Lock\x12\x1d.blackhole.api.v1.LockRequest\x1a\x1e.blackhole.api.v1.LockResponse\x12N\n" +
-	"\aTryLock\x12 .blackhole.api.v1.TryLockRequest\x1a!.blackhole.api.v1.TryLockResponse\x12K\n" +
-	"\x06Unlock\x12\x1f.blackhole.api.v1.UnlockRequest\x1a .blackhole.api.v1.UnlockResponse\x12Q\n" +
-	"\bLockInfo\x12!.blackhole.api.v1.LockInfoRequest\x1a\".blackhole.api.v1.LockInfoResponse\x12T\n" +
-	"\tListLocks\x12\".blackhole.api.v1.ListLocksRequest\x1a#.blackhole.api.v1.ListLocksResponse\x12W\n" +
+	"\x11SHARE_MODE_PERMIT\x10\x022\xcb\n" +
 	"\n" +
-	"LeaseGrant\x12#.blackhole.api.v1.LeaseGrantRequest\x1a$.blackhole.api.v1.LeaseGrantResponse\x12Z\n" +
-	"\vLeaseRevoke\x12$.blackhole.api.v1.LeaseRevokeRequest\x1a%.blackhole.api.v1.LeaseRevokeResponse\x12g\n" +
-	"\x0eLeaseKeepAlive\x12'.blackhole.api.v1.LeaseKeepAliveRequest\x1a(.blackhole.api.v1.LeaseKeepAliveResponse(\x010\x01\x12f\n" +
-	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\x12W\n" +
+	"\vLockService\x12o\n" +
+	"\x04Lock\x12\x1d.blackhole.api.v1.LockRequest\x1a\x1e.blackhole.api.v1.LockResponse\"(\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/coordination/locks/{name}\x12N\n" +
+	"\aTryLock\x12 .blackhole.api.v1.TryLockRequest\x1a!.blackhole.api.v1.TryLockResponse\x12r\n" +
+	"\x06Unlock\x12\x1f.blackhole.api.v1.UnlockRequest\x1a .blackhole.api.v1.UnlockResponse\"%\x82\xd3\xe4\x93\x02\x1f*\x1d/v1/coordination/locks/{name}\x12x\n" +
+	"\bLockInfo\x12!.blackhole.api.v1.LockInfoRequest\x1a\".blackhole.api.v1.LockInfoResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/coordination/locks/{name}\x12t\n" +
+	"\tListLocks\x12\".blackhole.api.v1.ListLocksRequest\x1a#.blackhole.api.v1.ListLocksResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/coordination/locks\x12{\n" +
 	"\n" +
-	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\x12T\n" +
-	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse(\x010\x012\x91\a\n" +
-	"\x13CoordinationService\x12B\n" +
-	"\x03Txn\x12\x1c.blackhole.api.v1.TxnRequest\x1a\x1d.blackhole.api.v1.TxnResponse\x12H\n" +
-	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\x12W\n" +
+	"LeaseGrant\x12#.blackhole.api.v1.LeaseGrantRequest\x1a$.blackhole.api.v1.LeaseGrantResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/coordination/leases\x12\x80\x01\n" +
+	"\vLeaseRevoke\x12$.blackhole.api.v1.LeaseRevokeRequest\x1a%.blackhole.api.v1.LeaseRevokeResponse\"$\x82\xd3\xe4\x93\x02\x1e*\x1c/v1/coordination/leases/{id}\x12\x97\x01\n" +
+	"\x0eLeaseKeepAlive\x12'.blackhole.api.v1.LeaseKeepAliveRequest\x1a(.blackhole.api.v1.LeaseKeepAliveResponse\".\x82\xd3\xe4\x93\x02(\x1a&/v1/coordination/leases/{id}/keepalive(\x010\x01\x12\x8c\x01\n" +
+	"\x0fLeaseTimeToLive\x12(.blackhole.api.v1.LeaseTimeToLiveRequest\x1a).blackhole.api.v1.LeaseTimeToLiveResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/coordination/leases/{id}\x12x\n" +
+	"\n" +
+	"ListLeases\x12#.blackhole.api.v1.ListLeasesRequest\x1a$.blackhole.api.v1.ListLeasesResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/coordination/leases\x12t\n" +
+	"\x05Watch\x12\".blackhole.api.v1.WatchKeysRequest\x1a#.blackhole.api.v1.WatchKeysResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/coordination/watch(\x010\x012\xe4\b\n" +
+	"\x13CoordinationService\x12c\n" +
+	"\x03Txn\x12\x1c.blackhole.api.v1.TxnRequest\x1a\x1d.blackhole.api.v1.TxnResponse\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/coordination/txn\x12\x86\x01\n" +
+	"\x05Range\x12\x1e.blackhole.api.v1.RangeRequest\x1a\x1f.blackhole.api.v1.RangeResponse\"<\x82\xd3\xe4\x93\x026Z\x1d\x12\x1b/v1/coordination/keys/{key}\x12\x15/v1/coordination/keys\x12W\n" +
 	"\n" +
 	"OpenClient\x12#.blackhole.api.v1.OpenClientRequest\x1a$.blackhole.api.v1.OpenClientResponse\x12Z\n" +
-	"\vCloseClient\x12$.blackhole.api.v1.CloseClientRequest\x1a%.blackhole.api.v1.CloseClientResponse\x12H\n" +
-	"\x05Group\x12\x1e.blackhole.api.v1.GroupRequest\x1a\x1f.blackhole.api.v1.GroupResponse\x12`\n" +
-	"\rChangeMembers\x12&.blackhole.api.v1.ChangeMembersRequest\x1a'.blackhole.api.v1.ChangeMembersResponse\x12M\n" +
-	"\x06Backup\x12\x1f.blackhole.api.v1.BackupRequest\x1a .blackhole.api.v1.BackupResponse0\x01\x12i\n" +
+	"\vCloseClient\x12$.blackhole.api.v1.CloseClientRequest\x1a%.blackhole.api.v1.CloseClientResponse\x12h\n" +
+	"\x05Group\x12\x1e.blackhole.api.v1.GroupRequest\x1a\x1f.blackhole.api.v1.GroupResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/coordination/group\x12\x8b\x01\n" +
+	"\rChangeMembers\x12&.blackhole.api.v1.ChangeMembersRequest\x1a'.blackhole.api.v1.ChangeMembersResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/coordination/group/members\x12t\n" +
+	"\x06Backup\x12\x1f.blackhole.api.v1.BackupRequest\x1a .blackhole.api.v1.BackupResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/coordination/group/backup0\x01\x12i\n" +
 	"\x10PublishInstances\x12).blackhole.api.v1.PublishInstancesRequest\x1a*.blackhole.api.v1.PublishInstancesResponse\x12c\n" +
 	"\x0eSetRequirement\x12'.blackhole.api.v1.SetRequirementRequest\x1a(.blackhole.api.v1.SetRequirementResponse\x12l\n" +
 	"\x11DeleteRequirement\x12*.blackhole.api.v1.DeleteRequirementRequest\x1a+.blackhole.api.v1.DeleteRequirementResponseB=Z;github.com/blackhole/blackhole/proto/blackhole/api/v1;apiv1b\x06proto3"

@@ -1,0 +1,205 @@
+// Package transcode serves calls of gRPC as JSON over HTTP. The annotations google.api.http of their schema bind them to
+// paths. Names in JSON and in URLs are those of the schema.
+//
+// Bytes are base64 in JSON. In a URL they stand for themselves, percent-encoded. Numbers of 64 bits are strings in
+// answers, because many clients round them, and strings or numbers in requests.
+package transcode
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Call is a method of gRPC at a path of HTTP.
+type Call struct {
+	Pattern string // of http.ServeMux
+	Method  string // full name in gRPC
+	Body    bool   // the body is the request, without the fields of the path
+	Asks    bool   // the parameters of the URL are fields of the request
+
+	Descriptor protoreflect.MethodDescriptor
+
+	path []protoreflect.FieldDescriptor
+	run  func(context.Context, proto.Message, func(proto.Message) error) error
+}
+
+// Of returns the annotated calls of a service, which srv implements.
+func Of(srv any, service *grpc.ServiceDesc) []Call {
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service.ServiceName))
+	if err != nil {
+		panic("transcode: " + err.Error()) // generated code registers its schema
+	}
+	var calls []Call
+	of := func(name string, run func(context.Context, proto.Message, func(proto.Message) error) error) {
+		method := d.(protoreflect.ServiceDescriptor).Methods().ByName(protoreflect.Name(name))
+		rule, _ := proto.GetExtension(method.Options(), annotations.E_Http).(*annotations.HttpRule)
+		for _, r := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
+			if pattern := patternOf(r); pattern != "" {
+				c := Call{Pattern: pattern, Method: "/" + service.ServiceName + "/" + name, Body: r.GetBody() != "", Descriptor: method, run: run}
+				for _, v := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(pattern, -1) {
+					c.path = append(c.path, method.Input().Fields().ByName(protoreflect.Name(v[1])))
+				}
+				c.Asks = !c.Body && len(c.Parameters()) > 0
+				calls = append(calls, c)
+			}
+		}
+	}
+	for _, m := range service.Methods {
+		of(m.MethodName, func(ctx context.Context, req proto.Message, send func(proto.Message) error) error {
+			resp, err := m.Handler(srv, ctx, func(in any) error { proto.Merge(in.(proto.Message), req); return nil }, nil)
+			if err != nil {
+				return err
+			}
+			return send(resp.(proto.Message))
+		})
+	}
+	for _, m := range service.Streams {
+		of(m.StreamName, func(ctx context.Context, req proto.Message, send func(proto.Message) error) error {
+			return m.Handler(srv, &exchange{ctx: ctx, req: req, send: send})
+		})
+	}
+	return calls
+}
+
+func patternOf(r *annotations.HttpRule) string {
+	switch p := r.GetPattern().(type) {
+	case *annotations.HttpRule_Get:
+		return http.MethodGet + " " + p.Get
+	case *annotations.HttpRule_Put:
+		return http.MethodPut + " " + p.Put
+	case *annotations.HttpRule_Post:
+		return http.MethodPost + " " + p.Post
+	case *annotations.HttpRule_Delete:
+		return http.MethodDelete + " " + p.Delete
+	}
+	return ""
+}
+
+// exchange is a stream with one request.
+type exchange struct {
+	grpc.ServerStream // nil: the calls use the methods below alone
+
+	ctx  context.Context
+	req  proto.Message // nil after it was received
+	send func(proto.Message) error
+}
+
+func (e *exchange) Context() context.Context { return e.ctx }
+
+func (e *exchange) SendMsg(m any) error { return e.send(m.(proto.Message)) }
+
+func (e *exchange) RecvMsg(m any) error {
+	if e.req == nil {
+		return io.EOF
+	}
+	proto.Merge(m.(proto.Message), e.req)
+	e.req = nil
+	return nil
+}
+
+// Path returns the fields that the path holds.
+func (c *Call) Path() []protoreflect.FieldDescriptor { return c.path }
+
+// Parameters returns the fields that the URL may hold besides those of the path: all that are no lists and no messages.
+func (c *Call) Parameters() []protoreflect.FieldDescriptor {
+	var list []protoreflect.FieldDescriptor
+	fields := c.Descriptor.Input().Fields()
+next:
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		for _, p := range c.path {
+			if p == f {
+				continue next
+			}
+		}
+		if !f.IsList() && f.Message() == nil {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// Request reads a request. Errors: Invalid, with the path of the field.
+func (c *Call) Request(r *http.Request, body []byte) (proto.Message, error) {
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(c.Descriptor.Input().FullName())
+	if err != nil {
+		panic("transcode: " + err.Error()) // as in Of
+	}
+	m := kind.New()
+	if c.Body {
+		if err := object(m, body); err != nil {
+			if fault.FieldOf(err) == "" {
+				err = fault.In("body", err)
+			}
+			return nil, err
+		}
+	}
+	var known []string
+	parameters := []protoreflect.FieldDescriptor{}
+	if c.Asks {
+		parameters = c.Parameters()
+	}
+	for _, f := range parameters {
+		known = append(known, string(f.Name()))
+	}
+	values, err := input.Known(r.URL, known...)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range c.path {
+		if m.Has(f) {
+			return nil, fault.Invalidf(string(f.Name()), nil, "is in the path: leave it out of the body")
+		}
+		if err := setText(m, f, r.PathValue(string(f.Name()))); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range parameters {
+		if name := string(f.Name()); values.Has(name) {
+			if err := setText(m, f, values.Get(name)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m.Interface(), nil
+}
+
+func setText(m protoreflect.Message, f protoreflect.FieldDescriptor, text string) error {
+	v, err := scalar(f, text)
+	if err != nil {
+		return fault.In(string(f.Name()), err)
+	}
+	m.Set(f, v)
+	return nil
+}
+
+// Run makes the call for a request. It passes each answer to send. Errors: those of the method and of send.
+func (c *Call) Run(ctx context.Context, req proto.Message, send func(proto.Message) error) error {
+	return c.run(ctx, req, send)
+}
+
+// JSON renders an answer in one line, with the fields that have their default.
+func JSON(m proto.Message) ([]byte, error) {
+	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("transcode: %w", err)
+	}
+	var out bytes.Buffer // without the spaces that protojson adds in some builds
+	err = json.Compact(&out, text)
+	return out.Bytes(), err
+}
