@@ -1,10 +1,16 @@
 package records
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"math"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
@@ -32,9 +38,9 @@ func (r *Record) AppendJSON(dst []byte) []byte {
 	return append(dst, text...)
 }
 
-// transcoder writes the fields of a verified message as members of a JSON object. Each method
-// handles the next field of the schema, and consumes it from in if the wire has it next. Input
-// that remains after all fields is late or repeated, or added by a later version.
+// transcoder writes the fields of a verified message as members of a JSON object, in the order of
+// the schema, and consumes them from in. Input that remains after all members is late or repeated,
+// or added by a later version.
 //
 // Every member starts with a comma. The brace of the object replaces its first comma.
 type transcoder struct {
@@ -43,28 +49,96 @@ type transcoder struct {
 	misordered bool // in violates the order of the schema, and out is wrong
 }
 
+// member is a field of a message and its name in JSON.
+type member struct {
+	number protowire.Number
+	form   form
+	when   when
+	name   string // with comma, quotes and colon
+	fields []member
+}
+
+// form is the type of a member.
+type form uint8
+
+const (
+	text    form = iota // string, left out if empty
+	texts               // list of non-empty strings, left out if empty
+	amount              // uint64
+	count               // uint32
+	flag                // bool
+	double              // left out without presence
+	moment              // google.protobuf.Timestamp
+	status              // of health
+	pairs               // map of strings
+	tiers               // map of doubles
+	object              // message
+	objects             // list of messages
+)
+
+// when says which value of a member is written.
+type when uint8
+
+const (
+	always when = iota // also of a missing field
+	given              // of a present field
+	set                // other than zero
+)
+
 // record writes the members of View. A verified payload has no signature, and all mandatory
 // fields.
 func (t *transcoder) record(r *Record, signature []byte) {
 	start := len(t.out)
-	t.text(1, `,"id":`)
+	t.member(&member{1, text, set, `,"id":`, nil})
 	provider := t.bytes(2) // equal to the signer's id, which is ASCII
-	t.metadata()
-	t.capabilities()
-	t.location()
-	t.pricing()
-	t.health()
+	t.members([]member{
+		{3, object, given, `,"metadata":`, []member{
+			{1, text, set, `,"type":`, nil}, {2, text, set, `,"subtype":`, nil}, {3, text, set, `,"name":`, nil},
+			{4, text, set, `,"description":`, nil}, {5, text, set, `,"version":`, nil}, {6, texts, set, `,"endpoints":`, nil},
+			{7, texts, set, `,"protocols":`, nil}, {8, pairs, set, `,"attributes":`, nil},
+		}},
+		{4, object, given, `,"capabilities":`, []member{
+			{1, object, given, `,"storage":`, []member{
+				{1, amount, always, `,"total_space":`, nil}, {2, amount, always, `,"available_space":`, nil},
+				{3, count, always, `,"max_object_size":`, nil}, {4, texts, set, `,"storage_classes":`, nil},
+				{5, flag, always, `,"encryption_supported":`, nil}, {6, flag, always, `,"versioning_supported":`, nil},
+			}},
+			{2, object, given, `,"compute":`, []member{
+				{1, count, always, `,"cpu_cores":`, nil}, {2, amount, always, `,"memory_mb":`, nil},
+				{3, objects, given, `,"gpus":[`, []member{
+					{1, text, set, `,"model":`, nil}, {2, count, always, `,"memory_mb":`, nil}, {3, count, always, `,"compute_capability":`, nil},
+				}},
+				{4, texts, set, `,"runtime_engines":`, nil}, {5, count, always, `,"max_job_duration":`, nil},
+			}},
+			{3, object, given, `,"cdn":`, []member{
+				{1, amount, always, `,"bandwidth_mbps":`, nil}, {2, texts, set, `,"regions":`, nil}, {3, texts, set, `,"cache_types":`, nil},
+				{4, flag, always, `,"ssl_supported":`, nil}, {5, flag, always, `,"http2_supported":`, nil},
+			}},
+			{4, object, given, `,"bandwidth":`, []member{
+				{1, amount, always, `,"upload_mbps":`, nil}, {2, amount, always, `,"download_mbps":`, nil},
+				{3, texts, set, `,"protocols":`, nil}, {4, texts, set, `,"exit_countries":`, nil},
+			}},
+		}},
+		{5, object, given, `,"location":`, []member{
+			{1, double, given, `,"latitude":`, nil}, {2, double, given, `,"longitude":`, nil}, {3, text, set, `,"country":`, nil},
+			{4, text, set, `,"region":`, nil}, {5, text, set, `,"city":`, nil}, {6, text, set, `,"isp":`, nil}, {7, count, set, `,"precision":`, nil},
+		}},
+		{6, object, given, `,"pricing":`, []member{
+			{1, text, set, `,"currency":`, nil}, {2, double, given, `,"base_price":`, nil}, {3, text, set, `,"price_unit":`, nil},
+			{4, tiers, set, `,"tier_pricing":`, nil}, {5, double, given, `,"minimum_commitment":`, nil},
+		}},
+		{7, object, given, `,"health":`, []member{
+			{1, status, always, `,"status":`, nil}, {2, double, given, `,"uptime_percent":`, nil}, {3, amount, given, `,"response_time_ms":`, nil},
+			{4, count, given, `,"error_rate":`, nil}, {5, moment, given, `,"last_check":`, nil},
+		}},
+	})
 	t.out = append(t.out, `,"provider_id":"`...)
 	t.out = append(t.out, provider...)
 	t.out = append(t.out, '"')
-	t.stamp(8, `,"created_at":`)
-	t.stamp(9, `,"updated_at":`)
-	t.stamp(10, `,"expires_at":`)
-	t.uint64(12, `,"sequence":`)
-	if v, _ := t.varint(13); v != 0 {
-		t.out = append(t.out, `,"withdrawn":true`...)
-	}
-	t.texts(14, `,"critical":`)
+	t.members([]member{
+		{8, moment, set, `,"created_at":`, nil}, {9, moment, set, `,"updated_at":`, nil}, {10, moment, set, `,"expires_at":`, nil},
+		{12, amount, always, `,"sequence":`, nil}, {13, flag, set, `,"withdrawn":`, nil}, {14, texts, set, `,"critical":`, nil},
+	})
 	t.out = append(t.out, `,"signature":"`...)
 	t.out = base64.StdEncoding.AppendEncode(t.out, signature)
 	t.out = append(t.out, `","key":"`...)
@@ -75,149 +149,39 @@ func (t *transcoder) record(r *Record, signature []byte) {
 	t.leave(openObject{start: start}, 14)
 }
 
-func (t *transcoder) metadata() {
-	m := t.enter(3, `,"metadata":`)
-	if !m.given {
-		return
+func (t *transcoder) members(list []member) {
+	for i := range list {
+		t.member(&list[i])
 	}
-	t.text(1, `,"type":`)
-	t.text(2, `,"subtype":`)
-	t.text(3, `,"name":`)
-	t.text(4, `,"description":`)
-	t.text(5, `,"version":`)
-	t.texts(6, `,"endpoints":`)
-	t.texts(7, `,"protocols":`)
-	t.attributes(8, `,"attributes":`)
-	t.leave(m, 8)
 }
 
-func (t *transcoder) capabilities() {
-	m := t.enter(4, `,"capabilities":`)
-	if !m.given {
-		return
+// member handles the next field of the schema, if the wire has it next.
+func (t *transcoder) member(m *member) {
+	switch m.form {
+	case text:
+		if value := t.bytes(m.number); len(value) > 0 {
+			t.out = jsonform.AppendString(append(t.out, m.name...), value)
+		}
+	case texts:
+		t.texts(m)
+	case amount, count, flag:
+		t.whole(m)
+	case double:
+		if v, ok := t.fixed(m.number); ok {
+			t.out = jsonform.AppendNumber(append(t.out, m.name...), v)
+		}
+	case moment:
+		if at, ok := t.timestamp(m.number); ok && (m.when == given || !at.IsZero()) {
+			t.out = jsonform.AppendTime(append(t.out, m.name...), at)
+		}
+	case status:
+		v, _ := t.varint(m.number)
+		t.out = jsonform.AppendString(append(t.out, m.name...), claimed(pb.HealthStatus_Status(int32(v))).String())
+	case pairs, tiers:
+		t.entries(m)
+	default:
+		t.objects(m)
 	}
-	t.storage()
-	t.compute()
-	t.cdn()
-	t.bandwidth()
-	t.leave(m, 4)
-}
-
-func (t *transcoder) storage() {
-	m := t.enter(1, `,"storage":`)
-	if !m.given {
-		return
-	}
-	t.uint64(1, `,"total_space":`)
-	t.uint64(2, `,"available_space":`)
-	t.uint32(3, `,"max_object_size":`)
-	t.texts(4, `,"storage_classes":`)
-	t.bool(5, `,"encryption_supported":`)
-	t.bool(6, `,"versioning_supported":`)
-	t.leave(m, 6)
-}
-
-func (t *transcoder) compute() {
-	m := t.enter(2, `,"compute":`)
-	if !m.given {
-		return
-	}
-	t.uint32(1, `,"cpu_cores":`)
-	t.uint64(2, `,"memory_mb":`)
-	t.gpus()
-	t.texts(4, `,"runtime_engines":`)
-	t.uint32(5, `,"max_job_duration":`)
-	t.leave(m, 5)
-}
-
-func (t *transcoder) gpus() {
-	name, closing := `,"gpus":[`, ""
-	for m := t.enter(3, name); m.given; m = t.enter(3, name) {
-		t.text(1, `,"model":`)
-		t.uint32(2, `,"memory_mb":`)
-		t.uint32(3, `,"compute_capability":`)
-		t.leave(m, 3)
-		name, closing = ",", "]"
-	}
-	t.out = append(t.out, closing...)
-}
-
-func (t *transcoder) cdn() {
-	m := t.enter(3, `,"cdn":`)
-	if !m.given {
-		return
-	}
-	t.uint64(1, `,"bandwidth_mbps":`)
-	t.texts(2, `,"regions":`)
-	t.texts(3, `,"cache_types":`)
-	t.bool(4, `,"ssl_supported":`)
-	t.bool(5, `,"http2_supported":`)
-	t.leave(m, 5)
-}
-
-func (t *transcoder) bandwidth() {
-	m := t.enter(4, `,"bandwidth":`)
-	if !m.given {
-		return
-	}
-	t.uint64(1, `,"upload_mbps":`)
-	t.uint64(2, `,"download_mbps":`)
-	t.texts(3, `,"protocols":`)
-	t.texts(4, `,"exit_countries":`)
-	t.leave(m, 4)
-}
-
-func (t *transcoder) location() {
-	m := t.enter(5, `,"location":`)
-	if !m.given {
-		return
-	}
-	t.double(1, `,"latitude":`)
-	t.double(2, `,"longitude":`)
-	t.text(3, `,"country":`)
-	t.text(4, `,"region":`)
-	t.text(5, `,"city":`)
-	t.text(6, `,"isp":`)
-	if v, _ := t.varint(7); uint32(v) != 0 {
-		t.number(`,"precision":`, uint64(uint32(v)))
-	}
-	t.leave(m, 7)
-}
-
-func (t *transcoder) pricing() {
-	m := t.enter(6, `,"pricing":`)
-	if !m.given {
-		return
-	}
-	t.text(1, `,"currency":`)
-	t.double(2, `,"base_price":`)
-	t.text(3, `,"price_unit":`)
-	t.tiers(4, `,"tier_pricing":`)
-	t.double(5, `,"minimum_commitment":`)
-	t.leave(m, 5)
-}
-
-func (t *transcoder) health() {
-	m := t.enter(7, `,"health":`)
-	if !m.given {
-		return
-	}
-	status, _ := t.varint(1)
-	t.out = append(t.out, `,"status":"`...)
-	t.out = append(t.out, claimed(pb.HealthStatus_Status(int32(status))).String()...)
-	t.out = append(t.out, '"')
-	t.double(2, `,"uptime_percent":`)
-	if v, given := t.varint(3); given {
-		t.number(`,"response_time_ms":`, v)
-	}
-	if v, given := t.varint(4); given {
-		t.number(`,"error_rate":`, uint64(uint32(v)))
-	}
-	if at, given := t.timestamp(5); given {
-		t.out = append(t.out, `,"last_check":`...)
-		t.out = jsonform.AppendTime(t.out, at)
-	}
-	t.leave(m, 5)
 }
 
 // appendKey appends the text of Key. provider is the text of the provider's id.
@@ -264,4 +228,190 @@ func appendBase32(dst []byte, alphabet string, number uint64, digits int) []byte
 		dst = append(dst, alphabet[number>>shift&31])
 	}
 	return dst
+}
+
+// openObject is an unfinished message.
+type openObject struct {
+	given bool
+	start int    // of its text in out
+	rest  []byte // of the surrounding message
+}
+
+// enter starts the message of a field, if present.
+func (t *transcoder) enter(n protowire.Number, name string) openObject {
+	message, rest, ok := cut(t.in, n)
+	if !ok {
+		return openObject{}
+	}
+	t.in = message
+	t.out = append(t.out, name...)
+	return openObject{given: true, start: len(t.out), rest: rest}
+}
+
+// leave ends the message. It skips fields with numbers above the last of the schema. Other
+// remaining input is an error.
+func (t *transcoder) leave(m openObject, last protowire.Number) {
+	for len(t.in) > 0 && !t.misordered {
+		number, _, size := protowire.ConsumeField(t.in)
+		if t.misordered = size < 0 || number <= last; !t.misordered {
+			t.in = t.in[size:]
+		}
+	}
+	t.in = m.rest
+	t.out = closeObject(t.out, m.start)
+}
+
+// closeObject adds the braces to an object written from start on.
+func closeObject(text []byte, start int) []byte {
+	if len(text) == start {
+		return append(text, "{}"...)
+	}
+	text[start] = '{'
+	return append(text, '}')
+}
+
+// bytes returns the value of a string or bytes field, or nil.
+func (t *transcoder) bytes(n protowire.Number) []byte {
+	value, rest, ok := cut(t.in, n)
+	if ok {
+		t.in = rest
+	}
+	return value
+}
+
+// begins consumes the tag of a field, if it comes next.
+func (t *transcoder) begins(n protowire.Number, kind protowire.Type) bool {
+	if len(t.in) == 0 || uint64(t.in[0]) != protowire.EncodeTag(n, kind) {
+		return false
+	}
+	t.in = t.in[1:]
+	return true
+}
+
+// varint returns the value of an integer field. Callers truncate it to a narrower type, like
+// decoders.
+func (t *transcoder) varint(n protowire.Number) (v uint64, given bool) {
+	if !t.begins(n, protowire.VarintType) {
+		return 0, false
+	}
+	v, size := protowire.ConsumeVarint(t.in)
+	if size < 0 {
+		t.misordered = true
+		return 0, false
+	}
+	t.in = t.in[size:]
+	return v, true
+}
+
+// fixed returns the value of a double.
+func (t *transcoder) fixed(n protowire.Number) (v float64, given bool) {
+	if !t.begins(n, protowire.Fixed64Type) {
+		return 0, false
+	}
+	if len(t.in) < 8 {
+		t.misordered = true
+		return 0, false
+	}
+	v = math.Float64frombits(binary.LittleEndian.Uint64(t.in))
+	t.in = t.in[8:]
+	return v, true
+}
+
+// timestamp returns the value of a valid google.protobuf.Timestamp.
+func (t *transcoder) timestamp(n protowire.Number) (at time.Time, given bool) {
+	message, rest, ok := cut(t.in, n)
+	if !ok {
+		return time.Time{}, false
+	}
+	t.in = message
+	seconds, _ := t.varint(1)
+	nanos, _ := t.varint(2)
+	t.misordered = t.misordered || len(t.in) > 0
+	t.in = rest
+	return time.Unix(int64(seconds), int64(int32(nanos))).UTC(), true
+}
+
+// objects writes a message, or all messages of a list.
+func (t *transcoder) objects(m *member) {
+	name, last := m.name, m.fields[len(m.fields)-1].number
+	for o := t.enter(m.number, name); o.given; o = t.enter(m.number, name) {
+		t.members(m.fields)
+		t.leave(o, last)
+		if m.form == object {
+			return
+		}
+		name = ","
+	}
+	if name == "," {
+		t.out = append(t.out, ']')
+	}
+}
+
+// texts writes a list of texts.
+func (t *transcoder) texts(m *member) {
+	value := t.bytes(m.number)
+	if value == nil {
+		return
+	}
+	t.out = append(t.out, m.name...)
+	t.out = append(t.out, '[')
+	for {
+		t.out = jsonform.AppendString(t.out, value)
+		if value = t.bytes(m.number); value == nil {
+			break
+		}
+		t.out = append(t.out, ',')
+	}
+	t.out = append(t.out, ']')
+}
+
+// whole writes a whole number or a truth value.
+func (t *transcoder) whole(m *member) {
+	v, ok := t.varint(m.number)
+	if m.form == count {
+		v = uint64(uint32(v))
+	}
+	if m.when == given && !ok || m.when == set && v == 0 {
+		return
+	}
+	t.out = append(t.out, m.name...)
+	if m.form == flag {
+		t.out = strconv.AppendBool(t.out, v != 0)
+		return
+	}
+	t.out = strconv.AppendUint(t.out, v, 10)
+}
+
+// entries writes a map, whose entries are messages of a key and a value. Like in JSON output,
+// keys must be unique and ascending.
+func (t *transcoder) entries(m *member) {
+	var last []byte
+	start := 0
+	for {
+		entry, rest, ok := cut(t.in, m.number)
+		if !ok {
+			break
+		}
+		t.in = entry
+		key := t.bytes(1)
+		if start == 0 {
+			t.out = append(t.out, m.name...)
+			start = len(t.out)
+		} else if bytes.Compare(last, key) >= 0 {
+			t.misordered = true
+		}
+		t.out = append(t.out, ',')
+		t.out = append(jsonform.AppendString(t.out, key), ':')
+		if m.form == tiers {
+			price, _ := t.fixed(2)
+			t.out = jsonform.AppendNumber(t.out, price)
+		} else {
+			t.out = jsonform.AppendString(t.out, t.bytes(2))
+		}
+		t.misordered = t.misordered || len(t.in) > 0
+		t.in, last = rest, key
+	}
+	if start > 0 {
+		t.out = closeObject(t.out, start)
+	}
 }
