@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // BenchmarkRegisterBatch registers 1,000 instances in one command or one by one, all new or all unchanged.
@@ -15,12 +17,13 @@ func BenchmarkRegisterBatch(b *testing.B) {
 			b.Run(fmt.Sprintf("size=%d/changed=%v", size, changed), func(b *testing.B) {
 				l := newLog()
 				id := l.lease(b, alice)
-				var ops [2]*apiv1.PublishInstancesRequest
+				var ops [2]*coordv1.Command
 				for version := range ops {
-					ops[version] = &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1}
+					o := &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1}
 					for i := range size {
-						ops[version].Puts = append(ops[version].Puts, entry("default", "payment", fmt.Sprint("instance-", i), 8080+version))
+						o.Puts = append(o.Puts, entry("default", "payment", fmt.Sprint("instance-", i), 8080+version))
 					}
+					ops[version] = coordtest.Command(alice, o)
 				}
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
@@ -28,7 +31,7 @@ func BenchmarkRegisterBatch(b *testing.B) {
 					if changed {
 						op = ops[i%2]
 					}
-					if r, _ := l.do(alice, op); r.Err != nil {
+					if r, _ := l.send(op); r.Err != nil {
 						b.Fatal(r.Err)
 					}
 				}

@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // BenchmarkLockUnlock measures one cycle of an uncontended lock, alone and among other held locks.
@@ -20,12 +19,12 @@ func BenchmarkLockUnlock(b *testing.B) {
 				l.do(bob, lock(fmt.Sprintf("held-%d", i), l.lease(b, bob)))
 			}
 			id := l.lease(b, alice)
-			take, give := lock("locks/db", id), unlock("locks/db", id, 0)
+			take, give := coordtest.Command(alice, lock("locks/db", id)), coordtest.Command(alice, unlock("locks/db", id, 0))
 			b.ReportAllocs()
 			for b.Loop() {
-				r, _ := l.do(alice, take)
-				give.FencingToken = int64(r.Lock.Token)
-				if r, _ = l.do(alice, give); r.Err != nil {
+				r, _ := l.send(take)
+				give.GetUnlock().FencingToken = int64(r.Lock.Token)
+				if r, _ = l.send(give); r.Err != nil {
 					b.Fatal(r.Err)
 				}
 			}
@@ -58,14 +57,14 @@ func BenchmarkPut(b *testing.B) {
 	for _, size := range []int{1000, 100_000} {
 		b.Run(fmt.Sprintf("keys=%d", size), func(b *testing.B) {
 			l := newLog()
-			ops := make([]proto.Message, size)
+			ops := make([]*coordv1.Command, size)
 			for i := range ops {
-				ops[i] = write(put(fmt.Sprintf("services/payment/%06d", i), "10.0.0.1:8080", 0))
-				l.do(alice, ops[i])
+				ops[i] = coordtest.Command(alice, write(put(fmt.Sprintf("services/payment/%06d", i), "10.0.0.1:8080", 0)))
+				l.send(ops[i])
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				l.do(alice, ops[i*7919%size])
+				l.send(ops[i*7919%size])
 			}
 		})
 	}
@@ -80,10 +79,10 @@ func BenchmarkWatch(b *testing.B) {
 			for i := range all {
 				all[i] = coord.Watch{From: 1, Span: coord.Under("services/")}
 			}
-			change := write(put("services/payment", "10.0.0.1:8080", 0))
+			change := coordtest.Command(alice, write(put("services/payment", "10.0.0.1:8080", 0)))
 			b.ReportAllocs()
 			for b.Loop() {
-				l.do(alice, change)
+				l.send(change)
 				for i := range all {
 					batch, err := l.Events(all[i])
 					if err != nil || len(batch.Events) != 1 {
