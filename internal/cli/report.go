@@ -39,7 +39,7 @@ func hint(cmd *cobra.Command, err error) string {
 		return "use " + command.Program + " offer update to replace an offer"
 	case kind == fault.Timeout && calls:
 		return "use --" + command.TimeoutFlag + " to wait longer"
-	case kind == fault.Unavailable && calls && strings.HasSuffix(err.Error(), remote.HttpListens):
+	case kind == fault.Unavailable && calls && strings.HasSuffix(err.Error(), remote.HTTPListens):
 		return "use the gRPC address of the peer, by default " + client.DefaultAddress
 	case kind == fault.Unavailable && calls && !exit.Answered(err):
 		return "is `" + command.Program + " run` running? Set the address of the peer with --grpc or BLACKHOLE_GRPC"

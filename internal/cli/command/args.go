@@ -3,8 +3,8 @@ package command
 import (
 	"errors"
 	"maps"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,41 +42,28 @@ func NoArgs(_ *cobra.Command, args []string) error {
 }
 
 // OneArg requires exactly one argument.
-func OneArg(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fault.Invalidf(what, nil, "%s", Given(len(args)))
-		}
-		return nil
-	}
-}
+func OneArg(what string) cobra.PositionalArgs { return counted(what, 1, 1) }
 
 // AtMostOne accepts one argument or none.
-func AtMostOne(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return fault.Invalidf(what, nil, "must be given at most once, not %d times", len(args))
-		}
-		return nil
-	}
-}
+func AtMostOne(what string) cobra.PositionalArgs { return counted(what, 0, 1) }
 
 // SomeArgs requires at least one argument.
-func SomeArgs(what string) cobra.PositionalArgs {
+func SomeArgs(what string) cobra.PositionalArgs { return counted(what, 1, math.MaxInt) }
+
+func counted(what string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) == 0 {
+		switch n := len(args); {
+		case n < least && most == 1:
+			return fault.Invalidf(what, nil, "is missing")
+		case n < least:
 			return fault.Invalidf(what, nil, "must be given at least once")
+		case n > most && least == 1:
+			return fault.Invalidf(what, nil, "must be given once, not %d times", n)
+		case n > most:
+			return fault.Invalidf(what, nil, "must be given at most once, not %d times", n)
 		}
 		return nil
 	}
-}
-
-// Given says what is wrong with an argument that must be given once.
-func Given(times int) string {
-	if times == 0 {
-		return "is missing"
-	}
-	return "must be given once, not " + strconv.Itoa(times) + " times"
 }
 
 // Each calls do for all commands below root, with their paths without the program's name.

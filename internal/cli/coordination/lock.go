@@ -92,7 +92,7 @@ func lockArgs(cmd *cobra.Command, args []string) error {
 	case names > 1:
 		return fault.Invalidf("NAME", nil, "must be given once; a command follows --")
 	default:
-		return fault.Invalidf("NAME", nil, "%s", command.Given(0))
+		return fault.Invalidf("NAME", nil, "is missing")
 	}
 }
 

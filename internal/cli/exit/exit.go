@@ -88,6 +88,11 @@ func Help() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
+// Answer is an error in the form of a peer's answer, for what this program finds out about a peer that answers: see Answered.
+func Answer(kind fault.Kind, format string, args ...any) error {
+	return fault.As("", kind, fault.New("", kind, format, args...))
+}
+
 // Answered reports whether the error came from the peer: the client wraps the peer's fault
 // in its own.
 func Answered(err error) bool {

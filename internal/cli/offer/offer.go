@@ -94,7 +94,7 @@ func offerWithdraw(con *term.Console) *cobra.Command {
 		for _, id := range ids {
 			got, err := c.Withdraw(ctx, id)
 			if fault.KindOf(err) == fault.NotFound {
-				err = fault.As("", fault.NotFound, fault.New("", fault.NotFound, "this peer has no offer with this id: see "+command.Program+" offer ls")) // nested: see answered
+				err = exit.Answer(fault.NotFound, "this peer has no offer with this id: see "+command.Program+" offer ls")
 			}
 			if addReceipt(out, id, got, err); exit.Hopeless(err) {
 				break

@@ -65,7 +65,7 @@ func Show(con *term.Console) *cobra.Command {
 			r.Say("warning: %s", line)
 		}
 		if len(found) == 0 {
-			return fault.As("", fault.NotFound, fault.New("", fault.NotFound, "ID: nothing has the name %s at this peer", args[0])) // nested: see answered
+			return exit.Answer(fault.NotFound, "ID: nothing has the name %s at this peer", args[0])
 		}
 		return r.Print(term.Document{Value: map[string]any{"found": found}, Items: term.Items(found), Table: shownList(found)})
 	})

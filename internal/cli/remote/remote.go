@@ -32,7 +32,7 @@ type Peer struct {
 	Grpc        string
 	Context     string // of --context
 	Timeout     time.Duration
-	ConnectOnly bool // the timeout bounds the first calls only, see connecting
+	ConnectOnly bool // the timeout bounds the first calls only, see Connecting
 	Format      term.Format
 	Credentials credentials
 }
@@ -121,7 +121,7 @@ func (r *Peer) Call(ctx context.Context, args []string, do action) error {
 // dialed shortens the text of gRPC about a failed connection to its cause.
 func dialed(text string) string {
 	if strings.Contains(text, "looked like an HTTP/1.1 header") {
-		return HttpListens
+		return HTTPListens
 	}
 	for _, before := range []string{`desc = "`, "transport: Error while dialing: ", "transport: authentication handshake failed: "} {
 		if _, cause, found := strings.Cut(text, before); found {
@@ -173,8 +173,8 @@ func Bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 	return context.WithTimeout(ctx, timeout)
 }
 
-// HttpListens is the cause of a failed call at an address of HTTP.
-const HttpListens = "an HTTP server listens there"
+// HTTPListens is the cause of a failed call at an address of HTTP.
+const HTTPListens = "an HTTP server listens there"
 
 // CleanupTimeout bounds the calls that undo the work of a command at its end.
 const CleanupTimeout = 5 * time.Second

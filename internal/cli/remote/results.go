@@ -95,7 +95,7 @@ func (o *Results) Print(r *Peer) error {
 		return o.first
 	}
 	kind := fault.KindOf(o.first)
-	return fault.As("", kind, fault.New("", kind, "%d of %d failed", len(o.failed), o.Of)) // nested: see answered
+	return exit.Answer(kind, "%d of %d failed", len(o.failed), o.Of)
 }
 
 // MustFind adds the flag of a search that has to find something.
@@ -106,7 +106,7 @@ func MustFind(cmd *cobra.Command, must *bool) {
 // Found is the error of a search after its output.
 func Found(err error, must bool, found int) error {
 	if err == nil && must && found == 0 {
-		return fault.As("", fault.NotFound, fault.New("", fault.NotFound, "nothing found")) // nested: see answered
+		return exit.Answer(fault.NotFound, "nothing found")
 	}
 	return err
 }

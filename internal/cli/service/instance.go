@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -65,7 +66,7 @@ func peerError(err error) error {
 	if named == err {
 		return err
 	}
-	return fault.As("", fault.KindOf(named), named) // nested: see answered
+	return fault.As("", fault.KindOf(named), named) // nested: see exit.Answer
 }
 
 func instanceShow(con *term.Console) *cobra.Command {
@@ -108,7 +109,7 @@ func picked(all []*instance.Instance, ids []string) ([]*instance.Instance, error
 	for _, id := range ids {
 		n := slices.IndexFunc(all, func(i *instance.Instance) bool { return i.ID == id })
 		if n < 0 {
-			return nil, fault.As("", fault.NotFound, fault.New("", fault.NotFound, "ID: %s is not registered", id)) // nested: see answered
+			return nil, exit.Answer(fault.NotFound, "ID: %s is not registered", id)
 		}
 		list = append(list, all[n])
 	}

@@ -33,7 +33,7 @@ type Plain string
 func (p Plain) On(Screen) string { return string(p) }
 
 // Grid is rows in aligned columns. On a narrow screen spare columns are left out, the last column wraps, peer ids are
-// abbreviated as shortPeer does, and then the widest of the other columns are cut. A pipe gets everything.
+// abbreviated as ShortPeer does, and then the widest of the other columns are cut. A pipe gets everything.
 type Grid struct {
 	header []string // nil: none
 	Rows   [][]string
