@@ -6,12 +6,15 @@ import (
 	"os"
 	"os/exec"
 	"time"
+
+	"github.com/blackhole/blackhole/internal/cli/exit"
 )
 
-// guardianArg is never an argument: there is no guardian on this system.
-const guardianArg = "\x00"
+// Arg is never an argument: there is no guardian on this system.
+const Arg = "\x00"
 
-func guard([]string) int { return exitFailure }
+// Main is never called.
+func Main([]string) int { return exit.Failure }
 
 func guarded(command []string) (*exec.Cmd, *os.File, error) {
 	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec // the user's own command
