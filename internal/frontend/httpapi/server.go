@@ -50,7 +50,7 @@ type Config struct {
 	Metrics    http.Handler // answers /v1/metrics
 	Logger     *slog.Logger // nil disables logging
 	MaxWatches int          // open at a time; zero means 1024
-	MaxWaits   int          // requests waiting for locks or requirements at a time; zero means 1024
+	MaxWaits   int          // requests waiting for requirements at a time; zero means 1024
 
 	Coordination *Coordination // nil disables the coordination plane
 	Agent        *Agent        // nil disables the agent plane

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 
 	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/grpc"
@@ -45,13 +46,14 @@ func Of(srv any, service *grpc.ServiceDesc) []Call {
 		panic("transcode: " + err.Error()) // generated code registers its schema
 	}
 	var calls []Call
+	variable := regexp.MustCompile(`{(\w+)}`)
 	of := func(name string, run func(context.Context, proto.Message, func(proto.Message) error) error) {
 		method := d.(protoreflect.ServiceDescriptor).Methods().ByName(protoreflect.Name(name))
 		rule, _ := proto.GetExtension(method.Options(), annotations.E_Http).(*annotations.HttpRule)
 		for _, r := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
 			if pattern := patternOf(r); pattern != "" {
 				c := Call{Pattern: pattern, Method: "/" + service.ServiceName + "/" + name, Body: r.GetBody() != "", Descriptor: method, run: run}
-				for _, v := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(pattern, -1) {
+				for _, v := range variable.FindAllStringSubmatch(pattern, -1) {
 					c.path = append(c.path, method.Input().Fields().ByName(protoreflect.Name(v[1])))
 				}
 				c.Asks = !c.Body && len(c.Parameters()) > 0
@@ -119,15 +121,8 @@ func (c *Call) Path() []protoreflect.FieldDescriptor { return c.path }
 func (c *Call) Parameters() []protoreflect.FieldDescriptor {
 	var list []protoreflect.FieldDescriptor
 	fields := c.Descriptor.Input().Fields()
-next:
 	for i := range fields.Len() {
-		f := fields.Get(i)
-		for _, p := range c.path {
-			if p == f {
-				continue next
-			}
-		}
-		if !f.IsList() && f.Message() == nil {
+		if f := fields.Get(i); !slices.Contains(c.path, f) && !f.IsList() && f.Message() == nil {
 			list = append(list, f)
 		}
 	}
@@ -150,7 +145,7 @@ func (c *Call) Request(r *http.Request, body []byte) (proto.Message, error) {
 		}
 	}
 	var known []string
-	parameters := []protoreflect.FieldDescriptor{}
+	var parameters []protoreflect.FieldDescriptor
 	if c.Asks {
 		parameters = c.Parameters()
 	}
