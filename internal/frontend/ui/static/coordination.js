@@ -116,7 +116,7 @@ export function KeysView() {
   if (!topics.includes('keys')) return html`<h2>Keys</h2>${absent}`;
   const keys = (list.value?.kvs || []).map(versionOf).filter(kv => !(kv.key || '').startsWith('directory/'));
   const recent = picked && events.filter(e => e.topic === 'keys' && e.text === picked.key).slice(0, 20);
-  const current = picked && keys.find(kv => kv.key === picked.key);
+  const current = picked && keys.find(kv => kv.key_base64 === picked.key_base64);
   return html`<${Heading} title="Keys">Small values that programs share. Locks and requirements are keys as well.<//><${Failed} error=${list.error} />
     ${list.value && keys.length === 0 ? html`<${Empty} title="No keys" needs="service" command="blackholed kv put config/colour blue">Programs keep small shared values here.<//>` : html`
     <div class="split"><ul class="tree card">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>
@@ -125,6 +125,6 @@ export function KeysView() {
       ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease !== '0' ? `, bound to lease ${current.lease}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
       ${current && current.key && html`<${History} key=${`${current.mod_revision} ${current.key}`} kv=${current} />`}
       ${recent.length > 0 && html`<h4>Seen by this page</h4><ul class="plain">${recent.map(e => html`<li>${e.at.toLocaleTimeString()} ${e.kind}</li>`)}</ul>`}
-      <${Command}>${`blackholed kv get ${quote(picked.key)}`}<//></section>`}</div>
+      <${Command}>${`blackholed kv get ${quote(picked.key ?? '')}`}<//></section>`}</div>
     <${Elsewhere} commands=${["blackholed kv ls ''", `curl '${location.origin}/v1/coordination/keys?prefix=true'`]} />`}`;
 }
