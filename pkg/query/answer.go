@@ -1,11 +1,27 @@
 package query
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
 )
+
+// Hit is one match with its rank value (Plan.Value).
+type Hit struct {
+	Record *records.Record
+	Value  float64 // smaller is better; never NaN
+}
+
+// Compare is negative if a ranks before b: by value, then by record name. Only versions of one
+// service are equal.
+func (a Hit) Compare(b Hit) int {
+	if c := cmp.Compare(a.Value, b.Value); c != 0 {
+		return c
+	}
+	return a.Record.Name().Compare(b.Record.Name())
+}
 
 // Result is one entry of an answer.
 type Result struct {

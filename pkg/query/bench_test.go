@@ -1,10 +1,7 @@
 package query
 
 import (
-	"strconv"
 	"testing"
-
-	"google.golang.org/protobuf/proto"
 
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
@@ -77,29 +74,6 @@ func BenchmarkScoreExplained(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.ExplainScore(r)
-	}
-}
-
-// BenchmarkTopK offers 10,000 hits and keeps 100.
-func BenchmarkTopK(b *testing.B) {
-	hits := make([]Hit, 10_000)
-	for i := range hits {
-		s := proto.CloneOf(offered())
-		s.Id = "s" + strconv.Itoa(i%100)
-		if i < 100 {
-			hits[i].Record = seal(b, 1, s)
-		} else {
-			hits[i].Record = hits[i%100].Record
-		}
-		hits[i].Value = float64(mix(uint64(i)))
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		top := NewTopK(100)
-		for _, h := range hits {
-			top.Offer(h)
-		}
-		top.Sorted()
 	}
 }
 

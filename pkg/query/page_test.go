@@ -1,6 +1,7 @@
 package query
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,14 +14,15 @@ import (
 
 // pageOf is the answer of a plan to all records of a world.
 func pageOf(p *Plan, world []sample) []Result {
-	top := NewTopK(p.Limit())
+	var hits []Hit
 	for _, s := range world {
 		if p.Match(s.record) {
-			top.Offer(Hit{Record: s.record, Value: p.Value(s.record)})
+			hits = append(hits, Hit{Record: s.record, Value: p.Value(s.record)})
 		}
 	}
+	slices.SortFunc(hits, Hit.Compare)
 	results := make([]Result, 0, p.Limit())
-	for _, h := range top.Sorted() {
+	for _, h := range hits[:min(p.Limit(), len(hits))] {
 		results = append(results, Result{Record: h.Record})
 	}
 	return results

@@ -308,14 +308,15 @@ func incomplete(plan *query.Plan, recs []*records.Record, groups []group) string
 
 // worstValue returns the rank value of the last record within the limit; +Inf below the limit.
 func worstValue(plan *query.Plan, recs []*records.Record) float64 {
-	best := query.NewTopK(plan.Limit())
-	for _, r := range recs {
-		best.Offer(query.Hit{Record: r, Value: plan.Value(r)})
+	if len(recs) < plan.Limit() {
+		return math.Inf(1)
 	}
-	if last, ok := best.Worst(); ok {
-		return last.Value
+	values := make([]float64, len(recs))
+	for i, r := range recs {
+		values[i] = plan.Value(r)
 	}
-	return math.Inf(1)
+	slices.Sort(values)
+	return values[plan.Limit()-1]
 }
 
 // incomplete returns the reason why the answers of a group may miss records; "" if they cannot.
