@@ -10,15 +10,15 @@ type Command struct {
 	// Owner names the principal behind the command, authenticated by the accepting peer. Only the owner of a
 	// lease can use it; see MayUse. The random id of a client is its credential.
 	Owner string
-	// Random is the leader's choice of the id that the command makes; see MakesID.
+	// Random is the leader's choice of the id that the command makes.
 	Random uint64
 	// Op is the operation; not nil.
 	Op Op
 }
 
 // Op is one of the operations of this package, or an Encoded: *Txn, *Compact, *LeaseGrant, *LeaseRevoke,
-// *Expire, *Lock, *Unlock, *Cancel, *RegisterBatch, *SetRequirement, *DeleteRequirement, *ClientOpen,
-// *ClientClose, *ClientsExpire, *Configure, *BumpIncarnation, *SetLevel, *Dissolve, *RaiseRevision.
+// *Lock, *Unlock, *Cancel, *RegisterBatch, *SetRequirement, *DeleteRequirement, *ClientOpen,
+// *ClientClose, *ClientsExpire, *Configure, *SetLevel, *Dissolve, *RaiseRevision.
 type Op interface{ op() }
 
 // Compact drops the events up to and including Revision. Revision becomes the earliest readable
@@ -41,21 +41,6 @@ type LeaseGrant struct {
 //
 // Errors: NotFound, Forbidden.
 type LeaseRevoke struct{ ID LeaseID }
-
-// Expire ends leases whose time passed on the clock of the leader of Term, and skips unknown
-// leases. At the limit on changed keys the last leases stay; the result names the ended ones.
-//
-// Errors: Conflict in an entry of another term.
-type Expire struct {
-	Term   uint64
-	Leases []LeaseRef // the first 512 are looked at
-}
-
-// LeaseRef is one grant of a lease: after its end the id may be granted again.
-type LeaseRef struct {
-	ID      LeaseID
-	Granted uint64 // index of the entry; see Lease
-}
 
 // Lock claims a lock for a lease. A lease with a claim on the lock keeps its place and token, and
 // must unlock once more.
@@ -106,7 +91,7 @@ type ClientOpen struct{}
 type ClientClose struct{}
 
 // ClientsExpire removes clients whose last command or opening has a log index below IdleSince.
-// As with Expire, the leader of Term measured the time.
+// The leader of Term measured the time.
 //
 // Errors: Conflict in an entry of another term.
 type ClientsExpire struct {
@@ -119,18 +104,9 @@ type ClientsExpire struct {
 // Errors: Invalid.
 type Configure struct{ Limits Limits }
 
-// BumpIncarnation begins a new incarnation of the group after a restore that may lack the last
-// entries. The revision leaps far beyond the possible loss, so that tokens and revisions stay
-// unique, and the history before it is compacted. Waiting claims leave their queues: the lost entries may have
-// granted later tokens.
-//
-// Errors: Conflict unless Incarnation is the present one plus 1.
-type BumpIncarnation struct{ Incarnation uint64 }
-
 func (*Compact) op()           {}
 func (*LeaseGrant) op()        {}
 func (*LeaseRevoke) op()       {}
-func (*Expire) op()            {}
 func (*Lock) op()              {}
 func (*Unlock) op()            {}
 func (*Cancel) op()            {}
@@ -141,4 +117,3 @@ func (*ClientOpen) op()        {}
 func (*ClientClose) op()       {}
 func (*ClientsExpire) op()     {}
 func (*Configure) op()         {}
-func (*BumpIncarnation) op()   {}

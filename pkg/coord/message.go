@@ -18,12 +18,7 @@ type Encoded struct {
 	Message *coordv1.Command // with a Request
 }
 
-// Malformed is an operation of the log with a contradictory request. The state machine refuses it
-// with Err.
-type Malformed struct{ Err error }
-
-func (*Encoded) op()   {}
-func (*Malformed) op() {}
+func (*Encoded) op() {}
 
 // Waits returns the lock and the lease of a command that waits for a lock, or false.
 func (c *Command) Waits() (name string, lease LeaseID, ok bool) {
@@ -47,24 +42,6 @@ func (c *Command) AboutClients() bool {
 		switch o.Message.GetRequest().(type) {
 		case *coordv1.Command_OpenClient, *coordv1.Command_CloseClient:
 			return true
-		}
-	}
-	return false
-}
-
-// MakesID reports whether a command makes a lease or a client under an id of the leader's choice.
-func (c *Command) MakesID() bool {
-	switch o := c.Op.(type) {
-	case *ClientOpen:
-		return true
-	case *LeaseGrant:
-		return o.ID == 0
-	case *Encoded:
-		switch r := o.Message.GetRequest().(type) {
-		case *coordv1.Command_OpenClient:
-			return true
-		case *coordv1.Command_LeaseGrant:
-			return r.LeaseGrant.GetId() == 0
 		}
 	}
 	return false
@@ -161,18 +138,10 @@ func setInternal(m *coordv1.Command, op Op) error {
 		return checkUTF8("name", o.Name)
 	case *Compact:
 		m.Request = &coordv1.Command_Compact{Compact: &coordv1.Compact{Revision: int64(o.Revision)}}
-	case *Expire:
-		e := &coordv1.Expire{Term: o.Term, Leases: make([]*coordv1.LeaseRef, 0, len(o.Leases))}
-		for _, ref := range o.Leases {
-			e.Leases = append(e.Leases, &coordv1.LeaseRef{Id: int64(ref.ID), Granted: ref.Granted})
-		}
-		m.Request = &coordv1.Command_Expire{Expire: e}
 	case *ClientsExpire:
 		m.Request = &coordv1.Command_ClientsExpire{ClientsExpire: &coordv1.ClientsExpire{Term: o.Term, IdleSince: o.IdleSince}}
 	case *Configure:
 		m.Request = &coordv1.Command_Configure{Configure: &coordv1.Configure{Limits: o.Limits.Message()}}
-	case *BumpIncarnation:
-		m.Request = &coordv1.Command_BumpIncarnation{BumpIncarnation: &coordv1.BumpIncarnation{Incarnation: o.Incarnation}}
 	case *SetLevel:
 		m.Request = &coordv1.Command_SetLevel{SetLevel: &coordv1.SetLevel{Level: o.Level}}
 	case *Dissolve:
@@ -183,8 +152,6 @@ func setInternal(m *coordv1.Command, op Op) error {
 			r.Absorbed = append(r.Absorbed, []byte(id))
 		}
 		m.Request = &coordv1.Command_RaiseRevision{RaiseRevision: r}
-	case *Malformed:
-		return o.Err
 	default:
 		return fault.Invalidf("op", nil, "is missing")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 const (
@@ -154,6 +155,17 @@ func (w *fixture) apply(cmd coord.Command) coord.Result {
 	if err != nil {
 		return coord.Result{Err: err}
 	}
+	return w.log(m)
+}
+
+// expire is the command that ends a lease.
+func expire(l coord.Lease) *coordv1.Command {
+	refs := []*coordv1.LeaseRef{{Id: int64(l.ID), Granted: l.Granted}}
+	return &coordv1.Command{Request: &coordv1.Command_Expire{Expire: &coordv1.Expire{Term: 1, Leases: refs}}}
+}
+
+// log applies the next entry of the log.
+func (w *fixture) log(m *coordv1.Command) coord.Result {
 	w.index++
 	r, e := w.group.Apply(w.index, 1, m)
 	for _, l := range e.Granted {
@@ -192,7 +204,7 @@ func (w *fixture) run(d time.Duration) {
 			if ends < at {
 				l, _ := w.group.Lease(id)
 				at, do = ends, func() {
-					w.apply(coord.Command{Op: &coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: id, Granted: l.Granted}}}})
+					w.log(expire(l))
 				}
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // cluster is a group and peers that follow its leader and publish their entries:
@@ -82,26 +83,31 @@ func (w *cluster) expire(term uint64) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.ends)) {
 		if l, _ := w.group.Lease(id); w.ends[id] <= w.now {
-			w.apply(coord.Command{Op: &coord.Expire{Term: 1, Leases: []coord.LeaseRef{{ID: id, Granted: l.Granted}}}})
+			w.log(expire(l))
 		}
 	}
 	w.after(100*ms, func() { w.expire(term) })
 }
 
 func (w *cluster) apply(cmd coord.Command) coord.Result {
-	w.index++
-	before := w.available()
 	m, err := coord.Message(cmd)
 	require.NoError(w.t, err)
+	r := w.log(m)
+	if w.heed != nil {
+		w.heed(cmd, r)
+	}
+	return r
+}
+
+func (w *cluster) log(m *coordv1.Command) coord.Result {
+	w.index++
+	before := w.available()
 	r, e := w.group.Apply(w.index, 1, m)
 	for _, l := range e.Granted {
 		w.ends[l.ID] = w.now + time.Duration(l.TTL)*ms
 	}
 	for _, id := range e.Ended {
 		delete(w.ends, id)
-	}
-	if w.heed != nil {
-		w.heed(cmd, r)
 	}
 	if before < 2 && w.available() >= 2 {
 		w.enough = append(w.enough, w.now)
