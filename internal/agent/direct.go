@@ -71,7 +71,7 @@ func (l *local) registered(ref instance.Ref) (*instance.Instance, bool) {
 	if ref.Lease == "" {
 		return l.registry.Get(ref.Key)
 	}
-	k, known := l.aliases.find(ref.Lease)
+	k, known := l.aliases.Get(ref.Lease)
 	if !known {
 		i, ok := l.catalog.ByLease(ref.Lease)
 		if !ok {

@@ -113,7 +113,7 @@ func (f *forwarder) locate(ref instance.Ref) (*instance.Instance, instance.Ref) 
 	if i, ok := f.reader.ByLease(ref.Lease); ok && f.reader.foreign(i) {
 		return i, ref
 	}
-	if k, ok := f.local.aliases.find(ref.Lease); ok {
+	if k, ok := f.local.aliases.Get(ref.Lease); ok {
 		return f.reader.elsewhere(k), instance.Ref{Key: k}
 	}
 	return nil, ref

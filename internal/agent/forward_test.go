@@ -426,17 +426,15 @@ func TestDirect(t *testing.T) {
 	})
 }
 
-// TestFormer checks the bound of lease aliases.
-func TestFormer(t *testing.T) {
-	var f leaseAliases
-	for n := range maxAliases + 1 {
-		f.add(fmt.Sprint(n), web("x").Key)
-		f.add(fmt.Sprint(n), web("x").Key)
-	}
-	_, ok := f.find("0")
-	require.False(t, ok)
-	_, ok = f.find("1")
-	require.True(t, ok)
-	require.Len(t, f.keys, maxAliases)
-	require.Len(t, f.leases, maxAliases)
+// TestFormerLeasesAreBounded: the one that was not used for the longest time is forgotten.
+func TestFormerLeasesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		aliases := newCluster(t, "a").desks["a"].local.aliases
+		for n := range maxAliases + 1 {
+			aliases.Add(fmt.Sprint(n), web("x").Key)
+		}
+		require.Equal(t, maxAliases, aliases.Len())
+		require.False(t, aliases.Contains("0"))
+		require.True(t, aliases.Contains("1"))
+	})
 }

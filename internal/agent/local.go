@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
@@ -53,7 +55,7 @@ type local struct {
 	directory Directory        // nil without a group
 	catalog   *catalog.Catalog // fed here without a directory
 	locks     keyLocks
-	aliases   leaseAliases
+	aliases   *lru.Cache[string, instance.Key] // former leases of adopted instances
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -321,7 +323,7 @@ func (l *local) beat(refs []instance.Ref) ([]instance.Beat, error) {
 		if beats[n].Err == nil {
 			continue
 		}
-		if k, ok := l.aliases.find(refs[n].Lease); ok {
+		if k, ok := l.aliases.Get(refs[n].Lease); ok {
 			beats[n] = l.beatOne(k)
 		}
 	}
@@ -363,7 +365,9 @@ func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) er
 	if err != nil {
 		return fault.Wrap("agent.adopt", fmt.Errorf("%w (adoption was tried because peer %s does not answer: %v)", err, i.Peer, cause))
 	}
-	l.aliases.add(i.Lease, i.Key)
+	if i.Lease != "" {
+		l.aliases.Add(i.Lease, i.Key)
+	}
 	l.config.Logger.Info("adopted an instance whose peer does not answer", "audit", "instance_takeover", "instance", i.Key.String(), "peer", i.Peer, "cause", cause)
 	return nil
 }

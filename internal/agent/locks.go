@@ -64,34 +64,3 @@ func (l *keyLocks) unlock(k instance.Key) {
 // maxAliases bounds remembered leases. An application with a forgotten lease has
 // to register again.
 const maxAliases = 10_000
-
-// leaseAliases maps the former leases of adopted instances to their keys. The
-// zero value is empty.
-type leaseAliases struct {
-	mu     sync.RWMutex // guards the fields below
-	keys   map[string]instance.Key
-	leases []string // oldest first
-}
-
-func (a *leaseAliases) add(lease string, k instance.Key) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.keys == nil {
-		a.keys = make(map[string]instance.Key)
-	}
-	if _, ok := a.keys[lease]; !ok && lease != "" {
-		a.leases = append(a.leases, lease)
-		a.keys[lease] = k
-	}
-	if len(a.leases) > maxAliases {
-		delete(a.keys, a.leases[0])
-		a.leases = a.leases[1:]
-	}
-}
-
-func (a *leaseAliases) find(lease string) (k instance.Key, ok bool) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	k, ok = a.keys[lease]
-	return k, ok
-}

@@ -44,7 +44,7 @@ func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.
 		}
 		if had { // lost without a report yet: only a new registration takes the key back
 			s.drop(r.Key)
-			s.aliases.add(last.Lease, r.Key)
+			s.aliases.Add(last.Lease, r.Key)
 		}
 	}
 	got, err := s.publicize(ctx, r)

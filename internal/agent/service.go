@@ -36,6 +36,8 @@ import (
 	"log/slog"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/directory"
 	"github.com/blackhole/blackhole/internal/agent/health"
@@ -140,7 +142,11 @@ func (c *Config) setDefaults() {
 // without a group.
 func newService(c Config, d Directory, known *catalog.Catalog) (*Service, error) {
 	c.setDefaults()
-	l := &local{config: c, directory: d, catalog: known}
+	aliases, err := lru.New[string, instance.Key](maxAliases)
+	if err != nil {
+		return nil, err
+	}
+	l := &local{config: c, directory: d, catalog: known, aliases: aliases}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	r := &reader{Catalog: known, local: l}
 	s := &Service{local: l, reader: r, forwarder: &forwarder{local: l, reader: r}}
