@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/groups"
 	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
 )
@@ -71,11 +72,10 @@ func TestSeparateGroupsBecomeOne(t *testing.T) {
 	})
 	require.NotEqual(t, group(first), group(full))
 	until("the other one is told", func(ctx context.Context) bool {
-		_, err := full.Peers[0].Coordination().ChangeMembers(ctx, coord.MemberChange{Action: coord.JoinGroup, DryRun: true})
+		_, err := full.Peers[0].Coordination().ChangeMembers(ctx, coord.MemberChange{Action: coord.JoinGroup, Group: group(first), DryRun: true})
 		return fault.KindOf(err) == fault.Conflict && fault.FieldOf(err) == "force"
 	})
-	_, err := full.Peers[0].Coordination().ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Force: true})
-	require.NoError(t, err)
+	require.NoError(t, groups.JoinGroups(t.Context(), full.Peers[0].Coordination(), first.Peers[0].Coordination()))
 	until("one group", func(context.Context) bool { return group(full) == group(first) })
 	for _, n := range []*network.Network{first, empty, full} {
 		until("all instances", func(ctx context.Context) bool {

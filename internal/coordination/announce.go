@@ -85,7 +85,7 @@ func (p *Plane) watchDHT() {
 	var (
 		looking announce.LookupSchedule
 		from    peer.ID
-		held    *groupv1.GroupInfo // read before its certificate made the group known
+		held    *groupv1.GroupInfo // read before its membership made the group known
 		jitter  = newRand()
 	)
 	for pause(p.life, glance) {
@@ -115,7 +115,7 @@ func gist(info *groupv1.GroupInfo) []byte {
 	g := proto.CloneOf(info)
 	g.ConfigIndex, g.Applied, g.Revision = 0, 0, 0
 	if g.Standing != nil {
-		g.Standing.UserData = false
+		g.Standing.UserData, g.Standing.Reached = false, 0
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(g)
 	if err != nil {

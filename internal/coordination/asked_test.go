@@ -13,8 +13,8 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// TestCertificateIsSentOnce: who names the group has its certificate already. All peers ask all the time.
-func TestCertificateIsSentOnce(t *testing.T) {
+// TestMembershipIsSentOnce: who names the group has its membership already. All peers ask all the time.
+func TestMembershipIsSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestCluster(t, 2)
 		w.start(0, w.listed(1))
@@ -32,11 +32,11 @@ func TestCertificateIsSentOnce(t *testing.T) {
 			return resp.GetInfo()
 		}
 		whole := ask(nil)
-		require.NotEmpty(t, whole.GetCertificate())
-		require.NotEmpty(t, ask(make([]byte, len(whole.GetGroupId()))).GetCertificate(), "of another group")
+		require.NotEmpty(t, whole.GetMembership())
+		require.NotEmpty(t, ask(make([]byte, len(whole.GetGroupId()))).GetMembership(), "of another group")
 		again := ask(whole.GetGroupId())
-		require.Empty(t, again.GetCertificate())
-		again.Certificate = whole.GetCertificate()
+		require.Empty(t, again.GetMembership())
+		again.Membership = whole.GetMembership()
 		require.True(t, proto.Equal(whole, again))
 	})
 }

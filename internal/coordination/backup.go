@@ -32,10 +32,10 @@ func backupFormat() store.Format[*backupHead] {
 
 // backupHead says whose state follows.
 type backupHead struct {
-	Group       string    `json:"group_id"`
-	Certificate []byte    `json:"certificate"` // of the group bootstrap
-	Taken       time.Time `json:"taken"`
-	By          string    `json:"by"` // peer id
+	Group      string    `json:"group_id"`
+	Membership []byte    `json:"membership"` // the initial one, encoded
+	Taken      time.Time `json:"taken"`
+	By         string    `json:"by"` // peer id
 }
 
 // encode returns the backup up to the state.
@@ -149,7 +149,7 @@ func (l *local) Backup(ctx context.Context, w io.Writer) error {
 	image := l.member.Image()
 	g := l.plane.inquiry.info()
 	head, err := backupHead{
-		Group: l.plane.ID(), Certificate: g.GetCertificate(), Taken: l.plane.config.Now().UTC(), By: l.plane.name,
+		Group: l.plane.ID(), Membership: g.GetMembership(), Taken: l.plane.config.Now().UTC(), By: l.plane.name,
 	}.encode()
 	if err != nil {
 		return fault.As(op, fault.Internal, err)

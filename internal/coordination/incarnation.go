@@ -8,7 +8,7 @@ import (
 )
 
 // incarnation identifies a group and one of its incarnations. Members of two incarnations share no folder,
-// protocol or handshake, only the group's description: its certificate and its id.
+// protocol or handshake, only the group's description: its initial membership and its id.
 type incarnation struct {
 	group    bootstrap.GroupID
 	recovery bootstrap.Recovery // zero: the bootstrap

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -33,7 +34,7 @@ type inquiry struct {
 	open map[peer.ID]bool // peers that glance asks
 
 	known  acquaintances
-	merger *merger
+	merger *formation.Merger
 }
 
 // peers returns the peers to ask: members, also those of this peer's own log, founders, and connected peers while these may
@@ -69,7 +70,7 @@ func (q *inquiry) ask(ctx context.Context, p peer.ID, candidate uint64) (leader.
 	return q.learn(ctx, p, resp.GetInfo())
 }
 
-// question returns a peer's description of the group; false without one. See ask for candidate.
+// question returns a peer's answer, whose description of the group is nil if it knows none; false without an answer. See ask for candidate.
 func (q *inquiry) question(ctx context.Context, p peer.ID, candidate uint64) (*groupv1.InfoResponse, bool) {
 	b, err := proto.Marshal(q.request(candidate))
 	if err != nil {
@@ -77,12 +78,24 @@ func (q *inquiry) question(ctx context.Context, p peer.ID, candidate uint64) (*g
 	}
 	answer, err := q.plane.ask.Ask(ctx, p, transport.Information, b)
 	resp := new(groupv1.InfoResponse)
-	if err != nil || proto.Unmarshal(answer, resp) != nil || resp.GetInfo() == nil {
+	if err != nil || proto.Unmarshal(answer, resp) != nil {
 		return nil, false
 	}
 	q.known.heard(p, resp.GetName())
 	q.known.count(p, resp)
 	return resp, true
+}
+
+// trusted returns the answer of a trusted peer, of whatever group.
+func (q *inquiry) trusted(ctx context.Context, p peer.ID) (*groupv1.InfoResponse, error) {
+	resp, ok := q.question(ctx, p, 0)
+	if !ok {
+		return nil, fault.New("coordination.ask", fault.Unavailable, "peer %v does not answer", p)
+	}
+	if resp.GetInfo() == nil {
+		return resp, nil
+	}
+	return resp, q.plane.roster.trusts(ctx, p)
 }
 
 // request is a question of this peer. See ask for candidate.
@@ -93,17 +106,20 @@ func (q *inquiry) request(candidate uint64) *groupv1.InfoRequest {
 	return req
 }
 
-// learn applies a peer's description of the group. Only the word of a trusted peer counts, but a certificate of the
-// configured founders proves itself.
+// learn applies a peer's description of the group; nil for none. Only the word of a trusted peer counts, but the membership of
+// the listed founders proves itself.
 func (q *inquiry) learn(ctx context.Context, from peer.ID, info *groupv1.GroupInfo) (leader.Leadership, bool) {
+	if info == nil {
+		return leader.Leadership{}, false
+	}
 	trusted := q.plane.roster.trusts(ctx, from) == nil
-	if c := info.GetCertificate(); len(c) > 0 && !q.plane.view.is(info.GetGroupId()) {
-		_ = q.plane.founder.Offer(c, trusted) // the founder verifies it
+	if m := info.GetMembership(); len(m) > 0 && !q.plane.view.is(info.GetGroupId()) {
+		_ = q.plane.founder.Offer(m, trusted) // the founder verifies it
 	}
 	if !trusted {
 		return leader.Leadership{}, false
 	}
-	q.merger.rivals.hint(from, info)
+	q.merger.Hint(from, info)
 	said, ok := q.plane.view.learn(info)
 	if ok {
 		q.plane.levels.read(info.GetLevel())
@@ -217,7 +233,14 @@ func (q *inquiry) answer(ctx context.Context, from peer.ID, req []byte) ([]byte,
 	}
 	resp := &groupv1.InfoResponse{Info: q.info(), Name: string(q.plane.config.Self.Name)}
 	if resp.Info != nil && bytes.Equal(resp.Info.GetGroupId(), m.GetGroupId()) {
-		resp.Info.Certificate = nil // the asker has it, and asks every few seconds
+		resp.Info.Membership = nil // the asker has it, and asks every few seconds
+	}
+	if id, may := q.plane.founder.Founding(); may {
+		resp.Founding = id[:]
+	}
+	left, _ := q.plane.founder.Left()
+	for _, id := range left {
+		resp.Left = append(resp.Left, id[:])
 	}
 	if l := q.plane.here.Load(); l != nil {
 		s := l.member.Status()

@@ -6,83 +6,37 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
-	"github.com/blackhole/blackhole/internal/coordination/transport"
-	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
-	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// bootstrapTransport sends the messages of the group bootstrap.
-type bootstrapTransport struct{ *transport.Exchange }
-
-// Send implements bootstrap.Transport.
-func (m bootstrapTransport) Send(to peer.ID, msg *groupv1.BootstrapMessage) {
-	if b, err := proto.Marshal(msg); err == nil { // it holds no invalid text
-		m.Exchange.Send(to, transport.Bootstrap, b)
-	}
-}
-
-// receive applies a message of the group bootstrap; answers are messages of their own. Without founders only messages
-// of trusted peers count.
-func receive(f *bootstrap.Founder, r *roster) transport.AskHandler {
-	const op = "group.receive"
-	return func(ctx context.Context, from peer.ID, req []byte) ([]byte, error) {
-		m := new(groupv1.BootstrapMessage)
-		if len(req) > bootstrap.MaxMessageBytes || proto.Unmarshal(req, m) != nil {
-			return nil, fault.New(op, fault.Invalid, "not a message of a group bootstrap")
-		}
-		if err := strictproto.Check(m); err != nil { // of a later version: an agreement on what this peer cannot read is none
-			return nil, fault.Wrap(op, err)
-		}
-		vouched := slices.Contains(r.config.Network.Founders, from)
-		if r.config.Network.Mode == bootstrap.Unlisted {
-			if err := r.trusts(ctx, from); err != nil {
-				return nil, fault.Wrap(op, err)
-			}
-			vouched = true
-		}
-		f.Deliver(from, m, vouched)
-		return nil, nil
-	}
-}
-
-// enter waits for the group's certificate and starts this peer's part in the group.
+// enter waits for the group and starts this peer's part in the group.
 func (p *Plane) enter() {
-	certificate, ok := p.awaitCertificate()
-	if !ok {
+	select {
+	case <-p.founder.Founded():
+	case <-p.life.Done():
 		return
 	}
-	life, err := p.lineage(certificate.GroupID())
+	group, _ := p.founder.Group()
+	life, err := p.lineage(group.GroupID())
 	if err != nil {
 		p.failed.fatal(fault.Wrap("group.enter", err))
 		return
 	}
-	p.view.adopt(certificate, life)
+	p.view.adopt(group, life)
 	p.finder.advance(leader.Needed{})
 	if p.disk == nil || p.outlived.Load() {
 		return // a client
 	}
-	if err := p.join(certificate); err != nil {
+	if err := p.join(group); err != nil {
 		p.failed.stop(fault.Wrap("group.enter", err))
-	}
-}
-
-func (p *Plane) awaitCertificate() (bootstrap.Certificate, bool) {
-	select {
-	case <-p.founder.Founded():
-		return p.founder.Certificate()
-	case <-p.life.Done():
-		return bootstrap.Certificate{}, false
 	}
 }
 
@@ -114,15 +68,15 @@ func (p *Plane) lineage(group bootstrap.GroupID) (incarnation, error) {
 	return life, nil
 }
 
-// join starts this peer as a member. An initial voter with its original disk begins the log like all other
-// initial voters. Any other peer waits for the incarnation from a member, and then for the state from the
+// join starts this peer as a member. An initial voter with its first disk, which has the raft id of the initial membership,
+// begins the log like all other initial voters. Any other peer waits for the incarnation from a member, and then for the state from the
 // leader.
-func (p *Plane) join(c bootstrap.Certificate) error {
+func (p *Plane) join(group bootstrap.Membership) error {
 	life, _ := p.view.incarnation()
 	switch {
 	case p.disk.Group() != "" && p.disk.HasSnapshot():
-	case life.recovery.IsZero() && isInitialVoter(c.Membership, p.self, p.disk.Member()):
-		if err := replica.Bootstrap(p.disk, life.storageID(), initialVoters(c.Membership)); err != nil {
+	case life.recovery.IsZero() && isInitialVoter(group, p.self, p.disk.Member()):
+		if err := replica.Bootstrap(p.disk, life.storageID(), initialVoters(group)); err != nil {
 			return err
 		}
 	case p.disk.Group() == "":

@@ -30,7 +30,7 @@ type local struct {
 	claimTimes  claimTimes
 	led         atomic.Pointer[namedPeer]           // last leader decoded; nil at first
 	observed    atomic.Pointer[[]membership.Member] // by the reconciler here; nil while this peer does not lead
-	standing    standing
+	summary     summary
 	once        sync.Once
 }
 
@@ -118,7 +118,7 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 	s := l.member.Status()
 	g.ConfigIndex, g.Applied, g.Term = s.Applied, s.Applied, s.Header.Term
 	g.Leader, g.Revision, g.Level = s.Leader.ID, int64(s.Header.Revision), l.level()
-	l.standing.inform(l, g)
+	l.summary.fill(l, g)
 	for _, m := range s.Members {
 		id, err := peer.Decode(m.Peer)
 		if err != nil {

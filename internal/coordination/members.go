@@ -90,8 +90,11 @@ func (s Serving) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord
 // at the next leader, which finds the standing decision.
 func (l *local) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
 	const op = "group.ChangeMembers"
-	if c.Action == coord.JoinGroup || c.Action == coord.ResumeGroup {
-		done, err = l.plane.inquiry.merger.order(ctx, c)
+	switch c.Action {
+	case coord.JoinGroup, coord.RaiseGroup, coord.ResumeGroup:
+		if done, err = l.plane.inquiry.merger.Order(ctx, c); !c.DryRun {
+			audit(l.plane, c, done, err)
+		}
 		return done, fault.Wrap(op, err)
 	}
 	seen, s := l.observed.Load(), l.member.Status()

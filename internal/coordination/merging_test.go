@@ -103,26 +103,55 @@ func (w *testCluster) oneGroup(id string) {
 	})
 }
 
-// TestGroupWithoutDataGivesItselfUp: a group that holds no data of applications ends by itself, for the stronger one. The
-// other one keeps its locks, and gives later tokens above those of both.
+// revoke ends a lease of holds.
+func (p *node) revoke(t *testing.T, id coord.LeaseID) {
+	t.Helper()
+	_, _, err := p.Do(t.Context(), coord.Command{Owner: "~" + p.id(), Op: &coord.LeaseRevoke{ID: id}})
+	require.NoError(t, err)
+}
+
+// TestGroupWithoutDataGivesItselfUp: a group that holds no data of applications ends by itself, once the other one gives no token
+// that is below one of its own. The other one keeps its locks, and watches of the former group begin anew.
 func TestGroupWithoutDataGivesItselfUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := twoGroups(t, 3, 1)
 		stays, goes := w.peers[0], w.peers[3]
+		before := coord.Token(0)
 		for range 40 { // its tokens become larger, and it holds nothing at the end
-			id, _ := goes.holds(t, "a")
-			_, _, err := goes.Do(t.Context(), coord.Command{Owner: "~" + goes.id(), Op: &coord.LeaseRevoke{ID: id}})
-			require.NoError(t, err)
+			var id coord.LeaseID
+			id, before = goes.holds(t, "a")
+			goes.revoke(t, id)
 		}
-		last, before := goes.holds(t, "a")
-		_, _, err := goes.Do(t.Context(), coord.Command{Owner: "~" + goes.id(), Op: &coord.LeaseRevoke{ID: last}})
-		require.NoError(t, err)
-		kept, _ := stays.holds(t, "kept")
+		kept, held := stays.holds(t, "kept")
+		require.Less(t, held, before)
 		group := stays.ID()
-		began := time.Now()
 		w.link(3, 0)
+		w.await("both say so", func() bool { return stays.troubled(condition.OtherGroup) && goes.troubled(condition.OtherGroup) })
+		time.Sleep(30 * time.Second)
+		require.Len(t, w.groups(), 2, "the other group would give lower tokens")
+
+		watched := make(chan error, 1)
+		began := make(chan struct{})
+		go func() {
+			first := true
+			watched <- goes.Watch(t.Context(), coord.Watch{Span: coord.Under("a")}, func(coord.Batch, coord.Header) error {
+				if first {
+					close(began)
+				}
+				first = false
+				return nil
+			})
+		}()
+		<-began
+		for held <= before {
+			var id coord.LeaseID
+			id, held = stays.holds(t, "b")
+			stays.revoke(t, id)
+		}
 		w.oneGroup(group)
-		require.Less(t, time.Since(began), 15*time.Second)
+		var compacted *coord.Compacted
+		require.ErrorAs(t, <-watched, &compacted)
+		require.ErrorAs(t, goes.Watch(t.Context(), coord.Watch{From: 3}, nil), &compacted, "a cursor of the former group")
 		_, after := goes.holds(t, "a")
 		require.Greater(t, after, before)
 		renewed, _, err := goes.KeepAlive(t.Context(), "~"+stays.id(), []coord.LeaseID{kept})
@@ -135,13 +164,32 @@ func TestGroupWithoutDataGivesItselfUp(t *testing.T) {
 	})
 }
 
+// TestEmptyGroupsBecomeOne: neighbours that founded apart, with equal revisions, need no operator.
+func TestEmptyGroupsBecomeOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := twoGroups(t, 1, 1)
+		w.link(1, 0)
+		began := time.Now()
+		w.await("one group", func() bool { return len(w.groups()) == 1 })
+		require.Less(t, time.Since(began), 15*time.Second)
+		w.oneGroup(w.groups()[0])
+	})
+}
+
 // TestOperatorJoinsGroups: two groups with data stay, and both say so, until an operator gives one up. Its holders lose.
 func TestOperatorJoinsGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := twoGroups(t, 1, 3)
 		stays, goes := w.peers[0], w.peers[2]
 		_, kept := stays.holds(t, "a")
-		ended, lost := goes.holds(t, "a")
+		var lost coord.Token
+		var ended coord.LeaseID
+		for range 20 {
+			ended, lost = goes.holds(t, "a")
+			goes.revoke(t, ended)
+		}
+		ended, lost = goes.holds(t, "a")
+		require.Greater(t, lost, kept)
 		w.link(1, 0)
 		w.await("both say so", func() bool { return stays.troubled(condition.OtherGroup) && w.peers[1].troubled(condition.OtherGroup) })
 		time.Sleep(time.Second) // the first look may have met a peer that lagged behind its group
@@ -149,8 +197,13 @@ func TestOperatorJoinsGroups(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		require.Len(t, w.groups(), 2)
 
-		order := coord.MemberChange{Action: coord.JoinGroup}
-		_, err := goes.ChangeMembers(t.Context(), order)
+		group, former := stays.ID(), goes.ID()
+		order := coord.MemberChange{Action: coord.JoinGroup, Group: group}
+		_, err := goes.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Group: former})
+		require.Equal(t, "group_id", fault.FieldOf(err))
+		_, err = goes.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Group: "x"})
+		require.ErrorIs(t, err, fault.Invalid)
+		_, err = goes.ChangeMembers(t.Context(), order)
 		require.ErrorIs(t, err, fault.Conflict)
 		require.Equal(t, "force", fault.FieldOf(err))
 		require.ErrorContains(t, err, "1 locks, 1 leases and 0 keys")
@@ -161,10 +214,23 @@ func TestOperatorJoinsGroups(t *testing.T) {
 		require.Contains(t, done.Steps[0], "end 1 locks")
 		require.Equal(t, "1 of 1 voter: no failure", done.After)
 		order.DryRun = false
-		group := stays.ID()
 		done, err = goes.ChangeMembers(t.Context(), order)
 		require.NoError(t, err)
 		require.True(t, done.Done)
+		require.GreaterOrEqual(t, done.Revision, coord.Revision(lost))
+
+		time.Sleep(time.Minute) // nobody goes over before the survivor is raised
+		require.Len(t, w.groups(), 2)
+		require.Contains(t, goes.message(condition.OtherGroup), "is frozen")
+		_, _, err = goes.Do(t.Context(), coord.Command{Owner: "~" + goes.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+		require.ErrorIs(t, err, fault.Unavailable)
+		again, err := goes.ChangeMembers(t.Context(), order)
+		require.NoError(t, err)
+		require.Equal(t, done.Revision, again.Revision, "the final revision")
+		raise := coord.MemberChange{Action: coord.RaiseGroup, Group: former, Revision: done.Revision}
+		raised, err := stays.ChangeMembers(t.Context(), raise)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, raised.Revision, done.Revision)
 		w.oneGroup(group)
 		r, _, err := goes.KeepAlive(t.Context(), "~"+goes.id(), []coord.LeaseID{ended})
 		require.True(t, err != nil || r[0].TTL <= 0, "the holder learns that it lost")
@@ -173,7 +239,8 @@ func TestOperatorJoinsGroups(t *testing.T) {
 	})
 }
 
-// TestMergeSurvivesCrashes: a peer that ends between the Dissolve and the end of its state goes on from each point.
+// TestMergeSurvivesCrashes: peers that end between any two steps of a merge go on from there, and the operator's orders can be
+// repeated at each of them.
 func TestMergeSurvivesCrashes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := twoGroups(t, 1, 3)
@@ -185,25 +252,50 @@ func TestMergeSurvivesCrashes(t *testing.T) {
 		if s, err := w.peers[1].Group(t.Context()); err != nil || s.Leader == w.peers[late].id() {
 			late = 2
 		}
+		other := 5 - late
 		w.peers[late].stop(t) // never applies the Dissolve
 		group, former := stays.ID(), w.peers[1].ID()
-		_, err := w.peers[5-late].ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Force: true})
-		require.NoError(t, err)
-		for _, i := range []int{1, 5 - late} { // before anybody asked the other group
-			w.peers[i].stop(t)
+		restart := func(all ...int) {
+			for _, i := range all {
+				w.peers[i].stop(t)
+			}
+			for _, i := range all {
+				w.start(i, unlisted())
+			}
+			w.link(1, 0)
+			w.await("a leader of each group", func() bool {
+				for i, p := range w.peers {
+					if i != late {
+						if s, err := p.Group(t.Context()); err != nil || s.Leader == "" {
+							return false
+						}
+					}
+				}
+				return true
+			})
 		}
-		w.start(1, unlisted())
-		w.await("its former group", func() bool { return w.peers[1].ID() == former })
-		w.start(5-late, unlisted())
-		w.link(1, 0)
+		var done coord.MemberOutcome
+		freeze := func() {
+			w.await("the order", func() (ok bool) {
+				var err error
+				done, err = w.peers[other].ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Group: group, Force: true})
+				return err == nil
+			})
+		}
+		freeze()
+		final := done.Revision
+		restart(1, other) // between freezing and raising
+		require.Equal(t, former, w.peers[1].ID())
+		freeze()
+		require.Equal(t, final, done.Revision)
+		_, err := stays.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.RaiseGroup, Group: former, Revision: final})
+		require.NoError(t, err)
+		restart(0, 1, other) // between raising and going over
 		w.oneGroup(group)
 
-		require.NoError(t, w.peers[late].fs.Rename("data/raft", "data/raft.left")) // between the two steps of leaving
 		w.start(late, unlisted())
 		w.link(late, 0)
 		w.oneGroup(group)
-		_, err = w.peers[late].fs.Stat("data/raft.left")
-		require.Error(t, err)
 		_, next := w.peers[late].holds(t, "b")
 		require.Greater(t, next, lost)
 		w.peers[late].stop(t)
@@ -217,6 +309,10 @@ func TestMemberWithoutTheEndLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := twoGroups(t, 1, 3)
 		w.peers[0].holds(t, "a")
+		for range 40 {
+			id, _ := w.peers[0].holds(t, "b")
+			w.peers[0].revoke(t, id)
+		}
 		w.peers[3].stop(t)
 		w.link(1, 0)
 		w.oneGroup(w.peers[0].ID())
@@ -226,7 +322,8 @@ func TestMemberWithoutTheEndLeaves(t *testing.T) {
 	})
 }
 
-// TestSuccessorGone: a group whose successor ended before the raise refuses all, says what to do, and an operator resumes it.
+// TestSuccessorGone: a frozen group whose successor ended before it was raised refuses all, says what to do, and an operator
+// resumes it.
 func TestSuccessorGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := twoGroups(t, 1, 1)
@@ -238,14 +335,14 @@ func TestSuccessorGone(t *testing.T) {
 		resume := coord.MemberChange{Action: coord.ResumeGroup}
 		_, err := left.ChangeMembers(t.Context(), resume)
 		require.ErrorContains(t, err, "the group lives")
-		_, err = left.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Force: true})
+		_, err = left.ChangeMembers(t.Context(), coord.MemberChange{Action: coord.JoinGroup, Group: gone.ID(), Force: true})
 		require.NoError(t, err)
 		gone.stop(t)
 		time.Sleep(2 * time.Minute)
 		_, _, err = left.Do(t.Context(), coord.Command{Owner: left.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorContains(t, err, "dissolved")
-		require.Contains(t, left.message(condition.OtherGroup), "run blackholed group resume")
+		require.Contains(t, left.message(condition.OtherGroup), "blackholed group resume")
 		_, err = left.ChangeMembers(t.Context(), resume)
 		require.Equal(t, "force", fault.FieldOf(err))
 		resume.Force = true

@@ -18,13 +18,16 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
 // Bounds of the work under way.
@@ -99,6 +102,7 @@ type Plane struct {
 
 	here     atomic.Pointer[local] // this peer's member; nil without one
 	outlived atomic.Bool           // this peer was a member of an older incarnation
+	departed atomic.Bool           // this peer goes over to another group
 	life     *goroutines           // ends at the start of Close
 	failed   *failure
 	down     sync.Once
@@ -112,7 +116,8 @@ func openPlane(c Config) (*Plane, error) {
 	}
 	tell := func() { p.finder.tell(p) }
 	for _, work := range []func(){
-		func() { p.failed.fatal(p.founder.Run(p.life)) }, p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, comparer{p}.run, tell, p.watchSpace, p.inquiry.merger.run,
+		p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, comparer{p}.run, tell, p.watchSpace,
+		func() { p.inquiry.merger.Run(p.life) },
 	} {
 		p.life.start(work)
 	}
@@ -121,13 +126,13 @@ func openPlane(c Config) (*Plane, error) {
 
 func newPlane(c Config) *Plane {
 	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newGoroutines(), failed: &failure{config: c}}
-	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}, merger: newMerger(p)}
+	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}, merger: formation.NewMerger(p.merging())}
 	p.router = newRouter(p)
 	p.levels = newLevels(p)
 	p.view = &groupView{network: c.Network, logger: c.Logger, belongs: p.isMember, leaderless: func() time.Duration { return p.finder.leaderless() }}
 	p.roster = &roster{
 		config: &p.config, self: p.self, view: p.view, candidates: candidates{seen: map[peer.ID]candidate{}},
-		founded: func() (bootstrap.Certificate, bool) { return p.founder.Certificate() },
+		founded: func() (bootstrap.Membership, bool) { return p.founder.Group() },
 	}
 	p.finder = newLeaderFinder(finderConfig{
 		self: p.self, life: p.life, peers: p.inquiry.peers, member: p.belief, waiting: p.router.waiting,
@@ -173,12 +178,15 @@ func (p *Plane) open() (err error) {
 	if p.store, err = bootstrap.OpenStore(c.FS, place, p.self, c.Network); err != nil {
 		return err
 	}
-	var raftID uint64
+	if err := p.dropLeft(); err != nil {
+		return err
+	}
+	founding := bootstrap.Options{Network: c.Network, Self: p.self, Store: p.store, Settle: c.Policy.Settle, Logger: c.Logger}
 	if p.roster.joins() {
 		p.disk, err = raftlog.Open(raftlog.Options{FS: c.FS, Dir: filepath.Join(c.Dir, "raft"), Logger: c.Logger, Synced: c.synced()})
 		switch {
 		case err == nil && (c.Network.Mode == bootstrap.Listed || c.Policy.Founds):
-			raftID = p.disk.Member()
+			founding.Disk = p.disk
 		case err == nil: // a member to be, which founds nothing
 		case fault.KindOf(err) == fault.Unsupported:
 			return err
@@ -189,17 +197,12 @@ func (p *Plane) open() (err error) {
 	if p.ask, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Network: c.Network.Name, Recorder: c.Recorder, Logger: c.Logger, Known: p.knows}); err != nil {
 		return err
 	}
-	p.founder, err = bootstrap.New(bootstrap.Options{
-		Network: c.Network, Key: c.Self.Key, RaftID: raftID, Voters: c.Voters, Store: p.store,
-		Transport: bootstrapTransport{p.ask}, Rand: newRand(), Now: c.Now, Logger: c.Logger, Timing: c.Policy.timing(c.Network),
-	})
+	p.founder, err = bootstrap.New(founding)
 	if err != nil {
 		return err
 	}
 	p.roster.compare()
-	p.ask.Handle(transport.Bootstrap, receive(p.founder, p.roster))
 	p.ask.Handle(transport.Information, p.inquiry.answer)
-	p.ask.Handle(transport.Raise, p.inquiry.merger.answer)
 	p.ask.Handle(transport.State, comparer{p}.answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
@@ -207,6 +210,41 @@ func (p *Plane) open() (err error) {
 		})
 	}
 	return err
+}
+
+// dropLeft removes the state of a former group, after this peer went over to the present one.
+func (p *Plane) dropLeft() error {
+	state, c := p.store.State(), p.config
+	if !state.Drop {
+		return nil
+	}
+	if err := errors.Join(c.FS.RemoveAll(filepath.Join(c.Dir, raftDir)), store.SyncDir(c.FS, c.Dir)); err != nil {
+		return fault.As("", fault.Internal, err)
+	}
+	state.Drop = false
+	return p.store.Save(state)
+}
+
+// merging gives package formation what it needs of this peer.
+func (p *Plane) merging() formation.Config {
+	return formation.Config{
+		Self: p.self, Network: p.config.Network, Group: func() (bootstrap.Membership, bool) { return p.founder.Group() },
+		Member: func() formation.Member {
+			if l := p.here.Load(); l != nil {
+				return ending{l}
+			}
+			return nil
+		},
+		Ask: func(ctx context.Context, at peer.ID) (*groupv1.InfoResponse, error) {
+			return p.inquiry.trusted(ctx, at)
+		},
+		Connected:  func() []peer.ID { return p.ask.ConnectedPeers() },
+		Leaderless: func() time.Duration { return p.finder.leaderless() },
+		Keeps:      func() bool { return p.outlived.Load() || p.failed.because() != "" },
+		Survives:   func() string { return p.inquiry.tolerance().String() },
+		Calls:      func(id string) string { return p.inquiry.calls(id) },
+		Conditions: p.config.Conditions, Logger: p.config.Logger,
+	}
 }
 
 // Close hands over the leadership, stops, and waits for all goroutines. The peer stays a member of the group.

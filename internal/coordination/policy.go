@@ -28,17 +28,9 @@ type Policy struct {
 	Client  bool // this peer never becomes a member
 	// Founds says, in a network without founders, that this peer may found the group: it knows no way to other peers.
 	Founds bool
-	// Settle is the wait for neighbours that may found too, with Network.Expect 1. The lowest of them founds.
+	// Settle is the wait for neighbours that may found too. The lowest of them founds.
 	Settle time.Duration
 	Reach  Reach
-}
-
-// timing returns the pauses of the bootstrap.
-func (p Policy) timing(n Network) bootstrap.Timing {
-	if n.Mode == Unlisted && n.Expect == 1 {
-		return bootstrap.Timing{Settle: max(p.Settle, 1)}
-	}
-	return bootstrap.Timing{}
 }
 
 // roster decides which peers may be members of the group, and whose word on it counts.
@@ -47,8 +39,8 @@ type roster struct {
 	self       peer.ID
 	view       *groupView
 	candidates candidates
-	// founded returns the certificate of the group, if it is known.
-	founded func() (bootstrap.Certificate, bool)
+	// founded returns the initial membership of the group, if it is known.
+	founded func() (bootstrap.Membership, bool)
 }
 
 // joins reports whether this peer may be a member, so that it needs a disk. A member of the past goes on: only the
@@ -82,7 +74,7 @@ func (r *roster) keeps(id peer.ID) bool {
 		return true
 	}
 	c, ok := r.founded()
-	_, first := c.Membership.Voter(id)
+	_, first := c.Voter(id)
 	return ok && first && r.config.Network.Mode == Unlisted
 }
 
@@ -132,7 +124,7 @@ func (r *roster) lacks() condition.Name {
 func (r *roster) compare() {
 	c, known := r.founded()
 	n := r.config.Network
-	if !known || n.Mode == Unlisted || c.Membership.Network == n.ID() {
+	if !known || n.Mode == Unlisted || c.Network == n.ID() {
 		return
 	}
 	without := func(all, some []peer.ID) []peer.ID {
@@ -140,5 +132,5 @@ func (r *roster) compare() {
 	}
 	r.config.Logger.Warn("coordination.founders differs from the founders of this peer's group, which stays as it is: "+
 		"an added peer becomes a candidate for membership, and a removed member leaves as coordination.members says",
-		"group", c.GroupID(), "added", without(n.Founders, c.Membership.Founders), "removed", without(c.Membership.Founders, n.Founders))
+		"group", c.GroupID(), "added", without(n.Founders, c.Founders()), "removed", without(c.Founders(), n.Founders))
 }

@@ -46,9 +46,14 @@ func (p *Plane) Range(ctx context.Context, q coord.Query, c coord.Consistency) (
 
 // Watch implements coord.Reader. It resumes at another member after the loss of the serving one.
 func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+	const op = "coordination.Watch"
+	_, floor := p.founder.Left()
+	if w.From > 0 && int64(w.From) <= floor { // perhaps of a group that this peer left
+		return anew(op, floor)
+	}
 	var refused error // the error of send, which ends the watch
 	begun := false
-	return p.router.atMember(ctx, func(ctx context.Context, t executor) error {
+	err := p.router.atMember(ctx, func(ctx context.Context, t executor) error {
 		resuming := begun
 		established := p.router.watch(t)
 		defer established.end()
@@ -63,10 +68,19 @@ func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 			return refused
 		})
 		if refused != nil { // even an Unavailable of send
-			return fault.As("group.Watch", fault.Canceled, refused)
+			return fault.As(op, fault.Canceled, refused)
 		}
 		return err
 	})
+	if err != nil && refused == nil && ctx.Err() == nil && p.departed.Load() {
+		return anew(op, int64(w.From))
+	}
+	return err
+}
+
+// anew ends a watch that must not go on: its revisions are of another group's history.
+func anew(op string, at int64) error {
+	return fault.As(op, fault.NotFound, &coord.Compacted{Revision: coord.Revision(at), Current: coord.Revision(at)})
 }
 
 // barrier returns a header after which this member's state contains all answered writes. Errors: Unavailable

@@ -122,7 +122,7 @@ func (c *reconciler) reconcile(l *local) {
 		c.tracker, c.touched, c.limited = membership.NewTracker(c.plane.disk.Member()), now, false
 		c.term, c.elected = s.Header.Term, now
 	}
-	if over := l.standing.of(l).Over; over.Over() {
+	if over := l.summary.of(l).Over; over.Over() {
 		return // it refuses every change
 	}
 	c.setLimits(l)
@@ -203,7 +203,7 @@ func (c *reconciler) apply(l *local, change membership.Change, steps []string) {
 			log.Warn("changing the group failed", "error", err)
 			return
 		}
-		log.Info("changed the group")
+		log.Info("membership changed")
 	}) {
 		c.change = ended
 	}

@@ -57,9 +57,9 @@ func Restore(c RestoreConfig) (r Restoration, err error) {
 	if err != nil {
 		return r, fault.Wrap(op, err)
 	}
-	certificate, err := bootstrap.ReadCertificate(head.Certificate)
-	if err != nil || certificate.GroupID().String() != head.Group {
-		return r, fault.Wrap(op, fault.In("file", fault.New("", fault.Invalid, "the head of the backup is damaged: its certificate is of another group")))
+	first, err := bootstrap.DecodeMembership(head.Membership)
+	if err != nil || first.GroupID().String() != head.Group {
+		return r, fault.Wrap(op, fault.In("file", fault.New("", fault.Invalid, "the head of the backup is damaged: its membership is of another group")))
 	}
 	self, err := peer.IDFromPrivateKey(c.Key)
 	if err != nil {
@@ -75,7 +75,7 @@ func Restore(c RestoreConfig) (r Restoration, err error) {
 	if unlock != nil {
 		defer release(unlock, &err)
 	}
-	return r, fault.Wrap(op, c.restore(&r, certificate, m))
+	return r, fault.Wrap(op, c.restore(&r, first, m))
 }
 
 // lock keeps a running peer and a restoration apart; nil for a directory that does not exist yet.
@@ -97,12 +97,12 @@ func (c *RestoreConfig) lock() (io.Closer, error) {
 }
 
 // restore changes the directory under its lock, or with Commit false only looks.
-func (c *RestoreConfig) restore(r *Restoration, certificate bootstrap.Certificate, m *machine.Machine) (err error) {
+func (c *RestoreConfig) restore(r *Restoration, first bootstrap.Membership, m *machine.Machine) (err error) {
 	life, err := bootstrap.LoadRecovery(c.FS, c.Dir)
 	if err != nil {
 		return err
 	}
-	group := certificate.GroupID()
+	group := first.GroupID()
 	if !life.IsZero() && life.Group != group {
 		life = bootstrap.Recovery{}
 	}
@@ -131,7 +131,7 @@ func (c *RestoreConfig) restore(r *Restoration, certificate bootstrap.Certificat
 	if err := r.leap(m, known, last, hard.GetTerm()); err != nil || !c.Commit {
 		return err
 	}
-	return c.begin(r, certificate, disk, m)
+	return c.begin(r, first, disk, m)
 }
 
 // maxLeaps bounds the incarnations between a backup and its restoration: each takes 2^40 revisions of 2^63.
@@ -157,22 +157,22 @@ func (r *Restoration) leap(m *machine.Machine, known, last, seen uint64) error {
 	return nil
 }
 
-// begin writes the certificate, for a directory without one, and then the new member in one step. A crash between both leaves a
+// begin writes the initial membership, for a directory without one, and then the new member in one step. A crash between both leaves a
 // peer that waits for the group; the restoration can be repeated.
-func (c *RestoreConfig) begin(r *Restoration, certificate bootstrap.Certificate, disk *raftlog.Storage, m *machine.Machine) error {
+func (c *RestoreConfig) begin(r *Restoration, first bootstrap.Membership, disk *raftlog.Storage, m *machine.Machine) error {
 	next, err := raftlog.NewMember(rand.Reader)
 	if err != nil {
 		return err
 	}
-	began, err := bootstrap.NewRecovery(c.Key, certificate.GroupID(), r.Incarnation, next)
+	began, err := bootstrap.NewRecovery(c.Key, first.GroupID(), r.Incarnation, next)
 	if err != nil {
 		return err
 	}
 	place := bootstrap.DataDir{Dir: filepath.Join(c.Dir, "bootstrap"), Marks: c.Marks}
-	if err := bootstrap.Adopt(c.FS, place, began.Peer, certificate); err != nil {
+	if err := bootstrap.Adopt(c.FS, place, began.Peer, first); err != nil {
 		return err
 	}
-	err = replica.Restore(disk, m, incarnation{certificate.GroupID(), began}.storageID(), replica.Member{ID: next, Peer: r.Peer})
+	err = replica.Restore(disk, m, incarnation{first.GroupID(), began}.storageID(), replica.Member{ID: next, Peer: r.Peer})
 	r.Done = err == nil
 	return err
 }

@@ -2,7 +2,6 @@ package coordination
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"sync"
@@ -10,11 +9,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/platform/condition"
-	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -60,13 +58,9 @@ func Open(c Config) (*Seat, error) {
 	return s, nil
 }
 
-// open removes what an interrupted change left, and starts the plane of the directory.
+// open starts the plane of the directory.
 func (s *Seat) open() error {
-	c := s.config
-	if err := c.FS.RemoveAll(c.FS.PathJoin(c.Dir, leftDir)); err != nil {
-		return fault.As("", fault.Internal, err)
-	}
-	p, err := openPlane(c)
+	p, err := openPlane(s.config)
 	if err == nil {
 		s.plane.Store(p)
 	}
@@ -79,7 +73,7 @@ func (s *Seat) run() {
 		select {
 		case order := <-s.alone:
 			order.done <- s.succeed(order)
-		case to := <-s.plane.Load().inquiry.merger.departed:
+		case to := <-s.plane.Load().inquiry.merger.Departed():
 			if err := s.goOver(to); err != nil {
 				s.config.Fatal(fault.Wrap("group.goOver", err))
 				return
@@ -90,9 +84,9 @@ func (s *Seat) run() {
 	}
 }
 
-// goOver ends the plane and starts one in another group. A crash on the way leaves a directory of the former group, with
-// or without its state, or one of the next group: Open goes on from each.
-func (s *Seat) goOver(to bootstrap.Certificate) error {
+// goOver ends the plane and starts one in another group. A crash on the way leaves a directory of the former group or of the
+// next one: Open goes on from each.
+func (s *Seat) goOver(to formation.Departure) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -100,16 +94,18 @@ func (s *Seat) goOver(to bootstrap.Certificate) error {
 	}
 	old := s.plane.Load()
 	from := old.ID()
+	old.departed.Store(true)
 	if err := old.Close(); err != nil {
-		s.config.Logger.Warn("the membership did not end well", "group", from, "error", err)
+		s.config.Logger.Warn("closing the old group membership failed", "group", from, "error", err)
 	}
-	if err := leaveGroup(s.config, old.self, to); err != nil {
+	place := bootstrap.DataDir{Dir: s.config.FS.PathJoin(s.config.Dir, "bootstrap"), Marks: s.config.Marks}
+	if err := bootstrap.Leave(s.config.FS, place, old.self, s.config.Network, to.To, int64(to.Floor)); err != nil {
 		return err
 	}
 	s.config.Conditions.Clear(condition.OtherGroup)
 	err := s.reopen(old)
 	if err == nil {
-		s.config.Logger.Info("went over to another coordination group: leases and locks of the former one have ended", "from", from, "to", to.GroupID())
+		s.config.Logger.Info("went over to another coordination group: leases and locks of the former one have ended", "from", from, "to", to.To.GroupID())
 	}
 	return err
 }
@@ -120,20 +116,6 @@ func (s *Seat) reopen(old *Plane) error {
 	err := s.open()
 	old.finder.end()
 	return err
-}
-
-// leftDir holds the state of a former group until it is removed.
-const leftDir = "raft.left"
-
-// leaveGroup drops the state of the former group, and then replaces its certificate.
-func leaveGroup(c Config, self peer.ID, to bootstrap.Certificate) error {
-	raft, left := c.FS.PathJoin(c.Dir, raftDir), c.FS.PathJoin(c.Dir, leftDir)
-	if _, err := c.FS.Stat(raft); err == nil { // a client has none
-		if err := errors.Join(c.FS.Rename(raft, left), store.SyncDir(c.FS, c.Dir)); err != nil {
-			return fault.As("", fault.Internal, err)
-		}
-	}
-	return bootstrap.Replace(c.FS, bootstrap.DataDir{Dir: c.FS.PathJoin(c.Dir, "bootstrap"), Marks: c.Marks}, self, c.Network, to)
 }
 
 // Close hands over the leadership, stops, and waits for all goroutines. The peer stays a member of the group.

@@ -9,7 +9,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
@@ -234,18 +233,13 @@ func (p *Plane) missing() string {
 	if why := p.failed.because(); why != "" {
 		return "no other member of the group answers, and this peer's member has stopped: " + why
 	}
-	f := p.founder.Status()
-	if f.Phase == bootstrap.Done {
+	if _, known := p.founder.Group(); known {
 		return "no member of the group answers"
 	}
 	if !p.roster.founds() {
 		return p.inquiry.sighted.Load().String()
 	}
-	text := fmt.Sprintf("the group is not founded: %d of %d peers in sight, %d needed", len(f.Visible), f.Eligible, f.Quorum)
-	if f.Abstains != "" {
-		text += "; this one does not vote: " + f.Abstains
-	}
-	return text
+	return p.founder.Lacks()
 }
 
 func votersOf(q *inquiry, s replica.Status) string {

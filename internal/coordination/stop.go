@@ -65,6 +65,6 @@ func (l *local) retire() {
 	ctx, cancel := context.WithCancel(p.life)
 	cancel() // no member can take over
 	if err := l.close(ctx); err != nil {
-		p.config.Logger.Warn("the membership did not end well", "error", err)
+		p.config.Logger.Warn("closing the old group membership failed", "error", err)
 	}
 }

@@ -82,7 +82,7 @@ func (s *Seat) succeed(plan *succession) error {
 		return fault.New("", fault.Conflict, "the group changed meanwhile: look at its status and order again")
 	}
 	if err := old.Close(); err != nil {
-		s.config.Logger.Warn("the membership did not end well", "group", old.ID(), "error", err)
+		s.config.Logger.Warn("closing the old group membership failed", "group", old.ID(), "error", err)
 	}
 	began, failed := Recover(RecoverConfig{Key: s.config.Self.Key, Dir: s.config.Dir, FS: s.config.FS, Commit: true})
 	if err := s.reopen(old); err != nil {
@@ -101,7 +101,7 @@ func planSuccession(ctx context.Context, p *Plane) (*succession, error) {
 	if l == nil || !slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.ID == p.disk.Member() }) {
 		return nil, fault.Refused(fault.Conflict, "peer_id", "is no member of the group and has no state of it: promote a member, or restore a backup")
 	}
-	if l.standing.of(l).Over.Over() {
+	if l.summary.of(l).Over.Over() {
 		return nil, fault.Refused(fault.Conflict, "action", "the group gave itself up for another one: start its voters, or use group recover")
 	}
 	if since := p.finder.leaderless(); since < orphaned {

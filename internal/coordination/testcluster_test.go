@@ -180,11 +180,14 @@ func (p *node) stop(t testing.TB) {
 	}
 }
 
-// cluster starts planes on all peers, of which the first are founders, and waits for a leader.
+// cluster starts planes on all peers, of which the first may be members and three of them are founders, and waits for a leader.
 func startCluster(t *testing.T, peers, founders int) *testCluster {
 	w := newTestCluster(t, peers)
-	for i := range w.peers {
-		w.start(i, w.listed(founders))
+	for i, p := range w.peers {
+		if founders > 3 && i < founders { // may be a member, but not all are initial voters
+			p.policy.Members = coordination.TrustedMembers
+		}
+		w.start(i, w.listed(min(founders, 3)))
 	}
 	w.await("a leader", func() bool { return w.leader() >= 0 })
 	return w

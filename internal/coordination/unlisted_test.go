@@ -19,7 +19,7 @@ import (
 
 // unlisted is a network whose first peer founds.
 func unlisted() bootstrap.Network {
-	return bootstrap.Network{Name: "test", Mode: bootstrap.Unlisted, Expect: 1}
+	return bootstrap.Network{Name: "test", Mode: bootstrap.Unlisted}
 }
 
 // joiner has a way into the network.
@@ -143,5 +143,44 @@ func TestFoundersChange(t *testing.T) {
 		})
 		require.Equal(t, []string{group}, w.groups())
 		locked(t, w.peers[0], "a")
+	})
+}
+
+// TestLostDisk: a listed founder that lost its data does not vote again with the raft id of the list. It finds the group, and comes
+// back under another one, as etcd's members of an existing cluster do.
+func TestLostDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := startCluster(t, 3, 3)
+		s := w.state()
+		lost := (w.leader() + 1) % 3
+		id := func(s coord.GroupState) (id uint64) {
+			for _, m := range append(s.Voters, s.Learners...) {
+				if m.Peer == w.peers[lost].id() {
+					id = m.ID
+				}
+			}
+			return id
+		}
+		before := id(s)
+		require.NotZero(t, before)
+		w.peers[lost].stop(t)
+		require.NoError(t, w.peers[lost].fs.RemoveAll("data"))
+		w.start(lost, w.listed(3))
+		w.await("it votes again, as a new member", func() bool {
+			s := w.state()
+			return len(s.Voters) == 3 && among(s.Voters, w.peers[lost]) && id(s) != before
+		})
+		locked(t, w.peers[lost], "a")
+		for _, p := range w.peers { // all data lost: nobody founds a second group
+			p.stop(t)
+			require.NoError(t, p.fs.RemoveAll("data"))
+		}
+		for i := range w.peers {
+			w.start(i, w.listed(3))
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{""}, w.groups())
+		_, _, err := w.peers[0].Do(t.Context(), coord.Command{Owner: w.peers[0].id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+		require.ErrorContains(t, err, "it may have voted and forgot")
 	})
 }

@@ -18,7 +18,7 @@ const (
 	orphaned   = 30 * time.Second // without a leader until a recovery by any eligible peer is believed
 )
 
-// groupView holds the group as trusted peers describe it: its certificate, its incarnation and its
+// groupView holds the group as trusted peers describe it: its initial membership, its incarnation and its
 // members. A later configuration replaces an earlier one, a newer incarnation everything before it. The
 // leader is package leader's subject.
 type groupView struct {
@@ -30,13 +30,13 @@ type groupView struct {
 	// leaderless returns the time without a known leader.
 	leaderless func() time.Duration
 
-	mu          sync.Mutex
-	group       bootstrap.GroupID // zero until the group is known
-	certificate []byte
-	recovery    bootstrap.Recovery
-	conflict    bool   // two forced recoveries of one number are known, and were logged
-	config      uint64 // log index of the configuration; 0: only the bootstrap is known
-	members     map[uint64]memberHint
+	mu         sync.Mutex
+	group      bootstrap.GroupID // zero until the group is known
+	membership []byte            // encoded
+	recovery   bootstrap.Recovery
+	conflict   bool   // two forced recoveries of one number are known, and were logged
+	config     uint64 // log index of the configuration; 0: only the bootstrap is known
+	members    map[uint64]memberHint
 }
 
 // memberHint is a member according to other peers.
@@ -45,18 +45,18 @@ type memberHint struct {
 	voter bool
 }
 
-// adopt stores the bootstrap certificate, and the incarnation of this peer. The first members are the initial voters,
+// adopt stores the initial membership, and the incarnation of this peer. The first members are the initial voters,
 // or the peer that recovered the group.
-func (v *groupView) adopt(c bootstrap.Certificate, life incarnation) {
+func (v *groupView) adopt(c bootstrap.Membership, life incarnation) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.group, v.certificate, v.recovery = c.GroupID(), c.Encode(), life.recovery
+	v.group, v.membership, v.recovery = c.GroupID(), c.Encode(), life.recovery
 	v.members = map[uint64]memberHint{}
 	if !v.recovery.IsZero() {
 		v.members[v.recovery.Member] = memberHint{v.recovery.Peer, true}
 		return
 	}
-	for _, voter := range c.Membership.Voters {
+	for _, voter := range c.Voters {
 		v.members[voter.RaftID] = memberHint{voter.Peer, true}
 	}
 }
@@ -98,13 +98,6 @@ func (v *groupView) is(id []byte) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.same(id)
-}
-
-// differs reports whether this peer's group is known and has another id.
-func (v *groupView) differs(id []byte) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return !v.group.IsZero() && !v.same(id)
 }
 
 // believe applies an eligible peer's incarnation, and reports whether it is the newest one known. A newer
@@ -242,7 +235,7 @@ func (v *groupView) describe(known leader.Leadership, mine string) (g *groupv1.G
 		return nil, false
 	}
 	life := incarnation{v.group, v.recovery}
-	g = &groupv1.GroupInfo{GroupId: life.group[:], Certificate: v.certificate, Recovery: life.wire()}
+	g = &groupv1.GroupInfo{GroupId: life.group[:], Membership: v.membership, Recovery: life.wire()}
 	if mine == life.storageID() {
 		return g, true
 	}

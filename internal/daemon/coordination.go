@@ -107,27 +107,23 @@ func (p *parts) groupAccess() group.Access {
 	if c.ByKey(p.config.Profile, auth) {
 		a.Proves = p.network.proofs.Check
 	}
-	if !c.AnyFounders() || !a.Open {
-		a.Trusts = p.network.trusts(&p.config)
-	}
+	a.Trusts = p.network.trusts(&p.config)
 	return a
 }
 
 // settle is the wait of a first peer for neighbours that may found the group too.
 const settle = 2 * time.Second
 
-// policyOf returns a peer's part in founding and membership. A peer with a way into an existing network founds no group,
-// unless it expects to.
+// policyOf returns a peer's part in founding and membership. A peer with a way into an existing network founds no group.
 func policyOf(c *config.Config, n *p2p.Node) group.Policy {
-	expect := c.Coordination.Expect
-	policy := group.Policy{Client: c.IsLeaf(), Founds: expect > 0 || n.Alone(), Reach: group.Reach{Serves: n.Routing().Serving, Dial: n.Reaches}}
+	policy := group.Policy{Client: c.IsLeaf(), Founds: n.Alone(), Reach: group.Reach{Serves: n.Routing().Serving, Dial: n.Reaches}}
 	switch c.Coordination.MemberPolicy(c.Profile) {
 	case config.AutoMembers:
 		policy.Members = group.TrustedMembers
 	case config.NoMembers:
 		policy.Members = group.NoMembers
 	}
-	if n.HasMulticast() && expect == 0 {
+	if n.HasMulticast() {
 		policy.Settle = settle
 	}
 	return policy
@@ -231,7 +227,7 @@ func set[T uint32 | uint64](setting int, present T) T {
 // foundersOf returns the eligible peers of the group: without settings, the first peer of the network.
 func foundersOf(name network.Name, c config.Coordination) (group.Network, error) {
 	if len(c.Founders) == 0 {
-		return group.Network{Name: name, Mode: group.Unlisted, Expect: max(c.Expect, 1)}, nil
+		return group.Network{Name: name, Mode: group.Unlisted}, nil
 	}
 	n := group.Network{Name: name, Mode: group.Listed}
 	for _, s := range c.Founders {

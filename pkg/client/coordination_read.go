@@ -205,12 +205,14 @@ func (p *Coordination) Group(ctx context.Context) (coord.GroupState, error) {
 func (p *Coordination) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
 	resp, err := p.admin.ChangeMembers(ctx, &api.ChangeMembersRequest{
 		Action: string(c.Action), PeerId: c.Peer, With: c.With, DryRun: c.DryRun, Force: c.Force, By: c.By,
+		GroupId: c.Group, Revision: int64(c.Revision),
 	})
 	if err != nil {
 		return coord.MemberOutcome{}, fromStatus("client.ChangeMembers", err)
 	}
 	return coord.MemberOutcome{
 		Done: resp.GetDone(), Steps: resp.GetSteps(), Before: resp.GetBefore(), After: resp.GetAfter(), Standing: coord.Standing(resp.GetStanding()),
+		Revision: coord.Revision(resp.GetRevision()),
 	}, nil
 }
 

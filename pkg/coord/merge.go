@@ -8,35 +8,35 @@ type GroupID string
 // GroupIDBytes is the length of a GroupID.
 const GroupIDBytes = 32
 
-// MaxAbsorbed bounds the groups that a group remembers to have taken over. The oldest leave first.
-const MaxAbsorbed = 64
-
 // String returns the id in hex.
 func (g GroupID) String() string { return hex.EncodeToString([]byte(g)) }
 
 // Dissolve ends the group in favour of another one of the network. All leases end with their keys, and no
-// waiting claim is granted. Afterwards the group refuses every command except the RaiseRevision that resumes
-// it, so its last revision is final: it gives no token any more. See Dissolution.
+// waiting claim is granted. Afterwards the group is frozen: it refuses every command except a second Dissolve, and the
+// RaiseRevision that resumes it. So its last revision is final: it gives no token any more. See Dissolution.
 //
-// Errors: Conflict for user data without Force, or for a successor that this group absorbed; Invalid.
+// The members go over to the successor once it has reached that revision, so that no later token is below one that the group
+// gave. Reached says which revision the successor has reached. A group that gives itself up names it at once. An operator
+// freezes the group first, raises the successor, and then names it in a second Dissolve.
+//
+// Errors: Conflict for user data without Force, for a Reached below the revision of the group, or for another successor than the
+// one of a frozen group; Invalid.
 type Dissolve struct {
 	Successor GroupID
 	Force     bool // in spite of user data
+	Reached   Revision
 }
 
-// RaiseRevision is the survivor's part of a merge. The revision becomes To at least, so that every later token
-// is above all tokens of the absorbed groups. As in a new incarnation, the history before a leap is compacted. A claim
-// that waits has a token of before, so a leap takes it out of its queue. The first raise for a group always leaps: its
-// members' watches must not go on in another group's history.
+// RaiseRevision raises the revision to To at least, so that every later token is above all tokens of a group that ends in
+// favour of this one. It always leaps by 1 at least. As in a new incarnation, the history before a leap is compacted: watches of
+// the other group must not go on in this history. A claim that waits has a token of before, so a leap takes it out of its queue.
 //
-// Resume is for groups that dissolved in favour of each other. All of them are frozen then, and one
-// continues: Resume names the log index of its Dissolve, and undoes it.
+// Resume names the log index of the Dissolve of a frozen group, and undoes it.
 //
 // Errors: Conflict for a Resume of anything else; Invalid, LimitReached.
 type RaiseRevision struct {
-	To       Revision
-	Absorbed []GroupID
-	Resume   uint64
+	To     Revision
+	Resume uint64
 }
 
 // Dissolution describes the end of a group; zero for a living one.
@@ -44,6 +44,7 @@ type Dissolution struct {
 	Successor GroupID
 	Index     uint64   // log index of the Dissolve
 	Final     Revision // the last one
+	Released  bool     // the successor has reached Final: the members go over
 }
 
 // Over reports whether the group is dissolved.

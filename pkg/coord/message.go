@@ -145,13 +145,9 @@ func setInternal(m *coordv1.Command, op Op) error {
 	case *SetLevel:
 		m.Request = &coordv1.Command_SetLevel{SetLevel: &coordv1.SetLevel{Level: o.Level}}
 	case *Dissolve:
-		m.Request = &coordv1.Command_Dissolve{Dissolve: &coordv1.Dissolve{Successor: []byte(o.Successor), Force: o.Force}}
+		m.Request = &coordv1.Command_Dissolve{Dissolve: &coordv1.Dissolve{Successor: []byte(o.Successor), Force: o.Force, Reached: int64(o.Reached)}}
 	case *RaiseRevision:
-		r := &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume}
-		for _, id := range o.Absorbed {
-			r.Absorbed = append(r.Absorbed, []byte(id))
-		}
-		m.Request = &coordv1.Command_RaiseRevision{RaiseRevision: r}
+		m.Request = &coordv1.Command_RaiseRevision{RaiseRevision: &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume}}
 	default:
 		return fault.Invalidf("op", nil, "is missing")
 	}

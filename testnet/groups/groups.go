@@ -283,11 +283,28 @@ func (r *run) order(ctx context.Context) {
 		if g, err := n.Peers[0].Coordination().Group(ctx); err != nil || g.ID == "" || g.ID == r.groupOf(ctx, first) {
 			continue
 		}
-		_, err := n.Peers[0].Coordination().ChangeMembers(ctx, coord.MemberChange{Action: coord.JoinGroup, Peer: first.ID.String(), Force: true})
-		if err == nil {
+		if JoinGroups(ctx, n.Peers[0].Coordination(), first.Coordination()) == nil {
 			r.outcome.Ordered++
 		}
 	}
+}
+
+// JoinGroups gives a group up for another one, as blackholed group join does.
+func JoinGroups(ctx context.Context, ends, survivor coord.Admin) error {
+	from, err := ends.Group(ctx)
+	if err != nil {
+		return err
+	}
+	to, err := survivor.Group(ctx)
+	if err != nil {
+		return err
+	}
+	done, err := ends.ChangeMembers(ctx, coord.MemberChange{Action: coord.JoinGroup, Group: to.ID, Force: true})
+	if err != nil {
+		return err
+	}
+	_, err = survivor.ChangeMembers(ctx, coord.MemberChange{Action: coord.RaiseGroup, Group: from.ID, Revision: done.Revision})
+	return err
 }
 
 func (r *run) groupOf(ctx context.Context, p *network.Peer) string {

@@ -83,7 +83,7 @@ func tokened(ctx context.Context, w *world, n int) ([]*peer, error) {
 		}
 		p, err := w.peer(ctx, h, func(s *process.Spec) {
 			s.Bootstrap = addressesOf(all[:min(len(all), 1)])
-			s.Settings = []string{"COORDINATION_EXPECT=3", "COORDINATION_CLIENTS=network", fmt.Sprintf("DISCOVERY_LIMITS_INDEX_BYTES=%d", floodIndex)}
+			s.Settings = []string{"COORDINATION_ENABLED=true", "COORDINATION_CLIENTS=network", fmt.Sprintf("DISCOVERY_LIMITS_INDEX_BYTES=%d", floodIndex)}
 		})
 		if err != nil {
 			return nil, err

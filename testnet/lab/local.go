@@ -33,7 +33,6 @@ func segment(ctx context.Context, w *world, n int, address func(int) string) ([]
 		}
 		p, err := w.peer(ctx, h, func(s *process.Spec) {
 			s.Profile = "lan"
-			s.Settings = []string{fmt.Sprintf("COORDINATION_EXPECT=%d", n)}
 		})
 		if err != nil {
 			return nil, err

@@ -32,7 +32,7 @@ func loss(ctx context.Context, w *world) error {
 	}
 	began := time.Now()
 	public, err := w.servers(ctx, n, publicAddress, func(s *process.Spec) {
-		s.Settings = []string{"COORDINATION_EXPECT=3", "COORDINATION_CLIENTS=network"}
+		s.Settings = []string{"COORDINATION_ENABLED=true", "COORDINATION_CLIENTS=network"}
 	})
 	if err != nil {
 		return err

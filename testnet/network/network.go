@@ -39,7 +39,7 @@ type Config struct {
 	Dir    string        // parent of the data directories
 	Check  time.Duration // interval of provider checks
 
-	Founders int           // number of peers, from the first, that bootstrap the group; 0: the first peer founds it alone
+	Founders int           // number of peers, from the first, that may be members; three of them found; 0: the first peer founds alone
 	Replace  time.Duration // silence before a voter is replaced; 0 means the default
 
 	Adapt func(i int, s *process.Spec)  // changes the start of peer i; may be nil

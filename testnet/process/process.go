@@ -57,6 +57,9 @@ func Identity(ctx context.Context, binary, data string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
+// firstVoters is the number of founders of a group.
+const firstVoters = 3
+
 // Spec describes one blackholed process.
 type Spec struct {
 	Name      string // name for people
@@ -65,7 +68,7 @@ type Spec struct {
 	Profile   string        // empty means dev
 	Bootstrap []string      // multiaddrs of its bootstrap peers
 	Check     time.Duration // interval of provider checks, and from a failed check to the next; 0 means the default
-	Founders  []string      // peer ids of the founders, the only members; empty: the first peer of the network founds
+	Founders  []string      // peer ids of the only members, of which the first three found; empty: the first peer of the network founds
 	Replace   time.Duration // silence before a voter is replaced; 0 means the default
 	Settings  []string      // more settings, each NAME=value without the prefix of the variables
 	Log       io.Writer     // receives log lines, each after the name; may be nil
@@ -144,9 +147,10 @@ func Start(s Spec) (*Process, error) {
 }
 
 func (s Spec) settings() []string {
-	env := []string{config.Prefix + "COORDINATION_FOUNDERS=" + strings.Join(s.Founders, ",")}
-	if len(s.Founders) > 0 {
-		env = append(env, config.Prefix+"COORDINATION_MEMBERS="+config.ListedMembers)
+	n := min(len(s.Founders), firstVoters)
+	env := []string{config.Prefix + "COORDINATION_FOUNDERS=" + strings.Join(s.Founders[:n], ",")}
+	if n > 0 {
+		env = append(env, config.Prefix+"COORDINATION_MEMBERS="+config.ListedMembers, config.Prefix+"COORDINATION_ALLOW="+strings.Join(s.Founders[n:], ","))
 	}
 	if s.Check > 0 {
 		env = append(env,

@@ -141,8 +141,6 @@ func order(con *term.Console, action coord.MemberAction, cmd *cobra.Command, nam
 // forced says what an order does with --force.
 func forced(action coord.MemberAction) string {
 	switch action {
-	case coord.JoinGroup:
-		return "even if locks, leases and keys of applications end"
 	case coord.ResumeGroup:
 		return "even if the other group may return, so that the network has two again"
 	case coord.AddMember:
@@ -233,28 +231,11 @@ func groupLeave(con *term.Console) *cobra.Command {
 	})
 }
 
-func groupJoin(con *term.Console) *cobra.Command {
-	cmd := order(con, coord.JoinGroup, &cobra.Command{
-		Use: "join [PEER]", Short: "Give the peer's group up for another one of the network",
-		Long: "Give the group of the running peer up for another group of the network: of PEER, or the only other\n" +
-			"one. All its locks and leases end with their keys, its holders learn that they lost, and all its\n" +
-			"peers go over. Every later token is above all tokens that either group ever gave. Refused if\n" +
-			"applications keep locks, leases or keys in it; --force ends them.",
-	}, "PEER")
-	cmd.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		return command.ExactArgs(args, []string{"PEER"})
-	}
-	return cmd
-}
-
 func groupResume(con *term.Console) *cobra.Command {
 	return order(con, coord.ResumeGroup, &cobra.Command{
 		Use: "resume", Short: "Take back a group join whose other group is gone",
-		Long: "Let a group that gave itself up go on, if the other group is gone for good before the peers went\n" +
-			"over. The leases and locks that ended stay ended. Refused while the leader of the other group\n" +
-			"answers. If the other group returns, the network has two groups again.",
+		Long: "Let a group go on that group join froze, or whose other group is gone for good before the peers went\n" +
+			"over. The leases and locks that ended stay ended. Refused while the peers can go over. If the other\n" +
+			"group returns, the network has two groups again.",
 	})
 }

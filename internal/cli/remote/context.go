@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
+	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -91,7 +92,7 @@ func contextAdd(con *term.Console) *cobra.Command {
 func (p peerContext) named(other peerContext) bool { return other.Name == p.Name }
 
 func contextUse(con *term.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "use NAME", Short: "Choose the context of later commands", Args: command.OneArg("NAME"), ValidArgsFunction: completeContext(con)}
+	cmd := &cobra.Command{Use: "use NAME", Short: "Choose the context of later commands", Args: command.OneArg("NAME"), ValidArgsFunction: CompleteContext(con)}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		return changeContexts(con, func(all *contexts) error {
 			_, err := all.find("NAME", args[0])
@@ -103,7 +104,7 @@ func contextUse(con *term.Console) *cobra.Command {
 }
 
 func contextRemove(con *term.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a context", Args: command.OneArg("NAME"), ValidArgsFunction: completeContext(con)}
+	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a context", Args: command.OneArg("NAME"), ValidArgsFunction: CompleteContext(con)}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		return changeContexts(con, func(all *contexts) error {
 			p, err := all.find("NAME", args[0])
@@ -140,8 +141,8 @@ func contextList(con *term.Console) *cobra.Command {
 	return cmd
 }
 
-// completeContext offers the shell the names of the contexts.
-func completeContext(c *term.Console) cobra.CompletionFunc {
+// CompleteContext offers the shell the names of the contexts.
+func CompleteContext(c *term.Console) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 		all, err := readContexts(c)
 		if err == nil && len(args) == 0 {
@@ -253,4 +254,21 @@ func (r *Peer) choose(address string) (string, error) {
 		own.Ca, own.Cert, own.Key = p.CA, p.Cert, p.Key
 	}
 	return p.GRPC, nil
+}
+
+// Other connects to a context, or to the address of a peer that needs no credentials: those for one peer never go to another one.
+// Errors name the argument.
+func (r *Peer) Other(field, name string) (*client.Client, error) {
+	all, err := readContexts(r.Console)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all.List, func(p peerContext) bool { return p.Name == name })
+	if i < 0 {
+		c, err := client.New(name)
+		return c, fault.In(field, err)
+	}
+	p := all.List[i]
+	other := &Peer{Console: r.Console, Credentials: credentials{TokenFile: p.TokenFile, Ca: p.CA, Cert: p.Cert, Key: p.Key}}
+	return other.dial(p.GRPC)
 }

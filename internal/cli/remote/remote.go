@@ -45,7 +45,7 @@ func New(con *term.Console, cmd *cobra.Command, timeout time.Duration) *Peer {
 	r := &Peer{Console: con, Cmd: cmd}
 	cmd.Flags().StringVar(&r.Grpc, "grpc", "", "gRPC address of the peer to call, or unix:///PATH (environment BLACKHOLE_GRPC; default "+client.DefaultAddress+")")
 	cmd.Flags().StringVar(&r.Context, "context", "", "context with the peer to call, see "+command.Program+" context (environment "+contextVariable+")")
-	command.CompleteBy(cmd, "context", completeContext(con))
+	command.CompleteBy(cmd, "context", CompleteContext(con))
 	cmd.Flags().DurationVar(&r.Timeout, command.TimeoutFlag, timeout, "longest time to wait; 0 means no limit")
 	r.Credentials.flags(cmd)
 	command.Output(cmd, &r.Format)

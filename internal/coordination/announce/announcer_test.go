@@ -3,12 +3,10 @@ package announce
 import (
 	"context"
 	crand "crypto/rand"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -30,11 +28,6 @@ type founder struct {
 	info    *groupv1.GroupInfo
 }
 
-type nobody struct{}
-
-func (nobody) Send(peer.ID, *groupv1.BootstrapMessage) {}
-func (nobody) ConnectedPeers() []peer.ID               { return nil }
-
 func newFounder(t testing.TB) *founder {
 	key, _, err := crypto.GenerateEd25519Key(crand.Reader)
 	require.NoError(t, err)
@@ -42,22 +35,9 @@ func newFounder(t testing.TB) *founder {
 	f.id, err = peer.IDFromPrivateKey(key)
 	require.NoError(t, err)
 	f.network = bootstrap.Network{Name: "dev", Mode: bootstrap.Listed, Founders: []peer.ID{f.id}}
-	store, err := bootstrap.OpenStore(vfs.NewMem(), bootstrap.DataDir{Dir: "d", Marks: "m"}, f.id, f.network)
-	require.NoError(t, err)
-	defer store.Close()
-	one, err := bootstrap.New(bootstrap.Options{
-		Network: f.network, Key: key, RaftID: 1, Store: store, Transport: nobody{}, Rand: rand.New(rand.NewPCG(1, 2)), Now: time.Now,
-	})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- one.Run(ctx) }()
-	<-one.Founded()
-	cancel()
-	require.NoError(t, <-ended)
-	c, _ := one.Certificate()
-	id := c.GroupID()
-	f.info = &groupv1.GroupInfo{GroupId: id[:], Certificate: c.Encode(), Term: 7, Leader: 1}
+	m := f.network.Membership()
+	id := m.GroupID()
+	f.info = &groupv1.GroupInfo{GroupId: id[:], Membership: m.Encode(), Term: 7, Leader: 1}
 	return f
 }
 
@@ -96,7 +76,7 @@ func TestJudge(t *testing.T) {
 		other := proto.CloneOf(f.info)
 		other.GroupId = stranger.info.GetGroupId()
 		bare := proto.CloneOf(f.info)
-		bare.Certificate = nil
+		bare.Membership = nil
 		foreign := proto.CloneOf(stranger.info)
 		for name, c := range map[string]struct {
 			message *pubsub.Message
@@ -112,7 +92,7 @@ func TestJudge(t *testing.T) {
 			"no signature":         {spoilt(func(a *groupv1.Announcement) { a.Signature = nil }), pubsub.ValidationReject},
 			"who may be no member": {stranger.message(t, at(0), f.info), pubsub.ValidationReject},
 			"no founder":           {f.signedBy(t, stranger, at(0)), pubsub.ValidationIgnore},
-			"no certificate":       {f.message(t, at(0), bare), pubsub.ValidationReject},
+			"no membership":        {f.message(t, at(0), bare), pubsub.ValidationReject},
 			"other founders":       {f.message(t, at(0), foreign), pubsub.ValidationAccept},
 			"another group":        {f.message(t, at(0), other), pubsub.ValidationReject},
 			"old":                  {f.message(t, at(-window-time.Second), f.info), pubsub.ValidationIgnore},
@@ -149,7 +129,7 @@ func TestJudgeCounts(t *testing.T) {
 }
 
 func TestTopic(t *testing.T) {
-	n := bootstrap.Network{Name: "a", Mode: bootstrap.Unlisted, Expect: 1}
+	n := bootstrap.Network{Name: "a", Mode: bootstrap.Unlisted}
 	topic := Topic(n)
 	require.Equal(t, "/blackhole/a/group/1/"+n.ID().String(), topic)
 	require.True(t, IsTopic("a", topic))

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	maxMessage = bootstrap.MaxCertificateBytes + 16<<10 // a certificate and 64 members
-	perSecond  = 1                                      // announcements of one peer
+	maxMessage = bootstrap.MaxMembershipBytes + 16<<10 // a membership and 64 members
+	perSecond  = 1                                     // announcements of one peer
 	burst      = 10
 	maxSigners = 256
 	// window bounds the clock difference to an announcer. Older announcements are ignored.
@@ -43,7 +43,7 @@ type verifier struct {
 	network bootstrap.Network
 
 	mu    sync.Mutex // guards all below; not held while signatures are verified
-	proof []byte     // the last valid certificate
+	proof []byte     // the last valid membership
 	group bootstrap.GroupID
 }
 
@@ -90,8 +90,8 @@ func (j *validator) validate(m *pubsub.Message) (verified, pubsub.ValidationResu
 	return said, pubsub.ValidationAccept
 }
 
-// verify verifies an announcement of any origin: an eligible peer must have signed it, and its certificate
-// must certify its group.
+// verify verifies an announcement of any origin: an eligible peer must have signed it, and its
+// membership must be the one of its group.
 //
 // Errors: TooLarge; Invalid; Unauthentic; Forbidden for the valid announcement of a peer that is not eligible: a
 // member that is no founder, or a peer of which the forwarding peer knows more.
@@ -114,26 +114,26 @@ func (r *verifier) verify(data []byte) (verified, error) {
 	if err := proto.Unmarshal(a.GetInfo(), info); err != nil {
 		return verified{}, fault.New("", fault.Invalid, "tells nothing of a group")
 	}
-	return verified{from, a.GetSequence(), info}, r.checkCertificate(info)
+	return verified{from, a.GetSequence(), info}, r.checkMembership(info)
 }
 
-// checkCertificate checks that the certificate of a description certifies its group.
-func (r *verifier) checkCertificate(info *groupv1.GroupInfo) error {
+// checkMembership checks that the membership of a description is the one of its group.
+func (r *verifier) checkMembership(info *groupv1.GroupInfo) error {
 	r.mu.Lock()
-	known, group := bytes.Equal(r.proof, info.GetCertificate()) && len(r.proof) > 0, r.group
+	known, group := bytes.Equal(r.proof, info.GetMembership()) && len(r.proof) > 0, r.group
 	r.mu.Unlock()
 	if !known {
-		c, err := r.network.Recognize(info.GetCertificate()) // the eligible signer vouches for it
+		c, err := r.network.Recognize(info.GetMembership()) // the eligible signer vouches for it
 		if err != nil {
 			return err
 		}
 		group = c.GroupID()
 		r.mu.Lock()
-		r.proof, r.group = info.GetCertificate(), group
+		r.proof, r.group = info.GetMembership(), group
 		r.mu.Unlock()
 	}
 	if !bytes.Equal(group[:], info.GetGroupId()) {
-		return fault.New("", fault.Unauthentic, "the certificate founds another group")
+		return fault.New("", fault.Unauthentic, "the membership founds another group")
 	}
 	return nil
 }

@@ -26,7 +26,7 @@
 //	I2  a batch is complete in its revision, and each of its events is a change
 //	I3  only a batch with Adopt or with a later registration changes another owner's entry
 //	I4  a generation with a live lease blocks batches of earlier generations, and nothing else does
-//	G1  a group accepts nothing between a Dissolve and the command that resumes it
+//	G1  a group accepts nothing between a Dissolve and the command that resumes it, but a Dissolve for the same successor, which changes no key
 //	I6  the latest decision about an entry counts: exactly the puts with an earlier one are skipped
 //
 // Errors have the kind Internal and the operation "audit." with the rule.
@@ -60,18 +60,19 @@ type Entry struct {
 // Log checks L1 to L3, L5 to L7, E1, K1, R1, U1, G1, I1 to I4 and I6 over the entries of a log from its beginning.
 // The zero Log is ready.
 type Log struct {
-	revision coord.Revision
-	keys     map[string]*coord.KeyValue
-	leases   map[coord.LeaseID]string // their owners
-	owned    map[string]owned         // by owner
-	writers  map[string]string        // of keys without a lease
-	quota    coord.Quota
-	locks    map[string]*account
-	begun    map[string]begun          // by owner
-	since    map[string]coord.Revision // of entries
-	gone     map[string]departure      // of deleted entries
-	answered map[coord.ClientID]answer
-	over     uint64 // index of the Dissolve in force
+	revision  coord.Revision
+	keys      map[string]*coord.KeyValue
+	leases    map[coord.LeaseID]string // their owners
+	owned     map[string]owned         // by owner
+	writers   map[string]string        // of keys without a lease
+	quota     coord.Quota
+	locks     map[string]*account
+	begun     map[string]begun          // by owner
+	since     map[string]coord.Revision // of entries
+	gone      map[string]departure      // of deleted entries
+	answered  map[coord.ClientID]answer
+	over      uint64 // index of the Dissolve in force
+	successor coord.GroupID
 }
 
 // account is the known state of one lock.
@@ -187,7 +188,9 @@ func (l *Log) lives(e Entry) error {
 	switch r := e.Command.GetRequest().(type) {
 	case *coordv1.Command_Dissolve:
 		if l.over == 0 {
-			l.over = e.Index
+			l.over, l.successor = e.Index, coord.GroupID(r.Dissolve.GetSuccessor())
+		}
+		if coord.GroupID(r.Dissolve.GetSuccessor()) == l.successor && (l.over == e.Index || len(e.Effects.Events) == 0) {
 			return nil
 		}
 	case *coordv1.Command_RaiseRevision:

@@ -1,327 +1,186 @@
 package bootstrap
 
 import (
-	"context"
+	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// Transport connects a Founder to the network.
-type Transport interface {
-	// Send sends m to a peer, or drops it, and returns at once. Neither side may change m afterwards.
-	Send(to peer.ID, m *groupv1.BootstrapMessage)
-
-	// ConnectedPeers returns the connected peers that accept such messages, in any order, at once. Founders of
-	// the mode Unlisted find each other among them; in both modes they are asked for a certificate. The first 128
-	// count.
-	ConnectedPeers() []peer.ID
-}
-
-// Options configures a Founder. Logger, Timing and Voters may be zero.
+// Options configures a Founder.
 type Options struct {
 	Network Network
-	Key     crypto.PrivKey // Ed25519
-	Store   *Store         // opened for the peer of Key and Network; not closed by the Founder
+	Self    peer.ID
+	Store   *Store // opened for Self and Network; not closed by the Founder
 
-	// RaftID is this peer's raft id, fixed for its data directory. 0: the peer founds nothing and only looks for a
-	// certificate.
-	RaftID uint64
+	// Disk is the member's. nil: the peer founds nothing and only looks for a group.
+	Disk interface {
+		Member() uint64
+		// Assume gives a disk without a group another member id.
+		Assume(member uint64) error
+	}
 
-	// Voters is the wanted number of initial voters: 1, 3 or 5; 0 means 3. The group starts with fewer if not
-	// enough peers are eligible, or visible after a while.
-	Voters int
-
-	Transport Transport
-	Rand      *rand.Rand // owned by the Founder; seeded from the system's randomness
-	Now       func() time.Time
-	Logger    *slog.Logger
-	Timing    Timing
+	// Settle is the wait of a peer without a list of founders for neighbours that may found too; 0: none.
+	Settle time.Duration
+	Logger *slog.Logger
 }
 
-const (
-	defaultVoters = 3
-	inboxLength   = 256
-	minPause      = time.Millisecond // between ticks, even with a stopped clock
-	maxWarned     = 128              // peers whose messages cause a warning
-)
-
-// Founder is one peer's part in a group bootstrap. With a certificate, it only answers other peers.
+// Founder knows the group of a peer, or finds or founds it. It is safe for concurrent use.
 type Founder struct {
-	options Options
-	id      NetworkID
-	self    peer.ID
-	log     *slog.Logger
-	inbox   chan event
-	machine *machine // for Run's goroutine only
+	Options
+	founded chan struct{}
+	left    []GroupID
+	floor   int64
 
-	founded    chan struct{}
-	conflicted chan struct{}
-
-	mu          sync.Mutex // guards all below, held for no longer than a copy
-	status      Status
-	certificate *Certificate
-	conflict    *Conflict
-	rejected    map[peer.ID]bool
+	mu       sync.Mutex
+	group    *Membership
+	visible  int       // founders in sight at the last look, this peer included
+	settling time.Time // start of the settling time; zero: a lower peer may found
 }
 
-// New returns a Founder; Run starts it.
-//
-// Errors: Invalid for the options, Unauthentic for an invalid certificate on disk.
+// New returns the Founder of a peer. Errors: Invalid.
 func New(o Options) (*Founder, error) {
-	const op = "bootstrap.New"
-	self, err := o.check()
-	if err != nil {
-		return nil, fault.Wrap(op, err)
+	if err := o.Network.Validate(); err != nil {
+		return nil, fault.Wrap("bootstrap.New", err)
 	}
-	o.Network.Founders = slices.Clone(o.Network.Founders)
-	f := &Founder{
-		options:    o,
-		id:         o.Network.ID(),
-		self:       self,
-		log:        o.Logger,
-		inbox:      make(chan event, inboxLength),
-		founded:    make(chan struct{}),
-		conflicted: make(chan struct{}),
-		rejected:   make(map[peer.ID]bool),
-	}
-	if f.log == nil {
-		f.log = slog.New(slog.DiscardHandler)
-	}
+	f := &Founder{Options: o, founded: make(chan struct{}), visible: 1}
 	state := o.Store.State()
-	f.machine = newMachine(setup{
-		network:  o.Network,
-		key:      o.Key,
-		self:     self,
-		raftID:   o.RaftID,
-		voters:   o.voters(),
-		rand:     o.Rand,
-		timing:   o.Timing.orDefaults(),
-		abstains: o.abstains(self),
-	}, state)
-	if c := state.Certificate; c != nil {
-		if err := o.Network.recognize(*c); err != nil {
-			return nil, fault.Wrap(op, err)
-		}
-		f.setFounded(*c)
-		if r := state.Conflicting; r != nil {
-			f.setConflict(Conflict{Ours: *c, Theirs: *r})
-		}
+	f.left, f.floor = state.Left, state.Floor
+	if f.group = state.Group; f.group != nil {
+		close(f.founded)
 	}
-	f.setStatus()
 	return f, nil
 }
 
-// check validates the options and returns the peer of the key.
-func (o Options) check() (peer.ID, error) {
-	if err := o.Network.Validate(); err != nil {
-		return "", err
-	}
-	if o.Key == nil || o.Key.Type() != crypto.Ed25519 {
-		return "", fault.Invalidf("key", nil, "must be an Ed25519 key")
-	}
-	self, err := peer.IDFromPrivateKey(o.Key)
-	if err != nil {
-		return "", fault.As("", fault.Invalid, err)
-	}
-	if !slices.Contains([]int{0, 1, 3, 5}, o.Voters) {
-		return "", fault.Invalidf("voters", o.Voters, "use 1, 3 or 5")
-	}
-	if o.Store == nil || o.Store.own != (owner{peer: self, network: o.Network.ID()}) {
-		return "", fault.Invalidf("store", nil, "belongs to another peer or network")
-	}
+// Abstains returns the reason for which the peer founds nothing; empty if it may.
+func (f *Founder) Abstains() string {
 	switch {
-	case o.Transport == nil:
-		return "", fault.Invalidf("messenger", nil, "is missing")
-	case o.Rand == nil:
-		return "", fault.Invalidf("rand", nil, "is missing")
-	case o.Now == nil:
-		return "", fault.Invalidf("now", nil, "is missing")
-	}
-	return self, nil
-}
-
-func (o Options) voters() int {
-	if o.Voters == 0 {
-		return defaultVoters
-	}
-	return o.Voters
-}
-
-// abstains returns the reason for which the peer takes no part in ballots; empty if it does.
-func (o Options) abstains(self peer.ID) string {
-	switch {
-	case !o.Network.Eligible(self):
+	case !f.Network.Eligible(f.Self):
 		return "it is not among the founders"
-	case o.Store.Amnesia() != "":
-		return "it may have voted and forgot: " + o.Store.Amnesia()
-	case o.RaftID == 0:
+	case f.Store.Amnesia() != "":
+		return "it may have voted and forgot: " + f.Store.Amnesia()
+	case f.Disk == nil:
 		return "it founds no group"
 	}
 	return ""
 }
 
-// Run runs the bootstrap until ctx ends, then returns nil. A disk error ends it too, and should end the
-// process. It must be called once.
-func (f *Founder) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		var ev event
-		select {
-		case <-ctx.Done():
+// Left returns the groups from which this peer went over to the present one, and the revision that the present one had then.
+func (f *Founder) Left() ([]GroupID, int64) { return f.left, f.floor }
+
+// Founding returns the network in which this peer may found; false once it knows a group, or if it abstains.
+func (f *Founder) Founding() (id NetworkID, ok bool) {
+	if _, known := f.Group(); known || f.Abstains() != "" {
+		return id, false
+	}
+	return f.Network.ID(), true
+}
+
+// Look founds the group if it is time. others are the peers that say now that they may found in the same network and know no
+// group. Errors: as Store.Save and Options.Disk; the process must end.
+func (f *Founder) Look(now time.Time, others []peer.ID) error {
+	if _, may := f.Founding(); !may {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.group != nil {
+		return nil
+	}
+	if f.Network.Mode == Listed {
+		f.visible = 1
+		for _, p := range f.Network.founders() {
+			if p != f.Self && slices.Contains(others, p) {
+				f.visible++
+			}
+		}
+		if f.visible < f.Network.Quorum() {
 			return nil
-		case ev = <-f.inbox:
-		case <-timer.C:
-			ev = tick{connected: f.options.Transport.ConnectedPeers()}
 		}
-		now := f.options.Now()
-		if err := f.perform(f.machine.step(now, ev)); err != nil {
-			return fault.Wrap("bootstrap.Run", err)
-		}
-		f.setStatus()
-		timer.Reset(max(f.machine.wake().Sub(now), minPause))
+		return f.learn(f.Network.Membership())
 	}
+	switch lower := slices.ContainsFunc(others, func(p peer.ID) bool { return p < f.Self }); {
+	case lower:
+		f.settling = time.Time{}
+		return nil
+	case f.settling.IsZero():
+		f.settling = now
+	}
+	if now.Sub(f.settling) < f.Settle {
+		return nil
+	}
+	return f.learn(f.Network.Alone(Voter{Peer: f.Self, RaftID: f.Disk.Member()}))
 }
 
-// perform executes actions in their order: a message leaves only after the state behind it is on disk.
-func (f *Founder) perform(actions []action) error {
-	for _, a := range actions {
-		switch a := a.(type) {
-		case save:
-			if err := f.options.Store.Save(a.state); err != nil {
-				return err
-			}
-		case send:
-			f.options.Transport.Send(a.to, encode(f.id, a.message))
-		case founded:
-			f.log.Info("the coordination group is known", "group", a.certificate.GroupID(), "voters", len(a.certificate.Membership.Voters))
-			f.setFounded(a.certificate)
-		case conflicted:
-			level := slog.LevelInfo // groups that began apart merge
-			if len(a.conflict.Suspects()) > 0 {
-				level = slog.LevelError
-			}
-			f.log.Log(context.Background(), level, "a second coordination group was founded in this network",
-				"ours", a.conflict.Ours.GroupID(), "theirs", a.conflict.Theirs.GroupID(), "suspects", a.conflict.Suspects())
-			f.setConflict(a.conflict)
-		case malformed:
-			f.reject(a.from, a.err)
-		}
-	}
-	return nil
-}
-
-// Deliver queues a message of an authenticated peer. It returns at once and drops the message if the queue is
-// full, because the sender repeats it. A vouched peer is trusted to show a certificate of other founders. m must not be
-// changed afterwards.
-func (f *Founder) Deliver(from peer.ID, m *groupv1.BootstrapMessage, vouched bool) {
-	if from == f.self {
-		return
-	}
-	msg, err := decode(f.id, m)
-	switch {
-	case err == nil:
-		f.post(received{from: from, message: msg, vouched: vouched})
-	case fault.KindOf(err) == fault.Conflict && !f.related(from):
-		f.log.Debug("founding: message of another network", "peer", from, "error", err)
-	default:
-		f.reject(from, err)
-	}
-}
-
-// related reports whether a peer is listed as a founder here: a message of another network then shows a
-// configuration error on one side. Other peers may belong to any network.
-func (f *Founder) related(p peer.ID) bool {
-	return f.options.Network.Mode == Listed && f.options.Network.Eligible(p)
-}
-
-// Offer takes an encoded certificate of any origin: gossip, the DHT, or a description of the group. One that a trusted
-// peer vouches for may name other founders. Without a list of founders only such ones count, because any peer can
-// sign one.
+// Offer takes an encoded membership of any origin: gossip, the DHT, or a description of the group. One that a trusted peer
+// vouches for may name other founders. Without a list of founders only such ones count.
 //
-// Errors: as Network.Open and Recognize; Unauthentic; then nothing changes.
-func (f *Founder) Offer(certificate []byte, vouched bool) error {
+// Errors: as Network.Open and Recognize, then nothing changes; as Look.
+func (f *Founder) Offer(membership []byte, vouched bool) error {
 	const op = "bootstrap.Offer"
-	open := f.options.Network.Open
-	switch {
-	case vouched:
-		open = f.options.Network.Recognize
-	case f.options.Network.Mode == Unlisted:
-		return fault.New(op, fault.Unauthentic, "no trusted peer shows this certificate")
+	open := f.Network.Open
+	if vouched {
+		open = f.Network.Recognize
 	}
-	c, err := open(certificate)
+	m, err := open(membership)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
-	f.post(received{message: announce{c}, vouched: vouched})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.group != nil {
+		return nil
+	}
+	return fault.Wrap(op, f.learn(m))
+}
+
+// learn stores the group. A listed founder with its first disk is an initial voter: it takes the raft id of the list before the
+// group is known, so that a later disk never has that id.
+func (f *Founder) learn(m Membership) error {
+	if v, first := m.Voter(f.Self); first && m.Listed() && f.Abstains() == "" {
+		if err := f.Disk.Assume(v.RaftID); err != nil {
+			return err
+		}
+	}
+	state := f.Store.State()
+	state.Group = &m
+	if err := f.Store.Save(state); err != nil {
+		return err
+	}
+	f.group = &m
+	f.Logger.Info("the coordination group is known", "group", m.GroupID(), "initial voters", len(m.Voters))
+	close(f.founded)
 	return nil
 }
 
-func (f *Founder) post(ev event) {
-	select {
-	case f.inbox <- ev:
-	default:
-	}
-}
-
-// reject logs a message that no honest peer of this network sends, as a warning the first time for each peer.
-func (f *Founder) reject(from peer.ID, err error) {
-	f.mu.Lock()
-	level := slog.LevelDebug
-	if !f.rejected[from] && len(f.rejected) < maxWarned {
-		f.rejected[from] = true
-		level = slog.LevelWarn
-	}
-	f.status.Refused++
-	f.mu.Unlock()
-	f.log.Log(context.Background(), level, "founding: message refused", "peer", from, "error", err)
-}
-
-// Founded returns a channel that is closed with the first certificate.
+// Founded returns a channel that is closed once the group is known.
 func (f *Founder) Founded() <-chan struct{} { return f.founded }
 
-// Certificate returns the first valid certificate; it never changes.
-func (f *Founder) Certificate() (Certificate, bool) {
+// Group returns the group of this peer; it never changes.
+func (f *Founder) Group() (Membership, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.certificate == nil {
-		return Certificate{}, false
+	if f.group == nil {
+		return Membership{}, false
 	}
-	return *f.certificate, true
+	return *f.group, true
 }
 
-// Conflicted returns a channel that is closed at the discovery of a second group.
-func (f *Founder) Conflicted() <-chan struct{} { return f.conflicted }
-
-// Conflict returns the conflicting certificates, if any; they survive a restart.
-func (f *Founder) Conflict() (Conflict, bool) {
+// Lacks says what a founder without a group waits for.
+func (f *Founder) Lacks() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.conflict == nil {
-		return Conflict{}, false
+	text := "the group is not founded: this peer waits for neighbours that may found too"
+	if f.Network.Mode == Listed {
+		text = fmt.Sprintf("the group is not founded: %d of %d founders in sight, %d needed", f.visible, len(f.Network.Founders), f.Network.Quorum())
 	}
-	return *f.conflict, true
-}
-
-func (f *Founder) setFounded(c Certificate) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.certificate = &c
-	close(f.founded)
-}
-
-func (f *Founder) setConflict(r Conflict) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.conflict = &r
-	close(f.conflicted)
+	if why := f.Abstains(); why != "" {
+		text += "; this one founds nothing: " + why
+	}
+	return text
 }

@@ -1,13 +1,9 @@
 package bootstrap
 
 import (
-	"bytes"
-	"context"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,290 +11,208 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// street connects the founders of one bubble. Messages take 10 ms.
-type street struct {
-	mu    sync.Mutex
-	doors map[peer.ID]*Founder
-	cut   map[peer.ID]bool // unreachable
+// member is the disk of a member.
+type member struct {
+	id    uint64
+	bound bool
 }
 
-// post is the street from the view of one peer.
-type post struct {
-	street *street
-	self   peer.ID
-}
+func (m *member) Member() uint64 { return m.id }
 
-func (p post) Send(to peer.ID, m *groupv1.BootstrapMessage) {
-	time.AfterFunc(10*time.Millisecond, func() {
-		p.street.mu.Lock()
-		door := p.street.doors[to]
-		if p.street.cut[to] || p.street.cut[p.self] {
-			door = nil
-		}
-		p.street.mu.Unlock()
-		if door != nil {
-			door.Deliver(p.self, m, false)
-		}
-	})
-}
-
-func (p post) ConnectedPeers() []peer.ID {
-	p.street.mu.Lock()
-	defer p.street.mu.Unlock()
-	var all []peer.ID
-	for id := range p.street.doors {
-		all = append(all, id)
+func (m *member) Assume(id uint64) error {
+	if !m.bound {
+		m.id = id
 	}
-	return all
+	return nil
 }
 
-func newStreet() *street {
-	return &street{doors: make(map[peer.ID]*Founder), cut: make(map[peer.ID]bool)}
-}
-
-// options returns the options of the i-th peer on the given disk.
-func (s *street) options(t testing.TB, c court, i int, fs vfs.FS) Options {
-	store, err := OpenStore(fs, testPlace(), c.ids[i], c.network)
-	require.NoError(t, err)
-	return Options{
-		Network: c.network, Key: c.keys[i], Store: store, RaftID: uint64(100 + i),
-		Transport: post{s, c.ids[i]}, Rand: rand.New(rand.NewPCG(uint64(i), 3)), Now: time.Now,
-	}
-}
-
-// move starts a founder. The returned function stops it and returns its error.
-func (s *street) move(t testing.TB, o Options) (*Founder, func() error) {
-	f, err := New(o)
-	require.NoError(t, err)
-	s.mu.Lock()
-	s.doors[f.self] = f
-	s.mu.Unlock()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- f.Run(ctx) }()
-	return f, func() error {
-		cancel()
-		s.mu.Lock()
-		delete(s.doors, f.self)
-		s.mu.Unlock()
-		defer o.Store.Close()
-		return <-done
-	}
-}
-
-// within waits for a channel to close.
-func within(t testing.TB, d time.Duration, closed <-chan struct{}) {
+// start starts the founder of a peer on a file system, with a disk of its own; nil for none.
+func start(t *testing.T, fs vfs.FS, n Network, self peer.ID, disk *member) (*Founder, *Store) {
 	t.Helper()
-	select {
-	case <-closed:
-	case <-time.After(d):
-		require.FailNow(t, "took too long")
+	s, err := OpenStore(fs, testPlace(), self, n)
+	require.NoError(t, err)
+	o := Options{Network: n, Self: self, Store: s, Settle: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	if disk != nil {
+		o.Disk = disk
 	}
-}
-
-func TestFoundersFound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, s := newCourt(t, 3), newStreet()
-		var founders []*Founder
-		for i := range 4 { // the fourth is not on the list
-			f, stop := s.move(t, s.options(t, c, i, vfs.NewMem()))
-			defer func() { require.NoError(t, stop()) }()
-			founders = append(founders, f)
-		}
-		time.Sleep(time.Second)
-		st := founders[0].Status()
-		require.Equal(t, Settling, st.Phase)
-		require.Equal(t, c.ids[:3], st.Visible)
-		require.Equal(t, 2, st.Quorum)
-		require.Equal(t, Searching, founders[3].Status().Phase)
-		require.NotEmpty(t, founders[3].Status().Abstains)
-
-		groups := make(map[GroupID]bool)
-		for _, f := range founders {
-			within(t, 30*time.Second, f.Founded())
-			cert, ok := f.Certificate()
-			require.True(t, ok)
-			require.NoError(t, c.network.Verify(cert))
-			require.Len(t, cert.Membership.Voters, 3)
-			groups[cert.GroupID()] = true
-			synctest.Wait()
-			require.Equal(t, Done, f.Status().Phase)
-			require.Zero(t, f.Status().Refused)
-		}
-		require.Len(t, groups, 1)
-	})
-}
-
-func TestFounderRestarts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, s := newCourt(t, 1), newStreet()
-		fs := vfs.NewMem()
-		f, stop := s.move(t, s.options(t, c, 0, fs))
-		within(t, time.Second, f.Founded())
-		first, _ := f.Certificate()
-		require.NoError(t, stop())
-
-		f, stop = s.move(t, s.options(t, c, 0, fs))
-		within(t, time.Millisecond, f.Founded())
-		second, _ := f.Certificate()
-		require.Equal(t, first, second)
-
-		// A late peer receives the certificate after the bootstrap.
-		late, stopLate := s.move(t, s.options(t, c, 1, vfs.NewMem()))
-		within(t, time.Minute, late.Founded())
-		require.NoError(t, stopLate())
-		require.NoError(t, stop())
-	})
-}
-
-// TestLatecomerOfThree: two of three bootstrap without the third, which learns of the group later.
-func TestLatecomerOfThree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, s := newCourt(t, 3), newStreet()
-		s.cut[c.ids[0]] = true
-		var founders []*Founder
-		for i := range 3 {
-			f, stop := s.move(t, s.options(t, c, i, vfs.NewMem()))
-			defer func() { require.NoError(t, stop()) }()
-			founders = append(founders, f)
-		}
-		within(t, time.Minute, founders[1].Founded())
-		within(t, time.Minute, founders[2].Founded())
-		cert, _ := founders[1].Certificate()
-		require.Len(t, cert.Membership.Voters, 2)
-		require.Equal(t, Gathering, founders[0].Status().Phase)
-
-		s.mu.Lock()
-		s.cut[c.ids[0]] = false
-		s.mu.Unlock()
-		within(t, 5*time.Second, founders[0].Founded())
-		third, _ := founders[0].Certificate()
-		require.Equal(t, cert.GroupID(), third.GroupID())
-	})
-}
-
-func TestConflictIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, s := newCourt(t, 3), newStreet()
-		second := c
-		second.charter.Nonce[5] = 9
-		ours, theirs := c.certificate(t, 0, 1), second.certificate(t, 1, 2)
-		fs := vfs.NewMem()
-		f, stop := s.move(t, s.options(t, c, 0, fs))
-		require.ErrorIs(t, f.Offer([]byte("x"), false), fault.Invalid)
-		require.NoError(t, f.Offer(ours.Encode(), false))
-		require.NoError(t, f.Offer(theirs.Encode(), false))
-		within(t, time.Second, f.Conflicted())
-		require.NoError(t, stop())
-
-		f, stop = s.move(t, s.options(t, c, 0, fs))
-		within(t, time.Millisecond, f.Conflicted())
-		r, ok := f.Conflict()
-		require.True(t, ok)
-		require.Equal(t, Conflict{ours, theirs}, r)
-		require.NoError(t, stop())
-	})
-}
-
-// TestDiskFailureEndsRun: no message leaves the peer after a failed write.
-func TestDiskFailureEndsRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, s := newCourt(t, 3), newStreet()
-		d := &disk{MemFS: vfs.NewCrashableMem()}
-		heard := make(chan *groupv1.BootstrapMessage, 100)
-		o := s.options(t, c, 1, d)
-		o.Transport = listener(heard)
-		f, stop := s.move(t, o)
-		synctest.Wait()
-		require.NotEmpty(t, heard, "hellos")
-		for len(heard) > 0 {
-			<-heard
-		}
-		d.failAt = 1
-		f.Deliver(c.ids[0], encode(c.network.ID(), prepare{Ballot{Round: 1, Peer: c.ids[0]}}), false)
-		synctest.Wait()
-		require.ErrorIs(t, stop(), errDisk)
-		require.Empty(t, heard)
-	})
-}
-
-// listener records sent messages.
-type listener chan *groupv1.BootstrapMessage
-
-func (l listener) Send(_ peer.ID, m *groupv1.BootstrapMessage) { l <- m }
-func (l listener) ConnectedPeers() []peer.ID                   { return nil }
-
-// TestDeliverNeverBlocks floods a founder that does not run.
-func TestDeliverNeverBlocks(t *testing.T) {
-	c, s := newCourt(t, 3), newStreet()
-	var logged bytes.Buffer
-	o := s.options(t, c, 1, vfs.NewMem())
-	o.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 	f, err := New(o)
 	require.NoError(t, err)
-	for range 2 * inboxLength {
-		f.Deliver(c.ids[0], encode(c.network.ID(), prepare{Ballot{Round: 1, Peer: c.ids[0]}}), false)
-		f.Deliver(c.ids[1], encode(c.network.ID(), hello{}), false) // from itself
-		f.Deliver(c.ids[2], encode(NetworkID{}, hello{}), false)
-	}
-	require.Len(t, f.inbox, inboxLength)
-	require.EqualValues(t, 2*inboxLength, f.Status().Refused)
-	require.Equal(t, 1, bytes.Count(logged.Bytes(), []byte("level=WARN")), "one warning for a peer")
-	require.Contains(t, logged.String(), "ours is "+c.network.ID().String())
+	return f, s
 }
 
-// TestOtherNetworks: peers that bootstrapped alone meet without a warning; a listed founder of another network
-// is a configuration error.
-func TestOtherNetworks(t *testing.T) {
-	c, s := newCourt(t, 3), newStreet()
-	var logged bytes.Buffer
-	o := s.options(t, c, 0, vfs.NewMem())
-	o.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-	f, err := New(o)
-	require.NoError(t, err)
-	stranger := newCourt(t, 4).ids[3]
-	f.Deliver(stranger, encode(NetworkID{1}, hello{}), false)
-	require.Empty(t, logged.String())
-	require.Zero(t, f.Status().Refused)
-	require.Empty(t, f.inbox)
-	f.Deliver(c.ids[1], encode(NetworkID{1}, hello{}), false)
-	require.Contains(t, logged.String(), "level=WARN")
-	require.EqualValues(t, 1, f.Status().Refused)
+// TestMajorityOfTheListFounds: a founder begins when a majority of the list is in sight, as an initial voter.
+func TestMajorityOfTheListFounds(t *testing.T) {
+	_, ids := keyring(t, 4)
+	n := listed(ids[:3]...)
+	disk := &member{id: 7}
+	f, _ := start(t, vfs.NewMem(), n, ids[1], disk)
+	id, may := f.Founding()
+	require.True(t, may)
+	require.Equal(t, n.ID(), id)
+	now := time.Now()
+	require.NoError(t, f.Look(now.Add(time.Hour), []peer.ID{ids[3], ids[1]}))
+	require.Contains(t, f.Lacks(), "1 of 3 founders in sight, 2 needed")
+	_, known := f.Group()
+	require.False(t, known, "neither a stranger nor the peer itself counts")
+	require.NoError(t, f.Look(now, []peer.ID{ids[2]}))
+	<-f.Founded()
+	got, _ := f.Group()
+	require.Equal(t, n.Membership(), got)
+	v, _ := got.Voter(ids[1])
+	require.Equal(t, v.RaftID, disk.id)
+	_, may = f.Founding()
+	require.False(t, may)
+
+	one, _ := start(t, vfs.NewMem(), listed(ids[0]), ids[0], &member{id: 8})
+	require.NoError(t, one.Look(now, nil))
+	<-one.Founded()
 }
 
-func TestOptionsRefused(t *testing.T) {
-	c, s := newCourt(t, 3), newStreet()
-	good := s.options(t, c, 1, vfs.NewMem())
-	tests := map[string]func(*Options){
-		"founders":  func(o *Options) { o.Network.Founders = nil },
-		"key":       func(o *Options) { o.Key = nil },
-		"voters":    func(o *Options) { o.Voters = 2 },
-		"store":     func(o *Options) { o.Key = c.keys[0] },
-		"messenger": func(o *Options) { o.Transport = nil },
-		"rand":      func(o *Options) { o.Rand = nil },
-		"now":       func(o *Options) { o.Now = nil },
+// TestFoundersJoinWhatExists: a founder to which a trusted peer shows a group of other founders founds no second one, and is no
+// initial voter of the first one.
+func TestFoundersJoinWhatExists(t *testing.T) {
+	_, ids := keyring(t, 4)
+	old := listed(ids[:3]...).Membership()
+	disk := &member{id: 7}
+	f, _ := start(t, vfs.NewMem(), listed(ids...), ids[3], disk)
+	require.ErrorIs(t, f.Offer(old.Encode(), false), fault.Unauthentic)
+	require.NoError(t, f.Offer(old.Encode(), true))
+	got, _ := f.Group()
+	require.Equal(t, old, got)
+	require.Equal(t, uint64(7), disk.id)
+	require.NoError(t, f.Offer(listed(ids...).Membership().Encode(), true), "later groups are package formation's subject")
+	require.NoError(t, f.Look(time.Now(), ids))
+	got, _ = f.Group()
+	require.Equal(t, old, got)
+}
+
+// TestFirstPeerFoundsAlone: without a list the lowest of the peers that settle founds.
+func TestFirstPeerFoundsAlone(t *testing.T) {
+	_, ids := keyring(t, 2)
+	now := time.Now()
+	low, _ := start(t, vfs.NewMem(), unlisted(), ids[0], &member{id: 7})
+	high, _ := start(t, vfs.NewMem(), unlisted(), ids[1], &member{id: 8})
+	for range 9 {
+		require.NoError(t, low.Look(now, ids[1:]))
+		require.NoError(t, high.Look(now, ids[:1]))
+		now = now.Add(time.Second)
 	}
-	for field, spoil := range tests {
-		o := good
-		spoil(&o)
-		_, err := New(o)
-		require.ErrorIs(t, err, fault.Invalid)
-		require.Equal(t, field, fault.FieldOf(err))
+	<-low.Founded()
+	_, known := high.Group()
+	require.False(t, known)
+	require.NoError(t, high.Look(now, nil), "the lower one is gone")
+	require.NoError(t, high.Look(now.Add(time.Second), nil))
+	_, known = high.Group()
+	require.False(t, known)
+	require.NoError(t, high.Look(now.Add(2*time.Second), nil))
+	got, known := high.Group()
+	require.True(t, known)
+	require.Equal(t, []Voter{{ids[1], 8}}, got.Voters)
+}
+
+// TestAbstains: a peer that may not found waits for a group, however long.
+func TestAbstains(t *testing.T) {
+	_, ids := keyring(t, 3)
+	lost := vfs.NewMem()
+	_, s := start(t, lost, listed(ids[:2]...), ids[0], &member{id: 7})
+	require.NoError(t, s.Close())
+	require.NoError(t, lost.RemoveAll(testPlace().Dir))
+	for why, f := range map[string]func() *Founder{
+		"not among the founders": func() *Founder { f, _ := start(t, vfs.NewMem(), listed(ids[:2]...), ids[2], &member{id: 1}); return f },
+		"founds no group":        func() *Founder { f, _ := start(t, vfs.NewMem(), unlisted(), ids[0], nil); return f },
+		"may have voted":         func() *Founder { f, _ := start(t, lost, listed(ids[:2]...), ids[0], &member{id: 1}); return f },
+	} {
+		one := f()
+		require.Contains(t, one.Abstains(), why)
+		for i := range 9 {
+			require.NoError(t, one.Look(time.Now().Add(time.Duration(i)*time.Hour), ids))
+		}
+		_, known := one.Group()
+		require.False(t, known, why)
+		_, may := one.Founding()
+		require.False(t, may)
 	}
 }
 
-func TestSilence(t *testing.T) {
-	c, s := newCourt(t, 3), newStreet()
-	fs := vfs.NewMem()
-	o := s.options(t, c, 1, fs)
-	require.Empty(t, o.abstains(c.ids[1]))
-	o.RaftID = 0
-	require.Contains(t, o.abstains(c.ids[1]), "founds no group")
-	require.NoError(t, o.Store.Close())
-	require.NoError(t, fs.RemoveAll("/var"))
-	require.Contains(t, s.options(t, c, 1, fs).abstains(c.ids[1]), "forgot")
-	require.Contains(t, s.options(t, c, 3, vfs.NewMem()).abstains(c.ids[3]), "not among")
+// TestDiskFailureEndsFounding: without the group on the disk there is none.
+func TestDiskFailureEndsFounding(t *testing.T) {
+	_, ids := keyring(t, 1)
+	d := &disk{MemFS: vfs.NewCrashableMem()}
+	f, _ := start(t, d, listed(ids...), ids[0], &member{id: 7})
+	d.failAt = 2
+	require.ErrorIs(t, f.Look(time.Now(), nil), errDisk)
+	_, known := f.Group()
+	require.False(t, known)
+}
+
+// TestOneGroupAndNoSecondVote plays founders that stop, start, and lose the disk of the member or all data, at any moment. All
+// that know a group know the same one, and no raft id of an initial voter ever has two disks.
+func TestOneGroupAndNoSecondVote(t *testing.T) {
+	founded, amnesiacs := 0, 0
+	for seed := range uint64(500) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		_, ids := keyring(t, 1+rng.IntN(5))
+		n := listed(ids...)
+		type node struct {
+			fs   *vfs.MemFS
+			disk *member
+			*Founder
+			store *Store
+		}
+		nodes := make([]*node, len(ids))
+		voted := map[uint64]*member{}
+		for i := range nodes {
+			nodes[i] = &node{fs: vfs.NewCrashableMem(), disk: &member{id: rng.Uint64() | 1<<63}}
+		}
+		for range 60 {
+			i := rng.IntN(len(nodes))
+			p := nodes[i]
+			switch roll := rng.IntN(10); {
+			case p.Founder == nil:
+				p.Founder, p.store = start(t, p.fs, n, ids[i], p.disk)
+				if p.store.Amnesia() != "" {
+					amnesiacs++
+				}
+			case roll == 0: // stops, and perhaps loses something
+				require.NoError(t, p.store.Close())
+				p.Founder = nil
+				if rng.IntN(3) > 0 {
+					p.disk = &member{id: rng.Uint64() | 1<<63}
+				}
+				if rng.IntN(3) == 0 {
+					require.NoError(t, p.fs.RemoveAll(testPlace().Dir))
+					p.disk = &member{id: rng.Uint64() | 1<<63}
+				}
+			default: // looks around
+				var others []peer.ID
+				for j, o := range nodes {
+					if j == i || o.Founder == nil || rng.IntN(3) == 0 {
+						continue
+					}
+					if g, known := o.Group(); known {
+						require.NoError(t, p.Offer(g.Encode(), rng.IntN(2) == 0))
+					} else if _, may := o.Founding(); may {
+						others = append(others, ids[j])
+					}
+				}
+				require.NoError(t, p.Look(time.Now(), others))
+			}
+			if p.Founder == nil {
+				continue
+			}
+			if g, known := p.Group(); known {
+				require.Equal(t, n.Membership(), g, "seed %d", seed)
+				if v, _ := g.Voter(ids[i]); v.RaftID == p.disk.id {
+					p.disk.bound = true
+					require.True(t, voted[v.RaftID] == nil || voted[v.RaftID] == p.disk, "seed %d: peer %d votes with two disks", seed, i)
+					voted[v.RaftID] = p.disk
+				}
+			}
+		}
+		founded += len(voted)
+	}
+	require.Greater(t, founded, 500)
+	require.Greater(t, amnesiacs, 100)
 }

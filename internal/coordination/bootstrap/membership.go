@@ -2,7 +2,9 @@ package bootstrap
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"log/slog"
 	"slices"
@@ -15,8 +17,7 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// GroupID is the SHA-256 of a group's initial membership. Signers do not enter, so all certificates of one
-// membership name one group.
+// GroupID is the SHA-256 of a group's initial membership.
 type GroupID [sha256.Size]byte
 
 // String returns the id in hex.
@@ -34,119 +35,152 @@ type Voter struct {
 	RaftID uint64 // never 0
 }
 
-// Membership is the initial membership of a group, the outcome of its bootstrap.
+// Membership is the initial membership of a group.
 type Membership struct {
-	Network  NetworkID
-	Eligible int      // E of the network
-	Voters   []Voter  // 1 to MaxVoters, ascending by peer id, distinct in both fields
-	Nonce    [16]byte // distinguishes otherwise equal memberships
-	Proposer peer.ID  // of this membership
-
-	// Founders are the eligible peers of the mode Listed, ascending; none in the mode Unlisted. With them every peer
-	// of the network can check a certificate, whatever its own definition of the network.
-	Founders []peer.ID
+	Network NetworkID
+	Voters  []Voter // 1 to MaxFounders, ascending by peer id
+	Nonce   []byte  // 16 bytes of a peer that founded alone; none with listed founders
 }
 
-// ID returns the id of the group.
-func (c Membership) ID() GroupID { return sha256.Sum256(c.Encode()) }
+const nonceBytes = 16
+
+// Membership returns the initial membership of listed founders, which every peer derives alike.
+func (n Network) Membership() Membership {
+	m := Membership{Network: n.ID()}
+	for _, p := range n.founders() {
+		m.Voters = append(m.Voters, Voter{Peer: p, RaftID: raftID(m.Network, p)})
+	}
+	return m
+}
+
+// Alone returns the membership of a peer that founds a group of one.
+func (n Network) Alone(self Voter) Membership {
+	nonce := make([]byte, nonceBytes)
+	_, _ = rand.Read(nonce) // never fails
+	return Membership{Network: n.ID(), Voters: []Voter{self}, Nonce: nonce}
+}
+
+// raftID returns the raft id of a listed founder with its first disk: a number that raft and its log accept.
+func raftID(n NetworkID, p peer.ID) uint64 {
+	h := sha256.New()
+	h.Write([]byte("bh-raft-id"))
+	h.Write(n[:])
+	h.Write([]byte(p))
+	return max(binary.BigEndian.Uint64(h.Sum(nil))>>1, 1)
+}
+
+// Listed reports whether the group has listed founders.
+func (m Membership) Listed() bool { return len(m.Nonce) == 0 }
+
+// Founders returns the peers of the voters.
+func (m Membership) Founders() []peer.ID {
+	all := make([]peer.ID, len(m.Voters))
+	for i, v := range m.Voters {
+		all[i] = v.Peer
+	}
+	return all
+}
+
+// GroupID returns the id of the group.
+func (m Membership) GroupID() GroupID { return sha256.Sum256(m.Encode()) }
 
 // Voter returns p's entry among the voters.
-func (c Membership) Voter(p peer.ID) (Voter, bool) {
-	for _, v := range c.Voters {
-		if v.Peer == p {
-			return v, true
-		}
+func (m Membership) Voter(p peer.ID) (Voter, bool) {
+	i := slices.IndexFunc(m.Voters, func(v Voter) bool { return v.Peer == p })
+	if i < 0 {
+		return Voter{}, false
 	}
-	return Voter{}, false
+	return m.Voters[i], true
 }
 
 // Encode returns the canonical encoding: a groupv1.InitialMembership, written by hand, because the protobuf
 // library guarantees no stable bytes.
-func (c Membership) Encode() []byte {
-	b := appendBytes(nil, 1, c.Network[:])
-	b = appendUint(b, 2, uint64(c.Eligible))
-	for _, v := range c.Voters {
-		b = appendBytes(b, 3, appendUint(appendBytes(nil, 1, []byte(v.Peer)), 2, v.RaftID))
+func (m Membership) Encode() []byte {
+	b := appendBytes(nil, 1, m.Network[:])
+	for _, v := range m.Voters {
+		b = appendBytes(b, 2, protowire.AppendVarint(protowire.AppendTag(appendBytes(nil, 1, []byte(v.Peer)), 2, protowire.VarintType), v.RaftID))
 	}
-	b = appendBytes(b, 4, c.Nonce[:])
-	b = appendBytes(b, 5, []byte(c.Proposer))
-	for _, p := range c.Founders {
-		b = appendBytes(b, 6, []byte(p))
+	if len(m.Nonce) > 0 {
+		b = appendBytes(b, 3, m.Nonce)
 	}
 	return b
 }
 
-// decodeMembership decodes the canonical encoding only. Network.checkMembership checks the content.
-func decodeMembership(b []byte) (Membership, error) {
-	var c Membership
-	if len(b) > maxMembershipBytes {
-		return c, fault.New("", fault.TooLarge, "membership has %d bytes, at most %d", len(b), maxMembershipBytes)
-	}
-	m := new(groupv1.InitialMembership)
-	if err := proto.Unmarshal(b, m); err != nil {
-		return c, fault.New("", fault.Invalid, "membership: %v", err)
-	}
-	copy(c.Network[:], m.GetNetwork())
-	copy(c.Nonce[:], m.GetNonce())
-	c.Eligible = int(m.GetEligible())
-	c.Proposer = peer.ID(m.GetProposer())
-	for _, v := range m.GetVoters() {
-		c.Voters = append(c.Voters, Voter{Peer: peer.ID(v.GetPeer()), RaftID: v.GetRaftId()})
-	}
-	for _, p := range m.GetFounders() {
-		c.Founders = append(c.Founders, peer.ID(p))
-	}
-	if !bytes.Equal(c.Encode(), b) {
-		return Membership{}, fault.New("", fault.Invalid, "membership is not in canonical encoding")
-	}
-	return c, nil
-}
-
-const maxMembershipBytes = 4 << 10
-
-// checkMembership returns the reason for which no peer of the network may accept c; nil if all may.
-func (n Network) checkMembership(c Membership) error {
-	if c.Network != n.ID() {
-		return fault.Invalidf("membership.network", c.Network.String(), "another network than ours, %s", n.ID())
-	}
-	if c.Eligible != n.Size() {
-		return fault.Invalidf("membership.eligible", c.Eligible, "must be %d", n.Size())
-	}
-	if !slices.Equal(c.Founders, n.founders()) {
-		return fault.Invalidf("membership.founders", len(c.Founders), "must be the %d founders of the network, ascending", len(n.founders()))
-	}
-	if len(c.Voters) == 0 || len(c.Voters) > min(MaxVoters, n.Size()) {
-		return fault.Invalidf("membership.voters", len(c.Voters), "must be 1 to %d", min(MaxVoters, n.Size()))
-	}
-	if !n.Eligible(c.Proposer) {
-		return fault.Invalidf("membership.proposer", c.Proposer.String(), "not eligible")
-	}
-	ids := make(map[uint64]bool, len(c.Voters))
-	for i, v := range c.Voters {
-		switch {
-		case !n.Eligible(v.Peer):
-			return fault.Invalidf("membership.voters", v.Peer.String(), "not eligible")
-		case i > 0 && v.Peer <= c.Voters[i-1].Peer:
-			return fault.Invalidf("membership.voters", v.Peer.String(), "not in ascending order")
-		case v.RaftID == 0 || ids[v.RaftID]:
-			return fault.Invalidf("membership.voters", v.RaftID, "raft ids must be distinct and above 0")
-		}
-		ids[v.RaftID] = true
-	}
-	return nil
-}
-
-// appendBytes and appendUint omit zero values, like proto3.
 func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
-	if len(v) == 0 {
-		return b
-	}
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), v)
 }
 
-func appendUint(b []byte, field protowire.Number, v uint64) []byte {
-	if v == 0 {
-		return b
+// MaxMembershipBytes bounds an encoded membership.
+const MaxMembershipBytes = 1 << 10
+
+// DecodeMembership decodes the canonical encoding only. It says nothing about the right of the voters: see Recognize.
+//
+// Errors: TooLarge; Invalid.
+func DecodeMembership(b []byte) (Membership, error) {
+	const op = "bootstrap.DecodeMembership"
+	var m Membership
+	if len(b) > MaxMembershipBytes {
+		return m, fault.New(op, fault.TooLarge, "membership has %d bytes, at most %d", len(b), MaxMembershipBytes)
 	}
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+	w := new(groupv1.InitialMembership)
+	if err := proto.Unmarshal(b, w); err != nil {
+		return m, fault.New(op, fault.Invalid, "membership: %v", err)
+	}
+	copy(m.Network[:], w.GetNetwork())
+	m.Nonce = w.GetNonce()
+	for _, v := range w.GetVoters() {
+		m.Voters = append(m.Voters, Voter{Peer: peer.ID(v.GetPeer()), RaftID: v.GetRaftId()})
+	}
+	if !bytes.Equal(m.Encode(), b) {
+		return Membership{}, fault.New(op, fault.Invalid, "membership is not in canonical encoding")
+	}
+	return m, nil
+}
+
+// Open decodes a membership of any origin: the one that the settings of this peer list.
+//
+// Errors: as Recognize; Unauthentic for a membership of other founders, or of none.
+func (n Network) Open(encoded []byte) (Membership, error) {
+	m, err := n.Recognize(encoded)
+	if err == nil && (n.Mode == Unlisted || m.GroupID() != n.Membership().GroupID()) {
+		return Membership{}, fault.New("bootstrap.Open", fault.Unauthentic, "not the membership of the listed founders, and no trusted peer shows it")
+	}
+	return m, err
+}
+
+// Recognize decodes a membership that a trusted peer of the network shows. Its founders may differ from those of n.
+//
+// Errors: TooLarge and Invalid for anything but a membership of the network.
+func (n Network) Recognize(encoded []byte) (Membership, error) {
+	m, err := DecodeMembership(encoded)
+	if err == nil {
+		err = n.recognize(m)
+	}
+	return m, fault.Wrap("bootstrap.Recognize", err)
+}
+
+// recognize checks a membership against the name of the network.
+func (n Network) recognize(m Membership) error {
+	if !m.Listed() {
+		switch alone := (Network{Name: n.Name, Mode: Unlisted}).ID(); {
+		case m.Network != alone:
+			return fault.Invalidf("membership.network", m.Network.String(), "another network than ours, %s", alone)
+		case len(m.Nonce) != nonceBytes:
+			return fault.Invalidf("membership.nonce", len(m.Nonce), "must have %d bytes", nonceBytes)
+		case len(m.Voters) != 1 || m.Voters[0].RaftID == 0:
+			return fault.Invalidf("membership.voters", len(m.Voters), "must be one: nobody founds with others without a list")
+		}
+		if _, ok := publicKey(m.Voters[0].Peer); !ok {
+			return fault.Invalidf("membership.voters", m.Voters[0].Peer.String(), "not the id of an Ed25519 key")
+		}
+		return nil
+	}
+	by := Network{Name: n.Name, Mode: Listed, Founders: m.Founders()}
+	if err := by.Validate(); err != nil {
+		return fault.In("membership", err)
+	}
+	if !slices.EqualFunc(by.Membership().Voters, m.Voters, func(a, b Voter) bool { return a == b }) || by.ID() != m.Network {
+		return fault.Invalidf("membership.network", m.Network.String(), "not the membership of its founders in network %q", n.Name)
+	}
+	return nil
 }

@@ -14,21 +14,16 @@ import (
 	"github.com/blackhole/blackhole/pkg/network"
 )
 
-const (
-	// MaxEligible bounds E, the number of eligible peers.
-	MaxEligible = 64
-	// MaxVoters bounds the initial voters.
-	MaxVoters = 7
-)
+// MaxFounders bounds a list of founders.
+const MaxFounders = 9
 
-// Mode defines the eligible peers of a Network.
+// Mode says who founds the group of a Network.
 type Mode uint8
 
 const (
-	// Listed: the peers of a list. It is the zero value, and the only mode that rules out more than E voters.
+	// Listed: the peers of a list are the initial voters. It is the zero value, and the only mode that rules out two groups.
 	Listed Mode = iota
-	// Unlisted: any peer of the network, E of them at most. With E = 1 the first peer founds alone. A partition can
-	// hide a violation; see the package comment.
+	// Unlisted: the first peer of the network founds alone.
 	Unlisted
 )
 
@@ -43,24 +38,20 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// NetworkID identifies a Network: one bootstrap, one group.
+// NetworkID identifies a Network.
 type NetworkID [sha256.Size]byte
 
 // String returns the id in hex.
 func (id NetworkID) String() string { return hex.EncodeToString(id[:]) }
 
-// Network defines the eligible peers of a group bootstrap. Peers with equal definitions found one group; any
-// difference makes another bootstrap. A founded group accepts peers with other definitions: see Recognize.
+// Network defines who founds the group of a network. Peers with equal lists found one group. A founded group accepts
+// peers with other lists: see Recognize.
 type Network struct {
 	Name network.Name // of the network of peers
 	Mode Mode
 
-	// Founders are the eligible peers of the mode Listed, in any order: 1 to MaxEligible.
+	// Founders are the initial voters of the mode Listed, in any order: 1 to MaxFounders.
 	Founders []peer.ID
-
-	// Expect is E of the mode Unlisted, 1 to MaxEligible. In the mode Listed, E is the length of the list, and
-	// Expect is 0 or equal to it.
-	Expect int
 }
 
 // Validate returns an Invalid error with the first wrong field.
@@ -72,17 +63,17 @@ func (n Network) Validate() error {
 	case Listed:
 		return n.validateListed()
 	case Unlisted:
-		return n.validateUnlisted()
+		if len(n.Founders) > 0 {
+			return fault.Invalidf("founders", len(n.Founders), "go with the mode listed")
+		}
+		return nil
 	}
 	return fault.Invalidf("mode", n.Mode, "unknown mode")
 }
 
 func (n Network) validateListed() error {
-	if len(n.Founders) == 0 || len(n.Founders) > MaxEligible {
-		return fault.Invalidf("founders", len(n.Founders), "must name 1 to %d peers", MaxEligible)
-	}
-	if n.Expect != 0 && n.Expect != len(n.Founders) {
-		return fault.Invalidf("expect", n.Expect, "must be the number of founders, %d, or absent", len(n.Founders))
+	if len(n.Founders) == 0 || len(n.Founders) > MaxFounders {
+		return fault.Invalidf("founders", len(n.Founders), "must name 1 to %d peers", MaxFounders)
 	}
 	seen := make(map[peer.ID]bool, len(n.Founders))
 	for _, p := range n.Founders {
@@ -97,25 +88,11 @@ func (n Network) validateListed() error {
 	return nil
 }
 
-func (n Network) validateUnlisted() error {
-	if len(n.Founders) > 0 {
-		return fault.Invalidf("founders", len(n.Founders), "go with the mode listed")
-	}
-	if n.Expect < 1 || n.Expect > MaxEligible {
-		return fault.Invalidf("expect", n.Expect, "must be 1 to %d", MaxEligible)
-	}
-	return nil
-}
-
 // ID returns the hash of all fields. The order of the list does not count.
 func (n Network) ID() NetworkID {
 	domain := n.Name.Domain("group-network")
 	b := append(binary.BigEndian.AppendUint32(nil, uint32(len(domain))), domain...)
 	b = append(b, byte(n.Mode))
-	b = binary.BigEndian.AppendUint32(b, uint32(n.Size()))
-	if n.Mode == Unlisted {
-		return sha256.Sum256(b)
-	}
 	for _, p := range n.founders() {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
 		b = append(b, p...)
@@ -131,18 +108,10 @@ func (n Network) founders() []peer.ID {
 	return slices.Sorted(slices.Values(n.Founders))
 }
 
-// Size returns E, the maximum number of eligible peers.
-func (n Network) Size() int {
-	if n.Mode == Unlisted {
-		return n.Expect
-	}
-	return len(n.Founders)
-}
+// Quorum returns the majority of the founders. Without a list one peer founds.
+func (n Network) Quorum() int { return len(n.Founders)/2 + 1 }
 
-// Quorum returns a majority of E.
-func (n Network) Quorum() int { return n.Size()/2 + 1 }
-
-// Eligible reports whether p may take part in the bootstrap.
+// Eligible reports whether p may found the group.
 func (n Network) Eligible(p peer.ID) bool {
 	if n.Mode == Unlisted {
 		_, ok := publicKey(p)

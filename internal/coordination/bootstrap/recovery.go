@@ -85,7 +85,7 @@ func DecodeRecovery(b []byte) (Recovery, error) {
 		return Recovery{}, fault.Wrap(op, fault.Invalidf("recovery", nil, "names no group, incarnation, member or peer"))
 	}
 	if !ed25519.Verify(key, s.digest(), s.Signature) {
-		return Recovery{}, fault.Wrap(op, unauthentic(s.Peer.String(), "not the signature of the peer that recovers the group"))
+		return Recovery{}, fault.Wrap(op, fault.New("", fault.Unauthentic, "not the signature of the peer that recovers the group"))
 	}
 	return s, nil
 }

@@ -11,11 +11,11 @@ import (
 )
 
 func TestRecovery(t *testing.T) {
-	c := newCourt(t, 3)
-	group := c.charter.ID()
-	s, err := NewRecovery(c.keys[1], group, 2, 77)
+	keys, ids := keyring(t, 3)
+	group := listed(ids...).Membership().GroupID()
+	s, err := NewRecovery(keys[1], group, 2, 77)
 	require.NoError(t, err)
-	require.Equal(t, c.ids[1], s.Peer)
+	require.Equal(t, ids[1], s.Peer)
 	got, err := DecodeRecovery(s.Encode())
 	require.NoError(t, err)
 	require.Equal(t, s, got)
@@ -32,14 +32,14 @@ func TestRecovery(t *testing.T) {
 		require.ErrorIs(t, err, fault.Invalid)
 	}
 	for _, bad := range []Recovery{{Group: group, Member: 1}, {Group: group, Incarnation: 1}, {Incarnation: 1, Member: 1}} {
-		_, err := NewRecovery(c.keys[1], bad.Group, bad.Incarnation, bad.Member)
+		_, err := NewRecovery(keys[1], bad.Group, bad.Incarnation, bad.Member)
 		require.ErrorIs(t, err, fault.Invalid)
 	}
 }
 
 func FuzzDecodeRecovery(f *testing.F) {
-	c := newCourt(f, 1)
-	s, err := NewRecovery(c.keys[0], c.charter.ID(), 1, 1)
+	keys, ids := keyring(f, 1)
+	s, err := NewRecovery(keys[0], listed(ids...).Membership().GroupID(), 1, 1)
 	require.NoError(f, err)
 	f.Add(s.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -50,8 +50,8 @@ func FuzzDecodeRecovery(f *testing.F) {
 }
 
 func TestRecoveryIsSaved(t *testing.T) {
-	c := newCourt(t, 1)
-	s, err := NewRecovery(c.keys[0], c.charter.ID(), 1, 1)
+	keys, ids := keyring(t, 1)
+	s, err := NewRecovery(keys[0], listed(ids...).Membership().GroupID(), 1, 1)
 	require.NoError(t, err)
 	fs := vfs.NewMem()
 	require.NoError(t, fs.MkdirAll("d", 0o700))

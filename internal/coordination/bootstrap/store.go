@@ -11,24 +11,25 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
 const (
-	filePrefix    = "bootstrap-"
-	stateSuffix   = ".state"
+	stateFile     = "group"
+	markPrefix    = "bootstrap-"
 	markSuffix    = ".mark"
 	lockName      = "bootstrap.lock"
 	stateSum      = 4 // bytes of CRC-32C of the first line and the state, big endian, between both
 	maxStateBytes = 64 << 10
+	maxLeft       = 16 // groups of State.Left
 )
 
 // stateFormat is the version of the file of a Store.
-func stateFormat() store.Format[*State] {
-	return store.Format[*State]{Name: "promises of the group bootstrap"}
-}
+func stateFormat() store.Format[*State] { return store.Format[*State]{Name: "group of this peer"} }
 
 // markFormat is the version of a mark: the peer id, and a line break.
 func markFormat() store.Format[[]byte] {
@@ -37,44 +38,47 @@ func markFormat() store.Format[[]byte] {
 
 // DataDir holds the folders of a peer's durable state.
 type DataDir struct {
-	// Dir holds the state, one file for each network.
-	Dir string
+	Dir string // of the state
 
-	// Marks is the directory of the identity key. A mark in it says that the key once voted in a network: with
-	// the mark but without the state, the peer has lost its promises.
+	// Marks is the directory of the identity key. A mark in it says that the key once had a state with these founders: with
+	// the mark but without the state, the peer may have voted.
 	Marks string
 }
 
-// Store is an acceptor's state on disk. It is not safe for concurrent use.
+// State is what a peer remembers of its group. States are replaced, never changed through their pointers.
+type State struct {
+	Group *Membership // nil: no group is known
+
+	// Left are the groups from which this peer went over to the present one, oldest first. Floor is the revision that the
+	// present group had then: earlier cursors of watches can be of a former group.
+	Left  []GroupID
+	Floor int64
+	// Drop says that the folder of the member is of the group that was left last, and is to be removed.
+	Drop bool
+}
+
+// Store is a peer's State on disk. It is not safe for concurrent use.
 type Store struct {
 	fs      vfs.FS
 	path    string
 	lock    io.Closer
-	own     owner
+	self    peer.ID
+	network Network
 	state   State
 	amnesia string
-	broken  error // the first failed write, which is not repeated
 }
 
-// OpenStore loads the state of the peer self in the network, or creates it for a new peer or network. Only one
-// store may be open on a directory.
+// OpenStore loads the state of the peer self, or creates it for a new peer or network. Only one store may be open on a
+// directory. A directory keeps its group under a changed list of founders.
 //
-// A damaged file, or a missing file despite a mark, is not an error: the peer must not vote (Amnesia), but may
-// learn the group.
+// A damaged file, or a missing file despite a mark, is not an error: the peer must not found (Amnesia), but may learn the
+// group.
 //
-// A directory keeps its group: with a certificate of other founders of the same network, that certificate is the new
-// state's. So a changed list of founders changes no group.
-//
-// Errors: Conflict for a directory with a certificate of another network, or the state of another peer: the directory
-// was copied. Unsupported for a file of a later version: its promises are intact, so the peer must not forget them.
-// Internal for a disk error.
+// Errors: Conflict for a directory with a group of another network, or the state of another peer: the directory was
+// copied. Unsupported for a file of a later version. Internal for a disk error.
 func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network Network) (*Store, error) {
 	const op = "bootstrap.OpenStore"
-	s := &Store{
-		fs:   fsys,
-		path: fsys.PathJoin(place.Dir, filePrefix+network.ID().String()+stateSuffix),
-		own:  owner{peer: self, network: network.ID()},
-	}
+	s := &Store{fs: fsys, path: fsys.PathJoin(place.Dir, stateFile), self: self, network: network}
 	if err := errors.Join(store.MakeDir(fsys, place.Dir), store.MakeDir(fsys, place.Marks)); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -83,7 +87,7 @@ func OpenStore(fsys vfs.FS, place DataDir, self peer.ID, network Network) (*Stor
 		return nil, fault.Wrap(op, err)
 	}
 	s.lock = lock
-	if err := s.open(place, network); err != nil {
+	if err := s.open(place); err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, lock.Close()))
 	}
 	return s, nil
@@ -94,20 +98,19 @@ func Lock(fsys vfs.FS, dir string) (io.Closer, error) {
 	return fsys.Lock(fsys.PathJoin(dir, lockName))
 }
 
-// open loads the state. The file is created before the mark, so that a crash between the two leaves a file
-// without votes.
-func (s *Store) open(place DataDir, network Network) error {
-	kept, err := s.earlier(place.Dir, network)
-	if err != nil {
-		return err
-	}
-	mark := s.fs.PathJoin(place.Marks, filePrefix+s.own.network.String()+markSuffix)
+// open loads the state. The file is created before the mark, so that a crash between the two leaves a file of a peer that
+// never voted.
+func (s *Store) open(place DataDir) error {
+	mark := s.fs.PathJoin(place.Marks, markPrefix+s.network.ID().String()+markSuffix)
 	marked, err := s.marked(mark)
 	if err != nil {
 		return err
 	}
 	switch err := s.load(); {
 	case err == nil:
+		if err := s.recognize(); err != nil {
+			return err
+		}
 	case fault.KindOf(err) == fault.Invalid:
 		s.amnesia = s.path + " is damaged: " + fault.Message(err)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -119,47 +122,22 @@ func (s *Store) open(place DataDir, network Network) error {
 			return err
 		}
 	}
-	if !marked {
-		if err := writeFile(s.fs, mark, markFormat().Seal([]byte(s.own.peer.String()+"\n"))); err != nil {
-			return err
-		}
-	}
-	if kept == nil || s.state.Certificate != nil {
+	if marked {
 		return nil
 	}
-	state := s.state
-	state.Certificate = kept
-	return s.Save(state)
+	return writeFile(s.fs, mark, markFormat().Seal([]byte(s.self.String()+"\n")))
 }
 
-// earlier returns the certificate that the directory holds under another definition of the network; nil without one.
-// Its group is this peer's group.
-func (s *Store) earlier(dir string, network Network) (*Certificate, error) {
-	names, err := s.fs.List(dir)
-	if err != nil {
-		return nil, err
+// recognize refuses a directory of another network.
+func (s *Store) recognize() error {
+	if s.state.Group == nil {
+		return nil
 	}
-	slices.Sort(names)
-	var found *Certificate
-	for _, name := range names {
-		path := s.fs.PathJoin(dir, name)
-		if path == s.path || !strings.HasPrefix(name, filePrefix) || !strings.HasSuffix(name, stateSuffix) {
-			continue
-		}
-		_, state, err := readState(s.fs, path)
-		if fault.KindOf(err) == fault.Unsupported {
-			return nil, err // it may have a certificate
-		}
-		if err != nil || state.Certificate == nil {
-			continue
-		}
-		if err := network.recognize(*state.Certificate); err != nil {
-			return nil, fault.New("", fault.Conflict, "%s belongs to group %s of another network than %q: use another data directory (%v)",
-				dir, state.Certificate.GroupID(), network.Name, err)
-		}
-		found = state.Certificate
+	if err := s.network.recognize(*s.state.Group); err != nil {
+		return fault.New("", fault.Conflict, "%s belongs to group %s of another network than %q: use another data directory (%v)",
+			s.path, s.state.Group.GroupID(), s.network.Name, err)
 	}
-	return found, nil
+	return nil
 }
 
 // marked reports whether the identity key was marked; the mark of an earlier key does not count. A damaged mark
@@ -179,87 +157,128 @@ func (s *Store) marked(path string) (bool, error) {
 	if err == nil {
 		err = markFormat().Upgrade(path, is, content, func(uint32) error { return nil })
 	}
-	return err == nil && strings.TrimSpace(string(content)) == s.own.peer.String(), err
+	return err == nil && strings.TrimSpace(string(content)) == s.self.String(), err
 }
 
+// load returns Invalid for a damaged file, and Unsupported for one of a later version.
 func (s *Store) load() error {
-	o, state, err := readState(s.fs, s.path)
+	b, err := readFile(s.fs, s.path)
 	if err != nil {
 		return err
 	}
-	if o.peer != s.own.peer {
-		return fault.New("", fault.Conflict, "%s is the state of peer %s; this is %s: the directory was copied or the key replaced",
-			s.path, o.peer, s.own.peer)
+	content, is, err := stateFormat().Unseal(s.path, b)
+	if err != nil {
+		return err
 	}
-	if o.network != s.own.network {
-		return fault.New("", fault.Invalid, "file of network %s", o.network)
+	head := b[:len(b)-len(content)]
+	if len(content) < stateSum || binary.BigEndian.Uint32(content) != checksum(head, content[stateSum:]) {
+		return fault.New("", fault.Invalid, "wrong checksum")
+	}
+	w := new(groupv1.KnownGroup)
+	if err := proto.Unmarshal(content[stateSum:], w); err != nil {
+		return fault.New("", fault.Invalid, "%v", err)
+	}
+	if own := peer.ID(w.GetPeer()); own != s.self {
+		return fault.New("", fault.Conflict, "%s is the state of peer %s; this is %s: the directory was copied or the key replaced",
+			s.path, own, s.self)
+	}
+	state := State{Floor: w.GetFloor(), Drop: w.GetDrop()}
+	for _, b := range w.GetLeft() {
+		if len(b) != len(GroupID{}) {
+			return fault.New("", fault.Invalid, "a former group has %d bytes", len(b))
+		}
+		state.Left = append(state.Left, GroupID(b))
+	}
+	if b := w.GetMembership(); len(b) > 0 {
+		m, err := DecodeMembership(b)
+		if err != nil {
+			return err
+		}
+		state.Group = &m
 	}
 	s.state = state
-	return nil
+	// Migrations act on the state in memory; the next Save writes the present format.
+	return stateFormat().Upgrade(s.path, is, &s.state, func(uint32) error { return nil })
 }
 
 // State returns the last saved state.
 func (s *Store) State() State { return s.state }
 
-// Amnesia returns the reason for which the peer must not vote; empty if it may.
+// Amnesia returns the reason for which the peer must not found; empty if it may.
 func (s *Store) Amnesia() string { return s.amnesia }
 
-// Save saves the state: after a nil error, no crash undoes it. After a failure every Save fails, because the
-// disk's content is unknown; the process should end.
+// Save saves the state: after a nil error, no crash undoes it. Errors: Internal; the process must end.
 func (s *Store) Save(state State) error {
-	const op = "bootstrap.Store.Save"
-	if s.broken != nil {
-		return fault.Wrap(op, s.broken)
+	w := &groupv1.KnownGroup{Peer: []byte(s.self), Floor: state.Floor, Drop: state.Drop}
+	if state.Group != nil {
+		w.Membership = state.Group.Encode()
 	}
-	if s.amnesia != "" && state.Certificate == nil {
-		return fault.New(op, fault.Internal, "a peer without memory has nothing to promise")
+	for _, id := range state.Left {
+		w.Left = append(w.Left, id[:])
 	}
-	if err := s.write(state); err != nil {
-		s.broken = err
-		return fault.Wrap(op, err)
+	b, err := proto.Marshal(w)
+	if err == nil {
+		head := stateFormat().Seal(nil)
+		head = binary.BigEndian.AppendUint32(head, checksum(head, b))
+		err = writeFile(s.fs, s.path, append(head, b...))
 	}
-	s.state = state
-	return nil
-}
-
-func (s *Store) write(state State) error {
-	b, err := encodeState(s.own, state)
-	if err != nil {
-		return err
+	if err == nil {
+		s.state = state
 	}
-	head := stateFormat().Seal(nil)
-	head = binary.BigEndian.AppendUint32(head, checksum(head, b))
-	return writeFile(s.fs, s.path, append(head, b...))
+	return fault.Wrap("bootstrap.Store.Save", err)
 }
 
 // Close releases the directory.
 func (s *Store) Close() error { return fault.Wrap("bootstrap.Store.Close", s.lock.Close()) }
 
+// Leave makes another group the one of a directory. floor is the revision that the other group has reached. The folder of its
+// member is to be removed: see State.Drop. One write changes all, so a crash leaves the former group or the next one.
+//
+// Errors: as OpenStore, which it opens.
+func Leave(fsys vfs.FS, place DataDir, self peer.ID, network Network, to Membership, floor int64) (err error) {
+	const op = "bootstrap.Leave"
+	s, err := OpenStore(fsys, place, self, network)
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	defer func() { err = fault.Wrap(op, errors.Join(err, s.Close())) }()
+	next := State{Group: &to, Left: slices.Clone(s.state.Left), Floor: max(s.state.Floor, floor), Drop: true}
+	if s.state.Group != nil {
+		next.Left = append(next.Left, s.state.Group.GroupID())
+	}
+	next.Left = slices.DeleteFunc(next.Left, func(id GroupID) bool { return id == to.GroupID() })
+	next.Left = next.Left[max(0, len(next.Left)-maxLeft):]
+	return s.Save(next)
+}
+
+// Adopt stores the group of a peer that knows none, under the lock of its directory: see Lock. The peer that starts with it
+// checks the network.
+//
+// Errors: as OpenStore; Conflict for a directory of another group.
+func Adopt(fsys vfs.FS, place DataDir, self peer.ID, m Membership) error {
+	const op = "bootstrap.Adopt"
+	if err := errors.Join(store.MakeDir(fsys, place.Dir), store.MakeDir(fsys, place.Marks)); err != nil {
+		return fault.Wrap(op, err)
+	}
+	s := &Store{fs: fsys, path: fsys.PathJoin(place.Dir, stateFile), self: self}
+	switch err := s.load(); {
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+	case fault.KindOf(err) == fault.Invalid: // damaged: what is known of the group replaces it
+	default:
+		return fault.Wrap(op, err)
+	}
+	if has := s.state.Group; has != nil {
+		if has.GroupID() != m.GroupID() {
+			return fault.New(op, fault.Conflict, "%s belongs to group %s, not %s: use another directory", place.Dir, has.GroupID(), m.GroupID())
+		}
+		return nil
+	}
+	return fault.Wrap(op, s.Save(State{Group: &m, Left: s.state.Left, Floor: s.state.Floor}))
+}
+
 func checksum(head, rest []byte) uint32 {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	return crc32.Update(crc32.Checksum(head, table), table, rest)
-}
-
-// readState returns Invalid for a damaged file, and Unsupported for one of a later version.
-func readState(fsys vfs.FS, path string) (owner, State, error) {
-	b, err := readFile(fsys, path)
-	if err != nil {
-		return owner{}, State{}, err
-	}
-	content, is, err := stateFormat().Unseal(path, b)
-	if err != nil {
-		return owner{}, State{}, err
-	}
-	head := b[:len(b)-len(content)]
-	if len(content) < stateSum || binary.BigEndian.Uint32(content) != checksum(head, content[stateSum:]) {
-		return owner{}, State{}, fault.New("", fault.Invalid, "wrong checksum")
-	}
-	// Migrations act on the state in memory; the next Save writes the present format.
-	own, state, err := decodeState(content[stateSum:])
-	if err != nil {
-		return own, state, err
-	}
-	return own, state, stateFormat().Upgrade(path, is, &state, func(uint32) error { return nil })
 }
 
 func readFile(fsys vfs.FS, path string) ([]byte, error) {

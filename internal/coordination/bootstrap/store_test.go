@@ -3,13 +3,13 @@ package bootstrap
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -63,6 +63,20 @@ func (f *diskFile) Sync() error { return errors.Join(f.File.Sync(), f.disk.did()
 
 func testPlace() DataDir { return DataDir{Dir: "/var/data/group", Marks: "/etc/keys"} }
 
+// court is three founders and a peer that is none.
+type court struct {
+	network Network
+	ids     []peer.ID
+	first   Membership
+	alone   Membership
+}
+
+func newCourt(t testing.TB) court {
+	_, ids := keyring(t, 4)
+	n := listed(ids[:3]...)
+	return court{network: n, ids: ids, first: n.Membership(), alone: unlisted().Alone(Voter{ids[1], 7})}
+}
+
 func openStore(t testing.TB, fs vfs.FS, c court, i int) *Store {
 	t.Helper()
 	s, err := OpenStore(fs, testPlace(), c.ids[i], c.network)
@@ -73,10 +87,9 @@ func openStore(t testing.TB, fs vfs.FS, c court, i int) *Store {
 // TestPowerCut cuts the power after every disk operation: the old or the new state is there, the new one after
 // Save, and no crash costs a vote.
 func TestPowerCut(t *testing.T) {
-	c := newCourt(t, 3)
-	before := State{Promised: Ballot{Round: 1, Peer: c.ids[0]}}
-	cert := c.certificate(t, 0, 1)
-	after := State{Promised: c.ballot, Accepted: c.ballot, Membership: &c.charter, Certificate: &cert}
+	c := newCourt(t)
+	before := State{Group: &c.alone}
+	after := State{Group: &c.first, Left: []GroupID{c.alone.GroupID()}, Floor: 9, Drop: true}
 	for _, percent := range []int{0, 50, 100} {
 		for seed := range uint64(20) {
 			d := &disk{MemFS: vfs.NewCrashableMem()}
@@ -85,7 +98,8 @@ func TestPowerCut(t *testing.T) {
 			opened := len(d.clones)
 			require.NoError(t, s.Save(before))
 			saved := len(d.clones)
-			require.NoError(t, s.Save(after))
+			require.NoError(t, s.Close())
+			require.NoError(t, Leave(d, testPlace(), c.ids[1], c.network, c.first, 9))
 			for i, clone := range d.clones {
 				again := openStore(t, clone, c, 1)
 				require.Empty(t, again.Amnesia(), "after operation %d", i)
@@ -106,28 +120,45 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestDiskFails: a failed write is reported, and is the last.
+// TestLeave: a peer remembers the last groups that it left, and not the one to which it returns.
+func TestLeave(t *testing.T) {
+	c := newCourt(t)
+	fs := vfs.NewMem()
+	s := openStore(t, fs, c, 1)
+	require.NoError(t, s.Save(State{Group: &c.first}))
+	require.NoError(t, s.Close())
+	var all []GroupID
+	for i := range maxLeft + 3 {
+		next := unlisted().Alone(Voter{c.ids[1], 7})
+		require.NoError(t, Leave(fs, testPlace(), c.ids[1], c.network, next, int64(i)))
+		all = append(all, next.GroupID())
+	}
+	require.NoError(t, Leave(fs, testPlace(), c.ids[1], c.network, c.first, 1))
+	s = openStore(t, fs, c, 1)
+	require.Equal(t, State{Group: &c.first, Left: all[3:], Floor: maxLeft + 2, Drop: true}, s.State())
+}
+
+// TestDiskFails: a failed write is reported, and the former state stays.
 func TestDiskFails(t *testing.T) {
-	c := newCourt(t, 3)
+	c := newCourt(t)
 	for at := 1; ; at++ {
 		d := &disk{MemFS: vfs.NewCrashableMem()}
 		s := openStore(t, d, c, 1)
 		d.failAt = at
-		err := s.Save(State{Promised: c.ballot})
+		err := s.Save(State{Group: &c.first})
 		if err == nil {
 			require.Greater(t, at, 4, "create, write, sync, rename, sync of the directory")
 			return
 		}
 		require.ErrorIs(t, err, errDisk)
 		require.Equal(t, State{}, s.State())
-		require.ErrorIs(t, s.Save(State{Promised: c.ballot}), errDisk, "fsync is not tried again")
 	}
 }
 
 // TestOpenFails: no failed disk operation of the first opening costs the peer its vote. An opening without a
 // failure ends the loop.
 func TestOpenFails(t *testing.T) {
-	c := newCourt(t, 3)
+	c := newCourt(t)
 	for at := 1; ; at++ {
 		require.Less(t, at, 40, "an opening has fewer operations")
 		d := &disk{MemFS: vfs.NewCrashableMem(), failAt: at}
@@ -142,8 +173,8 @@ func TestOpenFails(t *testing.T) {
 }
 
 func TestAmnesia(t *testing.T) {
-	c := newCourt(t, 3)
-	state := "/var/data/group/bootstrap-" + c.network.ID().String() + ".state"
+	c := newCourt(t)
+	const state = "/var/data/group/group"
 	mark := "/etc/keys/bootstrap-" + c.network.ID().String() + ".mark"
 	tests := []struct {
 		name  string
@@ -171,22 +202,19 @@ func TestAmnesia(t *testing.T) {
 			require.NoError(t, test.spoil(fs))
 			s := openStore(t, fs, c, 1)
 			require.Equal(t, test.lost, s.Amnesia() != "", s.Amnesia())
-			err := s.Save(State{Promised: c.ballot})
-			require.Equal(t, test.lost, err != nil)
-			cert := c.certificate(t, 0, 2)
-			require.NoError(t, s.Save(State{Certificate: &cert}), "what others founded may be known")
+			require.NoError(t, s.Save(State{Group: &c.first}), "what others founded may be known")
 			require.NoError(t, s.Close())
-			require.Equal(t, &cert, openStore(t, fs, c, 1).State().Certificate)
+			require.Equal(t, &c.first, openStore(t, fs, c, 1).State().Group)
 		})
 	}
 }
 
 // TestDamage flips every bit of the file: no wrong state is believed.
 func TestDamage(t *testing.T) {
-	c := newCourt(t, 3)
+	c := newCourt(t)
 	fs := vfs.NewMem()
 	s := openStore(t, fs, c, 1)
-	require.NoError(t, s.Save(State{Promised: c.ballot, Accepted: c.ballot, Membership: &c.charter}))
+	require.NoError(t, s.Save(State{Group: &c.first, Left: []GroupID{c.alone.GroupID()}, Floor: 9}))
 	require.NoError(t, s.Close())
 	good, err := readFile(fs, s.path)
 	require.NoError(t, err)
@@ -205,16 +233,12 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// A file of a later version is refused and stays as it is, whatever its content: its promises hold, and the peer
-// must neither forget nor replace them.
+// A file of a later version is refused and stays as it is, whatever its content: the peer must neither forget nor replace it.
 func TestLaterFormats(t *testing.T) {
-	c := newCourt(t, 3)
-	state := "/var/data/group/bootstrap-" + c.network.ID().String() + ".state"
-	other := "/var/data/group/bootstrap-" + home(3).ID().String() + ".state"
+	c := newCourt(t)
+	const state = "/var/data/group/group"
 	mark := "/etc/keys/bootstrap-" + c.network.ID().String() + ".mark"
-	for path, name := range map[string]string{
-		state: "promises of the group bootstrap", other: "promises of the group bootstrap", mark: "mark of a vote in the group bootstrap",
-	} {
+	for path, name := range map[string]string{state: "group of this peer", mark: "mark of a vote in the group bootstrap"} {
 		fs := vfs.NewMem()
 		require.NoError(t, openStore(t, fs, c, 1).Close())
 		later := []byte(name + ", format 2\nof another form")
@@ -236,8 +260,8 @@ func TestLaterFormats(t *testing.T) {
 }
 
 func TestStoreOfOthers(t *testing.T) {
-	c := newCourt(t, 3)
-	other := Network{Name: "test", Mode: Listed, Founders: c.ids}
+	c := newCourt(t)
+	other := listed(c.ids...)
 	open := func(fs vfs.FS, i int, n Network) error {
 		s, err := OpenStore(fs, testPlace(), c.ids[i], n)
 		if err != nil {
@@ -249,55 +273,32 @@ func TestStoreOfOthers(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openStore(t, fs, c, 1)
 	require.Error(t, open(fs, 1, c.network), "two at once")
-	require.NoError(t, s.Save(State{Promised: c.ballot}))
 	require.NoError(t, s.Close())
 	require.ErrorIs(t, open(fs, 2, c.network), fault.Conflict, "a copied directory")
 
 	require.NoError(t, open(fs, 1, other), "another configuration before anything was founded")
 	s = openStore(t, fs, c, 1)
-	require.Equal(t, c.ballot, s.State().Promised, "and back: nothing is forgotten")
-	cert := c.certificate(t, 0, 1)
-	require.NoError(t, s.Save(State{Certificate: &cert}))
+	require.NoError(t, s.Save(State{Group: &c.first}))
 	require.NoError(t, s.Close())
 	renamed := other
 	renamed.Name = "renamed"
 	err := open(fs, 1, renamed)
 	require.ErrorIs(t, err, fault.Conflict, "the group of another network")
-	require.ErrorContains(t, err, cert.GroupID().String())
+	require.ErrorContains(t, err, c.first.GroupID().String())
 
-	for _, changed := range []Network{other, {Name: "test", Mode: Unlisted, Expect: 1}, other} {
+	for _, changed := range []Network{other, unlisted(), other} {
 		s, err = OpenStore(fs, testPlace(), c.ids[1], changed)
 		require.NoError(t, err)
-		require.Equal(t, &cert, s.State().Certificate, "other founders after the founding: the group stays")
+		require.Equal(t, &c.first, s.State().Group, "other founders after the founding: the group stays")
 		require.NoError(t, s.Close())
 	}
-}
-
-func FuzzState(f *testing.F) {
-	c := newCourt(f, 3)
-	cert := c.certificate(f, 0, 1)
-	for _, s := range []State{{}, {Promised: c.ballot}, {Promised: c.ballot, Accepted: c.ballot, Membership: &c.charter, Certificate: &cert, Conflicting: &cert}} {
-		b, err := encodeState(owner{c.ids[0], c.network.ID()}, s)
-		require.NoError(f, err)
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		o, s, err := decodeState(b)
-		if err != nil {
-			return
-		}
-		again, err := encodeState(o, s)
-		require.NoError(t, err)
-		o2, s2, err := decodeState(again)
-		require.NoError(t, err)
-		require.Equal(t, fmt.Sprint(o, s.Promised, s.Accepted), fmt.Sprint(o2, s2.Promised, s2.Accepted))
-		require.Equal(t, s, s2)
-	})
+	require.ErrorIs(t, Adopt(fs, testPlace(), c.ids[1], c.alone), fault.Conflict)
+	require.NoError(t, Adopt(fs, testPlace(), c.ids[1], c.first))
 }
 
 // TestRealDisk uses the operating system's files.
 func TestRealDisk(t *testing.T) {
-	c := newCourt(t, 3)
+	c := newCourt(t)
 	dir := t.TempDir()
 	place := DataDir{Dir: filepath.Join(dir, "data", "group"), Marks: filepath.Join(dir, "keys")}
 	open := func() *Store {
@@ -306,10 +307,10 @@ func TestRealDisk(t *testing.T) {
 		return s
 	}
 	s := open()
-	require.NoError(t, s.Save(State{Promised: c.ballot}))
+	require.NoError(t, s.Save(State{Group: &c.first}))
 	require.NoError(t, s.Close())
 	s = open()
-	require.Equal(t, State{Promised: c.ballot}, s.State())
+	require.Equal(t, State{Group: &c.first}, s.State())
 	require.NoError(t, s.Close())
 	require.NoError(t, os.RemoveAll(place.Dir))
 	s = open()

@@ -56,8 +56,8 @@ func every() []proto.Message {
 		&coordv1.ClientsExpire{Term: 1, IdleSince: 2},
 		&coordv1.Configure{Limits: coord.DefaultLimits().Message()},
 		&coordv1.BumpIncarnation{Incarnation: 1},
-		&coordv1.Dissolve{Successor: []byte(groupID(1)), Force: true},
-		&coordv1.RaiseRevision{To: 9, Absorbed: [][]byte{[]byte(groupID(1)), []byte(groupID(2))}, Resume: 3},
+		&coordv1.Dissolve{Successor: []byte(groupID(1)), Force: true, Reached: 5},
+		&coordv1.RaiseRevision{To: 9, Resume: 3},
 	}
 }
 

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -10,49 +9,40 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// merging is the group's part in merges with other groups of its network.
+// merging is the group's part in a merge with another group of its network.
 type merging struct {
 	successor coord.GroupID
-	since     uint64          // log index of the Dissolve in force; 0: the group lives
-	absorbed  []coord.GroupID // groups that this one took over, oldest first
+	since     uint64 // log index of the Dissolve in force; 0: the group lives
+	released  bool   // the successor has reached the final revision
 }
 
-func (g *merging) clone() merging {
-	return merging{g.successor, g.since, slices.Clone(g.absorbed)}
-}
-
-// admit refuses a command of a dissolved group. The refusal is Unavailable, because the peer that made the call goes
+// admit refuses a command of a frozen group. The refusal is Unavailable, because the peer that made the call goes
 // on in the successor.
 func (g *merging) admit(cmd *coordv1.Command) error {
-	if g.since == 0 || cmd.GetRaiseRevision().GetResume() == g.since {
+	if g.since == 0 || cmd.GetRaiseRevision().GetResume() == g.since || cmd.GetDissolve() != nil {
 		return nil
 	}
 	return fault.Refused(fault.Unavailable, "group", "dissolved, %v is its successor", g.successor)
 }
 
-// absorb remembers groups whose members come to this one, and reports whether one is new.
-func (g *merging) absorb(ids [][]byte) (grew bool) {
-	for _, b := range ids {
-		if id := coord.GroupID(b); !slices.Contains(g.absorbed, id) {
-			g.absorbed, grew = append(g.absorbed, id), true
-		}
-	}
-	g.absorbed = g.absorbed[max(0, len(g.absorbed)-coord.MaxAbsorbed):]
-	return grew
-}
-
 // Standing is what a group says of itself to another group of its network.
 type Standing struct {
 	Over     coord.Dissolution // zero while the group lives
-	Absorbed []coord.GroupID   // groups that it took over, oldest first
 	UserData coord.UserData
+	// Reached is below every later token: the revision, or less while a claim waits with a token of before.
+	Reached coord.Revision
 }
 
-// StandingOf returns the standing of a group. It takes time in proportion to owners and decisions on members.
+// StandingOf returns the standing of a group. It takes time in proportion to owners, locks and decisions on members.
 func StandingOf(m *Machine) Standing {
-	s := Standing{Absorbed: slices.Clone(m.merging.absorbed), UserData: userData(m)}
-	if m.merging.since != 0 {
-		s.Over = coord.Dissolution{Successor: m.merging.successor, Index: m.merging.since, Final: m.revision}
+	s := Standing{UserData: userData(m), Reached: m.revision}
+	for _, q := range m.locks {
+		if q.held < len(q.claims) {
+			s.Reached = min(s.Reached, coord.Revision(q.claims[q.held].Token())-1)
+		}
+	}
+	if g := m.merging; g.since != 0 {
+		s.Over = coord.Dissolution{Successor: g.successor, Index: g.since, Final: m.revision, Released: g.released}
 	}
 	return s
 }
@@ -81,17 +71,24 @@ func userData(m *Machine) (u coord.UserData) {
 	return u
 }
 
-// dissolve ends the group in favour of another one of the network. Afterwards the group refuses every command except the
-// RaiseRevision that resumes it, so its last revision is final: it gives no token any more.
+// dissolve ends the group in favour of another one of the network. Afterwards the group is frozen: it refuses every command
+// except a second Dissolve, and the RaiseRevision that resumes it. So its last revision is final: it gives no token any more.
+//
+// The members go over to the successor once it has reached that revision, so that no later token is below one that the group
+// gave. Reached names it. A group that gives itself up names it at once. An operator freezes the group first.
 func (c *call) dissolve(m *Machine, r *coordv1.Dissolve) error {
-	successor := coord.GroupID(r.GetSuccessor())
-	if len(successor) != coord.GroupIDBytes {
+	successor, reached, g := coord.GroupID(r.GetSuccessor()), coord.Revision(r.GetReached()), &m.merging
+	switch u := userData(m); {
+	case len(successor) != coord.GroupIDBytes:
 		return fault.Invalidf("successor", nil, "must be a group id of %d bytes", coord.GroupIDBytes)
-	}
-	if slices.Contains(m.merging.absorbed, successor) {
-		return fault.Refused(fault.Conflict, "successor", "this group took over group %v", successor)
-	}
-	if u := userData(m); u.Any() && !r.GetForce() {
+	case reached != 0 && reached < m.revision:
+		return fault.Refused(fault.Conflict, "reached", "%d is below the group's revision, %d", reached, m.revision)
+	case g.since != 0 && g.successor != successor:
+		return fault.Refused(fault.Conflict, "successor", "dissolved for group %v already", g.successor)
+	case g.since != 0:
+		g.released = g.released || reached != 0
+		return nil
+	case u.Any() && !r.GetForce():
 		return fault.Refused(fault.Conflict, "force", "the group has %d locks, %d leases and %d keys of applications", u.Locks, u.Leases, u.Keys)
 	}
 	var all []*lease
@@ -100,45 +97,35 @@ func (c *call) dissolve(m *Machine, r *coordv1.Dissolve) error {
 		return true
 	})
 	c.end(m, all)
-	m.merging.successor, m.merging.since = successor, c.index
+	*g = merging{successor, c.index, reached != 0}
 	return nil
 }
 
-// raiseRevision is the survivor's part of a merge: every later token is above all tokens of the absorbed groups. The first raise
-// for a group always leaps: its members' watches must not go on in another group's history. With resume it undoes a Dissolve.
+// raiseRevision is the survivor's part of a merge, by order of an operator: every later token is above all tokens of the group
+// that ends. It always leaps: watches of the other group must not go on in this history. With resume it undoes a Dissolve.
 func raiseRevision(m *Machine, r *coordv1.RaiseRevision) error {
-	to := coord.Revision(r.GetTo())
-	for _, id := range r.GetAbsorbed() {
-		if len(id) != coord.GroupIDBytes {
-			return fault.Invalidf("absorbed", nil, "must be group ids of %d bytes", coord.GroupIDBytes)
-		}
-	}
-	switch {
+	switch to := coord.Revision(r.GetTo()); {
 	case to < 0:
 		return fault.Invalidf("to", to, "must not be negative")
 	case to > math.MaxInt64-2*leap:
 		return fault.Refused(fault.LimitReached, "to", "leaves too few revisions")
 	case r.GetResume() != m.merging.since:
 		return fault.Refused(fault.Conflict, "resume", "the group lives")
-	}
-	m.merging.successor, m.merging.since = "", 0
-	if m.merging.absorb(r.GetAbsorbed()) || to > m.revision {
+	default:
+		m.merging = merging{}
 		leapTo(m, max(to, m.revision+1))
 	}
 	return nil
 }
 
-// merging writes nothing for a group that never met another one.
+// merging writes nothing for a living group.
 func (e *encoder) merging(g *merging) {
-	if g.since == 0 && len(g.absorbed) == 0 {
+	if g.since == 0 {
 		return
 	}
 	e.uint(g.since)
 	e.string(string(g.successor))
-	e.int(int64(len(g.absorbed)))
-	for _, id := range g.absorbed {
-		e.string(string(id))
-	}
+	e.bool(g.released)
 	e.flush()
 }
 
@@ -147,19 +134,9 @@ func (d *decoder) merging(m *Machine) {
 	if d.err != nil || d.ended() {
 		return
 	}
-	g := merging{since: d.uint(), successor: coord.GroupID(d.string())}
-	d.check(g.since <= m.index, "dissolve", "is in the future")
-	d.check(g.since == 0 && g.successor == "" || g.since > 0 && len(g.successor) == coord.GroupIDBytes, "dissolve", "names no successor")
-	for more := d.count(); more(); {
-		id := coord.GroupID(d.string())
-		d.check(len(id) == coord.GroupIDBytes && !slices.Contains(g.absorbed, id), "absorbed", "is no other group")
-		d.check(len(g.absorbed) < coord.MaxAbsorbed, "absorbed", "is one too many")
-		g.absorbed = append(g.absorbed, id)
-		if d.err != nil {
-			return
-		}
-	}
-	d.check(g.since > 0 || len(g.absorbed) > 0, "absorbed", "should be left out")
-	d.check(g.since == 0 || m.leases.Len() == 0, "lease", "outlives its group")
+	g := merging{since: d.uint(), successor: coord.GroupID(d.string()), released: d.bool()}
+	d.check(g.since > 0 && g.since <= m.index, "dissolve", "is missing or in the future")
+	d.check(len(g.successor) == coord.GroupIDBytes, "dissolve", "names no successor")
+	d.check(m.leases.Len() == 0, "lease", "outlives its group")
 	m.merging = g
 }

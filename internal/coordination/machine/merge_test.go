@@ -57,6 +57,9 @@ func TestDissolvedGroupRefusesEverything(t *testing.T) {
 	require.Equal(t, over, machine.StandingOf(restored).Over)
 	require.Equal(t, l.StateHash(), restored.StateHash())
 	for _, op := range every() {
+		if _, again := op.(*coordv1.Dissolve); again {
+			continue
+		}
 		index, term := restored.Index()
 		r, e := restored.Apply(index+1, term, coordtest.Command("", op))
 		require.ErrorIs(t, r.Err, fault.Unavailable, "%T", op)
@@ -66,27 +69,63 @@ func TestDissolvedGroupRefusesEverything(t *testing.T) {
 	}
 }
 
-// Every token of the survivor is above the last revision of the group that it took over.
+// The members of a frozen group may go over once its successor has reached the final revision.
+func TestRelease(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 1)
+	l.must(t, lock("db", id[0]))
+	l.refused(t, fault.Conflict, "reached", &coordv1.Dissolve{Successor: []byte(groupID(7)), Force: true, Reached: 1})
+	require.False(t, machine.StandingOf(l.Machine).Over.Over())
+	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Force: true})
+	over := dissolved(t, l)
+	require.False(t, over.Released)
+	l.refused(t, fault.Conflict, "reached", &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(over.Final) - 1})
+	l.refused(t, fault.Conflict, "successor", &coordv1.Dissolve{Successor: []byte(groupID(8)), Reached: int64(over.Final)})
+	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7))})
+	require.Equal(t, over, dissolved(t, l), "a repeated order changes nothing")
+	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(over.Final)})
+	over.Released = true
+	require.Equal(t, over, dissolved(t, l))
+	restored, err := machine.Restore(l.Snapshot())
+	require.NoError(t, err)
+	require.Equal(t, over, machine.StandingOf(restored).Over)
+}
+
+// A group that gives itself up names the revision of the other one: a later token there is above all of its own.
+func TestGivesItselfUpBelowTheOther(t *testing.T) {
+	l := newLog()
+	l.leases(t, 1)
+	l.must(t, write(put("k", "1", 0)))
+	l.must(t, write(del(coord.Exactly("k"))))
+	l.refused(t, fault.Conflict, "reached", &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(l.Revision()) - 1})
+	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(7)), Reached: int64(l.Revision())})
+	require.True(t, dissolved(t, l).Released)
+}
+
+// A claim that waits will hold with a token of before, so a group with one has not reached its revision.
+func TestReached(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 2)
+	l.must(t, lock("db", id[0]))
+	require.Equal(t, l.Revision(), machine.StandingOf(l.Machine).Reached)
+	before := l.Revision()
+	l.must(t, lock("db", id[1]))
+	l.must(t, write(put("k", "1", 0)))
+	require.Equal(t, before, machine.StandingOf(l.Machine).Reached)
+}
+
+// Every token of the survivor is above the last revision of the group that ends for it.
 func TestRaiseRevision(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 1)
-	l.must(t, &coordv1.RaiseRevision{To: 1000, Absorbed: [][]byte{[]byte(groupID(1))}})
+	l.must(t, &coordv1.RaiseRevision{To: 1000})
 	r, _ := l.must(t, lock("db", id[0]))
 	require.Equal(t, coord.Token(1001), r.Lock.Token)
-	l.leases(t, 1)
-	l.must(t, &coordv1.RaiseRevision{To: 7, Absorbed: [][]byte{[]byte(groupID(1))}})
-	require.Equal(t, coord.Revision(1001), l.Revision(), "a revision never falls")
-	require.Equal(t, coord.Revision(1000), l.Compacted(), "a repeated raise compacts nothing")
-	l.must(t, &coordv1.RaiseRevision{To: 7, Absorbed: [][]byte{[]byte(groupID(1)), []byte(groupID(2))}})
+	l.must(t, &coordv1.RaiseRevision{To: 7})
+	require.Equal(t, coord.Revision(1002), l.Revision(), "a revision never falls")
 	require.Equal(t, coord.Revision(1002), l.Compacted(), "no watch of the other group goes on in this history")
-	require.Equal(t, []coord.GroupID{groupID(1), groupID(2)}, machine.StandingOf(l.Machine).Absorbed)
-	l.refused(t, fault.Conflict, "successor", &coordv1.Dissolve{Successor: []byte(groupID(2)), Force: true})
-	restored, err := machine.Restore(l.Snapshot())
-	require.NoError(t, err)
-	require.Equal(t, machine.StandingOf(l.Machine).Absorbed, machine.StandingOf(restored).Absorbed)
 	l.refused(t, fault.LimitReached, "to", &coordv1.RaiseRevision{To: int64(1<<63 - 1)})
 	l.refused(t, fault.Invalid, "to", &coordv1.RaiseRevision{To: -1})
-	l.refused(t, fault.Invalid, "absorbed", &coordv1.RaiseRevision{Absorbed: [][]byte{[]byte("short")}})
 	l.refused(t, fault.Conflict, "resume", &coordv1.RaiseRevision{Resume: 3})
 }
 
@@ -96,8 +135,6 @@ func TestRaiseRevisionEndsWaiting(t *testing.T) {
 	id := l.leases(t, 3)
 	first, _ := l.must(t, lock("db", id[0]))
 	l.must(t, lock("db", id[1]))
-	l.must(t, &coordv1.RaiseRevision{To: 2})
-	require.Equal(t, 2, l.Claims("db"), "no leap, no harm")
 	_, e := l.must(t, &coordv1.RaiseRevision{To: 1000})
 	require.Len(t, e.Events, 1)
 	require.Empty(t, e.Grants)
@@ -110,17 +147,6 @@ func TestRaiseRevisionEndsWaiting(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAbsorbedGroupsAreBounded(t *testing.T) {
-	l := newLog()
-	for i := range byte(coord.MaxAbsorbed + 9) {
-		l.must(t, &coordv1.RaiseRevision{Absorbed: [][]byte{[]byte(groupID(i))}})
-	}
-	require.Len(t, machine.StandingOf(l.Machine).Absorbed, coord.MaxAbsorbed)
-	require.Equal(t, groupID(9), machine.StandingOf(l.Machine).Absorbed[0])
-	_, err := machine.Restore(l.Snapshot())
-	require.NoError(t, err)
-}
-
 // Only the Dissolve that is in force can be undone: a late copy of the command revives nothing.
 func TestResume(t *testing.T) {
 	l := newLog()
@@ -129,7 +155,7 @@ func TestResume(t *testing.T) {
 	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(1)), Force: true})
 	first := dissolved(t, l)
 	l.refused(t, fault.Unavailable, "group", &coordv1.RaiseRevision{To: 50})
-	resume := &coordv1.RaiseRevision{To: 50, Absorbed: [][]byte{[]byte(groupID(1))}, Resume: first.Index}
+	resume := &coordv1.RaiseRevision{To: 50, Resume: first.Index}
 	l.must(t, resume)
 	require.False(t, machine.StandingOf(l.Machine).Over.Over())
 	require.Equal(t, coord.Revision(50), l.Revision())

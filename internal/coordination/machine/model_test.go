@@ -27,8 +27,9 @@ type model struct {
 	since   map[string]coord.Revision
 	gone    map[string]gone // by key
 
-	over     uint64 // index of the Dissolve
-	absorbed []coord.GroupID
+	over      uint64 // index of the Dissolve
+	successor coord.GroupID
+	released  bool
 }
 
 // removals is when an owner took an entry out.
@@ -108,7 +109,7 @@ func clientOf(cmd *coordv1.Command) coord.ClientID {
 
 func (m *model) execute(cmd *coordv1.Command) (kind fault.Kind, refused bool, answer coord.LockResult) {
 	next, before := maps.Clone(m.keys()), m.now
-	if m.over != 0 && cmd.GetRaiseRevision().GetResume() != m.over {
+	if m.over != 0 && cmd.GetDissolve() == nil && cmd.GetRaiseRevision().GetResume() != m.over {
 		m.stamp(cmd, true, before)
 		return fault.Unavailable, true, answer
 	}
@@ -202,14 +203,8 @@ func (m *model) raise(keys map[string]version, o *coordv1.RaiseRevision) (fault.
 	if o.Resume != m.over {
 		return fault.Conflict, true
 	}
-	first, to := false, coord.Revision(o.To)
-	for _, g := range o.Absorbed {
-		first = first || !slices.Contains(m.absorbed, coord.GroupID(g))
-		m.absorbed = append(m.absorbed, coord.GroupID(g))
-	}
-	if m.over = 0; first || to > m.now {
-		m.leap(keys, max(to, m.now+1))
-	}
+	m.over, m.released = 0, false
+	m.leap(keys, max(coord.Revision(o.To), m.now+1))
 	return 0, false
 }
 
@@ -226,8 +221,13 @@ func (m *model) leap(keys map[string]version, to coord.Revision) {
 }
 
 func (m *model) dissolve(keys map[string]version, o *coordv1.Dissolve) (fault.Kind, bool) {
-	if slices.Contains(m.absorbed, coord.GroupID(o.Successor)) {
+	successor, reached := coord.GroupID(o.Successor), coord.Revision(o.Reached)
+	if reached != 0 && reached < m.now || m.over != 0 && successor != m.successor {
 		return fault.Conflict, true
+	}
+	if m.over != 0 {
+		m.released = m.released || reached != 0
+		return 0, false
 	}
 	if !o.Force {
 		for key, v := range keys {
@@ -244,7 +244,7 @@ func (m *model) dissolve(keys map[string]version, o *coordv1.Dissolve) (fault.Ki
 	for _, id := range slices.Collect(maps.Keys(m.leases)) {
 		m.end(keys, id)
 	}
-	m.over = m.index
+	m.over, m.successor, m.released = m.index, successor, reached != 0
 	return 0, false
 }
 

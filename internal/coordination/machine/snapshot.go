@@ -44,7 +44,7 @@ type publishedImage struct {
 // owner's name.
 func (m *Machine) Image() *Image {
 	i := &Image{
-		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation, level: m.level, merging: m.merging.clone(),
+		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation, level: m.level, merging: m.merging,
 		leases:  *m.leases.Map.Copy(),
 		clients: make([]clientImage, 0, len(m.clients.byID)), gone: *m.removals.keys.Copy(),
 	}

@@ -228,11 +228,31 @@ func (s *Storage) Bind(group string) error {
 	}
 	h := s.header
 	h.group = group
+	return fault.Wrap(op, s.saveHeader(h))
+}
+
+// Assume gives a folder without a group another member id. A folder with a group keeps its own, and the call does nothing.
+//
+// Errors: Invalid; Internal.
+func (s *Storage) Assume(member uint64) error {
+	const op = "raftlog.Assume"
+	if !validMember(member) {
+		return fault.Wrap(op, fault.Invalidf("member", member, "is no member id"))
+	}
+	if s.header.group != "" || s.header.member == member {
+		return nil
+	}
+	h := s.header
+	h.member = member
+	return fault.Wrap(op, s.saveHeader(h))
+}
+
+func (s *Storage) saveHeader(h header) error {
 	s.db.batch.Reset()
 	s.db.now.header = h
 	s.db.set([]byte(keyHeader), h.append(nil))
 	if err := s.db.commit(true); err != nil {
-		return fault.Wrap(op, err)
+		return err
 	}
 	s.header = h
 	return nil

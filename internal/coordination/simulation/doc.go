@@ -32,11 +32,11 @@
 // # Merges
 //
 // TestMerges begins two or three groups apart, lets them meet under all these faults and under cuts between them, and plays
-// an operator who gives one up by force. In some of the groups clients queue for locks. The members follow package merge.
+// operators who freeze one and raise the other. In some of the groups clients queue for locks. The members follow package formation.
 // Besides the checks above:
 //
 //   - a token given by a group is above all tokens of the groups whose members came to it, and a member
-//     comes only after the revision was raised (M1);
+//     comes only after the group has reached the revision of the former one (M1);
 //   - members leave a dissolved group only, and it gives no token afterwards (M2);
 //   - a dissolved group holds no lock and no lease (M3);
 //   - in the end all peers are in one group (M4).

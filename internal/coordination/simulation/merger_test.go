@@ -8,8 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
-	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/internal/coordination/merge"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -18,16 +17,15 @@ import (
 
 // merger is a process's part in merges. It survives no restart: only the state of the group does.
 type merger struct {
-	merge.Member
 	node     *node
 	process  *process
 	looked   time.Duration
 	proposed bool // a command is under way
-	known    map[coord.GroupID]merge.Group
+	known    map[coord.GroupID]formation.Group
 }
 
 func newMerger(n *node, p *process) merger {
-	return merger{node: n, process: p, known: make(map[coord.GroupID]merge.Group)}
+	return merger{node: n, process: p, known: make(map[coord.GroupID]formation.Group)}
 }
 
 // look takes the next step towards one group.
@@ -38,41 +36,36 @@ func (m *merger) look() {
 	}
 	m.looked = n.local()
 	m.enquire()
-	own := merge.Group{ID: coord.GroupID(n.group), UserData: true} // without a state
+	own := formation.Group{ID: coord.GroupID(n.group), UserData: true} // without a state
 	if p.store.HasSnapshot() {
 		own = m.describe()
 	}
 	mayPropose := p.replica.Status().Promoted && !m.proposed
-	switch step := m.Next(own, slices.Collect(maps.Values(m.known))); step.Action {
-	case merge.Contest:
+	step := formation.Next(own, slices.Collect(maps.Values(m.known)), p.replica.Status().Leader.ID == 0)
+	switch step.Action {
+	case formation.Contest:
 		n.world.figures.contested++
-	case merge.Dissolve:
+	case formation.Dissolve, formation.Release:
 		if mayPropose {
-			m.dissolve(step.Group, false)
-		}
-	case merge.Raise:
-		m.askRaise(step, own.Over.Index)
-	case merge.Resume:
-		if mayPropose {
-			m.propose(raised(&step.Raise), func() {
-				n.world.figures.resumed++
-				n.tell("%s resumes its group", n.name)
+			end := own.End(m.known[step.Group])
+			m.propose(&coordv1.Dissolve{Successor: []byte(end.Successor), Reached: int64(end.Reached)}, func() {
+				if n.world.figures.dissolved++; own.Over.Over() {
+					n.world.figures.dissolved--
+					n.world.figures.released++
+				}
+				n.tell("%s ends its group, over before %v", n.name, own.Over.Over())
 			})
 		}
-	case merge.Leave:
+	case formation.Leave:
 		m.leave(n.world.clusterOf(step.Group), own.Over.Over())
 	}
 }
 
 // describe returns the group as this member knows it.
-func (m *merger) describe() merge.Group {
-	state := m.process.replica.Machine()
-	s := machine.StandingOf(state)
-	g := merge.Group{ID: coord.GroupID(m.node.group), UserData: s.UserData.Any(), Revision: state.Revision(), Over: s.Over, Absorbed: s.Absorbed}
-	for _, one := range m.process.replica.Status().Members {
-		if one.Voter {
-			g.Voters++
-		}
+func (m *merger) describe() formation.Group {
+	g, _ := formation.GroupOf(coord.GroupID(m.node.group), m.process.replica.Machine())
+	for _, c := range m.node.world.merged[m.node.cluster] {
+		g.Former = append(g.Former, coord.GroupID(c.group))
 	}
 	return g
 }
@@ -104,15 +97,6 @@ func (m *merger) enquire() {
 	})
 }
 
-// raised is an order to raise the revision as the log has it.
-func raised(o *coord.RaiseRevision) *coordv1.RaiseRevision {
-	r := &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume}
-	for _, id := range o.Absorbed {
-		r.Absorbed = append(r.Absorbed, []byte(id))
-	}
-	return r
-}
-
 // propose proposes a command of a leader, one at a time. Without an error it calls done.
 func (m *merger) propose(op proto.Message, done func()) {
 	p := m.process
@@ -126,33 +110,6 @@ func (m *merger) propose(op proto.Message, done func()) {
 		}
 	}
 	p.replica.Propose(p.next, packed)
-}
-
-// dissolve lets a leader propose the end of its group.
-func (m *merger) dissolve(successor coord.GroupID, force bool) {
-	m.propose(&coordv1.Dissolve{Successor: []byte(successor), Force: force}, func() {
-		m.node.world.figures.dissolved++
-		m.node.tell("%s dissolved its group", m.node.name)
-	})
-}
-
-// askRaise asks a member of the survivor to raise its revision. Only a leader answers.
-func (m *merger) askRaise(step merge.Step, dissolve uint64) {
-	n := m.node
-	to := n.world.clusterOf(step.Group).any()
-	n.net.send(n.name, to.name, func() {
-		to.in(func() {
-			if !to.process.replica.Status().Promoted {
-				return
-			}
-			to.process.merger.propose(raised(&step.Raise), func() {
-				n.world.figures.raised++
-				n.net.send(to.name, n.name, func() {
-					m.back(func() { m.Acknowledged(step.Group, dissolve) })
-				})
-			})
-		})
-	})
 }
 
 // leave drops the state and goes over to another group, as a peer with an empty disk. Before, the process may die.

@@ -35,7 +35,7 @@ const (
 	replicaDir    = "internal/coordination/replica/"
 	storageDir    = "internal/coordination/raftlog/"
 	membershipDir = "internal/coordination/membership/"
-	mergeDir      = "internal/coordination/merge/"
+	formationDir  = "internal/coordination/formation/"
 	here          = "internal/coordination/simulation/"
 )
 
@@ -215,31 +215,27 @@ func boldPlants() []plant {
 func mergePlants() []plant {
 	return []plant{
 		{"the survivor does not raise its revision", []edit{
-			{machineDir + "merge.go", "if m.merging.absorb(o.Absorbed) || o.To > m.revision {", "if m.merging.absorb(o.Absorbed); false {"},
+			{machineDir + "merge.go", "leapTo(m, max(to, m.revision+1))", "leapTo(m, m.revision+1)"},
+			{machineDir + "merge.go", "case reached != 0 && reached < m.revision:", "case false:"},
+			{formationDir + "group.go", "if g.Reached >= own.Over.Final {", "if g.Reached > 0 {"},
 		}, []string{"M1"}},
-		{"a member leaves before the raise is acknowledged", []edit{
-			{mergeDir + "merge.go", "case own.Over.Over() && m.dissolve == own.Over.Index:\n\t\treturn Step{Action: Leave, Group: m.survivor}",
-				"case own.Over.Over() && m.dissolve == 0:\n\t\treturn Step{Action: Leave, Group: own.Over.Successor}"},
-		}, []string{"M1", "M4"}},
+		{"a frozen group releases its members at once", []edit{
+			{machineDir + "merge.go", "*g = merging{successor, c.index, reached != 0}", "*g = merging{successor, c.index, true}"},
+		}, []string{"M1"}},
 		{"a claim that waits survives the leap", []edit{
 			{machineDir + "admin.go", "range slices.Clone(q.claims[q.held:])", "range slices.Clone(q.claims[len(q.claims):])"},
+			{machineDir + "merge.go", "s.Reached = min(s.Reached,", "_ = min(s.Reached,"},
 		}, []string{"M1"}},
-		{"the survivor is not told the last revision", []edit{
-			{mergeDir + "merge.go", "raise := coord.RaiseRevision{To: own.Over.Final, Absorbed:", "raise := coord.RaiseRevision{To: own.Over.Final / 2, Absorbed:"},
+		{"a group gives itself up for one with a smaller revision", []edit{
+			{machineDir + "merge.go", "case reached != 0 && reached < m.revision:", "case false:"},
+			{formationDir + "group.go", "return g.Revision < other.Reached || g.Revision == other.Reached && g.losesTie(other)", "return g.losesTie(other)"},
 		}, []string{"M1"}},
 		{"leases outlive the group", []edit{
 			{machineDir + "merge.go", "\tc.end(m, all)\n", "\tc.end(m, all[:len(all)/2])\n"},
 		}, []string{"M3", "coord.Restore"}},
 		{"a dissolved group goes on", []edit{
-			{machineDir + "merge.go", "if g.since == 0 {\n\t\treturn nil", "if g.since%2 == 0 {\n\t\treturn nil"},
+			{machineDir + "merge.go", "if g.since == 0 || cmd", "if g.since%2 == 0 || cmd"},
 		}, []string{"G1"}},
-		{"a group dissolves in favour of one that it took over", []edit{
-			{machineDir + "merge.go", "if slices.Contains(m.merging.absorbed, o.Successor) {", "if false {"},
-			{mergeDir + "merge.go", "slices.Contains(own.Absorbed, g.ID) || absorbed(g.ID, others)", "false"},
-		}, []string{"M1", "M2", "M4"}},
-		{"nobody of a circle resumes", []edit{
-			{mergeDir + "merge.go", "if first != own.ID {", "if first == own.ID || first != own.ID {"},
-		}, []string{"M4"}},
 	}
 }
 

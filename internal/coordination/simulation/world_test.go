@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // world is a network in which groups began apart, meet, and must become one.
@@ -26,11 +27,12 @@ type world struct {
 
 // merges counts events of a world.
 type merges struct {
-	groups, dissolved, forced, raised, left, followed, resumed, contested, tokens int
+	groups, dissolved, released, forced, raised, left, followed, resumed, contested, tokens int
 }
 
 func (m *merges) add(n merges) {
 	m.groups, m.dissolved, m.forced, m.raised = m.groups+n.groups, m.dissolved+n.dissolved, m.forced+n.forced, m.raised+n.raised
+	m.released += n.released
 	m.left, m.followed, m.resumed = m.left+n.left, m.followed+n.followed, m.resumed+n.resumed
 	m.contested, m.tokens = m.contested+n.contested, m.tokens+n.tokens
 }
@@ -90,7 +92,7 @@ func (w *world) joins(from, to *cluster) {
 		w.breach("M2", "a member leaves %s, which lives", from.place)
 	case m.LockCount() > 0 || m.LeaseCount() > 0:
 		w.breach("M3", "%s ended with %d locks and %d leases", from.place, m.LockCount(), m.LeaseCount())
-	case to.oracle.machine.Revision() < m.Revision():
+	case to.oracle.machine.Revision()+1 < m.Revision(): // the end of a group is one revision more, without a token
 		w.breach("M1", "a member goes from %s, at %d, to %s, at %d", from.place, m.Revision(), to.place, to.oracle.machine.Revision())
 	}
 	for _, x := range append([]*cluster{from}, w.merged[from]...) {
@@ -164,7 +166,7 @@ func (w *world) one() bool {
 func (w *world) standing() (all string) {
 	for _, c := range w.clusters {
 		m, said := c.oracle.machine, machine.StandingOf(c.oracle.machine)
-		all += fmt.Sprintf("\n%s revision %d, %+v, absorbed %d, %+v:%s", c.place, m.Revision(), said.UserData, len(said.Absorbed), said.Over, c.standing())
+		all += fmt.Sprintf("\n%s revision %d, %+v, reached %d, %+v:%s", c.place, m.Revision(), said.UserData, said.Reached, said.Over, c.standing())
 	}
 	return all
 }
@@ -201,12 +203,52 @@ func (w *world) operate(p *proc, d time.Duration) {
 			p.sleep(w.between(100*time.Millisecond, time.Second))
 		}
 	}
-	for {
-		p.sleep(7 * time.Second)
-		if w.now > d+10*time.Second {
+	for last := w.now; ; {
+		p.sleep(w.between(100*time.Millisecond, 4*time.Second))
+		for _, c := range w.clusters {
+			w.finish(c)
+		}
+		if w.now > d+10*time.Second && w.now > last+7*time.Second {
+			last = w.now
 			w.force()
 		}
 	}
+}
+
+// finish goes on with the order for a frozen group: it raises the survivor, or resumes the group if its successors lead back to it.
+func (w *world) finish(c *cluster) {
+	over := machine.StandingOf(c.oracle.machine).Over
+	if !over.Over() || over.Released {
+		return
+	}
+	to := w.clusterOf(over.Successor)
+	for range w.clusters {
+		if next := machine.StandingOf(to.oracle.machine).Over; next.Over() {
+			to = w.clusterOf(next.Successor)
+		}
+	}
+	at, op := to, &coordv1.RaiseRevision{To: int64(over.Final)}
+	if to.over() {
+		at, op = c, &coordv1.RaiseRevision{To: int64(over.Final) + 1<<40, Resume: over.Index}
+	} else if machine.StandingOf(to.oracle.machine).Reached >= over.Final {
+		return
+	}
+	l := at.leader()
+	if l == nil {
+		return
+	}
+	w.tell("the operator raises %s to %d for %s, resume %d", at.place, op.To, c.place, op.Resume)
+	l.in(func() {
+		if l.process.merger.proposed {
+			return
+		}
+		l.process.merger.propose(op, func() {
+			if w.figures.raised++; op.Resume != 0 {
+				w.figures.raised--
+				w.figures.resumed++
+			}
+		})
+	})
 }
 
 // force gives a living group up for another one, by its leader.
@@ -222,7 +264,11 @@ func (w *world) force() bool {
 	}
 	w.tell("the operator gives %s up for %s", all[0].place, all[1].place)
 	w.figures.forced++
-	l.in(func() { l.process.merger.dissolve(coord.GroupID(all[1].group), true) })
+	l.in(func() {
+		if !l.process.merger.proposed {
+			l.process.merger.propose(&coordv1.Dissolve{Successor: []byte(all[1].group), Force: true}, func() {})
+		}
+	})
 	return true
 }
 

@@ -25,12 +25,8 @@ func AskProtocol(n network.Name) protocol.ID { return protocol.ID(n.Protocol("gr
 type Topic uint8
 
 const (
-	// Bootstrap is the topic of the messages of a group bootstrap, which need no answer.
-	Bootstrap Topic = 1
 	// Information is the topic of questions for a description of the group.
 	Information Topic = 2
-	// Raise is the topic of the question of a dissolved group to its successor.
-	Raise Topic = 3
 	// State is the topic of the leader's question to members for a hash of their state.
 	State Topic = 4
 )
@@ -54,16 +50,13 @@ type ExchangeConfig struct {
 type AskLimits struct {
 	Served        int           // questions of all peers that are answered at once; 256
 	ServedPerPeer int           // of one peer; 16
-	Sends         int           // messages of Send in flight to all peers; 256
-	SendsPerPeer  int           // to one peer; 16
 	Time          time.Duration // for one question, from the dial to the answer; 5 s
 }
 
-// maxIdle bounds the idle streams to peers that were asked before.
-const maxIdle = 16
-
-// lane is the stream of Send's messages for a Recorder.
-const lane = "question"
+const (
+	maxIdle     = 16 // idle streams to peers that were asked before
+	asksPerPeer = 32 // questions to one peer at once
+)
 
 // Exchange asks questions and answers them, with MaxMessage bytes at most either way. It is safe for
 // concurrent use.
@@ -71,7 +64,8 @@ type Exchange struct {
 	ExchangeConfig
 	server *rpc.Server
 	pool   *rpc.Pool
-	sends  *sendLimiter
+	life   context.Context // of the answers
+	end    context.CancelFunc
 
 	mu       sync.RWMutex // guards handlers
 	handlers map[Topic]AskHandler
@@ -88,12 +82,12 @@ func NewExchange(c ExchangeConfig) (*Exchange, error) {
 	c.setDefaults()
 	x := &Exchange{
 		ExchangeConfig: c,
-		sends:          newSendLimiter(c.Limits.Sends, c.Limits.SendsPerPeer),
 		handlers:       make(map[Topic]AskHandler),
 	}
+	x.life, x.end = context.WithCancel(context.Background())
 	format := rpc.Format{MaxSize: MaxMessage + 1<<13} // the answer, or a refusal
 	x.pool = rpc.NewPool(rpc.PoolConfig{
-		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Format: format, CallsPerPeer: 2 * c.Limits.SendsPerPeer,
+		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Format: format, CallsPerPeer: asksPerPeer,
 		IdlePerPeer: 1, Idle: maxIdle, IdleFor: c.Limits.Time * 3 / 4, // a client asks its leader every 2 s, see leader.Tick
 	})
 	x.server = rpc.NewServer(rpc.ServerConfig{
@@ -107,8 +101,6 @@ func NewExchange(c ExchangeConfig) (*Exchange, error) {
 func (c *ExchangeConfig) setDefaults() {
 	orDefault(&c.Limits.Served, 256)
 	orDefault(&c.Limits.ServedPerPeer, 16)
-	orDefault(&c.Limits.Sends, 256)
-	orDefault(&c.Limits.SendsPerPeer, 16)
 	orDefault(&c.Limits.Time, 5*time.Second)
 	if c.Recorder == nil {
 		c.Recorder = nopRecorder{}
@@ -128,7 +120,7 @@ func (x *Exchange) Handle(topic Topic, handler AskHandler) {
 
 // Close answers no more questions, ends the ones in flight, and waits for the handlers.
 func (x *Exchange) Close() error {
-	x.sends.close()
+	x.end()
 	x.server.Close()
 	x.pool.Close()
 	return nil
@@ -144,20 +136,6 @@ func (x *Exchange) ConnectedPeers() []peer.ID {
 	}
 	slices.Sort(all)
 	return all
-}
-
-// Send sends a message and returns at once. The message may be lost, and two messages may arrive in
-// another order.
-func (x *Exchange) Send(to peer.ID, topic Topic, message []byte) {
-	sent := x.sends.start(to, func(ctx context.Context) {
-		if _, err := x.Ask(ctx, to, topic, message); err != nil {
-			x.Recorder.Dropped(lane, "failed", 1)
-			x.Logger.Debug("message not delivered", "peer", to, "topic", topic, "error", err)
-		}
-	})
-	if !sent {
-		x.Recorder.Dropped(lane, "full", 1)
-	}
 }
 
 // Ask asks a peer and waits for its answer. It dials the peer if necessary. Errors: as the peer's
@@ -189,7 +167,7 @@ func (x *Exchange) respond(s *rpc.Stream, req proto.Message, malformed error) (p
 		x.Recorder.Refused("malformed")
 		return nil, malformed
 	}
-	ctx, cancel := context.WithTimeout(x.sends.ctx, x.Limits.Time)
+	ctx, cancel := context.WithTimeout(x.life, x.Limits.Time)
 	defer cancel()
 	m := req.(*groupv1.AskRequest)
 	answer, err := x.handle(ctx, s.Remote(), m.GetTopic(), m.GetQuestion())

@@ -77,7 +77,7 @@ func TestAsk(t *testing.T) {
 		require.Equal(t, "because of ?", fault.Message(err))
 		_, err = ask(Information, []byte("too much"))
 		require.ErrorIs(t, err, fault.TooLarge)
-		_, err = ask(Bootstrap, nil)
+		_, err = ask(Topic(9), nil)
 		require.ErrorIs(t, err, fault.Unsupported)
 		_, err = p.asks[0].Ask(t.Context(), p.hosts[2].ID(), Information, nil)
 		require.ErrorIs(t, err, fault.Unavailable, "that peer does not speak the protocol")
@@ -118,37 +118,6 @@ func TestAskEnds(t *testing.T) {
 }
 
 func echo(_ context.Context, _ peer.ID, question []byte) ([]byte, error) { return question, nil }
-
-func TestSend(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newPair(t, AskLimits{})
-		var got atomic.Int64
-		hold := make(chan struct{})
-		p.asks[1].Handle(Bootstrap, func(context.Context, peer.ID, []byte) ([]byte, error) {
-			got.Add(1)
-			<-hold
-			return nil, nil
-		})
-		begin := time.Now()
-		for range 100 {
-			p.asks[0].Send(p.to(), Bootstrap, []byte("m"))
-		}
-		require.Zero(t, time.Since(begin))
-		settle(time.Second)
-		require.Equal(t, int64(16), got.Load())
-		require.Equal(t, 100-16, p.counts[0].of("dropped.question.full"))
-		close(hold)
-		settle(time.Second)
-		p.asks[0].Send(p.to(), Bootstrap, []byte("m"))
-		p.asks[0].Send(p.hosts[2].ID(), Bootstrap, []byte("m"))
-		settle(10 * time.Second)
-		require.Equal(t, int64(17), got.Load())
-		require.Equal(t, 1, p.counts[0].of("dropped.question.failed"))
-		require.NoError(t, p.asks[0].Close())
-		p.asks[0].Send(p.to(), Bootstrap, nil)
-		require.Equal(t, 100-16+1, p.counts[0].of("dropped.question.full"))
-	})
-}
 
 // TestAsksPerPeer: one peer may ask only so much at once, other peers are not kept out, and a silent peer is
 // cut off.

@@ -72,10 +72,10 @@ func ended(t *testing.T, s network.Stream) {
 // A false claim of membership is rejected with its reason, and changes nothing.
 func TestHandshakeResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		certificate := []byte("certificate")
+		membership := []byte("membership")
 		var unfit []string
 		w := newCluster(t, 3, func(_ int, _ *member, c *Config) {
-			c.Info = func() *groupv1.GroupInfo { return &groupv1.GroupInfo{Certificate: certificate, Term: 7} }
+			c.Info = func() *groupv1.GroupInfo { return &groupv1.GroupInfo{Membership: membership, Term: 7} }
 			c.Levels = func() (coord.Levels, uint32) { return coord.Levels{Min: 1, Max: 3}, 2 }
 			c.WrongLevel = func(_ peer.ID, why error) { unfit = append(unfit, why.Error()) }
 		})
@@ -125,7 +125,7 @@ func TestHandshakeResults(t *testing.T) {
 			require.Empty(t, rest)
 			switch tc.want {
 			case groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP:
-				require.Equal(t, certificate, welcome.Certificate)
+				require.Equal(t, membership, welcome.Membership)
 			case groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG:
 				require.Equal(t, uint64(7), welcome.Info.GetTerm())
 			case groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL:

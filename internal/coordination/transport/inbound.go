@@ -148,7 +148,7 @@ func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 	switch {
 	case string(hello.GetGroupId()) != string(t.config.Group[:]):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP
-		w.Certificate = t.config.Info().GetCertificate()
+		w.Membership = t.config.Info().GetMembership()
 	case hello.GetTo() != t.config.Member:
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_MEMBER
 	case !t.is(hello.GetFrom(), from):
@@ -168,7 +168,7 @@ func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 		t.levels.note(hello.GetFrom(), hello.GetLevels())
 	}
 	if proto.Size(w) > maxWelcome {
-		w.Info, w.Certificate = nil, nil
+		w.Info, w.Membership = nil, nil
 	}
 	return w
 }

@@ -85,15 +85,14 @@ type Query struct {
 	DefaultRadiusKM float64 `yaml:"default_radius_km" help:"Radius of a query with a place and without a radius. 0: no bound."`
 }
 
-// Coordination are the settings of the coordination plane. Without founders and expect, the
+// Coordination are the settings of the coordination plane. Without founders, the
 // first peer of a network founds its group, and the others join it.
 type Coordination struct {
-	Enabled  string        `yaml:"enabled" help:"Take part in coordination: true, false, or auto: in profiles dev and lan, with founders or expect, or with the key of the network."`
+	Enabled  string        `yaml:"enabled" help:"Take part in coordination: true, false, or auto: in profiles dev and lan, with founders, or with the key of the network."`
 	Members  string        `yaml:"members" help:"Peers that may be members of the group: auto (peers that prove the key of the network; in profile dev without authentication all), listed (founders and allow) or none (this peer is a client only). Empty: auto in profiles dev and lan, otherwise listed."`
-	Founders []string      `yaml:"founders" help:"Peer ids that found the group together, the same on all peers. Later changes act on the group's members. Empty: the first peer of the network founds."`
-	Expect   int           `yaml:"expect" help:"Number of peers that found the group together, 1 to 9: founders, or without founders any peers of the network. 1 without founders founds a group at once. 0: the number of founders; without them the first peer of the network founds, and peers that join found none."`
+	Founders []string      `yaml:"founders" help:"Peer ids of the first voters of the group, 1 to 9, the same on all peers. A majority of them elects. Later changes act on the group's members. Empty: the first peer of the network founds alone, and peers that join found none."`
 	Voters   int           `yaml:"voters" help:"Voters of the group: 1, 3 or 5."`
-	Clients  string        `yaml:"clients" help:"Peers that may use the group besides founders and allow: network (all), key (peers that prove the key of the network), listed (none), or auto: key, but network in profile dev, or with expect above 1 and without founders."`
+	Clients  string        `yaml:"clients" help:"Peers that may use the group besides founders and allow: network (all), key (peers that prove the key of the network), listed (none), or auto: key, but network in profile dev."`
 	Allow    []string      `yaml:"allow" help:"Peer ids of clients besides the founders; with members listed they may be members."`
 	Replace  time.Duration `yaml:"replace" help:"Silence until the group replaces a voter: 5s to 72h."`
 	Limits   GroupLimits   `yaml:"limits"`

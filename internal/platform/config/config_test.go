@@ -190,7 +190,6 @@ func TestLeaf(t *testing.T) {
 		entry + "listen: [/ip4/127.0.0.1/tcp/1]":   "listen",
 		entry + "announce: [/ip4/192.0.2.1/tcp/1]": "announce",
 		entry + "connections: {most: 100}":         "connections.most",
-		entry + "coordination: {expect: 3}":        "coordination.expect",
 	} {
 		_, _, err := config.Load(config.Source{File: write(t, text)})
 		require.Equal(t, field, fault.FieldOf(err), text)

@@ -21,7 +21,7 @@ const (
 	byKey  = "key"
 )
 
-// maxFounders bounds the peers that vote on the bootstrap of a group.
+// maxFounders bounds the initial voters of a group.
 const maxFounders = 9
 
 func (c *Coordination) validate() error {
@@ -29,13 +29,12 @@ func (c *Coordination) validate() error {
 		oneOf("coordination.enabled", c.Enabled, auto, "true", "false"),
 		c.validateMembers(),
 		peers("coordination.founders", c.Founders),
-		between("coordination.expect", c.Expect, 0, maxFounders),
 		oneOf("coordination.voters", c.Voters, 1, 3, 5),
 		oneOf("coordination.clients", c.Clients, auto, "network", byKey, listed),
 		peers("coordination.allow", c.Allow),
 		between("coordination.replace", c.Replace, 5*time.Second, 72*time.Hour),
 		c.Limits.validate(),
-		c.agrees(),
+		c.fewFounders(),
 	)
 }
 
@@ -57,14 +56,9 @@ func (l *GroupLimits) validate() error {
 	)
 }
 
-// agrees refuses founders and a number that contradict each other: a majority of the wrong
-// number could bootstrap a second group.
-func (c *Coordination) agrees() error {
-	switch {
-	case len(c.Founders) > maxFounders:
+func (c *Coordination) fewFounders() error {
+	if len(c.Founders) > maxFounders {
 		return fault.Invalidf("coordination.founders", len(c.Founders), "must be at most %d", maxFounders)
-	case len(c.Founders) > 0 && c.Expect != 0 && c.Expect != len(c.Founders):
-		return fault.Invalidf("coordination.expect", c.Expect, "needs 0 or the number of coordination.founders, %d", len(c.Founders))
 	}
 	return nil
 }
@@ -90,7 +84,7 @@ func (c *Coordination) MemberPolicy(profile string) string {
 // On reports whether a peer with this profile takes part in coordination, with or without the key of the network.
 func (c *Coordination) On(profile string, key bool) bool {
 	if c.Enabled == auto {
-		return profile != "public" || key || len(c.Founders) > 0 || c.Expect > 0
+		return profile != "public" || key || len(c.Founders) > 0
 	}
 	return c.Enabled == "true"
 }
@@ -100,14 +94,11 @@ func (c *Coordination) ByKey(profile string, auth bool) bool {
 	return c.Clients == byKey || c.Clients == auto && !c.Open(profile, auth)
 }
 
-// AnyFounders reports whether any peers of the network found the group together, without a proof of the key.
-func (c *Coordination) AnyFounders() bool { return len(c.Founders) == 0 && c.Expect > 1 }
-
 // Open reports whether any peer of the network may be a client. Where callers authenticate, a user of the host must not
 // get around that with a peer of his own.
 func (c *Coordination) Open(profile string, auth bool) bool {
 	if c.Clients == auto {
-		return profile == "dev" && !auth || c.AnyFounders()
+		return profile == "dev" && !auth
 	}
 	return c.Clients == "network"
 }

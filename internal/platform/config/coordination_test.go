@@ -25,9 +25,6 @@ func TestCoordinationTakesPart(t *testing.T) {
 		{"{founders: [" + peerA + "]}", "public", true, false, true},
 		{"{founders: [" + peerA + "], clients: listed}", "public", true, false, false},
 		{"{founders: [" + peerA + "], clients: key}", "dev", true, false, true},
-		{"{expect: 3}", "lan", true, true, false},
-		{"{expect: 3, clients: listed}", "lan", true, false, false},
-		{"{expect: 1}", "public", true, false, true},
 		{"{enabled: true, clients: network}", "lan", true, true, false},
 		{"{enabled: false}", "dev", false, true, false},
 	} {
@@ -53,19 +50,18 @@ func TestClientsOfTheGroup(t *testing.T) {
 
 func TestCoordinationRefuses(t *testing.T) {
 	for text, field := range map[string]string{
-		"{enabled: perhaps}":                               "coordination.enabled",
-		"{members: friends}":                               "coordination.members",
-		"{mode: home}":                                     "coordination.mode",
-		"{founders: [nobody]}":                             "coordination.founders",
-		"{founders: [" + peerA + ", " + peerA + "]}":       "coordination.founders",
-		"{founders: [" + peerA + "], expect: 3}":           "coordination.expect",
-		"{expect: 10}":                                     "coordination.expect",
-		"{voters: 2}":                                      "coordination.voters",
-		"{clients: friends}":                               "coordination.clients",
-		"{allow: [x]}":                                     "coordination.allow",
-		"{replace: 1s}":                                    "coordination.replace",
-		"{limits: {leases_per_owner: -1}}":                 "coordination.limits.leases_per_owner",
-		"{limits: {bytes: 1e13}}":                          "coordination.limits.bytes",
+		"{enabled: perhaps}":                         "coordination.enabled",
+		"{members: friends}":                         "coordination.members",
+		"{mode: home}":                               "coordination.mode",
+		"{founders: [nobody]}":                       "coordination.founders",
+		"{founders: [" + peerA + ", " + peerA + "]}": "coordination.founders",
+		"{expect: 3}":                                "coordination.expect",
+		"{voters: 2}":                                "coordination.voters",
+		"{clients: friends}":                         "coordination.clients",
+		"{allow: [x]}":                               "coordination.allow",
+		"{replace: 1s}":                              "coordination.replace",
+		"{limits: {leases_per_owner: -1}}":           "coordination.limits.leases_per_owner",
+		"{limits: {bytes: 1e13}}":                    "coordination.limits.bytes",
 		"{founders: [" + peerA + ", " + peerB + "], x: 1}": "coordination.x",
 	} {
 		_, _, err := config.Load(config.Source{File: write(t, "coordination: "+text)})

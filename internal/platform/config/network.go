@@ -121,7 +121,6 @@ func (c *Config) validateLeaf() error {
 	if err := oneOf("leaf", c.Leaf, auto, leafOn); err != nil || !c.IsLeaf() {
 		return err
 	}
-	g := &c.Coordination
 	switch {
 	case len(c.Bootstrap) == 0:
 		return fault.Invalidf("bootstrap", nil, "must name at least one peer: a leaf only dials out")
@@ -131,8 +130,6 @@ func (c *Config) validateLeaf() error {
 		return fault.Invalidf("announce", c.Announce, "must be empty: nobody connects to a leaf")
 	case c.Connections.Most != 0:
 		return fault.Invalidf("connections.most", c.Connections.Most, "must be 0: a leaf has at most 32")
-	case g.Expect > 0 && len(g.Founders) == 0:
-		return fault.Invalidf("coordination.expect", g.Expect, "must be 0: a leaf is a client of the group and founds none")
 	}
 	return nil
 }

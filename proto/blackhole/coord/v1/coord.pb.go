@@ -1716,11 +1716,13 @@ func (x *SetLevel) GetLevel() uint32 {
 	return 0
 }
 
-// Dissolve ends a group in favour of another one of its network. Its last revision is final.
+// Dissolve ends a group in favour of another one of its network. Its last revision is final. A second one with the same
+// successor lets the members go over.
 type Dissolve struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Successor     []byte                 `protobuf:"bytes,1,opt,name=successor,proto3" json:"successor,omitempty"` // group id, 32 bytes
 	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`        // in spite of locks, leases and keys
+	Reached       int64                  `protobuf:"varint,3,opt,name=reached,proto3" json:"reached,omitempty"`    // revision that the successor has reached: the members may go over; 0: not known yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1769,12 +1771,18 @@ func (x *Dissolve) GetForce() bool {
 	return false
 }
 
-// RaiseRevision is the survivor's part of a merge.
+func (x *Dissolve) GetReached() int64 {
+	if x != nil {
+		return x.Reached
+	}
+	return 0
+}
+
+// RaiseRevision is the survivor's part of a merge, by order of an operator.
 type RaiseRevision struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	To            int64                  `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`            // the revision becomes at least this
-	Absorbed      [][]byte               `protobuf:"bytes,2,rep,name=absorbed,proto3" json:"absorbed,omitempty"` // group ids, 32 bytes each: this group never dissolves in favour of one of them
-	Resume        uint64                 `protobuf:"varint,3,opt,name=resume,proto3" json:"resume,omitempty"`    // log index of the Dissolve to undo; 0: none
+	To            int64                  `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`         // the revision becomes at least this
+	Resume        uint64                 `protobuf:"varint,2,opt,name=resume,proto3" json:"resume,omitempty"` // log index of the Dissolve to undo; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1814,13 +1822,6 @@ func (x *RaiseRevision) GetTo() int64 {
 		return x.To
 	}
 	return 0
-}
-
-func (x *RaiseRevision) GetAbsorbed() [][]byte {
-	if x != nil {
-		return x.Absorbed
-	}
-	return nil
 }
 
 func (x *RaiseRevision) GetResume() uint64 {
@@ -2095,14 +2096,14 @@ const file_blackhole_coord_v1_coord_proto_rawDesc = "" +
 	"\x0fBumpIncarnation\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\" \n" +
 	"\bSetLevel\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level\">\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"X\n" +
 	"\bDissolve\x12\x1c\n" +
 	"\tsuccessor\x18\x01 \x01(\fR\tsuccessor\x12\x14\n" +
-	"\x05force\x18\x02 \x01(\bR\x05force\"S\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\x12\x18\n" +
+	"\areached\x18\x03 \x01(\x03R\areached\"7\n" +
 	"\rRaiseRevision\x12\x0e\n" +
-	"\x02to\x18\x01 \x01(\x03R\x02to\x12\x1a\n" +
-	"\babsorbed\x18\x02 \x03(\fR\babsorbed\x12\x16\n" +
-	"\x06resume\x18\x03 \x01(\x04R\x06resume\";\n" +
+	"\x02to\x18\x01 \x01(\x03R\x02to\x12\x16\n" +
+	"\x06resume\x18\x02 \x01(\x04R\x06resume\";\n" +
 	"\vRequirement\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x1a\n" +
 	"\bquestion\x18\x02 \x01(\fR\bquestion\"\xa0\x01\n" +

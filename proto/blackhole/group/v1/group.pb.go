@@ -345,8 +345,11 @@ type InfoResponse struct {
 	Voters      uint32 `protobuf:"varint,3,opt,name=voters,proto3" json:"voters,omitempty"`
 	VotersHeard uint32 `protobuf:"varint,4,opt,name=voters_heard,json=votersHeard,proto3" json:"voters_heard,omitempty"`
 	// End of the answerer's log, committed or not; 0 from a peer that is not a member.
-	LastTerm      uint64 `protobuf:"varint,5,opt,name=last_term,json=lastTerm,proto3" json:"last_term,omitempty"`
-	LastIndex     uint64 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	LastTerm  uint64 `protobuf:"varint,5,opt,name=last_term,json=lastTerm,proto3" json:"last_term,omitempty"`
+	LastIndex uint64 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	// Network id, as in InitialMembership, of a peer that knows no group and may found one; empty otherwise.
+	Founding      []byte   `protobuf:"bytes,7,opt,name=founding,proto3" json:"founding,omitempty"`
+	Left          [][]byte `protobuf:"bytes,8,rep,name=left,proto3" json:"left,omitempty"` // groups from which the answerer went over to its present one; at most 16
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,12 +426,26 @@ func (x *InfoResponse) GetLastIndex() uint64 {
 	return 0
 }
 
-// GroupInfo describes the group from the sender's view. The certificate proves the group's existence.
+func (x *InfoResponse) GetFounding() []byte {
+	if x != nil {
+		return x.Founding
+	}
+	return nil
+}
+
+func (x *InfoResponse) GetLeft() [][]byte {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+// GroupInfo describes the group from the sender's view. The group id is the hash of the membership.
 // The other fields are the sender's word; a higher config_index or term is newer.
 type GroupInfo struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	GroupId     []byte                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
-	Certificate []byte                 `protobuf:"bytes,2,opt,name=certificate,proto3" json:"certificate,omitempty"` // encoded Certificate; absent in the answer to a question with the same group_id
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	GroupId    []byte                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	Membership []byte                 `protobuf:"bytes,2,opt,name=membership,proto3" json:"membership,omitempty"` // encoded InitialMembership; absent in the answer to a question with the same group_id
 	// Log index of the configuration below.
 	ConfigIndex uint64    `protobuf:"varint,3,opt,name=config_index,json=configIndex,proto3" json:"config_index,omitempty"`
 	Members     []*Member `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
@@ -482,9 +499,9 @@ func (x *GroupInfo) GetGroupId() []byte {
 	return nil
 }
 
-func (x *GroupInfo) GetCertificate() []byte {
+func (x *GroupInfo) GetMembership() []byte {
 	if x != nil {
-		return x.Certificate
+		return x.Membership
 	}
 	return nil
 }
@@ -557,9 +574,10 @@ type Standing struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	UserData bool                   `protobuf:"varint,1,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"` // applications keep locks, leases or keys in it
 	// Group in favour of which this one dissolved, 32 bytes; empty: the group lives. Then revision is final.
-	Successor     []byte   `protobuf:"bytes,2,opt,name=successor,proto3" json:"successor,omitempty"`
-	Dissolved     uint64   `protobuf:"varint,3,opt,name=dissolved,proto3" json:"dissolved,omitempty"` // log index of the Dissolve in force; 0: the group lives
-	Absorbed      [][]byte `protobuf:"bytes,4,rep,name=absorbed,proto3" json:"absorbed,omitempty"`    // groups that this one took over, oldest first; at most 64
+	Successor     []byte `protobuf:"bytes,2,opt,name=successor,proto3" json:"successor,omitempty"`
+	Dissolved     uint64 `protobuf:"varint,3,opt,name=dissolved,proto3" json:"dissolved,omitempty"` // log index of the Dissolve in force; 0: the group lives
+	Released      bool   `protobuf:"varint,4,opt,name=released,proto3" json:"released,omitempty"`   // the members go over; false: an operator raises the revision of the successor first
+	Reached       int64  `protobuf:"varint,5,opt,name=reached,proto3" json:"reached,omitempty"`     // below every later token of the group
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -615,110 +633,18 @@ func (x *Standing) GetDissolved() uint64 {
 	return 0
 }
 
-func (x *Standing) GetAbsorbed() [][]byte {
+func (x *Standing) GetReleased() bool {
 	if x != nil {
-		return x.Absorbed
+		return x.Released
 	}
-	return nil
+	return false
 }
 
-// RaiseRequest asks the leader of a group to raise its revision above the final one of a dissolved group, whose members
-// come over after the answer.
-type RaiseRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	GroupId       []byte                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of the group that is asked, 32 bytes
-	To            int64                  `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`                         // the final revision
-	Absorbed      [][]byte               `protobuf:"bytes,3,rep,name=absorbed,proto3" json:"absorbed,omitempty"`              // the dissolved group, and those that it took over; at most 65
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RaiseRequest) Reset() {
-	*x = RaiseRequest{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RaiseRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RaiseRequest) ProtoMessage() {}
-
-func (x *RaiseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
+func (x *Standing) GetReached() int64 {
 	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RaiseRequest.ProtoReflect.Descriptor instead.
-func (*RaiseRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *RaiseRequest) GetGroupId() []byte {
-	if x != nil {
-		return x.GroupId
-	}
-	return nil
-}
-
-func (x *RaiseRequest) GetTo() int64 {
-	if x != nil {
-		return x.To
+		return x.Reached
 	}
 	return 0
-}
-
-func (x *RaiseRequest) GetAbsorbed() [][]byte {
-	if x != nil {
-		return x.Absorbed
-	}
-	return nil
-}
-
-// RaiseResponse says that the raise is committed.
-type RaiseResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RaiseResponse) Reset() {
-	*x = RaiseResponse{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RaiseResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RaiseResponse) ProtoMessage() {}
-
-func (x *RaiseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RaiseResponse.ProtoReflect.Descriptor instead.
-func (*RaiseResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{6}
 }
 
 // StateRequest asks a member for the hash of its state after one log entry. The leader sends it.
@@ -737,7 +663,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +675,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +688,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StateRequest) GetGroupId() []byte {
@@ -810,7 +736,7 @@ type StateResponse struct {
 
 func (x *StateResponse) Reset() {
 	*x = StateResponse{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +748,7 @@ func (x *StateResponse) String() string {
 func (*StateResponse) ProtoMessage() {}
 
 func (x *StateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +761,7 @@ func (x *StateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateResponse.ProtoReflect.Descriptor instead.
 func (*StateResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StateResponse) GetHash() []byte {
@@ -860,7 +786,7 @@ type Announcement struct {
 
 func (x *Announcement) Reset() {
 	*x = Announcement{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +798,7 @@ func (x *Announcement) String() string {
 func (*Announcement) ProtoMessage() {}
 
 func (x *Announcement) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +811,7 @@ func (x *Announcement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Announcement.ProtoReflect.Descriptor instead.
 func (*Announcement) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Announcement) GetInfo() []byte {
@@ -927,7 +853,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +865,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +878,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Member) GetRaftId() uint64 {
@@ -987,7 +913,7 @@ type Voter struct {
 
 func (x *Voter) Reset() {
 	*x = Voter{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +925,7 @@ func (x *Voter) String() string {
 func (*Voter) ProtoMessage() {}
 
 func (x *Voter) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +938,7 @@ func (x *Voter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Voter.ProtoReflect.Descriptor instead.
 func (*Voter) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{11}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Voter) GetPeer() []byte {
@@ -1027,59 +953,6 @@ func (x *Voter) GetRaftId() uint64 {
 		return x.RaftId
 	}
 	return 0
-}
-
-// Signature is one peer's Ed25519 signature. Its user defines the signed bytes.
-type Signature struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Peer          []byte                 `protobuf:"bytes,1,opt,name=peer,proto3" json:"peer,omitempty"`
-	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Signature) Reset() {
-	*x = Signature{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Signature) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Signature) ProtoMessage() {}
-
-func (x *Signature) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Signature.ProtoReflect.Descriptor instead.
-func (*Signature) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *Signature) GetPeer() []byte {
-	if x != nil {
-		return x.Peer
-	}
-	return nil
-}
-
-func (x *Signature) GetSignature() []byte {
-	if x != nil {
-		return x.Signature
-	}
-	return nil
 }
 
 // MemberHello opens a stream between members, sent by the dialler. Its peer id is the
@@ -1100,7 +973,7 @@ type MemberHello struct {
 
 func (x *MemberHello) Reset() {
 	*x = MemberHello{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +985,7 @@ func (x *MemberHello) String() string {
 func (*MemberHello) ProtoMessage() {}
 
 func (x *MemberHello) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +998,7 @@ func (x *MemberHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberHello.ProtoReflect.Descriptor instead.
 func (*MemberHello) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{13}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MemberHello) GetGroupId() []byte {
@@ -1189,7 +1062,7 @@ type MemberWelcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Result        HandshakeResult        `protobuf:"varint,1,opt,name=result,proto3,enum=blackhole.group.v1.HandshakeResult" json:"result,omitempty"`
 	GroupId       []byte                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`              // of the answerer
-	Certificate   []byte                 `protobuf:"bytes,3,opt,name=certificate,proto3" json:"certificate,omitempty"`                     // with HANDSHAKE_RESULT_WRONG_GROUP
+	Membership    []byte                 `protobuf:"bytes,3,opt,name=membership,proto3" json:"membership,omitempty"`                       // encoded InitialMembership; with HANDSHAKE_RESULT_WRONG_GROUP
 	Info          *GroupInfo             `protobuf:"bytes,4,opt,name=info,proto3" json:"info,omitempty"`                                   // with HANDSHAKE_RESULT_NOT_MEMBER and HANDSHAKE_RESULT_STALE_CONFIG
 	Levels        *Levels                `protobuf:"bytes,5,opt,name=levels,proto3" json:"levels,omitempty"`                               // feature levels that the answerer supports
 	Level         uint32                 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`                                // of the group, as applied by the answerer
@@ -1201,7 +1074,7 @@ type MemberWelcome struct {
 
 func (x *MemberWelcome) Reset() {
 	*x = MemberWelcome{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[14]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1086,7 @@ func (x *MemberWelcome) String() string {
 func (*MemberWelcome) ProtoMessage() {}
 
 func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[14]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1099,7 @@ func (x *MemberWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberWelcome.ProtoReflect.Descriptor instead.
 func (*MemberWelcome) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{14}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MemberWelcome) GetResult() HandshakeResult {
@@ -1243,9 +1116,9 @@ func (x *MemberWelcome) GetGroupId() []byte {
 	return nil
 }
 
-func (x *MemberWelcome) GetCertificate() []byte {
+func (x *MemberWelcome) GetMembership() []byte {
 	if x != nil {
-		return x.Certificate
+		return x.Membership
 	}
 	return nil
 }
@@ -1297,7 +1170,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[15]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1182,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[15]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1195,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{15}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AskRequest) GetTopic() uint32 {
@@ -1350,7 +1223,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[16]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1235,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_group_v1_group_proto_msgTypes[16]
+	mi := &file_blackhole_group_v1_group_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1248,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{16}
+	return file_blackhole_group_v1_group_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AskResponse) GetAnswer() []byte {
@@ -1405,7 +1278,7 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\",\n" +
 	"\x06Levels\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\rR\x03max\"\xcc\x01\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"\xfc\x01\n" +
 	"\fInfoResponse\x121\n" +
 	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1413,10 +1286,14 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\fvoters_heard\x18\x04 \x01(\rR\vvotersHeard\x12\x1b\n" +
 	"\tlast_term\x18\x05 \x01(\x04R\blastTerm\x12\x1d\n" +
 	"\n" +
-	"last_index\x18\x06 \x01(\x04R\tlastIndex\"\xef\x02\n" +
+	"last_index\x18\x06 \x01(\x04R\tlastIndex\x12\x1a\n" +
+	"\bfounding\x18\a \x01(\fR\bfounding\x12\x12\n" +
+	"\x04left\x18\b \x03(\fR\x04left\"\xed\x02\n" +
 	"\tGroupInfo\x12\x19\n" +
-	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12 \n" +
-	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12!\n" +
+	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x1e\n" +
+	"\n" +
+	"membership\x18\x02 \x01(\fR\n" +
+	"membership\x12!\n" +
 	"\fconfig_index\x18\x03 \x01(\x04R\vconfigIndex\x124\n" +
 	"\amembers\x18\x04 \x03(\v2\x1a.blackhole.group.v1.MemberR\amembers\x12\x12\n" +
 	"\x04term\x18\x05 \x01(\x04R\x04term\x12\x16\n" +
@@ -1426,17 +1303,13 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\brecovery\x18\t \x01(\fR\brecovery\x12\x14\n" +
 	"\x05level\x18\n" +
 	" \x01(\rR\x05level\x128\n" +
-	"\bstanding\x18\v \x01(\v2\x1c.blackhole.group.v1.StandingR\bstanding\"\x7f\n" +
+	"\bstanding\x18\v \x01(\v2\x1c.blackhole.group.v1.StandingR\bstanding\"\x99\x01\n" +
 	"\bStanding\x12\x1b\n" +
 	"\tuser_data\x18\x01 \x01(\bR\buserData\x12\x1c\n" +
 	"\tsuccessor\x18\x02 \x01(\fR\tsuccessor\x12\x1c\n" +
 	"\tdissolved\x18\x03 \x01(\x04R\tdissolved\x12\x1a\n" +
-	"\babsorbed\x18\x04 \x03(\fR\babsorbed\"U\n" +
-	"\fRaiseRequest\x12\x19\n" +
-	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x1a\n" +
-	"\babsorbed\x18\x03 \x03(\fR\babsorbed\"\x0f\n" +
-	"\rRaiseResponse\"\x7f\n" +
+	"\breleased\x18\x04 \x01(\bR\breleased\x12\x18\n" +
+	"\areached\x18\x05 \x01(\x03R\areached\"\x7f\n" +
 	"\fStateRequest\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
@@ -1456,10 +1329,7 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x04role\x18\x03 \x01(\x0e2\x18.blackhole.group.v1.RoleR\x04role\"4\n" +
 	"\x05Voter\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\fR\x04peer\x12\x17\n" +
-	"\araft_id\x18\x02 \x01(\x04R\x06raftId\"=\n" +
-	"\tSignature\x12\x12\n" +
-	"\x04peer\x18\x01 \x01(\fR\x04peer\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\x87\x02\n" +
+	"\araft_id\x18\x02 \x01(\x04R\x06raftId\"\x87\x02\n" +
 	"\vMemberHello\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
@@ -1468,11 +1338,13 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\fconfig_index\x18\x05 \x01(\x04R\vconfigIndex\x122\n" +
 	"\x06levels\x18\x06 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
 	"\x05level\x18\a \x01(\rR\x05level\x12\x18\n" +
-	"\aprocess\x18\b \x01(\x06R\aprocess\"\xc3\x02\n" +
+	"\aprocess\x18\b \x01(\x06R\aprocess\"\xc1\x02\n" +
 	"\rMemberWelcome\x12;\n" +
 	"\x06result\x18\x01 \x01(\x0e2#.blackhole.group.v1.HandshakeResultR\x06result\x12\x19\n" +
-	"\bgroup_id\x18\x02 \x01(\fR\agroupId\x12 \n" +
-	"\vcertificate\x18\x03 \x01(\fR\vcertificate\x121\n" +
+	"\bgroup_id\x18\x02 \x01(\fR\agroupId\x12\x1e\n" +
+	"\n" +
+	"membership\x18\x03 \x01(\fR\n" +
+	"membership\x121\n" +
 	"\x04info\x18\x04 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x122\n" +
 	"\x06levels\x18\x05 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
 	"\x05level\x18\x06 \x01(\rR\x05level\x12!\n" +
@@ -1520,7 +1392,7 @@ func file_blackhole_group_v1_group_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_group_v1_group_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_blackhole_group_v1_group_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_blackhole_group_v1_group_proto_goTypes = []any{
 	(Role)(0),             // 0: blackhole.group.v1.Role
 	(StreamKind)(0),       // 1: blackhole.group.v1.StreamKind
@@ -1530,24 +1402,21 @@ var file_blackhole_group_v1_group_proto_goTypes = []any{
 	(*InfoResponse)(nil),  // 5: blackhole.group.v1.InfoResponse
 	(*GroupInfo)(nil),     // 6: blackhole.group.v1.GroupInfo
 	(*Standing)(nil),      // 7: blackhole.group.v1.Standing
-	(*RaiseRequest)(nil),  // 8: blackhole.group.v1.RaiseRequest
-	(*RaiseResponse)(nil), // 9: blackhole.group.v1.RaiseResponse
-	(*StateRequest)(nil),  // 10: blackhole.group.v1.StateRequest
-	(*StateResponse)(nil), // 11: blackhole.group.v1.StateResponse
-	(*Announcement)(nil),  // 12: blackhole.group.v1.Announcement
-	(*Member)(nil),        // 13: blackhole.group.v1.Member
-	(*Voter)(nil),         // 14: blackhole.group.v1.Voter
-	(*Signature)(nil),     // 15: blackhole.group.v1.Signature
-	(*MemberHello)(nil),   // 16: blackhole.group.v1.MemberHello
-	(*MemberWelcome)(nil), // 17: blackhole.group.v1.MemberWelcome
-	(*AskRequest)(nil),    // 18: blackhole.group.v1.AskRequest
-	(*AskResponse)(nil),   // 19: blackhole.group.v1.AskResponse
-	(*v1.Refusal)(nil),    // 20: blackhole.peer.v1.Refusal
+	(*StateRequest)(nil),  // 8: blackhole.group.v1.StateRequest
+	(*StateResponse)(nil), // 9: blackhole.group.v1.StateResponse
+	(*Announcement)(nil),  // 10: blackhole.group.v1.Announcement
+	(*Member)(nil),        // 11: blackhole.group.v1.Member
+	(*Voter)(nil),         // 12: blackhole.group.v1.Voter
+	(*MemberHello)(nil),   // 13: blackhole.group.v1.MemberHello
+	(*MemberWelcome)(nil), // 14: blackhole.group.v1.MemberWelcome
+	(*AskRequest)(nil),    // 15: blackhole.group.v1.AskRequest
+	(*AskResponse)(nil),   // 16: blackhole.group.v1.AskResponse
+	(*v1.Refusal)(nil),    // 17: blackhole.peer.v1.Refusal
 }
 var file_blackhole_group_v1_group_proto_depIdxs = []int32{
 	4,  // 0: blackhole.group.v1.InfoRequest.levels:type_name -> blackhole.group.v1.Levels
 	6,  // 1: blackhole.group.v1.InfoResponse.info:type_name -> blackhole.group.v1.GroupInfo
-	13, // 2: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
+	11, // 2: blackhole.group.v1.GroupInfo.members:type_name -> blackhole.group.v1.Member
 	7,  // 3: blackhole.group.v1.GroupInfo.standing:type_name -> blackhole.group.v1.Standing
 	0,  // 4: blackhole.group.v1.Member.role:type_name -> blackhole.group.v1.Role
 	1,  // 5: blackhole.group.v1.MemberHello.kind:type_name -> blackhole.group.v1.StreamKind
@@ -1555,7 +1424,7 @@ var file_blackhole_group_v1_group_proto_depIdxs = []int32{
 	2,  // 7: blackhole.group.v1.MemberWelcome.result:type_name -> blackhole.group.v1.HandshakeResult
 	6,  // 8: blackhole.group.v1.MemberWelcome.info:type_name -> blackhole.group.v1.GroupInfo
 	4,  // 9: blackhole.group.v1.MemberWelcome.levels:type_name -> blackhole.group.v1.Levels
-	20, // 10: blackhole.group.v1.AskResponse.refusal:type_name -> blackhole.peer.v1.Refusal
+	17, // 10: blackhole.group.v1.AskResponse.refusal:type_name -> blackhole.peer.v1.Refusal
 	11, // [11:11] is the sub-list for method output_type
 	11, // [11:11] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
@@ -1574,7 +1443,7 @@ func file_blackhole_group_v1_group_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_group_v1_group_proto_rawDesc), len(file_blackhole_group_v1_group_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   17,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

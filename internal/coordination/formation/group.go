@@ -1,0 +1,166 @@
+// Package formation brings the peers of a network into one coordination group: it knows the other groups of the network, and
+// ends this peer's group for another one.
+//
+// # Two groups
+//
+// Peers that each founded a group before they met have two. A group without data of applications gives itself up by
+// coord.Dissolve, as soon as the other one gives no token any more that is below one of its own (Group.Reached). Otherwise both
+// stay, the condition other_group says so, and an operator decides:
+//
+//  1. The group that ends is frozen (coord.JoinGroup). It gives no token any more, so its revision is final.
+//  2. An administrator of the survivor raises it above that revision (coord.RaiseGroup).
+//  3. The leader of the frozen group hears from the survivor's leader that this is done, and releases the members.
+//  4. Each member goes over. One write of its directory changes the group, and its former state is removed then.
+//
+// A crash between two of these steps loses nothing. The frozen group and its release are in the log, so step 1 can be repeated
+// and says the same revision, step 2 can be repeated and only compacts once more, and the steps 3 and 4 follow by themselves. No
+// peer goes over before the survivor has reached the final revision. Before that, coord.ResumeGroup takes step 1 back, with a leap
+// above all that the survivor can have given out.
+//
+// No message makes a group raise its revision: step 2 needs an administrator there.
+//
+// # Who gives way
+//
+// A group gives itself up only for one that has reached its revision, of equal ones for a listed one or one with the lower id. So
+// groups that give themselves up for each other, or in a circle, would each be below the next one. There is no circle.
+package formation
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/pkg/coord"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+// Group is a group's description of itself, from the applied state of one of its members.
+type Group struct {
+	ID       coord.GroupID
+	Listed   bool // it has listed founders, which is an order to keep it
+	UserData bool
+	Revision coord.Revision
+	Reached  coord.Revision // below every later token
+	Over     coord.Dissolution
+	Former   []coord.GroupID // peers of these groups went over to it
+}
+
+// GroupOf describes the group of a member, but for Listed and Former.
+func GroupOf(id coord.GroupID, m *machine.Machine) (Group, coord.UserData) {
+	s := machine.StandingOf(m)
+	return Group{ID: id, UserData: s.UserData.Any(), Revision: m.Revision(), Reached: s.Reached, Over: s.Over}, s.UserData
+}
+
+// Encode returns the standing of a group for other peers.
+func (g Group) Encode() *groupv1.Standing {
+	return &groupv1.Standing{
+		UserData: g.UserData, Dissolved: g.Over.Index, Successor: []byte(g.Over.Successor), Released: g.Over.Released, Reached: int64(g.Reached),
+	}
+}
+
+// decodeGroup reads a member's description. False: the sender is no member, or the description is malformed.
+func decodeGroup(info *groupv1.GroupInfo) (g Group, ok bool) {
+	s := info.GetStanding()
+	if s == nil || (s.GetDissolved() > 0) != (len(s.GetSuccessor()) == coord.GroupIDBytes) {
+		return g, false
+	}
+	g = Group{
+		ID: coord.GroupID(info.GetGroupId()), UserData: s.GetUserData(), Revision: coord.Revision(info.GetRevision()), Reached: coord.Revision(s.GetReached()),
+	}
+	if s.GetDissolved() > 0 {
+		g.Over = coord.Dissolution{Successor: coord.GroupID(s.GetSuccessor()), Index: s.GetDissolved(), Final: g.Revision, Released: s.GetReleased()}
+	}
+	return g, true
+}
+
+// givesWayTo reports whether a living group gives itself up for another living one.
+func (g Group) givesWayTo(other Group) bool {
+	if g.UserData || g.Listed || g.Over.Over() || other.Over.Over() {
+		return false
+	}
+	return g.Revision < other.Reached || g.Revision == other.Reached && g.losesTie(other)
+}
+
+// losesTie decides between groups with one revision, by facts that never change.
+func (g Group) losesTie(other Group) bool { return other.Listed || other.ID < g.ID }
+
+// End returns the command of a Dissolve or Release for another group. The group may have grown since it was described, and a tie
+// that it does not lose is no reason to end.
+func (g Group) End(other Group) *coord.Dissolve {
+	switch {
+	case g.Over.Over():
+		return &coord.Dissolve{Successor: g.Over.Successor, Reached: other.Reached}
+	case g.losesTie(other):
+		return &coord.Dissolve{Successor: other.ID, Reached: other.Reached}
+	}
+	return &coord.Dissolve{Successor: other.ID, Reached: other.Reached - 1}
+}
+
+// Action is what a member does next.
+type Action uint8
+
+const (
+	Rest     Action = iota // no other group is known
+	Wait                   // another group acts, an operator does, or more must be known
+	Contest                // both groups stay: an operator decides
+	Dissolve               // as leader: give the group up for Step.Group
+	Release                // as leader: let the members of the frozen group go over to Step.Group
+	Leave                  // drop the state and go over to Step.Group
+)
+
+// Step is an action with its subject.
+type Step struct {
+	Action Action
+	Group  coord.GroupID
+}
+
+// Next returns the next step of a member from its group and the latest descriptions of other groups. abandoned says that the
+// group has had no leader for a while.
+func Next(own Group, known []Group, abandoned bool) Step {
+	others := slices.DeleteFunc(slices.Clone(known), func(g Group) bool { return g.ID == own.ID })
+	slices.SortFunc(others, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.Reached, a.Reached), flag(b.Listed)-flag(a.Listed), cmp.Compare(a.ID, b.ID))
+	})
+	if own.Over.Over() {
+		return end(own, others, abandoned)
+	}
+	next := Step{Action: Rest}
+	for _, g := range others { // the one that has reached most comes first
+		switch went := slices.Contains(g.Former, own.ID); {
+		case went && abandoned && !g.Over.Over(): // the group ended without this member
+			return Step{Action: Leave, Group: g.ID}
+		case own.givesWayTo(g) && next.Action != Dissolve:
+			next = Step{Action: Dissolve, Group: g.ID}
+		case next.Action == Dissolve || next.Action == Contest:
+		case !went && !g.Over.Over() && !g.givesWayTo(own):
+			next = Step{Action: Contest, Group: g.ID}
+		default:
+			next = Step{Action: Wait}
+		}
+	}
+	return next
+}
+
+// end is the step of a frozen group. Peers that went over prove that it was released, also to a member that missed it.
+func end(own Group, others []Group, abandoned bool) Step {
+	for _, g := range others {
+		went := slices.Contains(g.Former, own.ID)
+		if g.Over.Over() || g.ID != own.Over.Successor && !slices.Contains(g.Former, own.Over.Successor) && !went {
+			continue
+		}
+		if own.Over.Released || went && abandoned {
+			return Step{Action: Leave, Group: g.ID}
+		}
+		if g.Reached >= own.Over.Final {
+			return Step{Action: Release, Group: g.ID}
+		}
+	}
+	return Step{Action: Wait}
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

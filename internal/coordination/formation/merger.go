@@ -1,0 +1,239 @@
+package formation
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/coord"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+const (
+	busy      = 500 * time.Millisecond // between two steps while a group ends
+	abandoned = 5 * time.Second        // without a leader until a group whose peers went over counts as gone
+)
+
+// Member is this peer's member of its group.
+type Member interface {
+	// Describe describes the group from the applied state, but for Listed.
+	Describe() (Group, coord.UserData)
+	// Leads reports whether the member leads with all of the log applied.
+	Leads() bool
+	// Do carries out a command.
+	Do(context.Context, coord.Command) (coord.Result, coord.Header, error)
+}
+
+// Config configures a Merger. All fields are required.
+type Config struct {
+	Self    peer.ID
+	Network bootstrap.Network
+	// Group returns the group of this peer, if it is known.
+	Group func() (bootstrap.Membership, bool)
+	// Member returns this peer's member; nil without one.
+	Member func() Member
+	// Ask returns the answer of a trusted peer to the question for its group.
+	Ask func(context.Context, peer.ID) (*groupv1.InfoResponse, error)
+	// Connected returns the connected peers that can be asked.
+	Connected func() []peer.ID
+	// Leaderless returns the time without a known leader of this peer's group.
+	Leaderless func() time.Duration
+	// Keeps reports whether the disk of this peer's member stays for the operator, so that it does not go over.
+	Keeps func() bool
+	// Survives says how many failures of voters this peer's group survives.
+	Survives func() string
+	// Calls returns a peer's id with its name, for a sentence.
+	Calls func(id string) string
+
+	Conditions *condition.Set
+	Logger     *slog.Logger
+}
+
+// Departure is the change of this peer to another group.
+type Departure struct {
+	To    bootstrap.Membership
+	Floor coord.Revision // reached by the other group: earlier cursors of watches can be of the former one
+}
+
+// Merger carries out the decisions of Next. It keeps nothing that lasts: the end of a group is in its log.
+type Merger struct {
+	config   Config
+	others   *others
+	departed chan Departure
+}
+
+// NewMerger returns a Merger; Run starts it.
+func NewMerger(c Config) *Merger {
+	return &Merger{
+		config: c, departed: make(chan Departure, 1),
+		others: &others{
+			self: c.Self, network: c.Network, own: c.Group, ask: c.Ask, connected: c.Connected,
+			known: map[coord.GroupID]*other{}, asked: map[peer.ID]allegiance{},
+		},
+	}
+}
+
+// Departed receives once, when this peer is to go over to another group.
+func (m *Merger) Departed() <-chan Departure { return m.departed }
+
+// Hint notes a trusted peer's description of a group, of any age.
+func (m *Merger) Hint(from peer.ID, info *groupv1.GroupInfo) { m.others.hint(from, info) }
+
+// Run looks for other groups until this peer leaves its own, or ctx ends.
+func (m *Merger) Run(ctx context.Context) {
+	for wait := busy; pause(ctx, wait); {
+		m.others.look(ctx)
+		own, known := m.own()
+		if !known {
+			continue
+		}
+		step := m.next(own)
+		m.report(own, step)
+		if m.carryOut(ctx, own, step) {
+			return
+		}
+		if wait = interval; step.Action != Rest && step.Action != Contest {
+			wait = busy
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// own describes this peer's group. A peer without its state gives nothing up.
+func (m *Merger) own() (g Group, known bool) {
+	membership, known := m.config.Group()
+	if !known {
+		return g, false
+	}
+	if l := m.config.Member(); l != nil {
+		g, _ = l.Describe()
+		g.Listed = membership.Listed()
+		return g, true
+	}
+	return Group{ID: idOf(membership), UserData: true}, true
+}
+
+func (m *Merger) next(own Group) Step {
+	return Next(own, m.others.described(), m.config.Leaderless() >= abandoned)
+}
+
+// carryOut takes a step. It reports whether this peer leaves the group.
+func (m *Merger) carryOut(ctx context.Context, own Group, step Step) (leaves bool) {
+	ctx, cancel := context.WithTimeout(ctx, 2*askTime)
+	defer cancel()
+	var err error
+	switch step.Action {
+	case Dissolve, Release:
+		err = m.end(ctx, step)
+	case Leave:
+		leaves, err = m.leave(ctx, own, step.Group)
+	}
+	if err != nil {
+		m.config.Logger.Debug("a step to end the group failed, and is repeated", "error", err)
+	}
+	return leaves
+}
+
+// leading returns this peer's member if it leads.
+func (m *Merger) leading() (Member, bool) {
+	l := m.config.Member()
+	return l, l != nil && l.Leads()
+}
+
+// end gives the group up, or lets its members go over, as its leader, if that is still right after the word of the other group's
+// leader.
+func (m *Merger) end(ctx context.Context, step Step) error {
+	l, leads := m.leading()
+	if !leads {
+		return nil
+	}
+	other, err := m.others.confirm(ctx, step.Group)
+	if err != nil {
+		return err
+	}
+	own, _ := m.own()
+	if m.next(own) != step {
+		return nil
+	}
+	if step.Action == Dissolve {
+		m.config.Logger.Warn("this peer's coordination group holds no data of applications and gives itself up for another one of the network",
+			"group", own.ID, "successor", step.Group)
+	}
+	_, _, err = l.Do(ctx, coord.Command{Op: own.End(other)})
+	return err
+}
+
+// leave makes this peer go over to a living group. A living group with a leader is never left: an operator may have resumed it.
+func (m *Merger) leave(ctx context.Context, own Group, to coord.GroupID) (bool, error) {
+	if m.config.Keeps() {
+		return false, nil
+	}
+	g, err := m.others.confirm(ctx, to)
+	if err != nil {
+		return false, err
+	}
+	if now, _ := m.own(); now.Over != own.Over || m.next(now) != (Step{Action: Leave, Group: to}) {
+		return false, nil // resumed meanwhile
+	}
+	o, known := m.others.of(to)
+	if !known {
+		return false, nil
+	}
+	m.config.Conditions.Clear(condition.OtherGroup)
+	m.departed <- Departure{o.membership, g.Revision}
+	return true, nil
+}
+
+// report keeps the condition other_group: a lock of one group does not exclude the other.
+func (m *Merger) report(own Group, step Step) {
+	sighted, conditions := m.others.sighted(), m.config.Conditions
+	switch {
+	case own.Over.Over() && !own.Over.Released:
+		conditions.Raise(condition.OtherGroup, "this peer's coordination group is frozen at revision %d and ends for group %v, which has not reached that "+
+			"revision: locks, leases and keys fail; run blackholed group join again, or take it back with blackholed group resume",
+			own.Over.Final, own.Over.Successor)
+	case own.Over.Over() && step.Action == Wait:
+		conditions.Raise(condition.OtherGroup, "this peer's coordination group was dissolved into group %v, whose leader does not answer: locks, leases and keys "+
+			"fail until it does; if it is gone for good, run blackholed group resume", own.Over.Successor)
+	case len(sighted) == 0:
+		conditions.Clear(condition.OtherGroup)
+	default:
+		about := sighted[0]
+		if slices.Contains(sighted, step.Group) {
+			about = step.Group
+		}
+		o, _ := m.others.of(about)
+		conditions.Raise(condition.OtherGroup, "this peer and %s belong to separate coordination groups of one network: a lock of one does not exclude the other, "+
+			"and each lists its own instances; %s", m.config.Calls(o.by.String()), outlook(own, step))
+	}
+}
+
+// outlook says how two groups become one.
+func outlook(own Group, step Step) string {
+	switch {
+	case step.Action == Contest:
+		return "an operator decides which one to give up: run blackholed group join at a peer of it"
+	case step.Action == Rest:
+		return "no member of the other group answers"
+	case step.Action == Leave && !own.Over.Over():
+		return "peers of this group went over to the other one: run blackholed group join at a peer of one of the two"
+	case step.Action == Wait:
+		return "the other group is to give itself up"
+	}
+	return "this peer's group gives itself up"
+}
