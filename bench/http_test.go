@@ -28,6 +28,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/gossip"
@@ -146,7 +147,7 @@ func serve(b *testing.B, n int) string {
 	require.NoError(b, err)
 	g, err := gossip.New(live, node.PubSub())
 	require.NoError(b, err)
-	k, err := keeper.New(keeper.Config{Network: "dev", Host: node.Host(), Router: node.Routing(), Index: x, Verifier: verifier})
+	k, err := keeper.New(wire.Config{Network: "dev", Host: node.Host(), Router: node.Routing(), Index: x, Verifier: verifier})
 	require.NoError(b, err)
 	reg, err := registry.Open(registry.Config{Network: "dev", Dir: "r", FS: vfs.NewMem(), Key: key}, time.Now())
 	require.NoError(b, err)

@@ -22,8 +22,6 @@ func exceptions() []exception {
 		{rule: "owner", where: "internal/coordination", subject: "Plane", reason: "parts take functions, and move to packages for the view, routing, formation and upkeep"},
 		{rule: "owner", where: "internal/coordination", subject: "local", reason: "comparison, succession and standings take functions, as parts of the upkeep"},
 		{rule: "width", where: "internal/coordination", subject: "files", reason: "becomes a root with packages for the view, routing, formation and upkeep"},
-		{rule: "owner", where: "internal/discovery/keeper", subject: "asker", reason: "the facade moves away from the room of questions"},
-		{rule: "width", where: "internal/discovery/keeper", subject: "files", reason: "becomes packages for routes, questions, placement and comparison"},
 		{rule: "width", where: "internal/platform/p2p", subject: "files", reason: "the way in, reach and mDNS become packages"},
 		{rule: "width", where: "internal/frontend/httpapi", subject: "files", reason: "the routes of coordination are transcoded from the service"},
 		{rule: "width", where: "internal/frontend/grpcapi", subject: "files", reason: "the bundle goes, and coordination is one family of messages"},

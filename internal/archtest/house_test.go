@@ -57,19 +57,19 @@ func floors() []room {
 			{path: "pkg/network/invite", floor: 1, only: []string{}},
 			{path: "internal/platform/p2p", floor: 2, users: wiring("internal/discovery")},
 			{path: "internal/platform/p2p/proof", floor: 2, only: []string{"internal/platform/rpc"}, users: wiring()},
-			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
+			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/wire", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/compare", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
 			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
 
 			{path: "internal/platform/config", floor: 1, only: []string{}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
-			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/discovery", "internal/discovery/keeper", "internal/platform/p2p")},
+			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/store", floor: 0},
 			{path: "internal/platform/strictjson", floor: 0},
-			{path: "internal/platform/trace", floor: 0, users: wiring("internal/discovery", "internal/discovery/keeper", "internal/agent", "internal/agent/directory", "cmd/blackholed")},
+			{path: "internal/platform/trace", floor: 0, users: wiring("internal/discovery", "internal/discovery/wire", "internal/agent", "internal/agent/directory", "cmd/blackholed")},
 			{path: "internal/platform/trace/collector", floor: 0, support: true},
-			{path: "internal/platform/strictproto", floor: 0, users: []string{"internal/platform/rpc", "internal/discovery/keeper", "internal/coordination", "internal/frontend"}},
+			{path: "internal/platform/strictproto", floor: 0, users: []string{"internal/platform/rpc", "internal/discovery/wire", "internal/discovery/ask", "internal/coordination", "internal/frontend"}},
 			{path: "pkg/geo", floor: 0},
 			{path: "pkg/network", floor: 0},
 			{path: "pkg/fault", floor: 0},
@@ -108,17 +108,26 @@ func commandRooms() []room {
 // plane itself, to simulations and to measurements.
 
 func discoveryRooms() []room {
-	plane := wiring("internal/discovery", "internal/discovery/keeper")
+	const root = "internal/discovery"
+	parts := []string{root, root + "/keeper", root + "/compare", root + "/ask", root + "/place", root + "/route", root + "/wire"}
+	plane := wiring(parts...)
 	return []room{
-		{path: "internal/discovery", floor: 7, users: wiring()},
-		{path: "internal/discovery/discoverytest", floor: 8, support: true},
-		{path: "internal/discovery/keeper", floor: 6, users: plane},
-		{path: "pkg/gossip", floor: 6, only: []string{}, users: plane},
-		{path: "internal/discovery/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/strictjson"}, users: plane},
-		{path: "internal/discovery/index", floor: 5, only: []string{}, users: plane},
-		{path: "internal/discovery/clock", floor: 5, only: []string{}, users: plane},
-		{path: "internal/discovery/witness", floor: 5, only: []string{}, users: plane},
-		{path: "internal/discovery/cell", floor: 5, only: []string{}, users: plane},
+		{path: root, floor: 9, users: wiring()},
+		{path: root + "/discoverytest", floor: 10, support: true},
+		{path: root + "/keeper", floor: 8, users: wiring(root)},
+		{path: "pkg/gossip", floor: 8, only: []string{}, users: plane},
+		{path: root + "/ask", floor: 7, users: plane},
+		{path: root + "/compare", floor: 7, users: plane},
+		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/strictjson"}, users: plane},
+		{path: root + "/place", floor: 6, users: plane},
+		{path: root + "/route", floor: 5, users: plane},
+		{path: root + "/keepertest", floor: 3, support: true},
+		{path: root + "/wire", floor: 4, users: plane},
+		{path: root + "/index", floor: 3, only: []string{}, users: plane},
+		{path: root + "/clock", floor: 3, only: []string{}, users: plane},
+		{path: root + "/witness", floor: 3, only: []string{}, users: plane},
+		{path: root + "/cell", floor: 3, only: []string{}, users: plane},
+		{path: root + "/digest", floor: 3, only: []string{}, users: plane},
 	}
 }
 

@@ -201,10 +201,11 @@ func (p *pkg) constants(visit func(name string, value ast.Expr)) {
 // alone.
 func limited() (folders []string, ownMatter []string) {
 	return []string{
-			"pkg/records", "pkg/network", "pkg/gossip", "internal/discovery/keeper", "internal/discovery/keeper/digest", "internal/discovery/cell",
+			"pkg/records", "pkg/network", "pkg/gossip", "internal/discovery/wire", "internal/discovery/route", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/keeper",
+			"internal/discovery/digest", "internal/discovery/cell",
 			"internal/discovery/witness", "internal/discovery/clock", "internal/coordination/bootstrap", "internal/coordination/transport",
 		},
-		[]string{"records.MaxOffer"}
+		[]string{"records.MaxOffer", "wire.AskedAtOnce", "wire.SyncEvery", "route.JoiningGrace", "place.MaintainEvery"}
 }
 
 // checkLimits compares the table of limits with the constants.

@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/internal/platform/trace"
@@ -28,7 +29,7 @@ const verifiedRecords = 8192
 // Recorders receive the plane's events for metrics. A nil field records nothing.
 type Recorders struct {
 	Service Recorder
-	Keeper  keeper.Recorder
+	Keeper  wire.Recorder
 	Gossip  func(outcome string) // see gossip.Config
 }
 
@@ -46,7 +47,7 @@ type Config struct {
 	Settings         Settings
 
 	Loopback    bool                    // all peers may share one address: see gossip.Config
-	OneMachine  bool                    // all peers run on one machine, without quotas: see keeper.Limits
+	OneMachine  bool                    // all peers run on one machine, without quotas: see wire.Limits
 	OtherTopics func(topic string) bool // topics of other planes: see gossip.Config
 
 	Recorders Recorders
@@ -100,7 +101,7 @@ func New(c Config) (*Plane, error) {
 // Network adds the plane's protocols and GossipSub options to the configuration of a node.
 func (p *Plane) Network(c p2p.Config) p2p.Config {
 	c.PubSub = append(c.PubSub, gossip.Options(p.gossip())...)
-	c.Protocols = append(c.Protocols, keeper.Protocol(p.config.Network), gossip.Protocol(p.config.Network))
+	c.Protocols = append(c.Protocols, wire.Protocol(p.config.Network), gossip.Protocol(p.config.Network))
 	return c
 }
 
@@ -130,12 +131,12 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 	}
 	p.onClose(func() error { live.Close(); return nil })
 	c := p.config
-	p.keepers, err = keeper.New(keeper.Config{
+	p.keepers, err = keeper.New(wire.Config{
 		Network: c.Network,
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Recorder: c.Recorders.Keeper, Wanted: p.watches.wants,
-		Limits:  keeper.Limits{Loopback: c.OneMachine},
-		Signals: keeper.Signals{Conditions: c.Conditions, Tracer: c.Tracer},
+		Limits:  wire.Limits{Loopback: c.OneMachine},
+		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer},
 	})
 	if err != nil {
 		return nil, err

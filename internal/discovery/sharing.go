@@ -8,7 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/keeper"
+	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -24,7 +24,7 @@ const (
 type Sharing struct {
 	Network  network.Name   // of the findings
 	Key      crypto.PrivKey // signs the own findings
-	Findings func(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []keeper.Delivered
+	Findings func(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []ask.Delivered
 }
 
 // shared is a Prober that adds the findings of others to the own ones. Own findings win.

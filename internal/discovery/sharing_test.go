@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
-	"github.com/blackhole/blackhole/internal/discovery/keeper"
+	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -26,7 +26,7 @@ type meeting struct {
 	via  int // deliver each statement from another network if positive
 }
 
-func (m *meeting) Findings(_ context.Context, _ *query.Plan, providers []peer.ID, own []byte) (out []keeper.Delivered) {
+func (m *meeting) Findings(_ context.Context, _ *query.Plan, providers []peer.ID, own []byte) (out []ask.Delivered) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if st, err := witness.Open("test", own, time.Now()); len(own) > 0 && err == nil {
@@ -36,7 +36,7 @@ func (m *meeting) Findings(_ context.Context, _ *query.Plan, providers []peer.ID
 		return nil
 	}
 	for i, st := range m.told {
-		d := keeper.Delivered{Statement: st}
+		d := ask.Delivered{Statement: st}
 		if m.via > 0 {
 			d.Via = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i), 0}), 24)
 		}

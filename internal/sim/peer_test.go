@@ -24,6 +24,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	keepers "github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/gossip"
@@ -118,9 +119,9 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_
 		return nil, err
 	}
 	s.onClose(func() error { updates.Close(); return nil })
-	s.keeper, err = keeper.New(keeper.Config{
+	s.keeper, err = keeper.New(keepers.Config{
 		Network: networkName, Host: s.node.QuickHost(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Now: s.now, Recorder: s.counts,
-		Signals: keeper.Signals{Conditions: s.conditions},
+		Signals: keepers.Signals{Conditions: s.conditions},
 	})
 	if err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func (s *simPeer) enter(w *wire, bootstrap []peer.AddrInfo, live gossip.Config) 
 		Profile: p2p.LAN, Network: networkName, Identity: s.key, Bootstrap: bootstrap,
 		Listen: []multiaddr.Multiaddr{listenOn(s.addr)}, Transport: w.transport(s.addr),
 		Datastore: dssync.MutexWrap(ds.NewMapDatastore()),
-		PubSub:    gossip.Options(live), Protocols: []protocol.ID{keeper.Protocol(networkName)}, Limits: p2p.Limits{Connections: s.connections},
+		PubSub:    gossip.Options(live), Protocols: []protocol.ID{keepers.Protocol(networkName)}, Limits: p2p.Limits{Connections: s.connections},
 	})
 	if err == nil {
 		s.onClose(s.node.Close)

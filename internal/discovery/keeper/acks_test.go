@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -14,16 +16,16 @@ import (
 // version, and a repetition after ackTTL, go to all.
 func TestRepeatedStoreReachesMissingKeepersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProvider(t)
-		w := newCluster(t, 4, never, func(i int, c *Config) {
+		p := keepertest.NewProvider(t)
+		w := newCluster(t, 4, never, func(i int, c *wire.Config) {
 			if i == 0 {
-				c.Self = p.id
+				c.Self = p.Id
 			}
 		})
 		a, slow := w.nodes[0], w.nodes[3]
 		served := func() (all []int) {
 			for _, n := range w.nodes[1:] {
-				all = append(all, n.counts.of(n.counts.operations, "serve_store"))
+				all = append(all, n.counts.Of(n.counts.Operations, "serve_store"))
 			}
 			return all
 		}
@@ -33,13 +35,13 @@ func TestRepeatedStoreReachesMissingKeepersOnly(t *testing.T) {
 			return o.Stored
 		}
 		slow.server.rpc.Close()
-		r := p.sign(t, offer("one"), 1, time.Now())
+		r := p.Sign(t, keepertest.Offer("one"), 1, time.Now())
 		first := store(r)
 		require.Equal(t, first.Of-1, first.On)
 		slow.server.listen()
 		require.Equal(t, records.Stored{On: first.Of, Of: first.Of}, store(r))
 		require.Equal(t, []int{1, 1, 1}, served())
-		newer := p.sign(t, offer("one"), 2, time.Now())
+		newer := p.Sign(t, keepertest.Offer("one"), 2, time.Now())
 		store(newer)
 		require.Equal(t, []int{2, 2, 2}, served())
 		time.Sleep(ackTTL)

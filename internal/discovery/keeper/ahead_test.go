@@ -9,6 +9,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -19,7 +21,7 @@ const lookupTime = time.Second
 func foreseeing(t *testing.T, foresee func(found []peer.ID) []peer.ID) (*cluster, *records.Record) {
 	w := newCluster(t, 30, never)
 	w.dht.edit(func() { w.dht.delay, w.dht.foresee = lookupTime, foresee })
-	return w, newProvider(t).sign(t, offer("one", nowhere), 1, time.Now())
+	return w, keepertest.NewProvider(t).Sign(t, keepertest.Offer("one", keepertest.Nowhere), 1, time.Now())
 }
 
 // publish stores a record at its keepers, checks that they have it and that the outcome counts no other peer, and returns the time of
@@ -49,7 +51,7 @@ func TestStoreGoesAhead(t *testing.T) {
 		w, r := foreseeing(t, func(found []peer.ID) []peer.ID { return found })
 		require.Equal(t, lookupTime, w.publish(t, r))
 		for _, n := range w.nodes {
-			require.LessOrEqual(t, n.counts.of(n.counts.operations, "serve_store"), 1)
+			require.LessOrEqual(t, n.counts.Of(n.counts.Operations, "serve_store"), 1)
 		}
 	})
 }
@@ -59,7 +61,7 @@ func TestSeveralRecordsGoAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := foreseeing(t, func(found []peer.ID) []peer.ID { return found })
 		start := time.Now()
-		for _, o := range w.nodes[0].Store(t.Context(), batch(t, newProvider(t), 2, start)) {
+		for _, o := range w.nodes[0].Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 2, start)) {
 			require.NoError(t, o.Err)
 			require.Equal(t, o.Stored.Of, o.Stored.On)
 		}
@@ -79,9 +81,9 @@ func TestLikelyKeepersDoNotCount(t *testing.T) {
 func TestSilentLikelyKeeperCostsNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := foreseeing(t, func(found []peer.ID) []peer.ID { return found })
-		i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.Self == nearest(routingKey(r.Cells()[0]), w.dht.peers, 1)[0] })
+		i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.Self == route.Nearest(route.KeyOf(r.Cells()[0]), w.dht.peers, 1)[0] })
 		if i == 0 {
-			i = 1 + slices.IndexFunc(w.nodes[1:], func(n *node) bool { return n.Self == nearest(routingKey(r.Cells()[0]), w.dht.peers, 2)[1] })
+			i = 1 + slices.IndexFunc(w.nodes[1:], func(n *node) bool { return n.Self == route.Nearest(route.KeyOf(r.Cells()[0]), w.dht.peers, 2)[1] })
 		}
 		gone := w.nodes[i]
 		gone.silent()
@@ -97,7 +99,9 @@ func TestSilentLikelyKeeperCostsNoTime(t *testing.T) {
 func TestManyRecordsDoNotGoAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := foreseeing(t, func(found []peer.ID) []peer.ID { return found })
-		recs := batch(t, newProvider(t), aheadRecords+1, time.Now())
-		require.Nil(t, w.nodes[0].publisher.storeAhead(t.Context(), targetsOf(recs)))
+		start := time.Now()
+		recs := keepertest.Batch(t, keepertest.NewProvider(t), aheadRecords+1, start)
+		w.nodes[0].Store(t.Context(), recs)
+		require.Greater(t, time.Since(start), lookupTime)
 	})
 }

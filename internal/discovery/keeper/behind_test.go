@@ -13,6 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -24,7 +27,7 @@ type missing struct {
 	*lightCluster
 	random *rand.Rand
 	plan   *query.Plan
-	owner  provider
+	owner  keepertest.Provider
 	live   map[string]*records.Record
 
 	asked, complete int
@@ -33,12 +36,12 @@ type missing struct {
 func newMissing(t *testing.T, seed uint64) *missing {
 	random := rand.New(rand.NewPCG(seed, 7))
 	m := &missing{
-		lightCluster: newLimitedCluster(t, 3+random.IntN(28), Limits{}), random: random, owner: newProvider(t),
-		plan: compile(t, query.Query{Limit: 100, Explain: true}), live: make(map[string]*records.Record),
+		lightCluster: newLimitedCluster(t, 3+random.IntN(28), wire.Limits{}), random: random, owner: keepertest.NewProvider(t),
+		plan: keepertest.Compile(t, query.Query{Limit: 100, Explain: true}), live: make(map[string]*records.Record),
 	}
 	for _, n := range m.nodes {
-		n.sync.table()
-		n.sync.know.setInformed(true, time.Now())
+		n.sync.Table()
+		n.sync.Know.SetInformed(true, time.Now())
 	}
 	m.dht.edit(func() {
 		m.dht.clients = []peer.ID{m.nodes[0].Self}
@@ -70,12 +73,12 @@ func (m *missing) change(step int) *records.Record {
 	for id, r := range m.live {
 		switch m.random.IntN(4) {
 		case 0:
-			return m.owner.withdraw(m.t, r, time.Now())
+			return m.owner.Withdraw(m.t, r, time.Now())
 		case 1:
-			return m.owner.sign(m.t, offer(id, nowhere, priced(m.random.Float64())), r.Sequence()+1, time.Now())
+			return m.owner.Sign(m.t, keepertest.Offer(id, keepertest.Nowhere, keepertest.Priced(m.random.Float64())), r.Sequence()+1, time.Now())
 		}
 	}
-	return m.owner.sign(m.t, offer(fmt.Sprint("r", step), nowhere), 1, time.Now())
+	return m.owner.Sign(m.t, keepertest.Offer(fmt.Sprint("r", step), keepertest.Nowhere), 1, time.Now())
 }
 
 func (m *missing) pose(n *lightNode) {
@@ -139,18 +142,18 @@ func TestAnswersOfKeepersThatAreBehind(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 9))
 			w := newLightCluster(t, 3+random.IntN(12))
 			defer w.close()
-			p, now := newProvider(t), time.Now()
+			p, now := keepertest.NewProvider(t), time.Now()
 			var want []string
 			for i := range 1 + random.IntN(2*len(w.nodes)) {
 				id := fmt.Sprintf("r%02d", i)
-				last := p.sign(t, offer(id, nowhere), 1, now)
+				last := p.Sign(t, keepertest.Offer(id, keepertest.Nowhere), 1, now)
 				versions := []*records.Record{last}
 				switch i % 3 {
 				case 1:
-					last = p.sign(t, offer(id, nowhere, priced(7)), 2, now)
+					last = p.Sign(t, keepertest.Offer(id, keepertest.Nowhere, keepertest.Priced(7)), 2, now)
 					versions = append(versions, last)
 				case 2:
-					last = p.withdraw(t, last, now)
+					last = p.Withdraw(t, last, now)
 					versions = append(versions, last)
 				}
 				if !last.Withdrawn() {
@@ -167,9 +170,9 @@ func TestAnswersOfKeepersThatAreBehind(t *testing.T) {
 				}
 			}
 			slices.Sort(want)
-			plan := compile(t, query.Query{Limit: 100, Explain: true})
+			plan := keepertest.Compile(t, query.Query{Limit: 100, Explain: true})
 			for _, n := range w.nodes {
-				found, err := n.asker.find(t.Context(), plan, plan.Cells(coverCells))
+				found, err := n.asker.Find(t.Context(), plan, plan.Cells(coverCells))
 				require.NoError(t, err)
 				require.True(t, found.Complete, found.Reason)
 				got := make([]string, 0, len(found.Records))
@@ -187,22 +190,22 @@ func TestAnswersOfKeepersThatAreBehind(t *testing.T) {
 // A keeper whose limit keeps a record out is not behind: its answer stays full.
 func TestRecordKeptOutByALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 5, never, func(i int, c *Config) {
+		w := newCluster(t, 5, never, func(i int, c *wire.Config) {
 			if i > 0 {
 				c.Index = index.New(index.Config{MaxPerProvider: 1})
 			}
 		})
-		p := newProvider(t)
-		for _, o := range w.nodes[1].Store(t.Context(), batch(t, p, 2, time.Now())) {
+		p := keepertest.NewProvider(t)
+		for _, o := range w.nodes[1].Store(t.Context(), keepertest.Batch(t, p, 2, time.Now())) {
 			require.NoError(t, o.Err)
 		}
 		a := w.nodes[0]
-		asked, plan := a.counts.of(a.counts.operations, "ask"), compile(t, query.Query{Explain: true})
-		found, err := a.asker.find(t.Context(), plan, plan.Cells(coverCells))
+		asked, plan := a.counts.Of(a.counts.Operations, "ask"), keepertest.Compile(t, query.Query{Explain: true})
+		found, err := a.asker.Find(t.Context(), plan, plan.Cells(coverCells))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Len(t, found.Records, 2)
-		require.Equal(t, 6, a.counts.of(a.counts.operations, "ask")-asked, "three others, as the totals differ, and a probe of each")
+		require.Equal(t, 6, a.counts.Of(a.counts.Operations, "ask")-asked, "three others, as the totals differ, and a probe of each")
 		for _, note := range found.Notes {
 			require.NotContains(t, note, "is not full")
 		}
@@ -213,25 +216,25 @@ func TestRecordKeptOutByALimit(t *testing.T) {
 func TestKeeperWithAFullIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20
-		w := newCluster(t, 5, never, func(i int, c *Config) {
+		w := newCluster(t, 5, never, func(i int, c *wire.Config) {
 			if i == 1 {
 				c.Index = index.New(index.Config{MaxBytes: 8 << 10})
 			}
 		})
-		for _, o := range w.nodes[0].Store(t.Context(), batch(t, newProvider(t), n, time.Now())) {
+		for _, o := range w.nodes[0].Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), n, time.Now())) {
 			require.NoError(t, o.Err)
 		}
 		full := w.nodes[1]
 		require.True(t, full.Index.Crowded(time.Now()))
 		require.Less(t, full.Index.Len(), n)
-		plan := compile(t, query.Query{Limit: n})
+		plan := keepertest.Compile(t, query.Query{Limit: n})
 		for i := range w.nodes {
-			found, err := w.nodes[i].asker.find(t.Context(), plan, plan.Cells(coverCells))
+			found, err := w.nodes[i].asker.Find(t.Context(), plan, plan.Cells(coverCells))
 			require.NoError(t, err)
 			require.True(t, found.Complete, found.Reason)
 			require.Len(t, found.Records, n)
 		}
-		own := full.asker.answerHere(cellQuery{plan: plan, cells: plan.Cells(coverCells)})
+		own := full.answerHere(cellQuery{plan: plan, cells: plan.Cells(coverCells)})
 		require.False(t, own.full)
 		require.Equal(t, "its index is full and may lack some", own.doubt)
 		w.requireTrust()
@@ -263,7 +266,7 @@ func TestSilentLoss(t *testing.T) {
 						m.pose(n)
 					}
 				}
-				if s := m.announce(from, m.change(3+step), gone); len(m.nodes) <= Network {
+				if s := m.announce(from, m.change(3+step), gone); len(m.nodes) <= route.Network {
 					require.Less(t, s.On, s.Of)
 				}
 			}
@@ -281,16 +284,16 @@ func TestBusyKeeperKnowsThatItLacksAChange(t *testing.T) {
 		w := newCluster(t, 3)
 		a, busy := w.nodes[0], w.nodes[1]
 		time.Sleep(time.Minute)
-		plan := compile(t, query.Query{})
+		plan := keepertest.Compile(t, query.Query{})
 		_, ok := busy.Local(plan)
 		require.True(t, ok)
 		leave := busy.server.turns.occupy(t)
-		r := newProvider(t).sign(t, offer("one", nowhere), 1, time.Now())
+		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one", keepertest.Nowhere), 1, time.Now())
 		require.Equal(t, records.Stored{On: 2, Of: 3}, a.Store(t.Context(), []*records.Record{r})[0].Stored)
 		leave()
 		_, ok = busy.Local(plan)
 		require.False(t, ok)
-		require.Equal(t, "it lacks changes that other keepers have", busy.sync.doubt(plan.Cells(1)[0]))
+		require.Equal(t, "it lacks changes that other keepers have", busy.sync.Doubt(plan.Cells(1)[0]))
 		found, err := busy.Query(t.Context(), plan)
 		require.NoError(t, err)
 		require.Len(t, found.Records, 1)
@@ -306,10 +309,10 @@ func TestForwardServesOnlyKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightCluster(t, 4)
 		defer w.close()
-		p := newProvider(t)
-		held, other := p.sign(t, offer("held"), 1, time.Now()), p.sign(t, offer("other"), 1, time.Now())
+		p := keepertest.NewProvider(t)
+		held, other := p.Sign(t, keepertest.Offer("held"), 1, time.Now()), p.Sign(t, keepertest.Offer("other"), 1, time.Now())
 		by, to := w.nodes[1], w.nodes[2]
-		_, err := by.store.intake.put(held)
+		_, err := by.Index.Put(held, time.Now())
 		require.NoError(t, err)
 		for _, tc := range []struct {
 			name string
@@ -319,11 +322,11 @@ func TestForwardServesOnlyKeepers(t *testing.T) {
 		}{
 			{"held", to.Self, held, nil},
 			{"not held", to.Self, other, fault.NotFound},
-			{"to a stranger", p.id, held, fault.Forbidden},
+			{"to a stranger", p.Id, held, fault.Forbidden},
 			{"to the publisher", w.nodes[0].Self, held, fault.Forbidden},
 		} {
 			req := &pb.ForwardRequest{To: []byte(tc.to), Items: []*pb.StoreItem{item(tc.r)}}
-			resp, _, err := w.nodes[0].client.call(t.Context(), by.Self, &pb.Request{Op: &pb.Request_Forward{Forward: req}})
+			resp, _, err := w.nodes[0].client.Call(t.Context(), by.Self, &pb.Request{Op: &pb.Request_Forward{Forward: req}})
 			require.ErrorIs(t, err, tc.want, tc.name)
 			if tc.want == nil {
 				require.Len(t, resp.GetForward().GetResults(), 1)
@@ -335,7 +338,7 @@ func TestForwardServesOnlyKeepers(t *testing.T) {
 		require.Zero(t, w.nodes[0].Index.Len())
 
 		defer by.server.turns.occupy(t)()
-		resp := by.server.respond(source{peer: w.nodes[0].Self}, &pb.Request{Op: &pb.Request_Forward{Forward: &pb.ForwardRequest{
+		resp := by.server.respond(wire.Source{Peer: w.nodes[0].Self}, &pb.Request{Op: &pb.Request_Forward{Forward: &pb.ForwardRequest{
 			To: []byte(to.Self), Items: []*pb.StoreItem{item(held)},
 		}}}, nil)
 		require.EqualValues(t, fault.Unavailable, resp.GetRefusal().GetCode(), "to verify needs a turn")

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -23,7 +25,7 @@ func loopback(b *testing.B, address string) [2]*Keeper {
 		h, err := libp2p.New(libp2p.ListenAddrStrings(address), libp2p.DisableRelay(), libp2p.DisableMetrics())
 		require.NoError(b, err)
 		d.peers = append(d.peers, h.ID())
-		ks[i], err = New(Config{Host: h, Network: "test", Router: router{d, h.ID()}, Index: index.New(index.Config{MaxPerProvider: 10_000}), Verifier: newVerifier(b), Limits: Limits{Sync: -1, Loopback: true}})
+		ks[i], err = New(wire.Config{Host: h, Network: "test", Router: router{d, h.ID()}, Index: index.New(index.Config{MaxPerProvider: 10_000}), Verifier: keepertest.NewVerifier(b), Limits: wire.Limits{Sync: -1, Loopback: true}})
 		require.NoError(b, err)
 		b.Cleanup(func() {
 			require.NoError(b, ks[i].Close())
@@ -40,8 +42,8 @@ func BenchmarkQuery(b *testing.B) {
 		for _, limit := range []int{10, 100} {
 			b.Run(fmt.Sprintf("%s/%d", address[14:18], limit), func(b *testing.B) {
 				ks := loopback(b, address)
-				ks[0].Store(b.Context(), batch(b, newProvider(b), 1000, time.Now()))
-				plan := compile(b, query.Query{Sort: query.SortPrice, Limit: limit})
+				ks[0].Store(b.Context(), keepertest.Batch(b, keepertest.NewProvider(b), 1000, time.Now()))
+				plan := keepertest.Compile(b, query.Query{Sort: query.SortPrice, Limit: limit})
 				for b.Loop() {
 					found, err := ks[0].Query(b.Context(), plan)
 					if err != nil || !found.Complete {
@@ -55,13 +57,13 @@ func BenchmarkQuery(b *testing.B) {
 
 func BenchmarkStore(b *testing.B) {
 	ks := loopback(b, "/ip4/127.0.0.1/tcp/0")
-	p := newProvider(b)
+	p := keepertest.NewProvider(b)
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()
 		now := time.Now()
-		recs := batch(b, p, 100, now)
+		recs := keepertest.Batch(b, p, 100, now)
 		for j := range recs {
-			recs[j] = p.sign(b, offer(fmt.Sprintf("s%03d", j)), uint64(i+1), now)
+			recs[j] = p.Sign(b, keepertest.Offer(fmt.Sprintf("s%03d", j)), uint64(i+1), now)
 		}
 		b.StartTimer()
 		for _, o := range ks[0].Store(b.Context(), recs) {

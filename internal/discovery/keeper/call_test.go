@@ -11,6 +11,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -21,19 +24,19 @@ import (
 
 // requestCodec reads requests of any content.
 func requestCodec(rw io.ReadWriter) *rpc.Codec {
-	return rpc.NewCodec(rw, rpc.Unlimited{}, rpc.Format{MaxSize: MaxRequest})
+	return rpc.NewCodec(rw, rpc.Unlimited{}, rpc.Format{MaxSize: wire.MaxRequest})
 }
 
 // responseCodec reads responses as a client does.
 func responseCodec(rw io.ReadWriter) *rpc.Codec {
-	return rpc.NewCodec(rw, rpc.Unlimited{}, rpc.Format{MaxSize: maxResponse, Check: responseBounds().check})
+	return rpc.NewCodec(rw, rpc.Unlimited{}, wire.ResponseFormat())
 }
 
 // inbound returns the streams that a node serves.
 func (n *node) inbound() (streams []network.Stream) {
 	for _, c := range n.host.Network().Conns() {
 		for _, s := range c.GetStreams() {
-			if s.Protocol() == Protocol("test") && s.Stat().Direction == network.DirInbound {
+			if s.Protocol() == wire.Protocol("test") && s.Stat().Direction == network.DirInbound {
 				streams = append(streams, s)
 			}
 		}
@@ -50,7 +53,7 @@ func (n *node) cut() {
 
 // corrupt replaces a node's side of the protocol.
 func (n *node) corrupt(answer func(*pb.Request) *pb.Response) {
-	n.host.SetStreamHandler(Protocol("test"), func(s network.Stream) {
+	n.host.SetStreamHandler(wire.Protocol("test"), func(s network.Stream) {
 		defer func() { _ = s.Reset() }()
 		c := requestCodec(s)
 		for {
@@ -71,7 +74,7 @@ func (n *node) corrupt(answer func(*pb.Request) *pb.Response) {
 
 // silent accepts a node's requests and never answers.
 func (n *node) silent() {
-	n.host.SetStreamHandler(Protocol("test"), func(s network.Stream) {
+	n.host.SetStreamHandler(wire.Protocol("test"), func(s network.Stream) {
 		_, _ = s.Read(make([]byte, 1))
 	})
 }
@@ -83,7 +86,7 @@ func queried(resp *pb.QueryResponse) *pb.Response {
 // The asker trusts no keeper: a response that violates the protocol counts as no answer, its
 // keeper is not asked again for a while, and another keeper completes the answer.
 func TestCorruptKeepers(t *testing.T) {
-	p := newProvider(t)
+	p := keepertest.NewProvider(t)
 	for _, tc := range []struct {
 		name   string
 		answer func(good []*records.Record) *pb.Response
@@ -95,7 +98,7 @@ func TestCorruptKeepers(t *testing.T) {
 			return queried(&pb.QueryResponse{Envelopes: [][]byte{e}})
 		}, true},
 		{"not matching", func(good []*records.Record) *pb.Response {
-			return queried(&pb.QueryResponse{Envelopes: [][]byte{p.sign(t, offer("dear", priced(1000)), 1, good[0].Issued()).Envelope()}})
+			return queried(&pb.QueryResponse{Envelopes: [][]byte{p.Sign(t, keepertest.Offer("dear", keepertest.Priced(1000)), 1, good[0].Issued()).Envelope()}})
 		}, true},
 		{"too many", func(good []*records.Record) *pb.Response {
 			resp := &pb.QueryResponse{}
@@ -121,26 +124,26 @@ func TestCorruptKeepers(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newCluster(t, 4)
-				recs := batch(t, newProvider(t), 5, time.Now())
+				recs := keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now())
 				for _, o := range w.nodes[0].Store(t.Context(), recs) {
 					require.Equal(t, 4, o.Stored.On)
 				}
 				a := w.nodes[0]
-				hostile := w.node(a.asker.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
+				hostile := w.node(a.askingOrder(route.NewSet(w.dht.peers, nil))[1])
 				asked := 0
 				hostile.corrupt(func(*pb.Request) *pb.Response { asked++; return tc.answer(recs) })
 				hostile.cut()
 				price := 10.0
-				q := around(10)
+				q := keepertest.Around(10)
 				q.Limit, q.MaxPrice = 5, &price
 				for range 3 {
-					found, err := a.Query(t.Context(), compile(t, q))
+					found, err := a.Query(t.Context(), keepertest.Compile(t, q))
 					require.NoError(t, err)
 					require.True(t, found.Complete, found.Reason)
 					require.Len(t, found.Records, 5)
 				}
 				require.Equal(t, 1, asked, "asked once, then last")
-				require.Equal(t, tc.bad, a.counts.of(a.counts.distrusted, "unauthentic") == 1)
+				require.Equal(t, tc.bad, a.counts.Of(a.counts.Distrust, "unauthentic") == 1)
 			})
 		})
 	}
@@ -151,19 +154,19 @@ func TestHedging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4)
 		a := w.nodes[0]
-		recs := batch(t, newProvider(t), 5, time.Now())
+		recs := keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now())
 		a.Store(t.Context(), recs)
-		slow := w.node(a.asker.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
+		slow := w.node(a.askingOrder(route.NewSet(w.dht.peers, nil))[1])
 		slow.silent()
 		slow.cut()
 		start := time.Now()
-		found, err := a.Query(t.Context(), compile(t, around(10)))
+		found, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Less(t, time.Since(start), 2*hedgeAfter)
 
 		start = time.Now()
-		_, err = a.Query(t.Context(), compile(t, around(10)))
+		_, err = a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), hedgeAfter, "asked last for a while")
 	})
@@ -174,14 +177,14 @@ func TestHedgingWithManyDeadKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 9)
 		a := w.nodes[0]
-		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
-		for _, id := range a.asker.askingOrder(newKeeperSet(w.dht.peers, nil))[1:6] {
+		a.Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now()))
+		for _, id := range a.askingOrder(route.NewSet(w.dht.peers, nil))[1:6] {
 			n := w.node(id)
 			n.silent()
 			n.cut()
 		}
 		start := time.Now()
-		found, err := a.Query(t.Context(), compile(t, around(10)))
+		found, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Less(t, time.Since(start), 5*hedgeAfter, "the third hedge, after 4.75 hedge delays, reaches a live keeper")
@@ -193,13 +196,13 @@ func TestAllOthersSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
 		a := w.nodes[0]
-		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
+		a.Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now()))
 		for _, n := range w.nodes[1:] {
 			n.silent()
 			n.cut()
 		}
 		start := time.Now()
-		found, err := a.Query(t.Context(), compile(t, around(10)))
+		found, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.False(t, found.Complete)
 		require.Contains(t, found.Reason, "1 of 2 keepers answered")
@@ -207,7 +210,7 @@ func TestAllOthersSilent(t *testing.T) {
 		require.LessOrEqual(t, time.Since(start), a.Limits.Query)
 
 		start = time.Now()
-		o := a.Store(t.Context(), batch(t, newProvider(t), 1, time.Now()))[0]
+		o := a.Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 1, time.Now()))[0]
 		require.NoError(t, o.Err)
 		require.Equal(t, records.Stored{On: 1, Of: 3}, o.Stored)
 		require.Equal(t, a.Limits.Deliver/avoidedShare, time.Since(start), "a keeper silent to a query gets less time")
@@ -227,7 +230,7 @@ func TestShortStoreAnswers(t *testing.T) {
 			return &pb.Response{Op: &pb.Response_Store{Store: &pb.StoreResponse{Results: results}}}
 		})
 		for _, n = range []int{0, 1, 3, 1000} {
-			for _, o := range w.nodes[0].Store(t.Context(), batch(t, newProvider(t), 2, time.Now())) {
+			for _, o := range w.nodes[0].Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 2, time.Now())) {
 				require.Equal(t, records.Stored{On: 1, Of: 2}, o.Stored)
 			}
 		}
@@ -238,7 +241,7 @@ func TestShortStoreAnswers(t *testing.T) {
 func TestReaderWithoutKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 24)
-		plan := compile(t, query.Query{})
+		plan := keepertest.Compile(t, query.Query{})
 		keepers := w.keepersOf(plan.Cells(coverCells)[0])
 		var reader *node
 		for _, n := range w.nodes {

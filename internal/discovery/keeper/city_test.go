@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -26,10 +27,10 @@ func city(t testing.TB, n int, lives time.Duration) []*records.Record {
 	const each = 20
 	recs := make([]*records.Record, 0, n)
 	now := time.Now()
-	var p provider
+	var p keepertest.Provider
 	for i := range n {
 		if i%each == 0 {
-			p = newProvider(t)
+			p = keepertest.NewProvider(t)
 		}
 		spread := 0.3
 		if i%2 == 0 {
@@ -37,7 +38,7 @@ func city(t testing.TB, n int, lives time.Duration) []*records.Record {
 		}
 		lat, lon := 52.52+spread*(random.Float64()-0.5), 13.405+1.6*spread*(random.Float64()-0.5)
 		uptime, response, errs := 90+10*random.Float64(), uint64(1+random.IntN(2000)), uint32(random.IntN(1000))
-		o := offer(fmt.Sprintf("s%d", i), priced(0.01+random.Float64()*10))
+		o := keepertest.Offer(fmt.Sprintf("s%d", i), keepertest.Priced(0.01+random.Float64()*10))
 		o.Metadata.Subtype = ""
 		o.Location.Latitude, o.Location.Longitude = &lat, &lon
 		if i%50 == 0 {
@@ -51,7 +52,7 @@ func city(t testing.TB, n int, lives time.Duration) []*records.Record {
 		if i%100 == 0 {
 			ttl = 24 * time.Hour
 		}
-		r, err := records.Sign("test", p.key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(ttl)})
+		r, err := records.Sign("test", p.Key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(ttl)})
 		require.NoError(t, err)
 		recs = append(recs, r)
 	}
@@ -99,7 +100,7 @@ func orders(t testing.TB) map[string]*query.Plan {
 			if radius > 0 {
 				q.Near.RadiusKM = &radius
 			}
-			plans[fmt.Sprintf("%s within %g km", sort, radius)] = compile(t, q)
+			plans[fmt.Sprintf("%s within %g km", sort, radius)] = keepertest.Compile(t, q)
 		}
 	}
 	return plans
@@ -121,10 +122,10 @@ func clausesOf(t testing.TB) map[string]*query.Plan {
 			q.Where = append(q.Where, c)
 		}
 		for _, q.Sort = range []query.Sort{query.SortPrice, query.SortUptime, query.SortScore} {
-			plans[name+" by "+string(q.Sort)] = compile(t, q)
+			plans[name+" by "+string(q.Sort)] = keepertest.Compile(t, q)
 		}
 	}
-	plans["volume"] = compile(t, query.Query{Limit: 5, Explain: true, Sort: query.SortPrice, Price: query.Price{Volume: &volume}})
+	plans["volume"] = keepertest.Compile(t, query.Query{Limit: 5, Explain: true, Sort: query.SortPrice, Price: query.Price{Volume: &volume}})
 	return plans
 }
 
@@ -136,7 +137,7 @@ func requireClauses(t *testing.T, w *lightCluster, recs []*records.Record) {
 		require.NoError(t, err)
 		if found.Complete {
 			complete++
-			require.Equal(t, best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
+			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
 		}
 		t.Logf("%-32s %3d descents, complete %t %s", name, searchedCells(found), found.Complete, found.Reason)
 	}
@@ -169,7 +170,7 @@ func TestHotCity(t *testing.T) {
 		for name, plan := range plans {
 			found, err := w.nodes[7].Query(t.Context(), plan)
 			require.NoError(t, err)
-			require.Equal(t, best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
+			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
 			require.True(t, found.Complete, "%s: %s", name, found.Reason)
 			t.Logf("%-32s %3d descents", name, searchedCells(found))
 		}
@@ -186,7 +187,7 @@ func TestHotCity(t *testing.T) {
 		for name, plan := range plans {
 			found, err := w.nodes[9].Query(t.Context(), plan)
 			require.NoError(t, err)
-			require.Equal(t, best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
+			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records)[:min(plan.Limit(), len(found.Records))], name)
 			require.True(t, found.Complete, "%s: %s", name, found.Reason)
 			require.Zero(t, searchedCells(found), name)
 		}
@@ -194,11 +195,7 @@ func TestHotCity(t *testing.T) {
 }
 
 // splitsAt returns the number of split cells at a keeper.
-func splitsAt(k *Keeper) int {
-	k.splits.mu.Lock()
-	defer k.splits.mu.Unlock()
-	return len(k.splits.cells)
-}
+func splitsAt(k *Keeper) int { return len(k.splits.Keys()) }
 
 // splitState is the state of a split cell.
 type splitState struct {
@@ -209,12 +206,12 @@ type splitState struct {
 // splitStatesOf copies the states: a failed requirement under the lock would block the close of the
 // keeper.
 func splitStatesOf(k *Keeper) map[records.CellKey]splitState {
-	k.splits.mu.Lock()
-	defer k.splits.mu.Unlock()
-	all := make(map[records.CellKey]splitState, len(k.splits.cells))
-	for c, x := range k.splits.cells {
-		phase, _ := x.Phase()
-		all[c] = splitState{phase, len(x.Sampled())}
+	all := make(map[records.CellKey]splitState)
+	for _, c := range k.splits.Keys() {
+		k.splits.With(c, func(x *cell.Cell) {
+			phase, _ := x.Phase()
+			all[c] = splitState{phase, len(x.Sampled())}
+		})
 	}
 	return all
 }
@@ -237,7 +234,7 @@ func requireBounded(t *testing.T, w *lightCluster) {
 					continue
 				}
 				seen[c] = true
-				if slices.Contains(w.keepersOf(c), n) && n.splits.phase(c) == cell.Whole {
+				if slices.Contains(w.keepersOf(c), n) && n.splits.Phase(c) == cell.Whole {
 					count := n.Index.CountIn(c, time.Now(), 1<<30)
 					require.LessOrEqual(t, count, cell.Capacity(c.Cell), c)
 					most = max(most, count)

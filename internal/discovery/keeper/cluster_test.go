@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,89 +10,23 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p"
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
+
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+
 	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/x/simlibp2p"
 	"github.com/marcopolo/simnet"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
-
-// provider signs records.
-type provider struct {
-	key crypto.PrivKey
-	id  peer.ID
-}
-
-func newProvider(t testing.TB) provider {
-	t.Helper()
-	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
-	require.NoError(t, err)
-	id, err := peer.IDFromPrivateKey(key)
-	require.NoError(t, err)
-	return provider{key, id}
-}
-
-// offer returns a compute service in Berlin, changed by edits.
-func offer(id string, edits ...func(*records.Offer)) records.Offer {
-	lat, lon, price := 52.52, 13.405, 1.0
-	o := records.Offer{
-		ID:           id,
-		Metadata:     records.Metadata{Type: "compute", Subtype: "gpu", Endpoints: []string{"https://example.org"}},
-		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8, MemoryMB: 16000}},
-		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE"},
-		Pricing:      &records.Pricing{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"},
-		Health:       &records.Health{Status: "HEALTHY"},
-	}
-	for _, edit := range edits {
-		edit(&o)
-	}
-	return o
-}
-
-func priced(price float64) func(*records.Offer) {
-	return func(o *records.Offer) { o.Pricing.BasePrice = &price }
-}
-
-func nowhere(o *records.Offer) { o.Location, o.Metadata.Subtype = nil, "" }
-
-func (p provider) sign(t testing.TB, o records.Offer, sequence uint64, now time.Time) *records.Record {
-	t.Helper()
-	r, err := records.Sign("test", p.key, o, records.Stamp{Sequence: sequence, Issued: now, Expires: now.Add(24 * time.Hour)})
-	require.NoError(t, err)
-	return r
-}
-
-func (p provider) withdraw(t testing.TB, r *records.Record, now time.Time) *records.Record {
-	t.Helper()
-	tomb, err := records.Tombstone(p.key, r, records.Stamp{Sequence: r.Sequence() + 1, Issued: now, Expires: now.Add(24 * time.Hour)})
-	require.NoError(t, err)
-	return tomb
-}
-
-func compile(t testing.TB, q query.Query) *query.Plan {
-	t.Helper()
-	if q.Type == "" {
-		q.Type = "compute"
-	}
-	p, err := query.Compile(q, query.Defaults{})
-	require.NoError(t, err)
-	return p
-}
-
-// around returns a query for a disc around Berlin, cheapest first.
-func around(radius float64) query.Query {
-	return query.Query{
-		Near: &query.Near{Latitude: 52.52, Longitude: 13.405, RadiusKM: &radius}, Sort: query.SortPrice, Explain: true,
-	}
-}
 
 // directory is the DHT of a test: every peer knows all peers without delay.
 type directory struct {
@@ -172,7 +105,7 @@ func (r router) Closest(ctx context.Context, key string, likely func([]peer.ID))
 	delay, failure, foresee := r.d.delay, r.d.failure, r.d.foresee
 	r.d.mu.Unlock()
 	if likely != nil && foresee != nil {
-		likely(foresee(nearest(key, r.others(), Network)))
+		likely(foresee(route.Nearest(key, r.others(), route.Network)))
 	}
 	select {
 	case <-time.After(delay):
@@ -183,10 +116,10 @@ func (r router) Closest(ctx context.Context, key string, likely func([]peer.ID))
 		return nil, failure
 	}
 	found := slices.DeleteFunc(r.others(), func(id peer.ID) bool { return slices.Contains(r.d.silent, id) })
-	return nearest(key, found, Network), nil
+	return route.Nearest(key, found, route.Network), nil
 }
 
-func (r router) Nearby(key string, n int) []peer.ID { return nearest(key, r.others(), n) }
+func (r router) Nearby(key string, n int) []peer.ID { return route.Nearest(key, r.others(), n) }
 
 func (r router) Size() int { return len(r.others()) }
 
@@ -196,40 +129,11 @@ func (r router) Serving() bool {
 	return !slices.Contains(r.d.clients, r.self)
 }
 
-// counts is a Recorder.
-type counts struct {
-	mu                  sync.Mutex // guards the fields below
-	refused, distrusted map[string]int
-	lacking             map[string]int
-	operations          map[string]int
-}
-
-func newCounts() *counts {
-	return &counts{refused: map[string]int{}, distrusted: map[string]int{}, lacking: map[string]int{}, operations: map[string]int{}}
-}
-
-func (c *counts) Operation(op string, _ time.Duration, _ error) { c.add(c.operations, op) }
-func (c *counts) Refused(reason string)                         { c.add(c.refused, reason) }
-func (c *counts) Distrusted(reason string)                      { c.add(c.distrusted, reason) }
-func (c *counts) Lacking(field string)                          { c.add(c.lacking, field) }
-
-func (c *counts) add(m map[string]int, key string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m[key]++
-}
-
-func (c *counts) of(m map[string]int, key string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return m[key]
-}
-
 // node is one peer of a cluster.
 type node struct {
 	*Keeper
 	host   host.Host
-	counts *counts
+	counts *keepertest.Counts
 	gone   bool
 }
 
@@ -250,7 +154,7 @@ type cluster struct {
 }
 
 // newCluster returns n peers. The cluster ends with the test.
-func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *cluster {
+func newCluster(t testing.TB, n int, configure ...func(i int, c *wire.Config)) *cluster {
 	t.Helper()
 	w := &cluster{t: t, dht: &directory{}}
 	const mbps = 100 * simlibp2p.OneMbps
@@ -285,28 +189,28 @@ func newCluster(t testing.TB, n int, configure ...func(i int, c *Config)) *clust
 		net.Close()
 	})
 	for _, n := range w.nodes {
-		n.sync.table()
-		n.sync.know.setInformed(true, time.Now()) // an old network
+		n.sync.Table()
+		n.sync.Know.SetInformed(true, time.Now()) // an old network
 	}
 	for _, n := range w.nodes {
 		if n.Limits.Sync > 0 && n.Router.Size() > 0 {
-			n.sync.round(t.Context()) // a peer without a comparison has no authority
+			n.sync.Round(t.Context()) // a peer without a comparison has no authority
 		}
 	}
 	for _, n := range w.nodes {
-		n.sync.outdate() // tests put records into indexes directly
+		n.sync.Outdate() // tests put records into indexes directly
 	}
 	return w
 }
 
 // never disables comparisons.
-func never(_ int, c *Config) { c.Limits.Sync = -1 }
+func never(_ int, c *wire.Config) { c.Limits.Sync = -1 }
 
-func (w *cluster) start(i int, h host.Host, configure []func(int, *Config)) *node {
+func (w *cluster) start(i int, h host.Host, configure []func(int, *wire.Config)) *node {
 	verifier, err := records.NewVerifier("test", 10_000)
 	require.NoError(w.t, err)
-	n := &node{host: h, counts: newCounts()}
-	c := Config{
+	n := &node{host: h, counts: keepertest.NewCounts()}
+	c := wire.Config{
 		Network: "test",
 		Host:    h, Router: router{w.dht, h.ID()}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: n.counts,
 	}
@@ -318,39 +222,22 @@ func (w *cluster) start(i int, h host.Host, configure []func(int, *Config)) *nod
 	return n
 }
 
-// keepersOf returns the keepers of a cell by definition, without the code under test.
+// KeepersOf returns the keepers of a cell by definition, without the code under test.
 func (w *cluster) keepersOf(c records.CellKey) []*node {
-	if len(w.nodes) <= Network {
+	if len(w.nodes) <= route.Network {
 		return w.nodes
 	}
 	sorted := slices.Clone(w.nodes)
-	key := routingKey(c)
+	key := route.KeyOf(c)
 	slices.SortFunc(sorted, func(a, b *node) int {
 		x, y := distanceOf(key, a.Self), distanceOf(key, b.Self)
 		return slices.Compare(x[:], y[:])
 	})
-	return sorted[:Replicas]
+	return sorted[:route.Replicas]
 }
 
 func (w *cluster) node(id peer.ID) *node {
 	return w.nodes[slices.IndexFunc(w.nodes, func(n *node) bool { return n.Self == id })]
-}
-
-// batch returns n compute records of one provider around Berlin, by increasing price.
-func batch(t testing.TB, p provider, n int, now time.Time) []*records.Record {
-	recs := make([]*records.Record, n)
-	for i := range recs {
-		recs[i] = p.sign(t, offer(fmt.Sprintf("s%03d", i), priced(float64(i))), 1, now)
-	}
-	return recs
-}
-
-func namesOf(recs []*records.Record) []string {
-	names := make([]string, len(recs))
-	for i, r := range recs {
-		names[i] = r.Name().ID
-	}
-	return names
 }
 
 var errLookup = errors.New("the lookup failed")

@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -31,14 +32,14 @@ type campaign struct {
 func newCampaign(t *testing.T, seed uint64) *campaign {
 	random := rand.New(rand.NewPCG(seed, 1))
 	return &campaign{
-		cluster: newCluster(t, 4+random.IntN(5)), t: t, random: random, plan: compile(t, query.Query{Limit: 100}),
+		cluster: newCluster(t, 4+random.IntN(5)), t: t, random: random, plan: keepertest.Compile(t, query.Query{Limit: 100}),
 	}
 }
 
 // register stores a record through a node.
 func (c *campaign) register(n *node) {
-	p := newProvider(c.t)
-	r := p.sign(c.t, offer(fmt.Sprint("r", len(c.live))), 1, time.Now())
+	p := keepertest.NewProvider(c.t)
+	r := p.Sign(c.t, keepertest.Offer(fmt.Sprint("r", len(c.live))), 1, time.Now())
 	n.put(c.t, r) // as the owner's own index
 	require.NoError(c.t, n.Store(c.t.Context(), []*records.Record{r})[0].Err)
 	c.live = append(c.live, r)
@@ -93,7 +94,7 @@ func (c *campaign) arrive() {
 	for range 3 {
 		c.register(c.nodes[1+c.random.IntN(len(c.nodes)-1)])
 	}
-	late.sync.know.setInformed(false, time.Now())
+	late.sync.Know.SetInformed(false, time.Now())
 	c.dht.split(everybody)
 	c.pose([]*node{late}, 50)
 	c.register(late)

@@ -9,6 +9,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -32,7 +34,7 @@ func TestFindingsMeet(t *testing.T) {
 			w := newCluster(t, size, never)
 			plan, err := query.Compile(query.Query{Type: "compute"}, query.Defaults{})
 			require.NoError(t, err)
-			about := newProvider(t).id
+			about := keepertest.NewProvider(t).Id
 			first, second := w.nodes[0], w.nodes[size-1]
 			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{about}, nil))
 			require.Empty(t, first.Findings(t.Context(), plan, nil, first.statement(t, about, records.Reachable)))
@@ -43,7 +45,7 @@ func TestFindingsMeet(t *testing.T) {
 				require.Equal(t, records.Reachable, d.Statement.Findings[0].State)
 			}
 			require.Empty(t, first.Findings(t.Context(), plan, []peer.ID{about}, nil), "its own statement is no news")
-			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{newProvider(t).id}, nil))
+			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{keepertest.NewProvider(t).Id}, nil))
 			time.Sleep(witness.Life)
 			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{about}, nil))
 		})
@@ -54,11 +56,11 @@ func TestFindingsMeet(t *testing.T) {
 func TestFindingsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3, never)
-		about := newProvider(t).id
+		about := keepertest.NewProvider(t).Id
 		a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
 		send := func(own []byte) error {
 			req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own}}}
-			_, _, err := a.client.call(t.Context(), b.Self, req)
+			_, _, err := a.client.Call(t.Context(), b.Self, req)
 			return err
 		}
 		require.NoError(t, send(a.statement(t, about, records.Unreachable)))
@@ -66,10 +68,10 @@ func TestFindingsAreRefused(t *testing.T) {
 		require.ErrorIs(t, send([]byte("nonsense")), fault.Invalid)
 		require.ErrorIs(t, send(make([]byte, witness.MaxSize+1)), fault.TooLarge)
 		var err error
-		from := source{peer: a.Self, prefix: netip.MustParsePrefix("198.51.100.0/24")}
+		from := wire.Source{Peer: a.Self, Prefix: netip.MustParsePrefix("198.51.100.0/24")}
 		flood := &pb.FindingsRequest{Own: a.statement(t, about, records.Busy)}
 		for range 100_000 { // at one moment
-			if _, err = b.server.findings(from, flood); err != nil {
+			if _, err = b.server.findings.Serve(from, flood); err != nil {
 				break
 			}
 		}

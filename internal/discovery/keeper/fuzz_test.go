@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -18,7 +19,7 @@ import (
 // Every input gets a response of its kind: a result for each item, an answer within the limit of
 // the query, or a refusal.
 func FuzzRequest(f *testing.F) {
-	r := newProvider(f).sign(f, offer("one"), 1, time.Now())
+	r := keepertest.NewProvider(f).Sign(f, keepertest.Offer("one"), 1, time.Now())
 	seeds := []*pb.Request{
 		storeOf(item(r), item(r)),
 		storeOf(),
@@ -29,18 +30,18 @@ func FuzzRequest(f *testing.F) {
 	for _, s := range seeds {
 		b, err := proto.Marshal(s)
 		require.NoError(f, err)
-		f.Add(delimited(b))
+		f.Add(keepertest.Delimited(b))
 	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0x7f})
-	k, _ := bare(f, 30, Limits{})
+	k, _ := bare(f, 30, wire.Limits{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		codec := rpc.NewCodec(bytes.NewBuffer(b), rpc.Unlimited{}, rpc.Format{MaxSize: MaxRequest, Check: requestBounds().check})
+		codec := rpc.NewCodec(bytes.NewBuffer(b), rpc.Unlimited{}, wire.RequestFormat())
 		req := new(pb.Request)
 		err := codec.ReadMessage(req)
 		if err != nil && !rpc.IsFault(err) {
 			return // the input ended
 		}
-		resp := k.server.respond(source{}, req, err)
+		resp := k.server.respond(wire.Source{}, req, err)
 		switch {
 		case resp.Refusal != nil:
 			require.Error(t, rpc.Restore("", resp.Refusal))
@@ -50,32 +51,5 @@ func FuzzRequest(f *testing.F) {
 			require.LessOrEqual(t, len(resp.GetQuery().Envelopes), query.MaxLimit)
 		}
 		require.NoError(t, requestCodec(new(bytes.Buffer)).WriteMessage(resp), "strings of other peers may be invalid UTF-8, but responses must be valid")
-	})
-}
-
-// Every answer of a keeper is either a subset of the matches, or refused with Unauthentic.
-func FuzzAnswer(f *testing.F) {
-	p := newProvider(f)
-	good := p.sign(f, offer("one"), 1, time.Now())
-	b, err := proto.Marshal(&pb.QueryResponse{Envelopes: [][]byte{good.Envelope()}, Total: 1})
-	require.NoError(f, err)
-	f.Add(b)
-	plan := compile(f, query.Query{Limit: 3})
-	q := cellQuery{plan: plan, cells: plan.Cells(coverCells)}
-	verifier := newVerifier(f)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		resp := new(pb.QueryResponse)
-		if proto.Unmarshal(b, resp) != nil {
-			return
-		}
-		a, err := verifyAnswer(q, resp, verifier, time.Now())
-		if err != nil {
-			require.ErrorIs(t, err, fault.Unauthentic)
-			return
-		}
-		require.LessOrEqual(t, len(a.records), plan.Limit())
-		for _, r := range a.records {
-			require.True(t, q.matches(r))
-		}
 	})
 }

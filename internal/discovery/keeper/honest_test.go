@@ -12,7 +12,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/internal/discovery/digest"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
@@ -21,16 +23,16 @@ import (
 func (w *lightCluster) requireTrust() {
 	w.t.Helper()
 	for _, n := range w.nodes {
-		n.counts.mu.Lock()
-		distrusted := fmt.Sprint(n.counts.distrusted)
-		n.counts.mu.Unlock()
+		n.counts.Mu.Lock()
+		distrusted := fmt.Sprint(n.counts.Distrust)
+		n.counts.Mu.Unlock()
 		require.Equal(w.t, "map[]", distrusted, "%s distrusts an honest keeper", n.Self)
 	}
 }
 
 // traveller is a record whose provider moves it over the world.
 type traveller struct {
-	provider provider
+	provider keepertest.Provider
 	offer    records.Offer
 	current  *records.Record // nil before the first version
 }
@@ -38,12 +40,12 @@ type traveller struct {
 // travellers returns n records with subtypes, 20 of each provider.
 func travellers(t testing.TB, n int, random *rand.Rand) []*traveller {
 	all := make([]*traveller, n)
-	var p provider
+	var p keepertest.Provider
 	for i := range all {
 		if i%20 == 0 {
-			p = newProvider(t)
+			p = keepertest.NewProvider(t)
 		}
-		all[i] = &traveller{provider: p, offer: offer(fmt.Sprintf("s%04d", i), func(o *records.Offer) {
+		all[i] = &traveller{provider: p, offer: keepertest.Offer(fmt.Sprintf("s%04d", i), func(o *records.Offer) {
 			o.Metadata.Subtype = []string{"gpu", "cpu", ""}[i%3]
 		})}
 		all[i].move(random)
@@ -61,11 +63,11 @@ func (m *traveller) move(random *rand.Rand) {
 func (m *traveller) sign(t testing.TB) (versions []*records.Record) {
 	sequence := uint64(1)
 	if m.current != nil {
-		end := m.provider.withdraw(t, m.current, time.Now())
+		end := m.provider.Withdraw(t, m.current, time.Now())
 		versions = append(versions, end)
 		sequence = end.Sequence() + 1
 	}
-	m.current = m.provider.sign(t, m.offer, sequence, time.Now())
+	m.current = m.provider.Sign(t, m.offer, sequence, time.Now())
 	return append(versions, m.current)
 }
 
@@ -75,7 +77,7 @@ func (m *traveller) sign(t testing.TB) (versions []*records.Record) {
 func TestHonestKeepersTrustEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(8, 8))
-		w := newLimitedCluster(t, 25, Limits{})
+		w := newLimitedCluster(t, 25, wire.Limits{})
 		defer w.close()
 		all := travellers(t, 200, random)
 		store := func(some []*traveller) {
@@ -90,7 +92,7 @@ func TestHonestKeepersTrustEachOther(t *testing.T) {
 		store(all)
 		time.Sleep(time.Minute)
 		for joined := range 2 {
-			w.join(peer.ID(fmt.Sprintf("joiner %d", joined)), Limits{})
+			w.join(peer.ID(fmt.Sprintf("joiner %d", joined)), wire.Limits{})
 			for range 20 {
 				some := make([]*traveller, 5)
 				for i := range some {
@@ -108,7 +110,7 @@ func TestHonestKeepersTrustEachOther(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		w.requireTrust()
 		for _, m := range all {
-			name := records.Name{Provider: m.provider.id, ID: m.offer.ID}
+			name := records.Name{Provider: m.provider.Id, ID: m.offer.ID}
 			for _, n := range w.nodes {
 				if r, ok := n.Index.Get(name); ok {
 					for _, c := range r.Cells() {
@@ -125,14 +127,14 @@ func TestHonestKeepersTrustEachOther(t *testing.T) {
 // A partner that lists a record several times, or received another version of it since, is honest.
 func TestHonestPartner(t *testing.T) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // start of virtual time
-	p := newProvider(t)
+	p := keepertest.NewProvider(t)
 	moved := func(o *records.Offer) { o.Metadata.Type = "database"; o.Capabilities = nil }
-	first, second := p.sign(t, offer("one"), 1, now), p.sign(t, offer("one"), 2, now)
-	third := p.sign(t, offer("one", moved), 3, now)
-	other := p.sign(t, offer("two"), 1, now)
+	first, second := p.Sign(t, keepertest.Offer("one"), 1, now), p.Sign(t, keepertest.Offer("one"), 2, now)
+	third := p.Sign(t, keepertest.Offer("one", moved), 3, now)
+	other := p.Sign(t, keepertest.Offer("two"), 1, now)
 	list := func(recs ...*records.Record) (wire []byte) {
 		for _, r := range recs {
-			wire = digest.Append(wire, digest.EntryOf(r, p.id.String()))
+			wire = digest.Append(wire, digest.EntryOf(r, p.Id.String()))
 		}
 		return wire
 	}
@@ -154,7 +156,7 @@ func TestHonestPartner(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, err := comparisonWith(t, answering(tc.listed, tc.sent))
 				require.NoError(t, err)
-				require.Zero(t, n.counts.of(n.counts.distrusted, "unauthentic"))
+				require.Zero(t, n.counts.Of(n.counts.Distrust, "unauthentic"))
 				for i, r := range []*records.Record{first, other} {
 					got, ok := n.Index.Latest(r.Name())
 					require.Equal(t, tc.want[i] > 0, ok)

@@ -10,8 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+
 	dht "github.com/libp2p/go-libp2p-kad-dht"
+
 	kb "github.com/libp2p/go-libp2p-kbucket"
+
 	record "github.com/libp2p/go-libp2p-record"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
@@ -49,7 +55,7 @@ func all(nodes []*node, is func(*node) bool) bool {
 func TestOnKademlia(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const peers, gone = 23, 5
-		w := newCluster(t, peers, func(_ int, c *Config) {
+		w := newCluster(t, peers, func(_ int, c *wire.Config) {
 			d, err := dht.New(c.Host,
 				dht.ProtocolPrefix("/blackhole/test"), dht.Mode(dht.ModeServer), dht.DisableAutoRefresh(), dht.DisableProviders(),
 				dht.Validator(record.NamespacedValidator{}))
@@ -65,7 +71,7 @@ func TestOnKademlia(t *testing.T) {
 				require.NoError(t, n.host.Connect(t.Context(), peer.AddrInfo{ID: other.Self, Addrs: other.host.Addrs()}))
 			}
 		}
-		large := func(n *node) bool { return n.Router.Size() >= Network }
+		large := func(n *node) bool { return n.Router.Size() >= route.Network }
 		for round := 0; !all(w.nodes, large); round++ {
 			require.Less(t, round, 10, "the tables do not fill, so every peer would keep every cell")
 			for _, n := range w.nodes {
@@ -74,18 +80,18 @@ func TestOnKademlia(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}
 
-		p := newProvider(t)
+		p := keepertest.NewProvider(t)
 		recs := make([]*records.Record, 60)
 		for i := range recs {
 			place := func(o *records.Offer) {
 				lat, lon := 45+10*random.Float64(), 5+15*random.Float64()
 				o.Location.Latitude, o.Location.Longitude = &lat, &lon
 			}
-			recs[i] = p.sign(t, offer(fmt.Sprintf("s%02d", i), priced(random.Float64()), place), 1, time.Now())
+			recs[i] = p.Sign(t, keepertest.Offer(fmt.Sprintf("s%02d", i), keepertest.Priced(random.Float64()), place), 1, time.Now())
 		}
 		for _, o := range w.nodes[0].Store(t.Context(), recs) {
 			require.NoError(t, o.Err)
-			require.GreaterOrEqual(t, o.Stored.On, Replicas)
+			require.GreaterOrEqual(t, o.Stored.On, route.Replicas)
 		}
 
 		for _, n := range w.nodes[peers-gone:] {
@@ -101,7 +107,7 @@ func TestOnKademlia(t *testing.T) {
 				require.Zero(t, missing)
 			}
 		}
-		time.Sleep(2 * syncEvery)
+		time.Sleep(2 * wire.SyncEvery)
 		for i, n := range w.nodes[:peers-gone] {
 			missing, _ := lacking(t, n, recs, 50*float64(1+i))
 			require.Zero(t, missing, "after a comparison")
@@ -117,7 +123,7 @@ func TestOnKademlia(t *testing.T) {
 // the answer claims to be complete.
 func lacking(t *testing.T, n *node, recs []*records.Record, radius float64) (missing int, complete bool) {
 	t.Helper()
-	plan := compile(t, around(radius))
+	plan := keepertest.Compile(t, keepertest.Around(radius))
 	for _, r := range recs {
 		if plan.Match(r) {
 			missing++

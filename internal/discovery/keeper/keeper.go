@@ -1,96 +1,87 @@
-// Package keeper stores the records of the network. It places the cells of the index on peers,
-// delivers records to them, and queries them.
+// Package keeper is one peer's part in the distributed index. It puts the rooms around it together (route, place, ask,
+// compare), and serves the requests of other peers in turns.
 //
-// The keepers of a cell are the Replicas peers closest to its key; every peer finds them by a
-// lookup in the DHT. In a network of at most Network peers every peer keeps every cell. STORE
-// sends batches of signed records to keepers. QUERY sends a filter, an order and a limit; each
-// keeper answers with its best matches and a bound on the withheld ones, so that a merged
-// answer can be proven complete. A keeper cannot forge a record, and a second keeper reveals
-// omissions: a query asks two at once, and more after failures and delays.
+// STORE sends batches of signed records to keepers, FORWARD those of a silent keeper by way of another one. QUERY sends a filter,
+// an order and a limit, RESOLVE a name, SUMMARY asks for the number and the best values of a cell's records. SYNC and PULL
+// compare and fetch, WATCH streams changes, FINDINGS exchanges signed measurements of providers (package witness).
 //
-// A cell with too many records is split (package cell): its keepers hold a sample, and
-// summaries of its children. Publishers continue at the keepers of children below geo.MaxLen,
-// readers at the children that can have a result. SUMMARY asks for the number and the best
-// values of a cell's records.
-//
-// SYNC is the anti-entropy between keepers of the same cells: they compare digests and pull
-// missing records. So a new peer is complete after one round, a withdrawal reaches every copy of
-// the record, and two halves of a partitioned network converge. For a cell compared with two
-// others a peer answers alone; in a small network this covers every query.
-//
-// WATCH streams the changes of cells to other peers. A cookie resumes a broken stream; without
-// a usable cookie the watcher queries again.
-//
-// FINDINGS exchanges signed measurements of providers (package witness) among the peers that ask for the same
-// cell.
-//
-// RESOLVE returns the newest version of one record by its name. Each record also belongs to the
-// cell of its provider, so its key alone leads to the keepers that have it.
-//
-// Messages travel over package rpc. DESIGN.md explains the design.
+// DESIGN.md explains the design.
 package keeper
 
 import (
 	"context"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/clock"
+	"github.com/blackhole/blackhole/internal/discovery/compare"
+	"github.com/blackhole/blackhole/internal/discovery/place"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // Keeper is one peer's part in the distributed index. Its methods are safe for concurrent use.
 type Keeper struct {
-	*Env
-	closest   *closestCache
-	client    *client
-	authority *Authority
-	splits    *splits
-	store     *store     // records of other peers
-	asker     *asker     // questions to other keepers
-	publisher *publisher // records to other keepers
-	sync      *syncer    // anti-entropy
-	server    *server    // requests of other peers
+	*wire.Env
+	closest   *route.Closest
+	client    *wire.Client
+	authority *route.Authority
+	splits    *place.Splits
+	store     *place.Store     // records of other peers
+	asker     *ask.Asker       // questions to other keepers
+	publisher *place.Publisher // records to other keepers
+	sync      *compare.Syncer  // anti-entropy
+	server    *server          // requests of other peers
 }
 
 // New starts to serve the protocol on c.Host. It returns Invalid without a required part.
-func New(c Config) (*Keeper, error) {
-	e, err := NewEnv(c)
+func New(c wire.Config) (*Keeper, error) {
+	e, err := wire.NewEnv(c)
 	if err != nil {
 		return nil, err
 	}
 	k := assemble(e)
 	k.server.listen()
-	m := &maintainer{splits: k.splits, ask: k.asker}
-	e.Go(k.server.watches.ring.run)
+	m := place.NewMaintainer(k.splits, k.asker)
+	e.Go(k.server.watches.Run)
 	e.Go(func(ctx context.Context) {
-		every(ctx, maintainEvery, func() {
-			m.maintain(ctx)
-			k.client.lacking.tell(e.Now())
+		wire.Every(ctx, place.MaintainEvery, func() {
+			m.Maintain(ctx)
+			k.client.TellLacking()
 		})
 	})
 	if e.Limits.Sync > 0 {
-		e.Go(k.sync.run)
-		e.Go(k.authority.run)
+		e.Go(k.sync.Run)
+		e.Go(k.authority.Run)
 	}
 	return k, nil
 }
 
 // assemble makes the parts of a keeper. Each part gets the parts that it uses.
-func assemble(e *Env) *Keeper {
-	closest := newClosestCache(e)
-	c := newClient(e, closest.Suspect)
-	authority := newAuthority(closest, c.wrongClock)
-	splits := newSplits(closest, authority)
-	in := newIntake(e)
-	s := newStore(authority, c, splits, in)
+func assemble(e *wire.Env) *Keeper {
+	closest := route.NewClosest(e)
+	c := wire.NewClient(e, closest.Suspect)
+	authority := route.NewAuthority(closest, c.WrongClock)
+	splits := place.NewSplits(closest, authority)
+	in := place.NewIntake(e)
+	s := place.NewStore(authority, c, splits, in)
 	k := &Keeper{
 		Env: e, closest: closest, client: c, authority: authority, splits: splits, store: s,
-		asker:     newAsker(closest, authority, c, splits, in),
-		publisher: newPublisher(closest, authority, c, s),
-		sync:      newSyncer(authority, c, s),
+		asker:     ask.NewAsker(closest, authority, c, splits, in),
+		publisher: place.NewPublisher(closest, authority, c, s),
+		sync:      compare.NewSyncer(authority, c, s, splits, in),
 	}
-	splits.storeAt = k.publisher.storeAt
-	k.server = newServer(k)
+	splits.StoreAt = k.publisher.StoreAt
+	k.server = &server{
+		Env: e, asker: k.asker, authority: authority, splits: splits, store: s, sync: k.sync,
+		watches:  ask.NewWatches(authority, splits, k.sync.Snapshot),
+		findings: ask.NewFindings(closest, c, s.Allow),
+		turns:    newTurns(e.Limits.Working, authority.Knows), bulk: newTurns(1, authority.Knows),
+		comparing: wire.PeerLimit{PerPeer: peerComparisons},
+	}
 	return k
 }
 
@@ -100,7 +91,7 @@ func (k *Keeper) Close() error {
 	k.Stop()             // operations under way return
 	k.server.rpc.Close() // reads under way return
 	k.Wait()
-	k.client.pool.Close() // last: operations put their streams back when they end
+	k.client.Pool.Close() // last: operations put their streams back when they end
 	return nil
 }
 
@@ -139,4 +130,9 @@ func (k *Keeper) Refetch(ctx context.Context, own []*records.Record) (answered b
 func (k *Keeper) Epoch() uint64 { return k.authority.Epoch() }
 
 // Clock returns the estimated offset of this peer's clock from the clocks of the keepers.
-func (k *Keeper) Clock() clock.Estimate { return k.client.clock.current() }
+func (k *Keeper) Clock() clock.Estimate { return k.client.Clock() }
+
+// Findings exchanges measurements with the keepers of a question: see findings.Exchange.
+func (k *Keeper) Findings(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []ask.Delivered {
+	return k.server.findings.Exchange(ctx, p, providers, own)
+}

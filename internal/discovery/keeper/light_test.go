@@ -16,6 +16,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/stretchr/testify/require"
 
@@ -37,15 +42,15 @@ type lightCluster struct {
 type lightNode struct {
 	*Keeper
 	host   *lightHost
-	counts *counts
+	counts *keepertest.Counts
 }
 
 // newLightCluster returns n nodes that never compare.
 func newLightCluster(t testing.TB, n int) *lightCluster {
-	return newLimitedCluster(t, n, Limits{Sync: -1})
+	return newLimitedCluster(t, n, wire.Limits{Sync: -1})
 }
 
-func newLimitedCluster(t testing.TB, n int, limits Limits) *lightCluster {
+func newLimitedCluster(t testing.TB, n int, limits wire.Limits) *lightCluster {
 	verifier, err := records.NewVerifier("test", 100_000) // shared: verifies each record once
 	require.NoError(t, err)
 	w := &lightCluster{
@@ -58,7 +63,7 @@ func newLimitedCluster(t testing.TB, n int, limits Limits) *lightCluster {
 }
 
 // join adds a node.
-func (w *lightCluster) join(id peer.ID, limits Limits) *lightNode {
+func (w *lightCluster) join(id peer.ID, limits wire.Limits) *lightNode {
 	h := &lightHost{id: id, hosts: w.hosts, addr: ma.StringCast("/ip4/127.0.0.1/udp/1/quic-v1")}
 	w.hosts.Store(id, h)
 	w.dht.edit(func() {
@@ -71,11 +76,11 @@ func (w *lightCluster) join(id peer.ID, limits Limits) *lightNode {
 }
 
 // start starts the keeper of a host.
-func (w *lightCluster) start(h *lightHost, limits Limits) *lightNode {
-	n := &lightNode{host: h, counts: newCounts()}
+func (w *lightCluster) start(h *lightHost, limits wire.Limits) *lightNode {
+	n := &lightNode{host: h, counts: keepertest.NewCounts()}
 	limits.Loopback = true // all nodes have one address
 	var err error
-	n.Keeper, err = New(Config{
+	n.Keeper, err = New(wire.Config{
 		Network: "test",
 		Host:    h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Recorder: n.counts, Limits: limits,
 	})
@@ -98,10 +103,10 @@ func (w *lightCluster) node(id peer.ID) *lightNode {
 	return nil
 }
 
-// keepersOf returns the keepers of a cell.
+// KeepersOf returns the keepers of a cell.
 func (w *lightCluster) keepersOf(c records.CellKey) []*lightNode {
 	var nodes []*lightNode
-	for _, id := range nearest(routingKey(c), w.dht.peers, Replicas) {
+	for _, id := range route.Nearest(route.KeyOf(c), w.dht.peers, route.Replicas) {
 		nodes = append(nodes, w.node(id))
 	}
 	return nodes
@@ -134,7 +139,7 @@ func (r *lightRouter) Nearby(key string, n int) []peer.ID {
 	}
 	near, ok := r.near[key]
 	if !ok || len(near) < min(n, r.size) {
-		near = r.router.Nearby(key, max(n, Network))
+		near = r.router.Nearby(key, max(n, route.Network))
 		r.near[key] = near
 	}
 	return slices.Clone(near[:min(n, len(near))])

@@ -11,6 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -19,15 +22,15 @@ import (
 func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 1)
-		a, p := w.nodes[0], newProvider(t)
-		recs := batch(t, p, 3, time.Now())
+		a, p := w.nodes[0], keepertest.NewProvider(t)
+		recs := keepertest.Batch(t, p, 3, time.Now())
 		for _, o := range a.Store(t.Context(), recs) {
 			require.NoError(t, o.Err)
 			require.Equal(t, records.Stored{On: 1, Of: 1}, o.Stored)
 		}
-		found, err := a.Query(t.Context(), compile(t, around(10)))
+		found, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
-		require.Equal(t, []string{"s000", "s001", "s002"}, namesOf(found.Records))
+		require.Equal(t, []string{"s000", "s001", "s002"}, keepertest.NamesOf(found.Records))
 		require.True(t, found.Local)
 		require.True(t, found.Complete, found.Reason)
 		require.Equal(t, 3, found.Total)
@@ -38,8 +41,8 @@ func TestAlone(t *testing.T) {
 func TestSmallNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4)
-		p := newProvider(t)
-		recs := batch(t, p, 100, time.Now())
+		p := keepertest.NewProvider(t)
+		recs := keepertest.Batch(t, p, 100, time.Now())
 		for i, o := range w.nodes[0].Store(t.Context(), recs) {
 			require.NoError(t, o.Err, i)
 			require.Equal(t, records.Stored{On: 4, Of: 4}, o.Stored)
@@ -47,13 +50,13 @@ func TestSmallNetwork(t *testing.T) {
 		require.Equal(t, 1, w.dht.asked())
 		for _, n := range w.nodes {
 			require.Equal(t, 100, n.Index.Len())
-			q := around(10)
+			q := keepertest.Around(10)
 			q.Limit = 5
-			found, err := n.Query(t.Context(), compile(t, q))
+			found, err := n.Query(t.Context(), keepertest.Compile(t, q))
 			require.NoError(t, err)
 			require.True(t, found.Complete, found.Reason)
 			require.False(t, found.Local)
-			require.Equal(t, []string{"s000", "s001", "s002", "s003", "s004"}, namesOf(found.Records))
+			require.Equal(t, []string{"s000", "s001", "s002", "s003", "s004"}, keepertest.NamesOf(found.Records))
 			require.Equal(t, 100, found.Total)
 			require.NotEmpty(t, found.Notes)
 		}
@@ -64,7 +67,7 @@ func TestSmallNetwork(t *testing.T) {
 func TestJoinedPeerAsksOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
-		recs := batch(t, newProvider(t), 5, time.Now())
+		recs := keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now())
 		joined := w.nodes[2]
 		for _, r := range recs {
 			for _, n := range w.nodes[:2] {
@@ -72,7 +75,7 @@ func TestJoinedPeerAsksOthers(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		found, err := joined.Query(t.Context(), compile(t, around(10)))
+		found, err := joined.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.Len(t, found.Records, 5)
 		require.True(t, found.Complete, found.Reason)
@@ -85,7 +88,7 @@ func TestJoinedPeerAsksOthers(t *testing.T) {
 func TestLargeNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 30)
-		r := newProvider(t).sign(t, offer("one", nowhere), 1, time.Now())
+		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one", keepertest.Nowhere), 1, time.Now())
 		o := w.nodes[0].Store(t.Context(), []*records.Record{r})[0]
 		require.NoError(t, o.Err)
 		keepers := map[*node]bool{}
@@ -100,10 +103,10 @@ func TestLargeNetwork(t *testing.T) {
 			require.Equal(t, keepers[n], n.Index.Len() == 1)
 		}
 		for _, n := range w.nodes {
-			found, err := n.Query(t.Context(), compile(t, query.Query{}))
+			found, err := n.Query(t.Context(), keepertest.Compile(t, query.Query{}))
 			require.NoError(t, err)
 			require.True(t, found.Complete, found.Reason)
-			require.Equal(t, []string{"one"}, namesOf(found.Records))
+			require.Equal(t, []string{"one"}, keepertest.NamesOf(found.Records))
 		}
 	})
 }
@@ -112,7 +115,7 @@ func TestLargeNetwork(t *testing.T) {
 func TestChurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 24)
-		recs := batch(t, newProvider(t), 20, time.Now())
+		recs := keepertest.Batch(t, keepertest.NewProvider(t), 20, time.Now())
 		for _, o := range w.nodes[0].Store(t.Context(), recs) {
 			require.NoError(t, o.Err)
 			require.Equal(t, o.Stored.Of, o.Stored.On)
@@ -121,7 +124,7 @@ func TestChurn(t *testing.T) {
 			n.leave(t)
 		}
 		for _, n := range w.nodes[:16] {
-			found, err := n.Query(t.Context(), compile(t, around(100)))
+			found, err := n.Query(t.Context(), keepertest.Compile(t, keepertest.Around(100)))
 			require.NoError(t, err)
 			require.Len(t, found.Records, 20, found.Reason)
 		}
@@ -131,13 +134,13 @@ func TestChurn(t *testing.T) {
 func TestTombstoneWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
-		p := newProvider(t)
-		r := p.sign(t, offer("one"), 1, time.Now())
+		p := keepertest.NewProvider(t)
+		r := p.Sign(t, keepertest.Offer("one"), 1, time.Now())
 		w.nodes[0].Store(t.Context(), []*records.Record{r})
-		tomb := p.withdraw(t, r, time.Now())
+		tomb := p.Withdraw(t, r, time.Now())
 		_, err := w.nodes[1].Index.Put(tomb, time.Now()) // only the asker has the tombstone
 		require.NoError(t, err)
-		found, err := w.nodes[1].Query(t.Context(), compile(t, around(10)))
+		found, err := w.nodes[1].Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.Empty(t, found.Records)
 
@@ -153,8 +156,8 @@ func TestTombstoneWins(t *testing.T) {
 // The provider's quota applies at every keeper, and the outcome reports it.
 func TestProviderQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 3, func(_ int, c *Config) { c.Index = index.New(index.Config{MaxPerProvider: 10}) })
-		outcomes := w.nodes[0].Store(t.Context(), batch(t, newProvider(t), 12, time.Now()))
+		w := newCluster(t, 3, func(_ int, c *wire.Config) { c.Index = index.New(index.Config{MaxPerProvider: 10}) })
+		outcomes := w.nodes[0].Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 12, time.Now()))
 		for _, o := range outcomes[:10] {
 			require.NoError(t, o.Err)
 			require.Equal(t, records.Stored{On: 3, Of: 3}, o.Stored)
@@ -163,7 +166,7 @@ func TestProviderQuota(t *testing.T) {
 			require.ErrorIs(t, o.Err, fault.LimitReached)
 			require.Equal(t, records.Stored{On: 0, Of: 3}, o.Stored)
 		}
-		require.Equal(t, 2, w.nodes[1].counts.of(w.nodes[1].counts.refused, "limit_reached"))
+		require.Equal(t, 2, w.nodes[1].counts.Of(w.nodes[1].counts.Refusals, "limit_reached"))
 	})
 }
 
@@ -173,11 +176,11 @@ func TestLookupFailure(t *testing.T) {
 		w := newCluster(t, 1)
 		w.dht.edit(func() { w.dht.failure = errLookup })
 		a := w.nodes[0]
-		r := newProvider(t).sign(t, offer("one"), 1, time.Now())
+		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one"), 1, time.Now())
 		o := a.Store(t.Context(), []*records.Record{r})[0]
 		require.NoError(t, o.Err)
 		require.Equal(t, records.Stored{On: 1, Of: 2}, o.Stored)
-		found, err := a.Query(t.Context(), compile(t, around(10)))
+		found, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.Len(t, found.Records, 1)
 		require.False(t, found.Complete)
@@ -186,7 +189,7 @@ func TestLookupFailure(t *testing.T) {
 
 		w.dht.edit(func() { w.dht.failure = nil })
 		time.Sleep(uncertainTTL)
-		found, err = a.Query(t.Context(), compile(t, around(10)))
+		found, err = a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 	})
@@ -198,7 +201,7 @@ func TestSlowLookup(t *testing.T) {
 		w := newCluster(t, 3)
 		w.dht.edit(func() { w.dht.delay = time.Hour })
 		start := time.Now()
-		found, err := w.nodes[0].Query(t.Context(), compile(t, around(10)))
+		found, err := w.nodes[0].Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.Empty(t, found.Records)
 		require.False(t, found.Complete)
@@ -213,21 +216,21 @@ func TestOperationsEndWithCloseAndCaller(t *testing.T) {
 		a := w.nodes[0]
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err := a.Query(ctx, compile(t, around(10)))
+		_, err := a.Query(ctx, keepertest.Compile(t, keepertest.Around(10)))
 		require.ErrorIs(t, err, fault.Timeout)
 
 		done := make(chan error)
 		go func() {
-			_, err := a.Query(t.Context(), compile(t, around(10)))
+			_, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 			done <- err
 		}()
 		synctest.Wait()
 		require.NoError(t, a.Close())
 		require.Error(t, <-done)
 
-		_, err = a.Query(t.Context(), compile(t, around(10)))
+		_, err = a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.ErrorIs(t, err, fault.Unavailable)
-		r := newProvider(t).sign(t, offer("one"), 1, time.Now())
+		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one"), 1, time.Now())
 		require.ErrorIs(t, a.Store(t.Context(), []*records.Record{r})[0].Err, fault.Unavailable)
 		_, err = a.Resolve(t.Context(), r.Key())
 		require.ErrorIs(t, err, fault.Unavailable)
@@ -237,8 +240,8 @@ func TestOperationsEndWithCloseAndCaller(t *testing.T) {
 // Many queries share few streams.
 func TestStreamsAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
-		plan := compile(t, query.Query{})
+		w := newCluster(t, 2, func(_ int, c *wire.Config) { c.Limits.Sync = -1 })
+		plan := keepertest.Compile(t, query.Query{})
 		for range 50 {
 			_, err := w.nodes[0].Query(t.Context(), plan)
 			require.NoError(t, err)
@@ -262,7 +265,7 @@ func TestStreamsAreReused(t *testing.T) {
 func TestKeeperSetsAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
-		a, plan := w.nodes[0], compile(t, around(100))
+		a, plan := w.nodes[0], keepertest.Compile(t, keepertest.Around(100))
 		ask := func(within time.Duration) {
 			start := time.Now()
 			_, err := a.Query(t.Context(), plan)
@@ -282,25 +285,25 @@ func TestKeeperSetsAreCached(t *testing.T) {
 		ask(100 * time.Millisecond)
 		require.Equal(t, 2, w.dht.asked())
 
-		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, newProvider(t).id) })
-		set, err := a.closest.keepers(t.Context(), plan.Cells(1)[0])
+		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, keepertest.NewProvider(t).Id) })
+		set, err := a.closest.Keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
-		require.Len(t, set.peers, 4)
+		require.Len(t, set.Peers, 4)
 		require.Equal(t, 3, w.dht.asked())
 
-		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, peersOf(30)...) })
-		set, err = a.closest.keepers(t.Context(), plan.Cells(1)[0])
+		w.dht.edit(func() { w.dht.peers = append(w.dht.peers, keepertest.PeersOf(30)...) })
+		set, err = a.closest.Keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
-		require.Len(t, set.peers, Replicas, "the network is not small any more")
-		a.closest.refreshSets(set.peers[slices.IndexFunc(set.peers, func(id peer.ID) bool { return id != a.Self })])
+		require.Len(t, set.Peers, route.Replicas, "the network is not small any more")
+		a.closest.Suspect(set.Peers[slices.IndexFunc(set.Peers, func(id peer.ID) bool { return id != a.Self })])
 		time.Sleep(failedTTL)
 		before := w.dht.asked()
-		_, err = a.closest.keepers(t.Context(), plan.Cells(1)[0])
+		_, err = a.closest.Keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second)
 		require.Equal(t, before+1, w.dht.asked(), "the set has a failed peer")
 		time.Sleep(3 * keeperSetTTL)
-		_, err = a.closest.keepers(t.Context(), plan.Cells(1)[0])
+		_, err = a.closest.Keepers(t.Context(), plan.Cells(1)[0])
 		require.NoError(t, err)
 		require.Equal(t, before+2, w.dht.asked())
 	})

@@ -12,24 +12,19 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-func newVerifier(t testing.TB) *records.Verifier {
-	t.Helper()
-	v, err := records.NewVerifier("test", 1000)
-	require.NoError(t, err)
-	return v
-}
-
 func TestResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 2)
-		a, b, p := w.nodes[0], w.nodes[1], newProvider(t)
-		r := p.sign(t, offer("one"), 1, time.Now())
+		a, b, p := w.nodes[0], w.nodes[1], keepertest.NewProvider(t)
+		r := p.Sign(t, keepertest.Offer("one"), 1, time.Now())
 		resolve := func(key records.Key) (*records.Record, error) { return b.Resolve(t.Context(), key) }
 		_, err := resolve(r.Key())
 		require.ErrorIs(t, err, fault.NotFound)
@@ -40,13 +35,13 @@ func TestResolve(t *testing.T) {
 		require.Equal(t, r.Digest(), got.Digest())
 		require.Equal(t, r, mustGet(t, b, r), "b knows the record from now on")
 
-		newer := p.sign(t, offer("one", priced(2)), 2, time.Now())
+		newer := p.Sign(t, keepertest.Offer("one", keepertest.Priced(2)), 2, time.Now())
 		b.put(t, newer)
 		got, err = resolve(r.Key())
 		require.NoError(t, err)
 		require.Equal(t, newer.Digest(), got.Digest(), "the own index has the newest version")
 
-		moved := p.sign(t, offer("one", nowhere), 3, time.Now())
+		moved := p.Sign(t, keepertest.Offer("one", keepertest.Nowhere), 3, time.Now())
 		a.put(t, moved)
 		_, err = resolve(r.Key())
 		require.ErrorIs(t, err, fault.NotFound)
@@ -55,7 +50,7 @@ func TestResolve(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, moved.Digest(), got.Digest())
 
-		a.put(t, p.withdraw(t, moved, time.Now()))
+		a.put(t, p.Withdraw(t, moved, time.Now()))
 		_, err = resolve(moved.Key())
 		require.ErrorIs(t, err, fault.NotFound)
 		require.ErrorContains(t, err, "withdrawn")
@@ -66,8 +61,8 @@ func TestResolve(t *testing.T) {
 func TestResolveWithoutKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 3)
-		a, p := w.nodes[0], newProvider(t)
-		r := p.sign(t, offer("one"), 1, time.Now())
+		a, p := w.nodes[0], keepertest.NewProvider(t)
+		r := p.Sign(t, keepertest.Offer("one"), 1, time.Now())
 		a.put(t, r)
 		w.nodes[1].leave(t)
 		w.nodes[2].leave(t)
@@ -82,7 +77,7 @@ func TestResolveAfterFailedLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 1)
 		w.dht.edit(func() { w.dht.failure = errLookup })
-		r := newProvider(t).sign(t, offer("one"), 1, time.Now())
+		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one"), 1, time.Now())
 		_, err := w.nodes[0].Resolve(t.Context(), r.Key())
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorContains(t, err, errLookup.Error())
@@ -92,65 +87,19 @@ func TestResolveAfterFailedLookup(t *testing.T) {
 // An own record needs no keeper.
 func TestResolveOwnRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProvider(t)
-		w := newCluster(t, 2, func(i int, c *Config) {
+		p := keepertest.NewProvider(t)
+		w := newCluster(t, 2, func(i int, c *wire.Config) {
 			if i == 0 {
-				c.Self = p.id
+				c.Self = p.Id
 			}
 		})
 		w.nodes[1].leave(t)
-		r := p.sign(t, offer("one"), 1, time.Now())
+		r := p.Sign(t, keepertest.Offer("one"), 1, time.Now())
 		w.nodes[0].put(t, r)
 		got, err := w.nodes[0].Resolve(t.Context(), r.Key())
 		require.NoError(t, err)
 		require.Equal(t, r.Digest(), got.Digest())
 	})
-}
-
-func TestReadVersion(t *testing.T) {
-	now := time.Now()
-	p := newProvider(t)
-	r := p.sign(t, offer("one"), 1, now)
-	lapsed, err := records.Sign("test", p.key, offer("one"), records.Stamp{Sequence: 2, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-time.Hour)})
-	require.NoError(t, err)
-	forged := slices.Clone(r.Envelope())
-	forged[len(forged)/2] ^= 1
-	e := &Env{Config: Config{Verifier: newVerifier(t), Now: func() time.Time { return now }, Recorder: newCounts()}}
-	a := &asker{Env: e, client: &client{Env: e, clock: new(clockCheck)}}
-	for _, tc := range []struct {
-		name  string
-		resp  *pb.ResolveResponse
-		found bool
-		full  bool
-		kind  fault.Kind // of a breach
-	}{
-		{name: "no answer", kind: fault.Unauthentic},
-		{name: "nothing", resp: &pb.ResolveResponse{}, full: true},
-		{name: "a record", resp: &pb.ResolveResponse{Envelope: r.Envelope()}, found: true, full: true},
-		{name: "of no keeper", resp: &pb.ResolveResponse{Envelope: r.Envelope(), NotKept: true}, found: true},
-		{name: "an expired record", resp: &pb.ResolveResponse{Envelope: lapsed.Envelope()}, full: true},
-		{name: "from the future", resp: &pb.ResolveResponse{Envelope: p.sign(t, offer("one"), 3, now.Add(time.Hour)).Envelope()}},
-		{name: "another record", resp: &pb.ResolveResponse{Envelope: p.sign(t, offer("two"), 1, now).Envelope()}, kind: fault.Unauthentic},
-		{name: "forged", resp: &pb.ResolveResponse{Envelope: forged}, kind: fault.Unauthentic},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got, err := a.readVersion(tc.resp, r.Key())
-			if tc.kind != 0 {
-				require.ErrorIs(t, err, tc.kind)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, tc.found, got.newest != nil)
-			require.Equal(t, tc.full, got.full)
-			require.Equal(t, tc.full, got.err == nil)
-		})
-	}
-	fault := "this peer's clock is 10m0s ahead of its keepers' clocks"
-	a.client.clock.fault.Store(&fault)
-	got, err := a.readVersion(&pb.ResolveResponse{Envelope: lapsed.Envelope()}, r.Key())
-	require.NoError(t, err)
-	require.False(t, got.full, "a wrong clock proves no absence")
-	require.EqualError(t, got.err, fault)
 }
 
 // In a large network the cell of a provider has all its records: they resolve by their keys, and a
@@ -170,7 +119,7 @@ func TestProviderCell(t *testing.T) {
 			require.Len(t, n.Index.OfProvider(id), 20)
 		}
 		before := w.asks()
-		found, err := w.nodes[7].Query(t.Context(), compile(t, query.Query{ProviderID: id.String()}))
+		found, err := w.nodes[7].Query(t.Context(), keepertest.Compile(t, query.Query{ProviderID: id.String()}))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Len(t, found.Records, 20)
@@ -187,7 +136,7 @@ func TestProviderCell(t *testing.T) {
 func (w *lightCluster) asks() int {
 	n := 0
 	for _, x := range w.nodes {
-		n += x.counts.of(x.counts.operations, "ask")
+		n += x.counts.Of(x.counts.Operations, "ask")
 	}
 	return n
 }
@@ -198,16 +147,16 @@ func TestFloodOfOneProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLightCluster(t, 60)
 		defer w.close()
-		p := newProvider(t)
+		p := keepertest.NewProvider(t)
 		recs := make([]*records.Record, 6000)
 		for i := range recs {
-			recs[i] = p.sign(t, offer(fmt.Sprintf("s%d", i), nowhere), 1, time.Now())
+			recs[i] = p.Sign(t, keepertest.Offer(fmt.Sprintf("s%d", i), keepertest.Nowhere), 1, time.Now())
 		}
 		keys := recs[0].Cells()
-		near, far := w.keepersOf(records.ProviderCell(p.id))[0], w.farFrom(keys)
+		near, far := w.keepersOf(records.ProviderCell(p.Id))[0], w.farFrom(keys)
 		for target, most := range map[*lightNode]int{near: records.MaxPerProvider, far: 0} {
-			from := source{peer: "stranger", prefix: netip.MustParsePrefix("198.51.100.0/24")}
-			for some := range slices.Chunk(recs, MaxItems) {
+			from := wire.Source{Peer: "stranger", Prefix: netip.MustParsePrefix("198.51.100.0/24")}
+			for some := range slices.Chunk(recs, wire.MaxItems) {
 				items := make([]*pb.StoreItem, len(some))
 				for i, r := range some {
 					items[i] = &pb.StoreItem{Envelope: r.Envelope()}
@@ -215,12 +164,12 @@ func TestFloodOfOneProvider(t *testing.T) {
 						items[i].Cells = append(items[i].Cells, c.String())
 					}
 				}
-				_, err := target.store.Store(t.Context(), from, &pb.StoreRequest{Items: items})
+				_, err := target.store.ServeStore(t.Context(), from, &pb.StoreRequest{Items: items})
 				require.NoError(t, err)
 			}
 			require.Equal(t, most, target.Index.Len())
-			require.Len(t, target.Index.OfProvider(p.id), most)
-			require.NotZero(t, target.counts.of(target.counts.refused, "rate"), "the address prefix has a quota too")
+			require.Len(t, target.Index.OfProvider(p.Id), most)
+			require.NotZero(t, target.counts.Of(target.counts.Refusals, "rate"), "the address prefix has a quota too")
 		}
 	})
 }
@@ -228,7 +177,7 @@ func TestFloodOfOneProvider(t *testing.T) {
 // farFrom returns a peer that accepts none of the cells.
 func (w *lightCluster) farFrom(cells []records.CellKey) *lightNode {
 	for _, n := range w.nodes {
-		if !slices.ContainsFunc(cells, n.authority.accepts) {
+		if !slices.ContainsFunc(cells, n.authority.Accepts) {
 			return n
 		}
 	}
@@ -238,20 +187,20 @@ func (w *lightCluster) farFrom(cells []records.CellKey) *lightNode {
 
 // listing is a stored record with its provider.
 type listing struct {
-	provider
+	keepertest.Provider
 	record *records.Record
 }
 
 // listings returns n records across Europe, 20 of each provider.
 func listings(t testing.TB, n int, random *rand.Rand) []listing {
 	all := make([]listing, n)
-	var p provider
+	var p keepertest.Provider
 	for i := range all {
 		if i%20 == 0 {
-			p = newProvider(t)
+			p = keepertest.NewProvider(t)
 		}
 		lat, lon := 36+20*random.Float64(), -10+40*random.Float64()
-		all[i] = listing{p, p.sign(t, offer(fmt.Sprintf("s%04d", i), func(o *records.Offer) {
+		all[i] = listing{p, p.Sign(t, keepertest.Offer(fmt.Sprintf("s%04d", i), func(o *records.Offer) {
 			o.Location.Latitude, o.Location.Longitude = &lat, &lon
 		}), 1, time.Now())}
 	}
@@ -276,9 +225,9 @@ func TestWithdrawnAtEveryResolver(t *testing.T) {
 		w := newLightCluster(t, 0)
 		defer w.close()
 		for i := range peers {
-			w.join(peer.ID(fmt.Sprintf("light %d", i)), Limits{})
+			w.join(peer.ID(fmt.Sprintf("light %d", i)), wire.Limits{})
 		}
-		time.Sleep(2 * syncEvery)
+		time.Sleep(2 * wire.SyncEvery)
 		all := listings(t, waves*each+200, random)
 		for _, o := range w.nodes[0].Store(t.Context(), recordsOfListings(all)) {
 			require.NoError(t, o.Err)
@@ -316,7 +265,7 @@ func (w *lightCluster) withdrawAmidRestarts(random *rand.Rand, gone []listing, r
 	}
 	tombs := make([]*records.Record, len(gone))
 	for i, l := range gone {
-		tombs[i] = l.withdraw(w.t, l.record, time.Now())
+		tombs[i] = l.Withdraw(w.t, l.record, time.Now())
 	}
 	began := time.Now()
 	up := slices.IndexFunc(w.nodes, func(n *lightNode) bool { return !slices.Contains(down, slices.Index(w.nodes, n)) })
@@ -343,5 +292,5 @@ func (w *lightCluster) restart(i int) {
 	id := w.nodes[i].Self
 	h := &lightHost{id: id, hosts: w.hosts, addr: w.nodes[i].host.addr}
 	w.hosts.Store(id, h)
-	w.nodes[i] = w.start(h, Limits{})
+	w.nodes[i] = w.start(h, wire.Limits{})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -48,18 +49,18 @@ func TestLoadOfHotCity(t *testing.T) {
 			requireBounded(t, w)
 		}
 		for _, n := range w.nodes {
-			n.counts.forget()
+			n.counts.Forget()
 		}
 
 		random := rand.New(rand.NewPCG(8, 9))
 		skew := rand.NewZipf(random, 1.1, 1, 499)
 		exact := 0
 		for range questions {
-			plan := compile(t, asked(random, skew))
+			plan := keepertest.Compile(t, asked(random, skew))
 			found, err := w.nodes[random.IntN(peers)].Query(t.Context(), plan)
 			require.NoError(t, err)
 			require.True(t, found.Complete, found.Reason)
-			if slices.Equal(best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))]) {
+			if slices.Equal(best(plan, recs), keepertest.NamesOf(found.Records)[:min(plan.Limit(), len(found.Records))]) {
 				exact++
 			}
 		}
@@ -68,13 +69,6 @@ func TestLoadOfHotCity(t *testing.T) {
 		t.Logf("%d records, %d peers, %d questions: the hottest keeper served %d, the median %d (%.1f times); most in an index: %d",
 			len(recs), peers, questions, hottest, median, float64(hottest)/float64(median), held)
 	})
-}
-
-// forget resets the counts.
-func (c *counts) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.operations = map[string]int{}
 }
 
 // asked returns a query about one of a few hundred places, the first ones most often.
@@ -93,7 +87,7 @@ func asked(random *rand.Rand, skew *rand.Zipf) query.Query {
 func (w *lightCluster) load() (hottest, median, held int) {
 	var served []int
 	for _, n := range w.nodes {
-		if s := n.counts.of(n.counts.operations, "serve_query"); s > 0 {
+		if s := n.counts.Of(n.counts.Operations, "serve_query"); s > 0 {
 			served = append(served, s)
 		}
 		held = max(held, n.Index.Len())
@@ -107,13 +101,13 @@ func (w *lightCluster) load() (hottest, median, held int) {
 func TestFloodOfThreePrefixes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, counts := accepting(t)
-		c := cellOfBerlin(4)
-		hostile := many(t, scaled(t, 9000), records100)
+		c := keepertest.CellOfBerlin(4)
+		hostile := keepertest.Many(t, scaled(t, 9000), records100)
 		var honest []*records.Record
 		share := len(hostile) / 10
 		for round := range 10 { // honest records arrive before, during and after the flood
 			for i := range 40 {
-				recs := many(t, 1, 1)
+				recs := keepertest.Many(t, 1, 1)
 				// a waiting record returns later, as publishers do
 				for try := 0; try < 20; try++ {
 					if refused, _ := bring(k, from(fmt.Sprintf("198.%d.%d.0/24", 18+round, i)), c, recs); len(refused) == 0 {
@@ -135,7 +129,7 @@ func TestFloodOfThreePrefixes(t *testing.T) {
 		}
 		t.Logf("%d hostile records of %d providers from three /24s: %d of %d honest ones found (%.2f %%); the keeper holds %d; refused %d",
 			len(hostile), len(hostile)/records100, found, len(honest), 100*float64(found)/float64(len(honest)), k.Index.Len(),
-			counts.of(counts.refused, "near_full"))
+			counts.Of(counts.Refusals, "near_full"))
 		require.GreaterOrEqual(t, found, int(math.Ceil(0.99*float64(len(honest)))))
 		require.Zero(t, splitsAt(k))
 	})

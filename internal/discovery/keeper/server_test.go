@@ -3,7 +3,6 @@ package keeper
 import (
 	"bytes"
 	"io"
-	"math"
 	"net/netip"
 	"slices"
 	"testing"
@@ -15,9 +14,12 @@ import (
 	"github.com/multiformats/go-multiaddr"
 	"github.com/multiformats/go-varint"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -27,13 +29,13 @@ import (
 )
 
 // bare returns a keeper without a network that knows n other peers.
-func bare(t testing.TB, n int, limits Limits) (*Keeper, *counts) {
+func bare(t testing.TB, n int, limits wire.Limits) (*Keeper, *keepertest.Counts) {
 	t.Helper()
 	verifier, err := records.NewVerifier("test", 1000)
 	require.NoError(t, err)
-	counts := newCounts()
-	d := &directory{peers: append(peersOf(n), "self")}
-	e, err := NewEnv(Config{
+	counts := keepertest.NewCounts()
+	d := &directory{peers: append(keepertest.PeersOf(n), "self")}
+	e, err := wire.NewEnv(wire.Config{
 		Network: "test",
 		Host:    selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: counts,
 		Self: "self", Limits: limits,
@@ -41,7 +43,7 @@ func bare(t testing.TB, n int, limits Limits) (*Keeper, *counts) {
 	require.NoError(t, err)
 	t.Cleanup(e.Stop)
 	k := assemble(e)
-	k.authority.keep(&syncRound{alone: true})
+	k.authority.Keep(&route.Round{Alone: true})
 	return k, counts
 }
 
@@ -62,15 +64,15 @@ func storeOf(items ...*pb.StoreItem) *pb.Request {
 
 // Accepted and refused items, with reasons.
 func TestStoreItemsAreIndependent(t *testing.T) {
-	k, counts := bare(t, 5, Limits{})
-	p, now := newProvider(t), time.Now()
-	r := p.sign(t, offer("one"), 5, now)
+	k, counts := bare(t, 5, wire.Limits{})
+	p, now := keepertest.NewProvider(t), time.Now()
+	r := p.Sign(t, keepertest.Offer("one"), 5, now)
 	forged := bytes.Clone(r.Envelope())
 	forged[len(forged)-1] ^= 1
-	lapsed, err := records.Sign("test", p.key, offer("lapsed"), records.Stamp{Sequence: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-time.Hour)})
+	lapsed, err := records.Sign("test", p.Key, keepertest.Offer("lapsed"), records.Stamp{Sequence: 1, Issued: now.Add(-2 * time.Hour), Expires: now.Add(-time.Hour)})
 	require.NoError(t, err)
 	munich := records.CellKey{Type: "compute", Subtype: "gpu", Cell: geo.CellOf(geo.Point{Lat: 48.1, Lon: 11.6}, 4)}
-	twin := p.sign(t, offer("one", priced(2)), 5, now)
+	twin := p.Sign(t, keepertest.Offer("one", keepertest.Priced(2)), 5, now)
 
 	cells := item(r).Cells
 	for _, tc := range []struct {
@@ -89,31 +91,31 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 		{"one wrong among right", item(r, append(r.Cells()[:3], munich)...), fault.Invalid, "cells", 0, "wrong_cell"},
 		{"nothing", &pb.StoreItem{Cells: cells}, fault.Unauthentic, "", 0, "unauthentic"},
 		{"forged", &pb.StoreItem{Envelope: forged, Cells: cells}, fault.Unauthentic, "", 0, "unauthentic"},
-		{"too large", &pb.StoreItem{Envelope: make([]byte, maxEnvelope+1), Cells: cells}, fault.TooLarge, "", 0, "too_large"},
+		{"too large", &pb.StoreItem{Envelope: make([]byte, records.MaxSize+1), Cells: cells}, fault.TooLarge, "", 0, "too_large"},
 		{"lapsed", item(lapsed), fault.Conflict, "expires_at", 0, "conflict"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			before := counts.of(counts.refused, tc.reason)
-			resp := k.server.respond(source{}, storeOf(tc.item), nil)
+			before := counts.Of(counts.Refusals, tc.reason)
+			resp := k.server.respond(wire.Source{}, storeOf(tc.item), nil)
 			require.Len(t, resp.GetStore().GetResults(), 1)
 			got := resp.GetStore().Results[0]
 			require.NotNil(t, got.Refusal)
 			require.Equal(t, tc.kind.String(), fault.Kind(got.Refusal.Code).String(), got.Refusal.Message)
 			require.Equal(t, tc.field, got.Refusal.Field)
 			require.Equal(t, tc.sequence, got.Sequence)
-			require.Equal(t, before+1, counts.of(counts.refused, tc.reason))
+			require.Equal(t, before+1, counts.Of(counts.Refusals, tc.reason))
 			require.Zero(t, k.Index.Len())
 		})
 	}
 
-	resp := k.server.respond(source{}, storeOf(item(lapsed), item(r), item(r), item(p.sign(t, offer("one"), 4, now)), item(twin)), nil)
+	resp := k.server.respond(wire.Source{}, storeOf(item(lapsed), item(r), item(r), item(p.Sign(t, keepertest.Offer("one"), 4, now)), item(twin)), nil)
 	got := resp.GetStore().Results
 	require.NotNil(t, got[0].Refusal, "a bad item does not affect the next")
 	require.Nil(t, got[1].Refusal)
 	require.Nil(t, got[2].Refusal, "this version is stored already")
 	require.EqualValues(t, fault.Exists, got[3].Refusal.Code)
 	require.Equal(t, uint64(5), got[3].Sequence)
-	require.Equal(t, 1, counts.of(counts.refused, "equivocation"))
+	require.Equal(t, 1, counts.Of(counts.Refusals, "equivocation"))
 	kept, ok := k.Index.Get(r.Name())
 	require.True(t, ok)
 	if records.Compare(twin, r) > 0 {
@@ -122,19 +124,19 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 	require.Equal(t, r.Digest(), kept.Digest(), "all keepers prefer the same of two versions with one sequence")
 }
 
-// A peer far from a cell refuses it; acceptWithin is twice Replicas.
+// A peer far from a cell refuses it; route.AcceptWithin is twice Replicas.
 func TestStoreRefusesForeignCells(t *testing.T) {
-	k, counts := bare(t, 200, Limits{})
-	p := newProvider(t)
+	k, counts := bare(t, 200, wire.Limits{})
+	p := keepertest.NewProvider(t)
 	for i := range 40 {
-		o := offer("one", nowhere)
+		o := keepertest.Offer("one", keepertest.Nowhere)
 		o.ID, o.Metadata.Type, o.Capabilities = "x", "type-"+string(rune('a'+i%26))+string(rune('a'+i/26)), nil
-		r := p.sign(t, o, 1, time.Now())
-		key := routingKey(r.Cells()[0])
-		near := nearest(key, append(k.Router.(router).others(), "self"), acceptWithin)
+		r := p.Sign(t, o, 1, time.Now())
+		key := route.KeyOf(r.Cells()[0])
+		near := route.Nearest(key, append(k.Router.(router).others(), "self"), route.AcceptWithin)
 		keeps := near[len(near)-1] == "self" || bytesLess(key, "self", near[len(near)-1])
 		before := k.Index.Len()
-		resp := k.server.respond(source{}, storeOf(item(r, r.Cells()[0])), nil)
+		resp := k.server.respond(wire.Source{}, storeOf(item(r, r.Cells()[0])), nil)
 		require.Equal(t, keeps, resp.GetStore().Results[0].Refusal == nil)
 		require.Equal(t, keeps, k.Index.Len() > before || before == 1)
 		if !keeps {
@@ -142,8 +144,8 @@ func TestStoreRefusesForeignCells(t *testing.T) {
 		}
 		k.Index = index.New(index.Config{})
 	}
-	require.NotZero(t, counts.of(counts.refused, "not_kept"))
-	require.Less(t, counts.of(counts.refused, "not_kept"), 40)
+	require.NotZero(t, counts.Of(counts.Refusals, "not_kept"))
+	require.Less(t, counts.Of(counts.Refusals, "not_kept"), 40)
 }
 
 func bytesLess(key string, a, b peer.ID) bool {
@@ -152,21 +154,21 @@ func bytesLess(key string, a, b peer.ID) bool {
 }
 
 func TestStoreQuota(t *testing.T) {
-	k, counts := bare(t, 5, Limits{StoreRate: 1, StoreBurst: 3})
+	k, counts := bare(t, 5, wire.Limits{StoreRate: 1, StoreBurst: 3})
 	now := time.Now()
 	k.Now = func() time.Time { return now } // otherwise a slow machine would earn tokens
-	recs := batch(t, newProvider(t), 5, now)
+	recs := keepertest.Batch(t, keepertest.NewProvider(t), 5, now)
 	var items []*pb.StoreItem
 	for _, r := range recs {
 		items = append(items, item(r))
 	}
-	from := source{prefix: netip.MustParsePrefix("198.51.100.0/24")}
+	from := wire.Source{Prefix: netip.MustParsePrefix("198.51.100.0/24")}
 	resp := k.server.respond(from, storeOf(items...), nil)
 	for i, r := range resp.GetStore().Results {
 		require.Equal(t, i < 3, r.Refusal == nil)
 	}
-	require.Equal(t, 2, counts.of(counts.refused, "rate"))
-	resp = k.server.respond(source{exempt: true}, storeOf(items...), nil)
+	require.Equal(t, 2, counts.Of(counts.Refusals, "rate"))
+	resp = k.server.respond(wire.Source{Exempt: true}, storeOf(items...), nil)
 	for _, r := range resp.GetStore().Results {
 		require.Nil(t, r.Refusal)
 	}
@@ -185,27 +187,27 @@ func (c connFrom) RemoteMultiaddr() multiaddr.Multiaddr { return c.at }
 func TestLoopbackHasAQuota(t *testing.T) {
 	for _, oneMachine := range []bool{false, true} {
 		for _, at := range []string{"/ip4/127.0.0.1/tcp/1", "/ip4/127.9.9.9/tcp/1", "/ip6/::1/tcp/1", "/ip6/::ffff:127.0.0.1/tcp/1"} {
-			k, counts := bare(t, 5, Limits{StoreRate: 1, StoreBurst: 3})
+			k, counts := bare(t, 5, wire.Limits{StoreRate: 1, StoreBurst: 3})
 			now := time.Now()
 			k.Now, k.Limits.Loopback = func() time.Time { return now }, oneMachine
 			var items []*pb.StoreItem
-			for _, r := range batch(t, newProvider(t), 5, now) {
+			for _, r := range keepertest.Batch(t, keepertest.NewProvider(t), 5, now) {
 				items = append(items, item(r))
 			}
-			resp := k.server.respond(k.Limits.sourceOf(connFrom{at: multiaddr.StringCast(at)}), storeOf(items...), nil)
+			resp := k.server.respond(k.Limits.SourceOf(connFrom{at: multiaddr.StringCast(at)}), storeOf(items...), nil)
 			for i, r := range resp.GetStore().Results {
 				require.Equal(t, oneMachine || i < 3, r.Refusal == nil, "%s, item %d", at, i)
 			}
-			require.Equal(t, oneMachine, counts.of(counts.refused, "rate") == 0, at)
+			require.Equal(t, oneMachine, counts.Of(counts.Refusals, "rate") == 0, at)
 		}
 	}
 }
 
 func TestQueryRefuses(t *testing.T) {
-	k, _ := bare(t, 5, Limits{})
+	k, _ := bare(t, 5, wire.Limits{})
 	global := "/blackhole/services/compute/_/global"
 	lat := &dpb.Near{Latitude: 91}
-	many := make([]string, MaxQueryCells+1)
+	many := make([]string, wire.MaxQueryCells+1)
 	for i := range many {
 		many[i] = global
 	}
@@ -227,37 +229,37 @@ func TestQueryRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req := &pb.Request{Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: tc.query, Cells: tc.cells}}}
-			resp := k.server.respond(source{}, req, nil)
+			resp := k.server.respond(wire.Source{}, req, nil)
 			require.NotNil(t, resp.Refusal)
 			require.EqualValues(t, fault.Invalid, resp.Refusal.Code)
 			require.Equal(t, tc.field, resp.Refusal.Field)
 		})
 	}
-	resp := k.server.respond(source{}, new(pb.Request), nil)
+	resp := k.server.respond(wire.Source{}, new(pb.Request), nil)
 	require.EqualValues(t, fault.Unsupported, resp.Refusal.Code, "an operation of a later version")
 }
 
-// Answers are ranked, bounded, restricted to the cells, and name the cells that this peer does not
-// keep.
 // A clause on a field, or with an operation, of a later version is no fault of the asker.
 func TestClausesOfALaterVersion(t *testing.T) {
-	k, _ := bare(t, 5, Limits{})
+	k, _ := bare(t, 5, wire.Limits{})
 	for _, clause := range []*dpb.Clause{
 		{Field: "compute.qubits", Op: dpb.Clause_OP_STATED},
 		{Field: "compute.cpu_cores", Op: dpb.Clause_OP_PREFIX, Values: []string{"1"}},
 		{Field: "compute.cpu_cores", Op: 99},
 	} {
 		q := &pb.QueryRequest{Query: &dpb.Query{Type: "compute", Where: []*dpb.Clause{clause}}, Cells: []string{"/blackhole/services/compute/_/global"}}
-		resp := k.server.respond(source{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil)
+		resp := k.server.respond(wire.Source{}, &pb.Request{Op: &pb.Request_Query{Query: q}}, nil)
 		require.NotNil(t, resp.Refusal)
 		require.EqualValues(t, fault.Unsupported, resp.Refusal.Code)
-		require.Equal(t, []string{"where"}, filtersIn(resp.Refusal.Unknown))
+		require.Equal(t, []string{"query.query.where"}, strictproto.Names(new(pb.Request), resp.Refusal.Unknown))
 	}
 }
 
+// Answers are ranked, bounded, restricted to the cells, and name the cells that this peer does not
+// keep.
 func TestQueryAnswer(t *testing.T) {
-	k, _ := bare(t, 200, Limits{})
-	recs := batch(t, newProvider(t), 10, time.Now())
+	k, _ := bare(t, 200, wire.Limits{})
+	recs := keepertest.Batch(t, keepertest.NewProvider(t), 10, time.Now())
 	for _, r := range recs {
 		_, err := k.Index.Put(r, time.Now())
 		require.NoError(t, err)
@@ -267,7 +269,7 @@ func TestQueryAnswer(t *testing.T) {
 		for _, c := range cells {
 			req.Cells = append(req.Cells, c.String())
 		}
-		resp := k.server.respond(source{}, &pb.Request{Op: &pb.Request_Query{Query: req}}, nil)
+		resp := k.server.respond(wire.Source{}, &pb.Request{Op: &pb.Request_Query{Query: req}}, nil)
 		require.Nil(t, resp.Refusal, resp.Refusal)
 		return resp.GetQuery()
 	}
@@ -287,60 +289,39 @@ func TestQueryAnswer(t *testing.T) {
 	require.Empty(t, got.Envelopes)
 	require.False(t, got.Withheld)
 	for _, c := range []records.CellKey{munich, berlin} {
-		near := append(k.Router.Nearby(routingKey(c), acceptWithin), "self")
-		require.Equal(t, !slices.Contains(nearest(routingKey(c), near, acceptWithin), "self"), len(ask(1, c).NotKept) == 1)
+		near := append(k.Router.Nearby(route.KeyOf(c), route.AcceptWithin), "self")
+		require.Equal(t, !slices.Contains(route.Nearest(route.KeyOf(c), near, route.AcceptWithin), "self"), len(ask(1, c).NotKept) == 1)
 	}
-}
-
-// An answer never exceeds its maximum size, and its bound shows the cut.
-func TestAnswerIsBoundedInBytes(t *testing.T) {
-	p, now := newProvider(t), time.Now()
-	text := make([]byte, 2000)
-	for i := range text {
-		text[i] = 'x'
-	}
-	r := p.sign(t, offer("large", func(o *records.Offer) { o.Metadata.Description = string(text[:1000]) }), 1, now)
-	hits := make([]query.Hit, 1+MaxAnswer/len(r.Envelope()))
-	for i := range hits {
-		hits[i] = query.Hit{Record: r, Value: float64(i)}
-	}
-	resp := responseOf(index.Found{Hits: hits, Total: len(hits)}, math.Inf(1))
-	require.Len(t, resp.Envelopes, len(hits)-1)
-	require.True(t, resp.Withheld)
-	require.Equal(t, math.Nextafter(float64(len(hits)-1), 0), resp.Bound, "a withheld match may tie with another keeper's")
-	require.Less(t, proto.Size(&pb.Response{Op: &pb.Response_Query{Query: resp}}), maxResponse)
 }
 
 // raw opens a stream of the protocol to a node and writes bytes.
 func raw(t *testing.T, from, to *node, b []byte) network.Stream {
 	t.Helper()
-	s, err := from.host.NewStream(t.Context(), to.Self, Protocol("test"))
+	s, err := from.host.NewStream(t.Context(), to.Self, wire.Protocol("test"))
 	require.NoError(t, err)
 	_, err = s.Write(b)
 	require.NoError(t, err)
 	return s
 }
 
-func delimited(b []byte) []byte { return append(varint.ToUvarint(uint64(len(b))), b...) }
-
 // Every input gets a refusal or ends the stream, and the server still serves other peers.
 func TestMalformedRequests(t *testing.T) {
-	items := bytes.Repeat([]byte{0x0a, 0x00}, MaxItems+1)
-	tooMany := append([]byte{0x12}, delimited(items)...)
-	large := append([]byte{0x1a}, delimited(append([]byte{0x0a}, delimited(make([]byte, maxQueryRequest))...))...)
+	items := bytes.Repeat([]byte{0x0a, 0x00}, wire.MaxItems+1)
+	tooMany := append([]byte{0x12}, keepertest.Delimited(items)...)
+	large := append([]byte{0x1a}, keepertest.Delimited(append([]byte{0x0a}, keepertest.Delimited(make([]byte, maxQueryRequest))...))...)
 	for _, tc := range []struct {
 		name  string
 		bytes []byte
 		kind  fault.Kind
 		field string
 	}{
-		{"too long", varint.ToUvarint(MaxRequest + 1), fault.TooLarge, ""},
+		{"too long", varint.ToUvarint(wire.MaxRequest + 1), fault.TooLarge, ""},
 		{"absurdly long", []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, fault.TooLarge, ""},
 		{"no length", bytes.Repeat([]byte{0xff}, 12), fault.Unauthentic, ""},
-		{"no message", delimited([]byte("\xff\xff\xff garbage")), fault.Unauthentic, ""},
-		{"no text", delimited([]byte{0x1a, 0x03, 0x12, 0x01, 0xff}), fault.Unauthentic, ""},
-		{"too many items", delimited(tooMany), fault.LimitReached, "store.items"},
-		{"a large query", delimited(large), fault.TooLarge, ""},
+		{"no message", keepertest.Delimited([]byte("\xff\xff\xff garbage")), fault.Unauthentic, ""},
+		{"no text", keepertest.Delimited([]byte{0x1a, 0x03, 0x12, 0x01, 0xff}), fault.Unauthentic, ""},
+		{"too many items", keepertest.Delimited(tooMany), fault.LimitReached, "store.items"},
+		{"a large query", keepertest.Delimited(large), fault.TooLarge, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -353,8 +334,8 @@ func TestMalformedRequests(t *testing.T) {
 				require.Equal(t, tc.field, resp.Refusal.Field)
 				_, err := io.ReadAll(s)
 				require.NoError(t, err, "the stream ends")
-				require.Equal(t, 1, w.nodes[1].counts.of(w.nodes[1].counts.refused, "malformed"))
-				found, err := w.nodes[0].Query(t.Context(), compile(t, query.Query{}))
+				require.Equal(t, 1, w.nodes[1].counts.Of(w.nodes[1].counts.Refusals, "malformed"))
+				found, err := w.nodes[0].Query(t.Context(), keepertest.Compile(t, query.Query{}))
 				require.NoError(t, err)
 				require.True(t, found.Complete, found.Reason)
 			})
@@ -368,7 +349,7 @@ func TestSlowSender(t *testing.T) {
 		bytes []byte
 		after time.Duration
 	}{
-		"half a message": {append(varint.ToUvarint(1000), 1, 2, 3), frameTime},
+		"half a message": {append(varint.ToUvarint(1000), 1, 2, 3), wire.FrameTime},
 		"silence":        {nil, streamIdle},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -388,10 +369,10 @@ func TestSlowSender(t *testing.T) {
 // The number of streams of one peer is bounded.
 func TestStreamsPerPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(t, 3, never, func(_ int, c *Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
-		ping := delimited(nil) // unsupported, but answered
+		w := newCluster(t, 3, never, func(_ int, c *wire.Config) { c.Limits.StreamsPerPeer = 2; c.Limits.Streams = 3 })
+		ping := keepertest.Delimited(nil) // unsupported, but answered
 		answered := func(from int) bool {
-			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, Protocol("test"))
+			s, err := w.nodes[from].host.NewStream(t.Context(), w.nodes[2].Self, wire.Protocol("test"))
 			if err == nil {
 				_, err = s.Write(ping)
 			}
@@ -402,24 +383,24 @@ func TestStreamsPerPeer(t *testing.T) {
 		require.False(t, answered(0), "above the limit per peer")
 		require.True(t, answered(1))
 		require.False(t, answered(1), "above the limit in total")
-		require.Equal(t, 2, w.nodes[2].counts.of(w.nodes[2].counts.refused, "busy"))
+		require.Equal(t, 2, w.nodes[2].counts.Of(w.nodes[2].counts.Refusals, "busy"))
 	})
 }
 
 // A request without a free slot in time is refused.
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, _ := bare(t, 3, Limits{Working: 1})
+		k, _ := bare(t, 3, wire.Limits{Working: 1})
 		k.server.turns.occupy(t)
 		start := time.Now()
 		req := storeOf()
 		req.TimeoutMs = 700
-		resp := k.server.respond(source{}, req, nil)
+		resp := k.server.respond(wire.Source{}, req, nil)
 		require.EqualValues(t, fault.Unavailable, resp.Refusal.Code)
 		require.Equal(t, 700*time.Millisecond, time.Since(start))
 		req.TimeoutMs = 1 << 31
 		start = time.Now()
-		k.server.respond(source{}, req, nil)
-		require.Equal(t, serveMax, time.Since(start), "the maximum of this peer applies")
+		k.server.respond(wire.Source{}, req, nil)
+		require.Equal(t, wire.ServeMax, time.Since(start), "the maximum of this peer applies")
 	})
 }

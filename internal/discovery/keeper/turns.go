@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 )
 
 // turns let a bounded number of requests work at a time. Waiting requests form two lines, which take turns: one of the known
@@ -32,12 +34,12 @@ type line struct {
 func newTurns(n int, known func(peer.ID) bool) *turns { return &turns{known: known, free: n} }
 
 // enter waits for the turn of a request. Without an error the caller must call leave.
-func (t *turns) enter(ctx context.Context, from source) error {
+func (t *turns) enter(ctx context.Context, from wire.Source) error {
 	in := &t.lines[1]
-	if t.known(from.peer) {
+	if t.known(from.Peer) {
 		in = &t.lines[0]
 	}
-	mine := t.queue(in, from.prefix)
+	mine := t.queue(in, from.Prefix)
 	if mine == nil {
 		return nil
 	}
@@ -45,7 +47,7 @@ func (t *turns) enter(ctx context.Context, from source) error {
 	case <-mine:
 		return nil
 	case <-ctx.Done():
-		if !t.giveUp(in, from.prefix, mine) {
+		if !t.giveUp(in, from.Prefix, mine) {
 			t.leave() // the turn came meanwhile
 		}
 		return ctx.Err()

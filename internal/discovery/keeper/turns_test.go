@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/internal/discovery/keeper/digest"
+	"github.com/blackhole/blackhole/internal/discovery/digest"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
@@ -20,7 +22,7 @@ import (
 func (t *turns) occupy(tb testing.TB) (leave func()) {
 	n := t.free
 	for range n {
-		require.NoError(tb, t.enter(tb.Context(), source{}))
+		require.NoError(tb, t.enter(tb.Context(), wire.Source{}))
 	}
 	return func() {
 		for range n {
@@ -49,7 +51,7 @@ func TestTurns(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				if err := turns.enter(ctx, source{peer: id, prefix: netip.MustParsePrefix(prefix)}); err != nil {
+				if err := turns.enter(ctx, wire.Source{Peer: id, Prefix: netip.MustParsePrefix(prefix)}); err != nil {
 					ends(name + " gave up")
 					return
 				}
@@ -100,19 +102,19 @@ func TestTurnThatNobodyTakes(t *testing.T) {
 // TestBulkIsPaced: large answers to comparisons leave at bulkRate, whoever asks for them, and delay no question.
 func TestBulkIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, _ := bare(t, 3, Limits{})
+		k, _ := bare(t, 3, wire.Limits{})
 		var ids []byte
-		for _, r := range many(t, maxPull, 100) {
+		for _, r := range keepertest.Many(t, wire.PullRecords, 100) {
 			_, err := k.Index.Put(r, time.Now())
 			require.NoError(t, err)
 			e := digest.EntryOf(r, r.Name().Provider.String())
 			ids = append(ids, e.ID[:]...)
 		}
 		pull := &pb.Request{Op: &pb.Request_Pull{Pull: &pb.PullRequest{Ids: ids}}}
-		resolve := &pb.Request{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: many(t, 1, 1)[0].Key().String()}}}
+		resolve := &pb.Request{Op: &pb.Request_Resolve{Resolve: &pb.ResolveRequest{Key: keepertest.Many(t, 1, 1)[0].Key().String()}}}
 		began, sent := time.Now(), 0
 		for i := range byte(16) {
-			from := source{prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, i, 0}), 24)}
+			from := wire.Source{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, i, 0}), 24)}
 			resp := k.server.respond(from, pull, nil)
 			require.Nil(t, resp.Refusal)
 			sent += proto.Size(resp)

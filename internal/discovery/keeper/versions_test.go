@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -17,19 +15,18 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
-	ma "github.com/multiformats/go-multiaddr"
 	"github.com/multiformats/go-varint"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
@@ -91,7 +88,7 @@ func (s *rewriter) Write(frame []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, err = s.Stream.Write(delimited(s.out(frame[n:])))
+	_, err = s.Stream.Write(keepertest.Delimited(s.out(frame[n:])))
 	return len(frame), err
 }
 
@@ -105,7 +102,7 @@ func (s *rewriter) Read(b []byte) (int, error) {
 		if _, err := io.ReadFull(s.r, message); err != nil {
 			return 0, err
 		}
-		s.pending.Reset(delimited(s.in(message)))
+		s.pending.Reset(keepertest.Delimited(s.in(message)))
 	}
 	return s.pending.Read(b)
 }
@@ -126,11 +123,6 @@ func rewrite[M proto.Message](kind M, edit func(M)) func([]byte) []byte {
 	}
 }
 
-// unknownField returns an encoded field with a text.
-func unknownField(n protowire.Number, text string) []byte {
-	return protowire.AppendString(protowire.AppendTag(nil, n, protowire.BytesType), text)
-}
-
 // queryOf returns the query of a request; nil without one.
 func queryOf(m *pb.Request) *dpb.Query {
 	if w := m.GetWatch(); w != nil {
@@ -140,11 +132,11 @@ func queryOf(m *pb.Request) *dpb.Query {
 }
 
 func sendLater(m *pb.Request) {
-	m.ProtoReflect().SetUnknown(unknownField(strictproto.OptionalFrom, "a hint"))
+	m.ProtoReflect().SetUnknown(keepertest.UnknownField(strictproto.OptionalFrom, "a hint"))
 	if q := queryOf(m); q != nil {
 		if value, ok := q.Attributes[laterFilter]; ok {
 			delete(q.Attributes, laterFilter)
-			q.ProtoReflect().SetUnknown(unknownField(laterField, value))
+			q.ProtoReflect().SetUnknown(keepertest.UnknownField(laterField, value))
 		}
 	}
 }
@@ -182,7 +174,7 @@ func addEverywhere(m protoreflect.Message) {
 		}
 		return true
 	})
-	m.SetUnknown(unknownField(777, "of a later version"))
+	m.SetUnknown(keepertest.UnknownField(777, "of a later version"))
 }
 
 // receiveLater gives the later version's name for field 900 in refusals.
@@ -197,7 +189,7 @@ func receiveLater(m *pb.Response) {
 }
 
 // makeLater lets a peer of a test be of the later version.
-func makeLater(c *Config) { c.Host = laterHost{c.Host} }
+func makeLater(c *wire.Config) { c.Host = laterHost{c.Host} }
 
 func tagged(value string) func(*records.Offer) {
 	return func(o *records.Offer) { o.Metadata.Attributes = map[string]string{laterFilter: value} }
@@ -208,16 +200,16 @@ func tagged(value string) func(*records.Offer) {
 func TestMixedNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		isLater := func(i int) bool { return i%3 != 0 } // so that some cells have few keepers of today
-		w := newCluster(t, 24, func(i int, c *Config) {
+		w := newCluster(t, 24, func(i int, c *wire.Config) {
 			if isLater(i) {
 				makeLater(c)
 			}
 		})
-		p, now := newProvider(t), time.Now()
+		p, now := keepertest.NewProvider(t), time.Now()
 		var recs, want []*records.Record
 		for i := range 30 {
 			value := []string{"yes", "no", "maybe"}[i%3]
-			r := p.sign(t, offer(fmt.Sprintf("s%03d", i), priced(float64(i)), tagged(value)), 1, now)
+			r := p.Sign(t, keepertest.Offer(fmt.Sprintf("s%03d", i), keepertest.Priced(float64(i)), tagged(value)), 1, now)
 			recs = append(recs, r)
 			if value == "yes" {
 				want = append(want, r)
@@ -228,31 +220,31 @@ func TestMixedNetwork(t *testing.T) {
 			require.NoError(t, o.Err)
 			require.Equal(t, o.Stored.Of, o.Stored.On)
 		}
-		filtered := around(10)
+		filtered := keepertest.Around(10)
 		filtered.Attributes, filtered.Limit = map[string]string{laterFilter: "yes"}, 4
-		all := around(10)
+		all := keepertest.Around(10)
 		for _, n := range w.nodes {
-			found, err := n.Query(t.Context(), compile(t, all))
+			found, err := n.Query(t.Context(), keepertest.Compile(t, all))
 			require.NoError(t, err)
 			require.True(t, found.Complete, found.Reason)
-			require.Equal(t, namesOf(recs), namesOf(found.Records))
+			require.Equal(t, keepertest.NamesOf(recs), keepertest.NamesOf(found.Records))
 
-			found, err = n.Query(t.Context(), compile(t, filtered))
+			found, err = n.Query(t.Context(), keepertest.Compile(t, filtered))
 			require.NoError(t, err)
 			require.True(t, found.Complete, found.Reason)
-			require.Equal(t, namesOf(want[:4]), namesOf(found.Records)[:4])
+			require.Equal(t, keepertest.NamesOf(want[:4]), keepertest.NamesOf(found.Records)[:4])
 			for _, r := range found.Records {
-				require.True(t, compile(t, filtered).Match(r))
+				require.True(t, keepertest.Compile(t, filtered).Match(r))
 			}
 			got, err := n.Resolve(t.Context(), recs[7].Key())
 			require.NoError(t, err)
 			require.Equal(t, recs[7].Digest(), got.Digest())
-			n.sync.round(t.Context())
+			n.sync.Round(t.Context())
 		}
 		widened := 0
 		for i, n := range w.nodes {
-			require.Empty(t, n.counts.distrusted, "node %d", i)
-			asked := n.counts.of(n.counts.lacking, "query.query.attributes")
+			require.Empty(t, n.counts.Distrust, "node %d", i)
+			asked := n.counts.Of(n.counts.Lacks, "query.query.attributes")
 			require.True(t, asked == 0 || isLater(i), "today's version knows all that it asks for")
 			widened += asked
 		}
@@ -260,55 +252,11 @@ func TestMixedNetwork(t *testing.T) {
 	})
 }
 
-// Keepers of two networks raise the condition, and it ends some time after the last refusal. Keepers of a single
-// network could belong to one stranger, and raise nothing.
-func TestConditionOfOlderKeepers(t *testing.T) {
-	k, counts := bare(t, 3, Limits{})
-	now := time.Now()
-	k.Now = func() time.Time { return now }
-	k.Signals.Conditions = condition.NewSet(slog.New(slog.DiscardHandler), k.Now)
-	k.Config.Host = addressed{of: map[peer.ID]string{"a": "/ip4/40.1.7.1/udp/1", "b": "/ip4/40.1.7.2/udp/1", "c": "/ip4/41.1.7.1/udp/1"}}
-	refusal := strictproto.Refuse([]string{"query.query.15", "watch.query.sort"})
-	k.client.lacking.note("a", refusal)
-	k.client.lacking.note("b", refusal)
-	require.Empty(t, k.Signals.Conditions.ActiveNames())
-	k.client.lacking.note("c", refusal)
-	require.Equal(t, []string{"older_keepers"}, k.Signals.Conditions.ActiveNames())
-	require.Contains(t, k.Signals.Conditions.Active()[0].Message, "3 keepers of an older version do not know max_error_rate, sort")
-	require.Equal(t, 3, counts.of(counts.lacking, "query.query.max_error_rate"))
-	require.Equal(t, []string{"max_error_rate", "sort"}, k.client.lacking.filtersOf("c"))
-	now = now.Add(lackingTTL + time.Second)
-	k.client.lacking.tell(now)
-	require.Empty(t, k.Signals.Conditions.ActiveNames())
-	require.Empty(t, k.client.lacking.filtersOf("c"))
-}
-
-// addressed is a host that knows one address of each peer, and has no connection.
-type addressed struct {
-	host.Host
-	of map[peer.ID]string
-}
-
-func (h addressed) Network() network.Network       { return lightNetwork{} }
-func (h addressed) Peerstore() peerstore.Peerstore { return addressbook{addresses: h} }
-
-type addressbook struct {
-	peerstore.Peerstore
-	addresses addressed
-}
-
-func (b addressbook) Addrs(id peer.ID) []ma.Multiaddr {
-	if addr, ok := b.addresses.of[id]; ok {
-		return []ma.Multiaddr{ma.StringCast(addr)}
-	}
-	return nil
-}
-
 // A watch of a later version at a keeper of today gets all changes, and filters them itself.
 func TestMixedWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 24)
-		plan := compile(t, query.Query{Attributes: map[string]string{laterFilter: "yes"}})
+		plan := keepertest.Compile(t, query.Query{Attributes: map[string]string{laterFilter: "yes"}})
 		keepers := w.keepersOf(plan.Cells(coverCells)[0])
 		watcher := w.nodes[0]
 		for _, n := range w.nodes {
@@ -317,13 +265,13 @@ func TestMixedWatch(t *testing.T) {
 			}
 		}
 		watcher.Keeper.Host = laterHost{watcher.host}
-		watcher.client.pool.Close()
-		watcher.client.pool = newClient(watcher.Env, nil).pool
+		watcher.client.Pool.Close()
+		watcher.client.Pool = wire.NewClient(watcher.Env, nil).Pool
 		var resyncs sync.WaitGroup
 		stop := watcher.Watch(t.Context(), plan, func() { resyncs.Go(func() {}) })
 		defer stop()
 		time.Sleep(5 * time.Second)
-		r := newProvider(t).sign(t, offer("one", tagged("yes"), nowhere), 1, time.Now())
+		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one", tagged("yes"), keepertest.Nowhere), 1, time.Now())
 		for _, n := range keepers {
 			_, err := n.Index.Put(r, time.Now())
 			require.NoError(t, err)
@@ -332,10 +280,10 @@ func TestMixedWatch(t *testing.T) {
 		latest, ok := watcher.Index.Latest(r.Name())
 		require.True(t, ok, "the change does not reach the watcher")
 		require.Equal(t, r.Digest(), latest.Digest())
-		require.Positive(t, watcher.counts.of(watcher.counts.lacking, "watch.query.attributes"))
-		require.Empty(t, watcher.counts.distrusted)
+		require.Positive(t, watcher.counts.Of(watcher.counts.Lacks, "watch.query.attributes"))
+		require.Empty(t, watcher.counts.Distrust)
 		for _, n := range w.nodes {
-			require.Empty(t, n.counts.distrusted)
+			require.Empty(t, n.counts.Distrust)
 		}
 	})
 }
@@ -346,91 +294,36 @@ func TestUnknownOrderIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4)
 		a := w.nodes[0]
-		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
+		a.Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now()))
 		for _, n := range w.nodes[1:] {
 			n.corrupt(func(*pb.Request) *pb.Response {
 				return &pb.Response{Refusal: &peerv1.Refusal{Code: peerv1.Code_CODE_UNSUPPORTED, Unknown: []string{"query.query.sort"}}}
 			})
 			n.cut()
 		}
-		found, err := a.Query(t.Context(), compile(t, around(10)))
+		found, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.Len(t, found.Records, 5)
 		require.False(t, found.Complete)
 		require.Contains(t, found.Reason, "1 of 2 keepers answered")
 		require.Contains(t, found.Reason, "3 keepers of an older version do not know sort")
-		require.Empty(t, a.counts.distrusted)
-		require.Equal(t, 3, a.counts.of(a.counts.lacking, "query.query.sort"))
+		require.Empty(t, a.counts.Distrust)
+		require.Equal(t, 3, a.counts.Of(a.counts.Lacks, "query.query.sort"))
 		for _, n := range w.nodes[1:] {
-			require.False(t, a.client.stats.avoided(n.Self, time.Now()), "an older peer is as good as others for other questions")
+			require.False(t, a.client.Avoided(n.Self), "an older peer is as good as others for other questions")
 		}
 	})
-}
-
-// What this version does not know either says nothing about the keeper's version.
-func TestRefusalWithoutNames(t *testing.T) {
-	k, counts := bare(t, 3, Limits{})
-	k.client.lacking.note("peer-1", strictproto.Refuse([]string{"query.query.899", "nothing"}))
-	k.client.lacking.note("peer-1", fault.New("", fault.Unsupported, "split"))
-	require.Empty(t, counts.lacking)
-	require.Empty(t, k.client.lacking.filtersOf("peer-1"))
-}
-
-// The answer to a wider query is full if nothing that the keeper withheld can be a result.
-func TestNarrow(t *testing.T) {
-	p, now := newProvider(t), time.Now()
-	rate := uint32(5)
-	plan := compile(t, query.Query{Sort: query.SortPrice, Limit: 2, Quality: query.Quality{MaxErrorRate: &rate}})
-	claimed := func(rate uint32) func(*records.Offer) {
-		return func(o *records.Offer) { o.Health = &records.Health{Status: "HEALTHY", ErrorRate: &rate} }
-	}
-	good := func(id string, price float64) *records.Record {
-		return p.sign(t, offer(id, priced(price), claimed(1)), 1, now)
-	}
-	bad := p.sign(t, offer("bad", priced(1), claimed(9)), 1, now)
-	wider, dropped := widen(plan, []string{"sort", "max_error_rate", "min_uptime"})
-	require.Equal(t, []string{"max_error_rate"}, dropped)
-	require.Equal(t, query.MaxLimit, wider.Limit())
-	require.True(t, wider.Match(bad))
-	q := cellQuery{plan: plan, cells: plan.Cells(coverCells), worst: math.Inf(1)}
-	for name, tc := range map[string]struct {
-		in    answer
-		worst float64
-		full  bool
-	}{
-		"all matches":                 {answer{records: []*records.Record{bad, good("a", 2)}, total: 2}, math.Inf(1), true},
-		"withheld, below the limit":   {answer{records: []*records.Record{bad, good("a", 2)}, total: 9, withheld: true, bound: 3}, math.Inf(1), false},
-		"withheld behind the results": {answer{records: []*records.Record{good("a", 2), good("b", 3)}, total: 9, withheld: true, bound: 3}, math.Inf(1), true},
-		"withheld before the last":    {answer{records: []*records.Record{good("a", 2), good("b", 3)}, total: 9, withheld: true, bound: 2.5}, math.Inf(1), false},
-		"withheld as useless":         {answer{records: []*records.Record{good("a", 2)}, total: 9, withheld: true, bound: 3}, 2.5, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			q.worst = tc.worst
-			a := tc.in
-			a.full = true
-			a.narrow(q)
-			require.Equal(t, tc.full, a.full)
-			require.Equal(t, tc.in.withheld, a.atLeast)
-			require.Equal(t, len(a.records), a.total)
-			for _, r := range a.records {
-				require.True(t, plan.Match(r))
-			}
-			if !a.full {
-				require.False(t, a.withheld, "other keepers vouch for the rest")
-			}
-		})
-	}
 }
 
 // A request of a later version is refused with the numbers of its fields, and the stream goes on.
 func TestRequestOfALaterVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 2)
-		s, err := w.nodes[0].client.pool.Open(t.Context(), w.nodes[1].Self)
+		s, err := w.nodes[0].client.Pool.Open(t.Context(), w.nodes[1].Self)
 		require.NoError(t, err)
 		defer func() { _ = s.Reset() }()
 		call := func(edit func(*pb.Request)) *pb.Response {
-			q := compile(t, query.Query{}).Query().Proto()
+			q := keepertest.Compile(t, query.Query{}).Query().Proto()
 			req := &pb.Request{Op: &pb.Request_Query{Query: &pb.QueryRequest{Query: q, Cells: []string{"/blackhole/services/compute/_/global"}}}}
 			edit(req)
 			require.NoError(t, s.WriteMessage(req))
@@ -439,19 +332,22 @@ func TestRequestOfALaterVersion(t *testing.T) {
 			return resp
 		}
 		resp := call(func(m *pb.Request) {
-			queryOf(m).ProtoReflect().SetUnknown(unknownField(laterField, "yes"))
+			queryOf(m).ProtoReflect().SetUnknown(keepertest.UnknownField(laterField, "yes"))
 			queryOf(m).Sort = 99
 		})
 		require.Equal(t, peerv1.Code_CODE_UNSUPPORTED, resp.Refusal.GetCode())
 		require.Equal(t, []string{"query.query.900", "query.query.sort"}, resp.Refusal.Unknown)
 		require.NotZero(t, resp.TimeMs)
-		resp = call(func(m *pb.Request) { m.ProtoReflect().SetUnknown(unknownField(1500, "a hint")) })
+		resp = call(func(m *pb.Request) { m.ProtoReflect().SetUnknown(keepertest.UnknownField(1500, "a hint")) })
 		require.Nil(t, resp.Refusal)
 		require.NotNil(t, resp.GetQuery())
-		resp = call(func(m *pb.Request) { m.Op = nil; m.ProtoReflect().SetUnknown(unknownField(99, "an operation")) })
+		resp = call(func(m *pb.Request) {
+			m.Op = nil
+			m.ProtoReflect().SetUnknown(keepertest.UnknownField(99, "an operation"))
+		})
 		require.Equal(t, []string{"99"}, resp.Refusal.GetUnknown())
-		require.Equal(t, 2, w.nodes[1].counts.of(w.nodes[1].counts.refused, "unsupported"))
-		require.Zero(t, w.nodes[1].counts.of(w.nodes[1].counts.refused, "malformed"))
+		require.Equal(t, 2, w.nodes[1].counts.Of(w.nodes[1].counts.Refusals, "unsupported"))
+		require.Zero(t, w.nodes[1].counts.Of(w.nodes[1].counts.Refusals, "malformed"))
 	})
 }
 
@@ -460,19 +356,19 @@ func TestResponseOfALaterVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4)
 		a := w.nodes[0]
-		a.Store(t.Context(), batch(t, newProvider(t), 5, time.Now()))
-		odd := w.node(a.asker.askingOrder(newKeeperSet(w.dht.peers, nil))[1])
+		a.Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 5, time.Now()))
+		odd := w.node(a.askingOrder(route.NewSet(w.dht.peers, nil))[1])
 		odd.corrupt(func(*pb.Request) *pb.Response {
 			m := new(pb.Response)
-			m.ProtoReflect().SetUnknown(unknownField(99, "a response of a later version"))
+			m.ProtoReflect().SetUnknown(keepertest.UnknownField(99, "a response of a later version"))
 			return m
 		})
 		odd.cut()
-		found, err := a.Query(t.Context(), compile(t, around(10)))
+		found, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Len(t, found.Records, 5)
-		require.Empty(t, a.counts.distrusted)
+		require.Empty(t, a.counts.Distrust)
 	})
 }
 
@@ -481,8 +377,8 @@ func TestResponseOfALaterVersion(t *testing.T) {
 func TestOlderKeepersWithTooManyMatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4)
-		a, p := w.nodes[0], newProvider(t)
-		yes, no := p.sign(t, offer("yes", tagged("yes")), 1, time.Now()), p.sign(t, offer("no", tagged("no")), 1, time.Now())
+		a, p := w.nodes[0], keepertest.NewProvider(t)
+		yes, no := p.Sign(t, keepertest.Offer("yes", tagged("yes")), 1, time.Now()), p.Sign(t, keepertest.Offer("no", tagged("no")), 1, time.Now())
 		for _, n := range w.nodes[1:] {
 			n.corrupt(func(req *pb.Request) *pb.Response {
 				q := queryOf(req)
@@ -497,14 +393,14 @@ func TestOlderKeepersWithTooManyMatches(t *testing.T) {
 			})
 			n.cut()
 		}
-		q := around(10)
+		q := keepertest.Around(10)
 		q.Attributes = map[string]string{laterFilter: "yes"}
-		found, err := a.Query(t.Context(), compile(t, q))
+		found, err := a.Query(t.Context(), keepertest.Compile(t, q))
 		require.NoError(t, err)
-		require.Equal(t, []string{"yes"}, namesOf(found.Records))
+		require.Equal(t, []string{"yes"}, keepertest.NamesOf(found.Records))
 		require.False(t, found.Complete)
 		require.True(t, found.AtLeast)
 		require.Contains(t, found.Reason, "3 keepers of an older version do not know attributes")
-		require.Empty(t, a.counts.distrusted)
+		require.Empty(t, a.counts.Distrust)
 	})
 }

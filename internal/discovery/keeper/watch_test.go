@@ -8,11 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
-	"github.com/blackhole/blackhole/internal/discovery/index"
-	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/internal/discovery/ask"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
@@ -28,13 +29,13 @@ type watched struct {
 }
 
 func newWatched(t *testing.T, edit ...func(*query.Query)) *watched {
-	w := &watched{cluster: newCluster(t, 24, func(_ int, c *Config) { c.Limits.Sync = -1 })}
-	q := around(0.05)
+	w := &watched{cluster: newCluster(t, 24, func(_ int, c *wire.Config) { c.Limits.Sync = -1 })}
+	q := keepertest.Around(0.05)
 	q.Price = query.Price{}
 	for _, e := range edit {
 		e(&q)
 	}
-	w.plan = compile(t, q)
+	w.plan = keepertest.Compile(t, q)
 	cells := w.plan.Cells(coverCells)
 	for _, n := range w.nodes {
 		if !slices.ContainsFunc(cells, func(c records.CellKey) bool { return slices.Contains(w.keepersOf(c), n) }) {
@@ -80,9 +81,7 @@ func (w *watched) store(t *testing.T, r *records.Record) {
 // followed returns the keeper that streams the cell of the records.
 func (w *watched) followed(t *testing.T) *node {
 	at := slices.IndexFunc(w.keepers, func(n *node) bool {
-		n.server.watches.streams.mu.Lock()
-		defer n.server.watches.streams.mu.Unlock()
-		return !n.gone && n.server.watches.streams.ofPeer[w.watcher.Self] > 0
+		return !n.gone && n.server.watches.Served(w.watcher.Self) > 0
 	})
 	require.GreaterOrEqual(t, at, 0, "no keeper is followed")
 	return w.keepers[at]
@@ -98,17 +97,17 @@ func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
 		require.LessOrEqual(t, w.resyncs.Load(), int64(2), "one query serves all the cells")
-		p := newProvider(t)
-		r := p.sign(t, offer("one"), 1, time.Now())
+		p := keepertest.NewProvider(t)
+		r := p.Sign(t, keepertest.Offer("one"), 1, time.Now())
 		w.store(t, r)
 		require.True(t, w.knows(r))
-		next := p.sign(t, offer("one", priced(5)), 2, time.Now())
+		next := p.Sign(t, keepertest.Offer("one", keepertest.Priced(5)), 2, time.Now())
 		w.store(t, next)
 		require.True(t, w.knows(next))
-		tomb := p.withdraw(t, next, time.Now())
+		tomb := p.Withdraw(t, next, time.Now())
 		w.store(t, tomb)
 		require.True(t, w.knows(tomb))
-		elsewhere := p.sign(t, offer("two", func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }), 1, time.Now())
+		elsewhere := p.Sign(t, keepertest.Offer("two", func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }), 1, time.Now())
 		w.store(t, elsewhere)
 		require.False(t, w.knows(elsewhere), "outside the cells")
 		time.Sleep(10 * time.Minute)
@@ -124,14 +123,14 @@ func TestWatchSendsRelevantChanges(t *testing.T) {
 		w := newWatched(t, func(q *query.Query) {
 			q.Price = query.Price{MaxPrice: &most, Currency: "USDC", PriceUnit: "per-hour"}
 		})
-		p := newProvider(t)
-		dear := p.sign(t, offer("dear", priced(9)), 1, time.Now())
-		cheap := p.sign(t, offer("cheap", priced(1)), 1, time.Now())
+		p := keepertest.NewProvider(t)
+		dear := p.Sign(t, keepertest.Offer("dear", keepertest.Priced(9)), 1, time.Now())
+		cheap := p.Sign(t, keepertest.Offer("cheap", keepertest.Priced(1)), 1, time.Now())
 		w.store(t, dear)
 		w.store(t, cheap)
 		require.False(t, w.knows(dear))
 		require.True(t, w.knows(cheap))
-		rises := p.sign(t, offer("cheap", priced(8)), 2, time.Now())
+		rises := p.Sign(t, keepertest.Offer("cheap", keepertest.Priced(8)), 2, time.Now())
 		w.store(t, rises)
 		require.True(t, w.knows(rises))
 	})
@@ -142,14 +141,14 @@ func TestWatchSendsRelevantChanges(t *testing.T) {
 func TestWatchOutlivesKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
-		p := newProvider(t)
-		ends := p.sign(t, offer("ends"), 1, time.Now())
+		p := keepertest.NewProvider(t)
+		ends := p.Sign(t, keepertest.Offer("ends"), 1, time.Now())
 		w.store(t, ends)
 		require.True(t, w.knows(ends))
 		before := w.resyncs.Load()
 		dead := w.followed(t)
 		dead.leave(t)
-		tomb, fresh := p.withdraw(t, ends, time.Now()), p.sign(t, offer("fresh"), 1, time.Now())
+		tomb, fresh := p.Withdraw(t, ends, time.Now()), p.Sign(t, keepertest.Offer("fresh"), 1, time.Now())
 		w.store(t, tomb)
 		w.store(t, fresh)
 		time.Sleep(15 * time.Second)
@@ -157,7 +156,7 @@ func TestWatchOutlivesKeeper(t *testing.T) {
 		require.True(t, w.knows(fresh))
 		require.Greater(t, w.resyncs.Load(), before, "the watcher must query again")
 		require.NotSame(t, dead, w.followed(t))
-		later := p.sign(t, offer("later"), 1, time.Now())
+		later := p.Sign(t, keepertest.Offer("later"), 1, time.Now())
 		w.store(t, later)
 		require.True(t, w.knows(later))
 	})
@@ -170,15 +169,18 @@ func TestWatchResumes(t *testing.T) {
 		before := w.resyncs.Load()
 		keeper := w.followed(t)
 		keeper.cut()
-		p := newProvider(t)
-		r := p.sign(t, offer("one"), 1, time.Now())
+		p := keepertest.NewProvider(t)
+		r := p.Sign(t, keepertest.Offer("one"), 1, time.Now())
 		w.store(t, r)
 		time.Sleep(2 * time.Second)
 		require.True(t, w.knows(r))
 		require.Equal(t, before, w.resyncs.Load())
 		require.Same(t, keeper, w.followed(t))
 
-		keeper.server.watches.ring.add(index.Change{Seq: keeper.Index.Seq() + 1}, true) // a gap
+		keeper.server.rpc.Close()
+		keeper.server.watches = ask.NewWatches(keeper.authority, keeper.splits, keeper.sync.Snapshot) // lost all changes so far
+		keeper.Go(keeper.server.watches.Run)
+		keeper.server.listen()
 		time.Sleep(watchBeat + 3*time.Second)
 		require.Greater(t, w.resyncs.Load(), before)
 	})
@@ -187,10 +189,10 @@ func TestWatchResumes(t *testing.T) {
 // A keeper that violates the protocol is left, and none of its records stay.
 func TestHostileWatch(t *testing.T) {
 	bubble := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	p := newProvider(t)
-	forged := slices.Clone(p.sign(t, offer("one"), 1, bubble).Envelope())
+	p := keepertest.NewProvider(t)
+	forged := slices.Clone(p.Sign(t, keepertest.Offer("one"), 1, bubble).Envelope())
 	forged[len(forged)-1] ^= 1
-	away := p.sign(t, offer("two", func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }), 1, bubble)
+	away := p.Sign(t, keepertest.Offer("two", func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }), 1, bubble)
 	for name, m := range map[string]*pb.WatchResponse{
 		"forged":            {Envelopes: [][]byte{forged}},
 		"not watched":       {Envelopes: [][]byte{away.Envelope()}, Cookie: &pb.Cookie{Seq: 1}},
@@ -198,7 +200,7 @@ func TestHostileWatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newCluster(t, 2, func(_ int, c *Config) { c.Limits.Sync = -1 })
+				w := newCluster(t, 2, func(_ int, c *wire.Config) { c.Limits.Sync = -1 })
 				a, b := w.nodes[0], w.nodes[1]
 				b.corrupt(func(*pb.Request) *pb.Response {
 					if m == nil {
@@ -206,14 +208,17 @@ func TestHostileWatch(t *testing.T) {
 					}
 					return &pb.Response{Op: &pb.Response_Watch{Watch: m}}
 				})
-				plan := compile(t, around(1))
-				f := &follower{asker: a.asker, plan: plan, cell: berlin(plan)}
-				err := f.follow(t.Context(), b.Self)
-				require.ErrorIs(t, err, fault.Unauthentic)
-				require.False(t, f.handleEnd(t.Context(), b.Self, err))
-				require.Nil(t, f.cookie)
+				plan := keepertest.Compile(t, keepertest.Around(1))
+				w.dht.edit(func() {
+					w.dht.clients = []peer.ID{a.Self} // it keeps no cell, and follows the keeper
+					w.dht.fire()
+				})
+				stop := a.Watch(t.Context(), plan, func() {})
+				time.Sleep(time.Second)
+				stop()
+				require.Positive(t, a.counts.Of(a.counts.Distrust, "unauthentic"))
 				require.Zero(t, a.Index.Len())
-				require.True(t, a.client.stats.avoided(b.Self, time.Now()))
+				require.True(t, a.client.Avoided(b.Self))
 			})
 		})
 	}
@@ -224,11 +229,11 @@ func TestHostileWatch(t *testing.T) {
 func TestWatchOfAMovingRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
-		p := newProvider(t)
+		p := keepertest.NewProvider(t)
 		away := func(o *records.Offer) { lat := -33.0; o.Location.Latitude = &lat }
 		for i, known := range []uint64{0, 1, 2} {
 			id := fmt.Sprint("moving", i)
-			versions := []*records.Record{p.sign(t, offer(id), 1, time.Now()), p.sign(t, offer(id, away), 2, time.Now())}
+			versions := []*records.Record{p.Sign(t, keepertest.Offer(id), 1, time.Now()), p.Sign(t, keepertest.Offer(id, away), 2, time.Now())}
 			w.store(t, versions[0])
 			switch known {
 			case 0:
@@ -238,57 +243,18 @@ func TestWatchOfAMovingRecord(t *testing.T) {
 			}
 			w.store(t, versions[1])
 			require.Equal(t, known > 0, w.knows(versions[1]))
-			require.Zero(t, w.watcher.counts.of(w.watcher.counts.distrusted, "unauthentic"))
+			require.Zero(t, w.watcher.counts.Of(w.watcher.counts.Distrust, "unauthentic"))
 		}
 	})
 }
 
 func TestWatchLimits(t *testing.T) {
-	w := peerLimit{total: maxServedWatches, perPeer: maxPeerWatches}
+	w := wire.PeerLimit{Total: maxServedWatches, PerPeer: maxPeerWatches}
 	for range maxPeerWatches {
-		require.True(t, w.enter("a"))
+		require.True(t, w.Enter("a"))
 	}
-	require.False(t, w.enter("a"))
-	require.True(t, w.enter("b"))
-	w.leave("a")
-	require.True(t, w.enter("a"))
-}
-
-// Compared with an unbounded list: a position that is not lost misses no change.
-func TestRingLosesNothing(t *testing.T) {
-	x := index.New(index.Config{})
-	rapid.Check(t, func(t *rapid.T) {
-		r := newRing(x, 7)
-		defer r.sub.Close()
-		cursor, seen := r.place(r.last), r.last
-		last := r.last
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			n := rapid.IntRange(0, ringSize).Draw(t, "changes")
-			for range n {
-				last++
-				r.add(index.Change{Seq: last}, false)
-			}
-			some, wait, lost := r.after(cursor, rapid.IntRange(1, 2*ringSize).Draw(t, "most"))
-			if lost != (last-seen > ringSize) {
-				t.Fatalf("lost is %v with %d changes unread", lost, last-seen)
-			}
-			if lost {
-				cursor, seen = r.place(0), last
-				continue
-			}
-			for _, ch := range some {
-				if seen++; ch.Seq != seen {
-					t.Fatalf("change %d where %d was due", ch.Seq, seen)
-				}
-			}
-			cursor = &pb.Cookie{Epoch: cursor.Epoch, Seq: seen}
-			if wait == nil {
-				t.Fatal("nothing to wait for")
-			}
-		}
-		r.add(index.Change{Seq: last + 5}, true)
-		if _, _, lost := r.after(cursor, 1); !lost {
-			t.Fatal("a gap was not told")
-		}
-	})
+	require.False(t, w.Enter("a"))
+	require.True(t, w.Enter("b"))
+	w.Leave("a")
+	require.True(t, w.Enter("a"))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -21,18 +22,18 @@ func world(t testing.TB, n int) []*records.Record {
 	random := rand.New(rand.NewPCG(11, 12))
 	recs := make([]*records.Record, 0, n)
 	now := time.Now()
-	var p provider
+	var p keepertest.Provider
 	for i := range n {
 		if i%20 == 0 {
-			p = newProvider(t)
+			p = keepertest.NewProvider(t)
 		}
 		lat, lon := math.Asin(2*random.Float64()-1)*180/math.Pi, 360*random.Float64()-180
 		uptime, response := 90+10*random.Float64(), uint64(1+random.IntN(2000))
-		o := offer(fmt.Sprintf("s%d", i), priced(0.01+random.Float64()*10))
+		o := keepertest.Offer(fmt.Sprintf("s%d", i), keepertest.Priced(0.01+random.Float64()*10))
 		o.Metadata.Subtype = ""
 		o.Location.Latitude, o.Location.Longitude = &lat, &lon
 		o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &uptime, ResponseTimeMs: &response}
-		r, err := records.Sign("test", p.key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(24 * time.Hour)})
+		r, err := records.Sign("test", p.Key, o, records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(24 * time.Hour)})
 		require.NoError(t, err)
 		recs = append(recs, r)
 	}
@@ -57,14 +58,14 @@ func TestWorldwideQueries(t *testing.T) {
 			return
 		}
 		for _, n := range w.nodes {
-			n.counts.forget()
+			n.counts.Forget()
 		}
 		const quiet = 30 * time.Minute
 		time.Sleep(quiet)
 		lookups, summaries := 0, 0
 		for _, n := range w.nodes {
-			lookups += n.counts.of(n.counts.operations, "lookup")
-			summaries += n.counts.of(n.counts.operations, "serve_summary")
+			lookups += n.counts.Of(n.counts.Operations, "lookup")
+			summaries += n.counts.Of(n.counts.Operations, "serve_summary")
 		}
 		t.Logf("%d records, %s without a change: %d lookups and %d requests for summaries of %d peers", len(recs), quiet, lookups, summaries, len(w.nodes))
 	})
@@ -81,12 +82,12 @@ func (w *lightCluster) requireWorld(recs []*records.Record) {
 		if sort == query.SortDistance {
 			q.Near = &query.Near{Latitude: 52.53, Longitude: 13.41}
 		}
-		plan := compile(t, q)
+		plan := keepertest.Compile(t, q)
 		found, err := w.nodes[7].Query(t.Context(), plan)
 		require.NoError(t, err)
 		if found.Complete {
 			complete++
-			require.Equal(t, best(plan, recs), namesOf(found.Records)[:min(plan.Limit(), len(found.Records))], sort)
+			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records)[:min(plan.Limit(), len(found.Records))], sort)
 		} else {
 			require.NotEmpty(t, found.Reason, sort)
 		}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -146,7 +147,7 @@ func provide(t *testing.T, lead string, n int) {
 	name := network.Default("dev")
 	verifier, err := records.NewVerifier(name, 1024)
 	require.NoError(t, err)
-	k, err := keeper.New(keeper.Config{Network: name, Host: node.Host(), Router: node.Routing(), Index: index.New(index.Config{}), Verifier: verifier, Limits: keeper.Limits{Loopback: true}})
+	k, err := keeper.New(wire.Config{Network: name, Host: node.Host(), Router: node.Routing(), Index: index.New(index.Config{}), Verifier: verifier, Limits: wire.Limits{Loopback: true}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, k.Close()) }()
 	require.Eventually(t, func() bool { return node.Routing().Size() >= 8 }, waitForPeer, pollEvery)

@@ -1,0 +1,382 @@
+package ask
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// maxDoubt bounds a keeper's reason for its lack of authority, in bytes.
+const maxDoubt = 200
+
+// cellQuery is a query to the keepers of one group of cells.
+type cellQuery struct {
+	plan  *query.Plan
+	cells []records.CellKey
+	worst float64 // the asker has no use for matches of larger values; +Inf for no bound
+}
+
+// answer is a keeper's verified answer to a cellQuery.
+type answer struct {
+	from     peer.ID
+	records  []*records.Record // matches
+	total    int               // number of matches at the keeper
+	atLeast  bool              // total is a lower bound
+	withheld bool              // records misses some matches
+	bound    float64           // rank value of the best withheld match; undefined without one
+	full     bool              // the peer keeps all the cells, and is not behind
+	behind   bool              // the peer lacks a change that another keeper has
+	probed   []records.Name    // records that another keeper lists
+	own      bool              // of this peer itself
+	doubt    string            // why a keeper of the cells has no authority for them; "" for none
+	network  netip.Prefix      // of the peer; zero if unknown
+	lacks    []string          // fields of the query that the keeper does not know
+	left     []error           // why records were left out without blame; see receive
+	apart    time.Duration     // this peer's clock minus the keeper's
+
+	beyond     []*records.Record // may match, but need features that this peer lacks
+	moreBeyond bool              // beyond misses some
+
+	splits map[records.CellKey]cell.SplitInfo // split cells of the query
+}
+
+// group is some cells with the same keepers, and their answers.
+type group struct {
+	cells   []records.CellKey
+	set     *route.Set
+	answers []answer
+	failure error // of the last failed keeper
+	diverse bool  // the keepers belong to more than one network
+
+	older   int      // number of asked keepers that do not know a field of the query
+	unknown []string // these fields, with repetitions
+}
+
+// full returns the number of answers that cover all cells of the group.
+func (g *group) full() int {
+	n := 0
+	for _, a := range g.answers {
+		if a.full {
+			n++
+		}
+	}
+	return n
+}
+
+// foreign reports whether the group has no full answer of this peer itself.
+func (g group) foreign() bool {
+	return !slices.ContainsFunc(g.answers, func(a answer) bool { return a.own && a.full })
+}
+
+// needed returns the number of full answers that make the group complete: two, so that one
+// keeper alone cannot omit records, or one for a single keeper.
+func (g *group) needed() int { return min(wire.AskedAtOnce, len(g.set.Peers)) }
+
+// wanted returns the number of full answers to wait for: needed, one more without any match or
+// with answers from one network only, and two more after contradictory totals. A keeper may
+// hide records, and an owner of many peers seldom has them in many networks.
+func (g *group) wanted() int {
+	n := g.needed()
+	var first *answer // full
+	none, agreed := true, true
+	for i := range g.answers {
+		a := &g.answers[i]
+		if !a.full {
+			continue
+		}
+		if first == nil {
+			first = a
+		}
+		none, agreed = none && a.total == 0, agreed && a.agrees(first)
+	}
+	switch {
+	case g.full() < n || len(g.set.Peers) <= n:
+	case none:
+		n++
+	case !agreed:
+		n += 2
+	case g.diverse && g.commonNetwork().IsValid():
+		n++
+	}
+	return min(n, len(g.set.Peers))
+}
+
+// commonNetwork returns the network of all full answers; zero for different or unknown ones.
+func (g *group) commonNetwork() netip.Prefix {
+	var network netip.Prefix
+	for _, a := range g.answers {
+		switch {
+		case !a.full:
+		case !a.network.IsValid() || network.IsValid() && network != a.network:
+			return netip.Prefix{}
+		default:
+			network = a.network
+		}
+	}
+	return network
+}
+
+// agrees reports whether two keepers seem to hold the same number of matches. It compares the
+// totals or, for a lower bound, the best withheld match.
+func (a *answer) agrees(b *answer) bool {
+	if !a.atLeast && !b.atLeast {
+		return a.total == b.total
+	}
+	return a.withheld == b.withheld && a.bound == b.bound
+}
+
+// verifyAnswer verifies a keeper's answer. It leaves out records that are expired or from the
+// future, since clocks differ and this peer's may be the wrong one, and records that this version
+// does not understand. Unauthentic answers: forged
+// records, records that do not match, belong to other cells or exceed the limit, a bound that is
+// not a number, and malformed splits.
+func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now time.Time) (answer, error) {
+	if resp == nil {
+		return answer{}, wire.Breach("the response does not answer a query")
+	}
+	if n := len(resp.Envelopes); n > q.plan.Limit() {
+		return answer{}, wire.Breach("%d records for a limit of %d", n, q.plan.Limit())
+	}
+	if resp.Withheld && math.IsNaN(resp.Bound) {
+		return answer{}, wire.Breach("the bound is not a number")
+	}
+	a := answer{
+		records:  make([]*records.Record, 0, len(resp.Envelopes)),
+		total:    int(min(resp.Total, math.MaxInt32)),
+		atLeast:  resp.TotalAtLeast,
+		withheld: resp.Withheld,
+		bound:    resp.Bound,
+		full:     !lacksAny(resp.NotKept, q.cells),
+		doubt:    plain(resp.Doubt),
+	}
+	for _, envelope := range resp.Envelopes {
+		r, left, err := wire.Receive(verifier, envelope, now)
+		switch {
+		case err != nil:
+			return answer{}, err
+		case left != nil:
+			a.left = append(a.left, left)
+			a.total = max(a.total-1, 0) // the keeper counted it
+		case q.beyond(r): // the keeper has the features
+			a.beyond = append(a.beyond, r)
+			a.total = max(a.total-1, 0)
+		case !q.matches(r):
+			return answer{}, wire.Breach("record %s does not match the query", r.Name())
+		default:
+			a.records = append(a.records, r)
+		}
+	}
+	if err := a.readBeyond(q, resp, verifier, now); err != nil {
+		return answer{}, err
+	}
+	return a, a.setSplits(q, resp.Splits)
+}
+
+// plain returns a short text of another peer; "" for a text that is long or not printable.
+func plain(s string) string {
+	if len(s) > maxDoubt || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return ""
+	}
+	return s
+}
+
+// setSplits sets the split cells of the query.
+func (a *answer) setSplits(q cellQuery, splits []*pb.Split) error {
+	a.splits = make(map[records.CellKey]cell.SplitInfo, len(splits))
+	for _, m := range splits {
+		c, err := records.ParseCellKey(m.GetCell())
+		if _, twice := a.splits[c]; err != nil || twice || !slices.Contains(q.cells, c) {
+			return wire.Breach("a split of a cell outside the query")
+		}
+		if a.splits[c], err = cell.SplitInfoFromProto(c.Cell, m); err != nil {
+			return wire.Breach("a malformed split: %w", err)
+		}
+	}
+	return nil
+}
+
+// matches reports whether a record answers the query.
+func (q cellQuery) matches(r *records.Record) bool {
+	return q.plan.Match(r) && slices.ContainsFunc(q.cells, r.In)
+}
+
+// lacksAny reports whether wire.NotKept names one of the cells.
+func lacksAny(notKept []string, cells []records.CellKey) bool {
+	return slices.ContainsFunc(cells, func(c records.CellKey) bool { return slices.Contains(notKept, c.String()) })
+}
+
+// search searches this peer's index for a plan, restricted to cells.
+func (a *Asker) search(p *query.Plan, cells []records.CellKey) index.Found {
+	return a.Index.Search(p, index.SearchOptions{Now: a.Now(), Cells: geoCells(cells), AtLeast: !p.ExactTotal()})
+}
+
+// answerHere answers a query from this peer's index.
+func (a *Asker) answerHere(q cellQuery) answer {
+	found := a.search(q.plan, q.cells)
+	x := answer{
+		from: a.Self, own: true, records: recordsOf(found.Hits), total: found.Total, atLeast: !found.Exact,
+		withheld: found.Total > len(found.Hits), bound: found.Next,
+	}
+	x.beyond, x.moreBeyond = index.SomeBeyond(a.Index, q.plan, q.cells, a.Now(), wire.MaxBeyond)
+	var lacking []records.CellKey
+	lacking, x.doubt = a.authority.Unauthoritative(q.cells)
+	x.full = len(lacking) == 0
+	if err := x.setSplits(q, a.splits.ForQuery(q.plan, q.cells)); err != nil {
+		a.Logger.Error("own answer rejected: please report this defect", "error", err)
+	}
+	return x
+}
+
+// findHere answers a plan from this peer's index, which is settled for the cells.
+func (a *Asker) findHere(p *query.Plan, cells []records.CellKey) query.Found {
+	found := a.search(p, cells)
+	f := query.Found{Records: recordsOf(found.Hits), Total: found.Total, AtLeast: !found.Exact, Complete: true, Local: true}
+	if why := a.authority.Know.Isolation(a.authority.Clock()); why != "" {
+		f.Complete, f.AtLeast, f.Reason = false, true, "this peer "+why
+	}
+	some, more := index.SomeBeyond(a.Index, p, cells, a.Now(), wire.MaxBeyond)
+	f.Beyond = index.DescribeBeyond(some, 0, more)
+	if p.Explain() {
+		f.Notes = []string{"this peer keeps all the cells and compared them with other keepers: it answers alone"}
+	}
+	return f
+}
+
+// addNewest adds the records of some answers to a map of the newest versions.
+func addNewest(newest map[records.Name]*records.Record, answers []answer) {
+	for _, a := range answers {
+		for _, r := range a.records {
+			if known, ok := newest[r.Name()]; !ok || records.Compare(r, known) > 0 {
+				newest[r.Name()] = r
+			}
+		}
+	}
+}
+
+// total estimates the number of matches. Groups have no common cell, and the keepers of one
+// group should hold the same records. For a split cell only the asked children count: their
+// records include the sample. AtLeast reports a lower bound: children were not asked, or a
+// keeper stopped counting.
+func total(groups []group, found int) (sum int, atLeast bool) {
+	for _, g := range groups {
+		most := 0
+		for _, a := range g.answers {
+			atLeast = atLeast || a.atLeast || len(a.splits) > 0
+			if len(a.splits) == 0 && !a.behind {
+				most = max(most, a.total)
+			}
+		}
+		sum += most
+	}
+	return max(sum, found), atLeast
+}
+
+// incomplete returns the reason why the merged records may miss a best match; "" if they
+// cannot.
+func incomplete(plan *query.Plan, recs []*records.Record, groups []group) string {
+	for i := range groups {
+		if why := groups[i].incomplete(); why != "" {
+			return why
+		}
+	}
+	worst := worstValue(plan, recs)
+	for _, g := range groups {
+		for _, a := range g.answers {
+			if a.withheld && (len(recs) < plan.Limit() || worst > a.bound) {
+				return fmt.Sprintf("a keeper withheld matches that may rank among the first %d", plan.Limit())
+			}
+		}
+	}
+	return ""
+}
+
+// worstValue returns the rank value of the last record within the limit; +Inf below the limit.
+func worstValue(plan *query.Plan, recs []*records.Record) float64 {
+	if len(recs) < plan.Limit() {
+		return math.Inf(1)
+	}
+	values := make([]float64, len(recs))
+	for i, r := range recs {
+		values[i] = plan.Value(r)
+	}
+	slices.Sort(values)
+	return values[plan.Limit()-1]
+}
+
+// incomplete returns the reason why the answers of a group may miss records; "" if they cannot.
+func (g *group) incomplete() string {
+	where := g.cells[0].String()
+	if n := len(g.cells); n > 1 {
+		where = fmt.Sprintf("%s and %d more cells", where, n-1)
+	}
+	if g.set.Uncertain != nil {
+		return fmt.Sprintf("the lookup of the keepers of %s is incomplete: %s", where, fault.Message(g.set.Uncertain))
+	}
+	got, need, behind := g.full(), g.needed(), g.behind()
+	if got < need && got+behind < len(g.set.Peers) { // otherwise all keepers answered: together they have all records
+		why := fmt.Sprintf("%d of %d keepers answered for %s", got, need, where)
+		for _, a := range g.answers {
+			if a.doubt != "" {
+				return why + ": a keeper says that " + a.doubt
+			}
+		}
+		if g.older > 0 {
+			return fmt.Sprintf("%s: %d keepers of an older version do not know %s", why, g.older, g.unknownNames())
+		}
+		if behind > 0 {
+			why += fmt.Sprintf(", and %d more lack changes that others have", behind)
+		}
+		if g.failure != nil {
+			why += ": " + fault.Message(g.failure)
+		}
+		return why
+	}
+	return ""
+}
+
+// unknownNames lists the fields that keepers of the group do not know.
+func (g *group) unknownNames() string {
+	names := make([]string, len(g.unknown))
+	for i, path := range g.unknown {
+		names[i] = wire.FieldName(path)
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}
+
+// groupCells groups cells by their keepers, in the order of the first cells.
+func groupCells(cells []records.CellKey, sets []*route.Set) []group {
+	var groups []group
+	at := make(map[string]int)
+	for i, set := range sets {
+		j, ok := at[set.Id]
+		if !ok {
+			j = len(groups)
+			at[set.Id] = j
+			groups = append(groups, group{set: set})
+		}
+		groups[j].cells = append(groups[j].cells, cells[i])
+		if set.Uncertain != nil {
+			groups[j].set = set
+		}
+	}
+	return groups
+}
+
+var errNoAnswer = errors.New("no keeper answered")

@@ -1,0 +1,129 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// A keeper that missed a STORE learns of it from the repeated announcement or from a comparison. Until then its
+// answers look full. So the asker compares the full answers of a group. If one answer lists a record that another one
+// must list and does not, the asker asks the keeper of the other for its version. A keeper without the record, or with
+// an older version, is behind: its answer is not full, and another keeper is asked. To be behind is no offence.
+const (
+	maxProbes   = 4           // of one keeper for a query
+	expiresSoon = time.Minute // clocks differ: one keeper may drop a record so long before another
+)
+
+// probe asks a keeper for its version of a record that its answer should list.
+type probe struct {
+	of      *answer
+	listed  *records.Record // by another keeper
+	version versionReply
+}
+
+// judge finds the full answers of a group whose keepers are behind.
+func (a *Asker) judge(ctx context.Context, q cellQuery, g *group, trace *queryTrace) {
+	newest := make(map[records.Name]*records.Record)
+	for _, x := range g.answers {
+		if x.full {
+			addNewest(newest, []answer{x})
+		}
+	}
+	var probes []probe
+	for i := range g.answers {
+		if x := &g.answers[i]; x.full {
+			for _, r := range x.unlisted(q.plan, newest, a.Now()) {
+				probes = append(probes, probe{of: x, listed: r})
+			}
+		}
+	}
+	wire.Bounded(len(probes), len(probes), func(i int) {
+		p := &probes[i]
+		p.version = a.askVersion(ctx, p.of.from, p.listed.Key())
+	})
+	for _, p := range probes {
+		a.conclude(p, g, trace)
+	}
+}
+
+// unlisted returns records that the answer must list and does not, or lists in an older version. Each record is returned
+// once in the life of the answer.
+func (x *answer) unlisted(p *query.Plan, newest map[records.Name]*records.Record, now time.Time) (some []*records.Record) {
+	if len(x.splits) > 0 {
+		return nil // samples of a split cell differ
+	}
+	listed := make(map[records.Name]*records.Record, len(x.records))
+	for _, r := range x.records {
+		listed[r.Name()] = r
+	}
+	for _, r := range x.beyond {
+		listed[r.Name()] = r
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(newest), records.Name.Compare) {
+		r := newest[name]
+		mine, ok := listed[name]
+		switch {
+		case len(x.probed) >= maxProbes:
+			return some
+		case slices.Contains(x.probed, name) || r.Expires().Before(now.Add(expiresSoon)):
+		case ok && records.Compare(mine, r) >= 0:
+		case !ok && x.withheld && p.Value(r) >= x.bound:
+		default:
+			x.probed = append(x.probed, name)
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+// conclude applies the result of a probe. A newer version than the listed one, as after a withdrawal, enters the
+// index, and the keepers that list the record are behind.
+func (a *Asker) conclude(p probe, g *group, trace *queryTrace) {
+	v := p.version
+	if v.err != nil && !errors.Is(v.err, errNotKeeper) {
+		return // no answer, or a version that this peer does not read
+	}
+	name := p.listed.Name()
+	switch {
+	case v.newest != nil && records.Compare(v.newest, p.listed) == 0: // it arrived meanwhile
+	case v.newest != nil && records.Compare(v.newest, p.listed) > 0:
+		_, _ = a.intake.Put(v.newest) // if the index is full, the listed version stays in the answer
+		for i := range g.answers {
+			if x := &g.answers[i]; slices.ContainsFunc(x.records, func(r *records.Record) bool { return r.Name() == name }) {
+				a.fallBehind(x, name, trace)
+			}
+		}
+	case !v.keptOut:
+		a.fallBehind(p.of, name, trace)
+	}
+}
+
+// FallBehind marks an answer. If it is this peer's own, this peer has to compare.
+func (a *Asker) fallBehind(x *answer, name records.Name, trace *queryTrace) {
+	if x.behind || !x.full {
+		return
+	}
+	x.full, x.behind = false, true
+	trace.add("%s lacks the newest version of %s: its answer is not full", x.from, name)
+	if x.own {
+		a.authority.FallBehind()
+	}
+}
+
+// behind returns the number of answers whose keepers are behind.
+func (g *group) behind() int {
+	n := 0
+	for _, a := range g.answers {
+		if a.behind {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,94 @@
+package ask
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// addBeyond adds the records to a response that may match but need features which this peer lacks. The asker may have
+// them.
+func (a *Asker) addBeyond(resp *pb.QueryResponse, p *query.Plan, cells []records.CellKey) {
+	some, more := index.SomeBeyond(a.Index, p, cells, a.Now(), wire.MaxBeyond)
+	for _, r := range some {
+		resp.Beyond = append(resp.Beyond, r.Envelope())
+	}
+	resp.MoreBeyond = more
+}
+
+// readBeyond adds the records of a response that need features which the keeper lacks. If this peer has the features,
+// it applies the filters itself.
+func (a *answer) readBeyond(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now time.Time) error {
+	if n := len(resp.Beyond); n > wire.MaxBeyond {
+		return wire.Breach("%d records beyond the keeper's version for a limit of %d", n, wire.MaxBeyond)
+	}
+	a.moreBeyond = resp.MoreBeyond
+	for _, envelope := range resp.Beyond {
+		r, left, err := wire.Receive(verifier, envelope, now)
+		switch {
+		case err != nil:
+			return err
+		case left != nil:
+			a.left = append(a.left, left)
+		case q.matches(r):
+			a.records = append(a.records, r)
+			a.total++
+		case q.beyond(r):
+			a.beyond = append(a.beyond, r)
+		}
+	}
+	return nil
+}
+
+// beyond reports whether a record may answer the query but needs features that this peer lacks.
+func (q cellQuery) beyond(r *records.Record) bool {
+	return query.Beyond(q.plan, r) && slices.ContainsFunc(q.cells, r.In)
+}
+
+// beyond describes the records that the answers leave out because this version does not understand them; "" for none.
+// It adds the records to the index, so that they replace earlier versions.
+func (a *Asker) beyond(groups []group) string {
+	newest := make(map[records.Name]*records.Record)
+	more, unreadable := false, 0
+	for _, g := range groups {
+		for _, x := range g.answers {
+			more = more || x.moreBeyond
+			unreadable = max(unreadable, x.unread())
+			for _, r := range x.beyond {
+				_, _ = a.intake.Put(r) // if the index is full, the record is left out all the same
+				if latest, ok := a.Index.Latest(r.Name()); !ok || records.Compare(latest, r) <= 0 {
+					newest[r.Name()] = r
+				}
+			}
+		}
+	}
+	return index.DescribeBeyond(slices.Collect(maps.Values(newest)), unreadable, more)
+}
+
+// unread returns the number of records that this version could not read.
+func (a *answer) unread() int {
+	n := 0
+	for _, left := range a.left {
+		if wire.Unread(left) {
+			n++
+		}
+	}
+	return n
+}
+
+// untimely returns the number of records that were not valid by this peer's clock.
+func (a *answer) untimely() int {
+	n := 0
+	for _, left := range a.left {
+		if wire.Untimely(left) {
+			n++
+		}
+	}
+	return n
+}

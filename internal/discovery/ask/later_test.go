@@ -1,0 +1,98 @@
+package ask
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/keepertest"
+	"github.com/blackhole/blackhole/internal/discovery/place"
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/platform/rpc"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
+)
+
+// bare returns an Asker without a network.
+func bare(t testing.TB) (*Asker, *keepertest.Counts) {
+	counts := keepertest.NewCounts()
+	e := &wire.Env{Config: wire.Config{
+		Host: keepertest.Addressed{}, Index: index.New(index.Config{}), Verifier: keepertest.NewVerifier(t), Now: time.Now,
+		Logger: slog.New(slog.DiscardHandler), Recorder: counts,
+	}}
+	closest := route.NewClosest(e)
+	authority := route.NewAuthority(closest, func() string { return "" })
+	return NewAsker(closest, authority, wire.NewClient(e, closest.Suspect), place.NewSplits(closest, authority), place.NewIntake(e)), counts
+}
+
+// Any response of a later version means what today's part of it means, or counts as a refusal. It is never a
+// violation of the protocol.
+func FuzzLaterResponse(f *testing.F) {
+	p, now := keepertest.NewProvider(f), time.Now()
+	r := p.Sign(f, keepertest.Offer("one"), 1, now)
+	price := 1.0
+	summary := &pb.Summary{Cell: "u3", Count: 3, Prices: []*pb.BestPrice{{Currency: "usdc", PriceUnit: "per-hour", Price: price}}}
+	plan := keepertest.Compile(f, query.Query{Limit: 3})
+	q := cellQuery{plan: plan, cells: plan.Cells(coverCells)}
+	split := &pb.Split{Cell: q.cells[0].String(), Children: []*pb.Summary{summary}}
+	refusal := &peerv1.Refusal{Code: peerv1.Code_CODE_UNSUPPORTED, Field: "query.query.15", Message: "no", Unknown: []string{"query.query.15"}}
+	responses := []*pb.Response{
+		{Op: &pb.Response_Query{Query: &pb.QueryResponse{Envelopes: [][]byte{r.Envelope()}, Total: 1, Splits: []*pb.Split{split}}}},
+		{Op: &pb.Response_Resolve{Resolve: &pb.ResolveResponse{Envelope: r.Envelope()}}},
+		{Refusal: refusal},
+		{Op: &pb.Response_Summary{Summary: &pb.SummaryResponse{Summaries: []*pb.Summary{{Cell: string(q.cells[0].Cell), Count: 3, Prices: summary.Prices}}}}},
+		{Op: &pb.Response_Watch{Watch: &pb.WatchResponse{Cookie: &pb.Cookie{Epoch: 1, Seq: 2}, Envelopes: [][]byte{r.Envelope()}, Left: [][]byte{r.Envelope()}}}},
+	}
+	keepertest.AddFutures(f, len(responses))
+	asker, counts := bare(f)
+	f.Fuzz(func(t *testing.T, kind byte, choices []byte) {
+		today := responses[int(kind)%len(responses)]
+		b := (&keepertest.Future{Bytes: choices}).Later(t, today)
+		resp := new(pb.Response)
+		require.NoError(t, rpc.NewCodec(bytes.NewBuffer(keepertest.Delimited(b)), rpc.Unlimited{}, wire.ResponseFormat()).ReadMessage(resp))
+		if err := rpc.Restore("", resp.Refusal); err != nil {
+			require.NotNil(t, today.Refusal)
+			require.Contains(t, []fault.Kind{fault.Unsupported, fault.Unavailable}, fault.KindOf(err))
+			require.Error(t, asker.client.Refusal("later", resp))
+		}
+		if today.GetWatch() != nil && resp.Op == nil {
+			require.ErrorIs(t, (&follower{Asker: asker, plan: plan, cell: q.cells[0]}).receive(t.Context(), "later", resp), fault.Unsupported)
+		}
+		if resp.Op == nil {
+			return // a form of a later version: see asker.call
+		}
+		var err error
+		switch op := resp.Op.(type) {
+		case *pb.Response_Query:
+			var a answer
+			a, err = verifyAnswer(q, op.Query, asker.Verifier, now)
+			require.Len(t, a.records, 1)
+			require.Len(t, a.splits, 1)
+		case *pb.Response_Resolve:
+			var v versionReply
+			v, err = asker.readVersion(op.Resolve, r.Key())
+			require.Equal(t, r.Digest(), v.newest.Digest())
+		case *pb.Response_Summary:
+			var all []cell.Summary
+			all, err = parseSummaries(op.Summary, q.cells[:1])
+			require.Len(t, all, 1)
+			require.EqualValues(t, 3, all[0].Count)
+		case *pb.Response_Watch:
+			w := &follower{Asker: asker, plan: plan, cell: q.cells[0]}
+			err = w.receive(t.Context(), "later", resp)
+			require.EqualValues(t, 2, w.cookie.GetSeq())
+			latest, _ := asker.Index.Latest(r.Name())
+			require.Equal(t, r.Envelope(), latest.Envelope())
+		}
+		require.NoError(t, err)
+		require.Empty(t, counts.Distrust)
+	})
+}

@@ -1,0 +1,127 @@
+package compare
+
+import (
+	"context"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/digest"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// ServeSync answers one step of a comparison from a view of the index. The view may be viewTTL old: the
+// next comparison shows the newer changes.
+func (y *Syncer) ServeSync(ctx context.Context, from peer.ID, req *pb.SyncRequest) (*pb.SyncResponse, error) {
+	table := y.Table()
+	if !table.Serving {
+		return nil, errNoKeeper()
+	}
+	v := y.viewOf(table)
+	if ctx.Err() != nil {
+		return nil, fault.Wrap("", ctx.Err())
+	}
+	whole := req.Whole && table.Whole
+	resp := &pb.SyncResponse{Whole: table.Whole, Informed: y.Know.Knows.Load()}
+	if len(req.Cells) > 0 {
+		return resp, listEntries(v, whole, req, resp)
+	}
+	return resp, listDiffering(v.sharedWith(from, whole), req, resp)
+}
+
+// errNoKeeper refuses a comparison: this peer is no server of the DHT, so it keeps no cell.
+func errNoKeeper() error {
+	return fault.New("", fault.Forbidden, "this peer is no keeper: it is behind NAT or a leaf")
+}
+
+// listDiffering compares the cells that both peers keep, and lists the different ones.
+func listDiffering(o *sharedCells, req *pb.SyncRequest, resp *pb.SyncResponse) error {
+	if len(req.Sums) == digest.SumSize {
+		resp.Same = digest.Sum(req.Sums) == o.set.Root()
+		return nil
+	}
+	theirs, err := digest.ParseSums(req.Sums)
+	if err != nil {
+		return err
+	}
+	mine := o.set.Sums()
+	for bucket := int(min(req.Bucket, digest.Buckets)); bucket < digest.Buckets; bucket++ {
+		if theirs[bucket] == mine[bucket] {
+			continue
+		}
+		entries := o.set.In(bucket)
+		if len(resp.Cells) > 0 && len(resp.Cells)+len(entries) > wire.CellsListed {
+			resp.Next = &pb.SyncPosition{Bucket: uint32(bucket)}
+			return nil
+		}
+		for _, e := range entries[:min(len(entries), wire.CellsListed)] {
+			resp.Cells = append(resp.Cells, &pb.SyncCell{Cell: o.find(e.ID).key, Sums: e.Version[:]})
+		}
+	}
+	return nil
+}
+
+// listEntries lists the entries of differing cells from a position on, as many as a response
+// holds.
+func listEntries(v *view, whole bool, req *pb.SyncRequest, resp *pb.SyncResponse) error {
+	const room = wire.EntriesListed * digest.EntrySize
+	from := int(min(req.Bucket, digest.Buckets))
+	for i := int(min(req.Cell, wire.SyncCells)); i < len(req.Cells); i++ {
+		c, theirs, err := cellAsked(req.Cells[i])
+		if err != nil {
+			return err
+		}
+		h := v.held(c, whole)
+		if h == nil {
+			continue
+		}
+		wire, next := h.set().List(theirs, from, room-len(resp.Entries), room)
+		resp.Entries = append(resp.Entries, wire...)
+		if next < digest.Buckets {
+			resp.Next = &pb.SyncPosition{Cell: uint32(i), Bucket: uint32(next)}
+			return nil
+		}
+		from = 0
+	}
+	return nil
+}
+
+// cellAsked parses a cell and the asker's sums of it; nil without sums.
+func cellAsked(m *pb.SyncCell) (records.CellKey, *digest.Sums, error) {
+	c, err := records.ParseCellKey(m.GetCell())
+	if err != nil || len(m.GetSums()) == 0 {
+		return c, nil, err
+	}
+	sums, err := digest.ParseSums(m.GetSums())
+	return c, sums, err
+}
+
+// ServePull returns the current versions of some records.
+func (y *Syncer) ServePull(ctx context.Context, req *pb.PullRequest) (*pb.PullResponse, error) {
+	ids, err := digest.ParseIDs(req.GetIds(), wire.PullRecords)
+	if err != nil {
+		return nil, err
+	}
+	known := y.viewOf(y.Table()).byID()
+	if ctx.Err() != nil {
+		return nil, fault.Wrap("", ctx.Err())
+	}
+	resp := new(pb.PullResponse)
+	size := 0
+	for _, id := range ids {
+		r, ok := known[id]
+		if !ok {
+			continue
+		}
+		if latest, ok := y.Index.Latest(r.Name()); ok {
+			r = latest // the view may be older than the index
+		}
+		if size += len(r.Envelope()); size > wire.PulledBytes {
+			break
+		}
+		resp.Envelopes = append(resp.Envelopes, r.Envelope())
+	}
+	return resp, nil
+}

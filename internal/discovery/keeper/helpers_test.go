@@ -1,0 +1,75 @@
+package keeper
+
+import (
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/route"
+	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
+)
+
+// Times and numbers of the rooms that these tests rely on. A test that fails after the change of one needs a new look.
+const (
+	ackTTL           = 5 * time.Minute
+	aheadRecords     = 4
+	avoidedShare     = 5
+	coverCells       = 9
+	failedTTL        = 5 * time.Second
+	hedgeAfter       = 150 * time.Millisecond
+	hedgeMax         = time.Second
+	idleFor          = 30 * time.Second
+	keeperSetTTL     = 10 * time.Minute
+	lookups          = 16
+	maintainEvery    = 30 * time.Second
+	maxPeerWatches   = 16
+	maxQueryRequest  = 96 << 10
+	maxSearchedCells = 256
+	maxServedWatches = 256
+	streamIdle       = time.Minute
+	summaryTTL       = 10 * time.Second
+	syncGap          = 5 * time.Second
+	syncSoon         = time.Second
+	uncertainTTL     = 5 * time.Second
+	viewTTL          = 2 * time.Second
+	watchBeat        = 15 * time.Second
+	wholeTTL         = 10 * time.Second
+)
+
+// distanceOf is Kademlia's metric, without the code under test.
+func distanceOf(key string, id peer.ID) (d [sha256.Size]byte) {
+	at, own := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(id))
+	for i := range d {
+		d[i] = at[i] ^ own[i]
+	}
+	return d
+}
+
+// askingOrder returns the order in which a keeper asks others.
+func (k *Keeper) askingOrder(set *route.Set) []peer.ID { return k.client.Rank(set.Nearest(k.Self)) }
+
+// cellQuery is a query to the keepers of some cells.
+type cellQuery struct {
+	plan  *query.Plan
+	cells []records.CellKey
+}
+
+// ownAnswer is an answer of a keeper from its own index.
+type ownAnswer struct {
+	full  bool // the peer has authority for all the cells
+	total int
+	doubt string
+}
+
+func (k *Keeper) answerHere(q cellQuery) ownAnswer {
+	resp, err := k.asker.ServeQuery(context.Background(), &pb.QueryRequest{Query: q.plan.Query().Proto(), Cells: wire.CellNames(q.cells)})
+	if err != nil {
+		return ownAnswer{doubt: err.Error()}
+	}
+	return ownAnswer{full: len(resp.NotKept) == 0, total: int(resp.Total), doubt: resp.Doubt}
+}

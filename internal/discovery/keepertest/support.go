@@ -1,0 +1,204 @@
+// Package keepertest makes records, providers and recorders for the tests of the rooms around keepers.
+package keepertest
+
+import (
+	crand "crypto/rand"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/pkg/geo"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+	"github.com/blackhole/blackhole/pkg/records/recordstest"
+	dpb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
+)
+
+// Feature is a critical feature of a later version.
+const Feature = "auction.v2"
+
+// Provider signs records.
+type Provider struct {
+	Key crypto.PrivKey
+	Id  peer.ID
+}
+
+func NewProvider(t testing.TB) Provider {
+	t.Helper()
+	key, _, err := crypto.GenerateEd25519Key(crand.Reader)
+	require.NoError(t, err)
+	id, err := peer.IDFromPrivateKey(key)
+	require.NoError(t, err)
+	return Provider{key, id}
+}
+
+// Offer returns a compute service in Berlin, changed by edits.
+func Offer(id string, edits ...func(*records.Offer)) records.Offer {
+	lat, lon, price := 52.52, 13.405, 1.0
+	o := records.Offer{
+		ID:           id,
+		Metadata:     records.Metadata{Type: "compute", Subtype: "gpu", Endpoints: []string{"https://example.org"}},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 8, MemoryMB: 16000}},
+		Location:     &records.Location{Latitude: &lat, Longitude: &lon, Country: "DE"},
+		Pricing:      &records.Pricing{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"},
+		Health:       &records.Health{Status: "HEALTHY"},
+	}
+	for _, edit := range edits {
+		edit(&o)
+	}
+	return o
+}
+
+func Priced(price float64) func(*records.Offer) {
+	return func(o *records.Offer) { o.Pricing.BasePrice = &price }
+}
+
+func Nowhere(o *records.Offer) { o.Location, o.Metadata.Subtype = nil, "" }
+
+func (p Provider) Sign(t testing.TB, o records.Offer, sequence uint64, now time.Time) *records.Record {
+	t.Helper()
+	r, err := records.Sign("test", p.Key, o, records.Stamp{Sequence: sequence, Issued: now, Expires: now.Add(24 * time.Hour)})
+	require.NoError(t, err)
+	return r
+}
+
+func (p Provider) Withdraw(t testing.TB, r *records.Record, now time.Time) *records.Record {
+	t.Helper()
+	tomb, err := records.Tombstone(p.Key, r, records.Stamp{Sequence: r.Sequence() + 1, Issued: now, Expires: now.Add(24 * time.Hour)})
+	require.NoError(t, err)
+	return tomb
+}
+
+func Compile(t testing.TB, q query.Query) *query.Plan {
+	t.Helper()
+	if q.Type == "" {
+		q.Type = "compute"
+	}
+	p, err := query.Compile(q, query.Defaults{})
+	require.NoError(t, err)
+	return p
+}
+
+// Around returns a query for a disc around Berlin, cheapest first.
+func Around(radius float64) query.Query {
+	return query.Query{
+		Near: &query.Near{Latitude: 52.52, Longitude: 13.405, RadiusKM: &radius}, Sort: query.SortPrice, Explain: true,
+	}
+}
+
+// Counts is a Recorder.
+type Counts struct {
+	Mu                 sync.Mutex // guards the fields below
+	Refusals, Distrust map[string]int
+	Lacks              map[string]int
+	Operations         map[string]int
+}
+
+func NewCounts() *Counts {
+	return &Counts{Refusals: map[string]int{}, Distrust: map[string]int{}, Lacks: map[string]int{}, Operations: map[string]int{}}
+}
+
+func (c *Counts) Operation(op string, _ time.Duration, _ error) { c.add(c.Operations, op) }
+
+func (c *Counts) Refused(reason string) { c.add(c.Refusals, reason) }
+
+func (c *Counts) Distrusted(reason string) { c.add(c.Distrust, reason) }
+
+func (c *Counts) Lacking(field string) { c.add(c.Lacks, field) }
+
+func (c *Counts) add(m map[string]int, key string) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	m[key]++
+}
+
+func (c *Counts) Of(m map[string]int, key string) int {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	return m[key]
+}
+
+// Forget resets the counts of operations.
+func (c *Counts) Forget() {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	c.Operations = map[string]int{}
+}
+
+// Batch returns n compute records of one provider around Berlin, by increasing price.
+func Batch(t testing.TB, p Provider, n int, now time.Time) []*records.Record {
+	recs := make([]*records.Record, n)
+	for i := range recs {
+		recs[i] = p.Sign(t, Offer(fmt.Sprintf("s%03d", i), Priced(float64(i))), 1, now)
+	}
+	return recs
+}
+
+func NamesOf(recs []*records.Record) []string {
+	names := make([]string, len(recs))
+	for i, r := range recs {
+		names[i] = r.Name().ID
+	}
+	return names
+}
+
+func PeersOf(n int) []peer.ID {
+	ids := make([]peer.ID, n)
+	for i := range ids {
+		ids[i] = peer.ID(fmt.Sprintf("peer-%d", i))
+	}
+	return ids
+}
+
+func NewVerifier(t testing.TB) *records.Verifier {
+	t.Helper()
+	v, err := records.NewVerifier("test", 1000)
+	require.NoError(t, err)
+	return v
+}
+
+// CellOfBerlin returns the cell of length n around the services of these tests.
+func CellOfBerlin(n int) records.CellKey {
+	return records.CellKey{Type: "compute", Subtype: records.AnySubtype, Cell: geo.CellOf(geo.Point{Lat: 52.52, Lon: 13.405}, n)}
+}
+
+// Many returns n services at one place; each provider has each of them.
+func Many(t testing.TB, n, each int) []*records.Record {
+	recs := make([]*records.Record, n)
+	var p Provider
+	for i := range recs {
+		if i%each == 0 {
+			p = NewProvider(t)
+		}
+		recs[i] = p.Sign(t, Offer(fmt.Sprintf("s%d", i), func(o *records.Offer) { o.Metadata.Subtype = "" }), 1, time.Now())
+	}
+	return recs
+}
+
+// Spread returns n records of many providers across Europe.
+func Spread(t testing.TB, n int, random *rand.Rand) []*records.Record {
+	recs := make([]*records.Record, n)
+	var p Provider
+	for i := range recs {
+		if i%50 == 0 {
+			p = NewProvider(t)
+		}
+		lat, lon := 36+20*random.Float64(), -10+40*random.Float64()
+		recs[i] = p.Sign(t, Offer(fmt.Sprintf("s%04d", i), Priced(random.Float64()), func(o *records.Offer) {
+			o.Location.Latitude, o.Location.Longitude = &lat, &lon
+		}), 1, time.Now())
+	}
+	return recs
+}
+
+// Later signs an offer as a later version of the program.
+func (p Provider) Later(t testing.TB, id string, sequence uint64, edits ...func(*dpb.ServiceRecord)) *records.Record {
+	t.Helper()
+	return recordstest.Later(t, p.Key, p.Sign(t, Offer(id), sequence, time.Now()), edits...)
+}

@@ -1,0 +1,135 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/blackhole/blackhole/internal/discovery/cell"
+	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
+)
+
+// opBounds limit the operations of a message before it is decoded.
+type opBounds []opBound
+
+// opBound limits one operation of a message.
+type opBound struct {
+	op    protowire.Number // field number of the operation
+	bytes int              // maximum length; zero means no separate limit
+	lists []listBound
+}
+
+// listBound limits the total number of a repeated field in an operation, and the fields inside it.
+type listBound struct {
+	field protowire.Number
+	name  string
+	most  int
+	lists []listBound
+}
+
+// splitBounds and summaryBounds limit the repeated fields of these messages.
+func splitBounds() []listBound {
+	return []listBound{{3, "splits.children", SplitChildren, summaryBounds()}}
+}
+
+func summaryBounds() []listBound {
+	return []listBound{{3, "summaries.prices", SplitChildren * cell.MaxPrices, nil}}
+}
+
+func requestBounds() opBounds {
+	return opBounds{
+		{op: 2, lists: []listBound{{1, "store.items", MaxItems, nil}}},
+		{op: 3, bytes: maxQueryRequest, lists: []listBound{{2, "query.cells", MaxQueryCells, nil}}},
+		{op: 4, bytes: maxQueryRequest, lists: []listBound{{1, "summary.cells", MaxQueryCells, nil}}},
+		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", SyncCells, nil}}},
+		{op: 6, bytes: maxQueryRequest},
+		{op: 9, bytes: maxQueryRequest},
+		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}}},
+		{op: 11, lists: []listBound{{2, "forward.items", MaxItems, nil}}},
+		{op: 7, bytes: maxWatchRequest, lists: []listBound{{2, "watch.cells", MaxQueryCells, nil}}},
+	}
+}
+
+func responseBounds() opBounds {
+	return opBounds{
+		{op: 2, lists: []listBound{{1, "store.results", MaxItems, nil}, {2, "store.splits", MaxQueryCells, splitBounds()}}},
+		{op: 3, lists: []listBound{
+			{1, "query.envelopes", query.MaxLimit, nil}, {5, "query.not_kept", MaxQueryCells, nil},
+			{9, "query.beyond", MaxBeyond, nil},
+			{6, "query.splits", MaxQueryCells, splitBounds()},
+		}},
+		{op: 4, lists: []listBound{
+			{1, "summary.summaries", MaxQueryCells, summaryBounds()}, {2, "summary.not_kept", MaxQueryCells, nil},
+		}},
+		{op: 5, lists: []listBound{{3, "sync.cells", CellsListed, nil}}},
+		{op: 6, lists: []listBound{{1, "pull.envelopes", PullRecords, nil}}},
+		{op: 10, lists: []listBound{{1, "findings.statements", witness.MaxTold, nil}}},
+		{op: 11, lists: []listBound{{1, "forward.results", MaxItems, nil}}},
+		{op: 7, lists: []listBound{
+			{3, "watch.envelopes", max(WatchBatch, WatchHave), nil}, {4, "watch.left", max(WatchBatch, WatchHave), nil},
+		}},
+	}
+}
+
+// check counts the repeated fields of a message before decoding: two bytes on the wire can
+// become a hundred in memory, so one megabyte could otherwise take fifty.
+func (bounds opBounds) check(b []byte) error {
+	counts := make(map[string]int)
+	return fields(b, func(n protowire.Number, op []byte) error {
+		i := slices.IndexFunc(bounds, func(b opBound) bool { return b.op == n })
+		if i < 0 {
+			return nil
+		}
+		if most := bounds[i].bytes; most > 0 && len(op) > most {
+			return fault.New("", fault.TooLarge, "an operation of %d bytes exceeds the maximum of %d", len(op), most)
+		}
+		return checkLists(op, bounds[i].lists, counts)
+	})
+}
+
+func checkLists(b []byte, lists []listBound, counts map[string]int) error {
+	return fields(b, func(n protowire.Number, item []byte) error {
+		for _, l := range lists {
+			if l.field != n {
+				continue
+			}
+			if counts[l.name]++; counts[l.name] > l.most {
+				return &fault.Error{Kind: fault.LimitReached, Field: l.name, Err: fmt.Errorf("more than %d", l.most)}
+			}
+			if l.lists != nil {
+				return checkLists(item, l.lists, counts)
+			}
+		}
+		return nil
+	})
+}
+
+// fields calls visit for each length-delimited field of a message.
+func fields(b []byte, visit func(protowire.Number, []byte) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return malformed(protowire.ParseError(n))
+		}
+		b = b[n:]
+		if kind == protowire.BytesType {
+			v, n := protowire.ConsumeBytes(b)
+			if n < 0 {
+				return malformed(protowire.ParseError(n))
+			}
+			if err := visit(number, v); err != nil {
+				return err
+			}
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+			return malformed(protowire.ParseError(n))
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func malformed(err error) error { return fault.As("", fault.Unauthentic, err) }

@@ -1,0 +1,33 @@
+package wire
+
+import (
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+)
+
+// NewCache returns a cache of at most size values, size > 0. It drops the least recently used ones, and has its own lock.
+func NewCache[K comparable, V any](size int) *lru.Cache[K, V] {
+	c, err := lru.New[K, V](size)
+	if err != nil {
+		panic("keeper: " + err.Error()) // impossible: all sizes are positive constants
+	}
+	return c
+}
+
+// TimedSet is a bounded set whose members have a lifetime. It drops the least recently used members, and is safe for
+// concurrent use.
+type TimedSet[K comparable] struct{ until *lru.Cache[K, time.Time] }
+
+func NewTimedSet[K comparable](size int) TimedSet[K] {
+	return TimedSet[K]{NewCache[K, time.Time](size)}
+}
+
+func (s TimedSet[K]) Add(k K, until time.Time) { s.until.Add(k, until) }
+
+func (s TimedSet[K]) Remove(k K) { s.until.Remove(k) }
+
+func (s TimedSet[K]) Has(k K, now time.Time) bool {
+	until, ok := s.until.Get(k)
+	return ok && now.Before(until)
+}

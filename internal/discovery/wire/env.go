@@ -1,0 +1,206 @@
+// Package wire is the protocol between keepers: the bounds of its messages, requests to other keepers, and the verification of what they
+// send. Env is what all rooms of a keeper share. Messages travel over package rpc.
+package wire
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/trace"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/network"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Router finds peers in the DHT.
+type Router interface {
+	// Closest returns up to Network peers closest to a key, nearest first, without this peer:
+	// fewer in a smaller network. At its deadline it returns an error and the peers found so far.
+	// It returns (nil, nil) if this peer is alone. It calls likely, unless that is nil, with its probable result as soon
+	// as it only waits for new connections to some of these peers; at most once, and never after its end.
+	Closest(ctx context.Context, key string, likely func([]peer.ID)) ([]peer.ID, error)
+	// Nearby returns the n closest known peers to a key, nearest first, without a request.
+	Nearby(key string, n int) []peer.ID
+	// Size returns the number of peers in the routing table.
+	Size() int
+	// Serving reports whether this peer is a server of the DHT. Only servers are keepers.
+	Serving() bool
+}
+
+// Recorder counts for the operator's metrics. Its methods must not block.
+type Recorder interface {
+	// Operation counts a finished operation: store, query, resolve, lookup, ask, deliver,
+	// summarise, hand_over, sync, findings, forward, serve_store, serve_query, serve_summary, serve_sync,
+	// serve_pull, serve_resolve, serve_findings, serve_forward, serve_unknown.
+	Operation(op string, took time.Duration, err error)
+	// Refused counts a refused request, or one refused record of it. The reasons are a closed
+	// set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell,
+	// not_kept, near_full, untimely (expired or from the future by this peer's
+	// clock), other_network.
+	Refused(reason string)
+	// Distrusted counts a message that violates the protocol, by the kind of fault.
+	Distrusted(reason string)
+	// Lacking counts a refusal of a keeper that does not know a field of a request. Fields are paths of this
+	// version's messages.
+	Lacking(field string)
+}
+
+// Signals tell the operator about a keeper.
+type Signals struct {
+	Conditions *condition.Set // nil keeps none
+	Tracer     *trace.Tracer  // nil traces nothing
+}
+
+// Config configures a keeper. Network, Host, Router, Index and Verifier are required.
+type Config struct {
+	Network  network.Name
+	Host     host.Host // not closed by the keeper
+	Router   Router
+	Index    *index.Index // stores the accepted records
+	Verifier *records.Verifier
+	Self     peer.ID          // empty means the host's id
+	Now      func() time.Time // nil means time.Now
+	Logger   *slog.Logger     // nil logs nothing
+	Recorder Recorder         // nil counts nothing
+	Limits   Limits
+
+	Signals Signals
+
+	// Wanted reports whether this peer needs a record for itself, for example as a result of a
+	// subscription. Such a record stays in the index. It must not block. Nil means never.
+	Wanted func(*records.Record) bool
+}
+
+// Env is what the parts of a keeper share: its configuration with defaults, and the operations under way. It knows none of the
+// parts. It is safe for concurrent use.
+type Env struct {
+	Config
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+
+	mu     sync.Mutex // guards closed, and additions to inside
+	closed bool
+	inside sync.WaitGroup // goroutines and operations
+}
+
+// NewEnv returns the environment of a new keeper. It returns Invalid without a required part.
+func NewEnv(c Config) (*Env, error) {
+	if c.Host == nil || c.Router == nil || c.Index == nil || c.Verifier == nil {
+		return nil, fault.New("keeper.New", fault.Invalid, "the host, the router, the index and the verifier are required")
+	}
+	if err := c.Network.Validate(); err != nil {
+		return nil, fault.In("network", fault.Wrap("keeper.New", err))
+	}
+	if c.Self == "" {
+		c.Self = c.Host.ID()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Recorder == nil {
+		c.Recorder = nopRecorder{}
+	}
+	c.Limits = c.Limits.withDefaults()
+	e := &Env{Config: c}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e, nil
+}
+
+// Context returns a context that ends with Stop.
+func (e *Env) Context() context.Context { return e.ctx }
+
+// Stop ends the operations under way. Later ones are refused.
+func (e *Env) Stop() { e.cancel() }
+
+// Wait waits for all operations after Stop.
+func (e *Env) Wait() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.inside.Wait()
+}
+
+// Go runs a loop in a goroutine, for which Wait waits. The loop ends with its context, which ends with Stop. Go does nothing, and
+// reports false, after Wait has begun.
+func (e *Env) Go(loop func(context.Context)) bool {
+	if !e.enter() {
+		return false
+	}
+	go func() {
+		defer e.inside.Done()
+		loop(e.ctx)
+	}()
+	return true
+}
+
+// Begin starts an operation. Its context ends with ctx, after timeout, and with Stop. Unless
+// Begin fails, the caller must call end with the operation's error.
+func (e *Env) Begin(ctx context.Context, op string, timeout time.Duration) (_ context.Context, end func(error), err error) {
+	if !e.enter() {
+		return nil, nil, fault.New("keeper."+op, fault.Unavailable, "the keeper is closed")
+	}
+	start := e.Now()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	detach := context.AfterFunc(e.ctx, cancel)
+	return ctx, func(err error) {
+		detach()
+		cancel()
+		e.Recorder.Operation(op, e.Now().Sub(start), err)
+		e.inside.Done()
+	}, nil
+}
+
+// enter reports whether an operation may begin. Then inside counts it.
+func (e *Env) enter() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.inside.Add(1)
+	}
+	return !e.closed
+}
+
+type nopRecorder struct{}
+
+func (nopRecorder) Operation(string, time.Duration, error) {}
+func (nopRecorder) Refused(string)                         {}
+func (nopRecorder) Distrusted(string)                      {}
+func (nopRecorder) Lacking(string)                         {}
+
+// Bounded calls do(0) to do(n-1), at most width at a time, and waits for all.
+func Bounded(width, n int, do func(int)) {
+	slots := make(chan struct{}, width)
+	var wg sync.WaitGroup
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			do(i)
+		})
+	}
+	wg.Wait()
+}
+
+// Every calls do at an interval until ctx ends.
+func Every(ctx context.Context, interval time.Duration, do func()) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			do()
+		}
+	}
+}
