@@ -33,7 +33,7 @@ type Command struct {
 	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
 	// The principal, authenticated by the accepting peer.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// For requests without a field of that name.
+	// The identity of the command. The attempt of a request is for APIs with one request a call; the accepting peer copies it.
 	Attempt *v1.Attempt `protobuf:"bytes,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// A random number of the proposing leader: the id of the lease or client that the request makes.
 	Random uint64 `protobuf:"fixed64,15,opt,name=random,proto3" json:"random,omitempty"`
