@@ -25,7 +25,6 @@ func exceptions() []exception {
 		{rule: "width", where: "internal/platform/p2p", subject: "files", reason: "the way in, reach and mDNS become packages"},
 		{rule: "width", where: "internal/frontend/httpapi", subject: "files", reason: "the routes of coordination are transcoded from the service"},
 		{rule: "width", where: "internal/frontend/grpcapi", subject: "files", reason: "the bundle goes, and coordination is one family of messages"},
-		{rule: "width", where: "internal/daemon", subject: "files", reason: "files that are a few lines are joined"},
 		{rule: "width", where: "pkg/client", subject: "files", reason: "coordination loses its bundles and the pipeline"},
 		{rule: "width", where: "pkg/client", subject: "exported", reason: "coordination loses its bundles and the pipeline"},
 		{rule: "width", where: "pkg/coord", subject: "exported", reason: "commands become the messages of the API, and the codec goes"},

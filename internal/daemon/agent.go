@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
@@ -207,4 +208,50 @@ func nodeOf(id peer.ID, addrs []multiaddr.Multiaddr) dnsapi.Node {
 		}
 	}
 	return n
+}
+
+// maxAgentConns bounds the connections to agents of other peers.
+const maxAgentConns = 128
+
+// remoteAgents is a pool of connections to the agents of other peers.
+type remoteAgents struct {
+	dial func(to peer.ID) (*client.Client, error)
+
+	mu   sync.Mutex // guards open
+	open *simplelru.LRU[peer.ID, *client.Client]
+}
+
+func newRemoteAgents(dial func(peer.ID) (*client.Client, error)) *remoteAgents {
+	open, err := simplelru.NewLRU(maxAgentConns, func(_ peer.ID, c *client.Client) { _ = c.Close() })
+	if err != nil {
+		panic(err) // impossible: the size is positive
+	}
+	return &remoteAgents{dial: dial, open: open}
+}
+
+// At implements agent.Peers.
+func (r *remoteAgents) At(name string) (instance.Registrar, error) {
+	to, err := peer.Decode(name)
+	if err != nil {
+		return nil, fault.As("daemon.At", fault.Unavailable, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := r.open.Get(to); ok {
+		return c.Agent(), nil
+	}
+	c, err := r.dial(to)
+	if err != nil {
+		return nil, fault.As("daemon.At", fault.Unavailable, err)
+	}
+	r.open.Add(to, c)
+	return c.Agent(), nil
+}
+
+// Close closes all connections.
+func (r *remoteAgents) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open.Purge()
+	return nil
 }

@@ -136,10 +136,10 @@ func (p *parts) startPeers(context.Context) error {
 		return nil
 	}
 	serving := c.plane.Member()
-	door := newDoorman(serving.Admit, p.log.With("part", "audit"), p.now)
+	auth := newPeerAuth(serving.Admit, p.log.With("part", "audit"), p.now)
 	config := grpcapi.Config{
 		Coordination: &grpcapi.Coordination{
-			Writer: serving, Reader: serving, Admin: serving, Owner: door.owner,
+			Writer: serving, Reader: serving, Admin: serving, Owner: auth.owner,
 			Peers: true, Vouches: serving.Vouches, Authenticated: p.config.Auth.On(),
 		},
 		Credentials: group.Credentials(nil), Logger: p.log.With("part", "peers"),
@@ -147,8 +147,8 @@ func (p *parts) startPeers(context.Context) error {
 	}
 	if p.agent != nil {
 		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}
-		config.May = func(ctx context.Context, _ string) error { _, err := door.owner(ctx); return err }
-		config.Unary = []grpc.UnaryServerInterceptor{door.agents}
+		config.May = func(ctx context.Context, _ string) error { _, err := auth.owner(ctx); return err }
+		config.Unary = []grpc.UnaryServerInterceptor{auth.agents}
 	}
 	p.tracing.peers(&config)
 	c.server = grpcapi.New(config)

@@ -53,7 +53,7 @@ func Run(ctx context.Context, c config.Config, o Options) error {
 		return err
 	}
 	if c.IsLeaf() {
-		thrift()
+		saveMemory()
 	}
 	p, err := build(ctx, c, log, journal, o.Version)
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 	maxIndex   = 4 << 30
 )
 
-// thrift saves memory in this process from now on. GOGC and GOMEMLIMIT have precedence.
-func thrift() {
+// saveMemory saves memory in this process from now on. GOGC and GOMEMLIMIT have precedence.
+func saveMemory() {
 	if gc := debug.SetGCPercent(leafGC); gc != 100 { // not the default: GOGC is set
 		debug.SetGCPercent(gc)
 	}
