@@ -62,8 +62,9 @@ func member(of reflect.Value, name string) any {
 			if found := member(of.Field(i), name); found != nil {
 				return found
 			}
+			continue
 		}
-		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name && wanted(f.Type) != "" {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name && tag != "-" && wanted(f.Type) != "" {
 			return of.Field(i).Addr().Interface()
 		}
 	}
