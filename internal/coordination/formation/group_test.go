@@ -1,0 +1,126 @@
+package formation
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
+)
+
+func id(b byte) coord.GroupID { return coord.GroupID(bytes.Repeat([]byte{b}, coord.GroupIDBytes)) }
+
+// TestNext has one row for each rule.
+func TestNext(t *testing.T) {
+	over := func(final coord.Revision, released bool) coord.Dissolution {
+		return coord.Dissolution{Successor: id(2), Index: 9, Final: final, Released: released}
+	}
+	for name, c := range map[string]struct {
+		own       Group
+		others    []Group
+		abandoned bool
+		want      Step
+	}{
+		"nobody":                  {Group{ID: id(1)}, nil, false, Step{}},
+		"only itself":             {Group{ID: id(1)}, []Group{{ID: id(1), Reached: 9}}, false, Step{}},
+		"below an other one":      {Group{ID: id(1), Revision: 5}, []Group{{ID: id(2), Reached: 6}}, false, Step{Dissolve, id(2)}},
+		"the furthest one":        {Group{ID: id(1), Revision: 5}, []Group{{ID: id(2), Reached: 6}, {ID: id(3), Reached: 7}}, false, Step{Dissolve, id(3)}},
+		"a tie":                   {Group{ID: id(2), Revision: 5}, []Group{{ID: id(1), Reached: 5}}, false, Step{Dissolve, id(1)}},
+		"a tie, the other way":    {Group{ID: id(1), Revision: 5, Reached: 5}, []Group{{ID: id(2), Revision: 5, Reached: 5}}, false, Step{Action: Wait}},
+		"a tie with founders":     {Group{ID: id(1), Revision: 5, Reached: 5}, []Group{{ID: id(2), Revision: 5, Reached: 5, Listed: true}}, false, Step{Dissolve, id(2)}},
+		"a claim waits there":     {Group{ID: id(1), Revision: 5, Reached: 5}, []Group{{ID: id(2), Revision: 9, Reached: 4, UserData: true}}, false, Step{Contest, id(2)}},
+		"both with data":          {Group{ID: id(1), UserData: true}, []Group{{ID: id(2), Reached: 6, UserData: true}}, false, Step{Contest, id(2)}},
+		"founders":                {Group{ID: id(1), Listed: true}, []Group{{ID: id(2), Reached: 6, UserData: true}}, false, Step{Contest, id(2)}},
+		"the other one gives way": {Group{ID: id(1), Reached: 9, UserData: true}, []Group{{ID: id(2), Revision: 6, Reached: 6}}, false, Step{Action: Wait}},
+		"the other one ends":      {Group{ID: id(1), UserData: true}, []Group{{ID: id(2), Over: over(5, true)}}, false, Step{Action: Wait}},
+		"its peers went over":     {Group{ID: id(1), UserData: true}, []Group{{ID: id(2), Former: []coord.GroupID{id(1)}}}, true, Step{Leave, id(2)}},
+		"they did, it lives":      {Group{ID: id(1), UserData: true}, []Group{{ID: id(2), Former: []coord.GroupID{id(1)}}}, false, Step{Action: Wait}},
+
+		"frozen":                    {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(2), Reached: 4}}, false, Step{Action: Wait}},
+		"frozen, raised":            {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(2), Reached: 5}}, false, Step{Release, id(2)}},
+		"frozen, another is raised": {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(3), Reached: 5}}, false, Step{Action: Wait}},
+		"frozen, followed":          {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(3), Reached: 5, Former: []coord.GroupID{id(2)}}}, false, Step{Release, id(3)}},
+		"released":                  {Group{ID: id(1), Over: over(5, true)}, []Group{{ID: id(2), Reached: 9}}, false, Step{Leave, id(2)}},
+		"released, nobody":          {Group{ID: id(1), Over: over(5, true)}, nil, false, Step{Action: Wait}},
+		"released, followed":        {Group{ID: id(1), Over: over(5, true)}, []Group{{ID: id(3), Former: []coord.GroupID{id(2)}}}, false, Step{Leave, id(3)}},
+		"missed the release":        {Group{ID: id(1), Over: over(5, false)}, []Group{{ID: id(2), Former: []coord.GroupID{id(1)}}}, true, Step{Leave, id(2)}},
+	} {
+		require.Equal(t, c.want, Next(c.own, c.others, c.abandoned), name)
+	}
+}
+
+// TestNoCircle: groups that end at different times, by descriptions that may be old, never end for each other or in a circle. No
+// group ends for one that gives a later token below one of its own.
+func TestNoCircle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		groups := make([]Group, rapid.IntRange(2, 4).Draw(t, "groups"))
+		for i := range groups {
+			groups[i] = Group{ID: id(byte(i + 1)), Listed: rapid.IntRange(0, 3).Draw(t, "listed") == 0}
+		}
+		known := make([][]Group, len(groups))
+		for range 60 {
+			i, j := rapid.IntRange(0, len(groups)-1).Draw(t, "group"), rapid.IntRange(0, len(groups)-1).Draw(t, "other")
+			g := &groups[i]
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0: // commands
+				if !g.Over.Over() {
+					g.Revision += coord.Revision(rapid.IntRange(0, 2).Draw(t, "revisions"))
+					g.Reached = min(g.Revision, g.Reached+coord.Revision(rapid.IntRange(0, 4).Draw(t, "reached")))
+					g.UserData = rapid.Bool().Draw(t, "data")
+				}
+			case 1: // hears
+				if i != j {
+					known[i] = append(known[i], groups[j])
+				}
+			default: // ends by an old description, as the machine of the group allows it
+				step := Next(*g, known[i], false)
+				for _, o := range known[i] {
+					if step.Action != Dissolve || o.ID != step.Group {
+						continue
+					}
+					end := g.End(o)
+					if end.Reached != 0 && end.Reached < g.Revision {
+						continue
+					}
+					require.LessOrEqual(t, g.Revision, groups[o.ID[0]-1].Reached)
+					g.Over = coord.Dissolution{Successor: end.Successor, Index: 1, Final: g.Revision, Released: true}
+					break
+				}
+			}
+		}
+		for i := range groups {
+			at := i
+			for range groups {
+				if groups[at].Over.Over() {
+					at = int(groups[at].Over.Successor[0]) - 1
+				}
+			}
+			require.False(t, groups[at].Over.Over(), fmt.Sprint("a circle: ", groups))
+		}
+	})
+}
+
+// TestDescription: what a member says arrives, and what contradicts itself does not count.
+func TestDescription(t *testing.T) {
+	g := Group{ID: id(1), UserData: true, Revision: 7, Reached: 6, Over: coord.Dissolution{Successor: id(2), Index: 9, Final: 7, Released: true}}
+	info := &groupv1.GroupInfo{GroupId: []byte(g.ID), Revision: int64(g.Revision), Standing: g.Encode()}
+	got, ok := decodeGroup(info)
+	require.True(t, ok)
+	require.Equal(t, g, got)
+	for _, spoil := range []func(*groupv1.Standing){
+		func(s *groupv1.Standing) { s.Successor = s.Successor[1:] },
+		func(s *groupv1.Standing) { s.Successor = nil },
+		func(s *groupv1.Standing) { s.Dissolved = 0 },
+	} {
+		info.Standing = g.Encode()
+		spoil(info.Standing)
+		_, ok := decodeGroup(info)
+		require.False(t, ok)
+	}
+	_, ok = decodeGroup(&groupv1.GroupInfo{})
+	require.False(t, ok)
+}
