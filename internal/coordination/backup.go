@@ -107,11 +107,11 @@ func (p *Plane) Backup(ctx context.Context, w io.Writer) error {
 	err := p.router.atMember(ctx, func(ctx context.Context, t executor) error {
 		o, ok := t.(coord.Admin)
 		if !ok {
-			return fault.New("group.Backup", fault.Unsupported, "not supported by the leader")
+			return fault.New("coordination.Backup", fault.Unsupported, "not supported by the leader")
 		}
 		err := o.Backup(ctx, counted)
 		if err != nil && counted.n > 0 {
-			broken = fault.New("group.Backup", fault.Unavailable, "the backup broke off after %d bytes: %w", counted.n, err)
+			broken = fault.New("coordination.Backup", fault.Unavailable, "the backup broke off after %d bytes: %w", counted.n, err)
 			return nil
 		}
 		return err
@@ -142,7 +142,7 @@ func (s Serving) Backup(ctx context.Context, w io.Writer) error {
 
 // Backup implements coord.Admin at this member. The image contains all writes answered before the call.
 func (l *local) Backup(ctx context.Context, w io.Writer) error {
-	const op = "group.Backup"
+	const op = "coordination.Backup"
 	if _, err := l.barrier(ctx); err != nil {
 		return err
 	}

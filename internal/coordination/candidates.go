@@ -26,10 +26,10 @@ const (
 	dialAge    = 5 * time.Minute  // of a success until the next dial
 )
 
-// Reach says whether peers reach each other. All members dial all others, so one that nobody can dial is no voter to rely on.
+// Reach says whether peers reach each other. Members dial each other, so a peer that cannot be dialled must not vote.
 type Reach struct {
-	// Serves reports whether others can dial this peer, as far as it knows. It offers itself as a member only then, unless the
-	// configuration lists it. nil: they can.
+	// Serves reports whether others can dial this peer, as far as it knows. Unlisted peers offer
+	// themselves only if it is true. nil means true.
 	Serves func() bool
 	// Dial returns nil if this peer can connect to another one, by a connection that this peer opens. nil: it can.
 	Dial func(context.Context, peer.ID) error

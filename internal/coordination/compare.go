@@ -158,14 +158,14 @@ func (c comparer) obey(own member.StateHash, agreed string) {
 	if agreed == "" || agreed == string(own.Hash[:]) {
 		return
 	}
-	c.plane.failed.stop(fault.New("group.compare", fault.Internal,
+	c.plane.failed.stop(fault.New("coordination.compare", fault.Internal,
 		"its state after log entry %d differs from the one of a majority of the voters: memory or disk of this host changed it. "+
 			"Stop this peer, remove %s, and start it: it comes back as a new member", own.Index, c.plane.disk.Dir()))
 }
 
 // answer answers a leader's question for the hash of this member's state.
 func (c comparer) answer(_ context.Context, from peer.ID, question []byte) ([]byte, error) {
-	const op = "group.State"
+	const op = "coordination.State"
 	m := new(groupv1.StateRequest)
 	if proto.Unmarshal(question, m) != nil {
 		return nil, fault.New(op, fault.Invalid, "not a question for a state")

@@ -53,7 +53,7 @@ func incarnationOf(folder string) (l incarnation, err error) {
 	}
 	began, err := bootstrap.DecodeRecovery([]byte(folder))
 	if err != nil {
-		return l, fault.As("group.lineageOf", fault.Invalid, err)
+		return l, fault.As("coordination.lineageOf", fault.Invalid, err)
 	}
 	return incarnation{began.Group, began}, nil
 }
@@ -65,7 +65,7 @@ func decodeIncarnation(group bootstrap.GroupID, wire []byte) (incarnation, error
 	}
 	began, err := bootstrap.DecodeRecovery(wire)
 	if err == nil && began.Group != group {
-		err = fault.New("group.readLife", fault.Invalid, "recovery record of another group")
+		err = fault.New("coordination.readLife", fault.Invalid, "recovery record of another group")
 	}
 	return incarnation{group, began}, err
 }

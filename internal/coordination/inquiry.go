@@ -219,7 +219,7 @@ func (q *inquiry) end(at peer.ID) {
 func (q *inquiry) answer(ctx context.Context, from peer.ID, req []byte) ([]byte, error) {
 	m := new(groupv1.InfoRequest)
 	if proto.Unmarshal(req, m) != nil {
-		return nil, fault.New("group.answer", fault.Invalid, "not a request for information")
+		return nil, fault.New("coordination.answer", fault.Invalid, "not a request for information")
 	}
 	supports := transport.LevelsOf(m.GetLevels())
 	q.plane.levels.hear(from, supports)

@@ -27,7 +27,7 @@ func (p *Plane) enter() {
 	group, _ := p.founder.Group()
 	life, err := p.lineage(group.GroupID())
 	if err != nil {
-		p.failed.fatal(fault.Wrap("group.enter", err))
+		p.failed.fatal(fault.Wrap("coordination.enter", err))
 		return
 	}
 	p.view.adopt(group, life)
@@ -36,7 +36,7 @@ func (p *Plane) enter() {
 		return // a client
 	}
 	if err := p.join(group); err != nil {
-		p.failed.stop(fault.Wrap("group.enter", err))
+		p.failed.stop(fault.Wrap("coordination.enter", err))
 	}
 }
 

@@ -179,7 +179,7 @@ func (v *levels) explain(err error) error {
 		if h.Levels.Valid() {
 			names = append(names, fmt.Sprintf("%s (supports %v)", h.Peer, h.Levels))
 		} else {
-			names = append(names, h.Peer+" (not heard of)")
+			names = append(names, h.Peer+" (never connected)")
 		}
 	}
 	if more := len(held) - most; more > 0 {

@@ -63,7 +63,7 @@ func (p *Plane) ChangeMembers(ctx context.Context, c coord.MemberChange) (done c
 	err = p.router.retry(ctx, func(ctx context.Context, t executor) error {
 		o, ok := t.(coord.Admin)
 		if !ok {
-			return fault.New("group.ChangeMembers", fault.Unsupported, "not supported by the leader")
+			return fault.New("coordination.ChangeMembers", fault.Unsupported, "not supported by the leader")
 		}
 		done, err = o.ChangeMembers(ctx, c)
 		return err
@@ -80,7 +80,7 @@ func (s Serving) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord
 	}
 	via, err := peer.Decode(c.Via)
 	if err != nil || !s.now().roster.admits(ctx, via) {
-		return coord.MemberOutcome{}, fault.New("group.ChangeMembers", fault.Forbidden,
+		return coord.MemberOutcome{}, fault.New("coordination.ChangeMembers", fault.Forbidden,
 			"peer %s is not eligible: order changes of the group at a peer that is", c.Via)
 	}
 	return l.ChangeMembers(ctx, c)
@@ -89,7 +89,7 @@ func (s Serving) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord
 // ChangeMembers implements coord.Admin at the leader. After a handover it fails with Unavailable, so that the caller repeats it
 // at the next leader, which finds the standing decision.
 func (l *local) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
-	const op = "group.ChangeMembers"
+	const op = "coordination.ChangeMembers"
 	switch c.Action {
 	case coord.JoinGroup, coord.RaiseGroup, coord.ResumeGroup:
 		if done, err = l.plane.inquiry.merger.Order(ctx, c); !c.DryRun {

@@ -93,7 +93,7 @@ func (r *roster) trusts(ctx context.Context, id peer.ID) error {
 	case a.Open:
 		return nil
 	}
-	return fault.New("group.trusts", fault.Forbidden, "peer %s is neither a founder nor a member of the group", id)
+	return fault.New("coordination.trusts", fault.Forbidden, "peer %s is neither a founder nor a member of the group", id)
 }
 
 // standsBy reports whether the group needs this peer as a client only.

@@ -53,7 +53,7 @@ type RecoverConfig struct {
 // Errors: NotFound for a directory without a member; Conflict if a peer uses it, if its peer was removed from
 // the group, or if its group has no other voter; Invalid; Internal.
 func Recover(c RecoverConfig) (r Recovery, err error) {
-	const op = "group.Recover"
+	const op = "coordination.Recover"
 	if c.FS == nil {
 		c.FS = vfs.Default
 	}

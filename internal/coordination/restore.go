@@ -49,7 +49,7 @@ type RestoreConfig struct {
 // The backup is read completely before anything changes. Errors: Invalid or Unsupported, field "file", for a damaged or later
 // file; Conflict if a peer uses the directory, or for another group's; Internal.
 func Restore(c RestoreConfig) (r Restoration, err error) {
-	const op = "group.Restore"
+	const op = "coordination.Restore"
 	if c.FS == nil {
 		c.FS = vfs.Default
 	}

@@ -35,7 +35,7 @@ type Seat struct {
 // and joins it as a member on demand. A data directory keeps its group under changed founders. Errors: Conflict for a
 // data directory of another group or network; Invalid; Internal.
 func Open(c Config) (*Seat, error) {
-	const op = "group.Open"
+	const op = "coordination.Open"
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -75,7 +75,7 @@ func (s *Seat) run() {
 			order.done <- s.succeed(order)
 		case to := <-s.plane.Load().inquiry.merger.Departed():
 			if err := s.goOver(to); err != nil {
-				s.config.Fatal(fault.Wrap("group.goOver", err))
+				s.config.Fatal(fault.Wrap("coordination.goOver", err))
 				return
 			}
 		case <-s.life.Done():

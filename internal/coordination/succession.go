@@ -35,7 +35,7 @@ type survivor struct {
 
 // promoteAlone carries out an order to promote a member of a group without a leader. cause says why no leader took it.
 func (s *Seat) promoteAlone(ctx context.Context, p *Plane, c coord.MemberChange, cause error) (done coord.MemberOutcome, err error) {
-	const op = "group.ChangeMembers"
+	const op = "coordination.ChangeMembers"
 	if c.Peer != p.name {
 		return done, fault.New(op, fault.Unavailable,
 			"%s; if the voters are gone for good, give this order at the peer that is to go on: without a leader a member only promotes itself", fault.Message(cause))
@@ -86,7 +86,7 @@ func (s *Seat) succeed(plan *succession) error {
 	}
 	began, failed := Recover(RecoverConfig{Key: s.config.Self.Key, Dir: s.config.Dir, FS: s.config.FS, Commit: true})
 	if err := s.reopen(old); err != nil {
-		s.config.Fatal(fault.Wrap("group.succeed", err))
+		s.config.Fatal(fault.Wrap("coordination.succeed", err))
 		return err
 	}
 	if failed == nil {
@@ -116,7 +116,7 @@ func planSuccession(ctx context.Context, p *Plane) (*succession, error) {
 	return plan, plan.check()
 }
 
-// survivors asks all other members for the end of their logs. It returns those that answer, as members of this incarnation.
+// survivors asks all other members for the end of their logs. It returns the members of this incarnation that answer.
 func (q *inquiry) survivors(ctx context.Context, s replica.Status) (heard []survivor) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -145,7 +145,7 @@ func (q *inquiry) survivors(ctx context.Context, s replica.Status) (heard []surv
 	return heard
 }
 
-// check refuses a succession that is not needed, or that would lose what another survivor has.
+// check refuses if a majority answers or another survivor has a longer log.
 func (s *succession) check() error {
 	switch t := s.tolerance(); {
 	case s.plane.finder.known().Peer != "":

@@ -69,7 +69,7 @@ func levelText(s coord.GroupState) string {
 		if h.Levels.Valid() {
 			text += fmt.Sprintf("%s (supports %v)", h.Peer, h.Levels)
 		} else {
-			text += h.Peer + " (not heard of)"
+			text += h.Peer + " (never connected)"
 		}
 	}
 	return text

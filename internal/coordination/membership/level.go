@@ -22,7 +22,7 @@ func Level(present uint32, own coord.Levels, others []Announced) (level uint32, 
 	}
 	level = max(level, present)
 	for _, o := range others {
-		if level > present && !o.Levels.Supports(level) { // its lowest level is higher: nobody else can follow it there
+		if level > present && !o.Levels.Supports(level) { // older members cannot run at its minimum level
 			level = present
 		}
 	}

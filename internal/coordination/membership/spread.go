@@ -48,8 +48,8 @@ func (v *view) pick(c Config, n int, since time.Duration, leaving uint64) (picke
 }
 
 // disperse acts while a majority of the voters shares one prefix, so that the failure of one site stops all writes. It swaps a
-// voter there with a learner elsewhere, or gets such a learner. Each swap makes the crowd smaller and no other one as large, so
-// there is an end. Nothing is urgent: the group was quiet, and the learner steady, for Patience.
+// voter there with a learner elsewhere, or gets such a learner. Each swap shrinks the largest prefix group, so
+// spreading terminates. Nothing is urgent: the group was quiet, and the learner steady, for Patience.
 func (c Config) disperse(v *view) (Change, bool) {
 	leaving, size := v.crowded()
 	if leaving == 0 || v.Quiet < c.Patience || len(v.voters) < c.Voters {
