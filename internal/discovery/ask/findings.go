@@ -33,6 +33,7 @@ type Findings struct {
 	pool    *witness.Pool           // measurements of other peers
 }
 
+// NewFindings returns an exchange. Allow takes a request from the quota of its sender.
 func NewFindings(closest *route.Closest, c *wire.Client, allow func(wire.Source) error) *Findings {
 	return &Findings{Env: c.Env, closest: closest, client: c, allow: allow, pool: witness.NewPool()}
 }

@@ -51,6 +51,7 @@ type Asker struct {
 	following chan struct{} // semaphore of the followed streams
 }
 
+// NewAsker returns an asker that adds records to the index by way of in.
 func NewAsker(closest *route.Closest, authority *route.Authority, c *wire.Client, s *place.Splits, in *place.Intake) *Asker {
 	return &Asker{
 		Env: c.Env, closest: closest, authority: authority, client: c, splits: s, intake: in, following: make(chan struct{}, maxOwnWatches),

@@ -46,6 +46,7 @@ type Watches struct {
 	streams   wire.PeerLimit
 }
 
+// NewWatches subscribes to the index. Run must follow.
 func NewWatches(authority *route.Authority, s *place.Splits, snapshot func() (uint64, map[digest.ID]*records.Record)) *Watches {
 	return &Watches{
 		Env: authority.Env, authority: authority, splits: s, ring: newRing(authority.Index, uint64(authority.Now().UnixNano())), snapshot: snapshot,

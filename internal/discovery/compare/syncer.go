@@ -57,6 +57,7 @@ type Syncer struct {
 	view   atomic.Pointer[view] // written under making; nil before the first
 }
 
+// NewSyncer returns a syncer. Run makes its rounds.
 func NewSyncer(authority *route.Authority, c *wire.Client, s *place.Store, splits *place.Splits, in *place.Intake) *Syncer {
 	return &Syncer{
 		Authority: authority, client: c, store: s, splits: splits, intake: in,

@@ -141,7 +141,7 @@ func (v *view) byType() holdings {
 	return all
 }
 
-// splitInfo names the split cells; *splits implements it.
+// splitInfo names the split cells; *place.Splits implements it.
 type splitInfo interface {
 	// CellsOf returns the cells of a record, including cells below geo.MaxLen in use.
 	CellsOf(r *records.Record) []records.CellKey

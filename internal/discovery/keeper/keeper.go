@@ -95,44 +95,44 @@ func (k *Keeper) Close() error {
 	return nil
 }
 
-// Store sends records to the keepers of their cells: see publisher.Store.
+// Store sends records to the keepers of their cells: see place.Publisher.
 func (k *Keeper) Store(ctx context.Context, recs []*records.Record) []records.Outcome {
 	return k.publisher.Store(ctx, recs)
 }
 
-// Query asks the keepers of a plan: see asker.Query.
+// Query asks the keepers of a plan: see ask.Asker.Query.
 func (k *Keeper) Query(ctx context.Context, p *query.Plan) (query.Found, error) {
 	return k.asker.Query(ctx, p)
 }
 
-// Local answers a plan from this peer's own index, if Holds: see asker.Local.
+// Local answers a plan from this peer's own index, if Holds: see ask.Asker.Local.
 func (k *Keeper) Local(p *query.Plan) (query.Found, bool) { return k.asker.Local(p) }
 
-// Holds reports whether this peer answers a plan alone: see asker.Holds.
+// Holds reports whether this peer answers a plan alone: see ask.Asker.Holds.
 func (k *Keeper) Holds(p *query.Plan) bool { return k.asker.Holds(p) }
 
-// Watch adds the changes of a plan's matches to the index: see asker.Watch.
+// Watch adds the changes of a plan's matches to the index: see ask.Asker.Watch.
 func (k *Keeper) Watch(ctx context.Context, p *query.Plan, resync func()) (stop func()) {
 	return k.asker.Watch(ctx, p, resync)
 }
 
-// Resolve returns the newest live record under a key: see asker.Resolve.
+// Resolve returns the newest live record under a key: see ask.Asker.Resolve.
 func (k *Keeper) Resolve(ctx context.Context, key records.Key) (*records.Record, error) {
 	return k.asker.Resolve(ctx, key)
 }
 
-// Refetch asks other keepers for newer versions of this peer's own records: see syncer.Refetch.
+// Refetch asks other keepers for newer versions of this peer's own records: see compare.Syncer.Refetch.
 func (k *Keeper) Refetch(ctx context.Context, own []*records.Record) (answered bool) {
 	return k.sync.Refetch(ctx, own)
 }
 
-// Epoch grows when earlier answers may be out of date: see Authority.Epoch.
+// Epoch grows when earlier answers may be out of date: see route.Authority.Epoch.
 func (k *Keeper) Epoch() uint64 { return k.authority.Epoch() }
 
 // Clock returns the estimated offset of this peer's clock from the clocks of the keepers.
 func (k *Keeper) Clock() clock.Estimate { return k.client.Clock() }
 
-// Findings exchanges measurements with the keepers of a question: see findings.Exchange.
+// Findings exchanges measurements with the keepers of a question: see ask.Findings.
 func (k *Keeper) Findings(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []ask.Delivered {
 	return k.server.findings.Exchange(ctx, p, providers, own)
 }

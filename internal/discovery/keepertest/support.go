@@ -29,6 +29,7 @@ type Provider struct {
 	Id  peer.ID
 }
 
+// NewProvider returns a provider with a new key.
 func NewProvider(t testing.TB) Provider {
 	t.Helper()
 	key, _, err := crypto.GenerateEd25519Key(crand.Reader)
@@ -55,12 +56,15 @@ func Offer(id string, edits ...func(*records.Offer)) records.Offer {
 	return o
 }
 
+// Priced sets the price of an offer.
 func Priced(price float64) func(*records.Offer) {
 	return func(o *records.Offer) { o.Pricing.BasePrice = &price }
 }
 
+// Nowhere removes the place and the subtype of an offer.
 func Nowhere(o *records.Offer) { o.Location, o.Metadata.Subtype = nil, "" }
 
+// Sign returns the record of an offer, valid for a day.
 func (p Provider) Sign(t testing.TB, o records.Offer, sequence uint64, now time.Time) *records.Record {
 	t.Helper()
 	r, err := records.Sign("test", p.Key, o, records.Stamp{Sequence: sequence, Issued: now, Expires: now.Add(24 * time.Hour)})
@@ -68,6 +72,7 @@ func (p Provider) Sign(t testing.TB, o records.Offer, sequence uint64, now time.
 	return r
 }
 
+// Withdraw returns the tombstone of a record.
 func (p Provider) Withdraw(t testing.TB, r *records.Record, now time.Time) *records.Record {
 	t.Helper()
 	tomb, err := records.Tombstone(p.Key, r, records.Stamp{Sequence: r.Sequence() + 1, Issued: now, Expires: now.Add(24 * time.Hour)})
@@ -75,6 +80,7 @@ func (p Provider) Withdraw(t testing.TB, r *records.Record, now time.Time) *reco
 	return tomb
 }
 
+// Compile returns the plan of a query, of type compute by default.
 func Compile(t testing.TB, q query.Query) *query.Plan {
 	t.Helper()
 	if q.Type == "" {
@@ -100,6 +106,7 @@ type Counts struct {
 	Operations         map[string]int
 }
 
+// NewCounts returns a recorder without counts.
 func NewCounts() *Counts {
 	return &Counts{Refusals: map[string]int{}, Distrust: map[string]int{}, Lacks: map[string]int{}, Operations: map[string]int{}}
 }
@@ -118,6 +125,7 @@ func (c *Counts) add(m map[string]int, key string) {
 	m[key]++
 }
 
+// Of returns one of the counts.
 func (c *Counts) Of(m map[string]int, key string) int {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -140,6 +148,7 @@ func Batch(t testing.TB, p Provider, n int, now time.Time) []*records.Record {
 	return recs
 }
 
+// NamesOf returns the ids of some records.
 func NamesOf(recs []*records.Record) []string {
 	names := make([]string, len(recs))
 	for i, r := range recs {
@@ -148,6 +157,7 @@ func NamesOf(recs []*records.Record) []string {
 	return names
 }
 
+// PeersOf returns n peer ids.
 func PeersOf(n int) []peer.ID {
 	ids := make([]peer.ID, n)
 	for i := range ids {
@@ -156,6 +166,7 @@ func PeersOf(n int) []peer.ID {
 	return ids
 }
 
+// NewVerifier returns a verifier of the network test.
 func NewVerifier(t testing.TB) *records.Verifier {
 	t.Helper()
 	v, err := records.NewVerifier("test", 1000)

@@ -19,6 +19,7 @@ type Intake struct {
 	kept wire.TimedSet[records.Name]
 }
 
+// NewIntake returns an intake into the index of e.
 func NewIntake(e *wire.Env) *Intake { return &Intake{e, wire.NewTimedSet[records.Name](maxKeptOut)} }
 
 // Put adds a verified record to the index. An equal version is not an error; a newer version in

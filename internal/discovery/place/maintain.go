@@ -22,18 +22,19 @@ const (
 	handOverKeepers = 3                // keepers that hand over the same record
 )
 
-// maintainer maintains the split cells. One goroutine uses it.
-type maintainer struct {
+// Maintainer maintains the split cells. One goroutine uses it.
+type Maintainer struct {
 	*Splits
-	ask     cellAsker
+	ask     CellAsker
 	round   int
 	lastSeq uint64 // Index.Seq at the last prune
 }
 
-func NewMaintainer(s *Splits, ask cellAsker) *maintainer { return &maintainer{Splits: s, ask: ask} }
+// NewMaintainer returns the maintainer of splits. It asks other keepers through ask.
+func NewMaintainer(s *Splits, ask CellAsker) *Maintainer { return &Maintainer{Splits: s, ask: ask} }
 
-// cellAsker asks other keepers about cells.
-type cellAsker interface {
+// CellAsker asks other keepers about cells.
+type CellAsker interface {
 	// SplitsOf returns the splits of a cell at two other keepers, if they split it.
 	SplitsOf(ctx context.Context, c records.CellKey) []cell.SplitInfo
 	// Summaries asks the keepers of cells for summaries, and calls use with each. Sure reports that two keepers agree to it, or that the
@@ -45,7 +46,7 @@ type cellAsker interface {
 
 // Maintain advances every split cell: it hands over records, fills samples, refreshes
 // summaries, and makes small cells whole again.
-func (m *maintainer) Maintain(ctx context.Context) {
+func (m *Maintainer) Maintain(ctx context.Context) {
 	m.confirmSuspected(ctx)
 	keys := m.Keys()
 	now, lastSeq := m.Now(), m.lastSeq
@@ -96,7 +97,7 @@ func (s *Splits) suspectSplit(c records.CellKey) {
 
 // confirmSuspected asks other keepers about suspected cells and adopts their splits. A false
 // answer costs a split until the keepers of the children report how few records they hold.
-func (m *maintainer) confirmSuspected(ctx context.Context) {
+func (m *Maintainer) confirmSuspected(ctx context.Context) {
 	m.mu.Lock()
 	cells := make([]records.CellKey, 0, len(m.suspected))
 	for c := range m.suspected {
@@ -138,7 +139,7 @@ func (s *Splits) adopt(c records.CellKey, info cell.SplitInfo) {
 
 // splitRelated splits the ancestors and children of a split cell that became overfull through
 // records for other cells.
-func (m *maintainer) splitRelated(c records.CellKey) {
+func (m *Maintainer) splitRelated(c records.CellKey) {
 	var related []geo.Cell
 	for place, ok := c.Cell.Parent(); ok; place, ok = place.Parent() {
 		if place == geo.Global || place.Len() >= geo.MinLen {
@@ -162,7 +163,7 @@ func (s *Splits) remove(c records.CellKey) {
 
 // advance ends phase Splitting after this peer's hand-over, and after enough time for the
 // hand-overs of the other keepers.
-func (m *maintainer) advance(c records.CellKey, now time.Time) {
+func (m *Maintainer) advance(c records.CellKey, now time.Time) {
 	m.mu.Lock()
 	var due, done bool
 	if x, ok := m.cells[c]; ok {
@@ -183,7 +184,7 @@ func (m *maintainer) advance(c records.CellKey, now time.Time) {
 }
 
 // refillSample removes expired records from a sample and fills the room from the index.
-func (m *maintainer) refillSample(c records.CellKey) {
+func (m *Maintainer) refillSample(c records.CellKey) {
 	room := false
 	m.With(c, func(x *cell.Cell) {
 		for _, n := range x.Sampled() {
@@ -269,7 +270,7 @@ func (s *Splits) deliverToChildren(ctx context.Context, c records.CellKey) error
 
 // refresh takes the safer view of two keepers for stale children. The view of one keeper alone only
 // improves a summary.
-func (m *maintainer) refresh(ctx context.Context, stale []records.CellKey, parents map[records.CellKey]records.CellKey) {
+func (m *Maintainer) refresh(ctx context.Context, stale []records.CellKey, parents map[records.CellKey]records.CellKey) {
 	if len(stale) == 0 {
 		return
 	}
@@ -286,7 +287,7 @@ func (m *maintainer) refresh(ctx context.Context, stale []records.CellKey, paren
 
 // makeWhole fetches all records of a split cell from the keepers of its children, and then
 // holds the cell whole again.
-func (m *maintainer) makeWhole(ctx context.Context, c records.CellKey) {
+func (m *Maintainer) makeWhole(ctx context.Context, c records.CellKey) {
 	var children []records.CellKey
 	m.With(c, func(x *cell.Cell) {
 		for _, place := range x.Populated() {

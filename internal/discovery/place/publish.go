@@ -70,6 +70,7 @@ type Publisher struct {
 	acks      acks
 }
 
+// NewPublisher returns a publisher. It stores records for this peer's own cells in s.
 func NewPublisher(closest *route.Closest, authority *route.Authority, c *wire.Client, s *Store) *Publisher {
 	return &Publisher{Env: c.Env, authority: authority, closest: closest, client: c, store: s, hints: newSplitHints(), acks: newAcks()}
 }

@@ -82,6 +82,7 @@ type nearFullCell struct {
 	until   time.Time
 }
 
+// NewSplits returns a peer's cells, all whole. Set StoreAt before the first cell can split.
 func NewSplits(closest *route.Closest, authority *route.Authority) *Splits {
 	return &Splits{
 		Env: authority.Env, closest: closest, authority: authority,
@@ -125,6 +126,7 @@ func (s *Splits) Partial(cells []records.CellKey) (records.CellKey, bool) {
 	return cells[i], true
 }
 
+// Phase returns the phase of a cell.
 func (s *Splits) Phase(c records.CellKey) (p cell.Phase) {
 	s.With(c, func(x *cell.Cell) { p, _ = x.Phase() })
 	return p

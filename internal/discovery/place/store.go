@@ -34,6 +34,7 @@ type Store struct {
 	forwards  wire.PeerLimit // FORWARD requests
 }
 
+// NewStore returns a store that puts records into an index by way of in.
 func NewStore(authority *route.Authority, c *wire.Client, splits *Splits, in *Intake) *Store {
 	return &Store{
 		Env: c.Env, authority: authority, client: c, splits: splits, intake: in, quotas: newQuotas(c.Limits),
@@ -127,6 +128,7 @@ type storeCell struct {
 	count   int               // records in the whole cell; -1 if not counted
 }
 
+// NewBatch begins to store records of one sender. Admitted: another keeper admitted them, and they do not queue.
 func (s *Store) NewBatch(from wire.Source, admitted bool) *Batch {
 	h := &Batch{Store: s, from: from.Peer, now: s.Now(), admitted: admitted, cells: make(map[records.CellKey]*storeCell)}
 	if !from.Exempt && !from.Prefix.Addr().IsPrivate() { // a private network has many owners

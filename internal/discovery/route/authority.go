@@ -34,6 +34,7 @@ type Authority struct {
 	current *TableState
 }
 
+// NewAuthority returns the authority of a peer that has not compared yet. Wrong describes the fault of its clock; "" for none.
 func NewAuthority(closest *Closest, wrong func() string) *Authority {
 	e := closest.Env
 	return &Authority{

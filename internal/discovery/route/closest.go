@@ -55,6 +55,7 @@ type Set struct {
 	Uncertain error
 }
 
+// NewSet returns a set of peers; uncertain is the error of the lookup that found them, or nil.
 func NewSet(peers []peer.ID, uncertain error) *Set {
 	peers = slices.Clone(peers)
 	slices.Sort(peers)
@@ -66,6 +67,7 @@ func NewSet(peers []peer.ID, uncertain error) *Set {
 	return &Set{Peers: peers, Id: id.String(), Uncertain: uncertain}
 }
 
+// Has reports whether a peer is in the set.
 func (s *Set) Has(id peer.ID) bool {
 	_, ok := slices.BinarySearch(s.Peers, id)
 	return ok
@@ -137,6 +139,7 @@ func uncertainSet(set *Set, serving bool, now time.Time) cachedSet {
 	return cachedSet{set: set, serving: serving, fresh: until, until: until}
 }
 
+// NewClosest returns a cache without any keepers.
 func NewClosest(e *wire.Env) *Closest {
 	cells, err := lru.New[string, cachedSet](maxCachedCells)
 	if err != nil {

@@ -20,14 +20,16 @@ type Table struct {
 	Peers []Peer // without self, nearest to self first
 	Whole bool   // small network: every peer keeps every cell
 
-	hashes []words // of peers
+	hashes []Words // of peers
 }
 
+// Peer is a peer with the hash of its id.
 type Peer struct {
 	Id   peer.ID
 	Hash [sha256.Size]byte
 }
 
+// NewTable returns a table of other peers. Whole: every peer keeps every cell.
 func NewTable(self peer.ID, others []peer.ID, whole bool) *Table {
 	n := &Table{self: Peer{self, sha256.Sum256([]byte(self))}, Whole: whole}
 	for _, id := range others {
@@ -40,7 +42,7 @@ func NewTable(self peer.ID, others []peer.ID, whole bool) *Table {
 		return bytes.Compare(x[:], y[:])
 	})
 	n.Peers = slices.CompactFunc(n.Peers, func(a, b Peer) bool { return a.Id == b.Id })
-	n.hashes = make([]words, len(n.Peers))
+	n.hashes = make([]Words, len(n.Peers))
 	for i := range n.Peers {
 		n.hashes[i] = WordsOf(n.Peers[i].Hash)
 	}
@@ -55,25 +57,26 @@ func xor(a, b [sha256.Size]byte) distance {
 	return d
 }
 
-// words are the 256 bits of a hash or of a distance, highest bits first. A view compares every cell with every peer of the table,
+// Words are the 256 bits of a hash or of a distance, highest bits first. A view compares every cell with every peer of the table,
 // so these comparisons are much of its cost.
-type words [sha256.Size / 8]uint64
+type Words [sha256.Size / 8]uint64
 
-func WordsOf(b [sha256.Size]byte) (w words) {
+// WordsOf returns the words of a hash.
+func WordsOf(b [sha256.Size]byte) (w Words) {
 	for i := range w {
 		w[i] = binary.BigEndian.Uint64(b[8*i:])
 	}
 	return w
 }
 
-func (w words) xor(v words) words {
+func (w Words) xor(v Words) Words {
 	for i := range w {
 		w[i] ^= v[i]
 	}
 	return w
 }
 
-func (w words) less(v words) bool {
+func (w Words) less(v Words) bool {
 	for i := range w {
 		if w[i] != v[i] {
 			return w[i] < v[i]
@@ -84,15 +87,16 @@ func (w words) less(v words) bool {
 
 // Radius is the distance from a key within which a peer is responsible for it.
 type Radius struct {
-	target   words
-	farthest words
+	target   Words
+	farthest Words
 	full     bool // the radius covers Replicas keepers; without full it covers every peer
 }
 
 // Covers reports whether a peer is responsible for the key. The peer need not be in the table.
 func (r *Radius) Covers(hash [sha256.Size]byte) bool { return r.CoversWords(WordsOf(hash)) }
 
-func (r *Radius) CoversWords(hash words) bool {
+// CoversWords is Covers for the words of a hash.
+func (r *Radius) CoversWords(hash Words) bool {
 	return !r.full || !r.farthest.less(r.target.xor(hash))
 }
 
@@ -100,7 +104,7 @@ func (r *Radius) CoversWords(hash words) bool {
 func (n *Table) RadiusOf(key string) (Radius, bool) {
 	r := Radius{target: WordsOf(sha256.Sum256([]byte(key)))}
 	own := r.target.xor(WordsOf(n.self.Hash))
-	var closest [Replicas + 1]words // the first known, nearest first, with room for one more
+	var closest [Replicas + 1]Words // the first known, nearest first, with room for one more
 	closest[0] = own
 	known, closer := 1, 0
 	for i := range n.hashes {

@@ -13,6 +13,7 @@ func CellAt(c records.CellKey, place geo.Cell) records.CellKey {
 	return records.CellKey{Type: c.Type, Subtype: c.Subtype, Cell: place}
 }
 
+// CompareCells orders cells by their keys.
 func CompareCells(a, b records.CellKey) int {
 	return strings.Compare(a.String(), b.String())
 }

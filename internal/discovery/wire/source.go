@@ -50,6 +50,7 @@ func (l *PeerLimit) Enter(id peer.ID) bool {
 	return true
 }
 
+// Leave ends an operation of a peer.
 func (l *PeerLimit) Leave(id peer.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
