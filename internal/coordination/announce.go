@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/announce"
+	"github.com/blackhole/blackhole/internal/coordination/pause"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
@@ -88,7 +89,7 @@ func (p *Plane) watchDHT() {
 		held    *groupv1.GroupInfo // read before its membership made the group known
 		jitter  = newRand()
 	)
-	for pause(p.life, glance) {
+	for pause.For(p.life, glance) {
 		if held != nil && p.ID() != "" {
 			p.inquiry.recall(from, held)
 			held = nil

@@ -1,18 +1,17 @@
 package coordination
 
 import (
-	"context"
 	crand "crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
+	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -105,7 +104,7 @@ func (p *Plane) awaitIncarnation() (incarnation, bool) {
 		if life, heard := p.view.incarnation(); heard {
 			return life, true
 		}
-		if !pause(p.life, wait) {
+		if !pause.For(p.life, wait) {
 			return incarnation{}, false
 		}
 	}
@@ -140,17 +139,5 @@ func jitter() func() float64 {
 		mu.Lock()
 		defer mu.Unlock()
 		return random.Float64()
-	}
-}
-
-// pause waits for d. It returns false if ctx ends earlier.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/internal/coordination/upkeep"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
@@ -42,7 +43,7 @@ func startLocal(p *Plane, life incarnation) (*local, error) {
 		Host: p.config.Host, Network: p.config.Network.Name, Group: life.protocolID(), Member: p.disk.Member(),
 		Process: newRand().Uint64(), Lookup: l.lookup, Known: p.knows, Info: p.inquiry.info, Snapshots: p.disk,
 		Stranger:   func(from peer.ID, _ uint64) { p.inquiry.glance(from) },
-		Refused:    (&twin{plane: p}).refused,
+		Refused:    (&upkeep.Copies{Now: p.config.Now, Greet: p.inquiry.glance, Member: p.disk.Member, Stop: p.failed.stop}).Refused,
 		WrongLevel: p.levels.refused,
 		Levels:     func() (coord.Levels, uint32) { return p.levels.own(), l.level() },
 		Recorder:   p.config.Recorder, Logger: p.config.Logger, Jitter: jitter(),

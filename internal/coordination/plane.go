@@ -20,9 +20,11 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
+	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/internal/coordination/upkeep"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -115,9 +117,11 @@ func openPlane(c Config) (*Plane, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	tell := func() { p.finder.tell(p) }
+	comparer := p.comparer()
 	for _, work := range []func(){
-		p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, comparer{p}.run, tell, p.watchSpace,
-		func() { p.inquiry.merger.Run(p.life) },
+		p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, tell,
+		func() { p.inquiry.merger.Run(p.life) }, func() { comparer.Run(p.life) },
+		func() { upkeep.WatchSpace(p.life, func() *member.Member { m, _ := p.mine(); return m }, c.Conditions) },
 	} {
 		p.life.start(work)
 	}
@@ -203,7 +207,7 @@ func (p *Plane) open() (err error) {
 	}
 	p.roster.compare()
 	p.ask.Handle(transport.Information, p.inquiry.answer)
-	p.ask.Handle(transport.State, comparer{p}.answer)
+	p.ask.Handle(transport.State, p.comparer().Answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
 			PubSub: c.PubSub, Network: c.Network, Key: c.Self.Key, Received: p.inquiry.hear, Now: c.Now, Logger: c.Logger,
@@ -223,6 +227,26 @@ func (p *Plane) dropLeft() error {
 	}
 	state.Drop = false
 	return p.store.Save(state)
+}
+
+// mine returns this peer's member, and the id of its group between members; nil without a member.
+func (p *Plane) mine() (m *member.Member, group [32]byte) {
+	if l := p.here.Load(); l != nil {
+		return l.member, l.incarnation.protocolID()
+	}
+	return nil, group
+}
+
+// comparer gives package upkeep what it needs of this peer.
+func (p *Plane) comparer() *upkeep.Comparer {
+	return &upkeep.Comparer{
+		Self: p.name, Here: p.mine, IsMember: func(id peer.ID) bool { in, _ := p.isMember(id); return in },
+		Ask: func(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
+			return p.ask.Ask(ctx, to, transport.State, question)
+		},
+		Stop: p.failed.stop, Dir: func() string { return p.disk.Dir() }, Compared: p.config.compared,
+		Conditions: p.config.Conditions, Logger: p.config.Logger,
+	}
 }
 
 // merging gives package formation what it needs of this peer.

@@ -8,6 +8,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
+	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -31,7 +32,7 @@ func (p *Plane) reconcile() {
 	if p.disk == nil { // never a member, so only records of recoveries are to be kept
 		interval = offering
 	}
-	for pause(p.life, interval) {
+	for pause.For(p.life, interval) {
 		reconciler.saveRecovery(&kept)
 		l := p.here.Load()
 		if l == nil || l.checkStopped() || reconciler.checkOutlived(l) {

@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/leader"
+	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -161,7 +162,7 @@ const resting = 20 * time.Millisecond
 
 // rest pauses for d, or until the news. It returns false if ctx ends.
 func rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
-	if !pause(ctx, resting) {
+	if !pause.For(ctx, resting) {
 		return false
 	}
 	timer := time.NewTimer(d - resting)

@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/leader"
+	"github.com/blackhole/blackhole/internal/coordination/pause"
 )
 
 const (
@@ -56,7 +57,7 @@ func (q *inquiry) search() {
 		if _, may := founder.Founding(); may {
 			wait = looking
 		}
-		if !pause(q.plane.life, wait) {
+		if !pause.For(q.plane.life, wait) {
 			return
 		}
 	}

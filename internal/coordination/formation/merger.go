@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
@@ -86,7 +87,7 @@ func (m *Merger) Hint(from peer.ID, info *groupv1.GroupInfo) { m.others.hint(fro
 
 // Run looks for other groups until this peer leaves its own, or ctx ends.
 func (m *Merger) Run(ctx context.Context) {
-	for wait := busy; pause(ctx, wait); {
+	for wait := busy; pause.For(ctx, wait); {
 		m.others.look(ctx)
 		own, known := m.own()
 		if !known {
@@ -100,17 +101,6 @@ func (m *Merger) Run(ctx context.Context) {
 		if wait = interval; step.Action != Rest && step.Action != Contest {
 			wait = busy
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

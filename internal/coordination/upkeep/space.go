@@ -1,10 +1,13 @@
-package coordination
+package upkeep
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/coordination/member"
+	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 )
 
@@ -14,22 +17,23 @@ const (
 	spaceFree = 0.75             // share that ends it
 )
 
-// watchSpace keeps the condition space_low of a member. Its operator has time to act before writes fail.
-func (p *Plane) watchSpace() {
-	for pause(p.life, measuring) {
-		l := p.here.Load()
+// WatchSpace keeps the condition space_low of a member until ctx ends. Its operator has time to act before writes fail. here returns
+// the member; nil without one.
+func WatchSpace(ctx context.Context, here func() *member.Member, conditions *condition.Set) {
+	for pause.For(ctx, measuring) {
+		l := here()
 		if l == nil {
-			p.config.Conditions.Clear(condition.SpaceLow) // a client does not know
+			conditions.Clear(condition.SpaceLow) // a client does not know
 			continue
 		}
 		var s machine.Space
-		l.member.View(func(m *machine.Machine) { s = machine.SpaceOf(m) })
+		l.View(func(m *machine.Machine) { s = machine.SpaceOf(m) })
 		switch {
 		case s.Used >= spaceLow:
-			p.config.Conditions.Raise(condition.SpaceLow, "the keys of the group use over %d %% of their room, and writes fail when it is full%s: "+
+			conditions.Raise(condition.SpaceLow, "the keys of the group use over %d %% of their room, and writes fail when it is full%s: "+
 				"delete keys, or raise coordination.limits.keys and .bytes at the voters", int(spaceLow*100), largest(s))
 		case s.Used < spaceFree:
-			p.config.Conditions.Clear(condition.SpaceLow)
+			conditions.Clear(condition.SpaceLow)
 		}
 	}
 }
