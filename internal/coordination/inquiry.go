@@ -31,7 +31,7 @@ type inquiry struct {
 	sighted atomic.Pointer[sighting] // last round of the search; nil: none yet
 
 	mu   sync.Mutex
-	open map[peer.ID]bool // peers that glance asks
+	open map[peer.ID]bool // peers that askSoon asks
 
 	known  acquaintances
 	merger *formation.Merger
@@ -127,8 +127,8 @@ func (q *inquiry) learn(ctx context.Context, from peer.ID, info *groupv1.GroupIn
 	return said, ok
 }
 
-// hear applies an unasked description.
-func (q *inquiry) hear(from peer.ID, info *groupv1.GroupInfo) {
+// announced applies an announcement.
+func (q *inquiry) announced(from peer.ID, info *groupv1.GroupInfo) {
 	ctx, cancel := context.WithTimeout(q.plane.life, askTime)
 	defer cancel()
 	if said, ok := q.learn(ctx, from, info); ok {
@@ -136,14 +136,14 @@ func (q *inquiry) hear(from peer.ID, info *groupv1.GroupInfo) {
 	}
 }
 
-// recall applies a description from the DHT, which can be a day old: a leader of no later term than the known
+// published applies a description from the DHT, which can be a day old: a leader of no later term than the known
 // one is only a hint. A signer that is not trusted yet is asked itself.
-func (q *inquiry) recall(from peer.ID, info *groupv1.GroupInfo) {
+func (q *inquiry) published(from peer.ID, info *groupv1.GroupInfo) {
 	ctx, cancel := context.WithTimeout(q.plane.life, askTime)
 	defer cancel()
 	said, ok := q.learn(ctx, from, info)
 	if !ok {
-		q.glance(from)
+		q.askSoon(from)
 		return
 	}
 	if known := q.plane.finder.known(); said.Incarnation == known.Incarnation && said.Term <= known.Term {
@@ -158,20 +158,20 @@ func (q *inquiry) askAll(candidate uint64) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, p := range q.peers() {
-		wg.Go(func() { q.consult(ctx, p, candidate) })
+		wg.Go(func() { q.askNow(ctx, p, candidate) })
 	}
 	wg.Wait()
 }
 
-func (q *inquiry) consult(ctx context.Context, p peer.ID, candidate uint64) {
+func (q *inquiry) askNow(ctx context.Context, p peer.ID, candidate uint64) {
 	if said, ok := q.ask(ctx, p, candidate); ok {
 		q.plane.finder.advance(leader.Heard{From: p, Leadership: said})
 	}
 }
 
-// glance asks a peer that knows members unknown to this peer, or the other way round. It does not wait for
+// askSoon asks a peer that knows members unknown to this peer, or the other way round. It does not wait for
 // the answer.
-func (q *inquiry) glance(at peer.ID) {
+func (q *inquiry) askSoon(at peer.ID) {
 	p := q.plane
 	if !q.begin(at) {
 		return
@@ -180,7 +180,7 @@ func (q *inquiry) glance(at peer.ID) {
 		defer q.end(at)
 		ctx, cancel := context.WithTimeout(p.life, askTime)
 		defer cancel()
-		q.consult(ctx, at, 0)
+		q.askNow(ctx, at, 0)
 		if l := p.here.Load(); l != nil {
 			l.wire.Recheck()
 		}
@@ -190,11 +190,11 @@ func (q *inquiry) glance(at peer.ID) {
 	}
 }
 
-// greet glances at all peers that may be members. This is the only contact between members of two
+// askMembersSoon asks all peers that may be members. This is the only contact between members of two
 // incarnations.
-func (q *inquiry) greet() {
+func (q *inquiry) askMembersSoon() {
 	for _, at := range q.peers() {
-		q.glance(at)
+		q.askSoon(at)
 	}
 }
 

@@ -42,8 +42,8 @@ func startLocal(p *Plane, life incarnation) (*local, error) {
 	l.wire, err = transport.New(transport.Config{
 		Host: p.config.Host, Network: p.config.Network.Name, Group: life.protocolID(), Member: p.disk.Member(),
 		Process: newRand().Uint64(), Lookup: l.lookup, Known: p.knows, Info: p.inquiry.info, Snapshots: p.disk,
-		Stranger:   func(from peer.ID, _ uint64) { p.inquiry.glance(from) },
-		Refused:    (&upkeep.Copies{Now: p.config.Now, Greet: p.inquiry.glance, Member: p.disk.Member, Stop: p.failed.stop}).Refused,
+		Stranger:   func(from peer.ID, _ uint64) { p.inquiry.askSoon(from) },
+		Refused:    (&upkeep.Copies{Now: p.config.Now, Greet: p.inquiry.askSoon, Member: p.disk.Member, Stop: p.failed.stop}).Refused,
 		WrongLevel: p.levels.refused,
 		Levels:     func() (coord.Levels, uint32) { return p.levels.own(), l.level() },
 		Recorder:   p.config.Recorder, Logger: p.config.Logger, Jitter: jitter(),

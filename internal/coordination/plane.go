@@ -119,7 +119,7 @@ func openPlane(c Config) (*Plane, error) {
 	tell := func() { p.finder.tell(p) }
 	comparer := p.comparer()
 	for _, work := range []func(){
-		p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.watchDHT, tell,
+		p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.readDHT, tell,
 		func() { p.inquiry.merger.Run(p.life) }, func() { comparer.Run(p.life) },
 		func() { upkeep.WatchSpace(p.life, func() *member.Member { m, _ := p.mine(); return m }, c.Conditions) },
 	} {
@@ -210,7 +210,7 @@ func (p *Plane) open() (err error) {
 	p.ask.Handle(transport.State, p.comparer().Answer)
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
-			PubSub: c.PubSub, Network: c.Network, Key: c.Self.Key, Received: p.inquiry.hear, Now: c.Now, Logger: c.Logger,
+			PubSub: c.PubSub, Network: c.Network, Key: c.Self.Key, Received: p.inquiry.announced, Now: c.Now, Logger: c.Logger,
 		})
 	}
 	return err
@@ -227,6 +227,18 @@ func (p *Plane) dropLeft() error {
 	}
 	state.Drop = false
 	return p.store.Save(state)
+}
+
+// readDHT reads the DHT store after some time without a known leader.
+func (p *Plane) readDHT() {
+	if p.dhtStore == nil {
+		return
+	}
+	reader := announce.Reader{
+		Known: func() bool { return p.ID() != "" }, Led: func() bool { _, leader, _ := p.Leading(); return leader != "" },
+		Received: p.inquiry.published, Jitter: newRand(), Logger: p.config.Logger,
+	}
+	reader.Run(p.life, p.dhtStore)
 }
 
 // mine returns this peer's member, and the id of its group between members; nil without a member.

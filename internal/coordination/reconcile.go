@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
@@ -19,15 +20,18 @@ const (
 	reconcileInterval = 250 * time.Millisecond // between two checks of the group
 	offering          = 2 * time.Second        // between two offers to be a member
 	standby           = 30 * time.Second       // between two offers to a group that needs no member
-	greeting          = 10 * time.Second       // between two rounds of greetings
+	asking            = 10 * time.Second       // between two rounds of questions to members
 	changing          = 30 * time.Second       // for one change of the configuration
 )
 
 // reconcile runs the periodic work for the group: the leader repairs the membership and announces the group, a
 // peer that is not a member offers itself.
 func (p *Plane) reconcile() {
-	reconciler, announcer := &reconciler{plane: p, origin: time.Now()}, &leaderAnnouncer{plane: p, jitter: newRand()}
-	var offered, greeted time.Time
+	reconciler := &reconciler{plane: p, origin: time.Now()}
+	announcer := &announce.Leader{
+		Announcer: p.announcer, Store: p.dhtStore, Info: p.inquiry.info, Start: p.life.start, Jitter: newRand(), Logger: p.config.Logger,
+	}
+	var offered, asked time.Time
 	kept, interval := uint64(0), reconcileInterval
 	if p.disk == nil { // never a member, so only records of recoveries are to be kept
 		interval = offering
@@ -38,11 +42,11 @@ func (p *Plane) reconcile() {
 		if l == nil || l.checkStopped() || reconciler.checkOutlived(l) {
 			continue
 		}
-		if time.Since(greeted) > greeting {
-			greeted = time.Now()
-			p.inquiry.greet()
+		if time.Since(asked) > asking {
+			asked = time.Now()
+			p.inquiry.askMembersSoon()
 		}
-		announcer.announce(l)
+		announcer.Announce(p.life, l.leads())
 		reconciler.reconcile(l)
 		pause := offering
 		if p.roster.standsBy() {
