@@ -145,7 +145,7 @@ func coordinationRooms() []room {
 		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root)},
 		{path: root + "/lessor", floor: 5, only: []string{"pkg/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
 		{path: root + "/machine", floor: 4, only: []string{"pkg/coord"}, users: wiring(root, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest")},
-		{path: root + "/merge", floor: 4, only: []string{"pkg/coord"}, users: wiring(root)},
+		{path: root + "/pause", floor: 0, users: wiring(root, root+"/announce")},
 		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(root)},
 		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/member", root+"/replica")},
 		{path: root + "/transport", floor: 4, only: []string{"internal/platform/rpc", "pkg/coord"}, users: wiring(root)},

@@ -14,9 +14,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // edit replaces a piece of source that occurs once in its file.
