@@ -73,7 +73,7 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, n.Restart(t.Context(), n.Peers[0]))
 	p = n.Peers[0]
 	eventually("everything is there", func(ctx context.Context) error {
-		page, _, err := p.Coordination().Range(ctx, coord.Query{Span: coord.Under("app/")}, coord.Linearizable)
+		page, _, err := coord.OpsOf(p.Coordination()).Range(ctx, coord.Query{Span: coord.Under("app/")}, coord.Linearizable)
 		if err == nil && len(page.Keys) < acknowledged {
 			return await.Never(fault.New("", fault.Internal, "%d of %d keys", len(page.Keys), acknowledged))
 		}
@@ -84,7 +84,7 @@ func TestDiskFull(t *testing.T) {
 
 // put writes a key with a long value.
 func put(ctx context.Context, p *network.Peer, i int) error {
-	_, _, err := p.Coordination().Do(ctx, coord.Command{Op: &coord.Txn{
+	_, _, err := coord.OpsOf(p.Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{
 		Then: []coord.Step{{Put: &coord.Put{Key: fmt.Sprintf("app/%d", i), Value: make([]byte, 60_000)}}},
 	}})
 	return err

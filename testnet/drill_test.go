@@ -116,7 +116,7 @@ func TestPromoteDrill(t *testing.T) {
 	require.NoError(t, err)
 	lost := token(t, voter)
 	require.NoError(t, await.Until(t.Context(), time.Minute, "the learner's copy", func(ctx context.Context) error {
-		_, h, err := rest.Coordination().Range(ctx, coord.Query{Span: coord.Exactly("app/a")}, coord.Local)
+		_, h, err := coord.OpsOf(rest.Coordination()).Range(ctx, coord.Query{Span: coord.Exactly("app/a")}, coord.Local)
 		if err == nil && coord.Token(h.Revision) < lost {
 			err = fault.New("drill", fault.Unavailable, "revision %d, the token is %d", h.Revision, lost)
 		}
@@ -163,12 +163,12 @@ func TestPromoteDrill(t *testing.T) {
 // token takes and gives back a lock, and returns its fencing token.
 func token(t *testing.T, p *network.Peer) coord.Token {
 	t.Helper()
-	granted, _, err := p.Coordination().Do(t.Context(), coord.Command{Op: &coord.LeaseGrant{TTL: 30_000}})
+	granted, _, err := coord.OpsOf(p.Coordination()).Do(t.Context(), coord.Command{Op: &coord.LeaseGrant{TTL: 30_000}})
 	require.NoError(t, err)
-	held, _, err := p.Coordination().Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "drill", Lease: granted.Lease}})
+	held, _, err := coord.OpsOf(p.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "drill", Lease: granted.Lease}})
 	require.NoError(t, err)
 	require.True(t, held.Lock.Granted)
-	_, _, err = p.Coordination().Do(t.Context(), coord.Command{Op: &coord.LeaseRevoke{ID: granted.Lease}})
+	_, _, err = coord.OpsOf(p.Coordination()).Do(t.Context(), coord.Command{Op: &coord.LeaseRevoke{ID: granted.Lease}})
 	require.NoError(t, err)
 	return held.Lock.Token
 }

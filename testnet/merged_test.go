@@ -41,7 +41,7 @@ func TestSeparateGroupsBecomeOne(t *testing.T) {
 		highest = max(highest, taken(t, n.Peers[0]))
 	}
 	for _, n := range []*network.Network{first, full} {
-		_, _, err := n.Peers[0].Coordination().Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "app/x", Value: []byte("kept")}}}}})
+		_, _, err := coord.OpsOf(n.Peers[0].Coordination()).Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "app/x", Value: []byte("kept")}}}}})
 		require.NoError(t, err)
 	}
 

@@ -142,7 +142,7 @@ func (f *fleet) mend(ctx context.Context) error {
 			case g.Leader == "" || len(g.Voters) != members:
 				return fault.New("mend", fault.Unavailable, "%d voters, leader %q, %s %s", len(g.Voters), g.Leader, g.Phase, g.Missing)
 			}
-			_, _, err = f.clients[i].Coordination().Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
+			_, _, err = coord.OpsOf(f.clients[i].Coordination()).Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
 			return err
 		})
 		if err != nil {
@@ -309,7 +309,7 @@ func (f *fleet) keepAlive(ctx context.Context, t task) (sample, error) {
 		}
 		actor := f.client(i).Coordination()
 		workers[i] = func(ctx context.Context) (int, error) {
-			renewed, _, err := actor.KeepAlive(ctx, "", own)
+			renewed, _, err := coord.OpsOf(actor).KeepAlive(ctx, "", own)
 			for _, r := range renewed {
 				if r.TTL <= 0 {
 					return 0, fault.New("keepalive", fault.NotFound, "lease %d is gone", r.ID)
@@ -343,7 +343,7 @@ func (f *fleet) revoke(ctx context.Context, ids []coord.LeaseID) error {
 func (f *fleet) read(ctx context.Context, t task) (sample, error) {
 	const key = "bench/read"
 	put := coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: make([]byte, 128)}}}}}
-	if _, _, err := f.client(0).Coordination().Do(ctx, put); err != nil {
+	if _, _, err := coord.OpsOf(f.client(0).Coordination()).Do(ctx, put); err != nil {
 		return sample{}, err
 	}
 	workers := make([]worker, t.Clients)
@@ -355,7 +355,7 @@ func (f *fleet) read(ctx context.Context, t task) (sample, error) {
 
 func readOf(c *client.Client, key string) worker {
 	return func(ctx context.Context) (int, error) {
-		page, _, err := c.Coordination().Range(ctx, coord.Query{Span: coord.Exactly(key)}, coord.Linearizable)
+		page, _, err := coord.OpsOf(c.Coordination()).Range(ctx, coord.Query{Span: coord.Exactly(key)}, coord.Linearizable)
 		if err == nil && len(page.Keys) != 1 {
 			err = fault.New("read", fault.NotFound, "%s is gone", key)
 		}

@@ -177,7 +177,7 @@ func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration)
 	}
 	for _, c := range clients {
 		err := child.Until(ctx, serving, asking, "a client of the group", func(ctx context.Context) error {
-			_, _, err := c.Coordination().Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
+			_, _, err := coord.OpsOf(c.Coordination()).Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
 			return err
 		})
 		if err != nil {
@@ -199,7 +199,7 @@ func (f *fleet) dies(ctx context.Context, ttl time.Duration) (<-chan time.Durati
 		return nil, err
 	}
 	claim := coord.Command{Op: &coord.Lock{Name: name, Lease: id, Wait: true}}
-	if _, _, err := f.client(0).Coordination().Acquire(ctx, claim, time.Second); err != nil {
+	if _, _, err := coord.OpsOf(f.client(0).Coordination()).Acquire(ctx, claim, time.Second); err != nil {
 		return nil, err
 	}
 	waiting, err := f.client(1).Session(ctx, client.TTL(sessionTTL))
@@ -230,7 +230,7 @@ func (f *fleet) others(ctx context.Context, d time.Duration, tell func(op string
 	}
 	value := make([]byte, 128)
 	put := func(ctx context.Context) (int, error) {
-		_, _, err := f.client(0).Coordination().Do(ctx, coord.Command{
+		_, _, err := coord.OpsOf(f.client(0).Coordination()).Do(ctx, coord.Command{
 			Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "bench/other", Value: value}}}},
 		})
 		return 1, err

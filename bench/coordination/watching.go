@@ -78,7 +78,7 @@ func (f *fleet) pour(ctx context.Context, prefix string, total int, t task, took
 				sent := time.Now()
 				value := binary.BigEndian.AppendUint64(nil, uint64(sent.UnixNano()))
 				put := &coord.Put{Key: fmt.Sprint(prefix, n), Value: value}
-				_, _, err := f.client(w).Coordination().Do(ctx, coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: put}}}})
+				_, _, err := coord.OpsOf(f.client(w).Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: put}}}})
 				if err != nil {
 					failed.Store(&err)
 				}

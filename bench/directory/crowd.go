@@ -22,6 +22,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 const (
@@ -186,35 +188,38 @@ func (p *played) Leading() (uint64, string, <-chan struct{}) {
 	}
 }
 
-// Range implements directory.Group. A thousand whole catalogs exceed the memory, so most peers
+// Read implements directory.Group. A thousand whole catalogs exceed the memory, so most peers
 // start empty.
-func (p *played) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
-	if p.whole {
-		return p.Coordination.Range(ctx, q, c)
+func (p *played) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
+	r := q.GetRange()
+	if p.whole || r == nil {
+		return p.Coordination.Read(ctx, q)
 	}
-	q.Limit = 1
-	page, h, err := p.Coordination.Range(ctx, q, c)
-	page.Keys, page.Next = nil, ""
-	return page, h, err
+	r.Limit = 1
+	a, err := p.Coordination.Read(ctx, q)
+	if page := a.GetRange(); page != nil {
+		page.Kvs, page.Next = nil, nil
+	}
+	return a, err
 }
 
 // Watch implements directory.Group.
-func (p *played) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+func (p *played) Watch(ctx context.Context, w *api.WatchKeysRequest, send func(*api.WatchKeysResponse) error) error {
 	if !p.whole && p.gate != nil {
 		select {
 		case <-p.gate:
-			w.From = 0
+			w.StartRevision = 0
 		case <-ctx.Done():
 			return fault.Wrap("watch", ctx.Err())
 		}
 	}
-	return p.watch.Coordination().Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+	return p.watch.Coordination().Watch(ctx, w, func(b *api.WatchKeysResponse) error {
 		p.begun()
-		if err := send(b, h); err != nil {
+		if err := send(b); err != nil {
 			return err
 		}
-		for _, e := range b.Events {
-			p.seen(e.Key, p)
+		for _, e := range b.GetEvents() {
+			p.seen(string(e.GetKv().GetKey()), p)
 		}
 		return nil
 	})
@@ -314,7 +319,7 @@ func (s *session) batched(ctx context.Context) error {
 	}
 	s.table("Entries that one peer gives a group of three processes, a command after the other has its answer", "entries a command", "entries/s", "ms a command", "CPU us an entry, all members", "load")
 	p := g.shared.Coordination()
-	got, _, err := p.Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: time.Hour.Milliseconds()}})
+	got, _, err := coord.OpsOf(p).Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: time.Hour.Milliseconds()}})
 	if err != nil {
 		return err
 	}
@@ -327,7 +332,7 @@ func (s *session) batched(ctx context.Context) error {
 				id := (commands*size + n) % 5000 // ids repeat, each time with a new mark
 				batch.Puts = append(batch.Puts, entryOf(entry{fmt.Sprintf("batched%d", id%100), fmt.Sprint(id), fmt.Sprintf("%d-%d", size, commands)}))
 			}
-			if _, _, err := p.Do(ctx, coord.Command{Op: batch}); err != nil {
+			if _, _, err := coord.OpsOf(p).Do(ctx, coord.Command{Op: batch}); err != nil {
 				return err
 			}
 		}

@@ -68,10 +68,10 @@ func member(ctx context.Context, args []string, _, _ io.Writer) error {
 	}
 	at := plane.Member()
 	server := grpcapi.New(grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Writer: at, Reader: at, Admin: at, Owner: owner, Peers: true}, Places: grpcapi.Places{MaxWatches: manyWatches},
+		Coordination: &grpcapi.Coordination{Service: at, Admin: at, Owner: owner, Peers: true}, Places: grpcapi.Places{MaxWatches: manyWatches},
 	})
 	others := grpcapi.New(grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Writer: at, Reader: at, Admin: at, Owner: owner, Peers: true}, Credentials: transport.Credentials(nil),
+		Coordination: &grpcapi.Coordination{Service: at, Admin: at, Owner: owner, Peers: true}, Credentials: transport.Credentials(nil),
 	})
 	go func() { _ = others.Serve(calls) }() // ends with Close
 	go func() { _ = server.Serve(own) }()   // the same

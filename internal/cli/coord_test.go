@@ -24,7 +24,7 @@ func serveGroup(t *testing.T, solo *coordtest.Solo) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpcapi.New(grpcapi.Config{Coordination: &grpcapi.Coordination{
-		Writer: solo, Reader: solo, Admin: solo,
+		Service: solo, Admin: solo,
 		Owner: func(context.Context) (string, error) { return provider, nil },
 	}})
 	done := make(chan error)
@@ -37,7 +37,7 @@ func serveGroup(t *testing.T, solo *coordtest.Solo) string {
 func groupWithHistory(t *testing.T) *coordtest.Solo {
 	solo := coordtest.New(coordtest.Config{})
 	do := func(op coord.Op) coord.Result {
-		r, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: op})
+		r, _, err := coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: stranger, Op: op})
 		require.NoError(t, err)
 		return r
 	}
@@ -114,7 +114,7 @@ func TestLeaseKeepAlive(t *testing.T) {
 	peer := serveGroup(t, solo)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	granted, _, err := solo.Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseGrant{TTL: 4500}})
+	granted, _, err := coord.OpsOf(solo).Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseGrant{TTL: 4500}})
 	require.NoError(t, err)
 	out := newPipe()
 	var stderr bytes.Buffer
@@ -126,7 +126,7 @@ func TestLeaseKeepAlive(t *testing.T) {
 	for range 5 { // longer than the time to live
 		require.Equal(t, `{"id":"1","granted_ttl_ms":4500}`, out.line(t))
 	}
-	_, _, err = solo.Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: granted.Lease}})
+	_, _, err = coord.OpsOf(solo).Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: granted.Lease}})
 	require.NoError(t, err)
 	require.Equal(t, 3, <-code, "%s", stderr.String())
 }

@@ -43,14 +43,14 @@ sh -c 'trap "" TERM; echo $$; sleep 1000' & setsid sh -c 'echo $$; sleep 1000' &
 				require.False(t, gone(pid))
 			}
 			end(cmd.Process, func() {
-				_, _, err := solo.Do(context.Background(), coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: 1}})
+				_, _, err := coord.OpsOf(solo).Do(context.Background(), coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: 1}})
 				require.NoError(t, err)
 			})
 			if name == "lost" {
 				_ = cmd.Wait()
 			} else {
 				require.Eventually(t, func() bool {
-					_, _, err := solo.Locks(context.Background(), coord.LockQuery{Name: "db"})
+					_, _, err := coord.OpsOf(solo).Locks(context.Background(), coord.LockQuery{Name: "db"})
 					return err != nil
 				}, patient, time.Millisecond)
 			}

@@ -33,7 +33,7 @@ func groupWithEvaluator(t *testing.T) *coordtest.Solo {
 
 // supply registers instances by names of the form SERVICE/ID.
 func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
-	lease, _, err := solo.Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.LeaseGrant{TTL: 3_600_000}})
+	lease, _, err := coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.LeaseGrant{TTL: 3_600_000}})
 	require.NoError(t, err)
 	op := &coord.RegisterBatch{Lease: lease.Lease, Generation: uint64(lease.Lease)}
 	for _, name := range names {
@@ -44,7 +44,7 @@ func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
 		}
 		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Namespace, i.Service, i.ID), Value: i.Marshal()})
 	}
-	_, _, err = solo.Do(t.Context(), coord.Command{Owner: stranger, Op: op})
+	_, _, err = coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: stranger, Op: op})
 	require.NoError(t, err)
 }
 

@@ -52,7 +52,7 @@ func TestAnnounced(t *testing.T) {
 		w.await("it is told who leads now", func() bool { lead = knows(); return lead != "" && lead != first.id() })
 		// It checks the leader now and then, fails to reach it, and waits for the next announcement.
 		w.await("it is served", func() bool {
-			_, _, err := far.Do(t.Context(), coord.Command{Owner: far.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+			_, _, err := coord.OpsOf(far).Do(t.Context(), coord.Command{Owner: far.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
 			return err == nil
 		})
 		for _, p := range w.peers {

@@ -50,7 +50,7 @@ func TestIdleClientLearnsOfNoLeader(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = client.Watch(t.Context(), coord.Watch{Span: coord.Exactly("k")}, func(coord.Batch, coord.Header) error { return nil })
+			_ = coord.OpsOf(client).Events(t.Context(), coord.Watch{Span: coord.Exactly("k")}, func(coord.Batch, coord.Header) error { return nil })
 		}()
 		time.Sleep(time.Minute)
 		old := w.leader()

@@ -17,7 +17,7 @@ import (
 // held returns the tokens of the claims that hold a lock.
 func held(t *testing.T, p *node, name string) (tokens []coord.Token) {
 	t.Helper()
-	locks, _, err := p.Locks(t.Context(), coord.LockQuery{Name: name})
+	locks, _, err := coord.OpsOf(p).Locks(t.Context(), coord.LockQuery{Name: name})
 	if fault.KindOf(err) == fault.NotFound {
 		return nil
 	}
@@ -37,7 +37,7 @@ func TestRepeatedAtAnotherPeer(t *testing.T) {
 		w := startCluster(t, 4, 3)
 		first, leader := w.peers[3], w.peers[w.leader()]
 		owner := first.id()
-		opened, _, err := first.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.ClientOpen{}})
+		opened, _, err := coord.OpsOf(first).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.ClientOpen{}})
 		require.NoError(t, err)
 		cmd := coord.Command{
 			Owner: owner, Client: opened.Client, Sequence: 1, Op: &coord.Lock{Name: "n", Lease: lease(t, first, owner, time.Hour), Wait: true},
@@ -51,7 +51,7 @@ func TestRepeatedAtAnotherPeer(t *testing.T) {
 		require.ErrorIs(t, (<-gone).err, fault.Canceled)
 		time.Sleep(10 * time.Second)
 
-		again, _, err := leader.Acquire(t.Context(), cmd, coord.NoLimit)
+		again, _, err := coord.OpsOf(leader).Acquire(t.Context(), cmd, coord.NoLimit)
 		require.NoError(t, err)
 		require.True(t, again.Lock.Granted)
 		require.Equal(t, []coord.Token{again.Lock.Token}, held(t, first, "n"))
@@ -66,9 +66,9 @@ func TestRepeatedBeforeTheEnd(t *testing.T) {
 		leader, second := w.peers[w.leader()], w.peers[3]
 		owner := leader.id()
 		holder := lease(t, leader, owner, time.Hour)
-		before, _, err := leader.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: holder}})
+		before, _, err := coord.OpsOf(leader).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: holder}})
 		require.NoError(t, err)
-		opened, _, err := leader.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.ClientOpen{}})
+		opened, _, err := coord.OpsOf(leader).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.ClientOpen{}})
 		require.NoError(t, err)
 		cmd := coord.Command{
 			Owner: owner, Client: opened.Client, Sequence: 1, Op: &coord.Lock{Name: "n", Lease: lease(t, leader, owner, time.Hour), Wait: true},
@@ -78,7 +78,7 @@ func TestRepeatedBeforeTheEnd(t *testing.T) {
 		got := acquire(t.Context(), second.Seat, cmd)
 		time.Sleep(time.Second)
 		go func() {
-			_, _, err := leader.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Unlock{Name: "n", Lease: holder, Token: before.Lock.Token}})
+			_, _, err := coord.OpsOf(leader).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Unlock{Name: "n", Lease: holder, Token: before.Lock.Token}})
 			assert.NoError(t, err)
 		}()
 		time.Sleep(time.Millisecond) // of the two that the entry takes
@@ -101,7 +101,7 @@ type outcome struct {
 func acquire(ctx context.Context, p *coordination.Seat, cmd coord.Command) <-chan outcome {
 	got := make(chan outcome, 1)
 	go func() {
-		r, _, err := p.Acquire(ctx, cmd, coord.NoLimit)
+		r, _, err := coord.OpsOf(p).Acquire(ctx, cmd, coord.NoLimit)
 		got <- outcome{r, err}
 	}()
 	return got

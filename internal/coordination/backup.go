@@ -104,7 +104,7 @@ func readBackupHead(r io.Reader) (h backupHead, err error) {
 func (p *Plane) Backup(ctx context.Context, w io.Writer) error {
 	var broken error // after the first byte a backup is not repeated
 	counted := &countingWriter{w: w}
-	err := p.router.atMember(ctx, func(ctx context.Context, t executor) error {
+	err := p.router.atMember(ctx, func(ctx context.Context, t coord.Service) error {
 		o, ok := t.(coord.Admin)
 		if !ok {
 			return fault.New("coordination.Backup", fault.Unsupported, "not supported by the leader")

@@ -4,46 +4,58 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/answer"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Do implements coord.Writer.
-func (p *Plane) Do(ctx context.Context, cmd coord.Command) (result coord.Result, h coord.Header, err error) {
-	err = p.router.once(ctx, &cmd, func(ctx context.Context, t executor) error {
-		result, h, err = t.Do(ctx, cmd)
+// Execute implements coord.Service.
+func (p *Plane) Execute(ctx context.Context, cmd *coordv1.Command) (result *coordv1.Result, err error) {
+	execute := func(ctx context.Context, t coord.Service) error {
+		result, err = t.Execute(ctx, cmd)
 		return err
-	}, nil)
-	return result, h, err
-}
-
-// Acquire implements coord.Writer.
-func (p *Plane) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (result coord.Result, h coord.Header, err error) {
-	if _, _, ok := cmd.Waits(); !ok {
-		return result, h, fault.Wrap("group.Acquire", fault.Invalidf("op", nil, "must be a lock to wait for"))
 	}
-	began := time.Now()
-	left := func() time.Duration {
-		if wait < 0 {
-			return coord.NoLimit
+	switch r := cmd.GetRequest().(type) {
+	case *coordv1.Command_KeepAlive:
+		if _, err := coord.Renewed(r.KeepAlive); err != nil {
+			return nil, fault.Wrap("group.Execute", err)
 		}
-		return max(wait-time.Since(began), time.Millisecond)
+		err = p.router.retry(ctx, execute)
+	case *coordv1.Command_Lock:
+		return p.lock(ctx, cmd)
+	default:
+		err = p.router.once(ctx, &cmd, execute, nil)
 	}
-	err = p.router.once(ctx, &cmd, func(ctx context.Context, t executor) error {
-		result, h, err = t.Acquire(ctx, cmd, left())
-		return err
-	}, p.router.withdraw)
-	return result, h, err
+	return result, err
 }
 
-// KeepAlive implements coord.Writer.
-func (p *Plane) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) (renewals []coord.Renewal, h coord.Header, err error) {
-	if len(ids) > coord.MaxKeepAlive {
-		return nil, h, fault.Wrap("group.KeepAlive", fault.Invalidf("ids", len(ids), "must be at most %d", coord.MaxKeepAlive))
+// lock executes a command that waits for a lock. A repetition waits for the rest of the time.
+func (p *Plane) lock(ctx context.Context, cmd *coordv1.Command) (result *coordv1.Result, err error) {
+	if err := answer.CheckWait(cmd.GetLock()); err != nil {
+		return nil, fault.Wrap("group.Execute", err)
 	}
-	err = p.router.retry(ctx, func(ctx context.Context, t executor) error {
-		renewals, h, err = t.KeepAlive(ctx, owner, ids)
+	wait, began, undo := answer.Wait(cmd.GetLock()), time.Now(), p.router.withdraw
+	if cmd.GetLock().GetTimeoutMs() == 0 {
+		undo = nil
+	}
+	repeated := false
+	err = p.router.once(ctx, &cmd, func(ctx context.Context, t coord.Service) error {
+		if repeated && wait > 0 {
+			cmd = waiting(cmd, max(wait-time.Since(began), time.Millisecond))
+		}
+		repeated = true
+		result, err = t.Execute(ctx, cmd)
 		return err
-	})
-	return renewals, h, err
+	}, undo)
+	return result, err
+}
+
+// waiting returns a command for a lock with another time to wait. The command may still be in use.
+func waiting(cmd *coordv1.Command, wait time.Duration) *coordv1.Command {
+	again := proto.CloneOf(cmd)
+	again.GetLock().TimeoutMs = coord.WaitOf(wait)
+	return again
 }

@@ -13,7 +13,7 @@ import (
 // flip changes one bit of a value in the memory of one member.
 func (p *node) flip(t *testing.T, key string) {
 	t.Helper()
-	page, _, err := p.Range(t.Context(), coord.Query{Span: coord.Exactly(key)}, coord.Local)
+	page, _, err := coord.OpsOf(p).Range(t.Context(), coord.Query{Span: coord.Exactly(key)}, coord.Local)
 	require.NoError(t, err)
 	require.Len(t, page.Keys, 1)
 	page.Keys[0].Value[0] ^= 1
@@ -23,13 +23,13 @@ func (p *node) flip(t *testing.T, key string) {
 func flippable(t *testing.T, n int) *testCluster {
 	w := startCluster(t, n, n)
 	w.await("all vote", func() bool { return len(w.state().Voters) == n })
-	_, _, err := w.peers[0].Do(t.Context(), coord.Command{Owner: w.peers[0].id(), Op: &coord.Txn{
+	_, _, err := coord.OpsOf(w.peers[0]).Do(t.Context(), coord.Command{Owner: w.peers[0].id(), Op: &coord.Txn{
 		Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
 	}})
 	require.NoError(t, err)
 	for _, p := range w.peers {
 		w.await("every member has it", func() bool {
-			page, _, err := p.Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Local)
+			page, _, err := coord.OpsOf(p).Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Local)
 			return err == nil && len(page.Keys) == 1
 		})
 	}
@@ -60,7 +60,7 @@ func TestFlippedBit(t *testing.T) {
 						require.Empty(t, p.conditions.ActiveNames())
 					}
 				}
-				page, _, err := victim.Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Linearizable)
+				page, _, err := coord.OpsOf(victim).Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Linearizable)
 				require.NoError(t, err, "as a client of the others")
 				require.Equal(t, "v", string(page.Keys[0].Value))
 

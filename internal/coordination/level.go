@@ -124,7 +124,7 @@ func (v *levels) raise(l *local, s replica.Status, led time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(v.plane.life, askTime)
 	defer cancel()
-	if _, _, err := l.Do(ctx, coord.Command{Op: &coord.SetLevel{Level: level}}); err != nil {
+	if err := l.Apply(ctx, &coord.SetLevel{Level: level}); err != nil {
 		v.plane.config.Logger.Warn("the feature level of the group was not raised", "level", level, "error", err)
 		return
 	}

@@ -31,7 +31,7 @@ func TestRollingUpgrade(t *testing.T) {
 		w.await("a leader", func() bool { return w.leader() >= 0 })
 		command := func(i int) error {
 			p := w.peers[i]
-			_, _, err := p.Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.DeleteRequirement{Name: "r"}})
+			_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.DeleteRequirement{Name: "r"}})
 			return err
 		}
 		asked := 0

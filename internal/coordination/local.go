@@ -9,6 +9,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/coordination/answer"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/member"
@@ -18,6 +19,8 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/upkeep"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
@@ -133,15 +136,40 @@ func (l *local) inform(g *groupv1.GroupInfo) {
 	}
 }
 
-// Do implements coord.Writer. The header carries the revision of the result, an older one for a repeated
-// command, because only the header crosses the wire.
-func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
-	start := time.Now()
-	m, err := coord.Message(cmd)
-	if err != nil {
-		return coord.Result{}, coord.Header{}, err
+// Execute implements coord.Service.
+func (l *local) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	switch r := cmd.GetRequest().(type) {
+	case *coordv1.Command_KeepAlive:
+		ids, err := coord.Renewed(r.KeepAlive)
+		if err != nil {
+			return nil, fault.Wrap("group.Execute", err)
+		}
+		renewals, h, err := l.member.KeepAlive(ctx, cmd.GetOwner(), ids)
+		if err != nil {
+			return nil, err
+		}
+		return answer.KeepAlive(renewals, h), nil
+	case *coordv1.Command_Lock:
+		if err := answer.CheckWait(r.Lock); err != nil {
+			return nil, fault.Wrap("group.Execute", err)
+		}
+		result, h, err := l.lock(ctx, cmd, r.Lock)
+		if err != nil {
+			return nil, err
+		}
+		return answer.Result(cmd, result, h), nil
 	}
-	result, h, err := l.member.Propose(ctx, m)
+	result, h, err := l.propose(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Result(cmd, result, h), nil
+}
+
+// propose executes a command of the log.
+func (l *local) propose(ctx context.Context, cmd *coordv1.Command) (coord.Result, coord.Header, error) {
+	start := time.Now()
+	result, h, err := l.member.Propose(ctx, cmd)
 	if err == nil {
 		l.plane.config.committed(time.Since(start))
 		err, h.Revision = result.Err, result.Revision
@@ -149,50 +177,54 @@ func (l *local) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.
 	return result, h, l.plane.levels.explain(err)
 }
 
-// Acquire implements coord.Writer.
-func (l *local) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
-	name, lease, ok := cmd.Waits()
-	if !ok {
-		return coord.Result{}, coord.Header{}, fault.Wrap("group.Acquire", fault.Invalidf("op", nil, "must be a lock to wait for"))
+// Apply executes an operation of the members.
+func (l *local) Apply(ctx context.Context, op coord.Op) error {
+	cmd, err := coord.Message(coord.Command{Op: op})
+	if err == nil {
+		_, _, err = l.propose(ctx, cmd)
 	}
-	result, h, err := l.claim(ctx, cmd, name, wait)
+	return err
+}
+
+// lock claims a lock and waits until the claim holds.
+func (l *local) lock(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockRequest) (coord.Result, coord.Header, error) {
+	if r.GetTimeoutMs() == 0 {
+		return l.propose(ctx, answer.TryLock(cmd))
+	}
+	result, h, err := l.claim(ctx, cmd, r)
 	if err != nil || result.Lock.Granted {
 		return result, h, err
 	}
-	claim := machine.Grant{Lock: name, Lease: lease, Token: result.Lock.Token}
+	claim := machine.Grant{Lock: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Token: result.Lock.Token}
 	waiting, stop := ctx, context.CancelFunc(func() {})
-	if wait >= 0 {
+	if wait := answer.Wait(r); wait >= 0 {
 		waiting, stop = context.WithTimeout(ctx, wait)
 	}
 	defer stop()
 	held, at, err := l.member.Granted(waiting, claim.Lock, claim.Lease, claim.Token)
 	switch {
 	case err == nil && held:
-		result.Lock.Granted, result.Lock.Position, result.Lock.Predecessor = true, 0, ""
+		result.Lock.Granted, result.Revision = true, at.Revision
 		return result, at, nil
 	case err == nil:
 		return coord.Result{}, at, l.gone(claim)
 	case waiting.Err() == nil:
 		return coord.Result{}, at, err
 	}
-	return l.yield(ctx, cmd.Owner, claim, result, err)
+	return l.yield(ctx, cmd.GetOwner(), claim, result, err)
 }
 
 // claim makes a claim. A claim that must wait shares the log write of another command: during a handover,
 // claims at the end of the queue would otherwise delay the unlock of the next holder at the disk.
-func (l *local) claim(ctx context.Context, cmd coord.Command, name string, wait time.Duration) (coord.Result, coord.Header, error) {
+func (l *local) claim(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockRequest) (coord.Result, coord.Header, error) {
 	taken := false
-	if wait < 0 || wait > 50*member.Linger {
-		l.member.View(func(m *machine.Machine) { taken = m.Claims(name) > 0 })
+	if wait := answer.Wait(r); wait < 0 || wait > 50*member.Linger {
+		l.member.View(func(m *machine.Machine) { taken = m.Claims(r.GetName()) > 0 })
 	}
 	if !taken {
-		return l.Do(ctx, cmd)
+		return l.propose(ctx, cmd)
 	}
-	m, err := coord.Message(cmd)
-	if err != nil {
-		return coord.Result{}, coord.Header{}, err
-	}
-	result, h, err := l.member.ProposePiggyback(ctx, m)
+	result, h, err := l.member.ProposePiggyback(ctx, cmd)
 	if err == nil {
 		err, h.Revision = result.Err, result.Revision
 	}
@@ -216,22 +248,19 @@ func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result
 	work, stop := context.WithTimeout(l.plane.life, cleaningUp)
 	defer stop()
 	gone := ctx.Err() != nil
-	back, h, err := l.Do(work, coord.Command{Owner: owner, Op: &coord.Cancel{Name: c.Lock, Lease: c.Lease, Token: c.Token}})
+	back, h, err := l.propose(work, &coordv1.Command{Owner: owner, Request: &coordv1.Command_Cancel{
+		Cancel: &coordv1.Cancel{Name: c.Lock, Lease: int64(c.Lease), Token: int64(c.Token)},
+	}})
 	switch {
 	case gone:
 		return coord.Result{}, h, cause
 	case err == nil && back.Lock.Granted:
-		result.Lock.Granted, result.Lock.Position, result.Lock.Predecessor = true, 0, ""
+		result.Lock.Granted, result.Revision = true, h.Revision
 		return result, h, nil
 	case err != nil && fault.KindOf(err) != fault.NotFound:
 		return coord.Result{}, h, err
 	}
 	return coord.Result{Revision: back.Revision, Lock: coord.LockResult{Key: result.Lock.Key}}, h, nil
-}
-
-// KeepAlive implements coord.Writer.
-func (l *local) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
-	return l.member.KeepAlive(ctx, owner, ids)
 }
 
 // claimTimes holds the times at which this member applied the claims on locks.

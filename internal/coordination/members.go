@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // maxStanding bounds the operators' decisions on peers that the group keeps.
@@ -60,7 +61,7 @@ func (p *Plane) ChangeMembers(ctx context.Context, c coord.MemberChange) (done c
 		c.Action, c.Peer = coord.RemoveMember, p.name
 	}
 	c.Via = p.name
-	err = p.router.retry(ctx, func(ctx context.Context, t executor) error {
+	err = p.router.retry(ctx, func(ctx context.Context, t coord.Service) error {
 		o, ok := t.(coord.Admin)
 		if !ok {
 			return fault.New("coordination.ChangeMembers", fault.Unsupported, "not supported by the leader")
@@ -138,9 +139,7 @@ func (s standings) keep(ctx context.Context, about string, now coord.Standing) e
 	if _, known := decided[about]; !known && kept >= maxStanding {
 		return fault.New("", fault.LimitReached, "the group keeps decisions on %d peers already", kept)
 	}
-	_, _, err := s.local.Do(ctx, coord.Command{Op: &coord.Txn{
-		Then: []coord.Step{{Put: &coord.Put{Key: coord.MembersPrefix + about, Value: []byte(now)}}},
-	}})
+	_, _, err := s.local.propose(ctx, coord.CommandOf("", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{coord.PutStep(coord.MembersPrefix+about, []byte(now), 0)}}))
 	return err
 }
 

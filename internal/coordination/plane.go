@@ -42,8 +42,7 @@ const (
 
 // Remote is the contract at another peer's member, which forwards nothing.
 type Remote interface {
-	coord.Writer
-	coord.Reader
+	coord.Service
 	coord.Admin
 	io.Closer
 }
@@ -82,7 +81,7 @@ type Config struct {
 	Logger   *slog.Logger     // nil logs nothing
 }
 
-// Plane is this peer's part in one group; see Seat. It implements coord.Writer, coord.Reader and coord.Admin. It
+// Plane is this peer's part in one group; see Seat. It implements coord.Service and coord.Admin. It
 // is safe for concurrent use.
 type Plane struct {
 	config    Config

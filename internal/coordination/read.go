@@ -4,67 +4,57 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/coordination/answer"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-const (
-	defaultLimit = 1000             // of leases and locks in an answer
-	progress     = 10 * time.Second // between two progress marks of a quiet watch
-)
+// progress is the time between two progress marks of a quiet watch.
+const progress = 10 * time.Second
 
-// Leases implements coord.Reader. Only the leader knows the remaining times.
-func (p *Plane) Leases(ctx context.Context, q coord.LeaseQuery) (found []coord.LeaseState, h coord.Header, err error) {
-	err = p.router.retry(ctx, func(ctx context.Context, t executor) error {
-		found, h, err = t.Leases(ctx, q)
-		return err
-	})
-	return found, h, err
-}
-
-// Locks implements coord.Reader.
-func (p *Plane) Locks(ctx context.Context, q coord.LockQuery) (found []coord.LockState, h coord.Header, err error) {
-	err = p.router.atMember(ctx, func(ctx context.Context, t executor) error {
-		found, h, err = t.Locks(ctx, q)
-		return err
-	})
-	return found, h, err
-}
-
-// Range implements coord.Reader.
-func (p *Plane) Range(ctx context.Context, q coord.Query, c coord.Consistency) (page coord.Page, h coord.Header, err error) {
-	if l := p.here.Load(); l != nil && c == coord.Local && l.belongs() {
-		return l.Range(ctx, q, c)
+// Read implements coord.Service. Only the leader knows the remaining times of leases.
+func (p *Plane) Read(ctx context.Context, q *coordv1.Question) (a *coordv1.Answer, err error) {
+	if l := p.here.Load(); l != nil && answer.IsLocal(q) && l.belongs() {
+		return l.Read(ctx, q)
 	}
-	err = p.router.atMember(ctx, func(ctx context.Context, t executor) error {
-		page, h, err = t.Range(ctx, q, c)
+	anywhere := p.router.atMember
+	if answer.AboutLeases(q) {
+		anywhere = p.router.retry
+	}
+	err = anywhere(ctx, func(ctx context.Context, t coord.Service) error {
+		a, err = t.Read(ctx, q)
 		return err
 	})
-	return page, h, err
+	return a, err
 }
 
-// Watch implements coord.Reader. It resumes at another member after the loss of the serving one.
-func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+// Watch implements coord.Service. It resumes at another member after the loss of the serving one.
+func (p *Plane) Watch(ctx context.Context, w *apiv1.WatchKeysRequest, send func(*apiv1.WatchKeysResponse) error) error {
 	const op = "coordination.Watch"
 	_, floor := p.founder.Left()
-	if w.From > 0 && int64(w.From) <= floor { // perhaps of a group that this peer left
+	if w.GetStartRevision() > 0 && w.GetStartRevision() <= floor { // perhaps of a group that this peer left
 		return anew(op, floor)
 	}
 	var refused error // the error of send, which ends the watch
 	begun := false
-	err := p.router.atMember(ctx, func(ctx context.Context, t executor) error {
+	w = proto.CloneOf(w) // the start moves on
+	err := p.router.atMember(ctx, func(ctx context.Context, t coord.Service) error {
 		resuming := begun
 		established := p.router.watch(t)
 		defer established.end()
-		err := t.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+		err := t.Watch(ctx, w, func(b *apiv1.WatchKeysResponse) error {
 			established.begin()
-			if resuming && len(b.Events) == 0 {
+			if resuming && len(b.GetEvents()) == 0 {
 				resuming = false
 				return nil // the client knows the start already
 			}
-			begun, w.From = true, b.Next
-			refused = send(b, h)
+			begun, w.StartRevision = true, b.GetNextRevision()
+			refused = send(b)
 			return refused
 		})
 		if refused != nil { // even an Unavailable of send
@@ -73,7 +63,7 @@ func (p *Plane) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 		return err
 	})
 	if err != nil && refused == nil && ctx.Err() == nil && p.departed.Load() {
-		return anew(op, int64(w.From))
+		return anew(op, w.GetStartRevision())
 	}
 	return err
 }
@@ -95,107 +85,40 @@ func (l *local) barrier(ctx context.Context) (coord.Header, error) {
 	return h, err
 }
 
-// Leases implements coord.Reader.
-func (l *local) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
-	h, err := l.barrier(ctx)
-	if err != nil {
-		return nil, h, err
+// Read implements coord.Service.
+func (l *local) Read(ctx context.Context, q *coordv1.Question) (_ *coordv1.Answer, err error) {
+	state := answer.State{
+		View: func(read func(*machine.Machine)) { l.member.View(read) },
+		Keys: func() *machine.Keyspace { keys, _ := l.member.Keyspace(); return keys },
+		Remaining: func(id coord.LeaseID) int64 {
+			left, _ := l.member.Remaining(id)
+			return max(left, 0).Milliseconds()
+		},
+		Age: func(kv *coord.KeyValue) time.Duration { return l.claimTimes.age(kv.Key) },
 	}
-	if !l.leads() {
-		return nil, h, fault.New("group.Leases", fault.Unavailable, "another member leads")
+	if answer.IsLocal(q) {
+		state.Header = l.header(0)
+	} else if state.Header, err = l.barrier(ctx); err != nil {
+		return nil, err
 	}
-	var found []coord.LeaseState
-	var all []coord.Lease
-	l.member.View(func(m *machine.Machine) {
-		if q.ID == 0 {
-			all = m.Leases()
-		} else if lease, ok := m.Lease(q.ID); ok {
-			found = []coord.LeaseState{{Lease: lease, Tag: lease.ID.Tag(), Keys: m.LeaseKeys(q.ID)}}
-		}
-	})
-	if q.ID != 0 && len(found) == 0 {
-		return nil, h, absent("lease", "there is no such lease")
+	if answer.AboutLeases(q) && !l.leads() {
+		return nil, fault.New("group.Read", fault.Unavailable, "another member leads")
 	}
-	if q.ID == 0 {
-		for _, lease := range q.List(all) {
-			found = append(found, coord.LeaseState{Lease: lease, Tag: lease.ID.Tag()})
-		}
-	}
-	for i := range found {
-		left, _ := l.member.Remaining(found[i].ID)
-		found[i].Remaining = max(left, 0).Milliseconds()
-	}
-	return found, h, nil
+	a, err := state.Read(q)
+	return a, fault.Wrap("group.Read", err)
 }
 
 func absent(field, what string) error {
 	return &fault.Error{Op: "group", Kind: fault.NotFound, Field: field, Err: fault.New("", fault.NotFound, "%s", what).Err}
 }
 
-func limit(n int) int {
-	if n <= 0 {
-		return defaultLimit
-	}
-	return n
-}
-
-// Locks implements coord.Reader.
-func (l *local) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
-	h, err := l.barrier(ctx)
-	if err != nil {
-		return nil, h, err
-	}
-	var infos []machine.LockInfo
-	q.Limit = limit(q.Limit)
-	l.member.View(func(m *machine.Machine) { infos = machine.ListLocks(m, q) })
-	if q.Name != "" && len(infos) == 0 {
-		return nil, h, absent("name", "nobody claims that lock")
-	}
-	found := make([]coord.LockState, len(infos))
-	for i, info := range infos {
-		found[i] = coord.LockState{
-			Name: info.Name, Holding: l.claims(info.Holding, info.Applications), Waiting: l.claims(info.Waiting, info.Applications), LeftOut: info.LeftOut,
-		}
-	}
-	return found, h, nil
-}
-
-func (l *local) claims(kvs []*coord.KeyValue, applications map[coord.LeaseID]string) []coord.ClaimState {
-	claims := make([]coord.ClaimState, len(kvs))
-	for i, kv := range kvs {
-		c, _ := kv.Claim()
-		claims[i] = coord.ClaimState{
-			Claim: c, Key: kv.Key, Lease: kv.Lease, Token: kv.Token(), ModRevision: kv.ModRevision, Version: kv.Version,
-			Application: applications[kv.Lease], Age: l.claimTimes.age(kv.Key),
-		}
-	}
-	return claims
-}
-
-// Range implements coord.Reader.
-func (l *local) Range(ctx context.Context, q coord.Query, c coord.Consistency) (page coord.Page, h coord.Header, err error) {
-	if c == coord.Linearizable {
-		if h, err = l.barrier(ctx); err != nil {
-			return page, h, err
-		}
-	} else {
-		h = l.header(0)
-	}
-	if q.Scans() { // long, so beside the member
-		keys, _ := l.member.Keyspace()
-		page, err = keys.Range(q)
-		return page, h, err
-	}
-	l.member.View(func(m *machine.Machine) { page, err = m.Range(q) })
-	return page, h, err
-}
-
-// Watch implements coord.Reader.
-func (l *local) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+// Watch implements coord.Service.
+func (l *local) Watch(ctx context.Context, r *apiv1.WatchKeysRequest, send func(*apiv1.WatchKeysResponse) error) error {
 	h, err := l.barrier(ctx)
 	if err != nil {
 		return err
 	}
+	w := answer.Watch(r)
 	if w.From == 0 {
 		w.From = h.Revision + 1
 	}
@@ -208,7 +131,7 @@ func (l *local) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch,
 		return err
 	}
 	for b := (coord.Batch{Next: w.From}); ; {
-		if err := send(b, h); err != nil {
+		if err := send(answer.Events(b, h)); err != nil {
 			return err
 		}
 		if b, err = l.events(ctx, w); err != nil {

@@ -172,7 +172,7 @@ func (c *reconciler) setLimits(l *local) {
 	}
 	ctx, cancel := context.WithTimeout(c.plane.life, askTime)
 	defer cancel()
-	_, _, err := l.Do(ctx, coord.Command{Op: &coord.Configure{Limits: want}})
+	err := l.Apply(ctx, &coord.Configure{Limits: want})
 	if err == nil {
 		c.plane.config.Logger.Info("changed the limits of the group", "limits", want)
 	} else if c.limited = fault.KindOf(err) == fault.Invalid; c.limited {
@@ -228,7 +228,6 @@ func configurationOf(c membership.Change) (out replica.Change) {
 }
 
 var _ interface {
-	coord.Writer
-	coord.Reader
+	coord.Service
 	coord.Admin
 } = (*Plane)(nil)

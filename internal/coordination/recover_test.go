@@ -21,10 +21,10 @@ func (p *node) recover(commit bool) (coordination.Recovery, error) {
 func locked(t *testing.T, p *node, name string) coord.Token {
 	t.Helper()
 	id := lease(t, p, p.id(), time.Minute)
-	r, _, err := p.Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.Lock{Name: name, Lease: id}})
+	r, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.Lock{Name: name, Lease: id}})
 	require.NoError(t, err)
 	require.True(t, r.Lock.Granted)
-	_, _, err = p.Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseRevoke{ID: id}})
+	_, _, err = coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseRevoke{ID: id}})
 	require.NoError(t, err)
 	return r.Lock.Token
 }

@@ -42,17 +42,17 @@ func TestRemovedWhileAway(t *testing.T) {
 				away.cut.Store(false)
 
 				began := time.Now()
-				r, _, err := away.Do(t.Context(), coord.Command{Owner: id, Op: &coord.Txn{
+				r, _, err := coord.OpsOf(away).Do(t.Context(), coord.Command{Owner: id, Op: &coord.Txn{
 					Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
 				}})
 				for err != nil && time.Since(began) < 20*time.Second {
-					r, _, err = away.Do(t.Context(), coord.Command{Owner: id, Op: &coord.Txn{
+					r, _, err = coord.OpsOf(away).Do(t.Context(), coord.Command{Owner: id, Op: &coord.Txn{
 						Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
 					}})
 				}
 				require.NoError(t, err)
 				w.await("a read at the peer itself has it", func() bool {
-					page, _, err := away.Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Local)
+					page, _, err := coord.OpsOf(away).Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Local)
 					return err == nil && len(page.Keys) == 1 && page.Keys[0].ModRevision >= r.Revision
 				})
 				require.Less(t, time.Since(began), 40*time.Second)

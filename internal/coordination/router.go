@@ -7,19 +7,16 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
-
-// executor executes calls: this member, or another peer.
-type executor interface {
-	coord.Writer
-	coord.Reader
-}
 
 // router carries calls to the current leader until they are answered.
 type router struct {
@@ -46,24 +43,26 @@ func newRouter(p *Plane) *router {
 // openClient makes a client id for commands of this peer.
 func (r *router) openClient(ctx context.Context) (coord.ClientID, error) {
 	var id coord.ClientID
-	err := r.retry(ctx, func(ctx context.Context, t executor) error {
-		result, _, err := t.Do(ctx, coord.Command{Owner: r.plane.name, Op: &coord.ClientOpen{}})
-		id = result.Client
+	err := r.retry(ctx, func(ctx context.Context, t coord.Service) error {
+		result, err := t.Execute(ctx, coord.CommandOf(r.plane.name, &apiv1.OpenClientRequest{}))
+		id = coord.ClientID(result.GetOpenClient().GetClient())
 		return err
 	})
 	return id, err
 }
 
-// withdraw gives back the claim of an Acquire under an id of this peer, whose caller is gone. The repeated command
-// returns the claim's token, and a wait of zero time gives the claim back. The end of the lease covers a failure.
-func (r *router) withdraw(cmd coord.Command) {
-	name, lease, _ := cmd.Waits()
+// withdraw gives back the claim of a lock under an id of this peer, whose caller is gone. The repeated command
+// returns the claim's token, and a wait of little time gives the claim back. The end of the lease covers a failure.
+func (r *router) withdraw(cmd *coordv1.Command) {
+	lock := cmd.GetLock()
 	ctx, cancel := context.WithTimeout(r.plane.life, cleaningUp)
 	defer cancel()
-	_ = r.retry(ctx, func(ctx context.Context, t executor) error {
-		result, _, err := t.Acquire(ctx, cmd, time.Millisecond)
-		if err == nil && result.Lock.Granted {
-			_, _, err = t.Do(ctx, coord.Command{Owner: cmd.Owner, Op: &coord.Unlock{Name: name, Lease: lease, Token: result.Lock.Token}})
+	_ = r.retry(ctx, func(ctx context.Context, t coord.Service) error {
+		result, err := t.Execute(ctx, waiting(cmd, time.Millisecond))
+		if err == nil && result.GetLock().GetAcquired() {
+			_, err = t.Execute(ctx, coord.CommandOf(cmd.GetOwner(), &apiv1.UnlockRequest{
+				Name: lock.GetName(), LeaseId: lock.GetLeaseId(), FencingToken: result.GetLock().GetFencingToken(),
+			}))
 		}
 		return err
 	})
@@ -75,26 +74,30 @@ func (r *router) withdraw(cmd coord.Command) {
 //
 // A command with a client id is never undone: its caller may repeat it through another peer, and gets the first
 // answer. If that answer was a held lock, the lock must still be held.
-func (r *router) once(ctx context.Context, cmd *coord.Command, f func(context.Context, executor) error, undo func(coord.Command)) error {
-	if cmd.Client != 0 {
+func (r *router) once(ctx context.Context, cmd **coordv1.Command, f func(context.Context, coord.Service) error, undo func(*coordv1.Command)) error {
+	if (*cmd).GetAttempt().GetClient() != 0 {
 		return r.retry(ctx, f)
 	}
-	if cmd.AboutClients() {
+	if (*cmd).GetOpenClient() != nil || (*cmd).GetCloseClient() != nil {
 		return r.try(ctx, f)
 	}
 	tries := 0
-	counted := func(ctx context.Context, t executor) error {
+	counted := func(ctx context.Context, t coord.Service) error {
 		tries++
 		return f(ctx, t)
 	}
 	left := func(err error) bool { return undo != nil && tries > 0 && err != nil && ctx.Err() != nil }
-	for {
+	for again := false; ; again = true {
 		lent, err := r.slots.take(ctx)
 		if err != nil {
 			return err
 		}
+		if again { // the message may still be in use
+			*cmd = proto.CloneOf(*cmd)
+		}
 		lent.sequence++
-		cmd.Client, cmd.Sequence, tries = lent.client, lent.sequence, 0
+		(*cmd).Attempt = &apiv1.Attempt{Client: uint64(lent.client), Sequence: lent.sequence}
+		tries = 0
 		err = r.retry(ctx, counted)
 		if sent := *cmd; left(err) && r.plane.life.start(func() { undo(sent); r.slots.give(lent, false) }) {
 			return err
@@ -116,12 +119,12 @@ func missing(err error, field string) bool {
 
 // retry calls f with the leader until it answers. Unavailable is not an answer: f is called again at the
 // current leader, within a bound of time.
-func (r *router) retry(ctx context.Context, f func(context.Context, executor) error) error {
+func (r *router) retry(ctx context.Context, f func(context.Context, coord.Service) error) error {
 	return r.retrySince(ctx, time.Now(), f)
 }
 
 // retrySince is retry in an outage that began before.
-func (r *router) retrySince(ctx context.Context, since time.Time, f func(context.Context, executor) error) error {
+func (r *router) retrySince(ctx context.Context, since time.Time, f func(context.Context, coord.Service) error) error {
 	if ctx.Err() != nil {
 		return fault.Wrap("group", ctx.Err())
 	}
@@ -147,7 +150,7 @@ func (r *router) retrySince(ctx context.Context, since time.Time, f func(context
 }
 
 // search is leader within a time. A search that waits for answers of other peers would outlast the caller's patience.
-func (r *router) search(ctx context.Context, most time.Duration) (executor, peer.ID, error) {
+func (r *router) search(ctx context.Context, most time.Duration) (coord.Service, peer.ID, error) {
 	bounded, end := context.WithTimeout(ctx, most)
 	defer end()
 	t, at, err := r.leader(bounded)
@@ -178,7 +181,7 @@ func rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
 
 // call calls f with a target. A call to another peer is abandoned when a different leader is confirmed,
 // because a cut-off or paused leader does not end its calls.
-func (r *router) call(ctx context.Context, t executor, at peer.ID, f func(context.Context, executor) error) error {
+func (r *router) call(ctx context.Context, t coord.Service, at peer.ID, f func(context.Context, coord.Service) error) error {
 	if at == r.plane.self {
 		return f(ctx, t)
 	}
@@ -198,9 +201,9 @@ func (r *router) call(ctx context.Context, t executor, at peer.ID, f func(contex
 }
 
 // try is retry for a command without a client id. It stops after a failure with an unknown outcome.
-func (r *router) try(ctx context.Context, f func(context.Context, executor) error) error {
+func (r *router) try(ctx context.Context, f func(context.Context, coord.Service) error) error {
 	var open error
-	err := r.retry(ctx, func(ctx context.Context, t executor) error {
+	err := r.retry(ctx, func(ctx context.Context, t coord.Service) error {
 		err := f(ctx, t)
 		var n *replica.NotLeader
 		if fault.KindOf(err) == fault.Unavailable && err != nil && !(errors.As(err, &n) && !n.Maybe) {
@@ -230,8 +233,8 @@ func (r *router) explain(ctx context.Context, err error) error {
 	return fault.New("group", kind, "no_quorum: %s (%s)", r.plane.missing(), fault.Message(err))
 }
 
-// leader returns the executor at the leader and its peer, or the reason for the lack of one.
-func (r *router) leader(ctx context.Context) (executor, peer.ID, error) {
+// leader returns the coord.Service at the leader and its peer, or the reason for the lack of one.
+func (r *router) leader(ctx context.Context) (coord.Service, peer.ID, error) {
 	l := r.plane.here.Load()
 	if l != nil && l.leads() {
 		return l, r.plane.self, nil
@@ -254,7 +257,7 @@ func (r *router) leader(ctx context.Context) (executor, peer.ID, error) {
 }
 
 // atMember calls f with this member, or with the leader if this peer has no member.
-func (r *router) atMember(ctx context.Context, f func(context.Context, executor) error) error {
+func (r *router) atMember(ctx context.Context, f func(context.Context, coord.Service) error) error {
 	l := r.plane.here.Load()
 	if l == nil || !l.belongs() { // a removed member may wait for its leader forever
 		return r.retry(ctx, f)
@@ -277,7 +280,7 @@ type watch struct {
 	open   bool
 }
 
-func (r *router) watch(at executor) *watch {
+func (r *router) watch(at coord.Service) *watch {
 	_, here := at.(*local)
 	return &watch{router: r, here: here}
 }

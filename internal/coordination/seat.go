@@ -19,8 +19,10 @@ import (
 
 // Seat is this peer's place in the group of its network: one Plane after the other. A peer whose group gave itself up goes
 // over to the successor, without a restart of the process. Calls during the change fail with Unavailable. It is safe for
-// concurrent use.
+// concurrent use, and implements coord.Service and coord.Admin.
 type Seat struct {
+	coord.Through // to the present plane
+
 	config Config
 	life   *goroutines
 	plane  atomic.Pointer[Plane] // a closed one during the change
@@ -51,6 +53,7 @@ func Open(c Config) (*Seat, error) {
 	fatal := failure{config: c}
 	c.Fatal = fatal.fatal // once, over all planes
 	s := &Seat{config: c, life: newGoroutines(), alone: make(chan *succession)}
+	s.Through = func() (coord.Service, error) { return s.plane.Load(), nil }
 	if err := s.open(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -130,7 +133,14 @@ func (s *Seat) Close() error {
 
 // Member returns the contract at this peer's own member, for other peers. It forwards nothing: operations of
 // the leader fail with Unavailable at other members.
-func (s *Seat) Member() Serving { return Serving{s.plane.Load} }
+func (s *Seat) Member() Serving {
+	m := Serving{now: s.plane.Load}
+	m.Through = func() (coord.Service, error) {
+		l, err := m.at()
+		return l, err
+	}
+	return m
+}
 
 // Leading returns the highest term in which a leader of the group was confirmed, the leader's peer id,
 // empty while none is known, and a channel that is closed when either changes. See package leader. The
@@ -167,46 +177,10 @@ func (s *Seat) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.M
 // Backup implements coord.Admin.
 func (s *Seat) Backup(ctx context.Context, w io.Writer) error { return s.plane.Load().Backup(ctx, w) }
 
-// Do implements coord.Writer.
-func (s *Seat) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
-	return s.plane.Load().Do(ctx, cmd)
-}
-
-// Acquire implements coord.Writer.
-func (s *Seat) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
-	return s.plane.Load().Acquire(ctx, cmd, wait)
-}
-
-// KeepAlive implements coord.Writer.
-func (s *Seat) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
-	return s.plane.Load().KeepAlive(ctx, owner, ids)
-}
-
-// Leases implements coord.Reader.
-func (s *Seat) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
-	return s.plane.Load().Leases(ctx, q)
-}
-
-// Locks implements coord.Reader.
-func (s *Seat) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
-	return s.plane.Load().Locks(ctx, q)
-}
-
-// Range implements coord.Reader.
-func (s *Seat) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
-	return s.plane.Load().Range(ctx, q, c)
-}
-
-// Watch implements coord.Reader.
-func (s *Seat) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
-	return s.plane.Load().Watch(ctx, w, send)
-}
-
 // raftDir holds the log and the snapshots of this peer's member.
 const raftDir = "raft"
 
 var _ interface {
-	coord.Writer
-	coord.Reader
+	coord.Service
 	coord.Admin
 } = (*Seat)(nil)

@@ -31,7 +31,7 @@ func TestKeyFlood(t *testing.T) {
 		time.Sleep(time.Second)
 		flood := func(owner string) (n int, err error) {
 			for ; err == nil; n++ {
-				_, _, err = w.peers[0].Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: fmt.Sprintf("%s/%d", owner, n)}}}}})
+				_, _, err = coord.OpsOf(w.peers[0]).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: fmt.Sprintf("%s/%d", owner, n)}}}}})
 			}
 			return n - 1, err
 		}
@@ -54,17 +54,17 @@ func TestKeyFlood(t *testing.T) {
 		}
 
 		honest := w.peers[1]
-		r, _, err := honest.Do(t.Context(), coord.Command{Owner: "@honest", Op: &coord.LeaseGrant{TTL: 60_000}})
+		r, _, err := coord.OpsOf(honest).Do(t.Context(), coord.Command{Owner: "@honest", Op: &coord.LeaseGrant{TTL: 60_000}})
 		require.NoError(t, err)
-		_, _, err = honest.Do(t.Context(), coord.Command{Owner: "@honest", Op: &coord.Lock{Name: "db", Lease: r.Lease}})
+		_, _, err = coord.OpsOf(honest).Do(t.Context(), coord.Command{Owner: "@honest", Op: &coord.Lock{Name: "db", Lease: r.Lease}})
 		require.NoError(t, err)
 		value, err := proto.Marshal(&agentv1.Instance{Namespace: "default", ServiceName: "web", Id: "a", Port: 80})
 		require.NoError(t, err)
 		entry := coord.Entry{Key: coord.DirectoryKey("default", "web", "a"), Value: value}
-		_, _, err = honest.Do(t.Context(), coord.Command{Owner: "@honest", Op: &coord.RegisterBatch{Lease: r.Lease, Generation: 1, Puts: []coord.Entry{entry}}})
+		_, _, err = coord.OpsOf(honest).Do(t.Context(), coord.Command{Owner: "@honest", Op: &coord.RegisterBatch{Lease: r.Lease, Generation: 1, Puts: []coord.Entry{entry}}})
 		require.NoError(t, err)
 
-		_, _, err = honest.Do(t.Context(), coord.Command{Owner: "@flooder", Op: &coord.Txn{Then: []coord.Step{{Delete: spanOf("@flooder/")}}}})
+		_, _, err = coord.OpsOf(honest).Do(t.Context(), coord.Command{Owner: "@flooder", Op: &coord.Txn{Then: []coord.Step{{Delete: spanOf("@flooder/")}}}})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		for i := range w.peers {

@@ -252,8 +252,20 @@ func votersOf(q *inquiry, s replica.Status) string {
 	return strings.Join(names, ", ")
 }
 
-// Serving is this peer's own member; see Seat.Member.
-type Serving struct{ now func() *Plane }
+// Serving is this peer's own member; see Seat.Member. It implements coord.Service and coord.Admin.
+type Serving struct {
+	coord.Through
+	now func() *Plane
+}
+
+// Group implements coord.Admin.
+func (s Serving) Group(ctx context.Context) (coord.GroupState, error) {
+	l, err := s.at()
+	if err != nil {
+		return coord.GroupState{}, err
+	}
+	return l.Group(ctx)
+}
 
 func (s Serving) at() (*local, error) {
 	if l := s.now().here.Load(); l != nil {

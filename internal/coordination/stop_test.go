@@ -30,7 +30,7 @@ func TestDiskFails(t *testing.T) {
 		victim := w.peers[i]
 		token := locked(t, victim, "n")
 		disks[i].Fail(true)
-		_, _, err := victim.Do(t.Context(), coord.Command{Owner: victim.id(), Op: &coord.Txn{
+		_, _, err := coord.OpsOf(victim).Do(t.Context(), coord.Command{Owner: victim.id(), Op: &coord.Txn{
 			Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
 		}})
 		require.NoError(t, err, "another member leads, and the repeated command is applied")
@@ -68,7 +68,7 @@ func TestDamagedDisk(t *testing.T) {
 			w.start(0, w.listed(1))
 			time.Sleep(time.Second)
 			require.Equal(t, "stopped", w.phase(p))
-			_, _, err := p.Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseGrant{TTL: 1000}})
+			_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseGrant{TTL: 1000}})
 			require.ErrorIs(t, err, fault.Unavailable)
 			require.ErrorContains(t, err, "before the last acknowledged one")
 			require.ErrorContains(t, err, "group recover")

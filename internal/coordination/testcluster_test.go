@@ -34,6 +34,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	pkgnet "github.com/blackhole/blackhole/pkg/network"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // testCluster is a cluster of peers with planes, in the virtual time of a bubble. Calls go straight to members; the
@@ -233,28 +234,23 @@ type door struct {
 	deaf atomic.Bool // calls take effect, but neither answers nor cancellations arrive
 }
 
-func (d *door) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
-	if !d.deaf.Load() {
-		return d.Serving.Acquire(ctx, cmd, wait)
+func (d *door) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	waits := cmd.GetLock() != nil
+	if waits && d.deaf.Load() {
+		go d.Serving.Execute(context.WithoutCancel(ctx), cmd) // ends when the claim is given back
 	}
-	go d.Serving.Acquire(context.WithoutCancel(ctx), cmd, wait) // ends when the claim is given back
-	<-ctx.Done()
-	return coord.Result{}, coord.Header{}, fault.Wrap("door", ctx.Err())
-}
-
-func (d *door) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
-	if d.cut.Load() {
+	if waits && d.deaf.Load() || !waits && cmd.GetKeepAlive() == nil && d.cut.Load() {
 		<-ctx.Done()
-		return coord.Result{}, coord.Header{}, fault.Wrap("door", ctx.Err())
+		return nil, fault.Wrap("door", ctx.Err())
 	}
-	return d.Serving.Do(ctx, cmd)
+	return d.Serving.Execute(ctx, cmd)
 }
 
 func (*door) Close() error { return nil }
 
-func lease(t *testing.T, a coord.Writer, owner string, ttl time.Duration) coord.LeaseID {
+func lease(t *testing.T, a coord.Service, owner string, ttl time.Duration) coord.LeaseID {
 	t.Helper()
-	r, _, err := a.Do(t.Context(), coord.Command{Owner: owner, Op: &coord.LeaseGrant{TTL: ttl.Milliseconds()}})
+	r, _, err := coord.OpsOf(a).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.LeaseGrant{TTL: ttl.Milliseconds()}})
 	require.NoError(t, err)
 	return r.Lease
 }

@@ -234,10 +234,10 @@ func (p *parts) startFrontEnds(context.Context) error {
 	var locks *grpcapi.Coordination
 	if c := p.coordination; c != nil {
 		gate := authority.New(authority.Config{
-			Writer: c.plane, Reader: c.plane, Peer: p.node.Host().ID().String(), Open: p.fronts.auth.guard == nil,
+			Service: c.plane, Peer: p.node.Host().ID().String(), Open: p.fronts.auth.guard == nil,
 			Now: p.now, Logger: p.log.With("part", "audit"),
 		})
-		locks = &grpcapi.Coordination{Writer: gate, Reader: gate, Admin: gate.Admin(c.plane), Owner: gate.Owner}
+		locks = &grpcapi.Coordination{Service: gate, Admin: gate.Admin(c.plane), Owner: gate.Owner}
 	}
 	web := httpapi.Config{
 		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
@@ -264,7 +264,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 	}
 	p.fronts.grpc = grpcapi.New(rpc)
 	if locks != nil {
-		web.Coordination = &httpapi.Coordination{Calls: p.fronts.grpc.Calls(), Reader: locks.Reader}
+		web.Coordination = &httpapi.Coordination{Calls: p.fronts.grpc.Calls(), Reader: locks.Service}
 	}
 	p.fronts.http = httpapi.New(web)
 	return nil

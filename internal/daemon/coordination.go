@@ -139,7 +139,7 @@ func (p *parts) startPeers(context.Context) error {
 	auth := newPeerAuth(serving.Admit, p.log.With("part", "audit"), p.now)
 	config := grpcapi.Config{
 		Coordination: &grpcapi.Coordination{
-			Writer: serving, Reader: serving, Admin: serving, Owner: auth.owner,
+			Service: serving, Admin: serving, Owner: auth.owner,
 			Peers: true, Vouches: serving.Vouches, Authenticated: p.config.Auth.On(),
 		},
 		Credentials: group.Credentials(nil), Logger: p.log.With("part", "peers"),

@@ -96,7 +96,7 @@ func TestEventsOfAPeer(t *testing.T) {
 }
 
 func put(t *testing.T, p *peerUnderTest, key string) error {
-	_, _, err := p.Coordination().Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key}}}}})
+	_, _, err := coord.OpsOf(p.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key}}}}})
 	return err
 }
 

@@ -34,7 +34,7 @@ func TestLeaseWorksAtEveryPeer(t *testing.T) {
 	lease, _, err := a.Leases().Grant(t.Context(), time.Hour)
 	require.NoError(t, err)
 	require.Greater(t, lease, client.LeaseID(1<<32), "random")
-	held, _, err := a.Coordination().Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "db", Lease: lease}})
+	held, _, err := coord.OpsOf(a.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "db", Lease: lease}})
 	require.NoError(t, err)
 	requireHidden(t, b, lease)
 	requirePeersOutOfReach(t, b)
@@ -44,10 +44,10 @@ func TestLeaseWorksAtEveryPeer(t *testing.T) {
 		_, err := b.Leases().Renew(t.Context(), lease)
 		return err == nil
 	})
-	locks, _, err := b.Coordination().Locks(t.Context(), coord.LockQuery{Name: "db"})
+	locks, _, err := coord.OpsOf(b.Coordination()).Locks(t.Context(), coord.LockQuery{Name: "db"})
 	require.NoError(t, err)
 	require.Equal(t, held.Lock.Token, locks[0].Holding[0].Token)
-	_, _, err = b.Coordination().Do(t.Context(), coord.Command{Op: &coord.Unlock{Name: "db", Lease: lease, Token: held.Lock.Token}})
+	_, _, err = coord.OpsOf(b.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Unlock{Name: "db", Lease: lease, Token: held.Lock.Token}})
 	require.NoError(t, err)
 	require.NoError(t, b.Leases().Revoke(t.Context(), lease))
 }
@@ -55,17 +55,17 @@ func TestLeaseWorksAtEveryPeer(t *testing.T) {
 // requireHidden expects that no answer at a peer tells the id of a lease.
 func requireHidden(t *testing.T, p *peerUnderTest, lease client.LeaseID) {
 	t.Helper()
-	leases, _, err := p.Coordination().Leases(t.Context(), client.LeaseQuery{})
+	leases, _, err := coord.OpsOf(p.Coordination()).Leases(t.Context(), client.LeaseQuery{})
 	require.NoError(t, err)
 	require.Len(t, leases, 1)
 	require.Equal(t, client.HiddenLease, leases[0].ID)
 	require.Equal(t, lease.Tag(), leases[0].Tag)
 	require.Equal(t, "daemon.test", leases[0].Application)
-	locks, _, err := p.Coordination().Locks(t.Context(), coord.LockQuery{Name: "db"})
+	locks, _, err := coord.OpsOf(p.Coordination()).Locks(t.Context(), coord.LockQuery{Name: "db"})
 	require.NoError(t, err)
 	require.Equal(t, client.HiddenLease, locks[0].Holding[0].Lease)
 	require.Equal(t, "daemon.test", locks[0].Holding[0].Application)
-	page, _, err := p.Coordination().Range(t.Context(), coord.Query{}, coord.Linearizable)
+	page, _, err := coord.OpsOf(p.Coordination()).Range(t.Context(), coord.Query{}, coord.Linearizable)
 	require.NoError(t, err)
 	for _, kv := range page.Keys {
 		require.LessOrEqual(t, kv.Lease, client.LeaseID(0), kv.Key)
@@ -75,7 +75,7 @@ func requireHidden(t *testing.T, p *peerUnderTest, lease client.LeaseID) {
 // requirePeersOutOfReach expects that no call at a peer reaches the leases of peers.
 func requirePeersOutOfReach(t *testing.T, p *peerUnderTest) {
 	t.Helper()
-	all, _, err := p.parts.coordination.plane.Leases(t.Context(), coord.LeaseQuery{})
+	all, _, err := coord.OpsOf(p.parts.coordination.plane).Leases(t.Context(), coord.LeaseQuery{})
 	require.NoError(t, err)
 	peers := 0
 	for _, l := range all {
@@ -85,10 +85,10 @@ func requirePeersOutOfReach(t *testing.T, p *peerUnderTest) {
 		peers++
 		_, err = p.Leases().Renew(t.Context(), l.ID)
 		require.ErrorIs(t, err, fault.NotFound)
-		_, _, err = p.Coordination().Leases(t.Context(), coord.LeaseQuery{ID: l.ID})
+		_, _, err = coord.OpsOf(p.Coordination()).Leases(t.Context(), coord.LeaseQuery{ID: l.ID})
 		require.ErrorIs(t, err, fault.NotFound)
 		require.ErrorIs(t, p.Leases().Revoke(t.Context(), l.ID), fault.Forbidden)
-		_, _, err = p.Coordination().Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "x", Lease: l.ID}})
+		_, _, err = coord.OpsOf(p.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "x", Lease: l.ID}})
 		require.ErrorIs(t, err, fault.Forbidden)
 	}
 	require.Positive(t, peers, "with agents, peers have leases")

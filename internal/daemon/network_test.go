@@ -86,7 +86,7 @@ func TestKeyIsTheCredentialOfTheGroup(t *testing.T) {
 	a := start(founder, old)
 	member, stranger := start(t.TempDir(), old, a.addr), start(t.TempDir(), nil, a.addr)
 	lease := func(p *peerUnderTest) error {
-		_, _, err := p.Coordination().Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
+		_, _, err := coord.OpsOf(p.Coordination()).Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
 		return err
 	}
 	until(t, "the member is a client", func() bool { return lease(member) == nil })

@@ -50,7 +50,7 @@ func TestAnotherUserTakesNothing(t *testing.T) {
 
 	attacker := startWith(t, config.Default(), t.TempDir(), victim.addr)
 	until(t, "the attacker is a client of the group", func() bool {
-		_, _, err := attacker.Coordination().Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
+		_, _, err := coord.OpsOf(attacker.Coordination()).Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
 		return err == nil
 	})
 	until(t, "the attacker sees the instance", func() bool { return len(found(attacker.Client)) == 1 })
@@ -60,7 +60,7 @@ func TestAnotherUserTakesNothing(t *testing.T) {
 		require.Error(t, err, id)
 	}
 	requireUntouched(t, attacker, k)
-	_, _, err = attacker.parts.coordination.plane.Do(ctx, coord.Command{Owner: coord.NamedOwner("web"), Op: &coord.LeaseGrant{TTL: 60_000}})
+	_, _, err = coord.OpsOf(attacker.parts.coordination.plane).Do(ctx, coord.Command{Owner: coord.NamedOwner("web"), Op: &coord.LeaseGrant{TTL: 60_000}})
 	require.Equal(t, fault.Forbidden, fault.KindOf(err), "%v", err)
 
 	insider := t.TempDir()

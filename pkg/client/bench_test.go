@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/pkg/coord"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // BenchmarkLock locks and unlocks an uncontended lock, through gRPC in memory to a plane in
@@ -33,13 +34,13 @@ func BenchmarkKeepAlive(b *testing.B) {
 	c := w.client("alice")
 	ids := make([]coord.LeaseID, coord.MaxKeepAlive)
 	for i := range ids {
-		r, err := c.send(b.Context(), coord.Command{Op: &coord.LeaseGrant{TTL: 3_600_000}})
+		r, err := c.do(b.Context(), &api.LeaseGrantRequest{TtlMs: 3_600_000})
 		require.NoError(b, err)
-		ids[i] = r.Lease
+		ids[i] = coord.LeaseID(r.GetLeaseGrant().GetId())
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := c.Coordination().KeepAlive(b.Context(), "", ids); err != nil {
+		if _, _, err := coord.OpsOf(c.Coordination()).KeepAlive(b.Context(), "", ids); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -8,9 +8,8 @@ import (
 )
 
 var (
-	_ coord.Writer = (*Coordination)(nil)
-	_ coord.Reader = (*Coordination)(nil)
-	_ coord.Admin  = (*Coordination)(nil)
+	_ coord.Service = (*Coordination)(nil)
+	_ coord.Admin   = (*Coordination)(nil)
 )
 
 // TestContract runs the suite of the coordination plane over gRPC.
@@ -20,8 +19,8 @@ func TestContract(t *testing.T) {
 		w := serve(t, solo)
 		alice, bob := w.client("alice").Coordination(), w.client("bob").Coordination()
 		api := coordtest.InProcess(solo)
-		api.Alice.Writer, api.Bob.Writer = alice, bob
-		api.Reader, api.Admin = alice, bob
+		api.Alice.Ops, api.Bob.Ops = coord.OpsOf(alice), coord.OpsOf(bob)
+		api.Ops, api.Admin = coord.OpsOf(alice), bob
 		return api
 	})
 }

@@ -5,8 +5,12 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Delays between attempts of a command.
@@ -94,29 +98,26 @@ type attempt struct {
 	c    *Client
 	pool *slots
 	wait bool
-	cmd  coord.Command
+	slot
+	cmd  *coordv1.Command
+	sent bool // the message may still be in use
 	// unknown is true after a send without a result: the group may apply the command, now or
 	// later.
 	unknown bool
 }
 
 // try sends a command once.
-type try func(ctx context.Context, cmd coord.Command) (coord.Result, error)
+type try func(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error)
 
-// attempt prepares an operation. The caller must call end.
-func (c *Client) attempt(op coord.Op) *attempt {
-	o, lock := op.(*coord.Lock)
-	a := &attempt{c: c, pool: &c.calls, wait: true, cmd: coord.Command{Op: op}}
-	if lock && o.Wait {
-		a.pool, a.wait = &c.waits, false
-	}
-	return a
+// attempt prepares a short command. The caller must call end.
+func (c *Client) attempt(request proto.Message) *attempt {
+	return &attempt{c: c, pool: &c.calls, wait: true, cmd: coord.CommandOf("", request)}
 }
 
 // run repeats the command until its result is known, while the group is unreachable and ctx
 // lasts. It returns the error of the last attempt; for a short operation, the last error before
 // the deadline. After a failure, run may be called again.
-func (a *attempt) run(ctx context.Context, send try) (coord.Result, error) {
+func (a *attempt) run(ctx context.Context, send try) (*coordv1.Result, error) {
 	var told error
 	for delay := firstPause; ; delay = min(2*delay, lastPause) {
 		r, err := a.once(ctx, send)
@@ -128,7 +129,7 @@ func (a *attempt) run(ctx context.Context, send try) (coord.Result, error) {
 		}
 		told = err
 		if pause(ctx, a.c.vary(delay)) != nil {
-			return coord.Result{}, err
+			return nil, err
 		}
 	}
 }
@@ -136,15 +137,20 @@ func (a *attempt) run(ctx context.Context, send try) (coord.Result, error) {
 // once sends the command once, with an identity. It replaces an identity that the group has
 // forgotten: earlier commands of that identity are applied or refused, and this command may
 // rarely be applied twice.
-func (a *attempt) once(ctx context.Context, send try) (coord.Result, error) {
+func (a *attempt) once(ctx context.Context, send try) (*coordv1.Result, error) {
 	for forgotten := 0; ; forgotten++ {
-		if a.cmd.Client == 0 {
+		if a.client == 0 {
 			s, err := a.pool.take(ctx, a.wait)
 			if err != nil {
-				return coord.Result{}, err
+				return nil, err
 			}
-			a.cmd.Client, a.cmd.Sequence = s.client, s.sequence+1
+			a.slot = slot{s.client, s.sequence + 1}
 		}
+		if a.sent {
+			a.cmd = proto.CloneOf(a.cmd)
+		}
+		a.cmd.Attempt = &api.Attempt{Client: uint64(a.client), Sequence: a.sequence}
+		a.sent = true
 		before := a.unknown
 		a.unknown = true
 		r, err := send(ctx, a.cmd)
@@ -159,19 +165,19 @@ func (a *attempt) once(ctx context.Context, send try) (coord.Result, error) {
 }
 
 // again makes the next run a new command instead of a repetition.
-func (a *attempt) again() { a.cmd.Sequence++ }
+func (a *attempt) again() { a.sequence++ }
 
 func (a *attempt) forget() {
 	a.pool.give(slot{})
-	a.cmd.Client, a.cmd.Sequence = 0, 0
+	a.slot = slot{}
 }
 
 // end returns the identity. The group applies a command without a known result before the next
 // command of the identity, or never.
 func (a *attempt) end() {
-	if a.cmd.Client != 0 {
-		a.pool.give(slot{client: a.cmd.Client, sequence: a.cmd.Sequence})
-		a.cmd.Client = 0
+	if a.client != 0 {
+		a.pool.give(a.slot)
+		a.client = 0
 	}
 }
 
@@ -196,22 +202,26 @@ func (c *Client) passing(ctx context.Context, err error) bool {
 	return false
 }
 
-// do executes a short operation once.
-func (c *Client) do(ctx context.Context, op coord.Op) (coord.Result, error) {
-	a := c.attempt(op)
+// do executes a short command once.
+func (c *Client) do(ctx context.Context, request proto.Message) (*coordv1.Result, error) {
+	a := c.attempt(request)
 	defer a.end()
-	return a.run(ctx, c.send)
+	return a.run(ctx, c.coordination.Execute)
 }
 
-func (c *Client) send(ctx context.Context, cmd coord.Command) (coord.Result, error) {
-	r, _, err := c.coordination.Do(ctx, cmd)
-	return r, err
+// Txn compares keys, and then reads and changes keys, all at one revision. It retries until ctx ends while the group is
+// unreachable, and is applied once. A comparison that does not hold is no error: see coord.Unmet.
+//
+// Errors: those of the group; Unavailable if no group was reachable until ctx ended.
+func (c *Client) Txn(ctx context.Context, r *api.TxnRequest) (*api.TxnResponse, error) {
+	result, err := c.do(ctx, r)
+	return result.GetTxn(), fault.Wrap("client.Txn", err)
 }
 
 // openSlot creates an identity in the group.
 func (c *Client) openSlot(ctx context.Context) (coord.ClientID, error) {
-	r, err := c.send(ctx, coord.Command{Op: &coord.ClientOpen{}})
-	return r.Client, err
+	r, err := c.coordination.Execute(ctx, coord.CommandOf("", &api.OpenClientRequest{}))
+	return coord.ClientID(r.GetOpenClient().GetClient()), err
 }
 
 // closeSlots closes identities in the group until ctx ends. The group forgets the rest after a
@@ -225,7 +235,7 @@ func (c *Client) closeSlots(ctx context.Context) {
 		s.mu.Unlock()
 		for _, one := range free {
 			all.Go(func() {
-				_, _ = c.send(ctx, coord.Command{Client: one.client, Sequence: one.sequence + 1, Op: &coord.ClientClose{}})
+				_, _ = c.coordination.Execute(ctx, coord.CommandOf("", &api.CloseClientRequest{Client: uint64(one.client)}))
 			})
 		}
 	}

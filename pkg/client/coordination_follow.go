@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Follow watches keys until ctx ends, across lost connections and restarts of the peer. It
@@ -32,7 +33,8 @@ var errEnough = errors.New("enough")
 func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) bool) error {
 	delay := firstPause
 	for {
-		err := c.coordination.Watch(ctx, w, func(b Batch, _ coord.Header) error {
+		err := c.coordination.Watch(ctx, w.Request(), func(r *api.WatchKeysResponse) error {
+			b := coord.BatchOf(r, w.Span)
 			delay = firstPause
 			b.Events, b.Next = since(b.Events, w.From), max(b.Next, w.From)
 			w.From = b.Next

@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Leadership is a won election: a held lock, and the key NAME/leader with the proclamation of the
@@ -55,7 +56,7 @@ func (l *Leadership) Token() Token { return l.held.Token() }
 // Proclaim replaces the proclamation for observers. Errors: Conflict if another client leads by
 // now.
 func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
-	return l.write(ctx, "client.Proclaim", coord.Step{Put: &coord.Put{Key: leaderKey(l.name), Value: value, Lease: l.held.Lease()}})
+	return l.write(ctx, "client.Proclaim", coord.PutStep(leaderKey(l.name), value, l.held.Lease()))
 }
 
 // Resign ends the leadership immediately. A second Resign does nothing. Errors: as Held.Unlock.
@@ -64,21 +65,20 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	if l.held.over.Load() {
 		return nil
 	}
-	span := coord.Exactly(leaderKey(l.name))
-	if err := l.write(ctx, op, coord.Step{Delete: &span}); err != nil && fault.KindOf(err) != fault.Conflict {
+	if err := l.write(ctx, op, coord.DeleteStep(leaderKey(l.name))); err != nil && fault.KindOf(err) != fault.Conflict {
 		return fault.Wrap(op, errors.Join(err, l.held.Unlock(ctx)))
 	}
 	return fault.Wrap(op, l.held.Unlock(ctx))
 }
 
 // write changes the leader's key during the leadership.
-func (l *Leadership) write(ctx context.Context, op string, change coord.Step) error {
+func (l *Leadership) write(ctx context.Context, op string, change *api.TxnStep) error {
 	s := l.held.session
 	ctx, cancel := s.whileLives(ctx)
 	defer cancel()
-	result, err := s.client.do(ctx, &coord.Txn{If: []coord.Compare{l.held.Guard()}, Then: []coord.Step{change}})
+	result, err := s.client.do(ctx, &api.TxnRequest{Compare: []*api.Compare{l.held.Guard()}, Then: []*api.TxnStep{change}})
 	if err == nil {
-		err = result.Txn.Unmet()
+		err = coord.Unmet(result.GetTxn())
 	}
 	if err != nil && s.ctx.Err() != nil {
 		err = context.Cause(s.ctx)
@@ -89,14 +89,14 @@ func (l *Leadership) write(ctx context.Context, op string, change coord.Step) er
 // Leader returns the current leader. Errors: NotFound without a proclamation.
 func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
 	const op = "client.Leader"
-	page, _, err := c.coordination.Range(ctx, coord.Query{Span: coord.Exactly(leaderKey(name))}, coord.Linearizable)
+	page, err := coord.Range(ctx, c.coordination, &api.RangeRequest{Key: []byte(leaderKey(name))})
 	switch {
 	case err != nil:
 		return Leader{}, fault.Wrap(op, err)
-	case len(page.Keys) == 0:
-		return Leader{Revision: page.Revision}, fault.New(op, fault.NotFound, "nobody leads")
+	case len(page.GetKvs()) == 0:
+		return Leader{Revision: Revision(page.GetRevision())}, fault.New(op, fault.NotFound, "nobody leads")
 	}
-	return leader(page.Keys[0]), nil
+	return leader(coord.KeyValueOf(page.GetKvs()[0])), nil
 }
 
 func leader(kv *KeyValue) Leader {

@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/query"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Find the cheapest GPU within 500 km, and follow changes.
@@ -141,7 +142,7 @@ func ExampleSession_Campaign() {
 }
 
 // Create a key only once, whoever comes first.
-func ExampleCoordination_Do() {
+func ExampleClient_Txn() {
 	address, stop := client.StartPeer()
 	defer stop()
 	c, err := client.New(address)
@@ -151,11 +152,11 @@ func ExampleCoordination_Do() {
 	}
 	defer c.Close()
 	for _, host := range []string{"a", "b"} {
-		result, _, err := c.Coordination().Do(context.Background(), coord.Command{Op: &coord.Txn{
-			If:   []coord.Compare{coord.IfRevision("config/owner", 0)},
-			Then: []coord.Step{{Put: &coord.Put{Key: "config/owner", Value: []byte(host)}}},
-		}})
-		fmt.Println(host, result.Txn.Succeeded, err)
+		result, err := c.Txn(context.Background(), &api.TxnRequest{
+			Compare: []*api.Compare{coord.WhileAt("config/owner", 0)},
+			Then:    []*api.TxnStep{coord.PutStep("config/owner", []byte(host), 0)},
+		})
+		fmt.Println(host, result.GetSucceeded(), err)
 	}
 
 	// Output:
@@ -175,8 +176,8 @@ func ExampleClient_Follow() {
 	defer c.Close()
 	ctx := context.Background()
 	for _, job := range []string{"jobs/1", "jobs/2"} {
-		put := &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: job, Value: []byte("new")}}}}
-		if _, _, err := c.Coordination().Do(ctx, coord.Command{Op: put}); err != nil {
+		put := &api.TxnRequest{Then: []*api.TxnStep{coord.PutStep(job, []byte("new"), 0)}}
+		if _, err := c.Txn(ctx, put); err != nil {
 			fmt.Println(err)
 			return
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 func (p *fixture) put(key, value string) {
-	_, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.Txn{
+	_, _, err := coord.OpsOf(p.solo).Do(context.Background(), coord.Command{Op: &coord.Txn{
 		Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}},
 	}})
 	require.NoError(p.t, err)
@@ -77,7 +77,7 @@ func TestFollowCompacted(t *testing.T) {
 		for range 5 {
 			p.put("a", "")
 		}
-		_, _, err := p.solo.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 4}})
+		_, _, err := coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 4}})
 		require.NoError(t, err)
 		rounds := 0
 		for _, err := range p.open("alice").Follow(t.Context(), Watch{From: 2}) {
@@ -144,8 +144,8 @@ func TestCommon(t *testing.T) {
 		{coord.Exactly("a\xff"), "a", true},
 		{coord.Under("\xff"), "", true},
 	} {
-		key, prefix := common(c.span)
-		require.Equal(t, []any{c.key, c.prefix}, []any{key, prefix}, "%q", c.span)
+		w := coord.Watch{Span: c.span}
+		require.Equal(t, []any{c.key, c.prefix}, []any{w.Request().GetKey(), w.Request().GetPrefix()}, "%q", c.span)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestElectionDeposed(t *testing.T) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		l, err := s.Campaign(t.Context(), "sched", nil)
 		require.NoError(t, err)
-		_, _, err = p.solo.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Unlock{Name: "sched", Lease: s.Lease(), Token: l.Token()}})
+		_, _, err = coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Unlock{Name: "sched", Lease: s.Lease(), Token: l.Token()}})
 		require.NoError(t, err)
 		require.ErrorIs(t, l.Proclaim(t.Context(), []byte("me")), fault.Conflict)
 		require.NoError(t, l.Resign(t.Context()))
@@ -232,7 +232,7 @@ func TestObserveSkipsTheForgotten(t *testing.T) {
 				for i := range 10 {
 					p.put("x/leader", fmt.Sprint(i))
 				}
-				_, _, err := p.solo.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 10}})
+				_, _, err := coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 10}})
 				require.NoError(t, err)
 				p.mu.Lock()
 				p.wire.start()

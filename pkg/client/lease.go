@@ -8,6 +8,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // DefaultTTL is the default time to live of a session's lease.
@@ -71,12 +72,13 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 		return nil, fault.Wrap(op, fault.Invalidf("ttl", o.ttl, "must be at least 1ms"))
 	}
 	sent := c.clock()
-	granted, err := c.do(ctx, &coord.LeaseGrant{TTL: o.ttl.Milliseconds(), Application: o.application})
+	r, err := c.do(ctx, &api.LeaseGrantRequest{TtlMs: o.ttl.Milliseconds(), Application: o.application})
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
+	granted := r.GetLeaseGrant()
 	s := &Session{
-		client: c, id: granted.Lease, ttl: time.Duration(granted.TTL) * time.Millisecond, renewal: newRenewal(), gates: make(map[string]*gate),
+		client: c, id: LeaseID(granted.GetId()), ttl: time.Duration(granted.GetTtlMs()) * time.Millisecond, renewal: newRenewal(), gates: make(map[string]*gate),
 	}
 	s.start(sent, s.ttl/3)
 	s.deadline = sent + s.ttl - margin(s.ttl)
@@ -140,7 +142,7 @@ func (s *Session) Close(ctx context.Context) error {
 		if over {
 			return
 		}
-		_, err = s.client.do(ctx, &coord.LeaseRevoke{ID: s.id})
+		_, err = s.client.do(ctx, &api.LeaseRevokeRequest{Id: int64(s.id)})
 		if fault.KindOf(err) == fault.NotFound {
 			err = nil // already ended
 		}

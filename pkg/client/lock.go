@@ -8,6 +8,8 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // ErrNotAcquired is the template of the error of Lock and TryLock for a lock that others hold.
@@ -81,8 +83,8 @@ func (s *Session) claim(ctx context.Context, name string, wait bool, opts []Lock
 		apply(&o)
 	}
 	wait = wait && o.wait != 0
-	w := &waiter{session: s, lock: coord.Lock{
-		Name: name, Lease: s.id, Mode: o.mode, Permits: o.permits, Wait: wait, Metadata: o.metadata,
+	w := &waiter{session: s, waits: wait, lock: &api.LockRequest{
+		Name: name, LeaseId: int64(s.id), Mode: api.ShareMode(o.mode), Permits: o.permits, Metadata: o.metadata,
 	}}
 	if wait && o.wait > 0 {
 		w.until = s.client.clock() + o.wait
@@ -91,7 +93,7 @@ func (s *Session) claim(ctx context.Context, name string, wait bool, opts []Lock
 	defer cancel()
 	r, err := w.run(lives)
 	if err == nil && s.Remaining() > 0 {
-		return s.held(ctx, name, r.Lock), nil
+		return s.held(ctx, name, r), nil
 	}
 	if s.ctx.Err() != nil {
 		err = context.Cause(s.ctx)
@@ -101,8 +103,8 @@ func (s *Session) claim(ctx context.Context, name string, wait bool, opts []Lock
 
 // held returns the lock of a granted claim. Its context has the values of ctx and the lifetime of
 // the session.
-func (s *Session) held(ctx context.Context, name string, r coord.LockResult) *Held {
-	h := &Held{session: s, name: name, key: r.Key, token: r.Token}
+func (s *Session) held(ctx context.Context, name string, r *api.LockResponse) *Held {
+	h := &Held{session: s, name: name, key: r.GetKey(), token: Token(r.GetFencingToken())}
 	h.ctx, h.end = context.WithCancelCause(valued{s.ctx, ctx})
 	return h
 }
@@ -124,19 +126,23 @@ func (v valued) Value(key any) any {
 // waiter is a pending claim.
 type waiter struct {
 	session *Session
-	lock    coord.Lock
+	lock    *api.LockRequest
+	waits   bool
 	until   time.Duration // deadline on the client's clock; 0 means none
 }
 
 // run makes the claim. After success the claim holds and the gate of the lock is closed. After an
 // error no claim remains, or its withdrawal is in progress.
-func (w *waiter) run(ctx context.Context) (coord.Result, error) {
-	s, name := w.session, w.lock.Name
-	if err := w.bounded(ctx, 0, func(ctx context.Context) error { return s.enter(ctx, name, w.lock.Wait) }); err != nil {
-		return coord.Result{}, err
+func (w *waiter) run(ctx context.Context) (*api.LockResponse, error) {
+	s, name := w.session, w.lock.GetName()
+	if err := w.bounded(ctx, 0, func(ctx context.Context) error { return s.enter(ctx, name, w.waits) }); err != nil {
+		return nil, err
 	}
-	a := s.client.attempt(&w.lock)
-	var r coord.Result
+	a := s.client.attempt(w.lock)
+	if w.waits {
+		a.pool, a.wait = &s.client.waits, false
+	}
+	var r *api.LockResponse
 	err := w.bounded(ctx, slack, func(ctx context.Context) (err error) {
 		r, err = w.ask(ctx, a)
 		return err
@@ -172,13 +178,14 @@ func (w *waiter) left() time.Duration { return max(0, w.until-w.session.client.c
 
 // ask repeats the claim until it holds. It makes a new claim if the group has withdrawn the claim
 // because it had lost contact to this client.
-func (w *waiter) ask(ctx context.Context, a *attempt) (coord.Result, error) {
+func (w *waiter) ask(ctx context.Context, a *attempt) (*api.LockResponse, error) {
 	for {
-		r, err := a.run(ctx, w.send)
+		answer, err := a.run(ctx, w.send)
+		r := answer.GetLock()
 		switch {
-		case err == nil && r.Lock.Granted:
+		case err == nil && r.GetAcquired():
 			return r, nil
-		case err == nil && (!w.lock.Wait || w.until > 0 && w.left() == 0):
+		case err == nil && (!w.waits || w.until > 0 && w.left() == 0):
 			return r, ErrNotAcquired
 		case err != nil && !withdrawn(err):
 			return r, w.session.blame(err)
@@ -195,31 +202,29 @@ func withdrawn(err error) bool {
 	return fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "token"
 }
 
-func (w *waiter) send(ctx context.Context, cmd coord.Command) (coord.Result, error) {
-	if !w.lock.Wait {
-		return w.session.client.send(ctx, cmd)
+func (w *waiter) send(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	if w.waits {
+		cmd.GetLock().TimeoutMs = -1
 	}
-	left := coord.NoLimit
 	if w.until > 0 {
-		left = max(time.Millisecond, w.left())
+		cmd.GetLock().TimeoutMs = coord.WaitOf(w.left())
 	}
-	r, _, err := w.session.client.coordination.Acquire(ctx, cmd, left)
-	return r, err
+	return w.session.client.coordination.Execute(ctx, cmd)
 }
 
 // withdraw resolves the state of an abandoned claim, and releases it.
 func (w *waiter) withdraw(a *attempt) {
 	s := w.session
-	defer s.leave(w.lock.Name)
+	defer s.leave(w.lock.GetName())
 	defer a.end()
 	w.until = max(1, s.client.clock()) // do not wait again
-	var r coord.Result
+	var r *coordv1.Result
 	err := s.insist(func() (err error) {
 		r, err = a.run(s.ctx, w.send)
 		return err
 	})
-	if err == nil && r.Lock.Granted {
-		_ = s.insist(func() error { return s.release(s.ctx, w.lock.Name, r.Lock.Token) }) // an error means the end of the session
+	if err == nil && r.GetLock().GetAcquired() {
+		_ = s.insist(func() error { return s.release(s.ctx, w.lock.GetName(), Token(r.GetLock().GetFencingToken())) }) // an error means the end of the session
 	}
 }
 
@@ -244,11 +249,11 @@ func (s *Session) blame(err error) error {
 // release releases all of a claim. An unknown claim was released before.
 func (s *Session) release(ctx context.Context, name string, token coord.Token) error {
 	for {
-		r, err := s.client.do(ctx, &coord.Unlock{Name: name, Lease: s.id, Token: token})
+		r, err := s.client.do(ctx, &api.UnlockRequest{Name: name, LeaseId: int64(s.id), FencingToken: int64(token)})
 		if fault.KindOf(err) == fault.NotFound {
 			return nil
 		}
-		if err != nil || r.Lock.Count == 0 {
+		if err != nil || r.GetUnlock().GetCount() == 0 {
 			return err
 		}
 	}
@@ -291,7 +296,7 @@ func (h *Held) Check() error {
 }
 
 // Guard is a condition for a write to the key space: this claim still holds the lock.
-func (h *Held) Guard() coord.Compare { return coord.IfHolds(h.name, h.token) }
+func (h *Held) Guard() *api.Compare { return coord.WhileHeld(h.name, h.token) }
 
 // Unlock ends Context and releases the lock. If the group is unreachable until ctx ends, Unlock
 // returns an error, and the release happens later or with the end of the session. A second Unlock

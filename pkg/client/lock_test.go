@@ -26,7 +26,7 @@ const (
 
 // lock returns the state of a lock in the group.
 func (p *fixture) lock(name string) coord.LockState {
-	states, _, err := p.solo.Locks(context.Background(), coord.LockQuery{Name: name})
+	states, _, err := coord.OpsOf(p.solo).Locks(context.Background(), coord.LockQuery{Name: name})
 	if fault.KindOf(err) == fault.NotFound {
 		return coord.LockState{}
 	}
@@ -174,7 +174,7 @@ func TestLockEndsBeforeTheNext(t *testing.T) {
 			bubble(t, func(t *testing.T, p *fixture) {
 				held := p.holds(p.session(p.open("alice"), 9*time.Second), "db")
 				bob := coord.Command{Owner: "bob", Op: &coord.LeaseGrant{TTL: 3_600_000}}
-				r, _, err := p.solo.Do(t.Context(), bob)
+				r, _, err := coord.OpsOf(p.solo).Do(t.Context(), bob)
 				require.NoError(t, err)
 				var all sync.WaitGroup
 				var ended, granted time.Duration
@@ -184,7 +184,7 @@ func TestLockEndsBeforeTheNext(t *testing.T) {
 				})
 				all.Go(func() {
 					cmd := coord.Command{Owner: "bob", Op: &coord.Lock{Name: "db", Lease: r.Lease, Wait: true}}
-					_, _, err := p.solo.Acquire(t.Context(), cmd, coord.NoLimit)
+					_, _, err := coord.OpsOf(p.solo).Acquire(t.Context(), cmd, coord.NoLimit)
 					assert.NoError(t, err)
 					granted = p.now()
 				})
@@ -241,10 +241,10 @@ func TestLockOfForgottenClient(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		for range 3 {
-			_, _, err := p.solo.Do(t.Context(), coord.Command{Op: &coord.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
+			_, _, err := coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Op: &coord.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
 			require.NoError(t, err)
 			held := p.holds(s, "db")
-			_, _, err = p.solo.Do(t.Context(), coord.Command{Op: &coord.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
+			_, _, err = coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Op: &coord.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
 			require.NoError(t, err)
 			require.NoError(t, held.Unlock(t.Context()))
 		}
@@ -351,7 +351,7 @@ func TestLockUnderLostSession(t *testing.T) {
 			assert.ErrorIs(t, err, ErrLost)
 		})
 		synctest.Wait()
-		_, _, err := p.solo.Do(t.Context(), coord.Command{Owner: "bob", Op: &coord.LeaseRevoke{ID: bob.Lease()}})
+		_, _, err := coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Owner: "bob", Op: &coord.LeaseRevoke{ID: bob.Lease()}})
 		require.NoError(t, err)
 		waits.Wait()
 		_, err = bob.Lock(t.Context(), "other")

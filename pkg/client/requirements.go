@@ -6,6 +6,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Requirement asks for a number of instances of a service.
@@ -46,16 +47,20 @@ func (c *Client) Requirements() Requirements { return Requirements{c} }
 // TooLarge.
 func (q Requirements) Set(ctx context.Context, r Requirement) error {
 	const op = "client.Requirements.Set"
-	question, err := instance.Query{Name: r.Service, Selector: r.Selector}.Question()
+	question := instance.Query{Name: r.Service, Selector: r.Selector}
+	_, err := question.Question()
+	if err == nil && (r.Min < 1 || r.Min > coord.MaxRequired) {
+		err = fault.Invalidf("min", r.Min, "must be 1 to %d", coord.MaxRequired)
+	}
 	if err == nil {
-		_, err = q.client.do(ctx, &coord.SetRequirement{Requirement: coord.Requirement{Name: r.Name, Min: r.Min, Question: question}})
+		_, err = q.client.do(ctx, &api.SetRequirementRequest{Name: r.Name, Min: uint32(r.Min), Query: question.Proto()})
 	}
 	return fault.Wrap(op, err)
 }
 
 // Delete deletes a requirement, with the retries of Set. Errors: NotFound, field "name".
 func (q Requirements) Delete(ctx context.Context, name string) error {
-	_, err := q.client.do(ctx, &coord.DeleteRequirement{Name: name})
+	_, err := q.client.do(ctx, &api.DeleteRequirementRequest{Name: name})
 	return fault.Wrap("client.Requirements.Delete", err)
 }
 

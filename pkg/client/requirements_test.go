@@ -16,7 +16,7 @@ import (
 func (p *fixture) required(name string) coord.Revision {
 	question, err := instance.Query{Name: instance.Name{Namespace: "default", Service: "storage"}}.Question()
 	require.NoError(p.t, err)
-	r, _, err := p.solo.Do(context.Background(), coord.Command{Op: &coord.SetRequirement{Requirement: coord.Requirement{
+	r, _, err := coord.OpsOf(p.solo).Do(context.Background(), coord.Command{Op: &coord.SetRequirement{Requirement: coord.Requirement{
 		Name: name, Min: 3, Question: question,
 	}}})
 	require.NoError(p.t, err)

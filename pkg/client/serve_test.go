@@ -164,112 +164,15 @@ func toStatus(err error) error {
 	return st.Err()
 }
 
-func header(h coord.Header) *api.Header {
-	return &api.Header{ClusterId: h.Group, MemberId: h.Member, Revision: int64(h.Revision), RaftTerm: h.Term}
-}
-
-func (f *front) do(ctx context.Context, attempt *api.Attempt, op coord.Op) (coord.Result, *api.Header, error) {
-	r, h, err := f.solo.Do(ctx, command(ctx, attempt, op))
-	h.Revision = r.Revision
-	return r, header(h), err
-}
-
-func command(ctx context.Context, attempt *api.Attempt, op coord.Op) coord.Command {
-	cmd := coord.Command{Client: coord.ClientID(attempt.GetClient()), Sequence: attempt.GetSequence(), Owner: owner(ctx), Op: op}
-	if attempt != nil && cmd.Client == 0 {
-		cmd.Client = 1 << 60 // an unknown client, which is refused
-	}
-	return cmd
-}
-
-func (f *front) Lock(ctx context.Context, r *api.LockRequest) (*api.LockResponse, error) {
-	if r.GetTimeoutMs() == 0 {
-		return nil, fault.New("front.Lock", fault.Invalid, "the SDK claims without waiting by TryLock")
-	}
-	wait := time.Duration(r.GetTimeoutMs()) * time.Millisecond
-	got, h, err := f.solo.Acquire(ctx, command(ctx, r.GetAttempt(), &coord.Lock{
-		Name: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Mode: coord.Mode(r.GetMode()), Permits: r.GetPermits(),
-		Metadata: r.GetMetadata(), Wait: true,
-	}), max(wait, coord.NoLimit))
-	return &api.LockResponse{
-		Header: header(h), Key: got.Lock.Key, FencingToken: int64(got.Lock.Token), Acquired: got.Lock.Granted, Count: got.Lock.Count,
-	}, err
-}
-
-func (f *front) TryLock(ctx context.Context, r *api.TryLockRequest) (*api.TryLockResponse, error) {
-	got, h, err := f.do(ctx, r.GetAttempt(), &coord.Lock{
-		Name: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Mode: coord.Mode(r.GetMode()), Permits: r.GetPermits(),
-		Metadata: r.GetMetadata(),
-	})
-	return &api.TryLockResponse{
-		Header: h, Key: got.Lock.Key, FencingToken: int64(got.Lock.Token), Acquired: got.Lock.Granted, Count: got.Lock.Count,
-	}, err
-}
-
-func (f *front) Unlock(ctx context.Context, r *api.UnlockRequest) (*api.UnlockResponse, error) {
-	got, h, err := f.do(ctx, r.GetAttempt(), &coord.Unlock{
-		Name: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Token: coord.Token(r.GetFencingToken()),
-	})
-	return &api.UnlockResponse{Header: h, Count: got.Lock.Count}, err
-}
-
-func (f *front) LeaseGrant(ctx context.Context, r *api.LeaseGrantRequest) (*api.LeaseGrantResponse, error) {
-	got, h, err := f.do(ctx, r.GetAttempt(), &coord.LeaseGrant{ID: coord.LeaseID(r.GetId()), TTL: r.GetTtlMs()})
-	return &api.LeaseGrantResponse{Header: h, Id: int64(got.Lease), Ttl: got.TTL / 1000, TtlMs: got.TTL}, err
-}
-
-func (f *front) LeaseRevoke(ctx context.Context, r *api.LeaseRevokeRequest) (*api.LeaseRevokeResponse, error) {
-	_, h, err := f.do(ctx, r.GetAttempt(), &coord.LeaseRevoke{ID: coord.LeaseID(r.GetId())})
-	return &api.LeaseRevokeResponse{Header: h}, err
-}
-
-func (f *front) keepAlive(ctx context.Context, r *api.LeaseKeepAliveRequest) (*api.LeaseKeepAliveResponse, error) {
-	ids := []coord.LeaseID{coord.LeaseID(r.GetId())}
-	for _, id := range r.GetIds() {
-		ids = append(ids, coord.LeaseID(id))
-	}
-	renewals, h, err := f.solo.KeepAlive(ctx, owner(ctx), ids)
-	if err != nil {
-		return nil, err
-	}
-	resp := &api.LeaseKeepAliveResponse{Header: header(h), Id: r.GetId(), Ttl: renewals[0].TTL / 1000, TtlMs: renewals[0].TTL}
-	for _, one := range renewals[1:] {
-		resp.TtlsMs = append(resp.TtlsMs, one.TTL)
-	}
-	return resp, nil
-}
-
 func (f *front) Watch(stream api.LockService_WatchServer) error {
 	r, err := stream.Recv()
 	if err != nil {
 		return err
 	}
-	span := coord.Exactly(r.GetKey())
-	if r.GetPrefix() {
-		span = coord.Under(r.GetKey())
-	}
 	created := true
-	w := coord.Watch{Span: span, From: coord.Revision(r.GetStartRevision()), Prev: r.GetPrevKv()}
-	return toStatus(f.solo.Watch(stream.Context(), w, func(b coord.Batch, h coord.Header) error {
-		resp := &api.WatchKeysResponse{Header: header(h), WatchId: r.GetWatchId(), NextRevision: int64(b.Next), Created: created}
+	return toStatus(f.solo.Watch(stream.Context(), r, func(b *api.WatchKeysResponse) error {
+		b.WatchId, b.Created = r.GetWatchId(), created
 		created = false
-		for _, e := range b.Events {
-			ev := &api.KeyEvent{Kv: keyVal(e.KV), PrevKv: keyVal(e.Prev)}
-			if e.Deletes() {
-				ev.Type, ev.Kv = api.KeyEvent_DELETE, &api.KeyVal{Key: []byte(e.Key), ModRevision: int64(e.Revision)}
-			}
-			resp.Events = append(resp.Events, ev)
-		}
-		return stream.Send(resp)
+		return stream.Send(b)
 	}))
-}
-
-func keyVal(kv *coord.KeyValue) *api.KeyVal {
-	if kv == nil {
-		return nil
-	}
-	return &api.KeyVal{
-		Key: []byte(kv.Key), Value: kv.Value, CreateRevision: int64(kv.CreateRevision), ModRevision: int64(kv.ModRevision),
-		Version: kv.Version, Lease: int64(kv.Lease),
-	}
 }

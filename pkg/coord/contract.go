@@ -1,19 +1,10 @@
 package coord
 
 import (
-	"cmp"
 	"context"
 	"io"
-	"slices"
 	"time"
 )
-
-// The contract of the coordination plane is the same on every peer and over every wire. A peer
-// that does not lead the group forwards calls to the leader.
-//
-// Common errors: Unavailable without a reachable leader, or at a peer outside the plane; Timeout
-// and Canceled at the end of the context; Forbidden for owners without access; LimitReached above
-// the bounds of the peer.
 
 // Header names the answering member and the state of the group. Ids are strings in JSON, because
 // they have more digits than a JavaScript number.
@@ -24,31 +15,8 @@ type Header struct {
 	Term     uint64   `json:"raft_term"`
 }
 
-// Writer changes the state.
-type Writer interface {
-	// Do executes a command and returns the error of its result. After Timeout, Canceled or
-	// Unavailable a command without Client may have been applied; repeat a command with Client until
-	// its result arrives.
-	Do(ctx context.Context, cmd Command) (Result, Header, error)
-
-	// Acquire executes a *Lock with Wait and returns when the claim holds. After the time to wait it
-	// gives the claim back and returns a result without Granted; at the end of the context it gives
-	// the claim back and returns an error. A negative wait, NoLimit, lasts as long as the context.
-	//
-	// Errors: Invalid, field "op", for any other command; NotFound for a claim lost while waiting,
-	// field "lease" together with its lease, otherwise "token".
-	Acquire(ctx context.Context, cmd Command, wait time.Duration) (Result, Header, error)
-
-	// KeepAlive renews at most MaxKeepAlive leases of an owner and answers each, in order. The times
-	// count from before the call. Errors: Invalid, field "ids", above the bound.
-	KeepAlive(ctx context.Context, owner string, ids []LeaseID) ([]Renewal, Header, error)
-}
-
 // NoLimit is the wait of Acquire that lasts as long as its context.
 const NoLimit time.Duration = -1
-
-// MaxKeepAlive bounds the leases of one KeepAlive call.
-const MaxKeepAlive = 4096
 
 // Renewal is the result of renewing one lease.
 type Renewal struct {
@@ -59,26 +27,6 @@ type Renewal struct {
 	// Published is the owner's publication, under the lease that the owner publishes with; otherwise
 	// nil. It includes all batches answered before the keepalive was sent.
 	Published *Publication
-}
-
-// Reader reads the state. Every answer except a Local one is linearizable: it includes all
-// changes answered before the question.
-type Reader interface {
-	// Leases returns one lease with its keys, or a page of leases without keys. Errors: NotFound.
-	Leases(ctx context.Context, q LeaseQuery) ([]LeaseState, Header, error)
-
-	// Locks returns one lock, or a page of locks under a prefix. Errors: NotFound.
-	Locks(ctx context.Context, q LockQuery) ([]LockState, Header, error)
-
-	// Range reads keys. Errors: as Keyspace.Range.
-	Range(ctx context.Context, q Query, c Consistency) (Page, Header, error)
-
-	// Watch passes batches of events to send, in order, and now and then an empty batch as progress,
-	// until the context ends or send fails. From 0 means the next revision. The first batch is empty
-	// and comes at once: its Next is the start of the watch.
-	//
-	// Errors: Invalid; NotFound, wrapping *Compacted; the error of send.
-	Watch(ctx context.Context, w Watch, send func(Batch, Header) error) error
 }
 
 // Consistency selects the freshness of an answer.
@@ -100,29 +48,6 @@ type LeaseQuery struct {
 	// VisibleTo restricts a list to the leases that an owner may use, or with Everybody to the leases of
 	// applications. Empty does not restrict it.
 	VisibleTo string
-}
-
-// Shows reports whether a list has the leases of an owner.
-func (q *LeaseQuery) Shows(owner string) bool {
-	switch q.VisibleTo {
-	case "":
-		return true
-	case Everybody:
-		return IsNamed(owner) || IsAnonymous(owner)
-	}
-	return MayUse(owner, q.VisibleTo)
-}
-
-// List cuts leases to the query of a list.
-func (q *LeaseQuery) List(all []Lease) []Lease {
-	const standard = 1000
-	all = slices.DeleteFunc(all, func(l Lease) bool { return l.Granted <= q.After || !q.Shows(l.Owner) })
-	slices.SortFunc(all, func(a, b Lease) int { return cmp.Compare(a.Granted, b.Granted) })
-	most := q.Limit
-	if most <= 0 {
-		most = standard
-	}
-	return all[:min(len(all), most)]
 }
 
 // LeaseState is the present state of a lease.

@@ -67,32 +67,10 @@ func Message(c Command) (*coordv1.Command, error) {
 		attempt = &apiv1.Attempt{Client: uint64(c.Client), Sequence: c.Sequence}
 	}
 	m.Attempt = attempt
-	setAttempt(m, attempt)
-	return m, nil
-}
-
-// setAttempt puts a command's identity into its request as well, for APIs with one request a call.
-func setAttempt(m *coordv1.Command, a *apiv1.Attempt) {
-	switch r := m.GetRequest().(type) {
-	case *coordv1.Command_Lock:
-		r.Lock.Attempt = a
-	case *coordv1.Command_TryLock:
-		r.TryLock.Attempt = a
-	case *coordv1.Command_Unlock:
-		r.Unlock.Attempt = a
-	case *coordv1.Command_LeaseGrant:
-		r.LeaseGrant.Attempt = a
-	case *coordv1.Command_LeaseRevoke:
-		r.LeaseRevoke.Attempt = a
-	case *coordv1.Command_Txn:
-		r.Txn.Attempt = a
-	case *coordv1.Command_PublishInstances:
-		r.PublishInstances.Attempt = a
-	case *coordv1.Command_SetRequirement:
-		r.SetRequirement.Attempt = a
-	case *coordv1.Command_DeleteRequirement:
-		r.DeleteRequirement.Attempt = a
+	if r := m.GetCloseClient(); r != nil {
+		r.Client = uint64(c.Client)
 	}
+	return m, nil
 }
 
 func setRequest(m *coordv1.Command, op Op) error {

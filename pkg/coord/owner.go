@@ -70,8 +70,19 @@ func OwnerOf(principal, peer string) (owner string, ok bool) {
 // PrincipalMetadata is the gRPC metadata with the Principal of a call from one peer to another.
 const PrincipalMetadata = "blackhole-principal-bin"
 
-// Everybody as LeaseQuery.VisibleTo selects the leases of all applications.
+// Everybody as the owner of a question for leases selects those of all applications.
 const Everybody = "*"
+
+// Shows reports whether the answer to a question for leases has those of an owner.
+func Shows(asker, owner string) bool {
+	switch asker {
+	case "":
+		return true
+	case Everybody:
+		return IsNamed(owner) || IsAnonymous(owner)
+	}
+	return MayUse(owner, asker)
+}
 
 // HiddenLease stands in an answer for the id of a lease that the caller may not learn.
 const HiddenLease LeaseID = -1

@@ -94,15 +94,15 @@ func evaluated(kv *KeyValue, s RequirementStatus) (EvaluatedRequirement, error) 
 // GetRequirement returns a requirement with its stored status, which follows the
 // directory by one command. The read is linearizable. Errors: NotFound, field
 // "name"; as the reader.
-func GetRequirement(ctx context.Context, r Reader, name string) (EvaluatedRequirement, Header, error) {
+func GetRequirement(ctx context.Context, r Service, name string) (EvaluatedRequirement, Header, error) {
 	e, _, h, err := getRequirement(ctx, r, name)
 	return e, h, fault.Wrap("coord.GetRequirement", err)
 }
 
 // getRequirement also returns the revision for a watch of the status. The status
 // is read first: a status of the requirement read later belongs to it.
-func getRequirement(ctx context.Context, r Reader, name string) (e EvaluatedRequirement, from Revision, h Header, err error) {
-	page, _, err := r.Range(ctx, Query{Span: Exactly(RequirementStatusKey(name))}, Linearizable)
+func getRequirement(ctx context.Context, r Service, name string) (e EvaluatedRequirement, from Revision, h Header, err error) {
+	page, _, err := Ops{r}.Range(ctx, Query{Span: Exactly(RequirementStatusKey(name))}, Linearizable)
 	if err != nil {
 		return e, 0, h, err
 	}
@@ -111,7 +111,7 @@ func getRequirement(ctx context.Context, r Reader, name string) (e EvaluatedRequ
 		s, _ = DecodeRequirementStatus(page.Keys[0].Value) // the evaluator replaces unreadable values
 	}
 	from = page.Revision + 1
-	page, h, err = r.Range(ctx, Query{Span: Exactly(RequirementKey(name))}, Linearizable)
+	page, h, err = Ops{r}.Range(ctx, Query{Span: Exactly(RequirementKey(name))}, Linearizable)
 	if err == nil && len(page.Keys) == 0 {
 		err = &fault.Error{Kind: fault.NotFound, Field: "name", Value: name, Err: errors.New("no requirement has this name")}
 	}
@@ -126,7 +126,7 @@ func getRequirement(ctx context.Context, r Reader, name string) (e EvaluatedRequ
 // example EvaluatedRequirement.Satisfied. With an error it returns the last
 // status it read. Errors: Timeout, Canceled; NotFound, field "name", also after a
 // deletion; as the reader.
-func AwaitRequirement(ctx context.Context, r Reader, name string, wanted func(EvaluatedRequirement) bool) (EvaluatedRequirement, Header, error) {
+func AwaitRequirement(ctx context.Context, r Service, name string, wanted func(EvaluatedRequirement) bool) (EvaluatedRequirement, Header, error) {
 	const op = "coord.AwaitRequirement"
 	var last EvaluatedRequirement
 	var header Header
@@ -151,9 +151,9 @@ func AwaitRequirement(ctx context.Context, r Reader, name string, wanted func(Ev
 
 // follow keeps the status up to date until done accepts it, or until it must be
 // read again: nil.
-func (r *EvaluatedRequirement) follow(ctx context.Context, reader Reader, from Revision, done func(Header) bool) error {
+func (r *EvaluatedRequirement) follow(ctx context.Context, reader Service, from Revision, done func(Header) bool) error {
 	stop := fault.New("coord.AwaitRequirement", fault.Canceled, "the watch has delivered the last change needed")
-	err := reader.Watch(ctx, Watch{Span: Exactly(RequirementStatusKey(r.Name)), From: from}, func(b Batch, h Header) error {
+	err := Ops{reader}.Events(ctx, Watch{Span: Exactly(RequirementStatusKey(r.Name)), From: from}, func(b Batch, h Header) error {
 		for _, e := range b.Events {
 			if e.Deletes() {
 				return stop
@@ -179,7 +179,7 @@ func (r *EvaluatedRequirement) follow(ctx context.Context, reader Reader, from R
 
 // ListRequirements returns all requirements with their status, by name. Errors:
 // those of the reader.
-func ListRequirements(ctx context.Context, r Reader) ([]EvaluatedRequirement, Header, error) {
+func ListRequirements(ctx context.Context, r Service) ([]EvaluatedRequirement, Header, error) {
 	const op = "coord.ListRequirements"
 	statuses := map[string]RequirementStatus{}
 	_, err := eachKey(ctx, r, Under(RequirementStatusPrefix), func(kv *KeyValue) {
@@ -200,9 +200,9 @@ func ListRequirements(ctx context.Context, r Reader) ([]EvaluatedRequirement, He
 }
 
 // eachKey reads a span page by page, each page at its own revision.
-func eachKey(ctx context.Context, r Reader, span Span, take func(*KeyValue)) (Header, error) {
+func eachKey(ctx context.Context, r Service, span Span, take func(*KeyValue)) (Header, error) {
 	for {
-		got, h, err := r.Range(ctx, Query{Span: span, Limit: 256}, Linearizable)
+		got, h, err := Ops{r}.Range(ctx, Query{Span: span, Limit: 256}, Linearizable)
 		if err != nil {
 			return h, err
 		}

@@ -29,7 +29,7 @@ func TestRequirementStatusEncoding(t *testing.T) {
 func TestListRequirements(t *testing.T) {
 	solo := coordtest.New(coordtest.Config{})
 	do := func(op coord.Op) coord.Revision {
-		r, _, err := solo.Do(t.Context(), coord.Command{Owner: "a", Op: op})
+		r, _, err := coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: "a", Op: op})
 		require.NoError(t, err)
 		return r.Revision
 	}

@@ -2,6 +2,9 @@ package coord
 
 import (
 	"fmt"
+	"unicode/utf8"
+
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Compacted reports a request for dropped history. List the keys at Current and watch from the
@@ -42,4 +45,42 @@ type Batch struct {
 	// More says that the history goes on: ask again now. Otherwise ask when the revision
 	// reaches Next.
 	More bool
+}
+
+// Request returns the request for a watch. Its key or prefix contains the span, and can contain more: see BatchOf.
+func (w *Watch) Request() *apiv1.WatchKeysRequest {
+	key, prefix := w.Span.common()
+	return &apiv1.WatchKeysRequest{Key: key, Prefix: prefix, StartRevision: int64(w.From), PrevKv: w.Prev}
+}
+
+// common returns the key or text prefix that contains a span.
+func (s Span) common() (key string, prefix bool) {
+	if s == Exactly(s.From) && utf8.ValidString(s.From) {
+		return s.From, false
+	}
+	within := func(other Span) bool {
+		return s.From >= other.From && (other.To == "" || s.To != "" && s.To <= other.To)
+	}
+	key = s.From
+	for key != "" && !(utf8.ValidString(key) && within(Under(key))) {
+		key = key[:len(key)-1]
+	}
+	return key, true
+}
+
+// BatchOf returns the events of an answer that a span contains.
+func BatchOf(r *apiv1.WatchKeysResponse, span Span) Batch {
+	b := Batch{Next: Revision(r.GetNextRevision())}
+	for _, e := range r.GetEvents() {
+		kv := KeyValueOf(e.GetKv())
+		if kv == nil || !span.Contains(kv.Key) {
+			continue
+		}
+		ev := Event{Revision: kv.ModRevision, Key: kv.Key, Prev: KeyValueOf(e.GetPrevKv())}
+		if e.GetType() == apiv1.KeyEvent_PUT {
+			ev.KV = kv
+		}
+		b.Events = append(b.Events, ev)
+	}
+	return b
 }

@@ -49,7 +49,7 @@ func (r *run) joined(ctx context.Context) error {
 
 func (r *run) put(ctx context.Context, key string) error {
 	write := &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte("kept")}}}}
-	_, _, err := r.islands[r.rng.IntN(len(r.islands))].Peers[0].Coordination().Do(ctx, coord.Command{Op: write})
+	_, _, err := coord.OpsOf(r.islands[r.rng.IntN(len(r.islands))].Peers[0].Coordination()).Do(ctx, coord.Command{Op: write})
 	return err
 }
 
@@ -112,7 +112,7 @@ func (r *run) revive(ctx context.Context, chosen int) error {
 
 // compare expects the key from before the backup, and not the later one.
 func (r *run) compare(ctx context.Context) error {
-	page, _, err := r.islands[0].Peers[0].Coordination().Range(ctx, coord.Query{Span: coord.Under("app/")}, coord.Linearizable)
+	page, _, err := coord.OpsOf(r.islands[0].Peers[0].Coordination()).Range(ctx, coord.Query{Span: coord.Under("app/")}, coord.Linearizable)
 	if err != nil {
 		return err
 	}

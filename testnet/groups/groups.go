@@ -246,7 +246,7 @@ func (r *run) merge(ctx context.Context) (met span, err error) {
 			continue // without kept data the group may give itself up
 		}
 		write := &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: fmt.Sprint("app/", i), Value: []byte("kept")}}}}
-		if _, _, err := n.Peers[0].Coordination().Do(ctx, coord.Command{Op: write}); err != nil {
+		if _, _, err := coord.OpsOf(n.Peers[0].Coordination()).Do(ctx, coord.Command{Op: write}); err != nil {
 			return met, err
 		}
 	}

@@ -228,7 +228,7 @@ func (p *firstLockPlay) follow(ctx context.Context, s instruction) error {
 
 // holds returns nil if some lock has a holder.
 func holds(ctx context.Context, d *desk) error {
-	locks, _, err := d.Coordination().Locks(ctx, coord.LockQuery{})
+	locks, _, err := coord.OpsOf(d.Coordination()).Locks(ctx, coord.LockQuery{})
 	if err == nil && (len(locks) == 0 || len(locks[0].Holding) == 0) {
 		err = fault.New("lab.holds", fault.NotFound, "nobody holds a lock")
 	}

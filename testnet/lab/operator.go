@@ -173,7 +173,7 @@ func withoutMajority(ctx context.Context, w *world, all []*peer) error {
 	last := all[2]
 	calls := map[string]func(context.Context) error{
 		"a key over gRPC": func(ctx context.Context) error {
-			_, _, err := last.Coordination().Range(ctx, coord.Query{Span: coord.Exactly("a")}, coord.Linearizable)
+			_, _, err := coord.OpsOf(last.Coordination()).Range(ctx, coord.Query{Span: coord.Exactly("a")}, coord.Linearizable)
 			return err
 		},
 		"a key over HTTP": func(ctx context.Context) error {

@@ -433,6 +433,6 @@ func (f *faults) probe(ctx context.Context) (last int) {
 func probe(ctx context.Context, c *client.Client, key, value string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	_, _, err := c.Coordination().Do(ctx, coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}})
+	_, _, err := coord.OpsOf(c.Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}})
 	return err
 }

@@ -149,7 +149,7 @@ func (w *worker) outcome(ctx context.Context, err error) history.Outcome {
 func (w *worker) do(ctx context.Context, op coord.Op) (coord.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, _, err := w.client.Coordination().Do(ctx, coord.Command{Op: op})
+	r, _, err := coord.OpsOf(w.client.Coordination()).Do(ctx, coord.Command{Op: op})
 	return r, err
 }
 
@@ -174,7 +174,7 @@ func (w *worker) read(ctx context.Context, o history.Op) {
 	o = w.begin(o)
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	page, _, err := w.client.Coordination().Range(limited, coord.Query{Span: coord.Exactly(o.Object)}, coord.Linearizable)
+	page, _, err := coord.OpsOf(w.client.Coordination()).Range(limited, coord.Query{Span: coord.Exactly(o.Object)}, coord.Linearizable)
 	var v version
 	if err == nil {
 		o.Revision = int64(page.Revision)

@@ -191,7 +191,7 @@ func (w *worker) neglect(ctx context.Context) {
 	}
 	belief := term{w.run, o.Call + granted - granted/20}
 	o = w.begin(history.Op{Client: w.id, Kind: history.Lock, Object: contended + "/0", Mode: history.Exclusive})
-	r, _, err := w.client.Coordination().Acquire(limited, coord.Command{Op: &coord.Lock{
+	r, _, err := coord.OpsOf(w.client.Coordination()).Acquire(limited, coord.Command{Op: &coord.Lock{
 		Name: o.Object, Lease: lease, Wait: true, Metadata: fmt.Appendf(nil, "%d", o.ID),
 	}}, ttl/2)
 	if err == nil && !r.Lock.Granted {

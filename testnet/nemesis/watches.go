@@ -138,7 +138,7 @@ func (r *run) settle(ctx context.Context, w *watches) {
 	err := await.Until(ctx, r.Recovery, "a last write", func(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, probeLimit)
 		defer cancel()
-		result, _, err := r.net.Peers[0].Coordination().Do(limited, coord.Command{Op: &coord.Txn{
+		result, _, err := coord.OpsOf(r.net.Peers[0].Coordination()).Do(limited, coord.Command{Op: &coord.Txn{
 			Then: []coord.Step{{Put: &coord.Put{Key: probes + "/last", Value: fmt.Appendf(nil, "last %d", r.now())}}},
 		}})
 		last = result.Revision
@@ -171,7 +171,7 @@ func (r *run) settle(ctx context.Context, w *watches) {
 func (r *run) compare(ctx context.Context, i int, at coord.Revision) {
 	name := r.peers[i].name
 	err := await.Until(ctx, lateness, name+" reads what it has", func(ctx context.Context) error {
-		page, _, err := r.net.Peers[i].Coordination().Range(ctx, coord.Query{Span: coord.Under(prefix), At: at}, coord.Local)
+		page, _, err := coord.OpsOf(r.net.Peers[i].Coordination()).Range(ctx, coord.Query{Span: coord.Under(prefix), At: at}, coord.Local)
 		if err == nil {
 			r.contrast(name, at, page.Keys)
 		}

@@ -143,11 +143,11 @@ func liveAndDie(ctx context.Context, p *network.Peer, n int) error {
 func writeKey(ctx context.Context, p *network.Peer, n int) error {
 	key := func(n int) string { return fmt.Sprintf("%s%s/%d", prefix, p.Name, n) }
 	old := coord.Exactly(key(n - 20))
-	_, _, err := p.Coordination().Do(ctx, coord.Command{Op: &coord.Txn{
+	_, _, err := coord.OpsOf(p.Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{
 		Then: []coord.Step{{Put: &coord.Put{Key: key(n), Value: []byte(key(n))}}, {Delete: &old}},
 	}})
 	if err == nil {
-		_, _, err = p.Coordination().Range(ctx, coord.Query{Span: coord.Under(prefix + p.Name)}, coord.Linearizable)
+		_, _, err = coord.OpsOf(p.Coordination()).Range(ctx, coord.Query{Span: coord.Under(prefix + p.Name)}, coord.Linearizable)
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func takeLock(ctx context.Context, p *network.Peer, n int) error {
 		if err != nil {
 			continue // others have it
 		}
-		_, _, err = c.Coordination().Do(ctx, coord.Command{Op: &coord.Txn{
+		_, _, err = coord.OpsOf(c.Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{
 			If:   []coord.Compare{coord.IfHolds(name, held.Token())},
 			Then: []coord.Step{{Put: &coord.Put{Key: "leased/" + name, Value: []byte(p.Name), Lease: s.Lease()}}},
 		}})

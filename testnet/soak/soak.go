@@ -117,7 +117,7 @@ func (r *run) fill(ctx context.Context) error {
 			steps[i].Put = &coord.Put{Key: fmt.Sprintf("%sfill/%d", prefix, i), Value: []byte("a value of usual length")}
 		}
 		err := await.Until(ctx, formLimit, "the group takes a write", func(ctx context.Context) error {
-			_, _, err := r.net.Peers[0].Coordination().Do(ctx, coord.Command{Op: &coord.Txn{Then: steps}})
+			_, _, err := coord.OpsOf(r.net.Peers[0].Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{Then: steps}})
 			return err
 		})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
@@ -67,7 +68,7 @@ func lockHandedOver(ctx context.Context, t *Tour) (string, error) {
 // awaitQueue waits until n claims wait for a lock.
 func (t *Tour) awaitQueue(ctx context.Context, name string, n int) error {
 	return await.Until(ctx, callLimit, "a waiter for "+name, func(ctx context.Context) error {
-		locks, _, err := t.consumer().Coordination().Locks(ctx, client.LockQuery{Name: name})
+		locks, _, err := coord.OpsOf(t.consumer().Coordination()).Locks(ctx, client.LockQuery{Name: name})
 		if err != nil {
 			return err
 		}
@@ -161,7 +162,7 @@ func restartAll(ctx context.Context, t *Tour) (string, error) {
 
 // stillHeld asks a peer whether a lock is held by a token.
 func stillHeld(ctx context.Context, p *network.Peer, name string, token client.Token) error {
-	locks, _, err := p.Coordination().Locks(ctx, client.LockQuery{Name: name})
+	locks, _, err := coord.OpsOf(p.Coordination()).Locks(ctx, client.LockQuery{Name: name})
 	switch {
 	case err != nil:
 		return fault.Wrap(p.Name, err)

@@ -41,14 +41,7 @@ const (
 
 // Group is the coordination plane as the directory uses it.
 type Group interface {
-	// Do commits a command.
-	Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error)
-	// KeepAlive renews leases.
-	KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error)
-	// Range reads keys.
-	Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error)
-	// Watch sends committed changes until ctx ends or send fails.
-	Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error
+	coord.Service
 	// Leading returns the highest known term, its leader's peer id ("" if
 	// unknown), and a channel closed at the next change of either.
 	Leading() (term uint64, leader string, changed <-chan struct{})
@@ -174,7 +167,7 @@ func (d *Directory) Read(ctx context.Context, n instance.Name) ([]*instance.Inst
 func (d *Directory) list(ctx context.Context, span coord.Span) (all []*instance.Instance, revision uint64, err error) {
 	q := coord.Query{Span: span, Limit: pageSize}
 	for {
-		got, _, err := d.Group.Range(ctx, q, coord.Linearizable)
+		got, _, err := coord.OpsOf(d.Group).Range(ctx, q, coord.Linearizable)
 		if err != nil {
 			return nil, 0, err
 		}

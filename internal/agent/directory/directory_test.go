@@ -19,6 +19,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // cluster is a group with a leader chosen by the test, and peers that use it.
@@ -85,7 +87,7 @@ func (c *cluster) add(name string) *peer {
 	random := rand.New(rand.NewPCG(1, uint64(len(c.peers))))
 	var mu sync.Mutex
 	p.Directory = New(Config{
-		Group: p, Catalog: known, Self: name,
+		Group: group{p}, Catalog: known, Self: name,
 		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
 		Lost: func(keys []instance.Key) {
 			c.mu.Lock()
@@ -124,41 +126,38 @@ func (p *peer) cut(off bool) {
 	p.off = off
 }
 
-func (p *peer) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
-	if err := p.reachable("do"); err != nil {
-		return coord.Result{}, coord.Header{}, err
+func (p *peer) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	if err := p.reachable("execute"); err != nil {
+		return nil, err
 	}
-	if _, ok := cmd.Op.(*coord.RegisterBatch); ok {
+	if cmd.GetPublishInstances() != nil {
 		p.c.mu.Lock()
 		p.c.batches++
 		p.c.mu.Unlock()
 	}
-	return p.c.Solo.Do(ctx, cmd)
+	return p.c.Solo.Execute(ctx, cmd)
 }
 
-func (p *peer) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
-	if err := p.reachable("keepalive"); err != nil {
-		return nil, coord.Header{}, err
+// group is the group as a peer sees it.
+type group struct{ *peer }
+
+// Read implements Group.
+func (g group) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
+	if err := g.reachable("read"); err != nil {
+		return nil, err
 	}
-	return p.c.Solo.KeepAlive(ctx, owner, ids)
+	return g.c.Solo.Read(ctx, q)
 }
 
-func (p *peer) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
-	if err := p.reachable("range"); err != nil {
-		return coord.Page{}, coord.Header{}, err
-	}
-	return p.c.Solo.Range(ctx, q, c)
-}
-
-func (p *peer) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+func (p *peer) Watch(ctx context.Context, w *apiv1.WatchKeysRequest, send func(*apiv1.WatchKeysResponse) error) error {
 	if err := p.reachable("watch"); err != nil {
 		return err
 	}
-	return p.c.Solo.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
+	return p.c.Solo.Watch(ctx, w, func(b *apiv1.WatchKeysResponse) error {
 		if err := p.reachable("watch"); err != nil {
 			return err
 		}
-		return send(b, h)
+		return send(b)
 	})
 }
 
@@ -412,7 +411,7 @@ func TestIndexOfCommitted(t *testing.T) {
 			require.Equal(t, revision, got.Index, p.name)
 			require.Equal(t, revision, got.Instances[0].Revision, p.name)
 		}
-		page, _, err := c.Range(t.Context(), coord.Query{Span: coord.Exactly(directoryKey(x.Key))}, coord.Linearizable)
+		page, _, err := coord.OpsOf(c).Range(t.Context(), coord.Query{Span: coord.Exactly(directoryKey(x.Key))}, coord.Linearizable)
 		require.NoError(t, err)
 		require.EqualValues(t, revision, page.Keys[0].ModRevision, "directory and group count alike")
 	})

@@ -207,7 +207,7 @@ func (f *feeder) follow() error {
 	f.relist = cancel
 	f.mu.Unlock()
 	watch := coord.Watch{Span: coord.Under(coord.DirectoryPrefix), From: from}
-	err = f.d.Group.Watch(ctx, watch, func(b coord.Batch, _ coord.Header) error {
+	err = coord.OpsOf(f.d.Group).Events(ctx, watch, func(b coord.Batch, _ coord.Header) error {
 		dead.Reset(watchTimeout)
 		return f.take(b)
 	})

@@ -149,10 +149,10 @@ func (l *publishLoop) do(a publisher.Action) publisher.Event {
 	defer cancel()
 	switch a := a.(type) {
 	case publisher.Grant:
-		got, _, err := l.d.Group.Do(ctx, l.command(&coord.LeaseGrant{ID: a.Lease, TTL: a.TTL.Milliseconds()}))
+		got, _, err := coord.OpsOf(l.d.Group).Do(ctx, l.command(&coord.LeaseGrant{ID: a.Lease, TTL: a.TTL.Milliseconds()}))
 		return publisher.LeaseGranted{Lease: got.Lease, TTL: time.Duration(got.TTL) * time.Millisecond, Err: l.logged("grant", err)}
 	case publisher.Renew:
-		renewals, _, err := l.d.Group.KeepAlive(ctx, l.d.Self, []coord.LeaseID{a.Lease})
+		renewals, _, err := coord.OpsOf(l.d.Group).KeepAlive(ctx, l.d.Self, []coord.LeaseID{a.Lease})
 		if err == nil && len(renewals) != 1 {
 			err = fault.New("directory.renew", fault.Internal, "the group renewed %d leases instead of 1", len(renewals))
 		}
@@ -166,7 +166,7 @@ func (l *publishLoop) do(a publisher.Action) publisher.Event {
 			return publisher.PublishDone{Err: l.logged("send", err)}
 		}
 		ctx, span := l.traced.begin(ctx, l.d.Tracer, batch)
-		got, _, err := l.d.Group.Do(ctx, l.command(batch))
+		got, _, err := coord.OpsOf(l.d.Group).Do(ctx, l.command(batch))
 		span.End(err)
 		got.Since = since(batch, got)
 		return publisher.PublishDone{Result: got, Refused: refused(batch, got), Err: l.logged("send", err)}
@@ -189,7 +189,7 @@ func (l *publishLoop) withoutOutdated(ctx context.Context, b *coord.RegisterBatc
 		if !e.Adopt || time.Since(registered) < delayedAfter {
 			continue
 		}
-		got, _, err := l.d.Group.Range(ctx, coord.Query{Span: coord.Exactly(e.Key)}, coord.Linearizable)
+		got, _, err := coord.OpsOf(l.d.Group).Range(ctx, coord.Query{Span: coord.Exactly(e.Key)}, coord.Linearizable)
 		if err != nil {
 			return nil, err
 		}

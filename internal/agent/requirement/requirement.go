@@ -43,14 +43,7 @@ type Leader interface {
 }
 
 // Group is the group as an Evaluator uses it.
-type Group interface {
-	// Do commits a command.
-	Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error)
-	// Range reads keys.
-	Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error)
-	// Watch sends committed changes until ctx ends or send fails.
-	Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error
-}
+type Group = coord.Service
 
 // Counter decodes a requirement's question: the names of the service, and a
 // function that reports whether the value of an entry counts.
@@ -132,7 +125,7 @@ func (e *Evaluator) lead(ctx context.Context, term uint64, over <-chan struct{})
 		return err
 	}
 	work.Go(func() { cancel(w.flushLate(ctx)) })
-	err = e.Member.Watch(ctx, coord.Watch{Span: span(), From: at + 1}, func(b coord.Batch, _ coord.Header) error {
+	err = coord.OpsOf(e.Member).Events(ctx, coord.Watch{Span: span(), From: at + 1}, func(b coord.Batch, _ coord.Header) error {
 		return w.take(ctx, b)
 	})
 	if cause := context.Cause(ctx); cause != nil && cause != ctx.Err() {
@@ -151,7 +144,7 @@ func (e *Evaluator) read(ctx context.Context) (keys []*coord.KeyValue, at coord.
 	for _, prefix := range []string{coord.DirectoryPrefix, coord.RequirementsPrefix, coord.RequirementStatusPrefix} {
 		for q := (coord.Query{Span: coord.Under(prefix), At: at, Limit: pageSize}); ; q.At = at {
 			bounded, cancel := context.WithTimeout(ctx, callTimeout)
-			got, _, err := e.Member.Range(bounded, q, coord.Linearizable)
+			got, _, err := coord.OpsOf(e.Member).Range(bounded, q, coord.Linearizable)
 			cancel()
 			if err != nil {
 				return nil, 0, fault.Wrap("requirement.read", err)

@@ -14,6 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // leadership is a Leader set by the test.
@@ -59,17 +61,17 @@ func inTime(t *testing.T, test func(w *fixture)) {
 	})
 }
 
-// Do counts commands of evaluators.
-func (w *fixture) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
-	if cmd.Owner != "app" {
+// Execute counts commands of evaluators.
+func (w *fixture) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	if cmd.GetOwner() != "app" {
 		w.batches++
 	}
-	return w.Solo.Do(ctx, cmd)
+	return w.Solo.Execute(ctx, cmd)
 }
 
 func (w *fixture) do(op coord.Op) coord.Result {
 	w.t.Helper()
-	r, _, err := w.Do(w.t.Context(), coord.Command{Owner: "app", Op: op})
+	r, _, err := coord.OpsOf(w).Do(w.t.Context(), coord.Command{Owner: "app", Op: op})
 	require.NoError(w.t, err)
 	return r
 }
@@ -123,7 +125,7 @@ func (w *fixture) standing(name string) string {
 
 // keys returns the stored statuses.
 func (w *fixture) keys() map[string]*coord.KeyValue {
-	page, _, err := w.Range(w.t.Context(), coord.Query{Span: coord.Under(coord.RequirementStatusPrefix)}, coord.Linearizable)
+	page, _, err := coord.OpsOf(w).Range(w.t.Context(), coord.Query{Span: coord.Under(coord.RequirementStatusPrefix)}, coord.Linearizable)
 	require.NoError(w.t, err)
 	all := map[string]*coord.KeyValue{}
 	for _, kv := range page.Keys {
@@ -320,7 +322,7 @@ func TestDeposed(t *testing.T) {
 		w.leadership.elect("b")
 		w.register("storage", "s1")
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
-		result, _, err := w.Do(w.t.Context(), command)
+		result, _, err := coord.OpsOf(w).Do(w.t.Context(), command)
 		require.NoError(t, err)
 		require.ErrorIs(t, result.Txn.Unmet(), fault.Conflict)
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
@@ -405,7 +407,7 @@ func TestCompacted(t *testing.T) {
 		synctest.Wait()
 		r := w.require("store", "storage", 1)
 		w.register("storage", "s1")
-		_, _, err := w.Do(w.t.Context(), coord.Command{Owner: "app", Op: &coord.Compact{Revision: r}})
+		_, _, err := coord.OpsOf(w).Do(w.t.Context(), coord.Command{Owner: "app", Op: &coord.Compact{Revision: r}})
 		require.NoError(t, err)
 		close(gate.open)
 		time.Sleep(maxBackOff)
@@ -419,7 +421,7 @@ type slowReader struct {
 	open chan struct{}
 }
 
-func (s *slowReader) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+func (s *slowReader) Watch(ctx context.Context, w *apiv1.WatchKeysRequest, send func(*apiv1.WatchKeysResponse) error) error {
 	<-s.open
 	return s.Solo.Watch(ctx, w, send)
 }

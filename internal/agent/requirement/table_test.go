@@ -50,11 +50,11 @@ func question(t require.TestingT, service string, s instance.Selector) []byte {
 // stored is a requirement as the group stores it.
 func stored(t require.TestingT, name, service string, least int, s instance.Selector) *coord.KeyValue {
 	solo := coordtest.New(coordtest.Config{})
-	_, _, err := solo.Do(context.Background(), coord.Command{Owner: "a", Op: &coord.SetRequirement{Requirement: coord.Requirement{
+	_, _, err := coord.OpsOf(solo).Do(context.Background(), coord.Command{Owner: "a", Op: &coord.SetRequirement{Requirement: coord.Requirement{
 		Name: name, Min: least, Question: question(t, service, s),
 	}}})
 	require.NoError(t, err)
-	page, _, err := solo.Range(context.Background(), coord.Query{Span: coord.Exactly(coord.RequirementKey(name))}, coord.Linearizable)
+	page, _, err := coord.OpsOf(solo).Range(context.Background(), coord.Query{Span: coord.Exactly(coord.RequirementKey(name))}, coord.Linearizable)
 	require.NoError(t, err)
 	return page.Keys[0]
 }

@@ -166,7 +166,7 @@ func (w *writer) put(ctx context.Context, names []string) error {
 		}
 		op.If, op.Then = append(op.If, coord.IfRevision(key, has.mod)), append(op.Then, change)
 	}
-	result, _, err := w.Member.Do(ctx, coord.Command{Owner: w.Self, Op: op})
+	result, _, err := coord.OpsOf(w.Member).Do(ctx, coord.Command{Owner: w.Self, Op: op})
 	if err == nil {
 		err = result.Txn.Unmet()
 	}

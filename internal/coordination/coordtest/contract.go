@@ -13,7 +13,7 @@ import (
 type API struct {
 	// Alice and Bob are two different owners.
 	Alice, Bob Owner
-	coord.Reader
+	coord.Ops
 	coord.Admin
 
 	// Internal executes the operations that applications cannot request: *coord.Configure, *coord.Compact.
@@ -30,18 +30,18 @@ type API struct {
 	Directory bool
 }
 
-// Owner is a Writer on behalf of one owner. The connection or the command names the owner.
+// Owner calls on behalf of one owner. The connection or the command names the owner.
 type Owner struct {
 	Name string
-	coord.Writer
+	coord.Ops
 }
 
-// InProcess returns the API of a Solo. Replace Alice, Bob, Reader and Admin for other implementations.
+// InProcess returns the API of a Solo. Replace Alice, Bob, Ops and Admin for other implementations.
 func InProcess(s *Solo) API {
 	return API{
-		Alice: Owner{"alice", s}, Bob: Owner{"bob", s}, Reader: s, Admin: s,
+		Alice: Owner{"alice", coord.OpsOf(s)}, Bob: Owner{"bob", coord.OpsOf(s)}, Ops: coord.OpsOf(s), Admin: s,
 		Internal: func(ctx context.Context, op coord.Op) error {
-			_, _, err := s.Do(ctx, coord.Command{Op: op})
+			_, _, err := coord.OpsOf(s).Do(ctx, coord.Command{Op: op})
 			return err
 		},
 		Pass: s.Advance,

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/answer"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -37,7 +38,7 @@ type Config struct {
 }
 
 // Solo is a coordination plane without a group: one machine behind a mutex. It implements
-// coord.Writer, Reader and Admin, starts no goroutine and needs no Close.
+// coord.Service and coord.Admin, starts no goroutine and needs no Close.
 type Solo struct {
 	Config
 	clock *Clock // nil with a clock from the Config
@@ -55,9 +56,8 @@ type Solo struct {
 }
 
 var (
-	_ coord.Writer = (*Solo)(nil)
-	_ coord.Reader = (*Solo)(nil)
-	_ coord.Admin  = (*Solo)(nil)
+	_ coord.Service = (*Solo)(nil)
+	_ coord.Admin   = (*Solo)(nil)
 )
 
 // New makes a Solo.
@@ -102,56 +102,70 @@ func (s *Solo) Resume() {
 	s.arm()
 }
 
-// Do implements coord.Writer.
-func (s *Solo) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
-	const op = "coordtest.Do"
-	m, err := coord.Message(cmd)
-	if err != nil {
-		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
+// Execute implements coord.Service.
+func (s *Solo) Execute(ctx context.Context, m *coordv1.Command) (*coordv1.Result, error) {
+	const op = "coordtest.Execute"
+	if m.GetKeepAlive() != nil {
+		return s.keepAlive(ctx, m)
+	}
+	if lock := m.GetLock(); lock != nil {
+		if err := answer.CheckWait(lock); err != nil {
+			return nil, fault.Wrap(op, err)
+		}
+		if lock.GetTimeoutMs() != 0 {
+			result, err := s.acquire(ctx, m, answer.Wait(lock))
+			return s.answered(m, result, fault.Wrap(op, err))
+		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err := s.serves(ctx); err != nil {
-		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
+		s.mu.Unlock()
+		return nil, fault.Wrap(op, err)
 	}
-	result := s.apply(m)
-	return result, s.header(), fault.Wrap(op, result.Err)
+	cmd := m
+	if m.GetLock() != nil {
+		cmd = answer.TryLock(m)
+	}
+	result := s.apply(cmd)
+	s.mu.Unlock()
+	return s.answered(m, result, fault.Wrap(op, result.Err))
 }
 
-// KeepAlive implements coord.Writer.
-func (s *Solo) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
+func (s *Solo) answered(m *coordv1.Command, result coord.Result, err error) (*coordv1.Result, error) {
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return answer.Result(m, result, s.header()), nil
+}
+
+func (s *Solo) keepAlive(ctx context.Context, m *coordv1.Command) (*coordv1.Result, error) {
 	const op = "coordtest.KeepAlive"
-	if len(ids) > coord.MaxKeepAlive {
-		return nil, coord.Header{}, fault.Wrap(op, fault.Invalidf("ids", len(ids), "at most %d at once", coord.MaxKeepAlive))
+	ids, err := coord.Renewed(m.GetKeepAlive())
+	if err != nil {
+		return nil, fault.Wrap(op, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.serves(ctx); err != nil {
-		return nil, coord.Header{}, fault.Wrap(op, err)
+		return nil, fault.Wrap(op, err)
 	}
 	now, renewals := s.Now(), make([]coord.Renewal, len(ids))
 	for i, id := range ids {
-		renewals[i] = coord.Renewal{ID: id, TTL: s.leases.renew(now, owner, id)}
+		renewals[i] = coord.Renewal{ID: id, TTL: s.leases.renew(now, m.GetOwner(), id)}
 		if renewals[i].TTL > 0 {
 			renewals[i].Published = s.machine.Publication(id)
 		}
 	}
-	return renewals, s.header(), nil
+	return answer.KeepAlive(renewals, s.header()), nil
 }
 
-// Acquire implements coord.Writer.
-func (s *Solo) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
-	const op = "coordtest.Acquire"
-	m, err := coord.Message(cmd)
-	if err == nil && m.GetLock() == nil {
-		err = fault.Invalidf("op", nil, "must be a lock that waits")
-	}
+// acquire makes a claim and waits until it holds.
+func (s *Solo) acquire(ctx context.Context, cmd *coordv1.Command, wait time.Duration) (coord.Result, error) {
+	result, settled, late, err := s.queue(ctx, cmd, wait)
 	if err != nil {
-		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
-	}
-	result, settled, late, err := s.queue(ctx, m, wait)
-	if err != nil {
-		return result, coord.Header{}, fault.Wrap(op, err)
+		return result, err
 	}
 	defer late.stop()
 	select {
@@ -161,8 +175,7 @@ func (s *Solo) Acquire(ctx context.Context, cmd coord.Command, wait time.Duratio
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	result, err = s.settle(ctx, m, result)
-	return result, s.header(), fault.Wrap(op, err)
+	return s.settle(ctx, cmd, result)
 }
 
 // patience is a timer.

@@ -4,121 +4,48 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/answer"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-const listed = 1000 // default limit
-
-// Leases implements coord.Reader.
-func (s *Solo) Leases(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, coord.Header, error) {
+// Read implements coord.Service.
+func (s *Solo) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
+	const op = "coordtest.Read"
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	states, err := s.leaseStates(ctx, q)
-	if err != nil {
-		return nil, coord.Header{}, fault.Wrap("coordtest.Leases", err)
+	if err := s.serves(ctx); err != nil && (!answer.IsLocal(q) || ctx.Err() != nil) {
+		return nil, fault.Wrap(op, err)
 	}
-	return states, s.header(), nil
+	state := answer.State{
+		Header: s.header(), View: func(read func(*machine.Machine)) { read(s.machine) }, Keys: s.machine.View,
+		Remaining: func(id coord.LeaseID) int64 { return s.leases.remaining(s.Now(), id) },
+		Age:       func(kv *coord.KeyValue) time.Duration { return s.Now().Sub(s.made[kv.Token()]) },
+	}
+	a, err := state.Read(q)
+	return a, fault.Wrap(op, err)
 }
 
-func (s *Solo) leaseStates(ctx context.Context, q coord.LeaseQuery) ([]coord.LeaseState, error) {
-	if err := s.serves(ctx); err != nil {
-		return nil, err
-	}
-	if q.ID != 0 {
-		l, ok := s.machine.Lease(q.ID)
-		if !ok {
-			return nil, gone("lease", "does not exist")
-		}
-		return []coord.LeaseState{{Lease: l, Tag: l.ID.Tag(), Remaining: s.leases.remaining(s.Now(), l.ID), Keys: s.machine.LeaseKeys(l.ID)}}, nil
-	}
-	var states []coord.LeaseState
-	for _, l := range q.List(s.machine.Leases()) {
-		states = append(states, coord.LeaseState{Lease: l, Tag: l.ID.Tag(), Remaining: s.leases.remaining(s.Now(), l.ID)})
-	}
-	return states, nil
-}
-
-// Locks implements coord.Reader.
-func (s *Solo) Locks(ctx context.Context, q coord.LockQuery) ([]coord.LockState, coord.Header, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	states, err := s.lockStates(ctx, q)
-	if err != nil {
-		return nil, coord.Header{}, fault.Wrap("coordtest.Locks", err)
-	}
-	return states, s.header(), nil
-}
-
-func (s *Solo) lockStates(ctx context.Context, q coord.LockQuery) ([]coord.LockState, error) {
-	if err := s.serves(ctx); err != nil {
-		return nil, err
-	}
-	q.Limit = limit(q.Limit)
-	var states []coord.LockState
-	for _, info := range machine.ListLocks(s.machine, q) {
-		states = append(states, s.lockState(info))
-	}
-	if q.Name != "" && len(states) == 0 {
-		return nil, gone("name", "does not exist")
-	}
-	return states, nil
-}
-
-func (s *Solo) lockState(info machine.LockInfo) coord.LockState {
-	return coord.LockState{
-		Name: info.Name, Holding: s.claimStates(info.Holding, info.Applications), Waiting: s.claimStates(info.Waiting, info.Applications),
-		LeftOut: info.LeftOut,
-	}
-}
-
-func (s *Solo) claimStates(claims []*coord.KeyValue, applications map[coord.LeaseID]string) []coord.ClaimState {
-	states := make([]coord.ClaimState, len(claims))
-	for i, kv := range claims {
-		claim, _ := kv.Claim()
-		states[i] = coord.ClaimState{
-			Claim: claim, Key: kv.Key, Lease: kv.Lease, Token: kv.Token(), ModRevision: kv.ModRevision, Version: kv.Version,
-			Application: applications[kv.Lease], Age: s.Now().Sub(s.made[kv.Token()]),
-		}
-	}
-	return states
-}
-
-// Range implements coord.Reader.
-func (s *Solo) Range(ctx context.Context, q coord.Query, c coord.Consistency) (coord.Page, coord.Header, error) {
-	const op = "coordtest.Range"
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.serves(ctx); err != nil && (c != coord.Local || ctx.Err() != nil) {
-		return coord.Page{}, coord.Header{}, fault.Wrap(op, err)
-	}
-	page, err := s.machine.Range(q)
-	if err != nil {
-		return coord.Page{}, coord.Header{}, fault.Wrap(op, err)
-	}
-	return page, s.header(), nil
-}
-
-// Watch implements coord.Reader.
-func (s *Solo) Watch(ctx context.Context, w coord.Watch, send func(coord.Batch, coord.Header) error) error {
+// Watch implements coord.Service.
+func (s *Solo) Watch(ctx context.Context, r *apiv1.WatchKeysRequest, send func(*apiv1.WatchKeysResponse) error) error {
 	const op = "coordtest.Watch"
+	w := answer.Watch(r)
 	header, err := s.begin(ctx, &w)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
-	if err := send(coord.Batch{Next: w.From}, header); err != nil {
-		return err
-	}
-	for {
-		batch, header, err := s.next(ctx, &w)
-		if err != nil {
-			return fault.Wrap(op, err)
-		}
-		if err := send(batch, header); err != nil {
+	for batch := (coord.Batch{Next: w.From}); ; {
+		if err := send(answer.Events(batch, header)); err != nil {
 			return err
+		}
+		if batch, header, err = s.next(ctx, &w); err != nil {
+			return fault.Wrap(op, err)
 		}
 	}
 }
@@ -220,11 +147,4 @@ func (s *Solo) Backup(ctx context.Context, w io.Writer) error {
 
 func gone(field, why string) error {
 	return &fault.Error{Kind: fault.NotFound, Field: field, Err: errors.New(why)}
-}
-
-func limit(asked int) int {
-	if asked <= 0 {
-		return listed
-	}
-	return asked
 }

@@ -32,7 +32,7 @@ func watchTooLarge(w *fixture) {
 	gone := w.must(w.Alice, write(coord.Step{Delete: &under})).Revision
 	w.must(w.Alice, write(put("large/after", "")))
 
-	err := w.Watch(w.ctx(), coord.Watch{From: gone, Span: under, Prev: true}, func(coord.Batch, coord.Header) error { return nil })
+	err := w.Events(w.ctx(), coord.Watch{From: gone, Span: under, Prev: true}, func(coord.Batch, coord.Header) error { return nil })
 	require.ErrorIs(w.t, err, fault.TooLarge)
 	require.Equal(w.t, "prev_kv", fault.FieldOf(err))
 	require.ErrorContains(w.t, err, fmt.Sprintf("from %d", gone+1))

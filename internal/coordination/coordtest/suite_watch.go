@@ -55,7 +55,7 @@ func (w *fixture) watch(q coord.Watch) *watching {
 	ctx, cancel := context.WithCancel(w.ctx())
 	v := &watching{w: w, batches: make(chan coord.Batch), cancel: cancel, end: make(chan error, 1)}
 	w.calls.Go(func() {
-		v.end <- w.Watch(ctx, q, func(b coord.Batch, h coord.Header) error {
+		v.end <- w.Events(ctx, q, func(b coord.Batch, h coord.Header) error {
 			if h.Group == 0 || h.Member == 0 || h.Term == 0 {
 				return fmt.Errorf("header %+v", h)
 			}
@@ -249,7 +249,7 @@ func watchCompacted(w *fixture) {
 	}
 	require.NoError(w.t, w.Internal(w.ctx(), &coord.Compact{Revision: 4}))
 	begun := 0
-	err := w.Watch(w.ctx(), coord.Watch{From: 4}, func(coord.Batch, coord.Header) error { begun++; return nil })
+	err := w.Events(w.ctx(), coord.Watch{From: 4}, func(coord.Batch, coord.Header) error { begun++; return nil })
 	require.ErrorIs(w.t, err, fault.NotFound)
 	var compacted *coord.Compacted
 	require.True(w.t, errors.As(err, &compacted), "%v", err)
@@ -313,7 +313,7 @@ func (v *watching) soon(ctx context.Context) (coord.Batch, bool) {
 }
 
 func watchRefuses(w *fixture) {
-	err := w.Watch(w.ctx(), coord.Watch{From: -1}, func(coord.Batch, coord.Header) error { return nil })
+	err := w.Events(w.ctx(), coord.Watch{From: -1}, func(coord.Batch, coord.Header) error { return nil })
 	w.refused(fault.Invalid, "from", err)
 }
 
@@ -325,7 +325,7 @@ func watchEnds(w *fixture) {
 
 func watchUnsent(w *fixture) {
 	enough := errors.New("enough")
-	err := w.Watch(w.ctx(), coord.Watch{}, func(coord.Batch, coord.Header) error { return enough })
+	err := w.Events(w.ctx(), coord.Watch{}, func(coord.Batch, coord.Header) error { return enough })
 	require.ErrorIs(w.t, err, enough)
 }
 

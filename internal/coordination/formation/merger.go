@@ -26,8 +26,8 @@ type Member interface {
 	Describe() (Group, coord.UserData)
 	// Leads reports whether the member leads with all of the log applied.
 	Leads() bool
-	// Do carries out a command.
-	Do(context.Context, coord.Command) (coord.Result, coord.Header, error)
+	// Apply carries out an operation of the members.
+	Apply(context.Context, coord.Op) error
 }
 
 // Config configures a Merger. All fields are required.
@@ -164,7 +164,7 @@ func (m *Merger) end(ctx context.Context, step Step) error {
 		m.config.Logger.Warn("this peer's coordination group holds no data of applications and gives itself up for another one of the network",
 			"group", own.ID, "successor", step.Group)
 	}
-	_, _, err = l.Do(ctx, coord.Command{Op: own.End(other)})
+	err = l.Apply(ctx, own.End(other))
 	return err
 }
 

@@ -36,7 +36,7 @@ func (m *Merger) Order(ctx context.Context, c coord.MemberChange) (done coord.Me
 	if err != nil || c.DryRun {
 		return done, err
 	}
-	if _, _, err = l.Do(ctx, coord.Command{Op: op}); err != nil {
+	if err = l.Apply(ctx, op); err != nil {
 		return done, err
 	}
 	own, _ = l.Describe()

@@ -14,6 +14,8 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Bounds of the audit log.
@@ -24,9 +26,8 @@ const (
 
 // Config holds the plane behind a Gate.
 type Config struct {
-	Writer coord.Writer
-	Reader coord.Reader
-	Peer   string // id of this peer
+	Service coord.Service
+	Peer    string // id of this peer
 	// Open is true without authentication: nobody has a name or a role, and every caller may use every name.
 	Open   bool
 	Now    func() time.Time // nil means time.Now
@@ -39,10 +40,7 @@ type Gate struct {
 	denials *access.Limiter
 }
 
-var (
-	_ coord.Writer = (*Gate)(nil)
-	_ coord.Reader = (*Gate)(nil)
-)
+var _ coord.Service = (*Gate)(nil)
 
 // New returns a gate.
 func New(c Config) *Gate {
@@ -87,78 +85,64 @@ func (c *caller) learns(owner string) bool {
 	return c.admin || coord.IsNamed(owner) && owner == c.owner
 }
 
-// Do implements coord.Writer.
-func (g *Gate) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+// Execute implements coord.Service, for the caller.
+func (g *Gate) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
 	c := g.caller(ctx)
-	message, err := g.permitted(&c, cmd)
-	if err != nil {
-		return coord.Result{}, coord.Header{}, err
+	if err := g.permitted(&c, cmd); err != nil {
+		return nil, err
 	}
 	cmd.Owner = c.owner
-	if r := message.GetLeaseRevoke(); r != nil && c.admin {
-		return g.revoke(ctx, &c, cmd, coord.LeaseID(r.GetId()))
+	if r := cmd.GetLeaseRevoke(); r != nil && c.admin {
+		return g.revoke(ctx, &c, cmd, r.GetId())
 	}
-	result, h, err := g.Writer.Do(ctx, cmd)
-	result.Txn.Steps = c.hideSteps(result.Txn.Steps)
-	return result, h, err
-}
-
-// Acquire implements coord.Writer.
-func (g *Gate) Acquire(ctx context.Context, cmd coord.Command, wait time.Duration) (coord.Result, coord.Header, error) {
-	c := g.caller(ctx)
-	if _, err := g.permitted(&c, cmd); err != nil {
-		return coord.Result{}, coord.Header{}, err
+	result, err := g.Service.Execute(ctx, cmd)
+	for _, step := range result.GetTxn().GetResults() {
+		c.hide(step.GetKvs()...)
 	}
-	cmd.Owner = c.owner
-	return g.Writer.Acquire(ctx, cmd, wait)
-}
-
-// KeepAlive implements coord.Writer.
-func (g *Gate) KeepAlive(ctx context.Context, _ string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
-	c := g.caller(ctx)
-	return g.Writer.KeepAlive(ctx, c.owner, ids)
+	return result, err
 }
 
 // revoke ends a lease for an admin, in the name of its owner.
-func (g *Gate) revoke(ctx context.Context, c *caller, cmd coord.Command, id coord.LeaseID) (coord.Result, coord.Header, error) {
-	states, h, err := g.Reader.Leases(ctx, coord.LeaseQuery{ID: id})
+func (g *Gate) revoke(ctx context.Context, c *caller, cmd *coordv1.Command, id int64) (*coordv1.Result, error) {
+	a, err := g.Service.Read(ctx, coord.QuestionOf(c.owner, &apiv1.LeaseTimeToLiveRequest{Id: id}))
 	if err != nil && fault.KindOf(err) != fault.NotFound {
-		return coord.Result{}, h, err
+		return nil, err
 	}
 	// An unknown lease may be this command's earlier success: the group knows.
-	foreign := len(states) == 1 && !coord.MayUse(states[0].Owner, c.owner) && application(states[0].Owner)
+	lease := a.GetLeaseTimeToLive().GetLease()
+	owner := lease.GetClientId()
+	foreign := lease != nil && !coord.MayUse(owner, c.owner) && application(owner)
 	if foreign {
-		cmd.Owner = states[0].Owner
+		cmd.Owner = owner
 	}
-	result, h, err := g.Writer.Do(ctx, cmd)
+	result, err := g.Service.Execute(ctx, cmd)
 	if foreign && err == nil {
-		g.Logger.Info("an admin ended a lease of another owner", "audit", "lease_revoked", "caller", c.Name,
-			"owner", states[0].Owner, "application", states[0].Application, "lease", id.Tag(), "revision", int64(h.Revision))
+		g.Logger.Info("an admin ended a lease of another owner", "audit", "lease_revoked", "caller", c.Name, "owner", owner,
+			"application", lease.GetApplication(), "lease", coord.LeaseID(id).Tag(), "revision", result.GetLeaseRevoke().GetHeader().GetRevision())
 	}
-	return result, h, err
+	return result, err
 }
 
 // application reports whether an owner is an application, not a peer.
 func application(owner string) bool { return coord.IsNamed(owner) || coord.IsAnonymous(owner) }
 
-// permitted checks the names that a command changes and returns its message.
-func (g *Gate) permitted(c *caller, cmd coord.Command) (message, error) {
-	m, err := messageOf(cmd)
-	if err == nil && m.GetPublishInstances() != nil {
-		err = fault.New("authority", fault.Forbidden, "only peers publish instances: register with the agent")
+// permitted checks the names that a command changes.
+func (g *Gate) permitted(c *caller, m *coordv1.Command) error {
+	if m.GetPublishInstances() != nil {
+		return fault.New("authority", fault.Forbidden, "only peers publish instances: register with the agent")
 	}
-	if err != nil || g.Open {
-		return m, err
+	if g.Open {
+		return nil
 	}
 	for _, o := range objectsOf(m) {
 		if o.span != nil && c.MayRange(o.span.From, o.span.To) || o.span == nil && c.MayName(o.name) {
 			continue
 		}
 		g.denied(c, o)
-		return m, fault.Wrap("authority", fault.Refused(fault.Forbidden, o.field,
+		return fault.Wrap("authority", fault.Refused(fault.Forbidden, o.field,
 			"%s lacks permission for %s: use a name that begins with one of its services, or other credentials", c.Name, o))
 	}
-	return m, nil
+	return nil
 }
 
 // denied leaves a line about a refused caller, a few a minute.

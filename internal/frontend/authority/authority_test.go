@@ -41,19 +41,19 @@ func service(t testing.TB, name string) context.Context {
 func newWorld(t testing.TB) *world {
 	w := &world{solo: coordtest.New(coordtest.Config{}), log: &bytes.Buffer{}}
 	w.Gate = authority.New(authority.Config{
-		Writer: w.solo, Reader: w.solo, Peer: "peer-1", Now: func() time.Time { return time.Unix(0, 0) },
+		Service: w.solo, Peer: "peer-1", Now: func() time.Time { return time.Unix(0, 0) },
 		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	grant := func(ctx context.Context, application string) coord.LeaseID {
-		r, _, err := w.Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000, Application: application}})
+		r, _, err := coord.OpsOf(w).Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000, Application: application}})
 		require.NoError(t, err)
 		return r.Lease
 	}
 	w.web, w.pay, w.anybody = grant(service(t, "web"), "nginx"), grant(service(t, "pay"), ""), grant(t.Context(), "")
-	r, _, err := w.solo.Do(t.Context(), coord.Command{Owner: "peer-1", Op: &coord.LeaseGrant{TTL: 15_000}})
+	r, _, err := coord.OpsOf(w.solo).Do(t.Context(), coord.Command{Owner: "peer-1", Op: &coord.LeaseGrant{TTL: 15_000}})
 	require.NoError(t, err)
 	w.peer = r.Lease
-	r, _, err = w.Do(service(t, "web"), coord.Command{Op: &coord.Lock{Name: "web/leader", Lease: w.web}})
+	r, _, err = coord.OpsOf(w).Do(service(t, "web"), coord.Command{Op: &coord.Lock{Name: "web/leader", Lease: w.web}})
 	require.NoError(t, err)
 	w.webToken = r.Lock.Token
 	return w
@@ -121,7 +121,7 @@ func TestTable(t *testing.T) {
 					ctx = as(t, access.RoleService, name)
 				}
 				w.own = w.grant(t, ctx)
-				_, _, err := w.Do(ctx, coord.Command{Op: row.op(w)})
+				_, _, err := coord.OpsOf(w).Do(ctx, coord.Command{Op: row.op(w)})
 				if strings.Contains(row.may, name[:1]) {
 					require.NoError(t, err)
 				} else {
@@ -142,7 +142,7 @@ func takeover(lease coord.LeaseID) coord.Op {
 
 // grant grants a lease of a caller.
 func (w *world) grant(t testing.TB, ctx context.Context) coord.LeaseID {
-	r, _, err := w.Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
+	r, _, err := coord.OpsOf(w).Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
 	require.NoError(t, err)
 	return r.Lease
 }
@@ -159,7 +159,7 @@ func TestListsShowOnesOwn(t *testing.T) {
 		{as(t, access.RoleReadOnly, "eve"), nil},
 		{as(t, access.RoleAdmin, "admin"), []coord.LeaseID{w.web, w.pay, w.anybody}},
 	} {
-		states, _, err := w.Leases(c.ctx, coord.LeaseQuery{})
+		states, _, err := coord.OpsOf(w).Leases(c.ctx, coord.LeaseQuery{})
 		require.NoError(t, err)
 		var ids []coord.LeaseID
 		for _, s := range states {
@@ -167,13 +167,13 @@ func TestListsShowOnesOwn(t *testing.T) {
 		}
 		require.Equal(t, c.want, ids)
 	}
-	_, _, err := w.Leases(service(t, "pay"), coord.LeaseQuery{ID: w.web})
+	_, _, err := coord.OpsOf(w).Leases(service(t, "pay"), coord.LeaseQuery{ID: w.web})
 	require.ErrorIs(t, err, fault.NotFound)
-	state, _, err := w.Leases(service(t, "web"), coord.LeaseQuery{ID: w.web})
+	state, _, err := coord.OpsOf(w).Leases(service(t, "web"), coord.LeaseQuery{ID: w.web})
 	require.NoError(t, err)
 	require.Equal(t, []any{"@web", "nginx"}, []any{state[0].Owner, state[0].Application})
 
-	renewals, _, err := w.KeepAlive(service(t, "pay"), "@web", []coord.LeaseID{w.web, w.pay, w.peer, w.anybody})
+	renewals, _, err := coord.OpsOf(w).KeepAlive(service(t, "pay"), "@web", []coord.LeaseID{w.web, w.pay, w.peer, w.anybody})
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, true, false, false}, []bool{renewals[0].TTL > 0, renewals[1].TTL > 0, renewals[2].TTL > 0, renewals[3].TTL > 0})
 }
@@ -184,17 +184,17 @@ func TestReadsHideLeases(t *testing.T) {
 	for ctx, want := range map[context.Context]coord.LeaseID{
 		service(t, "web"): w.web, service(t, "pay"): coord.HiddenLease, t.Context(): coord.HiddenLease, as(t, access.RoleAdmin, "admin"): w.web,
 	} {
-		locks, _, err := w.Locks(ctx, coord.LockQuery{Name: "web/leader"})
+		locks, _, err := coord.OpsOf(w).Locks(ctx, coord.LockQuery{Name: "web/leader"})
 		require.NoError(t, err)
 		require.Equal(t, want, locks[0].Holding[0].Lease)
 		require.Equal(t, "nginx", locks[0].Holding[0].Application)
 	}
-	page, _, err := w.Range(t.Context(), coord.Query{}, coord.Linearizable)
+	page, _, err := coord.OpsOf(w).Range(t.Context(), coord.Query{}, coord.Linearizable)
 	require.NoError(t, err)
 	require.Equal(t, coord.HiddenLease, page.Keys[0].Lease)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	err = w.Watch(ctx, coord.Watch{From: 1}, func(b coord.Batch, _ coord.Header) error {
+	err = coord.OpsOf(w).Events(ctx, coord.Watch{From: 1}, func(b coord.Batch, _ coord.Header) error {
 		for _, e := range b.Events {
 			require.Equal(t, coord.HiddenLease, e.KV.Lease)
 			cancel()
@@ -204,11 +204,11 @@ func TestReadsHideLeases(t *testing.T) {
 	require.ErrorIs(t, err, fault.Canceled)
 	reads := coord.Command{Op: &coord.Txn{Then: []coord.Step{{Read: &coord.Read{Query: coord.Query{Span: coord.Under("web/")}}}}}}
 	for ctx, want := range map[context.Context]coord.LeaseID{service(t, "web"): coord.HiddenLease, as(t, access.RoleAdmin, "admin"): w.web} {
-		r, _, err := w.Do(ctx, reads)
+		r, _, err := coord.OpsOf(w).Do(ctx, reads)
 		require.NoError(t, err)
 		require.Equal(t, want, r.Txn.Steps[0].Keys[0].Lease)
 	}
-	page, _, err = w.solo.Range(t.Context(), coord.Query{}, coord.Linearizable)
+	page, _, err = coord.OpsOf(w.solo).Range(t.Context(), coord.Query{}, coord.Linearizable)
 	require.NoError(t, err)
 	require.Equal(t, w.web, page.Keys[0].Lease, "the plane's own version stays")
 }
@@ -216,10 +216,10 @@ func TestReadsHideLeases(t *testing.T) {
 // Without authentication nobody has a name: the id of a lease is the credential, at every peer.
 func TestOpen(t *testing.T) {
 	w := newWorld(t)
-	open := authority.New(authority.Config{Writer: w.solo, Reader: w.solo, Peer: "peer-2", Open: true})
-	_, _, err := open.Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "any", Lease: w.anybody}})
+	open := authority.New(authority.Config{Service: w.solo, Peer: "peer-2", Open: true})
+	_, _, err := coord.OpsOf(open).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "any", Lease: w.anybody}})
 	require.NoError(t, err)
-	_, _, err = open.Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "any", Lease: w.web}})
+	_, _, err = coord.OpsOf(open).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "any", Lease: w.web}})
 	require.ErrorIs(t, err, fault.Forbidden)
 }
 
@@ -227,18 +227,18 @@ func TestOpen(t *testing.T) {
 func TestAudit(t *testing.T) {
 	w := newWorld(t)
 	for range 20 {
-		_, _, err := w.Do(service(t, "pay"), coord.Command{Op: &coord.Lock{Name: "web", Lease: w.pay}})
+		_, _, err := coord.OpsOf(w).Do(service(t, "pay"), coord.Command{Op: &coord.Lock{Name: "web", Lease: w.pay}})
 		require.ErrorIs(t, err, fault.Forbidden)
 		require.Equal(t, "name", fault.FieldOf(err))
 	}
 	require.Contains(t, w.log.String(), `audit=role_denied caller=pay role=service object="lock \"web\""`)
 	require.LessOrEqual(t, strings.Count(w.log.String(), "role_denied"), 6)
 	w.log.Reset()
-	_, _, err := w.Do(as(t, access.RoleAdmin, "admin"), coord.Command{Op: &coord.LeaseRevoke{ID: w.web}})
+	_, _, err := coord.OpsOf(w).Do(as(t, access.RoleAdmin, "admin"), coord.Command{Op: &coord.LeaseRevoke{ID: w.web}})
 	require.NoError(t, err)
 	require.Contains(t, w.log.String(), "audit=lease_revoked caller=admin owner=@web application=nginx lease="+w.web.Tag())
 	w.log.Reset()
-	_, _, err = w.Do(service(t, "pay"), coord.Command{Op: &coord.LeaseRevoke{ID: w.pay}})
+	_, _, err = coord.OpsOf(w).Do(service(t, "pay"), coord.Command{Op: &coord.LeaseRevoke{ID: w.pay}})
 	require.NoError(t, err)
 	require.Empty(t, w.log.String(), "one's own")
 	var taken bytes.Buffer

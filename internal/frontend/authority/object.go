@@ -9,17 +9,6 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// message is a command in the form that front ends and the log share.
-type message = *coordv1.Command
-
-// messageOf returns the message of a command without changing it.
-func messageOf(cmd coord.Command) (message, error) {
-	if o, ok := cmd.Op.(*coord.Encoded); ok {
-		return o.Message, nil
-	}
-	return coord.Message(cmd)
-}
-
 // object is a name, or a range of keys, that a command changes.
 type object struct {
 	kind  string
@@ -37,7 +26,7 @@ func (o object) String() string {
 }
 
 // objectsOf lists what a command changes by name. A lease belongs to its owner and has no name.
-func objectsOf(m message) []object {
+func objectsOf(m *coordv1.Command) []object {
 	switch r := m.GetRequest().(type) {
 	case *coordv1.Command_Lock:
 		return []object{{kind: "lock", field: "name", name: r.Lock.GetName()}}

@@ -440,7 +440,7 @@ func TestInterceptors(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.Recv()
 	refused(t, err, codes.Unauthenticated, "")
-	_, _, err = s.client(t).Coordination().Do(t.Context(), coord.Command{Op: &coord.RegisterBatch{}}) // on a stream of calls
+	_, _, err = coord.OpsOf(s.client(t).Coordination()).Do(t.Context(), coord.Command{Op: &coord.RegisterBatch{}}) // on a stream of calls
 	require.ErrorIs(t, err, fault.Forbidden)
 	require.Equal(t, []string{
 		"first /blackhole.agent.v1.DiscoveryService/ListServices", "second",

@@ -2,8 +2,8 @@ package grpcapi
 
 import (
 	"context"
-	"math"
-	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"google.golang.org/grpc"
 
@@ -16,9 +16,8 @@ import (
 
 // Coordination holds the parts of the coordination plane. All are required.
 type Coordination struct {
-	Writer coord.Writer
-	Reader coord.Reader
-	Admin  coord.Admin
+	Service coord.Service
+	Admin   coord.Admin
 
 	// Owner names the client on whose behalf a call acts, by its connection, or refuses it. It runs
 	// once per call and per stream.
@@ -48,42 +47,20 @@ type coordination struct {
 	intercept grpc.UnaryServerInterceptor // for the calls of a stream
 }
 
-// command returns the command of a request. The plane forwards the request unchanged.
-func (c *coordination) command(ctx context.Context, a *api.Attempt, m *coordv1.Command) (coord.Command, error) {
-	owner, err := c.owner(ctx)
-	if err != nil {
-		return coord.Command{}, err
-	}
-	return coord.Command{
-		Client: coord.ClientID(a.GetClient()), Sequence: a.GetSequence(), Owner: owner, Op: &coord.Encoded{Message: m},
-	}, nil
-}
-
-// do executes a command that does not wait.
-func (c *coordination) do(ctx context.Context, a *api.Attempt, m *coordv1.Command) (coord.Result, *api.Header, error) {
-	cmd, err := c.command(ctx, a, m)
-	if err != nil {
-		return coord.Result{}, nil, err
-	}
-	r, h, err := c.Writer.Do(ctx, cmd)
-	if err != nil {
-		return coord.Result{}, nil, err
-	}
-	return r, fromHeader(h), nil
-}
-
-// Lock implements api.LockServiceServer.
-func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.LockResponse, error) {
-	wait := req.GetTimeoutMs()
-	switch {
-	case wait < -1:
-		return nil, fault.Wrap("grpcapi.Lock", fault.Invalidf("timeout_ms", wait, "must be -1 (no limit), 0 (no wait) or more"))
-	case wait == 0:
-		return c.lockNow(ctx, req)
-	}
-	cmd, err := c.command(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_Lock{Lock: req}})
+// Execute implements coord.Service, for the caller: the methods for single commands go through it.
+func (c *coordination) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	caller, err := c.Owner(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if cmd.Owner, err = c.ownerFor(ctx, caller, cmd.GetOwner()); err != nil {
+		return nil, err
+	}
+	if err := c.check(ctx, caller, cmd); err != nil {
+		return nil, fault.Wrap("grpcapi", err)
+	}
+	if cmd.GetLock().GetTimeoutMs() == 0 {
+		return c.Service.Execute(ctx, cmd)
 	}
 	release, err := c.waits.Take(ctx, "grpcapi.Lock")
 	if err != nil {
@@ -92,116 +69,91 @@ func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.Loc
 	defer release()
 	ctx, cancel := untilClosing(ctx, c.closing)
 	defer cancel()
-	r, h, err := c.Writer.Acquire(ctx, cmd, toWait(wait))
+	r, err := c.Service.Execute(ctx, cmd)
+	return r, orClosing(c.closing, "grpcapi.Lock", err)
+}
+
+// check refuses a command that callers may not send, or that this peer can judge alone.
+func (c *coordination) check(ctx context.Context, caller string, cmd *coordv1.Command) error {
+	switch r := cmd.GetRequest().(type) {
+	case *coordv1.Command_LeaseGrant:
+		if r.LeaseGrant.GetTtlMs() <= 0 && r.LeaseGrant.GetTtl() < 0 {
+			return fault.Invalidf("ttl", r.LeaseGrant.GetTtl(), "must be above 0")
+		}
+	case *coordv1.Command_Txn:
+		if n := proto.Size(r.Txn); n > maxTxn {
+			return fault.Refused(fault.TooLarge, "then", "the transaction has %d bytes, at most %d: split it", n, maxTxn)
+		}
+	case *coordv1.Command_PublishInstances:
+		return c.checkPublisher(ctx, caller, cmd)
+	case *coordv1.Command_SetRequirement:
+		return complete(r.SetRequirement)
+	}
+	if coord.IsInternal(cmd) {
+		return fault.Refused(fault.Unsupported, "op", "no peer takes this command from a client")
+	}
+	return nil
+}
+
+// Read implements coord.Service, for the caller.
+func (c *coordination) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
+	caller, err := c.Owner(ctx)
 	if err != nil {
-		return nil, orClosing(c.closing, "grpcapi.Lock", err)
+		return nil, err
 	}
-	return &api.LockResponse{
-		Header: fromHeader(h), Key: r.Lock.Key, FencingToken: int64(r.Lock.Token), Acquired: r.Lock.Granted, Count: r.Lock.Count,
-	}, nil
+	if !c.Peers { // a peer restricts the lists of its callers itself
+		q.Owner = caller
+	}
+	return c.Service.Read(ctx, q)
 }
 
-// lockNow executes a request for a lock that does not wait: as TryLock.
-func (c *coordination) lockNow(ctx context.Context, req *api.LockRequest) (*api.LockResponse, error) {
-	r, err := c.TryLock(ctx, &api.TryLockRequest{
-		Name: req.GetName(), LeaseId: req.GetLeaseId(), Metadata: req.GetMetadata(), Mode: req.GetMode(),
-		Permits: req.GetPermits(), Attempt: req.GetAttempt(),
-	})
-	return &api.LockResponse{
-		Header: r.GetHeader(), Key: r.GetKey(), FencingToken: r.GetFencingToken(), Acquired: r.GetAcquired(), Count: r.GetCount(),
-	}, err
-}
-
-// toWait converts milliseconds and caps them at the longest duration. -1 is no limit.
-func toWait(ms int64) time.Duration {
-	if ms < 0 {
-		return coord.NoLimit
-	}
-	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+// Lock implements api.LockServiceServer.
+func (c *coordination) Lock(ctx context.Context, req *api.LockRequest) (*api.LockResponse, error) {
+	r, err := c.execute(ctx, req)
+	return r.GetLock(), err
 }
 
 // TryLock implements api.LockServiceServer.
 func (c *coordination) TryLock(ctx context.Context, req *api.TryLockRequest) (*api.TryLockResponse, error) {
-	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_TryLock{TryLock: req}})
-	if err != nil {
-		return nil, err
-	}
-	return &api.TryLockResponse{
-		Header: h, Key: r.Lock.Key, FencingToken: int64(r.Lock.Token), Acquired: r.Lock.Granted, Count: r.Lock.Count,
-	}, nil
+	r, err := c.execute(ctx, req)
+	return r.GetTryLock(), err
 }
 
 // Unlock implements api.LockServiceServer.
 func (c *coordination) Unlock(ctx context.Context, req *api.UnlockRequest) (*api.UnlockResponse, error) {
-	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_Unlock{Unlock: req}})
-	if err != nil {
-		return nil, err
-	}
-	return &api.UnlockResponse{Header: h, Count: r.Lock.Count}, nil
+	r, err := c.execute(ctx, req)
+	return r.GetUnlock(), err
 }
 
 // LockInfo implements api.LockServiceServer.
 func (c *coordination) LockInfo(ctx context.Context, req *api.LockInfoRequest) (*api.LockInfoResponse, error) {
-	if req.GetName() == "" {
-		return nil, fault.Wrap("grpcapi.LockInfo", fault.Invalidf("name", nil, "is missing: name the lock"))
-	}
-	states, h, err := lockStates(ctx, c, coord.LockQuery{Name: req.GetName(), AfterToken: coord.Token(req.GetAfterToken())})
-	if err != nil {
-		return nil, err
-	}
-	return &api.LockInfoResponse{Header: h, Lock: states[0]}, nil
+	a, err := c.Read(ctx, coord.QuestionOf("", req))
+	return a.GetLockInfo(), err
 }
 
 // ListLocks implements api.LockServiceServer. It returns a page: a client continues after the last
 // lock until a page is empty.
 func (c *coordination) ListLocks(ctx context.Context, req *api.ListLocksRequest) (*api.ListLocksResponse, error) {
-	states, h, err := lockStates(ctx, c, coord.LockQuery{Prefix: req.GetPrefix(), After: req.GetAfter(), Limit: toLimit(req.GetLimit())})
-	if err != nil {
-		return nil, err
-	}
-	return &api.ListLocksResponse{Header: h, Locks: states}, nil
-}
-
-func lockStates(ctx context.Context, c *coordination, q coord.LockQuery) ([]*api.LockState, *api.Header, error) {
-	if _, err := c.Owner(ctx); err != nil {
-		return nil, nil, err
-	}
-	q.Bytes = pageBytes
-	states, h, err := c.Reader.Locks(ctx, q)
-	return convert(states, fromLock), fromHeader(h), err
+	a, err := c.Read(ctx, coord.QuestionOf("", req))
+	return a.GetListLocks(), err
 }
 
 // LeaseGrant implements api.LockServiceServer.
 func (c *coordination) LeaseGrant(ctx context.Context, req *api.LeaseGrantRequest) (*api.LeaseGrantResponse, error) {
-	if req.GetTtlMs() <= 0 && req.GetTtl() < 0 {
-		return nil, fault.Wrap("grpcapi.LeaseGrant", fault.Invalidf("ttl", req.GetTtl(), "must be above 0"))
-	}
-	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_LeaseGrant{LeaseGrant: req}})
-	if err != nil {
-		return nil, err
-	}
-	return &api.LeaseGrantResponse{Header: h, Id: int64(r.Lease), Ttl: r.TTL / 1000, TtlMs: r.TTL}, nil
+	r, err := c.execute(ctx, req)
+	return r.GetLeaseGrant(), err
 }
 
 // LeaseRevoke implements api.LockServiceServer.
 func (c *coordination) LeaseRevoke(ctx context.Context, req *api.LeaseRevokeRequest) (*api.LeaseRevokeResponse, error) {
-	_, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_LeaseRevoke{LeaseRevoke: req}})
-	if err != nil {
-		return nil, err
-	}
-	return &api.LeaseRevokeResponse{Header: h}, nil
+	r, err := c.execute(ctx, req)
+	return r.GetLeaseRevoke(), err
 }
 
 // LeaseTimeToLive implements api.LockServiceServer.
 func (c *coordination) LeaseTimeToLive(ctx context.Context, req *api.LeaseTimeToLiveRequest) (*api.LeaseTimeToLiveResponse, error) {
-	if req.GetId() == 0 {
-		return nil, fault.Wrap("grpcapi.LeaseTimeToLive", fault.Invalidf("id", 0, "is missing"))
-	}
-	states, h, err := leaseStates(ctx, c, coord.LeaseQuery{ID: coord.LeaseID(req.GetId())})
-	if err != nil {
-		return nil, err
-	}
-	return &api.LeaseTimeToLiveResponse{Header: h, Lease: states[0]}, nil
+	a, err := c.Read(ctx, coord.QuestionOf("", req))
+	return a.GetLeaseTimeToLive(), err
 }
 
 // ListLeases implements api.LockServiceServer.
@@ -209,17 +161,49 @@ func (c *coordination) ListLeases(ctx context.Context, req *api.ListLeasesReques
 	if req.GetVisibleTo() != "" && !c.Peers {
 		return nil, fault.Wrap("grpcapi.ListLeases", fault.Invalidf("visible_to", nil, "is for peers alone: leave it out"))
 	}
-	states, h, err := leaseStates(ctx, c, coord.LeaseQuery{After: req.GetAfter(), Limit: toLimit(req.GetLimit()), VisibleTo: req.GetVisibleTo()})
-	if err != nil {
-		return nil, err
-	}
-	return &api.ListLeasesResponse{Header: h, Leases: states}, nil
+	a, err := c.Read(ctx, coord.QuestionOf(req.GetVisibleTo(), req))
+	return a.GetListLeases(), err
 }
 
-func leaseStates(ctx context.Context, c *coordination, q coord.LeaseQuery) ([]*api.LeaseState, *api.Header, error) {
-	if _, err := c.Owner(ctx); err != nil {
-		return nil, nil, err
-	}
-	states, h, err := c.Reader.Leases(ctx, q)
-	return convert(states, fromLease), fromHeader(h), err
+// Txn implements api.CoordinationServiceServer.
+func (c *coordination) Txn(ctx context.Context, req *api.TxnRequest) (*api.TxnResponse, error) {
+	r, err := c.execute(ctx, req)
+	return r.GetTxn(), err
+}
+
+// Range implements api.CoordinationServiceServer. Large pages end early.
+func (c *coordination) Range(ctx context.Context, req *api.RangeRequest) (*api.RangeResponse, error) {
+	a, err := c.Read(ctx, coord.QuestionOf("", req))
+	return a.GetRange(), err
+}
+
+// OpenClient implements api.CoordinationServiceServer.
+func (c *coordination) OpenClient(ctx context.Context, req *api.OpenClientRequest) (*api.OpenClientResponse, error) {
+	r, err := c.execute(ctx, req)
+	return r.GetOpenClient(), err
+}
+
+// CloseClient implements api.CoordinationServiceServer.
+func (c *coordination) CloseClient(ctx context.Context, req *api.CloseClientRequest) (*api.CloseClientResponse, error) {
+	r, err := c.execute(ctx, req)
+	return r.GetCloseClient(), err
+}
+
+// PublishInstances implements api.CoordinationServiceServer. Only peers publish instances, not
+// applications.
+func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishInstancesRequest) (*api.PublishInstancesResponse, error) {
+	r, err := c.execute(ctx, req)
+	return r.GetPublishInstances(), err
+}
+
+// SetRequirement implements api.CoordinationServiceServer.
+func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequirementRequest) (*api.SetRequirementResponse, error) {
+	r, err := c.execute(ctx, req)
+	return r.GetSetRequirement(), err
+}
+
+// DeleteRequirement implements api.CoordinationServiceServer.
+func (c *coordination) DeleteRequirement(ctx context.Context, req *api.DeleteRequirementRequest) (*api.DeleteRequirementResponse, error) {
+	r, err := c.execute(ctx, req)
+	return r.GetDeleteRequirement(), err
 }

@@ -185,10 +185,10 @@ func (c *coordination) reply(ctx context.Context, call *coordv1.Call, reply *coo
 	switch body := call.GetBody().(type) {
 	case *coordv1.Call_Command:
 		info.FullMethod, request = calls.MethodOf(body.Command)
-		run, envelope = func(ctx context.Context, _ any) (any, error) { return c.execute(ctx, body.Command) }, body.Command
+		run, envelope = func(ctx context.Context, _ any) (any, error) { return c.Execute(ctx, body.Command) }, body.Command
 	case *coordv1.Call_Question:
 		info.FullMethod, request = calls.MethodOfQuestion(body.Question)
-		run, envelope = func(ctx context.Context, _ any) (any, error) { return c.read(ctx, body.Question) }, body.Question
+		run, envelope = func(ctx context.Context, _ any) (any, error) { return c.Read(ctx, body.Question) }, body.Question
 	}
 	if len(call.ProtoReflect().GetUnknown())+len(envelope.ProtoReflect().GetUnknown()) > 0 {
 		return understood(call)

@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -23,7 +24,7 @@ func TestCoordinationOverTheWire(t *testing.T) {
 		s := serve(t, grpcapi.Config{Coordination: peers})
 		alice, bob := s.as(t, "alice"), s.as(t, "bob")
 		api := coordtest.InProcess(solo)
-		api.Alice.Writer, api.Bob.Writer, api.Reader, api.Admin = alice, bob, alice, alice
+		api.Alice.Ops, api.Bob.Ops, api.Ops, api.Admin = coord.OpsOf(alice), coord.OpsOf(bob), coord.OpsOf(alice), alice
 		api.Directory = true
 		return api
 	})
@@ -45,7 +46,7 @@ func (n named) RequireTransportSecurity() bool { return false }
 
 // plane serves a Solo to named owners. Mallory is refused.
 func plane(s *coordtest.Solo) *grpcapi.Coordination {
-	return &grpcapi.Coordination{Writer: s, Reader: s, Admin: s, Owner: func(ctx context.Context) (string, error) {
+	return &grpcapi.Coordination{Service: s, Admin: s, Owner: func(ctx context.Context) (string, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		name := append(md.Get("owner"), "")[0]
 		if name == "mallory" {

@@ -14,36 +14,23 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// PublishInstances implements api.CoordinationServiceServer. Only peers publish instances, not
-// applications.
-func (c *coordination) PublishInstances(ctx context.Context, req *api.PublishInstancesRequest) (*api.PublishInstancesResponse, error) {
+// checkPublisher refuses instances of anybody but a peer, under its own name.
+func (c *coordination) checkPublisher(ctx context.Context, caller string, cmd *coordv1.Command) error {
+	puts := cmd.GetPublishInstances().GetPuts()
 	if !c.Peers {
-		return nil, fault.New("grpcapi.PublishInstances", fault.Forbidden, "only peers publish instances")
+		return fault.New("grpcapi.PublishInstances", fault.Forbidden, "only peers publish instances")
 	}
-	if err := checkEntries(req.GetPuts()); err != nil {
-		return nil, fault.Wrap("grpcapi.PublishInstances", err)
+	if err := checkEntries(puts); err != nil {
+		return err
 	}
-	if SpokenFor(ctx) != "" {
-		return nil, fault.New("grpcapi.PublishInstances", fault.Forbidden, "a peer publishes its own instances, and for nobody else")
+	if cmd.GetOwner() != caller {
+		return fault.New("grpcapi.PublishInstances", fault.Forbidden, "a peer publishes its own instances, and for nobody else")
 	}
 	named := func(e *api.DirectoryEntry) bool { return e.GetPrincipal() != "" }
-	if len(req.GetPuts()) > 0 && c.Authenticated || slices.ContainsFunc(req.GetPuts(), named) {
-		if err := c.vouched(ctx); err != nil {
-			return nil, err
-		}
+	if len(puts) > 0 && c.Authenticated || slices.ContainsFunc(puts, named) {
+		return c.vouched(ctx)
 	}
-	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_PublishInstances{PublishInstances: req}})
-	if err != nil {
-		return nil, err
-	}
-	resp := &api.PublishInstancesResponse{
-		Header: h, Changed: uint32(r.Changed), Foreign: convert(r.Foreign, func(key string) []byte { return []byte(key) }),
-	}
-	for i, e := range req.GetPuts() {
-		put := coord.Entry{Adopt: e.GetAdopt(), Since: coord.Revision(e.GetSince())}
-		resp.Since = append(resp.Since, int64(r.SinceOf(i, put)))
-	}
-	return resp, nil
+	return nil
 }
 
 // checkEntries refuses entries that are not the instance that their key names. The group keeps values
@@ -67,42 +54,14 @@ func checkEntries(puts []*api.DirectoryEntry) error {
 	return nil
 }
 
-// SetRequirement implements api.CoordinationServiceServer.
-func (c *coordination) SetRequirement(ctx context.Context, req *api.SetRequirementRequest) (*api.SetRequirementResponse, error) {
-	const op = "grpcapi.SetRequirement"
+// complete checks a requirement, and gives it the default namespace, which this peer chooses; the log holds it.
+func complete(req *api.SetRequirementRequest) error {
 	q, err := toQuery(req.GetQuery())
-	if err != nil {
-		return nil, fault.Wrap(op, err)
+	if err == nil {
+		_, err = q.Question()
 	}
-	if _, err := q.Question(); err != nil {
-		return nil, fault.Wrap(op, err)
+	if err == nil {
+		req.Query = q.Proto()
 	}
-	req.Query = q.Proto() // with the default namespace, which this peer chooses; the log holds it
-	r, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_SetRequirement{SetRequirement: req}})
-	if err != nil {
-		return nil, err
-	}
-	return &api.SetRequirementResponse{Header: h, Changed: uint32(r.Changed)}, nil
-}
-
-// DeleteRequirement implements api.CoordinationServiceServer.
-func (c *coordination) DeleteRequirement(ctx context.Context, req *api.DeleteRequirementRequest) (*api.DeleteRequirementResponse, error) {
-	_, h, err := c.do(ctx, req.GetAttempt(), &coordv1.Command{Request: &coordv1.Command_DeleteRequirement{DeleteRequirement: req}})
-	if err != nil {
-		return nil, err
-	}
-	return &api.DeleteRequirementResponse{Header: h}, nil
-}
-
-// publications returns the publications under renewed leases.
-func publications(renewals []coord.Renewal) []*api.Publication {
-	var all []*api.Publication
-	for _, r := range renewals {
-		if p := r.Published; p != nil {
-			all = append(all, &api.Publication{
-				LeaseId: int64(r.ID), Generation: p.Generation, Count: uint32(p.Count), High: p.High, Low: p.Low,
-			})
-		}
-	}
-	return all
+	return err
 }

@@ -5,51 +5,40 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// principalKey is the context key of the principal of a call on a stream.
-type principalKey struct{}
-
-// SpokenFor returns the principal that the caller speaks for; empty for itself.
+// SpokenFor returns the principal that the caller of an agent speaks for; empty for itself.
 func SpokenFor(ctx context.Context) string {
-	if said, ok := ctx.Value(principalKey{}).(string); ok {
-		return said
-	}
 	if said := metadata.ValueFromIncomingContext(ctx, coord.PrincipalMetadata); len(said) > 0 {
 		return said[0]
 	}
 	return ""
 }
 
-// owner returns the owner that a call acts for. A peer speaks for itself and for its applications; the group
-// trusts its word. An application speaks for itself alone.
-func (c *coordination) owner(ctx context.Context) (string, error) {
-	caller, err := c.Owner(ctx)
-	if err != nil {
-		return "", err
-	}
-	return c.ownerFor(ctx, caller, SpokenFor(ctx))
+// execute executes the command with a request.
+func (c *coordination) execute(ctx context.Context, req proto.Message) (*coordv1.Result, error) {
+	return c.Execute(ctx, coord.CommandOf("", req))
 }
 
-// ownerFor returns the owner of a principal that a caller, a peer or an application, speaks for.
-func (c *coordination) ownerFor(ctx context.Context, caller, principal string) (string, error) {
-	if principal == "" {
+// ownerFor returns the owner of a call. A caller names none, or a peer itself, its callers without a name, or an
+// authenticated caller for whom it vouches.
+func (c *coordination) ownerFor(ctx context.Context, caller, owner string) (string, error) {
+	switch {
+	case owner == "" || owner == caller:
 		return caller, nil
-	}
-	if !c.Peers {
-		return "", fault.Wrap("grpcapi", fault.Refused(fault.Forbidden, "principal", "only peers speak for others: leave it out"))
-	}
-	owner, ok := coord.OwnerOf(principal, caller)
-	if !ok {
-		return "", fault.Wrap("grpcapi", fault.Invalidf("principal", principal, "must be empty, ~ or @ and a name"))
-	}
-	if coord.IsNamed(owner) {
+	case !c.Peers:
+		return "", fault.Wrap("grpcapi", fault.Refused(fault.Forbidden, "owner", "only peers speak for others: leave it out"))
+	case owner == coord.AnonymousOwner(caller):
+		return owner, nil
+	case coord.IsPrincipal(owner):
 		return owner, c.vouched(ctx)
 	}
-	return owner, nil
+	return "", fault.Wrap("grpcapi", fault.Refused(fault.Forbidden, "owner", "%q is nobody whom peer %s speaks for", owner, caller))
 }
 
 // vouched refuses a peer whose word on its applications does not count.

@@ -1,6 +1,9 @@
 package grpcapi
 
 import (
+	"context"
+	"slices"
+
 	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -11,8 +14,7 @@ import (
 // LeaseKeepAlive implements api.LockServiceServer. Requests that arrive during a call share the next one:
 // asking the group is expensive.
 func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseKeepAliveRequest, api.LeaseKeepAliveResponse]) error {
-	caller, err := c.Owner(stream.Context())
-	if err != nil {
+	if _, err := c.Owner(stream.Context()); err != nil {
 		return err
 	}
 	ctx, cancel := untilClosing(stream.Context(), c.closing)
@@ -23,19 +25,41 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 		if len(batch) == 0 || err != nil {
 			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}
-		renewals, h, err := c.Writer.KeepAlive(ctx, caller, asked(batch))
+		answers, err := c.renew(ctx, batch)
 		if err != nil {
 			return orClosing(c.closing, "grpcapi.LeaseKeepAlive", err)
 		}
-		for _, req := range batch {
-			var resp *api.LeaseKeepAliveResponse
-			resp, renewals = renewed(req, renewals)
-			resp.Header = fromHeader(h)
+		for _, resp := range answers {
 			if err := stream.Send(resp); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// renew answers requests by one command.
+func (c *coordination) renew(ctx context.Context, batch []*api.LeaseKeepAliveRequest) (answers []*api.LeaseKeepAliveResponse, err error) {
+	all := &api.LeaseKeepAliveRequest{Id: batch[0].GetId(), Ids: slices.Clone(batch[0].GetIds())}
+	for _, req := range batch[1:] {
+		all.Ids = append(append(all.Ids, req.GetId()), req.GetIds()...)
+	}
+	result, err := c.execute(ctx, all)
+	if err != nil || len(batch) == 1 {
+		return []*api.LeaseKeepAliveResponse{result.GetKeepAlive()}, err
+	}
+	r := result.GetKeepAlive()
+	ttls := append([]int64{r.GetTtlMs()}, r.GetTtlsMs()...)
+	for _, req := range batch {
+		n := weight(req)
+		one := &api.LeaseKeepAliveResponse{Header: r.GetHeader(), Id: req.GetId(), Ttl: ttls[0] / 1000, TtlMs: ttls[0], TtlsMs: ttls[1:n]}
+		for _, p := range r.GetPublished() {
+			if p.GetLeaseId() == req.GetId() || slices.Contains(req.GetIds(), p.GetLeaseId()) {
+				one.Published = append(one.Published, p)
+			}
+		}
+		answers, ttls = append(answers, one), ttls[n:]
+	}
+	return answers, nil
 }
 
 // weight returns the number of leases in a request.
@@ -46,32 +70,4 @@ func renewable(req *api.LeaseKeepAliveRequest) error {
 		return fault.Wrap("grpcapi.LeaseKeepAlive", fault.Invalidf("ids", n, "at most %d in one request", coord.MaxKeepAlive))
 	}
 	return nil
-}
-
-func asked(batch []*api.LeaseKeepAliveRequest) []coord.LeaseID {
-	n := 0
-	for _, req := range batch {
-		n += weight(req)
-	}
-	ids := make([]coord.LeaseID, 0, n)
-	for _, req := range batch {
-		ids = append(ids, coord.LeaseID(req.GetId()))
-		for _, id := range req.GetIds() {
-			ids = append(ids, coord.LeaseID(id))
-		}
-	}
-	return ids
-}
-
-// renewed makes the answer to a request of the first renewals, and gives the others.
-func renewed(req *api.LeaseKeepAliveRequest, all []coord.Renewal) (*api.LeaseKeepAliveResponse, []coord.Renewal) {
-	n := weight(req)
-	resp := &api.LeaseKeepAliveResponse{Id: req.GetId(), Ttl: all[0].TTL / 1000, TtlMs: all[0].TTL, Published: publications(all[:n])}
-	if n > 1 {
-		resp.TtlsMs = make([]int64, n-1)
-		for i, r := range all[1:n] {
-			resp.TtlsMs[i] = r.TTL
-		}
-	}
-	return resp, all[n:]
 }

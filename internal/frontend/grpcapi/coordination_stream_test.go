@@ -15,19 +15,22 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// gate is a Writer that holds back and counts keepalives.
+// gate is a Service that holds back and counts keepalives.
 type gate struct {
-	coord.Writer
+	coord.Service
 	let   chan struct{}
 	sizes chan int
 }
 
-func (g gate) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
-	g.sizes <- len(ids)
-	<-g.let
-	return g.Writer.KeepAlive(ctx, owner, ids)
+func (g gate) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+	if r := cmd.GetKeepAlive(); r != nil {
+		g.sizes <- 1 + len(r.GetIds())
+		<-g.let
+	}
+	return g.Service.Execute(ctx, cmd)
 }
 
 // TestKeepAliveBatches: requests in the inbox make one call; each gets an answer, in order.
@@ -35,7 +38,7 @@ func TestKeepAliveBatches(t *testing.T) { synctest.Test(t, keepAliveBatches) }
 
 func keepAliveBatches(t *testing.T) {
 	g := gate{let: make(chan struct{}), sizes: make(chan int, 1000)}
-	r := newRaw(t, "alice", func(c *grpcapi.Config) { g.Writer = c.Coordination.Writer; c.Coordination.Writer = g })
+	r := newRaw(t, "alice", func(c *grpcapi.Config) { g.Service = c.Coordination.Service; c.Coordination.Service = g })
 	lease := r.lease(t)
 	stream, err := r.LeaseKeepAlive(t.Context())
 	require.NoError(t, err)
@@ -168,7 +171,7 @@ func TestWatchesEndAlone(t *testing.T) {
 	for range 3 {
 		r.put(t, "a")
 	}
-	_, _, err := r.solo.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
+	_, _, err := coord.OpsOf(r.solo).Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
 	require.NoError(t, err)
 	w := r.watches(t)
 	w.open(&api.WatchKeysRequest{WatchId: 1, Key: "a"})

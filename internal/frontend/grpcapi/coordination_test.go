@@ -309,7 +309,7 @@ func TestWaitsAreBounded(t *testing.T) {
 func (r raw) waiting(t testing.TB, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		locks, _, err := r.solo.Locks(t.Context(), coord.LockQuery{Name: "db"})
+		locks, _, err := coord.OpsOf(r.solo).Locks(t.Context(), coord.LockQuery{Name: "db"})
 		return err == nil && len(locks[0].Waiting) == n
 	}, time.Minute, time.Millisecond)
 }

@@ -105,7 +105,7 @@ func (m *multiplex) request(ctx context.Context, req *api.WatchKeysRequest) erro
 	m.running[id] = stop
 	m.goroutines.Go(func() {
 		defer release()
-		end := m.watch(watching, id, toWatch(req))
+		end := m.watch(watching, req)
 		select {
 		case m.ended <- end:
 		case <-ctx.Done():
@@ -115,16 +115,16 @@ func (m *multiplex) request(ctx context.Context, req *api.WatchKeysRequest) erro
 }
 
 // watch follows one watch to its end.
-func (m *multiplex) watch(ctx context.Context, id int64, w coord.Watch) ending {
-	end, created := ending{id: id}, true
-	err := m.c.Reader.Watch(ctx, w, func(b coord.Batch, h coord.Header) error {
-		end.header = fromHeader(h)
-		events := convert(b.Events, fromKeyEvent)
+func (m *multiplex) watch(ctx context.Context, req *api.WatchKeysRequest) ending {
+	end, created := ending{id: req.GetWatchId()}, true
+	err := m.c.Service.Watch(ctx, req, func(b *api.WatchKeysResponse) error {
+		end.header = b.GetHeader()
+		events := b.GetEvents()
 		for more := true; more && end.unsent == nil; {
 			n := fitting(events)
 			more = n < len(events)
 			end.unsent = m.send(&api.WatchKeysResponse{
-				Header: end.header, WatchId: id, Created: created, Events: events[:n], NextRevision: int64(b.Next), Fragment: more,
+				Header: end.header, WatchId: end.id, Created: created, Events: events[:n], NextRevision: b.GetNextRevision(), Fragment: more,
 			})
 			created, events = false, events[n:]
 		}
@@ -160,8 +160,11 @@ func (m *multiplex) end(ctx context.Context, e ending) error {
 
 // present returns a header for answers without the group.
 func (c *coordination) present(ctx context.Context) *api.Header {
-	_, h, _ := c.Reader.Range(ctx, coord.Query{Span: coord.Exactly("\x00"), Limit: 1}, coord.Local) // as far as known
-	return fromHeader(h)
+	r, _ := coord.Range(ctx, c.Service, &api.RangeRequest{Key: []byte{0}, Limit: 1, Local: true}) // as far as known
+	if r == nil {
+		return &api.Header{}
+	}
+	return r.GetHeader()
 }
 
 func (m *multiplex) send(resp *api.WatchKeysResponse) error {

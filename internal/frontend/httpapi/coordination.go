@@ -29,7 +29,7 @@ const (
 // Coordination holds the parts of the coordination plane. All are required.
 type Coordination struct {
 	Calls  grpcapi.Calls // for the caller in the context
-	Reader coord.Reader  // for requirements and events
+	Reader coord.Service // for requirements and events
 }
 
 // coordinationAPI handles the routes of the coordination plane. Most are calls of gRPC, bound to paths by the schema.

@@ -15,7 +15,7 @@ const storage = `{"service":"storage","min":3,"selector":{"health":"up,starting"
 // judge writes the status of a requirement, in place of the leader.
 func (p coordFixture) judge(t testing.TB, name string, available int) {
 	t.Helper()
-	page, _, err := p.Range(t.Context(), coord.Query{Span: coord.Exactly(coord.RequirementKey(name))}, coord.Linearizable)
+	page, _, err := coord.OpsOf(p).Range(t.Context(), coord.Query{Span: coord.Exactly(coord.RequirementKey(name))}, coord.Linearizable)
 	require.NoError(t, err)
 	r, err := coord.RequirementOf(page.Keys[0])
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestRequirements(t *testing.T) {
 	require.Equal(t, "2", got["header"].(object)["revision"])
 	delete(got, "header")
 	require.Equal(t, want, got)
-	page, _, err := p.Range(t.Context(), coord.Query{Span: coord.Under(coord.RequirementsPrefix)}, coord.Linearizable)
+	page, _, err := coord.OpsOf(p).Range(t.Context(), coord.Query{Span: coord.Under(coord.RequirementsPrefix)}, coord.Linearizable)
 	require.NoError(t, err)
 	r, err := coord.RequirementOf(page.Keys[0])
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestRequirementWaits(t *testing.T) {
 		time.Sleep(time.Second)
 		p.ok(t, 200, "DELETE /requirements/store", "")
 		all := coord.Exactly(coord.RequirementStatusKey("store"))
-		_, _, err := p.Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Delete: &all}}}})
+		_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Delete: &all}}}})
 		require.NoError(t, err)
 		require.Equal(t, 404, (<-waits).code)
 		require.Equal(t, time.Second, time.Since(began))

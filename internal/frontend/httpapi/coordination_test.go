@@ -20,6 +20,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // coordFixture is a served coordination plane with a client without our types.
@@ -45,7 +46,7 @@ func (p *coordFixture) serve(t testing.TB, l net.Listener, edits ...func(*coordC
 	h := discoverytest.New(t)
 	c := coordConfig{
 		Config: Config{Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t)},
-		Calls:  grpcapi.Config{Coordination: &grpcapi.Coordination{Writer: p.Solo, Reader: p.Solo, Admin: p.Solo, Owner: ownerOf}},
+		Calls:  grpcapi.Config{Coordination: &grpcapi.Coordination{Service: p.Solo, Admin: p.Solo, Owner: ownerOf}},
 	}
 	for _, edit := range edits {
 		edit(&c)
@@ -71,12 +72,12 @@ type coordConfig struct {
 func coordinationOf(t testing.TB, c grpcapi.Config) *Coordination {
 	s := grpcapi.New(c)
 	t.Cleanup(s.Close)
-	return &Coordination{Calls: s.Calls(), Reader: c.Coordination.Reader}
+	return &Coordination{Calls: s.Calls(), Reader: c.Coordination.Service}
 }
 
 // soloCoordination is a plane of one member.
 func soloCoordination(t testing.TB, solo *coordtest.Solo) *Coordination {
-	return coordinationOf(t, grpcapi.Config{Coordination: &grpcapi.Coordination{Writer: solo, Reader: solo, Admin: solo, Owner: ownerOf}})
+	return coordinationOf(t, grpcapi.Config{Coordination: &grpcapi.Coordination{Service: solo, Admin: solo, Owner: ownerOf}})
 }
 
 // ownerKey is the context key of the header Owner.
@@ -333,7 +334,7 @@ func TestLockModesAndMetadata(t *testing.T) {
 func (p coordFixture) waiting(t testing.TB, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		locks, _, err := p.Locks(t.Context(), coord.LockQuery{Name: "db"})
+		locks, _, err := coord.OpsOf(p).Locks(t.Context(), coord.LockQuery{Name: "db"})
 		return err == nil && len(locks[0].Waiting) == n
 	}, time.Minute, time.Millisecond)
 }
@@ -437,13 +438,9 @@ func TestGroup(t *testing.T) {
 // hanging is a plane that answers only when its context ends.
 type hanging struct{ *coordtest.Solo }
 
-func (hanging) Do(ctx context.Context, _ coord.Command) (coord.Result, coord.Header, error) {
+func (hanging) Execute(ctx context.Context, _ *coordv1.Command) (*coordv1.Result, error) {
 	<-ctx.Done()
-	return coord.Result{}, coord.Header{}, fault.Wrap("test.Do", ctx.Err())
-}
-
-func (h hanging) Acquire(ctx context.Context, cmd coord.Command, _ time.Duration) (coord.Result, coord.Header, error) {
-	return h.Do(ctx, cmd)
+	return nil, fault.Wrap("test.Execute", ctx.Err())
 }
 
 // openStream opens a watch on a socket.
@@ -453,7 +450,7 @@ func (p coordFixture) openStream(t *testing.T, query string, edits ...func(*http
 
 func (p coordFixture) put(t testing.TB, key, value string) {
 	t.Helper()
-	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}})
+	_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}})
 	require.NoError(t, err)
 }
 
@@ -490,7 +487,7 @@ func TestKeyWatch(t *testing.T) {
 	require.Equal(t, object{"key": "c3ZjL2E=", "value": "Mg==", "create_revision": "2", "mod_revision": "4", "version": "2", "lease": "0"}, change["kv"])
 	require.Equal(t, "MQ==", change["prev_kv"].(object)["value"])
 	all := coord.Under("svc/")
-	_, _, err := p.Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Txn{Then: []coord.Step{{Delete: &all}}}})
+	_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Txn{Then: []coord.Step{{Delete: &all}}}})
 	require.NoError(t, err)
 	gone := w.expectKeys("events", "5", "svc/a")["events"].([]any)[0].(object)
 	require.Equal(t, []any{"DELETE", "c3ZjL2E=", "5"}, []any{gone["type"], gone["kv"].(object)["key"], gone["kv"].(object)["mod_revision"]})
@@ -535,7 +532,7 @@ func TestKeyWatchResumes(t *testing.T) {
 	w.expectKeys("created", "4")
 	w.expectKeys("events", "5", "a")
 
-	_, _, err := p.Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
+	_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
 	require.NoError(t, err)
 	for _, lost := range []*events{
 		p.openStream(t, "?key=a&start_revision=1"), p.openStream(t, "?key=a", header("Last-Event-ID", "1")),

@@ -62,7 +62,7 @@ func TestNoHangs(t *testing.T) {
 		began = time.Now()
 		p.refused(t, refusal{503, "no_quorum", ""}, "POST /locks/db", `{"lease_id":"1","timeout_ms":5000}`)
 		require.Equal(t, 5*time.Second+answerWithin, time.Since(began))
-	}, func(c *coordConfig) { c.Calls.Coordination.Writer = hanging{solo} })
+	}, func(c *coordConfig) { c.Calls.Coordination.Service = hanging{solo} })
 }
 
 // TestKeyWatchLivesLong, with a sign of life every now and then.

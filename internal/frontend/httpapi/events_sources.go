@@ -119,7 +119,7 @@ func (e *eventsAPI) keys(q interest) (source, error) {
 	}
 	return func(ctx context.Context, say func(message) error) error {
 		first := last < 0
-		err := e.coordination.Reader.Watch(ctx, coord.Watch{Span: coord.Under(q.prefix), From: coord.Revision(last + 1)}, func(b coord.Batch, _ coord.Header) error {
+		err := coord.OpsOf(e.coordination.Reader).Events(ctx, coord.Watch{Span: coord.Under(q.prefix), From: coord.Revision(last + 1)}, func(b coord.Batch, _ coord.Header) error {
 			data, position := keyLine(b), strconv.FormatInt(int64(b.Next-1), 10)
 			if first { // a viewer without position lists the keys
 				first, data = false, line(keyEvent{Kind: "reset", Revision: b.Next - 1})

@@ -57,7 +57,7 @@ func (h *hostile) call(ctx context.Context, c *client.Client, caller int) {
 		case 1:
 			_, err = once(ctx, func(ctx context.Context) (coord.Result, error) {
 				put := &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: name, Value: random(valueSize)}}}}
-				r, _, err := c.Coordination().Do(ctx, coord.Command{Op: put})
+				r, _, err := coord.OpsOf(c.Coordination()).Do(ctx, coord.Command{Op: put})
 				return r, err
 			})
 		default:
