@@ -85,7 +85,7 @@ func plants() []plant {
 			{replicaDir + "propose.go", "p.pending[one.id] = term\n", "if p.pending[one.id] = term; one.id%8 == 7 {\n\t\t\t\tr.answer(Answer{ID: one.id})\n\t\t\t}\n"},
 		}, []string{"C3", "E1"}},
 		{"a retried command is applied again", []edit{
-			{machineDir + "machine.go", "if c.sequence == cmd.Sequence {", "if c.sequence == cmd.Sequence && index%2 == 0 {"},
+			{machineDir + "machine.go", "if c.sequence == attempt.GetSequence() {", "if c.sequence == attempt.GetSequence() && index%2 == 0 {"},
 		}, []string{"E1", "C3", "H1"}},
 		{"a leader reads without asking the others", []edit{
 			{replicaDir + "read.go", "\tr.reads.staged.reads = append(r.reads.staged.reads, id)\n}", "\tif r.role.leads {\n\t\tr.answer(Answer{ID: id})\n\t\treturn\n\t}\n\tr.reads.staged.reads = append(r.reads.staged.reads, id)\n}"},
@@ -105,7 +105,7 @@ func plants() []plant {
 		{"a leader of old keeps its deadlines, and its expiries are accepted", []edit{
 			{replicaDir + "propose.go", "\tr.lessor.Demote()\n", ""},
 			{replicaDir + "ready.go", "r.lessor.Promote(r.now, r.role.term, r.machine.Leases())", "if r.lessor.Term() == 0 {\n\t\t\tr.lessor.Promote(r.now, r.role.term, r.machine.Leases())\n\t\t}"},
-			{machineDir + "lease.go", "if o.Term != c.term {", "if false {"},
+			{machineDir + "lease.go", "if r.GetTerm() != c.term {", "if false {"},
 		}, []string{"L4", "L5"}},
 		{"a client counts from when the answer came", []edit{
 			{here + "client_test.go", "s.sent(local)", "s.sent(c.local())"},
@@ -120,7 +120,7 @@ func plants() []plant {
 			{machineDir + "queue.go", "\tq.held++\n\treturn q.claims[q.held-1]", "\tif n := len(q.claims) - 1; q.held == 0 && q.claims[0].LockClaim.Mode == coord.Exclusive {\n\t\tq.claims[0], q.claims[n] = q.claims[n], q.claims[0]\n\t}\n\tq.held++\n\treturn q.claims[q.held-1]"},
 		}, []string{"L1", "L7", "B2", "P0", "C1"}},
 		{"a lock is released by its name alone", []edit{
-			{machineDir + "lock.go", "kv, q, err := m.locks.claimOf(o.Name, o.Lease, o.Token, c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(o.Token) {", "held, _ := m.tree.Get(coord.LockKey(o.Name, o.Lease))\n\tkv, q, err := m.locks.claimOf(o.Name, o.Lease, held.Token(), c.owner)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif !q.holds(held.Token()) {"},
+			{machineDir + "lock.go", "token := coord.Token(r.GetFencingToken())", "held, _ := m.tree.Get(coord.LockKey(r.GetName(), coord.LeaseID(r.GetLeaseId())))\n\ttoken := held.Token()"},
 		}, []string{"L6", "B2"}},
 		{"a waiter may write as if it held the lock", []edit{
 			{machineDir + "queue.go", "return ok && i < q.held", "return ok && (i < q.held || q.claims[i].LockClaim.Mode == coord.Exclusive)"},
@@ -148,7 +148,7 @@ func plants() []plant {
 func directoryPlants() []plant {
 	return []plant{
 		{"a batch of an earlier generation is accepted", []edit{
-			{machineDir + "directory.go", "case o.Generation < p.Generation:", "case false:"},
+			{machineDir + "directory.go", "case r.GetGeneration() < p.Generation:", "case false:"},
 		}, []string{"I4"}},
 		{"an instance of another owner is replaced", []edit{
 			{machineDir + "removal.go", "return since <= kv.Since", "return false"},
@@ -157,7 +157,7 @@ func directoryPlants() []plant {
 			{machineDir + "removal.go", "return ok && d.owner != owner && ", "return false && ok && d.owner != owner && "},
 		}, []string{"I6"}},
 		{"an instance that is as it was makes an event", []edit{
-			{machineDir + "directory.go", "case !ok || kv.Lease != o.Lease || !bytes.Equal(kv.Value, e.Value) || kv.Principal != e.Principal:", "default:\n\t\t\t_, _ = ok, bytes.Equal"},
+			{machineDir + "directory.go", "case !ok || kv.Lease != b.lease || !bytes.Equal(kv.Value, e.GetValue()) || kv.Principal != e.GetPrincipal():", "default:\n\t\t\t_, _ = ok, bytes.Equal"},
 		}, []string{"I2"}},
 		{"what a batch replaces stays when it is the last", []edit{
 			{machineDir + "directory.go", "if _, ok := named[key]; !ok {", "if _, ok := named[key]; !ok && len(changes) > 0 {"},
