@@ -17,7 +17,6 @@ import (
 // chosen are the tests of limits that write the number out, or are the best ones of several that name the constant.
 func chosen() map[string]string {
 	return map[string]string{
-		"internal/discovery/wire.MaxItemCells":       "internal/discovery/keeper.TestStoreItemsAreIndependent",
 		"internal/discovery/registry.MaxMaxServices": "internal/platform/config.TestErrorsNameTheKey",
 		"pkg/coord.MaxBatchBytes":                    "internal/coordination/machine.TestBatchIsValidated",
 		"pkg/coord.MaxMetadata":                      "internal/coordination/machine.TestLockRefusesBadInput",

@@ -124,6 +124,36 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 	require.Equal(t, r.Digest(), kept.Digest(), "all keepers prefer the same of two versions with one sequence")
 }
 
+// An item may name every cell that a record belongs to, those below a divided cell too, and no cell more.
+func TestStoreTakesTheMostCells(t *testing.T) {
+	k, counts := bare(t, 5, wire.Limits{})
+	r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one"), 1, time.Now())
+	at, _ := r.Facts().Place()
+	places := []geo.Cell{geo.Global}
+	for length := geo.MinLen; length <= geo.DeepLen; length++ {
+		places = append(places, geo.CellOf(at, length))
+	}
+	cells := []records.CellKey{records.ProviderCell(r.Name().Provider)}
+	for _, c := range places {
+		for _, subtype := range []string{records.AnySubtype, "gpu"} {
+			cells = append(cells, records.CellKey{Type: "compute", Subtype: subtype, Cell: c})
+		}
+	}
+	require.Len(t, cells, wire.MaxItemCells)
+
+	resp := k.server.respond(wire.Source{}, storeOf(item(r, append(cells, cells[0])...)), nil)
+	refusal := resp.GetStore().GetResults()[0].GetRefusal()
+	require.Equal(t, fault.Invalid.String(), fault.Kind(refusal.GetCode()).String(), refusal.GetMessage())
+	require.Equal(t, "cells", refusal.GetField())
+	require.Equal(t, 1, counts.Of(counts.Refusals, "invalid"))
+	require.Zero(t, k.Index.Len())
+
+	resp = k.server.respond(wire.Source{}, storeOf(item(r, cells...)), nil)
+	require.Nil(t, resp.GetStore().GetResults()[0].GetRefusal())
+	_, ok := k.Index.Get(r.Name())
+	require.True(t, ok)
+}
+
 // A peer far from a cell refuses it; route.AcceptWithin is twice Replicas.
 func TestStoreRefusesForeignCells(t *testing.T) {
 	k, counts := bare(t, 200, wire.Limits{})
