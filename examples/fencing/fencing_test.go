@@ -20,7 +20,7 @@ func peer(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpcapi.New(grpcapi.Config{Coordination: &grpcapi.Coordination{
-		Writer: solo, Reader: solo, Admin: solo,
+		Service: solo, Admin: solo,
 		Owner: func(context.Context) (string, error) { return "application", nil },
 	}})
 	done := make(chan error)
