@@ -31,12 +31,6 @@ func (l incarnation) protocolID() [32]byte {
 	return sha256.Sum256(l.recovery.Encode())
 }
 
-// named reports whether a protocolID names the incarnation.
-func (l incarnation) named(id []byte) bool {
-	own := l.protocolID()
-	return string(id) == string(own[:])
-}
-
 // wire encodes the recovery record for other peers; empty for the first incarnation.
 func (l incarnation) wire() []byte {
 	if l.recovery.IsZero() {

@@ -182,13 +182,11 @@ func TestOperatorJoinsGroups(t *testing.T) {
 		w := twoGroups(t, 1, 3)
 		stays, goes := w.peers[0], w.peers[2]
 		_, kept := stays.holds(t, "a")
-		var lost coord.Token
-		var ended coord.LeaseID
 		for range 20 {
-			ended, lost = goes.holds(t, "a")
-			goes.revoke(t, ended)
+			given, _ := goes.holds(t, "a")
+			goes.revoke(t, given)
 		}
-		ended, lost = goes.holds(t, "a")
+		ended, lost := goes.holds(t, "a")
 		require.Greater(t, lost, kept)
 		w.link(1, 0)
 		w.await("both say so", func() bool { return stays.troubled(condition.OtherGroup) && w.peers[1].troubled(condition.OtherGroup) })

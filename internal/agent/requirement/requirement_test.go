@@ -309,7 +309,7 @@ func TestForeignStatusesAreCorrected(t *testing.T) {
 func TestDeposed(t *testing.T) {
 	inTime(t, func(w *fixture) {
 		t := w.t
-		late := &slow{fixture: w, held: make(chan coord.Command)}
+		late := &slow{fixture: w, held: make(chan *coordv1.Command)}
 		d := New(Config{Counter: instance.Counter, Self: "a", Leader: w.leadership, Member: late})
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
@@ -322,9 +322,9 @@ func TestDeposed(t *testing.T) {
 		w.leadership.elect("b")
 		w.register("storage", "s1")
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
-		result, _, err := coord.OpsOf(w).Do(w.t.Context(), command)
+		result, err := w.Execute(w.t.Context(), command)
 		require.NoError(t, err)
-		require.ErrorIs(t, result.Txn.Unmet(), fault.Conflict)
+		require.ErrorIs(t, coord.Unmet(result.GetTxn()), fault.Conflict)
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
 	})
 }
@@ -332,16 +332,16 @@ func TestDeposed(t *testing.T) {
 // slow passes commands on and never answers.
 type slow struct {
 	*fixture
-	held chan coord.Command
+	held chan *coordv1.Command
 }
 
-func (s *slow) Do(ctx context.Context, cmd coord.Command) (coord.Result, coord.Header, error) {
+func (s *slow) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
 	select {
 	case s.held <- cmd:
 		<-ctx.Done()
 	case <-ctx.Done():
 	}
-	return coord.Result{}, coord.Header{}, fault.Wrap("slow", ctx.Err())
+	return nil, fault.Wrap("slow", ctx.Err())
 }
 
 // TestTogether checks that one command stores many statuses, and that a

@@ -81,15 +81,14 @@ func (l *Log) words(r *apiv1.PublishInstancesRequest, e Entry) error {
 
 // outdated reports whether another owner made a later decision about a put's key.
 func (l *Log) outdated(p *apiv1.DirectoryEntry, owner string) bool {
-	key := string(p.GetKey())
-	if kv := l.keys[key]; kv != nil {
+	if kv := l.keys[string(p.GetKey())]; kv != nil {
 		foreign := l.leases[kv.Lease] != owner
-		return foreign && (l.barred(p) || !p.GetAdopt() && l.known(p) <= l.since[key])
+		return foreign && (l.barred(p) || !p.GetAdopt() && l.known(p) <= l.since[string(p.GetKey())])
 	}
 	if p.GetAdopt() {
 		return false
 	}
-	d, ok := l.gone[key]
+	d, ok := l.gone[string(p.GetKey())]
 	return ok && d.owner != owner && l.known(p) < d.at
 }
 

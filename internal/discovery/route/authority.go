@@ -245,8 +245,5 @@ func (y *Authority) Knows(id peer.ID) bool {
 // FallBehind records that this peer lacks changes that other keepers have.
 func (y *Authority) FallBehind() { y.Know.lacks(y.Clock()) }
 
-// heard records a request of a peer.
-func (y *Authority) heard(id peer.ID) { y.Know.Heard(id, y.Clock()) }
-
 // ClockFault describes the fault of this peer's clock; "" for a right or unknown one.
 func (y *Authority) ClockFault() string { return y.wrong() }
