@@ -48,7 +48,13 @@ func groupWithHistory(t *testing.T) *coordtest.Solo {
 		do(&coord.LeaseGrant{TTL: 60_000})
 	}
 	do(&coord.Lock{Name: "db/users", Lease: 1, Metadata: []byte("migration")})
-	do(&coord.Lock{Name: "db/users", Lease: 2, Wait: true})
+	go func() { // until the end of the test
+		_, _, _ = coord.OpsOf(solo).Acquire(t.Context(), coord.Command{Owner: stranger, Op: &coord.Lock{Name: "db/users", Lease: 2, Wait: true}}, coord.NoLimit)
+	}()
+	require.Eventually(t, func() bool {
+		locks, _, err := coord.OpsOf(solo).Locks(t.Context(), coord.LockQuery{Name: "db/users"})
+		return err == nil && len(locks) == 1 && len(locks[0].Waiting) == 1
+	}, time.Minute, time.Millisecond)
 	do(&coord.Lock{Name: "pool", Lease: 1, Mode: coord.Permit, Permits: 3})
 	do(put("app/a", "1"))
 	do(put("app/a", "2"))
