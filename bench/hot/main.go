@@ -38,7 +38,7 @@ type figures struct{ allocs, bytes int }
 
 // grew reports whether figures are above a baseline by more than their noise: maps grow at random places.
 func (f figures) grew(from figures) bool {
-	return f.allocs > from.allocs+max(1, from.allocs/50) || f.bytes > from.bytes+max(64, from.bytes/20)
+	return f.allocs > from.allocs+max(1, from.allocs/20) || f.bytes > from.bytes+max(64, from.bytes/10)
 }
 
 func main() {

@@ -30,10 +30,10 @@ func TestLeastOf(t *testing.T) {
 
 func TestGrew(t *testing.T) {
 	base := figures{allocs: 100, bytes: 10_000}
-	for _, f := range []figures{base, {102, 10_500}, {0, 0}} {
+	for _, f := range []figures{base, {105, 11_000}, {0, 0}} {
 		require.False(t, f.grew(base), f)
 	}
-	for _, f := range []figures{{103, 10_000}, {100, 10_501}} {
+	for _, f := range []figures{{106, 10_000}, {100, 11_001}} {
 		require.True(t, f.grew(base), f)
 	}
 	require.False(t, figures{1, 64}.grew(figures{}))
