@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"testing"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -28,6 +29,8 @@ func TestReaches(t *testing.T) {
 	}
 	require.Equal(t, 1, inbound())
 	require.Len(t, here.host.Network().ConnsToPeer(to), 1)
+	// The other peer tells where it listens beside the connection, a moment later.
+	require.Eventually(t, func() bool { return len(here.host.Peerstore().Addrs(to)) > 0 }, time.Minute, time.Millisecond)
 	require.NoError(t, here.Reaches(t.Context(), to))
 	require.Equal(t, 1, inbound(), "the connection in use stays")
 
