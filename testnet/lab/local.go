@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -21,8 +23,8 @@ const (
 	findLimit = 30 * time.Second // until a service is usable, without obstacles
 )
 
-// segment starts peers on a new local network, without configured addresses. Multicast leads
-// them to each other, and they bootstrap one group.
+// segment starts peers on a new local network with one key and without configured addresses. Multicast leads
+// them to each other, and they found one group. The first generates the key; the others start as soon as it is there.
 func segment(ctx context.Context, w *world, n int, address func(int) string) ([]*peer, error) {
 	segment := w.network(netns.Quality{})
 	var all []*peer
@@ -37,6 +39,11 @@ func segment(ctx context.Context, w *world, n int, address func(int) string) ([]
 		if err != nil {
 			return nil, err
 		}
+		if i > 0 {
+			if err := shareKey(ctx, all[0], p); err != nil {
+				return nil, err
+			}
+		}
 		if err := p.start(); err != nil {
 			return nil, err
 		}
@@ -50,6 +57,19 @@ func segment(ctx context.Context, w *world, n int, address func(int) string) ([]
 	}
 	w.say("%d hosts found each other by multicast, %.1f s after the last start", n, time.Since(began).Seconds())
 	return all, nil
+}
+
+// shareKey gives a peer that has not started the key of the network of another one.
+func shareKey(ctx context.Context, from, to *peer) error {
+	const file = "network.key"
+	var key []byte
+	if err := await.Until(ctx, startLimit, from.name+" has the key of the network", func(context.Context) (err error) {
+		key, err = os.ReadFile(filepath.Join(from.spec.Data, file))
+		return err
+	}); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(to.spec.Data, file), key, 0o600)
 }
 
 // local plays a home or office network without a configuration.
