@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -104,12 +104,8 @@ func readBackupHead(r io.Reader) (h backupHead, err error) {
 func (p *Plane) Backup(ctx context.Context, w io.Writer) error {
 	var broken error // after the first byte a backup is not repeated
 	counted := &countingWriter{w: w}
-	err := p.router.atMember(ctx, func(ctx context.Context, t coord.Service) error {
-		o, ok := t.(coord.Admin)
-		if !ok {
-			return fault.New("coordination.Backup", fault.Unsupported, "not supported by the leader")
-		}
-		err := o.Backup(ctx, counted)
+	err := p.routing.AtMember(ctx, func(ctx context.Context, t routing.Target) error {
+		err := t.Backup(ctx, counted)
 		if err != nil && counted.n > 0 {
 			broken = fault.New("coordination.Backup", fault.Unavailable, "the backup broke off after %d bytes: %w", counted.n, err)
 			return nil

@@ -48,7 +48,7 @@ func (q *inquiry) peers() []peer.ID {
 			}
 		}
 	}
-	if q.plane.ID() == "" || q.plane.config.Network.Mode == bootstrap.Unlisted && q.plane.finder.leaderless() > 0 {
+	if q.plane.ID() == "" || q.plane.config.Network.Mode == bootstrap.Unlisted && q.plane.routing.Leaderless() > 0 {
 		all = append(all, q.plane.ask.ConnectedPeers()...)
 	}
 	seen := map[peer.ID]bool{q.plane.self: true}
@@ -132,7 +132,7 @@ func (q *inquiry) announced(from peer.ID, info *groupv1.GroupInfo) {
 	ctx, cancel := context.WithTimeout(q.plane.life, askTime)
 	defer cancel()
 	if said, ok := q.learn(ctx, from, info); ok {
-		q.plane.finder.advance(leader.Heard{From: from, Leadership: said})
+		q.plane.routing.Advance(leader.Heard{From: from, Leadership: said})
 	}
 }
 
@@ -146,10 +146,10 @@ func (q *inquiry) published(from peer.ID, info *groupv1.GroupInfo) {
 		q.askSoon(from)
 		return
 	}
-	if known := q.plane.finder.known(); said.Incarnation == known.Incarnation && said.Term <= known.Term {
+	if known := q.plane.routing.Known(); said.Incarnation == known.Incarnation && said.Term <= known.Term {
 		from = ""
 	}
-	q.plane.finder.advance(leader.Heard{From: from, Leadership: said})
+	q.plane.routing.Advance(leader.Heard{From: from, Leadership: said})
 }
 
 // askAll asks all peers at once and waits for their answers. See ask for candidate.
@@ -165,7 +165,7 @@ func (q *inquiry) askAll(candidate uint64) {
 
 func (q *inquiry) askNow(ctx context.Context, p peer.ID, candidate uint64) {
 	if said, ok := q.ask(ctx, p, candidate); ok {
-		q.plane.finder.advance(leader.Heard{From: p, Leadership: said})
+		q.plane.routing.Advance(leader.Heard{From: p, Leadership: said})
 	}
 }
 
@@ -259,7 +259,7 @@ func (q *inquiry) info() *groupv1.GroupInfo {
 	if l != nil {
 		mine = l.incarnation.storageID()
 	}
-	g, own := q.plane.view.describe(q.plane.finder.known(), mine)
+	g, own := q.plane.view.describe(q.plane.routing.Known(), mine)
 	if own {
 		l.inform(g)
 	}

@@ -30,7 +30,7 @@ func (p *Plane) enter() {
 		return
 	}
 	p.view.adopt(group, life)
-	p.finder.advance(leader.Needed{})
+	p.routing.Advance(leader.Needed{})
 	if p.disk == nil || p.outlived.Load() {
 		return // a client
 	}
@@ -92,7 +92,7 @@ func (p *Plane) join(group bootstrap.Membership) error {
 		return err
 	}
 	p.here.Store(l)
-	p.finder.wake()
+	p.routing.Wake()
 	p.config.Logger.Info("takes part in the coordination group", "group", life.group, "incarnation", life.recovery.Incarnation, "member", fmt.Sprintf("%016x", p.disk.Member()))
 	return nil
 }

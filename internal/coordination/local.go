@@ -86,13 +86,14 @@ func (l *local) lookup(id uint64) (peer.ID, bool) {
 	return l.plane.view.member(id)
 }
 
-func (l *local) leads() bool { return l.member.Status().Leads }
+// Changed implements routing.Member.
+func (l *local) Changed() <-chan struct{} { return l.member.Changed() }
 
-// belief returns the leader according to this member, for package leader; zero if l is nil.
-func (l *local) belief() (b leader.Member) {
-	if l == nil {
-		return b
-	}
+// Leads implements routing.Member.
+func (l *local) Leads() bool { return l.member.Status().Leads }
+
+// Belief returns the leader according to this member, for package leader.
+func (l *local) Belief() (b leader.Member) {
 	s := l.member.Status()
 	b.Votes = slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member && m.Voter })
 	if s.Leader.ID == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -61,12 +62,8 @@ func (p *Plane) ChangeMembers(ctx context.Context, c coord.MemberChange) (done c
 		c.Action, c.Peer = coord.RemoveMember, p.name
 	}
 	c.Via = p.name
-	err = p.router.retry(ctx, func(ctx context.Context, t coord.Service) error {
-		o, ok := t.(coord.Admin)
-		if !ok {
-			return fault.New("coordination.ChangeMembers", fault.Unsupported, "not supported by the leader")
-		}
-		done, err = o.ChangeMembers(ctx, c)
+	err = p.routing.AtLeader(ctx, func(ctx context.Context, t routing.Target) error {
+		done, err = t.ChangeMembers(ctx, c)
 		return err
 	})
 	return done, err

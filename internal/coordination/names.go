@@ -90,5 +90,5 @@ func (q *inquiry) tolerance() membership.Tolerance {
 			return membership.ToleranceOf(progressOf(s))
 		}
 	}
-	return q.known.tolerance(q.plane.finder.known().Peer)
+	return q.known.tolerance(q.plane.routing.Known().Peer)
 }

@@ -3,7 +3,6 @@ package coordination
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/coordination/upkeep"
 	"github.com/blackhole/blackhole/internal/platform/condition"
@@ -34,18 +34,9 @@ import (
 
 // Bounds of the work under way.
 const (
-	maxSlots   = 4096                    // concurrent commands, waiting ones included
-	patience   = 4500 * time.Millisecond // without an answer of a leader: callers learn it within 5 s
-	closing    = 3 * time.Second         // to hand over the leadership
-	cleaningUp = 5 * time.Second         // to give back the claim of a caller that is gone
+	closing    = 3 * time.Second // to hand over the leadership
+	cleaningUp = 5 * time.Second // to give back the claim of a caller that is gone
 )
-
-// Remote is the contract at another peer's member, which forwards nothing.
-type Remote interface {
-	coord.Service
-	coord.Admin
-	io.Closer
-}
 
 // Config configures a Seat.
 type Config struct {
@@ -68,7 +59,7 @@ type Config struct {
 	FS         vfs.FS // nil: the operating system's
 
 	// Remote connects to the member at another peer, for calls meant for a group. It may connect lazily.
-	Remote func(to peer.ID, group string) (Remote, error)
+	Remote func(to peer.ID, group string) (routing.Remote, error)
 	// Fatal receives, once, an error after which this peer must end. The failure of the member alone does not: see
 	// condition member_stopped.
 	Fatal func(error)
@@ -81,7 +72,7 @@ type Config struct {
 	Logger   *slog.Logger     // nil logs nothing
 }
 
-// Plane is this peer's part in one group; see Seat. It implements coord.Service and coord.Admin. It
+// Plane is this peer's part in one group; see Seat. It implements coord.Admin, and routing coord.Service. It
 // is safe for concurrent use.
 type Plane struct {
 	config    Config
@@ -95,9 +86,8 @@ type Plane struct {
 	dhtStore  *announce.DHTStore  // nil without Values, or with a single founder, the only possible leader
 
 	view    *groupView
-	finder  *leaderFinder
+	routing *routing.Router
 	inquiry *inquiry
-	router  *router
 	roster  *roster
 	levels  *levels
 
@@ -115,10 +105,9 @@ func openPlane(c Config) (*Plane, error) {
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	tell := func() { p.finder.tell(p) }
 	comparer := p.comparer()
 	for _, work := range []func(){
-		p.enter, p.finder.run, p.inquiry.search, p.reconcile, p.readDHT, tell,
+		p.enter, p.routing.Run, p.inquiry.search, p.reconcile, p.readDHT, p.tell,
 		func() { p.inquiry.merger.Run(p.life) }, func() { comparer.Run(p.life) },
 		func() { upkeep.WatchSpace(p.life, func() *member.Member { m, _ := p.mine(); return m }, c.Conditions) },
 	} {
@@ -130,32 +119,42 @@ func openPlane(c Config) (*Plane, error) {
 func newPlane(c Config) *Plane {
 	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newGoroutines(), failed: &failure{config: c}}
 	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}, merger: formation.NewMerger(p.merging())}
-	p.router = newRouter(p)
 	p.levels = newLevels(p)
-	p.view = &groupView{network: c.Network, logger: c.Logger, belongs: p.isMember, leaderless: func() time.Duration { return p.finder.leaderless() }}
+	p.view = &groupView{network: c.Network, logger: c.Logger, belongs: p.isMember, leaderless: func() time.Duration { return p.routing.Leaderless() }}
 	p.roster = &roster{
 		config: &p.config, self: p.self, view: p.view, candidates: candidates{seen: map[peer.ID]candidate{}},
 		founded: func() (bootstrap.Membership, bool) { return p.founder.Group() },
 	}
-	p.finder = newLeaderFinder(finderConfig{
-		self: p.self, life: p.life, peers: p.inquiry.peers, member: p.belief, waiting: p.router.waiting,
-		ask: func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
-	})
+	p.routing = routing.New(p.route())
 	if c.Values != nil && (c.Network.Mode == bootstrap.Unlisted || len(c.Network.Founders) > 1) {
 		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Self.Key, c.Now)
 	}
 	return p
 }
 
-// belief returns the leader according to this peer's own member, and a channel that is closed at the next
-// change of the member.
-func (p *Plane) belief() (leader.Member, <-chan struct{}) {
-	l := p.here.Load()
-	if l == nil {
-		return leader.Member{}, nil
+// route gives package routing what it needs of this peer.
+func (p *Plane) route() routing.Config {
+	return routing.Config{
+		Self: p.self, Life: p.life, Start: p.life.start, Jitter: newRand().Float64,
+		Member: func() routing.Member {
+			if l := p.here.Load(); l != nil {
+				return l
+			}
+			return nil
+		},
+		Peers: p.inquiry.peers,
+		Ask:   func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
+		Dial:  func(to peer.ID) (routing.Remote, error) { return p.config.Remote(to, p.ID()) },
+		Group: p.ID, Missing: p.missing,
+		Refused: func(err error) bool {
+			var n *replica.NotLeader
+			return errors.As(err, &n) && !n.Maybe
+		},
+		Left: func() (departed bool, floor int64) {
+			_, floor = p.founder.Left()
+			return p.departed.Load(), floor
+		},
 	}
-	changed := l.member.Changed()
-	return l.belief(), changed
 }
 
 // isMember reports whether a peer is a member according to this peer's log, and whether this peer has a log.
@@ -234,7 +233,7 @@ func (p *Plane) readDHT() {
 		return
 	}
 	reader := announce.Reader{
-		Known: func() bool { return p.ID() != "" }, Led: func() bool { _, leader, _ := p.Leading(); return leader != "" },
+		Known: func() bool { return p.ID() != "" }, Led: func() bool { _, leader, _ := p.routing.Leading(); return leader != "" },
 		Received: p.inquiry.published, Jitter: newRand(), Logger: p.config.Logger,
 	}
 	reader.Run(p.life, p.dhtStore)
@@ -274,7 +273,7 @@ func (p *Plane) merging() formation.Config {
 			return p.inquiry.trusted(ctx, at)
 		},
 		Connected:  func() []peer.ID { return p.ask.ConnectedPeers() },
-		Leaderless: func() time.Duration { return p.finder.leaderless() },
+		Leaderless: func() time.Duration { return p.routing.Leaderless() },
 		Keeps:      func() bool { return p.outlived.Load() || p.failed.because() != "" },
 		Survives:   func() string { return p.inquiry.tolerance().String() },
 		Calls:      func(id string) string { return p.inquiry.calls(id) },
@@ -302,7 +301,7 @@ func (p *Plane) Close() error {
 		if l := p.here.Load(); l != nil { // the peer may have joined meanwhile
 			errs = append(errs, l.close(p.life))
 		}
-		errs = append(errs, p.router.remotes.close())
+		errs = append(errs, p.routing.Close())
 		if p.disk != nil {
 			errs = append(errs, p.disk.Close())
 		}

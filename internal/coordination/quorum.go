@@ -10,11 +10,11 @@ import (
 const leaderlessGrace = 5 * time.Second
 
 // tell logs each new leader, and keeps a condition while none is known: no_group without a group, otherwise no_quorum.
-func (f *leaderFinder) tell(p *Plane) {
+func (p *Plane) tell() {
 	log, conditions := p.config.Logger, p.config.Conditions
 	var last string
 	for {
-		term, name, changed := f.leading()
+		term, name, changed := p.routing.Leading()
 		if name != "" && name != last {
 			log.Info("the group has a leader", "leader", p.inquiry.calls(name), "term", term, "before", p.inquiry.calls(last))
 			last = name
@@ -35,7 +35,7 @@ func (f *leaderFinder) tell(p *Plane) {
 				conditions.Clear(condition.NoGroup)
 			}
 			conditions.Raise(why, "locks, leases, keys and changes of the directory fail, and reads may be stale: %s", p.missing())
-		case <-f.life.Done():
+		case <-p.life.Done():
 			return
 		}
 	}

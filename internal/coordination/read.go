@@ -4,10 +4,9 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/blackhole/blackhole/internal/coordination/answer"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -17,66 +16,10 @@ import (
 // progress is the time between two progress marks of a quiet watch.
 const progress = 10 * time.Second
 
-// Read implements coord.Service. Only the leader knows the remaining times of leases.
-func (p *Plane) Read(ctx context.Context, q *coordv1.Question) (a *coordv1.Answer, err error) {
-	if l := p.here.Load(); l != nil && answer.IsLocal(q) && l.belongs() {
-		return l.Read(ctx, q)
-	}
-	anywhere := p.router.atMember
-	if answer.AboutLeases(q) {
-		anywhere = p.router.retry
-	}
-	err = anywhere(ctx, func(ctx context.Context, t coord.Service) error {
-		a, err = t.Read(ctx, q)
-		return err
-	})
-	return a, err
-}
-
-// Watch implements coord.Service. It resumes at another member after the loss of the serving one.
-func (p *Plane) Watch(ctx context.Context, w *apiv1.WatchKeysRequest, send func(*apiv1.WatchKeysResponse) error) error {
-	const op = "coordination.Watch"
-	_, floor := p.founder.Left()
-	if w.GetStartRevision() > 0 && w.GetStartRevision() <= floor { // perhaps of a group that this peer left
-		return anew(op, floor)
-	}
-	var refused error // the error of send, which ends the watch
-	begun := false
-	w = proto.CloneOf(w) // the start moves on
-	err := p.router.atMember(ctx, func(ctx context.Context, t coord.Service) error {
-		resuming := begun
-		established := p.router.watch(t)
-		defer established.end()
-		err := t.Watch(ctx, w, func(b *apiv1.WatchKeysResponse) error {
-			established.begin()
-			if resuming && len(b.GetEvents()) == 0 {
-				resuming = false
-				return nil // the client knows the start already
-			}
-			begun, w.StartRevision = true, b.GetNextRevision()
-			refused = send(b)
-			return refused
-		})
-		if refused != nil { // even an Unavailable of send
-			return fault.As(op, fault.Canceled, refused)
-		}
-		return err
-	})
-	if err != nil && refused == nil && ctx.Err() == nil && p.departed.Load() {
-		return anew(op, w.GetStartRevision())
-	}
-	return err
-}
-
-// anew ends a watch that must not go on: its revisions are of another group's history.
-func anew(op string, at int64) error {
-	return fault.As(op, fault.NotFound, &coord.Compacted{Revision: coord.Revision(at), Current: coord.Revision(at)})
-}
-
 // barrier returns a header after which this member's state contains all answered writes. Errors: Unavailable
 // if no leader confirms it in time.
 func (l *local) barrier(ctx context.Context) (coord.Header, error) {
-	bounded, cancel := context.WithTimeout(ctx, patience/2) // the rest is for other members: see router.atMember
+	bounded, cancel := context.WithTimeout(ctx, routing.Patience/2) // the rest is for other members: see routing.Router.AtMember
 	defer cancel()
 	h, err := l.member.Barrier(bounded)
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
@@ -101,7 +44,7 @@ func (l *local) Read(ctx context.Context, q *coordv1.Question) (_ *coordv1.Answe
 	} else if state.Header, err = l.barrier(ctx); err != nil {
 		return nil, err
 	}
-	if answer.AboutLeases(q) && !l.leads() {
+	if answer.AboutLeases(q) && !l.Leads() {
 		return nil, fault.New("group.Read", fault.Unavailable, "another member leads")
 	}
 	a, err := state.Read(q)

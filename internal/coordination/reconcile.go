@@ -46,13 +46,13 @@ func (p *Plane) reconcile() {
 			asked = time.Now()
 			p.inquiry.askMembersSoon()
 		}
-		announcer.Announce(p.life, l.leads())
+		announcer.Announce(p.life, l.Leads())
 		reconciler.reconcile(l)
 		pause := offering
 		if p.roster.standsBy() {
 			pause = standby
 		}
-		if time.Since(offered) > pause && !l.belongs() {
+		if time.Since(offered) > pause && !l.Belongs() {
 			offered = time.Now()
 			p.inquiry.askAll(offerOf(p)) // all possible leaders learn of this candidate
 			l.wire.Recheck()
@@ -92,8 +92,8 @@ func (c *reconciler) saveRecovery(kept *uint64) {
 	}
 }
 
-// belongs reports whether this member is listed and its group has a leader. Calls of others wait for another member.
-func (l *local) belongs() bool { return l.member.Status().Leader.ID != 0 && l.listed() }
+// Belongs reports whether this member is listed and its group has a leader. Calls of others wait for another member.
+func (l *local) Belongs() bool { return l.member.Status().Leader.ID != 0 && l.listed() }
 
 // listed reports whether this member's configuration contains it, and whether other peers know no later one without it.
 // A removed member, or a learner, gets no other notice of its removal.
@@ -226,8 +226,3 @@ func configurationOf(c membership.Change) (out replica.Change) {
 	}
 	return out
 }
-
-var _ interface {
-	coord.Service
-	coord.Admin
-} = (*Plane)(nil)

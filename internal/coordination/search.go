@@ -88,7 +88,7 @@ func (q *inquiry) look() *sighting {
 				return
 			}
 			if said, counts := q.learn(ctx, p, resp.GetInfo()); counts {
-				q.plane.finder.advance(leader.Heard{From: p, Leadership: said})
+				q.plane.routing.Advance(leader.Heard{From: p, Leadership: said})
 			}
 			if id, may := q.plane.founder.Founding(); may && string(resp.GetFounding()) == string(id[:]) {
 				mu.Lock()

@@ -53,7 +53,7 @@ func Open(c Config) (*Seat, error) {
 	fatal := failure{config: c}
 	c.Fatal = fatal.fatal // once, over all planes
 	s := &Seat{config: c, life: newGoroutines(), alone: make(chan *succession)}
-	s.Through = func() (coord.Service, error) { return s.plane.Load(), nil }
+	s.Through = func() (coord.Service, error) { return s.plane.Load().routing, nil }
 	if err := s.open(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -117,7 +117,7 @@ func (s *Seat) goOver(to formation.Departure) error {
 func (s *Seat) reopen(old *Plane) error {
 	s.config.Conditions.Clear(condition.MemberStopped) // it was of the former member
 	err := s.open()
-	old.finder.end()
+	old.routing.HandOver()
 	return err
 }
 
@@ -146,7 +146,7 @@ func (s *Seat) Member() Serving {
 // empty while none is known, and a channel that is closed when either changes. See package leader. The
 // term goes back only after a forced recovery, which begins a new incarnation with terms of its own, and in another group.
 func (s *Seat) Leading() (term uint64, leader string, changed <-chan struct{}) {
-	return s.plane.Load().Leading()
+	return s.plane.Load().routing.Leading()
 }
 
 // ID returns the group's id in hex; empty while no group is known.
@@ -168,7 +168,7 @@ func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) { return s.p
 func (s *Seat) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
 	p := s.plane.Load()
 	done, err := p.ChangeMembers(ctx, c)
-	if c.Action != coord.PromoteMember || fault.KindOf(err) != fault.Unavailable || ctx.Err() != nil || p.finder.leaderless() == 0 {
+	if c.Action != coord.PromoteMember || fault.KindOf(err) != fault.Unavailable || ctx.Err() != nil || p.routing.Leaderless() == 0 {
 		return done, err
 	}
 	return s.promoteAlone(ctx, p, c, err)

@@ -9,7 +9,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -32,11 +31,11 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 		return coord.GroupState{}, fault.Wrap("group.Group", ctx.Err())
 	}
 	l := p.here.Load()
-	if l != nil && l.leads() {
+	if l != nil && l.Leads() {
 		return l.state(), nil
 	}
 	member := l != nil && l.listed() // a member stays one without a leader
-	state, err := p.router.askLeader(ctx)
+	state, err := p.routing.AskLeader(ctx)
 	if err != nil && member {
 		state = l.state()
 	}
@@ -45,24 +44,6 @@ func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
 	}
 	state.ID, state.Phase = p.ID(), phaseOf(p, member)
 	return state, nil
-}
-
-// askLeader returns the group's state from the leader.
-func (r *router) askLeader(ctx context.Context) (state coord.GroupState, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	t, at, err := r.leader(ctx)
-	if err != nil {
-		return state, err
-	}
-	remote, ok := t.(coord.Admin)
-	if !ok {
-		return state, fault.New("group.Group", fault.Unsupported, "not supported by the leader")
-	}
-	if state, err = remote.Group(ctx); err != nil {
-		r.plane.finder.advance(leader.Refused{Leader: at})
-	}
-	return state, err
 }
 
 // Stats counts the group's state at this member.
@@ -179,7 +160,7 @@ func (p *Plane) Standing() (state coord.GroupState) {
 		state.Phase = phaseOf(p, l.listed())
 		return state
 	}
-	known, t := p.finder.known(), p.inquiry.tolerance()
+	known, t := p.routing.Known(), p.inquiry.tolerance()
 	state = coord.GroupState{ID: p.ID(), Phase: phaseOf(p, false), Term: known.Term, Survives: t.Failures(), Tolerance: t.String()}
 	if known.Peer == "" {
 		state.Missing = p.missing()
@@ -196,7 +177,7 @@ func (p *Plane) Electing() bool {
 		s := l.member.Status()
 		return s.Leader.ID == 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member && m.Voter })
 	}
-	return p.roster.founds() && p.finder.known().Peer == ""
+	return p.roster.founds() && p.routing.Known().Peer == ""
 }
 
 // phaseOf returns the phase of a peer.

@@ -61,7 +61,7 @@ func (l *local) checkStopped() bool {
 func (l *local) retire() {
 	p := l.plane
 	p.here.Store(nil)
-	p.finder.wake()
+	p.routing.Wake()
 	ctx, cancel := context.WithCancel(p.life)
 	cancel() // no member can take over
 	if err := l.close(ctx); err != nil {

@@ -78,7 +78,7 @@ func (s *Seat) succeed(plan *succession) error {
 	switch {
 	case s.down:
 		return fault.New("", fault.Unavailable, "this peer is shutting down")
-	case old != plan.plane || old.finder.leaderless() == 0:
+	case old != plan.plane || old.routing.Leaderless() == 0:
 		return fault.New("", fault.Conflict, "the group changed meanwhile: look at its status and order again")
 	}
 	if err := old.Close(); err != nil {
@@ -104,7 +104,7 @@ func planSuccession(ctx context.Context, p *Plane) (*succession, error) {
 	if l.summary.of(l).Over.Over() {
 		return nil, fault.Refused(fault.Conflict, "action", "the group gave itself up for another one: start its voters, or use group recover")
 	}
-	if since := p.finder.leaderless(); since < orphaned {
+	if since := p.routing.Leaderless(); since < orphaned {
 		return nil, fault.Refused(fault.Conflict, "action", "the group has had no leader for %v only, and an election or a restart can bring one: order again in %v",
 			since.Round(time.Second), (orphaned - since).Round(time.Second))
 	}
@@ -148,7 +148,7 @@ func (q *inquiry) survivors(ctx context.Context, s replica.Status) (heard []surv
 // check refuses if a majority answers or another survivor has a longer log.
 func (s *succession) check() error {
 	switch t := s.tolerance(); {
-	case s.plane.finder.known().Peer != "":
+	case s.plane.routing.Known().Peer != "":
 		return fault.Refused(fault.Conflict, "action", "the group has a leader again: order again")
 	case t.Quorate():
 		return fault.Refused(fault.Conflict, "action", "%d of %d voters answer, a majority: wait until they elect a leader", t.Heard, t.Voters)
@@ -193,7 +193,7 @@ func (s *succession) names(is func(replica.MemberStatus) bool) string {
 // loss says what nobody can bring back.
 func (s *succession) loss() string {
 	gone := s.names(func(m replica.MemberStatus) bool { return m.Voter && !s.answers(m.ID) })
-	return fmt.Sprintf("lose every write that only %s had, answered ones too; no leader was heard for %v", gone, s.plane.finder.leaderless().Round(time.Second))
+	return fmt.Sprintf("lose every write that only %s had, answered ones too; no leader was heard for %v", gone, s.plane.routing.Leaderless().Round(time.Second))
 }
 
 // outcome describes the plan.

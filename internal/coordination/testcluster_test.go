@@ -30,6 +30,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -159,7 +160,7 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 		Conditions: p.conditions,
 		Host:       p.host, PubSub: p.gossip, Values: dht, Self: coordination.Identity{Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i))}, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Access: coordination.Access{Open: true, Trusts: p.trusts}, Policy: policy,
-		Remote: func(to peer.ID, _ string) (coordination.Remote, error) {
+		Remote: func(to peer.ID, _ string) (routing.Remote, error) {
 			for _, other := range w.peers {
 				if other.host.ID() == to {
 					return other.door, nil

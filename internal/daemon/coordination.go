@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	group "github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -77,7 +78,7 @@ func (p *parts) startCoordination(context.Context) error {
 		Network: founders, Policy: policyOf(&p.config, p.node), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
-		Remote: func(to peer.ID, id string) (group.Remote, error) {
+		Remote: func(to peer.ID, id string) (routing.Remote, error) {
 			c, err := p.dial(to, id)
 			if err != nil {
 				return nil, err

@@ -1,4 +1,4 @@
-package coordination
+package routing
 
 import (
 	"context"
@@ -11,35 +11,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Leading returns the highest term in which a leader of the group was confirmed, the leader's peer id,
-// empty while none is known, and a channel that is closed when either changes. See package leader. The
-// term goes back only after a forced recovery, which begins a new incarnation with terms of its own.
-func (p *Plane) Leading() (term uint64, leader string, changed <-chan struct{}) {
-	return p.finder.leading()
-}
-
-func (f *leaderFinder) leading() (term uint64, leader string, changed <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.tracker.Known().Term, f.name, f.changed
-}
-
-// finderConfig holds what a leaderFinder needs from its plane. The functions must not call the finder.
-type finderConfig struct {
-	self    peer.ID
-	life    *goroutines
-	peers   func() []peer.ID                                              // peers that may know the leader
-	member  func() (believes leader.Member, changed <-chan struct{})      // this peer's own member
-	ask     func(context.Context, peer.ID) (_ leader.Leadership, ok bool) // false: no answer that counts
-	waiting func() leader.Tick                                            // the calls that wait for the leader
-}
-
-// leaderFinder runs the leader.Tracker of this peer: it asks its questions and hands it the events.
-type leaderFinder struct {
-	finderConfig
-	start  time.Time
-	timer  *time.Timer
-	joined chan struct{} // receives when this peer's membership begins or ends
+// finder runs the leader.Tracker of this peer: it asks its questions and hands it the events.
+type finder struct {
+	config  Config
+	waiting func() leader.Tick // the calls that wait for the leader
+	start   time.Time
+	timer   *time.Timer
+	joined  chan struct{} // receives when this peer's membership begins or ends
 
 	mu       sync.Mutex // guards all below
 	tracker  *leader.Tracker
@@ -60,19 +38,19 @@ type session struct {
 	end context.CancelFunc
 }
 
-func newLeaderFinder(c finderConfig) *leaderFinder {
-	return &leaderFinder{
-		finderConfig: c, start: time.Now(), timer: time.NewTimer(time.Hour), joined: make(chan struct{}, 1),
-		tracker: leader.New(leader.Config{Self: c.self, Jitter: newRand().Float64}),
+func newFinder(c Config, waiting func() leader.Tick) *finder {
+	return &finder{
+		config: c, waiting: waiting, start: time.Now(), timer: time.NewTimer(time.Hour), joined: make(chan struct{}, 1),
+		tracker: leader.New(leader.Config{Self: c.Self, Jitter: c.Jitter}),
 		changed: make(chan struct{}), settled: make(chan struct{}), lost: time.Now(),
 	}
 }
 
-// run feeds the tracker until the life of the plane ends.
-func (f *leaderFinder) run() {
+// Run feeds the tracker until the life of the plane ends.
+func (f *finder) Run() {
 	for {
-		_, moved := f.member()
-		peers, tick := f.peers(), f.waiting()
+		_, moved := f.belief()
+		peers, tick := f.config.Peers(), f.waiting()
 		f.mu.Lock()
 		f.believe()
 		f.apply(leader.Peers(peers))
@@ -82,41 +60,41 @@ func (f *leaderFinder) run() {
 		case <-moved:
 		case <-f.timer.C:
 		case <-f.joined:
-		case <-f.life.Done():
+		case <-f.config.Life.Done():
 			return
 		}
 	}
 }
 
-// wake makes run check this peer's member again.
-func (f *leaderFinder) wake() {
+// Wake makes Run check this peer's member again.
+func (f *finder) Wake() {
 	select {
 	case f.joined <- struct{}{}:
 	default:
 	}
 }
 
-// advance applies an event.
-func (f *leaderFinder) advance(e leader.Event) {
+// Advance applies an event.
+func (f *finder) Advance(e leader.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.apply(e)
 }
 
 // believe applies a change of the member's belief. Call it with mu held, so that beliefs arrive in order.
-func (f *leaderFinder) believe() {
-	if now, _ := f.member(); now != f.believed {
+func (f *finder) believe() {
+	if now, _ := f.belief(); now != f.believed {
 		f.believed = now
 		f.apply(now)
 	}
 }
 
 // apply applies an event with mu held.
-func (f *leaderFinder) apply(e leader.Event) {
+func (f *finder) apply(e leader.Event) {
 	before, open := f.tracker.Known(), f.tracker.Open()
 	step := f.tracker.Advance(f.now(), e)
 	for _, p := range step.Ask {
-		f.life.start(func() { f.question(p) }) // refused at the end, when no caller waits
+		f.config.Start(func() { f.question(p) }) // refused at the end, when no caller waits
 	}
 	f.timer.Reset(max(step.Wake-f.now(), time.Millisecond))
 	if open > 0 && f.tracker.Open() == 0 {
@@ -128,7 +106,18 @@ func (f *leaderFinder) apply(e leader.Event) {
 	}
 }
 
-func (f *leaderFinder) publish(now leader.Leadership) {
+// belief returns the leader according to this peer's own member, and a channel that is closed at the next change of the
+// member.
+func (f *finder) belief() (leader.Member, <-chan struct{}) {
+	m := f.config.Member()
+	if m == nil {
+		return leader.Member{}, nil
+	}
+	changed := m.Changed()
+	return m.Belief(), changed
+}
+
+func (f *finder) publish(now leader.Leadership) {
 	if f.ended {
 		return
 	}
@@ -149,11 +138,11 @@ func (f *leaderFinder) publish(now leader.Leadership) {
 		f.session.end()
 	}
 	f.session = session{of: now.Peer}
-	f.session.Context, f.session.end = context.WithCancel(f.life)
+	f.session.Context, f.session.end = context.WithCancel(f.config.Life)
 }
 
-// end sends everybody who waits for a change to the next plane, for good.
-func (f *leaderFinder) end() {
+// HandOver sends everybody who waits for a change to the next plane, for good.
+func (f *finder) HandOver() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
@@ -161,22 +150,22 @@ func (f *leaderFinder) end() {
 }
 
 // now is the time since start, as the tracker counts it.
-func (f *leaderFinder) now() time.Duration { return time.Since(f.start) }
+func (f *finder) now() time.Duration { return time.Since(f.start) }
 
 // question asks one peer and applies its answer.
-func (f *leaderFinder) question(p peer.ID) {
-	ctx, cancel := context.WithTimeout(f.life, askTime)
+func (f *finder) question(p peer.ID) {
+	ctx, cancel := context.WithTimeout(f.config.Life, askTime)
 	defer cancel()
-	if said, ok := f.ask(ctx, p); ok {
-		f.advance(leader.Answer{From: p, Leadership: said})
+	if said, ok := f.config.Ask(ctx, p); ok {
+		f.Advance(leader.Answer{From: p, Leadership: said})
 	} else {
-		f.advance(leader.Failed{From: p})
+		f.Advance(leader.Failed{From: p})
 	}
 }
 
 // find returns the leader. Without a known one it has the peers asked and waits for their answers. Errors:
 // Unavailable if they know none; Timeout, Canceled.
-func (f *leaderFinder) find(ctx context.Context) (peer.ID, error) {
+func (f *finder) find(ctx context.Context) (peer.ID, error) {
 	f.mu.Lock()
 	f.believe()
 	if f.tracker.Known().Peer == "" {
@@ -197,7 +186,7 @@ func (f *leaderFinder) find(ctx context.Context) (peer.ID, error) {
 		case <-settled:
 		case <-ctx.Done():
 			return "", fault.Wrap("group.leader", ctx.Err())
-		case <-f.life.Done():
+		case <-f.config.Life.Done():
 			return "", fault.New("group.leader", fault.Unavailable, "this peer is shutting down")
 		}
 		f.mu.Lock()
@@ -205,14 +194,23 @@ func (f *leaderFinder) find(ctx context.Context) (peer.ID, error) {
 }
 
 // changes returns a channel that is closed when another leader or term is known.
-func (f *leaderFinder) changes() <-chan struct{} {
+func (f *finder) changes() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.changed
 }
 
+// Leading returns the highest term in which a leader of the group was confirmed, the leader's peer id,
+// empty while none is known, and a channel that is closed when either changes. See package leader. The
+// term goes back only after a forced recovery, which begins a new incarnation with terms of its own.
+func (f *finder) Leading() (term uint64, leader string, changed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tracker.Known().Term, f.name, f.changed
+}
+
 // during returns the context of a call: it also ends when a peer other than at is the leader.
-func (f *leaderFinder) during(ctx context.Context, at peer.ID) (context.Context, context.CancelFunc) {
+func (f *finder) during(ctx context.Context, at peer.ID) (context.Context, context.CancelFunc) {
 	f.mu.Lock()
 	f.apply(leader.Called{})
 	now := f.session
@@ -230,7 +228,7 @@ func (f *leaderFinder) during(ctx context.Context, at peer.ID) (context.Context,
 }
 
 // replaced returns a channel that is closed when a peer other than at is the leader.
-func (f *leaderFinder) replaced(at peer.ID) <-chan struct{} {
+func (f *finder) replaced(at peer.ID) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.session.of != at {
@@ -239,8 +237,8 @@ func (f *leaderFinder) replaced(at peer.ID) <-chan struct{} {
 	return f.session.Done()
 }
 
-// leaderless returns the time without a known leader; 0 with one.
-func (f *leaderFinder) leaderless() time.Duration {
+// Leaderless returns the time without a known leader; 0 with one.
+func (f *finder) Leaderless() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lost.IsZero() {
@@ -249,7 +247,8 @@ func (f *leaderFinder) leaderless() time.Duration {
 	return time.Since(f.lost)
 }
 
-func (f *leaderFinder) known() leader.Leadership {
+// Known returns the leader, and its term; the zero value while none is known.
+func (f *finder) Known() leader.Leadership {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.tracker.Known()

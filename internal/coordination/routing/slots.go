@@ -1,4 +1,4 @@
-package coordination
+package routing
 
 import (
 	"context"
