@@ -99,7 +99,7 @@ func (s Serving) Listen() (net.Listener, error) {
 // level of the group; Forbidden.
 func (s Serving) Admit(ctx context.Context) (string, error) {
 	const op = "group.Admit"
-	id, ok := transport.PeerOf(ctx)
+	from, ok := transport.PeerOf(ctx)
 	if !ok {
 		return "", fault.New(op, fault.Unauthentic, "the connection names no peer")
 	}
@@ -108,33 +108,25 @@ func (s Serving) Admit(ctx context.Context) (string, error) {
 	if named := metadata.ValueFromIncomingContext(ctx, groupKey); len(named) != 1 || named[0] != group {
 		return "", fault.New(op, fault.Unavailable, "WRONG_GROUP: the call is meant for %q, this peer belongs to %q", named, group)
 	}
-	from, err := peer.Decode(id)
-	if err != nil {
-		return "", fault.As(op, fault.Unauthentic, err)
-	}
-	if err := p.config.Access.admit(ctx, p.config.Network, from); err != nil {
+	if err := p.config.Access.admit(ctx, p.config.Network, from.Peer); err != nil {
 		return "", fault.Wrap(op, err)
 	}
-	err = p.levels.admit(from, metadata.ValueFromIncomingContext(ctx, levelsKey))
-	return id, fault.Wrap(op, err)
+	err := p.levels.admit(from.Peer, metadata.ValueFromIncomingContext(ctx, levelsKey))
+	return from.String(), fault.Wrap(op, err)
 }
 
 // Vouches returns nil if the word of a calling peer on its applications counts: it is listed, a founder or a member, or
 // Access.Trusts says so. Errors: Unauthentic for a connection without a peer; Forbidden.
 func (s Serving) Vouches(ctx context.Context) error {
 	const op = "group.Vouches"
-	id, ok := transport.PeerOf(ctx)
+	from, ok := transport.PeerOf(ctx)
 	if !ok {
 		return fault.New(op, fault.Unauthentic, "the connection names no peer")
 	}
-	from, err := peer.Decode(id)
-	if err != nil {
-		return fault.As(op, fault.Unauthentic, err)
+	if r := s.now().roster; !r.lists(from.Peer) {
+		return fault.Wrap(op, r.trusts(ctx, from.Peer))
 	}
-	if r := s.now().roster; !r.lists(from) {
-		err = r.trusts(ctx, from)
-	}
-	return fault.Wrap(op, err)
+	return nil
 }
 
 // names reports whether a peer is admitted without a proof.

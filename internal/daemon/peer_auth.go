@@ -40,7 +40,8 @@ func (a *peerAuth) owner(ctx context.Context) (string, error) {
 
 // agents checks the callers of the agent's methods. The coordination plane checks its own.
 func (a *peerAuth) agents(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if strings.HasPrefix(info.FullMethod, "/"+agentv1.DiscoveryService_ServiceDesc.ServiceName+"/") {
+	service, _, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
+	if service == agentv1.DiscoveryService_ServiceDesc.ServiceName {
 		if _, err := a.owner(ctx); err != nil {
 			return nil, err
 		}

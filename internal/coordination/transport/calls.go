@@ -98,7 +98,7 @@ func (l *Listener) Close() error {
 }
 
 // Addr returns this peer's id.
-func (l *Listener) Addr() net.Addr { return Addr{l.host.ID()} }
+func (l *Listener) Addr() net.Addr { return addrOf(l.host.ID()) }
 
 // Dial connects to the listener of another peer of a network, through a relay without a direct way. It dials at once, also
 // soon after a failed dial: gRPC paces the dials. The connection is protected from trimming until its end.
@@ -126,14 +126,19 @@ func Dial(ctx context.Context, h host.Host, n names.Name, to peer.ID) (net.Conn,
 	return &conn{Stream: s, closed: func() { h.ConnManager().Unprotect(to, held) }}, nil
 }
 
-// Addr is the address of a peer: its id.
-type Addr struct{ Peer peer.ID }
+// Addr is the address of a peer: its id. A connection keeps its address, because each call on it asks for the text.
+type Addr struct {
+	Peer peer.ID
+	text string
+}
+
+func addrOf(p peer.ID) Addr { return Addr{Peer: p, text: p.String()} }
 
 // Network returns "libp2p".
 func (Addr) Network() string { return "libp2p" }
 
 // String returns the peer id in its usual form.
-func (a Addr) String() string { return a.Peer.String() }
+func (a Addr) String() string { return a.text }
 
 // conn is a stream as a net.Conn.
 type conn struct {
@@ -145,10 +150,10 @@ type conn struct {
 var _ net.Conn = (*conn)(nil)
 
 // LocalAddr returns this peer's id.
-func (c *conn) LocalAddr() net.Addr { return Addr{c.Stream.Conn().LocalPeer()} }
+func (c *conn) LocalAddr() net.Addr { return addrOf(c.Stream.Conn().LocalPeer()) }
 
 // RemoteAddr returns the remote peer's authenticated id.
-func (c *conn) RemoteAddr() net.Addr { return Addr{c.Stream.Conn().RemotePeer()} }
+func (c *conn) RemoteAddr() net.Addr { return addrOf(c.Stream.Conn().RemotePeer()) }
 
 // Close lets written data arrive, and reads no more.
 func (c *conn) Close() error {

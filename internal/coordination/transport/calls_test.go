@@ -31,7 +31,7 @@ func (whoami) Check(ctx context.Context, _ *healthv1.HealthCheckRequest) (*healt
 	if !ok {
 		return nil, status.Error(codes.Unauthenticated, "local")
 	}
-	return nil, status.Error(codes.AlreadyExists, id)
+	return nil, status.Error(codes.AlreadyExists, id.String())
 }
 
 func (whoami) Watch(_ *healthv1.HealthCheckRequest, s healthv1.Health_WatchServer) error {

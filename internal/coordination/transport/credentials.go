@@ -18,20 +18,20 @@ import (
 // AuthInfo names the remote peer of a gRPC connection.
 type AuthInfo struct {
 	credentials.CommonAuthInfo
-	Peer peer.ID
+	Addr // of the remote peer
 }
 
 // AuthType returns "libp2p".
 func (AuthInfo) AuthType() string { return "libp2p" }
 
-// PeerOf returns the authenticated peer id of a call's sender; false for a call outside libp2p.
-func PeerOf(ctx context.Context) (string, bool) {
+// PeerOf returns the authenticated peer of a call's sender; false for a call outside libp2p.
+func PeerOf(ctx context.Context) (Addr, bool) {
 	p, ok := grpcpeer.FromContext(ctx)
 	if !ok {
-		return "", false
+		return Addr{}, false
 	}
 	info, ok := p.AuthInfo.(AuthInfo)
-	return info.Peer.String(), ok
+	return info.Addr, ok
 }
 
 // Credentials returns the credentials of connections of this package, whose peers libp2p authenticates and
@@ -50,7 +50,7 @@ type transportCredentials struct {
 func identify(c net.Conn) (credentials.AuthInfo, bool) {
 	a, ok := c.RemoteAddr().(Addr)
 	return AuthInfo{
-		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, Peer: a.Peer,
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, Addr: a,
 	}, ok
 }
 
