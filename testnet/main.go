@@ -49,6 +49,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "lab" {
 		return experiment(ctx, args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == "prove" {
+		return prove(ctx, args[1:], stdout, stderr)
+	}
 	if len(args) > 0 && slices.Contains(verbs(), args[0]) {
 		return command(ctx, args[0], args[1:], stdout, stderr)
 	}

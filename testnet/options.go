@@ -31,6 +31,7 @@ Other networks, each with -h:
   nemesis    faults under clients, and checks of what they saw
   soak       steady load, and what grows under it
   upgrade    a rolling upgrade from the previous version
+  prove      the tests behind a promise of RELIABILITY.md
   lab        homes behind NAT, lossy links, wrong clocks (root on Linux)
 
 Flags:
