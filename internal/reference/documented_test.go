@@ -1,7 +1,6 @@
 package reference_test
 
 import (
-	"io/fs"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,21 +17,15 @@ import (
 // program has. The sessions of package main play the lines that a reader can copy.
 func TestDocumentedCommands(t *testing.T) {
 	lines := 0
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "testdata" || entry.Name() == "node_modules") {
-			return skipOr(err)
+	documents(t, func(name, text string) {
+		if name == "CHANGELOG.md" { // which names commands of the past
+			return
 		}
-		if filepath.Ext(path) != ".md" || entry.Name() == "CHANGELOG.md" { // which names commands of the past
-			return nil
-		}
-		name, err := filepath.Rel(root, path)
-		require.NoError(t, err)
-		for _, line := range commandLines(source(t, filepath.ToSlash(name))) {
+		for _, line := range commandLines(text) {
 			lines++
 			require.Empty(t, fault(cli.App{}.Commands(), line), "%s: blackholed %s", name, line)
 		}
-		return nil
-	}))
+	})
 	require.Greater(t, lines, 200)
 }
 
