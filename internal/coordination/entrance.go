@@ -15,7 +15,9 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
@@ -69,6 +71,19 @@ const groupKey = "blackhole-group"
 // DialTarget returns the gRPC target and the options for calls to a peer's member that are meant for a group.
 func DialTarget(h host.Host, n network.Name, to peer.ID, group string) (string, []grpc.DialOption) {
 	return transport.Target(to), append(transport.DialOptions(h, n), grpc.WithPerRPCCredentials(intendedGroup(group)))
+}
+
+// dial returns the member at another peer, for calls meant for this peer's group.
+func (p *Plane) dial(to peer.ID) (routing.Remote, error) {
+	if p.config.dial != nil {
+		return p.config.dial(to)
+	}
+	var begin calls.BeginSpan
+	if p.config.Spans != nil {
+		begin = p.config.Spans(to)
+	}
+	target, options := DialTarget(p.config.Host, p.config.Network.Name, to, p.ID())
+	return routing.Connect(target, options, begin)
 }
 
 // Credentials returns the credentials of a gRPC server for connections of Serving.Listen; others for all other

@@ -28,6 +28,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -58,8 +59,8 @@ type Config struct {
 	Dir, Marks string
 	FS         vfs.FS // nil: the operating system's
 
-	// Remote connects to the member at another peer, for calls meant for a group. It may connect lazily.
-	Remote func(to peer.ID, group string) (routing.Remote, error)
+	Spans func(to peer.ID) calls.BeginSpan         // begins the spans of calls to another peer; nil, also of a peer: none
+	dial  func(to peer.ID) (routing.Remote, error) // for tests; nil: over the host
 	// Fatal receives, once, an error after which this peer must end. The failure of the member alone does not: see
 	// condition member_stopped.
 	Fatal func(error)
@@ -144,7 +145,7 @@ func (p *Plane) route() routing.Config {
 		},
 		Peers: p.inquiry.peers,
 		Ask:   func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
-		Dial:  func(to peer.ID) (routing.Remote, error) { return p.config.Remote(to, p.ID()) },
+		Dial:  p.dial,
 		Group: p.ID, Missing: p.missing,
 		Refused: func(err error) bool {
 			var n *replica.NotLeader

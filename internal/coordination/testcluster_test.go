@@ -156,21 +156,22 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 		policy = coordination.Policy{Members: coordination.TrustedMembers, Founds: true}
 	}
 	policy.Reach = p.reach
-	plane, err := coordination.Open(coordination.Config{
+	config := coordination.Config{
 		Conditions: p.conditions,
 		Host:       p.host, PubSub: p.gossip, Values: dht, Self: coordination.Identity{Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i))}, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Access: coordination.Access{Open: true, Trusts: p.trusts}, Policy: policy,
-		Remote: func(to peer.ID, _ string) (routing.Remote, error) {
-			for _, other := range w.peers {
-				if other.host.ID() == to {
-					return other.door, nil
-				}
-			}
-			return nil, fmt.Errorf("nobody is %v", to)
-		},
 		Replica: replica.Config{Features: p.features},
 		Fatal:   func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },
+	}
+	config.DialBy(func(to peer.ID) (routing.Remote, error) {
+		for _, other := range w.peers {
+			if other.host.ID() == to {
+				return other.door, nil
+			}
+		}
+		return nil, fmt.Errorf("nobody is %v", to)
 	})
+	plane, err := coordination.Open(config)
 	require.NoError(w.t, err)
 	p.Seat, p.door.Serving = plane, plane.Member()
 }

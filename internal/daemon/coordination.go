@@ -12,13 +12,12 @@ import (
 	"google.golang.org/grpc"
 
 	group "github.com/blackhole/blackhole/internal/coordination"
-	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
@@ -78,15 +77,8 @@ func (p *parts) startCoordination(context.Context) error {
 		Network: founders, Policy: policyOf(&p.config, p.node), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
-		Remote: func(to peer.ID, id string) (routing.Remote, error) {
-			c, err := p.dial(to, id)
-			if err != nil {
-				return nil, err
-			}
-			return remote{c.Coordination(), c}, nil
-		},
-		Fatal:      func(err error) { made.failed <- err },
-		Conditions: p.conditions, Recorder: instruments, Now: p.now, Logger: p.log.With("part", "group"),
+		Spans: func(to peer.ID) calls.BeginSpan { return p.tracing.calls(to.String()) },
+		Fatal: func(err error) { made.failed <- err }, Conditions: p.conditions, Recorder: instruments, Now: p.now, Logger: p.log.With("part", "group"),
 	})
 	if err != nil {
 		return err
@@ -156,13 +148,6 @@ func (p *parts) startPeers(context.Context) error {
 	return nil
 }
 
-// dial returns a client of another peer, for calls meant for a group. It connects at the first call.
-func (p *parts) dial(to peer.ID, id string, more ...grpc.DialOption) (*client.Client, error) {
-	target, options := group.DialTarget(p.node.Host(), p.network.name, to, id)
-	options = append(append(options, client.SpeakForOwners()), more...)
-	return client.New(target, append(options, p.tracing.calls(to.String())...)...)
-}
-
 // Recovery describes a forced recovery.
 type Recovery = group.Recovery
 
@@ -195,12 +180,6 @@ func Restore(dataDir string, backup io.Reader, after uint64, commit bool) (r Res
 		Backup:        backup, Marks: dataDir, After: after,
 	})
 	return r, fault.Wrap(op, err)
-}
-
-// remote is the contract at another peer, with its connection.
-type remote struct {
-	*client.Coordination
-	io.Closer
 }
 
 // limitsOf applies the configured limits.

@@ -70,12 +70,12 @@ func (t tracing) peers(c *grpcapi.Config) {
 	}}, c.Unary...)
 }
 
-// calls returns the options of a client for calls to another peer.
-func (t tracing) calls(to string) []grpc.DialOption {
+// calls begins the spans of calls to another peer; nil without traces.
+func (t tracing) calls(to string) client.BeginSpan {
 	if !t.On() {
 		return nil
 	}
-	return []grpc.DialOption{client.WithTrace(func(ctx context.Context, method string) (string, func(error)) {
+	return func(ctx context.Context, method string) (string, func(error)) {
 		if !trace.Recorded(ctx) {
 			return "", nil
 		}
@@ -87,7 +87,7 @@ func (t tracing) calls(to string) []grpc.DialOption {
 			}
 			span.End(nil)
 		}
-	})}
+	}
 }
 
 // request begins the span of a REST request. Its route is known at its end.

@@ -39,6 +39,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -95,7 +96,7 @@ func New(address string, opts ...grpc.DialOption) (*Client, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithConnectParams(reconnect()),
-	}, slices.Concat(opts, secret, traceOptions(spans(opts)))...)
+	}, slices.Concat(opts, secret, calls.Traced(spans(opts)))...)
 	conn, err := grpc.NewClient(address, opts...)
 	if err != nil {
 		return nil, fault.As("client.New", fault.Invalid, err)
@@ -127,9 +128,9 @@ func (c *Client) Close() error {
 		cancel()
 	}
 	c.services.close(ctx)
-	c.coordination.calls.Close()
+	c.coordination.Close()
 	err := errors.Join(c.conn.Close(), c.patient.Close())
-	c.coordination.calls.Wait()
+	c.coordination.Wait()
 	c.services.beats.stream.streams.Wait()
 	return fault.As("client.Close", fault.Internal, err)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
-	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Bounds of a client, far above the needs of applications.
@@ -23,6 +22,18 @@ const (
 	maxCalls = 1024 // concurrent commands; more wait
 	maxWaits = 4096 // concurrent waits for locks; more are refused
 )
+
+// Coordination is the contract of the coordination plane as served by a peer: each call is one
+// request without repetition. Sessions, watches and elections add repetition; most programs
+// want them.
+//
+// It implements coord.Service and coord.Admin. The peer determines the owner of a call: the owner of a command is not
+// sent.
+type Coordination = calls.Peer
+
+// Coordination returns the contract of the coordination plane. It is safe for concurrent use
+// and ends with the client.
+func (c *Client) Coordination() *Coordination { return c.coordination }
 
 // WithClock is an option of New: the clock for the lifetime of leases. The default is
 // CLOCK_BOOTTIME on Linux, and Go's monotonic clock elsewhere.
@@ -36,23 +47,16 @@ type clockOption struct {
 
 // connectCoordination adds the coordination plane to a connected client.
 func connectCoordination(c *Client, opts []grpc.DialOption) {
-	p := &Coordination{
-		calls:   calls.New(c.conn, calls.BeginSpan(spans(opts))),
-		watches: api.NewLockServiceClient(c.patient), admin: api.NewCoordinationServiceClient(c.patient),
-	}
 	c.clock = systemClock()
 	c.application = strings.ToValidUTF8(filepath.Base(os.Args[0]), "")
 	for _, o := range opts {
 		if own, ok := o.(clockOption); ok {
 			c.clock = own.clock
 		}
-		if _, own := o.(speakOption); own {
-			p.speaks = true
-		}
 	}
 	c.vary = jitter()
-	c.coordination = p
-	c.sessions = &renewer[*Session]{batch: coord.MaxKeepAlive, tries: 2, send: p.renewSessions}
+	c.coordination = calls.NewPeer(calls.PeerConfig{Conn: c.conn, Patient: c.patient, Begin: spans(opts)})
+	c.sessions = &renewer[*Session]{batch: coord.MaxKeepAlive, tries: 2, send: c.renewSessions}
 	c.sessions.configure(c)
 	c.calls = slots{limit: maxCalls, open: c.openSlot, gave: make(chan struct{}, 1)}
 	c.waits = slots{limit: maxWaits, open: c.openSlot, gave: make(chan struct{}, 1)}

@@ -46,12 +46,12 @@ func (l Leases) Revoke(ctx context.Context, id LeaseID) error {
 }
 
 // renewSessions is the sender of sessions.
-func (p *Coordination) renewSessions(ctx context.Context, sessions []*Session) ([]time.Duration, error) {
+func (c *Client) renewSessions(ctx context.Context, sessions []*Session) ([]time.Duration, error) {
 	req := &api.LeaseKeepAliveRequest{Id: int64(sessions[0].id)}
 	for _, s := range sessions[1:] {
 		req.Ids = append(req.Ids, int64(s.id))
 	}
-	r, err := p.Execute(ctx, coord.CommandOf("", req))
+	r, err := c.coordination.Execute(ctx, coord.CommandOf("", req))
 	if err != nil {
 		return nil, err
 	}

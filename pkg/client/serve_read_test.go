@@ -12,12 +12,15 @@ import (
 
 func (f *front) Group(ctx context.Context, _ *api.GroupRequest) (*api.GroupResponse, error) {
 	s, err := f.solo.Group(ctx)
-	member := func(m coord.Member) *api.GroupMember {
-		return &api.GroupMember{PeerId: m.Peer, MemberId: m.ID, Applied: m.Applied, Active: m.Active}
+	members := func(list []coord.Member) (out []*api.GroupMember) {
+		for _, m := range list {
+			out = append(out, &api.GroupMember{PeerId: m.Peer, MemberId: m.ID, Applied: m.Applied, Active: m.Active})
+		}
+		return out
 	}
 	return &api.GroupResponse{
 		GroupId: s.ID, Phase: s.Phase, Missing: s.Missing, Term: s.Term, Leader: s.Leader,
-		Voters: convert(s.Voters, member), Learners: convert(s.Learners, member), Revision: int64(s.Revision),
+		Voters: members(s.Voters), Learners: members(s.Learners), Revision: int64(s.Revision),
 		Incarnation: s.Incarnation, Leases: uint64(s.Leases), Locks: uint64(s.Locks), Keys: uint64(s.Keys),
 	}, err
 }

@@ -2,12 +2,72 @@ package routing
 
 import (
 	"errors"
+	"io"
 	"sync"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
 
+	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
+
+// Remote is the member at another peer.
+type Remote interface {
+	Target
+	io.Closer
+}
+
+// maxMessage bounds received messages, in bytes. The other peer bounds sent messages.
+const maxMessage = 64 << 20
+
+// connection is the contract at another peer, with its connections.
+type connection struct {
+	*calls.Peer
+	conns []*grpc.ClientConn
+}
+
+// Connect returns the member at a gRPC target. It connects at the first call, and again after a loss. Watches and backups have a
+// connection of their own. A nil begin makes no spans.
+func Connect(target string, options []grpc.DialOption, begin calls.BeginSpan) (Remote, error) {
+	options = append([]grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+	}, append(options, calls.Traced(begin)...)...)
+	c := new(connection)
+	for range 2 {
+		conn, err := grpc.NewClient(target, options...)
+		if err != nil {
+			return nil, fault.As("group.connect", fault.Invalid, errors.Join(err, c.close()))
+		}
+		c.conns = append(c.conns, conn)
+	}
+	c.Peer = calls.NewPeer(calls.PeerConfig{Conn: c.conns[0], Patient: c.conns[1], Speaks: true, Begin: begin})
+	return c, nil
+}
+
+// Close ends the connections and all their calls.
+func (c *connection) Close() error {
+	c.Peer.Close()
+	err := c.close()
+	c.Wait()
+	return err
+}
+
+func (c *connection) close() error {
+	var errs []error
+	for _, conn := range c.conns {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // remotes caches the connections to other peers' members.
 type remotes struct {

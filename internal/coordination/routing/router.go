@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"io"
 	"sync/atomic"
 	"time"
 
@@ -31,12 +30,6 @@ const (
 type Target interface {
 	coord.Service
 	coord.Admin
-}
-
-// Remote is the member at another peer.
-type Remote interface {
-	Target
-	io.Closer
 }
 
 // Member is this peer's own member.

@@ -32,10 +32,6 @@ const (
 	causeTime     = 200 * time.Millisecond // for the cause of a failed send to arrive
 )
 
-// BeginSpan begins the span of a call of a gRPC method. It returns the W3C traceparent that the call carries, or ""
-// for none, and a function for the outcome, or nil.
-type BeginSpan func(ctx context.Context, method string) (traceparent string, end func(error))
-
 // Caller calls one peer. It opens the stream with the first call. A failure of the stream fails its calls, and
 // the next call opens a new one. It repeats nothing. It is safe for concurrent use.
 type Caller struct {
