@@ -1,6 +1,7 @@
 package reference_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,15 +17,16 @@ import (
 func commandsPage(t *testing.T) string {
 	t.Helper()
 	tree := cli.App{}.Commands()
-	b := begin("Commands", "One program runs a peer and calls a running peer. `blackholed COMMAND --help` has the same and more, and `blackholed man DIR` writes manual\npages. [errors.md](errors.md) has the exit codes.")
+	b := begin("Commands", "One program runs a peer and calls a running peer. `blackholed COMMAND --help` has the same and more, and `blackholed man DIR` writes manual\npages. [errors.md](errors.md) has the exit codes. A default stands in parentheses.")
 	b.WriteString("\nCommands that call a peer have these flags too:\n")
 	put := find(t, tree, "kv", "put")
-	flagsOf(b, put, func(f *pflag.Flag) bool { return f.Name == "output" || command.PeerFlag(put, f.Name) })
+	page{b, map[string]string{}}.flagsOf(put, func(f *pflag.Flag) bool { return f.Name == "output" || command.PeerFlag(put, f.Name) })
+	p := page{b, map[string]string{}}
 	for _, group := range append(tree.Groups(), &cobra.Group{Title: "Others:"}) {
 		b.WriteString("\n## " + strings.TrimSuffix(group.Title, ":") + "\n")
 		for _, cmd := range tree.Commands() {
 			if cmd.GroupID == group.ID && cmd.Runnable() && cmd.Name() != "help" && cmd.Name() != "completion" && !cmd.Hidden {
-				describe(b, cmd)
+				p.describe(cmd)
 			}
 		}
 	}
@@ -39,34 +41,37 @@ func find(t *testing.T, tree *cobra.Command, path ...string) *cobra.Command {
 	return cmd
 }
 
+// page is the page of commands, with the flags that it has told already, by their lines.
+type page struct {
+	b     *strings.Builder
+	flags map[string]string
+}
+
 // describe writes a command that does something, or all commands below it.
-func describe(b *strings.Builder, cmd *cobra.Command) {
+func (p page) describe(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		if !child.Hidden {
-			describe(b, child)
+			p.describe(child)
 		}
 	}
 	if cmd.HasSubCommands() {
 		return
 	}
-	b.WriteString("\n### " + strings.TrimPrefix(cmd.CommandPath(), "blackholed ") + "\n\n")
-	use := strings.TrimSuffix(cmd.UseLine(), " [flags]")
-	b.WriteString("`" + use + "`: " + cell(cmd.Short) + ".\n")
-	flagsOf(b, cmd, func(f *pflag.Flag) bool {
+	p.b.WriteString("\n### " + strings.TrimPrefix(cmd.CommandPath(), "blackholed ") + "\n\n")
+	p.b.WriteString(code(strings.TrimSuffix(cmd.UseLine(), " [flags]")) + ": " + cell(cmd.Short) + ".\n")
+	p.flagsOf(cmd, func(f *pflag.Flag) bool {
 		return !command.PeerFlag(cmd, f.Name) && (f.Name != "output" || !command.CallsPeer(cmd))
 	})
 }
 
-// flagsOf writes the flags of a command that keep accepts.
-func flagsOf(b *strings.Builder, cmd *cobra.Command, keep func(*pflag.Flag) bool) {
-	first := true
+// flagsOf writes the flags of a command that keep accepts. A flag that means the same at an earlier command is only named.
+func (p page) flagsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool) {
+	var told []string // earlier commands, in order
+	named := map[string][]string{}
+	lead := "\n"
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" || !keep(f) {
 			return
-		}
-		if first {
-			head(b, "flag", "default", "meaning")
-			first = false
 		}
 		value, usage := pflag.UnquoteUsage(f)
 		name := "--" + f.Name
@@ -76,17 +81,30 @@ func flagsOf(b *strings.Builder, cmd *cobra.Command, keep func(*pflag.Flag) bool
 		if f.Shorthand != "" {
 			name = "-" + f.Shorthand + ", " + name
 		}
-		standard := f.DefValue
-		if standard == "[]" || standard == "false" || standard == "0" || standard == "0s" {
-			standard = ""
+		line := code(name) + ": " + cell(usage)
+		if f.DefValue != "" && !slices.Contains([]string{"[]", "false", "0", "0s"}, f.DefValue) {
+			line += " (" + code(f.DefValue) + ")"
 		}
-		row(b, code(name), code(standard), usage)
+		if earlier, ok := p.flags[line]; ok {
+			if !slices.Contains(told, earlier) {
+				told = append(told, earlier)
+			}
+			named[earlier] = append(named[earlier], code("--"+f.Name))
+			return
+		}
+		p.flags[line] = strings.TrimPrefix(cmd.CommandPath(), "blackholed ")
+		p.b.WriteString(lead + "- " + line + "\n")
+		lead = ""
 	})
+	for _, earlier := range told {
+		p.b.WriteString(lead + "- as at " + earlier + ": " + strings.Join(named[earlier], ", ") + "\n")
+		lead = ""
+	}
 }
 
 func settingsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Settings", "A settings file (`blackhole.yaml` in the data directory, or `--config FILE`) has these keys in YAML. The variable of a key is `BLACKHOLE_` and\nthe key in capital letters with `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables override the file.\n`blackholed init` writes all keys with their defaults, and `blackholed config show --origin` shows what holds and why.\n\nA peer that gets SIGHUP reads file and variables of its start again, and applies the settings that say so below. A mistake leaves all old settings\nin force, and a line in the log names the field. All other changes wait for a restart, and the line names them.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, `$XDG_STATE_HOME/blackholed` where that variable is set, and otherwise:\nLinux `~/.local/state/blackholed`, for root `/var/lib/blackholed`; macOS `~/Library/Application Support/blackholed`, for root the same under\n`/Library`; Windows `%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
+	b := begin("Settings", "A settings file (`blackhole.yaml` in the data directory, or `--config FILE`) has these keys in YAML, with their defaults in parentheses. The variable of a key is `BLACKHOLE_` and\nthe key in capital letters with `_` for the dots: `BLACKHOLE_DISCOVERY_RECORD_TTL`. Flags override variables, variables override the file.\n`blackholed init` writes all keys with their defaults, and `blackholed config show --origin` shows what holds and why.\n\nA peer that gets SIGHUP reads file and variables of its start again, and applies the settings that say so below. A mistake leaves all old settings\nin force, and a line in the log names the field. All other changes wait for a restart, and the line names them.\n\nThe default data directory is `$STATE_DIRECTORY` in a service of systemd, `$XDG_STATE_HOME/blackholed` where that variable is set, and otherwise:\nLinux `~/.local/state/blackholed`, for root `/var/lib/blackholed`; macOS `~/Library/Application Support/blackholed`, for root the same under\n`/Library`; Windows `%LocalAppData%\\blackholed`. Without a home directory it is `blackhole-data` in the working directory.")
 	defaults, section := config.Default(), "-"
 	for _, s := range config.Settings() {
 		in := ""
@@ -99,8 +117,7 @@ func settingsPage(t *testing.T) string {
 			if in != "" {
 				title = in
 			}
-			b.WriteString("\n## " + title + "\n")
-			head(b, "key", "default", "meaning")
+			b.WriteString("\n## " + title + "\n\n")
 		}
 		standard := code(defaults.Value(s.Key))
 		if s.Key == "data" {
@@ -109,7 +126,10 @@ func settingsPage(t *testing.T) string {
 		if s.Reloads {
 			s.Help += " Applied at SIGHUP."
 		}
-		row(b, code(s.Key), standard, s.Help)
+		if standard != "" {
+			standard = " (" + standard + ")"
+		}
+		b.WriteString("- " + code(s.Key) + standard + ": " + cell(s.Help) + "\n")
 	}
 	return b.String()
 }

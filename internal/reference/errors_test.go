@@ -78,7 +78,7 @@ func (c constant) meaning() string {
 
 func errorsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Errors, exit codes and conditions", "## Kinds of errors\n\nEvery error has a kind. HTTP answers `{\"error\",\"message\",\"field\",\"value\",\"details\"}`, where `error` is the name below or a more exact\none; gRPC has the same as a detail `blackhole.api.v1.Error`.")
+	b := begin("Errors and exit codes", "## Kinds of errors\n\nEvery error has a kind. HTTP answers `{\"error\",\"message\",\"field\",\"value\",\"details\"}`, where `error` is the name below or a more exact\none; gRPC has the same as a detail `blackhole.api.v1.Error`.")
 	answers := pairs(t, "internal/frontend/httpapi/errors.go", `fault\.(\w+): +\{(?:http\.Status)?(\w+), "(\w+)"\}`)
 	grpc := map[string]string{}
 	cases := regexp.MustCompile(`case ((?:fault\.\w+(?:, )?)+):\s+return codes\.(\w+)`)
@@ -107,11 +107,6 @@ func errorsPage(t *testing.T) string {
 	}
 	require.Greater(t, kinds, 10)
 	exits(t, b)
-	b.WriteString("\n## Conditions\n\nA condition limits a peer. It is in `blackholed status`, `/v1/health`, the log and `blackhole_condition{name}` while it lasts.\n")
-	head(b, "condition", "meaning")
-	for _, c := range constants(t, "internal/platform/condition") {
-		row(b, code(strings.Trim(c.value, `"`)), c.meaning())
-	}
 	return b.String()
 }
 

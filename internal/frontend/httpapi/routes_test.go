@@ -105,13 +105,13 @@ func TestUnknownParameters(t *testing.T) {
 
 // TestRouteTable: the documentation has exactly the routes and roles of the table.
 func TestRouteTable(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/api.md")
+	text, err := os.ReadFile("../../../docs/reference/http.md")
 	require.NoError(t, err)
 	documented := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		if cells := strings.Split(line, "|"); len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[2]), "`/") {
 			path := strings.Trim(strings.TrimSpace(cells[2]), "`")
-			documented[strings.TrimSpace(cells[1])+" "+path] = strings.TrimSpace(cells[3])
+			documented[strings.TrimSpace(cells[1])+" "+path] = strings.TrimSpace(cells[4])
 		}
 	}
 	wanted := map[string]string{}
