@@ -57,7 +57,7 @@ func metricsOf(t *testing.T) map[string]metric {
 	return all
 }
 
-// TestMetricsAreDocumented compares the own metrics with the table of docs/metrics.md.
+// TestMetricsAreDocumented compares the own metrics with the list of docs/metrics.md.
 func TestMetricsAreDocumented(t *testing.T) {
 	all := metricsOf(t)
 	var b strings.Builder
@@ -65,20 +65,21 @@ func TestMetricsAreDocumented(t *testing.T) {
 		if !strings.HasPrefix(name, "blackhole_") && !strings.HasPrefix(name, "manifest_") {
 			continue
 		}
-		m, labels := all[name], "-"
+		m, labels := all[name], ""
 		if len(m.labels) > 0 {
-			labels = "`" + strings.Join(m.labels, "`, `") + "`"
+			labels = " (`" + strings.Join(m.labels, "`, `") + "`)"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, labels, m.help)
+		fmt.Fprintf(&b, "- `%s`%s: %s\n", name, labels, m.help)
 	}
 	path := filepath.Join(root, "docs", "metrics.md")
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(data), "| metric | labels | meaning |\n|---|---|---|\n")
-	require.True(t, ok, "the table of metrics is missing")
+	const lead = "All metrics, with their labels:\n\n"
+	before, rest, ok := strings.Cut(string(data), lead)
+	require.True(t, ok, "the list of metrics is missing")
 	table, after, _ := strings.Cut(rest, "\n\n")
 	if *update {
-		text := before + "| metric | labels | meaning |\n|---|---|---|\n" + strings.TrimSuffix(b.String(), "\n") + "\n\n" + after
+		text := before + lead + strings.TrimSuffix(b.String(), "\n") + "\n\n" + after
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return
 	}

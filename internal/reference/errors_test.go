@@ -176,7 +176,7 @@ func exits(t *testing.T, b *strings.Builder) {
 // limitsPage lists the constants that bound what callers and peers may send or hold.
 func limitsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Limits", "These bounds are constants of the program. [Settings](settings.md) have further limits: `agent.limits`, `coordination.limits`,\n`discovery.limits`, `connections`. Who reaches a limit gets an error that names it. Each limit has a test.")
+	b := begin("Limits", "These bounds are constants of the program. [Settings](settings.md) have further limits: `agent.limits`, `coordination.limits`,\n`discovery.limits`, `connections`. Who reaches a limit gets an error that names it. A limit without a test fails the tests of this page.")
 	folders := map[string][]constant{}
 	for _, top := range []string{"pkg", "internal"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
@@ -203,11 +203,11 @@ func limitsPage(t *testing.T) string {
 		}
 	}
 	tests := testsOfLimits(t, limits)
-	head(b, "package", "limit", "value", "meaning", "test")
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		b.WriteString("\n`" + folder + "`:\n\n")
 		for _, c := range folders[folder] {
-			test := strings.TrimPrefix(tests.of(t, folder+"."+c.name), folder+".")
-			row(b, code(folder), code(c.name), code(c.value), c.meaning(), code(test))
+			require.NotEmpty(t, tests.of(t, folder+"."+c.name))
+			b.WriteString("- " + code(c.name+" = "+c.value) + ": " + cell(c.meaning()) + "\n")
 		}
 	}
 	return b.String()

@@ -28,7 +28,7 @@ func httpPage(t *testing.T) string {
 			maps.Copy(paths[path], operations)
 		}
 	}
-	b := begin("HTTP operations", "Every peer serves the whole document with schemas and examples at `/openapi.json`. [api.md](../api.md) explains it. The last column is the\nsmallest [role](../security.md).")
+	b := begin("HTTP operations", "Every peer serves the whole document with schemas and examples at `/openapi.json`. [api.md](../api.md) explains it. After the path stands\nthe smallest [role](../security.md).")
 	tags := map[string][][]string{}
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		for _, method := range []string{"get", "put", "post", "delete"} {
@@ -43,14 +43,14 @@ func httpPage(t *testing.T) string {
 			}
 			require.NoError(t, json.Unmarshal(raw, &o))
 			require.NotEmpty(t, o.Tags, path)
-			tags[o.Tags[0]] = append(tags[o.Tags[0]], []string{strings.ToUpper(method), code(path), o.Summary, o.Role})
+			tags[o.Tags[0]] = append(tags[o.Tags[0]], []string{strings.ToUpper(method), path, o.Summary, o.Role})
 		}
 	}
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
 		b.WriteString("\n## " + tag + "\n")
-		head(b, "method", "path", "purpose", "role")
+		b.WriteString("\n")
 		for _, r := range tags[tag] {
-			row(b, r...)
+			b.WriteString("- " + code(r[0]+" "+r[1]) + ", " + r[3] + ": " + cell(r[2]) + "\n")
 		}
 	}
 	return b.String()
@@ -59,7 +59,7 @@ func httpPage(t *testing.T) string {
 // grpcPage lists the methods of the .proto files that the gRPC address serves.
 func grpcPage(t *testing.T) string {
 	t.Helper()
-	b := begin("gRPC methods", "The gRPC address serves reflection, so `grpcurl -plaintext 127.0.0.1:8502 list` shows the same. The schemas are in\n[proto/](../../proto).")
+	b := begin("gRPC methods", "The gRPC address serves reflection, so `grpcurl -plaintext 127.0.0.1:8502 list` shows the same. [proto/](../../proto) has\nthe messages.")
 	paths, err := filepath.Glob(filepath.Join(root, "proto", "blackhole", "*", "v1", "*.proto"))
 	require.NoError(t, err)
 	service := regexp.MustCompile(`(?ms)^service (\w+) \{\n(.*?)^\}`)
@@ -74,9 +74,11 @@ func grpcPage(t *testing.T) string {
 		for _, s := range service.FindAllStringSubmatch(text, -1) {
 			services++
 			b.WriteString("\n## " + pkg[1] + "." + s[1] + "\n")
-			head(b, "method", "request", "response", "purpose")
+			b.WriteString("\n")
 			for _, m := range method.FindAllStringSubmatch(s[2], -1) {
-				row(b, m[2], code(m[3]+m[4]), code(m[5]+m[6]), comment.ReplaceAllString(m[1], ""))
+				streams := map[string]string{"": "", "stream ": ", a stream of answers", "stream stream ": ", a stream both ways"}[m[3]+m[5]]
+				purpose := strings.TrimPrefix(cell(comment.ReplaceAllString(m[1], "")), m[2]+" ")
+				b.WriteString("- " + code(m[2]) + streams + ": " + purpose + "\n")
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -108,11 +109,8 @@ func TestRouteTable(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/reference/http.md")
 	require.NoError(t, err)
 	documented := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		if cells := strings.Split(line, "|"); len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[2]), "`/") {
-			path := strings.Trim(strings.TrimSpace(cells[2]), "`")
-			documented[strings.TrimSpace(cells[1])+" "+path] = strings.TrimSpace(cells[4])
-		}
+	for _, m := range regexp.MustCompile("(?m)^- `([A-Z]+ /[^`]*)`, ([a-z-]+):").FindAllStringSubmatch(string(text), -1) {
+		documented[m[1]] = m[2]
 	}
 	wanted := map[string]string{}
 	for _, r := range wholeTable() {
