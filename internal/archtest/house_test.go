@@ -49,6 +49,7 @@ func floors() []room {
 			{path: "pkg/discovery", floor: 3, only: []string{}},
 			{path: "pkg/coord", floor: 3, only: []string{}},
 			{path: "pkg/coord/calls", floor: 4, only: []string{"pkg/coord"}},
+			{path: "pkg/coord/attempt", floor: 4, only: []string{"pkg/coord"}},
 
 			{path: "pkg/query", floor: 2, only: []string{"internal/platform/strictjson", "internal/platform/spelling"}},
 			{path: "pkg/records/recordstest", floor: 2, support: true},
@@ -143,7 +144,7 @@ func coordinationRooms() []room {
 		{path: root + "/announce", floor: 6, users: wiring(root)},
 		{path: root + "/bootstrap", floor: 5, only: []string{"internal/platform/store"}, users: wiring(root, root+"/announce")},
 		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root, root+"/routing")},
-		{path: root + "/routing", floor: 6, only: []string{"pkg/coord", "pkg/coord/calls", root + "/leader", root + "/answer", root + "/pause"}, users: wiring(root)},
+		{path: root + "/routing", floor: 6, only: []string{"pkg/coord", "pkg/coord/calls", "pkg/coord/attempt", root + "/leader", root + "/answer", root + "/pause"}, users: wiring(root)},
 		{path: root + "/lessor", floor: 5, only: []string{"pkg/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
 		{path: root + "/machine", floor: 4, only: []string{"pkg/coord"}, users: wiring(root, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest", root+"/answer")},
 		{path: root + "/answer", floor: 5, only: []string{"pkg/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},

@@ -39,6 +39,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -69,7 +70,7 @@ type Client struct {
 	clock        Clock
 	vary         func(time.Duration) time.Duration
 	sessions     *renewer[*Session]
-	calls, waits slots
+	identities   *attempt.Pool
 	application  string // the name of this program for its leases
 }
 
@@ -123,7 +124,7 @@ func (c *Client) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if c.conn.GetState() == connectivity.Ready {
-		c.closeSlots(ctx)
+		c.identities.Close(ctx, c.coordination.Execute)
 	} else {
 		cancel()
 	}

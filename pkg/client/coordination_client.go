@@ -13,14 +13,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
-)
-
-// Bounds of a client, far above the needs of applications.
-const (
-	maxCalls = 1024 // concurrent commands; more wait
-	maxWaits = 4096 // concurrent waits for locks; more are refused
 )
 
 // Coordination is the contract of the coordination plane as served by a peer: each call is one
@@ -58,8 +53,7 @@ func connectCoordination(c *Client, opts []grpc.DialOption) {
 	c.coordination = calls.NewPeer(calls.PeerConfig{Conn: c.conn, Patient: c.patient, Begin: spans(opts)})
 	c.sessions = &renewer[*Session]{batch: coord.MaxKeepAlive, tries: 2, send: c.renewSessions}
 	c.sessions.configure(c)
-	c.calls = slots{limit: maxCalls, open: c.openSlot, gave: make(chan struct{}, 1)}
-	c.waits = slots{limit: maxWaits, open: c.openSlot, gave: make(chan struct{}, 1)}
+	c.identities = attempt.NewPool("")
 }
 
 // jitter varies delays by 20 % in both directions, so that clients with a common failure do not

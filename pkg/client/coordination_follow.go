@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -31,11 +32,10 @@ var errEnough = errors.New("enough")
 
 // follow returns nil after the caller has left the loop.
 func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) bool) error {
-	delay := firstPause
-	for {
-		err := c.coordination.Watch(ctx, w.Request(), func(r *api.WatchKeysResponse) error {
+	err := c.repeat(ctx, func(run *attempt.Run) error {
+		return c.coordination.Watch(ctx, w.Request(), func(r *api.WatchKeysResponse) error {
+			run.Progress()
 			b := coord.BatchOf(r, w.Span)
-			delay = firstPause
 			b.Events, b.Next = since(b.Events, w.From), max(b.Next, w.From)
 			w.From = b.Next
 			if !yield(b, nil) {
@@ -43,19 +43,11 @@ func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) b
 			}
 			return nil
 		})
-		switch {
-		case errors.Is(err, errEnough):
-			return nil
-		case ctx.Err() != nil: // the error of the last attempt does not matter
-			return ctx.Err()
-		case !c.passing(ctx, err):
-			return err
-		}
-		if err := pause(ctx, c.vary(delay)); err != nil {
-			return err
-		}
-		delay = min(2*delay, lastPause)
+	})
+	if errors.Is(err, errEnough) {
+		return nil
 	}
+	return ended(ctx, err)
 }
 
 // since drops events before a revision. A correct peer sends none.

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -153,13 +154,13 @@ func (c *Client) observe(ctx context.Context, name string, tell func(Leader) boo
 
 // leaderNow is Leader with retries. The zero Leader means no leader.
 func leaderNow(ctx context.Context, c *Client, name string) (Leader, error) {
-	for delay := firstPause; ; delay = min(2*delay, lastPause) {
-		l, err := c.Leader(ctx, name)
-		switch {
-		case err == nil, fault.KindOf(err) == fault.NotFound:
-			return l, nil
-		case !c.passing(ctx, err) || pause(ctx, c.vary(delay)) != nil:
-			return Leader{}, err
-		}
+	var l Leader
+	err := c.repeat(ctx, func(*attempt.Run) (err error) {
+		l, err = c.Leader(ctx, name)
+		return err
+	})
+	if fault.KindOf(err) == fault.NotFound {
+		err = nil
 	}
+	return l, err
 }

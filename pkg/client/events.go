@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -33,27 +34,17 @@ type PeerEvent struct {
 // topic or a malformed id, Unsupported for a peer without events.
 func Events(ctx context.Context, c *Client, q EventQuery) iter.Seq2[PeerEvent, error] {
 	return func(yield func(PeerEvent, error) bool) {
-		delay := firstPause
-		for {
-			err := followEvents(ctx, c, q, func(e PeerEvent) bool {
-				delay = firstPause
+		err := c.repeat(ctx, func(run *attempt.Run) error {
+			return followEvents(ctx, c, q, func(e PeerEvent) bool {
+				run.Progress()
 				if e.ID != "" {
 					q.After = e.ID
 				}
 				return yield(e, nil)
 			})
-			if errors.Is(err, errEnough) {
-				return
-			}
-			if ctx.Err() != nil || !c.passing(ctx, err) {
-				yield(PeerEvent{}, err)
-				return
-			}
-			if err := pause(ctx, c.vary(delay)); err != nil {
-				yield(PeerEvent{}, err)
-				return
-			}
-			delay = min(2*delay, lastPause)
+		})
+		if !errors.Is(err, errEnough) {
+			yield(PeerEvent{}, fault.Wrap("client.Events", ended(ctx, err)))
 		}
 	}
 }

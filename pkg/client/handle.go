@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -157,13 +158,5 @@ func (p *InstanceHandle) registerAgain(ctx context.Context) error {
 // retry repeats try while the peer is unreachable, until ctx ends. It returns the error of the
 // last attempt.
 func (s *Services) retry(ctx context.Context, try func() error) error {
-	for delay := firstPause; ; delay = min(2*delay, lastPause) {
-		err := try()
-		if err == nil || !s.client.passing(ctx, err) {
-			return err
-		}
-		if pause(ctx, s.client.vary(delay)) != nil {
-			return err
-		}
-	}
+	return s.client.repeat(ctx, func(*attempt.Run) error { return try() })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -138,10 +139,10 @@ func (w *waiter) run(ctx context.Context) (*api.LockResponse, error) {
 	if err := w.bounded(ctx, 0, func(ctx context.Context) error { return s.enter(ctx, name, w.waits) }); err != nil {
 		return nil, err
 	}
-	a := s.client.attempt(w.lock)
 	if w.waits {
-		a.pool, a.wait = &s.client.waits, false
+		w.lock.TimeoutMs = -1
 	}
+	a := s.client.identities.Attempt(coord.CommandOf("", w.lock))
 	var r *api.LockResponse
 	err := w.bounded(ctx, slack, func(ctx context.Context) (err error) {
 		r, err = w.ask(ctx, a)
@@ -149,11 +150,11 @@ func (w *waiter) run(ctx context.Context) (*api.LockResponse, error) {
 	})
 	switch {
 	case err == nil:
-		a.end()
-	case a.unknown:
+		a.End()
+	case a.Unknown():
 		s.client.sessions.spawn(func() { w.withdraw(a) })
 	default:
-		a.end()
+		a.End()
 		s.leave(name)
 	}
 	return r, err
@@ -178,34 +179,26 @@ func (w *waiter) left() time.Duration { return max(0, w.until-w.session.client.c
 
 // ask repeats the claim until it holds. It makes a new claim if the group has withdrawn the claim
 // because it had lost contact to this client.
-func (w *waiter) ask(ctx context.Context, a *attempt) (*api.LockResponse, error) {
+func (w *waiter) ask(ctx context.Context, a *attempt.Attempt) (*api.LockResponse, error) {
 	for {
-		answer, err := a.run(ctx, w.send)
+		answer, err := w.session.client.run(ctx, a, w.send)
 		r := answer.GetLock()
 		switch {
 		case err == nil && r.GetAcquired():
 			return r, nil
 		case err == nil && (!w.waits || w.until > 0 && w.left() == 0):
 			return r, ErrNotAcquired
-		case err != nil && !withdrawn(err):
+		case err != nil && !attempt.IsWithdrawn(err):
 			return r, w.session.blame(err)
 		}
 		if err := pause(ctx, w.session.client.vary(firstPause)); err != nil {
 			return r, err
 		}
-		a.again()
+		a.Again()
 	}
-}
-
-// withdrawn reports whether the group has withdrawn a claim of this client.
-func withdrawn(err error) bool {
-	return fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == "token"
 }
 
 func (w *waiter) send(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
-	if w.waits {
-		cmd.GetLock().TimeoutMs = -1
-	}
 	if w.until > 0 {
 		cmd.GetLock().TimeoutMs = coord.WaitOf(w.left())
 	}
@@ -213,14 +206,14 @@ func (w *waiter) send(ctx context.Context, cmd *coordv1.Command) (*coordv1.Resul
 }
 
 // withdraw resolves the state of an abandoned claim, and releases it.
-func (w *waiter) withdraw(a *attempt) {
+func (w *waiter) withdraw(a *attempt.Attempt) {
 	s := w.session
 	defer s.leave(w.lock.GetName())
-	defer a.end()
+	defer a.End()
 	w.until = max(1, s.client.clock()) // do not wait again
 	var r *coordv1.Result
 	err := s.insist(func() (err error) {
-		r, err = a.run(s.ctx, w.send)
+		r, err = s.client.run(s.ctx, a, w.send)
 		return err
 	})
 	if err == nil && r.GetLock().GetAcquired() {
@@ -232,7 +225,7 @@ func (w *waiter) withdraw(a *attempt) {
 func (s *Session) insist(f func() error) error {
 	for {
 		err := f()
-		if err == nil || !uncertain(err) || pause(s.ctx, s.client.vary(lastPause)) != nil {
+		if err == nil || !attempt.Uncertain(err) || pause(s.ctx, s.client.vary(lastPause)) != nil {
 			return err
 		}
 	}
@@ -319,7 +312,7 @@ func (h *Held) Unlock(ctx context.Context) error {
 		if err != nil {
 			err = context.Cause(s.ctx)
 		}
-	case err != nil && uncertain(err):
+	case err != nil && attempt.Uncertain(err):
 		s.client.sessions.spawn(func() {
 			defer s.leave(h.name)
 			_ = s.insist(func() error { return s.release(s.ctx, h.name, h.token) })

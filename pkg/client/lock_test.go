@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -357,45 +356,4 @@ func TestLockUnderLostSession(t *testing.T) {
 		_, err = bob.Lock(t.Context(), "other")
 		require.ErrorIs(t, err, ErrLost)
 	})
-}
-
-func TestSlotsAreBounded(t *testing.T) {
-	opened := 0
-	s := &slots{limit: 3, gave: make(chan struct{}, 1), open: func(context.Context) (coord.ClientID, error) {
-		opened++
-		return coord.ClientID(opened), nil
-	}}
-	var taken []slot
-	for range 3 {
-		one, err := s.take(t.Context(), false)
-		require.NoError(t, err)
-		taken = append(taken, one)
-	}
-	_, err := s.take(t.Context(), false)
-	require.ErrorIs(t, err, fault.LimitReached)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = s.take(ctx, true)
-	require.ErrorIs(t, err, fault.Canceled)
-	var waits sync.WaitGroup
-	for range 20 {
-		waits.Go(func() {
-			one, err := s.take(t.Context(), true)
-			if !assert.NoError(t, err) {
-				return
-			}
-			s.give(one)
-		})
-	}
-	for _, one := range taken {
-		s.give(one)
-	}
-	waits.Wait()
-	require.Equal(t, 3, opened)
-	s.open = func(context.Context) (coord.ClientID, error) { return 0, errors.New("no") }
-	s.free = nil
-	for range 5 {
-		_, err = s.take(t.Context(), false)
-		require.EqualError(t, err, "no")
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -90,21 +91,13 @@ func (q Requirements) List(ctx context.Context) ([]EvaluatedRequirement, error) 
 func (q Requirements) Await(ctx context.Context, name string) (EvaluatedRequirement, error) {
 	const op = "client.Requirements.Await"
 	var last EvaluatedRequirement
-	for delay := firstPause; ; delay = min(2*delay, lastPause) {
+	err := q.client.repeat(ctx, func(run *attempt.Run) error {
 		s, _, err := coord.AwaitRequirement(ctx, q.client.coordination, name, coord.EvaluatedRequirement.Satisfied)
 		if s.Name != "" {
-			last, delay = toEvaluated(s), firstPause
+			last = toEvaluated(s)
+			run.Progress()
 		}
-		switch {
-		case err == nil:
-			return last, nil
-		case ctx.Err() != nil:
-			return last, fault.Wrap(op, ctx.Err())
-		case !q.client.passing(ctx, err):
-			return last, fault.Wrap(op, err)
-		}
-		if err := pause(ctx, q.client.vary(delay)); err != nil {
-			return last, fault.Wrap(op, err)
-		}
-	}
+		return err
+	})
+	return last, fault.Wrap(op, ended(ctx, err))
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -13,33 +14,30 @@ import (
 // watch calls give for each batch. It returns nil after give returned false, or a permanent
 // error. The Stale batch for a lost peer comes with the cause.
 func (s *Services) watch(ctx context.Context, q instance.Query, after uint64, give func(b instance.Batch, lost error) bool) error {
-	delay, lost := firstPause, false
-	for {
+	lost := false
+	err := s.client.repeat(ctx, func(run *attempt.Run) error {
 		err := s.agent.Watch(ctx, q, after, func(b instance.Batch) error {
-			delay, lost, after = firstPause, false, b.Index
+			run.Progress()
+			lost, after = false, b.Index
 			if !give(b, nil) {
 				return errEnough
 			}
 			return nil
 		})
-		switch {
-		case errors.Is(err, errEnough):
-			return nil
-		case ctx.Err() != nil: // the error of the last attempt does not matter
-			return ctx.Err()
-		case !s.client.passing(ctx, err):
+		if !s.client.passing(ctx, err) {
 			return err
 		}
 		gone := instance.Batch{Index: after, Contact: instance.Contact{Stale: true, Reason: unreachableReason(err), Revision: after}}
 		if !lost && !give(gone, err) {
-			return nil
+			return errEnough
 		}
 		lost = true
-		if err := pause(ctx, s.client.vary(delay)); err != nil {
-			return err
-		}
-		delay = min(2*delay, lastPause)
+		return err
+	})
+	if errors.Is(err, errEnough) {
+		return nil
 	}
+	return ended(ctx, err)
 }
 
 // follow is watch with complete results.

@@ -6,21 +6,18 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
-	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
-	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Patience is the time without an answer of a leader after which a call fails: callers learn it within 5 s.
 const Patience = 4500 * time.Millisecond
 
 const (
-	maxSlots   = 4096                  // concurrent commands, waiting ones included
 	cleaningUp = 5 * time.Second       // to give back the claim of a caller that is gone
 	askTime    = 2 * time.Second       // for one answer about the group
 	resting    = 20 * time.Millisecond // at least, between two calls: a known leader may fail to answer
@@ -62,16 +59,15 @@ type Config struct {
 type Router struct {
 	*finder
 	remotes *remotes
-	slots   *slots
+	pool    *attempt.Pool
 	abroad  atomic.Int64 // calls at another peer
 	watches atomic.Int64 // those of them that are established watches
 }
 
 // New returns a Router. Run must run until the end of the life, and Close comes after it.
 func New(c Config) *Router {
-	r := &Router{remotes: &remotes{dial: c.Dial, open: map[peer.ID]Remote{}}}
+	r := &Router{pool: attempt.NewPool(c.Self.String()), remotes: &remotes{dial: c.Dial, open: map[peer.ID]Remote{}}}
 	r.finder = newFinder(c, r.waiting)
-	r.slots = newSlots(maxSlots, r.openClient)
 	return r
 }
 
@@ -82,109 +78,6 @@ func (r *Router) Close() error { return r.remotes.close() }
 func (r *Router) waiting() leader.Tick {
 	watches := r.watches.Load()
 	return leader.Tick{Waiting: r.abroad.Load() > watches, Watching: watches > 0}
-}
-
-// openClient makes a client id for commands of this peer.
-func (r *Router) openClient(ctx context.Context) (coord.ClientID, error) {
-	var id coord.ClientID
-	err := r.AtLeader(ctx, func(ctx context.Context, t Target) error {
-		result, err := t.Execute(ctx, coord.CommandOf(r.config.Self.String(), &apiv1.OpenClientRequest{}))
-		id = coord.ClientID(result.GetOpenClient().GetClient())
-		return err
-	})
-	return id, err
-}
-
-// withdraw gives back the claim of a lock under an id of this peer, whose caller is gone. The repeated command
-// returns the claim's token, and a wait of little time gives the claim back. The end of the lease covers a failure.
-func (r *Router) withdraw(cmd *coordv1.Command) {
-	lock := cmd.GetLock()
-	ctx, cancel := context.WithTimeout(r.config.Life, cleaningUp)
-	defer cancel()
-	_ = r.AtLeader(ctx, func(ctx context.Context, t Target) error {
-		result, err := t.Execute(ctx, waiting(cmd, time.Millisecond))
-		if err == nil && result.GetLock().GetAcquired() {
-			_, err = t.Execute(ctx, coord.CommandOf(cmd.GetOwner(), &apiv1.UnlockRequest{
-				Name: lock.GetName(), LeaseId: lock.GetLeaseId(), FencingToken: result.GetLock().GetFencingToken(),
-			}))
-		}
-		return err
-	})
-}
-
-// once executes a command at the leader and repeats it until the outcome is known, without a second effect: a
-// command without a client id borrows one of this peer. If the caller leaves earlier, undo, unless nil,
-// receives the sent command; the borrowed id stays lent until undo returns.
-//
-// A command with a client id is never undone: its caller may repeat it through another peer, and gets the first
-// answer. If that answer was a held lock, the lock must still be held.
-func (r *Router) once(ctx context.Context, cmd **coordv1.Command, f func(context.Context, Target) error, undo func(*coordv1.Command)) error {
-	if (*cmd).GetAttempt().GetClient() != 0 {
-		return r.AtLeader(ctx, f)
-	}
-	if (*cmd).GetOpenClient() != nil || (*cmd).GetCloseClient() != nil {
-		return r.try(ctx, f)
-	}
-	tries := 0
-	counted := func(ctx context.Context, t Target) error {
-		tries++
-		return f(ctx, t)
-	}
-	left := func(err error) bool { return undo != nil && tries > 0 && err != nil && ctx.Err() != nil }
-	for again := false; ; again = true {
-		lent, err := r.slots.take(ctx)
-		if err != nil {
-			return err
-		}
-		if again { // the message may still be in use
-			*cmd = proto.CloneOf(*cmd)
-		}
-		lent.sequence++
-		(*cmd).Attempt = &apiv1.Attempt{Client: uint64(lent.client), Sequence: lent.sequence}
-		tries = 0
-		err = r.AtLeader(ctx, counted)
-		if sent := *cmd; left(err) && r.config.Start(func() { undo(sent); r.slots.give(lent, false) }) {
-			return err
-		}
-		forgotten, lost := missing(err, "client"), missing(err, "token") && tries > 1
-		r.slots.give(lent, forgotten)
-		if ctx.Err() != nil || !(forgotten && tries == 1 || lost) {
-			return err
-		}
-		// A command under an expired id had no effect. A claim that the leader gave back after a broken
-		// connection must be made again.
-	}
-}
-
-// missing reports whether err is NotFound for a field.
-func missing(err error, field string) bool {
-	return fault.KindOf(err) == fault.NotFound && fault.FieldOf(err) == field
-}
-
-// retrySince is AtLeader in an outage that began before.
-func (r *Router) retrySince(ctx context.Context, since time.Time, f func(context.Context, Target) error) error {
-	if ctx.Err() != nil {
-		return fault.Wrap("group", ctx.Err())
-	}
-	for wait := resting; ; wait = min(2*wait, 250*time.Millisecond) {
-		another := r.changes()
-		t, at, err := r.search(ctx, Patience-time.Since(since))
-		called := time.Now()
-		if err == nil {
-			if err = r.call(ctx, t, at, f); fault.KindOf(err) != fault.Unavailable || err == nil {
-				return err
-			}
-			another = r.replaced(at)
-			r.Advance(leader.Refused{Leader: at})
-		}
-		if time.Since(called) > Patience { // a long wait was progress, not an outage
-			since = time.Now()
-		}
-		left := Patience - time.Since(since)
-		if r.config.Life.Err() != nil || left <= 0 || !rest(ctx, min(wait, left), another) {
-			return r.explain(ctx, err)
-		}
-	}
 }
 
 // search is leader within a time. A search that waits for answers of other peers would outlast the caller's patience.
@@ -235,23 +128,6 @@ func (r *Router) call(ctx context.Context, t Target, at peer.ID, f func(context.
 	return err
 }
 
-// try is AtLeader for a command without a client id. It stops after a failure with an unknown outcome.
-func (r *Router) try(ctx context.Context, f func(context.Context, Target) error) error {
-	var open error
-	err := r.AtLeader(ctx, func(ctx context.Context, t Target) error {
-		err := f(ctx, t)
-		if fault.KindOf(err) == fault.Unavailable && err != nil && !r.config.Refused(err) {
-			open = err
-			return nil
-		}
-		return err
-	})
-	if open != nil {
-		return open
-	}
-	return err
-}
-
 // explain turns the lack of a leader into an error for the caller.
 func (r *Router) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil && fault.KindOf(err) != fault.Unavailable {
@@ -293,24 +169,66 @@ func (r *Router) leader(ctx context.Context) (Target, peer.ID, error) {
 // AtLeader calls f with the leader until it answers. Unavailable is not an answer: f is called again at the
 // current leader, within Patience.
 func (r *Router) AtLeader(ctx context.Context, f func(context.Context, Target) error) error {
-	return r.retrySince(ctx, time.Now(), f)
+	return r.repeat(ctx, nil, f)
 }
 
-// AtMember calls f with this peer's member, or with the leader if this peer has none. It is repeated as by AtLeader.
+// AtMember calls f with this peer's member, or with the leader if this peer has none. It is repeated as by AtLeader: this
+// member may have been removed meanwhile.
 func (r *Router) AtMember(ctx context.Context, f func(context.Context, Target) error) error {
-	m := r.config.Member()
-	if m == nil || !m.Belongs() {
-		return r.AtLeader(ctx, f)
+	if m := r.config.Member(); m != nil && m.Belongs() {
+		return r.repeat(ctx, m, f)
 	}
-	since := time.Now()
-	err := f(ctx, m)
-	if fault.KindOf(err) == fault.Unavailable && err != nil && ctx.Err() == nil { // this member may have been removed meanwhile
-		if time.Since(since) > Patience { // a watch that went on for long was no outage
-			since = time.Now()
+	return r.repeat(ctx, nil, f)
+}
+
+// repeat calls f with the first target, unless nil, and then with the leader until it answers.
+func (r *Router) repeat(ctx context.Context, first Target, f func(context.Context, Target) error) error {
+	if ctx.Err() != nil {
+		return fault.Wrap("group", ctx.Err())
+	}
+	answered := false
+	var news <-chan struct{} // closed when another call is worth its while
+	rules := attempt.Rules{
+		First: resting, Last: 250 * time.Millisecond, Patience: Patience, Now: time.Now,
+		Passing: func(context.Context, error) bool { return !answered },
+		Rest: func(ctx context.Context, d time.Duration) bool {
+			return r.config.Life.Err() == nil && rest(ctx, d, news)
+		},
+	}
+	err := rules.Repeat(ctx, func(run *attempt.Run) error {
+		began := time.Now()
+		lasted := func() { // a long wait was progress, not an outage
+			if time.Since(began) > Patience {
+				run.Progress()
+			}
 		}
-		return r.retrySince(ctx, since, f)
+		if first != nil {
+			err := f(ctx, first)
+			if answered = err == nil || fault.KindOf(err) != fault.Unavailable || ctx.Err() != nil; answered {
+				return err
+			}
+			first = nil
+			lasted()
+		}
+		news = r.changes()
+		t, at, err := r.search(ctx, run.Left())
+		if err != nil {
+			return err
+		}
+		began = time.Now()
+		err = r.call(ctx, t, at, f)
+		if answered = err == nil || fault.KindOf(err) != fault.Unavailable; answered {
+			return err
+		}
+		lasted()
+		news = r.replaced(at)
+		r.Advance(leader.Refused{Leader: at})
+		return err
+	})
+	if err == nil || answered {
+		return err
 	}
-	return err
+	return r.explain(ctx, err)
 }
 
 // AskLeader returns the group's state from the leader, in one call.

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -8,57 +9,103 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/answer"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Execute implements coord.Service.
+// Execute implements coord.Service. A command is applied once: it borrows an identity of this peer, unless its caller
+// brought one. A claim on a lock whose caller leaves is given back.
+//
+// A command with an identity of its caller is never undone: the caller may repeat it through another peer, and gets the first
+// answer. If that answer was a held lock, the lock must still be held.
 func (r *Router) Execute(ctx context.Context, cmd *coordv1.Command) (result *coordv1.Result, err error) {
-	execute := func(ctx context.Context, t Target) error {
-		result, err = t.Execute(ctx, cmd)
-		return err
-	}
 	switch q := cmd.GetRequest().(type) {
 	case *coordv1.Command_KeepAlive:
 		if _, err := coord.Renewed(q.KeepAlive); err != nil {
 			return nil, fault.Wrap("group.Execute", err)
 		}
-		err = r.AtLeader(ctx, execute)
+		err = r.AtLeader(ctx, func(ctx context.Context, t Target) error {
+			result, err = t.Execute(ctx, cmd)
+			return err
+		})
+		return result, err
+	case *coordv1.Command_OpenClient, *coordv1.Command_CloseClient:
+		return r.try(ctx, cmd)
 	case *coordv1.Command_Lock:
-		return r.lock(ctx, cmd)
-	default:
-		err = r.once(ctx, &cmd, execute, nil)
-	}
-	return result, err
-}
-
-// lock executes a command that waits for a lock. A repetition waits for the rest of the time.
-func (r *Router) lock(ctx context.Context, cmd *coordv1.Command) (result *coordv1.Result, err error) {
-	if err := answer.CheckWait(cmd.GetLock()); err != nil {
-		return nil, fault.Wrap("group.Execute", err)
-	}
-	wait, began, undo := answer.Wait(cmd.GetLock()), time.Now(), r.withdraw
-	if cmd.GetLock().GetTimeoutMs() == 0 {
-		undo = nil
-	}
-	repeated := false
-	err = r.once(ctx, &cmd, func(ctx context.Context, t Target) error {
-		if repeated && wait > 0 {
-			cmd = waiting(cmd, max(wait-time.Since(began), time.Millisecond))
+		if err := answer.CheckWait(q.Lock); err != nil {
+			return nil, fault.Wrap("group.Execute", err)
 		}
-		repeated = true
-		result, err = t.Execute(ctx, cmd)
-		return err
-	}, undo)
+	}
+	a := r.pool.Attempt(cmd)
+	if result, err = r.once(ctx, a, answer.Wait(cmd.GetLock())); err != nil && a.Waits() && a.Unknown() && !a.Brought() && ctx.Err() != nil {
+		if r.config.Start(func() { defer a.End(); r.withdraw(a) }) {
+			return result, err
+		}
+	}
+	a.End()
 	return result, err
 }
 
-// waiting returns a command for a lock with another time to wait. The command may still be in use.
-func waiting(cmd *coordv1.Command, wait time.Duration) *coordv1.Command {
-	again := proto.CloneOf(cmd)
-	again.GetLock().TimeoutMs = coord.WaitOf(wait)
-	return again
+// once makes an attempt until its outcome is known. A repeated claim waits for the rest of its time.
+func (r *Router) once(ctx context.Context, a *attempt.Attempt, wait time.Duration) (result *coordv1.Result, err error) {
+	for began := time.Now(); ; a.Again() {
+		sent := 0
+		err = r.AtLeader(ctx, func(ctx context.Context, t Target) error {
+			result, err = a.Once(ctx, func(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+				if cmd.GetOpenClient() == nil {
+					sent++
+				}
+				if sent > 1 && wait > 0 && cmd.GetLock() != nil { // the message is a copy then
+					cmd.GetLock().TimeoutMs = coord.WaitOf(max(wait-time.Since(began), time.Millisecond))
+				}
+				return t.Execute(ctx, cmd)
+			})
+			return err
+		})
+		// A claim that the leader gave back after a broken connection must be made again.
+		if ctx.Err() != nil || a.Brought() || sent < 2 || !attempt.IsWithdrawn(err) {
+			return result, err
+		}
+	}
+}
+
+// try executes a command without an identity. It stops after a failure with an unknown outcome.
+func (r *Router) try(ctx context.Context, cmd *coordv1.Command) (result *coordv1.Result, err error) {
+	var open error
+	err = r.AtLeader(ctx, func(ctx context.Context, t Target) error {
+		result, err = t.Execute(ctx, cmd)
+		if fault.KindOf(err) == fault.Unavailable && err != nil && !r.config.Refused(err) {
+			open = err
+			return nil
+		}
+		return err
+	})
+	return result, cmp.Or(open, err)
+}
+
+// withdraw gives back the claim of a lock under an identity of this peer, whose caller is gone. The repeated command
+// returns the claim's token, and a wait of little time gives the claim back. The end of the lease covers a failure.
+func (r *Router) withdraw(a *attempt.Attempt) {
+	ctx, cancel := context.WithTimeout(r.config.Life, cleaningUp)
+	defer cancel()
+	_ = r.AtLeader(ctx, func(ctx context.Context, t Target) error {
+		var sent *coordv1.Command
+		result, err := a.Once(ctx, func(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
+			if cmd.GetLock() != nil {
+				cmd.GetLock().TimeoutMs, sent = 1, cmd
+			}
+			return t.Execute(ctx, cmd)
+		})
+		if err == nil && result.GetLock().GetAcquired() {
+			lock := sent.GetLock()
+			_, err = t.Execute(ctx, coord.CommandOf(sent.GetOwner(), &apiv1.UnlockRequest{
+				Name: lock.GetName(), LeaseId: lock.GetLeaseId(), FencingToken: result.GetLock().GetFencingToken(),
+			}))
+		}
+		return err
+	})
 }
 
 // Read implements coord.Service. Only the leader knows the remaining times of leases.

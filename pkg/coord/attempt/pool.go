@@ -1,0 +1,118 @@
+package attempt
+
+import (
+	"context"
+	"sync"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// Shares of a Pool. Commands that wait for locks have one of their own and do not wait for a place in it, because the
+// holders of these locks may themselves wait for one.
+const (
+	maxShort = 1024 // other commands at once; more wait
+	maxLong  = 4096 // commands that wait for locks; more are refused
+
+	maxClosed = 64 // identities that Close closes; the group forgets the rest after a long idle time
+)
+
+// Pool lends identities to commands. An identity carries one command at a time. Its sequence number outlives a command without
+// a result. It is safe for concurrent use.
+type Pool struct {
+	owner       string
+	short, long chan struct{} // one entry for each lent identity
+
+	mu   sync.Mutex
+	free []identity // a stack, so that few identities stay in use
+}
+
+// identity is a client id of the group.
+type identity struct {
+	client   uint64
+	sequence uint64 // of its last command
+}
+
+// NewPool returns a pool of identities of an owner; empty for an application, which its peer names.
+func NewPool(owner string) *Pool { return newPool(owner, maxShort, maxLong) }
+
+func newPool(owner string, short, long int) *Pool {
+	return &Pool{owner: owner, short: make(chan struct{}, short), long: make(chan struct{}, long)}
+}
+
+func (p *Pool) share(long bool) chan struct{} {
+	if long {
+		return p.long
+	}
+	return p.short
+}
+
+// take lends an identity, and opens one in the group if none is free. Errors: LimitReached for too many waits for locks.
+func (p *Pool) take(ctx context.Context, long bool, send Send) (identity, error) {
+	const op = "attempt.take"
+	select {
+	case p.share(long) <- struct{}{}:
+	default:
+		if long {
+			return identity{}, fault.New(op, fault.LimitReached, "%d locks are waited for already", cap(p.long))
+		}
+		select {
+		case p.short <- struct{}{}:
+		case <-ctx.Done():
+			return identity{}, fault.Wrap(op, ctx.Err())
+		}
+	}
+	if free, ok := p.pop(); ok {
+		return free, nil
+	}
+	r, err := send(ctx, coord.CommandOf(p.owner, &apiv1.OpenClientRequest{}))
+	if err != nil {
+		<-p.share(long)
+		return identity{}, err
+	}
+	return identity{client: r.GetOpenClient().GetClient()}, nil
+}
+
+// give takes an identity back.
+func (p *Pool) give(used identity, long bool) {
+	p.mu.Lock()
+	p.free = append(p.free, used)
+	p.mu.Unlock()
+	<-p.share(long)
+}
+
+// forget drops a lent identity that the group has forgotten, and those that were idle for longer.
+func (p *Pool) forget(long bool) {
+	p.mu.Lock()
+	p.free = nil
+	p.mu.Unlock()
+	<-p.share(long)
+}
+
+// pop removes a free identity; false if there is none.
+func (p *Pool) pop() (one identity, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.free)
+	if n == 0 {
+		return one, false
+	}
+	one, p.free = p.free[n-1], p.free[:n-1]
+	return one, true
+}
+
+// Close closes identities in the group until ctx ends.
+func (p *Pool) Close(ctx context.Context, send Send) {
+	var all sync.WaitGroup
+	for range maxClosed {
+		one, ok := p.pop()
+		if !ok {
+			break
+		}
+		all.Go(func() {
+			_, _ = send(ctx, coord.CommandOf(p.owner, &apiv1.CloseClientRequest{Client: one.client}))
+		})
+	}
+	all.Wait()
+}
