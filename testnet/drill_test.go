@@ -19,7 +19,7 @@ import (
 	"github.com/blackhole/blackhole/testnet/network"
 )
 
-// TestBackupDrill plays the drill of docs/group.md on processes: a backup of a running group, a loss, a restoration on one
+// TestBackupDrill plays docs/howto/backup.md on processes: a backup of a running group, a loss, a restoration on one
 // peer, and the return of the others.
 func TestBackupDrill(t *testing.T) {
 	t.Parallel()

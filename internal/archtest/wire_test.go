@@ -211,7 +211,7 @@ func limited() (folders []string, ownMatter []string) {
 // checkLimits compares the table of limits with the constants.
 func checkLimits(m *module, page string) (all []string) {
 	rows := make(map[string]string)
-	row := regexp.MustCompile("(?m)^\\| .* \\| ([^|]+) \\| `([a-z]+)\\.([A-Za-z]+)` \\|$")
+	row := regexp.MustCompile("(?m)^- .*: ([^:]+) \\(`([a-z]+)\\.([A-Za-z]+)`\\)$")
 	for _, r := range row.FindAllStringSubmatch(page, -1) {
 		rows[r[2]+"."+r[3]] = r[1]
 	}
@@ -343,8 +343,8 @@ func f(n name, id string) { _, _ = n.Protocol(part+"/"+id, "1.0.0"), n.Topics("t
 	}
 	good := strings.Join(formsOfName(), "\n") + `
 blackhole-tag /blackhole/NAME/x/ID/1.0.0 /blackhole/NAME/t/1/
-| size | 3 KiB | ` + "`records.Max`" + ` |
-| life | 6,144 s | ` + "`records.Life`" + ` |
+- size: 3 KiB (` + "`records.Max`)" + `
+- life: 6,144 s (` + "`records.Life`)" + `
 `
 	if found, _ := checkWire(m, good); len(found) > 0 {
 		t.Errorf("a faultless page: %v", found)
@@ -356,7 +356,7 @@ blackhole-tag /blackhole/NAME/x/ID/1.0.0 /blackhole/NAME/t/1/
 		"does not name _blackhole-NAME._udp":          strings.Replace(good, "_udp", "_tcp", 1),
 		"no row for the limit records.Max":            strings.Replace(good, "records.Max`", "`", 1),
 		"states 4 KiB for records.Max, which is 3072": strings.Replace(good, "3 KiB", "4 KiB", 1),
-		"a row for records.Gone":                      good + "| gone | 1 | `records.Gone` |\n",
+		"a row for records.Gone":                      good + "- gone: 1 (`records.Gone`)\n",
 	} {
 		found, _ := checkWire(m, page)
 		if len(found) != 1 || !strings.Contains(found[0], fault) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -176,7 +177,7 @@ func exits(t *testing.T, b *strings.Builder) {
 // limitsPage lists the constants that bound what callers and peers may send or hold.
 func limitsPage(t *testing.T) string {
 	t.Helper()
-	b := begin("Limits", "These bounds are constants of the program. [Settings](settings.md) have further limits: `agent.limits`, `coordination.limits`,\n`discovery.limits`, `connections`. Who reaches a limit gets an error that names it. A limit without a test fails the tests of this page.")
+	b := begin("Limits", "These bounds are constants of the program. [wire.md](../wire.md#limits) has those on which peers must agree. [Settings](settings.md) have further limits: `agent.limits`, `coordination.limits`,\n`discovery.limits`, `connections`. Who reaches a limit gets an error that names it. A limit without a test fails the tests of this page.")
 	folders := map[string][]constant{}
 	for _, top := range []string{"pkg", "internal"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
@@ -202,11 +203,16 @@ func limitsPage(t *testing.T) string {
 			limits = append(limits, folder+"."+c.name)
 		}
 	}
-	tests := testsOfLimits(t, limits)
+	tests, wire := testsOfLimits(t, limits), source(t, "docs/wire.md")
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		b.WriteString("\n`" + folder + "`:\n\n")
+		lead := "\n`" + folder + "`:\n\n"
 		for _, c := range folders[folder] {
 			require.NotEmpty(t, tests.of(t, folder+"."+c.name))
+			if strings.Contains(wire, code(path.Base(folder)+"."+c.name)) {
+				continue
+			}
+			b.WriteString(lead)
+			lead = ""
 			b.WriteString("- " + code(c.name+" = "+c.value) + ": " + cell(c.meaning()) + "\n")
 		}
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,28 +13,35 @@ import (
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
-// TestFieldsOfClauses: the documentation and the OpenAPI document have exactly the table of fields.
+// TestFieldsOfClauses: the documentation and the OpenAPI document have exactly the fields.
 func TestFieldsOfClauses(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/api.md")
 	require.NoError(t, err)
-	_, table, ok := strings.Cut(string(text), "| field | kind and unit | operations | meaning |\n|---|---|---|---|\n")
+	_, list, ok := strings.Cut(string(text), "The fields:\n\n")
 	require.True(t, ok)
-	table, _, _ = strings.Cut(table, "\n\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	taken := map[string]string{ // by kind
+		"label": "any prefix range stated", "number": "any range stated", "text": "any prefix stated", "texts": "any all prefix stated", "flag": "any",
+	}
 	var rows, names []string
 	for _, f := range query.Fields() {
 		kind, ops := string(f.Kind), make([]string, len(f.Ops()))
 		for i, op := range f.Ops() {
 			ops[i] = string(op)
 		}
+		if kind == "text" && slices.Contains(ops, "all") {
+			kind = "texts"
+		}
+		require.Equal(t, taken[kind], strings.Join(ops, " "), f.Name)
 		if f.Unit != "" {
 			kind += ", " + f.Unit
 		}
-		rows = append(rows, "| `"+f.Name+"` | "+kind+" | "+strings.Join(ops, " ")+" | "+f.Help+" |")
+		rows = append(rows, "- `"+f.Name+"` ("+kind+"): "+f.Help)
 		if !strings.HasSuffix(f.Name, "KEY") {
 			names = append(names, f.Name)
 		}
 	}
-	require.Equal(t, rows, strings.Split(table, "\n"))
+	require.Equal(t, rows, strings.Split(list, "\n"))
 
 	var document struct {
 		Components struct {
