@@ -24,7 +24,10 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	multiaddrs "github.com/blackhole/blackhole/internal/platform/p2p/address"
+	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
+	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/query"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -175,15 +178,15 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 
 // startNode starts the libp2p node with the needs of both planes.
 func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
-	listen, err := p2p.ParseAddrs("listen", p.config.Listen)
+	listen, err := multiaddrs.Parse("listen", p.config.Listen)
 	if err != nil {
 		return err
 	}
-	bootstrap, err := p2p.ParsePeers("bootstrap", p.config.Bootstrap)
+	bootstrap, err := multiaddrs.ParsePeers("bootstrap", p.config.Bootstrap)
 	if err != nil {
 		return err
 	}
-	reach, err := reachConfig(p.config)
+	way, err := reachConfig(p.config)
 	if err != nil {
 		return err
 	}
@@ -195,9 +198,9 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 	p.node, err = p2p.New(ctx, p.plane.Network(p2p.Config{
 		Profile: profile, Network: p.network.name, PrivateKey: p.network.private, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
 		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, append(group.Protocols(p.network.name), proof.Protocol(p.network.name))...),
-		Probe:     p2p.ProbeConfig{Interval: health.CheckInterval, Confirm: health.ConfirmAfter, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
+		Probe:     probe.Config{Interval: health.CheckInterval, Confirm: health.ConfirmAfter, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
-		Conditions: p.conditions, Reach: reach, Leaf: p.config.IsLeaf(),
+		Conditions: p.conditions, Reach: way, Leaf: p.config.IsLeaf(),
 		Limits: p2p.Limits{
 			Connections: p.config.Connections.Most, PerAddress: p.config.Connections.PerAddress,
 			OnRefusal: func(why p2p.Refusal) { p.metrics.ConnectionRefused(string(why)) },
@@ -207,22 +210,22 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 		return err
 	}
 	p.onClose(p.node.Close)
-	return metrics.RegisterReach(p.gatherer, p2p.ReachStates(), func() metrics.Reach {
+	return metrics.RegisterReach(p.gatherer, reach.States(), func() metrics.Reach {
 		r := p.reach()
 		return metrics.Reach{State: r.State, Direct: r.Direct, Relayed: r.Relayed, Punched: r.Punched, Unpunched: r.Unpunched}
 	})
 }
 
 // reachConfig translates the settings of NAT traversal.
-func reachConfig(c config.Config) (p2p.ReachConfig, error) {
-	announce, err := p2p.ParseAddrs("announce", c.Announce)
+func reachConfig(c config.Config) (reach.Config, error) {
+	announce, err := multiaddrs.Parse("announce", c.Announce)
 	if err != nil {
-		return p2p.ReachConfig{}, err
+		return reach.Config{}, err
 	}
 	r := c.Connections.Relay
-	return p2p.ReachConfig{
-		Announce: announce, Mode: p2p.ReachMode(c.Connections.Reach),
-		Relay: p2p.RelayConfig{
+	return reach.Config{
+		Announce: announce, Mode: reach.Mode(c.Connections.Reach),
+		Relay: reach.RelayConfig{
 			Off: !r.Enabled, Reservations: r.Reservations, ReservationsPerAddress: r.ReservationsPerAddress,
 			Circuits: r.Circuits, CircuitsPerPeer: r.CircuitsPerPeer,
 			CircuitBytes: int64(r.CircuitBytes), CircuitTime: r.CircuitTime,

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -109,7 +110,8 @@ const settle = 2 * time.Second
 
 // policyOf returns a peer's part in founding and membership. A peer with a way into an existing network founds no group.
 func policyOf(c *config.Config, n *p2p.Node) group.Policy {
-	policy := group.Policy{Client: c.IsLeaf(), Founds: n.Alone(), Reach: group.Reach{Serves: n.Routing().Serving, Dial: n.Reaches}}
+	reaches := func(ctx context.Context, id peer.ID) error { return dial.Reaches(ctx, n.Host(), id) }
+	policy := group.Policy{Client: c.IsLeaf(), Founds: n.Alone(), Reach: group.Reach{Serves: n.Routing().Serving, Dial: reaches}}
 	switch c.Coordination.MemberPolicy(c.Profile) {
 	case config.AutoMembers:
 		policy.Members = group.TrustedMembers

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -74,25 +73,12 @@ func ReadNetworkKeys(path string) ([]network.Key, error) {
 // that exists.
 func CreateNetworkKey(path string, k network.Key) error {
 	const op = "access.CreateNetworkKey"
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".network-key-*") // of mode 0600
-	if err != nil {
+	err := store.WriteNew(path, networkKeyFormat().Seal([]byte(k.Text()+"\n")))
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fault.New(op, fault.Exists, "%s exists", path)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return fault.As(op, fault.Invalid, err)
 	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(networkKeyFormat().Seal([]byte(k.Text() + "\n")))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fault.As(op, fault.Internal, err)
-	}
-	// Unlike a rename, a link fails after a faster process.
-	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
-		return fault.New(op, fault.Exists, "%s exists", path)
-	} else if err != nil {
-		return fault.As(op, fault.Internal, err)
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return fault.As(op, fault.Internal, err)
-	}
-	return fault.As(op, fault.Internal, errors.Join(d.Sync(), d.Close()))
+	return fault.As(op, fault.Internal, err)
 }

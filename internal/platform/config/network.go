@@ -61,7 +61,7 @@ type Relay struct {
 	CircuitTime            time.Duration `yaml:"circuit_time" help:"Lifetime of a relayed connection: 2m to 24h. 0: 30m."`
 }
 
-// Bounds of relays. The lower ones are those of package p2p.
+// Bounds of relays.
 const (
 	maxRelayed      = 100_000
 	minCircuitBytes = 128 << 10
@@ -81,7 +81,7 @@ func (r *Relay) validate() error {
 	)
 }
 
-// Bounds of connections. The lower ones are those of package p2p.
+// Bounds of connections: a routing table needs about minConnections, and minPerAddress leaves room for the dials of one peer.
 const (
 	minConnections = 24
 	minPerAddress  = 4

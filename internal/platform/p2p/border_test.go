@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
@@ -43,7 +42,7 @@ func (c *citizen) text() string {
 
 func newCitizen(t *testing.T, name names.Name, bootstrap ...*citizen) *citizen {
 	t.Helper()
-	made := &citizen{conditions: condition.NewSet(discardLog(), time.Now)}
+	made := &citizen{conditions: condition.NewSet(slog.New(slog.DiscardHandler), time.Now)}
 	c := testConfig(t)
 	c.Network, c.Conditions, c.Logger = name, made.conditions, slog.New(slog.NewTextHandler(made, nil))
 	c.Limits.OnRefusal = func(why Refusal) {
@@ -100,38 +99,6 @@ func TestTwoNetworksShareABootstrapAddress(t *testing.T) {
 	require.Zero(t, a1.refused.Load())
 }
 
-func TestOtherNetworksAreLoggedOnceAMinute(t *testing.T) {
-	a, b := newCitizen(t, "a"), newCitizen(t, "a")
-	require.NoError(t, a.host.Connect(t.Context(), info(b.Node)))
-	guard := newBorder(a.host, &Config{Network: "a", Logger: slog.New(slog.NewTextHandler(a, nil))})
-	now, conn := time.Unix(1e9, 0), a.host.Network().ConnsToPeer(b.host.ID())[0]
-	seen := func(version string) {
-		guard.examine(event.EvtPeerIdentificationCompleted{
-			Peer: b.host.ID(), Conn: conn, ProtocolVersion: version,
-		}, now)
-	}
-	for _, fine := range []string{"/blackhole/a/1", "/blackhole/a/2", "ipfs/0.1.0", ""} {
-		seen(fine)
-	}
-	require.Empty(t, guard.parting)
-	for range 2 * maxParting {
-		seen("/blackhole/b/1")
-	}
-	require.Len(t, guard.parting, maxParting)
-	require.Equal(t, 1, strings.Count(a.text(), "WARN"))
-	require.NotEqual(t, network.Connected, a.host.Network().Connectedness(b.host.ID()), "beyond the bound at once")
-
-	require.NoError(t, a.host.Connect(t.Context(), info(b.Node)))
-	now = now.Add(refusalPause)
-	guard.part(now)
-	require.Empty(t, guard.parting)
-	require.Equal(t, network.Connected, a.host.Network().Connectedness(b.host.ID()), "it names this network now")
-	seen("/blackhole/c/1")
-	require.Contains(t, a.text(), fmt.Sprintf("network=a other=c peer=%s", b.host.ID()))
-	require.Contains(t, a.text(), fmt.Sprintf("refused=%d", 2*maxParting))
-	require.Len(t, guard.parting, 1)
-}
-
 // TestClosedNetwork: peers with the key of a closed network meet, and no connection of a peer without it opens.
 func TestClosedNetwork(t *testing.T) {
 	closed := func(key []byte, bootstrap ...*Node) *Node {
@@ -162,7 +129,7 @@ func TestClosedNetworkIsOverTCP(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, settings.quic)
 	require.Equal(t, []string{"/ip4/0.0.0.0/tcp/4801", "/ip6/::/tcp/4801"}, settings.listen)
-	c.Listen = multiaddrs(t, "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/udp/1/quic-v1")
+	c.Listen = addrs(t, "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/udp/1/quic-v1")
 	_, _, err = c.complete()
 	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "listen[1]"})
 	c.PrivateKey = []byte("short")

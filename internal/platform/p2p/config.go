@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
+	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
@@ -50,12 +52,12 @@ type Config struct {
 	// the profile's transports.
 	Transport []hostconfig.Option
 	Protocols []protocol.ID // with resource limits of their own
-	Probe     ProbeConfig
+	Probe     probe.Config
 	// Leaf: this peer dials out only. It does not listen, is a client of the DHT and no keeper, and has at most 32
 	// connections. It needs a bootstrap peer.
 	Leaf      bool
 	Limits    Limits
-	Reach     ReachConfig
+	Reach     reach.Config
 	UserAgent string       // empty: "blackholed"
 	Logger    *slog.Logger // nil: silent
 	// Conditions receives the causes that limit this node; nil: none.
@@ -94,9 +96,7 @@ func (c Config) complete() (Config, profileSettings, error) {
 			return c, t, err
 		}
 	}
-	if t, err = c.Limits.apply(t); err != nil {
-		return c, t, err
-	}
+	c.Limits.apply(&t)
 	switch {
 	case c.Datastore == nil:
 		return c, t, fault.Invalidf("datastore", nil, "is required")
@@ -106,10 +106,7 @@ func (c Config) complete() (Config, profileSettings, error) {
 	if c.Bootstrap, err = otherPeers(c.Bootstrap, self); err != nil {
 		return c, t, err
 	}
-	if c.Probe, err = c.Probe.complete(); err != nil {
-		return c, t, err
-	}
-	if c.Reach, err = c.Reach.complete(t.open); err != nil {
+	if c.Reach, err = c.Reach.Complete(t.open); err != nil {
 		return c, t, err
 	}
 	if c.UserAgent == "" {
@@ -117,6 +114,9 @@ func (c Config) complete() (Config, profileSettings, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Limits.OnRefusal == nil {
+		c.Limits.OnRefusal = func(Refusal) {}
 	}
 	return c, t, nil
 }
@@ -170,31 +170,4 @@ func otherPeers(list []peer.AddrInfo, self peer.ID) ([]peer.AddrInfo, error) {
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(p peer.AddrInfo) bool { return p.ID == self }), nil
-}
-
-// ParseAddrs parses multiaddrs. Error: Invalid with the field.
-func ParseAddrs(field string, addrs []string) ([]multiaddr.Multiaddr, error) {
-	out := make([]multiaddr.Multiaddr, 0, len(addrs))
-	for _, s := range addrs {
-		a, err := multiaddr.NewMultiaddr(s)
-		if err != nil {
-			return nil, fault.Invalidf(field, s, "malformed multiaddr: use the form /ip4/192.0.2.1/tcp/4801: %w", err)
-		}
-		out = append(out, a)
-	}
-	return out, nil
-}
-
-// ParsePeers parses multiaddrs with a /p2p/ part and merges the addresses of each peer. Error: Invalid with the
-// field.
-func ParsePeers(field string, addrs []string) ([]peer.AddrInfo, error) {
-	parsed, err := ParseAddrs(field, addrs)
-	if err != nil {
-		return nil, err
-	}
-	infos, err := peer.AddrInfosFromP2pAddrs(parsed...)
-	if err != nil {
-		return nil, fault.Invalidf(field, addrs, "each address needs a /p2p/ part with the peer id: %w", err)
-	}
-	return infos, nil
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/transport"
-	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
 	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
 	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
 	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
@@ -22,6 +21,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 	"go.uber.org/fx"
 
+	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -31,7 +31,7 @@ const trimEvery = time.Second
 
 // newHost builds a host that does not listen yet. It fills the configuration of libp2p itself: whoever names the package with
 // the options links its defaults too, which are WebRTC, WebTransport and WebSocket.
-func newHost(c *Config, settings profileSettings, nat *natParts) (host.Host, error) {
+func newHost(c *Config, settings profileSettings, nat *reach.Reach) (host.Host, error) {
 	manager, err := connmgr.NewConnManager(settings.low, settings.high,
 		connmgr.WithGracePeriod(settings.grace), connmgr.WithSilencePeriod(trimEvery))
 	if err != nil {
@@ -59,7 +59,7 @@ func newHost(c *Config, settings profileSettings, nat *natParts) (host.Host, err
 		h.Reporter, failed = newTraffic(c.Registerer, c.Network.Prefix())
 		err = errors.Join(err, failed)
 	}
-	nat.configure(h, c, settings)
+	nat.Configure(h)
 	var made host.Host
 	if err == nil {
 		made, err = h.NewNode()
@@ -104,43 +104,6 @@ func transports(h *hostconfig.Config, c *Config, settings profileSettings) error
 	return nil
 }
 
-// natParts are the parts of NAT traversal that exist before the host.
-type natParts struct {
-	relays   *relaySource
-	reach    *reach
-	announce []multiaddr.Multiaddr
-	observed basichost.ObservedAddrsManager // set by the host
-}
-
-// configure sets up NAT traversal, which only the open Internet needs.
-func (n *natParts) configure(h *hostconfig.Config, c *Config, settings profileSettings) {
-	public, private := network.ReachabilityPublic, network.ReachabilityPrivate
-	switch {
-	case settings.leaf: // it can dial by way of relays, and nobody dials it
-		h.Relay, h.ForceReachability, h.DisableIdentifyAddressDiscovery = true, &private, true
-		h.AddrsFactory = func([]multiaddr.Multiaddr) []multiaddr.Multiaddr { return nil }
-		return
-	case !settings.open:
-		h.AddrsFactory = c.Reach.addrs
-		h.ForceReachability, h.DisableIdentifyAddressDiscovery = &public, true // AutoNAT has no servers here
-		return
-	}
-	h.AddrsFactory, h.Relay = c.Reach.addrs, true
-	h.EnableAutoRelay, h.AutoRelayOpts = true, n.relays.client(c.Registerer, n.reach)
-	h.UserFxOptions = append(h.UserFxOptions, fx.Invoke(func(o basichost.ObservedAddrsManager) { n.observed = o }))
-	h.NATManager = basichost.NewNATManager
-	h.EnableAutoNATv2 = true
-	h.EnableService = true // the DHT's automatic mode depends on AutoNAT v1, served by this network's peers only
-	h.DisableNonPublicAddrPublishing = true
-	switch c.Reach.Mode {
-	case ReachablePublic:
-		h.ForceReachability = &public
-	case ReachablePrivate:
-		h.ForceReachability = &private
-	}
-	h.EnableRelayService, h.RelayServiceOpts = !c.Reach.Relay.Off, c.Reach.Relay.service()
-}
-
 // listen opens the addresses. All configured addresses must open. Without them, one of the profile's is enough,
 // because a machine may lack IPv6.
 func listen(h host.Host, wanted, fallback []multiaddr.Multiaddr) error {
@@ -151,11 +114,8 @@ func listen(h host.Host, wanted, fallback []multiaddr.Multiaddr) error {
 			return fault.In("listen", fault.New(op, fault.Unavailable, "listening on %s failed: %w", a, err))
 		}
 	}
-	if len(wanted) > 0 {
+	if len(wanted) > 0 || len(fallback) == 0 { // the latter is a leaf
 		return nil
-	}
-	if len(fallback) == 0 {
-		return nil // a leaf
 	}
 	for _, a := range fallback {
 		if err := h.Network().Listen(a); err != nil {

@@ -96,8 +96,7 @@ func intact(key crypto.PrivKey, data []byte) bool {
 	return err == nil && bytes.Equal(canonical, data)
 }
 
-// createIdentity writes a new key to a temporary file and links it to path. Unlike a rename, a link fails after
-// a faster process; then createIdentity returns that process's key.
+// createIdentity writes a new key, or returns the key of a faster process.
 func createIdentity(path string) (crypto.PrivKey, error) {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
@@ -107,41 +106,11 @@ func createIdentity(path string) (crypto.PrivKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err = os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	tmp, err := writePrivate(dir, identityFormat().Seal(data))
-	if tmp != "" {
-		defer os.Remove(tmp)
+	if err = store.WriteNew(path, identityFormat().Seal(data)); errors.Is(err, fs.ErrExist) {
+		return readIdentity(path)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Link(tmp, path); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return readIdentity(path)
-		}
-		return nil, err
-	}
-	return key, syncDir(dir)
-}
-
-// writePrivate writes data durably to a new file of mode 0600 (os.CreateTemp's) and returns its name. After an
-// error, a name means a file to remove.
-func writePrivate(dir string, data []byte) (string, error) {
-	f, err := os.CreateTemp(dir, ".identity-*")
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(data)
-	return f.Name(), errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return key, err
 }

@@ -11,13 +11,11 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/protocol/identify"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	"github.com/libp2p/go-libp2p/x/rate"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Limits bound the connections of a node.
 type Limits struct {
-	// Connections is the number above which this peer closes the least useful third, at least 24. The hard limit
+	// Connections is the number above which this peer closes the least useful third, at least 24, about the need of a routing table. The hard limit
 	// in each direction is four times that. Zero: the profile's.
 	Connections int
 	// PerAddress is the number of peers behind one IPv4 address or one IPv6 /56. A peer may open two connections
@@ -28,28 +26,14 @@ type Limits struct {
 	OnRefusal func(Refusal)
 }
 
-// minConnections is the lower bound of Limits.Connections, about the need of a routing table. minPerAddress leaves
-// room for the concurrent dials of one peer.
-const (
-	minConnections = 24
-	minPerAddress  = 4
-)
-
-// apply replaces the profile's limits by the given ones. Errors are Invalid with the field.
-func (l Limits) apply(to profileSettings) (profileSettings, error) {
-	switch {
-	case l.Connections != 0 && l.Connections < minConnections:
-		return to, fault.Invalidf("connections.most", l.Connections, "must be 0 or at least %d", minConnections)
-	case l.PerAddress != 0 && l.PerAddress < minPerAddress:
-		return to, fault.Invalidf("connections.per_address", l.PerAddress, "must be 0 or at least %d", minPerAddress)
-	}
+// apply replaces the profile's limits by the given ones.
+func (l Limits) apply(to *profileSettings) {
 	if l.Connections != 0 {
 		to.low, to.high = l.Connections*2/3, l.Connections
 	}
 	if l.PerAddress != 0 {
 		to.perAddress = l.PerAddress
 	}
-	return to, nil
 }
 
 // Limits of each own protocol. libp2p's default, 64 inbound streams of one peer and protocol, is below the
@@ -84,7 +68,7 @@ func newResources(c *Config, settings profileSettings) (network.ResourceManager,
 		allow(&limits, id)
 	}
 	connections(&limits, settings)
-	c.Reach.Relay.allow(&limits)
+	c.Reach.Relay.Allow(&limits)
 	limits.PeerBaseLimit.StreamsInbound = 2 * protocolPeerStreams
 	limits.PeerBaseLimit.StreamsOutbound = 2 * protocolPeerStreams
 	limits.PeerBaseLimit.Streams = 4 * protocolPeerStreams

@@ -14,7 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/p2p/address"
 )
+
+// fewest is the least number of connections of a configuration.
+const fewest = 24
 
 // dialers builds the resource manager of a profile. It returns a function that opens an incoming connection, and
 // the counted refusals.
@@ -61,8 +65,8 @@ func TestManyPeersBehindOneAddress(t *testing.T) {
 
 // TestPerAddressIsASetting covers the setting, and the profiles whose peers share one address.
 func TestPerAddressIsASetting(t *testing.T) {
-	open, _, _ := dialers(t, Public, Limits{PerAddress: minPerAddress})
-	for range connectionsPerPeer * minPerAddress {
+	open, _, _ := dialers(t, Public, Limits{PerAddress: 4})
+	for range connectionsPerPeer * 4 {
 		require.NoError(t, open("/ip4/80.20.1.1/tcp/9"))
 	}
 	require.Error(t, open("/ip4/80.20.1.1/tcp/9"))
@@ -99,9 +103,9 @@ func TestHandshakesOfOneAddressAreLimited(t *testing.T) {
 func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 	var log strings.Builder
 	now := time.Unix(1e9, 0)
-	r := newRefusals(slog.New(slog.NewTextHandler(&log, nil)), nil)
+	r := newRefusals(slog.New(slog.NewTextHandler(&log, nil)), func(Refusal) {})
 	r.now = func() time.Time { return now }
-	at := func(s string) { r.add(ipOf(addr(t, s)), RefusedAddress) }
+	at := func(s string) { r.add(address.IP(addr(t, s)), RefusedAddress) }
 	at("/ip4/80.20.1.1/tcp/9")
 	at("/ip4/80.20.1.2/tcp/9")
 	at("/ip4/80.20.1.3/tcp/9")
@@ -153,4 +157,24 @@ func TestRefusedByBootstrapPeer(t *testing.T) {
 	start(t, later)
 	require.Contains(t, <-lines, "condition ended")
 	require.Empty(t, early.Conditions.Active())
+}
+
+// Above the high water mark, a peer still connects to new peers: between mark and hard limit is room for the
+// dials of one grace period.
+func TestRoomAboveTheHighWaterMark(t *testing.T) {
+	c := testConfig(t)
+	c.Limits.Connections = fewest
+	c, row, err := c.complete()
+	require.NoError(t, err)
+	resources, err := newResources(&c, row)
+	require.NoError(t, err)
+	defer resources.Close()
+	for _, dir := range []network.Direction{network.DirInbound, network.DirOutbound} {
+		for i := range 3 * fewest {
+			scope, err := resources.OpenConnection(dir, true, addr(t, fmt.Sprintf("/ip4/203.0.113.%d/tcp/4801", 1+i)))
+			require.NoError(t, err, "%s %d", dir, i)
+			require.NoError(t, scope.SetPeer(peer.ID(fmt.Sprint(dir, i))))
+			defer scope.Done()
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package p2p
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -13,12 +12,16 @@ import (
 
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
-	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 	"github.com/libp2p/go-libp2p/p2p/host/routed"
 
+	"github.com/blackhole/blackhole/internal/platform/p2p/address"
+	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
+	"github.com/blackhole/blackhole/internal/platform/p2p/join"
+	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
+	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
+	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -29,22 +32,20 @@ type Node struct {
 	routed    host.Host // finds addresses through the DHT
 	dht       *dht.IpfsDHT
 	pubsub    *pubsub.PubSub
-	routing   *Routing
-	prober    *Prober
-	known     *knownPeers
-	border    *border
-	reach     *reach
-	punch     *puncher // nil in profiles without NAT
+	routing   *routing.Routing
+	prober    *probe.Prober
+	known     *join.Known
+	border    *join.Border
+	reach     *reach.Reach
 	bootstrap []peer.AddrInfo
 	leaf      bool
 	alone     bool       // see Alone
-	mdns      *mdnsPeers // nil without mDNS in the profile or without working multicast
+	mdns      *join.MDNS // nil without mDNS in the profile or without working multicast
 
 	open   atomic.Bool // listening; before, the node dials no peer
 	cancel context.CancelFunc
-	work   sync.WaitGroup // bootstrapper, prober, knownPeers
-	once   sync.Once
-	closed error // result of Close; guarded by once
+	work   sync.WaitGroup // the Run of each part
+	stop   func() error   // for Close, once
 }
 
 // PeerInfo is a connected peer.
@@ -65,26 +66,29 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	fallback, err := ParseAddrs("listen", settings.listen)
+	fallback, err := address.Parse("listen", settings.listen)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	n := &Node{log: c.Logger, bootstrap: c.Bootstrap, leaf: c.Leaf, reach: newReach(&c, settings.open && !c.Leaf, time.Now())}
+	n := &Node{log: c.Logger, bootstrap: c.Bootstrap, leaf: c.Leaf, reach: reach.New(c.Reach, reach.Settings{
+		Profile: string(c.Profile), Open: settings.open, Leaf: c.Leaf, First: len(c.Bootstrap) == 0, Conditions: c.Conditions,
+	}, time.Now())}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	n.cancel = cancel
-	if n.known, err = openKnown(ctx, c.Datastore, c.Network, c.Logger); err == nil {
+	n.cancel, n.stop = cancel, sync.OnceValue(n.stopParts)
+	if n.known, err = join.OpenKnown(ctx, c.Datastore, c.Network, c.Logger); err == nil {
 		err = n.build(life, &c, settings)
 	}
 	if err == nil {
 		err = listen(n.host, c.Listen, fallback)
 	}
 	if err == nil {
-		err = n.followReach(life, &c)
+		err = n.reach.Follow(n.host)
 	}
 	if err != nil {
 		return nil, fault.Wrap(op, errors.Join(err, n.Close()))
 	}
-	n.alone = len(n.known.peers()) == 0 && !slices.ContainsFunc(c.Bootstrap, func(p peer.AddrInfo) bool { return p.ID != n.host.ID() })
+	n.work.Go(func() { n.reach.Run(life) })
+	n.alone = len(n.known.Peers()) == 0 && !slices.ContainsFunc(c.Bootstrap, func(p peer.AddrInfo) bool { return p.ID != n.host.ID() })
 	n.open.Store(true)
 	n.start(life, &c, settings)
 	return n, nil
@@ -92,66 +96,60 @@ func New(ctx context.Context, c Config) (*Node, error) {
 
 // build creates the parts. The host listens later, so the parts are still unshared.
 func (n *Node) build(life context.Context, c *Config, settings profileSettings) (err error) {
-	nat := &natParts{relays: newRelaySource(), reach: n.reach, announce: c.Reach.Announce}
-	if n.host, err = newHost(c, settings, nat); err != nil {
+	if n.host, err = newHost(c, settings, n.reach); err != nil {
 		return err
 	}
-	n.border = newBorder(n.host, c)
-	identified, err := n.border.subscribe()
-	if err != nil {
+	if n.border, err = join.NewBorder(n.host, c.Network, c.Logger, func() { c.Limits.OnRefusal(RefusedNetwork) }); err != nil {
 		return err
 	}
-	n.work.Go(func() { n.border.run(life, identified) })
-	if settings.open {
-		if n.punch, err = newPuncher(n.host, nat); err != nil {
-			return err
-		}
-	}
-	if n.dht, err = newDHT(quickHost{n.host}, c, settings, n.bootstrapPeers); err != nil {
+	n.work.Go(func() { n.border.Run(life) })
+	if err = n.reach.Attach(n.host); err != nil {
 		return err
 	}
-	find, err := newFinder(n.dht, dhtProtocol(c.Network), n.host, settings)
-	if err != nil {
+	if err = n.route(life, c, settings); err != nil {
 		return err
 	}
-	n.routing = newRouting(n.dht, find, len(c.Bootstrap) > 0)
-	nat.relays.set(n.routing)
-	n.routing.hasNetwork = n.routing.hasNetwork || len(n.known.peers()) > 0
-	if err = n.followMode(life, dhtProtocol(c.Network)); err != nil {
-		return err
-	}
+	n.reach.Relays(n.routing)
 	n.routed = routedhost.Wrap(n.host, n.dht)
 	// The host without routing: gossip uses connected peers and must never cause a lookup.
-	if n.pubsub, err = pubsub.NewGossipSub(life, n.host, c.PubSub...); err != nil {
+	n.pubsub, err = pubsub.NewGossipSub(life, n.host, c.PubSub...)
+	return err
+}
+
+// route creates the DHT, its prober and what keepers see of it.
+func (n *Node) route(life context.Context, c *Config, settings profileSettings) (err error) {
+	table := routing.Config{
+		Host: n.host, Network: c.Network, Mode: mode(c, settings), Open: settings.open, Refresh: settings.refresh, Query: settings.query,
+		Values: c.Datastore, Namespaces: c.Namespaces, Bootstrap: n.bootstrapPeers,
+		HasBootstrap: len(c.Bootstrap) > 0, HasKnown: len(n.known.Peers()) > 0,
+	}
+	if n.dht, err = routing.NewDHT(table); err != nil {
 		return err
 	}
-	sub, err := n.host.EventBus().Subscribe(new(event.EvtPeerConnectednessChanged),
-		eventbus.BufSize(256), eventbus.Name("blackhole/prober"))
-	if err != nil {
+	if n.prober, err = probe.New(n.host, n.dht, settings.low, c.Probe); err != nil {
 		return err
 	}
-	n.prober = newProber(n.host.ID(), &dialer{host: n.host, dht: n.dht, low: settings.low}, c.Probe)
-	find.prober = n.prober
-	n.work.Go(func() { n.prober.run(life, sub) })
+	if n.routing, err = routing.New(n.dht, table, n.prober); err != nil {
+		return err
+	}
+	n.work.Go(func() { n.routing.Run(life) })
+	n.work.Go(func() { n.prober.Run(life) })
 	return nil
 }
 
 func (n *Node) start(life context.Context, c *Config, settings profileSettings) {
-	join := newBootstrapper(n, c)
-	known := n.known.peers()
+	bootstrapper := join.NewBootstrapper(n.host, n.border, n.routing, c.Conditions, c.Logger)
+	known := n.known.Peers()
 	if n.leaf {
 		known = known[:min(len(known), leafKnown)]
 	}
-	n.work.Go(func() { join.run(life, n.bootstrap, known) })
-	n.work.Go(func() { n.known.run(life, n.table) })
-	if n.punch != nil {
-		n.work.Go(func() { n.punch.run(life) })
-	}
-	if !settings.mdns || settings.open && !inPrivateNetwork(localNetworks()) {
+	n.work.Go(func() { bootstrapper.Run(life, n.bootstrap, known) })
+	n.work.Go(func() { n.known.Run(life, n.routing.Peers) })
+	if !settings.mdns {
 		return
 	}
 	var err error
-	if n.mdns, err = startMDNS(life, n.host, c.Network.Multicast(), settings.open, n.log); err != nil {
+	if n.mdns, err = join.StartMDNS(life, n.host, c.Network.Multicast(), settings.open, n.log); err != nil {
 		n.log.Warn("multicast DNS does not work here; only bootstrap peers lead into the network", "err", err)
 	}
 }
@@ -161,16 +159,7 @@ func (n *Node) bootstrapPeers() []peer.AddrInfo {
 	if !n.open.Load() {
 		return nil
 	}
-	return slices.Concat(n.bootstrap, n.known.peers())
-}
-
-// table returns the peers of the routing table with their addresses.
-func (n *Node) table() []peer.AddrInfo {
-	var out []peer.AddrInfo
-	for _, id := range n.dht.RoutingTable().ListPeers() {
-		out = append(out, n.host.Peerstore().PeerInfo(id))
-	}
-	return out
+	return slices.Concat(n.bootstrap, n.known.Peers())
 }
 
 // Host is the libp2p host. It looks up unknown addresses in the DHT.
@@ -178,7 +167,7 @@ func (n *Node) Host() host.Host { return n.routed }
 
 // QuickHost is the Host, except that NewStream does not wait until a new connection has identified its peer. The protocol must
 // carry the name of the network.
-func (n *Node) QuickHost() host.Host { return quickHost{n.routed} }
+func (n *Node) QuickHost() host.Host { return dial.QuickHost{Host: n.routed} }
 
 // Alone reports whether this peer started without a way to other peers: no bootstrap peer besides itself, and no known
 // peer of an earlier run.
@@ -191,10 +180,25 @@ func (n *Node) HasMulticast() bool { return n.mdns != nil }
 func (n *Node) PubSub() *pubsub.PubSub { return n.pubsub }
 
 // Routing is the node's DHT as keepers use it.
-func (n *Node) Routing() *Routing { return n.routing }
+func (n *Node) Routing() *routing.Routing { return n.routing }
 
 // Prober measures providers.
-func (n *Node) Prober() *Prober { return n.prober }
+func (n *Node) Prober() *probe.Prober { return n.prober }
+
+// Reach says how strangers reach this peer.
+func (n *Node) Reach() reach.Status { return n.reach.Status() }
+
+// Connections counts the open connections: direct ones, and ones through a relay.
+func (n *Node) Connections() (direct, relayed int) {
+	for _, c := range n.host.Network().Conns() {
+		if c.Stat().Limited {
+			relayed++
+		} else {
+			direct++
+		}
+	}
+	return direct, relayed
+}
 
 // Addrs returns this peer's known dialable addresses, each with its id: "/ip4/.../p2p/ID".
 func (n *Node) Addrs() []string {
@@ -213,7 +217,7 @@ func (n *Node) Addrs() []string {
 // Peers lists the connected peers by id.
 func (n *Node) Peers() []PeerInfo {
 	ids := n.host.Network().Peers()
-	slices.SortFunc(ids, compareIDs)
+	slices.Sort(ids)
 	out := make([]PeerInfo, 0, len(ids))
 	for _, id := range ids {
 		info := PeerInfo{ID: id, Agent: n.agent(id), Latency: n.host.Peerstore().LatencyEWMA(id)}
@@ -244,33 +248,25 @@ func (n *Node) Ready() bool {
 
 // Close stops the node and waits for it. The caller may close the datastore afterwards. Further calls return
 // the same result.
-//
-// Order: first the sources of new connections, including the last save of known peers; PubSub ends with the
-// same context; then the DHT, which uses the host until its end; then the host.
-func (n *Node) Close() error {
-	n.once.Do(func() {
-		n.cancel()
-		var errs []error
-		if n.punch != nil {
-			errs = append(errs, n.punch.close())
-		}
-		if n.mdns != nil {
-			n.mdns.close()
-		}
-		n.work.Wait()
-		if n.routing != nil {
-			n.routing.finder.requests.close()
-		}
-		if n.dht != nil {
-			errs = append(errs, n.dht.Close())
-		}
-		if n.host != nil {
-			errs = append(errs, n.host.Close())
-		}
-		n.closed = fault.Wrap("p2p.Close", errors.Join(errs...))
-	})
-	return n.closed
-}
+func (n *Node) Close() error { return n.stop() }
 
-// compareIDs orders peers by their binary ids.
-func compareIDs(a, b peer.ID) int { return cmp.Compare(a, b) }
+// stopParts closes the parts: first the sources of new connections, including the last save of known peers; PubSub ends with the
+// same context; then the DHT, which uses the host until its end; then the host.
+func (n *Node) stopParts() error {
+	n.cancel()
+	errs := []error{n.reach.Close()}
+	if n.mdns != nil {
+		n.mdns.Close()
+	}
+	n.work.Wait()
+	if n.routing != nil {
+		n.routing.Close()
+	}
+	if n.dht != nil {
+		errs = append(errs, n.dht.Close())
+	}
+	if n.host != nil {
+		errs = append(errs, n.host.Close())
+	}
+	return fault.Wrap("p2p.Close", errors.Join(errs...))
+}

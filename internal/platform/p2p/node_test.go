@@ -20,11 +20,36 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/p2p/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // patience bounds each wait for the network. No assertion depends on time.
 const patience = 60 * time.Second
+
+func somePeers(t testing.TB, n, addrs int) []peer.AddrInfo {
+	t.Helper()
+	var out []peer.AddrInfo
+	for range n {
+		id, err := peer.IDFromPrivateKey(testKey(t))
+		require.NoError(t, err)
+		p := peer.AddrInfo{ID: id}
+		for i := range addrs {
+			p.Addrs = append(p.Addrs, addr(t, fmt.Sprintf("/ip4/10.0.%d.1/tcp/4801", i)))
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func addrs(t *testing.T, list ...string) []multiaddr.Multiaddr {
+	t.Helper()
+	out := make([]multiaddr.Multiaddr, len(list))
+	for i, s := range list {
+		out[i] = addr(t, s)
+	}
+	return out
+}
 
 // bigger is a validator: the lexically greatest value wins, "bad" is invalid.
 type bigger struct{}
@@ -67,7 +92,7 @@ func testConfig(t testing.TB) Config {
 		Identity:  testKey(t),
 		Listen:    []multiaddr.Multiaddr{addr(t, "/ip4/127.0.0.1/tcp/0")},
 		Datastore: memory(), Namespaces: Namespaces{"test": bigger{}},
-		Probe: ProbeConfig{Interval: 200 * time.Millisecond, Confirm: 200 * time.Millisecond, Timeout: patience},
+		Probe: probe.Config{Interval: 200 * time.Millisecond, Confirm: 200 * time.Millisecond, Timeout: patience},
 	}
 }
 
@@ -107,10 +132,17 @@ func absent(t testing.TB, c *Config) peer.AddrInfo {
 // meet starts n nodes at once. The first is the others' bootstrap peer.
 func meet(t testing.TB, n int) []*Node {
 	t.Helper()
-	nodes := []*Node{start(t, testConfig(t))}
-	for range n - 1 {
+	return meetWith(t, n, testConfig(t).Probe)
+}
+
+func meetWith(t testing.TB, n int, p probe.Config) (nodes []*Node) {
+	t.Helper()
+	for range n {
 		c := testConfig(t)
-		c.Bootstrap = []peer.AddrInfo{info(nodes[0])}
+		c.Probe = p
+		if len(nodes) > 0 {
+			c.Bootstrap = []peer.AddrInfo{info(nodes[0])}
+		}
 		nodes = append(nodes, start(t, c))
 	}
 	for _, node := range nodes {
@@ -125,9 +157,8 @@ func meet(t testing.TB, n int) []*Node {
 func waitIntroduced(t testing.TB, n *Node) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		n.routing.mu.Lock()
-		defer n.routing.mu.Unlock()
-		return !n.routing.unintroduced
+		_, err := n.Routing().Closest(context.Background(), "k", nil)
+		return err == nil
 	}, patience, time.Millisecond)
 }
 
@@ -245,17 +276,12 @@ func TestPortInUse(t *testing.T) {
 
 func TestConfigErrorsNameTheField(t *testing.T) {
 	for field, spoil := range map[string]func(*Config){
-		"profile":                 func(c *Config) { c.Profile = "moon" },
-		"identity":                func(c *Config) { c.Identity = nil },
-		"datastore":               func(c *Config) { c.Datastore = nil },
-		"bootstrap[0].addrs":      func(c *Config) { c.Bootstrap = []peer.AddrInfo{{ID: "12D3Koo"}} },
-		"bootstrap[0].id":         func(c *Config) { c.Bootstrap = []peer.AddrInfo{{}} },
-		"bootstrap":               func(c *Config) { c.Bootstrap = make([]peer.AddrInfo, maxBootstrap+1) },
-		"connections.most":        func(c *Config) { c.Limits.Connections = minConnections - 1 },
-		"connections.per_address": func(c *Config) { c.Limits.PerAddress = minPerAddress - 1 },
-		"probe.interval":          func(c *Config) { c.Probe.Interval = -1 },
-		"probe.confirm":           func(c *Config) { c.Probe.Confirm = -1 },
-		"probe.capacity":          func(c *Config) { c.Probe.Capacity = 1 << 20 },
+		"profile":            func(c *Config) { c.Profile = "moon" },
+		"identity":           func(c *Config) { c.Identity = nil },
+		"datastore":          func(c *Config) { c.Datastore = nil },
+		"bootstrap[0].addrs": func(c *Config) { c.Bootstrap = []peer.AddrInfo{{ID: "12D3Koo"}} },
+		"bootstrap[0].id":    func(c *Config) { c.Bootstrap = []peer.AddrInfo{{}} },
+		"bootstrap":          func(c *Config) { c.Bootstrap = make([]peer.AddrInfo, maxBootstrap+1) },
 	} {
 		t.Run(field, func(t *testing.T) {
 			c := testConfig(t)

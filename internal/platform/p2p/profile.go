@@ -80,3 +80,13 @@ func (p Profile) settings() (profileSettings, bool) {
 		return profileSettings{}, false
 	}
 }
+
+// mode is the profile's mode, except for a peer without bootstrap peers, which starts a new network. In
+// automatic mode that peer would wait for confirmations of its reachability, and the network would never get
+// its first server.
+func mode(c *Config, settings profileSettings) dht.ModeOpt {
+	if settings.mode == dht.ModeAuto && len(c.Bootstrap) == 0 {
+		return dht.ModeAutoServer
+	}
+	return settings.mode
+}

@@ -9,6 +9,8 @@ import (
 	"github.com/multiformats/go-multiaddr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/p2p/address"
 )
 
 // TestProfilesAreComplete checks the table of profiles.
@@ -16,7 +18,7 @@ func TestProfilesAreComplete(t *testing.T) {
 	for _, p := range []Profile{Dev, LAN, Public} {
 		row, ok := p.settings()
 		require.True(t, ok)
-		addrs, err := ParseAddrs("listen", row.listen)
+		addrs, err := address.Parse("listen", row.listen)
 		require.NoError(t, err)
 		require.NotEmpty(t, addrs)
 		require.Less(t, row.low, row.high)
@@ -51,7 +53,7 @@ func TestProfilesMeet(t *testing.T) {
 				waitTable(t, b, func(size int) bool { return size == 1 })
 				return
 			}
-			require.Empty(t, publicOnly(where.Addrs), "not announced")
+			require.Empty(t, address.Public(where.Addrs), "not announced")
 		})
 	}
 }

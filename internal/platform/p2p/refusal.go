@@ -2,18 +2,16 @@ package p2p
 
 import (
 	"errors"
-	"io"
 	"log/slog"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/x/rate"
 	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
-	"github.com/quic-go/quic-go"
+
+	"github.com/blackhole/blackhole/internal/platform/p2p/address"
 )
 
 // Refusal is the reason for the refusal of a connection.
@@ -43,7 +41,7 @@ type resources struct {
 
 // OpenConnection implements network.ResourceManager.
 func (r *resources) OpenConnection(dir network.Direction, usefd bool, at multiaddr.Multiaddr) (network.ConnManagementScope, error) {
-	ip := ipOf(at)
+	ip := address.IP(at)
 	if ip.IsValid() && dir == network.DirInbound && !r.rate.Allow(ip) {
 		r.refusals.add(ip, RefusedRate)
 		return nil, network.ErrResourceLimitExceeded
@@ -59,16 +57,6 @@ func (r *resources) OpenConnection(dir network.Direction, usefd bool, at multiad
 	return scope, err
 }
 
-// ipOf returns the IP address of a multiaddr, or the zero value.
-func ipOf(a multiaddr.Multiaddr) netip.Addr {
-	from, err := manet.ToIP(a)
-	if err != nil {
-		return netip.Addr{}
-	}
-	ip, _ := netip.AddrFromSlice(from)
-	return ip.Unmap()
-}
-
 // refusals counts refused connections and logs them at most once in refusalPause.
 type refusals struct {
 	log  *slog.Logger
@@ -82,9 +70,6 @@ type refusals struct {
 }
 
 func newRefusals(log *slog.Logger, tell func(Refusal)) *refusals {
-	if tell == nil {
-		tell = func(Refusal) {}
-	}
 	return &refusals{log: log, tell: tell, now: time.Now, count: make(map[Refusal]int), latest: make(map[Refusal]netip.Addr)}
 }
 
@@ -106,19 +91,4 @@ func (r *refusals) add(from netip.Addr, why Refusal) {
 	r.log.Warn("connections were refused: if honest peers share the address, raise connections.per_address; if this peer is full, raise connections.most", fields...)
 	clear(r.count)
 	clear(r.latest)
-}
-
-// noRoomError reports whether a failed dial reached a peer that has no room for the connection, or failed for want
-// of room here. A peer closes such a connection after TCP accepted it, or refuses it in QUIC.
-func noRoomError(err error) bool {
-	var refused *quic.TransportError
-	return saysNoRoom(err) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.As(err, &refused) && refused.Remote && refused.ErrorCode == quic.ConnectionRefused
-}
-
-// saysNoRoom reports whether an error states a lack of room for a connection, here or at the other peer.
-func saysNoRoom(err error) bool {
-	var closed *network.ConnError
-	return errors.Is(err, network.ErrResourceLimitExceeded) || errors.As(err, &closed) &&
-		(closed.ErrorCode == network.ConnResourceLimitExceeded || closed.ErrorCode == network.ConnGarbageCollected)
 }

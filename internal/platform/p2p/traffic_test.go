@@ -63,7 +63,7 @@ func TestTrafficOfNode(t *testing.T) {
 	reg, c := prometheus.NewRegistry(), testConfig(t)
 	c.Registerer = reg
 	a, b := start(t, c), start(t, testConfig(t))
-	id := protocol.ID(a.border.name.Protocol("proof", "9"))
+	id := protocol.ID(names.Default("dev").Protocol("proof", "9"))
 	b.Host().SetStreamHandler(id, func(s network.Stream) { _, _ = io.Copy(s, s); _ = s.Close() })
 	require.NoError(t, a.Host().Connect(t.Context(), info(b)))
 	s, err := a.Host().NewStream(t.Context(), b.host.ID(), id)

@@ -1,0 +1,120 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	"github.com/quic-go/quic-go"
+)
+
+// Evidence is the information that a failed dial or ping contains about the other peer, the strongest last.
+type Evidence uint8
+
+// The kinds of evidence.
+const (
+	Local   Evidence = iota // says nothing about the other peer: the cause is on this side
+	Silence                 // no answer in time
+	Closed                  // a closed port, or another peer or program at the address
+	Refusal                 // an answer by the peer's process, which then ended the connection
+)
+
+// Interpret returns the strongest evidence of an error. One address that refuses for lack of room outweighs
+// silence at all other addresses.
+func Interpret(err error) Evidence {
+	var dial *swarm.DialError
+	if !errors.As(err, &dial) || len(dial.DialErrors) == 0 {
+		return interpretOne(err)
+	}
+	strongest := Local
+	for i := range dial.DialErrors {
+		strongest = max(strongest, interpretOne(dial.DialErrors[i].Cause))
+	}
+	if dial.Timeout() || errors.Is(dial.Cause, context.DeadlineExceeded) {
+		strongest = max(strongest, Silence) // the time ended before the last address was dialed
+	}
+	return strongest
+}
+
+// interpretOne interprets the error of one address or stream.
+func interpretOne(err error) Evidence {
+	switch {
+	case isAny(err, localErrors()):
+		return Local
+	case strings.Contains(err.Error(), "RESOURCE_LIMIT_EXCEEDED"): // of a relay, which has no error type for it
+		return Local
+	case closedByRemote(err):
+		return Refusal
+	case isTimeout(err), isAny(err, silentErrors()):
+		return Silence
+	case isAny(err, endedErrors()):
+		return Refusal
+	}
+	return Closed
+}
+
+func isAny(err error, list []error) bool {
+	return slices.ContainsFunc(list, func(target error) bool { return errors.Is(err, target) })
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// closedByRemote reports a code that the other process sent: it closed the connection or the stream. TCP's own
+// codes are in endedErrors.
+func closedByRemote(err error) bool {
+	var (
+		conn        *network.ConnError
+		stream      *network.StreamError
+		application *quic.ApplicationError
+		transport   *quic.TransportError
+	)
+	return errors.As(err, &conn) && conn.Remote ||
+		errors.As(err, &stream) && stream.Remote ||
+		errors.As(err, &application) && application.Remote ||
+		errors.As(err, &transport) && transport.Remote && transport.ErrorCode == quic.ConnectionRefused
+}
+
+// localErrors are causes at this peer.
+func localErrors() []error {
+	return []error{
+		network.ErrResourceLimitExceeded, network.ErrNoConn, network.ErrLimitedConn, network.ErrNoRemoteAddrs,
+		swarm.ErrDialBackoff, swarm.ErrDialRefusedBlackHole, swarm.ErrGaterDisallowedConnection, swarm.ErrNoTransport,
+		swarm.ErrDialToSelf, swarm.ErrAddrFiltered, swarm.ErrNoAddresses, swarm.ErrNoGoodAddresses, swarm.ErrSwarmClosed,
+		context.Canceled,
+		syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT, syscall.EMFILE, syscall.ENFILE,
+		syscall.ENOBUFS, syscall.EPERM, syscall.EACCES,
+	}
+}
+
+// silentErrors are timeouts, and hosts that do not answer in their network.
+func silentErrors() []error {
+	return []error{context.DeadlineExceeded, swarm.ErrDialTimeout, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.EHOSTDOWN}
+}
+
+// endedErrors are the ends of an accepted connection. A TCP port that is closed gives ECONNREFUSED instead.
+func endedErrors() []error {
+	return []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED, network.ErrReset}
+}
+
+// NoRoom reports whether a failed dial reached a peer that has no room for the connection, or failed for want
+// of room here. A peer closes such a connection after TCP accepted it, or refuses it in QUIC.
+func NoRoom(err error) bool {
+	var refused *quic.TransportError
+	return SaysNoRoom(err) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.As(err, &refused) && refused.Remote && refused.ErrorCode == quic.ConnectionRefused
+}
+
+// SaysNoRoom reports whether an error states a lack of room for a connection, here or at the other peer.
+func SaysNoRoom(err error) bool {
+	var closed *network.ConnError
+	return errors.Is(err, network.ErrResourceLimitExceeded) || errors.As(err, &closed) &&
+		(closed.ErrorCode == network.ConnResourceLimitExceeded || closed.ErrorCode == network.ConnGarbageCollected)
+}

@@ -1,0 +1,212 @@
+// Package join connects this peer to its network: by bootstrap peers, by peers of earlier runs, and by neighbours that
+// multicast DNS finds. It parts from the peers of other networks.
+package join
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
+	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
+)
+
+const (
+	firstRetry  = 250 * time.Millisecond // a bootstrap peer may start a moment later than this one
+	lastRetry   = 30 * time.Second
+	dialTimeout = 10 * time.Second
+	// refusalPatience is the pause between dials from which on a refusal is no coincidence of many peers that start
+	// at once.
+	refusalPatience = 2 * time.Second
+	joinDials       = 8 // concurrent dials to peers of earlier runs
+
+	// Connections to bootstrap peers are checked again: often while the table is small, so that the halves of
+	// a healed partition meet, rarely in a large network, whose bootstrap peers cannot hold a connection for
+	// each peer.
+	recheckSmall = 5 * time.Second
+	recheckLarge = 10 * time.Minute
+)
+
+// Bootstrapper connects this peer to its network and fills the routing table.
+type Bootstrapper struct {
+	host       host.Host
+	border     *Border
+	routing    *routing.Routing
+	conditions *condition.Set
+	log        *slog.Logger
+	joined     chan struct{} // capacity 1: a bootstrap peer or a peer of an earlier run was connected
+}
+
+// NewBootstrapper returns a bootstrapper, which Run starts.
+func NewBootstrapper(h host.Host, b *Border, r *routing.Routing, conditions *condition.Set, log *slog.Logger) *Bootstrapper {
+	return &Bootstrapper{host: h, border: b, routing: r, conditions: conditions, log: log, joined: make(chan struct{}, 1)}
+}
+
+// Run stays connected to the bootstrap peers until ctx ends, and dials each peer of earlier runs once.
+func (b *Bootstrapper) Run(ctx context.Context, bootstrap, known []peer.AddrInfo) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { b.fillTable(ctx) })
+	for _, p := range bootstrap {
+		work.Go(func() { b.stayConnected(ctx, p) })
+	}
+	slots := make(chan struct{}, joinDials)
+	for _, p := range known {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		work.Go(func() {
+			_ = b.connect(ctx, p) // logged; this peer may have other ways
+			<-slots
+		})
+	}
+}
+
+// stayConnected dials a bootstrap peer with growing pauses and checks the connection later.
+func (b *Bootstrapper) stayConnected(ctx context.Context, p peer.AddrInfo) {
+	retry := firstRetry
+	for ctx.Err() == nil {
+		pause := retry
+		err := b.connect(ctx, p)
+		if err == nil {
+			retry, pause = firstRetry, recheckSmall
+			if b.routing.Size() >= routing.Replicas {
+				pause = recheckLarge
+			}
+		} else {
+			if retry >= refusalPatience {
+				b.refused(p, err)
+			}
+			if retry = min(2*retry, lastRetry); b.foreign(p, err) {
+				retry, pause = lastRetry, lastRetry // nothing but a change of settings helps
+			}
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// connect makes sure that the peer is connected.
+func (b *Bootstrapper) connect(ctx context.Context, p peer.AddrInfo) error {
+	if b.host.Network().Connectedness(p.ID) == network.Connected {
+		if err := b.border.check(p.ID); err != nil {
+			return err
+		}
+		b.introduced()
+		return nil
+	}
+	if err := dialPeer(ctx, b.host, p, b.log); err != nil {
+		return err
+	}
+	if err := b.border.check(p.ID); err != nil { // the dial ended after identify
+		return err
+	}
+	b.introduced()
+	select {
+	case b.joined <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// introduced records contact with the network.
+func (b *Bootstrapper) introduced() {
+	b.routing.Introduced()
+	b.conditions.Clear(condition.AddressLimit)
+	b.conditions.Clear(condition.OtherNetwork)
+}
+
+// foreign reports whether a bootstrap peer belongs to another network, and tells it unless this peer has joined its
+// own by another one.
+func (b *Bootstrapper) foreign(p peer.AddrInfo, err error) bool {
+	var other *otherNetwork
+	if !errors.As(err, &other) {
+		return false
+	}
+	if b.routing.Size() > 0 {
+		b.conditions.Clear(condition.OtherNetwork)
+		return true
+	}
+	b.conditions.Raise(condition.OtherNetwork,
+		"bootstrap peer %s at %s belongs to the network %q, and this peer to %q: set network.name (--network %s), or name a bootstrap peer of %q",
+		p.ID, p.Addrs[0], other.theirs, other.ours, other.theirs, other.ours)
+	return true
+}
+
+// refused tells why this peer cannot join, if a bootstrap peer answered and refused the connection. The
+// refusal names no limit.
+func (b *Bootstrapper) refused(p peer.AddrInfo, err error) {
+	if b.routing.Size() > 0 || !dial.NoRoom(err) {
+		return
+	}
+	b.conditions.Raise(condition.AddressLimit,
+		"bootstrap peer %s refuses connections: it is full, or too many peers share the address of this one (its setting connections.per_address), "+
+			"or its network is closed (network.closed) and this peer lacks the setting or the key; "+
+			"this peer tries again every %s; add further bootstrap peers", p.ID, lastRetry)
+}
+
+// dialPeer connects to a peer within dialTimeout.
+func dialPeer(ctx context.Context, h host.Host, p peer.AddrInfo, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if err := dial.Peer(ctx, h, p); err != nil {
+		log.Debug("cannot connect to peer", "peer", p.ID, "err", err)
+		return err
+	}
+	return nil
+}
+
+// fillTable refreshes the routing table after each join. One refresh is too few: two peers that join at the
+// same moment may both query the bootstrap peer before it has the other one in its table.
+func (b *Bootstrapper) fillTable(ctx context.Context) {
+	for {
+		select {
+		case <-b.joined:
+		case <-ctx.Done():
+			return
+		}
+		b.awaitEntry(ctx)
+		for pause := firstRetry; pause <= 8*time.Second && ctx.Err() == nil; pause *= 2 {
+			select {
+			case <-b.routing.Refresh(): // fails on an empty table only
+			case <-ctx.Done():
+			}
+			sleep(ctx, pause)
+		}
+	}
+}
+
+// awaitEntry waits for the first entry of the routing table, which checks a peer before it adds it.
+func (b *Bootstrapper) awaitEntry(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	for {
+		changed := b.routing.Changed()
+		if b.routing.Size() > 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
