@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"flag"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"github.com/ipfs/go-datastore/sync"
 	libp2p "github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
@@ -24,14 +22,12 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 const (
 	memberCommand = "member"       // as which this command is a member of a group
 	ownerKey      = "bench-peer"   // gRPC metadata with the identity of a played peer
-	groupKey      = "bench-group"  // and a member, which group its call is meant for
 	identityFile  = "identity.key" // in a member's directory
 	networkName   = "dev"
 	manyWatches   = 100_000 // at a member
@@ -71,7 +67,7 @@ func member(ctx context.Context, args []string, _, _ io.Writer) error {
 		Coordination: &grpcapi.Coordination{Service: at, Admin: at, Owner: owner, Peers: true}, Places: grpcapi.Places{MaxWatches: manyWatches},
 	})
 	others := grpcapi.New(grpcapi.Config{
-		Coordination: &grpcapi.Coordination{Service: at, Admin: at, Owner: owner, Peers: true}, Credentials: transport.Credentials(nil),
+		Coordination: &grpcapi.Coordination{Service: at, Admin: at, Owner: at.Admit, Peers: true}, Credentials: transport.Credentials(nil),
 	})
 	go func() { _ = others.Serve(calls) }() // ends with Close
 	go func() { _ = server.Serve(own) }()   // the same
@@ -142,21 +138,6 @@ func found(node *p2p.Node, data string, founders []string) (*coordination.Seat, 
 	return coordination.Open(coordination.Config{
 		Host: node.Host(), PubSub: node.PubSub(), Self: coordination.Identity{Key: key}, Network: network, Voters: members, Replace: time.Hour,
 		Dir: filepath.Join(data, "coordination"), Marks: data,
-		Remote: func(to libp2p.ID, id string) (coordination.Remote, error) {
-			name := base64.RawURLEncoding.EncodeToString([]byte(node.Host().ID()))
-			options := append(transport.DialOptions(node.Host(), networkName), grpc.WithPerRPCCredentials(said{groupKey, id}), grpc.WithPerRPCCredentials(said{ownerKey, name}))
-			c, err := client.New(transport.Target(to), options...)
-			if err != nil {
-				return nil, err
-			}
-			return remote{c.Coordination(), c}, nil
-		},
 		Fatal: func(err error) { panic(err) },
 	})
-}
-
-// remote is the contract at another member, with its connection.
-type remote struct {
-	*client.Coordination
-	io.Closer
 }
