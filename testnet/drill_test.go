@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -33,9 +32,9 @@ func TestBackupDrill(t *testing.T) {
 		require.NoError(t, err, "%v: %s", args, out)
 		return string(out)
 	}
-	grouped := func(voters int) client.GroupState {
+	grouped := func(voters int) coord.GroupState {
 		t.Helper()
-		var state client.GroupState
+		var state coord.GroupState
 		err := await.Until(t.Context(), 2*time.Minute, "a group", func(ctx context.Context) (err error) {
 			for _, p := range n.Living() {
 				if state, err = p.Coordination().Group(ctx); err != nil {

@@ -164,7 +164,7 @@ func anything(ctx context.Context, c *client.Client, cmd *cobra.Command, args []
 }
 
 func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
-	states, err := coordination.Locks(ctx, c, client.LockQuery{Prefix: begun})
+	states, err := coordination.Locks(ctx, c, coord.LockQuery{Prefix: begun})
 	for _, l := range states {
 		found = append(found, l.Name)
 	}
@@ -174,7 +174,7 @@ func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, 
 func leases(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
 	all, err := coordination.Leases(ctx, c, coord.LeaseQuery{})
 	for _, l := range all {
-		if l.ID != client.HiddenLease {
+		if l.ID != coord.HiddenLease {
 			found = append(found, coordination.LeaseID(l.ID)+"\t"+l.Application)
 		}
 	}

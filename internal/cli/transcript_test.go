@@ -18,7 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/group"
 	"github.com/blackhole/blackhole/internal/platform/config"
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/network/invite"
@@ -118,9 +118,9 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 				return group.Recovery{}, fault.New("group.Recover", fault.Conflict, "%s is in use: stop the peer first", dir)
 			}
 			return group.Recovery{
-				Group: "9f", Incarnation: 1, Self: client.Member{Peer: provider, ID: 10, Active: true}, Next: 11,
-				Voters:   []client.Member{{Peer: provider, ID: 10, Active: true}, {Peer: stranger, ID: 12}},
-				Learners: []client.Member{{Peer: stranger, ID: 13}},
+				Group: "9f", Incarnation: 1, Self: coord.Member{Peer: provider, ID: 10, Active: true}, Next: 11,
+				Voters:   []coord.Member{{Peer: provider, ID: 10, Active: true}, {Peer: stranger, ID: 12}},
+				Learners: []coord.Member{{Peer: stranger, ID: 13}},
 				Index:    80, Term: 3, Revision: 40, Leases: 1, Locks: 2, Keys: 3, Done: commit,
 			}, nil
 		},

@@ -22,7 +22,7 @@ func eventsOf(t *testing.T, p *peerUnderTest, q client.EventQuery) <-chan client
 	out, done := make(chan client.PeerEvent), make(chan struct{})
 	go func() {
 		defer close(done)
-		for e, err := range client.Events(ctx, p.Client, q) {
+		for e, err := range p.Client.Events(ctx, q) {
 			if err != nil {
 				return // ctx has ended, or the test waits in vain and fails
 			}

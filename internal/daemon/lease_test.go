@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -33,7 +32,7 @@ func TestLeaseWorksAtEveryPeer(t *testing.T) {
 
 	lease, _, err := a.Leases().Grant(t.Context(), time.Hour)
 	require.NoError(t, err)
-	require.Greater(t, lease, client.LeaseID(1<<32), "random")
+	require.Greater(t, lease, coord.LeaseID(1<<32), "random")
 	held, _, err := coord.OpsOf(a.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "db", Lease: lease}})
 	require.NoError(t, err)
 	requireHidden(t, b, lease)
@@ -53,22 +52,22 @@ func TestLeaseWorksAtEveryPeer(t *testing.T) {
 }
 
 // requireHidden expects that no answer at a peer tells the id of a lease.
-func requireHidden(t *testing.T, p *peerUnderTest, lease client.LeaseID) {
+func requireHidden(t *testing.T, p *peerUnderTest, lease coord.LeaseID) {
 	t.Helper()
-	leases, _, err := coord.OpsOf(p.Coordination()).Leases(t.Context(), client.LeaseQuery{})
+	leases, _, err := coord.OpsOf(p.Coordination()).Leases(t.Context(), coord.LeaseQuery{})
 	require.NoError(t, err)
 	require.Len(t, leases, 1)
-	require.Equal(t, client.HiddenLease, leases[0].ID)
+	require.Equal(t, coord.HiddenLease, leases[0].ID)
 	require.Equal(t, lease.Tag(), leases[0].Tag)
 	require.Equal(t, "daemon.test", leases[0].Application)
 	locks, _, err := coord.OpsOf(p.Coordination()).Locks(t.Context(), coord.LockQuery{Name: "db"})
 	require.NoError(t, err)
-	require.Equal(t, client.HiddenLease, locks[0].Holding[0].Lease)
+	require.Equal(t, coord.HiddenLease, locks[0].Holding[0].Lease)
 	require.Equal(t, "daemon.test", locks[0].Holding[0].Application)
 	page, _, err := coord.OpsOf(p.Coordination()).Range(t.Context(), coord.Query{}, coord.Linearizable)
 	require.NoError(t, err)
 	for _, kv := range page.Keys {
-		require.LessOrEqual(t, kv.Lease, client.LeaseID(0), kv.Key)
+		require.LessOrEqual(t, kv.Lease, coord.LeaseID(0), kv.Key)
 	}
 }
 

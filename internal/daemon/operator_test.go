@@ -43,11 +43,11 @@ func TestDebugHasNoSecrets(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 	}
-	_, err = client.OperatorOf(p.Client).Debug(t.Context())
+	_, err = p.Client.Debug(t.Context())
 	require.Contains(t, []fault.Kind{fault.Forbidden, fault.Unauthentic}, fault.KindOf(err), "a stranger gets no report")
-	_, err = client.OperatorOf(p.Client).SetLogLevel(t.Context(), "error")
+	_, err = p.Client.SetLogLevel(t.Context(), "error")
 	require.Contains(t, []fault.Kind{fault.Forbidden, fault.Unauthentic}, fault.KindOf(err))
-	_, err = client.OperatorOf(p.Client).LastChecks(t.Context(), instance.Key{Namespace: "default", Service: "web", ID: "web-1"})
+	_, err = p.Client.LastChecks(t.Context(), instance.Key{Namespace: "default", Service: "web", ID: "web-1"})
 	require.Contains(t, []fault.Kind{fault.Forbidden, fault.Unauthentic}, fault.KindOf(err), "a cause tells of the peer's network")
 
 	of, err := client.New(p.grpc, client.WithToken(admin))
@@ -56,7 +56,7 @@ func TestDebugHasNoSecrets(t *testing.T) {
 	identity, err := os.ReadFile(filepath.Join(dir, identityFile))
 	require.NoError(t, err)
 	secret := key()
-	files, err := client.OperatorOf(of).Debug(t.Context())
+	files, err := of.Debug(t.Context())
 	require.NoError(t, err)
 	var names []string
 	for _, f := range files {
@@ -81,7 +81,7 @@ func TestLastChecks(t *testing.T) {
 	require.NoError(t, err)
 	var ends []instance.LastCheck
 	require.Eventually(t, func() bool {
-		ends, err = client.OperatorOf(p.Client).LastChecks(t.Context(), k)
+		ends, err = p.Client.LastChecks(t.Context(), k)
 		return err == nil && len(ends) > 0
 	}, patience, 20*time.Millisecond)
 	require.False(t, ends[0].Passing)
@@ -97,7 +97,7 @@ func TestLastChecks(t *testing.T) {
 	require.True(t, ends[len(ends)-1].At.Equal(first.At))
 	require.Equal(t, ends[len(ends)-1].Cause, first.Cause)
 
-	ends, err = client.OperatorOf(p.Client).LastChecks(t.Context(), instance.Key{Namespace: "default", Service: "pay", ID: "other"})
+	ends, err = p.Client.LastChecks(t.Context(), instance.Key{Namespace: "default", Service: "pay", ID: "other"})
 	require.NoError(t, err)
 	require.Empty(t, ends)
 }

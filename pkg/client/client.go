@@ -132,7 +132,6 @@ func (c *Client) Close() error {
 	c.coordination.Close()
 	err := errors.Join(c.conn.Close(), c.patient.Close())
 	c.coordination.Wait()
-	c.services.beats.stream.streams.Wait()
 	return fault.As("client.Close", fault.Internal, err)
 }
 

@@ -24,7 +24,7 @@ type Leader struct {
 	// first proclamation.
 	Value []byte
 	// Lease of the leader, or 0 without a known leader.
-	Lease LeaseID
+	Lease coord.LeaseID
 	// Revision of the proclamation, or of its end.
 	Revision Revision
 }
@@ -100,7 +100,7 @@ func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
 	return leader(coord.KeyValueOf(page.GetKvs()[0])), nil
 }
 
-func leader(kv *KeyValue) Leader {
+func leader(kv *coord.KeyValue) Leader {
 	return Leader{Value: kv.Value, Lease: kv.Lease, Revision: kv.ModRevision}
 }
 

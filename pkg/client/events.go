@@ -32,10 +32,10 @@ type PeerEvent struct {
 //
 // The last pair has an error: that of ctx, or one that a repetition would not change. Errors: Invalid for an unknown
 // topic or a malformed id, Unsupported for a peer without events.
-func Events(ctx context.Context, c *Client, q EventQuery) iter.Seq2[PeerEvent, error] {
+func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[PeerEvent, error] {
 	return func(yield func(PeerEvent, error) bool) {
 		err := c.repeat(ctx, func(run *attempt.Run) error {
-			return followEvents(ctx, c, q, func(e PeerEvent) bool {
+			return c.followEvents(ctx, q, func(e PeerEvent) bool {
 				run.Progress()
 				if e.ID != "" {
 					q.After = e.ID
@@ -50,7 +50,7 @@ func Events(ctx context.Context, c *Client, q EventQuery) iter.Seq2[PeerEvent, e
 }
 
 // followEvents passes events of one connection on until it breaks, or give returns false: then it returns errEnough.
-func followEvents(ctx context.Context, c *Client, q EventQuery, give func(PeerEvent) bool) error {
+func (c *Client) followEvents(ctx context.Context, q EventQuery, give func(PeerEvent) bool) error {
 	const op = "client.Events"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -56,7 +56,7 @@ func TestEventsContinue(t *testing.T) {
 	c, r := reporting(t)
 	var topics []string
 	var last error
-	for e, err := range Events(t.Context(), c, EventQuery{Topics: []string{"keys", "services"}, Prefix: "db/"}) {
+	for e, err := range c.Events(t.Context(), EventQuery{Topics: []string{"keys", "services"}, Prefix: "db/"}) {
 		if last = err; err == nil {
 			topics = append(topics, e.Topic+" "+e.ID)
 		}
@@ -72,7 +72,7 @@ func TestEventsContinue(t *testing.T) {
 
 func TestEventsEndWithTheLoop(t *testing.T) {
 	c, r := reporting(t)
-	for _, err := range Events(t.Context(), c, EventQuery{}) {
+	for _, err := range c.Events(t.Context(), EventQuery{}) {
 		require.NoError(t, err)
 		break
 	}

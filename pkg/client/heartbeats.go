@@ -23,24 +23,18 @@ const (
 // again if the peer does not know its lease.
 type heartbeats struct {
 	renewer[*InstanceHandle]
-	stream    pipeline[agentv1.HeartbeatRequest, agentv1.HeartbeatResponse]
+	service   agentv1.DiscoveryServiceClient
 	returning chan struct{} // capacity maxReturning: repeated registrations in progress
 }
 
 func newHeartbeats(c *Client) *heartbeats {
-	b := &heartbeats{returning: make(chan struct{}, maxReturning)}
-	b.stream.open = func(ctx context.Context) (agentv1.DiscoveryService_HeartbeatStreamClient, error) {
-		return c.agent.service.HeartbeatStream(ctx)
-	}
-	b.stream.match = func(req *agentv1.HeartbeatRequest, resp *agentv1.HeartbeatResponse) bool {
-		return len(resp.GetBeats()) == len(req.GetLeaseIds())
-	}
+	b := &heartbeats{service: c.agent.service, returning: make(chan struct{}, maxReturning)}
 	b.limit, b.batch, b.tries, b.send = maxHandles, instance.MaxBeats, 1, b.exchange
 	b.configure(c)
 	return b
 }
 
-// exchange sends one request on the stream.
+// exchange sends one request.
 func (b *heartbeats) exchange(ctx context.Context, handles []*InstanceHandle) ([]time.Duration, error) {
 	req := &agentv1.HeartbeatRequest{LeaseIds: make([]string, len(handles))}
 	b.mu.Lock()
@@ -48,9 +42,13 @@ func (b *heartbeats) exchange(ctx context.Context, handles []*InstanceHandle) ([
 		req.LeaseIds[i] = p.lease
 	}
 	b.mu.Unlock()
-	resp, err := b.stream.call(ctx, "client.heartbeats", req)
+	const op = "client.heartbeats"
+	resp, err := b.service.Heartbeat(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, fromStatus(op, err)
+	}
+	if len(resp.GetBeats()) != len(handles) {
+		return nil, fault.New(op, fault.Internal, "the peer answered for other leases")
 	}
 	ttls := make([]time.Duration, len(handles))
 	for i, beat := range resp.GetBeats() {
@@ -121,7 +119,6 @@ func (b *heartbeats) close(ctx context.Context) {
 	close(handles)
 	workers.Wait()
 	b.renewer.close(errClosed())
-	b.stream.close()
 }
 
 // retryAfter is the delay that the peer asks for, or 0.

@@ -20,19 +20,13 @@ type DebugFile struct {
 	Content []byte
 }
 
-// Operator examines and adjusts a peer. Its methods need the role admin.
-type Operator struct{ c *Client }
-
-// OperatorOf returns the operator's part of a client.
-func OperatorOf(c *Client) Operator { return Operator{c} }
-
 // Debug returns files for a report of a fault, without secrets: settings, metrics, goroutines and the last log lines.
 // Errors: Forbidden without the role admin.
-func (o Operator) Debug(ctx context.Context) ([]DebugFile, error) {
+func (c *Client) Debug(ctx context.Context) ([]DebugFile, error) {
 	const op = "client.Debug"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends a stream that is not read to its end
-	stream, err := o.c.operator.Debug(ctx, &api.DebugRequest{})
+	stream, err := c.operator.Debug(ctx, &api.DebugRequest{})
 	if err != nil {
 		return nil, fromStatus(op, err)
 	}
@@ -52,30 +46,30 @@ func (o Operator) Debug(ctx context.Context) ([]DebugFile, error) {
 
 // SetLogLevel changes the level of the peer's log (debug, info, warn or error) until the peer stops, and returns the
 // level before. Errors: Invalid for another level, Forbidden without the role admin.
-func (o Operator) SetLogLevel(ctx context.Context, level string) (previous string, err error) {
-	resp, err := o.c.operator.SetLogLevel(ctx, &api.SetLogLevelRequest{Level: level})
+func (c *Client) SetLogLevel(ctx context.Context, level string) (previous string, err error) {
+	resp, err := c.operator.SetLogLevel(ctx, &api.SetLogLevelRequest{Level: level})
 	return resp.GetPrevious(), fromStatus("client.SetLogLevel", err)
 }
 
 // LastChecks returns the ends of the last checks of an instance, newest first, at most instance.MaxLastChecks. Only the
 // peer of the instance checks it: others return none. Errors: Forbidden without the role admin, Unsupported by a peer
 // without the agent plane.
-func (o Operator) LastChecks(ctx context.Context, k instance.Key) ([]instance.LastCheck, error) {
+func (c *Client) LastChecks(ctx context.Context, k instance.Key) ([]instance.LastCheck, error) {
 	const op = "client.LastChecks"
-	resp, err := o.c.operator.ListChecks(ctx, &api.ListChecksRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
+	resp, err := c.operator.ListChecks(ctx, &api.ListChecksRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
 	if err != nil {
 		return nil, fromStatus(op, err)
 	}
 	ends := make([]instance.LastCheck, min(len(resp.GetChecks()), instance.MaxLastChecks))
 	for i := range ends {
-		c := resp.GetChecks()[i]
-		status, err := instance.StatusFromProto(c.GetStatus())
+		one := resp.GetChecks()[i]
+		status, err := instance.StatusFromProto(one.GetStatus())
 		if err != nil {
 			return nil, fault.As(op, fault.Internal, err)
 		}
 		ends[i] = instance.LastCheck{
-			At: c.GetAt().AsTime(), TookMs: float64(c.GetTook().AsDuration()) / float64(time.Millisecond),
-			Passing: c.GetPassing(), Status: status, Cause: c.GetCause(),
+			At: one.GetAt().AsTime(), TookMs: float64(one.GetTook().AsDuration()) / float64(time.Millisecond),
+			Passing: one.GetPassing(), Status: status, Cause: one.GetCause(),
 		}
 	}
 	return ends, nil

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -313,7 +312,7 @@ func (r *run) groupOf(ctx context.Context, p *network.Peer) string {
 }
 
 // one waits for a single group of all peers with all its voters, and returns it.
-func (r *run) one(ctx context.Context, meanwhile func(context.Context)) (group client.GroupState, err error) {
+func (r *run) one(ctx context.Context, meanwhile func(context.Context)) (group coord.GroupState, err error) {
 	began := time.Now()
 	err = await.Until(ctx, r.Bound, "one group", func(ctx context.Context) error {
 		if meanwhile != nil {

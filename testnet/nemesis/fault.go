@@ -166,7 +166,7 @@ func (f *faults) victims(ctx context.Context) (victims, error) {
 		return f.victims(ctx) // the leader changed meanwhile
 	}
 	votes := func(i int) bool {
-		return slices.ContainsFunc(s.Voters, func(m client.Member) bool { return f.index(m.Peer) == i })
+		return slices.ContainsFunc(s.Voters, func(m coord.Member) bool { return f.index(m.Peer) == i })
 	}
 	for i := range f.peers {
 		switch {
@@ -273,7 +273,7 @@ func loseVoter(ctx context.Context, f *faults, v victims) error {
 	limit := f.now() + replaceAfter + f.Recovery
 	for f.now() < limit {
 		s := f.group(ctx)
-		if s.Leader != "" && !slices.ContainsFunc(s.Voters, func(m client.Member) bool { return m.Peer == id }) {
+		if s.Leader != "" && !slices.ContainsFunc(s.Voters, func(m coord.Member) bool { return m.Peer == id }) {
 			f.say("%s was voted out", f.peers[lost].name)
 			return nil
 		}

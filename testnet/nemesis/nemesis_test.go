@@ -23,7 +23,7 @@ import (
 func TestEvent(t *testing.T) {
 	entry, err := proto.Marshal(&coordv1.LockEntry{Mode: apiv1.ShareMode(coord.Permit), Permits: 2, Metadata: []byte("17"), Holder: "peer"})
 	require.NoError(t, err)
-	claim := &client.KeyValue{Key: permitted + "/2a", Value: entry, CreateRevision: 7, ModRevision: 7, Version: 1, Lease: 42}
+	claim := &coord.KeyValue{Key: permitted + "/2a", Value: entry, CreateRevision: 7, ModRevision: 7, Version: 1, Lease: 42}
 	want := history.Event{
 		Revision: 7, Key: permitted + "/2a", Value: "17", Create: 7, Version: 1, Lock: permitted, Mode: history.Permit,
 		Permits: 2, Lease: 42, Seen: time.Second,
@@ -32,7 +32,7 @@ func TestEvent(t *testing.T) {
 	want.Revision, want.Deleted, want.Replaces = 9, true, 7
 	require.Equal(t, want, event(client.KeyEvent{Revision: 9, Key: claim.Key, Prev: claim}, time.Second))
 
-	plain := &client.KeyValue{Key: registers + "/1/0", Value: []byte("v3"), CreateRevision: 2, ModRevision: 5, Version: 2}
+	plain := &coord.KeyValue{Key: registers + "/1/0", Value: []byte("v3"), CreateRevision: 2, ModRevision: 5, Version: 2}
 	require.Equal(t, history.Event{Revision: 5, Key: plain.Key, Value: "v3", Create: 2, Version: 2, Seen: time.Second},
 		event(client.KeyEvent{Revision: 5, Key: plain.Key, KV: plain}, time.Second))
 }

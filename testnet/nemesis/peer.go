@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/disk"
@@ -82,13 +83,13 @@ func (p *peer) client() (*client.Client, error) {
 
 // group asks every running peer for the state of the group and returns the answer with the latest
 // term.
-func (r *run) group(ctx context.Context) (latest client.GroupState) {
-	answers := make(chan client.GroupState, len(r.peers))
+func (r *run) group(ctx context.Context) (latest coord.GroupState) {
+	answers := make(chan coord.GroupState, len(r.peers))
 	for i, p := range r.net.Peers {
 		go func() { // ends within callLimit
 			ctx, cancel := context.WithTimeout(ctx, callLimit)
 			defer cancel()
-			var state client.GroupState
+			var state coord.GroupState
 			if p.Running() && !r.peers[i].paused {
 				state, _ = p.Coordination().Group(ctx) // a missing answer is the zero state
 			}

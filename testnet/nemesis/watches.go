@@ -183,7 +183,7 @@ func (r *run) compare(ctx context.Context, i int, at coord.Revision) {
 }
 
 // contrast compares the keys of a peer with the watched events.
-func (r *run) contrast(name string, at coord.Revision, keys []*client.KeyValue) {
+func (r *run) contrast(name string, at coord.Revision, keys []*coord.KeyValue) {
 	want := r.seen.ledger.Keys(int64(at))
 	for _, kv := range keys {
 		if e, ok := want[kv.Key]; !ok || e.Revision != int64(kv.ModRevision) || e.Version != kv.Version {

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -201,7 +200,7 @@ func (r *run) judge() (flat bool) {
 func (r *run) keep(ctx context.Context) error {
 	const op = "soak.keep"
 	for _, p := range r.net.Living() {
-		files, err := client.OperatorOf(p.Client).Debug(ctx)
+		files, err := p.Client.Debug(ctx)
 		if err != nil {
 			return fault.Wrap(op, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/network"
@@ -21,7 +21,7 @@ const (
 
 // groupFormed waits until every peer knows the same group of three voters, and its leader.
 func groupFormed(ctx context.Context, t *Tour) (string, error) {
-	state, err := t.awaitGroup(ctx, formed, func(client.GroupState) error { return nil })
+	state, err := t.awaitGroup(ctx, formed, func(coord.GroupState) error { return nil })
 	if err != nil {
 		return "", err
 	}
@@ -31,10 +31,10 @@ func groupFormed(ctx context.Context, t *Tour) (string, error) {
 
 // awaitGroup waits until all living peers know one group with all voters, a living leader, and
 // the property fits.
-func (t *Tour) awaitGroup(ctx context.Context, limit time.Duration, fits func(client.GroupState) error) (client.GroupState, error) {
-	var agreed client.GroupState
+func (t *Tour) awaitGroup(ctx context.Context, limit time.Duration, fits func(coord.GroupState) error) (coord.GroupState, error) {
+	var agreed coord.GroupState
 	err := await.Until(ctx, limit, "one coordination group", func(ctx context.Context) error {
-		agreed = client.GroupState{}
+		agreed = coord.GroupState{}
 		for _, p := range t.Network.Living() {
 			s, err := group(ctx, p)
 			switch {
@@ -62,7 +62,7 @@ func (t *Tour) awaitGroup(ctx context.Context, limit time.Duration, fits func(cl
 // voters is the number of voters with enough founders.
 const voters = 3
 
-func group(ctx context.Context, p *network.Peer) (client.GroupState, error) {
+func group(ctx context.Context, p *network.Peer) (coord.GroupState, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	s, err := p.Coordination().Group(ctx)
@@ -119,8 +119,8 @@ func voterReplaced(ctx context.Context, t *Tour) (string, error) {
 		return fmt.Sprintf("nobody to spare: %s restarted, %d voters active again after %v",
 			lost.Name, len(state.Voters), time.Since(began).Round(time.Millisecond)), nil
 	}
-	state, err := t.awaitGroup(ctx, replaced, func(s client.GroupState) error {
-		if slices.ContainsFunc(s.Voters, func(m client.Member) bool { return m.Peer == lost.ID.String() }) {
+	state, err := t.awaitGroup(ctx, replaced, func(s coord.GroupState) error {
+		if slices.ContainsFunc(s.Voters, func(m coord.Member) bool { return m.Peer == lost.ID.String() }) {
 			return fault.New("tour.voterReplaced", fault.Unavailable, "%s still votes", lost.Name)
 		}
 		return allActive(s)
@@ -135,7 +135,7 @@ func voterReplaced(ctx context.Context, t *Tour) (string, error) {
 	return fmt.Sprintf("%s voted out %v later; now %v vote", lost.Name, time.Since(began).Round(time.Millisecond), names), nil
 }
 
-func allActive(s client.GroupState) error {
+func allActive(s coord.GroupState) error {
 	for _, m := range s.Voters {
 		if !m.Active {
 			return fault.New("tour.allActive", fault.Unavailable, "voter %s is silent", m.Peer)

@@ -68,7 +68,7 @@ func lockHandedOver(ctx context.Context, t *Tour) (string, error) {
 // awaitQueue waits until n claims wait for a lock.
 func (t *Tour) awaitQueue(ctx context.Context, name string, n int) error {
 	return await.Until(ctx, callLimit, "a waiter for "+name, func(ctx context.Context) error {
-		locks, _, err := coord.OpsOf(t.consumer().Coordination()).Locks(ctx, client.LockQuery{Name: name})
+		locks, _, err := coord.OpsOf(t.consumer().Coordination()).Locks(ctx, coord.LockQuery{Name: name})
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (t *Tour) lockWithin(ctx context.Context, s *client.Session, name string) (
 // with the held lock, and the directory has the instances of every peer once.
 func restartAll(ctx context.Context, t *Tour) (string, error) {
 	const name = "tour/lasting"
-	before, err := t.awaitGroup(ctx, formed, func(client.GroupState) error { return nil })
+	before, err := t.awaitGroup(ctx, formed, func(coord.GroupState) error { return nil })
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +142,7 @@ func restartAll(ctx context.Context, t *Tour) (string, error) {
 	if err := t.Network.RestartAll(ctx); err != nil {
 		return "", err
 	}
-	after, err := t.awaitGroup(ctx, revived, func(client.GroupState) error { return nil })
+	after, err := t.awaitGroup(ctx, revived, func(coord.GroupState) error { return nil })
 	if err != nil {
 		return "", err
 	}
@@ -162,7 +162,7 @@ func restartAll(ctx context.Context, t *Tour) (string, error) {
 
 // stillHeld asks a peer whether a lock is held by a token.
 func stillHeld(ctx context.Context, p *network.Peer, name string, token client.Token) error {
-	locks, _, err := coord.OpsOf(p.Coordination()).Locks(ctx, client.LockQuery{Name: name})
+	locks, _, err := coord.OpsOf(p.Coordination()).Locks(ctx, coord.LockQuery{Name: name})
 	switch {
 	case err != nil:
 		return fault.Wrap(p.Name, err)

@@ -27,23 +27,23 @@ func Lease(con *term.Console) *cobra.Command {
 }
 
 // LeaseID shows the id of a lease, which the peer hides from callers without a right to it.
-func LeaseID(id client.LeaseID) string {
-	if id == client.HiddenLease {
+func LeaseID(id coord.LeaseID) string {
+	if id == coord.HiddenLease {
 		return "hidden"
 	}
 	return strconv.FormatInt(int64(id), 10)
 }
 
 // ParseLease reads a lease id in decimal.
-func ParseLease(s string) (client.LeaseID, error) {
+func ParseLease(s string) (coord.LeaseID, error) {
 	id, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || id <= 0 {
 		return 0, fault.Invalidf("ID", s, "must be a lease id, a whole number above 0, not %q", s)
 	}
-	return client.LeaseID(id), nil
+	return coord.LeaseID(id), nil
 }
 
-func leaseDocument(id client.LeaseID, ttl time.Duration) term.Document {
+func leaseDocument(id coord.LeaseID, ttl time.Duration) term.Document {
 	return term.Document{
 		Value: coord.Lease{ID: id, TTL: ttl.Milliseconds()},
 		Table: term.Table([]string{"ID", "TTL"}, [][]string{{LeaseID(id), ttl.String()}}),
@@ -69,7 +69,7 @@ func leaseGrant(con *term.Console) *cobra.Command {
 func leaseRevoke(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "revoke ID...", Short: "End leases with their locks and keys", Args: command.SomeArgs("ID")}, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		ids := make([]client.LeaseID, len(args))
+		ids := make([]coord.LeaseID, len(args))
 		for i, s := range args {
 			var err error
 			if ids[i], err = ParseLease(s); err != nil {
@@ -102,7 +102,7 @@ func leaseKeepAlive(con *term.Console) *cobra.Command {
 }
 
 // keepAlive renews a lease. It repeats a failed renewal until the lease has expired.
-func keepAlive(ctx context.Context, r *remote.Peer, c *client.Client, id client.LeaseID, once bool) error {
+func keepAlive(ctx context.Context, r *remote.Peer, c *client.Client, id coord.LeaseID, once bool) error {
 	var deadline time.Time
 	for {
 		asked := time.Now()
@@ -129,7 +129,7 @@ func keepAlive(ctx context.Context, r *remote.Peer, c *client.Client, id client.
 }
 
 // renew renews a lease once.
-func renew(ctx context.Context, c *client.Client, id client.LeaseID) (time.Duration, error) {
+func renew(ctx context.Context, c *client.Client, id coord.LeaseID) (time.Duration, error) {
 	const timeout = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func leaseShow(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		states, err := Leases(ctx, c, client.LeaseQuery{ID: id})
+		states, err := Leases(ctx, c, coord.LeaseQuery{ID: id})
 		if err != nil {
 			return exit.Rename(err, "ID")
 		}
@@ -165,7 +165,7 @@ func leaseList(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "ls", Short: "List leases", Args: command.NoArgs}, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
 		var all []coord.LeaseState
-		for q := (client.LeaseQuery{}); ; q.After = all[len(all)-1].Granted {
+		for q := (coord.LeaseQuery{}); ; q.After = all[len(all)-1].Granted {
 			page, err := Leases(ctx, c, q)
 			if err != nil {
 				return err

@@ -206,7 +206,7 @@ func lockList(con *term.Console) *cobra.Command {
 	}, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		var all []coord.LockState
-		for q := (client.LockQuery{Prefix: strings.Join(args, "")}); ; q.After = all[len(all)-1].Name {
+		for q := (coord.LockQuery{Prefix: strings.Join(args, "")}); ; q.After = all[len(all)-1].Name {
 			page, err := Locks(ctx, c, q)
 			if err != nil {
 				return exit.Rename(err, "PREFIX")
@@ -255,7 +255,7 @@ const tellAfter = time.Second
 
 // tellHolders writes once on standard error who holds a lock that this program waits for, after tellAfter. Without an
 // answer it writes nothing: the call for the lock reports what is wrong. The returned function ends it, and waits for that.
-func tellHolders(ctx context.Context, con *term.Console, c *client.Client, name string, own client.LeaseID) (stop func()) {
+func tellHolders(ctx context.Context, con *term.Console, c *client.Client, name string, own coord.LeaseID) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -267,7 +267,7 @@ func tellHolders(ctx context.Context, con *term.Console, c *client.Client, name 
 			return
 		case <-silent.C:
 		}
-		states, err := Locks(ctx, c, client.LockQuery{Name: name})
+		states, err := Locks(ctx, c, coord.LockQuery{Name: name})
 		if err == nil && len(states) == 1 {
 			con.Say("waiting for the lock %s: %s", name, standing(states[0], own))
 		}
@@ -279,7 +279,7 @@ func tellHolders(ctx context.Context, con *term.Console, c *client.Client, name 
 }
 
 // standing tells who holds a lock, for how long, and how many wait before a lease.
-func standing(l client.LockState, own client.LeaseID) string {
+func standing(l coord.LockState, own coord.LeaseID) string {
 	var holders []string
 	for _, c := range l.Holding {
 		who := term.OrDash(c.Holder)

@@ -80,7 +80,7 @@ func (b *bundle) ask(ctx context.Context, c *client.Client, _ []string) error {
 	b.addJSON("group.json", group, err)
 	requirements, err := c.Requirements().List(ctx)
 	b.addJSON("requirements.json", requirements, err)
-	files, err := client.OperatorOf(c).Debug(ctx)
+	files, err := c.Debug(ctx)
 	b.files = append(b.files, files...)
 	return err
 }

@@ -32,7 +32,7 @@ func onThisMachine(address string) bool {
 
 // askSettings asks the peer for the settings that it runs with.
 func (f *facts) askSettings(ctx context.Context, c *client.Client, _ []string) error {
-	files, err := client.OperatorOf(c).Debug(ctx)
+	files, err := c.Debug(ctx)
 	for _, file := range files {
 		if file.Name == "settings.txt" {
 			f.running = map[string]string{}

@@ -19,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/settings"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -126,10 +127,10 @@ func (r Restoration) table() term.Grid {
 type Recovery struct {
 	Group       string          `json:"group_id"`
 	Incarnation uint64          `json:"incarnation"` // the new incarnation
-	Self        client.Member   `json:"self"`
+	Self        coord.Member    `json:"self"`
 	Next        uint64          `json:"next_member_id,string"` // new member id of this peer, random each time
-	Voters      []client.Member `json:"voters"`                // former voters; Active marks this peer
-	Learners    []client.Member `json:"learners"`
+	Voters      []coord.Member  `json:"voters"`                // former voters; Active marks this peer
+	Learners    []coord.Member  `json:"learners"`
 	Index       uint64          `json:"last_index"`
 	Term        uint64          `json:"last_term"`
 	Revision    client.Revision `json:"revision"` // last revision of this peer
@@ -186,7 +187,7 @@ func (r Recovery) table() term.Grid {
 		{"revision", fmt.Sprintf("%d, from then on above %d", r.Revision, r.Revision+1<<40)},
 		{"keeps", fmt.Sprintf("%d leases, %d locks, %d keys", r.Leases, r.Locks, r.Keys)},
 	}
-	for role, members := range [][]client.Member{r.Voters, r.Learners} {
+	for role, members := range [][]coord.Member{r.Voters, r.Learners} {
 		for _, m := range members {
 			what := []string{"voter", "learner"}[role] + " " + fmt.Sprintf("%016x", m.ID)
 			if m.Active {

@@ -40,7 +40,7 @@ func Events(con *term.Console) *cobra.Command {
 	return r.Calls(func(ctx context.Context, c *client.Client, _ []string) error {
 		q.Namespace = *namespace
 		seen := false
-		for e, err := range client.Events(ctx, c, q) {
+		for e, err := range c.Events(ctx, q) {
 			if seen && fault.KindOf(err) == fault.Timeout {
 				return nil // the end that --timeout asked for
 			}

@@ -116,7 +116,7 @@ func LogLevel(con *term.Console) *cobra.Command {
 	}
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Calls(func(ctx context.Context, c *client.Client, args []string) error {
-		before, err := client.OperatorOf(c).SetLogLevel(ctx, args[0])
+		before, err := c.SetLogLevel(ctx, args[0])
 		if err != nil {
 			return exit.Rename(err, "LEVEL")
 		}

@@ -206,7 +206,7 @@ func lookupInstance(ctx context.Context, c *client.Client, id, namespace string)
 }
 
 func lookupLock(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
-	states, err := coordination.Locks(ctx, c, client.LockQuery{Name: id})
+	states, err := coordination.Locks(ctx, c, coord.LockQuery{Name: id})
 	var found []term.Document
 	for _, l := range states {
 		if len(l.Holding)+len(l.Waiting) > 0 {
@@ -224,7 +224,7 @@ func lookupLease(ctx context.Context, c *client.Client, id, _ string) ([]term.Do
 	if err != nil {
 		return nil, err
 	}
-	states, err := coordination.Leases(ctx, c, client.LeaseQuery{ID: lease})
+	states, err := coordination.Leases(ctx, c, coord.LeaseQuery{ID: lease})
 	var found []term.Document
 	for _, l := range states {
 		found = append(found, coordination.LeaseDetail(l))

@@ -123,7 +123,7 @@ func askOverview(ctx context.Context, c *client.Client, namespace string) (*over
 		v.Services = term.Emptied(services.Services)
 	}
 	if v.Group != nil {
-		locks, err := coordination.Locks(ctx, c, client.LockQuery{Limit: topLocks})
+		locks, err := coordination.Locks(ctx, c, coord.LockQuery{Limit: topLocks})
 		part("locks", err)
 		v.Locks = term.Emptied(locks)
 	}

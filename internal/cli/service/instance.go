@@ -199,7 +199,7 @@ func lastChecks(ctx context.Context, c *client.Client, i *instance.Instance) (en
 	if i.Spec.Check == nil {
 		return nil, "", nil
 	}
-	ends, err = client.OperatorOf(c).LastChecks(ctx, i.Key)
+	ends, err = c.LastChecks(ctx, i.Key)
 	switch kind := fault.KindOf(err); {
 	case kind == fault.Unsupported, err == nil && len(ends) == 0:
 		return nil, fmt.Sprintf("none known here: peer %s checks it, so ask there with --grpc", term.ShortPeer(i.Peer)), nil

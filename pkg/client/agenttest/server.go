@@ -2,8 +2,6 @@ package agenttest
 
 import (
 	"context"
-	"errors"
-	"io"
 	"strconv"
 	"time"
 
@@ -21,12 +19,11 @@ import (
 )
 
 // Server serves an Agent like a peer, for tests of clients. It does not implement
-// RegisterStream. Register it with agentv1.RegisterDiscoveryServiceServer.
+// the streams of registrations and heartbeats. Register it with agentv1.RegisterDiscoveryServiceServer.
 type Server struct {
 	agentv1.UnimplementedDiscoveryServiceServer
 	*Agent
-	// Before is called before each call and each heartbeat of a stream. An error becomes the
-	// answer. Nil means no check.
+	// Before is called before each call. An error becomes the answer. Nil means no check.
 	Before func(ctx context.Context, method string) error
 }
 
@@ -138,29 +135,6 @@ func (s *Server) renew(ctx context.Context, req *agentv1.HeartbeatRequest) (*age
 		resp.Beats = append(resp.Beats, &agentv1.Beat{TtlMs: b.TTL.Milliseconds(), Status: b.Status.Proto()})
 	}
 	return resp, nil
-}
-
-// HeartbeatStream implements agentv1.DiscoveryServiceServer.
-func (s *Server) HeartbeatStream(stream agentv1.DiscoveryService_HeartbeatStreamServer) error {
-	for {
-		req, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.before(stream.Context(), "HeartbeatStream"); err != nil {
-			return err
-		}
-		resp, err := s.renew(stream.Context(), req)
-		if err != nil {
-			return toStatus(err)
-		}
-		if err := stream.Send(resp); err != nil {
-			return err
-		}
-	}
 }
 
 // Discover implements agentv1.DiscoveryServiceServer.
