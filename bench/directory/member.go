@@ -136,7 +136,7 @@ func found(node *p2p.Node, data string, founders []string) (*coordination.Seat, 
 		network.Founders = append(network.Founders, id)
 	}
 	return coordination.Open(coordination.Config{
-		Host: node.Host(), PubSub: node.PubSub(), Self: coordination.Identity{Key: key}, Network: network, Voters: members, Replace: time.Hour,
+		Host: node.Host(), PubSub: node.PubSub(), Key: key, Network: network, Voters: members, Replace: time.Hour,
 		Dir: filepath.Join(data, "coordination"), Marks: data,
 		Fatal: func(err error) { panic(err) },
 	})

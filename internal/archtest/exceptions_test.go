@@ -19,9 +19,6 @@ func exceptions() []exception {
 		{rule: "owner", where: "internal/discovery/index", subject: "snapshot", reason: "a snapshot is an immutable state of a shard, and owns nothing"},
 
 		// Found when the rules came. The reason says what is going to be done; whoever does it removes the row.
-		{rule: "owner", where: "internal/coordination", subject: "Plane", reason: "parts take functions, and move to packages for the view, routing, formation and upkeep"},
-		{rule: "owner", where: "internal/coordination", subject: "local", reason: "comparison, succession and standings take functions, as parts of the upkeep"},
-		{rule: "width", where: "internal/coordination", subject: "files", reason: "becomes a root with packages for the view, routing, formation and upkeep"},
 		{rule: "width", where: "pkg/coord", subject: "exported", reason: "commands become the messages of the API, and the codec goes"},
 	}
 }

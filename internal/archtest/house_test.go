@@ -62,7 +62,7 @@ func floors() []room {
 			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
 
 			{path: "internal/platform/config", floor: 1, only: []string{}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
-			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
+			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
@@ -70,7 +70,7 @@ func floors() []room {
 			{path: "internal/platform/strictjson", floor: 0},
 			{path: "internal/platform/trace", floor: 0, users: wiring("internal/discovery", "internal/discovery/wire", "internal/agent", "internal/agent/directory", "cmd/blackholed")},
 			{path: "internal/platform/trace/collector", floor: 0, support: true},
-			{path: "internal/platform/strictproto", floor: 0, users: []string{"internal/platform/rpc", "internal/discovery/wire", "internal/discovery/ask", "internal/coordination", "internal/frontend"}},
+			{path: "internal/platform/strictproto", floor: 0, users: []string{"internal/platform/rpc", "internal/discovery/wire", "internal/discovery/ask", "internal/coordination/upkeep", "internal/frontend"}},
 			{path: "pkg/geo", floor: 0},
 			{path: "pkg/network", floor: 0},
 			{path: "pkg/fault", floor: 0},
@@ -134,24 +134,34 @@ func discoveryRooms() []room {
 
 func coordinationRooms() []room {
 	const root = "internal/coordination"
+	parts := slices.Clip([]string{
+		"pkg/coord", root + "/machine", root + "/member", root + "/membership", root + "/replica", root + "/pause", "internal/platform/condition",
+	})
+	acts := []string{root, root + "/formation", root + "/upkeep"}
 	return []room{
-		{path: root, floor: 8, users: wiring()},
+		{path: root, floor: 9, users: wiring()},
 		{path: root + "/simulation", floor: 8, support: true},
 		{path: root + "/coordtest", floor: 8, support: true},
 		{path: root + "/audit", floor: 7, support: true},
-		{path: root + "/member", floor: 7, users: wiring(root)},
-		{path: root + "/replica", floor: 6, users: wiring(root, root+"/member")},
+		{
+			path: root + "/formation", floor: 8, users: wiring(root),
+			only: append(parts, root+"/bootstrap", root+"/raftlog", root+"/view", "internal/platform/store", "internal/platform/strictjson"),
+		},
+		{path: root + "/upkeep", floor: 8, only: append(parts, root+"/transport", "internal/platform/strictproto"), users: wiring(root)},
+		{path: root + "/view", floor: 6, only: []string{"pkg/coord", root + "/bootstrap", root + "/leader", root + "/membership"}, users: wiring(root, root+"/formation")},
+		{path: root + "/member", floor: 7, users: wiring(acts...)},
+		{path: root + "/replica", floor: 6, users: wiring(append(acts, root+"/member")...)},
 		{path: root + "/announce", floor: 6, users: wiring(root)},
-		{path: root + "/bootstrap", floor: 5, only: []string{"internal/platform/store"}, users: wiring(root, root+"/announce")},
-		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root, root+"/routing")},
+		{path: root + "/bootstrap", floor: 5, only: []string{"internal/platform/store"}, users: wiring(root, root+"/announce", root+"/formation", root+"/view")},
+		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root, root+"/routing", root+"/view")},
 		{path: root + "/routing", floor: 6, only: []string{"pkg/coord", "pkg/coord/calls", "pkg/coord/attempt", root + "/leader", root + "/answer", root + "/pause"}, users: wiring(root)},
 		{path: root + "/lessor", floor: 5, only: []string{"pkg/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
-		{path: root + "/machine", floor: 4, only: []string{"pkg/coord"}, users: wiring(root, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest", root+"/answer")},
+		{path: root + "/machine", floor: 4, only: []string{"pkg/coord"}, users: wiring(append(acts, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest", root+"/answer")...)},
 		{path: root + "/answer", floor: 5, only: []string{"pkg/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},
-		{path: root + "/pause", floor: 0, users: wiring(root, root+"/announce", root+"/routing")},
-		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(root)},
-		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/member", root+"/replica")},
-		{path: root + "/transport", floor: 4, only: []string{"internal/platform/rpc", "pkg/coord"}, users: wiring(root)},
+		{path: root + "/pause", floor: 0, users: wiring(append(acts, root+"/announce", root+"/routing")...)},
+		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(append(acts, root+"/view")...)},
+		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/formation", root+"/member", root+"/replica")},
+		{path: root + "/transport", floor: 4, only: []string{"internal/platform/rpc", "pkg/coord"}, users: wiring(root, root+"/upkeep")},
 	}
 }
 

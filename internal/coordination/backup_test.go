@@ -11,14 +11,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-func (p *node) restore(backup io.Reader, commit bool) (coordination.Restoration, error) {
-	return coordination.Restore(coordination.RestoreConfig{
-		RecoverConfig: coordination.RecoverConfig{Key: p.key, Dir: "data", FS: p.fs, Commit: commit}, Backup: backup, Marks: "keys",
+func (p *node) restore(backup io.Reader, commit bool) (formation.Restoration, error) {
+	return formation.Restore(formation.RestoreConfig{
+		RecoverConfig: formation.RecoverConfig{Key: p.key, Dir: "data", FS: p.fs, Commit: commit}, Backup: backup, Marks: "keys",
 	})
 }
 

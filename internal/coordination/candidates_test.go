@@ -10,7 +10,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -29,10 +28,10 @@ func TestCandidatesAreDialled(t *testing.T) {
 			}
 			return nil
 		}
-		w.peers[0].policy, w.peers[0].reach = first(), coordination.Reach{Dial: dial}
+		w.peers[0].policy, w.peers[0].dial = first(), dial
 		w.start(0, unlisted())
 		for i := 1; i < 3; i++ {
-			w.peers[i].policy, w.peers[i].reach = joiner(), coordination.Reach{Dial: dial}
+			w.peers[i].policy, w.peers[i].dial = joiner(), dial
 			w.start(i, unlisted())
 		}
 		w.await("one learner", func() bool { return len(w.state().Learners) == 1 })
@@ -48,7 +47,7 @@ func TestCandidatesAreDialled(t *testing.T) {
 		_, err = w.peers[0].ChangeMembers(t.Context(), add)
 		require.NoError(t, err)
 
-		w.peers[3].policy, w.peers[3].reach = joiner(), coordination.Reach{Serves: serves.Load}
+		w.peers[3].policy, w.peers[3].serves = joiner(), serves.Load
 		w.start(3, unlisted())
 		time.Sleep(time.Minute)
 		require.Len(t, w.state().Voters, 1)

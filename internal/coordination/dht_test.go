@@ -49,7 +49,7 @@ func (v *values) GetValue(ctx context.Context, key string) ([]byte, error) {
 
 func newValues(t *testing.T, h host.Host, n bootstrap.Network) *values {
 	d, err := dht.New(h, dht.ProtocolPrefix("/test"), dht.Mode(dht.ModeServer), dht.DisableAutoRefresh(), dht.DisableProviders(),
-		dht.Validator(record.NamespacedValidator{announce.Namespace(n.Name): announce.NewValidator(n, time.Now, nil)}))
+		dht.Validator(record.NamespacedValidator{announce.DHTNamespace(n.Name): announce.NewValidator(n, time.Now, nil)}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return &values{IpfsDHT: d}

@@ -2,10 +2,10 @@
 // eligible peer a member, and serves the contract of package coord on every peer. Calls that need the leader
 // are forwarded to the leader.
 //
-// The parts lie below it: bootstrap chooses the initial members; machine, raftlog, replica and member form one
-// member of the group; transport is its network; leader tracks the leader; announce publishes it; lessor
-// measures leases at the leader; membership decides on changes of the members. This package connects the
-// parts, finds the leader for callers, and repeats calls without repeating their effects.
+// The parts lie below it, and none knows this package. view holds the group as other peers describe it; routing finds the leader
+// and carries calls to it; formation brings a peer into its group; upkeep keeps the members sound. bootstrap chooses the initial
+// members; machine, raftlog, replica and member form one member of the group; transport is its network; announce publishes the
+// leader. This package makes the parts, gives each the functions that it needs, and passes on what peers say of the group.
 //
-// It knows the network (through transport) and package coord. Front ends do not import it. See DESIGN.md.
+// Front ends do not import it. See DESIGN.md.
 package coordination

@@ -2,21 +2,28 @@ package coordination
 
 import (
 	"context"
+	"io"
+	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/answer"
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/coordination/upkeep"
+	"github.com/blackhole/blackhole/internal/coordination/view"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -24,50 +31,87 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
+const (
+	progress   = 10 * time.Second // between two progress marks of a quiet watch
+	cleaningUp = 5 * time.Second  // to give back the claim of a caller that is gone
+)
+
 // local is the contract at this member. It forwards nothing: operations of the leader fail with Unavailable at
 // other members. Other peers call it, so a call passes two peers at most.
 type local struct {
-	plane       *Plane
-	incarnation incarnation
+	host        host.Host
+	first       bootstrap.Membership // the initial one
+	incarnation view.Incarnation
+	view        *view.View
 	member      *member.Member
-	wire        *transport.Transport
+	transport   *transport.Transport
+	group       *formation.Member
+	merger      *formation.Merger
+	levels      *upkeep.Levels
+	membership  *upkeep.Membership
+	comparer    *upkeep.Comparer
 	claimTimes  claimTimes
-	led         atomic.Pointer[namedPeer]           // last leader decoded; nil at first
-	observed    atomic.Pointer[[]membership.Member] // by the reconciler here; nil while this peer does not lead
-	summary     summary
-	once        sync.Once
+
+	missing   func() string               // explains the lack of a leader
+	tolerance func() membership.Tolerance // of the group, now
+	committed func(time.Duration)         // receives the time from a proposal to its result
+	now       func() time.Time
+	logger    *slog.Logger
+
+	life context.Context // ends with the member
+	end  context.CancelFunc
+	once sync.Once
 }
 
 // startLocal starts this peer's member on its disk.
-func startLocal(p *Plane, life incarnation) (*local, error) {
-	l := &local{plane: p, incarnation: life, claimTimes: claimTimes{at: map[string]time.Time{}}}
-	var err error
-	l.wire, err = transport.New(transport.Config{
-		Host: p.config.Host, Network: p.config.Network.Name, Group: life.protocolID(), Member: p.disk.Member(),
-		Process: newRand().Uint64(), Lookup: l.lookup, Known: p.knows, Info: p.inquiry.info, Snapshots: p.disk,
-		Stranger:   func(from peer.ID, _ uint64) { p.inquiry.askSoon(from) },
-		Refused:    (&upkeep.Copies{Now: p.config.Now, Greet: p.inquiry.askSoon, Member: p.disk.Member, Stop: p.failed.stop}).Refused,
-		WrongLevel: p.levels.refused,
-		Levels:     func() (coord.Levels, uint32) { return p.levels.own(), l.level() },
-		Recorder:   p.config.Recorder, Logger: p.config.Logger, Jitter: jitter(),
+func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l *local, err error) {
+	c, id := p.config, p.disk.Member()
+	l = &local{
+		host: c.Host, first: first, incarnation: now, view: p.view, merger: p.merger, levels: &upkeep.Levels{Logger: c.Logger},
+		claimTimes: claimTimes{at: map[string]time.Time{}}, missing: p.missing, tolerance: p.tolerance, now: c.Now, logger: c.Logger,
+		committed: func(d time.Duration) { c.Recorder.Took("commit", d) },
+	}
+	l.life, l.end = context.WithCancel(p.life)
+	l.transport, err = transport.New(transport.Config{
+		Host: c.Host, Network: c.Network.Name, Group: now.ProtocolID(), Member: id,
+		Process: rand.Uint64(), Lookup: l.lookup, Known: p.knows, Info: p.info, Snapshots: p.disk,
+		Stranger:   func(from peer.ID, _ uint64) { p.askSoon(from) },
+		Refused:    (&upkeep.Copies{Now: c.Now, Ask: p.askSoon, Member: id, Stop: p.failed.stop}).Refused,
+		WrongLevel: l.levels.Refused,
+		Levels:     func() (coord.Levels, uint32) { return c.Replica.Levels(), l.level() },
+		Recorder:   c.Recorder, Logger: c.Logger, Jitter: rand.Float64,
 	})
 	if err != nil {
 		return nil, err
 	}
-	c := p.config.Replica
-	c.Storage, c.Applied, c.Logger = p.disk, l.claimTimes.applied, p.config.Logger
-	l.member, err = member.Start(member.Config{Replica: c, Transport: l.wire, Fatal: p.failed.stop, Logger: p.config.Logger})
-	if err != nil {
+	r := c.Replica
+	r.Storage, r.Applied, r.Logger = p.disk, l.claimTimes.applied, c.Logger
+	if l.member, err = member.Start(member.Config{Replica: r, Transport: l.transport, Fatal: p.failed.stop, Logger: c.Logger}); err != nil {
 		return nil, err
 	}
-	l.wire.Start(l.member)
+	l.group = &formation.Member{Member: l.member, Group: coord.GroupID(now.Group[:]), Apply: l.Apply}
+	l.membership = upkeep.NewMembership(upkeep.MembershipConfig{
+		Host: c.Host, Member: l.member, Transport: l.transport, Levels: l.levels, Supported: c.Replica.Levels(),
+		Apply: func(ctx context.Context, cmd *coordv1.Command) error { _, _, err := l.propose(ctx, cmd); return err },
+		Start: p.life.start, Voters: c.Voters, Replace: c.Replace, Limits: c.Limits, Dial: c.Policy.Dial, Keeps: p.roster.Keeps,
+		IsOver: func() bool { return l.group.Summary().Over.Over() }, WithName: p.view.WithName, Logger: c.Logger,
+	})
+	l.comparer = &upkeep.Comparer{
+		Member: l.member, Group: now.ProtocolID(), IsMember: func(id peer.ID) bool { in, _ := p.isMember(id); return in },
+		Ask: func(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
+			return p.exchange.Ask(ctx, to, transport.State, question)
+		},
+		Stop: p.failed.stop, Dir: p.disk.Dir(), Compared: c.Recorder.Compared, Conditions: c.Conditions, Logger: c.Logger,
+	}
+	l.transport.Start(l.member)
 	return l, nil
 }
 
 func (l *local) close(ctx context.Context) (err error) {
 	l.once.Do(func() {
 		err = l.member.Close(ctx)
-		if e := l.wire.Close(); err == nil {
+		l.end()
+		if e := l.transport.Close(); err == nil {
 			err = e
 		}
 	})
@@ -83,7 +127,15 @@ func (l *local) lookup(id uint64) (peer.ID, bool) {
 			return p, err == nil
 		}
 	}
-	return l.plane.view.member(id)
+	return l.view.Member(id)
+}
+
+// level returns the feature level of the group as applied here; 0 before this member has a state.
+func (l *local) level() uint32 {
+	if l.member == nil {
+		return 0
+	}
+	return l.member.Status().Level
 }
 
 // Changed implements routing.Member.
@@ -92,49 +144,72 @@ func (l *local) Changed() <-chan struct{} { return l.member.Changed() }
 // Leads implements routing.Member.
 func (l *local) Leads() bool { return l.member.Status().Leads }
 
+// Belongs reports whether this member is listed and its group has a leader. Calls of others wait for another member.
+func (l *local) Belongs() bool { return l.member.Status().Leader.ID != 0 && l.listed() }
+
+// listed reports whether this member's configuration contains it, and whether other peers know no later one without it.
+// A removed member, or a learner, gets no other notice of its removal.
+func (l *local) listed() bool {
+	s := l.member.Status()
+	return slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member }) && !l.view.Excludes(s.Header.Member, s.Applied)
+}
+
+// votes reports whether a member votes in its own configuration.
+func votes(s replica.Status) bool {
+	return slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member && m.Voter })
+}
+
 // Belief returns the leader according to this member, for package leader.
 func (l *local) Belief() (b leader.Member) {
 	s := l.member.Status()
-	b.Votes = slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member && m.Voter })
-	if s.Leader.ID == 0 {
-		return b
+	b.Votes = votes(s)
+	if p, err := peer.Decode(s.Leader.Peer); err == nil && s.Leader.ID != 0 {
+		b.Leadership = leader.Leadership{Incarnation: l.incarnation.Recovery.Incarnation, Term: s.Header.Term, Peer: p}
 	}
-	last := l.led.Load()
-	if last == nil || last.name != s.Leader.Peer {
-		p, err := peer.Decode(s.Leader.Peer)
-		if err != nil {
-			return b
-		}
-		last = &namedPeer{s.Leader.Peer, p}
-		l.led.Store(last)
-	}
-	b.Leadership = leader.Leadership{Incarnation: l.incarnation.recovery.Incarnation, Term: s.Header.Term, Peer: last.id}
 	return b
-}
-
-// namedPeer caches a decoded peer id.
-type namedPeer struct {
-	name string
-	id   peer.ID
 }
 
 // inform adds this member's configuration and leader to a description.
 func (l *local) inform(g *groupv1.GroupInfo) {
 	s := l.member.Status()
 	g.ConfigIndex, g.Applied, g.Term = s.Applied, s.Applied, s.Header.Term
-	g.Leader, g.Revision, g.Level = s.Leader.ID, int64(s.Header.Revision), l.level()
-	l.summary.fill(l, g)
-	for _, m := range s.Members {
-		id, err := peer.Decode(m.Peer)
-		if err != nil {
-			continue // impossible: no such peer was ever added
-		}
-		role := groupv1.Role_ROLE_LEARNER
-		if m.Voter {
-			role = groupv1.Role_ROLE_VOTER
-		}
-		g.Members = append(g.Members, &groupv1.Member{RaftId: m.ID, Peer: []byte(id), Role: role})
+	g.Leader, g.Revision, g.Level = s.Leader.ID, int64(s.Header.Revision), s.Level
+	said := l.group.Summary()
+	g.Standing = said.Encode()
+	if said.Over.Over() {
+		g.Revision = int64(said.Over.Final)
 	}
+	for _, m := range s.Members {
+		if id, err := peer.Decode(m.Peer); err == nil { // otherwise impossible: no such peer was ever added
+			g.Members = append(g.Members, view.Describe(m.ID, id, m.Voter))
+		}
+	}
+}
+
+// ChangeMembers implements coord.Admin at the leader.
+func (l *local) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
+	switch c.Action {
+	case coord.JoinGroup, coord.RaiseGroup, coord.ResumeGroup:
+		if done, err = l.merger.Order(ctx, c); !c.DryRun {
+			upkeep.Audit(l.logger, l.view.WithName, c, done, err)
+		}
+	default:
+		done, err = l.membership.Change(ctx, c)
+	}
+	return done, fault.Wrap("coordination.ChangeMembers", err)
+}
+
+// Backup implements coord.Admin at this member. The image contains all writes answered before the call.
+func (l *local) Backup(ctx context.Context, w io.Writer) error {
+	if _, err := l.barrier(ctx); err != nil {
+		return err
+	}
+	image := l.member.Image()
+	err := formation.WriteBackup(w, image, l.first.GroupID().String(), l.first.Encode(), l.host.ID().String(), l.now())
+	if err == nil {
+		l.logger.Info("wrote a backup of the group", "revision", image.Revision())
+	}
+	return fault.Wrap("coordination.Backup", err)
 }
 
 // Execute implements coord.Service.
@@ -172,10 +247,10 @@ func (l *local) propose(ctx context.Context, cmd *coordv1.Command) (coord.Result
 	start := time.Now()
 	result, h, err := l.member.Propose(ctx, cmd)
 	if err == nil {
-		l.plane.config.committed(time.Since(start))
+		l.committed(time.Since(start))
 		err, h.Revision = result.Err, result.Revision
 	}
-	return result, h, l.plane.levels.explain(err)
+	return result, h, l.levels.Explain(err)
 }
 
 // Apply executes an operation of the members.
@@ -229,7 +304,7 @@ func (l *local) claim(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockRe
 	if err == nil {
 		err, h.Revision = result.Err, result.Revision
 	}
-	return result, h, l.plane.levels.explain(err)
+	return result, h, l.levels.Explain(err)
 }
 
 // gone explains a vanished claim.
@@ -246,7 +321,7 @@ func (l *local) gone(c machine.Grant) error {
 // that holds stays though its caller is gone: the caller may have repeated the command through another peer, and know
 // that it holds. Whoever repeats the command last releases the claim, or the end of the lease does.
 func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result coord.Result, cause error) (coord.Result, coord.Header, error) {
-	work, stop := context.WithTimeout(l.plane.life, cleaningUp)
+	work, stop := context.WithTimeout(l.life, cleaningUp)
 	defer stop()
 	gone := ctx.Err() != nil
 	back, h, err := l.propose(work, &coordv1.Command{Owner: owner, Request: &coordv1.Command_Cancel{
@@ -294,4 +369,108 @@ func (b *claimTimes) age(key string) time.Duration {
 		return max(time.Since(at), 1)
 	}
 	return 0
+}
+
+// barrier returns a header after which this member's state contains all answered writes. Errors: Unavailable
+// if no leader confirms it in time.
+func (l *local) barrier(ctx context.Context) (coord.Header, error) {
+	bounded, cancel := context.WithTimeout(ctx, routing.Patience/2) // the rest is for other members: see routing.Router.AtMember
+	defer cancel()
+	h, err := l.member.Barrier(bounded)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		return h, fault.New("group.barrier", fault.Unavailable, "no_quorum: %s", l.missing())
+	}
+	return h, err
+}
+
+// Read implements coord.Service.
+func (l *local) Read(ctx context.Context, q *coordv1.Question) (_ *coordv1.Answer, err error) {
+	state := answer.State{
+		View: func(read func(*machine.Machine)) { l.member.View(read) },
+		Keys: func() *machine.Keyspace { keys, _ := l.member.Keyspace(); return keys },
+		Remaining: func(id coord.LeaseID) int64 {
+			left, _ := l.member.Remaining(id)
+			return max(left, 0).Milliseconds()
+		},
+		Age: func(kv *coord.KeyValue) time.Duration { return l.claimTimes.age(kv.Key) },
+	}
+	if answer.IsLocal(q) {
+		state.Header = l.header(0)
+	} else if state.Header, err = l.barrier(ctx); err != nil {
+		return nil, err
+	}
+	if answer.AboutLeases(q) && !l.Leads() {
+		return nil, fault.New("group.Read", fault.Unavailable, "another member leads")
+	}
+	a, err := state.Read(q)
+	return a, fault.Wrap("group.Read", err)
+}
+
+func absent(field, what string) error {
+	return &fault.Error{Op: "group", Kind: fault.NotFound, Field: field, Err: fault.New("", fault.NotFound, "%s", what).Err}
+}
+
+// Watch implements coord.Service.
+func (l *local) Watch(ctx context.Context, r *apiv1.WatchKeysRequest, send func(*apiv1.WatchKeysResponse) error) error {
+	h, err := l.barrier(ctx)
+	if err != nil {
+		return err
+	}
+	w := answer.Watch(r)
+	if w.From == 0 {
+		w.From = h.Revision + 1
+	}
+	l.member.View(func(m *machine.Machine) {
+		first := w
+		first.Limit = 1
+		_, err = m.Events(first) // report an impossible start first
+	})
+	if err != nil {
+		return err
+	}
+	for b := (coord.Batch{Next: w.From}); ; {
+		if err := send(answer.Events(b, h)); err != nil {
+			return err
+		}
+		if b, err = l.events(ctx, w); err != nil {
+			return err
+		}
+		w.From = b.Next
+		if len(b.Events) == 0 { // a progress mark: only members of the group may send it
+			h, err = l.barrier(ctx)
+		} else {
+			h = l.header(b.Next - 1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// events waits for the next events of a watch, or for the time of a progress mark.
+func (l *local) events(ctx context.Context, w coord.Watch) (b coord.Batch, err error) {
+	bounded, cancel := context.WithTimeout(ctx, progress)
+	defer cancel()
+	for {
+		l.member.View(func(m *machine.Machine) { b, err = m.Events(w) })
+		if err != nil || len(b.Events) > 0 {
+			return b, err
+		}
+		if w.From = b.Next; b.More {
+			continue
+		}
+		if _, err := l.member.After(bounded, w.From-1); err != nil {
+			if ctx.Err() == nil && bounded.Err() != nil {
+				return b, nil
+			}
+			return b, err
+		}
+	}
+}
+
+// header returns this member's header, at revision or later.
+func (l *local) header(revision coord.Revision) coord.Header {
+	h := l.member.Status().Header
+	h.Revision = max(l.member.Revision(), revision)
+	return h
 }

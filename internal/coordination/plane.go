@@ -3,94 +3,57 @@ package coordination
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"path/filepath"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-	pubsub "github.com/libp2p/go-libp2p-pubsub"
-	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
-	"github.com/blackhole/blackhole/internal/coordination/member"
+	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/coordination/upkeep"
+	"github.com/blackhole/blackhole/internal/coordination/view"
 	"github.com/blackhole/blackhole/internal/platform/condition"
-	"github.com/blackhole/blackhole/internal/platform/store"
-	"github.com/blackhole/blackhole/pkg/coord"
-	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// Bounds of the work under way.
 const (
-	closing    = 3 * time.Second // to hand over the leadership
-	cleaningUp = 5 * time.Second // to give back the claim of a caller that is gone
+	workInterval    = 250 * time.Millisecond // between two checks of the group
+	asking          = 10 * time.Second       // between two rounds of questions to members
+	closing         = 3 * time.Second        // to hand over the leadership
+	leaderlessGrace = 5 * time.Second        // without a leader until the condition no_quorum: an election is shorter
 )
 
-// Config configures a Seat.
-type Config struct {
-	Host    host.Host       // finds peers by their ids
-	PubSub  *pubsub.PubSub  // for announcements of the leader; nil: none
-	Values  announce.Values // DHT for announcements; nil: none
-	Self    Identity
-	Network bootstrap.Network
-	Voters  int           // at the bootstrap and later: 1, 3 or 5
-	Replace time.Duration // silence after which a voter is replaced
-	Access  Access        // of other peers to this member
-
-	// Limits returns the wanted limits of the group from its present ones. This peer proposes them as leader.
-	// nil keeps the limits.
-	Limits func(coord.Limits) coord.Limits
-	Policy Policy
-
-	// Dir holds the durable state; Marks is the directory of the identity key. See bootstrap.DataDir.
-	Dir, Marks string
-	FS         vfs.FS // nil: the operating system's
-
-	Spans func(to peer.ID) calls.BeginSpan         // begins the spans of calls to another peer; nil, also of a peer: none
-	dial  func(to peer.ID) (routing.Remote, error) // for tests; nil: over the host
-	// Fatal receives, once, an error after which this peer must end. The failure of the member alone does not: see
-	// condition member_stopped.
-	Fatal func(error)
-
-	Conditions *condition.Set // receives no_quorum, feature_level, member_stopped, states_differ and space_low; nil: nobody
-
-	Now      func() time.Time // nil means time.Now
-	Replica  replica.Config   // Storage and Applied are set by Open
-	Recorder Recorder         // nil counts nothing
-	Logger   *slog.Logger     // nil logs nothing
-}
-
-// Plane is this peer's part in one group; see Seat. It implements coord.Admin, and routing coord.Service. It
-// is safe for concurrent use.
-type Plane struct {
+// plane is this peer's part in one group; see Seat. It makes the parts and connects them: no part knows it.
+type plane struct {
 	config    Config
 	self      peer.ID
-	name      string // self as an owner
 	store     *bootstrap.Store
 	disk      *raftlog.Storage // nil: this peer is not eligible
 	founder   *bootstrap.Founder
-	ask       *transport.Exchange
+	exchange  *transport.Exchange
 	announcer *announce.Announcer // nil without PubSub
 	dhtStore  *announce.DHTStore  // nil without Values, or with a single founder, the only possible leader
 
-	view    *groupView
+	view    *view.View
+	search  *formation.Search
+	roster  *formation.Roster
+	merger  *formation.Merger
 	routing *routing.Router
-	inquiry *inquiry
-	roster  *roster
-	levels  *levels
+
+	mu   sync.Mutex
+	open map[peer.ID]bool // peers that askSoon asks
 
 	here     atomic.Pointer[local] // this peer's member; nil without one
 	outlived atomic.Bool           // this peer was a member of an older incarnation
@@ -100,53 +63,63 @@ type Plane struct {
 	down     sync.Once
 }
 
-// openPlane starts this peer's part in the group of its data directory. See Open.
-func openPlane(c Config) (*Plane, error) {
+// openPlane starts this peer's part in the group of its data directory. See Open. leave receives the order to go over to another
+// group, once.
+func openPlane(c Config, leave func(*plane, formation.Departure)) (*plane, error) {
 	p := newPlane(c)
-	if err := p.open(); err != nil {
+	if err := p.start(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	comparer := p.comparer()
 	for _, work := range []func(){
-		p.enter, p.routing.Run, p.inquiry.search, p.reconcile, p.readDHT, p.tell,
-		func() { p.inquiry.merger.Run(p.life) }, func() { comparer.Run(p.life) },
-		func() { upkeep.WatchSpace(p.life, func() *member.Member { m, _ := p.mine(); return m }, c.Conditions) },
+		func() { p.failed.fatal(p.search.Run(p.life)) },
+		func() {
+			if d := p.merger.Run(p.life); d != nil {
+				leave(p, *d)
+			}
+		},
+		p.enter, p.routing.Run, p.work, p.readDHT, p.tell,
 	} {
 		p.life.start(work)
 	}
 	return p, nil
 }
 
-func newPlane(c Config) *Plane {
-	p := &Plane{config: c, self: c.Host.ID(), name: c.Host.ID().String(), life: newGoroutines(), failed: &failure{config: c}}
-	p.inquiry = &inquiry{plane: p, open: map[peer.ID]bool{}, merger: formation.NewMerger(p.merging())}
-	p.levels = newLevels(p)
-	p.view = &groupView{network: c.Network, logger: c.Logger, belongs: p.isMember, leaderless: func() time.Duration { return p.routing.Leaderless() }}
-	p.roster = &roster{
-		config: &p.config, self: p.self, view: p.view, candidates: candidates{seen: map[peer.ID]candidate{}},
-		founded: func() (bootstrap.Membership, bool) { return p.founder.Group() },
-	}
-	p.routing = routing.New(p.route())
-	if c.Values != nil && (c.Network.Mode == bootstrap.Unlisted || len(c.Network.Founders) > 1) {
-		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Self.Key, c.Now)
-	}
-	return p
-}
-
-// route gives package routing what it needs of this peer.
-func (p *Plane) route() routing.Config {
-	return routing.Config{
-		Self: p.self, Life: p.life, Start: p.life.start, Jitter: newRand().Float64,
+func newPlane(c Config) *plane {
+	p := &plane{config: c, self: c.Host.ID(), open: map[peer.ID]bool{}, life: newGoroutines(), failed: &failure{config: c}}
+	group := func() (bootstrap.Membership, bool) { return p.founder.Group() }
+	leaderless := func() time.Duration { return p.routing.Leaderless() }
+	connected := func() []peer.ID { return p.exchange.ConnectedPeers() }
+	p.view = view.New(view.Config{
+		Network: c.Network, Self: p.self, Name: c.Name, Levels: c.Replica.Levels(), Logger: c.Logger, IsMember: p.isMember, Leaderless: leaderless,
+		Ask: func(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
+			return p.exchange.Ask(ctx, to, transport.Information, question)
+		},
+	})
+	p.roster = &formation.Roster{Network: c.Network, Policy: c.Policy, Access: c.Access, Self: p.self, Has: p.view.Has, Group: group}
+	p.merger = formation.NewMerger(formation.Config{
+		Self: p.self, Network: c.Network, Group: group, Ask: p.askTrusted, Connected: connected, Leaderless: leaderless,
+		Member: func() *formation.Member {
+			if l := p.here.Load(); l != nil {
+				return l.group
+			}
+			return nil
+		},
+		Keeps:    func() bool { return p.outlived.Load() || p.failed.because() != "" },
+		Survives: func() string { return p.tolerance().String() },
+		WithName: p.view.WithName, Conditions: c.Conditions, Logger: c.Logger,
+	})
+	p.routing = routing.New(routing.Config{
+		Self: p.self, Life: p.life, Start: p.life.start, Jitter: rand.Float64,
 		Member: func() routing.Member {
 			if l := p.here.Load(); l != nil {
 				return l
 			}
 			return nil
 		},
-		Peers: p.inquiry.peers,
-		Ask:   func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.inquiry.ask(ctx, to, 0) },
+		Peers: p.peers,
+		Ask:   func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.ask(ctx, to, 0) },
 		Dial:  p.dial,
-		Group: p.ID, Missing: p.missing,
+		Group: p.view.ID, Missing: p.missing,
 		Refused: func(err error) bool {
 			var n *replica.NotLeader
 			return errors.As(err, &n) && !n.Maybe
@@ -155,38 +128,25 @@ func (p *Plane) route() routing.Config {
 			_, floor = p.founder.Left()
 			return p.departed.Load(), floor
 		},
+	})
+	if c.Values != nil && (c.Network.Mode == bootstrap.Unlisted || len(c.Network.Founders) > 1) {
+		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Key, c.Now)
 	}
+	return p
 }
 
-// isMember reports whether a peer is a member according to this peer's log, and whether this peer has a log.
-func (p *Plane) isMember(id peer.ID) (in, known bool) {
-	l := p.here.Load()
-	if l == nil {
-		return false, false
-	}
-	name := id.String()
-	return slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.Peer == name }), true
-}
-
-// knows reports whether a peer is a member of the group, or may become one by this peer's settings.
-func (p *Plane) knows(id peer.ID) bool {
-	in, _ := p.isMember(id)
-	return in || p.roster.lists(id) || p.view.names(id)
-}
-
-// open opens the disk and the exchange with other peers.
-func (p *Plane) open() (err error) {
-	c := p.config
-	place := bootstrap.DataDir{Dir: filepath.Join(c.Dir, "bootstrap"), Marks: c.Marks}
-	if p.store, err = bootstrap.OpenStore(c.FS, place, p.self, c.Network); err != nil {
+// start opens the disk and the exchange with other peers.
+func (p *plane) start() (err error) {
+	c, dir := p.config, p.config.dir()
+	if p.store, err = bootstrap.OpenStore(c.FS, dir.Bootstrap(), p.self, c.Network); err != nil {
 		return err
 	}
-	if err := p.dropLeft(); err != nil {
+	if err := dir.DropLeft(p.store); err != nil {
 		return err
 	}
 	founding := bootstrap.Options{Network: c.Network, Self: p.self, Store: p.store, Settle: c.Policy.Settle, Logger: c.Logger}
-	if p.roster.joins() {
-		p.disk, err = raftlog.Open(raftlog.Options{FS: c.FS, Dir: filepath.Join(c.Dir, "raft"), Logger: c.Logger, Synced: c.synced()})
+	if p.roster.Joins(dir.HasLog()) {
+		p.disk, err = dir.Open(c.Logger, func(d time.Duration) { c.Recorder.Took("fsync", d) })
 		switch {
 		case err == nil && (c.Network.Mode == bootstrap.Listed || c.Policy.Founds):
 			founding.Disk = p.disk
@@ -197,93 +157,234 @@ func (p *Plane) open() (err error) {
 			p.failed.stop(err)
 		}
 	}
-	if p.ask, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Network: c.Network.Name, Recorder: c.Recorder, Logger: c.Logger, Known: p.knows}); err != nil {
+	if p.exchange, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Network: c.Network.Name, Recorder: c.Recorder, Logger: c.Logger, Known: p.knows}); err != nil {
 		return err
 	}
-	p.founder, err = bootstrap.New(founding)
-	if err != nil {
+	if p.founder, err = bootstrap.New(founding); err != nil {
 		return err
 	}
-	p.roster.compare()
-	p.ask.Handle(transport.Information, p.inquiry.answer)
-	p.ask.Handle(transport.State, p.comparer().Answer)
+	p.search = &formation.Search{SearchConfig: formation.SearchConfig{
+		Self: p.self, Founder: p.founder, Connected: p.exchange.ConnectedPeers, Trusts: p.roster.Trusts,
+		Ask: func(ctx context.Context, at peer.ID) (*groupv1.InfoResponse, bool) { return p.askNow(ctx, at, 0) },
+	}}
+	if added, removed, changed := p.roster.Changed(); changed {
+		group, _ := p.founder.Group()
+		c.Logger.Warn("coordination.founders differs from the founders of this peer's group, which stays as it is: "+
+			"an added peer becomes a candidate for membership, and a removed member leaves as coordination.members says",
+			"group", group.GroupID(), "added", added, "removed", removed)
+	}
+	p.exchange.Handle(transport.Information, p.answer)
+	p.exchange.Handle(transport.State, func(ctx context.Context, from peer.ID, question []byte) ([]byte, error) {
+		if l := p.here.Load(); l != nil {
+			return l.comparer.Answer(ctx, from, question)
+		}
+		return nil, fault.New("coordination.State", fault.Forbidden, "this peer is no member of the group")
+	})
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
-			PubSub: c.PubSub, Network: c.Network, Key: c.Self.Key, Received: p.inquiry.announced, Now: c.Now, Logger: c.Logger,
+			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Received: p.announced, Now: c.Now, Logger: c.Logger,
 		})
 	}
 	return err
 }
 
-// dropLeft removes the state of a former group, after this peer went over to the present one.
-func (p *Plane) dropLeft() error {
-	state, c := p.store.State(), p.config
-	if !state.Drop {
-		return nil
+// isMember reports whether a peer is a member according to this peer's log, and whether this peer has a log.
+func (p *plane) isMember(id peer.ID) (in, known bool) {
+	l := p.here.Load()
+	if l == nil {
+		return false, false
 	}
-	if err := errors.Join(c.FS.RemoveAll(filepath.Join(c.Dir, raftDir)), store.SyncDir(c.FS, c.Dir)); err != nil {
-		return fault.As("", fault.Internal, err)
+	name := id.String()
+	return slices.ContainsFunc(l.member.Status().Members, func(m replica.MemberStatus) bool { return m.Peer == name }), true
+}
+
+// knows reports whether a peer is a member of the group, or may become one by this peer's settings.
+func (p *plane) knows(id peer.ID) bool {
+	in, _ := p.isMember(id)
+	return in || p.roster.Lists(id) || p.view.Has(id)
+}
+
+// enter waits for the group and starts this peer's part in it.
+func (p *plane) enter() {
+	select {
+	case <-p.founder.Founded():
+	case <-p.life.Done():
+		return
 	}
-	state.Drop = false
-	return p.store.Save(state)
+	group, _ := p.founder.Group()
+	known, had, err := p.config.dir().Incarnation(p.disk, group.GroupID())
+	if err != nil {
+		p.failed.fatal(fault.Wrap("coordination.enter", err))
+		return
+	}
+	p.view.Adopt(group, known)
+	p.routing.Advance(leader.Needed{})
+	switch {
+	case p.disk == nil: // a client
+	case had.Recovery.Incarnation < known.Recovery.Incarnation:
+		p.outlive(known.Recovery, had.Recovery.Incarnation)
+	default:
+		if err := p.join(group); err != nil {
+			p.failed.stop(fault.Wrap("coordination.enter", err))
+		}
+	}
+}
+
+// join starts this peer as a member.
+func (p *plane) join(group bootstrap.Membership) error {
+	now, _ := p.view.Incarnation()
+	now, ok, err := formation.Begin(p.disk, p.self, group, now, p.awaitIncarnation)
+	if err != nil || !ok {
+		return err
+	}
+	l, err := p.startLocal(group, now)
+	if err != nil {
+		return err
+	}
+	p.here.Store(l)
+	p.routing.Wake()
+	p.life.start(func() { l.comparer.Run(l.life) })
+	p.life.start(func() { upkeep.WatchSpace(l.life, l.member, p.config.Conditions) })
+	p.config.Logger.Info("takes part in the coordination group", "group", now.Group, "incarnation", now.Recovery.Incarnation, "member", fmt.Sprintf("%016x", p.disk.Member()))
+	return nil
+}
+
+// awaitIncarnation asks until a member describes the incarnation.
+func (p *plane) awaitIncarnation() (view.Incarnation, bool) {
+	for wait := workInterval; ; wait = min(2*wait, upkeep.Offering) {
+		p.askAll(0)
+		if now, described := p.view.Incarnation(); described {
+			return now, true
+		}
+		if !pause.For(p.life, wait) {
+			return view.Incarnation{}, false
+		}
+	}
+}
+
+// work does the periodic work for the group: the leader repairs the membership and announces the group, a
+// peer that is not a member offers itself.
+func (p *plane) work() {
+	announcer := &announce.Leader{
+		Announcer: p.announcer, Store: p.dhtStore, Info: p.info, Start: p.life.start, Jitter: newRand(), Logger: p.config.Logger,
+	}
+	var offered, asked time.Time
+	saved, interval := uint64(0), workInterval
+	if p.disk == nil { // never a member, so only records of recoveries are to be kept
+		interval = upkeep.Offering
+	}
+	for pause.For(p.life, interval) {
+		now, _ := p.view.Incarnation()
+		if now.Recovery.Incarnation > saved {
+			saved = now.Recovery.Incarnation
+			p.failed.fatal(now.Recovery.Save(p.config.FS, p.config.Dir))
+		}
+		l := p.here.Load()
+		switch {
+		case l == nil:
+			continue
+		case p.failed.because() != "":
+			p.life.start(func() { p.retire(l) }) // a stalled disk may never answer; during Close there is no need
+			continue
+		case now.Recovery.Incarnation > l.incarnation.Recovery.Incarnation:
+			p.outlive(now.Recovery, l.incarnation.Recovery.Incarnation)
+			p.retire(l)
+			continue
+		}
+		if time.Since(asked) > asking {
+			asked = time.Now()
+			for _, at := range p.peers() { // the only contact between members of two incarnations
+				p.askSoon(at)
+			}
+		}
+		announcer.Announce(p.life, l.Leads())
+		l.membership.Reconcile(p.life)
+		pause := upkeep.Offering
+		if p.standsBy() {
+			pause = upkeep.Standby
+		}
+		if time.Since(offered) > pause && !l.Belongs() {
+			offered = time.Now()
+			candidate := uint64(0)
+			if p.roster.Serves() {
+				candidate = p.disk.Member()
+			}
+			p.askAll(candidate) // all possible leaders learn of this candidate
+			l.transport.Recheck()
+		}
+	}
+}
+
+// outlive ends this peer's membership because the group continues without it in a newer incarnation. The disk stays for the
+// operator.
+func (p *plane) outlive(now bootstrap.Recovery, ours uint64) {
+	p.outlived.Store(true)
+	p.config.Logger.Error("the coordination group was recovered without this member, which takes no part any more: "+
+		"to make it one again stop it, remove the directory, and start it", "directory", p.config.Dir,
+		"incarnation", now.Incarnation, "by", now.Peer, "ours", ours)
+	p.config.Conditions.Raise(condition.MemberStopped, "the coordination group was recovered by %s without this member, which takes no part: "+
+		"stop this peer, remove %s and start it", p.view.WithName(now.Peer.String()), p.config.Dir)
+}
+
+// retire ends this peer's member without a successor. The peer goes on as a client.
+func (p *plane) retire(l *local) {
+	p.here.Store(nil)
+	p.routing.Wake()
+	l.end()
+	if err := l.close(l.life); err != nil { // no member can take over
+		p.config.Logger.Warn("closing the old group membership failed", "error", err)
+	}
+}
+
+// standsBy reports whether the group needs this peer as a client only.
+func (p *plane) standsBy() bool { return p.view.IsFull(p.config.Voters) && !p.view.Has(p.self) }
+
+// tell logs each new leader, and keeps a condition while none is known: no_group without a group, otherwise no_quorum.
+func (p *plane) tell() {
+	log, conditions := p.config.Logger, p.config.Conditions
+	var last string
+	for {
+		term, name, changed := p.routing.Leading()
+		if name != "" && name != last {
+			log.Info("the group has a leader", "leader", p.view.WithName(name), "term", term, "before", p.view.WithName(last))
+			last = name
+			p.config.Recorder.Led()
+		}
+		var late <-chan time.Time
+		if name == "" {
+			late = time.After(leaderlessGrace)
+		} else {
+			conditions.Clear(condition.NoQuorum)
+			conditions.Clear(condition.NoGroup)
+		}
+		select {
+		case <-changed:
+		case <-late:
+			why := p.roster.Lacks()
+			if why == condition.NoQuorum {
+				conditions.Clear(condition.NoGroup)
+			}
+			conditions.Raise(why, "locks, leases, keys and changes of the directory fail, and reads may be stale: %s", p.missing())
+		case <-p.life.Done():
+			return
+		}
+	}
 }
 
 // readDHT reads the DHT store after some time without a known leader.
-func (p *Plane) readDHT() {
+func (p *plane) readDHT() {
 	if p.dhtStore == nil {
 		return
 	}
 	reader := announce.Reader{
-		Known: func() bool { return p.ID() != "" }, Led: func() bool { _, leader, _ := p.routing.Leading(); return leader != "" },
-		Received: p.inquiry.published, Jitter: newRand(), Logger: p.config.Logger,
+		Known: func() bool { return p.view.ID() != "" }, Led: func() bool { return p.routing.Leaderless() == 0 },
+		Received: p.published, Jitter: newRand(), Logger: p.config.Logger,
 	}
 	reader.Run(p.life, p.dhtStore)
 }
 
-// mine returns this peer's member, and the id of its group between members; nil without a member.
-func (p *Plane) mine() (m *member.Member, group [32]byte) {
-	if l := p.here.Load(); l != nil {
-		return l.member, l.incarnation.protocolID()
-	}
-	return nil, group
-}
-
-// comparer gives package upkeep what it needs of this peer.
-func (p *Plane) comparer() *upkeep.Comparer {
-	return &upkeep.Comparer{
-		Self: p.name, Here: p.mine, IsMember: func(id peer.ID) bool { in, _ := p.isMember(id); return in },
-		Ask: func(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
-			return p.ask.Ask(ctx, to, transport.State, question)
-		},
-		Stop: p.failed.stop, Dir: func() string { return p.disk.Dir() }, Compared: p.config.compared,
-		Conditions: p.config.Conditions, Logger: p.config.Logger,
-	}
-}
-
-// merging gives package formation what it needs of this peer.
-func (p *Plane) merging() formation.Config {
-	return formation.Config{
-		Self: p.self, Network: p.config.Network, Group: func() (bootstrap.Membership, bool) { return p.founder.Group() },
-		Member: func() formation.Member {
-			if l := p.here.Load(); l != nil {
-				return ending{l}
-			}
-			return nil
-		},
-		Ask: func(ctx context.Context, at peer.ID) (*groupv1.InfoResponse, error) {
-			return p.inquiry.trusted(ctx, at)
-		},
-		Connected:  func() []peer.ID { return p.ask.ConnectedPeers() },
-		Leaderless: func() time.Duration { return p.routing.Leaderless() },
-		Keeps:      func() bool { return p.outlived.Load() || p.failed.because() != "" },
-		Survives:   func() string { return p.inquiry.tolerance().String() },
-		Calls:      func(id string) string { return p.inquiry.calls(id) },
-		Conditions: p.config.Conditions, Logger: p.config.Logger,
-	}
-}
-
 // Close hands over the leadership, stops, and waits for all goroutines. The peer stays a member of the group.
-func (p *Plane) Close() error {
+func (p *plane) Close() error {
 	var errs []error
 	p.down.Do(func() {
 		if l := p.here.Load(); l != nil {
@@ -295,8 +396,8 @@ func (p *Plane) Close() error {
 		if p.announcer != nil {
 			errs = append(errs, p.announcer.Close())
 		}
-		if p.ask != nil {
-			errs = append(errs, p.ask.Close())
+		if p.exchange != nil {
+			errs = append(errs, p.exchange.Close())
 		}
 		p.life.work.Wait()
 		if l := p.here.Load(); l != nil { // the peer may have joined meanwhile
@@ -310,5 +411,8 @@ func (p *Plane) Close() error {
 			errs = append(errs, p.store.Close())
 		}
 	})
-	return fault.Wrap("group.Close", errors.Join(errs...))
+	return fault.Wrap("coordination.Close", errors.Join(errs...))
 }
+
+// newRand returns a source of jitter for one goroutine.
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }

@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // recover performs or describes a forced recovery at a stopped peer.
-func (p *node) recover(commit bool) (coordination.Recovery, error) {
-	return coordination.Recover(coordination.RecoverConfig{Key: p.key, Dir: "data", FS: p.fs, Commit: commit})
+func (p *node) recover(commit bool) (formation.Recovery, error) {
+	return formation.Recover(formation.RecoverConfig{Key: p.key, Dir: "data", FS: p.fs, Commit: commit})
 }
 
 // locked takes the lock with a new lease through a peer, and returns its token.

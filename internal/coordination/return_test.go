@@ -8,8 +8,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -27,7 +27,7 @@ func TestRemovedComesBack(t *testing.T) {
 				w := newTestCluster(t, 4)
 				w.connect()
 				for i := range w.peers {
-					w.peers[i].policy = coordination.Policy{Members: coordination.TrustedMembers, Founds: true}
+					w.peers[i].policy = formation.Policy{Members: formation.TrustedMembers, Founds: true}
 					w.start(i, of(w))
 				}
 				w.await("three voters and a learner", func() bool { return len(w.state().Voters) == 3 && len(w.state().Learners) == 1 })

@@ -2,32 +2,29 @@ package coordination
 
 import (
 	"context"
+	"errors"
 	"io"
-	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
+	"github.com/blackhole/blackhole/internal/coordination/upkeep"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Seat is this peer's place in the group of its network: one Plane after the other. A peer whose group gave itself up goes
+// Seat is this peer's place in the group of its network: one plane after the other. A peer whose group gave itself up goes
 // over to the successor, without a restart of the process. Calls during the change fail with Unavailable. It is safe for
 // concurrent use, and implements coord.Service and coord.Admin.
 type Seat struct {
-	coord.Through // to the present plane
+	coord.Through // to the router of the present plane
 
 	config Config
 	life   *goroutines
-	plane  atomic.Pointer[Plane] // a closed one during the change
-
-	alone chan *succession // orders to go on without the lost majority, for run
+	plane  atomic.Pointer[plane] // a closed one during the change
 
 	mu   sync.Mutex // held during a change, and by Close
 	down bool
@@ -38,87 +35,99 @@ type Seat struct {
 // data directory of another group or network; Invalid; Internal.
 func Open(c Config) (*Seat, error) {
 	const op = "coordination.Open"
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.FS == nil {
-		c.FS = vfs.Default
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
+	c.setDefaults()
 	if err := c.Network.Validate(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	fatal := failure{config: c}
-	c.Fatal = fatal.fatal // once, over all planes
-	s := &Seat{config: c, life: newGoroutines(), alone: make(chan *succession)}
+	c.Fatal = (&failure{config: c}).fatal // once, over all planes
+	s := &Seat{config: c, life: newGoroutines()}
 	s.Through = func() (coord.Service, error) { return s.plane.Load().routing, nil }
 	if err := s.open(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	s.life.start(s.run)
 	return s, nil
 }
 
 // open starts the plane of the directory.
 func (s *Seat) open() error {
-	p, err := openPlane(s.config)
+	p, err := openPlane(s.config, func(from *plane, d formation.Departure) {
+		s.life.start(func() { s.goOver(from, d) })
+	})
 	if err == nil {
 		s.plane.Store(p)
 	}
 	return err
 }
 
-// run changes to another group whenever the plane says so, and to the next incarnation by order.
-func (s *Seat) run() {
-	for {
-		select {
-		case order := <-s.alone:
-			order.done <- s.succeed(order)
-		case to := <-s.plane.Load().inquiry.merger.Departed():
-			if err := s.goOver(to); err != nil {
-				s.config.Fatal(fault.Wrap("coordination.goOver", err))
-				return
-			}
-		case <-s.life.Done():
-			return
-		}
-	}
-}
-
-// goOver ends the plane and starts one in another group. A crash on the way leaves a directory of the former group or of the
-// next one: Open goes on from each.
-func (s *Seat) goOver(to formation.Departure) error {
+// replace ends a plane, changes its directory, and starts a plane again.
+func (s *Seat) replace(old *plane, departs bool, change func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down {
-		return nil
+	switch {
+	case s.down:
+		return fault.New("", fault.Unavailable, "this peer is shutting down")
+	case s.plane.Load() != old:
+		return fault.New("", fault.Conflict, "the group changed meanwhile: look at its status and order again")
 	}
-	old := s.plane.Load()
-	from := old.ID()
-	old.departed.Store(true)
+	old.departed.Store(departs)
 	if err := old.Close(); err != nil {
-		s.config.Logger.Warn("closing the old group membership failed", "group", from, "error", err)
+		s.config.Logger.Warn("closing the old group membership failed", "group", old.view.ID(), "error", err)
 	}
-	place := bootstrap.DataDir{Dir: s.config.FS.PathJoin(s.config.Dir, "bootstrap"), Marks: s.config.Marks}
-	if err := bootstrap.Leave(s.config.FS, place, old.self, s.config.Network, to.To, int64(to.Floor)); err != nil {
-		return err
-	}
-	s.config.Conditions.Clear(condition.OtherGroup)
-	err := s.reopen(old)
-	if err == nil {
-		s.config.Logger.Info("went over to another coordination group: leases and locks of the former one have ended", "from", from, "to", to.To.GroupID())
-	}
-	return err
-}
-
-// reopen starts the plane of the changed directory.
-func (s *Seat) reopen(old *Plane) error {
+	failed := change()
 	s.config.Conditions.Clear(condition.MemberStopped) // it was of the former member
 	err := s.open()
 	old.routing.HandOver()
-	return err
+	if err != nil {
+		s.config.Fatal(fault.Wrap("coordination.replace", err))
+		return err
+	}
+	return failed
+}
+
+// goOver goes over to another group. A crash on the way leaves a directory of the former group or of the next one: Open goes on
+// from each.
+func (s *Seat) goOver(old *plane, d formation.Departure) {
+	leave := func() error {
+		err := bootstrap.Leave(s.config.FS, s.config.dir().Bootstrap(), old.self, s.config.Network, d.To, int64(d.Floor))
+		if err != nil {
+			s.config.Fatal(fault.Wrap("coordination.goOver", err))
+		}
+		return err
+	}
+	if s.replace(old, true, leave) == nil {
+		s.config.Logger.Info("went over to another coordination group: leases and locks of the former one have ended",
+			"from", old.view.ID(), "to", d.To.GroupID())
+	}
+}
+
+// promoteAlone carries out an order to promote a member of a group without a leader. cause says why no leader took it. A crash on
+// the way leaves the former member, or the new one.
+func (s *Seat) promoteAlone(ctx context.Context, p *plane, c coord.MemberChange, cause error) (done coord.MemberOutcome, err error) {
+	if c.Peer != p.self.String() {
+		return done, fault.New("", fault.Unavailable,
+			"%s; if the voters are gone for good, give this order at the peer that is to go on: without a leader a member only promotes itself", fault.Message(cause))
+	}
+	plan, err := p.planSuccession(ctx)
+	if err != nil {
+		return done, err
+	}
+	done = plan.Outcome()
+	switch {
+	case c.DryRun:
+		return done, nil
+	case !c.Force:
+		return done, fault.Refused(fault.Conflict, "force", "no leader answers, and to go on would %s; a dry run says all that happens", plan.Loss())
+	}
+	err = s.replace(p, false, func() error {
+		began, err := formation.Recover(formation.RecoverConfig{Key: s.config.Key, Dir: s.config.Dir, FS: s.config.FS, Commit: true})
+		if err == nil {
+			s.config.Logger.Warn("this peer continues the coordination group alone, by order", "incarnation", began.Incarnation, "revision", began.Revision)
+		}
+		return err
+	})
+	upkeep.Audit(s.config.Logger, p.view.WithName, c, done, err)
+	done.Done = err == nil
+	return done, err
 }
 
 // Close hands over the leadership, stops, and waits for all goroutines. The peer stays a member of the group.
@@ -131,17 +140,6 @@ func (s *Seat) Close() error {
 	return s.plane.Load().Close()
 }
 
-// Member returns the contract at this peer's own member, for other peers. It forwards nothing: operations of
-// the leader fail with Unavailable at other members.
-func (s *Seat) Member() Serving {
-	m := Serving{now: s.plane.Load}
-	m.Through = func() (coord.Service, error) {
-		l, err := m.at()
-		return l, err
-	}
-	return m
-}
-
 // Leading returns the highest term in which a leader of the group was confirmed, the leader's peer id,
 // empty while none is known, and a channel that is closed when either changes. See package leader. The
 // term goes back only after a forced recovery, which begins a new incarnation with terms of its own, and in another group.
@@ -150,35 +148,52 @@ func (s *Seat) Leading() (term uint64, leader string, changed <-chan struct{}) {
 }
 
 // ID returns the group's id in hex; empty while no group is known.
-func (s *Seat) ID() string { return s.plane.Load().ID() }
-
-// Stats returns the counters of this member. Without one, only the failures survived are known.
-func (s *Seat) Stats() Stats { return s.plane.Load().Stats() }
-
-// Standing describes the group without a question to another peer, for health and readiness.
-func (s *Seat) Standing() coord.GroupState { return s.plane.Load().Standing() }
-
-// Electing reports whether no leader is known to a peer that takes part in the election, or in the bootstrap before it.
-func (s *Seat) Electing() bool { return s.plane.Load().Electing() }
-
-// Group implements coord.Admin. The leader knows most. Without its answer, a member describes its own view.
-func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) { return s.plane.Load().Group(ctx) }
+func (s *Seat) ID() string { return s.plane.Load().view.ID() }
 
 // ChangeMembers implements coord.Admin. Without a leader, the promotion of this peer begins the next incarnation.
-func (s *Seat) ChangeMembers(ctx context.Context, c coord.MemberChange) (coord.MemberOutcome, error) {
+func (s *Seat) ChangeMembers(ctx context.Context, c coord.MemberChange) (done coord.MemberOutcome, err error) {
 	p := s.plane.Load()
-	done, err := p.ChangeMembers(ctx, c)
-	if c.Action != coord.PromoteMember || fault.KindOf(err) != fault.Unavailable || ctx.Err() != nil || p.routing.Leaderless() == 0 {
-		return done, err
+	c.Via = p.self.String()
+	if c.Action == coord.LeaveGroup {
+		c.Action, c.Peer = coord.RemoveMember, c.Via
 	}
-	return s.promoteAlone(ctx, p, c, err)
+	err = p.routing.AtLeader(ctx, func(ctx context.Context, t routing.Target) error {
+		done, err = t.ChangeMembers(ctx, c)
+		return err
+	})
+	if c.Action == coord.PromoteMember && fault.KindOf(err) == fault.Unavailable && ctx.Err() == nil && p.routing.Leaderless() > 0 {
+		done, err = s.promoteAlone(ctx, p, c, err)
+		err = fault.Wrap("coordination.ChangeMembers", err)
+	}
+	return done, err
 }
 
-// Backup implements coord.Admin.
-func (s *Seat) Backup(ctx context.Context, w io.Writer) error { return s.plane.Load().Backup(ctx, w) }
+// Backup implements coord.Admin: any member writes it.
+func (s *Seat) Backup(ctx context.Context, w io.Writer) error {
+	var broken error // after the first byte a backup is not repeated
+	counted := &countingWriter{w: w}
+	err := s.plane.Load().routing.AtMember(ctx, func(ctx context.Context, t routing.Target) error {
+		err := t.Backup(ctx, counted)
+		if err != nil && counted.n > 0 {
+			broken = fault.New("coordination.Backup", fault.Unavailable, "the backup broke off after %d bytes: %w", counted.n, err)
+			return nil
+		}
+		return err
+	})
+	return errors.Join(err, broken)
+}
 
-// raftDir holds the log and the snapshots of this peer's member.
-const raftDir = "raft"
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+// Write implements io.Writer.
+func (c *countingWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}
 
 var _ interface {
 	coord.Service

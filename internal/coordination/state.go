@@ -3,16 +3,17 @@ package coordination
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
 // Phases of a peer on its way into the group.
@@ -26,23 +27,24 @@ const (
 )
 
 // Group implements coord.Admin. The leader knows most. Without its answer, a member describes its own view.
-func (p *Plane) Group(ctx context.Context) (coord.GroupState, error) {
+func (s *Seat) Group(ctx context.Context) (coord.GroupState, error) {
 	if ctx.Err() != nil {
-		return coord.GroupState{}, fault.Wrap("group.Group", ctx.Err())
+		return coord.GroupState{}, fault.Wrap("coordination.Group", ctx.Err())
 	}
+	p := s.plane.Load()
 	l := p.here.Load()
 	if l != nil && l.Leads() {
 		return l.state(), nil
 	}
-	member := l != nil && l.listed() // a member stays one without a leader
+	isMember := l != nil && l.listed() // a member stays one without a leader
 	state, err := p.routing.AskLeader(ctx)
-	if err != nil && member {
+	if err != nil && isMember {
 		state = l.state()
 	}
 	if err != nil {
 		state.Missing = p.missing()
 	}
-	state.ID, state.Phase = p.ID(), phaseOf(p, member)
+	state.ID, state.Phase = p.view.ID(), p.phase(isMember)
 	return state, nil
 }
 
@@ -51,7 +53,7 @@ type Stats struct {
 	Term, Revision       uint64
 	Leads, HasLeader     bool
 	Voters               int
-	SilentVoters         int // not heard within an election timeout; only on the leader
+	SilentVoters         int // without contact for an election timeout; only on the leader
 	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
 	SpaceUsed            float64 // share of the room for keys of applications; see machine.Space
@@ -59,19 +61,20 @@ type Stats struct {
 }
 
 // Stats returns the counters of this member. Without one, only the failures survived are known.
-func (p *Plane) Stats() (f Stats) {
-	f.FailuresSurvived = p.inquiry.tolerance().Failures()
+func (s *Seat) Stats() (f Stats) {
+	p := s.plane.Load()
+	f.FailuresSurvived = p.tolerance().Failures()
 	l := p.here.Load()
 	if l == nil {
 		return f
 	}
-	s := l.member.Status()
-	f.Term, f.Revision = s.Header.Term, uint64(l.member.Revision())
-	f.Leads, f.HasLeader, f.OldestOverdueSeconds = s.Leads, s.Leader.ID != 0, s.Overdue.Seconds()
-	for _, m := range s.Members {
+	now := l.member.Status()
+	f.Term, f.Revision = now.Header.Term, uint64(l.member.Revision())
+	f.Leads, f.HasLeader, f.OldestOverdueSeconds = now.Leads, now.Leader.ID != 0, now.Overdue.Seconds()
+	for _, m := range now.Members {
 		if m.Voter {
 			f.Voters++
-			if s.Leads && !m.Active {
+			if now.Leads && !m.Active {
 				f.SilentVoters++
 			}
 		}
@@ -82,23 +85,20 @@ func (p *Plane) Stats() (f Stats) {
 	return f
 }
 
-// ID returns the group's id in hex; empty while no group is known.
-func (p *Plane) ID() string { return p.view.id() }
-
 // state describes the group as this member sees it.
 func (l *local) state() coord.GroupState {
 	s := l.member.Status()
 	out := coord.GroupState{
 		Level: l.level(),
-		ID:    l.plane.ID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
+		ID:    l.view.ID(), Phase: phaseMember, Term: s.Header.Term, Leader: s.Leader.Peer, Revision: l.member.Revision(),
 	}
 	if s.Leads {
-		out.HeldBackBy = l.plane.levels.heldBack()
+		out.HeldBackBy = l.levels.HeldBack()
 	}
 	if s.Leader.ID == 0 {
-		out.Missing = l.plane.missing()
+		out.Missing = l.missing()
 	}
-	t := l.plane.inquiry.tolerance()
+	t := l.tolerance()
 	out.Survives, out.Tolerance = t.Failures(), t.String()
 	for _, m := range s.Members {
 		one := l.describe(s, m)
@@ -122,23 +122,20 @@ func (l *local) describe(s replica.Status, m replica.MemberStatus) coord.Member 
 	if err != nil {
 		return one
 	}
-	one.Name = l.plane.inquiry.nameOf(id)
+	one.Name = l.view.NameOf(id)
 	if !s.Leads {
 		return one
 	}
-	one.Address = addressOf(l.plane.config.Host, id)
+	one.Address = addressOf(l.host, id)
 	if m.Match < s.Commit {
 		one.Lag = s.Commit - m.Match
 	}
-	if seen := l.observed.Load(); seen != nil {
-		for _, o := range *seen {
-			if o.ID == m.ID {
-				one.Silent = o.Unseen.Milliseconds()
-			}
-		}
-	}
+	one.Silent = l.membership.Unseen(m.ID).Milliseconds()
 	return one
 }
+
+// Group implements coord.Admin, for other peers.
+func (l *local) Group(context.Context) (coord.GroupState, error) { return l.state(), nil }
 
 // addressOf returns the address of a connected peer, or the first one of this peer itself.
 func addressOf(h host.Host, id peer.ID) string {
@@ -154,36 +151,38 @@ func addressOf(h host.Host, id peer.ID) string {
 }
 
 // Standing describes the group without a question to another peer, for health and readiness.
-func (p *Plane) Standing() (state coord.GroupState) {
+func (s *Seat) Standing() (state coord.GroupState) {
+	p := s.plane.Load()
 	if l := p.here.Load(); l != nil {
 		state = l.state()
-		state.Phase = phaseOf(p, l.listed())
+		state.Phase = p.phase(l.listed())
 		return state
 	}
-	known, t := p.routing.Known(), p.inquiry.tolerance()
-	state = coord.GroupState{ID: p.ID(), Phase: phaseOf(p, false), Term: known.Term, Survives: t.Failures(), Tolerance: t.String()}
+	known, t := p.routing.Known(), p.tolerance()
+	state = coord.GroupState{ID: p.view.ID(), Phase: p.phase(false), Term: known.Term, Survives: t.Failures(), Tolerance: t.String()}
 	if known.Peer == "" {
 		state.Missing = p.missing()
 		return state
 	}
 	state.Leader = known.Peer.String()
-	state.Voters = []coord.Member{{Peer: state.Leader, Name: p.inquiry.nameOf(known.Peer), Active: true}}
+	state.Voters = []coord.Member{{Peer: state.Leader, Name: p.view.NameOf(known.Peer), Active: true}}
 	return state
 }
 
 // Electing reports whether no leader is known to a peer that takes part in the election, or in the bootstrap before it.
-func (p *Plane) Electing() bool {
+func (s *Seat) Electing() bool {
+	p := s.plane.Load()
 	if l := p.here.Load(); l != nil {
-		s := l.member.Status()
-		return s.Leader.ID == 0 && slices.ContainsFunc(s.Members, func(m replica.MemberStatus) bool { return m.ID == s.Header.Member && m.Voter })
+		now := l.member.Status()
+		return now.Leader.ID == 0 && votes(now)
 	}
-	return p.roster.founds() && p.routing.Known().Peer == ""
+	return p.roster.Founds() && p.routing.Known().Peer == ""
 }
 
-// phaseOf returns the phase of a peer.
-func phaseOf(p *Plane, member bool) string {
+// phase returns the phase of this peer.
+func (p *plane) phase(isMember bool) string {
 	switch {
-	case p.ID() == "":
+	case p.view.ID() == "":
 		return phaseFounding
 	case p.failed.because() != "":
 		return phaseStopped
@@ -191,25 +190,28 @@ func phaseOf(p *Plane, member bool) string {
 		return phaseClient
 	case p.outlived.Load():
 		return phaseOutlived
-	case member:
+	case isMember:
 		return phaseMember
-	case p.roster.standsBy(), !p.roster.serves():
+	case p.standsBy(), !p.roster.Serves():
 		return phaseClient
 	}
 	return phaseJoining
 }
 
-// Group implements coord.Admin, for other peers.
-func (l *local) Group(context.Context) (coord.GroupState, error) { return l.state(), nil }
-
 // missing explains the lack of a leader to an operator.
-func (p *Plane) missing() string {
+func (p *plane) missing() string {
 	if l := p.here.Load(); l != nil && len(l.member.Status().Members) > 0 {
 		s := l.member.Status()
 		if s.Leader.ID != 0 {
 			return "the leader does not answer"
 		}
-		return fmt.Sprintf("no leader in term %d; a majority of %s is needed", s.Header.Term, votersOf(p.inquiry, s))
+		var voters []string
+		for _, m := range s.Members {
+			if m.Voter {
+				voters = append(voters, p.view.WithName(m.Peer))
+			}
+		}
+		return fmt.Sprintf("no leader in term %d; a majority of %s is needed", s.Header.Term, strings.Join(voters, ", "))
 	}
 	if why := p.failed.because(); why != "" {
 		return "no other member of the group answers, and this peer's member has stopped: " + why
@@ -217,40 +219,23 @@ func (p *Plane) missing() string {
 	if _, known := p.founder.Group(); known {
 		return "no member of the group answers"
 	}
-	if !p.roster.founds() {
-		return p.inquiry.sighted.Load().String()
+	if !p.roster.Founds() {
+		return p.search.Lacks()
 	}
 	return p.founder.Lacks()
 }
 
-func votersOf(q *inquiry, s replica.Status) string {
-	var names []string
-	for _, m := range s.Members {
-		if m.Voter {
-			names = append(names, q.calls(m.Peer))
-		}
+// planSuccession looks whether this peer is to go on without the majority.
+func (p *plane) planSuccession(ctx context.Context) (*formation.Succession, error) {
+	c := formation.SuccessionConfig{
+		View: p.view, Leaderless: p.routing.Leaderless,
+		Learn: func(ctx context.Context, from peer.ID, info *groupv1.GroupInfo) bool {
+			_, ok := p.learn(ctx, from, info)
+			return ok
+		},
 	}
-	return strings.Join(names, ", ")
-}
-
-// Serving is this peer's own member; see Seat.Member. It implements coord.Service and coord.Admin.
-type Serving struct {
-	coord.Through
-	now func() *Plane
-}
-
-// Group implements coord.Admin.
-func (s Serving) Group(ctx context.Context) (coord.GroupState, error) {
-	l, err := s.at()
-	if err != nil {
-		return coord.GroupState{}, err
+	if l := p.here.Load(); l != nil {
+		c.Member, c.Incarnation = l.member, l.incarnation
 	}
-	return l.Group(ctx)
-}
-
-func (s Serving) at() (*local, error) {
-	if l := s.now().here.Load(); l != nil {
-		return l, nil
-	}
-	return nil, fault.New("group", fault.Unavailable, "this peer is not a member of the group")
+	return formation.Succeed(ctx, c)
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/routing"
@@ -59,8 +60,9 @@ type node struct {
 	values             *values        // nil: no DHT
 	conditions         *condition.Set
 	features           machine.Features // zero: this program's
-	policy             coordination.Policy
-	reach              coordination.Reach
+	policy             formation.Policy
+	dial               func(context.Context, peer.ID) error // nil: it can dial every peer
+	serves             func() bool                          // nil: others can dial it
 	trusts             func(context.Context, peer.ID) error // nil: everybody
 }
 
@@ -152,14 +154,14 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	}
 	p.conditions = condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 	policy := p.policy
-	if n.Mode == bootstrap.Unlisted && policy.Members == coordination.ListedMembers {
-		policy = coordination.Policy{Members: coordination.TrustedMembers, Founds: true}
+	if n.Mode == bootstrap.Unlisted && policy.Members == formation.ListedMembers {
+		policy = formation.Policy{Members: formation.TrustedMembers, Founds: true}
 	}
-	policy.Reach = p.reach
+	policy.Dial, policy.Serves = p.dial, p.serves
 	config := coordination.Config{
 		Conditions: p.conditions,
-		Host:       p.host, PubSub: p.gossip, Values: dht, Self: coordination.Identity{Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i))}, Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
-		Access: coordination.Access{Open: true, Trusts: p.trusts}, Policy: policy,
+		Host:       p.host, PubSub: p.gossip, Values: dht, Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i)), Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Access: formation.Access{Open: true, Trusts: p.trusts}, Policy: policy,
 		Replica: replica.Config{Features: p.features},
 		Fatal:   func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },
 	}
@@ -188,7 +190,7 @@ func startCluster(t *testing.T, peers, founders int) *testCluster {
 	w := newTestCluster(t, peers)
 	for i, p := range w.peers {
 		if founders > 3 && i < founders { // may be a member, but not all are initial voters
-			p.policy.Members = coordination.TrustedMembers
+			p.policy.Members = formation.TrustedMembers
 		}
 		w.start(i, w.listed(min(founders, 3)))
 	}

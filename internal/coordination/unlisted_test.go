@@ -10,8 +10,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -23,13 +23,13 @@ func unlisted() bootstrap.Network {
 }
 
 // joiner has a way into the network.
-func joiner() coordination.Policy {
-	return coordination.Policy{Members: coordination.TrustedMembers}
+func joiner() formation.Policy {
+	return formation.Policy{Members: formation.TrustedMembers}
 }
 
 // first may be the first peer of the network.
-func first() coordination.Policy {
-	return coordination.Policy{Members: coordination.TrustedMembers, Founds: true, Settle: 2 * time.Second}
+func first() formation.Policy {
+	return formation.Policy{Members: formation.TrustedMembers, Founds: true, Settle: 2 * time.Second}
 }
 
 // keyed gives the first n peers a key that the others lack: only holders of the key trust each other.

@@ -19,7 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/internal/agent/requirement"
-	group "github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
@@ -83,7 +83,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 	p.fronts.requests = instruments
 	if g := p.coordination; g != nil {
 		others := newRemoteAgents(func(to peer.ID) (*client.Client, error) {
-			target, options := group.DialTarget(p.node.Host(), p.network.name, to, g.plane.ID())
+			target, options := coordination.DialTarget(p.node.Host(), p.network.name, to, g.plane.ID())
 			return client.New(target, append(options, grpc.WithPerRPCCredentials(callerCredentials{}), client.WithTrace(p.tracing.calls(to.String())))...)
 		})
 		p.onClose(others.Close)

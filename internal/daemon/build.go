@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/blackhole/blackhole/internal/agent"
-	group "github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination/announce"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
@@ -54,7 +55,7 @@ type parts struct {
 	plane     *discovery.Plane
 	discovery *discovery.Service
 	// coordination is nil for a peer without it.
-	coordination *coordination
+	coordination *group
 
 	agent  *agent.Service // nil: switched off
 	fronts fronts
@@ -154,7 +155,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client,
 		},
-		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, OtherTopics: group.IsTopic(p.network.name), Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
+		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, OtherTopics: func(topic string) bool { return announce.IsTopic(p.network.name, topic) }, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
 		Recorders: discovery.Recorders{Service: p.metrics, Keeper: p.metrics, Gossip: p.metrics.Received},
 	})
 	if err != nil {
@@ -197,7 +198,7 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 	health := p.config.Discovery.Health
 	p.node, err = p2p.New(ctx, p.plane.Network(p2p.Config{
 		Profile: profile, Network: p.network.name, PrivateKey: p.network.private, Identity: p.key, Listen: listen, Bootstrap: bootstrap,
-		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, append(group.Protocols(p.network.name), proof.Protocol(p.network.name))...),
+		Datastore: p.datastore, Namespaces: groups, Protocols: append(p2p.Config{}.Protocols, transport.AskProtocol(p.network.name), transport.CallProtocol(p.network.name), proof.Protocol(p.network.name)),
 		Probe:     probe.Config{Interval: health.CheckInterval, Confirm: health.ConfirmAfter, Timeout: health.CheckTimeout, OnCheck: p.metrics.Checked},
 		UserAgent: "blackholed/" + p.version, Logger: p.log.With("part", "p2p"), Registerer: p.gatherer,
 		Conditions: p.conditions, Reach: way, Leaf: p.config.IsLeaf(),

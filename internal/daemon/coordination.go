@@ -11,7 +11,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/grpc"
 
-	group "github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination/announce"
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -29,9 +33,9 @@ const maxFollowers = 4096
 // coordinationDir is the plane's folder in a data directory.
 const coordinationDir = "coordination"
 
-// coordination holds the parts of the coordination plane.
-type coordination struct {
-	plane    *group.Seat
+// group holds the parts of the coordination plane.
+type group struct {
+	plane    *coordination.Seat
 	server   *grpcapi.Server // for other peers
 	listener net.Listener    // of their streams
 	failed   chan error      // receives the fatal error of the plane
@@ -47,11 +51,11 @@ func (p *parts) groupValues() (p2p.Namespaces, error) {
 	if err != nil {
 		return nil, err
 	}
-	validator, err := group.NewDHTValidator(founders, p.now, func(err error) { p.metrics.Failed("group.Value", err) })
-	if err != nil {
+	if err := founders.Validate(); err != nil {
 		return nil, err
 	}
-	return p2p.Namespaces{group.DHTNamespace(founders.Name): validator}, nil
+	validator := announce.NewValidator(founders, p.now, func(err error) { p.metrics.Failed("coordination.Value", err) })
+	return p2p.Namespaces{announce.DHTNamespace(founders.Name): validator}, nil
 }
 
 // startCoordination starts the plane if this peer takes part in a group.
@@ -68,13 +72,13 @@ func (p *parts) startCoordination(context.Context) error {
 	if p.config.IsLeaf() && slices.Contains(founders.Founders, host.ID()) {
 		return fault.Invalidf("coordination.founders", host.ID().String(), "names this peer, which is a leaf: a leaf is a client of the group")
 	}
-	made := &coordination{failed: make(chan error, 1)}
+	made := &group{failed: make(chan error, 1)}
 	instruments, err := metrics.NewCoordination(p.gatherer, made.figures)
 	if err != nil {
 		return err
 	}
-	made.plane, err = group.Open(group.Config{
-		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Self: group.Identity{Key: p.key, Name: p.config.PeerName()},
+	made.plane, err = coordination.Open(coordination.Config{
+		Host: host, PubSub: p.node.PubSub(), Values: p.node.Routing(), Key: p.key, Name: p.config.PeerName(),
 		Network: founders, Policy: policyOf(&p.config, p.node), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
@@ -94,10 +98,10 @@ func (p *parts) startCoordination(context.Context) error {
 }
 
 // groupAccess returns the peers that may use the group through this one.
-func (p *parts) groupAccess() group.Access {
+func (p *parts) groupAccess() formation.Access {
 	c := p.config.Coordination
 	auth := p.config.Auth.On()
-	a := group.Access{Open: c.Open(p.config.Profile, auth), Allow: c.Allow}
+	a := formation.Access{Open: c.Open(p.config.Profile, auth), Allow: c.Allow}
 	if c.ByKey(p.config.Profile, auth) {
 		a.Proves = p.network.proofs.Check
 	}
@@ -109,14 +113,14 @@ func (p *parts) groupAccess() group.Access {
 const settle = 2 * time.Second
 
 // policyOf returns a peer's part in founding and membership. A peer with a way into an existing network founds no group.
-func policyOf(c *config.Config, n *p2p.Node) group.Policy {
+func policyOf(c *config.Config, n *p2p.Node) formation.Policy {
 	reaches := func(ctx context.Context, id peer.ID) error { return dial.Reaches(ctx, n.Host(), id) }
-	policy := group.Policy{Client: c.IsLeaf(), Founds: n.Alone(), Reach: group.Reach{Serves: n.Routing().Serving, Dial: reaches}}
+	policy := formation.Policy{Client: c.IsLeaf(), Founds: n.Alone(), Serves: n.Routing().Serving, Dial: reaches}
 	switch c.Coordination.MemberPolicy(c.Profile) {
 	case config.AutoMembers:
-		policy.Members = group.TrustedMembers
+		policy.Members = formation.TrustedMembers
 	case config.NoMembers:
-		policy.Members = group.NoMembers
+		policy.Members = formation.NoMembers
 	}
 	if n.HasMulticast() {
 		policy.Settle = settle
@@ -137,7 +141,7 @@ func (p *parts) startPeers(context.Context) error {
 			Service: serving, Admin: serving, Owner: auth.owner,
 			Peers: true, Vouches: serving.Vouches, Authenticated: p.config.Auth.On(),
 		},
-		Credentials: group.Credentials(nil), Logger: p.log.With("part", "peers"),
+		Credentials: transport.Credentials(nil), Logger: p.log.With("part", "peers"),
 		Places: grpcapi.Places{MaxWatches: maxFollowers, Refused: p.fronts.places.ofPeers},
 	}
 	if p.agent != nil {
@@ -151,7 +155,7 @@ func (p *parts) startPeers(context.Context) error {
 }
 
 // Recovery describes a forced recovery.
-type Recovery = group.Recovery
+type Recovery = formation.Recovery
 
 // Recover makes the peer of an unused data directory the only voter of its group's next incarnation, or only
 // describes this with commit false. Errors: as coordination.Recover; NotFound without an identity, which
@@ -162,12 +166,12 @@ func Recover(dataDir string, commit bool) (r Recovery, err error) {
 	if err != nil {
 		return r, fault.Wrap(op, err)
 	}
-	r, err = group.Recover(group.RecoverConfig{Key: key, Dir: filepath.Join(dataDir, coordinationDir), Commit: commit})
+	r, err = formation.Recover(formation.RecoverConfig{Key: key, Dir: filepath.Join(dataDir, coordinationDir), Commit: commit})
 	return r, fault.Wrap(op, err)
 }
 
 // Restoration describes a group restored from a backup.
-type Restoration = group.Restoration
+type Restoration = formation.Restoration
 
 // Restore makes the peer of an unused data directory the only voter of the next incarnation of a backup's group, or only
 // describes this with commit false. Errors: as coordination.Restore; NotFound without an identity, which it does not create.
@@ -177,8 +181,8 @@ func Restore(dataDir string, backup io.Reader, after uint64, commit bool) (r Res
 	if err != nil {
 		return r, fault.Wrap(op, err)
 	}
-	r, err = group.Restore(group.RestoreConfig{
-		RecoverConfig: group.RecoverConfig{Key: key, Dir: filepath.Join(dataDir, coordinationDir), Commit: commit},
+	r, err = formation.Restore(formation.RestoreConfig{
+		RecoverConfig: formation.RecoverConfig{Key: key, Dir: filepath.Join(dataDir, coordinationDir), Commit: commit},
 		Backup:        backup, Marks: dataDir, After: after,
 	})
 	return r, fault.Wrap(op, err)
@@ -207,11 +211,11 @@ func set[T uint32 | uint64](setting int, present T) T {
 }
 
 // foundersOf returns the eligible peers of the group: without settings, the first peer of the network.
-func foundersOf(name network.Name, c config.Coordination) (group.Network, error) {
+func foundersOf(name network.Name, c config.Coordination) (bootstrap.Network, error) {
 	if len(c.Founders) == 0 {
-		return group.Network{Name: name, Mode: group.Unlisted}, nil
+		return bootstrap.Network{Name: name, Mode: bootstrap.Unlisted}, nil
 	}
-	n := group.Network{Name: name, Mode: group.Listed}
+	n := bootstrap.Network{Name: name, Mode: bootstrap.Listed}
 	for _, s := range c.Founders {
 		id, err := peer.Decode(s)
 		if err != nil {
@@ -223,7 +227,7 @@ func foundersOf(name network.Name, c config.Coordination) (group.Network, error)
 }
 
 // await waits for the plane's fatal error, or the end of the peer.
-func (c *coordination) await(ctx context.Context) error {
+func (c *group) await(ctx context.Context) error {
 	select {
 	case err := <-c.failed:
 		return err
@@ -233,7 +237,7 @@ func (c *coordination) await(ctx context.Context) error {
 }
 
 // figures returns the values of the gauges.
-func (c *coordination) figures() metrics.GroupStats {
+func (c *group) figures() metrics.GroupStats {
 	if c.plane == nil {
 		return metrics.GroupStats{}
 	}

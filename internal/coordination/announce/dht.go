@@ -16,15 +16,15 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
-// Namespace returns the first segment of the DHT keys of announcements.
-func Namespace(n network.Name) string { return n.Namespace("group") }
+// DHTNamespace returns the first segment of the DHT keys of announcements.
+func DHTNamespace(n network.Name) string { return n.Namespace("group") }
 
 // lifetime is the validity of an announcement in the DHT: four times the longest pause between two
 // publications.
 const lifetime = 24 * time.Hour
 
 // Key returns the DHT key of the announcement: /blackhole.NETWORK.group/ID.
-func Key(n bootstrap.Network) string { return "/" + Namespace(n.Name) + "/" + n.ID().String() }
+func Key(n bootstrap.Network) string { return "/" + DHTNamespace(n.Name) + "/" + n.ID().String() }
 
 // Validator validates the DHT values of the namespace: the announcement of one network only. So a peer stores
 // one value, whoever puts how many. It is safe for concurrent use.

@@ -35,7 +35,7 @@ func TestValueFlood(t *testing.T) {
 	stored := dssync.MutexWrap(ds.NewMapDatastore())
 	node, err := p2p.New(t.Context(), p2p.Config{
 		Identity: f.key, Listen: []multiaddr.Multiaddr{at}, Datastore: stored,
-		Namespaces: p2p.Namespaces{Namespace(f.network.Name): NewValidator(f.network, time.Now, nil)},
+		Namespaces: p2p.Namespaces{DHTNamespace(f.network.Name): NewValidator(f.network, time.Now, nil)},
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, node.Close()) }()
@@ -50,7 +50,7 @@ func TestValueFlood(t *testing.T) {
 	for i := range 6000 {
 		r := sealed(t, stranger.Peerstore().PrivKey(stranger.ID()), fmt.Sprintf("s%d", i))
 		require.False(t, putValue(t, stranger, target.ID, r.Key().String(), r.Envelope()))
-		require.False(t, putValue(t, stranger, target.ID, fmt.Sprintf("/%s/%064x", Namespace(f.network.Name), i), said))
+		require.False(t, putValue(t, stranger, target.ID, fmt.Sprintf("/%s/%064x", DHTNamespace(f.network.Name), i), said))
 	}
 	require.True(t, putValue(t, stranger, target.ID, own, said))
 	require.False(t, putValue(t, stranger, target.ID, own, sealed(t, f.key, "s").Envelope()))

@@ -4,11 +4,14 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
+	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -20,14 +23,35 @@ const (
 	abandoned = 5 * time.Second        // without a leader until a group whose peers went over counts as gone
 )
 
-// Member is this peer's member of its group.
-type Member interface {
-	// Describe describes the group from the applied state, but for Listed.
-	Describe() (Group, coord.UserData)
-	// Leads reports whether the member leads with all of the log applied.
-	Leads() bool
-	// Apply carries out an operation of the members.
-	Apply(context.Context, coord.Op) error
+// summaryAge bounds the age of a member's summary of its group: peers ask for it at any rate.
+const summaryAge = time.Second
+
+// Member describes and ends the group of this peer's member. It is safe for concurrent use.
+type Member struct {
+	*member.Member
+	Group coord.GroupID
+	Apply func(context.Context, coord.Op) error // executes an operation of the members
+
+	mu   sync.Mutex
+	at   time.Time
+	said Group
+}
+
+// Describe describes the group from the applied state, but for Listed and Former.
+func (m *Member) Describe() (g Group, data coord.UserData) {
+	m.View(func(state *machine.Machine) { g, data = GroupOf(m.Group, state) })
+	return g, data
+}
+
+// Summary returns a description of the last second. It is advisory: the state machine checks every end of a group.
+func (m *Member) Summary() Group {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.at.IsZero() || time.Since(m.at) > summaryAge {
+		m.at = time.Now()
+		m.said, _ = m.Describe()
+	}
+	return m.said
 }
 
 // Config configures a Merger. All fields are required.
@@ -37,7 +61,7 @@ type Config struct {
 	// Group returns the group of this peer, if it is known.
 	Group func() (bootstrap.Membership, bool)
 	// Member returns this peer's member; nil without one.
-	Member func() Member
+	Member func() *Member
 	// Ask returns the answer of a trusted peer to the question for its group.
 	Ask func(context.Context, peer.ID) (*groupv1.InfoResponse, error)
 	// Connected returns the connected peers that can be asked.
@@ -48,8 +72,8 @@ type Config struct {
 	Keeps func() bool
 	// Survives says how many failures of voters this peer's group survives.
 	Survives func() string
-	// Calls returns a peer's id with its name, for a sentence.
-	Calls func(id string) string
+	// WithName returns a peer's id with its name, for a sentence.
+	WithName func(id string) string
 
 	Conditions *condition.Set
 	Logger     *slog.Logger
@@ -63,15 +87,14 @@ type Departure struct {
 
 // Merger carries out the decisions of Next. It keeps nothing that lasts: the end of a group is in its log.
 type Merger struct {
-	config   Config
-	others   *others
-	departed chan Departure
+	config Config
+	others *others
 }
 
 // NewMerger returns a Merger; Run starts it.
 func NewMerger(c Config) *Merger {
 	return &Merger{
-		config: c, departed: make(chan Departure, 1),
+		config: c,
 		others: &others{
 			self: c.Self, network: c.Network, own: c.Group, ask: c.Ask, connected: c.Connected,
 			known: map[coord.GroupID]*other{}, asked: map[peer.ID]allegiance{},
@@ -79,14 +102,11 @@ func NewMerger(c Config) *Merger {
 	}
 }
 
-// Departed receives once, when this peer is to go over to another group.
-func (m *Merger) Departed() <-chan Departure { return m.departed }
-
 // Hint notes a trusted peer's description of a group, of any age.
 func (m *Merger) Hint(from peer.ID, info *groupv1.GroupInfo) { m.others.hint(from, info) }
 
-// Run looks for other groups until this peer leaves its own, or ctx ends.
-func (m *Merger) Run(ctx context.Context) {
+// Run looks for other groups until this peer is to go over to another one, or ctx ends: then the result is nil.
+func (m *Merger) Run(ctx context.Context) *Departure {
 	for wait := busy; pause.For(ctx, wait); {
 		m.others.look(ctx)
 		own, known := m.own()
@@ -95,13 +115,14 @@ func (m *Merger) Run(ctx context.Context) {
 		}
 		step := m.next(own)
 		m.report(own, step)
-		if m.carryOut(ctx, own, step) {
-			return
+		if leaves := m.carryOut(ctx, own, step); leaves != nil {
+			return leaves
 		}
 		if wait = interval; step.Action != Rest && step.Action != Contest {
 			wait = busy
 		}
 	}
+	return nil
 }
 
 // own describes this peer's group. A peer without its state gives nothing up.
@@ -122,8 +143,8 @@ func (m *Merger) next(own Group) Step {
 	return Next(own, m.others.described(), m.config.Leaderless() >= abandoned)
 }
 
-// carryOut takes a step. It reports whether this peer leaves the group.
-func (m *Merger) carryOut(ctx context.Context, own Group, step Step) (leaves bool) {
+// carryOut takes a step. It returns the change of this peer to another group, if this is the step.
+func (m *Merger) carryOut(ctx context.Context, own Group, step Step) (leaves *Departure) {
 	ctx, cancel := context.WithTimeout(ctx, 2*askTime)
 	defer cancel()
 	var err error
@@ -139,10 +160,14 @@ func (m *Merger) carryOut(ctx context.Context, own Group, step Step) (leaves boo
 	return leaves
 }
 
-// leading returns this peer's member if it leads.
-func (m *Merger) leading() (Member, bool) {
+// leading returns this peer's member if it leads with all of the log applied.
+func (m *Merger) leading() (*Member, bool) {
 	l := m.config.Member()
-	return l, l != nil && l.Leads()
+	if l == nil {
+		return nil, false
+	}
+	s := l.Status()
+	return l, s.Leads && s.Promoted
 }
 
 // end gives the group up, or lets its members go over, as its leader, if that is still right after the word of the other group's
@@ -168,25 +193,24 @@ func (m *Merger) end(ctx context.Context, step Step) error {
 	return err
 }
 
-// leave makes this peer go over to a living group. A living group with a leader is never left: an operator may have resumed it.
-func (m *Merger) leave(ctx context.Context, own Group, to coord.GroupID) (bool, error) {
+// leave returns the change to a living group. A living group with a leader is never left: an operator may have resumed it.
+func (m *Merger) leave(ctx context.Context, own Group, to coord.GroupID) (*Departure, error) {
 	if m.config.Keeps() {
-		return false, nil
+		return nil, nil
 	}
 	g, err := m.others.confirm(ctx, to)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if now, _ := m.own(); now.Over != own.Over || m.next(now) != (Step{Action: Leave, Group: to}) {
-		return false, nil // resumed meanwhile
+		return nil, nil // resumed meanwhile
 	}
 	o, known := m.others.of(to)
 	if !known {
-		return false, nil
+		return nil, nil
 	}
 	m.config.Conditions.Clear(condition.OtherGroup)
-	m.departed <- Departure{o.membership, g.Revision}
-	return true, nil
+	return &Departure{o.membership, g.Revision}, nil
 }
 
 // report keeps the condition other_group: a lock of one group does not exclude the other.
@@ -209,7 +233,7 @@ func (m *Merger) report(own Group, step Step) {
 		}
 		o, _ := m.others.of(about)
 		conditions.Raise(condition.OtherGroup, "this peer and %s belong to separate coordination groups of one network: a lock of one does not exclude the other, "+
-			"and each lists its own instances; %s", m.config.Calls(o.by.String()), outlook(own, step))
+			"and each lists its own instances; %s", m.config.WithName(o.by.String()), outlook(own, step))
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *ExchangeConfig) setDefaults() {
 	orDefault(&c.Limits.ServedPerPeer, 16)
 	orDefault(&c.Limits.Time, 5*time.Second)
 	if c.Recorder == nil {
-		c.Recorder = nopRecorder{}
+		c.Recorder = NopRecorder{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -193,7 +193,7 @@ func (c *Config) setDefaults() {
 		c.WrongLevel = func(peer.ID, error) {}
 	}
 	if c.Recorder == nil {
-		c.Recorder = nopRecorder{}
+		c.Recorder = NopRecorder{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -375,14 +375,14 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// nopRecorder counts nothing.
-type nopRecorder struct{}
+// NopRecorder counts nothing.
+type NopRecorder struct{}
 
-func (nopRecorder) Sent(string, int, int)         {}
-func (nopRecorder) Received(string, int, int)     {}
-func (nopRecorder) Dropped(string, string, int)   {}
-func (nopRecorder) Refused(string)                {}
-func (nopRecorder) Snapshot(string, int64, error) {}
+func (NopRecorder) Sent(string, int, int)         {}
+func (NopRecorder) Received(string, int, int)     {}
+func (NopRecorder) Dropped(string, string, int)   {}
+func (NopRecorder) Refused(string)                {}
+func (NopRecorder) Snapshot(string, int64, error) {}
 
 // open opens a stream to a member with a handshake. The stream ends with ctx.
 func (t *Transport) open(ctx context.Context, id peer.ID, key streamKey) (network.Stream, error) {

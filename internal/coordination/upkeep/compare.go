@@ -31,19 +31,18 @@ const (
 	hashForm  = 1               // of machine.Image.Hash; other forms are not compared
 )
 
-// Comparer compares the states of the members, and answers for this one. All fields are required.
+// Comparer compares the states of the members at their leader, and answers for this member. All fields are required.
 type Comparer struct {
-	Self string // peer id
-	// Here returns this peer's member, and the id of its group between members; nil without a member.
-	Here func() (m *member.Member, group [32]byte)
+	Member *member.Member
+	Group  [32]byte // its id between members
 	// Ask asks a peer for the hash of its state.
 	Ask func(ctx context.Context, to peer.ID, question []byte) ([]byte, error)
 	// IsMember reports whether a peer is a member according to this peer's log.
 	IsMember func(peer.ID) bool
 	// Stop ends this peer's member.
 	Stop func(error)
-	// Dir returns the folder of the member.
-	Dir func() string
+	// Dir is the folder of the member.
+	Dir string
 	// Compared counts a comparison: split, odd, missing or equal.
 	Compared func(outcome string)
 
@@ -54,47 +53,42 @@ type Comparer struct {
 // Run lets the leader compare the states of all members at one entry, again and again. Raft compares logs
 // only: memory or a disk that changes the state of one member shows up nowhere else.
 func (c *Comparer) Run(ctx context.Context) {
+	defer c.Conditions.Clear(condition.StatesDiffer)
 	for pause.For(ctx, comparing) {
-		var s replica.Status
-		m, group := c.Here()
-		if m != nil {
-			s = m.Status()
-		}
-		if s.Promoted && s.Leads && len(s.Members) > 1 {
-			comparison{c, m, group, s.Members}.run(ctx, s.Applied)
+		if s := c.Member.Status(); s.Promoted && s.Leads && len(s.Members) > 1 {
+			comparison{c, s.Header.Member, s.Members}.run(ctx, s.Applied)
 		} else {
 			c.Conditions.Clear(condition.StatesDiffer) // another leader knows now
 		}
 	}
 }
 
-// comparison is one comparison of the members' states at their leader.
+// comparison is one comparison of the members' states.
 type comparison struct {
 	*Comparer
-	here    *member.Member
-	group   [32]byte
+	self    uint64
 	members []replica.MemberStatus
 }
 
 // run compares at the first empty entry after an index.
 func (c comparison) run(ctx context.Context, after uint64) {
-	c.here.Checkpoints.Mark()
+	c.Member.Checkpoints.Mark()
 	var found membership.Agreement
 	for range hashLooks {
 		if !pause.For(ctx, hashing) {
 			return
 		}
-		own, ok := c.here.Checkpoints.Last()
+		own, ok := c.Member.Checkpoints.Last()
 		if !ok || own.Index <= after {
 			continue
 		}
 		if found = membership.Agree(c.reports(ctx, own, "")); found.Missing == 0 || len(found.Odd) > 0 {
-			c.judge(ctx, own, found)
+			c.conclude(ctx, own, found)
 			return
 		}
 	}
-	if own, ok := c.here.Checkpoints.Last(); ok && own.Index > after {
-		c.judge(ctx, own, found)
+	if own, ok := c.Member.Checkpoints.Last(); ok && own.Index > after {
+		c.conclude(ctx, own, found)
 	}
 }
 
@@ -106,7 +100,7 @@ func (c comparison) reports(ctx context.Context, own member.StateHash, agreed st
 	var wg sync.WaitGroup
 	for i, m := range c.members {
 		all[i] = membership.Report{Member: m.ID, Voter: m.Voter}
-		if m.Peer == c.Self {
+		if m.ID == c.self {
 			all[i].Hash = string(own.Hash[:])
 			continue
 		}
@@ -123,7 +117,7 @@ func (c comparison) hashOf(ctx context.Context, m replica.MemberStatus, own memb
 		return "" // impossible: no such peer was ever added
 	}
 	question, err := proto.Marshal(&groupv1.StateRequest{
-		GroupId: c.group[:], Index: own.Index, Term: own.Term, Form: hashForm, Agreed: []byte(agreed),
+		GroupId: c.Group[:], Index: own.Index, Term: own.Term, Form: hashForm, Agreed: []byte(agreed),
 	})
 	if err != nil {
 		return "" // impossible: it holds no text
@@ -136,8 +130,8 @@ func (c comparison) hashOf(ctx context.Context, m replica.MemberStatus, own memb
 	return string(said.GetHash())
 }
 
-// judge acts on a comparison.
-func (c comparison) judge(ctx context.Context, own member.StateHash, found membership.Agreement) {
+// conclude acts on a comparison.
+func (c comparison) conclude(ctx context.Context, own member.StateHash, found membership.Agreement) {
 	if found.Split {
 		c.Compared("split")
 		c.Logger.Error("the members of the coordination group have different states, and no majority agrees", "entry", own.Index, "members", c.names(nil))
@@ -179,7 +173,7 @@ func (c *Comparer) obey(own member.StateHash, agreed string) {
 	}
 	c.Stop(fault.New("coordination.compare", fault.Internal,
 		"its state after log entry %d differs from the one of a majority of the voters: memory or disk of this host changed it. "+
-			"Stop this peer, remove %s, and start it: it comes back as a new member", own.Index, c.Dir()))
+			"Stop this peer, remove %s, and start it: it comes back as a new member", own.Index, c.Dir))
 }
 
 // Answer answers a leader's question for the hash of this member's state.
@@ -196,8 +190,8 @@ func (c *Comparer) Answer(_ context.Context, from peer.ID, question []byte) ([]b
 		return nil, fault.New(op, fault.Forbidden, "the asker is not a member of the group")
 	}
 	said := new(groupv1.StateResponse)
-	if here, group := c.Here(); here != nil && m.GetForm() == hashForm && string(m.GetGroupId()) == string(group[:]) {
-		if own, ok := here.Checkpoints.At(m.GetIndex(), m.GetTerm()); ok {
+	if m.GetForm() == hashForm && string(m.GetGroupId()) == string(c.Group[:]) {
+		if own, ok := c.Member.Checkpoints.At(m.GetIndex(), m.GetTerm()); ok {
 			said.Hash = own.Hash[:]
 			c.obey(own, string(m.GetAgreed()))
 		}

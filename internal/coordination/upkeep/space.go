@@ -17,17 +17,12 @@ const (
 	spaceFree = 0.75             // share that ends it
 )
 
-// WatchSpace keeps the condition space_low of a member until ctx ends. Its operator has time to act before writes fail. here returns
-// the member; nil without one.
-func WatchSpace(ctx context.Context, here func() *member.Member, conditions *condition.Set) {
+// WatchSpace keeps the condition space_low of a member until ctx ends. Its operator has time to act before writes fail.
+func WatchSpace(ctx context.Context, at *member.Member, conditions *condition.Set) {
+	defer conditions.Clear(condition.SpaceLow) // a client does not know
 	for pause.For(ctx, measuring) {
-		l := here()
-		if l == nil {
-			conditions.Clear(condition.SpaceLow) // a client does not know
-			continue
-		}
 		var s machine.Space
-		l.View(func(m *machine.Machine) { s = machine.SpaceOf(m) })
+		at.View(func(m *machine.Machine) { s = machine.SpaceOf(m) })
 		switch {
 		case s.Used >= spaceLow:
 			conditions.Raise(condition.SpaceLow, "the keys of the group use over %d %% of their room, and writes fail when it is full%s: "+

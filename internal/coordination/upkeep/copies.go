@@ -12,20 +12,20 @@ import (
 
 const (
 	// patience is how long other members may refuse this one for another process with its raft id: longer than they
-	// hear a process that has ended.
+	// keep the connection of a process that has ended.
 	patience = 30 * time.Second
 	// gap is the longest pause between two of these refusals.
 	gap = 10 * time.Second
 )
 
 // Copies notices that another process runs as this member, as on a copied data directory. The process that the other members
-// heard first stays the member. It is safe for concurrent use.
+// connected to first stays the member. It is safe for concurrent use.
 type Copies struct {
 	Now func() time.Time
-	// Greet receives a peer that refused this member for another reason.
-	Greet func(peer.ID)
-	// Member returns the raft id of this member.
-	Member func() uint64
+	// Ask asks a peer that refused this member for another reason.
+	Ask func(peer.ID)
+	// Member is the raft id of this member.
+	Member uint64
 	// Stop ends this member.
 	Stop func(error)
 
@@ -47,11 +47,11 @@ func (t *Copies) lasts(now time.Time) bool {
 // Refused receives another member's refusal of this one.
 func (t *Copies) Refused(by peer.ID, why *groupv1.MemberWelcome) {
 	if why.GetResult() != groupv1.HandshakeResult_HANDSHAKE_RESULT_OTHER_PROCESS {
-		t.Greet(by)
+		t.Ask(by)
 		return
 	}
 	if t.lasts(t.Now()) {
 		t.Stop(fault.New("upkeep.Copies", fault.Conflict, "another process with this peer's key runs as its member %x of the group, as peer %s says: "+
-			"the data directory was copied. To give this copy an identity of its own, end it, remove its data directory, and start it", t.Member(), by))
+			"the data directory was copied. To give this copy an identity of its own, end it, remove its data directory, and start it", t.Member, by))
 	}
 }

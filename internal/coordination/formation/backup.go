@@ -1,8 +1,7 @@
-package coordination
+package formation
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/internal/coordination/routing"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -100,62 +98,14 @@ func readBackupHead(r io.Reader) (h backupHead, err error) {
 	return h, backupFormat().Upgrade("this file", version, &h, func(uint32) error { return nil })
 }
 
-// Backup implements coord.Admin: any member writes it.
-func (p *Plane) Backup(ctx context.Context, w io.Writer) error {
-	var broken error // after the first byte a backup is not repeated
-	counted := &countingWriter{w: w}
-	err := p.routing.AtMember(ctx, func(ctx context.Context, t routing.Target) error {
-		err := t.Backup(ctx, counted)
-		if err != nil && counted.n > 0 {
-			broken = fault.New("coordination.Backup", fault.Unavailable, "the backup broke off after %d bytes: %w", counted.n, err)
-			return nil
-		}
-		return err
-	})
-	return errors.Join(err, broken)
-}
-
-type countingWriter struct {
-	w io.Writer
-	n int64
-}
-
-// Write implements io.Writer.
-func (c *countingWriter) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	c.n += int64(n)
-	return n, err
-}
-
-// Backup implements coord.Admin, for other peers.
-func (s Serving) Backup(ctx context.Context, w io.Writer) error {
-	l, err := s.at()
+// WriteBackup writes the backup of a group from the state of a member at one revision. Errors: Internal; Canceled if w fails.
+func WriteBackup(w io.Writer, image io.WriterTo, group string, membership []byte, by string, now time.Time) error {
+	head, err := backupHead{Group: group, Membership: membership, Taken: now.UTC(), By: by}.encode()
 	if err != nil {
-		return err
+		return fault.As("", fault.Internal, err)
 	}
-	return l.Backup(ctx, w)
-}
-
-// Backup implements coord.Admin at this member. The image contains all writes answered before the call.
-func (l *local) Backup(ctx context.Context, w io.Writer) error {
-	const op = "coordination.Backup"
-	if _, err := l.barrier(ctx); err != nil {
-		return err
+	if _, err = w.Write(head); err == nil {
+		_, err = image.WriteTo(w)
 	}
-	image := l.member.Image()
-	g := l.plane.inquiry.info()
-	head, err := backupHead{
-		Group: l.plane.ID(), Membership: g.GetMembership(), Taken: l.plane.config.Now().UTC(), By: l.plane.name,
-	}.encode()
-	if err != nil {
-		return fault.As(op, fault.Internal, err)
-	}
-	if _, err := w.Write(head); err != nil {
-		return fault.As(op, fault.Canceled, err)
-	}
-	if _, err := image.WriteTo(w); err != nil {
-		return fault.As(op, fault.Canceled, err)
-	}
-	l.plane.config.Logger.Info("wrote a backup of the group", "revision", image.Revision())
-	return nil
+	return fault.As("", fault.Canceled, err)
 }

@@ -9,6 +9,39 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
+// goroutines owns the goroutines of a plane. None starts after the end, and Close waits for all.
+type goroutines struct {
+	context.Context
+	cancel context.CancelFunc
+
+	mu   sync.Mutex // guards additions to work, and the end of the context
+	work sync.WaitGroup
+}
+
+func newGoroutines() *goroutines {
+	l := new(goroutines)
+	l.Context, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// start runs work in a goroutine; false after the end.
+func (l *goroutines) start(work func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Err() != nil {
+		return false
+	}
+	l.work.Go(work)
+	return true
+}
+
+// end ends the context; work.Wait waits for the goroutines.
+func (l *goroutines) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel()
+}
+
 // failure keeps the errors that end this peer, or its member alone. It is safe for concurrent use.
 type failure struct {
 	config  Config
@@ -25,7 +58,7 @@ func (f *failure) fatal(err error) {
 
 // stop ends this peer's part as a member, after a disk error, for a damaged disk, or when its state contradicts the
 // group's. Such a member must neither vote nor acknowledge anything. The peer goes on as a client of the other members,
-// and its disk stays for the operator. It may be called from a goroutine of the member: see checkStopped.
+// and its disk stays for the operator. It may be called from a goroutine of the member: plane.work closes the member.
 //
 // A program that cannot read the group's entries or its disk must end instead: another version can go on from there.
 func (f *failure) stop(err error) {
@@ -46,25 +79,4 @@ func (f *failure) because() string {
 		return (*err).Error()
 	}
 	return ""
-}
-
-// checkStopped closes a member that has stopped. A stalled disk may never answer, so this happens beside the caller.
-func (l *local) checkStopped() bool {
-	if l.plane.failed.because() == "" {
-		return false
-	}
-	l.plane.life.start(l.retire) // during Close there is no need
-	return true
-}
-
-// retire ends this member without a successor. The peer goes on as a client.
-func (l *local) retire() {
-	p := l.plane
-	p.here.Store(nil)
-	p.routing.Wake()
-	ctx, cancel := context.WithCancel(p.life)
-	cancel() // no member can take over
-	if err := l.close(ctx); err != nil {
-		p.config.Logger.Warn("closing the old group membership failed", "error", err)
-	}
 }

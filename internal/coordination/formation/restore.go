@@ -1,18 +1,13 @@
-package coordination
+package formation
 
 import (
-	"crypto/rand"
 	"io"
-	"log/slog"
-	"path/filepath"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -37,7 +32,7 @@ type Restoration struct {
 type RestoreConfig struct {
 	RecoverConfig
 	Backup io.Reader
-	Marks  string // as in Config
+	Marks  string // directory of the identity key
 	// After is an incarnation that the group had since the backup, if the directory does not know it: 0, or the highest.
 	After uint64
 }
@@ -50,9 +45,6 @@ type RestoreConfig struct {
 // file; Conflict if a peer uses the directory, or for another group's; Internal.
 func Restore(c RestoreConfig) (r Restoration, err error) {
 	const op = "coordination.Restore"
-	if c.FS == nil {
-		c.FS = vfs.Default
-	}
 	head, m, err := readBackup(c.Backup)
 	if err != nil {
 		return r, fault.Wrap(op, err)
@@ -68,70 +60,57 @@ func Restore(c RestoreConfig) (r Restoration, err error) {
 	r = Restoration{
 		Group: head.Group, Taken: head.Taken, Revision: m.Revision(), Leases: m.LeaseCount(), Locks: m.LockCount(), Keys: m.Len(), Peer: self.String(),
 	}
-	unlock, err := c.lock()
-	if err != nil {
-		return r, fault.Wrap(op, err)
-	}
-	if unlock != nil {
+	d := c.dir()
+	d.Marks = c.Marks
+	if _, e := d.FS.Stat(d.Bootstrap().Dir); e == nil || c.Commit {
+		if err := d.FS.MkdirAll(d.Bootstrap().Dir, 0o700); err != nil {
+			return r, fault.Wrap(op, err)
+		}
+		unlock, e := d.lock()
+		if e != nil {
+			return r, fault.Wrap(op, e)
+		}
 		defer release(unlock, &err)
 	}
-	return r, fault.Wrap(op, c.restore(&r, first, m))
+	return r, fault.Wrap(op, c.restore(d, &r, first, m))
 }
 
-// lock keeps a running peer and a restoration apart; nil for a directory that does not exist yet.
-func (c *RestoreConfig) lock() (io.Closer, error) {
-	dir := filepath.Join(c.Dir, "bootstrap")
-	if _, err := c.FS.Stat(dir); err != nil {
-		if !c.Commit {
-			return nil, nil
-		}
-		if err := c.FS.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
-		}
-	}
-	unlock, err := bootstrap.Lock(c.FS, dir)
-	if err != nil {
-		return nil, fault.New("", fault.Conflict, "%s is in use: stop the peer first: %w", c.Dir, err)
-	}
-	return unlock, nil
-}
-
-// restore changes the directory under its lock, or with Commit false only looks.
-func (c *RestoreConfig) restore(r *Restoration, first bootstrap.Membership, m *machine.Machine) (err error) {
-	life, err := bootstrap.LoadRecovery(c.FS, c.Dir)
-	if err != nil {
-		return err
-	}
+// restore changes the directory under its lock, or with Commit false only looks. It writes the initial membership, for a directory
+// without one, and then the new member in one step. A crash between both leaves a peer that waits for the group; the restoration
+// can be repeated.
+func (c *RestoreConfig) restore(d Dir, r *Restoration, first bootstrap.Membership, m *machine.Machine) (err error) {
 	group := first.GroupID()
-	if !life.IsZero() && life.Group != group {
-		life = bootstrap.Recovery{}
+	if !d.HasLog() && !c.Commit {
+		kept, _, err := d.Incarnation(nil, group)
+		if err != nil {
+			return err
+		}
+		return r.leap(m, max(c.After, m.Incarnation(), kept.Recovery.Incarnation), 0, 0)
 	}
-	known := max(c.After, m.Incarnation(), life.Incarnation)
-	raft := filepath.Join(c.Dir, "raft")
-	if _, e := c.FS.Stat(filepath.Join(raft, "log")); e != nil && !c.Commit {
-		return r.leap(m, known, 0, 0)
-	}
-	disk, err := raftlog.Open(raftlog.Options{FS: c.FS, Dir: raft, Salvage: true, Logger: slog.New(slog.DiscardHandler)})
+	disk, err := d.salvage()
 	if err != nil {
 		return err
 	}
 	defer release(disk, &err)
-	if disk.Group() != "" {
-		had, err := incarnationOf(disk.Group())
-		switch {
-		case err != nil:
-			return err
-		case had.group != group:
-			return fault.New("", fault.Conflict, "%s belongs to group %v, the backup to %v: use another directory", c.Dir, had.group, group)
-		}
-		known = max(known, had.recovery.Incarnation)
+	kept, _, err := d.Incarnation(disk, group)
+	if err != nil {
+		return err
 	}
 	last, _ := disk.LastIndex() // neither it nor InitialState fails
 	hard, _, _ := disk.InitialState()
-	if err := r.leap(m, known, last, hard.GetTerm()); err != nil || !c.Commit {
+	if err := r.leap(m, max(c.After, m.Incarnation(), kept.Recovery.Incarnation), last, hard.GetTerm()); err != nil || !c.Commit {
 		return err
 	}
-	return c.begin(r, first, disk, m)
+	began, err := c.begin(group, r.Incarnation)
+	if err != nil {
+		return err
+	}
+	if err := bootstrap.Adopt(c.FS, d.Bootstrap(), began.Recovery.Peer, first); err != nil {
+		return err
+	}
+	err = replica.Restore(disk, m, began.StorageID(), replica.Member{ID: began.Recovery.Member, Peer: r.Peer})
+	r.Done = err == nil
+	return err
 }
 
 // maxLeaps bounds the incarnations between a backup and its restoration: each takes 2^40 revisions of 2^63.
@@ -155,24 +134,4 @@ func (r *Restoration) leap(m *machine.Machine, known, last, seen uint64) error {
 	}
 	r.Incarnation, r.From = m.Incarnation(), m.Revision()
 	return nil
-}
-
-// begin writes the initial membership, for a directory without one, and then the new member in one step. A crash between both leaves a
-// peer that waits for the group; the restoration can be repeated.
-func (c *RestoreConfig) begin(r *Restoration, first bootstrap.Membership, disk *raftlog.Storage, m *machine.Machine) error {
-	next, err := raftlog.NewMember(rand.Reader)
-	if err != nil {
-		return err
-	}
-	began, err := bootstrap.NewRecovery(c.Key, first.GroupID(), r.Incarnation, next)
-	if err != nil {
-		return err
-	}
-	place := bootstrap.DataDir{Dir: filepath.Join(c.Dir, "bootstrap"), Marks: c.Marks}
-	if err := bootstrap.Adopt(c.FS, place, began.Peer, first); err != nil {
-		return err
-	}
-	err = replica.Restore(disk, m, incarnation{first.GroupID(), began}.storageID(), replica.Member{ID: next, Peer: r.Peer})
-	r.Done = err == nil
-	return err
 }

@@ -1,10 +1,7 @@
-package coordination
+package formation
 
 import (
 	"crypto/rand"
-	"io"
-	"log/slog"
-	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -13,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/coordination/view"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -35,12 +33,19 @@ type Recovery struct {
 	Done        bool
 }
 
-// RecoverConfig selects the data directory. See Config.
+// RecoverConfig selects the data directory of a stopped peer.
 type RecoverConfig struct {
 	Key    crypto.PrivKey
 	Dir    string
 	FS     vfs.FS // nil: the operating system's
 	Commit bool   // false only describes the recovery
+}
+
+func (c *RecoverConfig) dir() Dir {
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	return Dir{FS: c.FS, Path: c.Dir}
 }
 
 // Recover makes the peer of an unused data directory the only voter of the group's next incarnation, after the
@@ -54,58 +59,61 @@ type RecoverConfig struct {
 // the group, or if its group has no other voter; Invalid; Internal.
 func Recover(c RecoverConfig) (r Recovery, err error) {
 	const op = "coordination.Recover"
-	if c.FS == nil {
-		c.FS = vfs.Default
+	d := c.dir()
+	if !d.HasLog() {
+		return r, fault.New(op, fault.NotFound, "%s has no member of a group", c.Dir)
 	}
-	raft := filepath.Join(c.Dir, "raft")
-	if _, err := c.FS.Stat(filepath.Join(raft, "log")); err != nil {
-		return r, fault.New(op, fault.NotFound, "%s has no member of a group: %w", c.Dir, err)
-	}
-	unlock, err := bootstrap.Lock(c.FS, filepath.Join(c.Dir, "bootstrap"))
+	unlock, err := d.lock()
 	if err != nil {
-		return r, fault.New(op, fault.Conflict, "%s is in use: stop the peer first: %w", c.Dir, err)
+		return r, fault.Wrap(op, err)
 	}
 	defer release(unlock, &err)
-	disk, err := raftlog.Open(raftlog.Options{FS: c.FS, Dir: raft, Salvage: true, Logger: slog.New(slog.DiscardHandler)})
+	disk, err := d.salvage()
 	if err != nil {
 		return r, fault.Wrap(op, err)
 	}
 	defer release(disk, &err)
-	r, err = recoverDisk(c, disk)
+	r, err = c.recover(disk)
 	return r, fault.Wrap(op, err)
 }
 
-func recoverDisk(c RecoverConfig, disk *raftlog.Storage) (r Recovery, err error) {
-	survivor, err := replica.Inspect(disk)
+func (c *RecoverConfig) recover(disk *raftlog.Storage) (r Recovery, err error) {
+	state, err := replica.Inspect(disk)
 	if err != nil {
 		return r, err
 	}
-	life, err := incarnationOf(disk.Group())
+	had, err := view.Stored(disk.Group())
 	if err != nil {
 		return r, err
 	}
-	next, err := raftlog.NewMember(rand.Reader)
+	if r, err = c.describe(disk, state); err != nil {
+		return r, err
+	}
+	began, err := c.begin(had.Group, state.Machine().Incarnation()+1)
 	if err != nil {
 		return r, err
 	}
-	if r, err = recovery(c, disk, survivor); err != nil {
-		return r, err
-	}
-	r.Group, r.Next, r.Incarnation = life.group.String(), next, survivor.Machine().Incarnation()+1
+	r.Group, r.Next, r.Incarnation = had.Group.String(), began.Recovery.Member, began.Recovery.Incarnation
 	if !c.Commit {
 		return r, nil
 	}
-	began, err := bootstrap.NewRecovery(c.Key, life.group, r.Incarnation, next)
-	if err != nil {
-		return r, err
-	}
-	err = survivor.Recover(incarnation{life.group, began}.storageID(), replica.Member{ID: next, Peer: r.Self.Peer})
+	err = state.Recover(began.StorageID(), replica.Member{ID: r.Next, Peer: r.Self.Peer})
 	r.Done = err == nil
 	return r, err
 }
 
-// recovery describes the disk.
-func recovery(c RecoverConfig, disk *raftlog.Storage, s *replica.RecoveredState) (r Recovery, err error) {
+// begin signs the record of the next incarnation, in which this peer has a new raft id.
+func (c *RecoverConfig) begin(group bootstrap.GroupID, next uint64) (view.Incarnation, error) {
+	id, err := raftlog.NewMember(rand.Reader)
+	if err != nil {
+		return view.Incarnation{}, err
+	}
+	record, err := bootstrap.NewRecovery(c.Key, group, next, id)
+	return view.Incarnation{Group: group, Recovery: record}, err
+}
+
+// describe describes the disk.
+func (c *RecoverConfig) describe(disk *raftlog.Storage, s *replica.RecoveredState) (r Recovery, err error) {
 	self := disk.Member()
 	id, err := peer.IDFromPrivateKey(c.Key)
 	if err != nil {
@@ -134,15 +142,8 @@ func recovery(c RecoverConfig, disk *raftlog.Storage, s *replica.RecoveredState)
 	if others == 0 && disk.Lost() == nil {
 		return r, fault.New("", fault.Conflict, "no other member votes: there is nothing to recover, start the peer")
 	}
-	m := s.Machine()
 	r.Index, r.Term = s.Last()
+	m := s.Machine()
 	r.Revision, r.Leases, r.Locks, r.Keys = m.Revision(), m.LeaseCount(), m.LockCount(), m.Len()
 	return r, nil
-}
-
-// release closes c, and reports an error unless *err holds one.
-func release(c io.Closer, err *error) {
-	if e := c.Close(); *err == nil {
-		*err = e
-	}
 }

@@ -1,9 +1,10 @@
-package coordination
+package upkeep
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -17,8 +18,12 @@ import (
 )
 
 const (
-	fresh      = 4 * offering     // maximum age of a usable offer
-	remembered = 2 * standby      // offers with smaller gaps are one
+	// Offering is the time between two offers of a peer to be a member, and Standby the one to a group that needs no member.
+	Offering = 2 * time.Second
+	Standby  = 30 * time.Second
+
+	fresh      = 4 * Offering     // maximum age of a usable offer
+	remembered = 2 * Standby      // offers with smaller gaps are one
 	maxOffers  = 256              // remembered
 	dialTime   = 5 * time.Second  // for one candidate
 	maxDials   = 8                // at a time
@@ -26,17 +31,12 @@ const (
 	dialAge    = 5 * time.Minute  // of a success until the next dial
 )
 
-// Reach says whether peers reach each other. Members dial each other, so a peer that cannot be dialled must not vote.
-type Reach struct {
-	// Serves reports whether others can dial this peer, as far as it knows. Unlisted peers offer
-	// themselves only if it is true. nil means true.
-	Serves func() bool
-	// Dial returns nil if this peer can connect to another one, by a connection that this peer opens. nil: it can.
-	Dial func(context.Context, peer.ID) error
-}
-
 // candidates holds the peers that offer to be members, and whether this peer can dial them.
 type candidates struct {
+	host     host.Host
+	dial     func(context.Context, peer.ID) error // nil: all can be dialled
+	withName func(id string) string
+
 	mu   sync.Mutex
 	seen map[peer.ID]candidate
 }
@@ -50,7 +50,8 @@ type candidate struct {
 	failed    error     // of the last dial
 }
 
-func (c *candidates) add(p peer.ID, raftID uint64, prefix string) {
+func (c *candidates) add(p peer.ID, raftID uint64) {
+	prefix := prefixOf(c.host, p)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one, known := c.seen[p]
@@ -103,6 +104,26 @@ func (c *candidates) unreached() map[uint64]string {
 	return why
 }
 
+// dialDue begins to dial the candidates that are due, and does not wait for them. start runs work in a goroutine, or returns false.
+func (c *candidates) dialDue(ctx context.Context, start func(func()) bool, log *slog.Logger) {
+	for _, id := range c.due() {
+		if !start(func() {
+			ctx, cancel := context.WithTimeout(ctx, dialTime)
+			defer cancel()
+			var err error
+			if c.dial != nil {
+				err = c.dial(ctx, id)
+			}
+			if c.done(id, err) {
+				log.Warn("a peer offers itself as a member of the group, but this peer cannot connect to it: "+
+					"let others connect to it, or make it a client with coordination.members none", "peer", c.withName(id.String()), "error", err)
+			}
+		}) {
+			return // the plane ends
+		}
+	}
+}
+
 // due returns the candidates to dial now, and notes the dials.
 func (c *candidates) due() (ids []peer.ID) {
 	c.mu.Lock()
@@ -137,27 +158,6 @@ func (c *candidates) done(p peer.ID, err error) (news bool) {
 	o.dialing, o.dialled, o.failed = false, time.Now(), err
 	c.seen[p] = o
 	return news
-}
-
-// dialCandidates dials the candidates that are due, and does not wait for them.
-func dialCandidates(p *Plane) {
-	for _, id := range p.roster.candidates.due() {
-		begun := p.life.start(func() {
-			ctx, cancel := context.WithTimeout(p.life, dialTime)
-			defer cancel()
-			var err error
-			if dial := p.config.Policy.Reach.Dial; dial != nil {
-				err = dial(ctx, id)
-			}
-			if p.roster.candidates.done(id, err) {
-				p.config.Logger.Warn("a peer offers itself as a member of the group, but this peer cannot connect to it: "+
-					"let others connect to it, or make it a client with coordination.members none", "peer", p.inquiry.calls(id.String()), "error", err)
-			}
-		})
-		if !begun {
-			return // the plane ends
-		}
-	}
 }
 
 // Addresses with one prefix belong to one provider or site, as in libp2p's routing tables.

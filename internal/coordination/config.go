@@ -1,0 +1,94 @@
+package coordination
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/coordination/announce"
+	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/formation"
+	"github.com/blackhole/blackhole/internal/coordination/replica"
+	"github.com/blackhole/blackhole/internal/coordination/routing"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/calls"
+	"github.com/blackhole/blackhole/pkg/network"
+)
+
+// Config configures a Seat.
+type Config struct {
+	Host    host.Host        // finds peers by their ids
+	PubSub  *pubsub.PubSub   // for announcements of the leader; nil: none
+	Values  announce.Values  // DHT for announcements; nil: none
+	Key     crypto.PrivKey   // of this peer
+	Name    network.PeerName // that it shows to others; empty: none
+	Network bootstrap.Network
+	Voters  int              // at the bootstrap and later: 1, 3 or 5
+	Replace time.Duration    // silence after which a voter is replaced
+	Access  formation.Access // of other peers to this member
+	Policy  formation.Policy
+
+	// Limits returns the wanted limits of the group from its present ones. This peer proposes them as leader.
+	// nil keeps the limits.
+	Limits func(coord.Limits) coord.Limits
+
+	// Dir holds the durable state; Marks is the directory of the identity key. See bootstrap.DataDir.
+	Dir, Marks string
+	FS         vfs.FS // nil: the operating system's
+
+	Spans func(to peer.ID) calls.BeginSpan         // begins the spans of calls to another peer; nil, also of a peer: none
+	dial  func(to peer.ID) (routing.Remote, error) // for tests; nil: over the host
+	// Fatal receives, once, an error after which this peer must end. The failure of the member alone does not: see
+	// condition member_stopped.
+	Fatal func(error)
+
+	Conditions *condition.Set // receives no_quorum, feature_level, member_stopped, states_differ and space_low; nil: nobody
+
+	Now      func() time.Time // nil means time.Now
+	Replica  replica.Config   // Storage and Applied are set by Open
+	Recorder Recorder         // nil counts nothing
+	Logger   *slog.Logger     // nil logs nothing
+}
+
+func (c *Config) setDefaults() {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Recorder == nil {
+		c.Recorder = nopRecorder{}
+	}
+}
+
+func (c *Config) dir() formation.Dir { return formation.Dir{FS: c.FS, Path: c.Dir, Marks: c.Marks} }
+
+// Recorder counts for the operator's metrics. Its methods must not block.
+type Recorder interface {
+	transport.Recorder
+	// Took receives the duration of a step: "commit", from a proposal at the leader to its result, or "fsync", one sync of
+	// the log.
+	Took(step string, d time.Duration)
+	// Led counts a leader that this peer had not followed before.
+	Led()
+	// Compared counts a comparison of the members' states at this leader: "equal", "odd", "split", or "missing", when a
+	// member gave no hash and the others agree.
+	Compared(outcome string)
+}
+
+type nopRecorder struct{ transport.NopRecorder }
+
+func (nopRecorder) Took(string, time.Duration) {}
+func (nopRecorder) Led()                       {}
+func (nopRecorder) Compared(string)            {}
