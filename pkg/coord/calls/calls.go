@@ -24,7 +24,7 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Bounds of a Caller.
+// Bounds of a Peer.
 const (
 	maxTogether   = 1024                   // calls of one message
 	messageBytes  = 256 << 10              // approximate size of a message of several calls
@@ -32,86 +32,20 @@ const (
 	causeTime     = 200 * time.Millisecond // for the cause of a failed send to arrive
 )
 
-// Caller calls one peer. It opens the stream with the first call. A failure of the stream fails its calls, and
-// the next call opens a new one. It repeats nothing. It is safe for concurrent use.
-type Caller struct {
-	service coordv1.CallServiceClient
-	begin   BeginSpan
-
-	// Commands that wait for locks have places of their own: the holders of these locks need the others.
-	short, long chan struct{}
-
-	mu      sync.Mutex
-	current *stream // nil: the next call opens one
-	closed  bool
-	streams sync.WaitGroup
-}
-
-// New returns a Caller over a connection, which stays the caller's. A nil begin makes no spans.
-func New(conn grpc.ClientConnInterface, begin BeginSpan) *Caller {
-	return &Caller{
-		service: coordv1.NewCallServiceClient(conn), begin: begin,
-		short: make(chan struct{}, maxUnanswered), long: make(chan struct{}, maxUnanswered),
-	}
-}
-
-// Execute executes a command. It returns the errors of gRPC; see Fault.
-func (c *Caller) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
-	room := c.short
-	if cmd.GetLock() != nil {
-		room = c.long
-	}
-	method, _ := MethodOf(cmd)
-	reply, err := c.call(ctx, room, method, &coordv1.Call{Body: &coordv1.Call_Command{Command: cmd}})
-	if err != nil {
-		return nil, err
-	}
-	if reply.GetResult() == nil {
-		return nil, errNoReply
-	}
-	return reply.GetResult(), nil
-}
-
-// Read asks a question. It returns the errors of gRPC; see Fault.
-func (c *Caller) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
-	method, _ := MethodOfQuestion(q)
-	reply, err := c.call(ctx, c.short, method, &coordv1.Call{Body: &coordv1.Call_Question{Question: q}})
-	if err != nil {
-		return nil, err
-	}
-	if reply.GetAnswer() == nil {
-		return nil, errNoReply
-	}
-	return reply.GetAnswer(), nil
-}
-
 // errNoReply reports a reply of another kind than its call.
 var errNoReply = status.Error(codes.Internal, "the peer gave neither a result nor an error")
 
-// Close refuses new calls and ends the stream. Wait waits for its goroutines, after the connection has ended.
-func (c *Caller) Close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	if s := c.current; s != nil {
-		s.cancel()
-	}
-}
-
-// Wait waits for the goroutines of all streams. Call it after Close and the end of the connection.
-func (c *Caller) Wait() { c.streams.Wait() }
-
 // call makes one call within a span.
-func (c *Caller) call(ctx context.Context, room chan struct{}, method string, call *coordv1.Call) (reply *coordv1.Reply, err error) {
+func (p *Peer) call(ctx context.Context, room chan struct{}, method string, call *coordv1.Call) (reply *coordv1.Reply, err error) {
 	select {
 	case room <- struct{}{}:
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	defer func() { <-room }()
-	if c.begin != nil {
+	if p.begin != nil {
 		var end func(error)
-		if call.Traceparent, end = c.begin(ctx, method); end != nil {
+		if call.Traceparent, end = p.begin(ctx, method); end != nil {
 			defer func() { end(err) }()
 		}
 	}
@@ -120,7 +54,7 @@ func (c *Caller) call(ctx context.Context, room chan struct{}, method string, ca
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	one := &pending{done: make(chan struct{}, 1)}
-	s, id, err := c.enqueue(encoded, one)
+	s, id, err := p.enqueue(encoded, one)
 	if err != nil {
 		return nil, err
 	}
@@ -153,13 +87,13 @@ func statusOf(r *coordv1.Reply) error {
 }
 
 // enqueue adds an encoded call without its id to the current stream, or to a new one.
-func (c *Caller) enqueue(call []byte, one *pending) (s *stream, id uint64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
+func (p *Peer) enqueue(call []byte, one *pending) (s *stream, id uint64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
 		return nil, 0, status.Error(codes.Canceled, "the client is closed")
 	}
-	if s = c.current; s != nil {
+	if s = p.current; s != nil {
 		if id = s.add(call, one); id != 0 {
 			return s, id, nil
 		}
@@ -167,19 +101,19 @@ func (c *Caller) enqueue(call []byte, one *pending) (s *stream, id uint64, err e
 	s = &stream{wake: make(chan struct{}, 1), waiting: make(map[uint64]*pending)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	id = s.add(call, one)
-	c.current = s
-	c.streams.Go(func() { c.run(s) })
+	p.current = s
+	p.streams.Go(func() { p.run(s) })
 	return s, id, nil
 }
 
 // run opens a stream and sends calls until it ends.
-func (c *Caller) run(s *stream) {
-	wire, err := c.service.Calls(s.ctx, grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")}))
+func (p *Peer) run(s *stream) {
+	wire, err := p.service.Calls(s.ctx, grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")}))
 	if err != nil {
 		s.end(err)
 		return
 	}
-	c.streams.Go(func() { s.receive(wire) })
+	p.streams.Go(func() { s.receive(wire) })
 	for {
 		select {
 		case <-s.wake:

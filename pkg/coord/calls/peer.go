@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
@@ -20,12 +21,23 @@ import (
 
 // Peer is the contract of the coordination plane as served by a peer: each call is one request without repetition.
 //
+// It opens the stream of calls with the first one. A failure of the stream fails its calls, and the next call opens a new one.
+//
 // It implements coord.Service and coord.Admin. It is safe for concurrent use.
 type Peer struct {
-	caller  *Caller
+	service coordv1.CallServiceClient
 	watches apiv1.LockServiceClient
 	admin   apiv1.CoordinationServiceClient
 	speaks  bool
+	begin   BeginSpan
+
+	// Commands that wait for locks have places of their own: the holders of these locks need the others.
+	short, long chan struct{}
+
+	mu      sync.Mutex
+	current *stream // nil: the next call opens one
+	closed  bool
+	streams sync.WaitGroup
 }
 
 // PeerConfig configures a Peer.
@@ -42,16 +54,24 @@ type PeerConfig struct {
 // NewPeer returns the contract at the other end of the connections.
 func NewPeer(c PeerConfig) *Peer {
 	return &Peer{
-		caller:  New(c.Conn, c.Begin),
-		watches: apiv1.NewLockServiceClient(c.Patient), admin: apiv1.NewCoordinationServiceClient(c.Patient), speaks: c.Speaks,
+		service: coordv1.NewCallServiceClient(c.Conn), watches: apiv1.NewLockServiceClient(c.Patient),
+		admin: apiv1.NewCoordinationServiceClient(c.Patient), speaks: c.Speaks, begin: c.Begin,
+		short: make(chan struct{}, maxUnanswered), long: make(chan struct{}, maxUnanswered),
 	}
 }
 
 // Close refuses new calls and ends the stream of calls. Wait waits for its goroutines, after the end of the connections.
-func (p *Peer) Close() { p.caller.Close() }
+func (p *Peer) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if s := p.current; s != nil {
+		s.cancel()
+	}
+}
 
 // Wait waits for the goroutines of the stream of calls. Call it after Close and the end of the connections.
-func (p *Peer) Wait() { p.caller.Wait() }
+func (p *Peer) Wait() { p.streams.Wait() }
 
 // Execute implements coord.Service for all commands except the commands of members. Lifetimes of leases start at the
 // sending of the request.
@@ -74,7 +94,15 @@ func (p *Peer) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Resu
 	if !p.speaks {
 		cmd.Owner = ""
 	}
-	r, err := p.caller.Execute(ctx, cmd)
+	room := p.short
+	if cmd.GetLock() != nil {
+		room = p.long
+	}
+	reply, err := p.call(ctx, room, method, &coordv1.Call{Body: &coordv1.Call_Command{Command: cmd}})
+	r := reply.GetResult()
+	if err == nil && r == nil {
+		err = errNoReply
+	}
 	if err == nil && len(r.GetKeepAlive().GetTtlsMs()) != len(cmd.GetKeepAlive().GetIds()) {
 		err = fault.New("", fault.Internal, "the peer answered for other leases")
 	}
@@ -84,7 +112,8 @@ func (p *Peer) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Resu
 // Read implements coord.Service.
 func (p *Peer) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, error) {
 	const op = "calls.Read"
-	if _, request := MethodOfQuestion(q); request != nil {
+	method, request := MethodOfQuestion(q)
+	if request != nil {
 		if err := checkText(request); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
@@ -92,8 +121,11 @@ func (p *Peer) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, 
 	if !p.speaks {
 		q.Owner = ""
 	}
-	a, err := p.caller.Read(ctx, q)
-	return a, Fault(op, err)
+	reply, err := p.call(ctx, p.short, method, &coordv1.Call{Body: &coordv1.Call_Question{Question: q}})
+	if err == nil && reply.GetAnswer() == nil {
+		err = errNoReply
+	}
+	return reply.GetAnswer(), Fault(op, err)
 }
 
 // checkText refuses a request with a text that a message cannot carry.
