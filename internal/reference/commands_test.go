@@ -57,8 +57,8 @@ func (p page) describe(cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		return
 	}
-	p.b.WriteString("\n### " + strings.TrimPrefix(cmd.CommandPath(), "blackholed ") + "\n\n")
-	p.b.WriteString(code(strings.TrimSuffix(cmd.UseLine(), " [flags]")) + ": " + cell(cmd.Short) + ".\n")
+	use := strings.TrimSuffix(strings.TrimPrefix(cmd.UseLine(), "blackholed "), " [flags]")
+	p.b.WriteString("\n### " + code(use) + "\n\n" + cell(cmd.Short) + ".\n")
 	p.flagsOf(cmd, func(f *pflag.Flag) bool {
 		return !command.PeerFlag(cmd, f.Name) && (f.Name != "output" || !command.CallsPeer(cmd))
 	})
