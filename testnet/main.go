@@ -1,82 +1,63 @@
-// Command testnet starts a local network of real peers, registers offers, takes a tour of the
-// promises, and stays up until interrupted.
+// Command testnet plays networks of real peers, and the tests behind each promise. See README.md.
 //
-// The demonstration checks itself: it compares every answer with brute force over everything
-// registered. See README.md.
+// This program imports little, so that it compiles within a second and says what it does. It then builds package play and
+// blackholed in one run of the compiler, and becomes package play.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
-	"slices"
+	"path/filepath"
+	"strconv"
 	"syscall"
-
-	"github.com/blackhole/blackhole/testnet/lab/crowd"
-	"github.com/blackhole/blackhole/testnet/lab/flood"
 )
 
 // Exit codes.
 const (
 	exitOK     = 0
-	exitFailed = 1 // a step failed, or the network did not start
+	exitFailed = 1
 	exitUsage  = 2
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends the program at once; the kernel then ends the peers
-	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	if args := os.Args[1:]; len(args) > 0 && args[0] == "prove" {
+		os.Exit(prove(ctx, args[1:], os.Stdout, os.Stderr))
+	}
+	program, err := build(ctx, os.Stderr)
+	stop()
+	if err == nil {
+		err = syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ())
+	}
+	fmt.Fprintf(os.Stderr, "testnet: %v\n", err)
+	os.Exit(exitFailed)
 }
 
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == "sim" {
-		return simulate(ctx, args[1:], stdout, stderr)
+// build compiles package play and blackholed into a directory of this source tree in the user's cache, and returns the
+// first. What is up to date there is not linked again. The tag gives peers a clock that faults can set.
+func build(ctx context.Context, people io.Writer) (program string, err error) {
+	fmt.Fprintln(people, "building blackholed and the testnet; the first time takes minutes ...")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
 	}
-	if len(args) > 0 && args[0] == "nemesis" {
-		return torment(ctx, args[1:], stdout, stderr)
+	tree, err := os.Getwd()
+	if err != nil {
+		return "", err
 	}
-	if len(args) > 0 && args[0] == "upgrade" {
-		return upgrade(ctx, args[1:], stdout, stderr)
+	key := fnv.New64a()
+	_, _ = io.WriteString(key, tree) // a hash takes all
+	dir := filepath.Join(cache, "blackhole-testnet", strconv.FormatUint(key.Sum64(), 36))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
 	}
-	if len(args) > 0 && args[0] == "soak" {
-		return steep(ctx, args[1:], stdout, stderr)
-	}
-	if len(args) > 0 && args[0] == "lab" {
-		return experiment(ctx, args[1:], stdout, stderr)
-	}
-	if len(args) > 0 && args[0] == "prove" {
-		return prove(ctx, args[1:], stdout, stderr)
-	}
-	if len(args) > 0 && slices.Contains(verbs(), args[0]) {
-		return command(ctx, args[0], args[1:], stdout, stderr)
-	}
-	if len(args) > 0 && args[0] == crowd.Command {
-		return child(crowd.Command, crowd.Run(ctx, args[1:], os.Stdin, stdout), stderr)
-	}
-	if len(args) > 0 && args[0] == flood.Command {
-		return child(flood.Command, flood.Run(ctx, args[1:], os.Stdin, stdout), stderr)
-	}
-	o, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "testnet: %v\n", err)
-		return exitUsage
-	}
-	held, err := run(ctx, o, stdout, stderr)
-	switch {
-	case err != nil:
-		fmt.Fprintf(stderr, "testnet: %v\n", err)
-		return exitFailed
-	case !held:
-		return exitFailed
-	default:
-		return exitOK
-	}
+	const module = "github.com/blackhole/blackhole/"
+	c := exec.CommandContext(ctx, "go", "build", "-tags=lab", "-o", dir+string(filepath.Separator), module+"testnet/play", module+"cmd/blackholed")
+	c.Stdout, c.Stderr = people, people
+	return filepath.Join(dir, "play"), c.Run()
 }

@@ -34,7 +34,7 @@ func TestProofFails(t *testing.T) {
 
 func TestProveUsage(t *testing.T) {
 	var told bytes.Buffer
-	require.Equal(t, exitUsage, execute(t.Context(), []string{"prove", "C99"}, io.Discard, &told))
+	require.Equal(t, exitUsage, prove(t.Context(), []string{"C99"}, io.Discard, &told))
 	require.Contains(t, told.String(), "C10 C11")
-	require.Equal(t, exitOK, execute(t.Context(), []string{"prove", "-h"}, io.Discard, io.Discard))
+	require.Equal(t, exitOK, prove(t.Context(), []string{"-h"}, io.Discard, io.Discard))
 }

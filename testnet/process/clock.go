@@ -8,9 +8,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// ClockTag is the build tag of a blackholed whose clock SetClock sets.
-const ClockTag = "lab"
-
 // SetClock sets the offset of the clock of a peer, by its data directory, also while it runs.
 func SetClock(data string, offset time.Duration) error {
 	path := filepath.Join(data, "clock-offset")

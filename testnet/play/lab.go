@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -25,66 +23,44 @@ type laboratory struct {
 	json      bool
 }
 
-// experiment plays scenarios of real networks. The exit code is 0 if all properties held, and also
+// playLab plays scenarios of real networks. It holds if all properties held, and also
 // on a machine that cannot run the lab, unless -must is set.
-func experiment(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	l, err := parseLab(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "testnet lab: %v\n", err)
-		return exitUsage
+func playLab(ctx context.Context, c call) (held bool, err error) {
+	l, err := parseLab(c)
+	if err != nil {
+		return false, err
 	}
-	people := stdout
+	people := c.stdout
 	if l.json {
-		people = stderr
+		people = c.stderr
 	}
 	if err := lab.Available(); err != nil {
 		fmt.Fprintf(people, "skipped: this machine cannot run the lab: %v\n", err)
-		if l.must {
-			return exitFailed
-		}
-		return exitOK
+		return !l.must, nil
 	}
-	held, err := l.run(ctx, people, stdout)
-	if err != nil {
-		fmt.Fprintf(stderr, "testnet lab: %v\n", err)
-	}
-	if err != nil || !held {
-		return exitFailed
-	}
-	return exitOK
+	return l.run(ctx, people, c.stdout)
 }
 
 // parseLab reads and validates the command line. It fails with Invalid, naming the flag.
-func parseLab(args []string, stderr io.Writer) (l laboratory, err error) {
-	f := flag.NewFlagSet("testnet lab", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprintf(stderr, "usage: go run ./testnet lab [flags]\n\nPlays real networks out of Linux network namespaces and checks them. Needs root, ip(8), nft(8) and /dev/net/tun.\n\nScenarios:\n")
-		for _, s := range lab.Scenarios() {
-			fmt.Fprintf(stderr, "  %-15s %s\n", s.Name, s.About)
-		}
-		fmt.Fprintln(stderr, "\nFlags:")
-		f.PrintDefaults()
+func parseLab(c call) (l laboratory, err error) {
+	about := "Plays real networks out of Linux network namespaces and checks them. Needs root, ip(8), nft(8) and /dev/net/tun.\n\nScenarios:"
+	for _, s := range lab.Scenarios() {
+		about += fmt.Sprintf("\n  %-15s %s", s.Name, s.About)
 	}
+	f := c.flags(about)
 	names := f.String("scenario", "all", "comma-separated `names`, or all")
 	f.BoolVar(&l.Short, "short", false, "fewer peers and shorter times")
 	f.IntVar(&l.runs, "runs", 1, "of each scenario, one after the other")
 	f.BoolVar(&l.must, "must", false, "fail on a machine that cannot run the lab")
 	f.StringVar(&l.Dir, "data", "", "`directory` for data and logs (default a temporary one)")
 	f.BoolVar(&l.json, "json", false, "print one JSON object for each run on standard output, and all else on standard error")
-	if err := f.Parse(args); err != nil {
-		return l, err
-	}
-	switch {
-	case f.NArg() > 0:
-		return l, fault.Invalidf("arguments", f.Args(), "there are none, not %q", f.Args())
-	case l.runs < 1 || l.runs > 1000:
-		return l, fault.Invalidf("-runs", l.runs, "must be 1 to 1000, not %d", l.runs)
-	}
-	l.scenarios, err = chosen(*names)
+	err = c.parse(f, func() (err error) {
+		if l.runs < 1 || l.runs > 1000 {
+			return fault.Invalidf("-runs", l.runs, "must be 1 to 1000, not %d", l.runs)
+		}
+		l.scenarios, err = chosen(*names)
+		return err
+	})
 	return l, err
 }
 
@@ -112,24 +88,19 @@ func chosen(list string) ([]lab.Scenario, error) {
 // run reports whether every property held in every run.
 func (l *laboratory) run(ctx context.Context, people, stdout io.Writer) (held bool, err error) {
 	const op = "testnet.lab"
-	scratch, err := os.MkdirTemp("", "blackhole-lab-")
+	dir, remove, err := scratch("lab")
 	if err != nil {
-		return false, fault.As(op, fault.Unavailable, err)
+		return false, err
 	}
-	defer func() {
-		if held || l.Dir != scratch {
-			_ = os.RemoveAll(scratch) // leftovers in the temporary directory are harmless
-		}
-	}()
-	fmt.Fprintln(people, "building blackholed ...")
-	if l.Binary, err = process.Build(ctx, scratch, process.ClockTag); err != nil {
+	defer func() { remove(held || l.Dir != dir) }()
+	if l.Binary, err = process.Build(ctx, dir); err != nil {
 		return false, err
 	}
 	if l.Program, err = os.Executable(); err != nil {
 		return false, fault.As(op, fault.Unavailable, err)
 	}
 	if l.Dir == "" {
-		l.Dir = scratch
+		l.Dir = dir
 	}
 	l.Progress = people
 	held = true
@@ -169,13 +140,4 @@ func (l *laboratory) report(r lab.Result, failed error, people, stdout io.Writer
 	encoder := json.NewEncoder(stdout)
 	encoder.SetEscapeHTML(false)
 	return fault.As("testnet.lab", fault.Unavailable, encoder.Encode(r))
-}
-
-// child ends a part of a scenario, which ran in this child of the program.
-func child(name string, failed error, stderr io.Writer) int {
-	if failed != nil {
-		fmt.Fprintf(stderr, "testnet %s: %v\n", name, failed)
-		return exitFailed
-	}
-	return exitOK
 }

@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -45,31 +43,18 @@ type simulation struct {
 func scenarios() []string { return []string{"join", "churn", "partition", "hotcell", "sybil"} }
 
 // simulate plays a network in virtual time: it builds the tests of internal/sim and runs the
-// scenario. The exit code is 0 only without a broken property.
-func simulate(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s, raw, err := parseSimulation(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "testnet sim: %v\n", err)
-		return exitUsage
+// scenario. It holds without a broken property.
+func simulate(ctx context.Context, c call) (held bool, err error) {
+	s, raw, err := parseSimulation(c)
+	if err != nil {
+		return false, err
 	}
-	if err := s.run(ctx, raw, stdout, stderr); err != nil {
-		fmt.Fprintf(stderr, "testnet sim: %v\n", err)
-		return exitFailed
-	}
-	return exitOK
+	return true, s.run(ctx, raw, c.stdout, c.stderr)
 }
 
 // parseSimulation reads and validates the command line. It fails with Invalid, naming the flag.
-func parseSimulation(args []string, stderr io.Writer) (s simulation, raw bool, err error) {
-	f := flag.NewFlagSet("testnet sim", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprintf(stderr, "usage: go run ./testnet sim [flags]\n\nPlays a network of whole peers in virtual time, in one process, and checks its answers.\n\n")
-		f.PrintDefaults()
-	}
+func parseSimulation(c call) (s simulation, raw bool, err error) {
+	f := c.flags("Plays a network of whole peers in virtual time, in one process, and checks its answers.")
 	f.StringVar(&s.Scenario, "scenario", "join", strings.Join(scenarios(), ", "))
 	f.IntVar(&s.Peers, "peers", 50, "peers to begin with")
 	f.IntVar(&s.Records, "records", 0, "services to register (default 3 for each peer)")
@@ -80,17 +65,14 @@ func parseSimulation(args []string, stderr io.Writer) (s simulation, raw bool, e
 	f.IntVar(&s.Connections, "connections", 0, "of each peer: what a simulation costs, and it becomes another network with few (default the profile's)")
 	f.BoolVar(&s.Light, "light", false, "links without packets, encryption and limits of bandwidth: as fast as QUIC in virtual time, at half the cost")
 	f.BoolVar(&raw, "json", false, "print the figures as one JSON object on standard output, and all else on standard error")
-	if err := f.Parse(args); err != nil {
-		return s, raw, err
-	}
-	if f.NArg() > 0 {
-		return s, raw, fault.Invalidf("arguments", f.Args(), "there are none, not %q", f.Args())
-	}
-	if s.Records == 0 {
-		s.Records = 3 * s.Peers
-	}
-	s.Verbose = true
-	return s, raw, s.validate()
+	err = c.parse(f, func() error {
+		if s.Records == 0 {
+			s.Records = 3 * s.Peers
+		}
+		s.Verbose = true
+		return s.validate()
+	})
+	return s, raw, err
 }
 
 func (s simulation) validate() error {
@@ -123,13 +105,13 @@ func (s simulation) run(ctx context.Context, raw bool, stdout, stderr io.Writer)
 	if raw {
 		people = stderr
 	}
-	scratch, err := os.MkdirTemp("", "blackhole-sim-")
+	dir, remove, err := scratch("sim")
 	if err != nil {
-		return fault.As(op, fault.Unavailable, err)
+		return err
 	}
-	defer func() { _ = os.RemoveAll(scratch) }() // leftovers in the temporary directory are harmless
+	defer remove(true)
 	fmt.Fprintln(people, "building the simulation ...")
-	binary := filepath.Join(scratch, "sim.test")
+	binary := filepath.Join(dir, "sim.test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "github.com/blackhole/blackhole/internal/sim")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fault.New(op, fault.Unavailable, "go test -c ./internal/sim: %w\n%s", err, out)

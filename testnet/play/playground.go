@@ -260,9 +260,9 @@ func (g *playground) view(ctx context.Context, s *screen) []byte {
 	return table
 }
 
-// give executes "testnet VERB ...": it sends an order to a running testnet.
-func give(ctx context.Context, verb string, args []string, out, stderr io.Writer) error {
-	dir, rest, err := parseOrder(verb, args, stderr)
+// give sends an order to a running testnet.
+func give(ctx context.Context, c call) error {
+	dir, rest, err := parseOrder(c)
 	if err != nil {
 		return err
 	}
@@ -271,10 +271,10 @@ func give(ctx context.Context, verb string, args []string, out, stderr io.Writer
 			return err
 		}
 	}
-	text, err := control.Send(ctx, dir, control.Order{Verb: verb, Args: rest})
+	text, err := control.Send(ctx, dir, control.Order{Verb: c.name, Args: rest})
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(out, text)
+	_, err = io.WriteString(c.stdout, text)
 	return fault.As("testnet.give", fault.Unavailable, err)
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -40,35 +38,18 @@ func scenarioNames() string {
 	return strings.Join(slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(sorts())), orders, groups.Join, groups.Grow, groups.Merge, groups.Backup))), ", ")
 }
 
-// torment breaks a network of real peers and checks the observations of its clients. The exit
-// code is 0 only without violations.
-func torment(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	t, err := parseTrial(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "testnet nemesis: %v\n", err)
-		return exitUsage
-	}
-	held, err := t.run(ctx, stdout, stderr)
+// playNemesis breaks a network of real peers and checks the observations of its clients. It holds without violations.
+func playNemesis(ctx context.Context, c call) (held bool, err error) {
+	t, err := parseTrial(c)
 	if err != nil {
-		fmt.Fprintf(stderr, "testnet nemesis: %v\n", err)
+		return false, err
 	}
-	if err != nil || !held {
-		return exitFailed
-	}
-	return exitOK
+	return t.run(ctx, c.stdout, c.stderr)
 }
 
 // parseTrial reads and validates the command line. It fails with Invalid, naming the flag.
-func parseTrial(args []string, stderr io.Writer) (t trial, err error) {
-	f := flag.NewFlagSet("testnet nemesis", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprintf(stderr, "usage: go run ./testnet nemesis [flags]\n\nKills, stops, cuts off and starves real peers while clients use their coordination group, and checks what they saw.\n\n")
-		f.PrintDefaults()
-	}
+func parseTrial(c call) (t trial, err error) {
+	f := c.flags("Kills, stops, cuts off and starves real peers while clients use their coordination group, and checks what they saw.")
 	f.DurationVar(&t.Duration, "duration", 5*time.Minute, "of load and faults")
 	f.Uint64Var(&t.Seed, "seed", 1, "of faults and load")
 	f.IntVar(&t.Founders, "peers", nemesis.Founders, "peers that found the group, 4 to 9; three of them vote")
@@ -79,13 +60,8 @@ func parseTrial(args []string, stderr io.Writer) (t trial, err error) {
 	f.DurationVar(&t.Recovery, "recovery", 30*time.Second, "longest time from the end of a fault until all clients are served")
 	f.StringVar(&t.Dir, "data", "", "`directory` for data, logs and history (default a temporary one)")
 	f.BoolVar(&t.json, "json", false, "print one JSON object on standard output, and all else on standard error")
-	if err := f.Parse(args); err != nil {
-		return t, err
-	}
-	if f.NArg() > 0 {
-		return t, fault.Invalidf("arguments", f.Args(), "there are none, not %q", f.Args())
-	}
-	return t, t.validate()
+	err = c.parse(f, t.validate)
+	return t, err
 }
 
 func (t *trial) validate() error {
@@ -128,21 +104,16 @@ func (t *trial) run(ctx context.Context, stdout, stderr io.Writer) (held bool, e
 	if t.json {
 		people = stderr
 	}
-	scratch, err := os.MkdirTemp("", "blackhole-nemesis-")
+	dir, remove, err := scratch("nemesis")
 	if err != nil {
-		return false, fault.As(op, fault.Unavailable, err)
+		return false, err
 	}
-	defer func() {
-		if held || t.Dir != scratch {
-			_ = os.RemoveAll(scratch) // leftovers in the temporary directory are harmless
-		}
-	}()
-	fmt.Fprintln(people, "building blackholed ...")
-	if t.Binary, err = process.Build(ctx, scratch, process.ClockTag); err != nil {
+	defer func() { remove(held || t.Dir != dir) }()
+	if t.Binary, err = process.Build(ctx, dir); err != nil {
 		return false, err
 	}
 	if t.Dir == "" {
-		t.Dir = scratch
+		t.Dir = dir
 	}
 	if err := os.MkdirAll(t.Dir, 0o700); err != nil {
 		return false, fault.As(op, fault.Invalid, fmt.Errorf("-data: %w", err))

@@ -41,11 +41,15 @@ type session struct {
 	report  report
 }
 
-// run starts the network, takes the tour and reports whether every step held.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) (held bool, err error) {
-	s := &session{options: o, out: stdout, stdout: stdout, stderr: stderr, market: new(market.Market), report: newReport(o)}
+// playTour starts the network, takes the tour and reports whether every step held.
+func playTour(ctx context.Context, c call) (held bool, err error) {
+	o, err := parseTour(c)
+	if err != nil {
+		return false, err
+	}
+	s := &session{options: o, out: c.stdout, stdout: c.stdout, stderr: c.stderr, market: new(market.Market), report: newReport(o)}
 	if o.json {
-		s.out = stderr
+		s.out = s.stderr
 	}
 	if s.scratch, err = os.MkdirTemp("", control.Prefix); err != nil {
 		return false, fault.As("testnet.run", fault.Unavailable, err)
@@ -111,11 +115,20 @@ func (s *session) start(ctx context.Context) error {
 	return nil
 }
 
+// scratch makes a temporary directory. Callers must call remove, with whether it should go.
+func scratch(of string) (dir string, remove func(bool), err error) {
+	dir, err = os.MkdirTemp("", "blackhole-"+of+"-")
+	return dir, func(now bool) {
+		if now {
+			_ = os.RemoveAll(dir) // leftovers in the temporary directory are harmless
+		}
+	}, fault.As("testnet.scratch", fault.Unavailable, err)
+}
+
 // build puts a blackholed into the directory of the testnet.
 func (s *session) build(ctx context.Context) (string, error) {
 	const op = "testnet.build"
 	if s.binary == "" {
-		fmt.Fprintln(s.out, "building blackholed; the first time takes minutes ...")
 		return process.Build(ctx, s.scratch)
 	}
 	from, err := filepath.Abs(s.binary)

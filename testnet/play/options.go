@@ -1,9 +1,8 @@
 package main
 
 import (
-	"flag"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,23 +18,17 @@ const (
 	maxChanges = 1000 // a second
 )
 
-const usage = `usage: go run ./testnet [flags]
-
-Starts a local network of real peers, shows and checks what it can do, and leaves it to you.
-
-Orders to a running testnet, each with -h:
-  status, load, kill, pause, heal, add
-
-Other networks, each with -h:
-  sim        a network in virtual time, in one process
-  nemesis    faults under clients, and checks of what they saw
-  soak       steady load, and what grows under it
-  upgrade    a rolling upgrade from the previous version
-  prove      the tests behind a promise of RELIABILITY.md
-  lab        homes behind NAT, lossy links, wrong clocks (root on Linux)
-
-Flags:
-`
+// tourHelp tells what the program does, with every subcommand.
+func tourHelp() string {
+	help := "Starts a local network of real peers, shows and checks what it can do, and leaves it to you.\n\nOrders to a running testnet, each with -h:\n  " +
+		strings.Join(verbs(), ", ") + "\n\nOther commands, each with -h:"
+	for _, s := range subcommands() {
+		if s.about != "" {
+			help += fmt.Sprintf("\n  %-10s %s", s.name, s.about)
+		}
+	}
+	return help
+}
 
 // options are the command line.
 type options struct {
@@ -59,15 +52,10 @@ type measurement struct {
 	changes int           // prices to change each second in a second measurement; 0: none
 }
 
-// parse reads and validates the command line. It fails with Invalid, naming the flag.
-func parse(args []string, stderr io.Writer) (options, error) {
+// parseTour reads and validates the command line. It fails with Invalid, naming the flag.
+func parseTour(c call) (options, error) {
 	var o options
-	f := flag.NewFlagSet("testnet", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		f.PrintDefaults()
-	}
+	f := c.flags(tourHelp())
 	f.IntVar(&o.peers, "peers", 8, "peers to start, each a process")
 	f.IntVar(&o.records, "records", 200, "services to register, at most 100 for each peer")
 	f.DurationVar(&o.measure.idle, "idle", 0, "measure idle peers for so `long`, in place of the tour, and end; checks of providers then have their default interval")
@@ -81,16 +69,14 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.data, "data", "", "`directory` for the peers' data (default a temporary one)")
 	f.StringVar(&o.binary, "binary", "", "`file` of a built blackholed to run instead of building one")
 	f.StringVar(&o.ports, "ports", "", "`file` to write the peers' addresses to, as JSON, when all are ready")
-	if err := f.Parse(args); err != nil {
-		return options{}, err
+	switch word := slices.Concat(c.args, []string{"-"})[0]; {
+	case word == "cut":
+		return o, usageError{fault.Invalidf("cut", "", "is no order: the peers share one loopback. pause is the nearest; nemesis -scenario partition and lab cut real networks")}
+	case !strings.HasPrefix(word, "-"):
+		return o, usageError{fault.Invalidf("arguments", c.args, "there are none, not %q; the orders are %s", c.args, strings.Join(verbs(), ", "))}
 	}
-	if f.Arg(0) == "cut" {
-		return options{}, fault.Invalidf("cut", "", "is no order: the peers share one loopback. pause is the nearest; nemesis -scenario partition and lab cut real networks")
-	}
-	if f.NArg() > 0 {
-		return options{}, fault.Invalidf("arguments", f.Args(), "there are none, not %q; the orders are %s", f.Args(), strings.Join(verbs(), ", "))
-	}
-	return o, o.validate()
+	err := c.parse(f, func() error { return o.validate() })
+	return o, err
 }
 
 func (o options) validate() error {

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
@@ -34,17 +31,12 @@ pause is the nearest to a cut, seen from the others. The scenarios of
 `
 
 // parseOrder reads the flags and the arguments of an order.
-func parseOrder(verb string, args []string, stderr io.Writer) (dir string, rest []string, err error) {
-	f := flag.NewFlagSet("testnet "+verb, flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprintf(stderr, "usage: go run ./testnet %s [-at DIR] [ARGUMENTS]\n\n%s", verb, orderHelp)
-		f.PrintDefaults()
-	}
+func parseOrder(c call) (dir string, rest []string, err error) {
+	f, verb, args := c.flags(orderHelp), c.name, c.args
 	f.StringVar(&dir, "at", "", "`directory` that the testnet prints; needed if several run")
 	for { // flags may follow arguments
 		if err := f.Parse(args); err != nil {
-			return "", nil, err
+			return "", nil, usageError{err}
 		}
 		if f.NArg() == 0 {
 			break
@@ -60,19 +52,13 @@ func parseOrder(verb string, args []string, stderr io.Writer) (dir string, rest 
 	return dir, rest, err
 }
 
-// command gives an order and returns the exit code.
-func command(ctx context.Context, verb string, args []string, stdout, stderr io.Writer) int {
-	err := give(ctx, verb, args, stdout, stderr)
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case fault.KindOf(err) == fault.Invalid:
-		fmt.Fprintf(stderr, "testnet %s: %v\n", verb, err)
-		return exitUsage
-	default:
-		fmt.Fprintf(stderr, "testnet %s: %v\n", verb, err)
-		return exitFailed
+// order gives an order to a running testnet.
+func order(ctx context.Context, c call) (held bool, err error) {
+	err = give(ctx, c)
+	if fault.KindOf(err) == fault.Invalid {
+		err = usageError{err}
 	}
+	return true, err
 }
 
 // answers counts the answers of one load.

@@ -73,7 +73,7 @@ func TestTrialNamesTheFlagItRefuses(t *testing.T) {
 		"-recovery 0s":   "-recovery",
 		"now":            "arguments",
 	} {
-		_, err := parseTrial(strings.Fields(args), io.Discard)
+		_, err := parseTrial(call{args: strings.Fields(args), stderr: io.Discard})
 		require.Equal(t, fault.Invalid, fault.KindOf(err), args)
 		require.Equal(t, field, fault.FieldOf(err), args)
 	}
@@ -87,7 +87,7 @@ func TestTrialNamesTheFlagItRefuses(t *testing.T) {
 func TestScenarios(t *testing.T) {
 	some := 0
 	for name := range sorts() {
-		o, err := parseTrial([]string{"-scenario", name}, io.Discard)
+		o, err := parseTrial(call{args: []string{"-scenario", name}, stderr: io.Discard})
 		require.NoError(t, err)
 		require.NotEmpty(t, o.Faults, name)
 		if name != "all" {

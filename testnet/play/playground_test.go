@@ -190,7 +190,7 @@ func TestFirstLines(t *testing.T) {
 
 // TestHowTo: the page has the commands and orders of the program, and no others.
 func TestHowTo(t *testing.T) {
-	page, err := os.ReadFile("../docs/howto/playground.md")
+	page, err := os.ReadFile("../../docs/howto/playground.md")
 	require.NoError(t, err)
 	var typed, given []string
 	for line := range strings.Lines(string(page)) {
@@ -199,7 +199,7 @@ func TestHowTo(t *testing.T) {
 		switch {
 		case shown && ordered:
 			words := strings.Fields(order)
-			_, _, err := parseOrder(words[0], words[1:], io.Discard)
+			_, _, err := parseOrder(call{name: words[0], args: words[1:], stderr: io.Discard})
 			require.NoError(t, err, line)
 			given = append(given, words[0])
 		case shown && strings.HasPrefix(line, "blackholed "):

@@ -25,16 +25,16 @@ func TestSimulationNamesTheFlagItRefuses(t *testing.T) {
 		"-loss NaN":             "-loss",
 		"join":                  "arguments",
 	} {
-		_, _, err := parseSimulation(strings.Fields(args), io.Discard)
+		_, _, err := parseSimulation(call{args: strings.Fields(args), stderr: io.Discard})
 		require.Equal(t, fault.Invalid, fault.KindOf(err), args)
 		require.Equal(t, field, fault.FieldOf(err), args)
 	}
-	s, raw, err := parseSimulation(nil, io.Discard)
+	s, raw, err := parseSimulation(call{stderr: io.Discard})
 	require.NoError(t, err)
 	require.False(t, raw)
 	require.Equal(t, 3*s.Peers, s.Records)
 	require.False(t, s.Light)
-	s, _, err = parseSimulation([]string{"-light"}, io.Discard)
+	s, _, err = parseSimulation(call{args: []string{"-light"}, stderr: io.Discard})
 	require.NoError(t, err)
 	require.True(t, s.Light)
 }

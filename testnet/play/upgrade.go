@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,56 +20,38 @@ import (
 const breaks = "testnet/breaks.txt"
 
 // upgrade changes a group of three and a network of five from the previous version to this one under load, peer
-// by peer, and back. The exit code is 0 only if every promise held, or without the commit of the previous
+// by peer, and back. It holds only if every promise held, or without the commit of the previous
 // version, as in a shallow clone.
-func upgrade(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	c := nemesis.Config{Founders: 3, Others: 2, Progress: stdout}
-	f := flag.NewFlagSet("testnet upgrade", flag.ContinueOnError)
-	f.SetOutput(stderr)
+func upgrade(ctx context.Context, cl call) (held bool, err error) {
+	const op = "testnet.upgrade"
+	c, stdout := nemesis.Config{Founders: 3, Others: 2, Progress: cl.stdout}, cl.stdout
+	f := cl.flags("Changes a network under load from the previous version to this one, peer by peer, and back.")
 	f.Uint64Var(&c.Seed, "seed", 1, "of the order of the peers, and of the load")
 	f.DurationVar(&c.Recovery, "recovery", 30*time.Second, "longest time from a change of one peer until all clients are served")
-	from := f.String("from", "", "`commit` of the previous version (default the last release, or the last incompatible change if that is later)")
-	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return exitOK
-	} else if err != nil || f.NArg() > 0 {
-		fmt.Fprintf(stderr, "testnet upgrade: there are no arguments, not %q\n", f.Args())
-		return exitUsage
+	source := f.String("from", "", "`commit` of the previous version (default the last release, or the last incompatible change if that is later)")
+	if err := cl.parse(f, func() error { return nil }); err != nil {
+		return false, err
 	}
-	held, err := rollOver(ctx, c, *from, stdout)
-	if err != nil {
-		fmt.Fprintf(stderr, "testnet upgrade: %v\n", err)
+	from := *source
+	var remove func(bool)
+	if c.Dir, remove, err = scratch("upgrade"); err != nil {
+		return false, err
 	}
-	if err != nil || !held {
-		return exitFailed
-	}
-	return exitOK
-}
-
-// rollOver builds both programs and runs them.
-func rollOver(ctx context.Context, c nemesis.Config, from string, stdout io.Writer) (held bool, err error) {
-	const op = "testnet.upgrade"
-	if c.Dir, err = os.MkdirTemp("", "blackhole-upgrade-"); err != nil {
-		return false, fault.As(op, fault.Unavailable, err)
-	}
-	defer func() {
-		if held {
-			_ = os.RemoveAll(c.Dir) // leftovers in the temporary directory are harmless
-		}
-	}()
-	source := filepath.Join(c.Dir, "source")
+	defer func() { remove(held) }()
+	tree := filepath.Join(c.Dir, "source")
 	if from == "" {
 		if from, err = previous(ctx, "."); err != nil {
 			fmt.Fprintf(stdout, "skipped: %v\n", err)
 			return true, nil
 		}
 	}
-	if reason := checkOut(ctx, from, source); reason != nil {
+	if reason := checkOut(ctx, from, tree); reason != nil {
 		fmt.Fprintf(stdout, "skipped: the previous version %s is not in this clone: %v\n", from, reason)
 		return true, nil
 	}
 	fmt.Fprintf(stdout, "building blackholed of %s and of today ...\n", from)
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(c.Dir, "previous"), "./cmd/blackholed")
-	build.Dir = source
+	build.Dir = tree
 	if out, err := build.CombinedOutput(); err != nil {
 		return false, fault.New(op, fault.Unavailable, "the previous version does not build: %w\n%s", err, out)
 	}
