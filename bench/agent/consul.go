@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -19,7 +19,7 @@ type consul struct{ host string }
 
 // startConsul starts an agent in server mode with its state in memory.
 func startConsul(ctx context.Context, binary, dir string, log io.Writer) (*system, error) {
-	free, err := child.Ports(6)
+	free, err := kit.Ports(6)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ disable_update_check = true
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		return nil, fault.As("startConsul", fault.Invalid, err)
 	}
-	server := &child.Process{Binary: binary, Log: log, Args: []string{"agent", "-dev", "-node=dev", "-log-level=error", "-config-file=" + file}}
+	server := &kit.Process{Binary: binary, Log: log, Args: []string{"agent", "-dev", "-node=dev", "-log-level=error", "-config-file=" + file}}
 	if err := server.Start(); err != nil {
 		return nil, err
 	}
@@ -46,10 +46,6 @@ func (c consul) list(service string) []byte {
 	return request("GET", c.host, "/v1/health/service/"+service+"?passing", "")
 }
 
-func (c consul) await(service, index string) []byte {
-	return request("GET", c.host, "/v1/health/service/"+service+"?passing&wait=60s&index="+index, "")
-}
-
 // put writes to the catalog directly: a node of its own with one instance and one check.
 func (c consul) put(e entry) []byte {
 	return request("PUT", c.host, "/v1/catalog/register", fmt.Sprintf(
@@ -59,9 +55,6 @@ func (c consul) put(e entry) []byte {
 
 func (c consul) enroll(e entry) []byte {
 	check := `{"TTL":"3600s","Status":"passing"}`
-	if e.check != "" {
-		check = fmt.Sprintf(`{"HTTP":%q,"Interval":"%v","Timeout":"%v"}`, e.check, checkEvery, checkWithin)
-	}
 	return request("PUT", c.host, "/v1/agent/service/register", fmt.Sprintf(
 		`{"ID":%q,"Name":%q,"Address":%q,"Port":8080,"Tags":["a","b"],"Meta":{"v":%q},"Check":%s}`, e.name(), e.service, e.address(), e.mark, check))
 }

@@ -2,7 +2,7 @@
 // asked by local applications over HTTP and gRPC. With -consul it measures a Consul agent in -dev
 // mode in between, run by run, and prints the ratios.
 //
-//	go run ./bench/agent -consul "$(which consul)" -only reads,wake -duration 3s -runs 3
+//	go run ./bench/agent -consul "$(which consul)" -only reads,register -duration 3s -runs 3
 //
 // It prints rows for Markdown tables; each row is the median of the runs. Servers and clients
 // share the machine. On a busy machine the processor time of an operation and the ratio to Consul
@@ -15,11 +15,10 @@ import (
 	"io"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/program"
-	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/bench/kit"
 )
 
-func main() { program.Main("agent", execute) }
+func main() { kit.Main("agent", execute) }
 
 // execute measures part by part, each with new servers.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -27,7 +26,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err := s.parse(args, stderr); err != nil {
 		return err
 	}
-	return program.Play(ctx, s, parts(), stdout, stderr)
+	return kit.Play(ctx, s, parts(), stdout, stderr)
 }
 
 // Open also says which systems are measured.
@@ -41,19 +40,8 @@ func (s *session) Open(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 func (s *session) parse(args []string, stderr io.Writer) error {
-	f := s.Flags("agent", program.Names(parts()), 3*time.Second, stderr)
+	f := s.Flags("agent", kit.Names(parts()), 3*time.Second, stderr)
 	f.StringVar(&s.consul, "consul", "", "`path` of a Consul to measure beside it")
-	f.DurationVar(&s.checking, "checking", time.Minute, "for which health checks are watched, in checks")
-	f.IntVar(&s.instances, "instances", 10_000, "that are present, in register, stream and checks")
-	f.IntVar(&s.changes, "changes", 300, "of which watchers are told in a run, in wake")
-	if err := s.Parse(f, args); err != nil {
-		return err
-	}
-	if s.checking < time.Second || s.checking > time.Hour {
-		return fault.Invalidf("checking", s.checking, "must be 1s to 1h")
-	}
-	return cmp.Or(
-		program.Within("instances", s.instances, newcomers, maxInstances),
-		program.Within("changes", s.changes, 1, 1_000_000),
-	)
+	f.IntVar(&s.instances, "instances", 10_000, "that are present, in register")
+	return cmp.Or(s.Parse(f, args), kit.Within("instances", s.instances, newcomers, maxInstances))
 }

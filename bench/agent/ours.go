@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/kit"
 )
 
 // maxInstances is the limit of blackholed for one peer, and for its entries in the directory.
@@ -17,20 +17,19 @@ type ours struct{ host string }
 
 // startOurs starts a lone peer.
 func startOurs(ctx context.Context, binary, dir string, log io.Writer) (*system, error) {
-	free, err := child.Ports(3)
+	free, err := kit.Ports(3)
 	if err != nil {
 		return nil, err
 	}
 	address, grpc := "127.0.0.1:"+free[0], "127.0.0.1:"+free[1]
 	args := []string{"run", "--profile", "dev", "--data", dir, "--listen", "/ip4/127.0.0.1/tcp/" + free[2], "--http", address, "--grpc", grpc}
 	env := []string{"BLACKHOLE_AGENT_REGISTRATIONS_PER_MINUTE=0", "BLACKHOLE_DNS=off"}
-	server := &child.Process{Binary: binary, Args: args, Env: env, Log: log}
+	server := &kit.Process{Binary: binary, Args: args, Env: env, Log: log}
 	if err := server.Start(); err != nil {
 		return nil, err
 	}
 	s := &system{
 		api: ours{address}, name: "blackholed", address: address, index: "X-Blackhole-Index", marker: `"host":`, server: server,
-		grpc: grpc, metrics: request("GET", address, "/v1/metrics", ""),
 	}
 	return s, s.ready(ctx, request("GET", address, "/readyz", ""))
 }
@@ -39,19 +38,11 @@ func (o ours) list(service string) []byte {
 	return request("GET", o.host, "/v1/services/"+service+"/instances", "")
 }
 
-func (o ours) await(service, index string) []byte {
-	return request("GET", o.host, "/v1/services/"+service+"/watch?wait=60s&index="+index, "")
-}
-
 func (o ours) put(e entry) []byte { return o.enroll(e) }
 
 func (o ours) enroll(e entry) []byte {
-	rest := `"unhealthy_after":"1h","remove_after":"1h"`
-	if e.check != "" {
-		rest = fmt.Sprintf(`"health_check":{"type":"http","endpoint":%q,"interval":"%v","timeout":"%v"}`, e.check, checkEvery, checkWithin)
-	}
 	return request("POST", o.host, "/v1/services/"+e.service+"/instances", fmt.Sprintf(
-		`{"id":%q,"host":%q,"port":8080,"tags":["a","b"],"metadata":{"v":%q},%s}`, e.name(), e.address(), e.mark, rest))
+		`{"id":%q,"host":%q,"port":8080,"tags":["a","b"],"metadata":{"v":%q},"unhealthy_after":"1h","remove_after":"1h"}`, e.name(), e.address(), e.mark))
 }
 
 func (o ours) leave(e entry) []byte {

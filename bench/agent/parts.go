@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -51,9 +52,9 @@ func (s *session) reads(ctx context.Context) error {
 func (s *session) readers(systems []*system, service, label string, clients int) (tasks []task) {
 	for _, one := range systems {
 		request := one.list(service)
-		tasks = append(tasks, task{one, label, clients, func(ctx context.Context, _ int) (sample, error) {
-			return one.run(ctx, s.Duration, clients, func(_ int, a *asker) worker {
-				return func() (int, error) { return 1, a.ask(request) }
+		tasks = append(tasks, task{one, label, clients, func(ctx context.Context, _ int) (kit.Sample, error) {
+			return one.run(ctx, s.Duration, clients, func(_ int, a *asker) kit.Worker {
+				return func(context.Context) (int, error) { return 1, a.ask(request) }
 			})
 		}})
 	}
@@ -63,7 +64,7 @@ func (s *session) readers(systems []*system, service, label string, clients int)
 // meanwhile runs a task under changes of instances, so that every answer ages fast.
 func meanwhile(t task, all []entry) task {
 	calm := t.run
-	t.run = func(ctx context.Context, run int) (sample, error) {
+	t.run = func(ctx context.Context, run int) (kit.Sample, error) {
 		until, cancel := context.WithCancel(ctx)
 		var failed error
 		var changing sync.WaitGroup
@@ -119,7 +120,7 @@ func (s *session) register(ctx context.Context) error {
 	}
 	defer end()
 	for _, one := range systems {
-		if err := fill(ctx, one, crowd(s.instances-newcomers, "")); err != nil {
+		if err := fill(ctx, one, crowd(s.instances-newcomers)); err != nil {
 			return err
 		}
 	}
@@ -127,7 +128,7 @@ func (s *session) register(ctx context.Context) error {
 	for _, clients := range []int{1, connections} {
 		var tasks []task
 		for _, one := range systems {
-			enroll := func(ctx context.Context, _ int) (sample, error) { return s.enroll(ctx, one, clients) }
+			enroll := func(ctx context.Context, _ int) (kit.Sample, error) { return s.enroll(ctx, one, clients) }
 			tasks = append(tasks, task{one, "register", clients, enroll})
 		}
 		if err := s.compare(ctx, tasks); err != nil {
@@ -139,14 +140,14 @@ func (s *session) register(ctx context.Context) error {
 
 // enroll lets clients register, each in its own service, up to the limit of one peer or the end
 // of the time, and deregisters all.
-func (s *session) enroll(ctx context.Context, one *system, clients int) (sample, error) {
+func (s *session) enroll(ctx context.Context, one *system, clients int) (kit.Sample, error) {
 	enrolled, room := make([][]entry, clients), newcomers/clients
-	out, err := one.run(ctx, s.Duration, clients, func(i int, a *asker) worker {
+	out, err := one.run(ctx, s.Duration, clients, func(i int, a *asker) kit.Worker {
 		service := fmt.Sprintf("load%d", i)
-		return func() (int, error) {
+		return func(context.Context) (int, error) {
 			e := entry{service: service, id: len(enrolled[i]), mark: "1"}
 			if len(enrolled[i]) == room {
-				return 0, errEnough
+				return 0, kit.ErrEnough
 			}
 			enrolled[i] = append(enrolled[i], e)
 			return 1, a.ask(one.enroll(e))
@@ -213,11 +214,11 @@ func enrolled(ctx context.Context, systems []*system) (kinds []pulse, err error)
 	return kinds, nil
 }
 
-func (s *session) beat(k pulse, clients int) func(context.Context, int) (sample, error) {
-	return func(ctx context.Context, _ int) (sample, error) {
-		return k.one.run(ctx, s.Duration, clients, func(i int, a *asker) worker {
+func (s *session) beat(k pulse, clients int) func(context.Context, int) (kit.Sample, error) {
+	return func(ctx context.Context, _ int) (kit.Sample, error) {
+		return k.one.run(ctx, s.Duration, clients, func(i int, a *asker) kit.Worker {
 			next := i
-			return func() (int, error) {
+			return func(context.Context) (int, error) {
 				request := k.requests[next%len(k.requests)]
 				next += clients
 				return 1, a.ask(request)

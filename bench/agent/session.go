@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
-	"github.com/blackhole/blackhole/bench/program"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -16,17 +15,14 @@ const (
 	services    = 100  // services of the passive instances
 	newcomers   = 2000 // most registrations of a run
 	beating     = 1000 // instances with heartbeats over HTTP
-	atOnce      = 100  // watchers, beside a lone one
 	churn       = 100  // changes a second of the queried service
 )
 
 // session is one run of the command.
 type session struct {
-	program.Session
+	kit.Session
 	consul    string // path
-	checking  time.Duration
 	instances int
-	changes   int
 
 	kinds   []kind
 	started int
@@ -38,14 +34,11 @@ type kind struct {
 	start  starter
 }
 
-func parts() []program.Part[*session] {
-	return []program.Part[*session]{
+func parts() []kit.Part[*session] {
+	return []kit.Part[*session]{
 		{Name: "reads", Run: (*session).reads},
 		{Name: "register", Run: (*session).register},
 		{Name: "heartbeats", Run: (*session).heartbeats},
-		{Name: "stream", Run: (*session).stream},
-		{Name: "wake", Run: (*session).wake},
-		{Name: "checks", Run: (*session).checks},
 	}
 }
 
@@ -75,7 +68,7 @@ func (s *session) open(ctx context.Context, kinds []kind) (all []*system, end fu
 
 // table begins a table.
 func (s *session) table(title string) {
-	fmt.Fprintf(s.Out, "\n%s\n\n%s", title, head)
+	fmt.Fprint(s.Out, kit.Head(title))
 }
 
 // task is one measurement of one system.
@@ -83,13 +76,13 @@ type task struct {
 	one     *system
 	label   string
 	clients int
-	run     func(ctx context.Context, run int) (sample, error)
+	run     func(ctx context.Context, run int) (kit.Sample, error)
 }
 
 // compare runs tasks in turn, once for each run. It prints a row for each task and, after a task
 // of Consul, the ratios to it.
 func (s *session) compare(ctx context.Context, tasks []task) error {
-	all := make([][]sample, len(tasks))
+	all := make([][]kit.Sample, len(tasks))
 	for run := range s.Runs {
 		for i, t := range tasks {
 			got, err := t.run(ctx, run)
@@ -100,12 +93,12 @@ func (s *session) compare(ctx context.Context, tasks []task) error {
 		}
 	}
 	for i, t := range tasks {
-		fmt.Fprintln(s.Out, row(t.label, t.clients, t.one.name, all[i]))
+		fmt.Fprintln(s.Out, kit.Row(t.one.name+" "+t.label, t.clients, all[i]))
 	}
 	last := len(tasks) - 1
 	if tasks[last].one.name == peerName {
 		for i, t := range tasks[:last] {
-			fmt.Fprintln(s.Out, ratio(t.label, all[i], all[last]))
+			fmt.Fprintln(s.Out, kit.Ratio(t.label, all[i], all[last]))
 		}
 	}
 	return nil
@@ -118,10 +111,10 @@ func fill(ctx context.Context, one *system, all []entry) error {
 }
 
 // crowd spreads n instances over services.
-func crowd(n int, check string) []entry {
+func crowd(n int) []entry {
 	all := make([]entry, n)
 	for i := range all {
-		all[i] = entry{service: fmt.Sprintf("crowd%d", i%services), id: i, mark: "1", check: check}
+		all[i] = entry{service: fmt.Sprintf("crowd%d", i%services), id: i, mark: "1"}
 	}
 	return all
 }

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -18,8 +18,6 @@ import (
 type api interface {
 	// list queries the healthy instances of a service.
 	list(service string) []byte
-	// await is list with a wait for an answer newer than index.
-	await(service, index string) []byte
 	// put registers an instance in the cheapest way for the registry.
 	put(e entry) []byte
 	// enroll registers an instance as an application on this host does.
@@ -35,7 +33,6 @@ type entry struct {
 	service string
 	id      int
 	mark    string // metadata "v"; distinguishes it from earlier registrations
-	check   string // URL, to be asked every interval; "": it has a lease of an hour
 }
 
 // name is the name of the instance, unique over all services.
@@ -43,9 +40,6 @@ func (e entry) name() string { return fmt.Sprintf("%s-%d", e.service, e.id) }
 
 // address is the address of the instance; many share one.
 func (e entry) address() string {
-	if e.check != "" {
-		return "127.0.0.1" // where it is checked
-	}
 	return fmt.Sprintf("10.%d.%d.%d", e.id>>16&255, e.id>>8&255, e.id&255)
 }
 
@@ -62,10 +56,7 @@ type system struct {
 	address string // of HTTP
 	index   string // header of an answer that tells how new it is
 	marker  string // that the answer to list has once for each instance
-	server  *child.Process
-
-	grpc    string // address; "": there is none
-	metrics []byte // request for Go runtime figures; nil without them
+	server  *kit.Process
 }
 
 // starter starts a server with its data in a directory.
@@ -76,7 +67,7 @@ func (s *system) count(body []byte) int { return bytes.Count(body, []byte(s.mark
 
 // ready waits until the server answers a request with success.
 func (s *system) ready(ctx context.Context, request []byte) error {
-	err := child.Until(ctx, serving, asking, s.name, func(ctx context.Context) error { return s.once(ctx, request, nil) })
+	err := kit.Until(ctx, serving, asking, s.name, func(ctx context.Context) error { return s.once(ctx, request, nil) })
 	if err != nil {
 		s.server.Stop()
 	}
@@ -116,20 +107,23 @@ func (s *system) askers(ctx context.Context, n int) (all []*asker, end func(), e
 }
 
 // run measures workers of which each has a connection of its own, and what they take of the server.
-func (s *system) run(ctx context.Context, d time.Duration, n int, work func(i int, a *asker) worker) (sample, error) {
+func (s *system) run(ctx context.Context, d time.Duration, n int, work func(i int, a *asker) kit.Worker) (kit.Sample, error) {
 	askers, end, err := s.askers(ctx, n)
 	if err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
 	defer end()
-	workers := make([]worker, n)
+	workers := make([]kit.Worker, n)
 	for i, a := range askers {
 		workers[i] = work(i, a)
 	}
 	before := s.server.Spent()
-	out, err := closed(ctx, d, workers)
-	out.server, out.load = s.server.Spent()-before, child.Load()
-	return out, err
+	out := kit.Closed(ctx, d, workers)
+	out.Server, out.Load = s.server.Spent()-before, kit.Load()
+	if out.Errors > 0 {
+		return out, fault.New("run", fault.Unavailable, "%d failed, the first: %s", out.Errors, out.FirstError)
+	}
+	return out, ctx.Err()
 }
 
 // each sends a request for each entry, some at once, and gives the answers' bodies.

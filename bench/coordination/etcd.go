@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -21,16 +21,16 @@ type etcd struct {
 	binary, driver, dir string
 	log                 io.Writer
 
-	nodes   []*child.Process
+	nodes   []*kit.Process
 	address []string // for clients, by index
 }
 
 func (e *etcd) name() string { return "etcd" }
 
-func (e *etcd) servers() []*child.Process { return e.nodes }
+func (e *etcd) servers() []*kit.Process { return e.nodes }
 
 func (e *etcd) start(ctx context.Context) error {
-	free, err := child.Ports(2 * members)
+	free, err := kit.Ports(2 * members)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (e *etcd) start(ctx context.Context) error {
 	}
 	for i := range members {
 		own, peer := "http://"+e.address[i], "http://127.0.0.1:"+free[2*i+1]
-		e.nodes = append(e.nodes, &child.Process{Binary: e.binary, Log: e.log, Args: []string{
+		e.nodes = append(e.nodes, &kit.Process{Binary: e.binary, Log: e.log, Args: []string{
 			"--name", fmt.Sprint("n", i), "--data-dir", filepath.Join(e.dir, fmt.Sprint(i)),
 			"--listen-client-urls", own, "--advertise-client-urls", own,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
@@ -74,13 +74,13 @@ func (e *etcd) stop() {
 	all.Wait()
 }
 
-func (e *etcd) do(ctx context.Context, t task) (sample, error) { return e.drive(ctx, t) }
+func (e *etcd) do(ctx context.Context, t task) (kit.Sample, error) { return e.drive(ctx, t) }
 
 // drive runs the driver for one task.
-func (e *etcd) drive(ctx context.Context, t task) (sample, error) {
+func (e *etcd) drive(ctx context.Context, t task) (kit.Sample, error) {
 	asked, err := json.Marshal(t)
 	if err != nil {
-		return sample{}, fault.As("drive", fault.Internal, err)
+		return kit.Sample{}, fault.As("drive", fault.Internal, err)
 	}
 	var pids []string
 	for _, n := range e.nodes {
@@ -90,11 +90,11 @@ func (e *etcd) drive(ctx context.Context, t task) (sample, error) {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return sample{}, fault.New("drive", fault.Unavailable, "%s: %w", t.Op, err)
+		return kit.Sample{}, fault.New("drive", fault.Unavailable, "%s: %w", t.Op, err)
 	}
-	var got sample
+	var got kit.Sample
 	if err := json.Unmarshal(out, &got); err != nil {
-		return sample{}, fault.As("drive", fault.Internal, err)
+		return kit.Sample{}, fault.As("drive", fault.Internal, err)
 	}
 	return got, nil
 }

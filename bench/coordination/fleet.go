@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -37,20 +37,20 @@ type fleet struct {
 	binary, dir, at string
 	log             io.Writer
 
-	peers    []*child.Process // the members
-	ids      []string         // of peers, by index
-	contacts []string         // multiaddrs of the members, by index
-	address  []string         // of gRPC, by index
+	peers    []*kit.Process // the members
+	ids      []string       // of peers, by index
+	contacts []string       // multiaddrs of the members, by index
+	address  []string       // of gRPC, by index
 	clients  []*client.Client
 }
 
 func (f *fleet) name() string { return "blackholed" }
 
-func (f *fleet) servers() []*child.Process { return f.peers }
+func (f *fleet) servers() []*kit.Process { return f.peers }
 
 // start starts three peers that know each other's identities.
 func (f *fleet) start(ctx context.Context) error {
-	free, err := child.Ports(2 * members)
+	free, err := kit.Ports(2 * members)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (f *fleet) house(ctx context.Context, i int) error {
 }
 
 // peer is a peer ready to start. It joins through the members.
-func (f *fleet) peer(i int, contact, address string) *child.Process {
+func (f *fleet) peer(i int, contact, address string) *kit.Process {
 	args := []string{"run", "--profile", "dev", "--data", f.data(i), "--listen", contact, "--http", "off", "--dns", "off", "--grpc", address}
 	for j := range members {
 		if j != i {
@@ -107,7 +107,7 @@ func (f *fleet) peer(i int, contact, address string) *child.Process {
 		}
 	}
 	founders := "BLACKHOLE_COORDINATION_FOUNDERS=" + strings.Join(f.ids[:members], ",")
-	return &child.Process{Binary: f.binary, Args: args, Log: f.log, Env: []string{founders}}
+	return &kit.Process{Binary: f.binary, Args: args, Log: f.log, Env: []string{founders}}
 }
 
 func spreadOver(i int) int { return i % members }
@@ -134,7 +134,7 @@ func (f *fleet) mend(ctx context.Context) error {
 		}
 	}
 	for i := range members {
-		err := child.Until(ctx, serving, asking, "one group", func(ctx context.Context) error {
+		err := kit.Until(ctx, serving, asking, "one group", func(ctx context.Context) error {
 			g, err := f.clients[i].Coordination().Group(ctx)
 			switch {
 			case err != nil:
@@ -164,7 +164,7 @@ func (f *fleet) stop() {
 	all.Wait()
 }
 
-func (f *fleet) do(ctx context.Context, t task) (sample, error) {
+func (f *fleet) do(ctx context.Context, t task) (kit.Sample, error) {
 	switch t.Op {
 	case opLock, opContended:
 		return f.lock(ctx, t)
@@ -179,7 +179,7 @@ func (f *fleet) do(ctx context.Context, t task) (sample, error) {
 	case opStorm:
 		return f.storm(ctx, t)
 	}
-	return sample{}, fault.Invalidf("op", t.Op, "is not known")
+	return kit.Sample{}, fault.Invalidf("op", t.Op, "is not known")
 }
 
 func (f *fleet) client(i int) *client.Client { return f.clients[i%len(f.clients)] }
@@ -205,16 +205,16 @@ func (f *fleet) sessions(ctx context.Context, n int) (all []*client.Session, end
 
 // lock acquires and releases locks: one lock for each client, or one for all. The tokens of one
 // lock must rise from holder to holder.
-func (f *fleet) lock(ctx context.Context, t task) (sample, error) {
+func (f *fleet) lock(ctx context.Context, t task) (kit.Sample, error) {
 	sessions, end, err := f.sessions(ctx, t.Clients)
 	defer end()
 	if err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
 	var last atomic.Int64
 	var disorder atomic.Bool
 	var waits durations
-	workers := make([]worker, t.Clients)
+	workers := make([]kit.Worker, t.Clients)
 	for i, s := range sessions {
 		name := fmt.Sprintf("bench/%s/%d/%d", t.Op, t.Run, i)
 		if t.Op == opContended {
@@ -235,12 +235,12 @@ func (f *fleet) lock(ctx context.Context, t task) (sample, error) {
 			return 1, held.Unlock(ctx)
 		}
 	}
-	got := closed(ctx, t.Duration, workers)
+	got := kit.Closed(ctx, t.Duration, workers)
 	if disorder.Load() {
 		return got, fault.New("contended", fault.Internal, "the lock was not given in the order of the claims")
 	}
 	if t.Op == opContended {
-		got.latencies(waits.after(2 * t.Clients)) // the first waits came at once
+		got.Latencies(waits.after(2 * t.Clients)) // the first waits came at once
 		got.Extra = map[string]float64{"longest/median": float64(got.Max) / float64(max(1, got.P50))}
 	}
 	return got, nil
@@ -295,13 +295,13 @@ func grants(ctx context.Context, clients []*client.Client, n int, ttl func() tim
 }
 
 // keepAlive renews leases, Batch in a message.
-func (f *fleet) keepAlive(ctx context.Context, t task) (sample, error) {
+func (f *fleet) keepAlive(ctx context.Context, t task) (kit.Sample, error) {
 	const strides = maxConnections // a lease belongs to its peer and is renewed there
 	ids, err := grants(ctx, f.clients, max(t.Clients, strides)*t.Batch, func() time.Duration { return sessionTTL })
 	if err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
-	workers := make([]worker, t.Clients)
+	workers := make([]kit.Worker, t.Clients)
 	for i := range workers {
 		var own []coord.LeaseID
 		for j := i; len(own) < t.Batch; j = (j + strides) % len(ids) {
@@ -318,7 +318,7 @@ func (f *fleet) keepAlive(ctx context.Context, t task) (sample, error) {
 			return len(own), err
 		}
 	}
-	got := closed(ctx, t.Duration, workers)
+	got := kit.Closed(ctx, t.Duration, workers)
 	return got, f.revoke(ctx, ids)
 }
 
@@ -340,20 +340,20 @@ func (f *fleet) revoke(ctx context.Context, ids []coord.LeaseID) error {
 }
 
 // read reads one key.
-func (f *fleet) read(ctx context.Context, t task) (sample, error) {
+func (f *fleet) read(ctx context.Context, t task) (kit.Sample, error) {
 	const key = "bench/read"
 	put := coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: make([]byte, 128)}}}}}
 	if _, _, err := coord.OpsOf(f.client(0).Coordination()).Do(ctx, put); err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
-	workers := make([]worker, t.Clients)
+	workers := make([]kit.Worker, t.Clients)
 	for i := range workers {
 		workers[i] = readOf(f.client(i), key)
 	}
-	return closed(ctx, t.Duration, workers), nil
+	return kit.Closed(ctx, t.Duration, workers), nil
 }
 
-func readOf(c *client.Client, key string) worker {
+func readOf(c *client.Client, key string) kit.Worker {
 	return func(ctx context.Context) (int, error) {
 		page, _, err := coord.OpsOf(c.Coordination()).Range(ctx, coord.Query{Span: coord.Exactly(key)}, coord.Linearizable)
 		if err == nil && len(page.Keys) != 1 {

@@ -15,11 +15,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/program"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-func main() { program.Main("coordination", execute) }
+func main() { kit.Main("coordination", execute) }
 
 // execute measures part by part.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -27,7 +27,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err := s.parse(args, stderr); err != nil {
 		return err
 	}
-	return program.Play(ctx, s, parts(), stdout, stderr)
+	return kit.Play(ctx, s, parts(), stdout, stderr)
 }
 
 // Open also starts the systems, one directory each.
@@ -45,7 +45,7 @@ func (s *session) Close() error {
 }
 
 func (s *session) parse(args []string, stderr io.Writer) error {
-	f := s.Flags("coordination", program.Names(parts()), 5*time.Second, stderr)
+	f := s.Flags("coordination", kit.Names(parts()), 5*time.Second, stderr)
 	f.StringVar(&s.etcd, "etcd", "", "`path` of an etcd to measure beside it")
 	f.StringVar(&s.at, "at", spread, "where blackholed's clients connect: "+spread+", "+leading+" or "+following)
 	f.IntVar(&s.kills, "kills", 20, "of the leader, by failover")
@@ -57,7 +57,7 @@ func (s *session) parse(args []string, stderr io.Writer) error {
 		return fault.Invalidf("at", s.at, "must be %s, %s or %s", spread, leading, following)
 	}
 	return cmp.Or(
-		program.Within("kills", s.kills, 1, 1000),
-		program.Within("leases", s.leases, 1, 99_000), // a group has at most 100,000
+		kit.Within("kills", s.kills, 1, 1000),
+		kit.Within("leases", s.leases, 1, 99_000), // a group has at most 100,000
 	)
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/kit"
 )
 
 const (
@@ -12,7 +12,7 @@ const (
 )
 
 // spent returns the processor time of processes together.
-func spent(all []*child.Process) (sum time.Duration) {
+func spent(all []*kit.Process) (sum time.Duration) {
 	for _, p := range all {
 		sum += p.Spent()
 	}

@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
-	"github.com/blackhole/blackhole/bench/program"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -18,9 +17,9 @@ type system interface {
 	// start starts the servers and waits until they answer.
 	start(ctx context.Context) error
 	// do runs a task once.
-	do(ctx context.Context, t task) (sample, error)
+	do(ctx context.Context, t task) (kit.Sample, error)
 	// servers returns the processes, by index.
-	servers() []*child.Process
+	servers() []*kit.Process
 	// mend starts killed servers and waits until all answer.
 	mend(ctx context.Context) error
 	stop()
@@ -28,7 +27,7 @@ type system interface {
 
 // session is one run of the command.
 type session struct {
-	program.Session
+	kit.Session
 	etcd    string // path
 	at      string // where clients connect
 	kills   int
@@ -36,8 +35,8 @@ type session struct {
 	systems []system
 }
 
-func parts() []program.Part[*session] {
-	return []program.Part[*session]{
+func parts() []kit.Part[*session] {
+	return []kit.Part[*session]{
 		{Name: "locks", Run: (*session).locks},
 		{Name: "contended", Run: (*session).contended},
 		{Name: "keepalive", Run: (*session).keepalive},
@@ -53,7 +52,7 @@ func (s *session) start(ctx context.Context) error {
 	s.systems = []system{&fleet{binary: s.Blackholed, dir: filepath.Join(s.Scratch, "ours"), at: s.at, log: s.Log}}
 	if s.etcd != "" {
 		driver := filepath.Join(s.Scratch, "drive")
-		if err := child.Build(ctx, filepath.Join("bench", "coordination", "etcd"), driver, "."); err != nil {
+		if err := kit.Build(ctx, filepath.Join("bench", "coordination", "etcd"), driver, "."); err != nil {
 			return err
 		}
 		s.systems = append(s.systems, &etcd{binary: s.etcd, driver: driver, dir: filepath.Join(s.Scratch, "etcd"), log: s.Log})
@@ -76,14 +75,13 @@ func (s *session) stop() {
 
 // head begins a table.
 func (s *session) head(title string) {
-	fmt.Fprintf(s.Out, "\n%s\n\n| | clients | per second | range | p50 ms | p99 ms | max ms | errors | CPU us/op, servers + clients | load |\n"+
-		"|---|---|---|---|---|---|---|---|---|---|\n", title)
+	fmt.Fprint(s.Out, kit.Head(title))
 }
 
 // compare runs a task with each system in turn, once for each run, and prints a row for each and,
 // with two systems, the ratio of their rates.
 func (s *session) compare(ctx context.Context, t task) error {
-	all := make([][]sample, len(s.systems))
+	all := make([][]kit.Sample, len(s.systems))
 	for run := range s.Runs {
 		for i, one := range s.systems {
 			t.Run = run
@@ -95,22 +93,20 @@ func (s *session) compare(ctx context.Context, t task) error {
 		}
 	}
 	for i, one := range s.systems {
-		fmt.Fprintln(s.Out, row(one.name()+" "+t.label(), t.Clients, all[i]))
+		fmt.Fprintln(s.Out, kit.Row(one.name()+" "+t.label(), t.Clients, all[i]))
 	}
 	if len(all) == 2 {
-		fmt.Fprintf(s.Out, "| ratio | | %.2f | %s | | %.2f | | | | |\n", medianRate(all[0])/medianRate(all[1]), ratios(all[0], all[1]),
-			float64(medianOf(all[0], func(x sample) time.Duration { return x.P99 }))/
-				float64(max(1, medianOf(all[1], func(x sample) time.Duration { return x.P99 }))))
+		fmt.Fprintln(s.Out, kit.Ratio("", all[0], all[1]))
 	}
 	return nil
 }
 
 // measured runs a task once, and adds the processor time.
-func (s *session) measured(ctx context.Context, one system, t task) (sample, error) {
+func (s *session) measured(ctx context.Context, one system, t task) (kit.Sample, error) {
 	before := spent(one.servers())
 	got, err := one.do(ctx, t)
 	got.Server = spent(one.servers()) - before
-	got.Load = child.Load()
+	got.Load = kit.Load()
 	if got.Errors > 0 {
 		fmt.Fprintf(os.Stderr, "%s %s: %d errors, the first: %s\n", one.name(), t.label(), got.Errors, got.FirstError)
 	}

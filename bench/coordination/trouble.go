@@ -7,8 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
-	"github.com/blackhole/blackhole/bench/figure"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -28,38 +27,38 @@ func (s *session) failover(ctx context.Context) error {
 				return fault.Wrap(one.name(), err)
 			}
 			took[i] = append(took[i], got.Max)
-			if err := child.Rest(ctx, time.Second); err != nil {
+			if err := kit.Rest(ctx, time.Second); err != nil {
 				return err
 			}
 			if err := one.mend(ctx); err != nil {
 				return fault.Wrap(one.name(), err)
 			}
 		}
-		if err := child.Rest(ctx, settling); err != nil {
+		if err := kit.Rest(ctx, settling); err != nil {
 			return err
 		}
 	}
 	for i, one := range s.systems {
 		slices.Sort(took[i])
-		fmt.Fprintf(s.Out, "| %s | %.0f | %.0f | %.0f | %s |\n", one.name(), figure.Ms(figure.Quantile(took[i], 0.5)), figure.Ms(figure.Quantile(took[i], 0.9)), figure.Ms(figure.Quantile(took[i], 1)), child.Load())
+		fmt.Fprintf(s.Out, "| %s | %.0f | %.0f | %.0f | %s |\n", one.name(), kit.Ms(kit.Quantile(took[i], 0.5)), kit.Ms(kit.Quantile(took[i], 0.9)), kit.Ms(kit.Quantile(took[i], 1)), kit.Load())
 	}
 	return nil
 }
 
 // kill ends the leader like a crash and times the next lock, in a session at a survivor.
-func (f *fleet) kill(ctx context.Context) (sample, error) {
+func (f *fleet) kill(ctx context.Context) (kit.Sample, error) {
 	leader, err := f.leader(ctx)
 	if err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
 	c, err := client.New(f.address[(leader+1)%members])
 	if err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
 	defer func() { _ = c.Close() }() // no call is in flight
 	s, err := c.Session(ctx, client.TTL(sessionTTL))
 	if err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
 	defer func() { _ = s.Close(ctx) }() // otherwise it lapses
 	cycle := func(name string) error {
@@ -70,22 +69,22 @@ func (f *fleet) kill(ctx context.Context) (sample, error) {
 		return held.Unlock(ctx)
 	}
 	if err := cycle("bench/warm"); err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
 	began := time.Now()
 	f.peers[leader].Kill()
 	held, err := s.Lock(ctx, "bench/kill")
 	took := time.Since(began)
 	if err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
-	return sample{Count: 1, Seconds: took.Seconds(), Max: took}, held.Unlock(ctx)
+	return kit.Sample{Count: 1, Seconds: took.Seconds(), Max: took}, held.Unlock(ctx)
 }
 
 // leader returns the index of the leader.
 func (f *fleet) leader(ctx context.Context) (int, error) {
 	at := -1
-	err := child.Until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
+	err := kit.Until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
 		g, err := f.clients[0].Coordination().Group(ctx)
 		if at = slices.Index(f.ids, g.Leader); err == nil && at < 0 {
 			err = fault.New("leader", fault.Unavailable, "%q is none of us", g.Leader)
@@ -109,35 +108,35 @@ func (s *session) storm(ctx context.Context) error {
 		x := got.Extra
 		fmt.Fprintf(s.Out, "| %s | %.0f, %.0f | %.0f, %.0f | %.0f, %.0f | %.2f | %.0f | %.1f | %s |\n", one.name(),
 			x["write before"], x["write"], x["read before"], x["read"], x["lock before"], x["lock"],
-			min(x["write"]/x["write before"], x["read"]/x["read before"], x["lock"]/x["lock before"]), x["freed"], x["ended"], child.Load())
+			min(x["write"]/x["write before"], x["read"]/x["read before"], x["lock"]/x["lock before"]), x["freed"], x["ended"], kit.Load())
 	}
 	return nil
 }
 
 // storm runs the storm of one system.
-func (f *fleet) storm(ctx context.Context, t task) (sample, error) {
+func (f *fleet) storm(ctx context.Context, t task) (kit.Sample, error) {
 	const granting = 1500 // leases a second, at least; otherwise more peers start first
-	out := sample{Extra: map[string]float64{}}
+	out := kit.Sample{Extra: map[string]float64{}}
 	ends := time.Now().Add(time.Duration(t.Batch/granting)*time.Second + 2*t.Duration + 15*time.Second)
 	if err := f.crowd(ctx, t.Batch, func() time.Duration { return time.Until(ends) }); err != nil {
 		return out, err
 	}
-	if err := f.others(ctx, t.Duration, func(op string, s sample) { out.Extra[op+" before"] = s.rate() }); err != nil {
+	if err := f.others(ctx, t.Duration, func(op string, s kit.Sample) { out.Extra[op+" before"] = s.Rate() }); err != nil {
 		return out, err
 	}
 	freed, err := f.dies(ctx, time.Until(ends))
 	if err != nil {
 		return out, err
 	}
-	if err := child.Rest(ctx, time.Until(ends)); err != nil {
+	if err := kit.Rest(ctx, time.Until(ends)); err != nil {
 		return out, err
 	}
-	err = f.others(ctx, t.Duration, func(op string, s sample) { out.Extra[op] = s.rate() })
+	err = f.others(ctx, t.Duration, func(op string, s kit.Sample) { out.Extra[op] = s.Rate() })
 	if err != nil {
 		return out, err
 	}
 	out.Extra["freed"] = float64(<-freed) / 1e6
-	err = child.Until(ctx, 5*time.Minute, asking, "the leases ended", func(ctx context.Context) error {
+	err = kit.Until(ctx, 5*time.Minute, asking, "the leases ended", func(ctx context.Context) error {
 		g, err := f.clients[0].Coordination().Group(ctx)
 		if err == nil && g.Leases > 100 { // sessions are leases too
 			err = fault.New("storm", fault.Unavailable, "%d are left", g.Leases)
@@ -159,7 +158,7 @@ func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration)
 				return err
 			}
 		}
-		free, err := child.Ports(2)
+		free, err := kit.Ports(2)
 		if err != nil {
 			return err
 		}
@@ -176,7 +175,7 @@ func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration)
 		clients = append(clients, c)
 	}
 	for _, c := range clients {
-		err := child.Until(ctx, serving, asking, "a client of the group", func(ctx context.Context) error {
+		err := kit.Until(ctx, serving, asking, "a client of the group", func(ctx context.Context) error {
 			_, _, err := coord.OpsOf(c.Coordination()).Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
 			return err
 		})
@@ -222,7 +221,7 @@ func (f *fleet) dies(ctx context.Context, ttl time.Duration) (<-chan time.Durati
 
 // others lets three clients do one operation each, all at the same time, and reports the work of
 // each.
-func (f *fleet) others(ctx context.Context, d time.Duration, tell func(op string, s sample)) error {
+func (f *fleet) others(ctx context.Context, d time.Duration, tell func(op string, s kit.Sample)) error {
 	sessions, end, err := f.sessions(ctx, 1)
 	defer end()
 	if err != nil {
@@ -238,7 +237,7 @@ func (f *fleet) others(ctx context.Context, d time.Duration, tell func(op string
 	if _, err := put(ctx); err != nil {
 		return err
 	}
-	work := map[string]worker{
+	work := map[string]kit.Worker{
 		"write": put,
 		"read":  readOf(f.client(1), "bench/other"),
 		"lock": func(ctx context.Context) (int, error) {
@@ -253,7 +252,7 @@ func (f *fleet) others(ctx context.Context, d time.Duration, tell func(op string
 	var all sync.WaitGroup
 	for op, w := range work {
 		all.Go(func() {
-			got := closed(ctx, d, []worker{w})
+			got := kit.Closed(ctx, d, []kit.Worker{w})
 			mu.Lock()
 			defer mu.Unlock()
 			tell(op, got)

@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
-	"github.com/blackhole/blackhole/bench/figure"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -22,7 +21,7 @@ const (
 
 // watch writes at a rate, while watchers at all servers look for gaps and repetitions. The age of
 // an event counts from the start of its write.
-func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
+func (f *fleet) watch(ctx context.Context, t task) (kit.Sample, error) {
 	prefix := fmt.Sprintf("bench/watch/%d/", t.Run)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -36,16 +35,16 @@ func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
 		all.Go(func() { w.follow(ctx, f.client(i), prefix, ready.Done) })
 	}
 	ready.Wait()
-	before, began := child.Used(), time.Now()
+	before, began := kit.Used(), time.Now()
 	var writes durations
 	if err := f.pour(ctx, prefix, total, t, &writes); err != nil {
-		return sample{}, err
+		return kit.Sample{}, err
 	}
-	out := sample{Seconds: time.Since(began).Seconds()}
+	out := kit.Sample{Seconds: time.Since(began).Seconds()}
 	late := time.AfterFunc(catching, cancel)
 	all.Wait()
 	late.Stop()
-	out.Client = child.Used() - before
+	out.Client = kit.Used() - before
 	var ages []time.Duration
 	batches := 0
 	for i, w := range watchers {
@@ -55,9 +54,9 @@ func (f *fleet) watch(ctx context.Context, t task) (sample, error) {
 		ages, batches = append(ages, w.ages...), batches+w.batches
 	}
 	out.Count = len(ages)
-	out.latencies(writes.after(0))
-	out.Extra = map[string]float64{"events a batch": float64(len(ages)) / float64(max(1, batches)), "p99 of the writes, ms": figure.Ms(out.P99)}
-	out.latencies(ages)
+	out.Latencies(writes.after(0))
+	out.Extra = map[string]float64{"events a batch": float64(len(ages)) / float64(max(1, batches)), "p99 of the writes, ms": kit.Ms(out.P99)}
+	out.Latencies(ages)
 	return out, nil
 }
 
@@ -72,7 +71,7 @@ func (f *fleet) pour(ctx context.Context, prefix string, total int, t task, took
 		all.Go(func() {
 			for failed.Load() == nil {
 				n := int(next.Add(1) - 1)
-				if n >= total || child.Rest(ctx, time.Until(began.Add(time.Duration(n)*time.Second/time.Duration(t.Batch)))) != nil {
+				if n >= total || kit.Rest(ctx, time.Until(began.Add(time.Duration(n)*time.Second/time.Duration(t.Batch)))) != nil {
 					return
 				}
 				sent := time.Now()

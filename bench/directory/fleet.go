@@ -10,10 +10,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+const (
+	serving = 60 * time.Second      // from a start to the first answer
+	asking  = 50 * time.Millisecond // between two attempts
 )
 
 // members is the number of members; the first peers are the group.
@@ -21,7 +27,7 @@ const members = 3
 
 // peer is a blackholed with its clients.
 type peer struct {
-	process
+	kit.Process
 	*web
 	name  string
 	id    string
@@ -34,14 +40,13 @@ type fleet struct {
 	binary, dir string
 	log         io.Writer
 	size        int
-	alone       bool // no peer belongs to a group
 
 	peers []*peer
 }
 
 // start starts the peers, and waits until they follow the directory.
 func (f *fleet) start(ctx context.Context) error {
-	free, err := child.Ports(3 * f.size)
+	free, err := kit.Ports(3 * f.size)
 	if err != nil {
 		return err
 	}
@@ -66,7 +71,7 @@ func (f *fleet) start(ctx context.Context) error {
 
 // found sets the arguments of a peer. It joins through the last peer, which is no member.
 func (f *fleet) found(p *peer) {
-	p.process = f.process(p, f.peers[f.size-1])
+	p.Process = f.process(p, f.peers[f.size-1])
 }
 
 func (f *fleet) data(p *peer) string { return filepath.Join(f.dir, p.name) }
@@ -81,7 +86,7 @@ func (f *fleet) house(ctx context.Context, p *peer) error {
 	return fault.As("house", fault.Unavailable, err)
 }
 
-func (f *fleet) process(p, contact *peer) process {
+func (f *fleet) process(p, contact *peer) kit.Process {
 	args := []string{
 		"run", "--profile", "dev", "--data", f.data(p), "--http", "127.0.0.1:" + p.ports[0], "--grpc", "127.0.0.1:" + p.ports[1],
 		"--listen", "/ip4/127.0.0.1/tcp/" + p.ports[2], "--dns", "off",
@@ -90,24 +95,20 @@ func (f *fleet) process(p, contact *peer) process {
 		args = append(args, "--bootstrap", "/ip4/127.0.0.1/tcp/"+contact.ports[2]+"/p2p/"+contact.id)
 	}
 	env := []string{"BLACKHOLE_AGENT_REGISTRATIONS_PER_MINUTE=0", "BLACKHOLE_AGENT_LIMITS_INSTANCES=100000"}
-	if f.alone {
-		env = append(env, "BLACKHOLE_COORDINATION_ENABLED=false")
-	} else {
-		var founders []string
-		for _, m := range f.peers[:members] {
-			founders = append(founders, m.id)
-		}
-		env = append(env, "BLACKHOLE_COORDINATION_FOUNDERS="+strings.Join(founders, ","))
+	var founders []string
+	for _, m := range f.peers[:members] {
+		founders = append(founders, m.id)
 	}
-	return process{child.Process{Binary: f.binary, Args: args, Env: env, Log: f.log}}
+	env = append(env, "BLACKHOLE_COORDINATION_FOUNDERS="+strings.Join(founders, ","))
+	return kit.Process{Binary: f.binary, Args: args, Env: env, Log: f.log}
 }
 
 // ready waits until all running peers have the whole directory.
 func (f *fleet) ready(ctx context.Context) error {
-	for _, p := range f.living() {
-		err := child.Until(ctx, serving, asking, "peer "+p.name+" follows", func(ctx context.Context) error {
+	for _, p := range f.peers {
+		err := kit.Until(ctx, serving, asking, "peer "+p.name+" follows", func(ctx context.Context) error {
 			_, stale, err := p.count(ctx)
-			if err == nil && stale && !f.alone {
+			if err == nil && stale {
 				err = fault.New("ready", fault.Unavailable, "what it knows is old")
 			}
 			return err
@@ -119,48 +120,17 @@ func (f *fleet) ready(ctx context.Context) error {
 	return nil
 }
 
-// seen waits until peers have n instances, with fresh answers.
-func (f *fleet) seen(ctx context.Context, n int, at ...*peer) error {
-	for _, p := range at {
-		if err := p.sees(ctx, n, func() {}); err != nil {
-			return err
-		}
+// spent returns the processor time of all peers, in steps of 10 ms; 0 on systems other than Linux.
+func (f *fleet) spent() (sum time.Duration) {
+	for _, p := range f.peers {
+		sum += p.Spent()
 	}
-	return nil
-}
-
-// sees waits until the peer has n instances, with fresh answers. It calls follows at the start of
-// the watch.
-func (p *peer) sees(ctx context.Context, n int, follows func()) error {
-	follows = sync.OnceFunc(follows)
-	return child.Until(ctx, serving, tight, "peer "+p.name+" sees all", func(ctx context.Context) error {
-		got, stale, err := p.count(ctx)
-		if err == nil && !stale {
-			follows()
-		}
-		if err == nil && (got != n || stale) {
-			err = fault.New("sees", fault.Unavailable, "it sees %d of %d, stale: %v", got, n, stale)
-		}
-		return err
-	})
-}
-
-func (f *fleet) living() []*peer {
-	return slices.DeleteFunc(slices.Clone(f.peers), func(p *peer) bool { return !p.Runs() })
-}
-
-// processes returns all running processes.
-func (f *fleet) processes() []*process {
-	var all []*process
-	for _, p := range f.living() {
-		all = append(all, &p.process)
-	}
-	return all
+	return sum
 }
 
 // leader returns the leader according to a running member.
 func (f *fleet) leader(ctx context.Context, witness *peer) (leader *peer, err error) {
-	err = child.Until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
+	err = kit.Until(ctx, serving, asking, "a leader", func(ctx context.Context) error {
 		g, err := witness.rpc.Coordination().Group(ctx)
 		if err != nil {
 			return err
@@ -180,19 +150,13 @@ func (f *fleet) followers(leader *peer) []*peer {
 	return slices.DeleteFunc(slices.Clone(f.peers[:members]), func(p *peer) bool { return p == leader })
 }
 
-// halt ends the peers; they can start again.
-func (f *fleet) halt() {
-	var all sync.WaitGroup
-	for _, p := range f.peers {
-		all.Go(p.process.stop)
-	}
-	all.Wait()
-}
-
+// stop ends the peers.
 func (f *fleet) stop() {
+	var all sync.WaitGroup
 	for _, p := range f.peers {
 		_ = p.rpc.Close() // no call is in flight
 		p.close()
+		all.Go(p.Stop)
 	}
-	f.halt()
+	all.Wait()
 }

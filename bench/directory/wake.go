@@ -8,8 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
-	"github.com/blackhole/blackhole/bench/figure"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -59,17 +58,17 @@ func (s *session) wake(ctx context.Context) error {
 		watchers = append(watchers, watcher{w.what + " | gRPC Watch", w.at.stream}, watcher{w.what + " | long poll", w.at.poll})
 	}
 	for _, w := range writers {
-		before := spent(f.processes()...)
+		before := f.spent()
 		took, after, answered, err := s.changed(ctx, w, watchers)
 		if err != nil {
 			return err
 		}
-		cpu := figure.PerOp(spent(f.processes()...)-before, s.changes)
+		cpu := kit.PerOp(f.spent()-before, s.changes)
 		for i, one := range watchers {
-			s.row("%s | %s | %.2f | %.2f | %.1f | %.2f | %.2f | %.0f | %s", w.what, one.label, figure.Ms(figure.Quantile(took[i], 0.5)), figure.Ms(figure.Quantile(took[i], 0.99)),
-				figure.Ms(figure.Quantile(took[i], 1)), figure.Ms(figure.Quantile(after[i], 0.5)), figure.Ms(figure.Quantile(after[i], 0.99)), cpu, child.Load())
+			s.row("%s | %s | %.2f | %.2f | %.1f | %.2f | %.2f | %.0f | %s", w.what, one.label, kit.Ms(kit.Quantile(took[i], 0.5)), kit.Ms(kit.Quantile(took[i], 0.99)),
+				kit.Ms(kit.Quantile(took[i], 1)), kit.Ms(kit.Quantile(after[i], 0.5)), kit.Ms(kit.Quantile(after[i], 0.99)), cpu, kit.Load())
 		}
-		s.row("%s | | the answer to who registered | %.2f | %.2f | %.1f | | | |", w.what, figure.Ms(figure.Quantile(answered, 0.5)), figure.Ms(figure.Quantile(answered, 0.99)), figure.Ms(figure.Quantile(answered, 1)))
+		s.row("%s | | the answer to who registered | %.2f | %.2f | %.1f | | | |", w.what, kit.Ms(kit.Quantile(answered, 0.5)), kit.Ms(kit.Quantile(answered, 0.99)), kit.Ms(kit.Quantile(answered, 1)))
 	}
 	return nil
 }
@@ -102,7 +101,7 @@ func (s *session) changed(ctx context.Context, w place, watchers []watcher) (too
 	}
 	took, after = make([][]time.Duration, len(watchers)), make([][]time.Duration, len(watchers))
 	for n := range s.changes {
-		if err := child.Rest(ctx, settle); err != nil {
+		if err := kit.Rest(ctx, settle); err != nil {
 			return nil, nil, nil, err
 		}
 		e.mark = fmt.Sprintf("r%d.", n+1)

@@ -8,13 +8,9 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-
-// tight is the time between two samples.
-const tight = 5 * time.Millisecond
 
 // web is an HTTP client of a peer.
 type web struct {
@@ -66,12 +62,6 @@ func (w *web) ask(ctx context.Context, method, path string, body []byte) (answer
 func (w *web) count(ctx context.Context) (n int, stale bool, err error) {
 	got, err := w.ask(ctx, "GET", "/v1/services?limit=1", nil)
 	return got.total, got.stale, err
-}
-
-// list returns the number of instances of a service known to a peer, in any status.
-func (w *web) list(ctx context.Context, service string) (answer, int, error) {
-	got, err := w.ask(ctx, "GET", "/v1/services/"+service+"/instances?health=any", nil)
-	return got, bytes.Count(got.body, []byte(`"host":`)), err
 }
 
 // entry is an instance to register.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
+	"github.com/blackhole/blackhole/bench/kit"
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -63,7 +63,7 @@ func serve(o options, stdin io.Reader, stdout io.Writer) error {
 	defer s.Close()
 	fmt.Fprintln(stdout, s.Addr())
 	for lines := bufio.NewScanner(stdin); lines.Scan(); {
-		fmt.Fprintln(stdout, int64(child.Used()))
+		fmt.Fprintln(stdout, int64(kit.Used()))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package child
+package kit
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func Build(ctx context.Context, dir, to, what string) error {
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fault.New("child.Build", fault.Unavailable, "%s: %w\n%s", what, err, out)
+		return fault.New("kit.Build", fault.Unavailable, "%s: %w\n%s", what, err, out)
 	}
 	return nil
 }
@@ -45,7 +45,7 @@ func (p *Process) Start() error {
 	cmd.Stdout, cmd.Stderr = p.Log, p.Log
 	cmd.SysProcAttr = orphanless()
 	if err := cmd.Start(); err != nil {
-		return fault.As("child.Start", fault.Unavailable, err)
+		return fault.As("kit.Start", fault.Unavailable, err)
 	}
 	p.cmd, p.exited = cmd, exited
 	go func() { // ends with the process
@@ -78,7 +78,7 @@ func (p *Process) ID() int {
 
 // Signal sends a signal to the running process. Errors: Unavailable.
 func (p *Process) Signal(s os.Signal) error {
-	return fault.As("child.Signal", fault.Unavailable, p.cmd.Process.Signal(s))
+	return fault.As("kit.Signal", fault.Unavailable, p.cmd.Process.Signal(s))
 }
 
 // Kill ends the process like a crash, and waits.

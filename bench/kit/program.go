@@ -1,5 +1,4 @@
-// Package program is what the measuring programs share: common flags, named parts, signals and exit codes.
-package program
+package kit
 
 import (
 	"context"
@@ -15,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/blackhole/blackhole/bench/child"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -104,13 +102,13 @@ func (s *Session) Open(ctx context.Context, stdout, stderr io.Writer) (err error
 		s.Log = stderr
 	}
 	if s.Scratch, err = os.MkdirTemp(s.dir, "blackhole-bench-"); err != nil {
-		return fault.As("program.Open", fault.Invalid, err)
+		return fault.As("kit.Open", fault.Invalid, err)
 	}
 	if s.Blackholed != "" {
 		return nil
 	}
 	s.Blackholed = filepath.Join(s.Scratch, "blackholed")
-	return child.Build(ctx, ".", s.Blackholed, "github.com/blackhole/blackhole/cmd/blackholed")
+	return Build(ctx, ".", s.Blackholed, "github.com/blackhole/blackhole/cmd/blackholed")
 }
 
 // Close removes the scratch directory.

@@ -1,5 +1,4 @@
-// Package figure summarises the measurements of the measuring programs.
-package figure
+package kit
 
 import (
 	"cmp"

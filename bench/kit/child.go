@@ -1,6 +1,5 @@
-// Package child starts and ends the processes of the measuring programs: free ports, readiness,
-// processor time.
-package child
+// Package kit is what the measuring programs share: flags and parts, processes, readiness, processor time, figures.
+package kit
 
 import (
 	"bytes"
@@ -41,7 +40,7 @@ func Ports(n int) ([]string, error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, fault.As("child.Ports", fault.Unavailable, err)
+			return nil, fault.As("kit.Ports", fault.Unavailable, err)
 		}
 		defer l.Close() // held until all ports are found
 		all = append(all, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
@@ -66,7 +65,7 @@ func Until(ctx context.Context, limit, every time.Duration, what string, ask fun
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fault.New("child.Until", fault.Timeout, "%s: not within %v: %w", what, limit, err)
+			return fault.New("kit.Until", fault.Timeout, "%s: not within %v: %w", what, limit, err)
 		}
 	}
 }
@@ -79,6 +78,6 @@ func Rest(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return fault.Wrap("child.Rest", ctx.Err())
+		return fault.Wrap("kit.Rest", ctx.Err())
 	}
 }
