@@ -16,18 +16,16 @@ import (
 // Package reference checks that all their commands and flags exist.
 func unplayed() map[string]string {
 	const (
-		lab        = "the lab plays it word by word, in network namespaces"
-		ci         = ".ci/run runs it"
-		cluster    = "needs Docker or a cluster; the tests of this package check the files against the program"
-		endless    = "has no end; the tests of httpapi and cli follow the same streams"
-		long       = "a run of minutes to hours; .ci/run or its own tests play a short one"
-		processes  = "TestPrograms runs these programs"
-		incomplete = "names a port and an id of the reader's testnet; the tutorial plays a second peer on one machine"
+		lab       = "the lab plays it word by word, in network namespaces"
+		ci        = ".ci/run runs it"
+		cluster   = "needs Docker or a cluster; the tests of this package check the files against the program"
+		endless   = "has no end; the tests of httpapi and cli follow the same streams"
+		long      = "a run of minutes to hours; .ci/run or its own tests play a short one"
+		processes = "TestPrograms runs these programs"
 	)
 	return map[string]string{
 		"README.md: go run ./testnet":                                   ci,
 		"README.md: go install ./cmd/blackholed":                        "the sessions run this program without installing it",
-		"README.md: go build -o blackholed ./cmd/blackholed":            incomplete,
 		"README.md: curl -s 127.0.0.1:8500/v1/discovery/query":          endless,
 		"README.md: blackholed run --profile lan --network office":      lab,
 		"README.md: blackholed lock hold jobs -- sleep 60":              lab,
