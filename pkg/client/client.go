@@ -71,7 +71,8 @@ type Client struct {
 	vary         func(time.Duration) time.Duration
 	sessions     *renewer[*Session]
 	identities   *attempt.Pool
-	application  string // the name of this program for its leases
+	rules        attempt.Rules // of repeated calls
+	application  string        // the name of this program for its leases
 }
 
 // Record is a record from the peer.

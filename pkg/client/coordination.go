@@ -58,6 +58,7 @@ func connectCoordination(c *Client, opts []grpc.DialOption) {
 	c.sessions = &renewer[*Session]{batch: coord.MaxKeepAlive, tries: 2, send: c.renewSessions}
 	c.sessions.configure(c)
 	c.identities = attempt.NewPool("")
+	c.rules = attempt.Rules{First: firstPause, Last: lastPause, Passing: c.passing, Rest: c.rest}
 }
 
 // jitter varies delays by 20 % in both directions, so that clients with a common failure do not

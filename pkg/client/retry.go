@@ -21,11 +21,17 @@ const (
 
 // repeat repeats a call while the peer or the group is unreachable and ctx lasts. It returns the error of the last call.
 func (c *Client) repeat(ctx context.Context, call func(*attempt.Run) error) error {
-	return attempt.Rules{First: firstPause, Last: lastPause, Passing: c.passing, Rest: c.rest}.Repeat(ctx, call)
+	for run := c.rules.Begin(); ; {
+		if err := call(&run); err == nil || !run.Again(ctx, err, nil) {
+			return err
+		}
+	}
 }
 
 // rest pauses for about a duration; false at the end of ctx.
-func (c *Client) rest(ctx context.Context, d time.Duration) bool { return pause(ctx, c.vary(d)) == nil }
+func (c *Client) rest(ctx context.Context, d time.Duration, _ <-chan struct{}) bool {
+	return pause(ctx, c.vary(d)) == nil
+}
 
 // passing reports whether a later call may succeed in spite of err, and time remains.
 func (c *Client) passing(ctx context.Context, err error) bool {

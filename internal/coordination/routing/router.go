@@ -60,6 +60,7 @@ type Router struct {
 	*finder
 	remotes *remotes
 	pool    *attempt.Pool
+	rules   attempt.Rules
 	abroad  atomic.Int64 // calls at another peer
 	watches atomic.Int64 // those of them that are established watches
 }
@@ -68,6 +69,7 @@ type Router struct {
 func New(c Config) *Router {
 	r := &Router{pool: attempt.NewPool(c.Self.String()), remotes: &remotes{dial: c.Dial, open: map[peer.ID]Remote{}}}
 	r.finder = newFinder(c, r.waiting)
+	r.rules = attempt.Rules{First: resting, Last: 250 * time.Millisecond, Patience: Patience, Now: time.Now, Rest: r.rest}
 	return r
 }
 
@@ -91,9 +93,9 @@ func (r *Router) search(ctx context.Context, most time.Duration) (Target, peer.I
 	return t, at, err
 }
 
-// rest pauses for d, or until the news. It returns false if ctx ends.
-func rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
-	if !pause.For(ctx, resting) {
+// rest pauses for d, or until the news. It returns false if ctx or the life of the peer in the group ends.
+func (r *Router) rest(ctx context.Context, d time.Duration, news <-chan struct{}) bool {
+	if r.config.Life.Err() != nil || !pause.For(ctx, resting) {
 		return false
 	}
 	timer := time.NewTimer(d - resting)
@@ -186,49 +188,37 @@ func (r *Router) repeat(ctx context.Context, first Target, f func(context.Contex
 	if ctx.Err() != nil {
 		return fault.Wrap("group", ctx.Err())
 	}
-	answered := false
-	var news <-chan struct{} // closed when another call is worth its while
-	rules := attempt.Rules{
-		First: resting, Last: 250 * time.Millisecond, Patience: Patience, Now: time.Now,
-		Passing: func(context.Context, error) bool { return !answered },
-		Rest: func(ctx context.Context, d time.Duration) bool {
-			return r.config.Life.Err() == nil && rest(ctx, d, news)
-		},
-	}
-	err := rules.Repeat(ctx, func(run *attempt.Run) error {
-		began := time.Now()
-		lasted := func() { // a long wait was progress, not an outage
-			if time.Since(began) > Patience {
-				run.Progress()
-			}
-		}
+	for run := r.rules.Begin(); ; {
 		if first != nil {
-			err := f(ctx, first)
-			if answered = err == nil || fault.KindOf(err) != fault.Unavailable || ctx.Err() != nil; answered {
+			began := time.Now()
+			if err := f(ctx, first); err == nil || fault.KindOf(err) != fault.Unavailable || ctx.Err() != nil {
 				return err
 			}
 			first = nil
-			lasted()
+			lasted(&run, began)
 		}
-		news = r.changes()
+		news := r.changes()
 		t, at, err := r.search(ctx, run.Left())
-		if err != nil {
-			return err
+		if err == nil {
+			began := time.Now()
+			if err = r.call(ctx, t, at, f); err == nil || fault.KindOf(err) != fault.Unavailable {
+				return err
+			}
+			lasted(&run, began)
+			news = r.replaced(at)
+			r.Advance(leader.Refused{Leader: at})
 		}
-		began = time.Now()
-		err = r.call(ctx, t, at, f)
-		if answered = err == nil || fault.KindOf(err) != fault.Unavailable; answered {
-			return err
+		if !run.Again(ctx, err, news) {
+			return r.explain(ctx, err)
 		}
-		lasted()
-		news = r.replaced(at)
-		r.Advance(leader.Refused{Leader: at})
-		return err
-	})
-	if err == nil || answered {
-		return err
 	}
-	return r.explain(ctx, err)
+}
+
+// lasted notes a failed call: a long one was progress, not an outage.
+func lasted(run *attempt.Run, began time.Time) {
+	if time.Since(began) > Patience {
+		run.Progress()
+	}
 }
 
 // AskLeader returns the group's state from the leader, in one call.

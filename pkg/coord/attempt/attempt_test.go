@@ -215,22 +215,26 @@ func TestRepeat(t *testing.T) {
 		rules := Rules{
 			First: time.Second, Last: 3 * time.Second, Patience: 10 * time.Second, Now: time.Now,
 			Passing: func(_ context.Context, err error) bool { return errors.Is(err, broken) },
-			Rest: func(_ context.Context, d time.Duration) bool {
+			Rest: func(_ context.Context, d time.Duration, _ <-chan struct{}) bool {
 				pauses = append(pauses, d)
 				time.Sleep(d)
 				return true
 			},
 		}
 		calls := 0
-		err := rules.Repeat(t.Context(), func(run *Run) error {
-			if calls++; calls == 3 {
+		run := rules.Begin()
+		for run.Again(t.Context(), broken, nil) {
+			if calls++; calls == 2 {
 				run.Progress()
 			}
-			return broken
-		})
-		require.ErrorIs(t, err, broken)
+		}
 		require.Equal(t, []time.Duration{time.Second, 2 * time.Second, time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second, time.Second}, pauses)
-		final := errors.New("final")
-		require.ErrorIs(t, rules.Repeat(t.Context(), func(*Run) error { return final }), final)
+		require.False(t, rules.passes(t, errors.New("final")))
 	})
+}
+
+// passes reports whether a first error leads to another call.
+func (r Rules) passes(t *testing.T, err error) bool {
+	run := r.Begin()
+	return run.Again(t.Context(), err, nil)
 }

@@ -5,25 +5,39 @@ import (
 	"time"
 )
 
-// Rules say how a call is repeated.
+// Rules say how calls are repeated.
 type Rules struct {
 	First, Last time.Duration // pauses between two calls: each is twice the one before
 
 	Patience time.Duration    // without progress; 0 means as long as Rest
 	Now      func() time.Time // the clock of the patience
 
-	Passing func(ctx context.Context, err error) bool           // whether a later call may succeed
-	Rest    func(ctx context.Context, pause time.Duration) bool // false: no more calls
+	Passing func(ctx context.Context, err error) bool // whether a later call may succeed; nil: after every error
+	// Rest pauses, and may end the pause when news is closed. False: no more calls.
+	Rest func(ctx context.Context, pause time.Duration, news <-chan struct{}) bool
 }
 
 // Run is a call with its repetitions. It is for one goroutine.
+//
+//	for run := rules.Begin(); ; {
+//		if err := call(); err == nil || !run.Again(ctx, err, nil) {
+//			return err
+//		}
+//	}
 type Run struct {
-	rules Rules
+	rules *Rules
 	since time.Time     // of the last progress; zero without a patience
 	pause time.Duration // the next one
 }
 
-// Progress begins the patience and the pauses anew: the call got something, and lasted.
+// Begin begins a call.
+func (r *Rules) Begin() Run {
+	run := Run{rules: r}
+	run.Progress()
+	return run
+}
+
+// Progress begins the patience and the pauses anew: the call got something, or lasted.
 func (r *Run) Progress() {
 	r.pause = r.rules.First
 	if r.rules.Patience > 0 {
@@ -31,23 +45,18 @@ func (r *Run) Progress() {
 	}
 }
 
-// Left returns the rest of the patience, if the rules have one.
+// Left returns the rest of the patience. The rules must have one.
 func (r *Run) Left() time.Duration { return r.rules.Patience - r.rules.Now().Sub(r.since) }
 
-// Repeat makes a call until it succeeds, fails for good, or the rules end it. It returns the call's last error.
-func (r Rules) Repeat(ctx context.Context, call func(*Run) error) error {
-	run := &Run{rules: r}
-	for run.Progress(); ; run.pause = min(2*run.pause, r.Last) {
-		err := call(run)
-		if err == nil || !r.Passing(ctx, err) {
-			return err
-		}
-		pause := run.pause
-		if r.Patience > 0 {
-			pause = min(pause, run.Left())
-		}
-		if pause <= 0 || !r.Rest(ctx, pause) {
-			return err
-		}
+// Again pauses after a failed call, at most until news, and reports whether to call again.
+func (r *Run) Again(ctx context.Context, err error, news <-chan struct{}) bool {
+	if r.rules.Passing != nil && !r.rules.Passing(ctx, err) {
+		return false
 	}
+	pause := r.pause
+	r.pause = min(2*r.pause, r.rules.Last)
+	if r.rules.Patience > 0 {
+		pause = min(pause, r.Left())
+	}
+	return pause > 0 && r.rules.Rest(ctx, pause, news)
 }
