@@ -189,7 +189,7 @@ func (s *Storage) Bootstrap(group string, snap *pb.Snapshot, state io.WriterTo) 
 		return fault.Wrap(op, err)
 	}
 	hard := &pb.HardState{Term: snap.Metadata.Term, Vote: new(uint64(0)), Commit: snap.Metadata.Index}
-	return fault.Wrap(op, s.Restore(snap, hard))
+	return fault.Wrap(op, s.Restore(snap, hard, 0))
 }
 
 // Adopt puts a written snapshot in force and removes older ones. The log stays; see Compact. It ignores a
@@ -214,14 +214,15 @@ func (s *Storage) Adopt(snap *pb.Snapshot) error {
 }
 
 // Restore replaces log and state by a written snapshot of the leader, and stores the hard state, whose commit
-// index is at least the snapshot's. Errors: Internal.
-func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState) error {
-	return fault.Wrap("raftlog.Restore", s.replace(snap, hard, nil))
+// index is at least the snapshot's. sum is the leader's Sum at the snapshot. Errors: Internal.
+func (s *Storage) Restore(snap *pb.Snapshot, hard *pb.HardState, sum uint32) error {
+	return fault.Wrap("raftlog.Restore", s.replace(snap, hard, sum, nil))
 }
 
 // replace replaces log and state by a written snapshot, and the folder's owner if h is given.
-func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) error {
+func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, sum uint32, h *header) error {
 	cut := positionOf(snap)
+	cut.sum = sum
 	s.db.batch.Reset()
 	s.db.setMessage([]byte(keySnapshot), snap)
 	s.db.set([]byte(keyCut), cut.append(nil))
@@ -236,7 +237,7 @@ func (s *Storage) replace(snap *pb.Snapshot, hard *pb.HardState, h *header) erro
 	if err := s.db.deleteEntries(0, 1<<64-1); err != nil {
 		return err
 	}
-	s.db.now.cut, s.db.now.snapshot, s.db.now.end = cut, cut, cut
+	s.db.now.cut, s.db.now.snapshot, s.db.now.end = cut, positionOf(snap), cut
 	if err := s.db.commit(true); err != nil {
 		return err
 	}
@@ -268,7 +269,7 @@ func (s *Storage) Recover(id Identity, snap *pb.Snapshot, state io.WriterTo) err
 	}
 	h := header{format: format().Version(), member: id.Member, group: id.Group}
 	hard := &pb.HardState{Term: snap.Metadata.Term, Vote: new(uint64(0)), Commit: snap.Metadata.Index}
-	if err := s.replace(snap, hard, &h); err != nil {
+	if err := s.replace(snap, hard, 0, &h); err != nil {
 		return fault.Wrap(op, err)
 	}
 	s.header = h

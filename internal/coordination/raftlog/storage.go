@@ -9,7 +9,7 @@
 //
 //	h             header: format, member id, group id
 //	s             hard state
-//	c             index and term of the last entry before the log
+//	c             index, term and Sum of the last entry before the log
 //	n             metadata of the snapshot in force
 //	e<index>      entry, big-endian for their order
 //	w             count of the writes, with a checksum of all
@@ -31,7 +31,8 @@
 // entries show.
 //
 // What the mark cannot show: a copy of the whole folder, mark included, and the last writes before a power cut on a disk
-// that lost them after their sync. Then the other members know more: see package replica.
+// that lost them after their sync. Then the other members know more: they compare the checksums of their logs with the
+// messages of each other. See package replica.
 //
 // # Identity
 //
@@ -44,6 +45,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"time"
@@ -51,6 +53,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -110,11 +113,29 @@ type Storage struct {
 // position is the position of an entry.
 type position struct {
 	index, term uint64
-	sum         uint32 // of the entries up to it; 0 for snapshots
+	sum         uint32 // see Sum; 0 for the snapshot in force
 }
 
 func positionOf(snap *pb.Snapshot) position {
 	return position{index: snap.GetMetadata().GetIndex(), term: snap.GetMetadata().GetTerm()}
+}
+
+// Sum returns the checksum of all entries of the group up to index, CRC-32C over their encodings. Members whose logs
+// are equal up to there have the same. It returns false for an entry before the log or behind it.
+//
+// Errors: Internal.
+func (s *Storage) Sum(index uint64) (sum uint32, ok bool, err error) {
+	if index < s.cut.index || index > s.last {
+		return 0, false, nil
+	}
+	sum, err = s.db.sumAt(index)
+	return sum, err == nil, fault.Wrap("raftlog.Sum", err)
+}
+
+// SumAfter returns the Sum at an entry from the one before it.
+func SumAfter(before uint32, e *pb.Entry) uint32 {
+	b, _ := proto.Marshal(e) // an entry has an encoding
+	return crc32.Update(before, castagnoli(), b)
 }
 
 // Open reads the folder, or makes it with a new member id.

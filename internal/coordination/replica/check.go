@@ -32,13 +32,20 @@ func check(self uint64, m *pb.Message) error {
 		if err := checkAppend(m); err != nil {
 			return err
 		}
+		if n := len(m.GetContext()); n != 0 && n != sumSize {
+			return fault.Invalidf("context", n, "wrong length: use 0 or %d bytes", sumSize)
+		}
+	case pb.MsgAppResp:
+		if n := len(m.GetContext()); n != 0 && n != sumSize && n != leaderSize {
+			return fault.Invalidf("context", n, "wrong length: use 0, %d or %d bytes", sumSize, leaderSize)
+		}
 	case pb.MsgHeartbeatResp:
 		if n := len(m.GetContext()); n != 0 && n != 8 {
 			return fault.Invalidf("context", n, "wrong length: use 0 or 8 bytes")
 		}
 	case pb.MsgSnap:
 		return fault.Invalidf("type", m.GetType().String(), "needs its state; see Restore")
-	case pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp, pb.MsgHeartbeat, pb.MsgTimeoutNow:
+	case pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp, pb.MsgHeartbeat, pb.MsgTimeoutNow:
 	default:
 		return fault.Invalidf("type", m.GetType().String(), "is not sent between members")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -56,8 +57,12 @@ type node struct {
 const groupID = "a group id of thirty-two bytes..."
 
 func newCluster(t *testing.T, voters int, adjust func(*replica.Config)) *cluster {
-	cryptotest.SetGlobalRandom(t, 1)
-	c := &cluster{t: t, random: rand.New(rand.NewPCG(1, 2)), cut: make(map[[2]uint64]bool), adjust: adjust}
+	return newSeeded(t, voters, 1, adjust)
+}
+
+func newSeeded(t *testing.T, voters int, seed uint64, adjust func(*replica.Config)) *cluster {
+	cryptotest.SetGlobalRandom(t, seed)
+	c := &cluster{t: t, random: rand.New(rand.NewPCG(seed, 2)), cut: make(map[[2]uint64]bool), adjust: adjust}
 	var members []replica.Member
 	for range voters {
 		n := c.add()
@@ -187,6 +192,10 @@ func (c *cluster) deliver(m *pb.Message) {
 		return
 	}
 	state, err := from.store.State(m.GetSnapshot())
+	if fault.KindOf(err) == fault.NotFound && err != nil { // a newer one has replaced it
+		from.SnapshotSent(m.GetTo(), false)
+		return
+	}
 	require.NoError(c.t, err)
 	var buf bytes.Buffer
 	_, err = buf.ReadFrom(state)

@@ -1,9 +1,12 @@
 package replica
 
 import (
+	"encoding/binary"
+
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -11,23 +14,41 @@ import (
 // differences, so a disk forgot something that was acknowledged: a restored copy, or a power cut that took synced data.
 // This member cannot know whose disk it was. It stops, before it acknowledges or serves anything more.
 //
-// Raft would ignore the first two cases, and panic on the last one.
+// Raft compares terms and lengths of logs only. It would panic on a commit index above the log, and ignore the rest.
 func (t *turn) contradict(r *Replica, m *pb.Message) error {
+	if isProof(m) {
+		return t.refuted(r, m)
+	}
 	status := r.node.BasicStatus()
 	if m.GetTerm() < status.GetTerm() {
 		return nil // Raft ignores it too
 	}
+	last, _ := r.storage.LastIndex() // never fails
 	switch m.GetType() {
-	case pb.MsgApp:
-		return differs(r, m)
-	case pb.MsgAppResp:
-		last, _ := r.storage.LastIndex() // never fails; all entries sent so far are stored
+	case pb.MsgApp, pb.MsgHeartbeat, pb.MsgSnap:
+		if leader := r.leaderIn(m.GetTerm(), status); leader != 0 && leader != m.GetFrom() {
+			return t.proves(position{}, leadership{term: m.GetTerm(), leader: leader}, twoLeaders(m.GetTerm(), leader, m.GetFrom()))
+		}
+	case pb.MsgAppResp: // all entries sent so far are stored
 		if status.RaftState == raft.StateLeader && m.GetTerm() == status.GetTerm() && !m.GetReject() && m.GetIndex() > last {
 			return fault.New("", fault.Internal,
 				"member %x has entry %d, but the log of this leader ends at %d: acknowledged entries are missing here", m.GetFrom(), m.GetIndex(), last)
 		}
+	}
+	switch m.GetType() {
+	case pb.MsgApp:
+		return t.differs(r, m, last)
+	case pb.MsgSnap:
+		meta := m.GetSnapshot().GetMetadata()
+		if meta.GetIndex() < r.applied.index {
+			return nil // Raft ignores it too
+		}
+		theirs, _ := leadersOf(m.GetSnapshot()) // checked
+		if one, differ := r.leaders.differs(theirs); differ {
+			return t.proves(position{}, one, twoLeaders(one.term, one.leader, 0))
+		}
+		return t.sameEntry(r, m, position{meta.GetIndex(), meta.GetTerm()}, sumOf(m))
 	case pb.MsgHeartbeat:
-		last, _ := r.storage.LastIndex()
 		if m.GetCommit() > last {
 			return fault.New("", fault.Internal,
 				"this member acknowledged entry %d to leader %x, but its log ends at %d: %s was restored from a copy, or its disk lost data",
@@ -37,30 +58,149 @@ func (t *turn) contradict(r *Replica, m *pb.Message) error {
 	return nil
 }
 
-// differs compares a leader's entries with applied ones. Entries before the log cannot be compared.
-func differs(r *Replica, m *pb.Message) error {
-	at := position{m.GetIndex(), m.GetLogTerm()}
-	for i := 0; at.index <= r.applied.index; i++ {
-		if term, err := r.storage.Term(at.index); err == nil && at.index > 0 && term != at.term {
-			return fault.New("", fault.Internal,
+// leaderIn returns the leader of a term as this member knows it; 0: it knows none.
+func (r *Replica) leaderIn(term uint64, status raft.BasicStatus) uint64 {
+	if status.GetTerm() == term && status.Lead != 0 {
+		return status.Lead
+	}
+	if known := r.leaders.of(term); known.leader != 0 {
+		return known.leader
+	}
+	last, _ := r.storage.LastIndex() // perhaps not applied yet, after a restart
+	if end, err := r.storage.Entries(last, last+1, 0); err == nil && end[0].GetTerm() == term {
+		return leaderOf(end[0])
+	}
+	return 0
+}
+
+// differs compares a leader's entries with stored ones. Entries before the log cannot be compared.
+func (t *turn) differs(r *Replica, m *pb.Message, last uint64) error {
+	at, sum := position{m.GetIndex(), m.GetLogTerm()}, sumOf(m)
+	for i := 0; at.index <= last; i++ {
+		term, err := r.storage.Term(at.index)
+		switch {
+		case err != nil || at.index == 0: // before the log
+		case term != at.term && at.index <= r.applied.index:
+			return t.proves(position{at.index, term}, r.leaders.of(term), fault.New("", fault.Internal,
 				"leader %x has entry %d of term %d, but this member applied that of term %d: the leader's group lost acknowledged entries",
-				m.GetFrom(), at.index, at.term, term)
+				m.GetFrom(), at.index, at.term, term))
+		case term != at.term:
+			return nil // Raft replaces these entries
+		case len(m.GetContext()) > 0:
+			if err := t.sameEntry(r, m, at, sum); err != nil {
+				return err
+			}
 		}
 		if i == len(m.GetEntries()) {
 			return nil
 		}
-		at = position{m.GetEntries()[i].GetIndex(), m.GetEntries()[i].GetTerm()}
+		e := m.GetEntries()[i]
+		at, sum = position{e.GetIndex(), e.GetTerm()}, raftlog.SumAfter(sum, e)
 	}
 	return nil
 }
 
-// accuse shows a leader with other entries how far this member's state reaches, as Raft's own answer would. A leader
-// with a shorter log then stops too.
-func (t *turn) accuse(r *Replica) []*pb.Message {
-	m := t.cause
-	if m.GetType() != pb.MsgApp {
+// sameEntry compares another member's entry, with all entries before it, with a stored one of the same term. A term has one
+// leader, which makes one entry for an index: other contents prove that it had two.
+func (t *turn) sameEntry(r *Replica, m *pb.Message, at position, sum uint32) error {
+	if term, err := r.storage.Term(at.index); err != nil || term != at.term {
 		return nil
 	}
-	kind := pb.MsgAppResp
-	return []*pb.Message{{Type: &kind, To: new(m.GetFrom()), From: new(r.id), Term: new(m.GetTerm()), Index: new(r.applied.index)}}
+	own, known, err := r.storage.Sum(at.index)
+	if err != nil || !known || own == sum {
+		return err
+	}
+	t.proof = &pb.Message{Index: new(at.index), LogTerm: new(at.term), Context: binary.BigEndian.AppendUint32(nil, own)}
+	return fault.New("", fault.Internal,
+		"entry %d of term %d, or one before it, has other contents at member %x: the disk of a voter lost its vote or entries, or was restored from a copy",
+		at.index, at.term, m.GetFrom())
+}
+
+// proves keeps an applied entry, and the leader of a term, as the proof of err. Zero values prove nothing.
+func (t *turn) proves(at position, one leadership, err error) error {
+	t.proof = &pb.Message{
+		Index: &at.index, LogTerm: &at.term,
+		Context: one.append(nil),
+	}
+	return err
+}
+
+// Lengths of the context of a message.
+const (
+	sumSize    = 4  // of the sum at an entry: of the one before an append, of the last one of a snapshot, of a proof
+	leaderSize = 24 // of a proof: a leadership
+)
+
+// sumOf reads the sum that a message carries; 0 without one.
+func sumOf(m *pb.Message) uint32 {
+	if len(m.GetContext()) != sumSize {
+		return 0
+	}
+	return binary.BigEndian.Uint32(m.GetContext())
+}
+
+// withSums adds the sum of this leader's log to appends and snapshots. An append behind unsaved entries has none: the
+// append before it had one.
+func (t *turn) withSums(r *Replica, messages []*pb.Message) []*pb.Message {
+	for _, m := range messages {
+		at := position{m.GetIndex(), m.GetLogTerm()}
+		switch m.GetType() {
+		case pb.MsgSnap:
+			meta := m.GetSnapshot().GetMetadata()
+			at = position{meta.GetIndex(), meta.GetTerm()}
+		case pb.MsgApp:
+		default:
+			continue
+		}
+		if term, err := r.storage.Term(at.index); err != nil || term != at.term {
+			continue
+		}
+		if sum, known, err := r.storage.Sum(at.index); err == nil && known {
+			m.Context = binary.BigEndian.AppendUint32(nil, sum)
+		}
+	}
+	return messages
+}
+
+// accuse answers a leader that this member contradicts: with the proof, and with how far this member's state reaches, as
+// Raft's own answer would. The leader compares both with its own disk, and then stops too.
+func (t *turn) accuse(r *Replica) []*pb.Message {
+	to := t.cause
+	switch to.GetType() {
+	case pb.MsgApp, pb.MsgSnap, pb.MsgHeartbeat:
+	default:
+		return nil
+	}
+	all := []*pb.Message{{Index: new(r.applied.index)}}
+	if t.proof != nil {
+		all = append([]*pb.Message{t.proof}, all...)
+	}
+	for _, m := range all {
+		m.Type, m.To, m.From, m.Term = pb.MsgAppResp.Enum(), new(to.GetFrom()), new(r.id), new(to.GetTerm())
+	}
+	return all
+}
+
+// isProof reports whether a message is the proof of accuse.
+func isProof(m *pb.Message) bool { return m.GetType() == pb.MsgAppResp && len(m.GetContext()) > 0 }
+
+// refuted compares a proof with what this member's disk holds.
+func (t *turn) refuted(r *Replica, m *pb.Message) error {
+	if len(m.GetContext()) == sumSize {
+		return t.sameEntry(r, m, position{m.GetIndex(), m.GetLogTerm()}, sumOf(m))
+	}
+	status := r.node.BasicStatus()
+	term, err := r.storage.Term(m.GetIndex())
+	if m.GetIndex() > 0 && err == nil && term != m.GetLogTerm() && (status.RaftState == raft.StateLeader || m.GetIndex() <= r.applied.index) {
+		return fault.New("", fault.Internal, "member %x applied entry %d of term %d, but this member has that of term %d: acknowledged entries are missing here",
+			m.GetFrom(), m.GetIndex(), m.GetLogTerm(), term)
+	}
+	one := leadershipOf(m.GetContext())
+	if own := r.leaderIn(one.term, status); own != 0 && one.leader != 0 && own != one.leader {
+		return twoLeaders(one.term, one.leader, own)
+	}
+	if r.leaders.lacks(one) {
+		return twoLeaders(one.term, one.leader, 0)
+	}
+	return nil
 }

@@ -74,3 +74,70 @@ func (c *cluster) followers(leader *node) (all []*node) {
 	}
 	return all
 }
+
+// TestRestoredBeforeElection: the copy of the restored member is older than an election, so the member forgot its vote and
+// votes again in the same term. Two leaders of one term write entries with equal indexes and terms, and other contents.
+// No member may go on with both, whoever comes first.
+func TestRestoredBeforeElection(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		away bool // the second leader, when the first one returns
+	}{{"all at once", false}, {"without the second leader", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newCluster(t, 3, nil)
+			whole := c.leader()
+			restored, away := c.followers(whole)[0], c.followers(whole)[1]
+			c.agree()
+			away.crash()
+			restored.crash()
+			early := storetest.Copy(restored.fs)
+			c.until("no leader", func() bool { return !whole.Status().Leads })
+			restored.restart()
+			require.Same(t, whole, c.leader())
+			for i := range 40 {
+				whole.do(put(fmt.Sprint("key", i), "v"))
+			}
+			c.run(time.Second)
+			term := whole.Status().Header.Term
+			whole.crash()
+			restored.crash()
+			restored.fs = early
+			restored.restart()
+			away.restart()
+			second := c.leader()
+			for second.Status().Header.Term < term { // an election takes one term or more
+				second.crash()
+				second.restart()
+				second = c.leader()
+			}
+			require.Equal(t, term, second.Status().Header.Term, "the second leader of one term")
+			for i := range 5 {
+				second.do(put(fmt.Sprint("other", i), "v"))
+			}
+			c.run(time.Second)
+			for _, n := range c.nodes {
+				n.refuses = true
+			}
+			other := c.followers(second)[0]
+			if other == whole {
+				other = c.followers(second)[1]
+			}
+			if test.away {
+				second.crash()
+			}
+			whole.restart()
+			c.run(10 * time.Second)
+			require.Error(t, whole.stopped)
+			left := other
+			if test.away {
+				require.Error(t, other.stopped)
+				second.restart()
+				c.run(10 * time.Second)
+				left = second
+			} else {
+				require.Error(t, second.stopped)
+			}
+			require.False(t, left.Status().Promoted, "no majority is left")
+		})
+	}
+}

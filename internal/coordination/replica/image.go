@@ -32,7 +32,7 @@ func (s *snapshots) takeImage(r *Replica) {
 	index, term := r.applied.index, r.applied.term
 	r.turn.out.Image = &Image{
 		snapshot: &pb.Snapshot{
-			Data:     encodeMembers(r.membership.members()),
+			Data:     snapshotData(r.leaders, r.membership.members()),
 			Metadata: &pb.SnapshotMetadata{Index: &index, Term: &term, ConfState: r.membership.conf},
 		},
 		state: r.machine.Image(), storage: r.storage,

@@ -94,7 +94,7 @@ func Bootstrap(s *raftlog.Storage, group string, voters []Member) error {
 	}
 	one := uint64(1)
 	first := &pb.Snapshot{
-		Data:     encodeMembers(voters),
+		Data:     snapshotData(nil, voters),
 		Metadata: &pb.SnapshotMetadata{Index: &one, Term: &one, ConfState: conf},
 	}
 	return fault.Wrap(op, s.Bootstrap(group, first, machine.New().Image()))
@@ -108,7 +108,14 @@ type membership struct {
 
 func newMembership(snap *pb.Snapshot) (membership, error) {
 	r := membership{conf: pb.EnsureConfState(snap.GetMetadata().GetConfState()), peers: make(map[uint64]string)}
-	members, err := decodeMembers(snap.GetData())
+	if snap == nil {
+		return r, nil
+	}
+	_, b, err := decodeLeaders(snap.GetData())
+	if err != nil {
+		return r, err
+	}
+	members, err := decodeMembers(b)
 	for _, m := range members {
 		r.peers[m.ID] = m.Peer
 	}

@@ -31,7 +31,7 @@ type proposal struct {
 
 // Packed is an encoded command.
 type Packed struct {
-	data  []byte // room for an id, and the log entry
+	data  []byte // room for entryHead, and the command
 	level uint32 // feature level that it needs
 }
 
@@ -75,11 +75,11 @@ func (c *Config) Pack(cmd *coordv1.Command) (Packed, error) {
 	if cmd.Random = 0; makesID(cmd) {
 		cmd.Random = c.draw()
 	}
-	data, level, err := c.features().Encode(cmd, 8)
+	data, level, err := c.features().Encode(cmd, entryHead)
 	if err != nil {
 		return Packed{}, err
 	}
-	if size := len(data) - 8; size > maxCommand {
+	if size := len(data) - entryHead; size > maxCommand {
 		return Packed{}, fault.New(op, fault.TooLarge, "the command has %d bytes, at most %d", size, maxCommand)
 	}
 	return Packed{data, level}, nil
@@ -210,6 +210,7 @@ func (p *proposals) keepToLevel(r *Replica, leads bool) {
 func (p *proposals) proposeBatch(r *Replica, batch []proposal, term uint64, leads bool) {
 	entries := make([]*pb.Entry, len(batch))
 	for i, one := range batch {
+		binary.BigEndian.PutUint64(one.data[8:], r.id)
 		entries[i] = &pb.Entry{Data: one.data}
 	}
 	var err error = raft.ErrProposalDropped

@@ -41,6 +41,9 @@ func (r *Replica) Step(m *pb.Message) error {
 		r.turn.contradiction, r.turn.cause = err, m
 		return nil
 	}
+	if isProof(m) {
+		return nil // of an entry that this log has no more
+	}
 	if _, member := r.membership.peers[m.GetFrom()]; member {
 		r.heard[m.GetFrom()] = r.now
 	}
@@ -66,14 +69,20 @@ func (r *Replica) Restore(m *pb.Message, machine *machine.Machine) error {
 		return fault.Wrap(op, fault.Invalidf("message", nil, "not a snapshot for this member"))
 	case meta.GetIndex() == 0 || meta.GetTerm() == 0 || meta.GetTerm() > m.GetTerm() || machine == nil:
 		return fault.Wrap(op, fault.Invalidf("snapshot", nil, "is not whole"))
+	case len(m.GetContext()) != sumSize:
+		return fault.Wrap(op, fault.Invalidf("context", len(m.GetContext()), "needs the checksum of the log"))
 	}
 	if _, err := newMembership(m.GetSnapshot()); err != nil {
 		return fault.Wrap(op, err)
 	}
+	if err := r.turn.contradict(r, m); err != nil {
+		r.turn.contradiction, r.turn.cause = err, m
+		return nil
+	}
 	before := r.node.BasicStatus().GetCommit()
 	_ = r.node.Step(m)
 	if r.node.BasicStatus().GetCommit() > before { // else Raft refused it
-		r.turn.arrived = append(r.turn.arrived, arrival{position{meta.GetIndex(), meta.GetTerm()}, machine})
+		r.turn.arrived = append(r.turn.arrived, arrival{position{meta.GetIndex(), meta.GetTerm()}, machine, sumOf(m)})
 	}
 	return nil
 }
@@ -105,7 +114,7 @@ func (r *Replica) Prepare(now time.Duration) []*pb.Message {
 	r.turn.ready = r.node.Ready()
 	r.observe()
 	r.proposals.settleChange(r)
-	return r.turn.messages(true)
+	return r.turn.withSums(r, r.turn.messages(true))
 }
 
 // messages returns the messages that leave before or after the disk write. Acknowledgements and votes promise
@@ -187,6 +196,10 @@ func (t *turn) install(r *Replica, snap *pb.Snapshot) error {
 		return err
 	}
 	r.machine, r.applied, r.membership = t.arrived[which].machine, at, membership
+	if r.leaders, err = leadersOf(snap); err != nil {
+		return err
+	}
+	t.installed = t.arrived[which].sum
 	r.snapshots.index, r.snapshots.previous, r.snapshots.bytes = at.index, at.index, 0
 	t.out.Restored, t.out.Reconfigured = true, true
 	return nil
@@ -218,11 +231,14 @@ func (t *turn) apply(r *Replica, e *pb.Entry) error {
 
 // execute applies a command and answers its proposer here.
 func (t *turn) execute(r *Replica, e *pb.Entry) error {
-	if len(e.GetData()) < 8 {
+	if len(e.GetData()) < entryHead {
 		return fault.New("", fault.Invalid, "entry %d is cut off", e.GetIndex())
 	}
+	if err := r.leaders.note(leadership{e.GetTerm(), leaderOf(e), e.GetIndex()}); err != nil {
+		return err
+	}
 	id := binary.BigEndian.Uint64(e.GetData())
-	cmd, err := r.config.Features.Decode(e.GetData()[8:], r.machine.Level())
+	cmd, err := r.config.Features.Decode(e.GetData()[entryHead:], r.machine.Level())
 	if err != nil {
 		return err
 	}
@@ -281,7 +297,7 @@ func (r *Replica) Persist() ([]*pb.Message, error) {
 		r.turn.unsaved = rd.HardState
 	}
 	if !raft.IsEmptySnap(rd.Snapshot) {
-		if err := r.storage.Restore(rd.Snapshot, r.turn.unsaved); err != nil {
+		if err := r.storage.Restore(rd.Snapshot, r.turn.unsaved, r.turn.installed); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 	}

@@ -105,7 +105,7 @@ func Restore(s *raftlog.Storage, m *machine.Machine, group string, only Member) 
 func begin(s *raftlog.Storage, m *machine.Machine, group string, only Member) error {
 	index, term := m.Index()
 	snap := &pb.Snapshot{
-		Data: encodeMembers([]Member{only}),
+		Data: snapshotData(nil, []Member{only}),
 		Metadata: &pb.SnapshotMetadata{
 			Index: &index, Term: &term,
 			ConfState: &pb.ConfState{Voters: []uint64{only.ID}, AutoLeave: new(false)},

@@ -143,6 +143,7 @@ type Replica struct {
 	heard      map[uint64]time.Duration // the last message of each member
 	role       role
 	membership membership
+	leaders    leaders
 	applied    position
 	snapshots  snapshots
 	proposals  proposals
@@ -160,6 +161,8 @@ type turn struct {
 	// contradiction ends this member in the next turn; cause is the message that showed it.
 	contradiction error
 	cause         *pb.Message
+	proof         *pb.Message // for the sender of cause; nil: none
+	installed     uint32      // the leader's sum at the snapshot of ready
 }
 
 // role is the member's role in its term.
@@ -189,6 +192,7 @@ type snapshots struct {
 type arrival struct {
 	position
 	machine *machine.Machine
+	sum     uint32 // of the leader's log
 }
 
 // New starts a member from its storage: the snapshot in force, and the log after it.
@@ -251,7 +255,9 @@ func (r *Replica) load() error {
 	at := snap.GetMetadata().GetIndex()
 	r.applied = position{at, snap.GetMetadata().GetTerm()}
 	r.snapshots.index, r.snapshots.previous = at, at
-	r.membership, err = newMembership(snap)
+	if r.membership, err = newMembership(snap); err == nil {
+		r.leaders, err = leadersOf(snap)
+	}
 	return err
 }
 
