@@ -115,7 +115,7 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 		},
 		Recover: func(dir string, commit bool) (group.Recovery, error) {
 			if strings.HasSuffix(dir, "/b") {
-				return group.Recovery{}, fault.New("group.Recover", fault.Conflict, "%s is in use: stop the peer first", dir)
+				return group.Recovery{}, fault.New("coordination.Recover", fault.Conflict, "%s is in use: stop the peer first", dir)
 			}
 			return group.Recovery{
 				Group: "9f", Incarnation: 1, Self: coord.Member{Peer: provider, ID: 10, Active: true}, Next: 11,

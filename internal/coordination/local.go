@@ -218,7 +218,7 @@ func (l *local) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Res
 	case *coordv1.Command_KeepAlive:
 		ids, err := coord.Renewed(r.KeepAlive)
 		if err != nil {
-			return nil, fault.Wrap("group.Execute", err)
+			return nil, fault.Wrap("coordination.Execute", err)
 		}
 		renewals, h, err := l.member.KeepAlive(ctx, cmd.GetOwner(), ids)
 		if err != nil {
@@ -227,7 +227,7 @@ func (l *local) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Res
 		return answer.KeepAlive(renewals, h), nil
 	case *coordv1.Command_Lock:
 		if err := answer.CheckWait(r.Lock); err != nil {
-			return nil, fault.Wrap("group.Execute", err)
+			return nil, fault.Wrap("coordination.Execute", err)
 		}
 		result, h, err := l.lock(ctx, cmd, r.Lock)
 		if err != nil {
@@ -378,7 +378,7 @@ func (l *local) barrier(ctx context.Context) (coord.Header, error) {
 	defer cancel()
 	h, err := l.member.Barrier(bounded)
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-		return h, fault.New("group.barrier", fault.Unavailable, "no_quorum: %s", l.missing())
+		return h, fault.New("coordination.barrier", fault.Unavailable, "no_quorum: %s", l.missing())
 	}
 	return h, err
 }
@@ -400,14 +400,14 @@ func (l *local) Read(ctx context.Context, q *coordv1.Question) (_ *coordv1.Answe
 		return nil, err
 	}
 	if answer.AboutLeases(q) && !l.Leads() {
-		return nil, fault.New("group.Read", fault.Unavailable, "another member leads")
+		return nil, fault.New("coordination.Read", fault.Unavailable, "another member leads")
 	}
 	a, err := state.Read(q)
-	return a, fault.Wrap("group.Read", err)
+	return a, fault.Wrap("coordination.Read", err)
 }
 
 func absent(field, what string) error {
-	return &fault.Error{Op: "group", Kind: fault.NotFound, Field: field, Err: fault.New("", fault.NotFound, "%s", what).Err}
+	return &fault.Error{Op: "coordination", Kind: fault.NotFound, Field: field, Err: fault.New("", fault.NotFound, "%s", what).Err}
 }
 
 // Watch implements coord.Service.

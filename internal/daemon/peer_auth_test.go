@@ -18,7 +18,7 @@ func TestDoormanLeavesALine(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Unix(0, 0)
 	var refusal error
-	d := newPeerAuth(func(context.Context) (string, error) { return "peer-a", fault.Wrap("group.Admit", refusal) },
+	d := newPeerAuth(func(context.Context) (string, error) { return "peer-a", fault.Wrap("coordination.Admit", refusal) },
 		slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
 	ask := func(err error) int {
 		refusal = err

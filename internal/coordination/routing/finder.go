@@ -179,15 +179,15 @@ func (f *finder) find(ctx context.Context) (peer.ID, error) {
 		case known != "":
 			return known, nil
 		case open == 0:
-			return "", fault.New("group.leader", fault.Unavailable, "no peer that answers knows a leader")
+			return "", fault.New("routing.leader", fault.Unavailable, "no peer that answers knows a leader")
 		}
 		select {
 		case <-changed:
 		case <-settled:
 		case <-ctx.Done():
-			return "", fault.Wrap("group.leader", ctx.Err())
+			return "", fault.Wrap("routing.leader", ctx.Err())
 		case <-f.config.Life.Done():
-			return "", fault.New("group.leader", fault.Unavailable, "this peer is shutting down")
+			return "", fault.New("routing.leader", fault.Unavailable, "this peer is shutting down")
 		}
 		f.mu.Lock()
 	}

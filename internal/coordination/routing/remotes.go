@@ -45,7 +45,7 @@ func Connect(target string, options []grpc.DialOption, begin calls.BeginSpan) (R
 	for range 2 {
 		conn, err := grpc.NewClient(target, options...)
 		if err != nil {
-			return nil, fault.As("group.connect", fault.Invalid, errors.Join(err, c.close()))
+			return nil, fault.As("routing.connect", fault.Invalid, errors.Join(err, c.close()))
 		}
 		c.conns = append(c.conns, conn)
 	}
@@ -84,7 +84,7 @@ func (r *remotes) get(p peer.ID) (Remote, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open == nil {
-		return nil, fault.New("group.remotes", fault.Unavailable, "is closed")
+		return nil, fault.New("routing.remotes", fault.Unavailable, "is closed")
 	}
 	if got, ok := r.open[p]; ok {
 		return got, nil

@@ -88,7 +88,7 @@ func (r *Router) search(ctx context.Context, most time.Duration) (Target, peer.I
 	defer end()
 	t, at, err := r.leader(bounded)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		err = fault.New("group.leader", fault.Unavailable, "no peer that answers knows a leader")
+		err = fault.New("routing.leader", fault.Unavailable, "no peer that answers knows a leader")
 	}
 	return t, at, err
 }
@@ -123,7 +123,7 @@ func (r *Router) call(ctx context.Context, t Target, at peer.ID, f func(context.
 	switch {
 	case err == nil:
 	case ctx.Err() == nil && bounded.Err() != nil:
-		return fault.New("group.call", fault.Unavailable, "%v leads no more: %w", at, err)
+		return fault.New("routing.call", fault.Unavailable, "%v leads no more: %w", at, err)
 	case ctx.Err() != nil:
 		r.Advance(leader.Suspect{Leader: at})
 	}
@@ -133,16 +133,16 @@ func (r *Router) call(ctx context.Context, t Target, at peer.ID, f func(context.
 // explain turns the lack of a leader into an error for the caller.
 func (r *Router) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil && fault.KindOf(err) != fault.Unavailable {
-		return fault.Wrap("group", ctx.Err())
+		return fault.Wrap("routing", ctx.Err())
 	}
 	if r.config.Life.Err() != nil {
-		return fault.New("group", fault.Unavailable, "this peer goes over to another group, or shuts down (%s)", fault.Message(err))
+		return fault.New("routing", fault.Unavailable, "this peer goes over to another group, or shuts down (%s)", fault.Message(err))
 	}
 	kind := fault.Unavailable
 	if ctx.Err() != nil {
-		kind = fault.KindOf(fault.Wrap("group", ctx.Err()))
+		kind = fault.KindOf(fault.Wrap("routing", ctx.Err()))
 	}
-	return fault.New("group", kind, "no_quorum: %s (%s)", r.config.Missing(), fault.Message(err))
+	return fault.New("routing", kind, "no_quorum: %s (%s)", r.config.Missing(), fault.Message(err))
 }
 
 // leader returns the leader and its peer, or the reason for the lack of one.
@@ -152,7 +152,7 @@ func (r *Router) leader(ctx context.Context) (Target, peer.ID, error) {
 		return m, r.config.Self, nil
 	}
 	if r.config.Group() == "" {
-		return nil, "", fault.New("group.leader", fault.Unavailable, "no group is known yet")
+		return nil, "", fault.New("routing.leader", fault.Unavailable, "no group is known yet")
 	}
 	at, err := r.find(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (r *Router) leader(ctx context.Context) (Target, peer.ID, error) {
 		if m != nil {
 			return m, r.config.Self, nil
 		}
-		return nil, "", fault.New("group.leader", fault.Unavailable, "this peer led the group and has left it")
+		return nil, "", fault.New("routing.leader", fault.Unavailable, "this peer led the group and has left it")
 	}
 	t, err := r.remotes.get(at)
 	return t, at, err
@@ -186,7 +186,7 @@ func (r *Router) AtMember(ctx context.Context, f func(context.Context, Target) e
 // repeat calls f with the first target, unless nil, and then with the leader until it answers.
 func (r *Router) repeat(ctx context.Context, first Target, f func(context.Context, Target) error) error {
 	if ctx.Err() != nil {
-		return fault.Wrap("group", ctx.Err())
+		return fault.Wrap("routing", ctx.Err())
 	}
 	for run := r.rules.Begin(); ; {
 		if first != nil {

@@ -24,7 +24,7 @@ func (r *Router) Execute(ctx context.Context, cmd *coordv1.Command) (result *coo
 	switch q := cmd.GetRequest().(type) {
 	case *coordv1.Command_KeepAlive:
 		if _, err := coord.Renewed(q.KeepAlive); err != nil {
-			return nil, fault.Wrap("group.Execute", err)
+			return nil, fault.Wrap("routing.Execute", err)
 		}
 		err = r.AtLeader(ctx, func(ctx context.Context, t Target) error {
 			result, err = t.Execute(ctx, cmd)
@@ -35,7 +35,7 @@ func (r *Router) Execute(ctx context.Context, cmd *coordv1.Command) (result *coo
 		return r.try(ctx, cmd)
 	case *coordv1.Command_Lock:
 		if err := answer.CheckWait(q.Lock); err != nil {
-			return nil, fault.Wrap("group.Execute", err)
+			return nil, fault.Wrap("routing.Execute", err)
 		}
 	}
 	a := r.pool.Attempt(cmd)
