@@ -113,7 +113,7 @@ func (s Serving) Backup(ctx context.Context, w io.Writer) error {
 }
 
 // Listen accepts the gRPC connections of other peers.
-func (s Serving) Listen() (net.Listener, error) {
+func (s Serving) Listen() net.Listener {
 	c := s.now().config
 	return transport.Listen(c.Host, c.Network.Name, transport.ListenLimits{Known: func(id peer.ID) bool { return s.now().knows(id) }})
 }

@@ -19,9 +19,7 @@ func TestInfoRequestOfALaterVersion(t *testing.T) {
 		w := newTestCluster(t, 2)
 		w.start(0, w.listed(1))
 		w.await("a leader", func() bool { return w.leader() == 0 })
-		x, err := transport.NewExchange(transport.ExchangeConfig{Host: w.peers[1].host, Network: "test"})
-		require.NoError(t, err)
-		defer func() { require.NoError(t, x.Close()) }()
+		x := w.exchange(1)
 
 		req := &groupv1.InfoRequest{Name: "of-tomorrow", Levels: &groupv1.Levels{Max: 9}}
 		for _, m := range []proto.Message{req, req.Levels} {

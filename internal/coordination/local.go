@@ -72,18 +72,15 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 		committed: func(d time.Duration) { c.Recorder.Took("commit", d) },
 	}
 	l.life, l.end = context.WithCancel(p.life)
-	l.transport, err = transport.New(transport.Config{
+	l.transport = transport.New(transport.Config{
 		Host: c.Host, Network: c.Network.Name, Group: now.ProtocolID(), Member: id,
-		Process: rand.Uint64(), Lookup: l.lookup, Known: p.knows, Info: p.info, Snapshots: p.disk,
+		Process: rand.Uint64(), Lookup: l.lookup, Known: p.knows, Snapshots: p.disk,
 		Stranger:   func(from peer.ID, _ uint64) { p.askSoon(from) },
 		Refused:    (&upkeep.Copies{Now: c.Now, Ask: p.askSoon, Member: id, Stop: p.failed.stop}).Refused,
 		WrongLevel: l.levels.Refused,
 		Levels:     func() (coord.Levels, uint32) { return c.Replica.Levels(), l.level() },
 		Recorder:   c.Recorder, Logger: c.Logger, Jitter: rand.Float64,
 	})
-	if err != nil {
-		return nil, err
-	}
 	r := c.Replica
 	r.Storage, r.Applied, r.Logger = p.disk, l.claimTimes.applied, c.Logger
 	if l.member, err = member.Start(member.Config{Replica: r, Transport: l.transport, Fatal: p.failed.stop, Logger: c.Logger}); err != nil {

@@ -157,12 +157,13 @@ func (p *plane) start() (err error) {
 			p.failed.stop(err)
 		}
 	}
-	if p.exchange, err = transport.NewExchange(transport.ExchangeConfig{Host: c.Host, Network: c.Network.Name, Recorder: c.Recorder, Logger: c.Logger, Known: p.knows}); err != nil {
-		return err
-	}
 	if p.founder, err = bootstrap.New(founding); err != nil {
 		return err
 	}
+	p.exchange = transport.NewExchange(transport.ExchangeConfig{
+		Host: c.Host, Network: c.Network.Name, Recorder: c.Recorder, Logger: c.Logger, Known: p.knows,
+		Handlers: map[transport.Topic]transport.AskHandler{transport.Information: p.answer, transport.State: p.answerState},
+	})
 	p.search = &formation.Search{SearchConfig: formation.SearchConfig{
 		Self: p.self, Founder: p.founder, Connected: p.exchange.ConnectedPeers, Trusts: p.roster.Trusts,
 		Ask: func(ctx context.Context, at peer.ID) (*groupv1.InfoResponse, bool) { return p.askNow(ctx, at, 0) },
@@ -173,19 +174,21 @@ func (p *plane) start() (err error) {
 			"an added peer becomes a candidate for membership, and a removed member leaves as coordination.members says",
 			"group", group.GroupID(), "added", added, "removed", removed)
 	}
-	p.exchange.Handle(transport.Information, p.answer)
-	p.exchange.Handle(transport.State, func(ctx context.Context, from peer.ID, question []byte) ([]byte, error) {
-		if l := p.here.Load(); l != nil {
-			return l.comparer.Answer(ctx, from, question)
-		}
-		return nil, fault.New("coordination.State", fault.Forbidden, "this peer is no member of the group")
-	})
 	if c.PubSub != nil {
 		p.announcer, err = announce.New(announce.Config{
 			PubSub: c.PubSub, Network: c.Network, Key: c.Key, Received: p.announced, Now: c.Now, Logger: c.Logger,
 		})
 	}
 	return err
+}
+
+// answerState answers a leader's question for the hash of this member's state.
+func (p *plane) answerState(ctx context.Context, from peer.ID, question []byte) ([]byte, error) {
+	l := p.here.Load()
+	if l == nil {
+		return nil, fault.New("coordination.answerState", fault.Unavailable, "this peer is not a member of the group")
+	}
+	return l.comparer.Answer(ctx, from, question)
 }
 
 // isMember reports whether a peer is a member according to this peer's log, and whether this peer has a log.

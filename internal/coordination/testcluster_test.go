@@ -32,6 +32,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/routing"
+	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -176,6 +177,15 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	plane, err := coordination.Open(config)
 	require.NoError(w.t, err)
 	p.Seat, p.door.Serving = plane, plane.Member()
+}
+
+// exchange asks questions in the place of a peer without a plane.
+func (w *testCluster) exchange(i int) *transport.Exchange {
+	x := transport.NewExchange(transport.ExchangeConfig{
+		Host: w.peers[i].host, Network: "test", Recorder: transport.NopRecorder{}, Logger: slog.New(slog.DiscardHandler), Known: func(peer.ID) bool { return true },
+	})
+	w.t.Cleanup(func() { require.NoError(w.t, x.Close()) })
+	return x
 }
 
 func (p *node) stop(t testing.TB) {

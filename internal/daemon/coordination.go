@@ -89,9 +89,7 @@ func (p *parts) startCoordination(context.Context) error {
 		return err
 	}
 	p.onClose(made.plane.Close)
-	if made.listener, err = made.plane.Member().Listen(); err != nil {
-		return err
-	}
+	made.listener = made.plane.Member().Listen()
 	p.onClose(made.listener.Close)
 	p.coordination = made
 	return nil
@@ -141,7 +139,7 @@ func (p *parts) startPeers(context.Context) error {
 			Service: serving, Admin: serving, Owner: auth.owner,
 			Peers: true, Vouches: serving.Vouches, Authenticated: p.config.Auth.On(),
 		},
-		Credentials: transport.Credentials(nil), Logger: p.log.With("part", "peers"),
+		Credentials: transport.Credentials(), Logger: p.log.With("part", "peers"),
 		Places: grpcapi.Places{MaxWatches: maxFollowers, Refused: p.fronts.places.ofPeers},
 	}
 	if p.agent != nil {

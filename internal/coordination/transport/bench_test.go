@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 
@@ -60,8 +61,9 @@ func benchPair(b *testing.B, transport string) ([]*Transport, []*sink) {
 	var ts []*Transport
 	sinks := []*sink{{more: make(chan struct{}, 1)}, {more: make(chan struct{}, 1)}}
 	for i, h := range all {
-		t, err := New(Config{Host: h, Network: "test", Group: groupID(), Member: uint64(i + 1), Lookup: g.lookup})
-		require.NoError(b, err)
+		c := basic(h, uint64(i+1))
+		c.Lookup = g.lookup
+		t := New(c)
 		t.Start(sinks[i])
 		b.Cleanup(func() { _ = t.Close() })
 		ts = append(ts, t)
@@ -130,12 +132,13 @@ func BenchmarkAsk(b *testing.B) {
 		var asks []*Exchange
 		all := loopback(b, transport)
 		for _, h := range all {
-			x, err := NewExchange(ExchangeConfig{Host: h, Network: "test"})
-			require.NoError(b, err)
+			x := NewExchange(ExchangeConfig{
+				Host: h, Network: "test", Handlers: map[Topic]AskHandler{Information: echo}, Recorder: NopRecorder{}, Logger: slog.New(slog.DiscardHandler),
+				Known: func(peer.ID) bool { return true },
+			})
 			b.Cleanup(func() { _ = x.Close() })
 			asks = append(asks, x)
 		}
-		asks[1].Handle(Information, echo)
 		for b.Loop() {
 			_, err := asks[0].Ask(b.Context(), all[1].ID(), Information, make([]byte, 100))
 			require.NoError(b, err)

@@ -41,17 +41,14 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listen accepts the streams of other peers of a network until Close. Errors: Invalid.
-func Listen(h host.Host, n names.Name, limits ListenLimits) (*Listener, error) {
-	if h == nil {
-		return nil, fault.Invalidf("host", nil, "is required")
-	}
+// Listen accepts the streams of other peers of a network until Close.
+func Listen(h host.Host, n names.Name, limits ListenLimits) *Listener {
 	orDefault(&limits.Total, 8192)
 	orDefault(&limits.PerPeer, 4)
 	orDefault(&limits.Waiting, 64)
 	l := &Listener{host: h, calls: CallProtocol(n), limiter: rpc.NewLimiter(limits.Total, limits.PerPeer, limits.Known), waiting: make(chan *conn, limits.Waiting)}
 	h.SetStreamHandlerMatch(l.calls, rpc.Compatible(l.calls), l.serve)
-	return l, nil
+	return l
 }
 
 func (l *Listener) serve(s network.Stream) {

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/blackhole/blackhole/pkg/coord"
+	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -161,12 +163,6 @@ func (g *group) set(member uint64, id peer.ID) {
 	}
 }
 
-func (g *group) configIndex() uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.index
-}
-
 // member is a Receiver with its transport.
 type member struct {
 	*Transport
@@ -260,23 +256,30 @@ func newCluster(t testing.TB, n int, edit func(i int, m *member, c *Config)) *cl
 
 func (w *cluster) start(t testing.TB, h host.Host, id uint64, edit func(*member, *Config)) *member {
 	m := &member{host: h, counts: newCounts()}
-	c := Config{
-		Network: "test",
-		Host:    h, Group: groupID(), Member: id, Lookup: w.group.lookup, Known: w.group.has, ConfigIndex: w.group.configIndex,
-		Recorder: m.counts, Jitter: func() float64 { return 0 },
-		Stranger: func(_ peer.ID, member uint64) {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			m.strangers = append(m.strangers, member)
-		},
+	c := basic(h, id)
+	c.Lookup, c.Known, c.Recorder = w.group.lookup, w.group.has, m.counts
+	c.Stranger = func(_ peer.ID, member uint64) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.strangers = append(m.strangers, member)
 	}
 	edit(m, &c)
-	var err error
-	m.Transport, err = New(c)
-	require.NoError(t, err)
+	m.Transport = New(c)
 	m.Start(m)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	return m
+}
+
+// basic returns the configuration of a member that tells nobody anything.
+func basic(h host.Host, member uint64) Config {
+	return Config{
+		Host: h, Network: "test", Group: groupID(), Member: member, Lookup: (&group{}).lookup, Known: func(peer.ID) bool { return true },
+		Levels: func() (coord.Levels, uint32) {
+			return coord.Levels{Min: coord.FirstLevel, Max: coord.FirstLevel}, coord.FirstLevel
+		},
+		Snapshots: inMemory{}, Stranger: func(peer.ID, uint64) {}, Refused: func(peer.ID, *groupv1.MemberWelcome) {}, WrongLevel: func(peer.ID, error) {},
+		Recorder: NopRecorder{}, Logger: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0 },
+	}
 }
 
 // bubble runs a test in virtual time.

@@ -8,7 +8,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	grpcpeer "google.golang.org/grpc/peer"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -35,64 +34,36 @@ func PeerOf(ctx context.Context) (Addr, bool) {
 }
 
 // Credentials returns the credentials of connections of this package, whose peers libp2p authenticates and
-// whose bytes it encrypts. base handles other connections, so that one server can serve both; nil refuses
-// them.
-func Credentials(base credentials.TransportCredentials) credentials.TransportCredentials {
-	return transportCredentials{base}
-}
+// whose bytes it encrypts. They refuse all other connections.
+func Credentials() credentials.TransportCredentials { return transportCredentials{} }
 
-type transportCredentials struct {
-	base credentials.TransportCredentials
-}
+type transportCredentials struct{}
 
-// identify uses the address, which survives the wrapping of a connection, instead of its type: a stranger's
-// connection must never count as local.
-func identify(c net.Conn) (credentials.AuthInfo, bool) {
+// identify uses the address, which survives the wrapping of a connection, instead of its type.
+func identify(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	a, ok := c.RemoteAddr().(Addr)
-	return AuthInfo{
-		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, Addr: a,
-	}, ok
+	if !ok {
+		return nil, nil, fault.New("transport.Credentials", fault.Unauthentic, "the connection is not libp2p's")
+	}
+	return c, AuthInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, Addr: a}, nil
 }
 
-func (t transportCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if info, ok := identify(c); ok {
-		return c, info, nil
-	}
-	if t.base == nil {
-		return nil, nil, errNotLibp2p
-	}
-	return t.base.ServerHandshake(c)
+func (transportCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return identify(c)
 }
 
-func (t transportCredentials) ClientHandshake(ctx context.Context, authority string, c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if info, ok := identify(c); ok {
-		return c, info, nil
-	}
-	if t.base == nil {
-		return nil, nil, errNotLibp2p
-	}
-	return t.base.ClientHandshake(ctx, authority, c)
+func (transportCredentials) ClientHandshake(_ context.Context, _ string, c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return identify(c)
 }
 
-// errNotLibp2p rejects a connection without an authenticated peer.
-var errNotLibp2p = fault.New("transport.Credentials", fault.Unauthentic, "the connection is not libp2p's")
-
-func (t transportCredentials) Info() credentials.ProtocolInfo {
+func (transportCredentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "libp2p"}
 }
 
-func (t transportCredentials) Clone() credentials.TransportCredentials {
-	if t.base == nil {
-		return t
-	}
-	return transportCredentials{t.base.Clone()}
-}
+func (t transportCredentials) Clone() credentials.TransportCredentials { return t }
 
 // OverrideServerName does nothing: a peer's key is its name.
-func (t transportCredentials) OverrideServerName(string) error { return nil }
-
-// Local returns empty credentials for connections within the machine, as a base for Credentials.
-func Local() credentials.TransportCredentials { return insecure.NewCredentials() }
+func (transportCredentials) OverrideServerName(string) error { return nil }
 
 // Target returns gRPC's name of a peer; see DialOptions.
 func Target(p peer.ID) string { return "passthrough:///" + p.String() }
@@ -107,6 +78,6 @@ func DialOptions(h host.Host, n network.Name) []grpc.DialOption {
 			}
 			return Dial(ctx, h, n, id)
 		}),
-		grpc.WithTransportCredentials(Credentials(nil)),
+		grpc.WithTransportCredentials(Credentials()),
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -35,15 +34,16 @@ const (
 // kind and the message of an error. ctx ends with the Exchange, and after the time for the question.
 type AskHandler func(ctx context.Context, from peer.ID, question []byte) ([]byte, error)
 
-// ExchangeConfig configures an Exchange. Host and Network are required.
+// ExchangeConfig configures an Exchange. All fields are required, but for Limits. A question of a topic without a handler is
+// answered with Unsupported.
 type ExchangeConfig struct {
 	Host     host.Host
 	Network  network.Name
-	Recorder Recorder     // nil counts nothing
-	Logger   *slog.Logger // nil logs nothing
+	Handlers map[Topic]AskHandler
+	Recorder Recorder
+	Logger   *slog.Logger
 	Limits   AskLimits
-
-	Known func(peer.ID) bool // as in Config
+	Known    func(peer.ID) bool // as in Config
 }
 
 // AskLimits bounds an Exchange. A zero field takes its default.
@@ -66,24 +66,14 @@ type Exchange struct {
 	pool   *rpc.Pool
 	life   context.Context // of the answers
 	end    context.CancelFunc
-
-	mu       sync.RWMutex // guards handlers
-	handlers map[Topic]AskHandler
 }
 
-// NewExchange returns an Exchange that serves until Close; see Handle. Errors: Invalid.
-func NewExchange(c ExchangeConfig) (*Exchange, error) {
-	switch {
-	case c.Host == nil:
-		return nil, fault.Invalidf("host", nil, "is required")
-	case c.Network == "":
-		return nil, fault.Invalidf("network", nil, "is required")
-	}
-	c.setDefaults()
-	x := &Exchange{
-		ExchangeConfig: c,
-		handlers:       make(map[Topic]AskHandler),
-	}
+// NewExchange returns an Exchange that serves until Close.
+func NewExchange(c ExchangeConfig) *Exchange {
+	orDefault(&c.Limits.Served, 256)
+	orDefault(&c.Limits.ServedPerPeer, 16)
+	orDefault(&c.Limits.Time, 5*time.Second)
+	x := &Exchange{ExchangeConfig: c}
 	x.life, x.end = context.WithCancel(context.Background())
 	format := rpc.Format{MaxSize: MaxMessage + 1<<13} // the answer, or a refusal
 	x.pool = rpc.NewPool(rpc.PoolConfig{
@@ -95,27 +85,7 @@ func NewExchange(c ExchangeConfig) (*Exchange, error) {
 		Streams: c.Limits.Served, StreamsPerPeer: c.Limits.ServedPerPeer, Known: c.Known, Resting: c.Limits.Served / 4, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
 		Refused: func() { c.Recorder.Refused("busy") }, Logger: c.Logger,
 	})
-	return x, nil
-}
-
-func (c *ExchangeConfig) setDefaults() {
-	orDefault(&c.Limits.Served, 256)
-	orDefault(&c.Limits.ServedPerPeer, 16)
-	orDefault(&c.Limits.Time, 5*time.Second)
-	if c.Recorder == nil {
-		c.Recorder = NopRecorder{}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-}
-
-// Handle sets the handler of a topic; nil removes it. Questions without a handler are answered with
-// Unsupported.
-func (x *Exchange) Handle(topic Topic, handler AskHandler) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.handlers[topic] = handler
+	return x
 }
 
 // Close answers no more questions, ends the ones in flight, and waits for the handlers.
@@ -181,9 +151,7 @@ func (x *Exchange) handle(ctx context.Context, from peer.ID, topic uint32, quest
 	if len(question) > MaxMessage {
 		return nil, fault.New("", fault.TooLarge, "the question has %d bytes", len(question))
 	}
-	x.mu.RLock()
-	handler := x.handlers[Topic(topic)]
-	x.mu.RUnlock()
+	handler := x.Handlers[Topic(topic)]
 	if handler == nil || topic > 0xff {
 		return nil, fault.New("", fault.Unsupported, "topic %d is unknown", topic)
 	}

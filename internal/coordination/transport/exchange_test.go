@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,8 +34,10 @@ func newPair(t *testing.T, limits AskLimits) *pair {
 	p.hosts = hosts(t, p.wire, 3)
 	for _, h := range p.hosts[:2] {
 		c := newCounts()
-		x, err := NewExchange(ExchangeConfig{Host: h, Network: "test", Recorder: c, Limits: limits})
-		require.NoError(t, err)
+		x := NewExchange(ExchangeConfig{
+			Host: h, Network: "test", Handlers: map[Topic]AskHandler{}, Recorder: c, Logger: slog.New(slog.DiscardHandler), Limits: limits,
+			Known: func(peer.ID) bool { return true },
+		})
 		t.Cleanup(func() { require.NoError(t, x.Close()) })
 		p.asks, p.counts = append(p.asks, x), append(p.counts, c)
 	}
@@ -43,16 +46,10 @@ func newPair(t *testing.T, limits AskLimits) *pair {
 
 func (p *pair) to() peer.ID { return p.hosts[1].ID() }
 
-func TestExchangeNeedsAHost(t *testing.T) {
-	_, err := NewExchange(ExchangeConfig{})
-	require.ErrorIs(t, err, fault.Invalid)
-	require.Equal(t, "host", fault.FieldOf(err))
-}
-
 func TestAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, AskLimits{})
-		p.asks[1].Handle(Information, func(_ context.Context, from peer.ID, question []byte) ([]byte, error) {
+		p.asks[1].Handlers[Information] = func(_ context.Context, from peer.ID, question []byte) ([]byte, error) {
 			assert.Equal(t, p.hosts[0].ID(), from, "authenticated")
 			switch string(question) {
 			case "refuse":
@@ -61,7 +58,7 @@ func TestAsk(t *testing.T) {
 				return make([]byte, MaxMessage+1), nil
 			}
 			return append([]byte("re: "), question...), nil
-		})
+		}
 		ask := func(topic Topic, question []byte) ([]byte, error) {
 			return p.asks[0].Ask(t.Context(), p.to(), topic, question)
 		}
@@ -82,7 +79,7 @@ func TestAsk(t *testing.T) {
 		_, err = p.asks[0].Ask(t.Context(), p.hosts[2].ID(), Information, nil)
 		require.ErrorIs(t, err, fault.Unavailable, "that peer does not speak the protocol")
 
-		p.asks[1].Handle(Information, nil)
+		delete(p.asks[1].Handlers, Information)
 		_, err = ask(Information, nil)
 		require.ErrorIs(t, err, fault.Unsupported)
 		require.Equal(t, []peer.ID{p.to()}, p.asks[0].ConnectedPeers())
@@ -93,10 +90,10 @@ func TestAsk(t *testing.T) {
 func TestAskEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, AskLimits{})
-		p.asks[1].Handle(Information, func(ctx context.Context, _ peer.ID, _ []byte) ([]byte, error) {
+		p.asks[1].Handlers[Information] = func(ctx context.Context, _ peer.ID, _ []byte) ([]byte, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
-		})
+		}
 		begin := time.Now()
 		_, err := p.asks[0].Ask(t.Context(), p.to(), Information, nil)
 		require.ErrorIs(t, err, fault.Timeout)
@@ -124,7 +121,7 @@ func echo(_ context.Context, _ peer.ID, question []byte) ([]byte, error) { retur
 func TestAsksPerPeer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, AskLimits{ServedPerPeer: 2})
-		p.asks[1].Handle(Information, func(context.Context, peer.ID, []byte) ([]byte, error) { return []byte("yes"), nil })
+		p.asks[1].Handlers[Information] = func(context.Context, peer.ID, []byte) ([]byte, error) { return []byte("yes"), nil }
 		var ended atomic.Int64
 		for range 10 {
 			s, err := p.hosts[2].NewStream(t.Context(), p.to(), AskProtocol("test"))

@@ -31,7 +31,7 @@ func (unlimited) ReleaseMemory(int)              {}
 // hello returns member 1's introduction to member 2.
 func hello(edits ...func(*groupv1.MemberHello)) *groupv1.MemberHello {
 	id := groupID()
-	h := &groupv1.MemberHello{GroupId: id[:], From: 1, To: 2, Kind: groupv1.StreamKind_STREAM_KIND_APPEND, ConfigIndex: 100, Levels: &groupv1.Levels{Min: 1, Max: 2}}
+	h := &groupv1.MemberHello{GroupId: id[:], From: 1, To: 2, Kind: groupv1.StreamKind_STREAM_KIND_APPEND, Levels: &groupv1.Levels{Min: 1, Max: 2}}
 	for _, edit := range edits {
 		edit(h)
 	}
@@ -72,10 +72,8 @@ func ended(t *testing.T, s network.Stream) {
 // A false claim of membership is rejected with its reason, and changes nothing.
 func TestHandshakeResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		membership := []byte("membership")
 		var unfit []string
 		w := newCluster(t, 3, func(_ int, _ *member, c *Config) {
-			c.Info = func() *groupv1.GroupInfo { return &groupv1.GroupInfo{Membership: membership, Term: 7} }
 			c.Levels = func() (coord.Levels, uint32) { return coord.Levels{Min: 1, Max: 3}, 2 }
 			c.WrongLevel = func(_ peer.ID, why error) { unfit = append(unfit, why.Error()) }
 		})
@@ -92,7 +90,6 @@ func TestHandshakeResults(t *testing.T) {
 			{"another member's raft id", w.stranger, func(*groupv1.MemberHello) {}, groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, []uint64{1}},
 			{"a member with another's", w.members[2].host, func(*groupv1.MemberHello) {}, groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, []uint64{1}},
 			{"the answerer's own raft id", w.stranger, func(h *groupv1.MemberHello) { h.From = 2 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, nil},
-			{"removed, and does not know", w.stranger, func(h *groupv1.MemberHello) { h.ConfigIndex = 1 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG, nil},
 			{"to who was here before", w.members[0].host, func(h *groupv1.MemberHello) { h.To = 77 }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_MEMBER, nil},
 			{"another group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId[31]++ }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP, nil},
 			{"no group", w.members[0].host, func(h *groupv1.MemberHello) { h.GroupId = nil }, groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP, nil},
@@ -123,12 +120,7 @@ func TestHandshakeResults(t *testing.T) {
 			rest, err := io.ReadAll(s)
 			require.NoError(t, err, "the stream ends in order")
 			require.Empty(t, rest)
-			switch tc.want {
-			case groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP:
-				require.Equal(t, membership, welcome.Membership)
-			case groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER, groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG:
-				require.Equal(t, uint64(7), welcome.Info.GetTerm())
-			case groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL:
+			if tc.want == groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL {
 				require.Equal(t, []uint32{1, 3, 2}, []uint32{welcome.GetLevels().GetMin(), welcome.GetLevels().GetMax(), welcome.GetLevel()})
 			}
 		}
@@ -338,8 +330,9 @@ func (relayedConn) Stat() network.ConnStats {
 
 func TestRelayedConnectionsAreRefused(t *testing.T) {
 	c := newCounts()
-	tr, err := New(Config{Host: fakeHost{}, Network: "test", Group: groupID(), Member: 2, Lookup: (&group{}).lookup, Recorder: c})
-	require.NoError(t, err)
+	config := basic(fakeHost{}, 2)
+	config.Recorder = c
+	tr := New(config)
 	s := new(relayed)
 	require.Error(t, tr.handshake(s, streamKey{member: 1}))
 	in, err := tr.receive(s)
@@ -373,8 +366,7 @@ func (c *muteConn) Close() error            { c.closed = true; return nil }
 // keeps it open.
 func TestDeadConnectionIsClosed(t *testing.T) {
 	for err, dead := range map[error]bool{os.ErrDeadlineExceeded: true, network.ErrReset: false, io.EOF: false} {
-		tr, newErr := New(Config{Host: fakeHost{}, Network: "test", Group: groupID(), Member: 2, Lookup: (&group{}).lookup})
-		require.NoError(t, newErr)
+		tr := New(basic(fakeHost{}, 2))
 		c := &muteConn{err: err}
 		require.ErrorIs(t, tr.handshake(&mute{conn: c}, streamKey{member: 1}), fault.Unavailable)
 		require.Equal(t, dead, c.closed, "%v", err)

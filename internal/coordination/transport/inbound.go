@@ -6,7 +6,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"google.golang.org/protobuf/proto"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -68,7 +67,7 @@ func (t *Transport) receive(s network.Stream) (*inbound, error) {
 		key: streamKey{hello.GetFrom(), hello.GetKind()}, peer: s.Conn().RemotePeer(), process: hello.GetProcess(), stream: p, frames: f,
 	}
 	welcome := t.admit(in, hello)
-	if err := writeFrame(s, welcome, maxWelcome); err != nil && welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
+	if err := writeFrame(s, welcome, maxHello); err != nil && welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
 		t.forgetInbound(in.key, in)
 		t.running.Done()
 		_ = s.Reset()
@@ -142,41 +141,32 @@ func (t *Transport) register(in *inbound, epoch uint64) bool {
 
 // check checks a dialler's claim of a member.
 func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
-	w := &groupv1.MemberWelcome{Result: groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, GroupId: t.config.Group[:]}
+	w := &groupv1.MemberWelcome{Result: groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, GroupId: t.config.Group[:], Process: t.config.Process}
 	w.Levels, w.Level = t.levels.own()
-	w.Process = t.config.Process
 	switch {
 	case string(hello.GetGroupId()) != string(t.config.Group[:]):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP
-		w.Membership = t.config.Info().GetMembership()
 	case hello.GetTo() != t.config.Member:
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_MEMBER
 	case !t.is(hello.GetFrom(), from):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER
-		if hello.GetConfigIndex() < t.config.ConfigIndex() {
-			w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG
-		}
-		w.Info = t.config.Info()
 	case nameOf(hello.GetKind()) == "none":
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_UNKNOWN_STREAM
 		w.RefusedKind = uint32(hello.GetKind())
 	case t.levels.fits(hello) != nil:
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL
-	case t.hearsAnother(hello.GetFrom(), hello.GetProcess()):
+	case t.hasAnother(hello.GetFrom(), hello.GetProcess()):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_OTHER_PROCESS
 	default:
 		t.levels.note(hello.GetFrom(), hello.GetLevels())
 	}
-	if proto.Size(w) > maxWelcome {
-		w.Info, w.Membership = nil, nil
-	}
 	return w
 }
 
-// hearsAnother reports whether this member has a living stream of a member from another process. Two processes with one raft
-// id, such as one on a copied data directory, would vote twice: the one that is heard stays. A process that has ended
-// is heard until its connections are closed, or for twice Limits.Silence.
-func (t *Transport) hearsAnother(member, process uint64) bool {
+// hasAnother reports whether this member has a living stream of a member from another process. Two processes with one raft
+// id, such as one on a copied data directory, would vote twice: the one that is connected stays. A process that has ended
+// counts until its connections are closed, or for twice Limits.Silence.
+func (t *Transport) hasAnother(member, process uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, in := range t.inbound {

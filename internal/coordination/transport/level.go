@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -67,19 +69,12 @@ func (l *memberLevels) of(member uint64) coord.Levels {
 	return l.announced[member]
 }
 
-// members returns the members with known levels.
-func (l *memberLevels) members() (all []uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for member := range l.announced {
-		all = append(all, member)
-	}
-	return all
-}
-
 // keep drops former members. Its question runs without the lock, because it may take others.
 func (l *memberLevels) keep(present func(member uint64) bool) {
-	for _, member := range l.members() {
+	l.mu.Lock()
+	members := slices.Collect(maps.Keys(l.announced))
+	l.mu.Unlock()
+	for _, member := range members {
 		if !present(member) {
 			l.mu.Lock()
 			delete(l.announced, member)

@@ -9,10 +9,9 @@ const (
 	// MaxMessage bounds a question of Exchange, and its answer, in bytes.
 	MaxMessage = 64 << 10
 
-	maxControl = 64 << 10  // only appends are large
-	maxHello   = 1 << 10   // a stranger's introduction
-	maxWelcome = 128 << 10 // the answer, with group information
-	maxEntries = 1 << 16   // of one append: an empty one takes two bytes on the wire and a hundred in memory
+	maxControl = 64 << 10 // only appends are large
+	maxHello   = 1 << 10  // of either side of a handshake
+	maxEntries = 1 << 16  // of one append: an empty one takes two bytes on the wire and a hundred in memory
 
 	chunkSize = 128 << 10 // of a snapshot, at most
 	batchSize = 256 << 10 // of messages written at once, approximately
@@ -27,7 +26,7 @@ type Limits struct {
 	ControlBytes int // 1 MiB
 	AppendBytes  int // 32 MiB, above Raft's bound of data in flight
 
-	MaxSnapshot  int64         // bytes of a state; 4 GiB, or 256 MiB in memory
+	MaxSnapshot  int64         // bytes of a state; 4 GiB
 	SnapshotTime time.Duration // to send or receive a snapshot; 10 min
 
 	Dial    time.Duration // to connect and open a stream; 3 s
@@ -41,14 +40,11 @@ type Limits struct {
 	HandshakesPerPeer int // 8
 }
 
-func (l Limits) withDefaults(inMemory bool) Limits {
+func (l Limits) withDefaults() Limits {
 	orDefault(&l.ControlQueue, 512)
 	orDefault(&l.AppendQueue, 1024)
 	orDefault(&l.ControlBytes, 1<<20)
 	orDefault(&l.AppendBytes, 32<<20)
-	if inMemory {
-		orDefault(&l.MaxSnapshot, 256<<20)
-	}
 	orDefault(&l.MaxSnapshot, 4<<30)
 	orDefault(&l.SnapshotTime, 10*time.Minute)
 	orDefault(&l.Dial, 3*time.Second)

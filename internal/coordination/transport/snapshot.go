@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -63,9 +62,6 @@ func (t *Transport) transmit(m *raftpb.Message) (int64, error) {
 		return 0, err
 	}
 	defer func() { _ = s.Reset() }()
-	if t.config.Snapshots == (inMemory{}) { // the state travels once
-		m.Snapshot = &raftpb.Snapshot{Metadata: m.GetSnapshot().GetMetadata()}
-	}
 	w := &chunkWriter{w: s, before: func() { _ = s.SetWriteDeadline(deadline(t.config.Limits.Write)) }}
 	if err := w.head(m); err != nil {
 		return 0, err
@@ -201,21 +197,4 @@ func (c *chunkReader) WriteTo(w io.Writer) (int64, error) {
 		}
 		c.read, c.left = c.read+int64(len(b)), c.left-int64(len(b))
 	}
-}
-
-// inMemory keeps the state of a snapshot in its Data. Other stores keep Data small, and it travels with the
-// message.
-type inMemory struct{}
-
-func (inMemory) State(snap *raftpb.Snapshot) (io.ReadCloser, error) {
-	return io.NopCloser(bytes.NewReader(snap.GetData())), nil
-}
-
-func (inMemory) Write(snap *raftpb.Snapshot, state io.WriterTo) error {
-	var b bytes.Buffer
-	if _, err := state.WriteTo(&b); err != nil {
-		return err
-	}
-	snap.Data = b.Bytes()
-	return nil
 }

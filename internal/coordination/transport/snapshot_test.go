@@ -17,6 +17,24 @@ import (
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
+// inMemory keeps the state of a snapshot in its Data.
+type inMemory struct{}
+
+func (inMemory) State(snap *raftpb.Snapshot) (io.ReadCloser, error) {
+	state := snap.GetData()
+	snap.Data = nil // it travels once
+	return io.NopCloser(bytes.NewReader(state)), nil
+}
+
+func (inMemory) Write(snap *raftpb.Snapshot, state io.WriterTo) error {
+	var b bytes.Buffer
+	if _, err := state.WriteTo(&b); err != nil {
+		return err
+	}
+	snap.Data = b.Bytes()
+	return nil
+}
+
 // shelf is a Snapshots with room for one state.
 type shelf struct {
 	state []byte

@@ -273,10 +273,9 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	}
 	_ = s.SetDeadline(deadline(t.config.Limits.Hello))
 	hello := &groupv1.MemberHello{
-		GroupId: t.config.Group[:], From: t.config.Member, To: key.member, Kind: key.kind, ConfigIndex: t.config.ConfigIndex(),
+		GroupId: t.config.Group[:], From: t.config.Member, To: key.member, Kind: key.kind, Process: t.config.Process,
 	}
 	hello.Levels, hello.Level = t.levels.own()
-	hello.Process = t.config.Process
 	welcome := new(groupv1.MemberWelcome)
 	err := writeFrame(s, hello, maxHello)
 	if err == nil {
@@ -295,7 +294,7 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 		}
 		return fault.As("", fault.Forbidden, &rejection{welcome})
 	}
-	if t.hearsAnother(key.member, welcome.GetProcess()) {
+	if t.hasAnother(key.member, welcome.GetProcess()) {
 		_ = s.Conn().Close() // the next one may lead to the other process
 		return fault.New("", fault.Unavailable, "another process than before answers as member %x", key.member)
 	}
@@ -310,8 +309,8 @@ func readAnswer(s io.Reader, welcome *groupv1.MemberWelcome) error {
 		return err
 	}
 	size := binary.BigEndian.Uint32(head[:])
-	if size > maxWelcome {
-		return fault.New("", fault.TooLarge, "an answer of %d bytes is above the bound of %d", size, maxWelcome)
+	if size > maxHello {
+		return fault.New("", fault.TooLarge, "an answer of %d bytes is above the bound of %d", size, maxHello)
 	}
 	b := make([]byte, size)
 	if _, err := io.ReadFull(s, b); err != nil {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"sync"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -32,7 +31,8 @@ func RaftProtocol(n names.Name, group [32]byte) protocol.ID {
 	return protocol.ID(n.Protocol("raft/"+hex.EncodeToString(group[:8]), "1"))
 }
 
-// Config configures a Transport. Host, Network, Group, Member and Lookup are required.
+// Config configures a Transport. All fields are required, but for Limits. The functions must be fast and safe for concurrent use,
+// and must not call the Transport.
 type Config struct {
 	Host    host.Host
 	Network names.Name
@@ -41,42 +41,34 @@ type Config struct {
 	Process uint64   // random; 0: other members cannot tell this process from another one with the same raft id
 
 	// Lookup returns the peer of a current or expected member: expected by a pending change or by newer group
-	// information. It must be fast, safe for concurrent use, and must not call the Transport.
+	// information.
 	Lookup func(member uint64) (peer.ID, bool)
 
-	// ConfigIndex returns the index of the newest known configuration; nil: 0.
-	ConfigIndex func() uint64
-
 	// Known reports whether a peer is or may become a member: a quarter of the greetings and questions answered at once is kept
-	// for those. It must be fast, safe for concurrent use, and must not call the Transport. nil: all peers share everything.
+	// for those.
 	Known func(peer.ID) bool
 
 	// Levels returns the feature levels that this member supports, and the level of the group, 0 before its
-	// state is known; nil: the first level. The Transport calls it for each connection: it returns at once, and calls no method
-	// of the Transport.
+	// state is known.
 	Levels func() (supported coord.Levels, group uint32)
 
-	// Info describes the group to a rejected peer; nil: no description.
-	Info func() *groupv1.GroupInfo
-
-	// Snapshots stores the states, whose snapshots carry little Data. nil: the state is the snapshot's Data,
-	// in memory.
+	// Snapshots stores the states of snapshots, which carry little Data.
 	Snapshots Snapshots
 
 	// Stranger receives a peer rejected as unknown. The local configuration may be old: a lagging member
-	// learns of a new leader only this way. It must not block. May be nil.
+	// learns of a new leader only this way.
 	Stranger func(from peer.ID, member uint64)
 
-	// Refused receives a member's rejection of this one. It must not block. May be nil.
+	// Refused receives a member's rejection of this one.
 	Refused func(by peer.ID, why *groupv1.MemberWelcome)
 
 	// WrongLevel receives a member that lacks the feature level of the group, or whose group's level this
-	// member lacks, with the reason. It must not block. May be nil.
+	// member lacks, with the reason.
 	WrongLevel func(with peer.ID, why error)
 
-	Recorder Recorder       // nil counts nothing
-	Logger   *slog.Logger   // nil logs nothing
-	Jitter   func() float64 // in [0, 1); nil: the runtime's randomness
+	Recorder Recorder
+	Logger   *slog.Logger
+	Jitter   func() float64 // in [0, 1)
 	Limits   Limits
 }
 
@@ -141,21 +133,9 @@ type streamKey struct {
 	kind   groupv1.StreamKind
 }
 
-// New returns an idle Transport; see Start. Errors: Invalid.
-func New(c Config) (*Transport, error) {
-	switch {
-	case c.Host == nil:
-		return nil, fault.Invalidf("host", nil, "is required")
-	case c.Network == "":
-		return nil, fault.Invalidf("network", nil, "is required")
-	case c.Group == [32]byte{}:
-		return nil, fault.Invalidf("group", nil, "is required")
-	case c.Member == 0:
-		return nil, fault.Invalidf("member", c.Member, "is required")
-	case c.Lookup == nil:
-		return nil, fault.Invalidf("lookup", nil, "is required")
-	}
-	c.setDefaults()
+// New returns an idle Transport; see Start.
+func New(c Config) *Transport {
+	c.Limits = c.Limits.withDefaults()
 	t := &Transport{
 		config: c, handshakes: rpc.NewLimiter(c.Limits.Handshakes, c.Limits.HandshakesPerPeer, c.Known),
 		turn:    make(chan struct{}, 1),
@@ -164,43 +144,7 @@ func New(c Config) (*Transport, error) {
 		levels: &memberLevels{here: c.Levels, announced: make(map[uint64]coord.Levels)},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	return t, nil
-}
-
-func (c *Config) setDefaults() {
-	c.Limits = c.Limits.withDefaults(c.Snapshots == nil)
-	if c.Snapshots == nil {
-		c.Snapshots = inMemory{}
-	}
-	if c.ConfigIndex == nil {
-		c.ConfigIndex = func() uint64 { return 0 }
-	}
-	if c.Levels == nil {
-		c.Levels = func() (coord.Levels, uint32) {
-			return coord.Levels{Min: coord.FirstLevel, Max: coord.FirstLevel}, coord.FirstLevel
-		}
-	}
-	if c.Info == nil {
-		c.Info = func() *groupv1.GroupInfo { return nil }
-	}
-	if c.Stranger == nil {
-		c.Stranger = func(peer.ID, uint64) {}
-	}
-	if c.Refused == nil {
-		c.Refused = func(peer.ID, *groupv1.MemberWelcome) {}
-	}
-	if c.WrongLevel == nil {
-		c.WrongLevel = func(peer.ID, error) {}
-	}
-	if c.Recorder == nil {
-		c.Recorder = NopRecorder{}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Jitter == nil {
-		c.Jitter = rand.Float64
-	}
+	return t
 }
 
 // Start serves and sends until Close. It must be called once.
@@ -213,7 +157,8 @@ func (t *Transport) Start(r Receiver) {
 	t.receiver = r
 	id := RaftProtocol(t.config.Network, t.config.Group)
 	t.config.Host.SetStreamHandlerMatch(id, rpc.Compatible(id), t.serve)
-	t.watch = watch(t)
+	t.watch = &network.NotifyBundle{DisconnectedF: func(_ network.Network, c network.Conn) { t.disconnected(c.RemotePeer()) }}
+	t.config.Host.Network().Notify(t.watch)
 }
 
 // Send queues messages and returns at once. The Transport owns them, but only reads data shared with Raft's
@@ -347,6 +292,33 @@ func (t *Transport) unprotect() {
 			delete(t.protected, id)
 			t.config.Host.ConnManager().Unprotect(id, tag)
 		}
+	}
+}
+
+// disconnected reports the members of a peer that has closed its last connection. A process that ends closes its connections; a
+// network that fails closes none.
+func (t *Transport) disconnected(id peer.ID) {
+	if t.config.Host.Network().Connectedness(id) == network.Connected {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
+	members := make(map[uint64]bool)
+	for key, l := range t.streams {
+		if l.peer == id {
+			members[key.member] = true
+		}
+	}
+	for key, in := range t.inbound {
+		if in.peer == id {
+			members[key.member] = true
+		}
+	}
+	for member := range members {
+		t.running.Go(func() { t.receiver.Unreachable(member, true) })
 	}
 }
 

@@ -7,29 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 )
-
-func TestConfigNamesWhatIsMissing(t *testing.T) {
-	h := struct{ fakeHost }{}
-	whole := Config{Host: h, Network: "test", Group: groupID(), Member: 1, Lookup: (&group{}).lookup}
-	_, err := New(whole)
-	require.NoError(t, err)
-	for field, edit := range map[string]func(*Config){
-		"host":    func(c *Config) { c.Host = nil },
-		"network": func(c *Config) { c.Network = "" },
-		"group":   func(c *Config) { c.Group = [32]byte{} },
-		"member":  func(c *Config) { c.Member = 0 },
-		"lookup":  func(c *Config) { c.Lookup = nil },
-	} {
-		c := whole
-		edit(&c)
-		_, err := New(c)
-		require.ErrorIs(t, err, fault.Invalid)
-		require.Equal(t, field, fault.FieldOf(err))
-	}
-}
 
 // Every type that Raft sends arrives unchanged; each stream keeps its order.
 func TestMessagesArrive(t *testing.T) {

@@ -121,7 +121,7 @@ func TestEveryMessageTypeHasItsPlace(t *testing.T) {
 }
 
 func TestReadAnswerIsBounded(t *testing.T) {
-	b := binary.BigEndian.AppendUint32(nil, maxWelcome+1)
+	b := binary.BigEndian.AppendUint32(nil, maxHello+1)
 	require.ErrorIs(t, readAnswer(bytes.NewReader(b), new(groupv1.MemberWelcome)), fault.TooLarge)
 }
 

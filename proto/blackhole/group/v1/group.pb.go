@@ -139,14 +139,12 @@ const (
 	HandshakeResult_HANDSHAKE_RESULT_WRONG_MEMBER HandshakeResult = 3
 	// No configuration known to the answerer contains the dialler.
 	HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER HandshakeResult = 4
-	// A configuration newer than the dialler's removed it.
-	HandshakeResult_HANDSHAKE_RESULT_STALE_CONFIG HandshakeResult = 5
 	// One of the two does not support the feature level of the group.
-	HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL HandshakeResult = 6
+	HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL HandshakeResult = 5
 	// The answerer does not know the kind of the stream, which is of a later version; refused_kind names it.
-	HandshakeResult_HANDSHAKE_RESULT_UNKNOWN_STREAM HandshakeResult = 7
-	// The answerer still hears another process with the dialler's raft id: one that has just died, or a copy.
-	HandshakeResult_HANDSHAKE_RESULT_OTHER_PROCESS HandshakeResult = 8
+	HandshakeResult_HANDSHAKE_RESULT_UNKNOWN_STREAM HandshakeResult = 6
+	// The answerer is connected to another process with the dialler's raft id: one that has just died, or a copy.
+	HandshakeResult_HANDSHAKE_RESULT_OTHER_PROCESS HandshakeResult = 7
 )
 
 // Enum value maps for HandshakeResult.
@@ -157,10 +155,9 @@ var (
 		2: "HANDSHAKE_RESULT_WRONG_GROUP",
 		3: "HANDSHAKE_RESULT_WRONG_MEMBER",
 		4: "HANDSHAKE_RESULT_NOT_MEMBER",
-		5: "HANDSHAKE_RESULT_STALE_CONFIG",
-		6: "HANDSHAKE_RESULT_WRONG_LEVEL",
-		7: "HANDSHAKE_RESULT_UNKNOWN_STREAM",
-		8: "HANDSHAKE_RESULT_OTHER_PROCESS",
+		5: "HANDSHAKE_RESULT_WRONG_LEVEL",
+		6: "HANDSHAKE_RESULT_UNKNOWN_STREAM",
+		7: "HANDSHAKE_RESULT_OTHER_PROCESS",
 	}
 	HandshakeResult_value = map[string]int32{
 		"HANDSHAKE_RESULT_UNSPECIFIED":    0,
@@ -168,10 +165,9 @@ var (
 		"HANDSHAKE_RESULT_WRONG_GROUP":    2,
 		"HANDSHAKE_RESULT_WRONG_MEMBER":   3,
 		"HANDSHAKE_RESULT_NOT_MEMBER":     4,
-		"HANDSHAKE_RESULT_STALE_CONFIG":   5,
-		"HANDSHAKE_RESULT_WRONG_LEVEL":    6,
-		"HANDSHAKE_RESULT_UNKNOWN_STREAM": 7,
-		"HANDSHAKE_RESULT_OTHER_PROCESS":  8,
+		"HANDSHAKE_RESULT_WRONG_LEVEL":    5,
+		"HANDSHAKE_RESULT_UNKNOWN_STREAM": 6,
+		"HANDSHAKE_RESULT_OTHER_PROCESS":  7,
 	}
 )
 
@@ -963,10 +959,9 @@ type MemberHello struct {
 	From          uint64                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"` // raft id of the sender
 	To            uint64                 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`     // raft id of the intended receiver
 	Kind          StreamKind             `protobuf:"varint,4,opt,name=kind,proto3,enum=blackhole.group.v1.StreamKind" json:"kind,omitempty"`
-	ConfigIndex   uint64                 `protobuf:"varint,5,opt,name=config_index,json=configIndex,proto3" json:"config_index,omitempty"` // of the newest configuration known to the sender
-	Levels        *Levels                `protobuf:"bytes,6,opt,name=levels,proto3" json:"levels,omitempty"`                               // feature levels that the sender supports
-	Level         uint32                 `protobuf:"varint,7,opt,name=level,proto3" json:"level,omitempty"`                                // of the group, as applied by the sender
-	Process       uint64                 `protobuf:"fixed64,8,opt,name=process,proto3" json:"process,omitempty"`                           // random, of the sender's process; 0: unknown
+	Levels        *Levels                `protobuf:"bytes,5,opt,name=levels,proto3" json:"levels,omitempty"`     // feature levels that the sender supports
+	Level         uint32                 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`      // of the group, as applied by the sender
+	Process       uint64                 `protobuf:"fixed64,7,opt,name=process,proto3" json:"process,omitempty"` // random, of the sender's process; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1029,13 +1024,6 @@ func (x *MemberHello) GetKind() StreamKind {
 	return StreamKind_STREAM_KIND_UNSPECIFIED
 }
 
-func (x *MemberHello) GetConfigIndex() uint64 {
-	if x != nil {
-		return x.ConfigIndex
-	}
-	return 0
-}
-
 func (x *MemberHello) GetLevels() *Levels {
 	if x != nil {
 		return x.Levels
@@ -1062,12 +1050,10 @@ type MemberWelcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Result        HandshakeResult        `protobuf:"varint,1,opt,name=result,proto3,enum=blackhole.group.v1.HandshakeResult" json:"result,omitempty"`
 	GroupId       []byte                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`              // of the answerer
-	Membership    []byte                 `protobuf:"bytes,3,opt,name=membership,proto3" json:"membership,omitempty"`                       // encoded InitialMembership; with HANDSHAKE_RESULT_WRONG_GROUP
-	Info          *GroupInfo             `protobuf:"bytes,4,opt,name=info,proto3" json:"info,omitempty"`                                   // with HANDSHAKE_RESULT_NOT_MEMBER and HANDSHAKE_RESULT_STALE_CONFIG
-	Levels        *Levels                `protobuf:"bytes,5,opt,name=levels,proto3" json:"levels,omitempty"`                               // feature levels that the answerer supports
-	Level         uint32                 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`                                // of the group, as applied by the answerer
-	RefusedKind   uint32                 `protobuf:"varint,7,opt,name=refused_kind,json=refusedKind,proto3" json:"refused_kind,omitempty"` // with HANDSHAKE_RESULT_UNKNOWN_STREAM: the kind as the dialler gave it
-	Process       uint64                 `protobuf:"fixed64,8,opt,name=process,proto3" json:"process,omitempty"`                           // random, of the answerer's process; 0: unknown
+	Levels        *Levels                `protobuf:"bytes,3,opt,name=levels,proto3" json:"levels,omitempty"`                               // feature levels that the answerer supports
+	Level         uint32                 `protobuf:"varint,4,opt,name=level,proto3" json:"level,omitempty"`                                // of the group, as applied by the answerer
+	RefusedKind   uint32                 `protobuf:"varint,5,opt,name=refused_kind,json=refusedKind,proto3" json:"refused_kind,omitempty"` // with HANDSHAKE_RESULT_UNKNOWN_STREAM: the kind as the dialler gave it
+	Process       uint64                 `protobuf:"fixed64,6,opt,name=process,proto3" json:"process,omitempty"`                           // random, of the answerer's process; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1112,20 +1098,6 @@ func (x *MemberWelcome) GetResult() HandshakeResult {
 func (x *MemberWelcome) GetGroupId() []byte {
 	if x != nil {
 		return x.GroupId
-	}
-	return nil
-}
-
-func (x *MemberWelcome) GetMembership() []byte {
-	if x != nil {
-		return x.Membership
-	}
-	return nil
-}
-
-func (x *MemberWelcome) GetInfo() *GroupInfo {
-	if x != nil {
-		return x.Info
 	}
 	return nil
 }
@@ -1329,27 +1301,22 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x04role\x18\x03 \x01(\x0e2\x18.blackhole.group.v1.RoleR\x04role\"4\n" +
 	"\x05Voter\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\fR\x04peer\x12\x17\n" +
-	"\araft_id\x18\x02 \x01(\x04R\x06raftId\"\x87\x02\n" +
+	"\araft_id\x18\x02 \x01(\x04R\x06raftId\"\xe4\x01\n" +
 	"\vMemberHello\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\fR\agroupId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x04R\x02to\x122\n" +
-	"\x04kind\x18\x04 \x01(\x0e2\x1e.blackhole.group.v1.StreamKindR\x04kind\x12!\n" +
-	"\fconfig_index\x18\x05 \x01(\x04R\vconfigIndex\x122\n" +
-	"\x06levels\x18\x06 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
-	"\x05level\x18\a \x01(\rR\x05level\x12\x18\n" +
-	"\aprocess\x18\b \x01(\x06R\aprocess\"\xc1\x02\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x1e.blackhole.group.v1.StreamKindR\x04kind\x122\n" +
+	"\x06levels\x18\x05 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
+	"\x05level\x18\x06 \x01(\rR\x05level\x12\x18\n" +
+	"\aprocess\x18\a \x01(\x06R\aprocess\"\xee\x01\n" +
 	"\rMemberWelcome\x12;\n" +
 	"\x06result\x18\x01 \x01(\x0e2#.blackhole.group.v1.HandshakeResultR\x06result\x12\x19\n" +
-	"\bgroup_id\x18\x02 \x01(\fR\agroupId\x12\x1e\n" +
-	"\n" +
-	"membership\x18\x03 \x01(\fR\n" +
-	"membership\x121\n" +
-	"\x04info\x18\x04 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x122\n" +
-	"\x06levels\x18\x05 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
-	"\x05level\x18\x06 \x01(\rR\x05level\x12!\n" +
-	"\frefused_kind\x18\a \x01(\rR\vrefusedKind\x12\x18\n" +
-	"\aprocess\x18\b \x01(\x06R\aprocess\">\n" +
+	"\bgroup_id\x18\x02 \x01(\fR\agroupId\x122\n" +
+	"\x06levels\x18\x03 \x01(\v2\x1a.blackhole.group.v1.LevelsR\x06levels\x12\x14\n" +
+	"\x05level\x18\x04 \x01(\rR\x05level\x12!\n" +
+	"\frefused_kind\x18\x05 \x01(\rR\vrefusedKind\x12\x18\n" +
+	"\aprocess\x18\x06 \x01(\x06R\aprocess\">\n" +
 	"\n" +
 	"AskRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\rR\x05topic\x12\x1a\n" +
@@ -1367,17 +1334,16 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x17STREAM_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STREAM_KIND_CONTROL\x10\x01\x12\x16\n" +
 	"\x12STREAM_KIND_APPEND\x10\x02\x12\x18\n" +
-	"\x14STREAM_KIND_SNAPSHOT\x10\x03*\xc6\x02\n" +
+	"\x14STREAM_KIND_SNAPSHOT\x10\x03*\xa3\x02\n" +
 	"\x0fHandshakeResult\x12 \n" +
 	"\x1cHANDSHAKE_RESULT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19HANDSHAKE_RESULT_ACCEPTED\x10\x01\x12 \n" +
 	"\x1cHANDSHAKE_RESULT_WRONG_GROUP\x10\x02\x12!\n" +
 	"\x1dHANDSHAKE_RESULT_WRONG_MEMBER\x10\x03\x12\x1f\n" +
-	"\x1bHANDSHAKE_RESULT_NOT_MEMBER\x10\x04\x12!\n" +
-	"\x1dHANDSHAKE_RESULT_STALE_CONFIG\x10\x05\x12 \n" +
-	"\x1cHANDSHAKE_RESULT_WRONG_LEVEL\x10\x06\x12#\n" +
-	"\x1fHANDSHAKE_RESULT_UNKNOWN_STREAM\x10\a\x12\"\n" +
-	"\x1eHANDSHAKE_RESULT_OTHER_PROCESS\x10\bBAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
+	"\x1bHANDSHAKE_RESULT_NOT_MEMBER\x10\x04\x12 \n" +
+	"\x1cHANDSHAKE_RESULT_WRONG_LEVEL\x10\x05\x12#\n" +
+	"\x1fHANDSHAKE_RESULT_UNKNOWN_STREAM\x10\x06\x12\"\n" +
+	"\x1eHANDSHAKE_RESULT_OTHER_PROCESS\x10\aBAZ?github.com/blackhole/blackhole/proto/blackhole/group/v1;groupv1b\x06proto3"
 
 var (
 	file_blackhole_group_v1_group_proto_rawDescOnce sync.Once
@@ -1422,14 +1388,13 @@ var file_blackhole_group_v1_group_proto_depIdxs = []int32{
 	1,  // 5: blackhole.group.v1.MemberHello.kind:type_name -> blackhole.group.v1.StreamKind
 	4,  // 6: blackhole.group.v1.MemberHello.levels:type_name -> blackhole.group.v1.Levels
 	2,  // 7: blackhole.group.v1.MemberWelcome.result:type_name -> blackhole.group.v1.HandshakeResult
-	6,  // 8: blackhole.group.v1.MemberWelcome.info:type_name -> blackhole.group.v1.GroupInfo
-	4,  // 9: blackhole.group.v1.MemberWelcome.levels:type_name -> blackhole.group.v1.Levels
-	17, // 10: blackhole.group.v1.AskResponse.refusal:type_name -> blackhole.peer.v1.Refusal
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	4,  // 8: blackhole.group.v1.MemberWelcome.levels:type_name -> blackhole.group.v1.Levels
+	17, // 9: blackhole.group.v1.AskResponse.refusal:type_name -> blackhole.peer.v1.Refusal
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_group_v1_group_proto_init() }
