@@ -269,7 +269,7 @@ func (p *plane) awaitIncarnation() (view.Incarnation, bool) {
 // peer that is not a member offers itself.
 func (p *plane) work() {
 	announcer := &announce.Leader{
-		Announcer: p.announcer, Store: p.dhtStore, Info: p.info, Start: p.life.start, Jitter: newRand(), Logger: p.config.Logger,
+		Announcer: p.announcer, Store: p.dhtStore, Info: p.info, Start: p.life.start, Logger: p.config.Logger,
 	}
 	var offered, asked time.Time
 	saved, interval := uint64(0), workInterval
@@ -381,7 +381,7 @@ func (p *plane) readDHT() {
 	}
 	reader := announce.Reader{
 		Known: func() bool { return p.view.ID() != "" }, Led: func() bool { return p.routing.Leaderless() == 0 },
-		Received: p.published, Jitter: newRand(), Logger: p.config.Logger,
+		Received: p.published, Logger: p.config.Logger,
 	}
 	reader.Run(p.life, p.dhtStore)
 }
@@ -416,6 +416,3 @@ func (p *plane) Close() error {
 	})
 	return fault.Wrap("coordination.Close", errors.Join(errs...))
 }
-
-// newRand returns a source of jitter for one goroutine.
-func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }

@@ -12,7 +12,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
@@ -37,7 +36,7 @@ func IsTopic(n network.Name, topic string) bool {
 	return ok && err == nil && len(b) == len(bootstrap.NetworkID{}) && hex.EncodeToString(b) == id
 }
 
-// Config configures an Announcer.
+// Config configures an Announcer. All fields are required.
 type Config struct {
 	// PubSub must accept the topic in its subscription filter and default validator.
 	PubSub  *pubsub.PubSub
@@ -46,21 +45,19 @@ type Config struct {
 	// Received receives the announcements of others, one at a time, and none after Close. Announcements that
 	// arrive during a call may be lost.
 	Received func(from peer.ID, info *groupv1.GroupInfo)
-	Now      func() time.Time // nil: time.Now
-	Logger   *slog.Logger     // nil logs nothing
+	Now      func() time.Time
+	Logger   *slog.Logger
 }
 
 // Announcer announces and listens. It is safe for concurrent use.
 type Announcer struct {
 	Config
-	self   peer.ID
-	topic  *pubsub.Topic
-	sub    *pubsub.Subscription
-	cancel context.CancelFunc
-	done   chan struct{}
-
-	mu   sync.Mutex
-	last uint64 // sequence
+	self     peer.ID
+	topic    *pubsub.Topic
+	sub      *pubsub.Subscription
+	cancel   context.CancelFunc
+	done     chan struct{}
+	sequence sequence
 }
 
 // New joins the topic. Close leaves it; the PubSub stays open.
@@ -68,12 +65,6 @@ type Announcer struct {
 // Errors: Invalid for a topic joined before; Unavailable for a closed PubSub.
 func New(c Config) (*Announcer, error) {
 	const op = "announce.New"
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	self, err := peer.IDFromPrivateKey(c.Key)
 	if err != nil {
 		return nil, fault.As(op, fault.Invalid, err)
@@ -121,11 +112,7 @@ func (h *Announcer) listen(ctx context.Context) {
 // Errors: Unavailable; as ctx.
 func (h *Announcer) Announce(ctx context.Context, info *groupv1.GroupInfo) error {
 	const op = "announce.Announce"
-	h.mu.Lock()
-	h.last = max(h.last+1, uint64(h.Now().UnixMilli()))
-	sequence := h.last
-	h.mu.Unlock()
-	b, err := sign(h.Key, h.Network, sequence, info)
+	b, err := sign(h.Key, h.Network, h.sequence.next(h.Now()), info)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}

@@ -3,6 +3,7 @@ package announce
 import (
 	"context"
 	crand "crypto/rand"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,7 +162,7 @@ func TestAnnouncer(t *testing.T) {
 				pubsub.WithMessageIdFn(func(m *pb.Message) string { return string(m.GetData()) }))
 			require.NoError(t, err)
 			h, err := New(Config{
-				PubSub: ps, Network: f.network, Key: key,
+				PubSub: ps, Network: f.network, Key: key, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 				Received: func(from peer.ID, info *groupv1.GroupInfo) {
 					require.EqualValues(t, 7, info.GetTerm())
 					heard <- from

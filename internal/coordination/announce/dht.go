@@ -29,7 +29,9 @@ func Key(n bootstrap.Network) string { return "/" + DHTNamespace(n.Name) + "/" +
 // Validator validates the DHT values of the namespace: the announcement of one network only. So a peer stores
 // one value, whoever puts how many. It is safe for concurrent use.
 type Validator struct {
-	notices *announcements
+	*verifier
+	key     string
+	now     func() time.Time
 	refused func(error)
 }
 
@@ -39,17 +41,17 @@ func NewValidator(n bootstrap.Network, now func() time.Time, refused func(error)
 	if refused == nil {
 		refused = func(error) {}
 	}
-	return &Validator{newAnnouncements(n, now), refused}
+	return &Validator{newVerifier(n), Key(n), now, refused}
 }
 
 // Validate returns Invalid for a foreign key, and TooLarge, Invalid, Unauthentic, or Conflict for a value that
 // is too old or from the future.
 func (v *Validator) Validate(key string, value []byte) error {
 	const op = "announce.Validate"
-	if err := v.notices.owns(key); err != nil {
+	if err := v.owns(key); err != nil {
 		return fault.Wrap(op, err)
 	}
-	_, err := v.notices.open(value)
+	_, err := v.open(value)
 	if err != nil {
 		v.refused(err)
 	}
@@ -61,12 +63,12 @@ func (v *Validator) Validate(key string, value []byte) error {
 // error.
 func (v *Validator) Select(key string, values [][]byte) (int, error) {
 	const op = "announce.Select"
-	if err := v.notices.owns(key); err != nil {
+	if err := v.owns(key); err != nil {
 		return 0, fault.Wrap(op, err)
 	}
 	at, best, failure := -1, announcement{}, error(fault.New("", fault.Invalid, "no values to select from"))
 	for i, value := range values {
-		n, err := v.notices.open(value)
+		n, err := v.open(value)
 		switch {
 		case err != nil && i == 0:
 			failure = err
@@ -97,32 +99,20 @@ func (n announcement) compare(other announcement) int {
 		cmp.Compare(n.sequence, other.sequence))
 }
 
-// announcements decodes the announcements of a network.
-type announcements struct {
-	*verifier
-	key string
-	now func() time.Time
-}
-
-func newAnnouncements(n bootstrap.Network, now func() time.Time) *announcements {
-	r := newVerifier(n)
-	return &announcements{r, Key(n), now}
-}
-
-func (n *announcements) owns(key string) error {
-	if key != n.key {
-		return fault.Invalidf("key", strings.ToValidUTF8(key[:min(len(key), len(n.key))], "?"), "belongs to another network")
+func (v *Validator) owns(key string) error {
+	if key != v.key {
+		return fault.Invalidf("key", strings.ToValidUTF8(key[:min(len(key), len(v.key))], "?"), "belongs to another network")
 	}
 	return nil
 }
 
 // open decodes an announcement. Errors: as verify; Invalid; Unauthentic; Conflict.
-func (n *announcements) open(value []byte) (announcement, error) {
-	said, err := n.verify(value)
+func (v *Validator) open(value []byte) (announcement, error) {
+	said, err := v.verify(value)
 	if err != nil {
 		return announcement{}, err
 	}
-	now := n.now()
+	now := v.now()
 	if at := said.at(); at.Before(now.Add(-lifetime)) || at.After(now.Add(window)) {
 		return announcement{}, fault.New("", fault.Conflict, "the announcement is of %s", at.UTC().Format(time.RFC3339))
 	}
@@ -132,7 +122,7 @@ func (n *announcements) open(value []byte) (announcement, error) {
 		switch {
 		case err != nil:
 			return announcement{}, err
-		case string(s.Group[:]) != string(said.info.GetGroupId()) || !n.network.Eligible(s.Peer):
+		case string(s.Group[:]) != string(said.info.GetGroupId()) || !v.network.Eligible(s.Peer):
 			return announcement{}, fault.New("", fault.Unauthentic, "the recovery record is not of the group")
 		}
 		made.incarnation = s.Incarnation
@@ -151,18 +141,18 @@ type Values interface {
 // DHTStore stores the leader's announcement as a DHT value, for peers without gossip and without a peer to
 // ask. Its content is as good as an announcement. It is safe for concurrent use.
 type DHTStore struct {
-	values  Values
-	key     crypto.PrivKey
-	notices *announcements
+	*Validator // this package does not trust the DHT
+	values     Values
+	signer     crypto.PrivKey
+	sequence   sequence
 
-	mu    sync.Mutex   // guards all below
-	last  uint64       // sequence of the last publication
+	mu    sync.Mutex   // guards known
 	known announcement // last one read
 }
 
 // NewDHTStore returns the store of a network. A peer publishes with its key.
 func NewDHTStore(v Values, n bootstrap.Network, key crypto.PrivKey, now func() time.Time) *DHTStore {
-	return &DHTStore{values: v, key: key, notices: newAnnouncements(n, now)}
+	return &DHTStore{Validator: NewValidator(n, now, nil), values: v, signer: key}
 }
 
 // Publish replaces the announcement. The DHT does not report the number of storing peers.
@@ -170,15 +160,11 @@ func NewDHTStore(v Values, n bootstrap.Network, key crypto.PrivKey, now func() t
 // Errors: Exists for a newer announcement; as the DHT.
 func (b *DHTStore) Publish(ctx context.Context, info *groupv1.GroupInfo) error {
 	const op = "announce.Publish"
-	b.mu.Lock()
-	b.last = max(b.last+1, uint64(b.notices.now().UnixMilli()))
-	sequence := b.last
-	b.mu.Unlock()
-	value, err := sign(b.key, b.notices.network, sequence, info)
+	value, err := sign(b.signer, b.network, b.sequence.next(b.now()), info)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
-	return fault.Wrap(op, b.values.PutValue(ctx, b.notices.key, value))
+	return fault.Wrap(op, b.values.PutValue(ctx, b.key, value))
 }
 
 // Lookup returns the announcement and its signer, unless an earlier call returned it.
@@ -186,11 +172,11 @@ func (b *DHTStore) Publish(ctx context.Context, info *groupv1.GroupInfo) error {
 // Errors: NotFound without a new announcement; as the DHT.
 func (b *DHTStore) Lookup(ctx context.Context) (peer.ID, *groupv1.GroupInfo, error) {
 	const op = "announce.Lookup"
-	value, err := b.values.GetValue(ctx, b.notices.key)
+	value, err := b.values.GetValue(ctx, b.key)
 	if err != nil {
 		return "", nil, fault.Wrap(op, err)
 	}
-	n, err := b.notices.open(value) // this package does not trust the DHT
+	n, err := b.open(value)
 	if err != nil {
 		return "", nil, fault.Wrap(op, err)
 	}

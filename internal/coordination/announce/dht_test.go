@@ -296,7 +296,7 @@ func FuzzValidator(f *testing.F) {
 			require.Equal(t, 1, at)
 			return
 		}
-		said, err := v.notices.open(value)
+		said, err := v.open(value)
 		require.NoError(t, err)
 		require.Equal(t, one.id, said.from)
 		require.Equal(t, one.info.GetGroupId(), said.info.GetGroupId())

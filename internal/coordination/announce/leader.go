@@ -27,7 +27,6 @@ type Leader struct {
 	Store     *DHTStore                 // nil: no DHT
 	Info      func() *groupv1.GroupInfo // describes the group now
 	Start     func(work func()) bool    // runs work in a goroutine that its owner waits for
-	Jitter    *rand.Rand
 	Logger    *slog.Logger
 
 	last     []byte // last announcement, without fields that always move; nil while this peer does not lead
@@ -70,7 +69,7 @@ func (c *Leader) send(ctx context.Context, info *groupv1.GroupInfo) {
 // publish writes to the DHT store for peers outside the gossip. The schedule keeps two publications further
 // apart than the time of one.
 func (c *Leader) publish(ctx context.Context, info *groupv1.GroupInfo, news []byte) {
-	if c.Store == nil || !c.schedule.Due(time.Now(), news, c.Jitter.Float64()) {
+	if c.Store == nil || !c.schedule.Due(time.Now(), news, rand.Float64()) {
 		return
 	}
 	c.Start(func() {
@@ -87,7 +86,6 @@ type Reader struct {
 	Known    func() bool // the group is known
 	Led      func() bool // a leader is known
 	Received func(from peer.ID, info *groupv1.GroupInfo)
-	Jitter   *rand.Rand
 	Logger   *slog.Logger
 }
 
@@ -103,7 +101,7 @@ func (r *Reader) Run(ctx context.Context, store *DHTStore) {
 			r.Received(from, held)
 			held = nil
 		}
-		if !looking.Due(time.Now(), r.Led(), r.Jitter.Float64()) {
+		if !looking.Due(time.Now(), r.Led(), rand.Float64()) {
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, storeTime)

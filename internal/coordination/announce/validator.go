@@ -67,7 +67,7 @@ type signer struct {
 func newValidator(n bootstrap.Network, now func() time.Time) *validator {
 	signers, err := lru.NewLRU[peer.ID, *signer](maxSigners, nil)
 	if err != nil {
-		panic("herald: " + err.Error()) // impossible: the size is a positive constant
+		panic("announce: " + err.Error()) // impossible: the size is a positive constant
 	}
 	return &validator{verifier: newVerifier(n), now: now, signers: signers}
 }
@@ -156,6 +156,19 @@ func (j *validator) admits(said verified) bool {
 	}
 	s.last = said.sequence
 	return true
+}
+
+// sequence numbers the announcements of this peer by its clock. It is safe for concurrent use.
+type sequence struct {
+	mu   sync.Mutex
+	last uint64
+}
+
+func (s *sequence) next(now time.Time) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = max(s.last+1, uint64(now.UnixMilli()))
+	return s.last
 }
 
 // digest returns the signed bytes of an announcement.
