@@ -147,7 +147,7 @@ func coordinationRooms() []room {
 			path: root + "/formation", floor: 8, users: wiring(root),
 			only: append(parts, root+"/bootstrap", root+"/raftlog", root+"/view", "internal/platform/store", "internal/platform/strictjson"),
 		},
-		{path: root + "/upkeep", floor: 8, only: append(parts, root+"/transport", "internal/platform/strictproto"), users: wiring(root)},
+		{path: root + "/upkeep", floor: 8, only: append(parts, "internal/platform/strictproto"), users: wiring(root)},
 		{path: root + "/view", floor: 6, only: []string{"pkg/coord", root + "/bootstrap", root + "/leader", root + "/membership"}, users: wiring(root, root+"/formation")},
 		{path: root + "/member", floor: 7, users: wiring(acts...)},
 		{path: root + "/replica", floor: 6, users: wiring(append(acts, root+"/member")...)},
@@ -161,7 +161,7 @@ func coordinationRooms() []room {
 		{path: root + "/pause", floor: 0, users: wiring(append(acts, root+"/announce", root+"/routing")...)},
 		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(append(acts, root+"/view")...)},
 		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/formation", root+"/member", root+"/replica")},
-		{path: root + "/transport", floor: 4, only: []string{"internal/platform/rpc", "pkg/coord"}, users: wiring(root, root+"/upkeep")},
+		{path: root + "/transport", floor: 4, only: []string{"internal/platform/rpc", "pkg/coord"}, users: wiring(root)},
 	}
 }
 

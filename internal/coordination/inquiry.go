@@ -141,7 +141,7 @@ func (p *plane) learn(ctx context.Context, from peer.ID, info *groupv1.GroupInfo
 // apply applies a peer's present description of the group, with the leader that it names.
 func (p *plane) apply(ctx context.Context, from peer.ID, info *groupv1.GroupInfo) {
 	if named, ok := p.learn(ctx, from, info); ok {
-		p.routing.Advance(leader.Heard{From: from, Leadership: named})
+		p.routing.Advance(leader.Claim{From: from, Leadership: named})
 	}
 }
 
@@ -165,7 +165,7 @@ func (p *plane) published(from peer.ID, info *groupv1.GroupInfo) {
 	if known := p.routing.Known(); named.Incarnation == known.Incarnation && named.Term <= known.Term {
 		from = ""
 	}
-	p.routing.Advance(leader.Heard{From: from, Leadership: named})
+	p.routing.Advance(leader.Claim{From: from, Leadership: named})
 }
 
 // answer answers a peer's question, and notes a peer that is ready to be a member.
@@ -197,7 +197,7 @@ func (p *plane) answer(ctx context.Context, from peer.ID, req []byte) ([]byte, e
 		resp.LastTerm, resp.LastIndex = s.LastTerm, s.LastIndex
 		if s.Leads {
 			t := membership.ToleranceOf(upkeep.ProgressOf(s))
-			resp.Voters, resp.VotersHeard = uint32(t.Voters), uint32(t.Heard)
+			resp.Voters, resp.VotersActive = uint32(t.Voters), uint32(t.Active)
 		}
 	}
 	return proto.Marshal(resp)

@@ -88,7 +88,7 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 	}
 	l.group = &formation.Member{Member: l.member, Group: coord.GroupID(now.Group[:]), Apply: l.Apply}
 	l.membership = upkeep.NewMembership(upkeep.MembershipConfig{
-		Host: c.Host, Member: l.member, Transport: l.transport, Levels: l.levels, Supported: c.Replica.Levels(),
+		Host: c.Host, Member: l.member, Levels: l.levels, LevelsOf: l.transport.Levels, Supported: c.Replica.Levels(),
 		Apply: func(ctx context.Context, cmd *coordv1.Command) error { _, _, err := l.propose(ctx, cmd); return err },
 		Start: p.life.start, Voters: c.Voters, Replace: c.Replace, Limits: c.Limits, Dial: c.Policy.Dial, Keeps: p.roster.Keeps,
 		IsOver: func() bool { return l.group.Summary().Over.Over() }, WithName: p.view.WithName, Logger: c.Logger,

@@ -51,7 +51,7 @@ func Open(c Config) (*Seat, error) {
 // open starts the plane of the directory.
 func (s *Seat) open() error {
 	p, err := openPlane(s.config, func(from *plane, d formation.Departure) {
-		s.life.start(func() { s.goOver(from, d) })
+		s.life.start(func() { s.changeGroup(from, d) })
 	})
 	if err == nil {
 		s.plane.Store(p)
@@ -84,13 +84,13 @@ func (s *Seat) replace(old *plane, departs bool, change func() error) error {
 	return failed
 }
 
-// goOver goes over to another group. A crash on the way leaves a directory of the former group or of the next one: Open goes on
+// changeGroup goes over to another group. A crash on the way leaves a directory of the former group or of the next one: Open goes on
 // from each.
-func (s *Seat) goOver(old *plane, d formation.Departure) {
+func (s *Seat) changeGroup(old *plane, d formation.Departure) {
 	leave := func() error {
 		err := bootstrap.Leave(s.config.FS, s.config.dir().Bootstrap(), old.self, s.config.Network, d.To, int64(d.Floor))
 		if err != nil {
-			s.config.Fatal(fault.Wrap("coordination.goOver", err))
+			s.config.Fatal(fault.Wrap("coordination.changeGroup", err))
 		}
 		return err
 	}

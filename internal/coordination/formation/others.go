@@ -194,7 +194,7 @@ func (r *others) answered(from peer.ID, resp *groupv1.InfoResponse) {
 		one.said, one.applied = said, max(info.GetApplied(), 1)
 	}
 	if resp.GetVoters() > 0 {
-		one.counted = membership.Tolerance{Voters: int(resp.GetVoters()), Heard: int(resp.GetVotersHeard())}
+		one.counted = membership.Tolerance{Voters: int(resp.GetVoters()), Active: int(resp.GetVotersActive())}
 	}
 }
 

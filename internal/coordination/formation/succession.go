@@ -104,7 +104,7 @@ func (s *Succession) check() error {
 	case s.Leaderless() == 0:
 		return fault.Refused(fault.Conflict, "action", "the group has a leader again: order again")
 	case t.Quorate():
-		return fault.Refused(fault.Conflict, "action", "%d of %d voters answer, a majority: wait until they elect a leader", t.Heard, t.Voters)
+		return fault.Refused(fault.Conflict, "action", "%d of %d voters answer, a majority: wait until they elect a leader", t.Active, t.Voters)
 	}
 	for _, m := range s.survivors {
 		if m.term > s.now.LastTerm || m.term == s.now.LastTerm && m.index > s.now.LastIndex {
@@ -121,7 +121,7 @@ func (s *Succession) tolerance() (t membership.Tolerance) {
 		if m.Voter {
 			t.Voters++
 			if s.isSelf(m) || s.answers(m) {
-				t.Heard++
+				t.Active++
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func (s *Succession) names(is func(replica.MemberStatus) bool) string {
 // Loss says what nobody can bring back.
 func (s *Succession) Loss() string {
 	lost := s.names(func(m replica.MemberStatus) bool { return m.Voter && !s.answers(m) })
-	return fmt.Sprintf("lose every write that only %s had, answered ones too; no leader was heard for %v", lost, s.Leaderless().Round(time.Second))
+	return fmt.Sprintf("lose every write that only %s had, answered ones too; there was no leader for %v", lost, s.Leaderless().Round(time.Second))
 }
 
 // Outcome describes the plan.
@@ -166,5 +166,5 @@ func (s *Succession) Outcome() coord.MemberOutcome {
 		steps = append(steps, "leave "+left+" behind, which answer")
 	}
 	steps = append(steps, "refuse every former member until its directory coordination is removed")
-	return coord.MemberOutcome{Steps: steps, Before: s.tolerance().String(), After: membership.Tolerance{Voters: 1, Heard: 1}.String()}
+	return coord.MemberOutcome{Steps: steps, Before: s.tolerance().String(), After: membership.Tolerance{Voters: 1, Active: 1}.String()}
 }

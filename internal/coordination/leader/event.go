@@ -79,13 +79,13 @@ func (e Failed) apply(t *Tracker, now time.Duration) []peer.ID {
 	return nil
 }
 
-// Heard is the unasked word of a peer, such as an announcement.
-type Heard struct {
+// Claim is what a peer says unasked, such as an announcement.
+type Claim struct {
 	From peer.ID
 	Leadership
 }
 
-func (e Heard) apply(t *Tracker, now time.Duration) []peer.ID {
+func (e Claim) apply(t *Tracker, now time.Duration) []peer.ID {
 	renewed := t.renew(e.Incarnation)
 	switch {
 	case e.Peer != "" && e.Peer == e.From && t.confirm(now, e.Leadership):

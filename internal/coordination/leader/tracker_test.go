@@ -93,7 +93,7 @@ func TestLeaderIsLost(t *testing.T) {
 			}
 			tr.Advance(step.Wake-ms, answer("c2", 4, "c2"))
 			require.Empty(t, tr.Known().Peer, "never back to a lower term")
-			require.Equal(t, ids("c2"), tr.Advance(step.Wake-ms, leader.Heard{From: "c1", Leadership: of(6, "c2")}).Ask)
+			require.Equal(t, ids("c2"), tr.Advance(step.Wake-ms, leader.Claim{From: "c1", Leadership: of(6, "c2")}).Ask)
 			tr.Advance(step.Wake-ms, answer("c2", 6, "c2"))
 			require.Equal(t, of(6, "c2"), tr.Known())
 		})
@@ -103,7 +103,7 @@ func TestLeaderIsLost(t *testing.T) {
 // TestNamedPeerIsAsked: a peer that others call the leader is asked, and only its own word counts.
 func TestNamedPeerIsAsked(t *testing.T) {
 	tr := newTracker()
-	require.Empty(t, tr.Advance(0, leader.Heard{From: "c1", Leadership: of(1, "c9")}).Ask)
+	require.Empty(t, tr.Advance(0, leader.Claim{From: "c1", Leadership: of(1, "c9")}).Ask)
 	tr.Advance(0, leader.Peers{"c1", "c2"})
 	require.Equal(t, ids("c9"), tr.Advance(0, answer("c1", 5, "c9")).Ask, "a peer may be new")
 	require.Empty(t, tr.Advance(0, answer("c2", 5, "c9")).Ask)
@@ -113,14 +113,14 @@ func TestNamedPeerIsAsked(t *testing.T) {
 	require.Empty(t, tr.Advance(0, answer("c9", 5, "c1")).Ask)
 	require.Empty(t, tr.Advance(0, answer("stranger", 9, "stranger")).Ask)
 	require.Empty(t, tr.Known().Peer, "the stranger was not asked")
-	require.Empty(t, tr.Advance(0, leader.Heard{From: "c2", Leadership: of(5, "self")}).Ask, "this peer knows better")
+	require.Empty(t, tr.Advance(0, leader.Claim{From: "c2", Leadership: of(5, "self")}).Ask, "this peer knows better")
 	require.Equal(t, ids("c3"), tr.Advance(0, leader.Peers{"c1", "c3"}).Ask)
 	tr.Advance(0, answer("c3", 5, "c3"))
 	require.Equal(t, of(5, "c3"), tr.Known())
 
-	require.Empty(t, tr.Advance(0, leader.Heard{From: "c2", Leadership: of(5, "c1")}).Ask)
-	require.Empty(t, tr.Advance(0, leader.Heard{From: "c2", Leadership: of(4, "c8")}).Ask)
-	require.Equal(t, ids("c4"), tr.Advance(0, leader.Heard{From: "c2", Leadership: of(6, "c4")}).Ask)
+	require.Empty(t, tr.Advance(0, leader.Claim{From: "c2", Leadership: of(5, "c1")}).Ask)
+	require.Empty(t, tr.Advance(0, leader.Claim{From: "c2", Leadership: of(4, "c8")}).Ask)
+	require.Equal(t, ids("c4"), tr.Advance(0, leader.Claim{From: "c2", Leadership: of(6, "c4")}).Ask)
 	require.Equal(t, of(5, "c3"), tr.Known(), "until the named peer confirms it")
 	tr.Advance(0, answer("c4", 6, "c4"))
 	require.Equal(t, of(6, "c4"), tr.Known())
@@ -132,16 +132,16 @@ func TestOneLeaderPerTerm(t *testing.T) {
 	tr.Advance(0, leader.Peers{"c1", "c2"})
 	tr.Advance(0, answer("c1", 5, "c1"))
 	tr.Advance(0, answer("c2", 5, "c2"))
-	tr.Advance(0, leader.Heard{From: "c3", Leadership: of(5, "c3")})
+	tr.Advance(0, leader.Claim{From: "c3", Leadership: of(5, "c3")})
 	require.Equal(t, of(5, "c1"), tr.Known())
 }
 
 // TestAnnouncement: the leader's own announcement needs no question.
 func TestAnnouncement(t *testing.T) {
 	tr := newTracker()
-	tr.Advance(0, leader.Heard{From: "c1", Leadership: of(3, "c1")})
+	tr.Advance(0, leader.Claim{From: "c1", Leadership: of(3, "c1")})
 	require.Equal(t, of(3, "c1"), tr.Known())
-	step := tr.Advance(0, leader.Heard{From: "c2", Leadership: of(4, "c2")})
+	step := tr.Advance(0, leader.Claim{From: "c2", Leadership: of(4, "c2")})
 	require.Equal(t, of(4, "c2"), tr.Known())
 	require.Equal(t, ids("c2"), tr.Advance(step.Wake, leader.Tick{}).Ask, "the announcement may be old")
 }
@@ -181,8 +181,8 @@ func TestSelf(t *testing.T) {
 	tr.Advance(0, leader.Refused{Leader: "self"})
 	tr.Advance(0, leader.Suspect{Leader: "self"})
 	require.Equal(t, of(2, "self"), tr.Known())
-	require.Equal(t, ids("c9"), tr.Advance(time.Second, leader.Heard{From: "c1", Leadership: of(3, "c9")}).Ask)
-	tr.Advance(time.Second, leader.Heard{From: "c1", Leadership: of(3, "c1")})
+	require.Equal(t, ids("c9"), tr.Advance(time.Second, leader.Claim{From: "c1", Leadership: of(3, "c9")}).Ask)
+	tr.Advance(time.Second, leader.Claim{From: "c1", Leadership: of(3, "c1")})
 	require.Equal(t, of(3, "c1"), tr.Known(), "another leads a later term")
 	tr.Advance(time.Second, leader.Member{Leadership: of(2, "self"), Votes: true})
 	require.Equal(t, of(3, "c1"), tr.Known())
@@ -259,10 +259,10 @@ func TestGivenUp(t *testing.T) {
 	tr.Advance(0, leader.Peers{"c1", "c2"})
 	tr.Advance(0, answer("c1", 5, "c1"))
 	tr.Advance(0, answer("c2", 5, "c1"))
-	require.Empty(t, tr.Advance(ms, leader.Heard{From: "c2", Leadership: of(5, "")}).Ask, "not the word of the leader")
-	require.Empty(t, tr.Advance(ms, leader.Heard{From: "c1", Leadership: of(4, "")}).Ask, "the word of an earlier term")
+	require.Empty(t, tr.Advance(ms, leader.Claim{From: "c2", Leadership: of(5, "")}).Ask, "not the word of the leader")
+	require.Empty(t, tr.Advance(ms, leader.Claim{From: "c1", Leadership: of(4, "")}).Ask, "the word of an earlier term")
 	require.Equal(t, of(5, "c1"), tr.Known())
-	require.Equal(t, ids("c1", "c2"), tr.Advance(ms, leader.Heard{From: "c1", Leadership: of(5, "")}).Ask)
+	require.Equal(t, ids("c1", "c2"), tr.Advance(ms, leader.Claim{From: "c1", Leadership: of(5, "")}).Ask)
 	require.Empty(t, tr.Known().Peer)
 }
 
@@ -285,7 +285,7 @@ func TestIncarnation(t *testing.T) {
 	tr.Advance(0, leader.Peers{"c1", "c2"})
 	tr.Advance(0, answer("c1", 9, "c1"))
 	renewed := leader.Leadership{Incarnation: 1, Term: 2, Peer: "c2"}
-	require.Equal(t, ids("c1"), tr.Advance(0, leader.Heard{From: "c3", Leadership: renewed}).Ask, "c2 is still asked")
+	require.Equal(t, ids("c1"), tr.Advance(0, leader.Claim{From: "c3", Leadership: renewed}).Ask, "c2 is still asked")
 	require.Equal(t, leader.Leadership{Incarnation: 1}, tr.Known())
 	tr.Advance(0, leader.Member{Leadership: of(10, "c1"), Votes: true})
 	tr.Advance(0, answer("c1", 10, "c1"))

@@ -5,7 +5,7 @@
 // leader or a failed change loses nothing. The rules:
 //
 //   - Only a joint change that adds another voter removes a voter. The number of voters never falls.
-//   - A learner becomes a voter after it was caught up and heard for some time, because it counts for the
+//   - A learner becomes a voter after it was caught up and active for some time, because it counts for the
 //     quorum from its first moment.
 //   - Every change requires a living quorum before and after it, and some time since the last change.
 //   - A leader that is to be replaced hands over first.
@@ -243,7 +243,7 @@ func (c Config) swap(v *view) (Change, bool) {
 
 // handOver hands leadership to another voter.
 func (c Config) handOver(v *view) (Change, bool) {
-	for _, m := range slices.Backward(v.voters) { // the most recently heard one
+	for _, m := range slices.Backward(v.voters) { // the most recently active one
 		if m.ID != v.Leader && !m.Barred && c.lives(m) && m.CaughtUp {
 			return Change{Transfer: m.ID}, true
 		}

@@ -2,9 +2,9 @@ package membership
 
 import "fmt"
 
-// Tolerance counts the voters of a group, and those that its leader hears now. It is the only owner of the question
-// how many failures the group survives. The zero value means that nobody who knows was heard.
-type Tolerance struct{ Voters, Heard int }
+// Tolerance counts the voters of a group, and those that answer its leader now. It is the only owner of the question
+// how many failures the group survives. The zero value means that no leader has said.
+type Tolerance struct{ Voters, Active int }
 
 // ToleranceOf counts the voters among members, as their leader sees them.
 func ToleranceOf(members []Progress) (t Tolerance) {
@@ -12,7 +12,7 @@ func ToleranceOf(members []Progress) (t Tolerance) {
 		if m.Voter {
 			t.Voters++
 			if m.Active {
-				t.Heard++
+				t.Active++
 			}
 		}
 	}
@@ -23,10 +23,10 @@ func ToleranceOf(members []Progress) (t Tolerance) {
 func (t Tolerance) majority() int { return t.Voters/2 + 1 }
 
 // Failures returns the number of voters that may still fail without a loss of the majority.
-func (t Tolerance) Failures() int { return max(t.Heard-t.majority(), 0) }
+func (t Tolerance) Failures() int { return max(t.Active-t.majority(), 0) }
 
-// Quorate reports whether a majority is heard.
-func (t Tolerance) Quorate() bool { return t.Voters > 0 && t.Heard >= t.majority() }
+// Quorate reports whether a majority answers.
+func (t Tolerance) Quorate() bool { return t.Voters > 0 && t.Active >= t.majority() }
 
 // String says it to an operator: "2 of 3 voters: no failure"; empty for the zero value.
 func (t Tolerance) String() string {
@@ -45,5 +45,5 @@ func (t Tolerance) String() string {
 	case n > 1:
 		survived = fmt.Sprintf("%d failures", n)
 	}
-	return fmt.Sprintf("%d of %d %s: %s", t.Heard, t.Voters, noun, survived)
+	return fmt.Sprintf("%d of %d %s: %s", t.Active, t.Voters, noun, survived)
 }

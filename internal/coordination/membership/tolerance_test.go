@@ -27,7 +27,7 @@ func TestTolerance(t *testing.T) {
 			all = append(all, membership.Progress{Peer: peer(uint64(i + 1)), Voter: true, Active: i < c.heard})
 		}
 		got := membership.ToleranceOf(all)
-		require.Equal(t, membership.Tolerance{Voters: c.voters, Heard: c.heard}, got)
+		require.Equal(t, membership.Tolerance{Voters: c.voters, Active: c.heard}, got)
 		require.Equal(t, c.failures, got.Failures(), c.text)
 		require.Equal(t, c.text, got.String())
 	}

@@ -8,7 +8,7 @@ type Progress struct {
 	Voter bool
 	// Match is the last index known to equal the leader's log.
 	Match uint64
-	// Active says that raft heard the member within an election timeout.
+	// Active says that the member answered raft within an election timeout.
 	Active bool
 }
 

@@ -111,7 +111,7 @@ func (c Config) planRemove(v *view, w coord.MemberChange, p *Plan) error {
 func (c Config) without(t Tolerance, m Member) Tolerance {
 	t.Voters--
 	if c.lives(m) {
-		t.Heard--
+		t.Active--
 	}
 	return t
 }
@@ -151,7 +151,7 @@ func (c Config) planPromote(v *view, w coord.MemberChange, p *Plan) error {
 	}
 	p.Change, p.After.Voters = Change{Promote: []uint64{m.ID}}, p.After.Voters+1
 	if c.lives(m) {
-		p.After.Heard++
+		p.After.Active++
 	}
 	return c.fit("peer_id", m, w.Force)
 }
@@ -172,7 +172,7 @@ func (c Config) planReplace(v *view, w coord.MemberChange, p *Plan) error {
 	p.Change, p.After = Change{Promote: []uint64{to.ID}, Remove: from.ID}, c.without(p.After, from)
 	p.After.Voters++
 	if c.lives(to) {
-		p.After.Heard++
+		p.After.Active++
 	}
 	return c.fit("with", to, w.Force)
 }

@@ -118,7 +118,7 @@ func TestPlansAreSafe(t *testing.T) {
 		after := apply(all, plan.Change)
 		require.NotZero(t, count(after, votes), "no voter is left")
 		require.NotEqual(t, uint64(1), plan.Change.Remove, "the leader removes itself")
-		require.Equal(t, count(after, votesNow), plan.After.Heard)
+		require.Equal(t, count(after, votesNow), plan.After.Active)
 		require.Equal(t, count(after, votes), plan.After.Voters)
 		require.True(t, order.Force || margin(after) >= 0, "no majority is left")
 	})

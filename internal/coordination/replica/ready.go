@@ -45,7 +45,7 @@ func (r *Replica) Step(m *pb.Message) error {
 		return nil // of an entry that this log has no more
 	}
 	if _, member := r.membership.peers[m.GetFrom()]; member {
-		r.heard[m.GetFrom()] = r.now
+		r.lastSeen[m.GetFrom()] = r.now
 	}
 	_ = r.node.Step(m) // a useless message, no failure
 	return nil
@@ -271,7 +271,7 @@ func (t *turn) reconfigure(r *Replica, e *pb.Entry) error {
 		return err
 	}
 	r.membership.change(r.node.ApplyConfChange(cc), members)
-	maps.DeleteFunc(r.heard, func(id uint64, _ time.Duration) bool { return r.membership.peers[id] == "" })
+	maps.DeleteFunc(r.lastSeen, func(id uint64, _ time.Duration) bool { return r.membership.peers[id] == "" })
 	t.out.Reconfigured = true
 	if len(cc.GetChanges()) > 0 {
 		r.snapshots.joined = e.GetIndex()

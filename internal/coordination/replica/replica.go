@@ -140,7 +140,7 @@ type Replica struct {
 	log     *slog.Logger
 
 	now        time.Duration
-	heard      map[uint64]time.Duration // the last message of each member
+	lastSeen   map[uint64]time.Duration // the last message of each member
 	role       role
 	membership membership
 	leaders    leaders
@@ -207,7 +207,7 @@ func New(c Config) (*Replica, error) {
 	r := &Replica{config: c, id: c.Storage.Member(), group: shorten(c.Storage.Group()), storage: c.Storage, log: c.Logger}
 	r.proposals.pending = make(map[uint64]uint64)
 	r.reads.rounds = make(map[uint64]*round)
-	r.expiry.batches, r.heard = make(map[uint64][]*coordv1.LeaseRef), make(map[uint64]time.Duration)
+	r.expiry.batches, r.lastSeen = make(map[uint64][]*coordv1.LeaseRef), make(map[uint64]time.Duration)
 	r.lessor = lessor.New(lessor.Config{
 		Grace: c.ElectionTimeout(), Rate: c.ExpiryRate,
 		Keys:    func(id coord.LeaseID) int { return r.machine.LeaseSize(id) },

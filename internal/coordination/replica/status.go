@@ -42,7 +42,7 @@ type MemberStatus struct {
 	Member
 	Voter bool   // in either half of a joint configuration
 	Match uint64 // last log index equal to the leader's
-	// Active says that the member was heard within an election timeout.
+	// Active says that the member sent a message within an election timeout.
 	Active bool
 	// Snapshot says that the member needs a snapshot, which is being sent.
 	Snapshot bool
@@ -87,9 +87,9 @@ func progress(r *Replica, members []MemberStatus) {
 	r.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		for i := range members {
 			if m := &members[i]; m.ID == id {
-				at, heard := r.heard[id]
+				at, seen := r.lastSeen[id]
 				m.Match, m.Snapshot = p.Match, p.State == tracker.StateSnapshot
-				m.Active = id == r.id || heard && r.now-at <= r.config.ElectionTimeout()
+				m.Active = id == r.id || seen && r.now-at <= r.config.ElectionTimeout()
 			}
 		}
 	})

@@ -15,7 +15,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
-	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -31,8 +30,8 @@ const (
 type MembershipConfig struct {
 	Host      host.Host
 	Member    *member.Member
-	Transport *transport.Transport
 	Levels    *Levels
+	LevelsOf  func(member uint64) coord.Levels              // as announced by another member
 	Supported coord.Levels                                  // by this program
 	Apply     func(context.Context, *coordv1.Command) error // executes a command of the members
 	Start     func(work func()) bool                        // runs work in a goroutine that the owner waits for; false at the end
@@ -81,7 +80,7 @@ func (c *Membership) Offered(from peer.ID, raftID uint64, theirs coord.Levels) {
 	c.candidates.add(from, raftID)
 }
 
-// Unseen returns the time since the leader here heard a member.
+// Unseen returns the time since a member answered the leader here.
 func (c *Membership) Unseen(id uint64) time.Duration {
 	if seen := c.observed.Load(); seen != nil {
 		for _, m := range *seen {
@@ -111,7 +110,7 @@ func (c *Membership) Reconcile(ctx context.Context) {
 		return
 	}
 	c.setLimits(ctx)
-	if level := c.Levels.next(s, c.Supported, c.Transport.Levels, now-c.elected); level != s.Level {
+	if level := c.Levels.next(s, c.Supported, c.LevelsOf, now-c.elected); level != s.Level {
 		if err := c.apply(ctx, &coordv1.Command{Request: &coordv1.Command_SetLevel{SetLevel: &coordv1.SetLevel{Level: level}}}); err != nil {
 			c.Logger.Warn("the feature level of the group was not raised", "level", level, "error", err)
 		} else {
@@ -242,9 +241,6 @@ func (c *Membership) carryOut(ctx context.Context, change membership.Change) (er
 		err = c.Member.Transfer(ctx, change.Transfer)
 	case len(configuration.Voters)+len(configuration.Learners)+len(configuration.Remove) > 0:
 		err = c.Member.Change(ctx, configuration)
-	}
-	if err == nil {
-		c.Transport.Recheck()
 	}
 	return err
 }

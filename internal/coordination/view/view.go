@@ -103,7 +103,7 @@ func (v *View) Question(ctx context.Context, p peer.ID, candidate uint64) (*grou
 	v.Named(p, resp.GetName())
 	if resp.GetVoters() > 0 { // only a leader counts them
 		v.mu.Lock()
-		v.counter, v.tolerance = p, membership.Tolerance{Voters: int(resp.GetVoters()), Heard: int(resp.GetVotersHeard())}
+		v.counter, v.tolerance = p, membership.Tolerance{Voters: int(resp.GetVoters()), Active: int(resp.GetVotersActive())}
 		v.mu.Unlock()
 	}
 	return resp, true

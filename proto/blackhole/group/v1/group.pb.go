@@ -337,9 +337,9 @@ type InfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Info  *GroupInfo             `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"` // absent if the answerer knows no group
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the answerer, as in InfoRequest
-	// Voters of the group, and those that were heard within an election timeout. 0 from a peer that does not lead.
-	Voters      uint32 `protobuf:"varint,3,opt,name=voters,proto3" json:"voters,omitempty"`
-	VotersHeard uint32 `protobuf:"varint,4,opt,name=voters_heard,json=votersHeard,proto3" json:"voters_heard,omitempty"`
+	// Voters of the group, and those that answered within an election timeout. 0 from a peer that does not lead.
+	Voters       uint32 `protobuf:"varint,3,opt,name=voters,proto3" json:"voters,omitempty"`
+	VotersActive uint32 `protobuf:"varint,4,opt,name=voters_active,json=votersActive,proto3" json:"voters_active,omitempty"`
 	// End of the answerer's log, committed or not; 0 from a peer that is not a member.
 	LastTerm  uint64 `protobuf:"varint,5,opt,name=last_term,json=lastTerm,proto3" json:"last_term,omitempty"`
 	LastIndex uint64 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
@@ -401,9 +401,9 @@ func (x *InfoResponse) GetVoters() uint32 {
 	return 0
 }
 
-func (x *InfoResponse) GetVotersHeard() uint32 {
+func (x *InfoResponse) GetVotersActive() uint32 {
 	if x != nil {
-		return x.VotersHeard
+		return x.VotersActive
 	}
 	return 0
 }
@@ -1250,12 +1250,12 @@ const file_blackhole_group_v1_group_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\",\n" +
 	"\x06Levels\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\rR\x03max\"\xfc\x01\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"\xfe\x01\n" +
 	"\fInfoResponse\x121\n" +
 	"\x04info\x18\x01 \x01(\v2\x1d.blackhole.group.v1.GroupInfoR\x04info\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06voters\x18\x03 \x01(\rR\x06voters\x12!\n" +
-	"\fvoters_heard\x18\x04 \x01(\rR\vvotersHeard\x12\x1b\n" +
+	"\x06voters\x18\x03 \x01(\rR\x06voters\x12#\n" +
+	"\rvoters_active\x18\x04 \x01(\rR\fvotersActive\x12\x1b\n" +
 	"\tlast_term\x18\x05 \x01(\x04R\blastTerm\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\x06 \x01(\x04R\tlastIndex\x12\x1a\n" +
