@@ -65,6 +65,7 @@ func floors() []room {
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
+			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/store", floor: 0},
 			{path: "internal/platform/strictjson", floor: 0},
@@ -161,7 +162,7 @@ func coordinationRooms() []room {
 		{path: root + "/pause", floor: 0, users: wiring(append(acts, root+"/announce", root+"/routing")...)},
 		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(append(acts, root+"/view")...)},
 		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/formation", root+"/member", root+"/replica")},
-		{path: root + "/transport", floor: 4, only: []string{"internal/platform/rpc", "pkg/coord"}, users: wiring(root)},
+		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/rpc", "pkg/coord"}, users: wiring(root)},
 	}
 }
 

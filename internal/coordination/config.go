@@ -15,8 +15,8 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/internal/coordination/routing"
-	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -51,10 +51,10 @@ type Config struct {
 
 	Conditions *condition.Set // receives no_quorum, feature_level, member_stopped, states_differ and space_low; nil: nobody
 
-	Now      func() time.Time // nil means time.Now
-	Replica  replica.Config   // Storage and Applied are set by Open
-	Recorder Recorder         // nil counts nothing
-	Logger   *slog.Logger     // nil logs nothing
+	Now     func() time.Time      // nil means time.Now
+	Replica replica.Config        // Storage and Applied are set by Open
+	Metrics *metrics.Coordination // nil counts nothing
+	Logger  *slog.Logger          // nil logs nothing
 }
 
 func (c *Config) setDefaults() {
@@ -67,28 +67,6 @@ func (c *Config) setDefaults() {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Recorder == nil {
-		c.Recorder = nopRecorder{}
-	}
 }
 
 func (c *Config) dir() formation.Dir { return formation.Dir{FS: c.FS, Path: c.Dir, Marks: c.Marks} }
-
-// Recorder counts for the operator's metrics. Its methods must not block.
-type Recorder interface {
-	transport.Recorder
-	// Took receives the duration of a step: "commit", from a proposal at the leader to its result, or "fsync", one sync of
-	// the log.
-	Took(step string, d time.Duration)
-	// Led counts a leader that this peer had not followed before.
-	Led()
-	// Compared counts a comparison of the members' states at this leader: "equal", "odd", "split", or "missing", when a
-	// member gave no hash and the others agree.
-	Compared(outcome string)
-}
-
-type nopRecorder struct{ transport.NopRecorder }
-
-func (nopRecorder) Took(string, time.Duration) {}
-func (nopRecorder) Led()                       {}
-func (nopRecorder) Compared(string)            {}

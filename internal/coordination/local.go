@@ -69,7 +69,7 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 	l = &local{
 		host: c.Host, first: first, incarnation: now, view: p.view, merger: p.merger, levels: &upkeep.Levels{Logger: c.Logger},
 		claimTimes: claimTimes{at: map[string]time.Time{}}, missing: p.missing, tolerance: p.tolerance, now: c.Now, logger: c.Logger,
-		committed: func(d time.Duration) { c.Recorder.Took("commit", d) },
+		committed: c.Metrics.Committed,
 	}
 	l.life, l.end = context.WithCancel(p.life)
 	l.transport = transport.New(transport.Config{
@@ -79,7 +79,7 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 		Refused:    (&upkeep.Copies{Now: c.Now, Ask: p.askSoon, Member: id, Stop: p.failed.stop}).Refused,
 		WrongLevel: l.levels.Refused,
 		Levels:     func() (coord.Levels, uint32) { return c.Replica.Levels(), l.level() },
-		Recorder:   c.Recorder, Logger: c.Logger, Jitter: rand.Float64,
+		Metrics:    c.Metrics, Logger: c.Logger, Jitter: rand.Float64,
 	})
 	r := c.Replica
 	r.Storage, r.Applied, r.Logger = p.disk, l.claimTimes.applied, c.Logger
@@ -98,7 +98,7 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 		Ask: func(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
 			return p.exchange.Ask(ctx, to, transport.State, question)
 		},
-		Stop: p.failed.stop, Dir: p.disk.Dir(), Compared: c.Recorder.Compared, Conditions: c.Conditions, Logger: c.Logger,
+		Stop: p.failed.stop, Dir: p.disk.Dir(), Compared: c.Metrics.Compared, Conditions: c.Conditions, Logger: c.Logger,
 	}
 	l.transport.Start(l.member)
 	return l, nil

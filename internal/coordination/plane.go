@@ -146,7 +146,7 @@ func (p *plane) start() (err error) {
 	}
 	founding := bootstrap.Options{Network: c.Network, Self: p.self, Store: p.store, Settle: c.Policy.Settle, Logger: c.Logger}
 	if p.roster.Joins(dir.HasLog()) {
-		p.disk, err = dir.Open(c.Logger, func(d time.Duration) { c.Recorder.Took("fsync", d) })
+		p.disk, err = dir.Open(c.Logger, c.Metrics.Synced)
 		switch {
 		case err == nil && (c.Network.Mode == bootstrap.Listed || c.Policy.Founds):
 			founding.Disk = p.disk
@@ -161,7 +161,7 @@ func (p *plane) start() (err error) {
 		return err
 	}
 	p.exchange = transport.NewExchange(transport.ExchangeConfig{
-		Host: c.Host, Network: c.Network.Name, Recorder: c.Recorder, Logger: c.Logger, Known: p.knows,
+		Host: c.Host, Network: c.Network.Name, Metrics: c.Metrics, Logger: c.Logger, Known: p.knows,
 		Handlers: map[transport.Topic]transport.AskHandler{transport.Information: p.answer, transport.State: p.answerState},
 	})
 	p.search = &formation.Search{SearchConfig: formation.SearchConfig{
@@ -351,7 +351,7 @@ func (p *plane) tell() {
 		if name != "" && name != last {
 			log.Info("the group has a leader", "leader", p.view.WithName(name), "term", term, "before", p.view.WithName(last))
 			last = name
-			p.config.Recorder.Led()
+			p.config.Metrics.Led()
 		}
 		var late <-chan time.Time
 		if name == "" {

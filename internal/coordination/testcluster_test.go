@@ -182,7 +182,7 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 // exchange asks questions in the place of a peer without a plane.
 func (w *testCluster) exchange(i int) *transport.Exchange {
 	x := transport.NewExchange(transport.ExchangeConfig{
-		Host: w.peers[i].host, Network: "test", Recorder: transport.NopRecorder{}, Logger: slog.New(slog.DiscardHandler), Known: func(peer.ID) bool { return true },
+		Host: w.peers[i].host, Network: "test", Logger: slog.New(slog.DiscardHandler), Known: func(peer.ID) bool { return true },
 	})
 	w.t.Cleanup(func() { require.NoError(w.t, x.Close()) })
 	return x

@@ -133,7 +133,7 @@ func BenchmarkAsk(b *testing.B) {
 		all := loopback(b, transport)
 		for _, h := range all {
 			x := NewExchange(ExchangeConfig{
-				Host: h, Network: "test", Handlers: map[Topic]AskHandler{Information: echo}, Recorder: NopRecorder{}, Logger: slog.New(slog.DiscardHandler),
+				Host: h, Network: "test", Handlers: map[Topic]AskHandler{Information: echo}, Logger: slog.New(slog.DiscardHandler),
 				Known: func(peer.ID) bool { return true },
 			})
 			b.Cleanup(func() { _ = x.Close() })

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
 	"github.com/blackhole/blackhole/pkg/coord"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 	"github.com/libp2p/go-libp2p"
@@ -20,6 +23,7 @@ import (
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/marcopolo/simnet"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
@@ -101,32 +105,30 @@ func introduce(all []host.Host) {
 	}
 }
 
-// counts is a Recorder.
+// counts are metrics that a test reads.
 type counts struct {
-	mu sync.Mutex // guards n
-	n  map[string]int
+	*metrics.Coordination
+	t        testing.TB
+	registry *prometheus.Registry
 }
 
-func newCounts() *counts { return &counts{n: make(map[string]int)} }
-
-func (c *counts) add(what string, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n[what] += n
+func newCounts(t testing.TB) *counts {
+	c := &counts{t: t, registry: prometheus.NewRegistry()}
+	var err error
+	c.Coordination, err = metrics.NewCoordination(c.registry, func() (s metrics.GroupStats) { return s })
+	require.NoError(t, err)
+	return c
 }
 
+// of returns a counter: sent.LANE, received.LANE, dropped.LANE.REASON or refused.REASON.
 func (c *counts) of(what string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.n[what]
-}
-
-func (c *counts) Sent(lane string, n, _ int)      { c.add("sent."+lane, n) }
-func (c *counts) Received(lane string, n, _ int)  { c.add("received."+lane, n) }
-func (c *counts) Dropped(lane, why string, n int) { c.add("dropped."+lane+"."+why, n) }
-func (c *counts) Refused(reason string)           { c.add("refused."+reason, 1) }
-func (c *counts) Snapshot(dir string, _ int64, err error) {
-	c.add(fmt.Sprintf("snapshot.%s.%v", dir, err == nil), 1)
+	c.t.Helper()
+	kind, labels, _ := strings.Cut(what, ".")
+	name, ok := map[string]string{
+		"sent": "messages_total{out,", "received": "messages_total{in,", "dropped": "messages_dropped_total{", "refused": "streams_refused_total{",
+	}[kind]
+	require.True(c.t, ok, what)
+	return int(metricstest.Values(c.t, c.registry)["blackhole_coordination_"+name+strings.Replace(labels, ".", ",", 1)+"}"])
 }
 
 // group is the configuration that all members of a test share.
@@ -255,9 +257,9 @@ func newCluster(t testing.TB, n int, edit func(i int, m *member, c *Config)) *cl
 }
 
 func (w *cluster) start(t testing.TB, h host.Host, id uint64, edit func(*member, *Config)) *member {
-	m := &member{host: h, counts: newCounts()}
+	m := &member{host: h, counts: newCounts(t)}
 	c := basic(h, id)
-	c.Lookup, c.Known, c.Recorder = w.group.lookup, w.group.has, m.counts
+	c.Lookup, c.Known, c.Metrics = w.group.lookup, w.group.has, m.counts.Coordination
 	c.Stranger = func(_ peer.ID, member uint64) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -278,7 +280,7 @@ func basic(h host.Host, member uint64) Config {
 			return coord.Levels{Min: coord.FirstLevel, Max: coord.FirstLevel}, coord.FirstLevel
 		},
 		Snapshots: inMemory{}, Stranger: func(peer.ID, uint64) {}, Refused: func(peer.ID, *groupv1.MemberWelcome) {}, WrongLevel: func(peer.ID, error) {},
-		Recorder: NopRecorder{}, Logger: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0 },
+		Logger: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0 },
 	}
 }
 

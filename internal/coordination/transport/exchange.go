@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -40,7 +41,7 @@ type ExchangeConfig struct {
 	Host     host.Host
 	Network  network.Name
 	Handlers map[Topic]AskHandler
-	Recorder Recorder
+	Metrics  *metrics.Coordination // nil counts nothing
 	Logger   *slog.Logger
 	Limits   AskLimits
 	Known    func(peer.ID) bool // as in Config
@@ -83,7 +84,7 @@ func NewExchange(c ExchangeConfig) *Exchange {
 	x.server = rpc.NewServer(rpc.ServerConfig{
 		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Request: new(groupv1.AskRequest), Format: format, Handler: x.respond,
 		Streams: c.Limits.Served, StreamsPerPeer: c.Limits.ServedPerPeer, Known: c.Known, Resting: c.Limits.Served / 4, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
-		Refused: func() { c.Recorder.Refused("busy") }, Logger: c.Logger,
+		Refused: func() { c.Metrics.Refused("busy") }, Logger: c.Logger,
 	})
 	return x
 }
@@ -131,10 +132,10 @@ func (x *Exchange) Ask(ctx context.Context, to peer.ID, topic Topic, question []
 func (x *Exchange) respond(s *rpc.Stream, req proto.Message, malformed error) (proto.Message, error) {
 	switch {
 	case fault.KindOf(malformed) == fault.Unsupported: // of a later version
-		x.Recorder.Refused("unsupported")
+		x.Metrics.Refused("unsupported")
 		return &groupv1.AskResponse{Refusal: rpc.Refuse(malformed)}, nil
 	case malformed != nil:
-		x.Recorder.Refused("malformed")
+		x.Metrics.Refused("malformed")
 		return nil, malformed
 	}
 	ctx, cancel := context.WithTimeout(x.life, x.Limits.Time)

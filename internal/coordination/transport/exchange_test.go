@@ -33,9 +33,9 @@ func newPair(t *testing.T, limits AskLimits) *pair {
 	p := &pair{wire: newWire(t)}
 	p.hosts = hosts(t, p.wire, 3)
 	for _, h := range p.hosts[:2] {
-		c := newCounts()
+		c := newCounts(t)
 		x := NewExchange(ExchangeConfig{
-			Host: h, Network: "test", Handlers: map[Topic]AskHandler{}, Recorder: c, Logger: slog.New(slog.DiscardHandler), Limits: limits,
+			Host: h, Network: "test", Handlers: map[Topic]AskHandler{}, Metrics: c.Coordination, Logger: slog.New(slog.DiscardHandler), Limits: limits,
 			Known: func(peer.ID) bool { return true },
 		})
 		t.Cleanup(func() { require.NoError(t, x.Close()) })

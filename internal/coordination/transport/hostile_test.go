@@ -329,9 +329,9 @@ func (relayedConn) Stat() network.ConnStats {
 }
 
 func TestRelayedConnectionsAreRefused(t *testing.T) {
-	c := newCounts()
+	c := newCounts(t)
 	config := basic(fakeHost{}, 2)
-	config.Recorder = c
+	config.Metrics = c.Coordination
 	tr := New(config)
 	s := new(relayed)
 	require.Error(t, tr.handshake(s, streamKey{member: 1}))

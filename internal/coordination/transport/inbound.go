@@ -25,7 +25,7 @@ type inbound struct {
 // serve handles the protocol.
 func (t *Transport) serve(s network.Stream) {
 	if !t.handshakes.Enter(s) {
-		t.config.Recorder.Refused("busy")
+		t.config.Metrics.Refused("busy")
 		_ = s.Reset()
 		return
 	}
@@ -59,7 +59,7 @@ func (t *Transport) receive(s network.Stream) (*inbound, error) {
 	f := newFrames(p, s.Scope())
 	hello, err := t.readHello(s, f)
 	if err != nil {
-		t.config.Recorder.Refused("hello")
+		t.config.Metrics.Refused("hello")
 		_ = s.Reset()
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (t *Transport) receive(s network.Stream) (*inbound, error) {
 		_ = s.SetDeadline(time.Time{})
 		return in, nil
 	}
-	t.config.Recorder.Refused(resultName(welcome.Result))
+	t.config.Metrics.Refused(resultName(welcome.Result))
 	if welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL {
 		t.config.WrongLevel(in.peer, t.levels.fits(hello))
 	}
@@ -213,10 +213,10 @@ func (t *Transport) read(in *inbound) error {
 		}
 		m, err := t.parse(in, b)
 		if err != nil {
-			t.config.Recorder.Refused("message")
+			t.config.Metrics.Refused("message")
 			return err
 		}
-		t.config.Recorder.Received(nameOf(in.key.kind), 1, len(b))
+		t.config.Metrics.Received(nameOf(in.key.kind), 1, len(b))
 		t.receiver.Receive(m)
 	}
 }

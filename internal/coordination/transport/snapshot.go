@@ -22,11 +22,11 @@ func (t *Transport) sendSnapshot(m *raftpb.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed || t.receiver == nil {
-		t.config.Recorder.Dropped("snapshot", "closed", 1)
+		t.config.Metrics.Dropped("snapshot", "closed", 1)
 		return
 	}
 	if t.sending[to] {
-		t.config.Recorder.Dropped("snapshot", "busy", 1)
+		t.config.Metrics.Dropped("snapshot", "busy", 1)
 		t.running.Go(func() { t.receiver.SnapshotSent(to, false) }) // not on Raft's own goroutine
 		return
 	}
@@ -36,7 +36,7 @@ func (t *Transport) sendSnapshot(m *raftpb.Message) {
 		t.mu.Lock()
 		delete(t.sending, to)
 		t.mu.Unlock()
-		t.config.Recorder.Snapshot("out", n, err)
+		t.config.Metrics.Snapshot("out", err)
 		if err != nil {
 			t.config.Logger.Warn("snapshot not sent", "member", to, "bytes", n, "error", err)
 		}
@@ -122,12 +122,12 @@ func (t *Transport) takeSnapshot(in *inbound) error {
 		return ctx.Err()
 	}
 	n, m, err := t.store(in)
-	t.config.Recorder.Snapshot("in", n, err)
+	t.config.Metrics.Snapshot("in", err)
 	if err != nil {
 		t.config.Logger.Warn("snapshot not received", "member", in.key.member, "bytes", n, "error", err)
 		return err
 	}
-	t.config.Recorder.Received("snapshot", 1, int(n))
+	t.config.Metrics.Received("snapshot", 1, int(n))
 	t.receiver.Receive(m)
 	return t.answer(in.stream)
 }
@@ -151,12 +151,12 @@ func (t *Transport) store(in *inbound) (int64, *raftpb.Message, error) {
 	}
 	m, err := t.parse(in, b)
 	if err != nil {
-		t.config.Recorder.Refused("message")
+		t.config.Metrics.Refused("message")
 		return 0, nil, err
 	}
 	meta := m.GetSnapshot().GetMetadata()
 	if meta.GetIndex() == 0 || meta.GetTerm() == 0 || meta.GetConfState() == nil {
-		t.config.Recorder.Refused("message")
+		t.config.Metrics.Refused("message")
 		return 0, nil, fault.New("", fault.Unauthentic, "a snapshot without its metadata")
 	}
 	body := &chunkReader{frames: in.frames, left: t.config.Limits.MaxSnapshot}

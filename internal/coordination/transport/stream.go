@@ -95,7 +95,7 @@ func (l *peerStream) drop(err error) {
 	}
 	l.spare, _ = l.queue.take(l.spare)
 	if n := len(l.spare); n > 0 {
-		l.t.config.Recorder.Dropped(nameOf(l.key.kind), "unreachable", n)
+		l.t.config.Metrics.Dropped(nameOf(l.key.kind), "unreachable", n)
 	}
 	clear(l.spare)
 	l.t.config.Logger.Debug("lane broke", "lane", nameOf(l.key.kind), "member", l.key.member, "peer", l.peer, "error", err)
@@ -212,10 +212,10 @@ func (l *peerStream) flush(s network.Stream) error {
 			n++
 		}
 		if err := l.write(s, l.buf); err != nil {
-			l.t.config.Recorder.Dropped(nameOf(l.key.kind), "unreachable", len(queue))
+			l.t.config.Metrics.Dropped(nameOf(l.key.kind), "unreachable", len(queue))
 			return err
 		}
-		l.t.config.Recorder.Sent(nameOf(l.key.kind), fit, len(l.buf))
+		l.t.config.Metrics.Sent(nameOf(l.key.kind), fit, len(l.buf))
 		queue = queue[n:]
 	}
 	if cap(l.buf) > keptSize {
@@ -233,7 +233,7 @@ func (l *peerStream) encode(m *raftpb.Message) bool {
 	}
 	var err error
 	if l.buf, err = appendFrame(l.buf, m, limit); err != nil {
-		l.t.config.Recorder.Dropped(nameOf(l.key.kind), "unfit", 1)
+		l.t.config.Metrics.Dropped(nameOf(l.key.kind), "unfit", 1)
 		l.t.config.Logger.Error("message cannot be sent", "type", m.GetType(), "member", l.key.member, "error", err)
 	}
 	return err == nil

@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -66,10 +67,10 @@ type Config struct {
 	// member lacks, with the reason.
 	WrongLevel func(with peer.ID, why error)
 
-	Recorder Recorder
-	Logger   *slog.Logger
-	Jitter   func() float64 // in [0, 1)
-	Limits   Limits
+	Metrics *metrics.Coordination // nil counts nothing
+	Logger  *slog.Logger
+	Jitter  func() float64 // in [0, 1)
+	Limits  Limits
 }
 
 // Snapshots stores the states of snapshots.
@@ -89,20 +90,6 @@ type Receiver interface {
 	Unreachable(member uint64, gone bool)
 	// SnapshotSent reports the end of a snapshot transfer, once for each snapshot of Send.
 	SnapshotSent(member uint64, ok bool)
-}
-
-// Recorder counts messages and streams. A stream is "control", "append" or "snapshot"; "question" is one of Exchange.
-type Recorder interface {
-	// Sent counts sent messages and their bytes.
-	Sent(lane string, messages, bytes int)
-	// Received counts received messages and their bytes.
-	Received(lane string, messages, bytes int)
-	// Dropped counts dropped messages: "full", "unreachable", "unknown", "unfit", "busy", "closed", "failed".
-	Dropped(lane, reason string, messages int)
-	// Refused counts rejected streams and questions by handshake result or fault: "busy" is one without a free place.
-	Refused(reason string)
-	// Snapshot counts a state sent ("out") or received ("in").
-	Snapshot(direction string, bytes int64, err error)
 }
 
 // Transport exchanges Raft messages between the members of a group. It is safe for concurrent use.
@@ -168,7 +155,7 @@ func (t *Transport) Send(messages []*raftpb.Message) {
 		kind, ok := kindOf(m.GetType())
 		switch {
 		case !ok || m.GetFrom() != t.config.Member || m.GetTo() == t.config.Member:
-			t.config.Recorder.Dropped(nameOf(kind), "unfit", 1)
+			t.config.Metrics.Dropped(nameOf(kind), "unfit", 1)
 		case kind == groupv1.StreamKind_STREAM_KIND_SNAPSHOT:
 			t.sendSnapshot(m)
 		default:
@@ -180,11 +167,11 @@ func (t *Transport) Send(messages []*raftpb.Message) {
 func (t *Transport) enqueue(key streamKey, m *raftpb.Message) {
 	l, why := t.stream(key)
 	if l == nil {
-		t.config.Recorder.Dropped(nameOf(key.kind), why, 1)
+		t.config.Metrics.Dropped(nameOf(key.kind), why, 1)
 		return
 	}
 	if !l.queue.put(m) {
-		t.config.Recorder.Dropped(nameOf(key.kind), "full", 1)
+		t.config.Metrics.Dropped(nameOf(key.kind), "full", 1)
 	}
 }
 
@@ -245,7 +232,7 @@ func (t *Transport) Recheck() {
 	}
 	for key, in := range streams {
 		if !t.is(key.member, in.peer) {
-			t.config.Recorder.Refused("removed")
+			t.config.Metrics.Refused("removed")
 			_ = in.stream.Reset()
 			t.forgetInbound(key, in)
 		}
@@ -346,15 +333,6 @@ func (t *Transport) Close() error {
 	t.unprotect()
 	return nil
 }
-
-// NopRecorder counts nothing.
-type NopRecorder struct{}
-
-func (NopRecorder) Sent(string, int, int)         {}
-func (NopRecorder) Received(string, int, int)     {}
-func (NopRecorder) Dropped(string, string, int)   {}
-func (NopRecorder) Refused(string)                {}
-func (NopRecorder) Snapshot(string, int64, error) {}
 
 // open opens a stream to a member with a handshake. The stream ends with ctx.
 func (t *Transport) open(ctx context.Context, id peer.ID, key streamKey) (network.Stream, error) {

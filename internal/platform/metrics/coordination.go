@@ -8,7 +8,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Coordination are the instruments of the coordination plane of one peer.
+// Coordination are the instruments of the coordination plane of one peer. Nil records nothing. A lane is "control", "append",
+// "snapshot", or "question" between peers outside the log.
 type Coordination struct {
 	messages  *prometheus.CounterVec
 	bytes     *prometheus.CounterVec
@@ -90,31 +91,58 @@ func (c *Coordination) Received(lane string, messages, bytes int) {
 }
 
 func (c *Coordination) count(direction, lane string, messages, bytes int) {
-	c.messages.WithLabelValues(direction, lane).Add(float64(messages))
-	c.bytes.WithLabelValues(direction, lane).Add(float64(bytes))
+	if c != nil {
+		c.messages.WithLabelValues(direction, lane).Add(float64(messages))
+		c.bytes.WithLabelValues(direction, lane).Add(float64(bytes))
+	}
 }
 
-// Dropped counts unsent messages by reason.
+// Dropped counts unsent messages: "full", "unreachable", "unknown", "unfit", "busy", "closed", "failed".
 func (c *Coordination) Dropped(lane, reason string, messages int) {
-	c.dropped.WithLabelValues(lane, reason).Add(float64(messages))
+	if c != nil {
+		c.dropped.WithLabelValues(lane, reason).Add(float64(messages))
+	}
 }
 
-// Took records the duration of a commit or an fsync.
-func (c *Coordination) Took(step string, d time.Duration) {
-	c.steps.WithLabelValues(step).Observe(d.Seconds())
+// Committed records the duration from a proposal at the leader to its result.
+func (c *Coordination) Committed(d time.Duration) { c.took("commit", d) }
+
+// Synced records the duration of one sync of the log.
+func (c *Coordination) Synced(d time.Duration) { c.took("fsync", d) }
+
+func (c *Coordination) took(step string, d time.Duration) {
+	if c != nil {
+		c.steps.WithLabelValues(step).Observe(d.Seconds())
+	}
 }
 
 // Led counts a leader that this peer had not followed before.
-func (c *Coordination) Led() { c.led.Inc() }
+func (c *Coordination) Led() {
+	if c != nil {
+		c.led.Inc()
+	}
+}
 
-// Compared counts a comparison of the members' states, by outcome.
-func (c *Coordination) Compared(outcome string) { c.compared.WithLabelValues(outcome).Inc() }
+// Compared counts a comparison of the members' states at this leader: "equal", "odd", "split", or "missing", when a
+// member gave no hash and the others agree.
+func (c *Coordination) Compared(outcome string) {
+	if c != nil {
+		c.compared.WithLabelValues(outcome).Inc()
+	}
+}
 
-// Refused counts a refused stream, by reason.
-func (c *Coordination) Refused(reason string) { c.refused.WithLabelValues(reason).Inc() }
+// Refused counts a refused stream or question, by handshake result or fault: "busy" is one without a free place.
+func (c *Coordination) Refused(reason string) {
+	if c != nil {
+		c.refused.WithLabelValues(reason).Inc()
+	}
+}
 
 // Snapshot counts a snapshot that was sent ("out") or received ("in").
-func (c *Coordination) Snapshot(direction string, _ int64, err error) {
+func (c *Coordination) Snapshot(direction string, err error) {
+	if c == nil {
+		return
+	}
 	outcome := "ok"
 	if err != nil {
 		outcome = "failed"
