@@ -43,7 +43,7 @@ type parts struct {
 	log      *slog.Logger
 	journal  *journal // the output of log
 	gatherer *prometheus.Registry
-	metrics  *metrics.Metrics
+	metrics  *metrics.Discovery
 	// conditions limit this peer now. All parts share the set.
 	conditions *condition.Set
 	tracing    tracing
@@ -110,7 +110,7 @@ func (p *parts) onClose(f func() error) { p.undo = append(p.undo, f) }
 func (p *parts) startMetrics(context.Context) (err error) {
 	p.gatherer = prometheus.NewRegistry()
 	p.gatherer.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if p.metrics, err = metrics.New(p.gatherer); err != nil {
+	if p.metrics, err = metrics.NewDiscovery(p.gatherer); err != nil {
 		return err
 	}
 	if err := measure(p.gatherer, p.version, p.config.Data); err != nil {
@@ -156,7 +156,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client,
 		},
 		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, OtherTopics: func(topic string) bool { return announce.IsTopic(p.network.name, topic) }, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
-		Recorders: discovery.Recorders{Service: p.metrics, Keeper: p.metrics, Gossip: p.metrics.Received},
+		Metrics: p.metrics,
 	})
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ const (
 // places tells the operator of callers that got no place of a pool: by a metric, by a line a minute for each pool, and
 // by a condition while a pool is full.
 type places struct {
-	metrics    *metrics.Metrics
+	metrics    *metrics.Discovery
 	conditions *condition.Set
 	lines      *access.Limiter
 	log        *slog.Logger
@@ -30,7 +30,7 @@ type places struct {
 }
 
 // newPlaces returns places that work until close.
-func newPlaces(m *metrics.Metrics, conditions *condition.Set, log *slog.Logger) *places {
+func newPlaces(m *metrics.Discovery, conditions *condition.Set, log *slog.Logger) *places {
 	return &places{
 		metrics: m, conditions: conditions, lines: access.NewLimiter(refusalsPerMinute, 0), log: log,
 		over: time.AfterFunc(exhausted, func() { conditions.Clear(condition.PoolExhausted) }),

@@ -55,7 +55,7 @@ func TestPlaces(t *testing.T) {
 		var log bytes.Buffer
 		to := slog.New(slog.NewTextHandler(&log, nil))
 		gatherer := prometheus.NewRegistry()
-		m, err := metrics.New(gatherer)
+		m, err := metrics.NewDiscovery(gatherer)
 		require.NoError(t, err)
 		conditions := condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 		p := newPlaces(m, conditions, to)

@@ -37,9 +37,9 @@ func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]
 	recs, errs := s.Registry.Register(offers, s.Now())
 	for i, r := range recs {
 		if errs[i] != nil {
-			s.Recorder.Failed(op, errs[i])
+			s.Metrics.Failed(op, errs[i])
 		} else {
-			s.Recorder.Registered(r.Type(), 1)
+			s.Metrics.Registered(r.Type(), 1)
 		}
 	}
 	receipts, err := discovery.Accepted(recs, errs, func(accepted []*records.Record) ([]discovery.Receipt, error) {
@@ -59,12 +59,12 @@ func (s *Service) Update(ctx context.Context, o records.Offer) (discovery.Receip
 	before, _ := s.Registry.Get(o.ID)
 	r, err := s.Registry.Update(o, s.Now())
 	if err != nil {
-		s.Recorder.Failed(op, err)
+		s.Metrics.Failed(op, err)
 		return discovery.Receipt{}, fault.Wrap(op, err)
 	}
 	if before != nil && before.Type() != r.Type() {
-		s.Recorder.Registered(before.Type(), -1)
-		s.Recorder.Registered(r.Type(), 1)
+		s.Metrics.Registered(before.Type(), -1)
+		s.Metrics.Registered(r.Type(), 1)
 	}
 	return s.announce(ctx, []*records.Record{r})[0], nil
 }
@@ -74,10 +74,10 @@ func (s *Service) Withdraw(ctx context.Context, id string) (discovery.Receipt, e
 	const op = "discovery.Withdraw"
 	r, err := s.Registry.Withdraw(id, s.Now())
 	if err != nil {
-		s.Recorder.Failed(op, err)
+		s.Metrics.Failed(op, err)
 		return discovery.Receipt{}, fault.Wrap(op, err)
 	}
-	s.Recorder.Registered(r.Type(), -1)
+	s.Metrics.Registered(r.Type(), -1)
 	return s.announce(ctx, []*records.Record{r})[0], nil
 }
 
@@ -103,7 +103,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 	for _, r := range recs {
 		s.remember(r)
 		if err := s.Updates.Publish(ctx, r); err != nil {
-			s.Recorder.Failed("gossip.Publish", err)
+			s.Metrics.Failed("gossip.Publish", err)
 		}
 	}
 	s.feed.waitFor(ctx, s.Index.Seq()) // the caller's next query must not get an older answer from the cache
@@ -112,7 +112,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 	for i, o := range s.Keepers.Store(ctx, recs) {
 		r := recs[i]
 		if o.Err != nil && fault.KindOf(o.Err) != fault.Exists {
-			s.Recorder.Failed("keeper.Store", o.Err)
+			s.Metrics.Failed("keeper.Store", o.Err)
 			s.Logger.Debug("no keeper stored a record; this peer announces again later", "record", r.Name(), "error", o.Err)
 			failure = o.Err
 		}
@@ -185,7 +185,7 @@ func (s *Service) refresh(ctx context.Context) {
 			}
 			if due := s.Registry.Due(s.Now(), announceBatch); len(due) > 0 {
 				s.announce(ctx, due)
-				s.Recorder.Refreshed(len(due))
+				s.Metrics.Refreshed(len(due))
 			}
 		}
 		timer.Reset(s.untilDue())

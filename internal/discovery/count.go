@@ -24,7 +24,7 @@ func (c *counter) answer(q query.Query) (*query.Answer, error) {
 	const op = "discovery.Query"
 	start := c.Now()
 	if err := query.Check(q, c.defaults); err != nil {
-		c.Recorder.Failed(op, err)
+		c.Metrics.Failed(op, err)
 		return nil, fault.Wrap(op, err)
 	}
 	length := q.Cells
@@ -59,7 +59,7 @@ func (c *counter) answer(q query.Query) (*query.Answer, error) {
 	a.Source, a.Cells = query.SourceLocal, cellsOf(counts, length)
 	a.Cells.Unplaced = unplaced
 	a.Took = c.Now().Sub(start)
-	c.Recorder.Queried(string(a.Source), a.Took, len(a.Cells.Counts))
+	c.Metrics.Queried(string(a.Source), a.Took, len(a.Cells.Counts))
 	return a, nil
 }
 

@@ -49,19 +49,19 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 	}
 	plan, excluded, err := s.plan(q)
 	if err != nil {
-		s.Recorder.Failed("discovery.Query", err)
+		s.Metrics.Failed("discovery.Query", err)
 		return nil, fault.Wrap("discovery.Query", err)
 	}
 	answer := s.local(plan, excluded)
 	if answer == nil {
 		if answer, err = s.cache.searches.wait(ctx, plan, excluded); err != nil {
-			s.Recorder.Failed("discovery.Query", err)
+			s.Metrics.Failed("discovery.Query", err)
 			return nil, fault.Wrap("discovery.Query", err)
 		}
 	}
 	s.exchange.want(interest{caller: s.exchange.caller(ctx), plan: plan, providers: providers(answer)})
 	answer.Took = s.Now().Sub(start)
-	s.Recorder.Queried(string(answer.Source), answer.Took, len(answer.Results))
+	s.Metrics.Queried(string(answer.Source), answer.Took, len(answer.Results))
 	return answer, nil
 }
 
@@ -70,7 +70,7 @@ func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 	a := *e.answer
 	a.Source, a.Age = query.SourceCache, start.Sub(e.at)
 	a.Took = s.Now().Sub(start)
-	s.Recorder.Queried(string(a.Source), a.Took, len(a.Results))
+	s.Metrics.Queried(string(a.Source), a.Took, len(a.Results))
 	return &a
 }
 
@@ -109,7 +109,7 @@ func (s *Service) local(plan *query.Plan, excluded []peer.ID) *query.Answer {
 func (s *Service) ask(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error) {
 	release, err := s.Updates.Follow(plan)
 	if err != nil { // too many topics: the answer lives for heardFor without live updates
-		s.Recorder.Failed("gossip.Follow", err)
+		s.Metrics.Failed("gossip.Follow", err)
 		release = func() {}
 	}
 	e := &cached{plan: plan, release: release, heard: true}
@@ -218,7 +218,7 @@ func (s *Service) Resolve(ctx context.Context, key string) (*records.Record, err
 	s.Prober.Track(s.exchange.caller(ctx), k.Name.Provider)
 	r, err := s.Keepers.Resolve(ctx, k)
 	if err != nil {
-		s.Recorder.Failed(op, err)
+		s.Metrics.Failed(op, err)
 	}
 	return r, fault.Wrap(op, err)
 }

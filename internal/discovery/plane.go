@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -25,13 +26,6 @@ import (
 // verifiedRecords bounds the cache of verified envelopes, each at most 1.5 KiB. Most of them are also in
 // the index.
 const verifiedRecords = 8192
-
-// Recorders receive the plane's events for metrics. A nil field records nothing.
-type Recorders struct {
-	Service Recorder
-	Keeper  wire.Recorder
-	Gossip  func(outcome string) // see gossip.Config
-}
 
 // Config are the settings of a Plane. Network, Dir and Key are required.
 type Config struct {
@@ -50,9 +44,9 @@ type Config struct {
 	OneMachine  bool                    // all peers run on one machine, without quotas: see wire.Limits
 	OtherTopics func(topic string) bool // topics of other planes: see gossip.Config
 
-	Recorders Recorders
-	Logger    *slog.Logger     // nil: silent
-	Now       func() time.Time // nil: time.Now
+	Metrics *metrics.Discovery // nil: none
+	Logger  *slog.Logger       // nil: silent
+	Now     func() time.Time   // nil: time.Now
 	// Conditions receives the causes that limit this plane; nil: none.
 	Conditions *condition.Set
 	Tracer     *trace.Tracer // nil: no spans
@@ -77,9 +71,6 @@ type Plane struct {
 func New(c Config) (*Plane, error) {
 	if c.Key == nil {
 		return nil, fault.New("discovery.New", fault.Invalid, "Key is required")
-	}
-	if c.Recorders.Service == nil {
-		c.Recorders.Service = nopRecorder{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -109,7 +100,7 @@ func (p *Plane) gossip() gossip.Config {
 	return gossip.Config{
 		Network:  p.config.Network,
 		Verifier: p.verifier, Now: p.config.Now, Known: p.index.Latest, Sink: p.receive,
-		Logger: p.config.Logger.With("part", "gossip"), Received: p.config.Recorders.Gossip,
+		Logger: p.config.Logger.With("part", "gossip"), Received: p.config.Metrics.Received,
 		Others: p.config.OtherTopics, Loopback: p.config.Loopback,
 	}
 }
@@ -117,7 +108,7 @@ func (p *Plane) gossip() gossip.Config {
 // receive puts a live update into the index, which refuses stale ones with Exists.
 func (p *Plane) receive(r *records.Record) {
 	if _, err := p.index.Put(r, p.config.Now()); err != nil && fault.KindOf(err) != fault.Exists {
-		p.config.Recorders.Service.Failed("gossip.Sink", err)
+		p.config.Metrics.Failed("gossip.Sink", err)
 	}
 }
 
@@ -134,9 +125,9 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 	p.keepers, err = keeper.New(wire.Config{
 		Network: c.Network,
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
-		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Recorder: c.Recorders.Keeper, Wanted: p.watches.wants,
+		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
 		Limits:  wire.Limits{Loopback: c.OneMachine},
-		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer},
+		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
 	})
 	if err != nil {
 		return nil, err
@@ -156,7 +147,7 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Findings}
 	service, err := NewService(Parts{
 		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),
-		Recorder: c.Recorders.Service, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64,
+		Metrics: c.Metrics, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64,
 		watches: p.watches, Conditions: c.Conditions,
 	}, settings)
 	if err != nil {

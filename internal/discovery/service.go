@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -73,29 +74,15 @@ type Prober interface {
 	Epoch() uint64
 }
 
-// Recorder receives events for metrics.
-type Recorder interface {
-	// Registered counts an added (+1) or ended (-1) service of this peer.
-	Registered(kind string, delta int)
-	// Refreshed counts repeated announcements.
-	Refreshed(n int)
-	// Queried counts one answered query.
-	Queried(source string, took time.Duration, results int)
-	// Outdated counts a new answer that leaves out records because they need a newer version.
-	Outdated()
-	// Failed counts an error by operation.
-	Failed(op string, err error)
-}
-
-// Parts are the parts of a Service. All except Recorder and Logger are required.
+// Parts are the parts of a Service. All except Metrics and Logger are required.
 type Parts struct {
 	Registry *registry.Registry // services of this peer
 	Index    *index.Index       // known records
 	Keepers  Keepers
 	Updates  Updates
 	Prober   Prober
-	Recorder Recorder     // nil: no metrics
-	Logger   *slog.Logger // nil: silent
+	Metrics  *metrics.Discovery // nil: none
+	Logger   *slog.Logger       // nil: silent
 	Now      func() time.Time
 	Random   func() uint64
 	// Conditions receives the cause if no keeper holds a service; nil: none.
@@ -165,7 +152,7 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 	s.cache.searches = &searches{ctx: s.ctx, ask: s.ask}
 	for _, r := range p.Registry.List() {
 		s.remember(r)
-		s.Recorder.Registered(r.Type(), 1)
+		s.Metrics.Registered(r.Type(), 1)
 	}
 	s.spawn(x.run, s.feed.run, s.refresh, s.expire)
 	return s, nil
@@ -174,9 +161,6 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 func (p *Parts) setDefaults() {
 	if p.Logger == nil {
 		p.Logger = slog.New(slog.DiscardHandler)
-	}
-	if p.Recorder == nil {
-		p.Recorder = nopRecorder{}
 	}
 	if p.watches == nil {
 		p.watches = newWatchSet()
@@ -220,11 +204,3 @@ func (s *Service) expire(ctx context.Context) {
 		timer.Reset(wait)
 	}
 }
-
-type nopRecorder struct{}
-
-func (nopRecorder) Registered(string, int)             {}
-func (nopRecorder) Refreshed(int)                      {}
-func (nopRecorder) Queried(string, time.Duration, int) {}
-func (nopRecorder) Outdated()                          {}
-func (nopRecorder) Failed(string, error)               {}

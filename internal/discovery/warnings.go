@@ -46,7 +46,7 @@ func (p *Plane) ClockOffset() *float64 {
 // publish such records, so they are no condition of this peer.
 func (s *Service) reportOutdated(why string) {
 	const every = time.Hour
-	s.Recorder.Outdated()
+	s.Metrics.Outdated()
 	now := s.Now()
 	if last := s.warned.Load(); last == nil || now.Sub(*last) >= every {
 		if s.warned.CompareAndSwap(last, &now) {

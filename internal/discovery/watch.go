@@ -399,7 +399,7 @@ func (w *watcher) askFor(ctx context.Context, p *query.Plan) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	if _, err := w.service.Keepers.Query(ctx, p); err != nil && w.service.ctx.Err() == nil {
-		w.service.Recorder.Failed("discovery.Watch", err)
+		w.service.Metrics.Failed("discovery.Watch", err)
 	}
 }
 

@@ -106,7 +106,7 @@ func playHotcell(w *cluster) {
 func (w *cluster) served() []int64 {
 	out := make([]int64, len(w.peers))
 	for i, p := range w.peers {
-		out[i] = p.counts.served.Load()
+		out[i] = p.counts.seen(w.t)["dht_operations_total{serve_query}"]
 	}
 	return out
 }

@@ -125,11 +125,9 @@ func (w *cluster) report() Figures {
 	f.Publish, f.First, f.Warm, f.Visible = spreadOf(w.published), spreadOf(w.first), spreadOf(w.warm), spreadOf(w.visible)
 	f.Counts = make(map[string]int64)
 	for _, p := range w.peers {
-		p.counts.mu.Lock()
-		for what, n := range p.counts.seen {
+		for what, n := range p.counts.seen(w.t) {
 			f.Counts[what] += n
 		}
-		p.counts.mu.Unlock()
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -177,7 +175,7 @@ func (f Figures) told() string {
 		s += fmt.Sprintf("\n  flooded %d", f.Flooded)
 	}
 	for _, what := range slices.Sorted(maps.Keys(f.Counts)) {
-		s += fmt.Sprintf("\n  %-28s %d", what, f.Counts[what])
+		s += fmt.Sprintf("\n  %-48s %d", what, f.Counts[what])
 	}
 	return s
 }

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +19,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/multiformats/go-multiaddr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 
 	engine "github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/discovery/index"
@@ -26,6 +28,8 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	keepers "github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -120,8 +124,8 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_
 	}
 	s.onClose(func() error { updates.Close(); return nil })
 	s.keeper, err = keeper.New(keepers.Config{
-		Network: networkName, Host: s.node.QuickHost(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Now: s.now, Recorder: s.counts,
-		Signals: keepers.Signals{Conditions: s.conditions},
+		Network: networkName, Host: s.node.QuickHost(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Now: s.now,
+		Signals: keepers.Signals{Conditions: s.conditions, Metrics: s.counts.Discovery},
 	})
 	if err != nil {
 		return nil, err
@@ -158,7 +162,7 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 	s.identity.Attach(own, s.index)
 	s.discovery, err = engine.NewService(engine.Parts{
 		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
-		Recorder: s.counts, Now: s.now, Random: rand.Uint64,
+		Metrics: s.counts.Discovery, Now: s.now, Random: rand.Uint64,
 	}, engine.Settings{CacheSize: cachedAnswers, Defaults: query.Defaults{Limit: 100}})
 	if err == nil {
 		s.onClose(s.discovery.Close)
@@ -184,44 +188,34 @@ func (s *simPeer) close() error {
 	return errors.Join(errs...)
 }
 
-// counts is what a peer's parts report. It is safe for concurrent use.
+// counts are the metrics of a peer, which a test reads.
 type counts struct {
-	served atomic.Int64 // queries answered for others
-
-	mu   sync.Mutex // guards seen
-	seen map[string]int64
+	*metrics.Discovery
+	registry *prometheus.Registry
 }
 
-func newCounts() *counts { return &counts{seen: make(map[string]int64)} }
-
-func (c *counts) add(what string, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen[what] += int64(n)
-}
-
-// Operation counts what a keeper did.
-func (c *counts) Operation(op string, _ time.Duration, err error) {
-	if op == "serve_query" && err == nil {
-		c.served.Add(1)
-	}
-	c.add("op."+op, 1)
+func newCounts() *counts {
+	registry := prometheus.NewRegistry()
+	made, err := metrics.NewDiscovery(registry)
 	if err != nil {
-		c.add("failed."+op, 1)
+		panic(err) // impossible: the registry is new
 	}
+	return &counts{Discovery: made, registry: registry}
 }
 
-func (c *counts) Refused(reason string)    { c.add("refused."+reason, 1) }
-func (c *counts) Distrusted(reason string) { c.add("distrusted."+reason, 1) }
-func (c *counts) Lacking(field string)     { c.add("lacking."+field, 1) }
-func (c *counts) Received(outcome string)  { c.add("gossip."+outcome, 1) }
+// distrusted is the begin of the series that count answers of dishonest peers.
+const distrusted = "refused_total{answer_"
 
-func (c *counts) Registered(string, int) {}
-func (c *counts) Refreshed(n int)        { c.add("refreshed", n) }
-func (c *counts) Outdated()              { c.add("outdated", 1) }
-
-func (c *counts) Queried(source string, _ time.Duration, _ int) { c.add("answered."+source, 1) }
-func (c *counts) Failed(op string, _ error)                     { c.add("error."+op, 1) }
+// seen returns the counts that are not zero.
+func (c *counts) seen(t assert.TestingT) map[string]int64 {
+	seen := make(map[string]int64)
+	for series, n := range metricstest.Values(t, c.registry) {
+		if n > 0 {
+			seen[strings.TrimPrefix(series, "blackhole_discovery_")] = int64(n)
+		}
+	}
+	return seen
+}
 
 // errorLog counts errors. It is safe for concurrent use.
 type errorLog struct{ n atomic.Int64 }

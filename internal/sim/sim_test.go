@@ -82,7 +82,7 @@ func play(t *testing.T, p Params) {
 // hostile peers.
 func distrust(f Figures) (wrong []string) {
 	for what, n := range f.Counts {
-		if f.Scenario != "sybil" && strings.HasPrefix(what, "distrusted.") {
+		if f.Scenario != "sybil" && strings.HasPrefix(what, distrusted) {
 			wrong = append(wrong, fmt.Sprintf("%s: %d times among honest peers", what, n))
 		}
 	}

@@ -126,10 +126,8 @@ func conditionOf(p *simPeer) string {
 
 func requireNoDistrust(t *testing.T, p *simPeer) {
 	t.Helper()
-	p.counts.mu.Lock()
-	defer p.counts.mu.Unlock()
-	for what, n := range p.counts.seen {
-		require.False(t, strings.HasPrefix(what, "distrusted."), "%s %d times at %s", what, n, short(p.id))
+	for what, n := range p.counts.seen(t) {
+		require.False(t, strings.HasPrefix(what, distrusted), "%s %d times at %s", what, n, short(p.id))
 	}
 }
 

@@ -272,7 +272,7 @@ func TestReadVersion(t *testing.T) {
 	require.NoError(t, err)
 	forged := slices.Clone(r.Envelope())
 	forged[len(forged)/2] ^= 1
-	e := &wire.Env{Config: wire.Config{Verifier: keepertest.NewVerifier(t), Now: func() time.Time { return now }, Recorder: keepertest.NewCounts()}}
+	e := &wire.Env{Config: wire.Config{Verifier: keepertest.NewVerifier(t), Now: func() time.Time { return now }}}
 	clockFault := ""
 	a := &Asker{Env: e, authority: route.NewAuthority(route.NewClosest(e), func() string { return clockFault })}
 	for _, tc := range []struct {

@@ -23,10 +23,10 @@ import (
 
 // bare returns an Asker without a network.
 func bare(t testing.TB) (*Asker, *keepertest.Counts) {
-	counts := keepertest.NewCounts()
+	counts := keepertest.NewCounts(t)
 	e := &wire.Env{Config: wire.Config{
 		Host: keepertest.Addressed{}, Index: index.New(index.Config{}), Verifier: keepertest.NewVerifier(t), Now: time.Now,
-		Logger: slog.New(slog.DiscardHandler), Recorder: counts,
+		Logger: slog.New(slog.DiscardHandler), Signals: wire.Signals{Metrics: counts.Discovery},
 	}}
 	closest := route.NewClosest(e)
 	authority := route.NewAuthority(closest, func() string { return "" })
@@ -93,6 +93,6 @@ func FuzzLaterResponse(f *testing.F) {
 			require.Equal(t, r.Envelope(), latest.Envelope())
 		}
 		require.NoError(t, err)
-		require.Empty(t, counts.Distrust)
+		require.Empty(t, counts.Distrust())
 	})
 }

@@ -284,7 +284,7 @@ func (f *follower) take(envelope []byte, inside bool) error {
 		return nil
 	}
 	if _, err := f.intake.Put(r); err != nil && fault.KindOf(err) != fault.Exists {
-		f.Recorder.Refused(fault.KindOf(err).String())
+		f.Signals.Metrics.Refused(fault.KindOf(err).String())
 	}
 	return nil
 }

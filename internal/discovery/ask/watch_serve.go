@@ -84,7 +84,7 @@ func (s *Watches) Serve(st *rpc.Stream, req *pb.WatchRequest) (err error) {
 		defer s.streams.Leave(id)
 	}
 	if err != nil {
-		s.Recorder.Refused(fault.KindOf(err).String())
+		s.Signals.Metrics.Refused(fault.KindOf(err).String())
 		return send(&pb.Response{Refusal: rpc.Refuse(err)})
 	}
 	w.send = send

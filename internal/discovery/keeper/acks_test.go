@@ -25,7 +25,7 @@ func TestRepeatedStoreReachesMissingKeepersOnly(t *testing.T) {
 		a, slow := w.nodes[0], w.nodes[3]
 		served := func() (all []int) {
 			for _, n := range w.nodes[1:] {
-				all = append(all, n.counts.Of(n.counts.Operations, "serve_store"))
+				all = append(all, n.counts.Operations("serve_store"))
 			}
 			return all
 		}

@@ -51,7 +51,7 @@ func TestStoreGoesAhead(t *testing.T) {
 		w, r := foreseeing(t, func(found []peer.ID) []peer.ID { return found })
 		require.Equal(t, lookupTime, w.publish(t, r))
 		for _, n := range w.nodes {
-			require.LessOrEqual(t, n.counts.Of(n.counts.Operations, "serve_store"), 1)
+			require.LessOrEqual(t, n.counts.Operations("serve_store"), 1)
 		}
 	})
 }

@@ -200,12 +200,12 @@ func TestRecordKeptOutByALimit(t *testing.T) {
 			require.NoError(t, o.Err)
 		}
 		a := w.nodes[0]
-		asked, plan := a.counts.Of(a.counts.Operations, "ask"), keepertest.Compile(t, query.Query{Explain: true})
+		asked, plan := a.counts.Operations("ask"), keepertest.Compile(t, query.Query{Explain: true})
 		found, err := a.asker.Find(t.Context(), plan, plan.Cells(coverCells))
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Len(t, found.Records, 2)
-		require.Equal(t, 6, a.counts.Of(a.counts.Operations, "ask")-asked, "three others, as the totals differ, and a probe of each")
+		require.Equal(t, 6, a.counts.Operations("ask")-asked, "three others, as the totals differ, and a probe of each")
 		for _, note := range found.Notes {
 			require.NotContains(t, note, "is not full")
 		}

@@ -143,7 +143,7 @@ func TestCorruptKeepers(t *testing.T) {
 					require.Len(t, found.Records, 5)
 				}
 				require.Equal(t, 1, asked, "asked once, then last")
-				require.Equal(t, tc.bad, a.counts.Of(a.counts.Distrust, "unauthentic") == 1)
+				require.Equal(t, tc.bad, a.counts.Distrust()["unauthentic"] == 1)
 			})
 		})
 	}

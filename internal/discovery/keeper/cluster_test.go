@@ -209,10 +209,10 @@ func never(_ int, c *wire.Config) { c.Limits.Sync = -1 }
 func (w *cluster) start(i int, h host.Host, configure []func(int, *wire.Config)) *node {
 	verifier, err := records.NewVerifier("test", 10_000)
 	require.NoError(w.t, err)
-	n := &node{host: h, counts: keepertest.NewCounts()}
+	n := &node{host: h, counts: keepertest.NewCounts(w.t)}
 	c := wire.Config{
 		Network: "test",
-		Host:    h, Router: router{w.dht, h.ID()}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: n.counts,
+		Host:    h, Router: router{w.dht, h.ID()}, Index: index.New(index.Config{}), Verifier: verifier, Signals: wire.Signals{Metrics: n.counts.Discovery},
 	}
 	for _, edit := range configure {
 		edit(i, &c)

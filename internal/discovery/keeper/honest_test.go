@@ -23,10 +23,7 @@ import (
 func (w *lightCluster) requireTrust() {
 	w.t.Helper()
 	for _, n := range w.nodes {
-		n.counts.Mu.Lock()
-		distrusted := fmt.Sprint(n.counts.Distrust)
-		n.counts.Mu.Unlock()
-		require.Equal(w.t, "map[]", distrusted, "%s distrusts an honest keeper", n.Self)
+		require.Empty(w.t, n.counts.Distrust(), "%s distrusts an honest keeper", n.Self)
 	}
 }
 
@@ -156,7 +153,7 @@ func TestHonestPartner(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, err := comparisonWith(t, answering(tc.listed, tc.sent))
 				require.NoError(t, err)
-				require.Zero(t, n.counts.Of(n.counts.Distrust, "unauthentic"))
+				require.Zero(t, n.counts.Distrust()["unauthentic"])
 				for i, r := range []*records.Record{first, other} {
 					got, ok := n.Index.Latest(r.Name())
 					require.Equal(t, tc.want[i] > 0, ok)

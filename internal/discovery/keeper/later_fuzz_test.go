@@ -65,7 +65,7 @@ func FuzzLaterRequest(f *testing.F) {
 				require.Equal(t, k.server.respond(wire.Source{}, today, nil).Refusal.GetCode(), resp.Refusal.GetCode(), resp.Refusal.GetMessage())
 			}
 		}
-		require.Empty(t, counts.Distrust)
+		require.Empty(t, counts.Distrust())
 	})
 }
 
@@ -119,6 +119,6 @@ func FuzzLaterComparison(f *testing.F) {
 				require.Equal(t, r.Envelope(), got.Envelope())
 			}
 		}
-		require.Empty(t, counts.Distrust)
+		require.Empty(t, counts.Distrust())
 	})
 }

@@ -21,9 +21,7 @@ import (
 func (w *cluster) requireTrust() {
 	w.t.Helper()
 	for _, n := range w.nodes {
-		n.counts.Mu.Lock()
-		require.Empty(w.t, n.counts.Distrust, "%s distrusts an honest keeper", n.Self)
-		n.counts.Mu.Unlock()
+		require.Empty(w.t, n.counts.Distrust(), "%s distrusts an honest keeper", n.Self)
 	}
 }
 
@@ -160,7 +158,7 @@ func TestUnreadableRecordsAreNotPulledAgain(t *testing.T) {
 		}
 		require.Equal(t, 1, pulls)
 		require.Equal(t, other.Envelope(), mustGet(t, a, other).Envelope())
-		require.Equal(t, 1, a.counts.Of(a.counts.Refusals, "unsupported"))
+		require.Equal(t, 1, a.counts.Refusals("unsupported"))
 		w.requireTrust()
 	})
 }

@@ -77,12 +77,12 @@ func (w *lightCluster) join(id peer.ID, limits wire.Limits) *lightNode {
 
 // start starts the keeper of a host.
 func (w *lightCluster) start(h *lightHost, limits wire.Limits) *lightNode {
-	n := &lightNode{host: h, counts: keepertest.NewCounts()}
+	n := &lightNode{host: h, counts: keepertest.NewCounts(w.t)}
 	limits.Loopback = true // all nodes have one address
 	var err error
 	n.Keeper, err = New(wire.Config{
 		Network: "test",
-		Host:    h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Recorder: n.counts, Limits: limits,
+		Host:    h, Router: &lightRouter{router: router{w.dht, h.id}}, Index: index.New(index.Config{}), Verifier: w.verifier, Signals: wire.Signals{Metrics: n.counts.Discovery}, Limits: limits,
 	})
 	require.NoError(w.t, err)
 	return n

@@ -166,7 +166,7 @@ func TestProviderQuota(t *testing.T) {
 			require.ErrorIs(t, o.Err, fault.LimitReached)
 			require.Equal(t, records.Stored{On: 0, Of: 3}, o.Stored)
 		}
-		require.Equal(t, 2, w.nodes[1].counts.Of(w.nodes[1].counts.Refusals, "limit_reached"))
+		require.Equal(t, 2, w.nodes[1].counts.Refusals("limit_reached"))
 	})
 }
 

@@ -136,7 +136,7 @@ func TestProviderCell(t *testing.T) {
 func (w *lightCluster) asks() int {
 	n := 0
 	for _, x := range w.nodes {
-		n += x.counts.Of(x.counts.Operations, "ask")
+		n += x.counts.Operations("ask")
 	}
 	return n
 }
@@ -169,7 +169,7 @@ func TestFloodOfOneProvider(t *testing.T) {
 			}
 			require.Equal(t, most, target.Index.Len())
 			require.Len(t, target.Index.OfProvider(p.Id), most)
-			require.NotZero(t, target.counts.Of(target.counts.Refusals, "rate"), "the address prefix has a quota too")
+			require.NotZero(t, target.counts.Refusals("rate"), "the address prefix has a quota too")
 		}
 	})
 }

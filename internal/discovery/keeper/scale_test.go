@@ -87,7 +87,7 @@ func asked(random *rand.Rand, skew *rand.Zipf) query.Query {
 func (w *lightCluster) load() (hottest, median, held int) {
 	var served []int
 	for _, n := range w.nodes {
-		if s := n.counts.Of(n.counts.Operations, "serve_query"); s > 0 {
+		if s := n.counts.Operations("serve_query"); s > 0 {
 			served = append(served, s)
 		}
 		held = max(held, n.Index.Len())
@@ -129,7 +129,7 @@ func TestFloodOfThreePrefixes(t *testing.T) {
 		}
 		t.Logf("%d hostile records of %d providers from three /24s: %d of %d honest ones found (%.2f %%); the keeper holds %d; refused %d",
 			len(hostile), len(hostile)/records100, found, len(honest), 100*float64(found)/float64(len(honest)), k.Index.Len(),
-			counts.Of(counts.Refusals, "near_full"))
+			counts.Refusals("near_full"))
 		require.GreaterOrEqual(t, found, int(math.Ceil(0.99*float64(len(honest)))))
 		require.Zero(t, splitsAt(k))
 	})

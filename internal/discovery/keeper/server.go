@@ -63,7 +63,7 @@ func (s *server) respond(from wire.Source, req *pb.Request, refused error) *pb.R
 		if fault.KindOf(refused) == fault.Unsupported { // of a later version
 			reason = fault.Unsupported.String()
 		}
-		s.Recorder.Refused(reason)
+		s.Signals.Metrics.Refused(reason)
 		return &pb.Response{Refusal: rpc.Refuse(refused)}
 	}
 	s.authority.Know.Heard(from.Peer, s.sync.Clock())
@@ -80,7 +80,7 @@ func (s *server) respond(from wire.Source, req *pb.Request, refused error) *pb.R
 	span.End(err)
 	end(err)
 	if err != nil {
-		s.Recorder.Refused(fault.KindOf(err).String())
+		s.Signals.Metrics.Refused(fault.KindOf(err).String())
 		return &pb.Response{Refusal: rpc.Refuse(err)}
 	}
 	return resp

@@ -33,11 +33,11 @@ func bare(t testing.TB, n int, limits wire.Limits) (*Keeper, *keepertest.Counts)
 	t.Helper()
 	verifier, err := records.NewVerifier("test", 1000)
 	require.NoError(t, err)
-	counts := keepertest.NewCounts()
+	counts := keepertest.NewCounts(t)
 	d := &directory{peers: append(keepertest.PeersOf(n), "self")}
 	e, err := wire.NewEnv(wire.Config{
 		Network: "test",
-		Host:    selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Recorder: counts,
+		Host:    selfOnly{}, Router: router{d, "self"}, Index: index.New(index.Config{}), Verifier: verifier, Signals: wire.Signals{Metrics: counts.Discovery},
 		Self: "self", Limits: limits,
 	})
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 		{"lapsed", item(lapsed), fault.Conflict, "expires_at", 0, "conflict"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			before := counts.Of(counts.Refusals, tc.reason)
+			before := counts.Refusals(tc.reason)
 			resp := k.server.respond(wire.Source{}, storeOf(tc.item), nil)
 			require.Len(t, resp.GetStore().GetResults(), 1)
 			got := resp.GetStore().Results[0]
@@ -103,7 +103,7 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 			require.Equal(t, tc.kind.String(), fault.Kind(got.Refusal.Code).String(), got.Refusal.Message)
 			require.Equal(t, tc.field, got.Refusal.Field)
 			require.Equal(t, tc.sequence, got.Sequence)
-			require.Equal(t, before+1, counts.Of(counts.Refusals, tc.reason))
+			require.Equal(t, before+1, counts.Refusals(tc.reason))
 			require.Zero(t, k.Index.Len())
 		})
 	}
@@ -115,7 +115,7 @@ func TestStoreItemsAreIndependent(t *testing.T) {
 	require.Nil(t, got[2].Refusal, "this version is stored already")
 	require.EqualValues(t, fault.Exists, got[3].Refusal.Code)
 	require.Equal(t, uint64(5), got[3].Sequence)
-	require.Equal(t, 1, counts.Of(counts.Refusals, "equivocation"))
+	require.Equal(t, 1, counts.Refusals("equivocation"))
 	kept, ok := k.Index.Get(r.Name())
 	require.True(t, ok)
 	if records.Compare(twin, r) > 0 {
@@ -145,7 +145,7 @@ func TestStoreTakesTheMostCells(t *testing.T) {
 	refusal := resp.GetStore().GetResults()[0].GetRefusal()
 	require.Equal(t, fault.Invalid.String(), fault.Kind(refusal.GetCode()).String(), refusal.GetMessage())
 	require.Equal(t, "cells", refusal.GetField())
-	require.Equal(t, 1, counts.Of(counts.Refusals, "invalid"))
+	require.Equal(t, 1, counts.Refusals("invalid"))
 	require.Zero(t, k.Index.Len())
 
 	resp = k.server.respond(wire.Source{}, storeOf(item(r, cells...)), nil)
@@ -174,8 +174,8 @@ func TestStoreRefusesForeignCells(t *testing.T) {
 		}
 		k.Index = index.New(index.Config{})
 	}
-	require.NotZero(t, counts.Of(counts.Refusals, "not_kept"))
-	require.Less(t, counts.Of(counts.Refusals, "not_kept"), 40)
+	require.NotZero(t, counts.Refusals("not_kept"))
+	require.Less(t, counts.Refusals("not_kept"), 40)
 }
 
 func bytesLess(key string, a, b peer.ID) bool {
@@ -197,7 +197,7 @@ func TestStoreQuota(t *testing.T) {
 	for i, r := range resp.GetStore().Results {
 		require.Equal(t, i < 3, r.Refusal == nil)
 	}
-	require.Equal(t, 2, counts.Of(counts.Refusals, "rate"))
+	require.Equal(t, 2, counts.Refusals("rate"))
 	resp = k.server.respond(wire.Source{Exempt: true}, storeOf(items...), nil)
 	for _, r := range resp.GetStore().Results {
 		require.Nil(t, r.Refusal)
@@ -228,7 +228,7 @@ func TestLoopbackHasAQuota(t *testing.T) {
 			for i, r := range resp.GetStore().Results {
 				require.Equal(t, oneMachine || i < 3, r.Refusal == nil, "%s, item %d", at, i)
 			}
-			require.Equal(t, oneMachine, counts.Of(counts.Refusals, "rate") == 0, at)
+			require.Equal(t, oneMachine, counts.Refusals("rate") == 0, at)
 		}
 	}
 }
@@ -364,7 +364,7 @@ func TestMalformedRequests(t *testing.T) {
 				require.Equal(t, tc.field, resp.Refusal.Field)
 				_, err := io.ReadAll(s)
 				require.NoError(t, err, "the stream ends")
-				require.Equal(t, 1, w.nodes[1].counts.Of(w.nodes[1].counts.Refusals, "malformed"))
+				require.Equal(t, 1, w.nodes[1].counts.Refusals("malformed"))
 				found, err := w.nodes[0].Query(t.Context(), keepertest.Compile(t, query.Query{}))
 				require.NoError(t, err)
 				require.True(t, found.Complete, found.Reason)
@@ -413,7 +413,7 @@ func TestStreamsPerPeer(t *testing.T) {
 		require.False(t, answered(0), "above the limit per peer")
 		require.True(t, answered(1))
 		require.False(t, answered(1), "above the limit in total")
-		require.Equal(t, 2, w.nodes[2].counts.Of(w.nodes[2].counts.Refusals, "busy"))
+		require.Equal(t, 2, w.nodes[2].counts.Refusals("busy"))
 	})
 }
 

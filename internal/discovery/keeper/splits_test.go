@@ -108,8 +108,8 @@ func TestFloodOfOnePrefix(t *testing.T) {
 		}
 		require.Equal(t, len(honest), found)
 		require.Zero(t, splitsAt(k))
-		require.Positive(t, counts.Of(counts.Refusals, "near_full"), "records above the share wait")
-		t.Logf("held %d, of %d honest %d; refused %d of %d", k.Index.Len(), len(honest), found, counts.Of(counts.Refusals, "near_full"), len(flood))
+		require.Positive(t, counts.Refusals("near_full"), "records above the share wait")
+		t.Logf("held %d, of %d honest %d; refused %d of %d", k.Index.Len(), len(honest), found, counts.Refusals("near_full"), len(flood))
 	})
 }
 

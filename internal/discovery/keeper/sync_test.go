@@ -166,9 +166,9 @@ func TestIdleRoundIsSmall(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		c := w.nodes[0].counts
-		served := c.Of(c.Operations, "serve_sync")
+		served := c.Operations("serve_sync")
 		require.Positive(t, served)
-		require.Zero(t, c.Of(c.Operations, "serve_pull"))
+		require.Zero(t, c.Operations("serve_pull"))
 		root := digest.New(nil).Root()
 		asked := &pb.Request{TimeoutMs: 10_000, Op: &pb.Request_Sync{Sync: &pb.SyncRequest{Whole: true, Sums: root[:]}}}
 		told := &pb.Response{Op: &pb.Response_Sync{Sync: &pb.SyncResponse{Whole: true, Same: true}}}
@@ -233,7 +233,7 @@ func TestHostilePartner(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, err := comparisonWith(t, answer)
 				require.ErrorIs(t, err, fault.Unauthentic)
-				require.Equal(t, 1, n.counts.Of(n.counts.Distrust, "unauthentic"), n.counts.Distrust)
+				require.Equal(t, 1, n.counts.Distrust()["unauthentic"], n.counts.Distrust())
 			})
 		})
 	}
@@ -252,7 +252,7 @@ func TestPartnerOfALaterVersion(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, err := comparisonWith(t, func(*pb.Request) *pb.Response { return tc.resp })
 				require.ErrorIs(t, err, tc.want)
-				require.Empty(t, n.counts.Distrust)
+				require.Empty(t, n.counts.Distrust())
 			})
 		})
 	}
@@ -275,7 +275,7 @@ func TestListedButMissing(t *testing.T) {
 			require.Equal(t, 5, a.Index.Len(), "the provider's quota applies")
 			time.Sleep(viewTTL)
 		}
-		require.Equal(t, 1, b.counts.Of(b.counts.Operations, "serve_pull"))
+		require.Equal(t, 1, b.counts.Operations("serve_pull"))
 	})
 }
 

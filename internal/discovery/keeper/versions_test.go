@@ -243,8 +243,8 @@ func TestMixedNetwork(t *testing.T) {
 		}
 		widened := 0
 		for i, n := range w.nodes {
-			require.Empty(t, n.counts.Distrust, "node %d", i)
-			asked := n.counts.Of(n.counts.Lacks, "query.query.attributes")
+			require.Empty(t, n.counts.Distrust(), "node %d", i)
+			asked := n.counts.Lacks()["query.query.attributes"]
 			require.True(t, asked == 0 || isLater(i), "today's version knows all that it asks for")
 			widened += asked
 		}
@@ -280,10 +280,10 @@ func TestMixedWatch(t *testing.T) {
 		latest, ok := watcher.Index.Latest(r.Name())
 		require.True(t, ok, "the change does not reach the watcher")
 		require.Equal(t, r.Digest(), latest.Digest())
-		require.Positive(t, watcher.counts.Of(watcher.counts.Lacks, "watch.query.attributes"))
-		require.Empty(t, watcher.counts.Distrust)
+		require.Positive(t, watcher.counts.Lacks()["watch.query.attributes"])
+		require.Empty(t, watcher.counts.Distrust())
 		for _, n := range w.nodes {
-			require.Empty(t, n.counts.Distrust)
+			require.Empty(t, n.counts.Distrust())
 		}
 	})
 }
@@ -307,8 +307,8 @@ func TestUnknownOrderIsNamed(t *testing.T) {
 		require.False(t, found.Complete)
 		require.Contains(t, found.Reason, "1 of 2 keepers answered")
 		require.Contains(t, found.Reason, "3 keepers of an older version do not know sort")
-		require.Empty(t, a.counts.Distrust)
-		require.Equal(t, 3, a.counts.Of(a.counts.Lacks, "query.query.sort"))
+		require.Empty(t, a.counts.Distrust())
+		require.Equal(t, 3, a.counts.Lacks()["query.query.sort"])
 		for _, n := range w.nodes[1:] {
 			require.False(t, a.client.Avoided(n.Self), "an older peer is as good as others for other questions")
 		}
@@ -346,8 +346,8 @@ func TestRequestOfALaterVersion(t *testing.T) {
 			m.ProtoReflect().SetUnknown(keepertest.UnknownField(99, "an operation"))
 		})
 		require.Equal(t, []string{"99"}, resp.Refusal.GetUnknown())
-		require.Equal(t, 2, w.nodes[1].counts.Of(w.nodes[1].counts.Refusals, "unsupported"))
-		require.Zero(t, w.nodes[1].counts.Of(w.nodes[1].counts.Refusals, "malformed"))
+		require.Equal(t, 2, w.nodes[1].counts.Refusals("unsupported"))
+		require.Zero(t, w.nodes[1].counts.Refusals("malformed"))
 	})
 }
 
@@ -368,7 +368,7 @@ func TestResponseOfALaterVersion(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, found.Complete, found.Reason)
 		require.Len(t, found.Records, 5)
-		require.Empty(t, a.counts.Distrust)
+		require.Empty(t, a.counts.Distrust())
 	})
 }
 
@@ -401,6 +401,6 @@ func TestOlderKeepersWithTooManyMatches(t *testing.T) {
 		require.False(t, found.Complete)
 		require.True(t, found.AtLeast)
 		require.Contains(t, found.Reason, "3 keepers of an older version do not know attributes")
-		require.Empty(t, a.counts.Distrust)
+		require.Empty(t, a.counts.Distrust())
 	})
 }

@@ -216,7 +216,7 @@ func TestHostileWatch(t *testing.T) {
 				stop := a.Watch(t.Context(), plan, func() {})
 				time.Sleep(time.Second)
 				stop()
-				require.Positive(t, a.counts.Of(a.counts.Distrust, "unauthentic"))
+				require.Positive(t, a.counts.Distrust()["unauthentic"])
 				require.Zero(t, a.Index.Len())
 				require.True(t, a.client.Avoided(b.Self))
 			})
@@ -243,7 +243,7 @@ func TestWatchOfAMovingRecord(t *testing.T) {
 			}
 			w.store(t, versions[1])
 			require.Equal(t, known > 0, w.knows(versions[1]))
-			require.Zero(t, w.watcher.counts.Of(w.watcher.counts.Distrust, "unauthentic"))
+			require.Zero(t, w.watcher.counts.Distrust()["unauthentic"])
 		}
 	})
 }

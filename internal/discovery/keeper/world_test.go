@@ -64,8 +64,8 @@ func TestWorldwideQueries(t *testing.T) {
 		time.Sleep(quiet)
 		lookups, summaries := 0, 0
 		for _, n := range w.nodes {
-			lookups += n.counts.Of(n.counts.Operations, "lookup")
-			summaries += n.counts.Of(n.counts.Operations, "serve_summary")
+			lookups += n.counts.Operations("lookup")
+			summaries += n.counts.Operations("serve_summary")
 		}
 		t.Logf("%d records, %s without a change: %d lookups and %d requests for summaries of %d peers", len(recs), quiet, lookups, summaries, len(w.nodes))
 	})

@@ -1,18 +1,22 @@
-// Package keepertest makes records, providers and recorders for the tests of the rooms around keepers.
+// Package keepertest makes records, providers and metrics for the tests of the rooms around keepers.
 package keepertest
 
 import (
 	crand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -98,45 +102,66 @@ func Around(radius float64) query.Query {
 	}
 }
 
-// Counts is a Recorder.
+// Counts are metrics that a test reads.
 type Counts struct {
-	Mu                 sync.Mutex // guards the fields below
-	Refusals, Distrust map[string]int
-	Lacks              map[string]int
-	Operations         map[string]int
+	*metrics.Discovery
+	t         testing.TB
+	registry  *prometheus.Registry
+	mu        sync.Mutex         // guards forgotten
+	forgotten map[string]float64 // values at the last Forget
 }
 
-// NewCounts returns a recorder without counts.
-func NewCounts() *Counts {
-	return &Counts{Refusals: map[string]int{}, Distrust: map[string]int{}, Lacks: map[string]int{}, Operations: map[string]int{}}
+// NewCounts returns metrics of a registry of their own.
+func NewCounts(t testing.TB) *Counts {
+	c := &Counts{t: t, registry: prometheus.NewRegistry()}
+	var err error
+	c.Discovery, err = metrics.NewDiscovery(c.registry)
+	require.NoError(t, err)
+	return c
 }
 
-func (c *Counts) Operation(op string, _ time.Duration, _ error) { c.add(c.Operations, op) }
-
-func (c *Counts) Refused(reason string) { c.add(c.Refusals, reason) }
-
-func (c *Counts) Distrusted(reason string) { c.add(c.Distrust, reason) }
-
-func (c *Counts) Lacking(field string) { c.add(c.Lacks, field) }
-
-func (c *Counts) add(m map[string]int, key string) {
-	c.Mu.Lock()
-	defer c.Mu.Unlock()
-	m[key]++
+// Operations counts the operations of a name since the last Forget.
+func (c *Counts) Operations(name string) int {
+	return c.read()["blackhole_discovery_dht_operations_total{"+name+"}"]
 }
 
-// Of returns one of the counts.
-func (c *Counts) Of(m map[string]int, key string) int {
-	c.Mu.Lock()
-	defer c.Mu.Unlock()
-	return m[key]
+// Refusals counts the refusals for a reason.
+func (c *Counts) Refusals(reason string) int {
+	return c.read()["blackhole_discovery_refused_total{"+reason+"}"]
 }
 
-// Forget resets the counts of operations.
+// Lacks counts the refusals of keepers that do not know a field, by field.
+func (c *Counts) Lacks() map[string]int { return c.by("blackhole_discovery_keepers_lacking_total{") }
+
+// Distrust counts the answers that an honest peer cannot give, by kind.
+func (c *Counts) Distrust() map[string]int { return c.by("blackhole_discovery_refused_total{answer_") }
+
+// by returns the counts that are not zero of the series with a prefix, by the rest of their label.
+func (c *Counts) by(prefix string) map[string]int {
+	kinds := make(map[string]int)
+	for series, n := range c.read() {
+		if kind, ok := strings.CutPrefix(series, prefix); ok && n > 0 {
+			kinds[strings.TrimSuffix(kind, "}")] = n
+		}
+	}
+	return kinds
+}
+
+func (c *Counts) read() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := make(map[string]int)
+	for series, v := range metricstest.Values(c.t, c.registry) {
+		now[series] = int(v - c.forgotten[series])
+	}
+	return now
+}
+
+// Forget begins to count again.
 func (c *Counts) Forget() {
-	c.Mu.Lock()
-	defer c.Mu.Unlock()
-	c.Operations = map[string]int{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgotten = metricstest.Values(c.t, c.registry)
 }
 
 // Batch returns n compute records of one provider around Berlin, by increasing price.

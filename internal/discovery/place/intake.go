@@ -27,7 +27,7 @@ func NewIntake(e *wire.Env) *Intake { return &Intake{e, wire.NewTimedSet[records
 func (in *Intake) Put(r *records.Record) (sequence uint64, err error) {
 	known, ok := in.Index.Latest(r.Name())
 	if ok && known.Equivocates(r) {
-		in.Recorder.Refused("equivocation") // whichever of the two wins
+		in.Signals.Metrics.Refused("equivocation") // whichever of the two wins
 		in.Logger.Debug("provider signed two different records with the same sequence", "record", r.Name(), "sequence", r.Sequence())
 	}
 	if ok && known.Digest() == r.Digest() {

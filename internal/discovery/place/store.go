@@ -62,7 +62,7 @@ func (s *Store) accept(ctx context.Context, from wire.Source, item *pb.StoreItem
 	reason := ""
 	defer func() {
 		if err != nil {
-			s.Recorder.Refused(cmp.Or(reason, fault.KindOf(err).String()))
+			s.Signals.Metrics.Refused(cmp.Or(reason, fault.KindOf(err).String()))
 		}
 	}()
 	if ctx.Err() != nil {
@@ -174,7 +174,7 @@ func (h *Batch) Take(r *records.Record, cells []records.CellKey) (sequence uint6
 		prefix, admitted = netip.Prefix{}, true
 	}
 	if left := h.wait(r, cells, prefix, live, admitted); left > 0 {
-		h.Recorder.Refused("near_full")
+		h.Signals.Metrics.Refused("near_full")
 		err = fault.New("", fault.LimitReached, "the cell is nearly full: try again in %s", left.Round(time.Second))
 		h.intake.keepOut(r.Name())
 		return 0, err

@@ -97,7 +97,7 @@ func (c *Client) Observe(ctx context.Context, id peer.ID, took time.Duration, er
 	case err == nil || kind == fault.Unsupported: // of another version: it answered
 		c.stats.observe(id, took)
 	case kind == fault.Unauthentic:
-		c.Recorder.Distrusted(kind.String())
+		c.Signals.Metrics.Distrusted(kind.String())
 		c.Logger.Warn("a keeper violated the protocol: it is asked last for a while", "peer", id, "error", err)
 		c.stats.avoid(id, c.Now().Add(distrustFor))
 	case (kind == fault.Canceled || ctx.Err() == context.Canceled) && took <= c.stats.hedgeDelay([]peer.ID{id}):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -34,28 +35,11 @@ type Router interface {
 	Serving() bool
 }
 
-// Recorder counts for the operator's metrics. Its methods must not block.
-type Recorder interface {
-	// Operation counts a finished operation: store, query, resolve, lookup, ask, deliver,
-	// summarise, hand_over, sync, findings, forward, serve_store, serve_query, serve_summary, serve_sync,
-	// serve_pull, serve_resolve, serve_findings, serve_forward, serve_unknown.
-	Operation(op string, took time.Duration, err error)
-	// Refused counts a refused request, or one refused record of it. The reasons are a closed
-	// set: the names of fault kinds, and busy, malformed, equivocation, rate, wrong_cell,
-	// not_kept, near_full, untimely (expired or from the future by this peer's
-	// clock), other_network.
-	Refused(reason string)
-	// Distrusted counts a message that violates the protocol, by the kind of fault.
-	Distrusted(reason string)
-	// Lacking counts a refusal of a keeper that does not know a field of a request. Fields are paths of this
-	// version's messages.
-	Lacking(field string)
-}
-
 // Signals tell the operator about a keeper.
 type Signals struct {
-	Conditions *condition.Set // nil keeps none
-	Tracer     *trace.Tracer  // nil traces nothing
+	Conditions *condition.Set     // nil keeps none
+	Tracer     *trace.Tracer      // nil traces nothing
+	Metrics    *metrics.Discovery // nil counts nothing
 }
 
 // Config configures a keeper. Network, Host, Router, Index and Verifier are required.
@@ -68,7 +52,6 @@ type Config struct {
 	Self     peer.ID          // empty means the host's id
 	Now      func() time.Time // nil means time.Now
 	Logger   *slog.Logger     // nil logs nothing
-	Recorder Recorder         // nil counts nothing
 	Limits   Limits
 
 	Signals Signals
@@ -106,9 +89,6 @@ func NewEnv(c Config) (*Env, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Recorder == nil {
-		c.Recorder = nopRecorder{}
 	}
 	c.Limits = c.Limits.withDefaults()
 	e := &Env{Config: c}
@@ -155,7 +135,7 @@ func (e *Env) Begin(ctx context.Context, op string, timeout time.Duration) (_ co
 	return ctx, func(err error) {
 		detach()
 		cancel()
-		e.Recorder.Operation(op, e.Now().Sub(start), err)
+		e.Signals.Metrics.Operation(op, e.Now().Sub(start), err)
 		e.inside.Done()
 	}, nil
 }
@@ -169,13 +149,6 @@ func (e *Env) enter() bool {
 	}
 	return !e.closed
 }
-
-type nopRecorder struct{}
-
-func (nopRecorder) Operation(string, time.Duration, error) {}
-func (nopRecorder) Refused(string)                         {}
-func (nopRecorder) Distrusted(string)                      {}
-func (nopRecorder) Lacking(string)                         {}
 
 // Bounded calls do(0) to do(n-1), at most width at a time, and waits for all.
 func Bounded(width, n int, do func(int)) {

@@ -70,7 +70,7 @@ func (l *lackingFields) note(id peer.ID, err error) {
 	l.peers.Add(id, known)
 	l.mu.Unlock()
 	for _, name := range names {
-		l.Recorder.Lacking(name)
+		l.Signals.Metrics.Lacking(name)
 	}
 	l.tell(now)
 }

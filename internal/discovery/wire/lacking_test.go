@@ -19,9 +19,9 @@ import (
 func TestConditionOfOlderKeepers(t *testing.T) {
 	now := time.Now()
 	clock := func() time.Time { return now }
-	conditions, counts := condition.NewSet(slog.New(slog.DiscardHandler), clock), keepertest.NewCounts()
+	conditions, counts := condition.NewSet(slog.New(slog.DiscardHandler), clock), keepertest.NewCounts(t)
 	host := keepertest.Addressed{Of: map[peer.ID]string{"a": "/ip4/40.1.7.1/udp/1", "b": "/ip4/40.1.7.2/udp/1", "c": "/ip4/41.1.7.1/udp/1"}}
-	c := NewClient(&Env{Config: Config{Host: host, Now: clock, Recorder: counts, Signals: Signals{Conditions: conditions}}}, nil)
+	c := NewClient(&Env{Config: Config{Host: host, Now: clock, Signals: Signals{Conditions: conditions, Metrics: counts.Discovery}}}, nil)
 	refusal := strictproto.Refuse([]string{"query.query.15", "watch.query.sort"})
 	c.lacking.note("a", refusal)
 	c.lacking.note("b", refusal)
@@ -29,7 +29,7 @@ func TestConditionOfOlderKeepers(t *testing.T) {
 	c.lacking.note("c", refusal)
 	require.Equal(t, []string{"older_keepers"}, conditions.ActiveNames())
 	require.Contains(t, conditions.Active()[0].Message, "3 keepers of an older version do not know max_error_rate, sort")
-	require.Equal(t, 3, counts.Of(counts.Lacks, "query.query.max_error_rate"))
+	require.Equal(t, 3, counts.Lacks()["query.query.max_error_rate"])
 	require.Equal(t, []string{"max_error_rate", "sort"}, c.lacking.filtersOf("c"))
 	now = now.Add(lackingTTL + time.Second)
 	c.lacking.tell(now)
@@ -39,10 +39,10 @@ func TestConditionOfOlderKeepers(t *testing.T) {
 
 // What this version does not know either says nothing about the keeper's version.
 func TestRefusalWithoutNames(t *testing.T) {
-	counts := keepertest.NewCounts()
-	c := NewClient(&Env{Config: Config{Host: keepertest.Addressed{}, Now: time.Now, Recorder: counts}}, nil)
+	counts := keepertest.NewCounts(t)
+	c := NewClient(&Env{Config: Config{Host: keepertest.Addressed{}, Now: time.Now, Signals: Signals{Metrics: counts.Discovery}}}, nil)
 	c.lacking.note("peer-1", strictproto.Refuse([]string{"query.query.899", "nothing"}))
 	c.lacking.note("peer-1", fault.New("", fault.Unsupported, "split"))
-	require.Empty(t, counts.Lacks)
+	require.Empty(t, counts.Lacks())
 	require.Empty(t, c.lacking.filtersOf("peer-1"))
 }

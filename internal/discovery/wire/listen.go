@@ -14,7 +14,7 @@ func Listen(e *Env, handle func(*rpc.Stream, proto.Message, error) (proto.Messag
 		Request: new(pb.Request), Format: RequestFormat(), Handler: handle,
 		Streams: e.Limits.Streams, StreamsPerPeer: e.Limits.StreamsPerPeer,
 		IdleTimeout: streamIdle, FrameTimeout: FrameTime,
-		Refused: func() { e.Recorder.Refused("busy") }, Logger: e.Logger,
+		Refused: func() { e.Signals.Metrics.Refused("busy") }, Logger: e.Logger,
 	})
 }
 

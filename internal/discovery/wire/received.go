@@ -41,11 +41,11 @@ func Untimely(left error) bool { return fault.KindOf(left) == fault.Conflict }
 func (e *Env) CountLeft(left error) {
 	switch {
 	case Untimely(left):
-		e.Recorder.Refused("untimely")
+		e.Signals.Metrics.Refused("untimely")
 	case records.OfOtherNetwork(left):
-		e.Recorder.Refused("other_network")
+		e.Signals.Metrics.Refused("other_network")
 	default:
-		e.Recorder.Refused(fault.KindOf(left).String())
+		e.Signals.Metrics.Refused(fault.KindOf(left).String())
 	}
 }
 

@@ -18,7 +18,7 @@ type Agent struct {
 	duration   *prometheus.HistogramVec
 	operations *prometheus.CounterVec
 	heartbeats window
-	discovery  *Metrics
+	discovery  *Discovery
 
 	counters  sync.Map // request to prometheus.Counter, to look up labels once
 	observers sync.Map // request without status to prometheus.Observer
@@ -34,7 +34,7 @@ type request struct {
 // "down", "unknown") that calls count at each scrape. A missing status counts as 0. Errors
 // count at discovery, of which all planes share one counter. Errors: Exists if the
 // registry has the instruments already.
-func NewAgent(reg prometheus.Registerer, discovery *Metrics, count func() map[string]int, now func() time.Time) (*Agent, error) {
+func NewAgent(reg prometheus.Registerer, discovery *Discovery, count func() map[string]int, now func() time.Time) (*Agent, error) {
 	f := &factory{reg: reg, prefix: "manifest_"}
 	a := &Agent{
 		requests: register(f, f.counters("http_requests_total", "HTTP requests, by endpoint, method and status.", "endpoint", "method", "status")),

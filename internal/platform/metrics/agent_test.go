@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -43,7 +43,7 @@ func TestRegistryNames(t *testing.T) {
 		"manifest_http_request_duration_seconds{/services,GET}": 1,
 		"manifest_storage_operations_total{put,success}":        1, "manifest_storage_operations_total{put,error}": 1,
 		"manifest_heartbeat_success_rate{}": 0.999,
-	}, exposed(t, reg))
+	}, metricstest.Values(t, reg))
 
 	_, err := metrics.NewAgent(reg, nil, nil, nil)
 	require.ErrorIs(t, err, fault.Exists)
@@ -53,7 +53,7 @@ func TestRegistryNames(t *testing.T) {
 func TestHeartbeatsOfAMinute(t *testing.T) {
 	c := &clock{time.Unix(1e9, 0)}
 	a, reg := newAgent(t, c)
-	rate := func() float64 { return exposed(t, reg)["manifest_heartbeat_success_rate{}"] }
+	rate := func() float64 { return metricstest.Values(t, reg)["manifest_heartbeat_success_rate{}"] }
 	require.Equal(t, 1.0, rate())
 	a.Beaten(1, 3)
 	require.Equal(t, 0.25, rate())
@@ -81,27 +81,8 @@ func TestAgentIsSafeForConcurrentUse(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Equal(t, 8000.0, exposed(t, reg)["manifest_http_requests_total{/services,GET,200}"])
-	require.Equal(t, 8000.0, exposed(t, reg)["manifest_http_request_duration_seconds{/services,GET}"])
-}
-
-// exposed returns all values by name and labels, which are sorted by name. The value of a
-// histogram is its count.
-func exposed(t testing.TB, reg *prometheus.Registry) map[string]float64 {
-	t.Helper()
-	values := map[string]float64{}
-	families, err := reg.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			values[f.GetName()+"{"+strings.Join(labels, ",")+"}"] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return values
+	require.Equal(t, 8000.0, metricstest.Values(t, reg)["manifest_http_requests_total{/services,GET,200}"])
+	require.Equal(t, 8000.0, metricstest.Values(t, reg)["manifest_http_request_duration_seconds{/services,GET}"])
 }
 
 func BenchmarkRequested(b *testing.B) {

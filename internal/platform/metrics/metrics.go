@@ -1,8 +1,7 @@
 // Package metrics holds the daemon's instruments, with the names of the U06 Service
 // Discovery Protocol, section 7.
 //
-// Parts do not import Prometheus: they take a struct of this package, of which nil records
-// nothing, or a small interface of plain values that it satisfies. All labels have a bounded set of values:
+// Parts do not import Prometheus: they take a struct of this package for their plane, of which nil records nothing. All labels have a bounded set of values:
 // an operation, an error kind, a refusal reason, or the type of an own service.
 package metrics
 
@@ -17,8 +16,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Metrics are the instruments of the discovery plane.
-type Metrics struct {
+// Discovery are the instruments of the discovery plane and of the node. Nil records nothing.
+type Discovery struct {
 	registered   prometheus.Counter
 	unregistered prometheus.Counter
 	refreshed    prometheus.Counter
@@ -40,10 +39,10 @@ type Metrics struct {
 	places       *prometheus.CounterVec
 }
 
-// New registers the instruments. Errors: Exists if the registry has them already.
-func New(reg prometheus.Registerer) (*Metrics, error) {
+// NewDiscovery registers the instruments. Errors: Exists if the registry has them already.
+func NewDiscovery(reg prometheus.Registerer) (*Discovery, error) {
 	f := &factory{reg: reg, prefix: "blackhole_discovery_"}
-	m := &Metrics{
+	m := &Discovery{
 		registered:   register(f, f.counter("services_registered_total", "Services registered on this peer.")),
 		unregistered: register(f, f.counter("services_unregistered_total", "Services withdrawn from this peer.")),
 		refreshed:    register(f, f.counter("services_refreshed_total", "Repeated announcements of this peer's services.")),
@@ -74,7 +73,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		"Refused connections: the address is at its limit, it opens too many at once, this peer is full, or the other one is of another network.", "reason"))
 	m.places = register(f, f.counters("places_refused_total",
 		"Callers without a place, by pool and reason: the pool is full, or the caller has its share.", "resource", "reason"))
-	return m, fault.As("metrics.New", fault.Exists, f.err)
+	return m, fault.As("metrics.NewDiscovery", fault.Exists, f.err)
 }
 
 // RegisterHealthGauges adds the gauges of usable and unusable services in the index. A service
@@ -93,7 +92,10 @@ func RegisterHealthGauges(reg prometheus.Registerer, count func() (healthy, unhe
 }
 
 // Registered counts services added to this peer (delta > 0) or removed from it (delta < 0).
-func (m *Metrics) Registered(kind string, delta int) {
+func (m *Discovery) Registered(kind string, delta int) {
+	if m == nil {
+		return
+	}
 	m.active.WithLabelValues(kind).Add(float64(delta))
 	if delta > 0 {
 		m.registered.Add(float64(delta))
@@ -103,13 +105,24 @@ func (m *Metrics) Registered(kind string, delta int) {
 }
 
 // Refreshed counts repeated announcements.
-func (m *Metrics) Refreshed(n int) { m.refreshed.Add(float64(n)) }
+func (m *Discovery) Refreshed(n int) {
+	if m != nil {
+		m.refreshed.Add(float64(n))
+	}
+}
 
 // Outdated counts an answer without records that need a newer version.
-func (m *Metrics) Outdated() { m.outdated.Inc() }
+func (m *Discovery) Outdated() {
+	if m != nil {
+		m.outdated.Inc()
+	}
+}
 
 // Queried counts an answered query. source is "cache", "local" or "network".
-func (m *Metrics) Queried(source string, took time.Duration, results int) {
+func (m *Discovery) Queried(source string, took time.Duration, results int) {
+	if m == nil {
+		return
+	}
 	m.queries.Inc()
 	m.duration.Observe(took.Seconds())
 	m.results.Observe(float64(results))
@@ -121,7 +134,7 @@ func (m *Metrics) Queried(source string, took time.Duration, results int) {
 }
 
 // Failed counts an error, by its kind and the component of its operation.
-func (m *Metrics) Failed(op string, err error) {
+func (m *Discovery) Failed(op string, err error) {
 	if m == nil {
 		return
 	}
@@ -129,8 +142,13 @@ func (m *Metrics) Failed(op string, err error) {
 	m.errors.WithLabelValues(component + "_" + fault.KindOf(err).String()).Inc()
 }
 
-// Operation counts an operation on the network, with its latency and error.
-func (m *Metrics) Operation(op string, took time.Duration, err error) {
+// Operation counts a finished operation on the network, with its latency and error: store, query, resolve, lookup, ask, deliver,
+// summarise, hand_over, sync, findings, forward, serve_store, serve_query, serve_summary, serve_sync,
+// serve_pull, serve_resolve, serve_findings, serve_forward, serve_unknown.
+func (m *Discovery) Operation(op string, took time.Duration, err error) {
+	if m == nil {
+		return
+	}
 	m.operations.WithLabelValues(op).Inc()
 	m.latency.WithLabelValues(op).Observe(took.Seconds())
 	if err != nil {
@@ -138,28 +156,52 @@ func (m *Metrics) Operation(op string, took time.Duration, err error) {
 	}
 }
 
-// Refused counts a refused record or message of another peer.
-func (m *Metrics) Refused(reason string) { m.refused.WithLabelValues(reason).Inc() }
+// Refused counts a refused record or message of another peer. The reasons are a closed set: the names of fault kinds, and busy,
+// malformed, equivocation, rate, wrong_cell, not_kept, near_full, untimely (expired or from the future by this peer's clock),
+// other_network.
+func (m *Discovery) Refused(reason string) {
+	if m != nil {
+		m.refused.WithLabelValues(reason).Inc()
+	}
+}
 
 // Distrusted counts an answer that an honest peer cannot give.
-func (m *Metrics) Distrusted(reason string) { m.refused.WithLabelValues("answer_" + reason).Inc() }
+func (m *Discovery) Distrusted(reason string) { m.Refused("answer_" + reason) }
 
 // Lacking counts a refusal of a keeper of an older version, by the field that it does not know.
-func (m *Metrics) Lacking(field string) { m.lacking.WithLabelValues(field).Inc() }
+func (m *Discovery) Lacking(field string) {
+	if m != nil {
+		m.lacking.WithLabelValues(field).Inc()
+	}
+}
 
 // Checked counts a measurement of a provider.
-func (m *Metrics) Checked() { m.checks.Inc() }
+func (m *Discovery) Checked() {
+	if m != nil {
+		m.checks.Inc()
+	}
+}
 
 // ConnectionRefused counts a refused connection: address, rate, full or network.
-func (m *Metrics) ConnectionRefused(reason string) { m.connections.WithLabelValues(reason).Inc() }
+func (m *Discovery) ConnectionRefused(reason string) {
+	if m != nil {
+		m.connections.WithLabelValues(reason).Inc()
+	}
+}
 
 // PlaceRefused counts a caller that got no place of a pool: full or share.
-func (m *Metrics) PlaceRefused(resource, reason string) {
-	m.places.WithLabelValues(resource, reason).Inc()
+func (m *Discovery) PlaceRefused(resource, reason string) {
+	if m != nil {
+		m.places.WithLabelValues(resource, reason).Inc()
+	}
 }
 
 // Received counts a live update, by its outcome.
-func (m *Metrics) Received(outcome string) { m.gossip.WithLabelValues(outcome).Inc() }
+func (m *Discovery) Received(outcome string) {
+	if m != nil {
+		m.gossip.WithLabelValues(outcome).Inc()
+	}
+}
 
 // RegisterClockOffset adds the gauge of this peer's clock offset: NaN for an unknown one. Each scrape calls offset.
 func RegisterClockOffset(reg prometheus.Registerer, offset func() *float64) error {

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/metrics"
+	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // TestSpecifiedNames checks every name of the U06 Service Discovery Protocol, section 7.
 func TestSpecifiedNames(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	m, err := metrics.New(reg)
+	m, err := metrics.NewDiscovery(reg)
 	require.NoError(t, err)
 	require.NoError(t, metrics.RegisterHealthGauges(reg, func() (int, int) { return 3, 1 }))
 	m.Registered("compute", 1)
@@ -29,19 +30,11 @@ func TestSpecifiedNames(t *testing.T) {
 	m.Failed("discovery.Query", fault.Invalidf("type", "", "is required"))
 	m.Checked()
 
-	names, values := map[string]bool{}, map[string]float64{}
-	families, err := reg.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		name := strings.TrimPrefix(f.GetName(), "blackhole_discovery_")
+	values, names := metricstest.Values(t, reg), map[string]bool{}
+	for series, value := range values {
+		name, labels, _ := strings.Cut(strings.TrimPrefix(series, "blackhole_discovery_"), "{")
 		names[name] = true
-		for _, m := range f.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			values[name+"{"+strings.Join(labels, ",")+"}"] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
+		values[name+"{"+labels] = value
 	}
 	for _, name := range []string{
 		"services_registered_total", "services_unregistered_total", "services_refreshed_total", "services_active",
@@ -59,10 +52,38 @@ func TestSpecifiedNames(t *testing.T) {
 	require.Equal(t, 1.0, values["cache_misses_total{}"])
 }
 
+// Nil records nothing, so that tests and tools need no registry.
+func TestNilRecordsNothing(t *testing.T) {
+	var m *metrics.Discovery
+	m.Registered("compute", 1)
+	m.Refreshed(1)
+	m.Outdated()
+	m.Queried("cache", 0, 0)
+	m.Failed("op", nil)
+	m.Operation("store", 0, nil)
+	m.Refused("busy")
+	m.Distrusted("busy")
+	m.Lacking("field")
+	m.Checked()
+	m.ConnectionRefused("full")
+	m.PlaceRefused("watches", "full")
+	m.Received("new")
+	var c *metrics.Coordination
+	c.Sent("append", 1, 1)
+	c.Received("append", 1, 1)
+	c.Dropped("append", "full", 1)
+	c.Committed(0)
+	c.Synced(0)
+	c.Led()
+	c.Compared("equal")
+	c.Refused("busy")
+	c.Snapshot("in", nil)
+}
+
 func TestTwiceIsAnError(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	_, err := metrics.New(reg)
+	_, err := metrics.NewDiscovery(reg)
 	require.NoError(t, err)
-	_, err = metrics.New(reg)
+	_, err = metrics.NewDiscovery(reg)
 	require.ErrorIs(t, err, fault.Exists)
 }
