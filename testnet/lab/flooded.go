@@ -264,3 +264,25 @@ func (f *floods) flood(ctx context.Context, row flood.Row) (end func() (flood.Re
 		return r, fault.As(op, fault.Unavailable, errors.Join(err, cmd.Wait()))
 	}, nil
 }
+
+// votes waits until all peers see a group with a number of voters.
+func votes(ctx context.Context, all []*peer, voters int) (leader *peer, err error) {
+	err = await.Until(ctx, time.Minute, fmt.Sprintf("%d voters", voters), func(ctx context.Context) error {
+		for _, p := range all {
+			g, err := p.Coordination().Group(ctx)
+			if err == nil && (g.Leader == "" || g.Missing != "" || len(g.Voters) != voters) {
+				err = fault.New("lab.votes", fault.Unavailable, "%s: leader %q, %d voters, missing %q", p.name, g.Leader, len(g.Voters), g.Missing)
+			}
+			if err != nil {
+				return err
+			}
+			for _, q := range all {
+				if q.id == g.Leader {
+					leader = q
+				}
+			}
+		}
+		return nil
+	})
+	return leader, err
+}

@@ -73,11 +73,6 @@ func Scenarios() []Scenario {
 			acts:  []act{{"2 machines", firstLock(2)}, {"5 machines", firstLock(5)}},
 		},
 		{
-			Name: "founders", Limit: 5 * time.Minute,
-			About: "three founders: one is late, one restarts in order, two are killed",
-			acts:  []act{{"", operator}},
-		},
-		{
 			Name: "private", Limit: 5 * time.Minute,
 			About: "a private network without multicast and a leaf, by the commands of docs/private-networks.md",
 			acts:  []act{{"", privateNetwork}},

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/testnet/groups"
 	"github.com/blackhole/blackhole/testnet/nemesis"
 	"github.com/blackhole/blackhole/testnet/process"
+	"github.com/blackhole/blackhole/testnet/scenario"
 )
 
 // trial is the command line of the nemesis: faults under client load.
@@ -35,7 +35,7 @@ func sorts() map[string][]string {
 
 // scenarioNames lists the scenarios.
 func scenarioNames() string {
-	return strings.Join(slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(sorts())), orders, groups.Join, groups.Grow, groups.Merge, groups.Backup))), ", ")
+	return strings.Join(slices.Sorted(slices.Values(append(append(slices.Collect(maps.Keys(sorts())), orders), scenario.Names()...))), ", ")
 }
 
 // playNemesis breaks a network of real peers and checks the observations of its clients. It holds without violations.
@@ -55,7 +55,7 @@ func parseTrial(c call) (t trial, err error) {
 	f.IntVar(&t.Founders, "peers", nemesis.Founders, "peers that found the group, 4 to 9; three of them vote")
 	f.IntVar(&t.Others, "others", nemesis.Others, "peers that are never members, 0 to 9")
 	f.StringVar(&t.scenario, "scenario", "all", scenarioNames())
-	f.IntVar(&t.seeds, "seeds", 1, "to play, one after the other, of the scenarios startup, join, grow and merge; they have their own peers, and no duration")
+	f.IntVar(&t.seeds, "seeds", 1, "to play, one after the other, of startup and of the scripts; they have their own peers, and no duration")
 	f.DurationVar(&t.Pause, "pause", 30*time.Second, "longest time that a process is stopped or a network cut")
 	f.DurationVar(&t.Recovery, "recovery", 30*time.Second, "longest time from the end of a fault until all clients are served")
 	f.StringVar(&t.Dir, "data", "", "`directory` for data, logs and history (default a temporary one)")
@@ -67,7 +67,7 @@ func parseTrial(c call) (t trial, err error) {
 func (t *trial) validate() error {
 	words, known := sorts()[t.scenario]
 	switch {
-	case !known && t.scenario != orders && !gathers(t.scenario):
+	case !known && t.scenario != orders && !slices.Contains(scenario.Names(), t.scenario):
 		return fault.Invalidf("-scenario", t.scenario, "must be one of %s", scenarioNames())
 	case t.seeds < 1 || t.seeds > 10_000:
 		return fault.Invalidf("-seeds", t.seeds, "must be 1 to 10000, not %d", t.seeds)
@@ -91,8 +91,8 @@ func (t *trial) ownPlay() func(ctx context.Context, people, stdout io.Writer) (h
 	switch {
 	case t.scenario == orders:
 		return t.rise
-	case gathers(t.scenario):
-		return t.gather
+	case slices.Contains(scenario.Names(), t.scenario):
+		return t.script
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/testnet/groups"
 	"github.com/blackhole/blackhole/testnet/nemesis"
 )
 
@@ -45,20 +44,6 @@ func TestNemesis(t *testing.T) {
 	left, err := os.ReadDir(data)
 	require.NoError(t, err)
 	require.Empty(t, left, "nothing is kept of a day without violations")
-}
-
-// TestGroupsMeet plays one seed in which groups of real processes merge.
-func TestGroupsMeet(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds blackholed and starts processes")
-	}
-	var stdout, stderr bytes.Buffer
-	code := execute(t.Context(), []string{"nemesis", "-scenario", "merge", "-recovery", "2m", "-json", "-data", t.TempDir()}, &stdout, &stderr)
-	require.Equal(t, exitOK, code, "%s%s", &stdout, &stderr)
-	var got []groups.Outcome
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got))
-	require.Positive(t, got[0].Tokens)
 }
 
 func TestTrialNamesTheFlagItRefuses(t *testing.T) {

@@ -1,4 +1,4 @@
-package groups
+package scenario
 
 import (
 	"cmp"
@@ -33,11 +33,11 @@ type span struct{ from, to time.Duration }
 func (r *run) work(ctx context.Context, rng *rand.Rand) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		i := rng.IntN(len(r.serves))
-		p := r.serves[i]
+		peers := r.all
 		r.mu.Unlock()
-		if p != nil {
-			r.take(ctx, i, p.Client, time.Duration(10+rng.IntN(50))*time.Millisecond)
+		i := rng.IntN(len(peers))
+		if c := peers[i].client(); c != nil {
+			r.take(ctx, i, c, time.Duration(10+rng.IntN(50))*time.Millisecond)
 		}
 		_ = await.Pause(ctx, time.Duration(rng.IntN(100))*time.Millisecond) // the loop sees the end
 	}

@@ -1,0 +1,351 @@
+// Package scenario plays scripts of testscript over networks of real peers: who starts, joins, crashes and returns, and
+// what must hold then. Clients take one lock at all peers meanwhile, and no two may hold it at once. Folder scripts has
+// the scenarios; commands.go has their words.
+//
+// A seed decides what a script leaves to chance, but real processes run freely.
+package scenario
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/testnet/await"
+	"github.com/blackhole/blackhole/testnet/network"
+	"github.com/blackhole/blackhole/testnet/process"
+)
+
+//go:embed scripts
+var scripts embed.FS
+
+// Names lists the scenarios.
+func Names() (all []string) {
+	files, _ := scripts.ReadDir("scripts") // it is part of the program
+	for _, f := range files {
+		all = append(all, strings.TrimSuffix(f.Name(), ".txt"))
+	}
+	return all
+}
+
+// Config describes a run.
+type Config struct {
+	Scenario string
+	Binary   string
+	Dir      string // existing directory for data and logs of failures
+	Seed     uint64
+	Bound    time.Duration // longest time from the last event to one group that serves all peers
+}
+
+// Outcome is the result of one seed, written as JSON. Times are seconds.
+type Outcome struct {
+	Scenario string  `json:"scenario"`
+	Seed     uint64  `json:"seed"`
+	Peers    int     `json:"peers"`
+	Killed   int     `json:"killed"`
+	Tokens   int     `json:"tokens"` // that clients got
+	Formed   float64 `json:"formed"` // longest wait for one group with its voters
+	Seconds  float64 `json:"seconds"`
+	Failure  string  `json:"failure,omitempty"` // the end of the script's log
+	Data     string  `json:"data,omitempty"`    // where data and logs are
+}
+
+// run is one play of a script. Each peer is a network.Network of its own, because it may have a group of its own.
+type run struct {
+	Config
+	ctx     context.Context
+	rng     *rand.Rand
+	dir     string
+	began   time.Time
+	log     *os.File
+	all     []*member
+	outcome Outcome
+	met     span        // in which separate groups became one
+	last    coord.Token // greatest of the commands token and lock
+	end     func()      // of the clients; nil: there are none
+	answers func() error
+
+	mu    sync.Mutex // guards holds, and changes of all beside clients
+	holds []hold
+}
+
+// member is one peer of a script.
+type member struct {
+	*network.Network
+	name   string
+	joined bool // it connects to the others when it starts
+	bridge []string
+
+	mu     sync.Mutex
+	serves *network.Peer // for clients; nil: ended
+}
+
+func (m *member) peer() *network.Peer { return m.Peers[0] }
+
+// Run plays one seed. The error concerns the run itself; the outcome has the failure.
+func Run(ctx context.Context, c Config) (Outcome, error) {
+	const op = "scenario.Run"
+	text, err := scripts.ReadFile("scripts/" + c.Scenario + ".txt")
+	if err != nil {
+		return Outcome{}, fault.As(op, fault.Invalid, err)
+	}
+	r := &run{Config: c, ctx: ctx, rng: rand.New(rand.NewPCG(c.Seed, 7)), began: time.Now(), outcome: Outcome{Scenario: c.Scenario, Seed: c.Seed}}
+	r.dir = filepath.Join(c.Dir, fmt.Sprintf("%s-%d", c.Scenario, c.Seed))
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return r.outcome, fault.As(op, fault.Invalid, err)
+	}
+	file := filepath.Join(r.dir, c.Scenario+".txt")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return r.outcome, fault.As(op, fault.Invalid, err)
+	}
+	if r.log, err = os.Create(filepath.Join(r.dir, "peers.log")); err != nil {
+		return r.outcome, fault.As(op, fault.Invalid, err)
+	}
+	t := &told{}
+	t.Run("", func(testscript.T) {
+		testscript.RunT(t, testscript.Params{
+			Files: []string{file}, WorkdirRoot: r.dir, Cmds: r.commands(), Setup: r.setUp,
+			Condition: func(cond string) (bool, error) { return r.rng.IntN(2) == 0, unknown(cond) },
+		})
+	})
+	r.stop(t)
+	r.outcome.Seconds, r.outcome.Tokens = time.Since(r.began).Seconds(), len(r.holds)
+	switch {
+	case t.failed && ctx.Err() == nil:
+		r.outcome.Failure, r.outcome.Data = strings.TrimSpace(t.log.String()), r.dir
+		return r.outcome, r.log.Close()
+	default:
+		return r.outcome, errors.Join(fault.Wrap(op, ctx.Err()), r.log.Close(), os.RemoveAll(r.dir))
+	}
+}
+
+func unknown(cond string) error {
+	if cond != "chance" {
+		return fault.Invalidf("condition", cond, "must be chance, not %q", cond)
+	}
+	return nil
+}
+
+func (r *run) setUp(e *testscript.Env) error {
+	e.Setenv("blackholed", r.Binary)
+	e.Setenv("HOME", r.dir)
+	return nil
+}
+
+// stop ends clients and peers.
+func (r *run) stop(t *told) {
+	if r.end != nil {
+		r.end()
+	}
+	if r.answers != nil {
+		_ = r.answers() // the script did not want it
+	}
+	for _, m := range r.all {
+		for _, err := range m.Lost() {
+			t.failed = true
+			t.Log("a peer ended by itself: ", err)
+		}
+		m.Stop()
+	}
+}
+
+// told is a testscript.T outside a test: it collects what a script says.
+type told struct {
+	log    strings.Builder
+	failed bool
+}
+
+// Skip ends the script.
+func (t *told) Skip(is ...any) { t.Fatal(is...) }
+
+// Fatal fails the script.
+func (t *told) Fatal(is ...any) { t.Log(is...); t.FailNow() }
+
+// Parallel does nothing: there is one script.
+func (t *told) Parallel() {}
+
+// Log keeps a text.
+func (t *told) Log(is ...any) { fmt.Fprintln(&t.log, is...) }
+
+// FailNow fails the script, and ends its goroutine.
+func (t *told) FailNow() { t.failed = true; runtime.Goexit() }
+
+// Run runs a part in a goroutine of its own, and waits for it.
+func (t *told) Run(_ string, f func(testscript.T)) {
+	done := make(chan struct{})
+	go func() { // ends below
+		defer close(done)
+		f(t)
+	}()
+	<-done
+}
+
+// Verbose tells testscript to log every command.
+func (t *told) Verbose() bool { return true }
+
+// add starts a new peer, and registers an instance at it.
+func (r *run) add(name string, joined bool) error {
+	m := &member{name: name, joined: joined}
+	if joined {
+		m.bridge = r.addresses(m)
+	}
+	dir := filepath.Join(r.dir, "at-"+name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fault.As("scenario.add", fault.Unavailable, err)
+	}
+	var err error
+	m.Network, err = network.Start(r.ctx, network.Config{
+		Peers: 1, Binary: r.Binary, Dir: dir, Keep: true, Log: r.log,
+		Adapt: func(_ int, s *process.Spec) { s.Name, s.Bootstrap = name, m.bridge },
+	})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.all = append(r.all, m)
+	r.mu.Unlock()
+	r.outcome.Peers++
+	m.serve(m.peer())
+	return await.Until(r.ctx, r.Bound, "a registration", func(ctx context.Context) error {
+		_, err := m.peer().Services().Register(ctx, instance.Registration{
+			Key: instance.Key{Service: "app", ID: name}, Spec: instance.Spec{Host: "127.0.0.1", Port: 9, UnhealthyAfter: time.Hour},
+		})
+		return err
+	})
+}
+
+func (m *member) serve(p *network.Peer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.serves = p
+}
+
+func (m *member) client() *client.Client {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.serves == nil {
+		return nil
+	}
+	return m.serves.Client
+}
+
+// addresses are those of the other peers that run.
+func (r *run) addresses(m *member) (all []string) {
+	for _, o := range r.living() {
+		if o != m {
+			all = append(all, o.peer().Listen...)
+		}
+	}
+	return all
+}
+
+func (r *run) living() (all []*member) {
+	for _, m := range r.all {
+		if m.peer().Running() {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// halt ends a peer, by a crash or in order.
+func (r *run) halt(m *member, crash bool) {
+	m.serve(nil)
+	if !crash {
+		m.peer().Interrupt()
+		return
+	}
+	r.outcome.Killed++
+	m.peer().Kill()
+}
+
+// start starts an ended peer on its data.
+func (r *run) start(m *member) error {
+	if m.bridge = nil; m.joined {
+		m.bridge = r.addresses(m)
+	}
+	if err := m.Restart(r.ctx, m.peer()); err != nil {
+		return err
+	}
+	m.serve(m.peer())
+	return nil
+}
+
+// one waits until all running peers know one group with a number of voters, and returns it.
+func (r *run) one(voters int, meanwhile func(context.Context) error) (group coord.GroupState, err error) {
+	began := time.Now()
+	err = await.Until(r.ctx, r.Bound, "one group", func(ctx context.Context) error {
+		if err := meanwhile(ctx); err != nil {
+			return err
+		}
+		seen := ""
+		for _, m := range r.living() {
+			ctx, cancel := context.WithTimeout(ctx, callLimit)
+			g, err := m.peer().Coordination().Group(ctx)
+			cancel()
+			switch {
+			case err != nil:
+				return err
+			case g.Leader == "" || g.Missing != "" || len(g.Voters) != voters:
+				return fault.New(m.name, fault.Unavailable, "leader %q, %d voters, missing %q", g.Leader, len(g.Voters), g.Missing)
+			case seen != "" && g.ID != seen:
+				return fault.New(m.name, fault.Unavailable, "it has another group")
+			}
+			seen, group = g.ID, g
+		}
+		return nil
+	})
+	r.outcome.Formed = max(r.outcome.Formed, time.Since(began).Seconds())
+	return group, err
+}
+
+// everywhere expects the instances of all peers at all peers that run. After a crash of its peer an instance has no status
+// until a sign of life.
+func (r *run) everywhere() error {
+	for _, m := range r.living() {
+		err := await.Until(r.ctx, r.Bound, "all instances at "+m.name, func(ctx context.Context) error {
+			got, err := m.peer().Services().Discover(ctx, instance.Query{Name: instance.Name{Service: "app"}, Selector: instance.Selector{AnyStatus: true}})
+			if err == nil && len(got.Instances) != len(r.all) {
+				err = fault.New(m.name, fault.NotFound, "A9 %d of %d: %v", len(got.Instances), len(r.all), got.Instances)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// joinGroups gives a group up for another one, as blackholed group join does.
+func joinGroups(ctx context.Context, ends, survivor coord.Admin) error {
+	from, err := ends.Group(ctx)
+	if err != nil {
+		return err
+	}
+	to, err := survivor.Group(ctx)
+	if err != nil || from.ID == "" || from.ID == to.ID {
+		return err
+	}
+	done, err := ends.ChangeMembers(ctx, coord.MemberChange{Action: coord.JoinGroup, Group: to.ID, Force: true})
+	if err != nil {
+		return err
+	}
+	_, err = survivor.ChangeMembers(ctx, coord.MemberChange{Action: coord.RaiseGroup, Group: from.ID, Revision: done.Revision})
+	return err
+}
+
+func (r *run) now() time.Duration { return time.Since(r.began) }
