@@ -66,6 +66,7 @@ func TestEventsOfAPeer(t *testing.T) {
 	for _, topic := range []string{"offers", "services", "keys"} {
 		require.Contains(t, string(open.Data), `"`+topic+`"`)
 	}
+	seen(t, events, "keys", `"reset"`) // a watch that begins after the lock shows no put
 
 	_, err := a.Register(t.Context(), compute("box", -17, 178, 1))
 	require.NoError(t, err)
