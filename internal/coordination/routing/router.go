@@ -82,8 +82,12 @@ func (r *Router) waiting() leader.Tick {
 	return leader.Tick{Waiting: r.abroad.Load() > watches, Watching: watches > 0}
 }
 
-// search is leader within a time. A search that waits for answers of other peers would outlast the caller's patience.
+// search returns the leader and its peer. It looks for another peer within a time: answers of peers would outlast the
+// caller's patience.
 func (r *Router) search(ctx context.Context, most time.Duration) (Target, peer.ID, error) {
+	if m := r.config.Member(); m != nil && m.Leads() {
+		return m, r.config.Self, nil
+	}
 	bounded, end := context.WithTimeout(ctx, most)
 	defer end()
 	t, at, err := r.leader(bounded)
@@ -145,12 +149,8 @@ func (r *Router) explain(ctx context.Context, err error) error {
 	return fault.New("routing", kind, "no_quorum: %s (%s)", r.config.Missing(), fault.Message(err))
 }
 
-// leader returns the leader and its peer, or the reason for the lack of one.
+// leader returns the leader that other members know, or the reason for the lack of one.
 func (r *Router) leader(ctx context.Context) (Target, peer.ID, error) {
-	m := r.config.Member()
-	if m != nil && m.Leads() {
-		return m, r.config.Self, nil
-	}
 	if r.config.Group() == "" {
 		return nil, "", fault.New("routing.leader", fault.Unavailable, "no group is known yet")
 	}
@@ -159,7 +159,7 @@ func (r *Router) leader(ctx context.Context) (Target, peer.ID, error) {
 		return nil, "", err
 	}
 	if at == r.config.Self { // this peer led, or is about to lead
-		if m != nil {
+		if m := r.config.Member(); m != nil {
 			return m, r.config.Self, nil
 		}
 		return nil, "", fault.New("routing.leader", fault.Unavailable, "this peer led the group and has left it")
