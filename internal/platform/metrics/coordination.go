@@ -49,34 +49,21 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 			"Duration of a commit (at the leader, from the proposal to the result, without claims of taken locks, which join the next commit) and of an fsync of the log.",
 			prometheus.ExponentialBuckets(0.0002, 2, 16)), []string{"step"})),
 	}
-	f.scrape(gauges(
-		"term", "Raft term.",
-		"revision", "Revision of the key space.",
-		"is_leader", "1 if this peer leads the group.",
-		"has_leader", "1 if this peer knows the leader of the group.",
-		"voters", "Voters of the group.",
-		"silent_voters", "Voters that the leader has not heard within an election timeout; 0 on other peers.",
-		"failures_survived", "Voters that may fail now without a loss of the majority; 0 also without a known leader.",
-		"leases", "Leases of the group.",
-		"locks", "Locks with holders or waiters.",
-		"keys", "Keys of the group, with the keys of locks.",
-		"space_used_ratio", "Share of the room for keys of applications that is used, of keys or bytes, whichever is fuller.",
-		"oldest_overdue_seconds", "Delay of the oldest expired lease that has not ended; only on the leader.",
-	), func(set setter) {
-		s := stats()
-		set("term", float64(s.Term))
-		set("revision", float64(s.Revision))
-		set("is_leader", flag(s.Leads))
-		set("has_leader", flag(s.HasLeader))
-		set("voters", float64(s.Voters))
-		set("silent_voters", float64(s.SilentVoters))
-		set("failures_survived", float64(s.FailuresSurvived))
-		set("leases", float64(s.Leases))
-		set("locks", float64(s.Locks))
-		set("keys", float64(s.Keys))
-		set("space_used_ratio", s.SpaceUsed)
-		set("oldest_overdue_seconds", s.OldestOverdueSeconds)
-	})
+	type group = GroupStats
+	gauges(f, stats,
+		gauge[group]{"term", "Raft term.", func(s group) float64 { return float64(s.Term) }},
+		gauge[group]{"revision", "Revision of the key space.", func(s group) float64 { return float64(s.Revision) }},
+		gauge[group]{"is_leader", "1 if this peer leads the group.", func(s group) float64 { return flag(s.Leads) }},
+		gauge[group]{"has_leader", "1 if this peer knows the leader of the group.", func(s group) float64 { return flag(s.HasLeader) }},
+		gauge[group]{"voters", "Voters of the group.", func(s group) float64 { return float64(s.Voters) }},
+		gauge[group]{"silent_voters", "Voters that the leader has not heard within an election timeout; 0 on other peers.", func(s group) float64 { return float64(s.SilentVoters) }},
+		gauge[group]{"failures_survived", "Voters that may fail now without a loss of the majority; 0 also without a known leader.", func(s group) float64 { return float64(s.FailuresSurvived) }},
+		gauge[group]{"leases", "Leases of the group.", func(s group) float64 { return float64(s.Leases) }},
+		gauge[group]{"locks", "Locks with holders or waiters.", func(s group) float64 { return float64(s.Locks) }},
+		gauge[group]{"keys", "Keys of the group, with the keys of locks.", func(s group) float64 { return float64(s.Keys) }},
+		gauge[group]{"space_used_ratio", "Share of the room for keys of applications that is used, of keys or bytes, whichever is fuller.", func(s group) float64 { return s.SpaceUsed }},
+		gauge[group]{"oldest_overdue_seconds", "Delay of the oldest expired lease that has not ended; only on the leader.", func(s group) float64 { return s.OldestOverdueSeconds }},
+	)
 	return c, fault.As("metrics.NewCoordination", fault.Exists, f.err)
 }
 

@@ -44,12 +44,24 @@ type family struct {
 	labels     []string
 }
 
-// gauges are families without labels.
-func gauges(named ...string) (all []family) {
-	for i := 0; i < len(named); i += 2 {
-		all = append(all, family{name: named[i], help: named[i+1], kind: prometheus.GaugeValue})
+// gauge is a family without labels, and its value in what a scrape reads.
+type gauge[S any] struct {
+	name, help string
+	of         func(S) float64
+}
+
+// gauges registers gauges. Each scrape calls read once.
+func gauges[S any](f *factory, read func() S, all ...gauge[S]) {
+	var families []family
+	for _, g := range all {
+		families = append(families, family{name: g.name, help: g.help, kind: prometheus.GaugeValue})
 	}
-	return all
+	f.scrape(families, func(set setter) {
+		now := read()
+		for _, g := range all {
+			set(g.name, g.of(now))
+		}
+	})
 }
 
 // setter states the value of a metric during a scrape. The labels are in the order of the family.

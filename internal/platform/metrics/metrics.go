@@ -81,13 +81,11 @@ func NewDiscovery(reg prometheus.Registerer) (*Discovery, error) {
 // calls count.
 func RegisterHealthGauges(reg prometheus.Registerer, count func() (healthy, unhealthy int)) error {
 	f := &factory{reg: reg, prefix: "blackhole_discovery_"}
-	f.scrape(gauges(
-		"healthy_services", "Usable services in the index.", "unhealthy_services", "Unusable services in the index.",
-	), func(set setter) {
-		healthy, unhealthy := count()
-		set("healthy_services", float64(healthy))
-		set("unhealthy_services", float64(unhealthy))
-	})
+	type counts struct{ healthy, unhealthy int }
+	gauges(f, func() (c counts) { c.healthy, c.unhealthy = count(); return c },
+		gauge[counts]{"healthy_services", "Usable services in the index.", func(c counts) float64 { return float64(c.healthy) }},
+		gauge[counts]{"unhealthy_services", "Unusable services in the index.", func(c counts) float64 { return float64(c.unhealthy) }},
+	)
 	return fault.As("metrics.RegisterHealthGauges", fault.Exists, f.err)
 }
 
@@ -218,14 +216,11 @@ func RegisterClockOffset(reg prometheus.Registerer, offset func() *float64) erro
 // RegisterIndex adds the gauges of the memory of the index. Each scrape calls bytes.
 func RegisterIndex(reg prometheus.Registerer, bytes func() (used, limit int64)) error {
 	f := &factory{reg: reg, prefix: "blackhole_discovery_"}
-	f.scrape(gauges(
-		"index_bytes", "Estimated memory of the live records in the index.",
-		"index_limit_bytes", "Limit of that memory. At the limit the index refuses or evicts records.",
-	), func(set setter) {
-		used, limit := bytes()
-		set("index_bytes", float64(used))
-		set("index_limit_bytes", float64(limit))
-	})
+	type memory struct{ used, limit int64 }
+	gauges(f, func() (m memory) { m.used, m.limit = bytes(); return m },
+		gauge[memory]{"index_bytes", "Estimated memory of the live records in the index.", func(m memory) float64 { return float64(m.used) }},
+		gauge[memory]{"index_limit_bytes", "Limit of that memory. At the limit the index refuses or evicts records.", func(m memory) float64 { return float64(m.limit) }},
+	)
 	return fault.As("metrics.RegisterIndex", fault.Exists, f.err)
 }
 

@@ -121,18 +121,12 @@ type Catalog struct {
 // RegisterCatalog adds the gauges of the catalog. Each scrape calls now.
 func RegisterCatalog(reg prometheus.Registerer, now func() Catalog) error {
 	f := &factory{reg: reg, prefix: "blackhole_catalog_"}
-	f.scrape(gauges(
-		"services", "Services with instances, of all peers.",
-		"instances", "Instances of all peers.",
-		"watches", "Open watches of instances at this peer.",
-		"stale_seconds", "Time without contact to the group, in which answers are marked as stale; 0 with contact.",
-	), func(set setter) {
-		c := now()
-		set("services", float64(c.Services))
-		set("instances", float64(c.Instances))
-		set("watches", float64(c.Watches))
-		set("stale_seconds", c.StaleSeconds)
-	})
+	gauges(f, now,
+		gauge[Catalog]{"services", "Services with instances, of all peers.", func(c Catalog) float64 { return float64(c.Services) }},
+		gauge[Catalog]{"instances", "Instances of all peers.", func(c Catalog) float64 { return float64(c.Instances) }},
+		gauge[Catalog]{"watches", "Open watches of instances at this peer.", func(c Catalog) float64 { return float64(c.Watches) }},
+		gauge[Catalog]{"stale_seconds", "Time without contact to the group, in which answers are marked as stale; 0 with contact.", func(c Catalog) float64 { return c.StaleSeconds }},
+	)
 	return fault.As("metrics.RegisterCatalog", fault.Exists, f.err)
 }
 
