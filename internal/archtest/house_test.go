@@ -61,11 +61,12 @@ func floors() []room {
 			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/wire", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/compare", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
 			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
 
-			{path: "internal/platform/config", floor: 1, only: []string{}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
+			{path: "internal/platform/config", floor: 1, only: []string{"internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
+			{path: "internal/platform/secret", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/store", floor: 0},
 			{path: "internal/platform/strictjson", floor: 0},

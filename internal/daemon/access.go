@@ -91,15 +91,15 @@ func (p *parts) pageAddress(l net.Listener) string {
 // accessConfig converts the settings for package access.
 func accessConfig(a config.Auth) access.Config {
 	c := access.Config{
-		Enabled: a.On(), Method: a.Method, Token: access.Secret(a.Token), TokenFile: a.TokenFile,
-		JWT:    access.JWT{Algorithms: a.JWT.Algorithms, Key: access.Secret(a.JWT.Key), KeyFile: a.JWT.KeyFile, Audience: a.JWT.Audience, Issuer: a.JWT.Issuer},
+		Enabled: a.On(), Method: a.Method, Token: a.Token, TokenFile: a.TokenFile,
+		JWT:    access.JWT{Algorithms: a.JWT.Algorithms, Key: a.JWT.Key, KeyFile: a.JWT.KeyFile, Audience: a.JWT.Audience, Issuer: a.JWT.Issuer},
 		CACert: a.CACert, ServerCert: a.ServerCert, ServerKey: a.ServerKey, Anonymous: a.Anonymous,
 	}
 	if c.Anonymous == "auto" {
 		c.Anonymous = ""
 	}
 	for _, t := range a.Tokens {
-		c.Tokens = append(c.Tokens, access.Token{Token: access.Secret(t.Token), TokenFile: t.TokenFile, Name: t.Name, Role: role(t.Role), Services: t.Services})
+		c.Tokens = append(c.Tokens, access.Token{Token: t.Token, TokenFile: t.TokenFile, Name: t.Name, Role: role(t.Role), Services: t.Services})
 	}
 	for _, t := range a.Certificates {
 		c.Certificates = append(c.Certificates, access.Certificate{Name: t.Name, Role: role(t.Role), Services: t.Services})

@@ -17,7 +17,7 @@ import (
 // operator is what the operator may do with a running peer.
 type operator struct{ *parts }
 
-// Debug implements grpcapi.Operator. Secrets stay out, because config.Secret never prints them and nothing logs them.
+// Debug implements grpcapi.Operator. Secrets stay out, because a secret.Value never prints them and nothing logs them.
 func (p operator) Debug(_ context.Context, send func(name string, content []byte) error) error {
 	for _, file := range []struct {
 		name  string

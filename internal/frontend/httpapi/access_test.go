@@ -9,15 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
 // TestAccess: the roles of the table and the guard of package access work together.
 func TestAccess(t *testing.T) {
 	guard, err := access.New(access.Config{Enabled: true, Method: "token", Anonymous: "none", Tokens: []access.Token{
-		{Token: access.NewSecret(strings.Repeat("r", 32)), Name: "dashboard", Role: access.RoleReadOnly},
-		{Token: access.NewSecret(strings.Repeat("s", 32)), Name: "payment", Role: access.RoleService, Services: []string{"payment", "blue/orders"}},
-		{Token: access.NewSecret(strings.Repeat("a", 32)), Name: "operator", Role: access.RoleAdmin},
+		{Token: secret.New(strings.Repeat("r", 32)), Name: "dashboard", Role: access.RoleReadOnly},
+		{Token: secret.New(strings.Repeat("s", 32)), Name: "payment", Role: access.RoleService, Services: []string{"payment", "blue/orders"}},
+		{Token: secret.New(strings.Repeat("a", 32)), Name: "operator", Role: access.RoleAdmin},
 	}}, access.Options{})
 	require.NoError(t, err)
 	a := newAgentFixture(t, func(c *Config) {
@@ -66,7 +67,7 @@ func (p guardPages) Link(ctx context.Context) (discovery.PageLink, error) {
 // TestPageSession: a link works once and gives the page the rights of its caller, and no more.
 func TestPageSession(t *testing.T) {
 	guard, err := access.New(access.Config{Enabled: true, Method: "token", Anonymous: "none", Tokens: []access.Token{
-		{Token: access.NewSecret("s"), Name: "payment", Role: access.RoleService, Services: []string{"payment"}},
+		{Token: secret.New("s"), Name: "payment", Role: access.RoleService, Services: []string{"payment"}},
 	}}, access.Options{})
 	require.NoError(t, err)
 	a := newAgentFixture(t, func(c *Config) {

@@ -10,18 +10,19 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // TestAdoptedRules: new settings reach running calls, and end those whose token is gone or has other rights.
 func TestAdoptedRules(t *testing.T) {
 	tokens := func(list ...Token) Config { return Config{Enabled: true, Anonymous: "none", Tokens: list} }
-	ops := Token{Name: "ops", Token: NewSecret("first-token-of-ops"), Role: RoleAdmin}
-	web := Token{Name: "web", Token: NewSecret("token-of-web"), Role: RoleService, Services: []string{"web"}}
+	ops := Token{Name: "ops", Token: secret.New("first-token-of-ops"), Role: RoleAdmin}
+	web := Token{Name: "web", Token: secret.New("token-of-web"), Role: RoleService, Services: []string{"web"}}
 	less := ops
 	less.Role = RoleReadOnly
 	other := ops
-	other.Token = NewSecret("second-token-of-ops")
+	other.Token = secret.New("second-token-of-ops")
 	for name, c := range map[string]struct {
 		next Config
 		ends error // nil: the call goes on

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -30,7 +31,7 @@ type Config struct {
 
 	// Token, or the content of TokenFile, gives its bearer RoleAdmin. Only for method token, like
 	// Tokens.
-	Token     Secret
+	Token     secret.Value
 	TokenFile string
 	Tokens    []Token
 
@@ -52,7 +53,7 @@ type Config struct {
 
 // Token is one of several bearer tokens.
 type Token struct {
-	Token     Secret // or
+	Token     secret.Value // or
 	TokenFile string
 	Name      string // of the principal; empty means token-N, its position in the list from 1
 	Role      Role
@@ -63,8 +64,8 @@ type Token struct {
 // claim sub is the name of the principal, and the claims role and services set its permissions. The
 // default role is RoleService for services with its name.
 type JWT struct {
-	Algorithms []string // RFC 7518, section 3.1, and EdDSA; all for the same kind of key
-	Key        Secret   // shared secret of HS*, or public keys in PEM; alternative to KeyFile
+	Algorithms []string     // RFC 7518, section 3.1, and EdDSA; all for the same kind of key
+	Key        secret.Value // shared secret of HS*, or public keys in PEM; alternative to KeyFile
 	KeyFile    string
 	Audience   string
 	Issuer     string // empty means any
@@ -242,8 +243,8 @@ func checkToken(text string) error {
 		return fault.New("", fault.Invalid, "must have at most %d bytes", maxToken)
 	case !visible:
 		return fault.New("", fault.Invalid, "must contain only visible ASCII characters, without spaces")
-	case text == redacted:
-		return fault.New("", fault.Invalid, "is %s, the placeholder in printed settings: set the secret itself", redacted)
+	case text == secret.Redacted:
+		return fault.New("", fault.Invalid, "is %s, the placeholder in printed settings: set the secret itself", secret.Redacted)
 	}
 	return nil
 }

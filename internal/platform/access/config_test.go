@@ -6,11 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 func TestConfigAdmits(t *testing.T) {
-	s := NewSecret("abc123")
+	s := secret.New("abc123")
 	for _, c := range []Config{
 		{},
 		{Method: "none of them", Token: s, Anonymous: "admin"}, // off
@@ -27,7 +28,7 @@ func TestConfigAdmits(t *testing.T) {
 
 // TestConfigRefuses has one case for every rule.
 func TestConfigRefuses(t *testing.T) {
-	s := NewSecret("abc123")
+	s := secret.New("abc123")
 	jwt := JWT{Algorithms: []string{"HS256", "HS512"}, Key: s, Audience: "a"}
 	alter := func(f func(*JWT)) Config {
 		j := jwt
@@ -35,7 +36,7 @@ func TestConfigRefuses(t *testing.T) {
 		return Config{Enabled: true, Method: MethodJWT, JWT: j}
 	}
 	listed := func(t Token) Config {
-		return Config{Enabled: true, Tokens: []Token{{Token: NewSecret("b"), Role: RoleAdmin}, t}}
+		return Config{Enabled: true, Tokens: []Token{{Token: secret.New("b"), Role: RoleAdmin}, t}}
 	}
 	certs := func(list ...Certificate) Config {
 		return Config{Enabled: true, Method: MethodMTLS, CACert: "c", ServerCert: "a", ServerKey: "b", Certificates: list}
@@ -54,13 +55,13 @@ func TestConfigRefuses(t *testing.T) {
 		{Config{Enabled: true, Token: s, Anonymous: "admin"}, "anonymous"},
 		{Config{Enabled: true}, "token"},
 		{Config{Enabled: true, Token: s, TokenFile: "t"}, "token_file"},
-		{Config{Enabled: true, Token: NewSecret("[redacted]")}, "token"},
-		{Config{Enabled: true, Token: NewSecret("two words")}, "token"},
-		{Config{Enabled: true, Token: NewSecret(strings.Repeat("x", maxToken+1))}, "token"},
+		{Config{Enabled: true, Token: secret.New("[redacted]")}, "token"},
+		{Config{Enabled: true, Token: secret.New("two words")}, "token"},
+		{Config{Enabled: true, Token: secret.New(strings.Repeat("x", maxToken+1))}, "token"},
 		{Config{Enabled: true, Tokens: make([]Token, maxTokens+1)}, "tokens"},
 		{listed(Token{Role: RoleAdmin}), "tokens[1].token"},
 		{listed(Token{Token: s, TokenFile: "t", Role: RoleAdmin}), "tokens[1].token"},
-		{listed(Token{Token: NewSecret(" "), Role: RoleAdmin}), "tokens[1].token"},
+		{listed(Token{Token: secret.New(" "), Role: RoleAdmin}), "tokens[1].token"},
 		{listed(Token{Token: s}), "tokens[1].role"},
 		{listed(Token{Token: s, Role: roles}), "tokens[1].role"},
 		{listed(Token{Token: s, Role: RoleService}), "tokens[1].services"},

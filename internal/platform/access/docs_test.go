@@ -37,9 +37,9 @@ func examples(t *testing.T) (settings, commands []string) {
 func fromSettings(t *testing.T, a config.Auth) Config {
 	t.Helper()
 	c := Config{
-		Enabled: a.On(), Method: a.Method, Token: Secret(a.Token), TokenFile: a.TokenFile,
+		Enabled: a.On(), Method: a.Method, Token: a.Token, TokenFile: a.TokenFile,
 		CACert: a.CACert, ServerCert: a.ServerCert, ServerKey: a.ServerKey,
-		JWT: JWT{Algorithms: a.JWT.Algorithms, Key: Secret(a.JWT.Key), KeyFile: a.JWT.KeyFile, Audience: a.JWT.Audience, Issuer: a.JWT.Issuer},
+		JWT: JWT{Algorithms: a.JWT.Algorithms, Key: a.JWT.Key, KeyFile: a.JWT.KeyFile, Audience: a.JWT.Audience, Issuer: a.JWT.Issuer},
 	}
 	if a.Anonymous != "auto" {
 		c.Anonymous = a.Anonymous
@@ -47,7 +47,7 @@ func fromSettings(t *testing.T, a config.Auth) Config {
 	for _, one := range a.Tokens {
 		role, err := ParseRole(one.Role)
 		require.NoError(t, err)
-		c.Tokens = append(c.Tokens, Token{Token: Secret(one.Token), TokenFile: one.TokenFile, Name: one.Name, Role: role, Services: one.Services})
+		c.Tokens = append(c.Tokens, Token{Token: one.Token, TokenFile: one.TokenFile, Name: one.Name, Role: role, Services: one.Services})
 	}
 	for _, one := range a.Certificates {
 		role, err := ParseRole(one.Role)

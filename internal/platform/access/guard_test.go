@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -23,9 +24,9 @@ func newGuard(t testing.TB, c Config, o Options) *Guard {
 
 // threeTokens has one token per role, besides the admin token.
 func threeTokens() Config {
-	return Config{Enabled: true, Token: NewSecret("admin-token"), Tokens: []Token{
-		{Token: NewSecret("web-token"), Name: "web", Role: RoleService, Services: []string{"web"}},
-		{Token: NewSecret("read-token"), Role: RoleReadOnly},
+	return Config{Enabled: true, Token: secret.New("admin-token"), Tokens: []Token{
+		{Token: secret.New("web-token"), Name: "web", Role: RoleService, Services: []string{"web"}},
+		{Token: secret.New("read-token"), Role: RoleReadOnly},
 	}}
 }
 
@@ -90,7 +91,7 @@ func TestAnonymousNone(t *testing.T) {
 }
 
 func TestOpenGuard(t *testing.T) {
-	g := newGuard(t, Config{Token: NewSecret("x")}, Options{})
+	g := newGuard(t, Config{Token: secret.New("x")}, Options{})
 	require.Nil(t, g)
 	w := ask(g, "DELETE", "/", "Basic whatever")
 	require.Equal(t, 200, w.Code)
@@ -130,7 +131,7 @@ func TestBearer(t *testing.T) {
 // FuzzAuthorization: only a header with the token itself authenticates.
 func FuzzAuthorization(f *testing.F) {
 	const token = "abc123"
-	g, err := New(Config{Enabled: true, Token: NewSecret(token)}, Options{})
+	g, err := New(Config{Enabled: true, Token: secret.New(token)}, Options{})
 	require.NoError(f, err)
 	for _, seed := range []string{"Bearer abc123", "bearer  abc123", "Bearer abc1234", "Basic abc123", "Bearer", "", "Bearer abc123 ", "Bearer [redacted]"} {
 		f.Add(seed)
@@ -217,7 +218,7 @@ func TestPeers(t *testing.T) {
 func BenchmarkGuard(b *testing.B) {
 	c := threeTokens()
 	for range 100 {
-		c.Tokens = append(c.Tokens, Token{Token: NewSecret("t" + time.Duration(len(c.Tokens)).String()), Role: RoleReadOnly})
+		c.Tokens = append(c.Tokens, Token{Token: secret.New("t" + time.Duration(len(c.Tokens)).String()), Role: RoleReadOnly})
 	}
 	r := httptest.NewRequestWithContext(context.Background(), "GET", "/", nil)
 	r.Header.Set("Authorization", "Bearer read-token")

@@ -25,6 +25,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -32,7 +33,7 @@ const hmacKey = "0123456789abcdef0123456789abcdef"
 
 func hs256() Config {
 	return Config{Enabled: true, Method: MethodJWT, JWT: JWT{
-		Algorithms: []string{"HS256"}, Key: NewSecret(hmacKey), Audience: "blackhole", Issuer: "https://issuer",
+		Algorithms: []string{"HS256"}, Key: secret.New(hmacKey), Audience: "blackhole", Issuer: "https://issuer",
 	}}
 }
 
@@ -209,7 +210,7 @@ func TestJWTPublicKeys(t *testing.T) {
 	var at clock
 	for alg, k := range keys {
 		c := hs256()
-		c.JWT.Algorithms, c.JWT.Key = []string{alg}, NewSecret(string(publicPEM(t, k.public)))
+		c.JWT.Algorithms, c.JWT.Key = []string{alg}, secret.New(string(publicPEM(t, k.public)))
 		g := newGuard(t, c, Options{Now: at.now})
 		_, err := g.identify(callCredentials{authorization: []string{"Bearer " + sign(t, k.method, k.private, good())}})
 		require.NoError(t, err, alg)
@@ -232,7 +233,7 @@ func TestJWTPublicKeys(t *testing.T) {
 		"broken": pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: []byte{1}}), "short": publicPEM(t, short.Public()),
 	} {
 		c := hs256()
-		c.JWT.Algorithms, c.JWT.Key = []string{"ES256"}, NewSecret(string(wrong))
+		c.JWT.Algorithms, c.JWT.Key = []string{"ES256"}, secret.New(string(wrong))
 		if name == "short" {
 			c.JWT.Algorithms = []string{"RS256"}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -58,31 +59,31 @@ func printed(t *testing.T, v any) string {
 
 func TestSecretNeverPrints(t *testing.T) {
 	type holder struct {
-		Open   Secret
-		hidden Secret
-		deep   struct{ list []Secret }
+		Open   secret.Value
+		hidden secret.Value
+		deep   struct{ list []secret.Value }
 	}
-	s := NewSecret(canary)
-	h := holder{Open: s, hidden: s, deep: struct{ list []Secret }{[]Secret{s}}}
+	s := secret.New(canary)
+	h := holder{Open: s, hidden: s, deep: struct{ list []secret.Value }{[]secret.Value{s}}}
 	config := Config{
-		Enabled: true, Token: s, Tokens: []Token{{Token: NewSecret(canary + "2"), Role: RoleAdmin}},
+		Enabled: true, Token: s, Tokens: []Token{{Token: secret.New(canary + "2"), Role: RoleAdmin}},
 		JWT: JWT{Key: s},
 	}
 	for _, v := range []any{s, &s, h, &h, config, &config, struct{ c Config }{config}} {
 		requireHidden(t, canary, printed(t, v))
 	}
 	require.Equal(t, canary, s.Text())
-	require.Contains(t, fmt.Sprint(s), redacted)
+	require.Contains(t, fmt.Sprint(s), secret.Redacted)
 
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	require.Equal(t, `"[redacted]"`, string(text))
-	text, err = yaml.Marshal(map[string]Secret{"token": s, "none": nil})
+	text, err = yaml.Marshal(map[string]secret.Value{"token": s, "none": nil})
 	require.NoError(t, err)
-	require.Equal(t, "none: \"\"\ntoken: '[redacted]'\n", string(text))
-	require.Nil(t, NewSecret(""))
-	require.Empty(t, fmt.Sprint(Secret(nil)))
-	require.Empty(t, Secret(nil).Text())
+	require.Equal(t, "none: null\ntoken: '[redacted]'\n", string(text))
+	require.Nil(t, secret.New(""))
+	require.Empty(t, fmt.Sprint(secret.Value(nil)))
+	require.Empty(t, secret.Value(nil).Text())
 }
 
 // TestGuardsNeverPrint is about everything that is made of a secret, the errors included.
@@ -92,9 +93,9 @@ func TestGuardsNeverPrint(t *testing.T) {
 	o := Options{Logger: log.logger()}
 	path := write(t, filepath.Join(t.TempDir(), "token"), []byte(canary+"\n"))
 	for _, c := range []Config{
-		{Enabled: true, Token: NewSecret(canary)},
+		{Enabled: true, Token: secret.New(canary)},
 		{Enabled: true, TokenFile: path},
-		{Enabled: true, Method: MethodJWT, JWT: JWT{Algorithms: []string{"HS256"}, Key: NewSecret(canary + canary), Audience: "a"}},
+		{Enabled: true, Method: MethodJWT, JWT: JWT{Algorithms: []string{"HS256"}, Key: secret.New(canary + canary), Audience: "a"}},
 		{Enabled: true, Method: MethodJWT, JWT: JWT{Algorithms: []string{"HS256"}, KeyFile: write(t, path+"2", []byte(canary+canary)), Audience: "a"}},
 	} {
 		g, err := New(c, o)
@@ -108,13 +109,13 @@ func TestGuardsNeverPrint(t *testing.T) {
 		require.NotContains(t, text, hex.EncodeToString(digest[:]))
 	}
 	for _, c := range []Config{
-		{Enabled: true, Token: NewSecret(canary), Tokens: []Token{{Token: NewSecret(canary), Role: RoleAdmin}}},
-		{Enabled: true, Token: NewSecret(canary + " ")},
-		{Enabled: true, Token: NewSecret(canary), TokenFile: path},
-		{Enabled: true, Token: NewSecret(canary), Method: MethodJWT},
-		{Enabled: true, Tokens: []Token{{Token: NewSecret(canary + "\x7f"), Role: RoleAdmin}}},
-		{Enabled: true, Method: MethodJWT, JWT: JWT{Algorithms: []string{"HS256"}, Key: NewSecret(canary), Audience: "a"}},
-		{Enabled: true, Method: MethodJWT, JWT: JWT{Algorithms: []string{"ES256"}, Key: NewSecret(canary), Audience: "a"}},
+		{Enabled: true, Token: secret.New(canary), Tokens: []Token{{Token: secret.New(canary), Role: RoleAdmin}}},
+		{Enabled: true, Token: secret.New(canary + " ")},
+		{Enabled: true, Token: secret.New(canary), TokenFile: path},
+		{Enabled: true, Token: secret.New(canary), Method: MethodJWT},
+		{Enabled: true, Tokens: []Token{{Token: secret.New(canary + "\x7f"), Role: RoleAdmin}}},
+		{Enabled: true, Method: MethodJWT, JWT: JWT{Algorithms: []string{"HS256"}, Key: secret.New(canary), Audience: "a"}},
+		{Enabled: true, Method: MethodJWT, JWT: JWT{Algorithms: []string{"ES256"}, Key: secret.New(canary), Audience: "a"}},
 		{Enabled: true, Method: MethodJWT, JWT: JWT{Algorithms: []string{"ES256"}, KeyFile: path, Audience: "a"}},
 	} {
 		_, err := New(c, o)

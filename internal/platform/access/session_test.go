@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -32,7 +33,7 @@ func sessionGuard(t *testing.T) (g *Guard, at *clock, tokenFile string) {
 	tokenFile = write(t, filepath.Join(t.TempDir(), "token"), []byte("a"))
 	g, err := New(Config{Enabled: true, Method: MethodToken, Tokens: []Token{
 		{TokenFile: tokenFile, Name: "ops", Role: RoleAdmin},
-		{Token: NewSecret("s"), Name: "web", Role: RoleService, Services: []string{"web"}},
+		{Token: secret.New("s"), Name: "web", Role: RoleService, Services: []string{"web"}},
 	}}, Options{Now: at.now})
 	require.NoError(t, err)
 	return g, at, tokenFile

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -11,7 +12,7 @@ import (
 type Auth struct {
 	Enabled      string        `yaml:"enabled" help:"Authenticate callers: true, false, or auto: if a token, a key or a CA is set."`
 	Method       string        `yaml:"method" help:"token, jwt or mtls."`
-	Token        Secret        `yaml:"token" reload:"hangup" help:"Bearer token of an admin, as \"${NAME}\" of an environment variable."`
+	Token        secret.Value  `yaml:"token" reload:"hangup" help:"Bearer token of an admin, as \"${NAME}\" of an environment variable."`
 	TokenFile    string        `yaml:"token_file" reload:"hangup" help:"File with the admin's token, readable only by its owner."`
 	Tokens       []Token       `yaml:"tokens" reload:"hangup" help:"More tokens: [{token or token_file, name, role: read-only, service or admin, services: [web, api-*]}]."`
 	Certificates []Certificate `yaml:"certificates" reload:"hangup" help:"Roles of client certificates: [{name, role, services}]. Default: change the service of the same name."`
@@ -24,20 +25,20 @@ type Auth struct {
 
 // Token is one of several bearer tokens.
 type Token struct {
-	Token     Secret   `yaml:"token,omitempty"`
-	TokenFile string   `yaml:"token_file,omitempty"`
-	Name      string   `yaml:"name,omitempty"`
-	Role      string   `yaml:"role,omitempty"`     // read-only, service or admin
-	Services  []string `yaml:"services,omitempty"` // for role service
+	Token     secret.Value `yaml:"token,omitempty"`
+	TokenFile string       `yaml:"token_file,omitempty"`
+	Name      string       `yaml:"name,omitempty"`
+	Role      string       `yaml:"role,omitempty"`     // read-only, service or admin
+	Services  []string     `yaml:"services,omitempty"` // for role service
 }
 
 // JWT are the settings of JSON Web Tokens.
 type JWT struct {
-	Algorithms []string `yaml:"algorithms" reload:"hangup" help:"Algorithms for one kind of key, such as [ES256]. All of auth.jwt is for method jwt."`
-	Key        Secret   `yaml:"key" reload:"hangup" help:"Shared secret for HS*, or public keys in PEM for other algorithms."`
-	KeyFile    string   `yaml:"key_file" reload:"hangup" help:"File with the secret or the public keys."`
-	Audience   string   `yaml:"audience" reload:"hangup" help:"Required audience of a token."`
-	Issuer     string   `yaml:"issuer" reload:"hangup" help:"Required issuer of a token. Empty: any issuer with the key."`
+	Algorithms []string     `yaml:"algorithms" reload:"hangup" help:"Algorithms for one kind of key, such as [ES256]. All of auth.jwt is for method jwt."`
+	Key        secret.Value `yaml:"key" reload:"hangup" help:"Shared secret for HS*, or public keys in PEM for other algorithms."`
+	KeyFile    string       `yaml:"key_file" reload:"hangup" help:"File with the secret or the public keys."`
+	Audience   string       `yaml:"audience" reload:"hangup" help:"Required audience of a token."`
+	Issuer     string       `yaml:"issuer" reload:"hangup" help:"Required issuer of a token. Empty: any issuer with the key."`
 }
 
 // Certificate is the role of a client certificate.

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/blackhole/blackhole/internal/platform/secret"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -102,7 +103,7 @@ func (l *layer) decodeText(key string, n *yaml.Node, field reflect.Value) error 
 		return err
 	}
 	switch p := field.Addr().Interface().(type) {
-	case *Secret:
+	case *secret.Value:
 		*p, err = l.secret(key, n, text)
 		return err
 	case *[]string:
@@ -130,13 +131,13 @@ func (l *layer) decodeText(key string, n *yaml.Node, field reflect.Value) error 
 
 // secret accepts only text. It refuses empty text, such as the value of an empty
 // variable: without the secret, the API would be open.
-func (l *layer) secret(key string, n *yaml.Node, text string) (Secret, error) {
+func (l *layer) secret(key string, n *yaml.Node, text string) (secret.Value, error) {
 	switch {
 	case n.ShortTag() != "!!str":
 		return nil, fault.Invalidf(key, nil, "needs text (numbers in quotes)")
 	case text == "":
 		return nil, fault.Invalidf(key, nil, "must not be empty; remove the setting for no secret")
-	case text == redacted:
+	case text == secret.Redacted:
 		return nil, fault.Invalidf(key, nil, "is the placeholder in printed settings, not the secret")
 	case !strings.Contains(n.Value, "${") && !strings.Contains(text, "PUBLIC KEY"):
 		l.literal = key

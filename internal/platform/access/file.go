@@ -1,54 +1,12 @@
 package access
 
 import (
-	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"runtime"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-
-// redacted replaces a secret in printed text.
-const redacted = "[redacted]"
-
-// Secret is text that is never printed. It is a function, so that printers by reflection, which also
-// see unexported fields, find no text. The zero value holds no secret.
-type Secret func() string
-
-// NewSecret wraps a text. The empty text gives the zero value.
-func NewSecret(text string) Secret {
-	if text == "" {
-		return nil
-	}
-	return func() string { return text }
-}
-
-// Text returns the secret itself.
-func (s Secret) Text() string {
-	if s == nil {
-		return ""
-	}
-	return s()
-}
-
-// String returns a placeholder for a secret and "" for none.
-func (s Secret) String() string {
-	if s == nil {
-		return ""
-	}
-	return redacted
-}
-
-// Format implements fmt.Formatter for every verb.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
-
-// MarshalText implements encoding.TextMarshaler, for JSON and YAML.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// LogValue implements slog.LogValuer.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // maxFile bounds the file of a key, a certificate or a token, in bytes.
 const maxFile = 1 << 20
