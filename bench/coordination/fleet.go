@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/kit"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -142,7 +143,7 @@ func (f *fleet) mend(ctx context.Context) error {
 			case g.Leader == "" || len(g.Voters) != members:
 				return fault.New("mend", fault.Unavailable, "%d voters, leader %q, %s %s", len(g.Voters), g.Leader, g.Phase, g.Missing)
 			}
-			_, _, err = coord.OpsOf(f.clients[i].Coordination()).Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
+			_, _, err = ops.Of(f.clients[i].Coordination()).Range(ctx, ops.Query{Span: coord.Exactly("ready")}, ops.Linearizable)
 			return err
 		})
 		if err != nil {
@@ -309,7 +310,7 @@ func (f *fleet) keepAlive(ctx context.Context, t task) (kit.Sample, error) {
 		}
 		actor := f.client(i).Coordination()
 		workers[i] = func(ctx context.Context) (int, error) {
-			renewed, _, err := coord.OpsOf(actor).KeepAlive(ctx, "", own)
+			renewed, _, err := ops.Of(actor).KeepAlive(ctx, "", own)
 			for _, r := range renewed {
 				if r.TTL <= 0 {
 					return 0, fault.New("keepalive", fault.NotFound, "lease %d is gone", r.ID)
@@ -342,8 +343,8 @@ func (f *fleet) revoke(ctx context.Context, ids []coord.LeaseID) error {
 // read reads one key.
 func (f *fleet) read(ctx context.Context, t task) (kit.Sample, error) {
 	const key = "bench/read"
-	put := coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: make([]byte, 128)}}}}}
-	if _, _, err := coord.OpsOf(f.client(0).Coordination()).Do(ctx, put); err != nil {
+	put := ops.Command{Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: key, Value: make([]byte, 128)}}}}}
+	if _, _, err := ops.Of(f.client(0).Coordination()).Do(ctx, put); err != nil {
 		return kit.Sample{}, err
 	}
 	workers := make([]kit.Worker, t.Clients)
@@ -355,7 +356,7 @@ func (f *fleet) read(ctx context.Context, t task) (kit.Sample, error) {
 
 func readOf(c *client.Client, key string) kit.Worker {
 	return func(ctx context.Context) (int, error) {
-		page, _, err := coord.OpsOf(c.Coordination()).Range(ctx, coord.Query{Span: coord.Exactly(key)}, coord.Linearizable)
+		page, _, err := ops.Of(c.Coordination()).Range(ctx, ops.Query{Span: coord.Exactly(key)}, ops.Linearizable)
 		if err == nil && len(page.Keys) != 1 {
 			err = fault.New("read", fault.NotFound, "%s is gone", key)
 		}

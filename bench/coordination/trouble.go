@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/kit"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -176,7 +177,7 @@ func (f *fleet) crowd(ctx context.Context, leases int, ttl func() time.Duration)
 	}
 	for _, c := range clients {
 		err := kit.Until(ctx, serving, asking, "a client of the group", func(ctx context.Context) error {
-			_, _, err := coord.OpsOf(c.Coordination()).Range(ctx, coord.Query{Span: coord.Exactly("ready")}, coord.Linearizable)
+			_, _, err := ops.Of(c.Coordination()).Range(ctx, ops.Query{Span: coord.Exactly("ready")}, ops.Linearizable)
 			return err
 		})
 		if err != nil {
@@ -197,8 +198,8 @@ func (f *fleet) dies(ctx context.Context, ttl time.Duration) (<-chan time.Durati
 	if err != nil {
 		return nil, err
 	}
-	claim := coord.Command{Op: &coord.Lock{Name: name, Lease: id, Wait: true}}
-	if _, _, err := coord.OpsOf(f.client(0).Coordination()).Acquire(ctx, claim, time.Second); err != nil {
+	claim := ops.Command{Op: &ops.Lock{Name: name, Lease: id, Wait: true}}
+	if _, _, err := ops.Of(f.client(0).Coordination()).Acquire(ctx, claim, time.Second); err != nil {
 		return nil, err
 	}
 	waiting, err := f.client(1).Session(ctx, client.TTL(sessionTTL))
@@ -229,8 +230,8 @@ func (f *fleet) others(ctx context.Context, d time.Duration, tell func(op string
 	}
 	value := make([]byte, 128)
 	put := func(ctx context.Context) (int, error) {
-		_, _, err := coord.OpsOf(f.client(0).Coordination()).Do(ctx, coord.Command{
-			Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "bench/other", Value: value}}}},
+		_, _, err := ops.Of(f.client(0).Coordination()).Do(ctx, ops.Command{
+			Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: "bench/other", Value: value}}}},
 		})
 		return 1, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/bench/kit"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -76,8 +77,8 @@ func (f *fleet) pour(ctx context.Context, prefix string, total int, t task, took
 				}
 				sent := time.Now()
 				value := binary.BigEndian.AppendUint64(nil, uint64(sent.UnixNano()))
-				put := &coord.Put{Key: fmt.Sprint(prefix, n), Value: value}
-				_, _, err := coord.OpsOf(f.client(w).Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: put}}}})
+				put := &ops.Put{Key: fmt.Sprint(prefix, n), Value: value}
+				_, _, err := ops.Of(f.client(w).Coordination()).Do(ctx, ops.Command{Op: &ops.Txn{Then: []ops.Step{{Put: put}}}})
 				if err != nil {
 					failed.Store(&err)
 				}

@@ -37,7 +37,7 @@ func floors() []room {
 			{path: "internal/daemon", floor: 12, users: []string{"cmd/blackholed"}},
 			{path: "internal/sim", floor: 12, support: true},
 			{path: "internal/reference", floor: 15, only: []string{}},
-			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/platform/config", "internal/platform/strictjson")},
+			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/coordination/coordtest/ops", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
 			{path: "bench", floor: 12},
 
@@ -144,6 +144,7 @@ func coordinationRooms() []room {
 		{path: root, floor: 9, users: wiring()},
 		{path: root + "/simulation", floor: 8, support: true},
 		{path: root + "/coordtest", floor: 8, support: true},
+		{path: root + "/coordtest/ops", floor: 4, only: []string{"pkg/coord"}, users: []string{"testnet", "bench", root + "/coordtest", root + "/audit", root + "/simulation"}},
 		{path: root + "/audit", floor: 7, support: true},
 		{
 			path: root + "/formation", floor: 8, users: wiring(root),

@@ -164,7 +164,7 @@ func anything(ctx context.Context, c *client.Client, cmd *cobra.Command, args []
 }
 
 func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
-	states, err := coordination.Locks(ctx, c, coord.LockQuery{Prefix: begun})
+	states, err := coordination.Locks(ctx, c, begun, "", 0)
 	for _, l := range states {
 		found = append(found, l.Name)
 	}
@@ -172,7 +172,7 @@ func locks(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, 
 }
 
 func leases(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, _ string) (found []string, err error) {
-	all, err := coordination.Leases(ctx, c, coord.LeaseQuery{})
+	all, err := coordination.Leases(ctx, c, 0)
 	for _, l := range all {
 		if l.ID != coord.HiddenLease {
 			found = append(found, coordination.LeaseID(l.ID)+"\t"+l.Application)
@@ -182,7 +182,7 @@ func leases(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string,
 }
 
 func keys(ctx context.Context, c *client.Client, _ *cobra.Command, _ []string, begun string) (found []string, err error) {
-	page, err := coordination.Keys(ctx, c, coord.Query{Span: coord.Under(begun), Limit: maxCandidates})
+	page, err := coordination.Keys(ctx, c, coord.Under(begun).Request(maxCandidates))
 	for _, kv := range page.Keys {
 		found = append(found, kv.Key)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
@@ -36,32 +37,32 @@ func serveGroup(t *testing.T, solo *coordtest.Solo) string {
 // groupWithHistory is a group with leases, locks and keys. Its clock stands still.
 func groupWithHistory(t *testing.T) *coordtest.Solo {
 	solo := coordtest.New(coordtest.Config{})
-	do := func(op coord.Op) coord.Result {
-		r, _, err := coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: stranger, Op: op})
+	do := func(op ops.Op) ops.Result {
+		r, _, err := ops.Of(solo).Do(t.Context(), ops.Command{Owner: stranger, Op: op})
 		require.NoError(t, err)
 		return r
 	}
-	put := func(key, value string) *coord.Txn {
-		return &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}
+	put := func(key, value string) *ops.Txn {
+		return &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: key, Value: []byte(value)}}}}
 	}
 	for range 3 {
-		do(&coord.LeaseGrant{TTL: 60_000})
+		do(&ops.LeaseGrant{TTL: 60_000})
 	}
-	do(&coord.Lock{Name: "db/users", Lease: 1, Metadata: []byte("migration")})
+	do(&ops.Lock{Name: "db/users", Lease: 1, Metadata: []byte("migration")})
 	go func() { // until the end of the test
-		_, _, _ = coord.OpsOf(solo).Acquire(t.Context(), coord.Command{Owner: stranger, Op: &coord.Lock{Name: "db/users", Lease: 2, Wait: true}}, coord.NoLimit)
+		_, _, _ = ops.Of(solo).Acquire(t.Context(), ops.Command{Owner: stranger, Op: &ops.Lock{Name: "db/users", Lease: 2, Wait: true}}, coord.NoLimit)
 	}()
 	require.Eventually(t, func() bool {
-		locks, _, err := coord.OpsOf(solo).Locks(t.Context(), coord.LockQuery{Name: "db/users"})
+		locks, _, err := ops.Of(solo).Locks(t.Context(), ops.LockQuery{Name: "db/users"})
 		return err == nil && len(locks) == 1 && len(locks[0].Waiting) == 1
 	}, time.Minute, time.Millisecond)
-	do(&coord.Lock{Name: "pool", Lease: 1, Mode: coord.Permit, Permits: 3})
+	do(&ops.Lock{Name: "pool", Lease: 1, Mode: coord.Permit, Permits: 3})
 	do(put("app/a", "1"))
 	do(put("app/a", "2"))
 	do(put("app/evil", "\x1b[2J\xff"))
 	span := coord.Exactly("app/a")
-	do(&coord.Txn{Then: []coord.Step{{Delete: &span}}})
-	do(&coord.Compact{Revision: 2})
+	do(&ops.Txn{Then: []ops.Step{{Delete: &span}}})
+	do(&ops.Compact{Revision: 2})
 	return solo
 }
 
@@ -120,7 +121,7 @@ func TestLeaseKeepAlive(t *testing.T) {
 	peer := serveGroup(t, solo)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	granted, _, err := coord.OpsOf(solo).Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseGrant{TTL: 4500}})
+	granted, _, err := ops.Of(solo).Do(ctx, ops.Command{Owner: provider, Op: &ops.LeaseGrant{TTL: 4500}})
 	require.NoError(t, err)
 	out := newPipe()
 	var stderr bytes.Buffer
@@ -132,7 +133,7 @@ func TestLeaseKeepAlive(t *testing.T) {
 	for range 5 { // longer than the time to live
 		require.Equal(t, `{"id":"1","granted_ttl_ms":4500}`, out.line(t))
 	}
-	_, _, err = coord.OpsOf(solo).Do(ctx, coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: granted.Lease}})
+	_, _, err = ops.Of(solo).Do(ctx, ops.Command{Owner: provider, Op: &ops.LeaseRevoke{ID: granted.Lease}})
 	require.NoError(t, err)
 	require.Equal(t, 3, <-code, "%s", stderr.String())
 }

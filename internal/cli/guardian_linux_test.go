@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 )
 
 // TestLockLeavesNoProcess: when nobody holds the lock any more, every process of the command is gone: its children, those
@@ -43,14 +43,14 @@ sh -c 'trap "" TERM; echo $$; sleep 1000' & setsid sh -c 'echo $$; sleep 1000' &
 				require.False(t, gone(pid))
 			}
 			end(cmd.Process, func() {
-				_, _, err := coord.OpsOf(solo).Do(context.Background(), coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: 1}})
+				_, _, err := ops.Of(solo).Do(context.Background(), ops.Command{Owner: provider, Op: &ops.LeaseRevoke{ID: 1}})
 				require.NoError(t, err)
 			})
 			if name == "lost" {
 				_ = cmd.Wait()
 			} else {
 				require.Eventually(t, func() bool {
-					_, _, err := coord.OpsOf(solo).Locks(context.Background(), coord.LockQuery{Name: "db"})
+					_, _, err := ops.Of(solo).Locks(context.Background(), ops.LockQuery{Name: "db"})
 					return err != nil
 				}, patient, time.Millisecond)
 			}

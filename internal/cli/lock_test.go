@@ -21,6 +21,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -101,7 +102,7 @@ func (l *lockRun) end(code int) {
 
 // free reports whether the lock db has neither holders nor waiters.
 func (l *lockRun) free() bool {
-	_, _, err := coord.OpsOf(l.solo).Locks(context.Background(), coord.LockQuery{Name: "db"})
+	_, _, err := ops.Of(l.solo).Locks(context.Background(), ops.LockQuery{Name: "db"})
 	return err != nil
 }
 
@@ -112,9 +113,9 @@ func shell(script string, flags ...string) []string {
 
 // other takes the lock db for another client.
 func other(t *testing.T, solo *coordtest.Solo) coord.Token {
-	lease, _, err := coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.LeaseGrant{TTL: 3_600_000}})
+	lease, _, err := ops.Of(solo).Do(t.Context(), ops.Command{Owner: stranger, Op: &ops.LeaseGrant{TTL: 3_600_000}})
 	require.NoError(t, err)
-	r, _, err := coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.Lock{Name: "db", Lease: lease.Lease}})
+	r, _, err := ops.Of(solo).Do(t.Context(), ops.Command{Owner: stranger, Op: &ops.Lock{Name: "db", Lease: lease.Lease}})
 	require.NoError(t, err)
 	require.True(t, r.Lock.Granted)
 	return r.Lock.Token
@@ -170,7 +171,7 @@ func TestLockHeldByOthers(t *testing.T) {
 	require.Empty(t, l.out.lines)
 	l = waitLock(t, solo, shell("echo mine")...)
 	require.Regexp(t, "^waiting for the lock db: held by "+stranger+" for [0-9]+s; next in line$", l.told.line(t))
-	_, _, err := coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.Unlock{Name: "db", Lease: 1, Token: token}})
+	_, _, err := ops.Of(solo).Do(t.Context(), ops.Command{Owner: stranger, Op: &ops.Unlock{Name: "db", Lease: 1, Token: token}})
 	require.NoError(t, err)
 	require.Equal(t, "mine", l.out.line(t))
 	l.end(0)
@@ -197,7 +198,7 @@ func TestLockLost(t *testing.T) {
 	for name, lose := range map[string]func(l *lockRun){
 		"no quorum": func(l *lockRun) { l.solo.Halt("no majority") },
 		"revoked": func(l *lockRun) {
-			_, _, err := coord.OpsOf(l.solo).Do(context.Background(), coord.Command{Owner: provider, Op: &coord.LeaseRevoke{ID: 1}})
+			_, _, err := ops.Of(l.solo).Do(context.Background(), ops.Command{Owner: provider, Op: &ops.LeaseRevoke{ID: 1}})
 			require.NoError(l.t, err)
 		},
 	} {

@@ -11,7 +11,9 @@ import (
 
 	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -33,9 +35,9 @@ func groupWithEvaluator(t *testing.T) *coordtest.Solo {
 
 // supply registers instances by names of the form SERVICE/ID.
 func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
-	lease, _, err := coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: stranger, Op: &coord.LeaseGrant{TTL: 3_600_000}})
+	lease, _, err := ops.Of(solo).Do(t.Context(), ops.Command{Owner: stranger, Op: &ops.LeaseGrant{TTL: 3_600_000}})
 	require.NoError(t, err)
-	op := &coord.RegisterBatch{Lease: lease.Lease, Generation: uint64(lease.Lease)}
+	op := &ops.RegisterBatch{Lease: lease.Lease, Generation: uint64(lease.Lease)}
 	for _, name := range names {
 		service, id, _ := strings.Cut(name, "/")
 		i := &instance.Instance{
@@ -44,7 +46,7 @@ func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
 		}
 		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Namespace, i.Service, i.ID), Value: i.Marshal()})
 	}
-	_, _, err = coord.OpsOf(solo).Do(t.Context(), coord.Command{Owner: stranger, Op: op})
+	_, _, err = ops.Of(solo).Do(t.Context(), ops.Command{Owner: stranger, Op: op})
 	require.NoError(t, err)
 }
 
@@ -61,7 +63,7 @@ func runRequire(t *testing.T, solo *coordtest.Solo, args ...string) *lockRun {
 
 // required returns the names of all requirements.
 func required(t *testing.T, solo *coordtest.Solo) []string {
-	all, _, err := coord.ListRequirements(t.Context(), solo)
+	all, _, err := requirements.List(t.Context(), solo)
 	require.NoError(t, err)
 	names := []string{}
 	for _, s := range all {

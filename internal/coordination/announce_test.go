@@ -10,7 +10,7 @@ import (
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 )
 
 // TestAnnounced: a client without a route to any member learns the leader from forwarded announcements, and
@@ -52,7 +52,7 @@ func TestAnnounced(t *testing.T) {
 		w.await("it is told who leads now", func() bool { lead = knows(); return lead != "" && lead != first.id() })
 		// It checks the leader now and then, fails to reach it, and waits for the next announcement.
 		w.await("it is served", func() bool {
-			_, _, err := coord.OpsOf(far).Do(t.Context(), coord.Command{Owner: far.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+			_, _, err := ops.Of(far).Do(t.Context(), ops.Command{Owner: far.id(), Op: &ops.LeaseGrant{TTL: 10_000}})
 			return err == nil
 		})
 		for _, p := range w.peers {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/pkg/coord"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
@@ -48,7 +49,7 @@ func TestIdleClientLearnsOfNoLeader(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = coord.OpsOf(client).Events(t.Context(), coord.Watch{Span: coord.Exactly("k")}, func(coord.Batch, coord.Header) error { return nil })
+			_ = ops.Of(client).Events(t.Context(), coord.Watch{Span: coord.Exactly("k")}, func(coord.Batch, coord.Header) error { return nil })
 		}()
 		time.Sleep(time.Minute)
 		old := w.leader()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -17,7 +18,7 @@ import (
 // held returns the tokens of the claims that hold a lock.
 func held(t *testing.T, p *node, name string) (tokens []coord.Token) {
 	t.Helper()
-	locks, _, err := coord.OpsOf(p).Locks(t.Context(), coord.LockQuery{Name: name})
+	locks, _, err := ops.Of(p).Locks(t.Context(), ops.LockQuery{Name: name})
 	if fault.KindOf(err) == fault.NotFound {
 		return nil
 	}
@@ -37,10 +38,10 @@ func TestRepeatedAtAnotherPeer(t *testing.T) {
 		w := startCluster(t, 4, 3)
 		first, leader := w.peers[3], w.peers[w.leader()]
 		owner := first.id()
-		opened, _, err := coord.OpsOf(first).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.ClientOpen{}})
+		opened, _, err := ops.Of(first).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.ClientOpen{}})
 		require.NoError(t, err)
-		cmd := coord.Command{
-			Owner: owner, Client: opened.Client, Sequence: 1, Op: &coord.Lock{Name: "n", Lease: lease(t, first, owner, time.Hour), Wait: true},
+		cmd := ops.Command{
+			Owner: owner, Client: opened.Client, Sequence: 1, Op: &ops.Lock{Name: "n", Lease: lease(t, first, owner, time.Hour), Wait: true},
 		}
 		leader.door.deaf.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -51,7 +52,7 @@ func TestRepeatedAtAnotherPeer(t *testing.T) {
 		require.ErrorIs(t, (<-gone).err, fault.Canceled)
 		time.Sleep(10 * time.Second)
 
-		again, _, err := coord.OpsOf(leader).Acquire(t.Context(), cmd, coord.NoLimit)
+		again, _, err := ops.Of(leader).Acquire(t.Context(), cmd, coord.NoLimit)
 		require.NoError(t, err)
 		require.True(t, again.Lock.Granted)
 		require.Equal(t, []coord.Token{again.Lock.Token}, held(t, first, "n"))
@@ -66,19 +67,19 @@ func TestRepeatedBeforeTheEnd(t *testing.T) {
 		leader, second := w.peers[w.leader()], w.peers[3]
 		owner := leader.id()
 		holder := lease(t, leader, owner, time.Hour)
-		before, _, err := coord.OpsOf(leader).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: holder}})
+		before, _, err := ops.Of(leader).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.Lock{Name: "n", Lease: holder}})
 		require.NoError(t, err)
-		opened, _, err := coord.OpsOf(leader).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.ClientOpen{}})
+		opened, _, err := ops.Of(leader).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.ClientOpen{}})
 		require.NoError(t, err)
-		cmd := coord.Command{
-			Owner: owner, Client: opened.Client, Sequence: 1, Op: &coord.Lock{Name: "n", Lease: lease(t, leader, owner, time.Hour), Wait: true},
+		cmd := ops.Command{
+			Owner: owner, Client: opened.Client, Sequence: 1, Op: &ops.Lock{Name: "n", Lease: lease(t, leader, owner, time.Hour), Wait: true},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := acquire(ctx, leader.Seat, cmd)
 		got := acquire(t.Context(), second.Seat, cmd)
 		time.Sleep(time.Second)
 		go func() {
-			_, _, err := coord.OpsOf(leader).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Unlock{Name: "n", Lease: holder, Token: before.Lock.Token}})
+			_, _, err := ops.Of(leader).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.Unlock{Name: "n", Lease: holder, Token: before.Lock.Token}})
 			assert.NoError(t, err)
 		}()
 		time.Sleep(time.Millisecond) // of the two that the entry takes
@@ -93,15 +94,15 @@ func TestRepeatedBeforeTheEnd(t *testing.T) {
 }
 
 type outcome struct {
-	coord.Result
+	ops.Result
 	err error
 }
 
 // acquire makes a call in the background.
-func acquire(ctx context.Context, p *coordination.Seat, cmd coord.Command) <-chan outcome {
+func acquire(ctx context.Context, p *coordination.Seat, cmd ops.Command) <-chan outcome {
 	got := make(chan outcome, 1)
 	go func() {
-		r, _, err := coord.OpsOf(p).Acquire(ctx, cmd, coord.NoLimit)
+		r, _, err := ops.Of(p).Acquire(ctx, cmd, coord.NoLimit)
 		got <- outcome{r, err}
 	}()
 	return got

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -30,19 +31,19 @@ func TestBackupAndRestore(t *testing.T) {
 		client := w.peers[3]
 		put := func(value string) {
 			t.Helper()
-			_, _, err := coord.OpsOf(client).Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte(value)}}}}})
+			_, _, err := ops.Of(client).Do(t.Context(), ops.Command{Owner: client.id(), Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: "k", Value: []byte(value)}}}}})
 			require.NoError(t, err)
 		}
 		get := func() string {
 			t.Helper()
-			page, _, err := coord.OpsOf(client).Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Linearizable)
+			page, _, err := ops.Of(client).Range(t.Context(), ops.Query{Span: coord.Exactly("k")}, ops.Linearizable)
 			require.NoError(t, err)
 			require.Len(t, page.Keys, 1)
 			return string(page.Keys[0].Value)
 		}
 		put("before")
 		holder := lease(t, client, client.id(), time.Minute)
-		held, _, err := coord.OpsOf(client).Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "held", Lease: holder}})
+		held, _, err := ops.Of(client).Do(t.Context(), ops.Command{Owner: client.id(), Op: &ops.Lock{Name: "held", Lease: holder}})
 		require.NoError(t, err)
 		var file bytes.Buffer
 		require.NoError(t, client.Backup(t.Context(), &file))
@@ -66,10 +67,10 @@ func TestBackupAndRestore(t *testing.T) {
 		w.start(w.index(survivor), w.listed(3))
 		w.await("it leads", func() bool { return w.peers[w.index(survivor)].Stats().Leads })
 		require.Equal(t, "before", get())
-		locks, _, err := coord.OpsOf(client).Locks(t.Context(), coord.LockQuery{Name: "held"})
+		locks, _, err := ops.Of(client).Locks(t.Context(), ops.LockQuery{Name: "held"})
 		require.NoError(t, err)
 		require.Equal(t, held.Lock.Token, locks[0].Holding[0].Token)
-		states, _, err := coord.OpsOf(client).Leases(t.Context(), coord.LeaseQuery{ID: holder})
+		states, _, err := ops.Of(client).Leases(t.Context(), ops.LeaseQuery{ID: holder})
 		require.NoError(t, err)
 		require.Greater(t, states[0].Remaining, (50 * time.Second).Milliseconds(), "the lease has its full time")
 		again := locked(t, client, "n")

@@ -7,13 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
 // flip changes one bit of a value in the memory of one member.
 func (p *node) flip(t *testing.T, key string) {
 	t.Helper()
-	page, _, err := coord.OpsOf(p).Range(t.Context(), coord.Query{Span: coord.Exactly(key)}, coord.Local)
+	page, _, err := ops.Of(p).Range(t.Context(), ops.Query{Span: coord.Exactly(key)}, ops.Local)
 	require.NoError(t, err)
 	require.Len(t, page.Keys, 1)
 	page.Keys[0].Value[0] ^= 1
@@ -23,13 +24,13 @@ func (p *node) flip(t *testing.T, key string) {
 func flippable(t *testing.T, n int) *testCluster {
 	w := startCluster(t, n, n)
 	w.await("all vote", func() bool { return len(w.state().Voters) == n })
-	_, _, err := coord.OpsOf(w.peers[0]).Do(t.Context(), coord.Command{Owner: w.peers[0].id(), Op: &coord.Txn{
-		Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+	_, _, err := ops.Of(w.peers[0]).Do(t.Context(), ops.Command{Owner: w.peers[0].id(), Op: &ops.Txn{
+		Then: []ops.Step{{Put: &ops.Put{Key: "k", Value: []byte("v")}}},
 	}})
 	require.NoError(t, err)
 	for _, p := range w.peers {
 		w.await("every member has it", func() bool {
-			page, _, err := coord.OpsOf(p).Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Local)
+			page, _, err := ops.Of(p).Range(t.Context(), ops.Query{Span: coord.Exactly("k")}, ops.Local)
 			return err == nil && len(page.Keys) == 1
 		})
 	}
@@ -60,7 +61,7 @@ func TestFlippedBit(t *testing.T) {
 						require.Empty(t, p.conditions.ActiveNames())
 					}
 				}
-				page, _, err := coord.OpsOf(victim).Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Linearizable)
+				page, _, err := ops.Of(victim).Range(t.Context(), ops.Query{Span: coord.Exactly("k")}, ops.Linearizable)
 				require.NoError(t, err, "as a client of the others")
 				require.Equal(t, "v", string(page.Keys[0].Value))
 

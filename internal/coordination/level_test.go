@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -31,7 +32,7 @@ func TestRollingUpgrade(t *testing.T) {
 		w.await("a leader", func() bool { return w.leader() >= 0 })
 		command := func(i int) error {
 			p := w.peers[i]
-			_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.DeleteRequirement{Name: "r"}})
+			_, _, err := ops.Of(p).Do(t.Context(), ops.Command{Owner: p.id(), Op: &ops.DeleteRequirement{Name: "r"}})
 			return err
 		}
 		asked := 0

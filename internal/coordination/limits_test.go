@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -27,7 +28,7 @@ func TestLimitsOfTheLeader(t *testing.T) {
 		client := w.peers[(w.leader()+1)%3]
 		var last coord.LeaseID
 		grant := func() error {
-			r, _, err := coord.OpsOf(client).Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.LeaseGrant{TTL: 60_000}})
+			r, _, err := ops.Of(client).Do(t.Context(), ops.Command{Owner: client.id(), Op: &ops.LeaseGrant{TTL: 60_000}})
 			if err == nil {
 				last = r.Lease
 			}
@@ -53,7 +54,7 @@ func TestLimitsOfTheLeader(t *testing.T) {
 		w.await("a leader", func() bool { return w.leader() >= 0 })
 		time.Sleep(5 * time.Second)
 		require.ErrorIs(t, grant(), fault.LimitReached, "limits of no use are refused as a whole")
-		_, _, err = coord.OpsOf(client).Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.LeaseRevoke{ID: last}})
+		_, _, err = ops.Of(client).Do(t.Context(), ops.Command{Owner: client.id(), Op: &ops.LeaseRevoke{ID: last}})
 		require.NoError(t, err)
 		require.NoError(t, grant())
 	})

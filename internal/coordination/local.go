@@ -86,10 +86,10 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 	if l.member, err = member.Start(member.Config{Replica: r, Transport: l.transport, Fatal: p.failed.stop, Logger: c.Logger}); err != nil {
 		return nil, err
 	}
-	l.group = &formation.Member{Member: l.member, Group: coord.GroupID(now.Group[:]), Apply: l.Apply}
+	l.group = &formation.Member{Member: l.member, Group: coord.GroupID(now.Group[:]), Apply: l.apply}
 	l.membership = upkeep.NewMembership(upkeep.MembershipConfig{
 		Host: c.Host, Member: l.member, Levels: l.levels, LevelsOf: l.transport.Levels, Supported: c.Replica.Levels(),
-		Apply: func(ctx context.Context, cmd *coordv1.Command) error { _, _, err := l.propose(ctx, cmd); return err },
+		Apply: l.apply,
 		Start: p.life.start, Voters: c.Voters, Replace: c.Replace, Limits: c.Limits, Dial: c.Policy.Dial, Keeps: p.roster.Keeps,
 		IsOver: func() bool { return l.group.Summary().Over.Over() }, WithName: p.view.WithName, Logger: c.Logger,
 	})
@@ -226,49 +226,49 @@ func (l *local) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Res
 		if err := answer.CheckWait(r.Lock); err != nil {
 			return nil, fault.Wrap("coordination.Execute", err)
 		}
-		result, h, err := l.lock(ctx, cmd, r.Lock)
-		if err != nil {
-			return nil, err
+		if r.Lock.GetTimeoutMs() != 0 {
+			return l.lock(ctx, cmd, r.Lock)
 		}
-		return answer.Result(cmd, result, h), nil
 	}
-	result, h, err := l.propose(ctx, cmd)
-	if err != nil {
-		return nil, err
-	}
-	return answer.Result(cmd, result, h), nil
+	return l.propose(ctx, cmd)
 }
 
 // propose executes a command of the log.
-func (l *local) propose(ctx context.Context, cmd *coordv1.Command) (coord.Result, coord.Header, error) {
+func (l *local) propose(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
 	start := time.Now()
 	result, h, err := l.member.Propose(ctx, cmd)
 	if err == nil {
 		l.committed(time.Since(start))
-		err, h.Revision = result.Err, result.Revision
 	}
-	return result, h, l.levels.Explain(err)
+	return l.answered(result, h, err)
 }
 
-// Apply executes an operation of the members.
-func (l *local) Apply(ctx context.Context, op coord.Op) error {
-	cmd, err := coord.Message(coord.Command{Op: op})
+// answered returns the answer of a result in the name of this member.
+func (l *local) answered(r machine.Result, h coord.Header, err error) (*coordv1.Result, error) {
 	if err == nil {
-		_, _, err = l.propose(ctx, cmd)
+		err = r.Err
 	}
+	if err != nil {
+		return nil, l.levels.Explain(err)
+	}
+	r.Sign(h)
+	return r.Answer, nil
+}
+
+// apply executes a command of the members.
+func (l *local) apply(ctx context.Context, cmd *coordv1.Command) error {
+	_, err := l.propose(ctx, cmd)
 	return err
 }
 
 // lock claims a lock and waits until the claim holds.
-func (l *local) lock(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockRequest) (coord.Result, coord.Header, error) {
-	if r.GetTimeoutMs() == 0 {
-		return l.propose(ctx, answer.TryLock(cmd))
+func (l *local) lock(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockRequest) (*coordv1.Result, error) {
+	result, err := l.claim(ctx, cmd, r)
+	lock := result.GetLock()
+	if err != nil || lock.GetAcquired() {
+		return result, err
 	}
-	result, h, err := l.claim(ctx, cmd, r)
-	if err != nil || result.Lock.Granted {
-		return result, h, err
-	}
-	claim := machine.Grant{Lock: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Token: result.Lock.Token}
+	claim := machine.Grant{Lock: r.GetName(), Lease: coord.LeaseID(r.GetLeaseId()), Token: coord.Token(lock.GetFencingToken())}
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if wait := answer.Wait(r); wait >= 0 {
 		waiting, stop = context.WithTimeout(ctx, wait)
@@ -277,19 +277,19 @@ func (l *local) lock(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockReq
 	held, at, err := l.member.Granted(waiting, claim.Lock, claim.Lease, claim.Token)
 	switch {
 	case err == nil && held:
-		result.Lock.Granted, result.Revision = true, at.Revision
-		return result, at, nil
+		lock.Acquired, lock.Header = true, answer.Header(at)
+		return result, nil
 	case err == nil:
-		return coord.Result{}, at, l.gone(claim)
+		return nil, l.gone(claim)
 	case waiting.Err() == nil:
-		return coord.Result{}, at, err
+		return nil, err
 	}
 	return l.yield(ctx, cmd.GetOwner(), claim, result, err)
 }
 
 // claim makes a claim. A claim that must wait shares the log write of another command: during a handover,
 // claims at the end of the queue would otherwise delay the unlock of the next holder at the disk.
-func (l *local) claim(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockRequest) (coord.Result, coord.Header, error) {
+func (l *local) claim(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockRequest) (*coordv1.Result, error) {
 	taken := false
 	if wait := answer.Wait(r); wait < 0 || wait > 50*member.Linger {
 		l.member.View(func(m *machine.Machine) { taken = m.Claims(r.GetName()) > 0 })
@@ -297,11 +297,7 @@ func (l *local) claim(ctx context.Context, cmd *coordv1.Command, r *apiv1.LockRe
 	if !taken {
 		return l.propose(ctx, cmd)
 	}
-	result, h, err := l.member.ProposePiggyback(ctx, cmd)
-	if err == nil {
-		err, h.Revision = result.Err, result.Revision
-	}
-	return result, h, l.levels.Explain(err)
+	return l.answered(l.member.ProposePiggyback(ctx, cmd))
 }
 
 // gone explains a vanished claim.
@@ -317,23 +313,25 @@ func (l *local) gone(c machine.Grant) error {
 // yield gives back a claim after a timeout. The claim may hold the lock meanwhile: then the caller gets it. A claim
 // that holds stays though its caller is gone: the caller may have repeated the command through another peer, and know
 // that it holds. Whoever repeats the command last releases the claim, or the end of the lease does.
-func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result coord.Result, cause error) (coord.Result, coord.Header, error) {
+func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result *coordv1.Result, cause error) (*coordv1.Result, error) {
 	work, stop := context.WithTimeout(l.life, cleaningUp)
 	defer stop()
-	gone := ctx.Err() != nil
-	back, h, err := l.propose(work, &coordv1.Command{Owner: owner, Request: &coordv1.Command_Cancel{
+	gone, lock := ctx.Err() != nil, result.GetLock()
+	back, err := l.propose(work, &coordv1.Command{Owner: owner, Request: &coordv1.Command_Cancel{
 		Cancel: &coordv1.Cancel{Name: c.Lock, Lease: int64(c.Lease), Token: int64(c.Token)},
 	}})
 	switch {
 	case gone:
-		return coord.Result{}, h, cause
-	case err == nil && back.Lock.Granted:
-		result.Lock.Granted, result.Revision = true, h.Revision
-		return result, h, nil
+		return nil, cause
 	case err != nil && fault.KindOf(err) != fault.NotFound:
-		return coord.Result{}, h, err
+		return nil, err
+	case err == nil:
+		lock.Header = back.GetDone().GetHeader()
 	}
-	return coord.Result{Revision: back.Revision, Lock: coord.LockResult{Key: result.Lock.Key}}, h, nil
+	if lock.Acquired = back.GetDone().GetGranted(); !lock.GetAcquired() {
+		lock.FencingToken, lock.Count = 0, 0
+	}
+	return result, nil
 }
 
 // claimTimes holds the times at which this member applied the claims on locks.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -43,7 +44,7 @@ func TestLeave(t *testing.T) {
 		w := startCluster(t, 3, 3)
 		owner := w.peers[0].id()
 		id := lease(t, w.peers[0], owner, time.Hour)
-		held, _, err := coord.OpsOf(w.peers[0]).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: id}})
+		held, _, err := ops.Of(w.peers[0]).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.Lock{Name: "n", Lease: id}})
 		require.NoError(t, err)
 
 		lead := w.leader()
@@ -59,7 +60,7 @@ func TestLeave(t *testing.T) {
 		require.Equal(t, "2 of 2 voters: no failure", done.After)
 		w.await("two voters", func() bool { return w.leader() >= 0 && len(w.state().Voters) == 2 })
 		require.NotEqual(t, lead, w.leader())
-		locks, _, err := coord.OpsOf(w.peers[lead]).Locks(t.Context(), coord.LockQuery{Name: "n"})
+		locks, _, err := ops.Of(w.peers[lead]).Locks(t.Context(), ops.LockQuery{Name: "n"})
 		require.NoError(t, err)
 		require.Equal(t, held.Lock.Token, locks[0].Holding[0].Token, "a client reads on")
 

@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -57,7 +58,7 @@ func (p *node) holds(t *testing.T, lock string) (coord.LeaseID, coord.Token) {
 	t.Helper()
 	owner := "~" + p.id()
 	id := lease(t, p, owner, time.Minute)
-	r, _, err := coord.OpsOf(p).Acquire(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: lock, Lease: id, Wait: true}}, time.Second)
+	r, _, err := ops.Of(p).Acquire(t.Context(), ops.Command{Owner: owner, Op: &ops.Lock{Name: lock, Lease: id, Wait: true}}, time.Second)
 	require.NoError(t, err)
 	require.True(t, r.Lock.Granted)
 	return id, r.Lock.Token
@@ -106,7 +107,7 @@ func (w *testCluster) oneGroup(id string) {
 // revoke ends a lease of holds.
 func (p *node) revoke(t *testing.T, id coord.LeaseID) {
 	t.Helper()
-	_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: "~" + p.id(), Op: &coord.LeaseRevoke{ID: id}})
+	_, _, err := ops.Of(p).Do(t.Context(), ops.Command{Owner: "~" + p.id(), Op: &ops.LeaseRevoke{ID: id}})
 	require.NoError(t, err)
 }
 
@@ -134,7 +135,7 @@ func TestGroupWithoutDataGivesItselfUp(t *testing.T) {
 		began := make(chan struct{})
 		go func() {
 			first := true
-			watched <- coord.OpsOf(goes).Events(t.Context(), coord.Watch{Span: coord.Under("a")}, func(coord.Batch, coord.Header) error {
+			watched <- ops.Of(goes).Events(t.Context(), coord.Watch{Span: coord.Under("a")}, func(coord.Batch, coord.Header) error {
 				if first {
 					close(began)
 				}
@@ -151,10 +152,10 @@ func TestGroupWithoutDataGivesItselfUp(t *testing.T) {
 		w.oneGroup(group)
 		var compacted *coord.Compacted
 		require.ErrorAs(t, <-watched, &compacted)
-		require.ErrorAs(t, coord.OpsOf(goes).Events(t.Context(), coord.Watch{From: 3}, nil), &compacted, "a cursor of the former group")
+		require.ErrorAs(t, ops.Of(goes).Events(t.Context(), coord.Watch{From: 3}, nil), &compacted, "a cursor of the former group")
 		_, after := goes.holds(t, "a")
 		require.Greater(t, after, before)
-		renewed, _, err := coord.OpsOf(goes).KeepAlive(t.Context(), "~"+stays.id(), []coord.LeaseID{kept})
+		renewed, _, err := ops.Of(goes).KeepAlive(t.Context(), "~"+stays.id(), []coord.LeaseID{kept})
 		require.NoError(t, err)
 		require.Positive(t, renewed[0].TTL)
 		w.await("it is a member of the other group", func() bool {
@@ -220,7 +221,7 @@ func TestOperatorJoinsGroups(t *testing.T) {
 		time.Sleep(time.Minute) // nobody goes over before the survivor is raised
 		require.Len(t, w.groups(), 2)
 		require.Contains(t, goes.message(condition.OtherGroup), "is frozen")
-		_, _, err = coord.OpsOf(goes).Do(t.Context(), coord.Command{Owner: "~" + goes.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+		_, _, err = ops.Of(goes).Do(t.Context(), ops.Command{Owner: "~" + goes.id(), Op: &ops.LeaseGrant{TTL: 10_000}})
 		require.ErrorIs(t, err, fault.Unavailable)
 		again, err := goes.ChangeMembers(t.Context(), order)
 		require.NoError(t, err)
@@ -230,7 +231,7 @@ func TestOperatorJoinsGroups(t *testing.T) {
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, raised.Revision, done.Revision)
 		w.oneGroup(group)
-		r, _, err := coord.OpsOf(goes).KeepAlive(t.Context(), "~"+goes.id(), []coord.LeaseID{ended})
+		r, _, err := ops.Of(goes).KeepAlive(t.Context(), "~"+goes.id(), []coord.LeaseID{ended})
 		require.True(t, err != nil || r[0].TTL <= 0, "the holder learns that it lost")
 		_, next := goes.holds(t, "b")
 		require.Greater(t, next, max(kept, lost))
@@ -337,7 +338,7 @@ func TestSuccessorGone(t *testing.T) {
 		require.NoError(t, err)
 		gone.stop(t)
 		time.Sleep(2 * time.Minute)
-		_, _, err = coord.OpsOf(left).Do(t.Context(), coord.Command{Owner: left.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+		_, _, err = ops.Of(left).Do(t.Context(), ops.Command{Owner: left.id(), Op: &ops.LeaseGrant{TTL: 10_000}})
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorContains(t, err, "dissolved")
 		require.Contains(t, left.message(condition.OtherGroup), "blackholed group resume")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -44,11 +45,11 @@ func contract(t *testing.T, at func(*testCluster) *node) coordtest.API {
 		bob = w.peers[1]
 	}
 	return coordtest.API{
-		Alice: coordtest.Owner{Name: alice.id(), Ops: coord.OpsOf(as{alice.Seat, alice.id()})},
-		Bob:   coordtest.Owner{Name: bob.id(), Ops: coord.OpsOf(as{bob.Seat, bob.id()})},
-		Ops:   coord.OpsOf(alice.Seat), Admin: alice.Seat,
-		Internal: func(ctx context.Context, op coord.Op) error {
-			_, _, err := coord.OpsOf(w.peers[w.leader()].Member()).Do(ctx, coord.Command{Op: op})
+		Alice: coordtest.Owner{Name: alice.id(), Ops: ops.Of(as{alice.Seat, alice.id()})},
+		Bob:   coordtest.Owner{Name: bob.id(), Ops: ops.Of(as{bob.Seat, bob.id()})},
+		Ops:   ops.Of(alice.Seat), Admin: alice.Seat,
+		Internal: func(ctx context.Context, op ops.Op) error {
+			_, _, err := ops.Of(w.peers[w.leader()].Member()).Do(ctx, ops.Command{Op: op})
 			return err
 		},
 		Pass: time.Sleep, Directory: true,
@@ -72,7 +73,7 @@ func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := startCluster(t, 1, 1)
 		id := lease(t, w.peers[0], w.peers[0].id(), 10*time.Second)
-		r, _, err := coord.OpsOf(w.peers[0]).Do(t.Context(), coord.Command{Owner: w.peers[0].id(), Op: &coord.Lock{Name: "n", Lease: id}})
+		r, _, err := ops.Of(w.peers[0]).Do(t.Context(), ops.Command{Owner: w.peers[0].id(), Op: &ops.Lock{Name: "n", Lease: id}})
 		require.NoError(t, err)
 		require.True(t, r.Lock.Granted)
 	})
@@ -85,15 +86,15 @@ func TestLeaderLost(t *testing.T) {
 		client := w.peers[3]
 		owner := client.id()
 		holder, waiter := lease(t, client, owner, time.Minute), lease(t, client, owner, time.Minute)
-		first, _, err := coord.OpsOf(client).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: holder}})
+		first, _, err := ops.Of(client).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.Lock{Name: "n", Lease: holder}})
 		require.NoError(t, err)
 		type outcome struct {
-			coord.Result
+			ops.Result
 			err error
 		}
 		got := make(chan outcome, 1)
 		go func() {
-			r, _, err := coord.OpsOf(client).Acquire(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: waiter, Wait: true}}, coord.NoLimit)
+			r, _, err := ops.Of(client).Acquire(t.Context(), ops.Command{Owner: owner, Op: &ops.Lock{Name: "n", Lease: waiter, Wait: true}}, coord.NoLimit)
 			got <- outcome{r, err}
 		}()
 		time.Sleep(time.Second)
@@ -101,7 +102,7 @@ func TestLeaderLost(t *testing.T) {
 		old := w.leader()
 		w.peers[old].stop(t)
 		w.await("another leader", func() bool { now := w.leader(); return now >= 0 && now != old })
-		_, _, err = coord.OpsOf(client).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Unlock{Name: "n", Lease: holder, Token: first.Lock.Token}})
+		_, _, err = ops.Of(client).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.Unlock{Name: "n", Lease: holder, Token: first.Lock.Token}})
 		require.NoError(t, err)
 		second := <-got
 		require.NoError(t, second.err)
@@ -120,7 +121,7 @@ func TestLeaderCutOff(t *testing.T) {
 		old := w.peers[w.leader()]
 		old.cut.Store(true)
 		began := time.Now()
-		r, _, err := coord.OpsOf(client).Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: id}})
+		r, _, err := ops.Of(client).Do(t.Context(), ops.Command{Owner: client.id(), Op: &ops.Lock{Name: "n", Lease: id}})
 		require.NoError(t, err)
 		require.True(t, r.Lock.Granted)
 		require.Less(t, time.Since(began), 5*time.Second)
@@ -134,18 +135,18 @@ func TestClaimWithdrawn(t *testing.T) {
 		w := startCluster(t, 4, 3)
 		client := w.peers[3]
 		holder, waiter := lease(t, client, client.id(), time.Hour), lease(t, client, client.id(), time.Hour)
-		_, _, err := coord.OpsOf(client).Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: holder}})
+		_, _, err := ops.Of(client).Do(t.Context(), ops.Command{Owner: client.id(), Op: &ops.Lock{Name: "n", Lease: holder}})
 		require.NoError(t, err)
 		leader := w.peers[w.leader()]
 		leader.door.deaf.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := make(chan error, 1)
 		go func() {
-			_, _, err := coord.OpsOf(client).Acquire(ctx, coord.Command{Owner: client.id(), Op: &coord.Lock{Name: "n", Lease: waiter, Wait: true}}, coord.NoLimit)
+			_, _, err := ops.Of(client).Acquire(ctx, ops.Command{Owner: client.id(), Op: &ops.Lock{Name: "n", Lease: waiter, Wait: true}}, coord.NoLimit)
 			gone <- err
 		}()
 		waiting := func() int {
-			locks, _, err := coord.OpsOf(client).Locks(t.Context(), coord.LockQuery{Name: "n"})
+			locks, _, err := ops.Of(client).Locks(t.Context(), ops.LockQuery{Name: "n"})
 			require.NoError(t, err)
 			return len(locks[0].Waiting)
 		}
@@ -176,18 +177,18 @@ func TestNoQuorum(t *testing.T) {
 				require.LessOrEqual(t, time.Since(began), 5*time.Second)
 			}
 			began := time.Now()
-			_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+			_, _, err := ops.Of(p).Do(t.Context(), ops.Command{Owner: p.id(), Op: &ops.LeaseGrant{TTL: 10_000}})
 			fails(err, began)
 			time.Sleep(time.Second)
 			require.Equal(t, []string{"no_quorum"}, p.conditions.ActiveNames())
 			began = time.Now()
-			_, _, err = coord.OpsOf(p).Locks(t.Context(), coord.LockQuery{})
+			_, _, err = ops.Of(p).Locks(t.Context(), ops.LockQuery{})
 			fails(err, began)
 			began = time.Now()
-			_, _, err = coord.OpsOf(p).KeepAlive(t.Context(), p.id(), []coord.LeaseID{1})
+			_, _, err = ops.Of(p).KeepAlive(t.Context(), p.id(), []coord.LeaseID{1})
 			fails(err, began)
 			began = time.Now()
-			_, _, err = coord.OpsOf(p).Range(t.Context(), coord.Query{}, coord.Linearizable)
+			_, _, err = ops.Of(p).Range(t.Context(), ops.Query{}, ops.Linearizable)
 			fails(err, began)
 		}
 	})
@@ -278,7 +279,7 @@ func TestRestart(t *testing.T) {
 		w := startCluster(t, 3, 3)
 		owner := w.peers[0].id()
 		id := lease(t, w.peers[0], owner, time.Hour)
-		before, _, err := coord.OpsOf(w.peers[0]).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Lock{Name: "n", Lease: id}})
+		before, _, err := ops.Of(w.peers[0]).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.Lock{Name: "n", Lease: id}})
 		require.NoError(t, err)
 		group := w.state().ID
 		for _, p := range w.peers {
@@ -289,7 +290,7 @@ func TestRestart(t *testing.T) {
 		}
 		w.await("a leader", func() bool { return w.leader() >= 0 })
 		require.Equal(t, group, w.state().ID)
-		locks, _, err := coord.OpsOf(w.peers[1]).Locks(t.Context(), coord.LockQuery{Name: "n"})
+		locks, _, err := ops.Of(w.peers[1]).Locks(t.Context(), ops.LockQuery{Name: "n"})
 		require.NoError(t, err)
 		require.Equal(t, before.Lock.Token, locks[0].Holding[0].Token)
 	})
@@ -305,7 +306,7 @@ func TestWatchGoesOn(t *testing.T) {
 		seen := make(chan coord.Revision, 100)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- coord.OpsOf(client).Events(ctx, coord.Watch{Span: coord.Under("k/")}, func(b coord.Batch, _ coord.Header) error {
+			ended <- ops.Of(client).Events(ctx, coord.Watch{Span: coord.Under("k/")}, func(b coord.Batch, _ coord.Header) error {
 				for _, e := range b.Events {
 					seen <- e.Revision
 				}
@@ -318,8 +319,8 @@ func TestWatchGoesOn(t *testing.T) {
 			if i == 5 {
 				w.peers[w.leader()].stop(t)
 			}
-			r, _, err := coord.OpsOf(client).Do(t.Context(), coord.Command{Owner: client.id(), Op: &coord.Txn{
-				Then: []coord.Step{{Put: &coord.Put{Key: "k/x", Value: []byte{byte(i)}}}},
+			r, _, err := ops.Of(client).Do(t.Context(), ops.Command{Owner: client.id(), Op: &ops.Txn{
+				Then: []ops.Step{{Put: &ops.Put{Key: "k/x", Value: []byte{byte(i)}}}},
 			}})
 			require.NoError(t, err)
 			want = append(want, r.Revision)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -21,10 +22,10 @@ func (p *node) recover(commit bool) (formation.Recovery, error) {
 func locked(t *testing.T, p *node, name string) coord.Token {
 	t.Helper()
 	id := lease(t, p, p.id(), time.Minute)
-	r, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.Lock{Name: name, Lease: id}})
+	r, _, err := ops.Of(p).Do(t.Context(), ops.Command{Owner: p.id(), Op: &ops.Lock{Name: name, Lease: id}})
 	require.NoError(t, err)
 	require.True(t, r.Lock.Granted)
-	_, _, err = coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseRevoke{ID: id}})
+	_, _, err = ops.Of(p).Do(t.Context(), ops.Command{Owner: p.id(), Op: &ops.LeaseRevoke{ID: id}})
 	require.NoError(t, err)
 	return r.Lock.Token
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -42,17 +43,17 @@ func TestRemovedWhileAway(t *testing.T) {
 				away.cut.Store(false)
 
 				began := time.Now()
-				r, _, err := coord.OpsOf(away).Do(t.Context(), coord.Command{Owner: id, Op: &coord.Txn{
-					Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+				r, _, err := ops.Of(away).Do(t.Context(), ops.Command{Owner: id, Op: &ops.Txn{
+					Then: []ops.Step{{Put: &ops.Put{Key: "k", Value: []byte("v")}}},
 				}})
 				for err != nil && time.Since(began) < 20*time.Second {
-					r, _, err = coord.OpsOf(away).Do(t.Context(), coord.Command{Owner: id, Op: &coord.Txn{
-						Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+					r, _, err = ops.Of(away).Do(t.Context(), ops.Command{Owner: id, Op: &ops.Txn{
+						Then: []ops.Step{{Put: &ops.Put{Key: "k", Value: []byte("v")}}},
 					}})
 				}
 				require.NoError(t, err)
 				w.await("a read at the peer itself has it", func() bool {
-					page, _, err := coord.OpsOf(away).Range(t.Context(), coord.Query{Span: coord.Exactly("k")}, coord.Local)
+					page, _, err := ops.Of(away).Range(t.Context(), ops.Query{Span: coord.Exactly("k")}, ops.Local)
 					return err == nil && len(page.Keys) == 1 && page.Keys[0].ModRevision >= r.Revision
 				})
 				require.Less(t, time.Since(began), 40*time.Second)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -31,7 +32,7 @@ func TestKeyFlood(t *testing.T) {
 		time.Sleep(time.Second)
 		flood := func(owner string) (n int, err error) {
 			for ; err == nil; n++ {
-				_, _, err = coord.OpsOf(w.peers[0]).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: fmt.Sprintf("%s/%d", owner, n)}}}}})
+				_, _, err = ops.Of(w.peers[0]).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: fmt.Sprintf("%s/%d", owner, n)}}}}})
 			}
 			return n - 1, err
 		}
@@ -54,17 +55,17 @@ func TestKeyFlood(t *testing.T) {
 		}
 
 		honest := w.peers[1]
-		r, _, err := coord.OpsOf(honest).Do(t.Context(), coord.Command{Owner: "@honest", Op: &coord.LeaseGrant{TTL: 60_000}})
+		r, _, err := ops.Of(honest).Do(t.Context(), ops.Command{Owner: "@honest", Op: &ops.LeaseGrant{TTL: 60_000}})
 		require.NoError(t, err)
-		_, _, err = coord.OpsOf(honest).Do(t.Context(), coord.Command{Owner: "@honest", Op: &coord.Lock{Name: "db", Lease: r.Lease}})
+		_, _, err = ops.Of(honest).Do(t.Context(), ops.Command{Owner: "@honest", Op: &ops.Lock{Name: "db", Lease: r.Lease}})
 		require.NoError(t, err)
 		value, err := proto.Marshal(&agentv1.Instance{Namespace: "default", ServiceName: "web", Id: "a", Port: 80})
 		require.NoError(t, err)
 		entry := coord.Entry{Key: coord.DirectoryKey("default", "web", "a"), Value: value}
-		_, _, err = coord.OpsOf(honest).Do(t.Context(), coord.Command{Owner: "@honest", Op: &coord.RegisterBatch{Lease: r.Lease, Generation: 1, Puts: []coord.Entry{entry}}})
+		_, _, err = ops.Of(honest).Do(t.Context(), ops.Command{Owner: "@honest", Op: &ops.RegisterBatch{Lease: r.Lease, Generation: 1, Puts: []coord.Entry{entry}}})
 		require.NoError(t, err)
 
-		_, _, err = coord.OpsOf(honest).Do(t.Context(), coord.Command{Owner: "@flooder", Op: &coord.Txn{Then: []coord.Step{{Delete: spanOf("@flooder/")}}}})
+		_, _, err = ops.Of(honest).Do(t.Context(), ops.Command{Owner: "@flooder", Op: &ops.Txn{Then: []ops.Step{{Delete: spanOf("@flooder/")}}}})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		for i := range w.peers {

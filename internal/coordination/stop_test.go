@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/store/storetest"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -30,8 +30,8 @@ func TestDiskFails(t *testing.T) {
 		victim := w.peers[i]
 		token := locked(t, victim, "n")
 		disks[i].Fail(true)
-		_, _, err := coord.OpsOf(victim).Do(t.Context(), coord.Command{Owner: victim.id(), Op: &coord.Txn{
-			Then: []coord.Step{{Put: &coord.Put{Key: "k", Value: []byte("v")}}},
+		_, _, err := ops.Of(victim).Do(t.Context(), ops.Command{Owner: victim.id(), Op: &ops.Txn{
+			Then: []ops.Step{{Put: &ops.Put{Key: "k", Value: []byte("v")}}},
 		}})
 		require.NoError(t, err, "another member leads, and the repeated command is applied")
 		require.Equal(t, "stopped", w.phase(victim))
@@ -68,7 +68,7 @@ func TestDamagedDisk(t *testing.T) {
 			w.start(0, w.listed(1))
 			time.Sleep(time.Second)
 			require.Equal(t, "stopped", w.phase(p))
-			_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: p.id(), Op: &coord.LeaseGrant{TTL: 1000}})
+			_, _, err := ops.Of(p).Do(t.Context(), ops.Command{Owner: p.id(), Op: &ops.LeaseGrant{TTL: 1000}})
 			require.ErrorIs(t, err, fault.Unavailable)
 			require.ErrorContains(t, err, "before the last acknowledged one")
 			require.ErrorContains(t, err, "group recover")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -50,7 +51,7 @@ func TestPromoteWithoutLeader(t *testing.T) {
 		voter, learner, client := w.peers[0], w.peers[1], w.peers[2]
 		token := locked(t, learner, "n")
 		id := lease(t, learner, learner.id(), time.Hour)
-		held, _, err := coord.OpsOf(learner).Do(t.Context(), coord.Command{Owner: learner.id(), Op: &coord.Lock{Name: "held", Lease: id}})
+		held, _, err := ops.Of(learner).Do(t.Context(), ops.Command{Owner: learner.id(), Op: &ops.Lock{Name: "held", Lease: id}})
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		voter.stop(t)
@@ -83,7 +84,7 @@ func TestPromoteWithoutLeader(t *testing.T) {
 		require.EqualValues(t, 1, s.Incarnation)
 		require.Len(t, s.Voters, 1)
 		require.Greater(t, locked(t, learner, "n"), token+1<<39)
-		locks, _, err := coord.OpsOf(learner).Locks(t.Context(), coord.LockQuery{Name: "held"})
+		locks, _, err := ops.Of(learner).Locks(t.Context(), ops.LockQuery{Name: "held"})
 		require.NoError(t, err)
 		require.Equal(t, held.Lock.Token, locks[0].Holding[0].Token, "a holder stays")
 
@@ -145,7 +146,7 @@ func TestPromoteBehindCut(t *testing.T) {
 		learner.cut.Store(true)
 		w.succeed(learner)
 		own := lease(t, voter, voter.id(), time.Hour)
-		mine, _, err := coord.OpsOf(voter).Do(t.Context(), coord.Command{Owner: voter.id(), Op: &coord.Lock{Name: "n", Lease: own}})
+		mine, _, err := ops.Of(voter).Do(t.Context(), ops.Command{Owner: voter.id(), Op: &ops.Lock{Name: "n", Lease: own}})
 		require.NoError(t, err)
 		next := locked(t, learner, "n")
 		require.Greater(t, next, mine.Lock.Token)
@@ -155,7 +156,7 @@ func TestPromoteBehindCut(t *testing.T) {
 		w.await("it is outlived", func() bool { return w.phase(voter) == "outlived" })
 		w.await("one leader for both", func() bool { return w.leader() == 1 })
 		require.Greater(t, locked(t, voter, "n"), next)
-		renewals, _, err := coord.OpsOf(voter).KeepAlive(t.Context(), voter.id(), []coord.LeaseID{own})
+		renewals, _, err := ops.Of(voter).KeepAlive(t.Context(), voter.id(), []coord.LeaseID{own})
 		require.NoError(t, err)
 		require.Zero(t, renewals[0].TTL, "its holder learns that it lost")
 	})

@@ -28,6 +28,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
@@ -264,7 +265,7 @@ func (*door) Close() error { return nil }
 
 func lease(t *testing.T, a coord.Service, owner string, ttl time.Duration) coord.LeaseID {
 	t.Helper()
-	r, _, err := coord.OpsOf(a).Do(t.Context(), coord.Command{Owner: owner, Op: &coord.LeaseGrant{TTL: ttl.Milliseconds()}})
+	r, _, err := ops.Of(a).Do(t.Context(), ops.Command{Owner: owner, Op: &ops.LeaseGrant{TTL: ttl.Milliseconds()}})
 	require.NoError(t, err)
 	return r.Lease
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -70,7 +71,7 @@ func TestJoinersFoundNothing(t *testing.T) {
 		require.Equal(t, []string{""}, w.groups(), "nobody founds")
 		require.Equal(t, []string{string(condition.NoGroup)}, w.peers[1].conditions.ActiveNames())
 		began := time.Now()
-		_, _, err := coord.OpsOf(w.peers[1]).Do(t.Context(), coord.Command{Owner: w.peers[1].id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+		_, _, err := ops.Of(w.peers[1]).Do(t.Context(), ops.Command{Owner: w.peers[1].id(), Op: &ops.LeaseGrant{TTL: 10_000}})
 		require.ErrorIs(t, err, fault.Unavailable)
 		require.ErrorContains(t, err, "none of 1 connected peers with the key shows one")
 		require.LessOrEqual(t, time.Since(began), 5*time.Second)
@@ -180,7 +181,7 @@ func TestLostDisk(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{""}, w.groups())
-		_, _, err := coord.OpsOf(w.peers[0]).Do(t.Context(), coord.Command{Owner: w.peers[0].id(), Op: &coord.LeaseGrant{TTL: 10_000}})
+		_, _, err := ops.Of(w.peers[0]).Do(t.Context(), ops.Command{Owner: w.peers[0].id(), Op: &ops.LeaseGrant{TTL: 10_000}})
 		require.ErrorContains(t, err, "it may have voted and forgot")
 	})
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -97,7 +97,7 @@ func TestEventsOfAPeer(t *testing.T) {
 }
 
 func put(t *testing.T, p *peerUnderTest, key string) error {
-	_, _, err := coord.OpsOf(p.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key}}}}})
+	_, _, err := ops.Of(p.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: key}}}}})
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -33,7 +34,7 @@ func TestLeaseWorksAtEveryPeer(t *testing.T) {
 	lease, _, err := a.Leases().Grant(t.Context(), time.Hour)
 	require.NoError(t, err)
 	require.Greater(t, lease, coord.LeaseID(1<<32), "random")
-	held, _, err := coord.OpsOf(a.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "db", Lease: lease}})
+	held, _, err := ops.Of(a.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "db", Lease: lease}})
 	require.NoError(t, err)
 	requireHidden(t, b, lease)
 	requirePeersOutOfReach(t, b)
@@ -43,10 +44,10 @@ func TestLeaseWorksAtEveryPeer(t *testing.T) {
 		_, err := b.Leases().Renew(t.Context(), lease)
 		return err == nil
 	})
-	locks, _, err := coord.OpsOf(b.Coordination()).Locks(t.Context(), coord.LockQuery{Name: "db"})
+	locks, _, err := ops.Of(b.Coordination()).Locks(t.Context(), ops.LockQuery{Name: "db"})
 	require.NoError(t, err)
 	require.Equal(t, held.Lock.Token, locks[0].Holding[0].Token)
-	_, _, err = coord.OpsOf(b.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Unlock{Name: "db", Lease: lease, Token: held.Lock.Token}})
+	_, _, err = ops.Of(b.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Unlock{Name: "db", Lease: lease, Token: held.Lock.Token}})
 	require.NoError(t, err)
 	require.NoError(t, b.Leases().Revoke(t.Context(), lease))
 }
@@ -54,17 +55,17 @@ func TestLeaseWorksAtEveryPeer(t *testing.T) {
 // requireHidden expects that no answer at a peer tells the id of a lease.
 func requireHidden(t *testing.T, p *peerUnderTest, lease coord.LeaseID) {
 	t.Helper()
-	leases, _, err := coord.OpsOf(p.Coordination()).Leases(t.Context(), coord.LeaseQuery{})
+	leases, _, err := ops.Of(p.Coordination()).Leases(t.Context(), ops.LeaseQuery{})
 	require.NoError(t, err)
 	require.Len(t, leases, 1)
 	require.Equal(t, coord.HiddenLease, leases[0].ID)
 	require.Equal(t, lease.Tag(), leases[0].Tag)
 	require.Equal(t, "daemon.test", leases[0].Application)
-	locks, _, err := coord.OpsOf(p.Coordination()).Locks(t.Context(), coord.LockQuery{Name: "db"})
+	locks, _, err := ops.Of(p.Coordination()).Locks(t.Context(), ops.LockQuery{Name: "db"})
 	require.NoError(t, err)
 	require.Equal(t, coord.HiddenLease, locks[0].Holding[0].Lease)
 	require.Equal(t, "daemon.test", locks[0].Holding[0].Application)
-	page, _, err := coord.OpsOf(p.Coordination()).Range(t.Context(), coord.Query{}, coord.Linearizable)
+	page, _, err := ops.Of(p.Coordination()).Range(t.Context(), ops.Query{}, ops.Linearizable)
 	require.NoError(t, err)
 	for _, kv := range page.Keys {
 		require.LessOrEqual(t, kv.Lease, coord.LeaseID(0), kv.Key)
@@ -74,7 +75,7 @@ func requireHidden(t *testing.T, p *peerUnderTest, lease coord.LeaseID) {
 // requirePeersOutOfReach expects that no call at a peer reaches the leases of peers.
 func requirePeersOutOfReach(t *testing.T, p *peerUnderTest) {
 	t.Helper()
-	all, _, err := coord.OpsOf(p.parts.coordination.plane).Leases(t.Context(), coord.LeaseQuery{})
+	all, _, err := ops.Of(p.parts.coordination.plane).Leases(t.Context(), ops.LeaseQuery{})
 	require.NoError(t, err)
 	peers := 0
 	for _, l := range all {
@@ -84,10 +85,10 @@ func requirePeersOutOfReach(t *testing.T, p *peerUnderTest) {
 		peers++
 		_, err = p.Leases().Renew(t.Context(), l.ID)
 		require.ErrorIs(t, err, fault.NotFound)
-		_, _, err = coord.OpsOf(p.Coordination()).Leases(t.Context(), coord.LeaseQuery{ID: l.ID})
+		_, _, err = ops.Of(p.Coordination()).Leases(t.Context(), ops.LeaseQuery{ID: l.ID})
 		require.ErrorIs(t, err, fault.NotFound)
 		require.ErrorIs(t, p.Leases().Revoke(t.Context(), l.ID), fault.Forbidden)
-		_, _, err = coord.OpsOf(p.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "x", Lease: l.ID}})
+		_, _, err = ops.Of(p.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "x", Lease: l.ID}})
 		require.ErrorIs(t, err, fault.Forbidden)
 	}
 	require.Positive(t, peers, "with agents, peers have leases")

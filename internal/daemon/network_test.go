@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 	"github.com/blackhole/blackhole/pkg/network/invite"
@@ -86,7 +86,7 @@ func TestKeyIsTheCredentialOfTheGroup(t *testing.T) {
 	a := start(founder, old)
 	member, stranger := start(t.TempDir(), old, a.addr), start(t.TempDir(), nil, a.addr)
 	lease := func(p *peerUnderTest) error {
-		_, _, err := coord.OpsOf(p.Coordination()).Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
+		_, _, err := ops.Of(p.Coordination()).Do(ctx, ops.Command{Op: &ops.LeaseGrant{TTL: 60_000}})
 		return err
 	}
 	until(t, "the member is a client", func() bool { return lease(member) == nil })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -50,7 +51,7 @@ func TestAnotherUserTakesNothing(t *testing.T) {
 
 	attacker := startWith(t, config.Default(), t.TempDir(), victim.addr)
 	until(t, "the attacker is a client of the group", func() bool {
-		_, _, err := coord.OpsOf(attacker.Coordination()).Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
+		_, _, err := ops.Of(attacker.Coordination()).Do(ctx, ops.Command{Op: &ops.LeaseGrant{TTL: 60_000}})
 		return err == nil
 	})
 	until(t, "the attacker sees the instance", func() bool { return len(found(attacker.Client)) == 1 })
@@ -60,7 +61,7 @@ func TestAnotherUserTakesNothing(t *testing.T) {
 		require.Error(t, err, id)
 	}
 	requireUntouched(t, attacker, k)
-	_, _, err = coord.OpsOf(attacker.parts.coordination.plane).Do(ctx, coord.Command{Owner: coord.NamedOwner("web"), Op: &coord.LeaseGrant{TTL: 60_000}})
+	_, _, err = ops.Of(attacker.parts.coordination.plane).Do(ctx, ops.Command{Owner: coord.NamedOwner("web"), Op: &ops.LeaseGrant{TTL: 60_000}})
 	require.Equal(t, fault.Forbidden, fault.KindOf(err), "%v", err)
 
 	insider := t.TempDir()

@@ -11,10 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/trace/collector"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -91,7 +91,7 @@ func (w *traced) lock(t *testing.T) {
 	defer app.Close()
 	lease, _, err := app.Leases().Grant(t.Context(), time.Minute)
 	require.NoError(t, err)
-	_, _, err = coord.OpsOf(app.Coordination()).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "db", Lease: lease}})
+	_, _, err = ops.Of(app.Coordination()).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "db", Lease: lease}})
 	require.NoError(t, err)
 	const method = "LockService/TryLock"
 	w.requireChain(t, traceID("1"), collector.Span{Peer: w.at, Kind: collector.Serves, Name: method},

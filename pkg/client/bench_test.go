@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -40,7 +41,7 @@ func BenchmarkKeepAlive(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := coord.OpsOf(c.Coordination()).KeepAlive(b.Context(), "", ids); err != nil {
+		if _, _, err := ops.Of(c.Coordination()).KeepAlive(b.Context(), "", ids); err != nil {
 			b.Fatal(err)
 		}
 	}

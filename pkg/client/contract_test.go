@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -19,8 +20,8 @@ func TestContract(t *testing.T) {
 		w := serve(t, solo)
 		alice, bob := w.client("alice").Coordination(), w.client("bob").Coordination()
 		api := coordtest.InProcess(solo)
-		api.Alice.Ops, api.Bob.Ops = coord.OpsOf(alice), coord.OpsOf(bob)
-		api.Ops, api.Admin = coord.OpsOf(alice), bob
+		api.Alice.Ops, api.Bob.Ops = ops.Of(alice), ops.Of(bob)
+		api.Ops, api.Admin = ops.Of(alice), bob
 		return api
 	})
 }

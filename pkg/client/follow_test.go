@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 func (p *fixture) put(key, value string) {
-	_, _, err := coord.OpsOf(p.solo).Do(context.Background(), coord.Command{Op: &coord.Txn{
-		Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}},
+	_, _, err := ops.Of(p.solo).Do(context.Background(), ops.Command{Op: &ops.Txn{
+		Then: []ops.Step{{Put: &ops.Put{Key: key, Value: []byte(value)}}},
 	}})
 	require.NoError(p.t, err)
 }
@@ -77,7 +78,7 @@ func TestFollowCompacted(t *testing.T) {
 		for range 5 {
 			p.put("a", "")
 		}
-		_, _, err := coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 4}})
+		_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Op: &ops.Compact{Revision: 4}})
 		require.NoError(t, err)
 		rounds := 0
 		for _, err := range p.open("alice").Follow(t.Context(), Watch{From: 2}) {
@@ -210,7 +211,7 @@ func TestElectionDeposed(t *testing.T) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		l, err := s.Campaign(t.Context(), "sched", nil)
 		require.NoError(t, err)
-		_, _, err = coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Unlock{Name: "sched", Lease: s.Lease(), Token: l.Token()}})
+		_, _, err = ops.Of(p.solo).Do(t.Context(), ops.Command{Owner: "alice", Op: &ops.Unlock{Name: "sched", Lease: s.Lease(), Token: l.Token()}})
 		require.NoError(t, err)
 		require.ErrorIs(t, l.Proclaim(t.Context(), []byte("me")), fault.Conflict)
 		require.NoError(t, l.Resign(t.Context()))
@@ -232,7 +233,7 @@ func TestObserveSkipsTheForgotten(t *testing.T) {
 				for i := range 10 {
 					p.put("x/leader", fmt.Sprint(i))
 				}
-				_, _, err := coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 10}})
+				_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Op: &ops.Compact{Revision: 10}})
 				require.NoError(t, err)
 				p.mu.Lock()
 				p.wire.start()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -65,7 +66,7 @@ func (p *fixture) setFault(f func(method string, n int) (before, after error)) {
 func unreachable() error { return fault.New("test", fault.Unavailable, "no leader") }
 
 func (p *fixture) leases() []coord.LeaseID {
-	states, _, err := coord.OpsOf(p.solo).Leases(context.Background(), coord.LeaseQuery{})
+	states, _, err := ops.Of(p.solo).Leases(context.Background(), ops.LeaseQuery{})
 	require.NoError(p.t, err)
 	ids := []coord.LeaseID{}
 	for _, s := range states {
@@ -145,7 +146,7 @@ func TestSessionCountsFromSending(t *testing.T) {
 func TestSessionOfAnEndedLease(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 9*time.Second)
-		_, _, err := coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.LeaseRevoke{ID: s.Lease()}})
+		_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Owner: "alice", Op: &ops.LeaseRevoke{ID: s.Lease()}})
 		require.NoError(t, err)
 		<-s.Done()
 		require.Equal(t, 3*time.Second, p.now(), "at the next renewal")
@@ -324,14 +325,14 @@ func TestRenewalsKeepTheirOrder(t *testing.T) {
 		for i := range 60 {
 			calls.Go(func() {
 				one := []coord.LeaseID{ids[i%20], 1 << 40, ids[i/3]}
-				renewals, header, err := coord.OpsOf(c.Coordination()).KeepAlive(t.Context(), "", one)
+				renewals, header, err := ops.Of(c.Coordination()).KeepAlive(t.Context(), "", one)
 				assert.NoError(t, err)
 				assert.NotZero(t, header.Term)
-				assert.Equal(t, []coord.Renewal{{ID: one[0], TTL: 3_600_000}, {ID: 1 << 40}, {ID: one[2], TTL: 3_600_000}}, renewals)
+				assert.Equal(t, []ops.Renewal{{ID: one[0], TTL: 3_600_000}, {ID: 1 << 40}, {ID: one[2], TTL: 3_600_000}}, renewals)
 			})
 		}
 		calls.Wait()
-		_, _, err := coord.OpsOf(c.Coordination()).KeepAlive(t.Context(), "", make([]coord.LeaseID, coord.MaxKeepAlive+1))
+		_, _, err := ops.Of(c.Coordination()).KeepAlive(t.Context(), "", make([]coord.LeaseID, coord.MaxKeepAlive+1))
 		require.ErrorIs(t, err, fault.Invalid)
 	})
 }
@@ -352,7 +353,7 @@ func TestRenewalsLeft(t *testing.T) {
 		renew := func(patience time.Duration) error {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			_, _, err := coord.OpsOf(c.Coordination()).KeepAlive(ctx, "", []coord.LeaseID{coord.LeaseID(r.GetLeaseGrant().GetId())})
+			_, _, err := ops.Of(c.Coordination()).KeepAlive(ctx, "", []coord.LeaseID{coord.LeaseID(r.GetLeaseGrant().GetId())})
 			return err
 		}
 		require.ErrorIs(t, renew(time.Second), fault.Timeout)

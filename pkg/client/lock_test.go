@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -24,10 +25,10 @@ const (
 )
 
 // lock returns the state of a lock in the group.
-func (p *fixture) lock(name string) coord.LockState {
-	states, _, err := coord.OpsOf(p.solo).Locks(context.Background(), coord.LockQuery{Name: name})
+func (p *fixture) lock(name string) ops.LockState {
+	states, _, err := ops.Of(p.solo).Locks(context.Background(), ops.LockQuery{Name: name})
 	if fault.KindOf(err) == fault.NotFound {
-		return coord.LockState{}
+		return ops.LockState{}
 	}
 	require.NoError(p.t, err)
 	return states[0]
@@ -172,8 +173,8 @@ func TestLockEndsBeforeTheNext(t *testing.T) {
 		t.Run(fmt.Sprint(cut), func(t *testing.T) {
 			bubble(t, func(t *testing.T, p *fixture) {
 				held := p.holds(p.session(p.open("alice"), 9*time.Second), "db")
-				bob := coord.Command{Owner: "bob", Op: &coord.LeaseGrant{TTL: 3_600_000}}
-				r, _, err := coord.OpsOf(p.solo).Do(t.Context(), bob)
+				bob := ops.Command{Owner: "bob", Op: &ops.LeaseGrant{TTL: 3_600_000}}
+				r, _, err := ops.Of(p.solo).Do(t.Context(), bob)
 				require.NoError(t, err)
 				var all sync.WaitGroup
 				var ended, granted time.Duration
@@ -182,8 +183,8 @@ func TestLockEndsBeforeTheNext(t *testing.T) {
 					ended = p.now()
 				})
 				all.Go(func() {
-					cmd := coord.Command{Owner: "bob", Op: &coord.Lock{Name: "db", Lease: r.Lease, Wait: true}}
-					_, _, err := coord.OpsOf(p.solo).Acquire(t.Context(), cmd, coord.NoLimit)
+					cmd := ops.Command{Owner: "bob", Op: &ops.Lock{Name: "db", Lease: r.Lease, Wait: true}}
+					_, _, err := ops.Of(p.solo).Acquire(t.Context(), cmd, coord.NoLimit)
 					assert.NoError(t, err)
 					granted = p.now()
 				})
@@ -240,10 +241,10 @@ func TestLockOfForgottenClient(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
 		s := p.session(p.open("alice"), 10*time.Second)
 		for range 3 {
-			_, _, err := coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Op: &coord.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
+			_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Op: &ops.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
 			require.NoError(t, err)
 			held := p.holds(s, "db")
-			_, _, err = coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Op: &coord.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
+			_, _, err = ops.Of(p.solo).Do(t.Context(), ops.Command{Op: &ops.ClientsExpire{Term: 3, IdleSince: 1 << 60}})
 			require.NoError(t, err)
 			require.NoError(t, held.Unlock(t.Context()))
 		}
@@ -350,7 +351,7 @@ func TestLockUnderLostSession(t *testing.T) {
 			assert.ErrorIs(t, err, ErrLost)
 		})
 		synctest.Wait()
-		_, _, err := coord.OpsOf(p.solo).Do(t.Context(), coord.Command{Owner: "bob", Op: &coord.LeaseRevoke{ID: bob.Lease()}})
+		_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Owner: "bob", Op: &ops.LeaseRevoke{ID: bob.Lease()}})
 		require.NoError(t, err)
 		waits.Wait()
 		_, err = bob.Lock(t.Context(), "other")

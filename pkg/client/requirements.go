@@ -3,8 +3,8 @@ package client
 import (
 	"context"
 
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/attempt"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -14,7 +14,7 @@ import (
 type Requirement struct {
 	Name    string // [A-Za-z0-9._:-]{1,128}
 	Service instance.Name
-	Min     int // instances, 1 to coord.MaxRequired
+	Min     int // instances, 1 to requirements.MaxInstances
 	// Selector selects the counted instances, by default those with StatusUp.
 	// PreferZone must be empty.
 	Selector instance.Selector
@@ -23,16 +23,16 @@ type Requirement struct {
 // EvaluatedRequirement is a requirement with its status.
 type EvaluatedRequirement struct {
 	Requirement
-	coord.RequirementStatus
+	requirements.Status
 }
 
 // toEvaluated decodes a requirement. Problem reports a selector of a later version.
-func toEvaluated(e coord.EvaluatedRequirement) EvaluatedRequirement {
+func toEvaluated(e requirements.Evaluated) EvaluatedRequirement {
 	q, err := instance.ParseQuestion(e.Question)
 	if err != nil && e.Problem == "" {
 		e.Problem = fault.Message(err)
 	}
-	return EvaluatedRequirement{Requirement{Name: e.Name, Service: q.Name, Min: e.Min, Selector: q.Selector}, e.RequirementStatus}
+	return EvaluatedRequirement{Requirement{Name: e.Name, Service: q.Name, Min: e.Min, Selector: q.Selector}, e.Status}
 }
 
 // Requirements are the requirements of the group.
@@ -50,8 +50,8 @@ func (q Requirements) Set(ctx context.Context, r Requirement) error {
 	const op = "client.Requirements.Set"
 	question := instance.Query{Name: r.Service, Selector: r.Selector}
 	_, err := question.Question()
-	if err == nil && (r.Min < 1 || r.Min > coord.MaxRequired) {
-		err = fault.Invalidf("min", r.Min, "must be 1 to %d", coord.MaxRequired)
+	if err == nil && (r.Min < 1 || r.Min > requirements.MaxInstances) {
+		err = fault.Invalidf("min", r.Min, "must be 1 to %d", requirements.MaxInstances)
 	}
 	if err == nil {
 		_, err = q.client.do(ctx, &api.SetRequirementRequest{Name: r.Name, Min: uint32(r.Min), Query: question.Proto()})
@@ -67,7 +67,7 @@ func (q Requirements) Delete(ctx context.Context, name string) error {
 
 // Get returns a requirement with its status. Errors: NotFound, field "name"; Unavailable.
 func (q Requirements) Get(ctx context.Context, name string) (EvaluatedRequirement, error) {
-	s, _, err := coord.GetRequirement(ctx, q.client.coordination, name)
+	s, _, err := requirements.Get(ctx, q.client.coordination, name)
 	if err != nil {
 		return EvaluatedRequirement{}, fault.Wrap("client.Requirements.Get", err)
 	}
@@ -76,7 +76,7 @@ func (q Requirements) Get(ctx context.Context, name string) (EvaluatedRequiremen
 
 // List returns all requirements with their status, sorted by name. Errors: Unavailable.
 func (q Requirements) List(ctx context.Context) ([]EvaluatedRequirement, error) {
-	stored, _, err := coord.ListRequirements(ctx, q.client.coordination)
+	stored, _, err := requirements.List(ctx, q.client.coordination)
 	var all []EvaluatedRequirement
 	for _, s := range stored {
 		all = append(all, toEvaluated(s))
@@ -92,7 +92,7 @@ func (q Requirements) Await(ctx context.Context, name string) (EvaluatedRequirem
 	const op = "client.Requirements.Await"
 	var last EvaluatedRequirement
 	err := q.client.repeat(ctx, func(run *attempt.Run) error {
-		s, _, err := coord.AwaitRequirement(ctx, q.client.coordination, name, coord.EvaluatedRequirement.Satisfied)
+		s, _, err := requirements.Await(ctx, q.client.coordination, name, requirements.Evaluated.Satisfied)
 		if s.Name != "" {
 			last = toEvaluated(s)
 			run.Progress()

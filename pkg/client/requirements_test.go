@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -16,7 +18,7 @@ import (
 func (p *fixture) required(name string) coord.Revision {
 	question, err := instance.Query{Name: instance.Name{Namespace: "default", Service: "storage"}}.Question()
 	require.NoError(p.t, err)
-	r, _, err := coord.OpsOf(p.solo).Do(context.Background(), coord.Command{Op: &coord.SetRequirement{Requirement: coord.Requirement{
+	r, _, err := ops.Of(p.solo).Do(context.Background(), ops.Command{Op: &ops.SetRequirement{Requirement: requirements.Requirement{
 		Name: name, Min: 3, Question: question,
 	}}})
 	require.NoError(p.t, err)
@@ -25,11 +27,11 @@ func (p *fixture) required(name string) coord.Revision {
 
 // judge writes a status of the requirement.
 func (p *fixture) judge(name string, of coord.Revision, available int) {
-	v := coord.RequirementStatus{State: coord.RequirementInsufficient, Needed: 3, Available: available, Of: of}
+	v := requirements.Status{State: requirements.Insufficient, Needed: 3, Available: available, Of: of}
 	if available >= 3 {
-		v.State = coord.RequirementSatisfied
+		v.State = requirements.Satisfied
 	}
-	p.put(coord.RequirementStatusKey(name), string(v.Encode()))
+	p.put(requirements.StatusKey(name), string(v.Encode()))
 }
 
 // TestAwaitRequirement expects a wait to survive a loss of the peer and of the group.
@@ -64,6 +66,6 @@ func TestAwaitRequirement(t *testing.T) {
 		defer cancel()
 		s, err = c.Requirements().Await(bounded, "other")
 		require.ErrorIs(t, err, fault.Timeout)
-		require.Equal(t, []any{coord.RequirementInsufficient, 2, 3}, []any{s.State, s.Available, s.Needed})
+		require.Equal(t, []any{requirements.Insufficient, 2, 3}, []any{s.State, s.Available, s.Needed})
 	})
 }

@@ -6,11 +6,8 @@ import (
 	"strings"
 )
 
-// Prefixes of the keys written by directory commands alone.
-const (
-	DirectoryPrefix    = "directory/"    // followed by namespace/service/id
-	RequirementsPrefix = "requirements/" // followed by the name
-)
+// DirectoryPrefix is the prefix of the keys written by directory commands alone, followed by namespace/service/id.
+const DirectoryPrefix = "directory/"
 
 // Bounds of one RegisterBatch, part of the log format.
 const (
@@ -18,49 +15,6 @@ const (
 	MaxBatchBytes = 512 << 10 // keys and values
 	MaxEntry      = 16 << 10  // value of an entry
 )
-
-// RegisterBatch changes the entries of an owner, a peer, at one revision. Each
-// entry is bound to the lease and ends with it. A put of an equal value under
-// the same lease makes no event.
-//
-// An owner publishes under one lease and in generations. The first batch of a
-// generation binds it to the lease. Until the end of that lease the group
-// rejects batches of older generations: a late command of an earlier process,
-// or from before a resync, changes nothing. Entries of older generations stay
-// until a put, a delete, a replaced span or the end of their lease.
-//
-// An entry belongs to the owner of its lease. An application may register with
-// several owners in turn, and owners may leave and return in any order: the
-// latest registration counts. A put with Adopt is a new registration. It moves
-// the entry of another owner to the batch's lease in one event, which informs
-// the former owner. A put without Adopt repeats a registration first committed
-// at revision Since. It is skipped, and its key listed in Result.Foreign, after
-// a later decision about the key:
-//
-//   - another owner has the entry from an equal or later registration; an earlier one gives way;
-//   - another owner has the entry, with a Principal that is not the put's. This holds with Adopt too: the entry of an
-//     authenticated caller stays with its owner until the owner removes it or its lease ends;
-//   - another owner removed the entry at a later revision, as long as the group remembers it.
-//
-// A Since above the present revision belongs to a lost history and counts as 0.
-// The Since of an entry only rises during its life, and no two owners share
-// one, so owners never take an entry from each other repeatedly. Deletes of
-// foreign and of unknown entries are skipped too. A moved entry therefore never
-// blocks a peer's other entries.
-//
-// Errors: Conflict, field "generation" for an older one, field "lease" for a
-// generation bound to another lease; NotFound, Forbidden for the lease;
-// Invalid, TooLarge, LimitReached.
-type RegisterBatch struct {
-	Lease      LeaseID
-	Generation uint64 // above 0
-	Puts       []Entry
-	Deletes    []string // keys
-	// Replace, if not nil, declares the puts to be all entries of the owner in
-	// the span: its other entries there end. Consecutive spans correct a
-	// directory of any size batch by batch, without a gap for correct entries.
-	Replace *Span
-}
 
 // Entry is an instance in the directory.
 type Entry struct {
@@ -98,7 +52,7 @@ func EntryNames(key string) (namespace, service, id string, ok bool) {
 	rest, ok := strings.CutPrefix(key, DirectoryPrefix)
 	namespace, rest, some := strings.Cut(rest, "/")
 	service, id, more := strings.Cut(rest, "/")
-	return namespace, service, id, ok && some && more && label(namespace, 63) && label(service, 64) && identifier(id)
+	return namespace, service, id, ok && some && more && label(namespace, 63) && label(service, 64) && IsIdentifier(id)
 }
 
 // Digest summarises a set of entries in any order. Equal sets have equal
@@ -148,8 +102,8 @@ func label(text string, most int) bool {
 	return text != "" && len(text) <= most
 }
 
-// identifier reports whether text is a valid instance id or requirement name.
-func identifier(text string) bool {
+// IsIdentifier reports whether text is a valid instance id or requirement name.
+func IsIdentifier(text string) bool {
 	for i := range len(text) {
 		c := text[i]
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

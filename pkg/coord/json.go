@@ -50,12 +50,3 @@ func readable(b []byte) (text string, other []byte) {
 	}
 	return "", b
 }
-
-// MarshalJSON implements json.Marshaler.
-func (c ClaimState) MarshalJSON() ([]byte, error) {
-	type state ClaimState // without this method
-	return json.Marshal(struct {
-		state
-		AgeMs int64 `json:"age_ms,omitempty"`
-	}{state(c), c.Age.Milliseconds()})
-}

@@ -36,11 +36,3 @@ type HeldBack struct {
 	// Levels that the peer announced; zero while the leader has not heard from it.
 	Levels Levels `json:"levels"`
 }
-
-// SetLevel raises the feature level of the group. Only the leader proposes it, after every member and
-// client announced the level.
-//
-// Errors: Conflict unless Level is above the present one.
-type SetLevel struct{ Level uint32 }
-
-func (*SetLevel) op() {}

@@ -99,6 +99,26 @@ func (s Span) Contains(key string) bool { return s.From <= key && (s.To == "" ||
 // Empty reports whether the span contains no key.
 func (s Span) Empty() bool { return s.To != "" && s.To <= s.From }
 
+// Bounds returns a span in the API's form: first key and end. The end "\x00" means the end of the
+// keyspace, as in etcd. See SpanOf.
+func (s Span) Bounds() (from, to []byte) {
+	switch s.To {
+	case "":
+		s.To = "\x00"
+	case "\x00":
+		s = Span{From: "\x01", To: "\x01"} // no key
+	}
+	return []byte(s.From), []byte(s.To)
+}
+
+// SpanOf returns the span of Bounds. No key sorts before "\x00", so "\x00" can mean the end.
+func SpanOf(from, to []byte) Span {
+	if string(to) == "\x00" {
+		return Span{From: string(from)}
+	}
+	return Span{From: string(from), To: string(to)}
+}
+
 // LockKey is the key of a lease's claim on a lock: name, "/", the tag of the lease.
 func LockKey(name string, lease LeaseID) string { return name + "/" + lease.Tag() }
 
@@ -135,38 +155,4 @@ type Claim struct {
 	Permits  uint32 `json:"permits,omitempty"` // of Permit
 	Count    uint32 `json:"count"`             // open claims
 	Metadata []byte `json:"metadata,omitempty"`
-}
-
-// Query selects keys.
-type Query struct {
-	Span Span
-	// At is the revision to read; 0 is the present.
-	At Revision
-	// Limit on keys returned; 0 or less is none.
-	Limit int
-	// Bytes end a page after the key that reaches them; 0 or less is no bound. Transactions ignore it. A peer
-	// may bound a page further.
-	Bytes int
-	// From is the Next of the page before, and begins the next page at the same revision; "" is the start. Transactions
-	// ignore it.
-	From       string
-	Order      Order
-	Descending bool
-	KeysOnly   bool // without values
-	CountOnly  bool // without keys; ignores Limit, Bytes and From
-}
-
-// Scans reports whether an answer takes a visit of the whole span, even for a short page.
-func (q *Query) Scans() bool { return q.CountOnly || q.Descending || q.Order != ByKey }
-
-// Page answers a Query.
-type Page struct {
-	// Revision that was read: name it in At to read on in the same state.
-	Revision Revision `json:"revision"`
-	// Keys in the order of the query.
-	Keys []*KeyValue `json:"kvs"`
-	// Next is the first key of the rest; "" at the end.
-	Next string `json:"next,omitempty"`
-	// Count of all keys in the span, of a query with CountOnly.
-	Count int `json:"count,omitempty"`
 }

@@ -2,7 +2,9 @@ package coord
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -158,10 +160,24 @@ func Renewed(r *apiv1.LeaseKeepAliveRequest) ([]LeaseID, error) {
 	return ids, nil
 }
 
+// Request returns the request for a page of the keys in a span, 0: of the peer's size.
+func (s Span) Request(limit uint32) *apiv1.RangeRequest {
+	from, to := s.Bounds()
+	return &apiv1.RangeRequest{Key: from, RangeEnd: to, Limit: limit}
+}
+
 // Range reads a page of keys.
 func Range(ctx context.Context, s Service, r *apiv1.RangeRequest) (*apiv1.RangeResponse, error) {
 	a, err := s.Read(ctx, &coordv1.Question{Request: &coordv1.Question_Range{Range: r}})
 	return a.GetRange(), err
+}
+
+// WaitOf is a time to wait as a request for a lock has it: at least 1 ms, and -1 without a limit.
+func WaitOf(wait time.Duration) int64 {
+	if wait < 0 {
+		return -1
+	}
+	return max(1, int64((wait+time.Millisecond-1)/time.Millisecond))
 }
 
 // PutStep is the step of a transaction that puts a key under a lease; 0: none.
@@ -190,5 +206,5 @@ func Unmet(r *apiv1.TxnResponse) error {
 	if r.GetFailed() == 0 {
 		return nil
 	}
-	return &fault.Error{Op: "coord.Txn", Kind: fault.Conflict, Field: fmt.Sprintf("compare[%d]", r.GetFailed()-1), Err: text(r.GetReason())}
+	return &fault.Error{Op: "coord.Txn", Kind: fault.Conflict, Field: fmt.Sprintf("compare[%d]", r.GetFailed()-1), Err: errors.New(r.GetReason())}
 }

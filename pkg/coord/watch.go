@@ -84,3 +84,14 @@ func BatchOf(r *apiv1.WatchKeysResponse, span Span) Batch {
 	}
 	return b
 }
+
+// KeyValueOf gives a version of a key; what is not there is nil.
+func KeyValueOf(kv *apiv1.KeyVal) *KeyValue {
+	if kv == nil {
+		return nil
+	}
+	return &KeyValue{
+		Key: string(kv.GetKey()), Value: kv.GetValue(), CreateRevision: Revision(kv.GetCreateRevision()),
+		ModRevision: Revision(kv.GetModRevision()), Version: kv.GetVersion(), Lease: LeaseID(kv.GetLease()),
+	}
+}

@@ -15,8 +15,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -228,7 +228,7 @@ func (p *firstLockPlay) follow(ctx context.Context, s instruction) error {
 
 // holds returns nil if some lock has a holder.
 func holds(ctx context.Context, d *desk) error {
-	locks, _, err := coord.OpsOf(d.Coordination()).Locks(ctx, coord.LockQuery{})
+	locks, _, err := ops.Of(d.Coordination()).Locks(ctx, ops.LockQuery{})
 	if err == nil && (len(locks) == 0 || len(locks[0].Holding) == 0) {
 		err = fault.New("lab.holds", fault.NotFound, "nobody holds a lock")
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -433,6 +434,6 @@ func (f *faults) probe(ctx context.Context) (last int) {
 func probe(ctx context.Context, c *client.Client, key, value string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	_, _, err := coord.OpsOf(c.Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}})
+	_, _, err := ops.Of(c.Coordination()).Do(ctx, ops.Command{Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: key, Value: []byte(value)}}}}})
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -146,10 +147,10 @@ func (w *worker) outcome(ctx context.Context, err error) history.Outcome {
 }
 
 // do executes a command once, without an identity: the peer prevents a second execution.
-func (w *worker) do(ctx context.Context, op coord.Op) (coord.Result, error) {
+func (w *worker) do(ctx context.Context, op ops.Op) (ops.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, _, err := coord.OpsOf(w.client.Coordination()).Do(ctx, coord.Command{Op: op})
+	r, _, err := ops.Of(w.client.Coordination()).Do(ctx, ops.Command{Op: op})
 	return r, err
 }
 
@@ -164,7 +165,7 @@ func (w *worker) register(ctx context.Context) {
 	case x < 70:
 		w.put(ctx, history.Op{Kind: history.Put, Object: key})
 	default:
-		w.put(ctx, history.Op{Kind: history.Swap, Object: key, Old: seen.value}, coord.IfRevision(key, seen.mod))
+		w.put(ctx, history.Op{Kind: history.Swap, Object: key, Old: seen.value}, ops.IfRevision(key, seen.mod))
 	}
 }
 
@@ -174,7 +175,7 @@ func (w *worker) read(ctx context.Context, o history.Op) {
 	o = w.begin(o)
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	page, _, err := coord.OpsOf(w.client.Coordination()).Range(limited, coord.Query{Span: coord.Exactly(o.Object)}, coord.Linearizable)
+	page, _, err := ops.Of(w.client.Coordination()).Range(limited, ops.Query{Span: coord.Exactly(o.Object)}, ops.Linearizable)
 	var v version
 	if err == nil {
 		o.Revision = int64(page.Revision)
@@ -195,11 +196,11 @@ func (w *worker) remember(key string, v version) {
 }
 
 // put writes a unique value.
-func (w *worker) put(ctx context.Context, o history.Op, guards ...coord.Compare) history.Op {
+func (w *worker) put(ctx context.Context, o history.Op, guards ...ops.Compare) history.Op {
 	o.Client = w.id
 	o = w.begin(o)
 	o.Value = fmt.Sprintf("v%d", o.ID)
-	r, err := w.do(ctx, &coord.Txn{If: guards, Then: []coord.Step{{Put: &coord.Put{Key: o.Object, Value: []byte(o.Value)}}}})
+	r, err := w.do(ctx, &ops.Txn{If: guards, Then: []ops.Step{{Put: &ops.Put{Key: o.Object, Value: []byte(o.Value)}}}})
 	if err == nil {
 		err = r.Txn.Unmet()
 	}

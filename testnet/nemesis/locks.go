@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -92,7 +93,7 @@ func (w *worker) contend(ctx context.Context) {
 func (w *worker) guarded(ctx context.Context, by history.Op, belief history.Belief) {
 	token := coord.Token(by.Token)
 	o := history.Op{Kind: history.Guarded, Object: fencedBy + by.Object, Lock: by.Object, Token: by.Token}
-	if o = w.put(ctx, o, coord.IfHolds(by.Object, token)); o.Outcome == history.Refused {
+	if o = w.put(ctx, o, ops.IfHolds(by.Object, token)); o.Outcome == history.Refused {
 		w.seen.beliefs.Lost(o, belief)
 	}
 	o = w.begin(history.Op{Client: w.id, Kind: history.Fenced, Object: "resource", Lock: by.Object, Token: by.Token})
@@ -191,7 +192,7 @@ func (w *worker) neglect(ctx context.Context) {
 	}
 	belief := term{w.run, o.Call + granted - granted/20}
 	o = w.begin(history.Op{Client: w.id, Kind: history.Lock, Object: contended + "/0", Mode: history.Exclusive})
-	r, _, err := coord.OpsOf(w.client.Coordination()).Acquire(limited, coord.Command{Op: &coord.Lock{
+	r, _, err := ops.Of(w.client.Coordination()).Acquire(limited, ops.Command{Op: &ops.Lock{
 		Name: o.Object, Lease: lease, Wait: true, Metadata: fmt.Appendf(nil, "%d", o.ID),
 	}}, ttl/2)
 	if err == nil && !r.Lock.Granted {

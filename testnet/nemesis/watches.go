@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -138,8 +139,8 @@ func (r *run) settle(ctx context.Context, w *watches) {
 	err := await.Until(ctx, r.Recovery, "a last write", func(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, probeLimit)
 		defer cancel()
-		result, _, err := coord.OpsOf(r.net.Peers[0].Coordination()).Do(limited, coord.Command{Op: &coord.Txn{
-			Then: []coord.Step{{Put: &coord.Put{Key: probes + "/last", Value: fmt.Appendf(nil, "last %d", r.now())}}},
+		result, _, err := ops.Of(r.net.Peers[0].Coordination()).Do(limited, ops.Command{Op: &ops.Txn{
+			Then: []ops.Step{{Put: &ops.Put{Key: probes + "/last", Value: fmt.Appendf(nil, "last %d", r.now())}}},
 		}})
 		last = result.Revision
 		return err
@@ -171,7 +172,7 @@ func (r *run) settle(ctx context.Context, w *watches) {
 func (r *run) compare(ctx context.Context, i int, at coord.Revision) {
 	name := r.peers[i].name
 	err := await.Until(ctx, lateness, name+" reads what it has", func(ctx context.Context) error {
-		page, _, err := coord.OpsOf(r.net.Peers[i].Coordination()).Range(ctx, coord.Query{Span: coord.Under(prefix), At: at}, coord.Local)
+		page, _, err := ops.Of(r.net.Peers[i].Coordination()).Range(ctx, ops.Query{Span: coord.Under(prefix), At: at}, ops.Local)
 		if err == nil {
 			r.contrast(name, at, page.Keys)
 		}

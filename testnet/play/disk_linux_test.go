@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/app"
@@ -73,7 +74,7 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, n.Restart(t.Context(), n.Peers[0]))
 	p = n.Peers[0]
 	eventually("everything is there", func(ctx context.Context) error {
-		page, _, err := coord.OpsOf(p.Coordination()).Range(ctx, coord.Query{Span: coord.Under("app/")}, coord.Linearizable)
+		page, _, err := ops.Of(p.Coordination()).Range(ctx, ops.Query{Span: coord.Under("app/")}, ops.Linearizable)
 		if err == nil && len(page.Keys) < acknowledged {
 			return await.Never(fault.New("", fault.Internal, "%d of %d keys", len(page.Keys), acknowledged))
 		}
@@ -84,8 +85,8 @@ func TestDiskFull(t *testing.T) {
 
 // put writes a key with a long value.
 func put(ctx context.Context, p *network.Peer, i int) error {
-	_, _, err := coord.OpsOf(p.Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{
-		Then: []coord.Step{{Put: &coord.Put{Key: fmt.Sprintf("app/%d", i), Value: make([]byte, 60_000)}}},
+	_, _, err := ops.Of(p.Coordination()).Do(ctx, ops.Command{Op: &ops.Txn{
+		Then: []ops.Step{{Put: &ops.Put{Key: fmt.Sprintf("app/%d", i), Value: make([]byte, 60_000)}}},
 	}})
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -143,11 +144,11 @@ func liveAndDie(ctx context.Context, p *network.Peer, n int) error {
 func writeKey(ctx context.Context, p *network.Peer, n int) error {
 	key := func(n int) string { return fmt.Sprintf("%s%s/%d", prefix, p.Name, n) }
 	old := coord.Exactly(key(n - 20))
-	_, _, err := coord.OpsOf(p.Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{
-		Then: []coord.Step{{Put: &coord.Put{Key: key(n), Value: []byte(key(n))}}, {Delete: &old}},
+	_, _, err := ops.Of(p.Coordination()).Do(ctx, ops.Command{Op: &ops.Txn{
+		Then: []ops.Step{{Put: &ops.Put{Key: key(n), Value: []byte(key(n))}}, {Delete: &old}},
 	}})
 	if err == nil {
-		_, _, err = coord.OpsOf(p.Coordination()).Range(ctx, coord.Query{Span: coord.Under(prefix + p.Name)}, coord.Linearizable)
+		_, _, err = ops.Of(p.Coordination()).Range(ctx, ops.Query{Span: coord.Under(prefix + p.Name)}, ops.Linearizable)
 	}
 	return err
 }
@@ -169,9 +170,9 @@ func takeLock(ctx context.Context, p *network.Peer, n int) error {
 		if err != nil {
 			continue // others have it
 		}
-		_, _, err = coord.OpsOf(c.Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{
-			If:   []coord.Compare{coord.IfHolds(name, held.Token())},
-			Then: []coord.Step{{Put: &coord.Put{Key: "leased/" + name, Value: []byte(p.Name), Lease: s.Lease()}}},
+		_, _, err = ops.Of(c.Coordination()).Do(ctx, ops.Command{Op: &ops.Txn{
+			If:   []ops.Compare{ops.IfHolds(name, held.Token())},
+			Then: []ops.Step{{Put: &ops.Put{Key: "leased/" + name, Value: []byte(p.Name), Lease: s.Lease()}}},
 		}})
 		if err != nil {
 			return err

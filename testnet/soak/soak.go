@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
@@ -111,12 +112,12 @@ func (r *run) play(ctx context.Context) error {
 func (r *run) fill(ctx context.Context) error {
 	const each = 500
 	for n := 0; n < int(coord.DefaultLimits().HistoryEvents); n += each {
-		steps := make([]coord.Step, each)
+		steps := make([]ops.Step, each)
 		for i := range steps {
-			steps[i].Put = &coord.Put{Key: fmt.Sprintf("%sfill/%d", prefix, i), Value: []byte("a value of usual length")}
+			steps[i].Put = &ops.Put{Key: fmt.Sprintf("%sfill/%d", prefix, i), Value: []byte("a value of usual length")}
 		}
 		err := await.Until(ctx, formLimit, "the group takes a write", func(ctx context.Context) error {
-			_, _, err := coord.OpsOf(r.net.Peers[0].Coordination()).Do(ctx, coord.Command{Op: &coord.Txn{Then: steps}})
+			_, _, err := ops.Of(r.net.Peers[0].Coordination()).Do(ctx, ops.Command{Op: &ops.Txn{Then: steps}})
 			return err
 		})
 		if err != nil {

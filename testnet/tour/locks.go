@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -68,7 +69,7 @@ func lockHandedOver(ctx context.Context, t *Tour) (string, error) {
 // awaitQueue waits until n claims wait for a lock.
 func (t *Tour) awaitQueue(ctx context.Context, name string, n int) error {
 	return await.Until(ctx, callLimit, "a waiter for "+name, func(ctx context.Context) error {
-		locks, _, err := coord.OpsOf(t.consumer().Coordination()).Locks(ctx, coord.LockQuery{Name: name})
+		locks, _, err := ops.Of(t.consumer().Coordination()).Locks(ctx, ops.LockQuery{Name: name})
 		if err != nil {
 			return err
 		}
@@ -162,7 +163,7 @@ func restartAll(ctx context.Context, t *Tour) (string, error) {
 
 // stillHeld asks a peer whether a lock is held by a token.
 func stillHeld(ctx context.Context, p *network.Peer, name string, token client.Token) error {
-	locks, _, err := coord.OpsOf(p.Coordination()).Locks(ctx, coord.LockQuery{Name: name})
+	locks, _, err := ops.Of(p.Coordination()).Locks(ctx, ops.LockQuery{Name: name})
 	switch {
 	case err != nil:
 		return fault.Wrap(p.Name, err)

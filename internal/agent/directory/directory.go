@@ -24,6 +24,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Times and sizes of a directory.
@@ -165,22 +166,20 @@ func (d *Directory) Read(ctx context.Context, n instance.Name) ([]*instance.Inst
 
 // list reads a span at one revision, page by page.
 func (d *Directory) list(ctx context.Context, span coord.Span) (all []*instance.Instance, revision uint64, err error) {
-	q := coord.Query{Span: span, Limit: pageSize}
+	q := span.Request(pageSize)
 	for {
-		got, _, err := coord.OpsOf(d.Group).Range(ctx, q, coord.Linearizable)
+		got, err := coord.Range(ctx, d.Group, q)
 		if err != nil {
 			return nil, 0, err
 		}
-		for _, kv := range got.Keys {
+		for _, kv := range got.GetKvs() {
 			if i := d.decode(kv); i != nil {
 				all = append(all, i)
 			}
 		}
-		q.At = got.Revision
-		if got.Next == "" {
-			return all, uint64(got.Revision), nil
+		if q.Revision, q.From = got.GetRevision(), got.GetNext(); len(q.From) == 0 {
+			return all, uint64(q.Revision), nil
 		}
-		q.Span.From = got.Next
 	}
 }
 
@@ -211,18 +210,14 @@ func encode(i *instance.Instance, self string) []byte {
 	return stored.Marshal()
 }
 
-// decode returns the instance of an entry, or nil for a deleted entry and for
-// one only a later version of this program can read.
-func (d *Directory) decode(kv *coord.KeyValue) *instance.Instance {
-	if kv == nil {
-		return nil
-	}
-	i, err := instance.Unmarshal(kv.Value)
-	if k, ok := instanceKey(kv.Key); err != nil || !ok || k != i.Key {
+// decode returns the instance of an entry, or nil for one only a later version of this program can read.
+func (d *Directory) decode(kv *apiv1.KeyVal) *instance.Instance {
+	i, err := instance.Unmarshal(kv.GetValue())
+	if k, ok := instanceKey(string(kv.GetKey())); err != nil || !ok || k != i.Key {
 		d.Failed("directory.decode", err)
 		return nil
 	}
-	i.Revision = uint64(kv.ModRevision)
+	i.Revision = uint64(kv.GetModRevision())
 	return i
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -411,7 +412,7 @@ func TestIndexOfCommitted(t *testing.T) {
 			require.Equal(t, revision, got.Index, p.name)
 			require.Equal(t, revision, got.Instances[0].Revision, p.name)
 		}
-		page, _, err := coord.OpsOf(c).Range(t.Context(), coord.Query{Span: coord.Exactly(directoryKey(x.Key))}, coord.Linearizable)
+		page, _, err := ops.Of(c).Range(t.Context(), ops.Query{Span: coord.Exactly(directoryKey(x.Key))}, ops.Linearizable)
 		require.NoError(t, err)
 		require.EqualValues(t, revision, page.Keys[0].ModRevision, "directory and group count alike")
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // ownRevision is the first revision of a peer's own numbering: above all
@@ -206,10 +207,10 @@ func (f *feeder) follow() error {
 	f.mu.Lock()
 	f.relist = cancel
 	f.mu.Unlock()
-	watch := coord.Watch{Span: coord.Under(coord.DirectoryPrefix), From: from}
-	err = coord.OpsOf(f.d.Group).Events(ctx, watch, func(b coord.Batch, _ coord.Header) error {
+	watch := &apiv1.WatchKeysRequest{Key: coord.DirectoryPrefix, Prefix: true, StartRevision: from}
+	err = f.d.Group.Watch(ctx, watch, func(r *apiv1.WatchKeysResponse) error {
 		dead.Reset(watchTimeout)
-		return f.take(b)
+		return f.take(r)
 	})
 	var compacted *coord.Compacted
 	if errors.As(err, &compacted) {
@@ -221,12 +222,12 @@ func (f *feeder) follow() error {
 }
 
 // resume returns the revision for the next watch.
-func (f *feeder) resume(ctx context.Context) (coord.Revision, error) {
+func (f *feeder) resume(ctx context.Context) (int64, error) {
 	f.mu.Lock()
 	foreign, revision := f.foreign, f.revision
 	f.mu.Unlock()
 	if !foreign {
-		return coord.Revision(revision) + 1, nil
+		return int64(revision) + 1, nil
 	}
 	for tries := 1; ; tries++ {
 		f.d.loop.settle(ctx, maxBackOff)
@@ -238,7 +239,7 @@ func (f *feeder) resume(ctx context.Context) (coord.Revision, error) {
 			return 0, err
 		}
 		if done, err := f.reset(all, at, before, tries == maxListings); done || err != nil {
-			return coord.Revision(at) + 1, err
+			return int64(at) + 1, err
 		}
 	}
 }
@@ -260,8 +261,8 @@ func (f *feeder) reset(all []*instance.Instance, at, before uint64, force bool) 
 	return true, nil
 }
 
-// take feeds the catalog with a batch, revision by revision.
-func (f *feeder) take(b coord.Batch) error {
+// take feeds the catalog with the events of an answer, revision by revision.
+func (f *feeder) take(r *apiv1.WatchKeysResponse) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.foreign {
@@ -275,19 +276,19 @@ func (f *feeder) take(b coord.Batch) error {
 		f.follows = true
 		f.updateContact()
 	}
-	for len(b.Events) > 0 {
+	for events := r.GetEvents(); len(events) > 0; {
 		n := 1
-		for n < len(b.Events) && b.Events[n].Revision == b.Events[0].Revision {
+		for n < len(events) && events[n].GetKv().GetModRevision() == events[0].GetKv().GetModRevision() {
 			n++
 		}
-		if err := f.apply(b.Events[:n]); err != nil {
+		if err := f.apply(events[:n]); err != nil {
 			return err
 		}
-		b.Events = b.Events[n:]
+		events = events[n:]
 	}
 	// The catalog skips revisions of other keys: the catalogs of all peers agree
 	// on revisions.
-	if done := uint64(b.Next - 1); done > f.revision {
+	if done := uint64(r.GetNextRevision() - 1); done > f.revision {
 		f.revision = done
 		f.move()
 	}
@@ -295,15 +296,19 @@ func (f *feeder) take(b coord.Batch) error {
 }
 
 // apply feeds the catalog with the events of one revision.
-func (f *feeder) apply(events []coord.Event) error {
-	revision := uint64(events[0].Revision)
+func (f *feeder) apply(events []*apiv1.KeyEvent) error {
+	revision := uint64(events[0].GetKv().GetModRevision())
 	if revision <= f.revision {
 		return nil
 	}
 	changes := make([]instance.Change, 0, len(events))
 	for _, e := range events {
-		if k, ok := instanceKey(e.Key); ok {
-			changes = append(changes, instance.Change{Key: k, Instance: f.decode(k, e.KV)})
+		if k, ok := instanceKey(string(e.GetKv().GetKey())); ok {
+			c := instance.Change{Key: k}
+			if e.GetType() == apiv1.KeyEvent_PUT {
+				c.Instance = f.decode(k, e.GetKv())
+			}
+			changes = append(changes, c)
 		}
 	}
 	if err := f.d.Catalog.Apply(revision, changes); err != nil {
@@ -316,9 +321,9 @@ func (f *feeder) apply(events []coord.Event) error {
 
 // decode returns the instance of an entry. An entry equal to its local instance
 // shares that instance's memory. The caller holds mu.
-func (f *feeder) decode(k instance.Key, kv *coord.KeyValue) *instance.Instance {
-	if i, ok := f.local[k]; ok && kv != nil && bytes.Equal(kv.Value, i.value) {
-		return withRevision(i.Instance, uint64(kv.ModRevision))
+func (f *feeder) decode(k instance.Key, kv *apiv1.KeyVal) *instance.Instance {
+	if i, ok := f.local[k]; ok && bytes.Equal(kv.GetValue(), i.value) {
+		return withRevision(i.Instance, uint64(kv.GetModRevision()))
 	}
 	return f.d.decode(kv)
 }

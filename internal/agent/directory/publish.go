@@ -1,15 +1,20 @@
 package directory
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // publishLoop feeds a Publisher with events and carries out its actions.
@@ -149,77 +154,62 @@ func (l *publishLoop) do(a publisher.Action) publisher.Event {
 	defer cancel()
 	switch a := a.(type) {
 	case publisher.Grant:
-		got, _, err := coord.OpsOf(l.d.Group).Do(ctx, l.command(&coord.LeaseGrant{ID: a.Lease, TTL: a.TTL.Milliseconds()}))
-		return publisher.LeaseGranted{Lease: got.Lease, TTL: time.Duration(got.TTL) * time.Millisecond, Err: l.logged("grant", err)}
+		got, err := l.execute(ctx, &apiv1.LeaseGrantRequest{Id: int64(a.Lease), TtlMs: a.TTL.Milliseconds()})
+		granted := got.GetLeaseGrant()
+		return publisher.LeaseGranted{
+			Lease: coord.LeaseID(granted.GetId()), TTL: time.Duration(granted.GetTtlMs()) * time.Millisecond, Err: l.logged("grant", err),
+		}
 	case publisher.Renew:
-		renewals, _, err := coord.OpsOf(l.d.Group).KeepAlive(ctx, l.d.Self, []coord.LeaseID{a.Lease})
-		if err == nil && len(renewals) != 1 {
-			err = fault.New("directory.renew", fault.Internal, "the group renewed %d leases instead of 1", len(renewals))
-		}
-		if err != nil {
-			return publisher.Renewed{Err: l.logged("renew", err)}
-		}
-		return publisher.Renewed{Renewal: renewals[0]}
+		got, err := l.execute(ctx, &apiv1.LeaseKeepAliveRequest{Id: int64(a.Lease)})
+		return publisher.Renewed{Answer: got.GetKeepAlive(), Err: l.logged("renew", err)}
 	case publisher.Send:
-		batch, err := l.withoutOutdated(ctx, a.Batch)
-		if err != nil {
+		if err := l.dropOutdated(ctx, a.Batch); err != nil {
 			return publisher.PublishDone{Err: l.logged("send", err)}
 		}
-		ctx, span := l.traced.begin(ctx, l.d.Tracer, batch)
-		got, _, err := coord.OpsOf(l.d.Group).Do(ctx, l.command(batch))
+		ctx, span := l.traced.begin(ctx, l.d.Tracer, a.Batch)
+		got, err := l.execute(ctx, a.Batch)
+		answer := got.GetPublishInstances()
 		span.End(err)
-		got.Since = since(batch, got)
-		return publisher.PublishDone{Result: got, Refused: refused(batch, got), Err: l.logged("send", err)}
+		return publisher.PublishDone{Answer: answer, Refused: refused(a.Batch, answer), Err: l.logged("send", err)}
 	default: // publisher.Resync
 		return publisher.Listed{Entries: l.entries()}
 	}
 }
 
-// withoutOutdated clears Adopt of each entry whose application has registered
+func (l *publishLoop) execute(ctx context.Context, request proto.Message) (*coordv1.Result, error) {
+	return l.d.Group.Execute(ctx, coord.CommandOf(l.d.Self, request))
+}
+
+// dropOutdated clears Adopt of each entry whose application has registered
 // with another peer later than here. Only a registration that waited for a
 // leader can be that old, and it was never committed, so the clocks of the two
 // peers decide. Between committed registrations the group decides.
-func (l *publishLoop) withoutOutdated(ctx context.Context, b *coord.RegisterBatch) (*coord.RegisterBatch, error) {
-	changed := *b
-	changed.Puts = slices.Clone(b.Puts)
-	for n, e := range changed.Puts {
+func (l *publishLoop) dropOutdated(ctx context.Context, b *apiv1.PublishInstancesRequest) error {
+	for _, e := range b.GetPuts() {
 		l.mu.Lock()
-		registered := l.registered[e.Key]
+		registered := l.registered[string(e.GetKey())]
 		l.mu.Unlock()
-		if !e.Adopt || time.Since(registered) < delayedAfter {
+		if !e.GetAdopt() || time.Since(registered) < delayedAfter {
 			continue
 		}
-		got, _, err := coord.OpsOf(l.d.Group).Range(ctx, coord.Query{Span: coord.Exactly(e.Key)}, coord.Linearizable)
+		got, err := coord.Range(ctx, l.d.Group, &apiv1.RangeRequest{Key: e.GetKey()})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for _, kv := range got.Keys {
+		for _, kv := range got.GetKvs() {
 			if i := l.d.decode(kv); i != nil && i.Peer != l.d.Self && i.RegisteredAt.After(registered) {
-				changed.Puts[n].Adopt = false
+				e.Adopt = false
 			}
 		}
 	}
-	return &changed, nil
-}
-
-// since returns the registration revision of each entry. The batch as sent may
-// differ from the batch as requested.
-func since(b *coord.RegisterBatch, got coord.Result) []coord.Revision {
-	all := make([]coord.Revision, len(b.Puts))
-	for n, e := range b.Puts {
-		all[n] = got.SinceOf(n, e)
-	}
-	return all
+	return nil
 }
 
 // refused returns the keys of registrations that the group skipped.
-func refused(b *coord.RegisterBatch, got coord.Result) (keys []string) {
-	if len(got.Foreign) == 0 {
-		return nil
-	}
-	for _, e := range b.Puts {
-		if e.Adopt && slices.Contains(got.Foreign, e.Key) {
-			keys = append(keys, e.Key)
+func refused(b *apiv1.PublishInstancesRequest, got *apiv1.PublishInstancesResponse) (keys []string) {
+	for _, key := range got.GetForeign() {
+		if slices.ContainsFunc(b.GetPuts(), func(e *apiv1.DirectoryEntry) bool { return e.GetAdopt() && bytes.Equal(e.GetKey(), key) }) {
+			keys = append(keys, string(key))
 		}
 	}
 	return keys
@@ -255,10 +245,6 @@ func (l *publishLoop) synced() bool {
 		}
 	}
 	return true
-}
-
-func (l *publishLoop) command(op coord.Op) coord.Command {
-	return coord.Command{Owner: l.d.Self, Op: op}
 }
 
 // logged logs a failed call to the group and returns its error.

@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"github.com/blackhole/blackhole/internal/platform/trace"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/instance"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // maxTraced bounds the registrations that are traced at a time. The commits of further ones are in no trace.
@@ -53,14 +53,14 @@ func (c *callers) add(ctx context.Context, k instance.Key) (done func()) {
 
 // begin begins the span of a batch, which carries the registrations of several calls at once: it is part of the trace of
 // the first one, and links to the others.
-func (c *callers) begin(ctx context.Context, t *trace.Tracer, b *coord.RegisterBatch) (context.Context, trace.Span) {
+func (c *callers) begin(ctx context.Context, t *trace.Tracer, b *apiv1.PublishInstancesRequest) (context.Context, trace.Span) {
 	if !t.On() {
 		return ctx, trace.Span{}
 	}
 	c.mu.Lock()
 	var calls []context.Context
 	for _, one := range c.list {
-		if slices.ContainsFunc(b.Puts, func(e coord.Entry) bool { return one.has(e.Key) }) {
+		if slices.ContainsFunc(b.GetPuts(), func(e *apiv1.DirectoryEntry) bool { return one.has(string(e.GetKey())) }) {
 			calls = append(calls, one.ctx)
 		}
 	}
@@ -72,7 +72,7 @@ func (c *callers) begin(ctx context.Context, t *trace.Tracer, b *coord.RegisterB
 	for _, other := range calls[1:] {
 		span.Link(other)
 	}
-	span.Number("blackhole.instances", len(b.Puts))
+	span.Number("blackhole.instances", len(b.GetPuts()))
 	return ctx, span
 }
 

@@ -24,7 +24,9 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 const (
@@ -118,15 +120,15 @@ func (e *Evaluator) lead(ctx context.Context, term uint64, over <-chan struct{})
 	}
 	w := &writer{Evaluator: e, table: newTable(e.Counter), written: map[string]written{}}
 	for _, kv := range keys {
-		w.apply(kv.Key, kv, kv.ModRevision)
+		w.apply(kv, false)
 	}
 	e.Logger.Info("this peer evaluates the requirements", "term", term, "revision", at, "requirements", len(w.requirements))
 	if err := w.flush(ctx); err != nil {
 		return err
 	}
 	work.Go(func() { cancel(w.flushLate(ctx)) })
-	err = coord.OpsOf(e.Member).Events(ctx, coord.Watch{Span: span(), From: at + 1}, func(b coord.Batch, _ coord.Header) error {
-		return w.take(ctx, b)
+	err = e.Member.Watch(ctx, &apiv1.WatchKeysRequest{Prefix: true, StartRevision: at + 1}, func(r *apiv1.WatchKeysResponse) error {
+		return w.take(ctx, r)
 	})
 	if cause := context.Cause(ctx); cause != nil && cause != ctx.Err() {
 		return cause
@@ -134,26 +136,19 @@ func (e *Evaluator) lead(ctx context.Context, term uint64, over <-chan struct{})
 	return err
 }
 
-// span covers the directory, the statuses and the requirements.
-func span() coord.Span {
-	return coord.Span{From: coord.DirectoryPrefix, To: coord.Under(coord.RequirementsPrefix).To}
-}
-
 // read returns all relevant keys at one revision.
-func (e *Evaluator) read(ctx context.Context) (keys []*coord.KeyValue, at coord.Revision, err error) {
-	for _, prefix := range []string{coord.DirectoryPrefix, coord.RequirementsPrefix, coord.RequirementStatusPrefix} {
-		for q := (coord.Query{Span: coord.Under(prefix), At: at, Limit: pageSize}); ; q.At = at {
+func (e *Evaluator) read(ctx context.Context) (keys []*apiv1.KeyVal, at int64, err error) {
+	for _, prefix := range []string{coord.DirectoryPrefix, requirements.Prefix, requirements.StatusPrefix} {
+		for q := coord.Under(prefix).Request(pageSize); ; {
+			q.Revision = at
 			bounded, cancel := context.WithTimeout(ctx, callTimeout)
-			got, _, err := coord.OpsOf(e.Member).Range(bounded, q, coord.Linearizable)
+			got, err := coord.Range(bounded, e.Member, q)
 			cancel()
 			if err != nil {
 				return nil, 0, fault.Wrap("requirement.read", err)
 			}
-			if got.Revision == 0 { // empty store: At 0 would mean the latest revision
-				return nil, 0, nil
-			}
-			keys, at = append(keys, got.Keys...), got.Revision
-			if q.Span.From = got.Next; got.Next == "" {
+			keys, at = append(keys, got.GetKvs()...), got.GetRevision()
+			if q.From = got.GetNext(); len(q.From) == 0 {
 				break
 			}
 		}

@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -56,7 +58,7 @@ func inTime(t *testing.T, test func(w *fixture)) {
 		w := &fixture{t: t, leadership: &leadership{changed: make(chan struct{})}, Solo: coordtest.New(coordtest.Config{
 			Now: time.Now, After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
 		})}
-		w.lease = w.do(&coord.LeaseGrant{TTL: 24 * time.Hour.Milliseconds()}).Lease
+		w.lease = w.do(&ops.LeaseGrant{TTL: 24 * time.Hour.Milliseconds()}).Lease
 		test(w)
 	})
 }
@@ -69,9 +71,9 @@ func (w *fixture) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.R
 	return w.Solo.Execute(ctx, cmd)
 }
 
-func (w *fixture) do(op coord.Op) coord.Result {
+func (w *fixture) do(op ops.Op) ops.Result {
 	w.t.Helper()
-	r, _, err := coord.OpsOf(w).Do(w.t.Context(), coord.Command{Owner: "app", Op: op})
+	r, _, err := ops.Of(w).Do(w.t.Context(), ops.Command{Owner: "app", Op: op})
 	require.NoError(w.t, err)
 	return r
 }
@@ -88,7 +90,7 @@ func (w *fixture) run(self string) (stop func()) {
 // register adds instances of a service to the directory.
 func (w *fixture) register(service string, ids ...string) {
 	w.t.Helper()
-	op := &coord.RegisterBatch{Lease: w.lease, Generation: 1}
+	op := &ops.RegisterBatch{Lease: w.lease, Generation: 1}
 	for _, id := range ids {
 		i := &instance.Instance{
 			Key:  instance.Key{Namespace: "default", Service: service, ID: id},
@@ -101,12 +103,12 @@ func (w *fixture) register(service string, ids ...string) {
 
 func (w *fixture) deregister(service, id string) {
 	key := coord.DirectoryKey("default", service, id)
-	w.do(&coord.RegisterBatch{Lease: w.lease, Generation: 1, Deletes: []string{key}})
+	w.do(&ops.RegisterBatch{Lease: w.lease, Generation: 1, Deletes: []string{key}})
 }
 
 func (w *fixture) require(name, service string, least int) coord.Revision {
 	w.t.Helper()
-	return w.do(&coord.SetRequirement{Requirement: coord.Requirement{
+	return w.do(&ops.SetRequirement{Requirement: requirements.Requirement{
 		Name: name, Min: least, Question: question(w.t, service, instance.Selector{}),
 	}}).Revision
 }
@@ -115,7 +117,7 @@ func (w *fixture) require(name, service string, least int) coord.Revision {
 func (w *fixture) standing(name string) string {
 	w.t.Helper()
 	synctest.Wait()
-	s, _, err := coord.GetRequirement(w.t.Context(), w, name)
+	s, _, err := requirements.Get(w.t.Context(), w, name)
 	if fault.KindOf(err) == fault.NotFound {
 		return "none"
 	}
@@ -125,7 +127,7 @@ func (w *fixture) standing(name string) string {
 
 // keys returns the stored statuses.
 func (w *fixture) keys() map[string]*coord.KeyValue {
-	page, _, err := coord.OpsOf(w).Range(w.t.Context(), coord.Query{Span: coord.Under(coord.RequirementStatusPrefix)}, coord.Linearizable)
+	page, _, err := ops.Of(w).Range(w.t.Context(), ops.Query{Span: coord.Under(requirements.StatusPrefix)}, ops.Linearizable)
 	require.NoError(w.t, err)
 	all := map[string]*coord.KeyValue{}
 	for _, kv := range page.Keys {
@@ -136,7 +138,7 @@ func (w *fixture) keys() map[string]*coord.KeyValue {
 
 // write writes a key as any client can.
 func (w *fixture) write(key, value string) {
-	w.do(&coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}})
+	w.do(&ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: key, Value: []byte(value)}}}})
 }
 
 func TestStatus(t *testing.T) {
@@ -160,7 +162,7 @@ func TestStatus(t *testing.T) {
 		w.deregister("storage", "s1")
 		w.require("store", "storage", 1)
 		require.Equal(t, "satisfied 1/1", w.standing("store"))
-		w.do(&coord.DeleteRequirement{Name: "store"})
+		w.do(&ops.DeleteRequirement{Name: "store"})
 		require.Equal(t, "none", w.standing("store"))
 		require.Empty(t, w.keys())
 	})
@@ -172,11 +174,11 @@ func TestProblem(t *testing.T) {
 		t := w.t
 		defer w.run("a")()
 		w.leadership.elect("a")
-		w.do(&coord.SetRequirement{Requirement: coord.Requirement{
+		w.do(&ops.SetRequirement{Requirement: requirements.Requirement{
 			Name: "odd", Min: 1, Question: question(t, "s", instance.Selector{Version: "?"}),
 		}})
 		require.Equal(t, "insufficient_nodes 0/1", w.standing("odd"))
-		s, _, err := coord.GetRequirement(w.t.Context(), w, "odd")
+		s, _, err := requirements.Get(w.t.Context(), w, "odd")
 		require.NoError(t, err)
 		require.NotEmpty(t, s.Problem)
 	})
@@ -193,14 +195,14 @@ func TestWaiters(t *testing.T) {
 		w.require("store", "storage", 2)
 		w.require("doomed", "storage", 9)
 		type outcome struct {
-			coord.EvaluatedRequirement
+			requirements.Evaluated
 			err   error
 			after time.Duration
 		}
 		await := func(name string) <-chan outcome {
 			got, began := make(chan outcome, 1), time.Now()
 			go func() {
-				s, _, err := coord.AwaitRequirement(w.t.Context(), w, name, coord.EvaluatedRequirement.Satisfied)
+				s, _, err := requirements.Await(w.t.Context(), w, name, requirements.Evaluated.Satisfied)
 				got <- outcome{s, err, time.Since(began)}
 			}()
 			return got
@@ -217,8 +219,8 @@ func TestWaiters(t *testing.T) {
 		w.leadership.elect("b")
 		got := <-satisfied
 		require.NoError(t, got.err)
-		require.Equal(t, []any{coord.RequirementSatisfied, 2, 2 * time.Hour}, []any{got.State, got.Available, got.after})
-		w.do(&coord.DeleteRequirement{Name: "doomed"})
+		require.Equal(t, []any{requirements.Satisfied, 2, 2 * time.Hour}, []any{got.State, got.Available, got.after})
+		w.do(&ops.DeleteRequirement{Name: "doomed"})
 		gone := <-doomed
 		require.ErrorIs(t, gone.err, fault.NotFound)
 		require.Equal(t, "name", fault.FieldOf(gone.err))
@@ -227,9 +229,9 @@ func TestWaiters(t *testing.T) {
 		w.require("late", "storage", 5)
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 		defer cancel()
-		s, _, err := coord.AwaitRequirement(ctx, w, "late", coord.EvaluatedRequirement.Satisfied)
+		s, _, err := requirements.Await(ctx, w, "late", requirements.Evaluated.Satisfied)
 		require.ErrorIs(t, err, fault.Timeout)
-		require.Equal(t, []any{coord.RequirementInsufficient, 2, 5}, []any{s.State, s.Available, s.Needed})
+		require.Equal(t, []any{requirements.Insufficient, 2, 5}, []any{s.State, s.Available, s.Needed})
 	})
 }
 
@@ -258,16 +260,16 @@ func TestNewLeaderContinues(t *testing.T) {
 
 		w.leadership.elect("")
 		synctest.Wait()
-		w.do(&coord.DeleteRequirement{Name: "gone"})
+		w.do(&ops.DeleteRequirement{Name: "gone"})
 		w.register("storage", "s3")
 		synctest.Wait()
 		require.Equal(t, before, w.keys(), "nobody directs")
 		w.leadership.elect("b")
 		require.Equal(t, "satisfied 3/3", w.standing("more"))
 		require.Equal(t, "satisfied 3/2", w.standing("store"))
-		require.NotContains(t, w.keys(), coord.RequirementStatusKey("gone"))
-		was, _ := coord.DecodeRequirementStatus(before[coord.RequirementStatusKey("store")].Value)
-		now, _ := coord.DecodeRequirementStatus(w.keys()[coord.RequirementStatusKey("store")].Value)
+		require.NotContains(t, w.keys(), requirements.StatusKey("gone"))
+		was, _ := requirements.DecodeStatus(before[requirements.StatusKey("store")].Value)
+		now, _ := requirements.DecodeStatus(w.keys()[requirements.StatusKey("store")].Value)
 		require.Equal(t, was.Revision, now.Revision, "it has been satisfied all the time")
 	})
 }
@@ -283,22 +285,22 @@ func TestForeignStatusesAreCorrected(t *testing.T) {
 		w.register("storage", "s1")
 		time.Sleep(settleTime)
 		require.Equal(t, "insufficient_nodes 1/2", w.standing("store"))
-		right := w.keys()[coord.RequirementStatusKey("store")].Value
-		late := coord.RequirementStatus{State: coord.RequirementSatisfied, Needed: 2, Available: 2, Revision: 1, Of: of}
+		right := w.keys()[requirements.StatusKey("store")].Value
+		late := requirements.Status{State: requirements.Satisfied, Needed: 2, Available: 2, Revision: 1, Of: of}
 		for _, wrong := range []string{string(late.Encode()), "?", "", `{"state":"pending"}`} {
-			w.write(coord.RequirementStatusKey("store"), wrong)
+			w.write(requirements.StatusKey("store"), wrong)
 			require.Equal(t, "insufficient_nodes 1/2", w.standing("store"))
 		}
-		now, err := coord.DecodeRequirementStatus(w.keys()[coord.RequirementStatusKey("store")].Value)
+		now, err := requirements.DecodeStatus(w.keys()[requirements.StatusKey("store")].Value)
 		require.NoError(t, err)
-		was, _ := coord.DecodeRequirementStatus(right)
+		was, _ := requirements.DecodeStatus(right)
 		now.Revision = was.Revision
 		require.Equal(t, was, now)
-		all := coord.Under(coord.RequirementStatusPrefix)
-		w.do(&coord.Txn{Then: []coord.Step{{Delete: &all}}})
+		all := coord.Under(requirements.StatusPrefix)
+		w.do(&ops.Txn{Then: []ops.Step{{Delete: &all}}})
 		require.Equal(t, "insufficient_nodes 1/2", w.standing("store"))
-		w.write(coord.RequirementStatusKey("nothing"), string(right))
-		w.write(coord.RequirementStatusKey("no/name"), "x")
+		w.write(requirements.StatusKey("nothing"), string(right))
+		w.write(requirements.StatusKey("no/name"), "x")
 		synctest.Wait()
 		require.Len(t, w.keys(), 1)
 	})
@@ -354,15 +356,15 @@ func TestTogether(t *testing.T) {
 		}
 		// A lock of this name occupies the status key of the requirement named
 		// like its first claim.
-		w.do(&coord.Lock{Name: "requirements-status", Lease: w.lease})
-		inTheWay := coord.LockKey("requirements-status", w.lease)[len(coord.RequirementStatusPrefix):]
+		w.do(&ops.Lock{Name: "requirements-status", Lease: w.lease})
+		inTheWay := coord.LockKey("requirements-status", w.lease)[len(requirements.StatusPrefix):]
 		w.require(inTheWay, "storage", 1)
 		defer w.run("a")()
 		w.leadership.elect("a")
 		synctest.Wait()
 		require.Len(t, w.keys(), 101)
 		require.Equal(t, "pending 0/1", w.standing(inTheWay))
-		w.do(&coord.DeleteRequirement{Name: inTheWay})
+		w.do(&ops.DeleteRequirement{Name: inTheWay})
 		synctest.Wait()
 
 		before := w.batches
@@ -407,7 +409,7 @@ func TestCompacted(t *testing.T) {
 		synctest.Wait()
 		r := w.require("store", "storage", 1)
 		w.register("storage", "s1")
-		_, _, err := coord.OpsOf(w).Do(w.t.Context(), coord.Command{Owner: "app", Op: &coord.Compact{Revision: r}})
+		_, _, err := ops.Of(w).Do(w.t.Context(), ops.Command{Owner: "app", Op: &ops.Compact{Revision: r}})
 		require.NoError(t, err)
 		close(gate.open)
 		time.Sleep(maxBackOff)

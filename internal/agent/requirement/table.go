@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -25,7 +26,7 @@ type service struct {
 
 // requirement is a requirement with its matching entries.
 type requirement struct {
-	coord.Requirement
+	requirements.Requirement
 	defined  coord.Revision // mod revision of the requirement
 	since    coord.Revision // of the change to the present state
 	problem  error          // no counting is possible
@@ -40,15 +41,15 @@ func newTable(c Counter) *table {
 
 func (r *requirement) satisfied() bool { return r.problem == nil && len(r.matching) >= r.Min }
 
-func (r *requirement) status() coord.RequirementStatus {
-	s := coord.RequirementStatus{
-		State: coord.RequirementInsufficient, Needed: r.Min, Available: len(r.matching), Revision: r.since, Of: r.defined,
+func (r *requirement) status() requirements.Status {
+	s := requirements.Status{
+		State: requirements.Insufficient, Needed: r.Min, Available: len(r.matching), Revision: r.since, Of: r.defined,
 	}
 	switch {
 	case r.problem != nil:
 		s.Problem = fault.Message(r.problem)
 	case r.satisfied():
-		s.State = coord.RequirementSatisfied
+		s.State = requirements.Satisfied
 	}
 	return s
 }
@@ -83,19 +84,19 @@ func (t *table) change(key string, value []byte, at coord.Revision) {
 }
 
 // define applies a change of a requirement; nil deletes it.
-func (t *table) define(name string, kv *coord.KeyValue, at coord.Revision) {
+func (t *table) define(name string, value []byte, at coord.Revision) {
 	t.due[name], t.urgent = true, true
 	if old := t.requirements[name]; old != nil {
 		delete(t.requirements, name)
 		delete(t.services[old.service].requirements, name)
 		t.tidy(old.service)
 	}
-	if kv == nil {
+	if value == nil {
 		return
 	}
 	r := &requirement{defined: at, since: at, matching: map[string]bool{}}
 	var namespace, service string
-	if r.Requirement, r.problem = coord.RequirementOf(kv); r.problem == nil {
+	if r.Requirement, r.problem = requirements.Of(requirements.Key(name), value); r.problem == nil {
 		namespace, service, r.counts, r.problem = t.counter(r.Question)
 	}
 	r.service = coord.ServiceSpan(namespace, service).From

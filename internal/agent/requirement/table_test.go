@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -34,9 +36,9 @@ func TestUnreadable(t *testing.T) {
 	for name, selector := range map[string]instance.Selector{"a": {AnyStatus: true}, "b": {Version: "no range at all"}} {
 		table.define(name, stored(t, name, "s", 1, selector), 3)
 	}
-	require.Equal(t, coord.RequirementStatus{State: coord.RequirementSatisfied, Needed: 1, Available: 1, Revision: 3, Of: 3}, table.requirements["a"].status())
+	require.Equal(t, requirements.Status{State: requirements.Satisfied, Needed: 1, Available: 1, Revision: 3, Of: 3}, table.requirements["a"].status())
 	status := table.requirements["b"].status()
-	require.Equal(t, coord.RequirementInsufficient, status.State)
+	require.Equal(t, requirements.Insufficient, status.State)
 	require.NotEmpty(t, status.Problem)
 }
 
@@ -48,22 +50,22 @@ func question(t require.TestingT, service string, s instance.Selector) []byte {
 }
 
 // stored is a requirement as the group stores it.
-func stored(t require.TestingT, name, service string, least int, s instance.Selector) *coord.KeyValue {
+func stored(t require.TestingT, name, service string, least int, s instance.Selector) []byte {
 	solo := coordtest.New(coordtest.Config{})
-	_, _, err := coord.OpsOf(solo).Do(context.Background(), coord.Command{Owner: "a", Op: &coord.SetRequirement{Requirement: coord.Requirement{
+	_, _, err := ops.Of(solo).Do(context.Background(), ops.Command{Owner: "a", Op: &ops.SetRequirement{Requirement: requirements.Requirement{
 		Name: name, Min: least, Question: question(t, service, s),
 	}}})
 	require.NoError(t, err)
-	page, _, err := coord.OpsOf(solo).Range(context.Background(), coord.Query{Span: coord.Exactly(coord.RequirementKey(name))}, coord.Linearizable)
+	page, _, err := ops.Of(solo).Range(context.Background(), ops.Query{Span: coord.Exactly(requirements.Key(name))}, ops.Linearizable)
 	require.NoError(t, err)
-	return page.Keys[0]
+	return page.Keys[0].Value
 }
 
 // TestTableCountsLikeARecount compares counts after random changes with a count
 // of all entries.
 func TestTableCountsLikeARecount(t *testing.T) {
 	selectors := []instance.Selector{{}, {AnyStatus: true}, {Tags: []string{"x"}}, {ID: "1"}, {Version: "no range at all"}}
-	definitions := map[string]*coord.KeyValue{}
+	definitions := map[string][]byte{}
 	for _, service := range []string{"s", "t"} {
 		for least := 1; least <= 3; least++ {
 			for n, s := range selectors {
@@ -72,7 +74,7 @@ func TestTableCountsLikeARecount(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		table, entries, needed := newTable(instance.Counter), map[string][]byte{}, map[string]*coord.KeyValue{}
+		table, entries, needed := newTable(instance.Counter), map[string][]byte{}, map[string][]byte{}
 		name := rapid.SampledFrom([]string{"p", "q", "r"})
 		service := rapid.SampledFrom([]string{"s", "t"})
 		at := coord.Revision(0)
@@ -91,10 +93,8 @@ func TestTableCountsLikeARecount(t *testing.T) {
 				table.define(n, nil, at)
 			case 1, 2:
 				n := name.Draw(t, "name")
-				kv := *definitions[fmt.Sprint(service.Draw(t, "service"), rapid.IntRange(1, 3).Draw(t, "min"), rapid.IntRange(0, 4).Draw(t, "selector"))]
-				kv.Key = coord.RequirementKey(n)
-				needed[n] = &kv
-				table.define(n, &kv, at)
+				needed[n] = definitions[fmt.Sprint(service.Draw(t, "service"), rapid.IntRange(1, 3).Draw(t, "min"), rapid.IntRange(0, 4).Draw(t, "selector"))]
+				table.define(n, needed[n], at)
 			default:
 				status := rapid.SampledFrom([]instance.Status{instance.StatusUp, instance.StatusDown}).Draw(t, "status")
 				tags := rapid.SampledFrom([][]string{nil, {"x"}}).Draw(t, "tags")
@@ -116,10 +116,10 @@ func TestTableCountsLikeARecount(t *testing.T) {
 	})
 }
 
-func recount(t *rapid.T, table *table, entries map[string][]byte, needed map[string]*coord.KeyValue) {
+func recount(t *rapid.T, table *table, entries map[string][]byte, needed map[string][]byte) {
 	require.Len(t, table.requirements, len(needed))
-	for name, kv := range needed {
-		r, err := coord.RequirementOf(kv)
+	for name, value := range needed {
+		r, err := requirements.Of(requirements.Key(name), value)
 		require.NoError(t, err)
 		available := 0
 		if namespace, service, counts, err := instance.Counter(r.Question); err == nil {

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // maxStatuses bounds the statuses of one command.
@@ -27,51 +29,52 @@ type writer struct {
 
 // written is a stored status.
 type written struct {
-	coord.RequirementStatus // zero: unreadable
-	mod                     coord.Revision
-	deleted                 bool // by this Evaluator at mod
+	requirements.Status // zero: unreadable
+	mod                 coord.Revision
+	deleted             bool // by this Evaluator at mod
 }
 
-// apply applies a change of a key; nil deletes it.
-func (w *writer) apply(key string, kv *coord.KeyValue, at coord.Revision) {
+// apply applies a change of a key, or its deletion.
+func (w *writer) apply(kv *apiv1.KeyVal, deleted bool) {
+	key, value, at := string(kv.GetKey()), kv.GetValue(), coord.Revision(kv.GetModRevision())
+	if deleted {
+		value = nil
+	} else if value == nil { // of no bytes
+		value = []byte{}
+	}
 	if strings.HasPrefix(key, coord.DirectoryPrefix) {
-		var value []byte
-		if kv != nil {
-			value = kv.Value
-		}
 		w.change(key, value, at)
-	} else if name, ok := strings.CutPrefix(key, coord.RequirementsPrefix); ok {
-		w.define(name, kv, at)
-	} else if name, ok := strings.CutPrefix(key, coord.RequirementStatusPrefix); ok {
-		w.observe(name, kv, at)
+	} else if name, ok := strings.CutPrefix(key, requirements.Prefix); ok {
+		w.define(name, value, at)
+	} else if name, ok := strings.CutPrefix(key, requirements.StatusPrefix); ok {
+		w.observe(name, value, at)
 	}
 }
 
-// observe notes a stored status. An event up to the last own write is old.
-func (w *writer) observe(name string, kv *coord.KeyValue, at coord.Revision) {
+// observe notes a stored status; nil deletes it. An event up to the last own write is old.
+func (w *writer) observe(name string, value []byte, at coord.Revision) {
 	if last := w.written[name]; at <= last.mod {
-		if kv == nil && at == last.mod {
+		if value == nil && at == last.mod {
 			delete(w.written, name)
 		}
 		return
 	}
 	delete(w.written, name)
-	if kv != nil {
-		s, _ := coord.DecodeRequirementStatus(kv.Value)
-		w.written[name] = written{RequirementStatus: s, mod: at}
+	if value != nil {
+		s, _ := requirements.DecodeStatus(value)
+		w.written[name] = written{Status: s, mod: at}
 	}
 	w.due[name], w.urgent = true, true
 }
 
-// take applies a batch and stores new states at once. A batch before others is
-// in the past and not worth a write.
-func (w *writer) take(ctx context.Context, b coord.Batch) error {
+// take applies the events of an answer and stores new states at once.
+func (w *writer) take(ctx context.Context, r *apiv1.WatchKeysResponse) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, e := range b.Events {
-		w.apply(e.Key, e.KV, e.Revision)
+	for _, e := range r.GetEvents() {
+		w.apply(e.GetKv(), e.GetType() == apiv1.KeyEvent_DELETE)
 	}
-	if !w.urgent || b.More {
+	if !w.urgent {
 		return nil
 	}
 	return w.flush(ctx)
@@ -100,10 +103,10 @@ func (w *writer) flushLate(ctx context.Context) error {
 }
 
 // wanted returns the status to store, or false for none.
-func (w *writer) wanted(name string) (coord.RequirementStatus, bool) {
+func (w *writer) wanted(name string) (requirements.Status, bool) {
 	r := w.requirements[name]
 	if r == nil {
-		return coord.RequirementStatus{}, false
+		return requirements.Status{}, false
 	}
 	s, has := r.status(), w.written[name]
 	if has.Of == s.Of && has.State == s.State { // an earlier Evaluator knew the revision
@@ -118,7 +121,7 @@ func (w *writer) flush(ctx context.Context) error {
 	w.urgent = false
 	for name := range w.due {
 		s, wanted := w.wanted(name)
-		if has, ok := w.written[name]; wanted == (ok && !has.deleted) && s == has.RequirementStatus {
+		if has, ok := w.written[name]; wanted == (ok && !has.deleted) && s == has.Status {
 			delete(w.due, name)
 		}
 	}
@@ -151,30 +154,29 @@ func rejected(err error) bool {
 func (w *writer) put(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	op, stored := &coord.Txn{}, make([]written, len(names))
+	txn, stored := &apiv1.TxnRequest{}, make([]written, len(names))
 	for i, name := range names {
-		key, has := coord.RequirementStatusKey(name), w.written[name]
+		key, has := requirements.StatusKey(name), w.written[name]
 		s, wanted := w.wanted(name)
-		stored[i] = written{RequirementStatus: s, deleted: !wanted}
-		change := coord.Step{Put: &coord.Put{Key: key, Value: s.Encode()}}
+		stored[i] = written{Status: s, deleted: !wanted}
+		change := coord.PutStep(key, s.Encode(), 0)
 		if !wanted {
-			span := coord.Exactly(key)
-			change = coord.Step{Delete: &span}
+			change = coord.DeleteStep(key)
 		}
 		if has.deleted {
 			has.mod = 0
 		}
-		op.If, op.Then = append(op.If, coord.IfRevision(key, has.mod)), append(op.Then, change)
+		txn.Compare, txn.Then = append(txn.Compare, coord.WhileAt(key, has.mod)), append(txn.Then, change)
 	}
-	result, _, err := coord.OpsOf(w.Member).Do(ctx, coord.Command{Owner: w.Self, Op: op})
+	result, err := w.Member.Execute(ctx, coord.CommandOf(w.Self, txn))
 	if err == nil {
-		err = result.Txn.Unmet()
+		err = coord.Unmet(result.GetTxn())
 	}
 	switch {
 	case err == nil:
 		for i, name := range names {
 			delete(w.due, name)
-			stored[i].mod = result.Revision
+			stored[i].mod = coord.Revision(result.GetTxn().GetHeader().GetRevision())
 			w.written[name] = stored[i]
 		}
 	case rejected(err) && len(names) == 1:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // KV makes the command kv.
@@ -40,13 +42,13 @@ func kvPut(con *term.Console) *cobra.Command {
 	lease := cmd.Flags().String("lease", "", "id of the lease that the key ends with")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		put := &coord.Put{Key: args[0]}
+		put := &apiv1.TxnPut{Key: []byte(args[0])}
 		if *lease != "" {
 			id, err := ParseLease(*lease)
 			if err != nil {
 				return exit.Rename(err, "--lease")
 			}
-			put.Lease = id
+			put.Lease = int64(id)
 		}
 		if len(args) == 2 && args[1] != "-" {
 			put.Value = []byte(args[1])
@@ -56,7 +58,7 @@ func kvPut(con *term.Console) *cobra.Command {
 				return err
 			}
 		}
-		return writeKey(ctx, r, c, guarded(args[0], *guard, coord.Step{Put: put}))
+		return writeKey(ctx, r, c, guarded(args[0], *guard, &apiv1.TxnStep{Step: &apiv1.TxnStep_Put{Put: put}}))
 	})
 }
 
@@ -76,14 +78,14 @@ func kvDelete(con *term.Console) *cobra.Command {
 	prefix := cmd.Flags().Bool("prefix", false, "delete all keys that begin with KEY")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		span := coord.Exactly(args[0])
+		gone := &apiv1.TxnDelete{Key: []byte(args[0])}
 		if *prefix {
-			span = coord.Under(args[0])
+			gone.Key, gone.RangeEnd = coord.Under(args[0]).Bounds()
 		}
 		if *prefix && *guard >= 0 {
 			return fault.Invalidf("--if-revision", nil, "cannot be used with --prefix")
 		}
-		return writeKey(ctx, r, c, guarded(args[0], *guard, coord.Step{Delete: &span}))
+		return writeKey(ctx, r, c, guarded(args[0], *guard, &apiv1.TxnStep{Step: &apiv1.TxnStep_Delete{Delete: gone}}))
 	})
 }
 
@@ -93,19 +95,19 @@ func guardFlag(cmd *cobra.Command) *int64 {
 }
 
 // guarded is a change of a key, with the condition of --if-revision.
-func guarded(key string, guard int64, change coord.Step) *coord.Txn {
-	op := &coord.Txn{Then: []coord.Step{change}}
+func guarded(key string, guard int64, change *apiv1.TxnStep) *apiv1.TxnRequest {
+	txn := &apiv1.TxnRequest{Then: []*apiv1.TxnStep{change}}
 	if guard >= 0 {
-		op.If = []coord.Compare{coord.IfRevision(key, coord.Revision(guard))}
+		txn.Compare = []*apiv1.Compare{coord.WhileAt(key, coord.Revision(guard))}
 	}
-	return op
+	return txn
 }
 
 // writeKey makes a change, and prints its revision.
-func writeKey(ctx context.Context, r *remote.Peer, c *client.Client, op *coord.Txn) error {
-	result, err := execute(ctx, c, op)
+func writeKey(ctx context.Context, r *remote.Peer, c *client.Client, txn *apiv1.TxnRequest) error {
+	result, err := execute(ctx, c, txn)
 	if err == nil {
-		err = result.Txn.Unmet()
+		err = coord.Unmet(result)
 	}
 	if err != nil {
 		return exit.Fields{
@@ -113,9 +115,10 @@ func writeKey(ctx context.Context, r *remote.Peer, c *client.Client, op *coord.T
 			"then[0].value": "VALUE", "then[0].lease": "--lease",
 		}.Exactly(err)
 	}
+	revision, changed := result.GetHeader().GetRevision(), int64(result.GetChanged())
 	return r.Print(term.Document{
-		Value: map[string]int64{"revision": int64(result.Revision), "changed": int64(result.Changed)},
-		Table: term.Pairs([][]string{{"revision", strconv.FormatInt(int64(result.Revision), 10)}, {"changed", strconv.Itoa(result.Changed)}}),
+		Value: map[string]int64{"revision": revision, "changed": changed},
+		Table: term.Pairs([][]string{{"revision", strconv.FormatInt(revision, 10)}, {"changed", strconv.FormatInt(changed, 10)}}),
 	})
 }
 
@@ -127,7 +130,7 @@ func kvGet(con *term.Console) *cobra.Command {
 	at := cmd.Flags().Int64("revision", 0, "read the key as it was; 0 means the present")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		page, err := readKeys(ctx, r, c, coord.Query{Span: coord.Exactly(args[0]), At: coord.Revision(*at)})
+		page, err := readKeys(ctx, r, c, &apiv1.RangeRequest{Key: []byte(args[0]), Revision: *at})
 		switch {
 		case err != nil:
 			return err
@@ -149,10 +152,10 @@ func kvList(con *term.Console) *cobra.Command {
 			"  " + command.Program + " kv ls app/ --sort mod --descending --limit 10   # the last changes\n" +
 			"  " + command.Program + " kv ls \"\" --count-only",
 	}
-	q := coord.Query{}
+	q := &apiv1.RangeRequest{}
 	flags := cmd.Flags()
-	flags.Int64Var((*int64)(&q.At), "revision", 0, "show the keys as they were; 0 means the present")
-	flags.IntVar(&q.Limit, "limit", 0, "list at most so many keys; 0 lists all")
+	flags.Int64Var(&q.Revision, "revision", 0, "show the keys as they were; 0 means the present")
+	limit := flags.Int("limit", 0, "list at most so many keys; 0 lists all")
 	order := flags.String("sort", "key", "sort by key, version, create, mod (revision) or value")
 	flags.BoolVar(&q.Descending, "descending", false, "list the largest first")
 	flags.BoolVar(&q.KeysOnly, "keys-only", false, "leave out the values")
@@ -164,25 +167,25 @@ func kvList(con *term.Console) *cobra.Command {
 		if q.Order, err = parseOrder("--sort", *order); err != nil {
 			return err
 		}
-		if q.Limit < 0 {
-			return fault.Invalidf("--limit", q.Limit, "must be at least 0")
+		if q.Limit, err = parseLimit(*limit); err != nil {
+			return err
 		}
-		q.Span = coord.Under(args[0])
+		q.Key, q.RangeEnd = coord.Under(args[0]).Bounds()
 		page, err := readKeys(ctx, r, c, q)
 		if err != nil {
 			return err
 		}
-		if q.CountOnly {
+		if q.GetCountOnly() {
 			return r.Print(term.Document{
-				Value: map[string]any{"revision": int64(page.Revision), "count": page.Count}, Table: term.Plain(strconv.Itoa(page.Count) + "\n"),
+				Value: map[string]any{"revision": page.Revision, "count": page.Count}, Table: term.Plain(strconv.FormatInt(page.Count, 10) + "\n"),
 			})
 		}
-		return r.Print(keyList(page, q.KeysOnly))
+		return r.Print(keyList(page, q.GetKeysOnly()))
 	})
 }
 
 // keyList shows the keys of a page.
-func keyList(page coord.Page, keysOnly bool) term.Document {
+func keyList(page Page, keysOnly bool) term.Document {
 	rows := make([][]string, len(page.Keys))
 	head := []string{"KEY", "VALUE", "REVISION", "LEASE"}
 	for i, kv := range page.Keys {
@@ -214,23 +217,32 @@ func valueText(kv *coord.KeyValue) string {
 }
 
 // readKeys reads keys.
-func readKeys(ctx context.Context, r *remote.Peer, c *client.Client, q coord.Query) (coord.Page, error) {
-	if q.At < 0 {
-		return coord.Page{}, fault.Invalidf("--revision", int64(q.At), "must be at least 0")
+func readKeys(ctx context.Context, r *remote.Peer, c *client.Client, q *apiv1.RangeRequest) (Page, error) {
+	if q.GetRevision() < 0 {
+		return Page{}, fault.Invalidf("--revision", q.GetRevision(), "must be at least 0")
 	}
 	page, err := Keys(ctx, c, q)
 	return page, exit.Fields{"revision": "--revision", "at": "--revision", "key": "KEY"}.Rename(err)
 }
 
 // parseOrder reads the name of an order, as etcdctl has it.
-func parseOrder(field, text string) (coord.Order, error) {
-	order, known := map[string]coord.Order{
-		"key": coord.ByKey, "version": coord.ByVersion, "create": coord.ByCreateRevision, "mod": coord.ByModRevision, "value": coord.ByValue,
+func parseOrder(field, text string) (apiv1.TxnRange_Order, error) {
+	order, known := map[string]apiv1.TxnRange_Order{
+		"key": apiv1.TxnRange_KEY, "version": apiv1.TxnRange_VERSION, "create": apiv1.TxnRange_CREATE_REVISION,
+		"mod": apiv1.TxnRange_MOD_REVISION, "value": apiv1.TxnRange_VALUE,
 	}[strings.ToLower(text)]
 	if !known {
 		return order, fault.Invalidf(field, text, "must be key, version, create, mod or value")
 	}
 	return order, nil
+}
+
+// parseLimit reads --limit.
+func parseLimit(n int) (uint32, error) {
+	if n < 0 {
+		return 0, fault.Invalidf("--limit", n, "must be at least 0")
+	}
+	return uint32(min(n, math.MaxUint32)), nil
 }
 
 // shortened is the first line of a value, for a table.

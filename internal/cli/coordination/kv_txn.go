@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // maxTxnText bounds the text of a transaction. The group's own limit is lower.
@@ -46,21 +47,21 @@ func kvTxn(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		op, err := parseTxn(string(text))
+		txn, err := parseTxn(string(text))
 		if err != nil {
 			return err
 		}
-		result, err := execute(ctx, c, op)
+		result, err := execute(ctx, c, txn)
 		if err != nil {
 			return err
 		}
-		return r.Print(txnDocument(op, result))
+		return r.Print(txnDocument(txn, result))
 	})
 }
 
 // parseTxn reads the text of a transaction. Errors name the line.
-func parseTxn(text string) (*coord.Txn, error) {
-	o := &coord.Txn{}
+func parseTxn(text string) (*apiv1.TxnRequest, error) {
+	txn := &apiv1.TxnRequest{}
 	part := 0
 	for i, line := range strings.Split(text, "\n") {
 		words, err := splitWords(line)
@@ -70,25 +71,25 @@ func parseTxn(text string) (*coord.Txn, error) {
 			continue
 		case err != nil:
 		case part == 0:
-			var c coord.Compare
+			var c *apiv1.Compare
 			c, err = parseCompare(line)
-			o.If = append(o.If, c)
+			txn.Compare = append(txn.Compare, c)
 		case part > 2:
 			err = fault.Invalidf("", nil, "follows the third part: comparisons, steps and other steps are separated by one empty line each")
 		default:
-			var s coord.Step
+			var s *apiv1.TxnStep
 			s, err = parseStep(words)
 			if part == 1 {
-				o.Then = append(o.Then, s)
+				txn.Then = append(txn.Then, s)
 			} else {
-				o.Else = append(o.Else, s)
+				txn.Else = append(txn.Else, s)
 			}
 		}
 		if err != nil {
 			return nil, fault.In(fmt.Sprintf("line %d", i+1), err)
 		}
 	}
-	return o, nil
+	return txn, nil
 }
 
 // splitWords cuts a line into words. A word in double quotes has the escapes of Go and JSON, one in single quotes none.
@@ -124,27 +125,29 @@ func splitWords(line string) (words []string, err error) {
 }
 
 // parseCompare reads TARGET("KEY"[, "RANGE_END" | --prefix]) OPERATOR "X".
-func parseCompare(line string) (c coord.Compare, err error) {
+func parseCompare(line string) (*apiv1.Compare, error) {
 	target, rest, found := strings.Cut(strings.TrimSpace(line), "(")
 	if !found {
-		return c, fault.Invalidf("", nil, "must be a comparison such as mod(\"KEY\") = \"0\"; begin with an empty line for none")
+		return nil, fault.Invalidf("", nil, "must be a comparison such as mod(\"KEY\") = \"0\"; begin with an empty line for none")
 	}
 	// The parts between the parentheses may be quoted, and contain any of the separators.
 	inner, after, err := parenthesis(rest)
 	if err != nil {
-		return c, err
+		return nil, err
 	}
 	words, err := splitWords(after)
 	if err != nil {
-		return c, err
+		return nil, err
 	}
 	if len(words) != 2 {
-		return c, fault.Invalidf("", nil, "needs an operator and the right side after the parenthesis")
+		return nil, fault.Invalidf("", nil, "needs an operator and the right side after the parenthesis")
 	}
-	operators := map[string]coord.Operator{"=": coord.Equal, "!=": coord.NotEqual, "<": coord.Less, ">": coord.Greater}
+	operators := map[string]apiv1.Compare_Operator{
+		"=": apiv1.Compare_EQUAL, "!=": apiv1.Compare_NOT_EQUAL, "<": apiv1.Compare_LESS, ">": apiv1.Compare_GREATER,
+	}
 	operator, known := operators[words[0]]
 	if !known {
-		return c, fault.Invalidf("operator", words[0], "must be =, !=, < or >")
+		return nil, fault.Invalidf("operator", words[0], "must be =, !=, < or >")
 	}
 	return compareWith(strings.TrimSpace(target), inner, operator, words[1])
 }
@@ -175,19 +178,19 @@ func parenthesis(rest string) (words []string, after string, err error) {
 	}
 }
 
-func compareWith(target string, inner []string, operator coord.Operator, right string) (c coord.Compare, err error) {
-	c.Operator = operator
+func compareWith(target string, inner []string, operator apiv1.Compare_Operator, right string) (*apiv1.Compare, error) {
+	c := &apiv1.Compare{Operator: operator}
 	if target == "holds" && len(inner) == 1 {
 		token, err := strconv.ParseInt(right, 10, 64)
 		if err != nil {
 			return c, fault.Invalidf("fencing_token", right, "must be a number")
 		}
-		c.Target, c.Lock, c.Token = coord.Holds, inner[0], coord.Token(token)
+		c.Target, c.Lock, c.FencingToken = apiv1.Compare_HOLDS, inner[0], token
 		return c, nil
 	}
-	targets := map[string]coord.Target{
-		"m": coord.ModRevision, "mod": coord.ModRevision, "c": coord.CreateRevision, "create": coord.CreateRevision, "ver": coord.Version,
-		"version": coord.Version, "val": coord.Value, "value": coord.Value, "lease": coord.LeaseOf,
+	targets := map[string]apiv1.Compare_Target{
+		"m": apiv1.Compare_MOD_REVISION, "mod": apiv1.Compare_MOD_REVISION, "c": apiv1.Compare_CREATE_REVISION, "create": apiv1.Compare_CREATE_REVISION,
+		"ver": apiv1.Compare_VERSION, "version": apiv1.Compare_VERSION, "val": apiv1.Compare_VALUE, "value": apiv1.Compare_VALUE, "lease": apiv1.Compare_LEASE,
 	}
 	known := false
 	if c.Target, known = targets[target]; !known {
@@ -197,14 +200,15 @@ func compareWith(target string, inner []string, operator coord.Operator, right s
 	if prefix {
 		inner = inner[:1]
 	}
-	if c.Span, err = spanOfWords(inner, prefix); err != nil {
-		return c, err
+	var err error
+	if c.Key, c.RangeEnd, err = spanOfWords(inner, prefix); err != nil {
+		return nil, err
 	}
 	switch c.Target {
-	case coord.Value:
-		c.Value = right
+	case apiv1.Compare_VALUE:
+		c.Value = []byte(right)
 		return c, nil
-	case coord.LeaseOf:
+	case apiv1.Compare_LEASE:
 		if right != "0" {
 			var id coord.LeaseID
 			id, err = ParseLease(right)
@@ -213,31 +217,32 @@ func compareWith(target string, inner []string, operator coord.Operator, right s
 		return c, err
 	}
 	if c.Number, err = strconv.ParseInt(right, 10, 64); err != nil {
-		return c, fault.Invalidf(c.Target.String(), right, "must be a number")
+		return nil, fault.Invalidf(strings.ToLower(c.Target.String()), right, "must be a number")
 	}
 	return c, nil
 }
 
-// spanOfWords returns the span of KEY [RANGE_END].
-func spanOfWords(words []string, prefix bool) (coord.Span, error) {
+// spanOfWords returns the bounds of KEY [RANGE_END].
+func spanOfWords(words []string, prefix bool) (key, end []byte, err error) {
 	switch {
 	case len(words) == 0 || len(words) > 2 || len(words) == 2 && prefix:
-		return coord.Span{}, fault.Invalidf("KEY", nil, "must be given, with at most a RANGE_END or --prefix")
+		return nil, nil, fault.Invalidf("KEY", nil, "must be given, with at most a RANGE_END or --prefix")
 	case prefix:
-		return coord.Under(words[0]), nil
+		key, end = coord.Under(words[0]).Bounds()
+		return key, end, nil
 	case len(words) == 2:
-		return coord.SpanOf([]byte(words[0]), []byte(words[1])), nil
+		return []byte(words[0]), []byte(words[1]), nil
 	case words[0] == "":
-		return coord.Span{}, fault.Invalidf("KEY", nil, "is missing")
+		return nil, nil, fault.Invalidf("KEY", nil, "is missing")
 	}
-	return coord.Exactly(words[0]), nil
+	return []byte(words[0]), nil, nil
 }
 
 // parseStep reads a put, a del or a get with its flags.
-func parseStep(words []string) (s coord.Step, err error) {
+func parseStep(words []string) (*apiv1.TxnStep, error) {
 	flags := pflag.NewFlagSet(words[0], pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	var finish func(args []string) (coord.Step, error)
+	var finish func(args []string) (*apiv1.TxnStep, error)
 	switch words[0] {
 	case "put":
 		finish = putStep(flags)
@@ -246,102 +251,118 @@ func parseStep(words []string) (s coord.Step, err error) {
 	case "get":
 		finish = getStep(flags)
 	default:
-		return s, fault.Invalidf("", nil, "must begin with put, get or del, not %q", words[0])
+		return nil, fault.Invalidf("", nil, "must begin with put, get or del, not %q", words[0])
 	}
 	if err := flags.Parse(words[1:]); err != nil {
-		return s, fault.Invalidf("", nil, "%v", err)
+		return nil, fault.Invalidf("", nil, "%v", err)
 	}
 	return finish(flags.Args())
 }
 
-func putStep(flags *pflag.FlagSet) func([]string) (coord.Step, error) {
+func putStep(flags *pflag.FlagSet) func([]string) (*apiv1.TxnStep, error) {
 	lease := flags.String("lease", "", "")
 	prev := flags.Bool("prev-kv", false, "")
-	return func(args []string) (s coord.Step, err error) {
+	return func(args []string) (*apiv1.TxnStep, error) {
 		if len(args) != 2 {
-			return s, fault.Invalidf("KEY", nil, "and VALUE must be given: quote a value with spaces")
+			return nil, fault.Invalidf("KEY", nil, "and VALUE must be given: quote a value with spaces")
 		}
-		put := &coord.Put{Key: args[0], Value: []byte(args[1])}
+		put := &apiv1.TxnPut{Key: []byte(args[0]), Value: []byte(args[1]), PrevKv: *prev}
 		if *lease != "" {
-			if put.Lease, err = ParseLease(*lease); err != nil {
-				return s, exit.Rename(err, "--lease")
+			id, err := ParseLease(*lease)
+			if err != nil {
+				return nil, exit.Rename(err, "--lease")
 			}
+			put.Lease = int64(id)
 		}
-		return coord.Step{Put: put, Prev: *prev}, nil
+		return &apiv1.TxnStep{Step: &apiv1.TxnStep_Put{Put: put}}, nil
 	}
 }
 
-func deleteStep(flags *pflag.FlagSet) func([]string) (coord.Step, error) {
+func deleteStep(flags *pflag.FlagSet) func([]string) (*apiv1.TxnStep, error) {
 	prefix := flags.Bool("prefix", false, "")
 	prev := flags.Bool("prev-kv", false, "")
-	return func(args []string) (coord.Step, error) {
-		span, err := spanOfWords(args, *prefix)
-		return coord.Step{Delete: &span, Prev: *prev}, err
+	return func(args []string) (*apiv1.TxnStep, error) {
+		key, end, err := spanOfWords(args, *prefix)
+		return &apiv1.TxnStep{Step: &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{Key: key, RangeEnd: end, PrevKv: *prev}}}, err
 	}
 }
 
-func getStep(flags *pflag.FlagSet) func([]string) (coord.Step, error) {
-	read := &coord.Read{}
+func getStep(flags *pflag.FlagSet) func([]string) (*apiv1.TxnStep, error) {
+	read := &apiv1.TxnRange{}
 	prefix := flags.Bool("prefix", false, "")
 	order := flags.String("order", "key", "")
-	flags.Int64Var((*int64)(&read.At), "rev", 0, "")
-	flags.IntVar(&read.Limit, "limit", 0, "")
+	flags.Int64Var(&read.Revision, "rev", 0, "")
+	limit := flags.Int("limit", 0, "")
 	flags.BoolVar(&read.Descending, "descend", false, "")
 	flags.BoolVar(&read.KeysOnly, "keys-only", false, "")
 	flags.BoolVar(&read.CountOnly, "count-only", false, "")
-	return func(args []string) (s coord.Step, err error) {
+	return func(args []string) (_ *apiv1.TxnStep, err error) {
 		if read.Order, err = parseOrder("--order", *order); err != nil {
-			return s, err
+			return nil, err
 		}
-		if read.Limit < 0 {
-			return s, fault.Invalidf("--limit", read.Limit, "must be at least 0")
+		if read.Limit, err = parseLimit(*limit); err != nil {
+			return nil, err
 		}
-		read.Span, err = spanOfWords(args, *prefix)
-		return coord.Step{Read: read}, err
+		read.Key, read.RangeEnd, err = spanOfWords(args, *prefix)
+		return &apiv1.TxnStep{Step: &apiv1.TxnStep_Range{Range: read}}, err
 	}
 }
 
 // txnDocument shows the branch that was executed, and the result of each of its steps.
-func txnDocument(op *coord.Txn, r coord.Result) term.Document {
+func txnDocument(txn *apiv1.TxnRequest, r *apiv1.TxnResponse) term.Document {
 	var b strings.Builder
-	branch := op.Then
-	if r.Txn.Succeeded {
+	branch := txn.GetThen()
+	if r.GetSucceeded() {
 		b.WriteString("SUCCESS\n")
 	} else {
-		branch = op.Else
-		fmt.Fprintf(&b, "FAILURE: comparison %d: %s\n", r.Txn.Failed, r.Txn.Reason)
+		branch = txn.GetElse()
+		fmt.Fprintf(&b, "FAILURE: comparison %d: %s\n", r.GetFailed(), r.GetReason())
 	}
-	fmt.Fprintf(&b, "revision %d\n", r.Revision)
-	for i, s := range r.Txn.Steps {
-		step := coord.Step{Read: &coord.Read{}}
+	revision := r.GetHeader().GetRevision()
+	fmt.Fprintf(&b, "revision %d\n", revision)
+	results := make([]stepResult, len(r.GetResults()))
+	for i, result := range r.GetResults() {
+		var step *apiv1.TxnStep
 		if i < len(branch) {
 			step = branch[i]
 		}
 		kind := "get"
-		if step.Put != nil {
+		if step.GetPut() != nil {
 			kind = "put"
-		} else if step.Delete != nil {
+		} else if step.GetDelete() != nil {
 			kind = "del"
 		}
-		fmt.Fprintf(&b, "\n%s: %d\n", kind, s.Count)
-		for _, kv := range s.Keys {
+		fmt.Fprintf(&b, "\n%s: %d\n", kind, result.GetCount())
+		results[i].Count = result.GetCount()
+		for _, one := range result.GetKvs() {
+			kv := coord.KeyValueOf(one)
 			line := kv.Key
-			if step.Read == nil || !step.Read.KeysOnly {
+			if !step.GetRange().GetKeysOnly() {
 				line += "  " + valueText(kv)
 			}
 			b.WriteString(term.Clean(line) + "\n")
+			results[i].Keys = append(results[i].Keys, kv)
 		}
 	}
-	if r.Txn.Forgotten {
+	if r.GetForgotten() {
 		b.WriteString("\nThe results were too large to be kept for a repetition after a failure of the leader: read the keys again.\n")
 	}
-	r.Txn.Steps = term.Emptied(r.Txn.Steps)
 	return term.Document{
 		Value: struct {
-			Revision coord.Revision `json:"revision"`
-			Changed  int            `json:"changed"`
-			coord.TxnResult
-		}{r.Revision, r.Changed, r.Txn},
+			Revision  int64        `json:"revision"`
+			Changed   uint32       `json:"changed"`
+			Succeeded bool         `json:"succeeded"`
+			Results   []stepResult `json:"results"`
+			Failed    uint32       `json:"failed,omitempty"`
+			Reason    string       `json:"reason,omitempty"`
+			Forgotten bool         `json:"forgotten,omitempty"`
+		}{revision, r.GetChanged(), r.GetSucceeded(), results, r.GetFailed(), r.GetReason(), r.GetForgotten()},
 		Table: term.Plain(b.String()),
 	}
+}
+
+// stepResult is the result of a step as the program shows it.
+type stepResult struct {
+	Count int64             `json:"count"`
+	Keys  []*coord.KeyValue `json:"kvs,omitempty"`
 }

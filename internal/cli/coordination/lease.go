@@ -143,16 +143,16 @@ func leaseShow(con *term.Console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		states, err := Leases(ctx, c, coord.LeaseQuery{ID: id})
+		l, err := FindLease(ctx, c, id)
 		if err != nil {
 			return exit.Rename(err, "ID")
 		}
-		return r.Print(LeaseDetail(states[0]))
+		return r.Print(LeaseDetail(l))
 	})
 }
 
 // LeaseDetail shows one lease.
-func LeaseDetail(l coord.LeaseState) term.Document {
+func LeaseDetail(l LeaseState) term.Document {
 	return term.Document{Value: l, Table: term.Pairs([][]string{
 		{"lease", LeaseID(l.ID)}, {"tag", l.Tag}, {"owner", term.OrDash(l.Owner)}, {"application", term.OrDash(l.Application)},
 		{"ttl", millis(l.TTL)}, {"remaining", millis(l.Remaining)}, {"keys", term.OrDash(strings.Join(l.Keys, " "))},
@@ -164,9 +164,9 @@ func millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).Str
 func leaseList(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "ls", Short: "List leases", Args: command.NoArgs}, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {
-		var all []coord.LeaseState
-		for q := (coord.LeaseQuery{}); ; q.After = all[len(all)-1].Granted {
-			page, err := Leases(ctx, c, q)
+		var all []LeaseState
+		for after := uint64(0); ; after = all[len(all)-1].Granted {
+			page, err := Leases(ctx, c, after)
 			if err != nil {
 				return err
 			}
@@ -174,7 +174,7 @@ func leaseList(con *term.Console) *cobra.Command {
 				break
 			}
 		}
-		return r.Print(term.List("leases", all, []string{"ID", "TAG", "TTL", "REMAINING", "OWNER", "APPLICATION"}, func(l *coord.LeaseState) []string {
+		return r.Print(term.List("leases", all, []string{"ID", "TAG", "TTL", "REMAINING", "OWNER", "APPLICATION"}, func(l *LeaseState) []string {
 			return []string{LeaseID(l.ID), l.Tag, millis(l.TTL), millis(l.Remaining), term.OrDash(l.Owner), term.OrDash(l.Application)}
 		}))
 	})

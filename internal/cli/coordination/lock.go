@@ -205,9 +205,9 @@ func lockList(con *term.Console) *cobra.Command {
 		Args: command.AtMostOne("PREFIX"),
 	}, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		var all []coord.LockState
-		for q := (coord.LockQuery{Prefix: strings.Join(args, "")}); ; q.After = all[len(all)-1].Name {
-			page, err := Locks(ctx, c, q)
+		var all []LockState
+		for after := ""; ; after = all[len(all)-1].Name {
+			page, err := Locks(ctx, c, strings.Join(args, ""), after, 0)
 			if err != nil {
 				return exit.Rename(err, "PREFIX")
 			}
@@ -220,10 +220,10 @@ func lockList(con *term.Console) *cobra.Command {
 }
 
 // LockTable has a row for each claim: first the holders of a lock, then its waiters.
-func LockTable(locks []coord.LockState) term.Grid {
+func LockTable(locks []LockState) term.Grid {
 	var rows [][]string
 	for _, l := range locks {
-		for state, claims := range [][]coord.ClaimState{l.Holding, l.Waiting} {
+		for state, claims := range [][]ClaimState{l.Holding, l.Waiting} {
 			for _, c := range claims {
 				mode, _ := c.Mode.MarshalText() // never fails
 				if c.Permits > 0 {
@@ -231,23 +231,23 @@ func LockTable(locks []coord.LockState) term.Grid {
 				}
 				rows = append(rows, []string{
 					l.Name, []string{"holds", "waits"}[state], string(mode), strconv.FormatInt(int64(c.Token), 10),
-					term.OrDash(c.Application), term.OrDash(c.Holder), Age(c.Age),
+					term.OrDash(c.Application), term.OrDash(c.Holder), Age(c.AgeMs),
 				})
 			}
 		}
 		if l.LeftOut > 0 {
-			rows = append(rows, []string{l.Name, "and " + strconv.Itoa(l.LeftOut) + " more", "-", "-", "-", "-", "-"})
+			rows = append(rows, []string{l.Name, "and " + strconv.FormatUint(uint64(l.LeftOut), 10) + " more", "-", "-", "-", "-", "-"})
 		}
 	}
 	return term.Table([]string{"LOCK", "STATE", "MODE", "TOKEN", "APPLICATION", "HOLDER", "AGE"}, rows)
 }
 
-// Age shows how old a claim is. Zero means unknown.
-func Age(d time.Duration) string {
-	if d == 0 {
+// Age shows how old a claim is, in milliseconds. Zero means unknown.
+func Age(ms int64) string {
+	if ms == 0 {
 		return "-"
 	}
-	return d.Round(time.Second).String()
+	return (time.Duration(ms) * time.Millisecond).Round(time.Second).String()
 }
 
 // tellAfter is the time that lock waits in silence.
@@ -267,9 +267,8 @@ func tellHolders(ctx context.Context, con *term.Console, c *client.Client, name 
 			return
 		case <-silent.C:
 		}
-		states, err := Locks(ctx, c, coord.LockQuery{Name: name})
-		if err == nil && len(states) == 1 {
-			con.Say("waiting for the lock %s: %s", name, standing(states[0], own))
+		if l, err := FindLock(ctx, c, name); err == nil {
+			con.Say("waiting for the lock %s: %s", name, standing(l, own))
 		}
 	}()
 	return func() {
@@ -279,14 +278,14 @@ func tellHolders(ctx context.Context, con *term.Console, c *client.Client, name 
 }
 
 // standing tells who holds a lock, for how long, and how many wait before a lease.
-func standing(l coord.LockState, own coord.LeaseID) string {
+func standing(l LockState, own coord.LeaseID) string {
 	var holders []string
 	for _, c := range l.Holding {
 		who := term.OrDash(c.Holder)
 		if c.Application != "" {
 			who = c.Application + " of " + who
 		}
-		if since := Age(c.Age); since != "-" {
+		if since := Age(c.AgeMs); since != "-" {
 			who += " for " + since
 		}
 		holders = append(holders, who)

@@ -206,14 +206,11 @@ func lookupInstance(ctx context.Context, c *client.Client, id, namespace string)
 }
 
 func lookupLock(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
-	states, err := coordination.Locks(ctx, c, coord.LockQuery{Name: id})
-	var found []term.Document
-	for _, l := range states {
-		if len(l.Holding)+len(l.Waiting) > 0 {
-			found = append(found, term.Document{Value: l, Table: coordination.LockTable([]coord.LockState{l})})
-		}
+	l, err := coordination.FindLock(ctx, c, id)
+	if err != nil || len(l.Holding)+len(l.Waiting) == 0 {
+		return nil, err
 	}
-	return found, err
+	return []term.Document{{Value: l, Table: coordination.LockTable([]coordination.LockState{l})}}, nil
 }
 
 func lookupLease(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
@@ -224,16 +221,15 @@ func lookupLease(ctx context.Context, c *client.Client, id, _ string) ([]term.Do
 	if err != nil {
 		return nil, err
 	}
-	states, err := coordination.Leases(ctx, c, coord.LeaseQuery{ID: lease})
-	var found []term.Document
-	for _, l := range states {
-		found = append(found, coordination.LeaseDetail(l))
+	l, err := coordination.FindLease(ctx, c, lease)
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	return []term.Document{coordination.LeaseDetail(l)}, nil
 }
 
 func lookupKey(ctx context.Context, c *client.Client, id, _ string) ([]term.Document, error) {
-	page, err := coordination.Keys(ctx, c, coord.Query{Span: coord.Exactly(id), Limit: 1})
+	page, err := coordination.Keys(ctx, c, coord.Exactly(id).Request(1))
 	var found []term.Document
 	for _, kv := range page.Keys {
 		found = append(found, term.FieldsOf(kv))

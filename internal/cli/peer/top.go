@@ -90,19 +90,19 @@ func animate(ctx context.Context, c *term.Console, interval time.Duration, ask f
 
 // overview is what one picture shows.
 type overview struct {
-	Status   discovery.Status     `json:"status"`
-	Peers    []discovery.PeerInfo `json:"peers"`
-	Group    *coord.GroupState    `json:"group,omitempty"`
-	Services []instance.Summary   `json:"services"`
-	Locks    []coord.LockState    `json:"locks"`
-	Unknown  []string             `json:"unknown,omitempty"` // parts without an answer, and why
+	Status   discovery.Status         `json:"status"`
+	Peers    []discovery.PeerInfo     `json:"peers"`
+	Group    *coord.GroupState        `json:"group,omitempty"`
+	Services []instance.Summary       `json:"services"`
+	Locks    []coordination.LockState `json:"locks"`
+	Unknown  []string                 `json:"unknown,omitempty"` // parts without an answer, and why
 
 	at time.Time
 }
 
 // askOverview asks for all parts. A part without an answer is in Unknown, but the status of the peer is required.
 func askOverview(ctx context.Context, c *client.Client, namespace string) (*overview, error) {
-	v := &overview{Peers: []discovery.PeerInfo{}, Services: []instance.Summary{}, Locks: []coord.LockState{}, at: time.Now()}
+	v := &overview{Peers: []discovery.PeerInfo{}, Services: []instance.Summary{}, Locks: []coordination.LockState{}, at: time.Now()}
 	var err error
 	if v.Status, err = c.Status(ctx); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func askOverview(ctx context.Context, c *client.Client, namespace string) (*over
 		v.Services = term.Emptied(services.Services)
 	}
 	if v.Group != nil {
-		locks, err := coordination.Locks(ctx, c, coord.LockQuery{Limit: topLocks})
+		locks, err := coordination.Locks(ctx, c, "", "", topLocks)
 		part("locks", err)
 		v.Locks = term.Emptied(locks)
 	}
@@ -248,7 +248,7 @@ func (p picture) lists() []term.Grid {
 	for _, l := range p.now.Locks {
 		holder, held := "-", "-"
 		if len(l.Holding) > 0 {
-			holder, held = term.ShortPeers(term.OrDash(strings.TrimSpace(l.Holding[0].Application+" "+l.Holding[0].Holder))), coordination.Age(l.Holding[0].Age)
+			holder, held = term.ShortPeers(term.OrDash(strings.TrimSpace(l.Holding[0].Application+" "+l.Holding[0].Holder))), coordination.Age(l.Holding[0].AgeMs)
 		}
 		locks.Rows = append(locks.Rows, []string{l.Name, fmt.Sprint(len(l.Waiting)), held, holder})
 	}

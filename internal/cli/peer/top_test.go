@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/cli/coordination"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
@@ -31,7 +32,7 @@ func busy(revision coord.Revision) *overview {
 	}
 	for i := range 40 {
 		v.Services = append(v.Services, instance.Summary{Name: fmt.Sprintf("service-%d-%s", i, strings.Repeat("x", i)), Instances: 3, Up: i % 4})
-		v.Locks = append(v.Locks, coord.LockState{Name: fmt.Sprintf("lock/%d", i), Holding: []coord.ClaimState{{Claim: coord.Claim{Holder: provider}, Application: "app\x1b[2J", Age: 3 * time.Second}}})
+		v.Locks = append(v.Locks, coordination.LockState{Name: fmt.Sprintf("lock/%d", i), Holding: []coordination.ClaimState{{Holder: provider, Application: "app\x1b[2J", AgeMs: 3000}}})
 		v.Peers = append(v.Peers, discovery.PeerInfo{ID: stranger, Agent: strings.Repeat("agent ", 30)})
 	}
 	return v

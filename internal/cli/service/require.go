@@ -17,7 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -259,13 +259,13 @@ type requirementJSON struct {
 	Namespace string `json:"namespace"`
 	Service   string `json:"service"`
 	Selector  string `json:"selector,omitempty"` // in the form of the command require
-	coord.RequirementStatus
+	requirements.Status
 }
 
 func requirementList(all []client.EvaluatedRequirement) term.Document {
 	list := make([]requirementJSON, len(all))
 	for i, s := range all {
-		list[i] = requirementJSON{s.Name, s.Service.Namespace, s.Service.Service, selectorText(&s.Selector), s.RequirementStatus}
+		list[i] = requirementJSON{s.Name, s.Service.Namespace, s.Service.Service, selectorText(&s.Selector), s.Status}
 	}
 	header := []string{"REQUIREMENT", "SERVICE", "SELECTOR", "STATE", "NEEDED", "AVAILABLE"}
 	return term.List("requirements", list, header, func(s *requirementJSON) []string {

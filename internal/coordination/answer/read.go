@@ -2,7 +2,6 @@ package answer
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -51,7 +50,7 @@ func (s *State) Read(q *coordv1.Question) (*coordv1.Answer, error) {
 	case *coordv1.Question_LockInfo:
 		return s.lockInfo(r.LockInfo)
 	case *coordv1.Question_ListLocks:
-		locks := s.locks(coord.LockQuery{Prefix: r.ListLocks.GetPrefix(), After: r.ListLocks.GetAfter(), Limit: limit(r.ListLocks.GetLimit())})
+		locks := s.locks(machine.LockQuery{Prefix: r.ListLocks.GetPrefix(), After: r.ListLocks.GetAfter(), Limit: limit(r.ListLocks.GetLimit())})
 		return &coordv1.Answer{Response: &coordv1.Answer_ListLocks{ListLocks: &apiv1.ListLocksResponse{Header: Header(s.Header), Locks: locks}}}, nil
 	case *coordv1.Question_LeaseTimeToLive:
 		return s.lease(coord.LeaseID(r.LeaseTimeToLive.GetId()))
@@ -78,14 +77,14 @@ func (s *State) lockInfo(r *apiv1.LockInfoRequest) (*coordv1.Answer, error) {
 	if r.GetName() == "" {
 		return nil, fault.Invalidf("name", nil, "is missing: name the lock")
 	}
-	locks := s.locks(coord.LockQuery{Name: r.GetName(), AfterToken: coord.Token(r.GetAfterToken()), Limit: 1})
+	locks := s.locks(machine.LockQuery{Name: r.GetName(), AfterToken: coord.Token(r.GetAfterToken()), Limit: 1})
 	if len(locks) == 0 {
 		return nil, absent("name", "nobody claims that lock")
 	}
 	return &coordv1.Answer{Response: &coordv1.Answer_LockInfo{LockInfo: &apiv1.LockInfoResponse{Header: Header(s.Header), Lock: locks[0]}}}, nil
 }
 
-func (s *State) locks(q coord.LockQuery) []*apiv1.LockState {
+func (s *State) locks(q machine.LockQuery) []*apiv1.LockState {
 	q.Bytes = pageBytes
 	var infos []machine.LockInfo
 	s.View(func(m *machine.Machine) { infos = machine.ListLocks(m, q) })
@@ -143,12 +142,12 @@ func (s *State) keys(r *apiv1.RangeRequest) (*coordv1.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := coord.Query{
+	q := machine.Query{
 		Span: span, At: coord.Revision(r.GetRevision()), Limit: limit(r.GetLimit()), Bytes: pageBytes, From: string(r.GetFrom()),
-		Order:      coord.Order(min(uint32(r.GetOrder()), math.MaxUint8)), // one beyond the range of its type stays unknown
+		Order:      r.GetOrder(),
 		Descending: r.GetDescending(), KeysOnly: r.GetKeysOnly(), CountOnly: r.GetCountOnly(),
 	}
-	var page coord.Page
+	var page machine.Page
 	if q.Scans() { // long, so beside the member
 		page, err = s.Keys().Range(q)
 	} else {
@@ -158,7 +157,7 @@ func (s *State) keys(r *apiv1.RangeRequest) (*coordv1.Answer, error) {
 		return nil, err
 	}
 	return &coordv1.Answer{Response: &coordv1.Answer_Range{Range: &apiv1.RangeResponse{
-		Header: Header(s.Header), Kvs: each(page.Keys, keyVal), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count),
+		Header: Header(s.Header), Kvs: each(page.Keys, machine.Message), Next: []byte(page.Next), Revision: int64(page.Revision), Count: int64(page.Count),
 	}}}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/audit"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -26,23 +27,23 @@ const owner = "alice"
 func history(t *testing.T) []audit.Entry {
 	m := machine.New()
 	var all []audit.Entry
-	send := func(cmd *coordv1.Command) coord.Result {
+	send := func(cmd *coordv1.Command) ops.Result {
 		index := uint64(len(all) + 1)
 		cmd.Owner = cmp.Or(cmd.Owner, owner)
-		r, e := m.Apply(index, 1, cmd)
+		r, e := coordtest.Apply(m, index, 1, cmd)
 		require.NoError(t, r.Err)
 		e.Events, e.Grants = slices.Clone(e.Events), slices.Clone(e.Grants)
 		e.Granted, e.Ended = slices.Clone(e.Granted), slices.Clone(e.Ended)
 		all = append(all, audit.Entry{Index: index, Term: 1, Command: cmd, Result: r, Effects: e})
 		return r
 	}
-	do := func(op proto.Message) coord.Result { return send(coordtest.Command("", op)) }
+	do := func(op proto.Message) ops.Result { return send(coordtest.Command("", op)) }
 	for range 3 {
 		do(&apiv1.LeaseGrantRequest{TtlMs: 10_000}) // 0 1 2
 	}
-	first := do(&apiv1.TryLockRequest{Name: "db", LeaseId: 1}) // 3
-	do(&apiv1.LockRequest{Name: "db", LeaseId: 2})             // 4
-	do(&apiv1.LockRequest{Name: "db", LeaseId: 3})             // 5
+	first := do(&apiv1.TryLockRequest{Name: "db", LeaseId: 1})    // 3
+	do(&apiv1.LockRequest{TimeoutMs: -1, Name: "db", LeaseId: 2}) // 4
+	do(&apiv1.LockRequest{TimeoutMs: -1, Name: "db", LeaseId: 3}) // 5
 	put := []*apiv1.TxnStep{{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("a"), Lease: 2}}}, {Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("b")}}}}
 	do(&apiv1.TxnRequest{Compare: []*apiv1.Compare{coordtest.IfHolds("db", first.Lock.Token)}, Then: put}) // 6
 	do(&apiv1.UnlockRequest{Name: "db", LeaseId: 1, FencingToken: int64(first.Lock.Token)})                // 7
@@ -239,7 +240,7 @@ func TestStreamFindsEachBreach(t *testing.T) {
 	var truth audit.Truth
 	m := machine.New()
 	for i := range uint64(6) {
-		r, e := m.Apply(i+1, 1, coordtest.Command("", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{
+		r, e := coordtest.Apply(m, i+1, 1, coordtest.Command("", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{
 			{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("a")}}}, {Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte("b")}}},
 		}}))
 		truth.Entry(audit.Entry{Result: r, Effects: e})

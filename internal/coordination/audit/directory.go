@@ -62,16 +62,14 @@ func (l *Log) words(r *apiv1.PublishInstancesRequest, e Entry) error {
 		}
 	}
 	for i, p := range r.GetPuts() {
-		key, said, since := string(p.GetKey()), coord.Revision(p.GetSince()), l.known(p)
+		key, since := string(p.GetKey()), l.known(p)
 		if p.GetAdopt() {
-			said, since = e.Result.Revision, e.Result.Revision
+			since = e.Result.Revision
 		}
 		if slices.Contains(e.Result.Foreign, key) {
 			continue
 		}
-		if len(e.Result.Since) > 0 {
-			said = e.Result.Since[i]
-		}
+		said := e.Result.Since[i]
 		if l.since[key] = max(l.since[key], since); l.since[key] != said {
 			return breach("I6", "entry %d: %q is said to be since %d, and is since %d", e.Index, key, said, l.since[key])
 		}

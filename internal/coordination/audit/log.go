@@ -37,6 +37,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -53,7 +54,7 @@ type Entry struct {
 	Index   uint64
 	Term    uint64
 	Command *coordv1.Command
-	Result  coord.Result
+	Result  ops.Result
 	Effects machine.ApplyEffects
 }
 
@@ -100,7 +101,7 @@ type owned struct{ leases, claims, unleased int }
 
 type answer struct {
 	sequence uint64
-	result   coord.Result
+	result   ops.Result
 }
 
 // Entry checks the next entry.
@@ -172,7 +173,7 @@ func (l *Log) lock(name string) *account {
 }
 
 // remembered is the first result as a repetition gives it: large results of a transaction come back without keys.
-func remembered(first, again coord.Result) coord.Result {
+func remembered(first, again ops.Result) ops.Result {
 	if !again.Txn.Forgotten {
 		return first
 	}

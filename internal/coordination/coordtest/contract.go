@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -13,11 +14,11 @@ import (
 type API struct {
 	// Alice and Bob are two different owners.
 	Alice, Bob Owner
-	coord.Ops
+	ops.Ops
 	coord.Admin
 
-	// Internal executes the operations that applications cannot request: *coord.Configure, *coord.Compact.
-	Internal func(ctx context.Context, op coord.Op) error
+	// Internal executes the operations that applications cannot request: *ops.Configure, *ops.Compact.
+	Internal func(ctx context.Context, op ops.Op) error
 	// Pass lets so much time pass for the group, or a little more.
 	Pass func(d time.Duration)
 	// Halt stops the group's service until resume; nil skips the test.
@@ -33,15 +34,15 @@ type API struct {
 // Owner calls on behalf of one owner. The connection or the command names the owner.
 type Owner struct {
 	Name string
-	coord.Ops
+	ops.Ops
 }
 
 // InProcess returns the API of a Solo. Replace Alice, Bob, Ops and Admin for other implementations.
 func InProcess(s *Solo) API {
 	return API{
-		Alice: Owner{"alice", coord.OpsOf(s)}, Bob: Owner{"bob", coord.OpsOf(s)}, Ops: coord.OpsOf(s), Admin: s,
-		Internal: func(ctx context.Context, op coord.Op) error {
-			_, _, err := coord.OpsOf(s).Do(ctx, coord.Command{Op: op})
+		Alice: Owner{"alice", ops.Of(s)}, Bob: Owner{"bob", ops.Of(s)}, Ops: ops.Of(s), Admin: s,
+		Internal: func(ctx context.Context, op ops.Op) error {
+			_, _, err := ops.Of(s).Do(ctx, ops.Command{Op: op})
 			return err
 		},
 		Pass: s.Advance,

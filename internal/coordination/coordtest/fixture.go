@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -34,8 +35,8 @@ func newWorld(t *testing.T, api API) *fixture {
 func (w *fixture) ctx() context.Context { return w.t.Context() }
 
 // try executes a command.
-func (w *fixture) try(o Owner, op coord.Op) (coord.Result, error) {
-	result, header, err := o.Do(w.ctx(), coord.Command{Owner: o.Name, Op: op})
+func (w *fixture) try(o Owner, op ops.Op) (ops.Result, error) {
+	result, header, err := o.Do(w.ctx(), ops.Command{Owner: o.Name, Op: op})
 	if err == nil {
 		w.headed(header)
 	}
@@ -43,7 +44,7 @@ func (w *fixture) try(o Owner, op coord.Op) (coord.Result, error) {
 }
 
 // must executes a command and requires success.
-func (w *fixture) must(o Owner, op coord.Op) coord.Result {
+func (w *fixture) must(o Owner, op ops.Op) ops.Result {
 	w.t.Helper()
 	result, err := w.try(o, op)
 	require.NoError(w.t, err)
@@ -59,7 +60,7 @@ func (w *fixture) refused(kind fault.Kind, field string, err error) {
 }
 
 // mustNot executes a command and requires its refusal.
-func (w *fixture) mustNot(o Owner, kind fault.Kind, field string, op coord.Op) {
+func (w *fixture) mustNot(o Owner, kind fault.Kind, field string, op ops.Op) {
 	w.t.Helper()
 	_, err := w.try(o, op)
 	w.refused(kind, field, err)
@@ -76,14 +77,14 @@ func (w *fixture) headed(h coord.Header) {
 // lease grants a lease that ends without renewal within TTL.
 func (w *fixture) lease(o Owner) coord.LeaseID {
 	w.t.Helper()
-	return w.must(o, &coord.LeaseGrant{TTL: w.TTL.Milliseconds()}).Lease
+	return w.must(o, &ops.LeaseGrant{TTL: w.TTL.Milliseconds()}).Lease
 }
 
 // holder takes a free lock and returns its lease and token.
 func (w *fixture) holder(o Owner, name string) (coord.LeaseID, coord.Token) {
 	w.t.Helper()
 	lease := w.lease(o)
-	r := w.must(o, &coord.Lock{Name: name, Lease: lease})
+	r := w.must(o, &ops.Lock{Name: name, Lease: lease})
 	require.True(w.t, r.Lock.Granted)
 	require.Positive(w.t, r.Lock.Token)
 	return lease, r.Lock.Token
@@ -97,7 +98,7 @@ func (w *fixture) keep(o Owner, ids ...coord.LeaseID) {
 	w.headed(header)
 	require.Len(w.t, renewals, len(ids))
 	for i, r := range renewals {
-		require.Equal(w.t, coord.Renewal{ID: ids[i], TTL: w.TTL.Milliseconds()}, r)
+		require.Equal(w.t, ops.Renewal{ID: ids[i], TTL: w.TTL.Milliseconds()}, r)
 	}
 }
 
@@ -105,12 +106,12 @@ func (w *fixture) keep(o Owner, ids ...coord.LeaseID) {
 type claim struct {
 	w      *fixture
 	done   chan struct{}
-	result coord.Result
+	result ops.Result
 	err    error
 }
 
 // acquire begins to wait for a lock.
-func (w *fixture) acquire(ctx context.Context, o Owner, cmd coord.Command, wait time.Duration) *claim {
+func (w *fixture) acquire(ctx context.Context, o Owner, cmd ops.Command, wait time.Duration) *claim {
 	c := &claim{w: w, done: make(chan struct{})}
 	cmd.Owner = o.Name
 	w.calls.Go(func() {
@@ -128,12 +129,12 @@ func (w *fixture) queued(o Owner, name string, lease coord.LeaseID, n int) *clai
 	return c
 }
 
-func locking(name string, lease coord.LeaseID) coord.Command {
-	return coord.Command{Op: &coord.Lock{Name: name, Lease: lease, Wait: true}}
+func locking(name string, lease coord.LeaseID) ops.Command {
+	return ops.Command{Op: &ops.Lock{Name: name, Lease: lease, Wait: true}}
 }
 
 // end waits for the end of a call.
-func (c *claim) end() (coord.Result, error) {
+func (c *claim) end() (ops.Result, error) {
 	c.w.t.Helper()
 	ctx, cancel := context.WithTimeout(c.w.ctx(), patient)
 	defer cancel()
@@ -146,7 +147,7 @@ func (c *claim) end() (coord.Result, error) {
 }
 
 // granted waits for the grant of a lock.
-func (c *claim) granted() coord.LockResult {
+func (c *claim) granted() ops.LockResult {
 	c.w.t.Helper()
 	r, err := c.end()
 	require.NoError(c.w.t, err)
@@ -165,11 +166,11 @@ func (c *claim) pending() {
 }
 
 // lock returns a lock's state, or a zero one without claims.
-func (w *fixture) lock(name string) coord.LockState {
+func (w *fixture) lock(name string) ops.LockState {
 	w.t.Helper()
-	states, header, err := w.Locks(w.ctx(), coord.LockQuery{Name: name})
+	states, header, err := w.Locks(w.ctx(), ops.LockQuery{Name: name})
 	if fault.KindOf(err) == fault.NotFound {
-		return coord.LockState{}
+		return ops.LockState{}
 	}
 	require.NoError(w.t, err)
 	w.headed(header)
@@ -184,7 +185,7 @@ func (w *fixture) waiting(name string, n int) {
 	require.Eventually(w.t, func() bool { return len(w.lock(name).Waiting) == n }, patient, time.Millisecond)
 }
 
-func leasesOf(claims []coord.ClaimState) []coord.LeaseID {
+func leasesOf(claims []ops.ClaimState) []coord.LeaseID {
 	ids := make([]coord.LeaseID, len(claims))
 	for i, c := range claims {
 		ids[i] = c.Lease
@@ -192,18 +193,18 @@ func leasesOf(claims []coord.ClaimState) []coord.LeaseID {
 	return ids
 }
 
-func put(key, value string) coord.Step { return bound(key, value, 0) }
+func put(key, value string) ops.Step { return bound(key, value, 0) }
 
-func bound(key, value string, lease coord.LeaseID) coord.Step {
-	return coord.Step{Put: &coord.Put{Key: key, Value: []byte(value), Lease: lease}}
+func bound(key, value string, lease coord.LeaseID) ops.Step {
+	return ops.Step{Put: &ops.Put{Key: key, Value: []byte(value), Lease: lease}}
 }
 
-func del(span coord.Span) coord.Step { return coord.Step{Delete: &span} }
+func del(span coord.Span) ops.Step { return ops.Step{Delete: &span} }
 
-func write(changes ...coord.Step) *coord.Txn { return &coord.Txn{Then: changes} }
+func write(changes ...ops.Step) *ops.Txn { return &ops.Txn{Then: changes} }
 
 // unmet executes a transaction with a comparison that does not hold, by its position.
-func (w *fixture) unmet(o Owner, position int, op *coord.Txn) coord.Result {
+func (w *fixture) unmet(o Owner, position int, op *ops.Txn) ops.Result {
 	w.t.Helper()
 	r := w.must(o, op)
 	require.False(w.t, r.Txn.Succeeded)
@@ -215,7 +216,7 @@ func (w *fixture) unmet(o Owner, position int, op *coord.Txn) coord.Result {
 // revision returns the present revision.
 func (w *fixture) revision() coord.Revision {
 	w.t.Helper()
-	page, _, err := w.Range(w.ctx(), coord.Query{Span: coord.Exactly("no such key")}, coord.Linearizable)
+	page, _, err := w.Range(w.ctx(), ops.Query{Span: coord.Exactly("no such key")}, ops.Linearizable)
 	require.NoError(w.t, err)
 	return page.Revision
 }

@@ -114,7 +114,7 @@ func (s *Solo) Execute(ctx context.Context, m *coordv1.Command) (*coordv1.Result
 		}
 		if lock.GetTimeoutMs() != 0 {
 			result, err := s.acquire(ctx, m, answer.Wait(lock))
-			return s.answered(m, result, fault.Wrap(op, err))
+			return result, fault.Wrap(op, err)
 		}
 	}
 	s.mu.Lock()
@@ -122,22 +122,9 @@ func (s *Solo) Execute(ctx context.Context, m *coordv1.Command) (*coordv1.Result
 		s.mu.Unlock()
 		return nil, fault.Wrap(op, err)
 	}
-	cmd := m
-	if m.GetLock() != nil {
-		cmd = answer.TryLock(m)
-	}
-	result := s.apply(cmd)
+	result := s.apply(m)
 	s.mu.Unlock()
-	return s.answered(m, result, fault.Wrap(op, result.Err))
-}
-
-func (s *Solo) answered(m *coordv1.Command, result coord.Result, err error) (*coordv1.Result, error) {
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return answer.Result(m, result, s.header()), nil
+	return result.Answer, fault.Wrap(op, result.Err)
 }
 
 func (s *Solo) keepAlive(ctx context.Context, m *coordv1.Command) (*coordv1.Result, error) {
@@ -151,9 +138,9 @@ func (s *Solo) keepAlive(ctx context.Context, m *coordv1.Command) (*coordv1.Resu
 	if err := s.serves(ctx); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	now, renewals := s.Now(), make([]coord.Renewal, len(ids))
+	now, renewals := s.Now(), make([]machine.Renewal, len(ids))
 	for i, id := range ids {
-		renewals[i] = coord.Renewal{ID: id, TTL: s.leases.renew(now, m.GetOwner(), id)}
+		renewals[i] = machine.Renewal{ID: id, TTL: s.leases.renew(now, m.GetOwner(), id)}
 		if renewals[i].TTL > 0 {
 			renewals[i].Published = s.machine.Publication(id)
 		}
@@ -162,7 +149,7 @@ func (s *Solo) keepAlive(ctx context.Context, m *coordv1.Command) (*coordv1.Resu
 }
 
 // acquire makes a claim and waits until it holds.
-func (s *Solo) acquire(ctx context.Context, cmd *coordv1.Command, wait time.Duration) (coord.Result, error) {
+func (s *Solo) acquire(ctx context.Context, cmd *coordv1.Command, wait time.Duration) (*coordv1.Result, error) {
 	result, settled, late, err := s.queue(ctx, cmd, wait)
 	if err != nil {
 		return result, err
@@ -185,22 +172,23 @@ type patience struct {
 }
 
 // queue makes the claim and returns a channel for its end. The time to wait starts with the claim.
-func (s *Solo) queue(ctx context.Context, cmd *coordv1.Command, wait time.Duration) (coord.Result, <-chan struct{}, patience, error) {
+func (s *Solo) queue(ctx context.Context, cmd *coordv1.Command, wait time.Duration) (*coordv1.Result, <-chan struct{}, patience, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	late := patience{make(chan struct{}), func() bool { return false }}
 	if err := s.serves(ctx); err != nil {
-		return coord.Result{}, nil, late, err
+		return nil, nil, late, err
 	}
 	result := s.apply(cmd)
 	if result.Err != nil {
-		return result, nil, late, result.Err
+		return nil, nil, late, result.Err
 	}
-	settled := s.waits[result.Lock.Token]
+	token := coord.Token(result.Answer.GetLock().GetFencingToken())
+	settled := s.waits[token]
 	if settled == nil {
 		settled = make(chan struct{})
-		if _, holds, found := s.claim(cmd, result.Lock.Token); found && !holds {
-			s.waits[result.Lock.Token] = settled
+		if _, holds, found := s.claim(cmd, token); found && !holds {
+			s.waits[token] = settled
 		} else {
 			close(settled)
 		}
@@ -208,7 +196,7 @@ func (s *Solo) queue(ctx context.Context, cmd *coordv1.Command, wait time.Durati
 	if wait >= 0 {
 		late.stop = s.After(wait, func() { close(late.passed) })
 	}
-	return result, settled, late, nil
+	return result.Answer, settled, late, nil
 }
 
 // claim finds the present version of a claim.
@@ -228,37 +216,35 @@ func (s *Solo) claim(cmd *coordv1.Command, token coord.Token) (kv *coord.KeyValu
 }
 
 // settle returns the result of a claim after the wait, and gives an unwanted claim back.
-func (s *Solo) settle(ctx context.Context, cmd *coordv1.Command, result coord.Result) (coord.Result, error) {
+func (s *Solo) settle(ctx context.Context, cmd *coordv1.Command, result *coordv1.Result) (*coordv1.Result, error) {
 	if s.missing != "" {
-		return coord.Result{}, unavailable(s.missing)
+		return nil, unavailable(s.missing)
 	}
-	lock, token := cmd.GetLock(), result.Lock.Token
+	lock, given := cmd.GetLock(), result.GetLock()
+	token := coord.Token(given.GetFencingToken())
 	kv, holds, found := s.claim(cmd, token)
 	if holds && ctx.Err() == nil {
 		claim, _ := kv.Claim()
-		result.Revision = s.machine.Revision()
-		result.Lock = coord.LockResult{Key: kv.Key, Token: token, Granted: true, Count: claim.Count}
+		given.Header, given.Acquired, given.Count = answer.Header(s.header()), true, claim.Count
 		return result, nil
 	}
 	if _, lives := s.machine.Lease(coord.LeaseID(lock.GetLeaseId())); !lives {
-		return coord.Result{}, gone("lease", "ended while it waited")
+		return nil, gone("lease", "ended while it waited")
 	}
 	if !found {
-		return coord.Result{}, gone("token", "was given back while it waited")
+		return nil, gone("token", "was given back while it waited")
 	}
-	var given coord.Result
 	if holds {
-		given = s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Unlock{
+		s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Unlock{
 			Unlock: &apiv1.UnlockRequest{Name: lock.GetName(), LeaseId: lock.GetLeaseId(), FencingToken: int64(token)},
 		}})
 	} else {
-		given = s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Cancel{
+		s.apply(&coordv1.Command{Owner: cmd.GetOwner(), Request: &coordv1.Command_Cancel{
 			Cancel: &coordv1.Cancel{Name: lock.GetName(), Lease: lock.GetLeaseId(), Token: int64(token)},
 		}})
 	}
-	given.Revision = s.machine.Revision()
-	given.Lock.Granted = false
-	return given, ctx.Err()
+	given.Header, given.Acquired, given.FencingToken, given.Count = answer.Header(s.header()), false, 0, 0
+	return result, ctx.Err()
 }
 
 // serves says why a call cannot be answered.
@@ -279,7 +265,7 @@ func (s *Solo) header() coord.Header {
 }
 
 // apply executes a command as the next log entry, and informs waiters.
-func (s *Solo) apply(cmd *coordv1.Command) coord.Result {
+func (s *Solo) apply(cmd *coordv1.Command) machine.Result {
 	before, now := s.machine.Revision(), s.Now()
 	index, _ := s.machine.Index()
 	if cmd.GetLeaseGrant() != nil { // ids in order, for the eyes of a test
@@ -311,6 +297,7 @@ func (s *Solo) apply(cmd *coordv1.Command) coord.Result {
 	if len(effects.Granted) > 0 {
 		s.arm()
 	}
+	result.Sign(s.header())
 	return result
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -30,20 +31,20 @@ func TestSoloOnARunningClock(t *testing.T) {
 			After: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
 		})
 		grant := func(ttl int64) coord.LeaseID {
-			r, _, err := coord.OpsOf(s).Do(t.Context(), coord.Command{Op: &coord.LeaseGrant{TTL: ttl}})
+			r, _, err := ops.Of(s).Do(t.Context(), ops.Command{Op: &ops.LeaseGrant{TTL: ttl}})
 			require.NoError(t, err)
 			return r.Lease
 		}
 		long, short := grant(60_000), grant(5_000)
 		for _, lease := range []coord.LeaseID{short, long} {
 			began := time.Now()
-			r, _, err := coord.OpsOf(s).Acquire(t.Context(), coord.Command{Op: &coord.Lock{Name: "db", Lease: lease, Wait: true}}, time.Minute)
+			r, _, err := ops.Of(s).Acquire(t.Context(), ops.Command{Op: &ops.Lock{Name: "db", Lease: lease, Wait: true}}, time.Minute)
 			require.NoError(t, err)
 			require.True(t, r.Lock.Granted)
 			require.Equal(t, lease == long, time.Since(began) == 5*time.Second)
 		}
 		began := time.Now()
-		r, _, err := coord.OpsOf(s).Acquire(t.Context(), coord.Command{Op: &coord.Lock{Name: "db", Lease: grant(60_000), Wait: true}}, time.Second)
+		r, _, err := ops.Of(s).Acquire(t.Context(), ops.Command{Op: &ops.Lock{Name: "db", Lease: grant(60_000), Wait: true}}, time.Second)
 		require.NoError(t, err)
 		require.False(t, r.Lock.Granted)
 		require.Equal(t, time.Second, time.Since(began))
@@ -70,12 +71,12 @@ func BenchmarkKeepAlive(b *testing.B) {
 	s := coordtest.New(coordtest.Config{})
 	ids := make([]coord.LeaseID, 1000)
 	for i := range ids {
-		r, _, err := coord.OpsOf(s).Do(b.Context(), coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
+		r, _, err := ops.Of(s).Do(b.Context(), ops.Command{Op: &ops.LeaseGrant{TTL: 60_000}})
 		require.NoError(b, err)
 		ids[i] = r.Lease
 	}
 	for b.Loop() {
-		_, _, err := coord.OpsOf(s).KeepAlive(b.Context(), "", ids)
+		_, _, err := ops.Of(s).KeepAlive(b.Context(), "", ids)
 		require.NoError(b, err)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(ids)), "ns/lease")

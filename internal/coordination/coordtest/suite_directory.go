@@ -6,7 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -51,14 +53,14 @@ func running(id string, port int) coord.Entry {
 	return coord.Entry{Key: coord.DirectoryKey("default", "web", id), Value: value}
 }
 
-func batch(lease coord.LeaseID, generation uint64, puts ...coord.Entry) *coord.RegisterBatch {
-	return &coord.RegisterBatch{Lease: lease, Generation: generation, Puts: puts}
+func batch(lease coord.LeaseID, generation uint64, puts ...coord.Entry) *ops.RegisterBatch {
+	return &ops.RegisterBatch{Lease: lease, Generation: generation, Puts: puts}
 }
 
 // listed gives the directory.
 func (w *fixture) listed() []version {
 	w.t.Helper()
-	page, _, err := w.Range(w.ctx(), coord.Query{Span: coord.ServiceSpan("", "")}, coord.Linearizable)
+	page, _, err := w.Range(w.ctx(), ops.Query{Span: coord.ServiceSpan("", "")}, ops.Linearizable)
 	require.NoError(w.t, err)
 	all := []version{}
 	for _, kv := range page.Keys {
@@ -76,7 +78,7 @@ func batchAtomic(w *fixture) {
 		{running("a", 1).Key, string(running("a", 1).Value), r.Revision, r.Revision, 1, lease},
 		{running("b", 1).Key, string(running("b", 1).Value), r.Revision, r.Revision, 1, lease},
 	}, w.listed())
-	r = w.must(w.Alice, &coord.RegisterBatch{
+	r = w.must(w.Alice, &ops.RegisterBatch{
 		Lease: lease, Generation: 1, Puts: []coord.Entry{running("a", 2)}, Deletes: []string{running("b", 1).Key, running("none", 1).Key},
 	})
 	require.Equal(w.t, 2, r.Changed)
@@ -103,7 +105,7 @@ func batchReplaces(w *fixture) {
 	left := w.listed()
 	require.Len(w.t, left, 2)
 	require.Equal(w.t, string(running("b", 2).Value), left[1].Value)
-	require.Equal(w.t, 2, w.must(w.Alice, &coord.RegisterBatch{Lease: lease, Generation: 1, Replace: &coord.Span{}}).Changed)
+	require.Equal(w.t, 2, w.must(w.Alice, &ops.RegisterBatch{Lease: lease, Generation: 1, Replace: &coord.Span{}}).Changed)
 	require.Empty(w.t, w.listed())
 }
 
@@ -136,13 +138,13 @@ func batchForeign(w *fixture) {
 	r := w.must(w.Bob, batch(theirs, 1, running("a", 2), running("b", 2)))
 	require.Equal(w.t, []string{running("a", 2).Key}, r.Foreign)
 	require.Equal(w.t, 1, r.Changed)
-	require.Zero(w.t, w.must(w.Bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{running("a", 2).Key}}).Changed)
+	require.Zero(w.t, w.must(w.Bob, &ops.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{running("a", 2).Key}}).Changed)
 	take := running("a", 2)
 	take.Adopt = true
 	r = w.must(w.Bob, batch(theirs, 1, take))
 	require.Empty(w.t, r.Foreign)
 	require.Equal(w.t, theirs, w.listed()[0].Lease)
-	w.must(w.Alice, &coord.LeaseRevoke{ID: mine})
+	w.must(w.Alice, &ops.LeaseRevoke{ID: mine})
 	require.Len(w.t, w.listed(), 2)
 }
 
@@ -151,7 +153,7 @@ func (w *fixture) registered(o Owner, lease coord.LeaseID, e coord.Entry) coord.
 	w.t.Helper()
 	e.Adopt = true
 	r := w.must(o, batch(lease, 1, e))
-	e.Since, e.Adopt = r.SinceOf(0, e), false
+	e.Since, e.Adopt = r.Since[0], false
 	require.Positive(w.t, e.Since)
 	return e
 }
@@ -162,8 +164,8 @@ func batchLast(w *fixture) {
 	w.must(w.Alice, write(put("x", "y"))) // the revision moves on
 	last := w.registered(w.Bob, theirs, running("a", 2))
 	require.Greater(w.t, last.Since, old.Since)
-	w.must(w.Alice, &coord.LeaseRevoke{ID: mine})
-	w.must(w.Bob, &coord.LeaseRevoke{ID: theirs})
+	w.must(w.Alice, &ops.LeaseRevoke{ID: mine})
+	w.must(w.Bob, &ops.LeaseRevoke{ID: theirs})
 	mine, theirs = w.lease(w.Alice), w.lease(w.Bob)
 	require.Empty(w.t, w.must(w.Alice, batch(mine, 1, old)).Foreign)
 	require.Empty(w.t, w.must(w.Bob, batch(theirs, 1, last)).Foreign)
@@ -172,14 +174,14 @@ func batchLast(w *fixture) {
 	forgotten := last
 	forgotten.Since = 0
 	r := w.must(w.Bob, batch(theirs, 2, forgotten))
-	require.Equal(w.t, last.Since, r.SinceOf(0, forgotten), "a new process is told")
+	require.Equal(w.t, last.Since, r.Since[0], "a new process is told")
 }
 
 func batchRemoved(w *fixture) {
 	mine, theirs := w.lease(w.Alice), w.lease(w.Bob)
 	old := w.registered(w.Alice, mine, running("a", 1))
 	w.registered(w.Bob, theirs, running("a", 2))
-	w.must(w.Bob, &coord.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{old.Key}})
+	w.must(w.Bob, &ops.RegisterBatch{Lease: theirs, Generation: 1, Deletes: []string{old.Key}})
 	require.Equal(w.t, []string{old.Key}, w.must(w.Alice, batch(mine, 1, old)).Foreign)
 	require.Empty(w.t, w.listed())
 	w.registered(w.Alice, mine, running("a", 1))
@@ -213,8 +215,8 @@ func directoryReserved(w *fixture) {
 	w.must(w.Alice, batch(w.lease(w.Alice), 1, running("a", 1)))
 	w.mustNot(w.Alice, fault.Conflict, "then[0].key", write(put(running("a", 1).Key, "v")))
 	w.mustNot(w.Alice, fault.Conflict, "then[0].delete", write(del(coord.Under(coord.DirectoryPrefix))))
-	w.mustNot(w.Alice, fault.Conflict, "then[0].key", write(put(coord.RequirementKey("r"), "v")))
-	w.mustNot(w.Alice, fault.Conflict, "name", &coord.Lock{Name: "directory", Lease: w.lease(w.Alice)})
+	w.mustNot(w.Alice, fault.Conflict, "then[0].key", write(put(requirements.Key("r"), "v")))
+	w.mustNot(w.Alice, fault.Conflict, "name", &ops.Lock{Name: "directory", Lease: w.lease(w.Alice)})
 	require.Len(w.t, w.listed(), 1)
 }
 
@@ -237,13 +239,13 @@ func publicationTold(w *fixture) {
 	want.Add(running("b", 1).Key, running("b", 1).Value)
 	require.Equal(w.t, &want, w.keepPublished(w.Alice, lease))
 	require.Nil(w.t, w.keepPublished(w.Alice, plain))
-	w.must(w.Alice, &coord.RegisterBatch{Lease: lease, Generation: 4, Deletes: []string{running("b", 1).Key}})
+	w.must(w.Alice, &ops.RegisterBatch{Lease: lease, Generation: 4, Deletes: []string{running("b", 1).Key}})
 	want.Generation = 4
 	want.Remove(running("b", 1).Key, running("b", 1).Value)
 	require.Equal(w.t, &want, w.keepPublished(w.Alice, lease))
 	renewals, _, err := w.Bob.KeepAlive(w.ctx(), w.Bob.Name, []coord.LeaseID{lease})
 	require.NoError(w.t, err)
-	require.Equal(w.t, coord.Renewal{ID: lease}, renewals[0])
+	require.Equal(w.t, ops.Renewal{ID: lease}, renewals[0])
 }
 
 func requirementKept(w *fixture) {
@@ -252,28 +254,28 @@ func requirementKept(w *fixture) {
 		Selector: instance.Selector{Statuses: []instance.Status{instance.StatusUp}, Tags: []string{"ssd"}, Version: "1.x", Zone: "a"},
 	}.Question()
 	require.NoError(w.t, err)
-	r := coord.Requirement{Name: "storage", Min: 3, Question: question}
-	read := func() []coord.Requirement {
-		page, _, err := w.Range(w.ctx(), coord.Query{Span: coord.Under(coord.RequirementsPrefix)}, coord.Linearizable)
+	r := requirements.Requirement{Name: "storage", Min: 3, Question: question}
+	read := func() []requirements.Requirement {
+		page, _, err := w.Range(w.ctx(), ops.Query{Span: coord.Under(requirements.Prefix)}, ops.Linearizable)
 		require.NoError(w.t, err)
-		var all []coord.Requirement
+		var all []requirements.Requirement
 		for _, kv := range page.Keys {
-			one, err := coord.RequirementOf(kv)
+			one, err := requirements.Of(kv.Key, kv.Value)
 			require.NoError(w.t, err)
 			all = append(all, one)
 		}
 		return all
 	}
-	first := w.must(w.Alice, &coord.SetRequirement{Requirement: r})
-	require.Equal(w.t, []coord.Requirement{r}, read())
-	require.Equal(w.t, first.Revision, w.must(w.Bob, &coord.SetRequirement{Requirement: r}).Revision)
+	first := w.must(w.Alice, &ops.SetRequirement{Requirement: r})
+	require.Equal(w.t, []requirements.Requirement{r}, read())
+	require.Equal(w.t, first.Revision, w.must(w.Bob, &ops.SetRequirement{Requirement: r}).Revision)
 	r.Min = 4
-	require.Equal(w.t, 1, w.must(w.Bob, &coord.SetRequirement{Requirement: r}).Changed)
-	require.Equal(w.t, []coord.Requirement{r}, read())
+	require.Equal(w.t, 1, w.must(w.Bob, &ops.SetRequirement{Requirement: r}).Changed)
+	require.Equal(w.t, []requirements.Requirement{r}, read())
 	bad := r
 	bad.Min = 0
-	w.mustNot(w.Alice, fault.Invalid, "min", &coord.SetRequirement{Requirement: bad})
-	w.must(w.Alice, &coord.DeleteRequirement{Name: "storage"})
-	w.mustNot(w.Alice, fault.NotFound, "name", &coord.DeleteRequirement{Name: "storage"})
+	w.mustNot(w.Alice, fault.Invalid, "min", &ops.SetRequirement{Requirement: bad})
+	w.must(w.Alice, &ops.DeleteRequirement{Name: "storage"})
+	w.mustNot(w.Alice, fault.NotFound, "name", &ops.DeleteRequirement{Name: "storage"})
 	require.Empty(w.t, read())
 }

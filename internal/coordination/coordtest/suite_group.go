@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -26,21 +27,21 @@ func retries() map[string]func(*fixture) {
 
 func (w *fixture) client(o Owner) coord.ClientID {
 	w.t.Helper()
-	id := w.must(o, &coord.ClientOpen{}).Client
+	id := w.must(o, &ops.ClientOpen{}).Client
 	require.NotZero(w.t, id)
 	return id
 }
 
 // once executes a command of a client.
-func (w *fixture) once(o Owner, c coord.ClientID, sequence uint64, op coord.Op) (coord.Result, error) {
-	r, _, err := o.Do(w.ctx(), coord.Command{Owner: o.Name, Client: c, Sequence: sequence, Op: op})
+func (w *fixture) once(o Owner, c coord.ClientID, sequence uint64, op ops.Op) (ops.Result, error) {
+	r, _, err := o.Do(w.ctx(), ops.Command{Owner: o.Name, Client: c, Sequence: sequence, Op: op})
 	return r, err
 }
 
 func retryOnce(w *fixture) {
 	client, lease := w.client(w.Alice), coord.LeaseID(0)
 	sequence := uint64(0)
-	twice := func(op coord.Op) coord.Result {
+	twice := func(op ops.Op) ops.Result {
 		w.t.Helper()
 		sequence += 3 // gaps are fine
 		first, err := w.once(w.Alice, client, sequence, op)
@@ -51,21 +52,21 @@ func retryOnce(w *fixture) {
 		require.Equal(w.t, []any{first.Lease, first.TTL, first.Changed}, []any{again.Lease, again.TTL, again.Changed})
 		return first
 	}
-	lease = twice(&coord.LeaseGrant{TTL: 30_000}).Lease
-	token := twice(&coord.Lock{Name: "db", Lease: lease}).Lock.Token
+	lease = twice(&ops.LeaseGrant{TTL: 30_000}).Lease
+	token := twice(&ops.Lock{Name: "db", Lease: lease}).Lock.Token
 	require.Equal(w.t, uint32(1), w.lock("db").Holding[0].Count)
 	require.Equal(w.t, 1, twice(write(put("a", ""))).Changed)
 	require.Equal(w.t, coord.Revision(3), w.revision())
-	twice(&coord.Unlock{Name: "db", Lease: lease, Token: token})
-	twice(&coord.LeaseRevoke{ID: lease})
-	states, _, err := w.Leases(w.ctx(), coord.LeaseQuery{})
+	twice(&ops.Unlock{Name: "db", Lease: lease, Token: token})
+	twice(&ops.LeaseRevoke{ID: lease})
+	states, _, err := w.Leases(w.ctx(), ops.LeaseQuery{})
 	require.NoError(w.t, err)
 	require.Empty(w.t, states)
 }
 
 func retryRefusal(w *fixture) {
 	client := w.client(w.Alice)
-	create := &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 2)}, Then: []coord.Step{put("b", "")}}
+	create := &ops.Txn{If: []ops.Compare{ops.IfRevision("a", 2)}, Then: []ops.Step{put("b", "")}}
 	for range 2 {
 		r, err := w.once(w.Alice, client, 1, create)
 		require.NoError(w.t, err)
@@ -92,7 +93,7 @@ func retryWaiting(w *fixture) {
 	one := w.acquire(w.ctx(), w.Bob, cmd, coord.NoLimit)
 	w.waiting("db", 1)
 	two := w.acquire(w.ctx(), w.Bob, cmd, coord.NoLimit)
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	require.Equal(w.t, one.granted().Token, two.granted().Token)
 	require.Equal(w.t, uint32(1), w.lock("db").Holding[0].Count)
 	require.Equal(w.t, one.granted().Token, w.acquire(w.ctx(), w.Bob, cmd, coord.NoLimit).granted().Token)
@@ -135,11 +136,11 @@ func retryUnknown(w *fixture) {
 	require.NoError(w.t, err, "the random id is the credential: a client works through any peer")
 	_, err = w.once(w.Bob, 1<<40, 1, write(put("a", "")))
 	w.refused(fault.NotFound, "client", err)
-	_, err = w.once(w.Alice, client, 2, &coord.ClientClose{})
+	_, err = w.once(w.Alice, client, 2, &ops.ClientClose{})
 	require.NoError(w.t, err)
 	_, err = w.once(w.Alice, client, 3, write(put("a", "")))
 	w.refused(fault.NotFound, "client", err)
-	_, err = w.once(w.Alice, 0, 0, &coord.ClientClose{})
+	_, err = w.once(w.Alice, 0, 0, &ops.ClientClose{})
 	w.refused(fault.Invalid, "client", err)
 	require.Equal(w.t, coord.FirstRevision+1, w.revision())
 }
@@ -180,9 +181,9 @@ func groupStands(w *fixture) {
 }
 
 func groupHeaders(w *fixture) {
-	_, one, err := w.Alice.Do(w.ctx(), coord.Command{Owner: w.Alice.Name, Op: write(put("a", ""))})
+	_, one, err := w.Alice.Do(w.ctx(), ops.Command{Owner: w.Alice.Name, Op: write(put("a", ""))})
 	require.NoError(w.t, err)
-	_, two, err := w.Range(w.ctx(), coord.Query{}, coord.Linearizable)
+	_, two, err := w.Range(w.ctx(), ops.Query{}, ops.Linearizable)
 	require.NoError(w.t, err)
 	require.Equal(w.t, []any{coord.Revision(2), coord.Revision(2)}, []any{one.Revision, two.Revision})
 	require.Equal(w.t, one.Group, two.Group)
@@ -237,9 +238,9 @@ func groupHalted(w *fixture) {
 	require.ErrorIs(w.t, err, fault.Unavailable)
 	_, err = w.acquire(w.ctx(), w.Alice, locking("db", lease), coord.NoLimit).end()
 	require.ErrorIs(w.t, err, fault.Unavailable)
-	_, _, err = w.Range(w.ctx(), coord.Query{}, coord.Linearizable)
+	_, _, err = w.Range(w.ctx(), ops.Query{}, ops.Linearizable)
 	require.ErrorIs(w.t, err, fault.Unavailable)
-	_, _, err = w.Locks(w.ctx(), coord.LockQuery{Name: "db"})
+	_, _, err = w.Locks(w.ctx(), ops.LockQuery{Name: "db"})
 	require.ErrorIs(w.t, err, fault.Unavailable)
 	require.NotEmpty(w.t, w.group().Missing)
 	w.Pass(2 * w.TTL)

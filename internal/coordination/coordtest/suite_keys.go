@@ -7,8 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // keys are the promises about the keyspace.
@@ -33,9 +35,9 @@ func keys() map[string]func(*fixture) {
 }
 
 // read reads the present state.
-func (w *fixture) read(q coord.Query) coord.Page {
+func (w *fixture) read(q ops.Query) ops.Page {
 	w.t.Helper()
-	page, header, err := w.Range(w.ctx(), q, coord.Linearizable)
+	page, header, err := w.Range(w.ctx(), q, ops.Linearizable)
 	require.NoError(w.t, err)
 	w.headed(header)
 	return page
@@ -44,7 +46,7 @@ func (w *fixture) read(q coord.Query) coord.Page {
 // all returns the keys with a prefix.
 func (w *fixture) all(prefix string) []string {
 	w.t.Helper()
-	return keysOf(w.read(coord.Query{Span: coord.Under(prefix)}).Keys)
+	return keysOf(w.read(ops.Query{Span: coord.Under(prefix)}).Keys)
 }
 
 func keyRevisions(w *fixture) {
@@ -54,11 +56,11 @@ func keyRevisions(w *fixture) {
 	w.must(w.Bob, write(put("b", "3")))
 	w.must(w.Bob, write(del(coord.Exactly("a"))))
 	w.must(w.Bob, write(put("a", "4")))
-	page := w.read(coord.Query{})
+	page := w.read(ops.Query{})
 	require.Equal(w.t, coord.Revision(5), page.Revision)
 	require.Equal(w.t, version{"a", "4", 5, 5, 1, 0}, shown(page.Keys[0]), "a key put again is a new one")
 	require.Equal(w.t, version{"b", "3", 2, 3, 2, 0}, shown(page.Keys[1]))
-	local, header, err := w.Range(w.ctx(), coord.Query{}, coord.Local)
+	local, header, err := w.Range(w.ctx(), ops.Query{}, ops.Local)
 	require.NoError(w.t, err)
 	w.headed(header)
 	require.LessOrEqual(w.t, local.Revision, page.Revision)
@@ -72,13 +74,13 @@ func keyAtomic(w *fixture) {
 }
 
 func keyGuards(w *fixture) {
-	create := &coord.Txn{If: []coord.Compare{coord.IfRevision("a", 0)}, Then: []coord.Step{put("a", "1")}}
+	create := &ops.Txn{If: []ops.Compare{ops.IfRevision("a", 0)}, Then: []ops.Step{put("a", "1")}}
 	w.must(w.Alice, create)
 	w.unmet(w.Bob, 1, create)
-	swap := func(at coord.Revision) *coord.Txn {
-		return &coord.Txn{
-			If:   []coord.Compare{coord.IfRevision("b", 0), coord.IfRevision("a", at)},
-			Then: []coord.Step{put("a", "2")},
+	swap := func(at coord.Revision) *ops.Txn {
+		return &ops.Txn{
+			If:   []ops.Compare{ops.IfRevision("b", 0), ops.IfRevision("a", at)},
+			Then: []ops.Step{put("a", "2")},
 		}
 	}
 	w.unmet(w.Bob, 2, swap(3))
@@ -90,19 +92,19 @@ func keyGuards(w *fixture) {
 func keyTxn(w *fixture) {
 	lease := w.lease(w.Alice)
 	prefix, first := coord.Under("t/"), coord.Exactly("t/1")
-	txn := &coord.Txn{
-		If: []coord.Compare{
-			{Span: first, Target: coord.Version, Operator: coord.Less, Number: 1}, {Span: first, Target: coord.LeaseOf},
-			{Span: prefix, Target: coord.CreateRevision, Operator: coord.Equal},
+	txn := &ops.Txn{
+		If: []ops.Compare{
+			{Span: first, Target: ops.Version, Operator: ops.Less, Number: 1}, {Span: first, Target: ops.LeaseOf},
+			{Span: prefix, Target: ops.CreateRevision, Operator: ops.Equal},
 		},
-		Then: []coord.Step{
+		Then: []ops.Step{
 			put("t/1", "one"), bound("t/2", "two", lease),
-			{Read: &coord.Read{Query: coord.Query{Span: prefix, Limit: 1, Descending: true}}},
+			{Read: &ops.Read{Query: ops.Query{Span: prefix, Limit: 1, Descending: true}}},
 		},
-		Else: []coord.Step{
-			{Read: &coord.Read{Query: coord.Query{Span: prefix, KeysOnly: true}}},
+		Else: []ops.Step{
+			{Read: &ops.Read{Query: ops.Query{Span: prefix, KeysOnly: true}}},
 			{Delete: &first, Prev: true},
-			{Read: &coord.Read{Query: coord.Query{Span: prefix, CountOnly: true}}},
+			{Read: &ops.Read{Query: ops.Query{Span: prefix, CountOnly: true}}},
 		},
 	}
 	r := w.must(w.Alice, txn)
@@ -123,7 +125,7 @@ func keyTxn(w *fixture) {
 		require.Equal(w.t, []version{{"t/1", "one", made, made, 1, 0}}, shownAll(r.Txn.Steps[1].Keys))
 		require.Equal(w.t, []int{1, 1, 0}, []int{r.Txn.Steps[1].Count, r.Txn.Steps[2].Count, len(r.Txn.Steps[2].Keys)})
 	}
-	values := &coord.Txn{If: []coord.Compare{{Span: prefix, Target: coord.Value, Operator: coord.NotEqual, Value: "two"}}, Else: []coord.Step{put("t/3", "")}}
+	values := &ops.Txn{If: []ops.Compare{{Span: prefix, Target: ops.Value, Operator: ops.NotEqual, Value: "two"}}, Else: []ops.Step{put("t/3", "")}}
 	require.Equal(w.t, 1, w.unmet(w.Bob, 1, values).Changed)
 	require.Equal(w.t, []string{"t/2", "t/3"}, w.all("t/"))
 }
@@ -173,21 +175,21 @@ func keyRange(w *fixture) {
 		{coord.Span{From: "c", To: "a"}, nil},
 		{coord.Exactly("none"), nil},
 	} {
-		page := w.read(coord.Query{Span: c.span})
+		page := w.read(ops.Query{Span: c.span})
 		require.Equal(w.t, append([]string{}, c.want...), keysOf(page.Keys), "%q", c.span)
 		require.Empty(w.t, page.Next)
 	}
 }
 
 func keyPages(w *fixture) {
-	var changes []coord.Step
+	var changes []ops.Step
 	var want []string
 	for i := range 10 {
 		want = append(want, fmt.Sprint("k", i))
 		changes = append(changes, put(want[i], ""))
 	}
 	w.must(w.Alice, write(changes...))
-	q := coord.Query{Span: coord.Under("k"), Limit: 3}
+	q := ops.Query{Span: coord.Under("k"), Limit: 3}
 	var got []string
 	for {
 		page := w.read(q)
@@ -208,22 +210,22 @@ func keyOrders(w *fixture) {
 	w.must(w.Alice, write(put("k3", "b"), put("other", "z")))
 	w.must(w.Alice, write(put("k1", "a")))
 	for _, c := range []struct {
-		order      coord.Order
+		order      apiv1.TxnRange_Order
 		descending bool
 		want       []string
 	}{
-		{coord.ByKey, false, []string{"k1", "k2", "k3"}},
-		{coord.ByKey, true, []string{"k3", "k2", "k1"}},
-		{coord.ByVersion, false, []string{"k2", "k3", "k1"}},
-		{coord.ByVersion, true, []string{"k1", "k2", "k3"}},
-		{coord.ByCreateRevision, true, []string{"k3", "k1", "k2"}},
-		{coord.ByModRevision, false, []string{"k2", "k3", "k1"}},
-		{coord.ByValue, false, []string{"k2", "k1", "k3"}},
+		{apiv1.TxnRange_KEY, false, []string{"k1", "k2", "k3"}},
+		{apiv1.TxnRange_KEY, true, []string{"k3", "k2", "k1"}},
+		{apiv1.TxnRange_VERSION, false, []string{"k2", "k3", "k1"}},
+		{apiv1.TxnRange_VERSION, true, []string{"k1", "k2", "k3"}},
+		{apiv1.TxnRange_CREATE_REVISION, true, []string{"k3", "k1", "k2"}},
+		{apiv1.TxnRange_MOD_REVISION, false, []string{"k2", "k3", "k1"}},
+		{apiv1.TxnRange_VALUE, false, []string{"k2", "k1", "k3"}},
 	} {
 		for limit := range 4 {
-			q := coord.Query{Span: coord.Under("k"), At: 4, Limit: limit, Order: c.order, Descending: c.descending}
+			q := ops.Query{Span: coord.Under("k"), At: 4, Limit: limit, Order: c.order, Descending: c.descending}
 			var got []string
-			for page := (coord.Page{Next: " "}); page.Next != ""; q.From = page.Next {
+			for page := (ops.Page{Next: " "}); page.Next != ""; q.From = page.Next {
 				page = w.read(q)
 				got = append(got, keysOf(page.Keys)...)
 				w.must(w.Alice, write(put("k2", "now the largest"), put("k9", page.Next)))
@@ -231,9 +233,9 @@ func keyOrders(w *fixture) {
 			require.Equal(w.t, c.want, got, "by %v, descending %v, pages of %d", c.order, c.descending, limit)
 		}
 	}
-	_, _, err := w.Range(w.ctx(), coord.Query{Order: coord.ByValue + 1}, coord.Linearizable)
+	_, _, err := w.Range(w.ctx(), ops.Query{Order: apiv1.TxnRange_VALUE + 1}, ops.Linearizable)
 	w.refused(fault.Invalid, "order", err)
-	_, _, err = w.Range(w.ctx(), coord.Query{Order: coord.ByValue, From: "absent"}, coord.Linearizable)
+	_, _, err = w.Range(w.ctx(), ops.Query{Order: apiv1.TxnRange_VALUE, From: "absent"}, ops.Linearizable)
 	w.refused(fault.Invalid, "from", err)
 }
 
@@ -241,12 +243,12 @@ func keyCounts(w *fixture) {
 	w.must(w.Alice, write(put("k1", "b"), put("k2", ""), put("other", "")))
 	w.must(w.Alice, write(del(coord.Exactly("k2"))))
 	for at, want := range map[coord.Revision]int{1: 0, 2: 2, 0: 1} {
-		page := w.read(coord.Query{Span: coord.Under("k"), At: at, Limit: 1, CountOnly: true})
+		page := w.read(ops.Query{Span: coord.Under("k"), At: at, Limit: 1, CountOnly: true})
 		require.Equal(w.t, want, page.Count, "at %d", at)
 		require.Empty(w.t, page.Keys)
 		require.Empty(w.t, page.Next)
 	}
-	page := w.read(coord.Query{Span: coord.Under("k"), At: 2, KeysOnly: true})
+	page := w.read(ops.Query{Span: coord.Under("k"), At: 2, KeysOnly: true})
 	require.Equal(w.t, []string{"k1", "k2"}, keysOf(page.Keys))
 	require.Empty(w.t, page.Keys[0].Value)
 	require.Equal(w.t, coord.Revision(2), page.Keys[0].ModRevision)
@@ -255,17 +257,17 @@ func keyCounts(w *fixture) {
 func keyFormer(w *fixture) {
 	w.must(w.Alice, write(put("a", "1"), put("b", "1")))
 	w.must(w.Alice, write(put("a", "2"), del(coord.Exactly("b")), put("c", "2")))
-	page := w.read(coord.Query{At: 2})
+	page := w.read(ops.Query{At: 2})
 	require.Equal(w.t, coord.Revision(2), page.Revision)
 	require.Equal(w.t, []string{"a", "b"}, keysOf(page.Keys))
 	require.Equal(w.t, "1", string(page.Keys[0].Value))
-	require.Empty(w.t, w.read(coord.Query{At: coord.FirstRevision}).Keys)
+	require.Empty(w.t, w.read(ops.Query{At: coord.FirstRevision}).Keys)
 }
 
 func keyRangeRefuses(w *fixture) {
 	w.must(w.Alice, write(put("a", "1")))
 	for _, at := range []coord.Revision{3, -1} {
-		_, _, err := w.Range(w.ctx(), coord.Query{At: at}, coord.Linearizable)
+		_, _, err := w.Range(w.ctx(), ops.Query{At: at}, ops.Linearizable)
 		w.refused(fault.Invalid, "at", err)
 	}
 }
@@ -274,18 +276,18 @@ func keyCompacted(w *fixture) {
 	for range 3 {
 		w.must(w.Alice, write(put("a", "1")))
 	}
-	require.NoError(w.t, w.Internal(w.ctx(), &coord.Compact{Revision: 3}))
-	_, _, err := w.Range(w.ctx(), coord.Query{At: 2}, coord.Linearizable)
+	require.NoError(w.t, w.Internal(w.ctx(), &ops.Compact{Revision: 3}))
+	_, _, err := w.Range(w.ctx(), ops.Query{At: 2}, ops.Linearizable)
 	require.ErrorIs(w.t, err, fault.NotFound)
 	var compacted *coord.Compacted
 	require.True(w.t, errors.As(err, &compacted), "%v", err)
 	require.Equal(w.t, coord.Compacted{Revision: 3, Current: 4}, *compacted)
-	require.Len(w.t, w.read(coord.Query{At: 3}).Keys, 1)
+	require.Len(w.t, w.read(ops.Query{At: 3}).Keys, 1)
 }
 
 func keyBytes(w *fixture) {
 	w.must(w.Alice, write(put("\x00\xff", "\xff\x00"), put("\xff\xff", "")))
-	page := w.read(coord.Query{Span: coord.Under("\xff")})
+	page := w.read(ops.Query{Span: coord.Under("\xff")})
 	require.Equal(w.t, []string{"\xff\xff"}, keysOf(page.Keys))
-	require.Equal(w.t, "\xff\x00", string(w.read(coord.Query{Span: coord.Exactly("\x00\xff")}).Keys[0].Value))
+	require.Equal(w.t, "\xff\x00", string(w.read(ops.Query{Span: coord.Exactly("\x00\xff")}).Keys[0].Value))
 }

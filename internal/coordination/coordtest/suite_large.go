@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -15,9 +16,9 @@ func (w *fixture) putLarge(n int) {
 	const atOnce = 3
 	value := make([]byte, coord.MaxValue)
 	for first := 0; first < n; first += atOnce {
-		var puts []coord.Step
+		var puts []ops.Step
 		for i := first; i < min(n, first+atOnce); i++ {
-			puts = append(puts, coord.Step{Put: &coord.Put{Key: fmt.Sprintf("large/%04d", i), Value: value}})
+			puts = append(puts, ops.Step{Put: &ops.Put{Key: fmt.Sprintf("large/%04d", i), Value: value}})
 		}
 		w.must(w.Alice, write(puts...))
 	}
@@ -29,7 +30,7 @@ func watchTooLarge(w *fixture) {
 	const keys = 36
 	w.putLarge(keys)
 	under := coord.Under("large/")
-	gone := w.must(w.Alice, write(coord.Step{Delete: &under})).Revision
+	gone := w.must(w.Alice, write(ops.Step{Delete: &under})).Revision
 	w.must(w.Alice, write(put("large/after", "")))
 
 	err := w.Events(w.ctx(), coord.Watch{From: gone, Span: under, Prev: true}, func(coord.Batch, coord.Header) error { return nil })
@@ -47,7 +48,7 @@ func watchTooLarge(w *fixture) {
 func keysLarge(w *fixture) {
 	const keys = 10
 	w.putLarge(keys)
-	q, pages := coord.Query{Span: coord.Under("large/"), Limit: keys, Bytes: 1 << 20}, 0
+	q, pages := ops.Query{Span: coord.Under("large/"), Limit: keys, Bytes: 1 << 20}, 0
 	var seen []string
 	for more := true; more; pages++ {
 		page := w.read(q)
@@ -57,6 +58,6 @@ func keysLarge(w *fixture) {
 	require.Len(w.t, seen, keys)
 	require.IsIncreasing(w.t, seen)
 	require.Greater(w.t, pages, 2)
-	require.Len(w.t, w.read(coord.Query{Span: coord.Under("large/")}).Keys, keys, "without a bound")
-	require.Len(w.t, w.read(coord.Query{Span: coord.Under("large/"), Limit: keys - 1}).Keys, keys-1, "with a limit alone")
+	require.Len(w.t, w.read(ops.Query{Span: coord.Under("large/")}).Keys, keys, "without a bound")
+	require.Len(w.t, w.read(ops.Query{Span: coord.Under("large/"), Limit: keys - 1}).Keys, keys-1, "with a limit alone")
 }

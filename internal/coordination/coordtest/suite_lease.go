@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -29,30 +30,30 @@ func leases() map[string]func(*fixture) {
 }
 
 func leaseGranted(w *fixture) {
-	r := w.must(w.Alice, &coord.LeaseGrant{TTL: 30_000})
+	r := w.must(w.Alice, &ops.LeaseGrant{TTL: 30_000})
 	require.Positive(w.t, r.Lease)
 	require.Equal(w.t, int64(30_000), r.TTL)
-	require.NotEqual(w.t, r.Lease, w.must(w.Bob, &coord.LeaseGrant{TTL: 30_000}).Lease)
-	w.mustNot(w.Alice, fault.Invalid, "ttl_ms", &coord.LeaseGrant{})
-	w.mustNot(w.Alice, fault.Invalid, "ttl_ms", &coord.LeaseGrant{TTL: -1})
-	w.mustNot(w.Alice, fault.Invalid, "id", &coord.LeaseGrant{ID: -1, TTL: 30_000})
+	require.NotEqual(w.t, r.Lease, w.must(w.Bob, &ops.LeaseGrant{TTL: 30_000}).Lease)
+	w.mustNot(w.Alice, fault.Invalid, "ttl_ms", &ops.LeaseGrant{})
+	w.mustNot(w.Alice, fault.Invalid, "ttl_ms", &ops.LeaseGrant{TTL: -1})
+	w.mustNot(w.Alice, fault.Invalid, "id", &ops.LeaseGrant{ID: -1, TTL: 30_000})
 }
 
 func leaseChosen(w *fixture) {
 	const id = 7587848390234
-	require.Equal(w.t, coord.LeaseID(id), w.must(w.Alice, &coord.LeaseGrant{ID: id, TTL: 30_000}).Lease)
-	w.mustNot(w.Alice, fault.Exists, "id", &coord.LeaseGrant{ID: id, TTL: 30_000})
-	w.mustNot(w.Bob, fault.Exists, "id", &coord.LeaseGrant{ID: id, TTL: 30_000})
-	w.must(w.Alice, &coord.LeaseRevoke{ID: id})
-	w.must(w.Bob, &coord.LeaseGrant{ID: id, TTL: 30_000})
+	require.Equal(w.t, coord.LeaseID(id), w.must(w.Alice, &ops.LeaseGrant{ID: id, TTL: 30_000}).Lease)
+	w.mustNot(w.Alice, fault.Exists, "id", &ops.LeaseGrant{ID: id, TTL: 30_000})
+	w.mustNot(w.Bob, fault.Exists, "id", &ops.LeaseGrant{ID: id, TTL: 30_000})
+	w.must(w.Alice, &ops.LeaseRevoke{ID: id})
+	w.must(w.Bob, &ops.LeaseGrant{ID: id, TTL: 30_000})
 }
 
 func leaseMoved(w *fixture) {
 	limits := coord.DefaultLimits()
 	limits.MinTTL, limits.MaxTTL = 20_000, 40_000
-	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
-	require.Equal(w.t, int64(20_000), w.must(w.Alice, &coord.LeaseGrant{TTL: 1}).TTL)
-	require.Equal(w.t, int64(40_000), w.must(w.Alice, &coord.LeaseGrant{TTL: 1 << 50}).TTL)
+	require.NoError(w.t, w.Internal(w.ctx(), &ops.Configure{Limits: limits}))
+	require.Equal(w.t, int64(20_000), w.must(w.Alice, &ops.LeaseGrant{TTL: 1}).TTL)
+	require.Equal(w.t, int64(40_000), w.must(w.Alice, &ops.LeaseGrant{TTL: 1 << 50}).TTL)
 }
 
 // leaseBounded: one owner's use does not limit another.
@@ -60,13 +61,13 @@ func leaseBounded(w *fixture) {
 	limits := coord.DefaultLimits()
 	q := &limits.PerOwner
 	q.Leases, q.Claims, q.Bytes, q.UnleasedKeys, q.UnleasedBytes = 2, 2, 1000, 1, 1000
-	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
+	require.NoError(w.t, w.Internal(w.ctx(), &ops.Configure{Limits: limits}))
 	lease, _ := w.holder(w.Alice, "db")
 	other := w.lease(w.Alice)
-	w.mustNot(w.Alice, fault.LimitReached, "per_owner.leases", &coord.LeaseGrant{TTL: 30_000})
+	w.mustNot(w.Alice, fault.LimitReached, "per_owner.leases", &ops.LeaseGrant{TTL: 30_000})
 	w.lease(w.Bob)
 	w.queued(w.Alice, "db", other, 1)
-	w.mustNot(w.Alice, fault.LimitReached, "per_owner.claims", &coord.Lock{Name: "other", Lease: lease})
+	w.mustNot(w.Alice, fault.LimitReached, "per_owner.claims", &ops.Lock{Name: "other", Lease: lease})
 	w.holder(w.Bob, "other")
 	w.mustNot(w.Alice, fault.NoSpace, "per_owner.bytes", write(bound("a", strings.Repeat("x", 700), lease)))
 	w.must(w.Alice, write(put("a", strings.Repeat("x", 700))))
@@ -91,7 +92,7 @@ func leaseExpired(w *fixture) {
 
 func leaseRevoked(w *fixture) {
 	w.leaseEnds(func(id coord.LeaseID) {
-		r := w.must(w.Alice, &coord.LeaseRevoke{ID: id})
+		r := w.must(w.Alice, &ops.LeaseRevoke{ID: id})
 		require.Positive(w.t, r.Revision)
 	})
 }
@@ -100,7 +101,7 @@ func leaseRevoked(w *fixture) {
 func (w *fixture) leaseEnds(end func(coord.LeaseID)) {
 	ending, _ := w.holder(w.Alice, "db")
 	w.must(w.Alice, write(bound("a", "1", ending), bound("b", "2", ending), put("c", "3")))
-	other := w.must(w.Bob, &coord.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
+	other := w.must(w.Bob, &ops.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
 	next := w.queued(w.Bob, "db", other, 1)
 	watch := w.watch(coord.Watch{Prev: true})
 	end(ending)
@@ -115,15 +116,15 @@ func (w *fixture) leaseEnds(end func(coord.LeaseID)) {
 		require.Equal(w.t, events[0].Revision, events[i].Revision)
 	}
 	require.Equal(w.t, []string{"c"}, w.all("c"))
-	w.mustNot(w.Alice, fault.NotFound, "lease", &coord.Lock{Name: "db", Lease: ending})
-	w.mustNot(w.Alice, fault.NotFound, "lease", &coord.LeaseRevoke{ID: ending})
+	w.mustNot(w.Alice, fault.NotFound, "lease", &ops.Lock{Name: "db", Lease: ending})
+	w.mustNot(w.Alice, fault.NotFound, "lease", &ops.LeaseRevoke{ID: ending})
 	w.mustNot(w.Alice, fault.NotFound, "then[0].lease", write(bound("a", "1", ending)))
-	_, _, err := w.Leases(w.ctx(), coord.LeaseQuery{ID: ending})
+	_, _, err := w.Leases(w.ctx(), ops.LeaseQuery{ID: ending})
 	w.refused(fault.NotFound, "lease", err)
 }
 
 // settled waits until a lock has a holder and an empty queue, and returns the claim.
-func (w *fixture) settled(name string) coord.ClaimState {
+func (w *fixture) settled(name string) ops.ClaimState {
 	w.t.Helper()
 	w.waiting(name, 0)
 	holding := w.lock(name).Holding
@@ -133,26 +134,26 @@ func (w *fixture) settled(name string) coord.ClaimState {
 
 func leaseForeign(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
-	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.Lock{Name: "other", Lease: lease})
-	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.LeaseRevoke{ID: lease})
-	w.mustNot(w.Bob, fault.Forbidden, "lease", &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.mustNot(w.Bob, fault.Forbidden, "lease", &ops.Lock{Name: "other", Lease: lease})
+	w.mustNot(w.Bob, fault.Forbidden, "lease", &ops.LeaseRevoke{ID: lease})
+	w.mustNot(w.Bob, fault.Forbidden, "lease", &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	w.mustNot(w.Bob, fault.Forbidden, "then[0].lease", write(bound("a", "1", lease)))
-	_, _, err := w.Bob.Acquire(w.ctx(), coord.Command{Owner: w.Bob.Name, Op: &coord.Lock{Name: "db", Lease: lease, Wait: true}}, coord.NoLimit)
+	_, _, err := w.Bob.Acquire(w.ctx(), ops.Command{Owner: w.Bob.Name, Op: &ops.Lock{Name: "db", Lease: lease, Wait: true}}, coord.NoLimit)
 	w.refused(fault.Forbidden, "lease", err)
 	renewals, _, err := w.Bob.KeepAlive(w.ctx(), w.Bob.Name, []coord.LeaseID{lease})
 	require.NoError(w.t, err)
-	require.Equal(w.t, []coord.Renewal{{ID: lease}}, renewals)
+	require.Equal(w.t, []ops.Renewal{{ID: lease}}, renewals)
 	require.Equal(w.t, w.Alice.Name, w.lock("db").Holding[0].Holder)
 }
 
 func leaseMissing(w *fixture) {
 	one, two := w.lease(w.Alice), w.lease(w.Alice)
-	w.must(w.Alice, &coord.LeaseRevoke{ID: two})
+	w.must(w.Alice, &ops.LeaseRevoke{ID: two})
 	renewals, header, err := w.Alice.KeepAlive(w.ctx(), w.Alice.Name, []coord.LeaseID{one, two, 1 << 40, one})
 	require.NoError(w.t, err)
 	w.headed(header)
 	ttl := w.TTL.Milliseconds()
-	require.Equal(w.t, []coord.Renewal{{ID: one, TTL: ttl}, {ID: two}, {ID: 1 << 40}, {ID: one, TTL: ttl}}, renewals)
+	require.Equal(w.t, []ops.Renewal{{ID: one, TTL: ttl}, {ID: two}, {ID: 1 << 40}, {ID: one, TTL: ttl}}, renewals)
 }
 
 func leaseTooMany(w *fixture) {
@@ -193,13 +194,13 @@ func leaseStands(w *fixture) {
 	require.LessOrEqual(w.t, later, ttl/2)
 	w.keep(w.Alice, lease)
 	require.Greater(w.t, w.leaseState(lease).Remaining, later)
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	require.Equal(w.t, []string{"a", "z"}, w.leaseState(lease).Keys)
 }
 
-func (w *fixture) leaseState(id coord.LeaseID) coord.LeaseState {
+func (w *fixture) leaseState(id coord.LeaseID) ops.LeaseState {
 	w.t.Helper()
-	states, header, err := w.Leases(w.ctx(), coord.LeaseQuery{ID: id})
+	states, header, err := w.Leases(w.ctx(), ops.LeaseQuery{ID: id})
 	require.NoError(w.t, err)
 	w.headed(header)
 	require.Len(w.t, states, 1)
@@ -215,7 +216,7 @@ func leasesListed(w *fixture) {
 	w.must(w.Alice, write(bound("a", "", all[0])))
 	var seen []coord.LeaseID
 	for after := uint64(0); ; {
-		states, _, err := w.Leases(w.ctx(), coord.LeaseQuery{After: after, Limit: 2})
+		states, _, err := w.Leases(w.ctx(), ops.LeaseQuery{After: after, Limit: 2})
 		require.NoError(w.t, err)
 		require.LessOrEqual(w.t, len(states), 2)
 		for _, s := range states {
@@ -231,7 +232,7 @@ func leasesListed(w *fixture) {
 		}
 	}
 	require.Equal(w.t, all, seen, "in the order of their grants")
-	states, _, err := w.Leases(w.ctx(), coord.LeaseQuery{})
+	states, _, err := w.Leases(w.ctx(), ops.LeaseQuery{})
 	require.NoError(w.t, err)
 	require.Len(w.t, states, 5)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -37,7 +38,7 @@ func locks() map[string]func(*fixture) {
 
 func lockTaken(w *fixture) {
 	lease := w.lease(w.Alice)
-	r, header, err := w.Alice.Acquire(w.ctx(), coord.Command{Owner: w.Alice.Name, Op: &coord.Lock{Name: "db", Lease: lease, Wait: true}}, coord.NoLimit)
+	r, header, err := w.Alice.Acquire(w.ctx(), ops.Command{Owner: w.Alice.Name, Op: &ops.Lock{Name: "db", Lease: lease, Wait: true}}, coord.NoLimit)
 	require.NoError(w.t, err)
 	w.headed(header)
 	require.True(w.t, r.Lock.Granted)
@@ -56,7 +57,7 @@ func lockTried(w *fixture) {
 func lockMissed(w *fixture) {
 	w.holder(w.Alice, "db")
 	before, lease := w.revision(), w.lease(w.Bob)
-	r := w.must(w.Bob, &coord.Lock{Name: "db", Lease: lease})
+	r := w.must(w.Bob, &ops.Lock{Name: "db", Lease: lease})
 	require.False(w.t, r.Lock.Granted)
 	require.Zero(w.t, r.Lock.Token, "a token that holds nothing could be mistaken for one that does")
 	require.Zero(w.t, r.Lock.Count)
@@ -66,7 +67,7 @@ func lockMissed(w *fixture) {
 
 func lockReleased(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
-	r := w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	r := w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	require.Zero(w.t, r.Lock.Count)
 	require.Empty(w.t, w.lock("db"))
 	_, next := w.holder(w.Bob, "db")
@@ -79,11 +80,11 @@ func lockAgain(w *fixture) {
 		again := w.acquire(w.ctx(), w.Alice, locking("db", lease), coord.NoLimit).granted()
 		require.Equal(w.t, []any{token, count}, []any{again.Token, again.Count})
 	}
-	r := w.must(w.Alice, &coord.Lock{Name: "db", Lease: lease})
+	r := w.must(w.Alice, &ops.Lock{Name: "db", Lease: lease})
 	require.Equal(w.t, []any{true, token, uint32(4)}, []any{r.Lock.Granted, r.Lock.Token, r.Lock.Count})
 	for count := uint32(3); ; count-- {
 		require.Len(w.t, w.lock("db").Holding, 1)
-		r = w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+		r = w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 		require.Equal(w.t, count, r.Lock.Count)
 		if count == 0 {
 			break
@@ -100,7 +101,7 @@ func lockQueued(w *fixture) {
 	require.Equal(w.t, []coord.LeaseID{first}, leasesOf(state.Holding))
 	require.Equal(w.t, []coord.LeaseID{second}, leasesOf(state.Waiting))
 	waiting.pending()
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: first, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: first, Token: token})
 	granted := waiting.granted()
 	require.Equal(w.t, state.Waiting[0].Token, granted.Token, "the token is the same from the first answer to the last")
 	require.Greater(w.t, granted.Token, token)
@@ -112,15 +113,15 @@ func unlockNames(w *fixture) {
 	second := w.lease(w.Alice)
 	waiting := w.queued(w.Alice, "db", second, 1)
 	next := w.lock("db").Waiting[0].Token
-	for _, wrong := range []*coord.Unlock{
+	for _, wrong := range []*ops.Unlock{
 		{Name: "db", Lease: second, Token: token}, {Name: "db", Lease: lease, Token: next},
 		{Name: "db", Lease: lease, Token: token + 1000}, {Name: "db", Lease: lease}, {Name: "other", Lease: lease, Token: token},
 	} {
 		w.mustNot(w.Alice, fault.NotFound, "token", wrong)
 	}
-	w.mustNot(w.Alice, fault.Conflict, "token", &coord.Unlock{Name: "db", Lease: second, Token: next})
+	w.mustNot(w.Alice, fault.Conflict, "token", &ops.Unlock{Name: "db", Lease: second, Token: next})
 	waiting.pending()
-	unlock := &coord.Unlock{Name: "db", Lease: lease, Token: token}
+	unlock := &ops.Unlock{Name: "db", Lease: lease, Token: token}
 	w.must(w.Alice, unlock)
 	require.Equal(w.t, next, waiting.granted().Token)
 	w.mustNot(w.Alice, fault.NotFound, "token", unlock)
@@ -132,32 +133,32 @@ func lockRefuses(w *fixture) {
 	for _, c := range []struct {
 		kind  fault.Kind
 		field string
-		op    coord.Lock
+		op    ops.Lock
 	}{
-		{fault.Invalid, "name", coord.Lock{Lease: lease}},
-		{fault.TooLarge, "name", coord.Lock{Name: strings.Repeat("x", 2000), Lease: lease}},
-		{fault.NotFound, "lease", coord.Lock{Name: "db"}},
-		{fault.NotFound, "lease", coord.Lock{Name: "db", Lease: 1 << 40}},
-		{fault.Invalid, "mode", coord.Lock{Name: "db", Lease: lease, Mode: coord.Permit + 1}},
-		{fault.Invalid, "permits", coord.Lock{Name: "db", Lease: lease, Mode: coord.Permit}},
-		{fault.Invalid, "permits", coord.Lock{Name: "db", Lease: lease, Permits: 2}},
-		{fault.TooLarge, "metadata", coord.Lock{Name: "db", Lease: lease, Metadata: make([]byte, 100_000)}},
+		{fault.Invalid, "name", ops.Lock{Lease: lease}},
+		{fault.TooLarge, "name", ops.Lock{Name: strings.Repeat("x", 2000), Lease: lease}},
+		{fault.NotFound, "lease", ops.Lock{Name: "db"}},
+		{fault.NotFound, "lease", ops.Lock{Name: "db", Lease: 1 << 40}},
+		{fault.Invalid, "mode", ops.Lock{Name: "db", Lease: lease, Mode: coord.Permit + 1}},
+		{fault.Invalid, "permits", ops.Lock{Name: "db", Lease: lease, Mode: coord.Permit}},
+		{fault.Invalid, "permits", ops.Lock{Name: "db", Lease: lease, Permits: 2}},
+		{fault.TooLarge, "metadata", ops.Lock{Name: "db", Lease: lease, Metadata: make([]byte, 100_000)}},
 	} {
 		w.mustNot(w.Alice, c.kind, c.field, &c.op)
 		c.op.Wait = true
-		_, err := w.acquire(w.ctx(), w.Alice, coord.Command{Op: &c.op}, coord.NoLimit).end()
+		_, err := w.acquire(w.ctx(), w.Alice, ops.Command{Op: &c.op}, coord.NoLimit).end()
 		w.refused(c.kind, c.field, err)
 	}
 	require.Equal(w.t, coord.FirstRevision, w.revision(), "what is refused changes nothing")
-	for _, op := range []coord.Op{&coord.Lock{Name: "db", Lease: lease}, &coord.LeaseGrant{TTL: 30_000}} {
-		_, err := w.acquire(w.ctx(), w.Alice, coord.Command{Op: op}, coord.NoLimit).end()
+	for _, op := range []ops.Op{&ops.Lock{Name: "db", Lease: lease}, &ops.LeaseGrant{TTL: 30_000}} {
+		_, err := w.acquire(w.ctx(), w.Alice, ops.Command{Op: op}, coord.NoLimit).end()
 		w.refused(fault.Invalid, "op", err)
 	}
 }
 
 func lockStands(w *fixture) {
 	first, second := w.lease(w.Alice), w.lease(w.Bob)
-	r := w.must(w.Alice, &coord.Lock{Name: "db", Lease: first, Metadata: []byte("migration\x00")})
+	r := w.must(w.Alice, &ops.Lock{Name: "db", Lease: first, Metadata: []byte("migration\x00")})
 	w.queued(w.Bob, "db", second, 1)
 	w.keep(w.Alice, first)
 	w.Pass(w.TTL / 4)
@@ -171,7 +172,7 @@ func lockStands(w *fixture) {
 	require.GreaterOrEqual(w.t, waits.Age, w.TTL/4)
 	require.Equal(w.t, []any{w.Bob.Name, second}, []any{waits.Holder, waits.Lease})
 	require.Greater(w.t, waits.Token, held.Token)
-	_, _, err := w.Locks(w.ctx(), coord.LockQuery{Name: "none"})
+	_, _, err := w.Locks(w.ctx(), ops.LockQuery{Name: "none"})
 	w.refused(fault.NotFound, "name", err)
 }
 
@@ -179,7 +180,7 @@ func locksListed(w *fixture) {
 	for _, name := range []string{"b/2", "a", "b/1", "c", "b/3"} {
 		w.holder(w.Alice, name)
 	}
-	list := func(q coord.LockQuery) (names []string) {
+	list := func(q ops.LockQuery) (names []string) {
 		states, _, err := w.Locks(w.ctx(), q)
 		require.NoError(w.t, err)
 		for _, s := range states {
@@ -188,21 +189,21 @@ func locksListed(w *fixture) {
 		}
 		return names
 	}
-	require.Equal(w.t, []string{"a", "b/1", "b/2", "b/3", "c"}, list(coord.LockQuery{}))
-	require.Equal(w.t, []string{"b/1", "b/2", "b/3"}, list(coord.LockQuery{Prefix: "b/"}))
-	require.Equal(w.t, []string{"b/1", "b/2"}, list(coord.LockQuery{Prefix: "b/", Limit: 2}))
-	require.Equal(w.t, []string{"b/3"}, list(coord.LockQuery{Prefix: "b/", After: "b/2", Limit: 2}))
-	require.Equal(w.t, []string{"c"}, list(coord.LockQuery{After: "b/3"}))
-	require.Empty(w.t, list(coord.LockQuery{Prefix: "none"}))
+	require.Equal(w.t, []string{"a", "b/1", "b/2", "b/3", "c"}, list(ops.LockQuery{}))
+	require.Equal(w.t, []string{"b/1", "b/2", "b/3"}, list(ops.LockQuery{Prefix: "b/"}))
+	require.Equal(w.t, []string{"b/1", "b/2"}, list(ops.LockQuery{Prefix: "b/", Limit: 2}))
+	require.Equal(w.t, []string{"b/3"}, list(ops.LockQuery{Prefix: "b/", After: "b/2", Limit: 2}))
+	require.Equal(w.t, []string{"c"}, list(ops.LockQuery{After: "b/3"}))
+	require.Empty(w.t, list(ops.LockQuery{Prefix: "none"}))
 }
 
 // lockPages: the claims of a lock come in pages that are bounded in bytes, each claim once.
 func lockPages(w *fixture) {
 	const claims = 40
 	for range claims {
-		w.must(w.Alice, &coord.Lock{Name: "db", Lease: w.lease(w.Alice), Mode: coord.Shared, Metadata: make([]byte, coord.MaxMetadata)})
+		w.must(w.Alice, &ops.Lock{Name: "db", Lease: w.lease(w.Alice), Mode: coord.Shared, Metadata: make([]byte, coord.MaxMetadata)})
 	}
-	q := coord.LockQuery{Name: "db", Bytes: 1 << 20}
+	q := ops.LockQuery{Name: "db", Bytes: 1 << 20}
 	var tokens []coord.Token
 	pages, left := 0, 1
 	for ; left > 0; pages++ {
@@ -223,8 +224,8 @@ func lockPages(w *fixture) {
 	require.Len(w.t, whole.Holding, claims)
 }
 
-func sharing(name string, lease coord.LeaseID, mode coord.Mode, permits uint32) coord.Command {
-	return coord.Command{Op: &coord.Lock{Name: name, Lease: lease, Mode: mode, Permits: permits, Wait: true}}
+func sharing(name string, lease coord.LeaseID, mode coord.Mode, permits uint32) ops.Command {
+	return ops.Command{Op: &ops.Lock{Name: name, Lease: lease, Mode: mode, Permits: permits, Wait: true}}
 }
 
 // Readers hold together. A writer waits for all of them, and later readers wait for the writer.
@@ -241,12 +242,12 @@ func lockShared(w *fixture) {
 	require.Equal(w.t, []coord.LeaseID{one, two}, leasesOf(state.Holding))
 	require.Equal(w.t, []coord.LeaseID{writer, late}, leasesOf(state.Waiting))
 	require.Equal(w.t, coord.Shared, state.Holding[1].Mode)
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: one, Token: first.Token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: one, Token: first.Token})
 	writing.pending()
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: two, Token: second.Token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: two, Token: second.Token})
 	granted := writing.granted()
 	waiting.pending()
-	w.must(w.Bob, &coord.Unlock{Name: "db", Lease: writer, Token: granted.Token})
+	w.must(w.Bob, &ops.Unlock{Name: "db", Lease: writer, Token: granted.Token})
 	waiting.granted()
 }
 
@@ -260,32 +261,32 @@ func lockPermits(w *fixture) {
 	waiting := permit(three)
 	w.waiting("db", 1)
 	require.Equal(w.t, uint32(2), w.lock("db").Waiting[0].Permits)
-	missed := w.must(w.Alice, &coord.Lock{Name: "db", Lease: w.lease(w.Alice), Mode: coord.Permit, Permits: 2})
+	missed := w.must(w.Alice, &ops.Lock{Name: "db", Lease: w.lease(w.Alice), Mode: coord.Permit, Permits: 2})
 	require.False(w.t, missed.Lock.Granted)
-	w.mustNot(w.Alice, fault.Conflict, "permits", &coord.Lock{Name: "db", Lease: w.lease(w.Alice), Mode: coord.Permit, Permits: 3})
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: one, Token: first.Token})
+	w.mustNot(w.Alice, fault.Conflict, "permits", &ops.Lock{Name: "db", Lease: w.lease(w.Alice), Mode: coord.Permit, Permits: 3})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: one, Token: first.Token})
 	waiting.granted()
 	require.Equal(w.t, []coord.LeaseID{two, three}, leasesOf(w.lock("db").Holding))
 }
 
 func lockModes(w *fixture) {
 	lease, _ := w.holder(w.Alice, "db")
-	w.mustNot(w.Alice, fault.Conflict, "mode", &coord.Lock{Name: "db", Lease: lease, Mode: coord.Shared})
+	w.mustNot(w.Alice, fault.Conflict, "mode", &ops.Lock{Name: "db", Lease: lease, Mode: coord.Shared})
 	other := w.lease(w.Bob)
-	require.False(w.t, w.must(w.Bob, &coord.Lock{Name: "db", Lease: other, Mode: coord.Shared}).Lock.Granted)
+	require.False(w.t, w.must(w.Bob, &ops.Lock{Name: "db", Lease: other, Mode: coord.Shared}).Lock.Granted)
 }
 
 func lockGuards(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
-	guarded := func(token coord.Token) *coord.Txn {
-		return &coord.Txn{If: []coord.Compare{coord.IfHolds("db", token)}, Then: []coord.Step{put("schema", "7")}}
+	guarded := func(token coord.Token) *ops.Txn {
+		return &ops.Txn{If: []ops.Compare{ops.IfHolds("db", token)}, Then: []ops.Step{put("schema", "7")}}
 	}
 	w.must(w.Alice, guarded(token))
 	w.must(w.Bob, guarded(token)) // every owner may use the token
 	w.unmet(w.Alice, 1, guarded(token+1))
 	next := w.queued(w.Bob, "db", w.lease(w.Bob), 1)
 	w.unmet(w.Bob, 1, guarded(w.lock("db").Waiting[0].Token))
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	w.unmet(w.Alice, 1, guarded(token))
 	w.must(w.Bob, guarded(next.granted().Token))
 	w.mustNot(w.Bob, fault.Conflict, "then[0].key", write(put(w.lock("db").Holding[0].Key, "mine")))
@@ -294,20 +295,20 @@ func lockGuards(w *fixture) {
 func lockBounded(w *fixture) {
 	limits := coord.DefaultLimits()
 	limits.Queue, limits.Claims = 2, 2
-	require.NoError(w.t, w.Internal(w.ctx(), &coord.Configure{Limits: limits}))
+	require.NoError(w.t, w.Internal(w.ctx(), &ops.Configure{Limits: limits}))
 	lease, _ := w.holder(w.Alice, "db")
 	w.queued(w.Bob, "db", w.lease(w.Bob), 1)
 	_, err := w.acquire(w.ctx(), w.Bob, locking("db", w.lease(w.Bob)), coord.NoLimit).end()
 	w.refused(fault.LimitReached, "name", err)
-	w.must(w.Alice, &coord.Lock{Name: "db", Lease: lease})
-	w.mustNot(w.Alice, fault.LimitReached, "name", &coord.Lock{Name: "db", Lease: lease})
+	w.must(w.Alice, &ops.Lock{Name: "db", Lease: lease})
+	w.mustNot(w.Alice, fault.LimitReached, "name", &ops.Lock{Name: "db", Lease: lease})
 }
 
 func lockNames(w *fixture) {
 	for _, name := range []string{"/locks/database/users-table", "a//b/", "ä ?&#%2F+\n", "..", "🔒"} {
 		lease, token := w.holder(w.Alice, name)
 		require.Equal(w.t, []coord.LeaseID{lease}, leasesOf(w.lock(name).Holding))
-		w.must(w.Alice, &coord.Unlock{Name: name, Lease: lease, Token: token})
+		w.must(w.Alice, &ops.Unlock{Name: name, Lease: lease, Token: token})
 		require.Empty(w.t, w.lock(name))
 	}
 }
@@ -315,7 +316,7 @@ func lockNames(w *fixture) {
 func lockMetadata(w *fixture) {
 	lease := w.lease(w.Alice)
 	for _, step := range []struct{ given, kept string }{{"one", "one"}, {"", "one"}, {"two", "two"}} {
-		w.must(w.Alice, &coord.Lock{Name: "db", Lease: lease, Metadata: []byte(step.given)})
+		w.must(w.Alice, &ops.Lock{Name: "db", Lease: lease, Metadata: []byte(step.given)})
 		require.Equal(w.t, step.kept, string(w.lock("db").Holding[0].Metadata))
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -40,7 +41,7 @@ func queueOrder(w *fixture) {
 		claims[i] = w.queued(owners[(i+1)%2], "db", all[i], i+1)
 	}
 	require.Equal(w.t, all[:], leasesOf(w.lock("db").Waiting))
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	for i, c := range claims {
 		granted := c.granted()
 		require.Greater(w.t, granted.Token, token)
@@ -48,13 +49,13 @@ func queueOrder(w *fixture) {
 		for _, later := range claims[i+1:] {
 			later.pending()
 		}
-		w.must(owners[(i+1)%2], &coord.Unlock{Name: "db", Lease: all[i], Token: token})
+		w.must(owners[(i+1)%2], &ops.Unlock{Name: "db", Lease: all[i], Token: token})
 	}
 }
 
 func queueHandedOn(w *fixture) {
 	_, token := w.holder(w.Alice, "db")
-	lease := w.must(w.Bob, &coord.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
+	lease := w.must(w.Bob, &ops.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
 	waiting := w.queued(w.Bob, "db", lease, 1)
 	w.Pass(w.TTL / 2)
 	waiting.pending()
@@ -65,14 +66,14 @@ func queueHandedOn(w *fixture) {
 func queueDead(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
 	w.queued(w.Bob, "db", w.lease(w.Bob), 1)
-	third := w.must(w.Alice, &coord.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
+	third := w.must(w.Alice, &ops.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
 	waiting := w.queued(w.Alice, "db", third, 2)
 	for range 2 { // the second lease ends
 		w.Pass(w.TTL * 2 / 3)
 		w.keep(w.Alice, lease)
 	}
 	w.waiting("db", 1)
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	waiting.granted()
 }
 
@@ -80,7 +81,7 @@ func queueLeaseEnds(w *fixture) {
 	w.holder(w.Alice, "db")
 	lease := w.lease(w.Bob)
 	waiting := w.queued(w.Bob, "db", lease, 1)
-	w.must(w.Bob, &coord.LeaseRevoke{ID: lease})
+	w.must(w.Bob, &ops.LeaseRevoke{ID: lease})
 	_, err := waiting.end()
 	w.refused(fault.NotFound, "lease", err)
 	require.Empty(w.t, w.lock("db").Waiting)
@@ -99,16 +100,16 @@ func queueTimeout(w *fixture) {
 	require.False(w.t, r.Lock.Granted)
 	require.Zero(w.t, r.Lock.Count)
 	require.Equal(w.t, []coord.LeaseID{third}, leasesOf(w.lock("db").Waiting), "the place is given back")
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	long.granted()
 }
 
 func queueInTime(w *fixture) {
 	lease, token := w.holder(w.Alice, "db")
-	second := w.must(w.Bob, &coord.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
+	second := w.must(w.Bob, &ops.LeaseGrant{TTL: 10 * w.TTL.Milliseconds()}).Lease
 	waiting := w.acquire(w.ctx(), w.Bob, locking("db", second), w.TTL)
 	w.waiting("db", 1)
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	granted := waiting.granted()
 	w.Pass(2 * w.TTL)
 	require.Equal(w.t, granted.Token, w.lock("db").Holding[0].Token, "what was granted is not taken back")
@@ -137,7 +138,7 @@ func (w *fixture) queueGivesUp(ctx context.Context, end func(), kind fault.Kind)
 	_, err := waiting.end()
 	require.ErrorIs(w.t, err, kind)
 	w.waiting("db", 0)
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	require.Empty(w.t, w.lock("db"), "the place is given back")
 }
 
@@ -147,15 +148,15 @@ func queueEnded(w *fixture) {
 	lease := w.lease(w.Alice)
 	_, err := w.acquire(ctx, w.Alice, locking("db", lease), coord.NoLimit).end()
 	require.ErrorIs(w.t, err, fault.Canceled)
-	_, _, err = w.Alice.Do(ctx, coord.Command{Owner: w.Alice.Name, Op: write(put("a", ""))})
+	_, _, err = w.Alice.Do(ctx, ops.Command{Owner: w.Alice.Name, Op: write(put("a", ""))})
 	require.ErrorIs(w.t, err, fault.Canceled)
 	_, _, err = w.Alice.KeepAlive(ctx, w.Alice.Name, []coord.LeaseID{lease})
 	require.ErrorIs(w.t, err, fault.Canceled)
-	_, _, err = w.Range(ctx, coord.Query{}, coord.Linearizable)
+	_, _, err = w.Range(ctx, ops.Query{}, ops.Linearizable)
 	require.ErrorIs(w.t, err, fault.Canceled)
-	_, _, err = w.Locks(ctx, coord.LockQuery{})
+	_, _, err = w.Locks(ctx, ops.LockQuery{})
 	require.ErrorIs(w.t, err, fault.Canceled)
-	_, _, err = w.Leases(ctx, coord.LeaseQuery{})
+	_, _, err = w.Leases(ctx, ops.LeaseQuery{})
 	require.ErrorIs(w.t, err, fault.Canceled)
 	_, err = w.Group(ctx)
 	require.ErrorIs(w.t, err, fault.Canceled)
@@ -168,7 +169,7 @@ func queueTwice(w *fixture) {
 	one := w.queued(w.Bob, "db", second, 1)
 	two := w.acquire(w.ctx(), w.Bob, locking("db", second), coord.NoLimit)
 	require.Eventually(w.t, func() bool { return w.lock("db").Waiting[0].Count == 2 }, patient, time.Millisecond)
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	require.Equal(w.t, one.granted().Token, two.granted().Token)
 	require.Equal(w.t, uint32(2), w.lock("db").Holding[0].Count)
 }
@@ -185,6 +186,6 @@ func queueTwiceTimeout(w *fixture) {
 	require.NoError(w.t, err)
 	require.False(w.t, r.Lock.Granted)
 	long.pending()
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	require.Equal(w.t, uint32(1), long.granted().Count)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -203,7 +204,7 @@ func watchNoPrev(w *fixture) {
 
 func watchWhole(w *fixture) {
 	v := w.watch(coord.Watch{Limit: 2})
-	var changes []coord.Step
+	var changes []ops.Step
 	for i := range 600 { // more than a batch
 		changes = append(changes, put(fmt.Sprintf("k%03d", 599-i), ""))
 	}
@@ -247,7 +248,7 @@ func watchCompacted(w *fixture) {
 	for range 5 {
 		w.must(w.Alice, write(put("a", "")))
 	}
-	require.NoError(w.t, w.Internal(w.ctx(), &coord.Compact{Revision: 4}))
+	require.NoError(w.t, w.Internal(w.ctx(), &ops.Compact{Revision: 4}))
 	begun := 0
 	err := w.Events(w.ctx(), coord.Watch{From: 4}, func(coord.Batch, coord.Header) error { begun++; return nil })
 	require.ErrorIs(w.t, err, fault.NotFound)
@@ -389,7 +390,7 @@ func watchMany(w *fixture) {
 func watchLocks(w *fixture) {
 	v := w.watch(coord.Watch{Span: coord.Under("db/")})
 	lease, token := w.holder(w.Alice, "db")
-	w.must(w.Alice, &coord.Unlock{Name: "db", Lease: lease, Token: token})
+	w.must(w.Alice, &ops.Unlock{Name: "db", Lease: lease, Token: token})
 	events := v.events(2)
 	require.Equal(w.t, []any{coord.LockKey("db", lease), lease}, []any{events[0].Key, events[0].KV.Lease})
 	require.Equal(w.t, coord.Revision(token), events[0].KV.CreateRevision)

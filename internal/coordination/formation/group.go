@@ -4,7 +4,7 @@
 // # Two groups
 //
 // Peers that each founded a group before they met have two. A group without data of applications gives itself up by
-// coord.Dissolve, as soon as the other one gives no token any more that is below one of its own (Group.Reached). Otherwise both
+// coordv1.Dissolve, as soon as the other one gives no token any more that is below one of its own (Group.Reached). Otherwise both
 // stay, the condition other_group says so, and an operator decides:
 //
 //  1. The group that ends is frozen (coord.JoinGroup). It gives no token any more, so its revision is final.
@@ -31,6 +31,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
@@ -86,14 +87,14 @@ func (g Group) losesTie(other Group) bool { return other.Listed || other.ID < g.
 
 // End returns the command of a Dissolve or Release for another group. The group may have grown since it was described, and a tie
 // that it does not lose is no reason to end.
-func (g Group) End(other Group) *coord.Dissolve {
-	switch {
-	case g.Over.Over():
-		return &coord.Dissolve{Successor: g.Over.Successor, Reached: other.Reached}
-	case g.losesTie(other):
-		return &coord.Dissolve{Successor: other.ID, Reached: other.Reached}
+func (g Group) End(other Group) *coordv1.Dissolve {
+	end := &coordv1.Dissolve{Successor: []byte(other.ID), Reached: int64(other.Reached)}
+	if g.Over.Over() {
+		end.Successor = []byte(g.Over.Successor)
+	} else if !g.losesTie(other) {
+		end.Reached--
 	}
-	return &coord.Dissolve{Successor: other.ID, Reached: other.Reached - 1}
+	return end
 }
 
 // Action is what a member does next.

@@ -83,11 +83,11 @@ func TestNoCircle(t *testing.T) {
 						continue
 					}
 					end := g.End(o)
-					if end.Reached != 0 && end.Reached < g.Revision {
+					if end.GetReached() != 0 && end.GetReached() < int64(g.Revision) {
 						continue
 					}
 					require.LessOrEqual(t, g.Revision, groups[o.ID[0]-1].Reached)
-					g.Over = coord.Dissolution{Successor: end.Successor, Index: 1, Final: g.Revision, Released: true}
+					g.Over = coord.Dissolution{Successor: coord.GroupID(end.GetSuccessor()), Index: 1, Final: g.Revision, Released: true}
 					break
 				}
 			}

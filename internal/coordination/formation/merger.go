@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
@@ -30,7 +31,7 @@ const summaryAge = time.Second
 type Member struct {
 	*member.Member
 	Group coord.GroupID
-	Apply func(context.Context, coord.Op) error // executes an operation of the members
+	Apply func(context.Context, *coordv1.Command) error // executes a command of the members
 
 	mu   sync.Mutex
 	at   time.Time
@@ -189,8 +190,7 @@ func (m *Merger) end(ctx context.Context, step Step) error {
 		m.config.Logger.Warn("this peer's coordination group holds no data of applications and gives itself up for another one of the network",
 			"group", own.ID, "successor", step.Group)
 	}
-	err = l.Apply(ctx, own.End(other))
-	return err
+	return l.Apply(ctx, dissolve(own.End(other)))
 }
 
 // leave returns the change to a living group. A living group with a leader is never left: an operator may have resumed it.

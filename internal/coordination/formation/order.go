@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // resumeLeap is the distance from the last revision of a dissolved group to the first one after an operator resumed it: above
@@ -24,24 +25,32 @@ func (m *Merger) Order(ctx context.Context, c coord.MemberChange) (done coord.Me
 	own, data := l.Describe()
 	done.Before = m.config.Survives()
 	done.After = done.Before
-	var op coord.Op
+	var cmd *coordv1.Command
 	switch c.Action {
 	case coord.JoinGroup:
-		op, err = m.planJoin(ctx, own, data, c, &done)
+		cmd, err = m.planJoin(ctx, own, data, c, &done)
 	case coord.RaiseGroup:
-		op, err = planRaise(own, c, &done)
+		cmd, err = planRaise(own, c, &done)
 	default:
-		op, err = m.planResume(ctx, own, c, &done)
+		cmd, err = m.planResume(ctx, own, c, &done)
 	}
 	if err != nil || c.DryRun {
 		return done, err
 	}
-	if err = l.Apply(ctx, op); err != nil {
+	if err = l.Apply(ctx, cmd); err != nil {
 		return done, err
 	}
 	own, _ = l.Describe()
 	done.Done, done.Revision = true, own.Revision
 	return done, nil
+}
+
+func dissolve(r *coordv1.Dissolve) *coordv1.Command {
+	return &coordv1.Command{Request: &coordv1.Command_Dissolve{Dissolve: r}}
+}
+
+func raise(r *coordv1.RaiseRevision) *coordv1.Command {
+	return &coordv1.Command{Request: &coordv1.Command_RaiseRevision{RaiseRevision: r}}
 }
 
 // groupID reads the field group_id.
@@ -54,7 +63,7 @@ func groupID(text string) (coord.GroupID, error) {
 }
 
 // planJoin checks an order to freeze the group for another one. Repeated, it says the final revision again.
-func (m *Merger) planJoin(ctx context.Context, own Group, data coord.UserData, c coord.MemberChange, done *coord.MemberOutcome) (coord.Op, error) {
+func (m *Merger) planJoin(ctx context.Context, own Group, data coord.UserData, c coord.MemberChange, done *coord.MemberOutcome) (*coordv1.Command, error) {
 	to, err := groupID(c.Group)
 	switch {
 	case err != nil:
@@ -65,7 +74,7 @@ func (m *Merger) planJoin(ctx context.Context, own Group, data coord.UserData, c
 		return nil, fault.Refused(fault.Conflict, "group_id", "the group ends for group %v already: take that back with group resume", own.Over.Successor)
 	case own.Over.Over():
 		done.Steps = []string{fmt.Sprintf("keep group %v frozen at revision %d for group %v", own.ID, own.Over.Final, to)}
-		return &coord.Dissolve{Successor: to}, nil
+		return dissolve(&coordv1.Dissolve{Successor: []byte(to)}), nil
 	case data.Any() && !c.Force:
 		return nil, fault.Refused(fault.Conflict, "force", "the group has %d locks, %d leases and %d keys of applications, which end", data.Locks, data.Leases, data.Keys)
 	}
@@ -89,11 +98,11 @@ func (m *Merger) planJoin(ctx context.Context, own Group, data coord.UserData, c
 	done.Steps = append(done.Steps, fmt.Sprintf("freeze group %v for group %v", own.ID, to),
 		"let every peer of this group go over when the other one has reached its revision")
 	done.After = o.counted.String()
-	return &coord.Dissolve{Successor: to, Force: c.Force}, nil
+	return dissolve(&coordv1.Dissolve{Successor: []byte(to), Force: c.Force}), nil
 }
 
 // planRaise checks an order to raise the revision for a group that ends.
-func planRaise(own Group, c coord.MemberChange, done *coord.MemberOutcome) (coord.Op, error) {
+func planRaise(own Group, c coord.MemberChange, done *coord.MemberOutcome) (*coordv1.Command, error) {
 	from, err := groupID(c.Group)
 	switch {
 	case err != nil:
@@ -107,11 +116,11 @@ func planRaise(own Group, c coord.MemberChange, done *coord.MemberOutcome) (coor
 	}
 	done.Steps = []string{fmt.Sprintf("raise the revision of group %v above the final one of group %v", own.ID, from),
 		"end the claims that wait for locks, and begin all watches anew"}
-	return &coord.RaiseRevision{To: c.Revision}, nil
+	return raise(&coordv1.RaiseRevision{To: int64(c.Revision)}), nil
 }
 
 // planResume checks an order to go on with a dissolved group.
-func (m *Merger) planResume(ctx context.Context, own Group, c coord.MemberChange, done *coord.MemberOutcome) (coord.Op, error) {
+func (m *Merger) planResume(ctx context.Context, own Group, c coord.MemberChange, done *coord.MemberOutcome) (*coordv1.Command, error) {
 	if !own.Over.Over() {
 		return nil, fault.Refused(fault.Conflict, "action", "the group lives")
 	}
@@ -127,5 +136,5 @@ func (m *Merger) planResume(ctx context.Context, own Group, c coord.MemberChange
 		return nil, fault.Refused(fault.Conflict, "force", "if group %v returns, the network has two groups again", own.Over.Successor)
 	}
 	done.Steps = []string{fmt.Sprintf("go on with group %v above revision %d; its former leases and locks have ended", own.ID, own.Over.Final+resumeLeap)}
-	return &coord.RaiseRevision{To: own.Over.Final + resumeLeap, Resume: own.Over.Index}, nil
+	return raise(&coordv1.RaiseRevision{To: int64(own.Over.Final + resumeLeap), Resume: own.Over.Index}), nil
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -19,7 +20,7 @@ func TestCommandsOfAClientAreAppliedOnce(t *testing.T) {
 	l := newLog()
 	id := l.lease(t, alice)
 	opened, _ := l.must(t, &apiv1.OpenClientRequest{})
-	send := func(sequence uint64, op proto.Message) (coord.Result, machine.ApplyEffects) {
+	send := func(sequence uint64, op proto.Message) (ops.Result, machine.ApplyEffects) {
 		return l.send(coordtest.Once(opened.Client, sequence, coordtest.Command(alice, op)))
 	}
 	first, _ := send(1, lock("db", id))

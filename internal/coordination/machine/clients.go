@@ -9,10 +9,31 @@ import (
 
 // client is the state of one client with exactly-once commands.
 type client struct {
-	owner    string       // for its quota; whoever knows the random id uses the client, through any peer
-	seen     uint64       // log index of its last command or its opening
-	sequence uint64       // sequence of its last command; 0 before the first
-	result   coord.Result // of that command
+	owner    string // for its quota; whoever knows the random id uses the client, through any peer
+	seen     uint64 // log index of its last command or its opening
+	sequence uint64 // sequence of its last command; 0 before the first
+
+	// The result of that command.
+	revision coord.Revision
+	err      error
+	answer   []byte // encoded: a repetition gets an answer of its own
+}
+
+// keep keeps the result of a command for its repetition.
+func (c *client) keep(sequence uint64, r Result) {
+	c.sequence, c.revision, c.err, c.answer = sequence, r.Revision, r.Err, nil
+	if r.Err == nil {
+		c.answer = encodeAnswer(kept(r.Answer))
+	}
+}
+
+// repeat returns the result of the last command.
+func (c *client) repeat() Result {
+	r := Result{Revision: c.revision, Err: c.err}
+	if r.Err == nil {
+		r.Answer, r.header, r.Err = decodeAnswer(c.answer)
+	}
+	return r
 }
 
 // clients are the clients by id. Sort before ranging over them if the order matters.
@@ -64,7 +85,7 @@ func (c *call) openClient(m *Machine) error {
 	id := m.clients.choose(c.random)
 	m.clients.byID[id] = &client{owner: c.owner, seen: c.index}
 	m.owners.of(c.owner).Clients++
-	c.result.Client = id
+	c.answer.Response = &coordv1.Result_OpenClient{OpenClient: &apiv1.OpenClientResponse{Header: c.header, Client: uint64(id)}}
 	return nil
 }
 
@@ -74,11 +95,12 @@ func (c *call) closeClient(m *Machine) error {
 		return fault.Invalidf("client", nil, "is missing")
 	}
 	m.clients.forget(c.client, m.owners)
+	c.answer.Response = &coordv1.Result_CloseClient{CloseClient: &apiv1.CloseClientResponse{}}
 	return nil
 }
 
 // expireClients removes clients whose last command or opening is before an index.
-func (c *call) expireClients(m *Machine, r *coordv1.ClientsExpire) error {
+func (c *call) expireClients(m *Machine, r *coordv1.ClientsExpire, done *coordv1.Done) error {
 	if r.GetTerm() != c.term {
 		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", r.GetTerm(), c.term)
 	}
@@ -88,6 +110,6 @@ func (c *call) expireClients(m *Machine, r *coordv1.ClientsExpire) error {
 			m.clients.forget(id, m.owners)
 		}
 	}
-	c.result.Changed = before - len(m.clients.byID)
+	done.Changed = uint32(before - len(m.clients.byID))
 	return nil
 }

@@ -3,6 +3,7 @@ package machine
 import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -13,10 +14,11 @@ type call struct {
 	owner  string
 	random uint64
 	client coord.ClientID
-	result coord.Result
+	answer *coordv1.Result // to fill
+	header *apiv1.Header   // of the response
 }
 
-// run executes a request and writes its answer into the result. With an error it leaves the machine unchanged.
+// run executes a request and fills its answer. With an error it leaves the machine unchanged.
 func (c *call) run(m *Machine, cmd *coordv1.Command) error {
 	if err := m.merging.admit(cmd); err != nil {
 		return err
@@ -26,7 +28,7 @@ func (c *call) run(m *Machine, cmd *coordv1.Command) error {
 	}
 	switch r := cmd.GetRequest().(type) {
 	case *coordv1.Command_Lock:
-		return c.lock(m, r.Lock, true)
+		return c.lock(m, r.Lock, r.Lock.GetTimeoutMs() != 0)
 	case *coordv1.Command_TryLock:
 		return c.lock(m, r.TryLock, false)
 	case *coordv1.Command_Unlock:
@@ -53,15 +55,17 @@ func (c *call) run(m *Machine, cmd *coordv1.Command) error {
 
 // runInternal executes a request of members.
 func (c *call) runInternal(m *Machine, cmd *coordv1.Command) error {
+	done := &coordv1.Done{Header: c.header}
+	c.answer.Response = &coordv1.Result_Done{Done: done}
 	switch r := cmd.GetRequest().(type) {
 	case *coordv1.Command_Cancel:
-		return c.cancel(m, r.Cancel)
+		return c.cancel(m, r.Cancel, done)
 	case *coordv1.Command_Compact:
 		return compact(m, r.Compact)
 	case *coordv1.Command_Expire:
-		return c.expire(m, r.Expire)
+		return c.expire(m, r.Expire, done)
 	case *coordv1.Command_ClientsExpire:
-		return c.expireClients(m, r.ClientsExpire)
+		return c.expireClients(m, r.ClientsExpire, done)
 	case *coordv1.Command_Configure:
 		return configure(m, r.Configure)
 	case *coordv1.Command_BumpIncarnation:
@@ -69,7 +73,7 @@ func (c *call) runInternal(m *Machine, cmd *coordv1.Command) error {
 	case *coordv1.Command_SetLevel:
 		return setLevel(m, r.SetLevel)
 	case *coordv1.Command_Dissolve:
-		return c.dissolve(m, r.Dissolve)
+		return c.dissolve(m, r.Dissolve, done)
 	case *coordv1.Command_RaiseRevision:
 		return raiseRevision(m, r.RaiseRevision)
 	}

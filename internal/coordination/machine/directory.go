@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // published is the state of an owner's entries. Everything except the generation and its lease
@@ -118,7 +119,9 @@ func (c *call) publish(m *Machine, r *apiv1.PublishInstancesRequest) error {
 		}
 	}
 	p.Generation, p.lease = r.GetGeneration(), b.lease
-	c.result.Changed, c.result.Foreign, c.result.Since = len(changes), foreign, b.stamp(m)
+	c.answer.Response = &coordv1.Result_PublishInstances{PublishInstances: &apiv1.PublishInstancesResponse{
+		Header: c.header, Changed: uint32(len(changes)), Foreign: foreign, Since: b.stamp(m),
+	}}
 	return nil
 }
 
@@ -160,7 +163,7 @@ func (b *batch) check(l *limits) error {
 
 // reconcile returns the changes from the owner's present entries to those of the batch, and the keys
 // of skipped puts.
-func (b *batch) reconcile(m *Machine, l *lease) (changes []change, foreign []string) {
+func (b *batch) reconcile(m *Machine, l *lease) (changes []change, foreign [][]byte) {
 	changes = make([]change, 0, len(b.puts)+len(b.deletes))
 	named := make(map[string]struct{}, len(b.puts))
 	mine := &l.owner.published.keys
@@ -169,12 +172,12 @@ func (b *batch) reconcile(m *Machine, l *lease) (changes []change, foreign []str
 		named[key] = struct{}{}
 		switch kv, ok := m.tree.Get(key); {
 		case !mine.Contains(key) && m.removals.supersede(m.clampSince(coord.Revision(e.GetSince())), key, e, kv, l.Owner):
-			foreign = append(foreign, key)
+			foreign = append(foreign, []byte(key))
 		case !ok || kv.Lease != b.lease || !bytes.Equal(kv.Value, e.GetValue()) || kv.Principal != e.GetPrincipal():
 			changes = append(changes, change{key, &coord.KeyValue{Key: key, Value: e.GetValue(), Lease: b.lease, Principal: e.GetPrincipal()}})
 		}
 	}
-	slices.Sort(foreign)
+	slices.SortFunc(foreign, bytes.Compare)
 	for _, key := range b.deletes {
 		named[key] = struct{}{}
 		if mine.Contains(key) {

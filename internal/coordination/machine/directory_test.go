@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -21,7 +22,7 @@ func batch(lease coord.LeaseID, generation uint64, puts ...*apiv1.DirectoryEntry
 }
 
 func present(l *log) (found []string) {
-	page, _ := l.Range(coord.Query{Span: coord.Under(coord.DirectoryPrefix)})
+	page, _ := l.Range(machine.Query{Span: coord.Under(coord.DirectoryPrefix)})
 	for _, kv := range page.Keys {
 		found = append(found, strings.TrimPrefix(kv.Key, coord.DirectoryPrefix))
 	}
@@ -271,9 +272,9 @@ func TestRequirements(t *testing.T) {
 		return other
 	}
 	_, e := l.must(t, r)
-	read, err := coord.RequirementOf(e.Events[0].KV)
+	read, err := requirements.Of(e.Events[0].Key, e.Events[0].KV.Value)
 	require.NoError(t, err)
-	require.Equal(t, coord.Requirement{Name: "storage", Min: 3, Question: question}, read)
+	require.Equal(t, requirements.Requirement{Name: "storage", Min: 3, Question: question}, read)
 	_, e = l.must(t, r)
 	require.Empty(t, e.Events)
 	_, e = l.must(t, set(func(r *apiv1.SetRequirementRequest) { r.Min = 4 }))
@@ -287,7 +288,7 @@ func TestRequirements(t *testing.T) {
 		{fault.Invalid, "name", func(r *apiv1.SetRequirementRequest) { r.Name = "" }},
 		{fault.Invalid, "name", func(r *apiv1.SetRequirementRequest) { r.Name = "a/b" }},
 		{fault.Invalid, "min", func(r *apiv1.SetRequirementRequest) { r.Min = 0 }},
-		{fault.Invalid, "min", func(r *apiv1.SetRequirementRequest) { r.Min = coord.MaxRequired + 1 }},
+		{fault.Invalid, "min", func(r *apiv1.SetRequirementRequest) { r.Min = requirements.MaxInstances + 1 }},
 		{fault.TooLarge, "selector", func(r *apiv1.SetRequirementRequest) {
 			r.Query = &agentv1.DiscoverRequest{Version: strings.Repeat("1", 64<<10)}
 		}},
@@ -296,13 +297,13 @@ func TestRequirements(t *testing.T) {
 	}
 	l.must(t, &apiv1.DeleteRequirementRequest{Name: "storage"})
 	l.refused(t, fault.NotFound, "name", &apiv1.DeleteRequirementRequest{Name: "storage"})
-	for i := range coord.MaxRequirements {
+	for i := range requirements.Max {
 		l.must(t, set(func(r *apiv1.SetRequirementRequest) { r.Name = fmt.Sprint(i) }))
 	}
 	l.refused(t, fault.LimitReached, "requirements", r)
 	l.must(t, set(func(r *apiv1.SetRequirementRequest) { r.Name, r.Min = "7", 9 }))
-	_, err = coord.RequirementOf(&coord.KeyValue{Key: "a"})
+	_, err = requirements.Of("a", nil)
 	require.ErrorIs(t, err, fault.Invalid)
-	_, err = coord.RequirementOf(&coord.KeyValue{Key: "requirements/a", Value: []byte{0xff}})
+	_, err = requirements.Of("requirements/a", []byte{0xff})
 	require.ErrorIs(t, err, fault.Invalid)
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -35,6 +36,6 @@ func checkEntry(key string, e *apiv1.DirectoryEntry, l *limits) error {
 
 // reserved reports whether a key is in a prefix that only the directory's commands write, or only members.
 func reserved(key string) bool {
-	return strings.HasPrefix(key, coord.DirectoryPrefix) || strings.HasPrefix(key, coord.RequirementsPrefix) ||
+	return strings.HasPrefix(key, coord.DirectoryPrefix) || strings.HasPrefix(key, requirements.Prefix) ||
 		strings.HasPrefix(key, coord.MembersPrefix)
 }

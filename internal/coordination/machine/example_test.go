@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -15,14 +16,14 @@ import (
 func Example() {
 	m := machine.New()
 	index := uint64(0)
-	do := func(op proto.Message) (coord.Result, machine.ApplyEffects) {
+	do := func(op proto.Message) (ops.Result, machine.ApplyEffects) {
 		index++
-		return m.Apply(index, 1, coordtest.Command("alice", op))
+		return coordtest.Apply(m, index, 1, coordtest.Command("alice", op))
 	}
 	one, _ := do(&apiv1.LeaseGrantRequest{TtlMs: 10_000})
 	two, _ := do(&apiv1.LeaseGrantRequest{TtlMs: 10_000})
 	holder, _ := do(&apiv1.TryLockRequest{Name: "db", LeaseId: int64(one.Lease)})
-	waiter, _ := do(&apiv1.LockRequest{Name: "db", LeaseId: int64(two.Lease)})
+	waiter, _ := do(&apiv1.LockRequest{TimeoutMs: -1, Name: "db", LeaseId: int64(two.Lease)})
 	fmt.Println(holder.Lock.Granted, waiter.Lock.Granted, waiter.Lock.Position)
 
 	_, effects := do(&apiv1.UnlockRequest{Name: "db", LeaseId: int64(one.Lease), FencingToken: int64(holder.Lock.Token)})

@@ -40,7 +40,7 @@ func every() []proto.Message {
 		&apiv1.LeaseGrantRequest{Id: 9, TtlMs: 5000},
 		&apiv1.LeaseRevokeRequest{Id: 9},
 		&coordv1.Expire{Term: 4, Leases: []*coordv1.LeaseRef{{Id: 1, Granted: 2}, {}}},
-		&apiv1.LockRequest{Name: "db", LeaseId: 1, Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 2, Metadata: []byte("m")},
+		&apiv1.LockRequest{TimeoutMs: -1, Name: "db", LeaseId: 1, Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 2, Metadata: []byte("m")},
 		&apiv1.UnlockRequest{Name: "db", LeaseId: 1, FencingToken: 3},
 		&coordv1.Cancel{Name: "db", Lease: 1, Token: 3},
 		&apiv1.PublishInstancesRequest{
@@ -223,7 +223,7 @@ func FuzzRestore(f *testing.F) {
 		}
 		_, err = m.Events(coord.Watch{From: m.Compacted() + 1, Prev: true})
 		require.NoError(t, err)
-		_, err = m.Range(coord.Query{At: m.Compacted()})
+		_, err = m.Range(machine.Query{At: m.Compacted()})
 		require.NoError(t, err)
 	})
 }

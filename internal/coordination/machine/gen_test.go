@@ -125,7 +125,7 @@ func (g *generator) lease() coord.LeaseID {
 }
 
 func (g *generator) lock() proto.Message {
-	o := &apiv1.LockRequest{Name: g.name(), LeaseId: int64(g.lease())}
+	o := &apiv1.LockRequest{TimeoutMs: -1, Name: g.name(), LeaseId: int64(g.lease())}
 	wait := !g.one(4)
 	o.Mode = rapid.SampledFrom([]apiv1.ShareMode{
 		apiv1.ShareMode_SHARE_MODE_EXCLUSIVE, apiv1.ShareMode_SHARE_MODE_EXCLUSIVE, apiv1.ShareMode_SHARE_MODE_SHARED, apiv1.ShareMode_SHARE_MODE_PERMIT,

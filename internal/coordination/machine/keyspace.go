@@ -47,23 +47,23 @@ func (s *Keyspace) Get(key string) (*coord.KeyValue, bool) { return s.tree.Get(k
 //
 // Errors: Invalid for a future revision, an unknown order, or a start that is no key at the revision; NotFound, wrapping
 // *Compacted, for a compacted revision.
-func (s *Keyspace) Range(q coord.Query) (coord.Page, error) {
+func (s *Keyspace) Range(q Query) (Page, error) {
 	const op = "coord.Range"
 	at := q.At
 	if at == 0 {
 		at = s.revision
 	}
 	if err := s.readable("at", at); err != nil {
-		return coord.Page{}, fault.Wrap(op, err)
+		return Page{}, fault.Wrap(op, err)
 	}
-	p := pager{Page: coord.Page{Revision: at}, q: &q}
+	p := pager{Page: Page{Revision: at}, q: &q}
 	switch {
 	case q.CountOnly:
 		s.ascend(q.Span, at, func(*coord.KeyValue) bool { p.Count++; return true })
 	case q.Scans():
 		found, err := s.sorted(&q, at)
 		if err != nil {
-			return coord.Page{}, fault.Wrap(op, err)
+			return Page{}, fault.Wrap(op, err)
 		}
 		for i := 0; i < len(found) && p.add(found[i]); i++ {
 		}

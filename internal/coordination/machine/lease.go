@@ -203,7 +203,9 @@ func (c *call) grant(m *Machine, r *apiv1.LeaseGrantRequest) error {
 	}
 	m.leases.add(granted, m.owners)
 	m.effects.Granted = append(m.effects.Granted, granted)
-	c.result.Lease, c.result.TTL = granted.ID, granted.TTL
+	c.answer.Response = &coordv1.Result_LeaseGrant{LeaseGrant: &apiv1.LeaseGrantResponse{
+		Header: c.header, Id: int64(granted.ID), Ttl: granted.TTL / 1000, TtlMs: granted.TTL,
+	}}
 	return nil
 }
 
@@ -212,13 +214,14 @@ func (c *call) revoke(m *Machine, r *apiv1.LeaseRevokeRequest) error {
 	if err != nil {
 		return err
 	}
-	c.end(m, []*lease{l})
+	m.end([]*lease{l}, &coordv1.Done{})
+	c.answer.Response = &coordv1.Result_LeaseRevoke{LeaseRevoke: &apiv1.LeaseRevokeResponse{Header: c.header}}
 	return nil
 }
 
 // expire ends leases whose time passed on the clock of the leader of a term, and skips unknown leases. At the limit on changed
 // keys the last leases stay.
-func (c *call) expire(m *Machine, r *coordv1.Expire) error {
+func (c *call) expire(m *Machine, r *coordv1.Expire, done *coordv1.Done) error {
 	const most = 512
 	if r.GetTerm() != c.term {
 		return fault.Refused(fault.Conflict, "term", "measured in term %d, this is %d", r.GetTerm(), c.term)
@@ -236,13 +239,13 @@ func (c *call) expire(m *Machine, r *coordv1.Expire) error {
 		}
 		ending = append(ending, l)
 	}
-	c.end(m, ending)
+	m.end(ending, done)
 	return nil
 }
 
 // end ends leases at one revision. First all claims leave their queues, then the queues advance, so
 // that no ending lease is granted a lock.
-func (c *call) end(m *Machine, ending []*lease) {
+func (m *Machine) end(ending []*lease, done *coordv1.Done) {
 	var left []string // locks whose queues lost a claim
 	for _, l := range ending {
 		for _, key := range slices.Sorted(maps.Keys(l.keys)) {
@@ -252,17 +255,17 @@ func (c *call) end(m *Machine, ending []*lease) {
 				m.locks[kv.LockClaim.Lock].remove(kv.Token())
 				left = append(left, kv.LockClaim.Lock)
 			}
-			c.result.Changed++
+			done.Changed++
 		}
 		m.leases.Delete(l.ID)
 		l.withdraw()
 		l.owner.Leases--
 		m.owners.dropEmpty(l.Owner)
 		m.effects.Ended = append(m.effects.Ended, l.ID)
+		done.Ended = append(done.Ended, int64(l.ID))
 	}
 	slices.Sort(left)
 	for _, lock := range slices.Compact(left) {
 		m.settle(lock)
 	}
-	c.result.Ended = append([]coord.LeaseID(nil), m.effects.Ended...) // nil if empty, as after a restore
 }

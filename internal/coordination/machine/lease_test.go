@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -33,10 +34,9 @@ func TestLeaseStateTransitions(t *testing.T) {
 			require.Equal(t, 1, waiting.Lock.Position)
 			revision := l.Revision()
 
-			done, e := l.must(t, end(l, id[0]))
-			require.Equal(t, []coord.LeaseID{id[0]}, done.Ended)
-			require.Equal(t, done.Ended, e.Ended)
-			require.Equal(t, 3, done.Changed)
+			_, e := l.must(t, end(l, id[0]))
+			require.Equal(t, []coord.LeaseID{id[0]}, e.Ended)
+			require.Len(t, e.Events, 3)
 			require.Equal(t, revision+1, l.Revision(), "all its keys go at one revision")
 			var keys []string
 			for _, event := range e.Events {
@@ -118,7 +118,7 @@ func TestExpireMeansOneGrant(t *testing.T) {
 func TestExpireGrantsToTheLivingOnly(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 4)
-	var last coord.Result
+	var last ops.Result
 	for _, i := range id {
 		last, _ = l.must(t, lock("db", i))
 	}
@@ -159,8 +159,8 @@ func TestKeysMoveBetweenLeases(t *testing.T) {
 	l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(id[0])})
 	require.Equal(t, 2, l.Len())
 	l.must(t, write(del(coord.Exactly("a"))))
-	r, _ := l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(id[1])})
-	require.Zero(t, r.Changed)
+	_, e := l.must(t, &apiv1.LeaseRevokeRequest{Id: int64(id[1])})
+	require.Empty(t, e.Events)
 	require.Nil(t, l.LeaseKeys(id[1]))
 }
 

@@ -50,7 +50,7 @@ type lockRequest interface {
 	GetMetadata() []byte
 }
 
-// lock claims a lock for a lease. A lease with a claim on the lock keeps its place and token, and must unlock once more.
+// lock claims a lock for a lease, and waits in its queue or gives up. A lease with a claim on the lock keeps its place and token, and must unlock once more.
 func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
 	if err := checkLock(r, &m.limits); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
 	claim := coord.Claim{Lock: name, Holder: l.Owner, Mode: coord.Mode(r.GetMode()), Permits: r.GetPermits(), Count: 1, Metadata: r.GetMetadata()}
 	key := coord.LockKey(name, lease)
 	if kv, ok := m.tree.Get(key); ok {
-		return c.again(m, kv, &claim, wait)
+		return c.again(m, kv, &claim, r, wait)
 	}
 	q := m.locks[name]
 	if q != nil {
@@ -71,7 +71,7 @@ func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
 			return err
 		}
 		if !wait && !q.admits(&claim) {
-			c.result.Lock = coord.LockResult{Key: key, Predecessor: q.claims[len(q.claims)-1].Key}
+			c.claimed(r, key, 0, false, 0)
 			return nil
 		}
 	}
@@ -85,8 +85,26 @@ func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
 	}
 	q.push(kv)
 	m.settle(name)
-	c.result.Lock, c.result.Changed = q.stand(kv), 1
+	c.stands(r, q, kv)
 	return nil
+}
+
+// stands answers a request for a lock with the place of its claim.
+func (c *call) stands(r lockRequest, q *queue, kv *coord.KeyValue) {
+	c.claimed(r, kv.Key, kv.Token(), q.holds(kv.Token()), kv.LockClaim.Count)
+}
+
+// claimed answers a request for a lock. The token is 0 without a claim.
+func (c *call) claimed(r lockRequest, key string, token coord.Token, holds bool, count uint32) {
+	if _, try := r.(*apiv1.TryLockRequest); try {
+		c.answer.Response = &coordv1.Result_TryLock{TryLock: &apiv1.TryLockResponse{
+			Header: c.header, Key: key, FencingToken: int64(token), Acquired: holds, Count: count,
+		}}
+		return
+	}
+	c.answer.Response = &coordv1.Result_Lock{Lock: &apiv1.LockResponse{
+		Header: c.header, Key: key, FencingToken: int64(token), Acquired: holds, Count: count,
+	}}
 }
 
 func checkLock(r lockRequest, l *limits) error {
@@ -146,7 +164,7 @@ func claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
 }
 
 // again repeats the claim of a lease.
-func (c *call) again(m *Machine, kv *coord.KeyValue, asked *coord.Claim, wait bool) error {
+func (c *call) again(m *Machine, kv *coord.KeyValue, asked *coord.Claim, r lockRequest, wait bool) error {
 	if kv.LockClaim == nil {
 		return fault.Refused(fault.Exists, "name", "a plain key is in the place of the claim")
 	}
@@ -156,7 +174,7 @@ func (c *call) again(m *Machine, kv *coord.KeyValue, asked *coord.Claim, wait bo
 	}
 	q := m.locks[claim.Lock]
 	if !wait && !q.holds(kv.Token()) {
-		c.result.Lock = q.stand(kv)
+		c.stands(r, q, kv)
 		return nil
 	}
 	if claim.Count >= m.limits.Claims {
@@ -174,7 +192,7 @@ func (c *call) again(m *Machine, kv *coord.KeyValue, asked *coord.Claim, wait bo
 	if err := room(m, 0, more, false); err != nil {
 		return err
 	}
-	c.result.Lock, c.result.Changed = q.stand(m.locks.reclaim(m, &claim, kv)), 1
+	c.stands(r, q, m.locks.reclaim(m, &claim, kv))
 	return nil
 }
 
@@ -195,22 +213,21 @@ func (c *call) unlock(m *Machine, r *apiv1.UnlockRequest) error {
 	if !q.holds(token) {
 		return fault.Refused(fault.Conflict, "token", "still waits for the lock")
 	}
-	c.giveBack(m, kv)
+	c.answer.Response = &coordv1.Result_Unlock{Unlock: &apiv1.UnlockResponse{Header: c.header, Count: giveBack(m, kv)}}
 	return nil
 }
 
 // cancel gives back one waiting claim of a lease. A holding claim stays, and the result says so.
-func (c *call) cancel(m *Machine, r *coordv1.Cancel) error {
+func (c *call) cancel(m *Machine, r *coordv1.Cancel, done *coordv1.Done) error {
 	token := coord.Token(r.GetToken())
 	kv, q, err := m.locks.claimOf(r.GetName(), coord.LeaseID(r.GetLease()), token, c.owner)
 	if err != nil {
 		return err
 	}
-	if q.holds(token) {
-		c.result.Lock = q.stand(kv)
-		return nil
+	if done.Granted = q.holds(token); !done.GetGranted() {
+		giveBack(m, kv)
+		done.Changed = 1
 	}
-	c.giveBack(m, kv)
 	return nil
 }
 
@@ -230,19 +247,18 @@ func (t locks) claimOf(name string, id coord.LeaseID, token coord.Token, owner s
 	return nil, nil, fault.Refused(fault.NotFound, "token", "the lease has no such claim on the lock: it was given back, expired or never made")
 }
 
-// giveBack takes one from a claim's count, and with the last the claim out of its queue.
-func (c *call) giveBack(m *Machine, kv *coord.KeyValue) {
-	c.result.Changed = 1
+// giveBack takes one from a claim's count and returns the rest. With the last it takes the claim out of its queue.
+func giveBack(m *Machine, kv *coord.KeyValue) (left uint32) {
 	if kv.LockClaim.Count > 1 {
 		claim := *kv.LockClaim
 		claim.Count--
-		c.result.Lock = m.locks[claim.Lock].stand(m.locks.reclaim(m, &claim, kv))
-		return
+		m.locks.reclaim(m, &claim, kv)
+		return claim.Count
 	}
-	c.result.Lock = coord.LockResult{Key: kv.Key, Token: kv.Token()}
 	m.remove(kv.Key)
 	m.locks[kv.LockClaim.Lock].remove(kv.Token())
 	m.settle(kv.LockClaim.Lock)
+	return 0
 }
 
 // settle grants a lock to the next claims, and drops a lock without claims.
@@ -254,19 +270,6 @@ func (m *Machine) settle(name string) {
 	if len(q.claims) == 0 {
 		delete(m.locks, name)
 	}
-}
-
-// stand returns the result of a claim's place.
-func (q *queue) stand(kv *coord.KeyValue) coord.LockResult {
-	r := coord.LockResult{Key: kv.Key, Token: kv.Token(), Count: kv.LockClaim.Count}
-	i, _ := q.find(r.Token)
-	if r.Granted = i < q.held; !r.Granted {
-		r.Position = i - q.held + 1
-	}
-	if i > 0 {
-		r.Predecessor = q.claims[i-1].Key
-	}
-	return r
 }
 
 // LockCount returns the number of locks with claims.
@@ -292,15 +295,12 @@ func (m *Machine) LockNames(prefix string) []string {
 	return names
 }
 
-// ClaimResult returns the present place of the claim with a token, or false.
-func (m *Machine) ClaimResult(name string, token coord.Token) (coord.LockResult, bool) {
+// Holds reports whether the claim with a token holds its lock, and whether there is one.
+func (m *Machine) Holds(name string, token coord.Token) (holds, there bool) {
 	q := m.locks[name]
 	if q == nil {
-		return coord.LockResult{}, false
+		return false, false
 	}
-	i, ok := q.find(token)
-	if !ok {
-		return coord.LockResult{}, false
-	}
-	return q.stand(q.claims[i]), true
+	i, there := q.find(token)
+	return there && i < q.held, there
 }

@@ -26,8 +26,19 @@ func (m *Machine) Lock(name string) (LockInfo, bool) {
 	return lockPage(m, name, 0, &room)
 }
 
+// LockQuery asks for one lock by Name, or with Name "" for a page of the locks under Prefix, after After.
+type LockQuery struct {
+	Name   string
+	Prefix string
+	After  string // the name of the last lock of the page before
+	Limit  int    // on locks; 0 or less is none
+	Bytes  int    // end a page after the claim that reaches them; 0 or less is no bound
+	// AfterToken is the token of the last claim of the page before, of the lock Name.
+	AfterToken coord.Token
+}
+
 // ListLocks returns the locks of a query within its bounds: the one that it names, if it has claims, or a page by name.
-func ListLocks(m *Machine, q coord.LockQuery) (found []LockInfo) {
+func ListLocks(m *Machine, q LockQuery) (found []LockInfo) {
 	room := math.MaxInt
 	if q.Bytes > 0 {
 		room = q.Bytes

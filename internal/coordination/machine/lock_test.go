@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -102,22 +103,22 @@ func TestLockKeys(t *testing.T) {
 	require.Equal(t, canonical, kv.Value)
 }
 
-func TestStandTellsWhereAClaimIs(t *testing.T) {
+func TestHoldsTellsWhereAClaimIs(t *testing.T) {
 	l := newLog()
 	first, second := l.lease(t, alice), l.lease(t, alice)
 	held, _ := l.must(t, lock("db", first))
 	waits, _ := l.must(t, lock("db", second))
-	for _, want := range []coord.LockResult{held.Lock, waits.Lock} {
-		stand, there := l.ClaimResult("db", want.Token)
+	for _, want := range []ops.LockResult{held.Lock, waits.Lock} {
+		holds, there := l.Holds("db", want.Token)
 		require.True(t, there)
-		require.Equal(t, want, stand)
+		require.Equal(t, want.Granted, holds)
 	}
 	l.must(t, unlock("db", first, held.Lock.Token))
-	_, there := l.ClaimResult("db", held.Lock.Token)
+	_, there := l.Holds("db", held.Lock.Token)
 	require.False(t, there)
-	stand, _ := l.ClaimResult("db", waits.Lock.Token)
-	require.True(t, stand.Granted)
-	_, there = l.ClaimResult("no such lock", waits.Lock.Token)
+	holds, _ := l.Holds("db", waits.Lock.Token)
+	require.True(t, holds)
+	_, there = l.Holds("no such lock", waits.Lock.Token)
 	require.False(t, there)
 }
 
@@ -234,7 +235,7 @@ func TestCancelEndsWaitingOnly(t *testing.T) {
 func TestLockPredecessors(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 3)
-	var last coord.LockResult
+	var last ops.LockResult
 	for i := range id {
 		r, _ := l.must(t, lock("db", id[i]))
 		require.Equal(t, last.Key, r.Lock.Predecessor)
@@ -250,8 +251,8 @@ func TestLockPredecessors(t *testing.T) {
 func TestSharedClaimsHoldTogether(t *testing.T) {
 	l := newLog()
 	id := l.leases(t, 5)
-	read := func(i int) coord.LockResult {
-		r, _ := l.must(t, &apiv1.LockRequest{Name: "db", LeaseId: int64(id[i]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
+	read := func(i int) ops.LockResult {
+		r, _ := l.must(t, &apiv1.LockRequest{TimeoutMs: -1, Name: "db", LeaseId: int64(id[i]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
 		return r.Lock
 	}
 	a, b := read(0), read(1)
@@ -274,7 +275,7 @@ func TestCancelLetsThoseBehindJoin(t *testing.T) {
 	id := l.leases(t, 3)
 	l.must(t, &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id[0]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
 	w, _ := l.must(t, lock("db", id[1]))
-	r, _ := l.must(t, &apiv1.LockRequest{Name: "db", LeaseId: int64(id[2]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
+	r, _ := l.must(t, &apiv1.LockRequest{TimeoutMs: -1, Name: "db", LeaseId: int64(id[2]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})
 	require.Equal(t, 2, r.Lock.Position)
 	_, e := l.must(t, &coordv1.Cancel{Name: "db", Lease: int64(id[1]), Token: int64(w.Lock.Token)})
 	require.Equal(t, []machine.Grant{{"db", id[2], r.Lock.Token}}, e.Grants)
@@ -285,11 +286,11 @@ func TestPermitsHoldUpToTheirNumber(t *testing.T) {
 	id := l.leases(t, 5)
 	tokens := make([]coord.Token, 4)
 	for i := range tokens {
-		r, _ := l.must(t, &apiv1.LockRequest{Name: "pool", LeaseId: int64(id[i]), Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 2})
+		r, _ := l.must(t, &apiv1.LockRequest{TimeoutMs: -1, Name: "pool", LeaseId: int64(id[i]), Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 2})
 		require.Equal(t, i < 2, r.Lock.Granted)
 		tokens[i] = r.Lock.Token
 	}
-	l.refused(t, fault.Conflict, "permits", &apiv1.LockRequest{Name: "pool", LeaseId: int64(id[4]), Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 3})
+	l.refused(t, fault.Conflict, "permits", &apiv1.LockRequest{TimeoutMs: -1, Name: "pool", LeaseId: int64(id[4]), Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 3})
 	_, e := l.must(t, unlock("pool", id[1], tokens[1]))
 	require.Equal(t, []machine.Grant{{"pool", id[2], tokens[2]}}, e.Grants)
 	holding, waiting := holders(l.Machine, "pool")

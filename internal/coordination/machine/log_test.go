@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -25,17 +26,17 @@ type log struct {
 
 func newLog() *log { return &log{Machine: machine.New()} }
 
-func (l *log) send(cmd *coordv1.Command) (coord.Result, machine.ApplyEffects) {
+func (l *log) send(cmd *coordv1.Command) (ops.Result, machine.ApplyEffects) {
 	l.next++
-	return l.Apply(l.next, 1, cmd)
+	return coordtest.Apply(l.Machine, l.next, 1, cmd)
 }
 
-func (l *log) do(owner string, op proto.Message) (coord.Result, machine.ApplyEffects) {
+func (l *log) do(owner string, op proto.Message) (ops.Result, machine.ApplyEffects) {
 	return l.send(coordtest.Command(owner, op))
 }
 
 // must applies alice's command and requires success.
-func (l *log) must(t testing.TB, op proto.Message) (coord.Result, machine.ApplyEffects) {
+func (l *log) must(t testing.TB, op proto.Message) (ops.Result, machine.ApplyEffects) {
 	t.Helper()
 	r, e := l.do(alice, op)
 	require.NoError(t, r.Err)
@@ -61,7 +62,7 @@ func (l *log) refusedTo(t testing.TB, owner string, op proto.Message, kind fault
 
 // contents returns everything visible to readers.
 func contents(m *machine.Machine) any {
-	page, _ := m.Range(coord.Query{})
+	page, _ := m.Range(machine.Query{})
 	batch, _ := m.Events(coord.Watch{From: m.Compacted() + 1, Prev: true, Limit: 1 << 30})
 	locks := make([]machine.LockInfo, 0)
 	for _, name := range m.LockNames("") {
@@ -102,7 +103,7 @@ func del(span coord.Span) *apiv1.TxnStep { return coordtest.Delete(span) }
 func write(changes ...*apiv1.TxnStep) *apiv1.TxnRequest { return &apiv1.TxnRequest{Then: changes} }
 
 func lock(name string, lease coord.LeaseID) *apiv1.LockRequest {
-	return &apiv1.LockRequest{Name: name, LeaseId: int64(lease)}
+	return &apiv1.LockRequest{TimeoutMs: -1, Name: name, LeaseId: int64(lease)}
 }
 
 func try(name string, lease coord.LeaseID) *apiv1.TryLockRequest {

@@ -3,6 +3,7 @@ package machine
 import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -25,9 +26,8 @@ type Machine struct {
 	removals removals
 	merging  merging
 
-	call    call             // of the current entry
-	effects ApplyEffects     // the same; the slices are reused
-	since   []coord.Revision // of the current batch's puts; reused
+	call    call         // of the current entry
+	effects ApplyEffects // the same; the slices are reused
 }
 
 // New returns the state before the first entry, under DefaultLimits.
@@ -48,7 +48,7 @@ func New() *Machine {
 // A refused command changes only the index, and the result explains the refusal. Apply also refuses
 // an entry at or below the last index, and a command without a known request. Values in a command are kept: its owner must not
 // change them afterwards.
-func (m *Machine) Apply(index, term uint64, cmd *coordv1.Command) (coord.Result, ApplyEffects) {
+func (m *Machine) Apply(index, term uint64, cmd *coordv1.Command) (Result, ApplyEffects) {
 	m.effects = ApplyEffects{
 		Events: m.effects.Events[:0], Grants: m.effects.Grants[:0],
 		Granted: m.effects.Granted[:0], Ended: m.effects.Ended[:0],
@@ -67,29 +67,34 @@ func (m *Machine) Apply(index, term uint64, cmd *coordv1.Command) (coord.Result,
 	}
 	c.seen = index
 	if c.sequence == attempt.GetSequence() {
-		return c.result, m.effects
+		return c.repeat(), m.effects
 	}
 	result := m.execute(cmd)
-	c.sequence, c.result = attempt.GetSequence(), kept(result) // without effect on a closed client
+	c.keep(attempt.GetSequence(), result) // without effect on a closed client
 	return result, m.effects
 }
 
 // execute runs a request and publishes its events.
-func (m *Machine) execute(cmd *coordv1.Command) coord.Result {
+func (m *Machine) execute(cmd *coordv1.Command) Result {
+	made := &struct {
+		answer coordv1.Result
+		header apiv1.Header
+	}{}
 	m.call = call{
 		index: m.index, term: m.term, owner: cmd.GetOwner(), random: cmd.GetRandom(), client: coord.ClientID(cmd.GetAttempt().GetClient()),
+		answer: &made.answer, header: &made.header,
 	}
 	if err := m.call.run(m, cmd); err != nil {
 		return m.refused(err)
 	}
 	m.publish()
-	m.call.result.Revision = m.revision
-	return m.call.result
+	made.header.Revision = int64(m.revision)
+	return Result{Revision: m.revision, Answer: &made.answer, header: &made.header}
 }
 
 // refused returns the result of a refused command.
-func (s *Keyspace) refused(err error) coord.Result {
-	return coord.Result{Revision: s.revision, Err: coord.Refusal(fault.KindOf(err), fault.FieldOf(err), fault.Message(err))}
+func (s *Keyspace) refused(err error) Result {
+	return Result{Revision: s.revision, Err: refusal(fault.KindOf(err), fault.FieldOf(err), fault.Message(err))}
 }
 
 // Index gives the index and the term of the last entry applied.

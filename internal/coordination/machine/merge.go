@@ -76,7 +76,7 @@ func userData(m *Machine) (u coord.UserData) {
 //
 // The members go over to the successor once it has reached that revision, so that no later token is below one that the group
 // gave. Reached names it. A group that gives itself up names it at once. An operator freezes the group first.
-func (c *call) dissolve(m *Machine, r *coordv1.Dissolve) error {
+func (c *call) dissolve(m *Machine, r *coordv1.Dissolve, done *coordv1.Done) error {
 	successor, reached, g := coord.GroupID(r.GetSuccessor()), coord.Revision(r.GetReached()), &m.merging
 	switch u := userData(m); {
 	case len(successor) != coord.GroupIDBytes:
@@ -96,7 +96,7 @@ func (c *call) dissolve(m *Machine, r *coordv1.Dissolve) error {
 		all = append(all, l)
 		return true
 	})
-	c.end(m, all)
+	m.end(all, done)
 	*g = merging{successor, c.index, reached != 0}
 	return nil
 }

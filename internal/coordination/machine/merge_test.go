@@ -61,7 +61,7 @@ func TestDissolvedGroupRefusesEverything(t *testing.T) {
 			continue
 		}
 		index, term := restored.Index()
-		r, e := restored.Apply(index+1, term, coordtest.Command("", op))
+		r, e := coordtest.Apply(restored, index+1, term, coordtest.Command("", op))
 		require.ErrorIs(t, r.Err, fault.Unavailable, "%T", op)
 		require.Contains(t, fault.Message(r.Err), groupID(7).String())
 		require.Empty(t, e.Events)

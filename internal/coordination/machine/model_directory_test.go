@@ -95,23 +95,20 @@ func (m *model) stamp(cmd *coordv1.Command, refused bool, before coord.Revision)
 	if o == nil || refused {
 		return
 	}
-	kept, told := make([]coord.Revision, len(o.Puts)), false
+	var kept []coord.Revision
 	for i, e := range o.Puts {
 		key := string(e.Key)
-		if slices.Contains(m.foreign, key) {
+		if kept = append(kept, 0); slices.Contains(m.foreign, key) {
 			continue
 		}
-		said, since := coord.Revision(e.Since), known(e, before)
+		since := known(e, before)
 		if e.Adopt {
-			said, since = m.now, m.now
+			since = m.now
 		}
 		m.since[key] = max(m.since[key], since)
 		kept[i] = m.since[key]
-		told = told || kept[i] != said
 	}
-	if told {
-		m.kept = kept
-	}
+	m.kept = kept
 }
 
 // sensible reports whether a batch is well formed.

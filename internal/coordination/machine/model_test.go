@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -63,7 +64,7 @@ type session struct {
 	sequence uint64
 	kind     fault.Kind
 	done     bool
-	answer   coord.LockResult
+	answer   ops.LockResult
 	foreign  []string
 	kept     []coord.Revision
 	text     string
@@ -79,7 +80,7 @@ func newModel() *model {
 func (m *model) keys() map[string]version { return m.states[m.now] }
 
 // apply returns the kind of refusal, or false, and the lock result.
-func (m *model) apply(index uint64, cmd *coordv1.Command) (fault.Kind, bool, coord.LockResult) {
+func (m *model) apply(index uint64, cmd *coordv1.Command) (fault.Kind, bool, ops.LockResult) {
 	m.index, m.foreign, m.kept, m.text = index, nil, nil, ""
 	sequence := cmd.GetAttempt().GetSequence()
 	if clientOf(cmd) == 0 {
@@ -88,11 +89,11 @@ func (m *model) apply(index uint64, cmd *coordv1.Command) (fault.Kind, bool, coo
 	s := m.clients[clientOf(cmd)]
 	switch {
 	case s == nil:
-		return fault.NotFound, true, coord.LockResult{}
+		return fault.NotFound, true, ops.LockResult{}
 	case sequence == 0:
-		return fault.Invalid, true, coord.LockResult{}
+		return fault.Invalid, true, ops.LockResult{}
 	case sequence < s.sequence:
-		return fault.Conflict, true, coord.LockResult{}
+		return fault.Conflict, true, ops.LockResult{}
 	}
 	s.seen = index
 	if sequence > s.sequence {
@@ -107,7 +108,7 @@ func clientOf(cmd *coordv1.Command) coord.ClientID {
 	return coord.ClientID(cmd.GetAttempt().GetClient())
 }
 
-func (m *model) execute(cmd *coordv1.Command) (kind fault.Kind, refused bool, answer coord.LockResult) {
+func (m *model) execute(cmd *coordv1.Command) (kind fault.Kind, refused bool, answer ops.LockResult) {
 	next, before := maps.Clone(m.keys()), m.now
 	if m.over != 0 && cmd.GetDissolve() == nil && cmd.GetRaiseRevision().GetResume() != m.over {
 		m.stamp(cmd, true, before)
@@ -117,16 +118,18 @@ func (m *model) execute(cmd *coordv1.Command) (kind fault.Kind, refused bool, an
 	case *coordv1.Command_Txn:
 		kind, refused = m.txn(next, o.Txn, cmd.Owner)
 	case *coordv1.Command_Lock:
-		kind, refused, answer = m.lock(next, o.Lock, true, cmd.Owner)
+		kind, refused, answer = m.lock(next, o.Lock, o.Lock.TimeoutMs != 0, cmd.Owner)
 	case *coordv1.Command_TryLock:
 		r := o.TryLock
-		asked := &apiv1.LockRequest{Name: r.Name, LeaseId: r.LeaseId, Mode: r.Mode, Permits: r.Permits, Metadata: r.Metadata}
+		asked := &apiv1.LockRequest{TimeoutMs: -1, Name: r.Name, LeaseId: r.LeaseId, Mode: r.Mode, Permits: r.Permits, Metadata: r.Metadata}
 		kind, refused, answer = m.lock(next, asked, false, cmd.Owner)
 	case *coordv1.Command_Unlock:
 		kind, refused, answer = m.giveBack(next, o.Unlock, cmd.Owner, true)
+		answer = ops.LockResult{Granted: answer.Count > 0, Count: answer.Count}
 	case *coordv1.Command_Cancel:
 		r := &apiv1.UnlockRequest{Name: o.Cancel.Name, LeaseId: o.Cancel.Lease, FencingToken: o.Cancel.Token}
 		kind, refused, answer = m.giveBack(next, r, cmd.Owner, false)
+		answer = ops.LockResult{Granted: answer.Granted}
 	case *coordv1.Command_PublishInstances:
 		kind, refused = m.batch(next, o.PublishInstances, cmd.Owner)
 	case *coordv1.Command_SetRequirement:
@@ -310,8 +313,8 @@ func (m *model) queue(keys map[string]version, name string) ([]version, int) {
 	return queue, len(queue)
 }
 
-func (m *model) lock(keys map[string]version, o *apiv1.LockRequest, wait bool, owner string) (fault.Kind, bool, coord.LockResult) {
-	var answer coord.LockResult
+func (m *model) lock(keys map[string]version, o *apiv1.LockRequest, wait bool, owner string) (fault.Kind, bool, ops.LockResult) {
+	var answer ops.LockResult
 	lease, mode := coord.LeaseID(o.LeaseId), coord.Mode(o.Mode)
 	if o.Name == "directory" {
 		return fault.Conflict, true, answer
@@ -348,35 +351,28 @@ func (m *model) lock(keys map[string]version, o *apiv1.LockRequest, wait bool, o
 	m.put(keys, key, claim)
 	answer = m.stand(keys, key)
 	if !wait && !answer.Granted {
-		answer.Token, answer.Position, answer.Count = 0, 0, 0
+		answer.Token, answer.Count = 0, 0
 		delete(keys, key)
 	}
 	return 0, false, answer
 }
 
-func (m *model) stand(keys map[string]version, key string) coord.LockResult {
+func (m *model) stand(keys map[string]version, key string) ops.LockResult {
 	v := keys[key]
 	queue, held := m.queue(keys, v.lock)
 	i := slices.Index(queue, v)
-	r := coord.LockResult{Key: key, Token: coord.Token(v.create), Granted: i < held, Count: v.count}
-	if !r.Granted {
-		r.Position = i - held + 1
-	}
-	if i > 0 {
-		r.Predecessor = coord.LockKey(v.lock, queue[i-1].lease)
-	}
-	return r
+	return ops.LockResult{Key: key, Token: coord.Token(v.create), Granted: i < held, Count: v.count}
 }
 
 // giveBack is Unlock for a holding claim and Cancel for a waiting one.
-func (m *model) giveBack(keys map[string]version, o *apiv1.UnlockRequest, owner string, holding bool) (fault.Kind, bool, coord.LockResult) {
+func (m *model) giveBack(keys map[string]version, o *apiv1.UnlockRequest, owner string, holding bool) (fault.Kind, bool, ops.LockResult) {
 	key := coord.LockKey(o.Name, coord.LeaseID(o.LeaseId))
 	v, ok := keys[key]
 	if !ok || v.lock != o.Name || v.create != coord.Revision(o.FencingToken) {
-		return fault.NotFound, true, coord.LockResult{}
+		return fault.NotFound, true, ops.LockResult{}
 	}
 	if !sameHand(v.holder, owner) {
-		return fault.Forbidden, true, coord.LockResult{}
+		return fault.Forbidden, true, ops.LockResult{}
 	}
 	if stands := m.stand(keys, key); stands.Granted != holding {
 		return fault.Conflict, holding, stands
@@ -387,7 +383,7 @@ func (m *model) giveBack(keys map[string]version, o *apiv1.UnlockRequest, owner 
 		return 0, false, m.stand(keys, key)
 	}
 	delete(keys, key)
-	return 0, false, coord.LockResult{Key: key, Token: coord.Token(o.FencingToken)}
+	return 0, false, ops.LockResult{Key: key, Token: coord.Token(o.FencingToken)}
 }
 
 // names returns the locks with claims.

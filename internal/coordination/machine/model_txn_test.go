@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -222,7 +223,7 @@ func (v version) show(key string) string {
 }
 
 // showTxn is the text of a result.
-func showTxn(r coord.TxnResult) string {
+func showTxn(r ops.TxnResult) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.Succeeded, r.Failed)
 	for _, s := range r.Steps {

@@ -9,9 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/coordination/audit"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // On random histories the machine does the same as the naive model, and shows the same at every revision.
@@ -22,7 +25,8 @@ func TestMachineMatchesModel(t *testing.T) {
 		entries := rapid.Uint64Range(1, 150).Draw(t, "entries")
 		for index := uint64(1); index <= entries; index++ {
 			cmd := g.command()
-			r, _ := m.Apply(index, 1, cmd)
+			result, _ := m.Apply(index, 1, cmd)
+			r := coordtest.Outcome(result)
 			kind, refused, answer := dumb.apply(index, cmd)
 			if refused {
 				require.ErrorIs(t, r.Err, kind, "%T: the model refuses", cmd.GetRequest())
@@ -48,7 +52,8 @@ func TestDirectoryMatchesModel(t *testing.T) {
 		entries := rapid.Uint64Range(1, 80).Draw(t, "entries")
 		for index := uint64(1); index <= entries; index++ {
 			cmd := g.published()
-			r, e := m.Apply(index, 1, cmd)
+			result, e := m.Apply(index, 1, cmd)
+			r := coordtest.Outcome(result)
 			require.NoError(t, promises.Entry(audit.Entry{Index: index, Term: 1, Command: cmd, Result: r, Effects: e}))
 			kind, refused, _ := dumb.apply(index, cmd)
 			if refused {
@@ -65,10 +70,10 @@ func TestDirectoryMatchesModel(t *testing.T) {
 }
 
 // requireTxn compares the results of a transaction. Large ones are not kept for a repetition.
-func requireTxn(t *rapid.T, dumb *model, r coord.TxnResult) {
+func requireTxn(t *rapid.T, dumb *model, r ops.TxnResult) {
 	switch {
 	case dumb.text == "": // also the repeated result of another command
-		require.Equal(t, coord.TxnResult{}, r)
+		require.Equal(t, ops.TxnResult{}, r)
 	case r.Forgotten:
 		require.Equal(t, counts(dumb.text), counts(showTxn(r)))
 	default:
@@ -84,6 +89,9 @@ func requireSame(t *rapid.T, dumb *model, m *machine.Machine) {
 		info, _ := m.Lock(name)
 		require.Len(t, info.Holding, held)
 		require.Len(t, info.Waiting, len(queue)-held)
+		for i, kv := range append(info.Holding, info.Waiting...) {
+			require.Equal(t, queue[i].lease, kv.Lease)
+		}
 	}
 	leases := []coord.Lease{}
 	for _, l := range dumb.leases {
@@ -113,8 +121,10 @@ func requireSame(t *rapid.T, dumb *model, m *machine.Machine) {
 // requireState reads one revision, in pages, in any order.
 func requireState(t *rapid.T, state map[string]version, m *machine.Machine, at coord.Revision) {
 	seen := map[string]version{}
-	order := rapid.Custom(func(t *rapid.T) coord.Order { return coord.Order(rapid.Uint8Range(0, 4).Draw(t, "by")) })
-	q := coord.Query{At: at, Limit: 2, Order: order.Draw(t, "order"), Descending: rapid.Bool().Draw(t, "descending")}
+	order := rapid.Custom(func(t *rapid.T) apiv1.TxnRange_Order {
+		return apiv1.TxnRange_Order(rapid.Uint8Range(0, 4).Draw(t, "by"))
+	})
+	q := machine.Query{At: at, Limit: 2, Order: order.Draw(t, "order"), Descending: rapid.Bool().Draw(t, "descending")}
 	for {
 		page, err := m.Range(q)
 		require.NoError(t, err)
@@ -185,12 +195,13 @@ func TestReplicasAgreeAndKeepTheirPromises(t *testing.T) {
 			decoded, err := decode(encoded)
 			require.NoError(t, err)
 
-			r, e := one.Apply(index, 1, cmd)
+			result, e := one.Apply(index, 1, cmd)
+			r := coordtest.Outcome(result)
 			require.NoError(t, promises.Entry(audit.Entry{Index: index, Term: 1, Command: cmd, Result: r, Effects: e}))
 			truth.Entry(audit.Entry{Result: r, Effects: e})
 
 			again, same := two.Apply(index, 1, decoded)
-			requireSameEffects(t, r, e, again, same)
+			requireSameEffects(t, r, e, coordtest.Outcome(again), same)
 			require.Equal(t, one.StateHash(), two.StateHash())
 			two, err = machine.Restore(two.Snapshot())
 			require.NoError(t, err)
@@ -205,7 +216,7 @@ func TestReplicasAgreeAndKeepTheirPromises(t *testing.T) {
 	})
 }
 
-func requireSameEffects(t *rapid.T, r coord.Result, e machine.ApplyEffects, again coord.Result, same machine.ApplyEffects) {
+func requireSameEffects(t *rapid.T, r ops.Result, e machine.ApplyEffects, again ops.Result, same machine.ApplyEffects) {
 	require.Equal(t, r, again)
 	require.Equal(t, len(e.Events), len(same.Events))
 	for i := range e.Events {

@@ -241,7 +241,7 @@ func requireUsage(t *rapid.T, dumb *model, m *machine.Machine) {
 	for _, s := range dumb.clients {
 		count(s.owner, func(u *machine.Usage) { u.Clients++ })
 	}
-	page, err := m.Range(coord.Query{})
+	page, err := m.Range(machine.Query{})
 	require.NoError(t, err)
 	for _, kv := range page.Keys {
 		if v := dumb.keys()[kv.Key]; v.lease != 0 {

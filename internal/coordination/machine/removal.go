@@ -2,7 +2,6 @@ package machine
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/tidwall/btree"
 
@@ -93,29 +92,27 @@ func (s *removals) supersede(since coord.Revision, key string, e *apiv1.Director
 	return ok && d.owner != owner && since < d.at
 }
 
-// stamp sets the Since of the entries put by a batch, and returns the differences for the result. With
-// Adopt it is the revision of the batch. A batch without changes makes no revision and uses the
-// present one: had the key belonged to another owner, the batch would have moved it.
-func (b *batch) stamp(m *Machine) []coord.Revision {
-	at, told := m.revision, false
+// stamp sets the Since of the entries put by a batch, and returns them; 0 for a skipped put. With Adopt it is the revision of
+// the batch. A batch without changes makes no revision and uses the present one: had the key belonged to another owner, the
+// batch would have moved it.
+func (b *batch) stamp(m *Machine) []int64 {
+	at := m.revision
 	if len(m.effects.Events) > 0 {
 		at++
 	}
-	m.since = m.since[:0]
+	told := make([]int64, len(b.puts))
 	for i, e := range b.GetPuts() {
 		kv, ok := m.tree.Get(b.puts[i])
 		if !ok || kv.Lease != b.lease { // a skipped put
-			m.since = append(m.since, 0)
 			continue
 		}
-		asked := coord.Revision(e.GetSince())
-		expected, since := asked, m.clampSince(asked)
+		since := m.clampSince(coord.Revision(e.GetSince()))
 		if e.GetAdopt() {
-			expected, since = at, at
+			since = at
 		}
 		since = max(since, kv.Since)
-		m.since = append(m.since, since)
-		if told = told || since != expected; since == kv.Since {
+		told[i] = int64(since)
+		if since == kv.Since {
 			continue
 		}
 		if kv.ModRevision <= m.revision { // shared version: copy it
@@ -125,8 +122,5 @@ func (b *batch) stamp(m *Machine) []coord.Revision {
 		}
 		kv.Since = since
 	}
-	if !told {
-		return nil
-	}
-	return slices.Clone(m.since)
+	return told
 }

@@ -6,8 +6,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // setRequirement creates or replaces a requirement. An equal one makes no event.
@@ -16,11 +18,11 @@ func (c *call) setRequirement(m *Machine, req *apiv1.SetRequirementRequest) erro
 	if err != nil {
 		return fault.Invalidf("selector", nil, "cannot be kept: %v", err)
 	}
-	r := coord.Requirement{Name: req.GetName(), Min: int(req.GetMin()), Question: question}
+	r := requirements.Requirement{Name: req.GetName(), Min: int(req.GetMin()), Question: question}
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	key, value := coord.RequirementKey(r.Name), r.Marshal()
+	key, value := requirements.Key(r.Name), r.Marshal()
 	if err := m.limits.key("name", len(key)); err != nil {
 		return err
 	}
@@ -28,28 +30,30 @@ func (c *call) setRequirement(m *Machine, req *apiv1.SetRequirementRequest) erro
 		return err
 	}
 	prev, had := m.tree.Get(key)
+	response := &apiv1.SetRequirementResponse{Header: c.header}
+	c.answer.Response = &coordv1.Result_SetRequirement{SetRequirement: response}
 	if had && bytes.Equal(prev.Value, value) {
 		return nil
 	}
-	if !had && m.full(coord.Under(coord.RequirementsPrefix), coord.MaxRequirements) {
-		return limitReached("requirements", "too many requirements", coord.MaxRequirements)
+	if !had && m.full(coord.Under(requirements.Prefix), requirements.Max) {
+		return limitReached("requirements", "too many requirements", requirements.Max)
 	}
 	kv := &coord.KeyValue{Key: key, Value: value, Writer: c.owner}
 	if err := feasible(m, []change{{key, kv}}, c.owner); err != nil {
 		return err
 	}
 	m.put(kv)
-	c.result.Changed = 1
+	response.Changed = 1
 	return nil
 }
 
 func (c *call) deleteRequirement(m *Machine, r *apiv1.DeleteRequirementRequest) error {
-	key := coord.RequirementKey(r.GetName())
+	key := requirements.Key(r.GetName())
 	if _, ok := m.tree.Get(key); !ok {
 		return fault.Refused(fault.NotFound, "name", "is no requirement's")
 	}
 	m.remove(key)
-	c.result.Changed = 1
+	c.answer.Response = &coordv1.Result_DeleteRequirement{DeleteRequirement: &apiv1.DeleteRequirementResponse{Header: c.header}}
 	return nil
 }
 

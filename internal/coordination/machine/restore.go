@@ -99,7 +99,7 @@ func (d *decoder) clients(m *Machine) {
 		id := coord.ClientID(d.uint())
 		c := &client{owner: d.string(), seen: d.uint(), sequence: d.uint()}
 		if c.sequence != 0 {
-			d.result(&c.result)
+			d.result(c)
 		}
 		d.check(id > last, "client", "is out of order")
 		d.check(c.seen <= m.index, "client", "was seen in the future")
@@ -125,39 +125,18 @@ func (d *decoder) publications(m *Machine) {
 	}
 }
 
-func (d *decoder) result(r *coord.Result) {
-	r.Revision = coord.Revision(d.int())
+// result reads the result that a client keeps.
+func (d *decoder) result(c *client) {
+	c.revision = coord.Revision(d.int())
 	if d.bool() {
 		kind := d.uint()
 		d.check(kind <= 255, "kind", "is too large")
-		r.Err = coord.Refusal(fault.Kind(kind), d.string(), d.string())
+		c.err = refusal(fault.Kind(kind), d.string(), d.string())
+		return
 	}
-	d.txn(&r.Txn)
-	r.Lock = coord.LockResult{
-		Key: d.string(), Token: coord.Token(d.int()), Granted: d.bool(), Position: int(d.int()), Count: d.uint32(),
-		Predecessor: d.string(),
-	}
-	r.Lease, r.TTL, r.Client, r.Changed = coord.LeaseID(d.int()), d.int(), coord.ClientID(d.uint()), int(d.int())
-	for more := d.count(); more(); {
-		r.Ended = append(r.Ended, coord.LeaseID(d.int()))
-	}
-	for more := d.count(); more(); {
-		r.Foreign = append(r.Foreign, d.string())
-	}
-	for more := d.count(); more(); {
-		r.Since = append(r.Since, coord.Revision(d.int()))
-	}
-}
-
-func (d *decoder) txn(r *coord.TxnResult) {
-	r.Succeeded, r.Failed, r.Reason, r.Forgotten = d.bool(), int(d.int()), d.string(), d.bool()
-	for more := d.count(); more(); {
-		s := coord.StepResult{Count: int(d.int())}
-		for more := d.count(); more(); {
-			s.Keys = append(s.Keys, d.version(d.string()))
-		}
-		r.Steps = append(r.Steps, s)
-	}
+	c.answer = d.bytes()
+	a, _, err := decodeAnswer(c.answer)
+	d.check(err == nil && bytes.Equal(encodeAnswer(a), c.answer), "result", "is no answer, or not in its one form")
 }
 
 // removals reads what owners took out of the directory.

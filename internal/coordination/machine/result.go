@@ -1,6 +1,90 @@
 package machine
 
-import "github.com/blackhole/blackhole/pkg/coord"
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
+)
+
+// Result is the outcome of one command. It belongs to the caller of Apply: the machine keeps a copy for a repetition.
+type Result struct {
+	// Revision of the keyspace after the command.
+	Revision coord.Revision
+	// Err explains why the command changed nothing; nil after success. It is a *fault.Error with a
+	// kind, mostly a field, and no value: the parts that members keep and compare.
+	Err error
+	// Answer is the response to the request, with the revision in its header; nil with Err. See Sign.
+	Answer *coordv1.Result
+
+	header *apiv1.Header // of Answer
+}
+
+// Sign completes the header of the answer with the member that answers.
+func (r *Result) Sign(by coord.Header) {
+	if r.header != nil {
+		r.header.ClusterId, r.header.MemberId, r.header.RaftTerm = by.Group, by.Member, by.Term
+	}
+}
+
+// refusal returns the error of a Result.
+func refusal(kind fault.Kind, field, message string) error {
+	return &fault.Error{Op: "coord.Apply", Kind: kind, Field: field, Err: text(message)}
+}
+
+// text is an error with only a message.
+type text string
+
+func (t text) Error() string { return string(t) }
+
+// encodeAnswer returns an answer as a client keeps it. It is part of the state: a message of an answer gets a new field only with
+// a new feature level.
+func encodeAnswer(a *coordv1.Result) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(a)
+	if err != nil {
+		panic("machine: " + err.Error()) // impossible: what a decoded command names is text
+	}
+	return b
+}
+
+// decodeAnswer reads what encodeAnswer wrote, and returns the header in it.
+func decodeAnswer(b []byte) (*coordv1.Result, *apiv1.Header, error) {
+	a := new(coordv1.Result)
+	if err := proto.Unmarshal(b, a); err != nil {
+		return nil, nil, fault.As("", fault.Invalid, err)
+	}
+	m := a.ProtoReflect()
+	field := m.WhichOneof(m.Descriptor().Oneofs().Get(0))
+	if field == nil {
+		return nil, nil, fault.Refused(fault.Invalid, "result", "is no answer")
+	}
+	r, _ := m.Get(field).Message().Interface().(interface{ GetHeader() *apiv1.Header })
+	return a, r.GetHeader(), nil
+}
+
+// Renewal is the result of renewing one lease.
+type Renewal struct {
+	ID coord.LeaseID
+	// TTL is the remaining time to live from now on, in milliseconds; 0 means an unknown lease, or
+	// another owner's.
+	TTL int64
+	// Published is the owner's publication, under the lease that the owner publishes with; otherwise
+	// nil. It includes all batches answered before the keepalive was sent.
+	Published *coord.Publication
+}
+
+// Message returns a version of a key as answers have it; nil for none. Both share the value.
+func Message(kv *coord.KeyValue) *apiv1.KeyVal {
+	if kv == nil {
+		return nil
+	}
+	return &apiv1.KeyVal{
+		Key: []byte(kv.Key), Value: kv.Value, CreateRevision: int64(kv.CreateRevision),
+		ModRevision: int64(kv.ModRevision), Version: kv.Version, Lease: int64(kv.Lease),
+	}
+}
 
 // ApplyEffects are the changes of a command, for watchers and waiters. Its slices stay valid until
 // the next Apply; their elements stay.

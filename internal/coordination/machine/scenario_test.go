@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -108,7 +109,7 @@ func (s *scenario) answer(t *testing.T, line string) string {
 		return fmt.Sprintf("term %d begins\n", s.term)
 	}
 	s.next++
-	r, e := s.m.Apply(s.next, s.term, coordtest.Command(owner, s.operation(t, words[1], words[2:])))
+	r, e := coordtest.Apply(s.m, s.next, s.term, coordtest.Command(owner, s.operation(t, words[1], words[2:])))
 	return describe(r, e)
 }
 
@@ -158,7 +159,7 @@ func (s *scenario) operation(t *testing.T, verb string, words []string) proto.Me
 
 func lockOf(t *testing.T, words []string) proto.Message {
 	o := &apiv1.LockRequest{
-		Name: words[0], LeaseId: number(t, argument(words, "lease")), Permits: uint32(number(t, argument(words, "permits"))),
+		TimeoutMs: -1, Name: words[0], LeaseId: number(t, argument(words, "lease")), Permits: uint32(number(t, argument(words, "permits"))),
 		Metadata: []byte(argument(words, "value")),
 	}
 	if o.Permits > 0 {
@@ -206,7 +207,7 @@ func number(t *testing.T, text string) int64 {
 }
 
 // describe returns a result and its effects as text.
-func describe(r coord.Result, e machine.ApplyEffects) string {
+func describe(r ops.Result, e machine.ApplyEffects) string {
 	var b strings.Builder
 	switch {
 	case r.Err != nil:

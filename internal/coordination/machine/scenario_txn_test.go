@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -113,7 +114,7 @@ func stepOf(t *testing.T, words []string) *apiv1.TxnStep {
 }
 
 // describeTxn returns the result of a transaction as text.
-func describeTxn(r coord.TxnResult) string {
+func describeTxn(r ops.TxnResult) string {
 	var b strings.Builder
 	if r.Succeeded {
 		b.WriteString("then\n")

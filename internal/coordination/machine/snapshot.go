@@ -169,56 +169,20 @@ func (e *encoder) client(c *clientImage) {
 	e.string(c.owner)
 	e.uint(c.seen)
 	if e.uint(c.sequence); c.sequence != 0 {
-		e.result(&c.result)
+		e.result(&c.client)
 	}
 }
 
-func (e *encoder) result(r *coord.Result) {
-	e.int(int64(r.Revision))
-	if e.bool(r.Err != nil); r.Err != nil {
-		e.uint(uint64(fault.KindOf(r.Err)))
-		e.string(fault.FieldOf(r.Err))
-		e.string(fault.Message(r.Err))
+// result writes the result that a client keeps.
+func (e *encoder) result(c *client) {
+	e.int(int64(c.revision))
+	if e.bool(c.err != nil); c.err == nil {
+		e.bytes(c.answer)
+		return
 	}
-	e.txn(&r.Txn)
-	e.string(r.Lock.Key)
-	e.int(int64(r.Lock.Token))
-	e.bool(r.Lock.Granted)
-	e.int(int64(r.Lock.Position))
-	e.uint(uint64(r.Lock.Count))
-	e.string(r.Lock.Predecessor)
-	e.int(int64(r.Lease))
-	e.int(r.TTL)
-	e.uint(uint64(r.Client))
-	e.int(int64(r.Changed))
-	e.int(int64(len(r.Ended)))
-	for _, id := range r.Ended {
-		e.int(int64(id))
-	}
-	e.int(int64(len(r.Foreign)))
-	for _, key := range r.Foreign {
-		e.string(key)
-	}
-	e.int(int64(len(r.Since)))
-	for _, revision := range r.Since {
-		e.int(int64(revision))
-	}
-}
-
-func (e *encoder) txn(r *coord.TxnResult) {
-	e.bool(r.Succeeded)
-	e.int(int64(r.Failed))
-	e.string(r.Reason)
-	e.bool(r.Forgotten)
-	e.int(int64(len(r.Steps)))
-	for i := range r.Steps {
-		e.int(int64(r.Steps[i].Count))
-		e.int(int64(len(r.Steps[i].Keys)))
-		for _, kv := range r.Steps[i].Keys {
-			e.string(kv.Key)
-			e.version(kv)
-		}
-	}
+	e.uint(uint64(fault.KindOf(c.err)))
+	e.string(fault.FieldOf(c.err))
+	e.string(fault.Message(c.err))
 }
 
 // version writes a KeyValue without its key. A reader finds the claim in the value.

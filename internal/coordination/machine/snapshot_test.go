@@ -29,7 +29,7 @@ func story(t testing.TB) *log {
 	l.must(t, write(put("a", "1", 0), put("b", "", id[0])))
 	l.must(t, write(put("a", "2", 0)))
 	l.must(t, lock("db", id[0]))
-	l.must(t, &apiv1.LockRequest{Name: "db", LeaseId: int64(id[1]), Metadata: []byte("waits")})
+	l.must(t, &apiv1.LockRequest{TimeoutMs: -1, Name: "db", LeaseId: int64(id[1]), Metadata: []byte("waits")})
 	l.must(t, lock("db", id[0]))
 	l.must(t, &apiv1.TryLockRequest{Name: "pool", LeaseId: int64(id[1]), Mode: apiv1.ShareMode_SHARE_MODE_PERMIT, Permits: 2})
 	l.must(t, &apiv1.TryLockRequest{Name: "file", LeaseId: int64(id[2]), Mode: apiv1.ShareMode_SHARE_MODE_SHARED})

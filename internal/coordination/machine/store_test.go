@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -17,8 +18,8 @@ import (
 )
 
 func keys(t testing.TB, m interface {
-	Range(coord.Query) (coord.Page, error)
-}, q coord.Query) string {
+	Range(machine.Query) (machine.Page, error)
+}, q machine.Query) string {
 	t.Helper()
 	page, err := m.Range(q)
 	require.NoError(t, err)
@@ -63,21 +64,21 @@ func TestRangeReadsEarlierRevisions(t *testing.T) {
 	for at, want := range map[coord.Revision]string{
 		0: "a=3 b=4 d=5", 1: "", 2: "b=2", 3: "a=3 b=2 c=3", 4: "a=3 b=4", 5: "a=3 b=4 d=5",
 	} {
-		require.Equal(t, want, keys(t, l, coord.Query{At: at}), "at %d", at)
+		require.Equal(t, want, keys(t, l, machine.Query{At: at}), "at %d", at)
 	}
-	require.Equal(t, "b=2 c=3", keys(t, l, coord.Query{At: 3, Span: coord.Span{From: "b"}}))
-	require.Equal(t, "b=2", keys(t, l, coord.Query{At: 3, Span: coord.Exactly("b")}))
-	page, err := l.Range(coord.Query{At: 3, Limit: 2})
+	require.Equal(t, "b=2 c=3", keys(t, l, machine.Query{At: 3, Span: coord.Span{From: "b"}}))
+	require.Equal(t, "b=2", keys(t, l, machine.Query{At: 3, Span: coord.Exactly("b")}))
+	page, err := l.Range(machine.Query{At: 3, Limit: 2})
 	require.NoError(t, err)
 	require.Equal(t, "c", page.Next)
-	_, err = l.Range(coord.Query{At: 6})
+	_, err = l.Range(machine.Query{At: 6})
 	require.ErrorIs(t, err, fault.Invalid)
-	_, err = l.Range(coord.Query{At: -1})
+	_, err = l.Range(machine.Query{At: -1})
 	require.ErrorIs(t, err, fault.Invalid)
 
 	l.must(t, &coordv1.Compact{Revision: 3})
-	require.Equal(t, "a=3 b=2 c=3", keys(t, l, coord.Query{At: 3}), "the compacted revision itself can be read")
-	_, err = l.Range(coord.Query{At: 2})
+	require.Equal(t, "a=3 b=2 c=3", keys(t, l, machine.Query{At: 3}), "the compacted revision itself can be read")
+	_, err = l.Range(machine.Query{At: 2})
 	var compacted *coord.Compacted
 	require.ErrorAs(t, err, &compacted)
 	require.Equal(t, coord.Compacted{Revision: 3, Current: 5}, *compacted)
@@ -90,14 +91,14 @@ func TestViewStaysAsItWas(t *testing.T) {
 		l.must(t, write(put(fmt.Sprint("k", i), "1", 0)))
 	}
 	view := l.View()
-	want := keys(t, view, coord.Query{})
+	want := keys(t, view, machine.Query{})
 	before, err := view.Events(coord.Watch{From: 900})
 	require.NoError(t, err)
 	for i := range 1000 {
 		l.must(t, write(put(fmt.Sprint("k", i), "2", 0)))
 	}
 	l.must(t, &coordv1.Compact{Revision: int64(l.Revision())})
-	require.Equal(t, want, keys(t, view, coord.Query{}))
+	require.Equal(t, want, keys(t, view, machine.Query{}))
 	after, err := view.Events(coord.Watch{From: 900})
 	require.NoError(t, err)
 	require.Equal(t, before, after)
@@ -222,11 +223,11 @@ func TestConfigureRefusesLimitsOfNoUse(t *testing.T) {
 func TestEntriesComeInOrder(t *testing.T) {
 	l := newLog()
 	l.must(t, write(put("a", "1", 0)))
-	r, e := l.Apply(1, 1, coordtest.Command("", write(put("a", "2", 0))))
+	r, e := coordtest.Apply(l.Machine, 1, 1, coordtest.Command("", write(put("a", "2", 0))))
 	require.ErrorIs(t, r.Err, fault.Internal)
 	require.Empty(t, e.Events)
-	require.Equal(t, "a=1", keys(t, l, coord.Query{}))
-	r, _ = l.Apply(10, 2, coordtest.Command("", write(put("a", "2", 0))))
+	require.Equal(t, "a=1", keys(t, l, machine.Query{}))
+	r, _ = coordtest.Apply(l.Machine, 10, 2, coordtest.Command("", write(put("a", "2", 0))))
 	require.NoError(t, r.Err)
 }
 
@@ -310,7 +311,7 @@ func TestViewIsReadBesideApply(t *testing.T) {
 		view, image := l.View(), l.Image()
 		readers.Go(func() {
 			for range 5 {
-				_, _ = view.Range(coord.Query{At: 300})
+				_, _ = view.Range(machine.Query{At: 300})
 				_, _ = view.Events(coord.Watch{From: 1, Limit: 1000})
 				image.Hash()
 			}

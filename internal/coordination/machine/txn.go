@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tidwall/btree"
@@ -12,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // keptForClient bounds the keys in the kept result of a transaction, in bytes. MAGIC: every one of
@@ -45,7 +45,7 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 	if err := t.check(); err != nil {
 		return err
 	}
-	result := &c.result.Txn
+	result := &apiv1.TxnResponse{Header: c.header}
 	if err := t.compare(result); err != nil {
 		return err
 	}
@@ -53,11 +53,11 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 	if !result.Succeeded {
 		name, steps = "else", r.GetElse()
 	}
-	if len(steps) > 0 {
-		result.Steps = make([]coord.StepResult, len(steps))
-	}
+	made := make([]apiv1.TxnStepResult, len(steps))
+	result.Results = make([]*apiv1.TxnStepResult, len(steps))
 	for i, s := range steps {
-		if err := t.step(s, &result.Steps[i]); err != nil {
+		result.Results[i] = &made[i]
+		if err := t.step(s, &made[i]); err != nil {
 			return fault.In(fmt.Sprintf("%s[%d]", name, i), err)
 		}
 	}
@@ -71,19 +71,20 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 			m.put(s.kv)
 		}
 	}
-	c.result.Changed = len(t.changes)
+	result.Changed = uint32(len(t.changes))
+	c.answer.Response = &coordv1.Result_Txn{Txn: result}
 	return nil
 }
 
 // compare finds the first comparison that does not hold.
-func (t *txn) compare(r *coord.TxnResult) error {
+func (t *txn) compare(r *apiv1.TxnResponse) error {
 	for i, c := range t.GetCompare() {
 		reason, err := t.unmet(c)
 		if err != nil {
 			return fault.In(fmt.Sprintf("compare[%d]", i), err)
 		}
 		if reason != "" {
-			r.Failed, r.Reason = i+1, reason
+			r.Failed, r.Reason = uint32(i+1), reason
 			return nil
 		}
 	}
@@ -176,7 +177,7 @@ func holds(o apiv1.Compare_Operator, order int) bool {
 }
 
 // step executes one step of the branch.
-func (t *txn) step(step *apiv1.TxnStep, r *coord.StepResult) error {
+func (t *txn) step(step *apiv1.TxnStep, r *apiv1.TxnStepResult) error {
 	switch s := step.GetStep().(type) {
 	case *apiv1.TxnStep_Put:
 		return t.put(s.Put, r)
@@ -186,7 +187,7 @@ func (t *txn) step(step *apiv1.TxnStep, r *coord.StepResult) error {
 	return t.read(step.GetRange(), r)
 }
 
-func (t *txn) put(p *apiv1.TxnPut, r *coord.StepResult) error {
+func (t *txn) put(p *apiv1.TxnPut, r *apiv1.TxnStepResult) error {
 	if err := t.spend(1); err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func (t *txn) version(key string, p *apiv1.TxnPut, prev *coord.KeyValue) (*coord
 	return kv, nil
 }
 
-func (t *txn) delete(d *apiv1.TxnDelete, r *coord.StepResult) error {
+func (t *txn) delete(d *apiv1.TxnDelete, r *apiv1.TxnStepResult) error {
 	var gone []*coord.KeyValue
 	var refused error
 	err := t.ascend(t.now(), spanOf(d), func(kv *coord.KeyValue) bool {
@@ -261,7 +262,7 @@ func (t *txn) delete(d *apiv1.TxnDelete, r *coord.StepResult) error {
 			}
 		}
 	}
-	r.Count = len(gone)
+	r.Count = int64(len(gone))
 	return nil
 }
 
@@ -321,33 +322,30 @@ func (t *txn) spend(n int) error {
 }
 
 // show adds a version to the answer.
-func (t *txn) show(r *coord.StepResult, kv *coord.KeyValue) error {
+func (t *txn) show(r *apiv1.TxnStepResult, kv *coord.KeyValue) error {
 	if t.room -= kvSize(kv); t.room < 0 {
 		return fault.Refused(fault.TooLarge, "range_end", "the answer exceeds %d bytes: ask for fewer keys, or for keys only", t.m.limits.TxnBytes)
 	}
-	if isEntry(kv) { // its Since may change later, and snapshots do not keep these fields in results
-		shown := *kv
-		shown.Since, shown.Principal, kv = 0, "", &shown
-	}
-	r.Keys = append(r.Keys, kv)
+	r.Kvs = append(r.Kvs, Message(kv))
 	return nil
 }
 
-// kept is the part of a result that a client keeps for a repetition of its command.
-func kept(r coord.Result) coord.Result {
-	var size int64
-	for _, s := range r.Txn.Steps {
-		for _, kv := range s.Keys {
-			size += kvSize(kv)
+// kept is the part of an answer that a client keeps for a repetition of its command.
+func kept(a *coordv1.Result) *coordv1.Result {
+	r, size := a.GetTxn(), int64(0)
+	for _, s := range r.GetResults() {
+		for _, kv := range s.GetKvs() {
+			size += rawSize(len(kv.GetKey()), len(kv.GetValue()))
 		}
 	}
 	if size <= keptForClient {
-		return r
+		return a
 	}
-	r.Txn.Forgotten = true
-	r.Txn.Steps = slices.Clone(r.Txn.Steps)
-	for i := range r.Txn.Steps {
-		r.Txn.Steps[i].Keys = nil
+	counts := make([]*apiv1.TxnStepResult, len(r.GetResults()))
+	for i, s := range r.GetResults() {
+		counts[i] = &apiv1.TxnStepResult{Count: s.GetCount()}
 	}
-	return r
+	return &coordv1.Result{Response: &coordv1.Result_Txn{Txn: &apiv1.TxnResponse{
+		Header: r.GetHeader(), Succeeded: r.GetSucceeded(), Changed: r.GetChanged(), Failed: r.GetFailed(), Reason: r.GetReason(), Results: counts, Forgotten: true,
+	}}}
 }

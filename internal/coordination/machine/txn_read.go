@@ -13,7 +13,7 @@ import (
 const eventsPerKey = 64
 
 // read selects keys for the answer.
-func (t *txn) read(r *apiv1.TxnRange, result *coord.StepResult) error {
+func (t *txn) read(r *apiv1.TxnRange, result *apiv1.TxnStepResult) error {
 	var found []*coord.KeyValue
 	visit := func(kv *coord.KeyValue) bool {
 		if matches(r, kv) {
@@ -24,11 +24,11 @@ func (t *txn) read(r *apiv1.TxnRange, result *coord.StepResult) error {
 	if err := t.visit(r, visit); err != nil {
 		return err
 	}
-	result.Count = len(found)
+	result.Count = int64(len(found))
 	if r.GetCountOnly() {
 		return nil
 	}
-	if q := (coord.Query{Order: coord.Order(r.GetOrder()), Descending: r.GetDescending()}); q.Scans() { // else they come in order
+	if q := (Query{Order: r.GetOrder(), Descending: r.GetDescending()}); q.Scans() { // else they come in order
 		slices.SortFunc(found, compareBy(&q))
 	}
 	if limit := uint64(r.GetLimit()); limit > 0 && uint64(len(found)) > limit {

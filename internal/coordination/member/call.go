@@ -45,11 +45,11 @@ func (m *Member) await(ctx context.Context, op string, answer reply) (replica.An
 // Errors: Unavailable, wrapping *replica.NotLeader with the leader and whether the command may still be
 // applied; LimitReached for too many requests; TooLarge and Invalid for the command; Timeout, Canceled, and
 // Unavailable without NotLeader, after which the command may still be applied too.
-func (m *Member) Propose(ctx context.Context, cmd *coordv1.Command) (coord.Result, coord.Header, error) {
+func (m *Member) Propose(ctx context.Context, cmd *coordv1.Command) (machine.Result, coord.Header, error) {
 	const op = "member.Propose"
 	packed, err := m.config.Replica.Pack(cmd)
 	if err != nil {
-		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
+		return machine.Result{}, coord.Header{}, fault.Wrap(op, err)
 	}
 	a, err := m.call(ctx, op, func(r *replica.Replica, id uint64) { r.Propose(id, packed) })
 	return a.Result, a.Header, err
@@ -57,11 +57,11 @@ func (m *Member) Propose(ctx context.Context, cmd *coordv1.Command) (coord.Resul
 
 // ProposePiggyback is Propose for a command that is not urgent: it joins the next turn of another request, or
 // gets its own after Linger. Errors: as Propose.
-func (m *Member) ProposePiggyback(ctx context.Context, cmd *coordv1.Command) (coord.Result, coord.Header, error) {
+func (m *Member) ProposePiggyback(ctx context.Context, cmd *coordv1.Command) (machine.Result, coord.Header, error) {
 	const op = "member.ProposeAlong"
 	packed, err := m.config.Replica.Pack(cmd)
 	if err != nil {
-		return coord.Result{}, coord.Header{}, fault.Wrap(op, err)
+		return machine.Result{}, coord.Header{}, fault.Wrap(op, err)
 	}
 	answer, put := make(reply, 1), func(r *replica.Replica, id uint64) { r.Propose(id, packed) }
 	var a replica.Answer
@@ -94,7 +94,7 @@ func (m *Member) Barrier(ctx context.Context) (coord.Header, error) {
 //
 // Errors: Unavailable, wrapping *replica.NotLeader; LimitReached, also above coord.MaxKeepAlive leases;
 // Timeout, Canceled.
-func (m *Member) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]coord.Renewal, coord.Header, error) {
+func (m *Member) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]machine.Renewal, coord.Header, error) {
 	const op = "member.KeepAlive"
 	if len(ids) > coord.MaxKeepAlive {
 		return nil, coord.Header{}, fault.New(op, fault.LimitReached, "%d leases at once, at most %d", len(ids), coord.MaxKeepAlive)

@@ -62,7 +62,7 @@ func TestServes(t *testing.T) {
 		require.InDelta(t, 7, left.Seconds(), 0.5)
 		renewals, _, err := l.KeepAlive(ctx, "owner", []coord.LeaseID{lease})
 		require.NoError(t, err)
-		require.Equal(t, []coord.Renewal{{ID: lease, TTL: 10_000}}, renewals)
+		require.Equal(t, []machine.Renewal{{ID: lease, TTL: 10_000}}, renewals)
 		left, _ = l.Remaining(lease)
 		require.InDelta(t, 10, left.Seconds(), 0.5)
 
@@ -144,7 +144,7 @@ func TestWaitsForGrants(t *testing.T) {
 		var tokens []coord.Token
 		for range 4 {
 			id := l.do(t, &apiv1.LeaseGrantRequest{TtlMs: 10_000}).Lease
-			r := l.do(t, &apiv1.LockRequest{Name: "lock", LeaseId: int64(id)})
+			r := l.do(t, &apiv1.LockRequest{TimeoutMs: -1, Name: "lock", LeaseId: int64(id)})
 			leases, tokens = append(leases, id), append(tokens, r.Lock.Token)
 		}
 		held, _, err := l.Granted(ctx, "lock", leases[0], tokens[0])

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/member"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
-	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -213,9 +213,10 @@ func put(key, value string) *apiv1.TxnRequest {
 	return &apiv1.TxnRequest{Then: []*apiv1.TxnStep{coordtest.Put(key, value, 0)}}
 }
 
-func (e *end) do(t testing.TB, op proto.Message) coord.Result {
-	result, _, err := e.Propose(context.Background(), coordtest.Command("owner", op))
+func (e *end) do(t testing.TB, op proto.Message) ops.Result {
+	cmd := coordtest.Command("owner", op)
+	result, _, err := e.Propose(context.Background(), cmd)
 	require.NoError(t, err)
 	require.NoError(t, result.Err)
-	return result
+	return coordtest.Outcome(result)
 }

@@ -233,10 +233,9 @@ func (m *Member) Granted(ctx context.Context, lock string, lease coord.LeaseID, 
 	key := coord.LockKey(lock, lease)
 	for {
 		w := m.claims.join(key)
-		var stand coord.LockResult
-		var there bool
-		header := m.View(func(machine *machine.Machine) { stand, there = machine.ClaimResult(lock, token) })
-		if !there || stand.Granted {
+		var holds, there bool
+		header := m.View(func(machine *machine.Machine) { holds, there = machine.Holds(lock, token) })
+		if !there || holds {
 			m.claims.leave(key, w)
 			return there, header, nil
 		}

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -274,12 +274,12 @@ func (n *node) propose(cmd *coordv1.Command) uint64 {
 }
 
 // do proposes and waits for the answer.
-func (n *node) do(op proto.Message) coord.Result {
+func (n *node) do(op proto.Message) ops.Result {
 	n.c.t.Helper()
-	id := n.propose(coordtest.Command("owner", op))
-	a := n.await(id)
+	cmd := coordtest.Command("owner", op)
+	a := n.await(n.propose(cmd))
 	require.NoError(n.c.t, a.Err)
-	return a.Result
+	return coordtest.Outcome(a.Result)
 }
 
 func (n *node) await(id uint64) replica.Answer {

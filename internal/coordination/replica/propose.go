@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -49,8 +50,8 @@ type changing struct {
 type Answer struct {
 	ID       uint64
 	Header   coord.Header
-	Result   coord.Result    // of a proposal
-	Renewals []coord.Renewal // of a keepalive
+	Result   machine.Result    // of a proposal
+	Renewals []machine.Renewal // of a keepalive
 	Err      error
 }
 

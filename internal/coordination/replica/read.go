@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3"
 
 	"github.com/blackhole/blackhole/internal/coordination/lessor"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
 
@@ -181,7 +182,7 @@ func (q *reads) finishRounds(r *Replica) {
 // renew answers a confirmed keepalive, or holds it while the group decides on the end of one of its leases.
 // Renewing some leases twice is harmless.
 func (q *reads) renew(r *Replica, k keepalive) {
-	renewals := make([]coord.Renewal, len(k.leases))
+	renewals := make([]machine.Renewal, len(k.leases))
 	for i, id := range k.leases {
 		renewals[i].ID = id
 		if l, ok := r.machine.Lease(id); !ok || !coord.MayUse(l.Owner, k.owner) {

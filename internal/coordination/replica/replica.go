@@ -57,7 +57,7 @@ type Config struct {
 type Applied struct {
 	Index, Term uint64
 	Command     *coordv1.Command
-	Result      coord.Result
+	Result      machine.Result
 	Effects     machine.ApplyEffects
 }
 

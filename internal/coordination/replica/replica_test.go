@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -156,13 +157,13 @@ func TestLeases(t *testing.T) {
 		l.KeepAlive(keep, "owner", []coord.LeaseID{lives, 999})
 		a := l.await(keep)
 		require.NoError(t, a.Err)
-		require.Equal(t, []coord.Renewal{{ID: lives, TTL: 5_000}, {ID: 999}}, a.Renewals)
+		require.Equal(t, []machine.Renewal{{ID: lives, TTL: 5_000}, {ID: 999}}, a.Renewals)
 		_, there := l.Machine().Lease(dies)
 		require.True(t, there, "step %d", i)
 	}
 	stranger := c.id()
 	l.KeepAlive(stranger, "somebody else", []coord.LeaseID{other})
-	require.Equal(t, []coord.Renewal{{ID: other}}, l.await(stranger).Renewals)
+	require.Equal(t, []machine.Renewal{{ID: other}}, l.await(stranger).Renewals)
 	c.run(time.Second)
 	_, there := l.Machine().Lease(dies)
 	require.False(t, there)
@@ -198,7 +199,7 @@ func TestKeepAliveMeetsExpiry(t *testing.T) {
 		}
 	}
 	require.NotContains(t, l.answers, keep)
-	require.Equal(t, []coord.Renewal{{ID: lease}}, l.await(keep).Renewals)
+	require.Equal(t, []machine.Renewal{{ID: lease}}, l.await(keep).Renewals)
 	c.agree()
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -148,7 +149,7 @@ func TestOracle(t *testing.T) {
 		}},
 		{"a member makes something else of an entry", "check.C1", func(o *oracle, m *machine.Machine) {
 			a := entry(1, 1, m, grant)
-			a.Result.Lease++
+			a.Result.Answer.GetLeaseGrant().Id++
 			o.applied("a", a)
 		}},
 		{"an entry is applied where there was none", "check.C1", func(o *oracle, m *machine.Machine) {
@@ -160,12 +161,12 @@ func TestOracle(t *testing.T) {
 			o.led(4, 2)
 			o.led(3, 2)
 		}},
-		{"an answer comes before the entry", "check.C3", func(o *oracle, _ *machine.Machine) { o.answered(call{1, 1}, coord.Result{}) }},
+		{"an answer comes before the entry", "check.C3", func(o *oracle, _ *machine.Machine) { o.answered(call{1, 1}, ops.Result{}) }},
 		{"an answer is another's", "check.C3", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(1, 1, m, open))
 			again := coordtest.Once(1, 1, proto.CloneOf(grant))
 			o.applied("a", entry(2, 1, m, again))
-			o.answered(call{1, 1}, coord.Result{Lease: 9})
+			o.answered(call{1, 1}, ops.Result{Lease: 9})
 		}},
 		{"a lease ends in time", "", func(o *oracle, m *machine.Machine) {
 			o.applied("a", entry(1, 1, m, grant))

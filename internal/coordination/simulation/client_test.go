@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -29,9 +30,9 @@ type request struct {
 
 // reply is a member's answer.
 type reply struct {
-	result coord.Result
+	result ops.Result
 	value  any
-	kept   []coord.Renewal
+	kept   []machine.Renewal
 	err    error // reason of a failure
 }
 
@@ -97,11 +98,11 @@ const attempt = time.Second
 
 // do repeats a command under one sequence until an answer or the end of patience; then it returns false, and
 // the command may still be applied.
-func (c *client) do(p *proc, op proto.Message, patience time.Duration) (call, coord.Result, bool) {
+func (c *client) do(p *proc, op proto.Message, patience time.Duration) (call, ops.Result, bool) {
 	end := c.now + patience
 	for c.id == 0 {
 		if c.now > end {
-			return call{}, coord.Result{}, false
+			return call{}, ops.Result{}, false
 		}
 		opened := coordtest.Command(c.name, &apiv1.OpenClientRequest{})
 		if answer, ok := c.ask(p, request{command: opened}, attempt); ok && answer.result.Err == nil {
@@ -125,7 +126,7 @@ func (c *client) do(p *proc, op proto.Message, patience time.Duration) (call, co
 		return this, answer.result, true
 	}
 	c.figures.unknown++
-	return this, coord.Result{}, false
+	return this, ops.Result{}, false
 }
 
 // get reads from any member's present state.
@@ -186,7 +187,7 @@ func (c *client) keepAlive(p *proc) {
 	}
 }
 
-func (c *client) renewed(kept []coord.Renewal, local time.Duration, published map[coord.LeaseID]uint64) {
+func (c *client) renewed(kept []machine.Renewal, local time.Duration, published map[coord.LeaseID]uint64) {
 	for _, k := range kept {
 		s := c.sessions[k.ID]
 		switch {

@@ -86,7 +86,7 @@ func (c *client) compareDigest(p *proc, s *session) {
 			return ""
 		}
 		want := coord.Publication{Generation: has.Generation}
-		page, _ := m.Range(coord.Query{Span: coord.Under(coord.DirectoryPrefix)})
+		page, _ := m.Range(machine.Query{Span: coord.Under(coord.DirectoryPrefix)})
 		for _, kv := range page.Keys {
 			if l, _ := m.Lease(kv.Lease); l.Owner == c.name {
 				want.Add(kv.Key, kv.Value)
@@ -103,7 +103,7 @@ func (c *client) compareDigest(p *proc, s *session) {
 }
 
 // told compares the digest in a keepalive's answer with the entries at its sending (I5).
-func (c *client) told(k coord.Renewal, generation uint64) {
+func (c *client) told(k machine.Renewal, generation uint64) {
 	switch {
 	case generation == 0:
 	case k.Published == nil:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -70,7 +71,7 @@ func (c *client) record(from time.Duration, in input, of call, known bool, out o
 }
 
 // wrote returns the outcome of a write.
-func wrote(r coord.Result) output {
+func wrote(r ops.Result) output {
 	return output{ok: r.Err == nil && r.Txn.Unmet() == nil, token: r.Lock.Token}
 }
 
@@ -200,7 +201,7 @@ func lockAndWrite(c *client, p *proc) {
 		return
 	}
 	name := c.anyOf("db", 2)
-	held := c.acquire(p, s, &apiv1.LockRequest{Name: name, LeaseId: int64(s.id)})
+	held := c.acquire(p, s, &apiv1.LockRequest{TimeoutMs: -1, Name: name, LeaseId: int64(s.id)})
 	for range c.rng.IntN(4) {
 		if held == nil {
 			break
@@ -309,7 +310,7 @@ func share(c *client, p *proc) {
 	if s == nil {
 		return
 	}
-	op := &apiv1.LockRequest{Name: "rw", LeaseId: int64(s.id), Mode: apiv1.ShareMode_SHARE_MODE_SHARED}
+	op := &apiv1.LockRequest{TimeoutMs: -1, Name: "rw", LeaseId: int64(s.id), Mode: apiv1.ShareMode_SHARE_MODE_SHARED}
 	switch c.rng.IntN(4) {
 	case 0:
 		op.Mode = apiv1.ShareMode_SHARE_MODE_EXCLUSIVE

@@ -12,7 +12,6 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
-	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // merger is a process's part in merges. It survives no restart: only the state of the group does.
@@ -47,8 +46,7 @@ func (m *merger) look() {
 		n.world.figures.contested++
 	case formation.Dissolve, formation.Release:
 		if mayPropose {
-			end := own.End(m.known[step.Group])
-			m.propose(&coordv1.Dissolve{Successor: []byte(end.Successor), Reached: int64(end.Reached)}, func() {
+			m.propose(own.End(m.known[step.Group]), func() {
 				if n.world.figures.dissolved++; own.Over.Over() {
 					n.world.figures.dissolved--
 					n.world.figures.released++

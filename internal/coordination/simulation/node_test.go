@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/raftlog"
@@ -345,7 +346,7 @@ func (n *node) serve(from string, r request, answer func(reply)) {
 				answer(reply{err: err})
 				return
 			}
-			p.waiting[id] = func(a replica.Answer) { answer(reply{result: a.Result, err: a.Err}) }
+			p.waiting[id] = func(a replica.Answer) { answer(reply{result: coordtest.Outcome(a.Result), err: a.Err}) }
 			p.replica.Propose(id, packed)
 		case r.read != nil:
 			p.waiting[id] = func(a replica.Answer) {

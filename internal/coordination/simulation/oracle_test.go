@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/internal/coordination/audit"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -30,7 +32,7 @@ type oracle struct {
 	leases      audit.Leases
 	truth       audit.Truth
 	entries     map[uint64]record
-	fates       map[call]coord.Result
+	fates       map[call]ops.Result
 	beliefs     *beliefs
 	images      map[uint64]*machine.Image // of some indexes, until all members are far beyond
 	hashes      map[uint64][sha256.Size]byte
@@ -60,7 +62,7 @@ const every = 8
 
 func newOracle(w *scheduler, f *figures) *oracle {
 	return &oracle{
-		scheduler: w, figures: f, machine: machine.New(), entries: make(map[uint64]record), fates: make(map[call]coord.Result),
+		scheduler: w, figures: f, machine: machine.New(), entries: make(map[uint64]record), fates: make(map[call]ops.Result),
 		images: make(map[uint64]*machine.Image), checkpoints: make(map[uint64][sha256.Size]byte), hashes: make(map[uint64][sha256.Size]byte), leaders: make(map[uint64]uint64),
 		began: make(map[uint64]time.Duration), born: make(map[coord.LeaseID]time.Duration), beliefs: newBeliefs(w),
 	}
@@ -91,9 +93,10 @@ func (o *oracle) applied(member string, a replica.Applied) {
 // first applies an entry for the first time.
 func (o *oracle) first(member string, a replica.Applied) {
 	before, ttls := o.claims(a.Command)
-	result, effects := o.machine.Apply(a.Index, a.Term, a.Command)
-	if !sameResult(result, a.Result) {
-		o.breach("C1", "%s made %+v of entry %d, it is %+v", member, a.Result, a.Index, result)
+	applied, effects := o.machine.Apply(a.Index, a.Term, a.Command)
+	result, made := coordtest.Outcome(applied), coordtest.Outcome(a.Result)
+	if !sameResult(result, made) {
+		o.breach("C1", "%s made %+v of entry %d, it is %+v", member, made, a.Index, result)
 	}
 	entry := audit.Entry{Index: a.Index, Term: a.Term, Command: a.Command, Result: result, Effects: effects}
 	entry.Effects.Events, entry.Effects.Grants = slices.Clone(effects.Events), slices.Clone(effects.Grants)
@@ -168,12 +171,12 @@ func (o *oracle) claims(cmd *coordv1.Command) (claims []*coord.KeyValue, ttls ma
 	return claims, ttls
 }
 
-func sameResult(a, b coord.Result) bool {
+func sameResult(a, b ops.Result) bool {
 	if fault.KindOf(a.Err) != fault.KindOf(b.Err) || fault.FieldOf(a.Err) != fault.FieldOf(b.Err) || fault.Message(a.Err) != fault.Message(b.Err) ||
 		!slices.Equal(a.Ended, b.Ended) || !slices.Equal(a.Foreign, b.Foreign) || !slices.Equal(a.Since, b.Since) {
 		return false
 	}
-	for _, r := range []*coord.Result{&a, &b} {
+	for _, r := range []*ops.Result{&a, &b} {
 		r.Err, r.Ended, r.Foreign, r.Since = nil, nil, nil, nil
 	}
 	return reflect.DeepEqual(a, b)
@@ -227,7 +230,7 @@ func (o *oracle) decided(c call) bool {
 }
 
 // answered checks an answer to a client.
-func (o *oracle) answered(c call, r coord.Result) {
+func (o *oracle) answered(c call, r ops.Result) {
 	had, ok := o.fates[c]
 	switch {
 	case !ok:

@@ -85,21 +85,21 @@ func (c *cluster) lookBack(p *proc, watcher *client, span coord.Span) {
 
 // listed is a member's content of a span.
 type listed struct {
-	page coord.Page
+	page machine.Page
 	err  error
 }
 
 // list reads a span of any member: it equals the oracle's at that revision.
 func (c *cluster) list(p *proc, watcher *client, span coord.Span) {
 	answer, ok := watcher.ask(p, request{local: func(m *machine.Machine) any {
-		page, err := m.Range(coord.Query{Span: span})
+		page, err := m.Range(machine.Query{Span: span})
 		return listed{page, err}
 	}}, attempt)
 	if !ok {
 		return
 	}
 	got := answer.value.(listed)
-	want, err := c.oracle.machine.Range(coord.Query{Span: span, At: got.page.Revision})
+	want, err := c.oracle.machine.Range(machine.Query{Span: span, At: got.page.Revision})
 	if got.err != nil || got.page.Revision > c.oracle.machine.Revision() {
 		c.breach("W7", "a list at %d fails: %v", got.page.Revision, got.err)
 	}

@@ -170,10 +170,7 @@ func (c *Membership) setLimits(ctx context.Context) {
 	if c.limited = want == have; c.limited {
 		return
 	}
-	cmd, err := coord.Message(coord.Command{Op: &coord.Configure{Limits: want}})
-	if err == nil {
-		err = c.apply(ctx, cmd)
-	}
+	err := c.apply(ctx, &coordv1.Command{Request: &coordv1.Command_Configure{Configure: &coordv1.Configure{Limits: want.Message()}}})
 	if err == nil {
 		c.Logger.Info("changed the limits of the group", "limits", want)
 	} else if c.limited = fault.KindOf(err) == fault.Invalid; c.limited {
@@ -288,7 +285,7 @@ func (c *Membership) Change(ctx context.Context, order coord.MemberChange) (done
 func (c *Membership) standings() (decided map[string]coord.Standing, kept int) {
 	decided = map[string]coord.Standing{}
 	c.Member.View(func(m *machine.Machine) {
-		page, err := m.Range(coord.Query{Span: coord.Under(coord.MembersPrefix), Limit: maxStanding})
+		page, err := m.Range(machine.Query{Span: coord.Under(coord.MembersPrefix), Limit: maxStanding})
 		if err != nil {
 			return // impossible: it asks for the present
 		}

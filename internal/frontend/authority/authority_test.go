@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -45,15 +47,15 @@ func newWorld(t testing.TB) *world {
 		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	grant := func(ctx context.Context, application string) coord.LeaseID {
-		r, _, err := coord.OpsOf(w).Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000, Application: application}})
+		r, _, err := ops.Of(w).Do(ctx, ops.Command{Op: &ops.LeaseGrant{TTL: 60_000, Application: application}})
 		require.NoError(t, err)
 		return r.Lease
 	}
 	w.web, w.pay, w.anybody = grant(service(t, "web"), "nginx"), grant(service(t, "pay"), ""), grant(t.Context(), "")
-	r, _, err := coord.OpsOf(w.solo).Do(t.Context(), coord.Command{Owner: "peer-1", Op: &coord.LeaseGrant{TTL: 15_000}})
+	r, _, err := ops.Of(w.solo).Do(t.Context(), ops.Command{Owner: "peer-1", Op: &ops.LeaseGrant{TTL: 15_000}})
 	require.NoError(t, err)
 	w.peer = r.Lease
-	r, _, err = coord.OpsOf(w).Do(service(t, "web"), coord.Command{Op: &coord.Lock{Name: "web/leader", Lease: w.web}})
+	r, _, err = ops.Of(w).Do(service(t, "web"), ops.Command{Op: &ops.Lock{Name: "web/leader", Lease: w.web}})
 	require.NoError(t, err)
 	w.webToken = r.Lock.Token
 	return w
@@ -61,54 +63,54 @@ func newWorld(t testing.TB) *world {
 
 // TestTable is the table principal x operation x object. Each cell is a fresh group.
 func TestTable(t *testing.T) {
-	write := func(c ...coord.Step) func(*world) coord.Op {
-		return func(*world) coord.Op { return &coord.Txn{Then: c} }
+	write := func(c ...ops.Step) func(*world) ops.Op {
+		return func(*world) ops.Op { return &ops.Txn{Then: c} }
 	}
-	put := func(key string) func(*world) coord.Op { return write(coord.Step{Put: &coord.Put{Key: key}}) }
-	del := func(s coord.Span) func(*world) coord.Op { return write(coord.Step{Delete: &s}) }
-	txn := func(o coord.Txn) func(*world) coord.Op { return func(*world) coord.Op { return &o } }
-	read := func(s coord.Span) []coord.Step { return []coord.Step{{Read: &coord.Read{Query: coord.Query{Span: s}}}} }
-	mine := []coord.Step{{Put: &coord.Put{Key: "web/x"}}}
+	put := func(key string) func(*world) ops.Op { return write(ops.Step{Put: &ops.Put{Key: key}}) }
+	del := func(s coord.Span) func(*world) ops.Op { return write(ops.Step{Delete: &s}) }
+	txn := func(o ops.Txn) func(*world) ops.Op { return func(*world) ops.Op { return &o } }
+	read := func(s coord.Span) []ops.Step { return []ops.Step{{Read: &ops.Read{Query: ops.Query{Span: s}}}} }
+	mine := []ops.Step{{Put: &ops.Put{Key: "web/x"}}}
 	principals := []string{"web", "pay", "admin", "root-without-services"}
 	for _, row := range []struct {
 		name string
-		op   func(*world) coord.Op
+		op   func(*world) ops.Op
 		may  string // of principals: w, p, a, r
 	}{
-		{"lock of web", func(w *world) coord.Op { return &coord.Lock{Name: "web", Lease: w.own} }, "wa"},
-		{"lock below web", func(w *world) coord.Op { return &coord.Lock{Name: "web/x", Lease: w.own} }, "wa"},
-		{"lock of web-1", func(w *world) coord.Op { return &coord.Lock{Name: "web-1", Lease: w.own} }, "wa"},
-		{"lock of webs", func(w *world) coord.Op { return &coord.Lock{Name: "webs", Lease: w.own} }, "a"},
-		{"lock of pay under the lease of web", func(w *world) coord.Op { return &coord.Lock{Name: "pay", Lease: w.web} }, ""},
-		{"unlock of web's lock", func(w *world) coord.Op {
-			return &coord.Unlock{Name: "web/leader", Lease: w.web, Token: w.webToken}
+		{"lock of web", func(w *world) ops.Op { return &ops.Lock{Name: "web", Lease: w.own} }, "wa"},
+		{"lock below web", func(w *world) ops.Op { return &ops.Lock{Name: "web/x", Lease: w.own} }, "wa"},
+		{"lock of web-1", func(w *world) ops.Op { return &ops.Lock{Name: "web-1", Lease: w.own} }, "wa"},
+		{"lock of webs", func(w *world) ops.Op { return &ops.Lock{Name: "webs", Lease: w.own} }, "a"},
+		{"lock of pay under the lease of web", func(w *world) ops.Op { return &ops.Lock{Name: "pay", Lease: w.web} }, ""},
+		{"unlock of web's lock", func(w *world) ops.Op {
+			return &ops.Unlock{Name: "web/leader", Lease: w.web, Token: w.webToken}
 		}, "w"},
 		{"put of web's key", put("web/config"), "wa"},
 		{"put of pay's key", put("pay/config"), "pa"},
 		{"put of no service's key", put("config"), "a"},
-		{"put of two keys", write(coord.Step{Put: &coord.Put{Key: "web"}}, coord.Step{Put: &coord.Put{Key: "pay"}}), "a"},
+		{"put of two keys", write(ops.Step{Put: &ops.Put{Key: "web"}}, ops.Step{Put: &ops.Put{Key: "pay"}}), "a"},
 		{"delete of web's keys", del(coord.Under("web/config")), "wa"},
 		{"delete of keys like web's", del(coord.Under("webs")), "a"},
 		{"delete from web's keys on", del(coord.Span{From: "web/config"}), ""},
-		{"comparison of pay's key", txn(coord.Txn{If: []coord.Compare{coord.IfRevision("pay", 0)}, Then: mine}), "a"},
-		{"comparison of a range beyond web's", txn(coord.Txn{If: []coord.Compare{{Span: coord.Span{From: "web"}}}, Then: mine}), "a"},
-		{"comparison with web's lock", txn(coord.Txn{If: []coord.Compare{coord.IfHolds("web/leader", 1)}, Then: mine}), "wa"},
-		{"read of web's keys", txn(coord.Txn{Then: read(coord.Under("web/"))}), "wa"},
-		{"read of pay's keys", txn(coord.Txn{Then: read(coord.Under("pay/"))}), "pa"},
-		{"read of all keys", txn(coord.Txn{Then: read(coord.Span{})}), "a"},
-		{"read of pay's keys in the other branch", txn(coord.Txn{Then: mine, Else: read(coord.Under("pay/"))}), "a"},
-		{"put of pay's key in the other branch", txn(coord.Txn{Then: mine, Else: []coord.Step{{Put: &coord.Put{Key: "pay"}}}}), "a"},
-		{"put of web's key in the other branch", txn(coord.Txn{Then: mine, Else: mine}), "wa"},
+		{"comparison of pay's key", txn(ops.Txn{If: []ops.Compare{ops.IfRevision("pay", 0)}, Then: mine}), "a"},
+		{"comparison of a range beyond web's", txn(ops.Txn{If: []ops.Compare{{Span: coord.Span{From: "web"}}}, Then: mine}), "a"},
+		{"comparison with web's lock", txn(ops.Txn{If: []ops.Compare{ops.IfHolds("web/leader", 1)}, Then: mine}), "wa"},
+		{"read of web's keys", txn(ops.Txn{Then: read(coord.Under("web/"))}), "wa"},
+		{"read of pay's keys", txn(ops.Txn{Then: read(coord.Under("pay/"))}), "pa"},
+		{"read of all keys", txn(ops.Txn{Then: read(coord.Span{})}), "a"},
+		{"read of pay's keys in the other branch", txn(ops.Txn{Then: mine, Else: read(coord.Under("pay/"))}), "a"},
+		{"put of pay's key in the other branch", txn(ops.Txn{Then: mine, Else: []ops.Step{{Put: &ops.Put{Key: "pay"}}}}), "a"},
+		{"put of web's key in the other branch", txn(ops.Txn{Then: mine, Else: mine}), "wa"},
 		{"put of the peer's entry", put("directory/default/web/web-1"), ""},
-		{"takeover of the peer's entry", func(w *world) coord.Op { return takeover(w.own) }, ""},
-		{"takeover of the peer's entry under its lease", func(w *world) coord.Op { return takeover(w.peer) }, ""},
-		{"requirement of web", func(*world) coord.Op {
-			return &coord.SetRequirement{Requirement: coord.Requirement{Name: "web", Min: 1}}
+		{"takeover of the peer's entry", func(w *world) ops.Op { return takeover(w.own) }, ""},
+		{"takeover of the peer's entry under its lease", func(w *world) ops.Op { return takeover(w.peer) }, ""},
+		{"requirement of web", func(*world) ops.Op {
+			return &ops.SetRequirement{Requirement: requirements.Requirement{Name: "web", Min: 1}}
 		}, "wa"},
-		{"revocation of web's lease", func(w *world) coord.Op { return &coord.LeaseRevoke{ID: w.web} }, "wa"},
-		{"revocation of a lease without a name", func(w *world) coord.Op { return &coord.LeaseRevoke{ID: w.anybody} }, "a"},
-		{"revocation of the peer's lease", func(w *world) coord.Op { return &coord.LeaseRevoke{ID: w.peer} }, ""},
-		{"lock under the peer's lease", func(w *world) coord.Op { return &coord.Lock{Name: "web", Lease: w.peer} }, ""},
+		{"revocation of web's lease", func(w *world) ops.Op { return &ops.LeaseRevoke{ID: w.web} }, "wa"},
+		{"revocation of a lease without a name", func(w *world) ops.Op { return &ops.LeaseRevoke{ID: w.anybody} }, "a"},
+		{"revocation of the peer's lease", func(w *world) ops.Op { return &ops.LeaseRevoke{ID: w.peer} }, ""},
+		{"lock under the peer's lease", func(w *world) ops.Op { return &ops.Lock{Name: "web", Lease: w.peer} }, ""},
 	} {
 		for _, name := range principals {
 			t.Run(row.name+" by "+name, func(t *testing.T) {
@@ -121,7 +123,7 @@ func TestTable(t *testing.T) {
 					ctx = as(t, access.RoleService, name)
 				}
 				w.own = w.grant(t, ctx)
-				_, _, err := coord.OpsOf(w).Do(ctx, coord.Command{Op: row.op(w)})
+				_, _, err := ops.Of(w).Do(ctx, ops.Command{Op: row.op(w)})
 				if strings.Contains(row.may, name[:1]) {
 					require.NoError(t, err)
 				} else {
@@ -134,15 +136,15 @@ func TestTable(t *testing.T) {
 }
 
 // takeover is a registration of the instance web-1, as peers publish it.
-func takeover(lease coord.LeaseID) coord.Op {
-	return &coord.RegisterBatch{Lease: lease, Generation: 1, Puts: []coord.Entry{
+func takeover(lease coord.LeaseID) ops.Op {
+	return &ops.RegisterBatch{Lease: lease, Generation: 1, Puts: []coord.Entry{
 		{Key: coord.DirectoryKey("default", "web", "web-1"), Value: []byte("{}"), Adopt: true, Principal: "@web"},
 	}}
 }
 
 // grant grants a lease of a caller.
 func (w *world) grant(t testing.TB, ctx context.Context) coord.LeaseID {
-	r, _, err := coord.OpsOf(w).Do(ctx, coord.Command{Op: &coord.LeaseGrant{TTL: 60_000}})
+	r, _, err := ops.Of(w).Do(ctx, ops.Command{Op: &ops.LeaseGrant{TTL: 60_000}})
 	require.NoError(t, err)
 	return r.Lease
 }
@@ -159,7 +161,7 @@ func TestListsShowOnesOwn(t *testing.T) {
 		{as(t, access.RoleReadOnly, "eve"), nil},
 		{as(t, access.RoleAdmin, "admin"), []coord.LeaseID{w.web, w.pay, w.anybody}},
 	} {
-		states, _, err := coord.OpsOf(w).Leases(c.ctx, coord.LeaseQuery{})
+		states, _, err := ops.Of(w).Leases(c.ctx, ops.LeaseQuery{})
 		require.NoError(t, err)
 		var ids []coord.LeaseID
 		for _, s := range states {
@@ -167,13 +169,13 @@ func TestListsShowOnesOwn(t *testing.T) {
 		}
 		require.Equal(t, c.want, ids)
 	}
-	_, _, err := coord.OpsOf(w).Leases(service(t, "pay"), coord.LeaseQuery{ID: w.web})
+	_, _, err := ops.Of(w).Leases(service(t, "pay"), ops.LeaseQuery{ID: w.web})
 	require.ErrorIs(t, err, fault.NotFound)
-	state, _, err := coord.OpsOf(w).Leases(service(t, "web"), coord.LeaseQuery{ID: w.web})
+	state, _, err := ops.Of(w).Leases(service(t, "web"), ops.LeaseQuery{ID: w.web})
 	require.NoError(t, err)
 	require.Equal(t, []any{"@web", "nginx"}, []any{state[0].Owner, state[0].Application})
 
-	renewals, _, err := coord.OpsOf(w).KeepAlive(service(t, "pay"), "@web", []coord.LeaseID{w.web, w.pay, w.peer, w.anybody})
+	renewals, _, err := ops.Of(w).KeepAlive(service(t, "pay"), "@web", []coord.LeaseID{w.web, w.pay, w.peer, w.anybody})
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, true, false, false}, []bool{renewals[0].TTL > 0, renewals[1].TTL > 0, renewals[2].TTL > 0, renewals[3].TTL > 0})
 }
@@ -184,17 +186,17 @@ func TestReadsHideLeases(t *testing.T) {
 	for ctx, want := range map[context.Context]coord.LeaseID{
 		service(t, "web"): w.web, service(t, "pay"): coord.HiddenLease, t.Context(): coord.HiddenLease, as(t, access.RoleAdmin, "admin"): w.web,
 	} {
-		locks, _, err := coord.OpsOf(w).Locks(ctx, coord.LockQuery{Name: "web/leader"})
+		locks, _, err := ops.Of(w).Locks(ctx, ops.LockQuery{Name: "web/leader"})
 		require.NoError(t, err)
 		require.Equal(t, want, locks[0].Holding[0].Lease)
 		require.Equal(t, "nginx", locks[0].Holding[0].Application)
 	}
-	page, _, err := coord.OpsOf(w).Range(t.Context(), coord.Query{}, coord.Linearizable)
+	page, _, err := ops.Of(w).Range(t.Context(), ops.Query{}, ops.Linearizable)
 	require.NoError(t, err)
 	require.Equal(t, coord.HiddenLease, page.Keys[0].Lease)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	err = coord.OpsOf(w).Events(ctx, coord.Watch{From: 1}, func(b coord.Batch, _ coord.Header) error {
+	err = ops.Of(w).Events(ctx, coord.Watch{From: 1}, func(b coord.Batch, _ coord.Header) error {
 		for _, e := range b.Events {
 			require.Equal(t, coord.HiddenLease, e.KV.Lease)
 			cancel()
@@ -202,13 +204,13 @@ func TestReadsHideLeases(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, fault.Canceled)
-	reads := coord.Command{Op: &coord.Txn{Then: []coord.Step{{Read: &coord.Read{Query: coord.Query{Span: coord.Under("web/")}}}}}}
+	reads := ops.Command{Op: &ops.Txn{Then: []ops.Step{{Read: &ops.Read{Query: ops.Query{Span: coord.Under("web/")}}}}}}
 	for ctx, want := range map[context.Context]coord.LeaseID{service(t, "web"): coord.HiddenLease, as(t, access.RoleAdmin, "admin"): w.web} {
-		r, _, err := coord.OpsOf(w).Do(ctx, reads)
+		r, _, err := ops.Of(w).Do(ctx, reads)
 		require.NoError(t, err)
 		require.Equal(t, want, r.Txn.Steps[0].Keys[0].Lease)
 	}
-	page, _, err = coord.OpsOf(w.solo).Range(t.Context(), coord.Query{}, coord.Linearizable)
+	page, _, err = ops.Of(w.solo).Range(t.Context(), ops.Query{}, ops.Linearizable)
 	require.NoError(t, err)
 	require.Equal(t, w.web, page.Keys[0].Lease, "the plane's own version stays")
 }
@@ -217,9 +219,9 @@ func TestReadsHideLeases(t *testing.T) {
 func TestOpen(t *testing.T) {
 	w := newWorld(t)
 	open := authority.New(authority.Config{Service: w.solo, Peer: "peer-2", Open: true})
-	_, _, err := coord.OpsOf(open).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "any", Lease: w.anybody}})
+	_, _, err := ops.Of(open).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "any", Lease: w.anybody}})
 	require.NoError(t, err)
-	_, _, err = coord.OpsOf(open).Do(t.Context(), coord.Command{Op: &coord.Lock{Name: "any", Lease: w.web}})
+	_, _, err = ops.Of(open).Do(t.Context(), ops.Command{Op: &ops.Lock{Name: "any", Lease: w.web}})
 	require.ErrorIs(t, err, fault.Forbidden)
 }
 
@@ -227,18 +229,18 @@ func TestOpen(t *testing.T) {
 func TestAudit(t *testing.T) {
 	w := newWorld(t)
 	for range 20 {
-		_, _, err := coord.OpsOf(w).Do(service(t, "pay"), coord.Command{Op: &coord.Lock{Name: "web", Lease: w.pay}})
+		_, _, err := ops.Of(w).Do(service(t, "pay"), ops.Command{Op: &ops.Lock{Name: "web", Lease: w.pay}})
 		require.ErrorIs(t, err, fault.Forbidden)
 		require.Equal(t, "name", fault.FieldOf(err))
 	}
 	require.Contains(t, w.log.String(), `audit=role_denied caller=pay role=service object="lock \"web\""`)
 	require.LessOrEqual(t, strings.Count(w.log.String(), "role_denied"), 6)
 	w.log.Reset()
-	_, _, err := coord.OpsOf(w).Do(as(t, access.RoleAdmin, "admin"), coord.Command{Op: &coord.LeaseRevoke{ID: w.web}})
+	_, _, err := ops.Of(w).Do(as(t, access.RoleAdmin, "admin"), ops.Command{Op: &ops.LeaseRevoke{ID: w.web}})
 	require.NoError(t, err)
 	require.Contains(t, w.log.String(), "audit=lease_revoked caller=admin owner=@web application=nginx lease="+w.web.Tag())
 	w.log.Reset()
-	_, _, err = coord.OpsOf(w).Do(service(t, "pay"), coord.Command{Op: &coord.LeaseRevoke{ID: w.pay}})
+	_, _, err = ops.Of(w).Do(service(t, "pay"), ops.Command{Op: &ops.LeaseRevoke{ID: w.pay}})
 	require.NoError(t, err)
 	require.Empty(t, w.log.String(), "one's own")
 	var taken bytes.Buffer

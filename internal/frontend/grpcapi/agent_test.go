@@ -21,11 +21,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/client/agenttest"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -440,7 +440,7 @@ func TestInterceptors(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.Recv()
 	refused(t, err, codes.Unauthenticated, "")
-	_, _, err = coord.OpsOf(s.client(t).Coordination()).Do(t.Context(), coord.Command{Op: &coord.RegisterBatch{}}) // on a stream of calls
+	_, _, err = ops.Of(s.client(t).Coordination()).Do(t.Context(), ops.Command{Op: &ops.RegisterBatch{}}) // on a stream of calls
 	require.ErrorIs(t, err, fault.Forbidden)
 	require.Equal(t, []string{
 		"first /blackhole.agent.v1.DiscoveryService/ListServices", "second",

@@ -8,9 +8,9 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -24,7 +24,7 @@ func TestCoordinationOverTheWire(t *testing.T) {
 		s := serve(t, grpcapi.Config{Coordination: peers})
 		alice, bob := s.as(t, "alice"), s.as(t, "bob")
 		api := coordtest.InProcess(solo)
-		api.Alice.Ops, api.Bob.Ops, api.Ops, api.Admin = coord.OpsOf(alice), coord.OpsOf(bob), coord.OpsOf(alice), alice
+		api.Alice.Ops, api.Bob.Ops, api.Ops, api.Admin = ops.Of(alice), ops.Of(bob), ops.Of(alice), alice
 		api.Directory = true
 		return api
 	})

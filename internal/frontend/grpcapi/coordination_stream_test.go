@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -171,7 +172,7 @@ func TestWatchesEndAlone(t *testing.T) {
 	for range 3 {
 		r.put(t, "a")
 	}
-	_, _, err := coord.OpsOf(r.solo).Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
+	_, _, err := ops.Of(r.solo).Do(t.Context(), ops.Command{Op: &ops.Compact{Revision: 3}})
 	require.NoError(t, err)
 	w := r.watches(t)
 	w.open(&api.WatchKeysRequest{WatchId: 1, Key: "a"})

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -309,7 +310,7 @@ func TestWaitsAreBounded(t *testing.T) {
 func (r raw) waiting(t testing.TB, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		locks, _, err := coord.OpsOf(r.solo).Locks(t.Context(), coord.LockQuery{Name: "db"})
+		locks, _, err := ops.Of(r.solo).Locks(t.Context(), ops.LockQuery{Name: "db"})
 		return err == nil && len(locks[0].Waiting) == n
 	}, time.Minute, time.Millisecond)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -72,10 +73,6 @@ func fromQuery(least int, q instance.Query) requirementBody {
 	return b
 }
 
-func fromHeader(h coord.Header) json.RawMessage {
-	return headerJSON(&api.Header{ClusterId: h.Group, MemberId: h.Member, Revision: int64(h.Revision), RaftTerm: h.Term})
-}
-
 func headerJSON(h *api.Header) json.RawMessage {
 	text, err := transcode.JSON(h)
 	if err != nil {
@@ -94,14 +91,14 @@ type requirementAnswer struct {
 
 // statusBody is the status of a requirement.
 type statusBody struct {
-	State     coord.RequirementState `json:"state"`
-	Needed    int                    `json:"needed"`
-	Available int                    `json:"available"`
-	Revision  coord.Revision         `json:"revision"` // of the last change of State
-	Problem   string                 `json:"problem,omitempty"`
+	State     requirements.State `json:"state"`
+	Needed    int                `json:"needed"`
+	Available int                `json:"available"`
+	Revision  coord.Revision     `json:"revision"` // of the last change of State
+	Problem   string             `json:"problem,omitempty"`
 }
 
-func fromEvaluated(s coord.EvaluatedRequirement) requirementAnswer {
+func fromEvaluated(s requirements.Evaluated) requirementAnswer {
 	q, err := instance.ParseQuestion(s.Question)
 	if err != nil && s.Problem == "" {
 		s.Problem = fault.Message(err)
@@ -151,7 +148,7 @@ func (p *coordinationAPI) deleteRequirement(ctx context.Context, w http.Response
 func (p *coordinationAPI) listRequirements(ctx context.Context, w http.ResponseWriter, _ *http.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	all, h, err := coord.ListRequirements(ctx, p.Reader)
+	all, h, err := requirements.List(ctx, p.Reader)
 	if err != nil {
 		return err
 	}
@@ -162,7 +159,7 @@ func (p *coordinationAPI) listRequirements(ctx context.Context, w http.ResponseW
 	return writeJSON(w, http.StatusOK, struct {
 		Header       json.RawMessage     `json:"header"`
 		Requirements []requirementAnswer `json:"requirements"`
-	}{fromHeader(h), list})
+	}{headerJSON(h), list})
 }
 
 // getRequirement answers the status at once or, with wait, when the requirement is satisfied or
@@ -181,7 +178,7 @@ func (p *coordinationAPI) getRequirement(ctx context.Context, w http.ResponseWri
 	if wait == 0 {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		return p.answerRequirement(ctx, w, name, judgedWithin, coord.EvaluatedRequirement.Evaluated)
+		return p.answerRequirement(ctx, w, name, judgedWithin, requirements.Evaluated.Evaluated)
 	}
 	release, err := p.waits.Take(ctx, "httpapi.getRequirement")
 	if err != nil {
@@ -189,28 +186,28 @@ func (p *coordinationAPI) getRequirement(ctx context.Context, w http.ResponseWri
 	}
 	defer release()
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the bound on reading the request must not end the wait
-	return p.answerRequirement(ctx, w, name, wait, coord.EvaluatedRequirement.Satisfied)
+	return p.answerRequirement(ctx, w, name, wait, requirements.Evaluated.Satisfied)
 }
 
 // answerRequirement waits for a wanted status, at most for the given time, and answers the
 // status at the end.
-func (p *coordinationAPI) answerRequirement(ctx context.Context, w http.ResponseWriter, name string, wait time.Duration, wanted func(coord.EvaluatedRequirement) bool) error {
+func (p *coordinationAPI) answerRequirement(ctx context.Context, w http.ResponseWriter, name string, wait time.Duration, wanted func(requirements.Evaluated) bool) error {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	evaluated, h, err := coord.AwaitRequirement(waiting, p.Reader, name, wanted)
+	evaluated, h, err := requirements.Await(waiting, p.Reader, name, wanted)
 	for fault.KindOf(err) == fault.Unavailable && err != nil && pauseFor(waiting, waitAgain) {
-		evaluated, h, err = coord.AwaitRequirement(waiting, p.Reader, name, wanted)
+		evaluated, h, err = requirements.Await(waiting, p.Reader, name, wanted)
 	}
 	if waiting.Err() != nil && ctx.Err() == nil && fault.KindOf(err) != fault.NotFound && err != nil {
 		bounded, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		evaluated, h, err = coord.GetRequirement(bounded, p.Reader, name)
+		evaluated, h, err = requirements.Get(bounded, p.Reader, name)
 	}
 	if err != nil {
 		return err
 	}
 	answer := fromEvaluated(evaluated)
-	answer.Header = fromHeader(h)
+	answer.Header = headerJSON(h)
 	return writeJSON(w, http.StatusOK, answer)
 }
 

@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
@@ -15,15 +17,15 @@ const storage = `{"service":"storage","min":3,"selector":{"health":"up,starting"
 // judge writes the status of a requirement, in place of the leader.
 func (p coordFixture) judge(t testing.TB, name string, available int) {
 	t.Helper()
-	page, _, err := coord.OpsOf(p).Range(t.Context(), coord.Query{Span: coord.Exactly(coord.RequirementKey(name))}, coord.Linearizable)
+	page, _, err := ops.Of(p).Range(t.Context(), ops.Query{Span: coord.Exactly(requirements.Key(name))}, ops.Linearizable)
 	require.NoError(t, err)
-	r, err := coord.RequirementOf(page.Keys[0])
+	r, err := requirements.Of(page.Keys[0].Key, page.Keys[0].Value)
 	require.NoError(t, err)
-	v := coord.RequirementStatus{State: coord.RequirementInsufficient, Needed: r.Min, Available: available, Revision: page.Revision, Of: page.Keys[0].ModRevision}
+	v := requirements.Status{State: requirements.Insufficient, Needed: r.Min, Available: available, Revision: page.Revision, Of: page.Keys[0].ModRevision}
 	if available >= r.Min {
-		v.State = coord.RequirementSatisfied
+		v.State = requirements.Satisfied
 	}
-	p.put(t, coord.RequirementStatusKey(name), string(v.Encode()))
+	p.put(t, requirements.StatusKey(name), string(v.Encode()))
 }
 
 func TestRequirements(t *testing.T) {
@@ -37,9 +39,9 @@ func TestRequirements(t *testing.T) {
 	require.Equal(t, "2", got["header"].(object)["revision"])
 	delete(got, "header")
 	require.Equal(t, want, got)
-	page, _, err := coord.OpsOf(p).Range(t.Context(), coord.Query{Span: coord.Under(coord.RequirementsPrefix)}, coord.Linearizable)
+	page, _, err := ops.Of(p).Range(t.Context(), ops.Query{Span: coord.Under(requirements.Prefix)}, ops.Linearizable)
 	require.NoError(t, err)
-	r, err := coord.RequirementOf(page.Keys[0])
+	r, err := requirements.Of(page.Keys[0].Key, page.Keys[0].Value)
 	require.NoError(t, err)
 	q, err := instance.ParseQuestion(r.Question)
 	require.NoError(t, err)
@@ -119,8 +121,8 @@ func TestRequirementWaits(t *testing.T) {
 		p.Halt("the majority")
 		time.Sleep(time.Minute)
 		p.Resume()
-		p.put(t, coord.RequirementStatusKey("store"), "?")
-		p.put(t, coord.RequirementStatusKey("store"), `{"state":"satisfied","needed":1,"available":1,"of":0}`) // on what it was before
+		p.put(t, requirements.StatusKey("store"), "?")
+		p.put(t, requirements.StatusKey("store"), `{"state":"satisfied","needed":1,"available":1,"of":0}`) // on what it was before
 		time.Sleep(time.Minute)
 		require.Empty(t, waits)
 		began = time.Now()
@@ -135,8 +137,8 @@ func TestRequirementWaits(t *testing.T) {
 		waits = p.later(t, "GET /requirements/store?wait=1m", "")
 		time.Sleep(time.Second)
 		p.ok(t, 200, "DELETE /requirements/store", "")
-		all := coord.Exactly(coord.RequirementStatusKey("store"))
-		_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Op: &coord.Txn{Then: []coord.Step{{Delete: &all}}}})
+		all := coord.Exactly(requirements.StatusKey("store"))
+		_, _, err := ops.Of(p).Do(t.Context(), ops.Command{Op: &ops.Txn{Then: []ops.Step{{Delete: &all}}}})
 		require.NoError(t, err)
 		require.Equal(t, 404, (<-waits).code)
 		require.Equal(t, time.Second, time.Since(began))

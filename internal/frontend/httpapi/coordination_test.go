@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -334,7 +335,7 @@ func TestLockModesAndMetadata(t *testing.T) {
 func (p coordFixture) waiting(t testing.TB, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		locks, _, err := coord.OpsOf(p).Locks(t.Context(), coord.LockQuery{Name: "db"})
+		locks, _, err := ops.Of(p).Locks(t.Context(), ops.LockQuery{Name: "db"})
 		return err == nil && len(locks[0].Waiting) == n
 	}, time.Minute, time.Millisecond)
 }
@@ -450,7 +451,7 @@ func (p coordFixture) openStream(t *testing.T, query string, edits ...func(*http
 
 func (p coordFixture) put(t testing.TB, key, value string) {
 	t.Helper()
-	_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: key, Value: []byte(value)}}}}})
+	_, _, err := ops.Of(p).Do(t.Context(), ops.Command{Owner: "alice", Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: key, Value: []byte(value)}}}}})
 	require.NoError(t, err)
 }
 
@@ -487,7 +488,7 @@ func TestKeyWatch(t *testing.T) {
 	require.Equal(t, object{"key": "c3ZjL2E=", "value": "Mg==", "create_revision": "2", "mod_revision": "4", "version": "2", "lease": "0"}, change["kv"])
 	require.Equal(t, "MQ==", change["prev_kv"].(object)["value"])
 	all := coord.Under("svc/")
-	_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Owner: "alice", Op: &coord.Txn{Then: []coord.Step{{Delete: &all}}}})
+	_, _, err := ops.Of(p).Do(t.Context(), ops.Command{Owner: "alice", Op: &ops.Txn{Then: []ops.Step{{Delete: &all}}}})
 	require.NoError(t, err)
 	gone := w.expectKeys("events", "5", "svc/a")["events"].([]any)[0].(object)
 	require.Equal(t, []any{"DELETE", "c3ZjL2E=", "5"}, []any{gone["type"], gone["kv"].(object)["key"], gone["kv"].(object)["mod_revision"]})
@@ -532,7 +533,7 @@ func TestKeyWatchResumes(t *testing.T) {
 	w.expectKeys("created", "4")
 	w.expectKeys("events", "5", "a")
 
-	_, _, err := coord.OpsOf(p).Do(t.Context(), coord.Command{Op: &coord.Compact{Revision: 3}})
+	_, _, err := ops.Of(p).Do(t.Context(), ops.Command{Op: &ops.Compact{Revision: 3}})
 	require.NoError(t, err)
 	for _, lost := range []*events{
 		p.openStream(t, "?key=a&start_revision=1"), p.openStream(t, "?key=a", header("Last-Event-ID", "1")),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // sources returns the sources of the topics. Each continues at its position when it runs again. A
@@ -91,9 +93,9 @@ func (e *eventsAPI) services(q interest) (source, error) {
 
 // keyEvent is the data of an event of keys: locks, leases and keys change with them.
 type keyEvent struct {
-	Kind     string         `json:"kind"` // change, or reset: list the keys anew
-	Revision coord.Revision `json:"revision"`
-	Changes  []changeBody   `json:"changes,omitempty"` // without values
+	Kind     string       `json:"kind"` // change, or reset: list the keys anew
+	Revision int64        `json:"revision"`
+	Changes  []changeBody `json:"changes,omitempty"` // without values
 }
 
 // changeBody is one change of a key.
@@ -104,11 +106,11 @@ type changeBody struct {
 
 // keyBody is a version of a key, without its value; of a deleted one only the key and the revision of its end.
 type keyBody struct {
-	Key            string         `json:"key"`
-	KeyBase64      []byte         `json:"key_base64,omitempty"` // instead of key for bytes that are not text
-	CreateRevision coord.Revision `json:"create_revision,omitempty"`
-	ModRevision    coord.Revision `json:"mod_revision"`
-	Version        int64          `json:"version,omitempty"`
+	Key            string `json:"key"`
+	KeyBase64      []byte `json:"key_base64,omitempty"` // instead of key for bytes that are not text
+	CreateRevision int64  `json:"create_revision,omitempty"`
+	ModRevision    int64  `json:"mod_revision"`
+	Version        int64  `json:"version,omitempty"`
 }
 
 // keys follows the keys under a prefix, except those of the directory, which are the services.
@@ -117,15 +119,19 @@ func (e *eventsAPI) keys(q interest) (source, error) {
 	if err != nil || last < -1 {
 		return nil, fault.Invalidf("after", input.Quote(q.after.keys), "has a malformed position of keys: send the id of the last event")
 	}
+	if !utf8.ValidString(q.prefix) {
+		return nil, fault.Invalidf("prefix", nil, "must be UTF-8")
+	}
 	return func(ctx context.Context, say func(message) error) error {
 		first := last < 0
-		err := coord.OpsOf(e.coordination.Reader).Events(ctx, coord.Watch{Span: coord.Under(q.prefix), From: coord.Revision(last + 1)}, func(b coord.Batch, _ coord.Header) error {
-			data, position := keyLine(b), strconv.FormatInt(int64(b.Next-1), 10)
+		watch := &apiv1.WatchKeysRequest{Key: q.prefix, Prefix: true, StartRevision: last + 1}
+		err := e.coordination.Reader.Watch(ctx, watch, func(r *apiv1.WatchKeysResponse) error {
+			last = r.GetNextRevision() - 1
+			data := keyLine(r)
 			if first { // a viewer without position lists the keys
-				first, data = false, line(keyEvent{Kind: "reset", Revision: b.Next - 1})
+				first, data = false, line(keyEvent{Kind: "reset", Revision: last})
 			}
-			last = int64(b.Next - 1)
-			return say(message{topicKeys, data, position})
+			return say(message{topicKeys, data, strconv.FormatInt(last, 10)})
 		})
 		var gone *coord.Compacted
 		if errors.As(err, &gone) {
@@ -135,19 +141,20 @@ func (e *eventsAPI) keys(q interest) (source, error) {
 	}, nil
 }
 
-// keyLine returns the data of a batch, or nil if it has no changes for viewers.
-func keyLine(b coord.Batch) []byte {
-	data := keyEvent{Kind: "change", Revision: b.Next - 1}
-	for _, ev := range b.Events {
-		if coord.Under(coord.DirectoryPrefix).Contains(ev.Key) {
+// keyLine returns the data of an answer, or nil if it has no changes for viewers.
+func keyLine(r *apiv1.WatchKeysResponse) []byte {
+	data := keyEvent{Kind: "change", Revision: r.GetNextRevision() - 1}
+	for _, ev := range r.GetEvents() {
+		kv := ev.GetKv()
+		if strings.HasPrefix(string(kv.GetKey()), coord.DirectoryPrefix) {
 			continue
 		}
-		c := changeBody{Type: "delete", KV: keyBody{ModRevision: ev.Revision}}
-		if !ev.Deletes() {
-			c.Type, c.KV = "put", keyBody{CreateRevision: ev.KV.CreateRevision, ModRevision: ev.KV.ModRevision, Version: ev.KV.Version}
+		c := changeBody{Type: "delete", KV: keyBody{CreateRevision: kv.GetCreateRevision(), ModRevision: kv.GetModRevision(), Version: kv.GetVersion()}}
+		if ev.GetType() == apiv1.KeyEvent_PUT {
+			c.Type = "put"
 		}
-		if c.KV.Key = ev.Key; !utf8.ValidString(ev.Key) {
-			c.KV.Key, c.KV.KeyBase64 = "", []byte(ev.Key)
+		if c.KV.Key = string(kv.GetKey()); !utf8.ValidString(c.KV.Key) {
+			c.KV.Key, c.KV.KeyBase64 = "", kv.GetKey()
 		}
 		data.Changes = append(data.Changes, c)
 	}

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/client"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -55,9 +55,9 @@ func (h *hostile) call(ctx context.Context, c *client.Client, caller int) {
 				})
 			})
 		case 1:
-			_, err = once(ctx, func(ctx context.Context) (coord.Result, error) {
-				put := &coord.Txn{Then: []coord.Step{{Put: &coord.Put{Key: name, Value: random(valueSize)}}}}
-				r, _, err := coord.OpsOf(c.Coordination()).Do(ctx, coord.Command{Op: put})
+			_, err = once(ctx, func(ctx context.Context) (ops.Result, error) {
+				put := &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: name, Value: random(valueSize)}}}}
+				r, _, err := ops.Of(c.Coordination()).Do(ctx, ops.Command{Op: put})
 				return r, err
 			})
 		default:

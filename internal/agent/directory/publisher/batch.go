@@ -7,11 +7,12 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // batch collects entries up to the bounds of one command.
 type batch struct {
-	*coord.RegisterBatch
+	*apiv1.PublishInstancesRequest
 	size int // bytes
 	most int // entries
 }
@@ -19,7 +20,7 @@ type batch struct {
 func (p *Publisher) newBatch() *batch {
 	p.removed = p.removed[:0]
 	p.state.Requests++
-	return &batch{RegisterBatch: &coord.RegisterBatch{Lease: p.lease.id, Generation: p.generation()}, most: p.most}
+	return &batch{PublishInstancesRequest: &apiv1.PublishInstancesRequest{LeaseId: int64(p.lease.id), Generation: p.generation()}, most: p.most}
 }
 
 // add adds a key. It reports false without room.
@@ -30,41 +31,41 @@ func (b *batch) add(key string, it *item) bool {
 	}
 	b.size += size
 	if it.value == nil {
-		b.Deletes = append(b.Deletes, key)
+		b.Deletes = append(b.Deletes, []byte(key))
 	} else {
-		b.Puts = append(b.Puts, coord.Entry{Key: key, Value: it.value, Adopt: it.adopt, Since: it.since, Principal: it.principal})
+		b.Puts = append(b.Puts, &apiv1.DirectoryEntry{Key: []byte(key), Value: it.value, Adopt: it.adopt, Since: int64(it.since), Principal: it.principal})
 	}
 	return true
 }
 
 // changeBatch returns a batch of changed entries.
-func (p *Publisher) changeBatch() *coord.RegisterBatch {
+func (p *Publisher) changeBatch() *apiv1.PublishInstancesRequest {
 	b := p.newBatch()
 	p.entries.dirty.Scan(func(key string) bool {
 		it, ok := p.entries.items.Get(key)
 		return !ok || b.add(key, it)
 	})
 	p.markSent(b)
-	return b.RegisterBatch
+	return b.PublishInstancesRequest
 }
 
 // spanBatch returns a batch that replaces the next span of a resync: the group
 // removes all other entries of this peer there.
-func (p *Publisher) spanBatch() *coord.RegisterBatch {
+func (p *Publisher) spanBatch() *apiv1.PublishInstancesRequest {
 	b := p.newBatch()
-	b.Replace = &coord.Span{From: *p.sweep, To: coord.Under(coord.DirectoryPrefix).To}
+	span := coord.Span{From: *p.sweep, To: coord.Under(coord.DirectoryPrefix).To}
 	p.entries.items.Ascend(*p.sweep, func(key string, it *item) bool {
 		if it.reason == rejected || it.value == nil {
 			return true
 		}
 		if !b.add(key, it) {
-			b.Replace.To = key
+			span.To = key
 			return false
 		}
 		return true
 	})
 	p.entries.items.Ascend(*p.sweep, func(key string, it *item) bool {
-		if !b.Replace.Contains(key) {
+		if !span.Contains(key) {
 			return false
 		}
 		if it.value == nil {
@@ -72,15 +73,20 @@ func (p *Publisher) spanBatch() *coord.RegisterBatch {
 		}
 		return true
 	})
+	b.Replace = true
+	b.Key, b.RangeEnd = span.Bounds()
 	p.markSent(b)
-	return b.RegisterBatch
+	return b.PublishInstancesRequest
 }
 
 func (p *Publisher) markSent(b *batch) {
-	p.removed = append(p.removed, b.Deletes...)
+	for _, key := range b.Deletes {
+		p.removed = append(p.removed, string(key))
+	}
 	for _, e := range b.Puts {
-		p.entries.dirty.Delete(e.Key)
-		if it, ok := p.entries.items.Get(e.Key); ok {
+		key := string(e.GetKey())
+		p.entries.dirty.Delete(key)
+		if it, ok := p.entries.items.Get(key); ok {
 			it.sent, it.repeated = true, false
 		}
 	}
@@ -127,10 +133,10 @@ func (p *Publisher) done(e PublishDone) {
 }
 
 // accept notes a committed batch.
-func (p *Publisher) accept(b *coord.RegisterBatch, e *PublishDone) {
+func (p *Publisher) accept(b *apiv1.PublishInstancesRequest, e *PublishDone) {
 	p.succeeded()
 	p.most = min(2*p.most, coord.MaxBatch)
-	p.accepted, p.state.Superseded, p.step.Settled = b.Generation, false, true
+	p.accepted, p.state.Superseded, p.step.Settled = b.GetGeneration(), false, true
 	if !p.lease.proven { // the lease of an earlier process of this peer
 		p.lease.proven, p.lease.renew = true, p.now
 	}
@@ -143,60 +149,63 @@ func (p *Publisher) accept(b *coord.RegisterBatch, e *PublishDone) {
 			}
 		}
 	}
-	if b.Replace != nil {
+	if b.GetReplace() {
 		p.sweep = nil
-		if b.Replace.To != coord.Under(coord.DirectoryPrefix).To {
-			p.sweep = &b.Replace.To
+		if end := string(b.GetRangeEnd()); end != coord.Under(coord.DirectoryPrefix).To {
+			p.sweep = &end
 		}
 	}
 }
 
-func (p *Publisher) acceptPuts(b *coord.RegisterBatch, e *PublishDone) {
-	r := &e.Result
-	theirs := r.Foreign // in the order of Puts
-	for n, put := range b.Puts {
-		it, ok := p.entries.items.Get(put.Key)
+func (p *Publisher) acceptPuts(b *apiv1.PublishInstancesRequest, e *PublishDone) {
+	theirs := e.Answer.GetForeign() // in the order of Puts
+	for n, put := range b.GetPuts() {
+		key := string(put.GetKey())
+		it, ok := p.entries.items.Get(key)
 		if !ok {
 			continue
 		}
-		if len(theirs) > 0 && theirs[0] == put.Key {
+		if len(theirs) > 0 && string(theirs[0]) == key {
 			theirs = theirs[1:]
 			if it.value != nil && !it.repeated {
 				it.adopt = false // the application registered elsewhere since
-				p.entries.set(put.Key, it, foreign)
-				if slices.Contains(e.Refused, put.Key) {
-					p.step.Refused = append(p.step.Refused, put.Key)
+				p.entries.set(key, it, foreign)
+				if slices.Contains(e.Refused, key) {
+					p.step.Refused = append(p.step.Refused, key)
 				} else {
-					p.step.Lost = append(p.step.Lost, put.Key)
+					p.step.Lost = append(p.step.Lost, key)
 				}
 			}
 			continue
 		}
-		p.entries.acknowledge(put.Key, it, put.Value)
-		it.committed, it.since = r.Revision, r.SinceOf(n, put)
+		p.entries.acknowledge(key, it, put.GetValue())
+		it.committed = coord.Revision(e.Answer.GetHeader().GetRevision())
+		if since := e.Answer.GetSince(); n < len(since) {
+			it.since = coord.Revision(since[n])
+		}
 		it.adopt = it.repeated
 	}
 }
 
 // putBack queues a failed batch again. A sweep repeats its span by itself.
-func (p *Publisher) putBack(b *coord.RegisterBatch) {
-	if b.Replace != nil {
+func (p *Publisher) putBack(b *apiv1.PublishInstancesRequest) {
+	if b.GetReplace() {
 		return
 	}
 	for _, e := range b.Puts {
-		p.entries.touch(e.Key)
+		p.entries.touch(string(e.GetKey()))
 	}
 	for _, key := range b.Deletes {
-		p.entries.touch(key)
+		p.entries.touch(string(key))
 	}
 	p.entries.due = p.now
 }
 
 // narrow halves the batch size to find the entries without room. Other
 // entries continue, and deletions make room.
-func (p *Publisher) narrow(b *coord.RegisterBatch, err error) {
+func (p *Publisher) narrow(b *apiv1.PublishInstancesRequest, err error) {
 	if len(b.Puts)+len(b.Deletes) == 1 {
-		p.reject(b.Puts[0].Key, err)
+		p.reject(string(b.GetPuts()[0].GetKey()), err)
 		return
 	}
 	p.succeeded()
@@ -213,11 +222,11 @@ func (p *Publisher) reject(key string, err error) {
 }
 
 // culprit returns the entry named by an error.
-func culprit(b *coord.RegisterBatch, field string) (string, bool) {
+func culprit(b *apiv1.PublishInstancesRequest, field string) (string, bool) {
 	number, _, ok := strings.Cut(strings.TrimPrefix(field, "puts["), "]")
 	i, err := strconv.Atoi(number)
 	if !ok || err != nil || i < 0 || i >= len(b.Puts) {
 		return "", false
 	}
-	return b.Puts[i].Key, true
+	return string(b.GetPuts()[i].GetKey()), true
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Event is an input of Advance. Leader, Local and Tick arrive at any time.
@@ -33,14 +34,14 @@ type LeaseGranted struct {
 
 // Renewed answers Renew.
 type Renewed struct {
-	Renewal coord.Renewal
-	Err     error
+	Answer *apiv1.LeaseKeepAliveResponse
+	Err    error
 }
 
 // PublishDone answers Send.
 type PublishDone struct {
-	Result  coord.Result
-	Refused []string // those of Result.Foreign that were sent with Adopt: another caller's instance is at another owner
+	Answer  *apiv1.PublishInstancesResponse
+	Refused []string // those of Answer.Foreign that were sent with Adopt: another caller's instance is at another owner
 	Err     error
 }
 
@@ -62,7 +63,7 @@ type Action interface{ action() }
 // Resync asks for all local entries.
 type Resync struct{}
 
-// Grant asks the group for a lease: coord.LeaseGrant.
+// Grant asks the group for a lease.
 type Grant struct {
 	Lease coord.LeaseID // 0: the group chooses an id
 	TTL   time.Duration
@@ -72,7 +73,9 @@ type Grant struct {
 type Renew struct{ Lease coord.LeaseID }
 
 // Send asks the group to commit a batch.
-type Send struct{ Batch *coord.RegisterBatch }
+type Send struct {
+	Batch *apiv1.PublishInstancesRequest
+}
 
 func (Resync) action() {}
 func (Grant) action()  {}

@@ -11,10 +11,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/coordination/answer"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -57,7 +61,7 @@ type fixture struct {
 	term   uint64
 	faulty bool
 	hold   time.Duration // delay of the next command, beyond its timeout
-	sent   []*coord.RegisterBatch
+	sent   []*apiv1.PublishInstancesRequest
 	asked  map[string]int // requests by kind
 }
 
@@ -110,8 +114,9 @@ func (w *fixture) step(e publisher.Event) {
 		w.later(w.delay(), func() { w.step(publisher.Listed{Entries: all}) })
 	case publisher.Grant:
 		w.asked["grant"]++
-		w.request(&coord.LeaseGrant{ID: do.Lease, TTL: do.TTL.Milliseconds()}, func(r coord.Result, err error) publisher.Event {
-			return publisher.LeaseGranted{Lease: r.Lease, TTL: time.Duration(r.TTL) * ms, Err: err}
+		w.request(&apiv1.LeaseGrantRequest{Id: int64(do.Lease), TtlMs: do.TTL.Milliseconds()}, func(r *coordv1.Result, err error) publisher.Event {
+			got := r.GetLeaseGrant()
+			return publisher.LeaseGranted{Lease: coord.LeaseID(got.GetId()), TTL: time.Duration(got.GetTtlMs()) * ms, Err: err}
 		})
 	case publisher.Renew:
 		w.asked["renew"]++
@@ -119,7 +124,9 @@ func (w *fixture) step(e publisher.Event) {
 	case publisher.Send:
 		w.asked["send"]++
 		w.sent = append(w.sent, do.Batch)
-		w.request(do.Batch, func(r coord.Result, err error) publisher.Event { return publisher.PublishDone{Result: r, Err: err} })
+		w.request(do.Batch, func(r *coordv1.Result, err error) publisher.Event {
+			return publisher.PublishDone{Answer: r.GetPublishInstances(), Err: err}
+		})
 	}
 }
 
@@ -129,33 +136,33 @@ var errGone = fault.New("test", fault.Unavailable, "nobody leads")
 
 // request sends a command. The network may lose it, lose its answer, or delay
 // it for long.
-func (w *fixture) request(op coord.Op, answer func(coord.Result, error) publisher.Event) {
-	cmd := coord.Command{Owner: peer, Op: op}
+func (w *fixture) request(request proto.Message, answer func(*coordv1.Result, error) publisher.Event) {
+	cmd := coord.CommandOf(peer, request)
 	if late := w.hold; late > 0 {
 		w.hold = 0
-		w.queue = append(w.queue, arrival{w.now + late, func() { w.apply(cmd) }})
-		w.later(w.delay(), func() { w.step(answer(coord.Result{}, errGone)) })
+		w.queue = append(w.queue, arrival{w.now + late, func() { w.log(cmd) }})
+		w.later(w.delay(), func() { w.step(answer(nil, errGone)) })
 		return
 	}
 	if w.faulty && w.rng.IntN(4) == 0 {
 		if w.rng.IntN(2) == 0 { // from any process, long after its timeout
-			w.queue = append(w.queue, arrival{w.now + time.Duration(w.rng.IntN(8000))*ms, func() { w.apply(cmd) }})
+			w.queue = append(w.queue, arrival{w.now + time.Duration(w.rng.IntN(8000))*ms, func() { w.log(cmd) }})
 		}
-		w.later(w.delay(), func() { w.step(answer(coord.Result{}, errGone)) })
+		w.later(w.delay(), func() { w.step(answer(nil, errGone)) })
 		return
 	}
 	w.later(w.delay(), func() {
-		r := w.apply(cmd)
-		w.later(w.delay(), func() { w.step(answer(r, r.Err)) })
+		r := w.log(cmd)
+		w.later(w.delay(), func() { w.step(answer(r.Answer, r.Err)) })
 	})
 }
 
-func (w *fixture) apply(cmd coord.Command) coord.Result {
-	m, err := coord.Message(cmd)
+func (w *fixture) apply(cmd ops.Command) ops.Result {
+	m, err := ops.Message(cmd)
 	if err != nil {
-		return coord.Result{Err: err}
+		return ops.Result{Err: err}
 	}
-	return w.log(m)
+	return coordtest.Outcome(w.log(m))
 }
 
 // expire is the command that ends a lease.
@@ -165,7 +172,7 @@ func expire(l coord.Lease) *coordv1.Command {
 }
 
 // log applies the next entry of the log.
-func (w *fixture) log(m *coordv1.Command) coord.Result {
+func (w *fixture) log(m *coordv1.Command) machine.Result {
 	w.index++
 	r, e := w.group.Apply(w.index, 1, m)
 	for _, l := range e.Granted {
@@ -183,13 +190,18 @@ func (w *fixture) keepAlive(id coord.LeaseID) {
 		return
 	}
 	w.later(w.delay(), func() {
-		renewal := coord.Renewal{ID: id}
+		answer := &apiv1.LeaseKeepAliveResponse{}
 		if l, ok := w.group.Lease(id); ok && l.Owner == peer {
 			w.ends[id] = w.now + time.Duration(l.TTL)*ms
-			renewal.TTL, renewal.Published = l.TTL, w.group.Publication(id)
+			answer = renewed(w.group, l)
 		}
-		w.later(w.delay(), func() { w.step(publisher.Renewed{Renewal: renewal}) })
+		w.later(w.delay(), func() { w.step(publisher.Renewed{Answer: answer}) })
 	})
+}
+
+// renewed answers a keepalive of a lease.
+func renewed(m *machine.Machine, l coord.Lease) *apiv1.LeaseKeepAliveResponse {
+	return answer.KeepAlive([]machine.Renewal{{ID: l.ID, TTL: l.TTL, Published: m.Publication(l.ID)}}, coord.Header{}).GetKeepAlive()
 }
 
 // run lets time pass: deliveries, alarms and ends of leases.
@@ -252,7 +264,7 @@ func (w *fixture) lead() {
 // directory returns the entries of the group with their owners.
 func (w *fixture) directory() map[string]string {
 	all := map[string]string{}
-	page, err := w.group.Range(coord.Query{Span: coord.Under(coord.DirectoryPrefix)})
+	page, err := w.group.Range(machine.Query{Span: coord.Under(coord.DirectoryPrefix)})
 	require.NoError(w.t, err)
 	for _, kv := range page.Keys {
 		l, _ := w.group.Lease(kv.Lease)

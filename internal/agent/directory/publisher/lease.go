@@ -5,6 +5,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // leaseState is the lease of the published entries.
@@ -57,24 +58,31 @@ func (p *Publisher) renewed(e Renewed) {
 		return
 	}
 	p.succeeded()
-	if e.Renewal.TTL <= 0 {
+	ttl := time.Duration(e.Answer.GetTtlMs()) * time.Millisecond
+	if ttl <= 0 {
 		p.loseLease()
 		return
 	}
-	ttl := time.Duration(e.Renewal.TTL) * time.Millisecond
 	p.own(p.lease.id, p.began+ttl, ttl)
 	p.state.Verifications++
-	var has coord.Publication
-	if e.Renewal.Published != nil {
-		has = *e.Renewal.Published
-	}
+	has, mine := publicationOf(e.Answer, p.lease.id), p.entries.digest
 	switch {
 	case p.list || p.sweep != nil: // digests differ during a resync
-	case has != coord.Publication{Generation: p.accepted, Digest: p.entries.digest}:
+	case has.GetGeneration() != p.accepted || int(has.GetCount()) != mine.Count || has.GetHigh() != mine.High || has.GetLow() != mine.Low:
 		p.resync()
 	default:
 		p.state.Verified = p.now
 	}
+}
+
+// publicationOf returns what the owner has published under a lease; nil for nothing.
+func publicationOf(r *apiv1.LeaseKeepAliveResponse, id coord.LeaseID) *apiv1.Publication {
+	for _, p := range r.GetPublished() {
+		if p.GetLeaseId() == int64(id) {
+			return p
+		}
+	}
+	return nil
 }
 
 // supersede pauses for a later process of this peer. The lease stays without

@@ -18,7 +18,7 @@
 // A Publisher remembers the revision of each entry's registration, over changes
 // of health, lost leases and resyncs. The group skips a repeated registration
 // if the application has registered or left elsewhere since, see
-// coord.RegisterBatch. A new process learns these revisions from the group
+// coord.Entry. A new process learns these revisions from the group
 // before its old lease ends, and starts without them afterwards.
 //
 // # One request at a time

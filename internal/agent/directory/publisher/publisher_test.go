@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 )
@@ -166,10 +167,10 @@ func TestChangesMeanwhile(t *testing.T) {
 	w.run(40 * ms)
 	require.Equal(t, w.mine(), w.directory())
 
-	other := w.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
+	other := w.apply(ops.Command{Owner: "other", Op: &ops.LeaseGrant{TTL: 1e6}}).Lease
 	take := entry("a", 90)
 	take.Adopt = true
-	w.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{take}}})
+	w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{take}}})
 	w.register(entry("a", 84))
 	w.run(5 * ms)    // to be skipped
 	w.register(take) // but now the application registers here
@@ -218,7 +219,7 @@ func TestLeaseIsLost(t *testing.T) {
 
 	// Another owner may have the id.
 	w = newFixture(t, 1)
-	w.apply(coord.Command{Owner: "stranger", Op: &coord.LeaseGrant{ID: home, TTL: 1e6}})
+	w.apply(ops.Command{Owner: "stranger", Op: &ops.LeaseGrant{ID: home, TTL: 1e6}})
 	w.register(entry("a", 80))
 	w.lead()
 	w.run(2 * time.Second)
@@ -229,13 +230,13 @@ func TestLeaseIsLost(t *testing.T) {
 // A peer drops a moved application and takes it back after a new registration.
 func TestEntriesOfOthers(t *testing.T) {
 	w := newFixture(t, 1)
-	other := w.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
+	other := w.apply(ops.Command{Owner: "other", Op: &ops.LeaseGrant{TTL: 1e6}}).Lease
 	take := entry("a", 81)
 	take.Adopt = true
 	w.register(entry("a", 80), entry("b", 80))
 	w.lead()
 	w.run(time.Second)
-	r := w.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{take}}})
+	r := w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{take}}})
 	require.NoError(t, r.Err)
 	w.run(6 * time.Second)
 	require.Equal(t, []string{take.Key}, w.lost)
@@ -254,8 +255,8 @@ func TestEntriesOfOthers(t *testing.T) {
 
 	// The same without a leader at that time, followed by a resync.
 	next := newFixture(t, 1)
-	other = next.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
-	next.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{entry("a", 80)}}})
+	other = next.apply(ops.Command{Owner: "other", Op: &ops.LeaseGrant{TTL: 1e6}}).Lease
+	next.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{entry("a", 80)}}})
 	next.register(take)
 	next.lead()
 	next.run(time.Second)
@@ -268,11 +269,11 @@ func TestEntriesOfTheDead(t *testing.T) {
 	w.register(entry("b", 80))
 	w.lead()
 	w.run(time.Second)
-	other := w.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e6}}).Lease
-	w.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{{Key: key("b"), Value: entry("b", 9).Value, Adopt: true}}}})
+	other := w.apply(ops.Command{Owner: "other", Op: &ops.LeaseGrant{TTL: 1e6}}).Lease
+	w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{{Key: key("b"), Value: entry("b", 9).Value, Adopt: true}}}})
 	w.run(6 * time.Second)
 	require.Equal(t, 1, w.pub.State().Foreign)
-	w.apply(coord.Command{Owner: "other", Op: &coord.LeaseRevoke{ID: other}})
+	w.apply(ops.Command{Owner: "other", Op: &ops.LeaseRevoke{ID: other}})
 	w.run(31 * time.Second)
 	require.Equal(t, w.mine(), w.directory())
 	w.deregister(key("b"))
@@ -286,7 +287,7 @@ func TestNoRoomForAll(t *testing.T) {
 	w := newFixture(t, 1)
 	limits := w.group.Limits()
 	limits.LeaseKeys = 20
-	done := w.apply(coord.Command{Op: &coord.Configure{Limits: limits}})
+	done := w.apply(ops.Command{Op: &ops.Configure{Limits: limits}})
 	require.NoError(t, done.Err)
 	for i := range 50 {
 		w.register(entry(fmt.Sprintf("%02d", i), 80))
@@ -334,7 +335,7 @@ func TestAnotherProcess(t *testing.T) {
 	w.register(entry("a", 80))
 	w.lead()
 	w.run(time.Second)
-	r := w.apply(coord.Command{Owner: peer, Op: &coord.RegisterBatch{Lease: home, Generation: 9 << 32, Puts: []coord.Entry{entry("z", 1)}}})
+	r := w.apply(ops.Command{Owner: peer, Op: &ops.RegisterBatch{Lease: home, Generation: 9 << 32, Puts: []coord.Entry{entry("z", 1)}}})
 	require.NoError(t, r.Err)
 	w.run(6 * time.Second)
 	require.True(t, w.pub.State().Superseded)
@@ -353,7 +354,7 @@ func TestAnotherProcess(t *testing.T) {
 func TestDirectoryComesToBeRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newFixture(t, rapid.Uint64().Draw(t, "seed"))
-		other := w.apply(coord.Command{Owner: "other", Op: &coord.LeaseGrant{TTL: 1e9}}).Lease
+		other := w.apply(ops.Command{Owner: "other", Op: &ops.LeaseGrant{TTL: 1e9}}).Lease
 		w.faulty = true
 		var backup []byte
 		here := map[string]bool{} // keys registered here last
@@ -380,7 +381,7 @@ func TestDirectoryComesToBeRight(t *testing.T) {
 			case 6:
 				e := entry(fmt.Sprint(w.rng.IntN(6)), 99)
 				e.Adopt = true
-				w.apply(coord.Command{Owner: "other", Op: &coord.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{e}}})
+				w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{e}}})
 				delete(here, e.Key)
 			case 7:
 				e := entry(fmt.Sprint(w.rng.IntN(6)), i)
@@ -398,7 +399,7 @@ func TestDirectoryComesToBeRight(t *testing.T) {
 		}
 		w.faulty = false
 		if rapid.Bool().Draw(t, "gone") {
-			w.apply(coord.Command{Owner: "other", Op: &coord.LeaseRevoke{ID: other}})
+			w.apply(ops.Command{Owner: "other", Op: &ops.LeaseRevoke{ID: other}})
 		}
 		w.lead()
 		w.run(115 * time.Second) // late messages arrive, superseded processes return, foreign entries are tried twice

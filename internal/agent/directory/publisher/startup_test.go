@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -30,8 +33,8 @@ type cluster struct {
 	term   uint64
 	leader string // "" during an election
 	peers  []*resident
-	enough []time.Duration                         // times at which service web came to have two instances
-	heed   func(cmd coord.Command, r coord.Result) // nil: none
+	enough []time.Duration                        // times at which service web came to have two instances
+	heed   func(*coordv1.Command, machine.Result) // nil: none
 }
 
 func newCluster(t *testing.T, seed uint64) *cluster {
@@ -89,17 +92,13 @@ func (w *cluster) expire(term uint64) {
 	w.after(100*ms, func() { w.expire(term) })
 }
 
-func (w *cluster) apply(cmd coord.Command) coord.Result {
-	m, err := coord.Message(cmd)
+func (w *cluster) apply(cmd ops.Command) ops.Result {
+	m, err := ops.Message(cmd)
 	require.NoError(w.t, err)
-	r := w.log(m)
-	if w.heed != nil {
-		w.heed(cmd, r)
-	}
-	return r
+	return coordtest.Outcome(w.log(m))
 }
 
-func (w *cluster) log(m *coordv1.Command) coord.Result {
+func (w *cluster) log(m *coordv1.Command) machine.Result {
 	w.index++
 	before := w.available()
 	r, e := w.group.Apply(w.index, 1, m)
@@ -112,12 +111,15 @@ func (w *cluster) log(m *coordv1.Command) coord.Result {
 	if before < 2 && w.available() >= 2 {
 		w.enough = append(w.enough, w.now)
 	}
+	if w.heed != nil {
+		w.heed(m, r)
+	}
 	return r
 }
 
 // available counts the instances of service web.
 func (w *cluster) available() int {
-	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan("default", "web")})
+	page, err := w.group.Range(machine.Query{Span: coord.ServiceSpan("default", "web")})
 	require.NoError(w.t, err)
 	return len(page.Keys)
 }
@@ -216,22 +218,22 @@ func (r *resident) publish(e publisher.Event) {
 		r.later(0, func() { r.publish(publisher.Listed{Entries: all}) })
 	case publisher.Grant:
 		r.call(func() publisher.Event {
-			res := r.apply(coord.Command{Owner: r.name, Op: &coord.LeaseGrant{ID: do.Lease, TTL: do.TTL.Milliseconds()}})
+			res := r.apply(ops.Command{Owner: r.name, Op: &ops.LeaseGrant{ID: do.Lease, TTL: do.TTL.Milliseconds()}})
 			return publisher.LeaseGranted{Lease: res.Lease, TTL: time.Duration(res.TTL) * ms, Err: res.Err}
 		}, publisher.LeaseGranted{Err: errGone})
 	case publisher.Renew:
 		r.call(func() publisher.Event {
-			renewal := coord.Renewal{ID: do.Lease}
+			answer := &apiv1.LeaseKeepAliveResponse{}
 			if l, ok := r.group.Lease(do.Lease); ok && l.Owner == r.name {
 				r.ends[l.ID] = r.now + time.Duration(l.TTL)*ms
-				renewal.TTL, renewal.Published = l.TTL, r.group.Publication(l.ID)
+				answer = renewed(r.group, l)
 			}
-			return publisher.Renewed{Renewal: renewal}
+			return publisher.Renewed{Answer: answer}
 		}, publisher.Renewed{Err: errGone})
 	case publisher.Send:
 		r.call(func() publisher.Event {
-			res := r.apply(coord.Command{Owner: r.name, Op: do.Batch})
-			return publisher.PublishDone{Result: res, Err: res.Err}
+			res := r.log(coord.CommandOf(r.name, do.Batch))
+			return publisher.PublishDone{Answer: res.Answer.GetPublishInstances(), Err: res.Err}
 		}, publisher.PublishDone{Err: errGone})
 	}
 	r.alarm(&r.publishes, step.Wake, func() { r.publish(publisher.Tick{}) })
@@ -265,7 +267,7 @@ func (w *cluster) requireComplete() {
 			}
 		}
 	}
-	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan("", "")})
+	page, err := w.group.Range(machine.Query{Span: coord.ServiceSpan("", "")})
 	require.NoError(w.t, err)
 	for _, kv := range page.Keys {
 		l, _ := w.group.Lease(kv.Lease)

@@ -10,7 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // words is a cluster with applications that move between peers and leave, while
@@ -46,15 +50,16 @@ func newWords(t *testing.T, seed uint64, peers int) *words {
 // note records a commit. A restarted peer repeats uncommitted registrations as
 // if they were committed: without a later decision such a put is a
 // registration.
-func (w *words) note(cmd coord.Command, r coord.Result) {
-	o, ok := cmd.Op.(*coord.RegisterBatch)
-	if !ok || r.Err != nil {
+func (w *words) note(cmd *coordv1.Command, result machine.Result) {
+	o, r := cmd.GetPublishInstances(), coordtest.Outcome(result)
+	if o == nil || r.Err != nil {
 		return
 	}
-	for _, e := range o.Puts {
-		if last, known := w.last[e.Key]; !slices.Contains(r.Foreign, e.Key) && (e.Adopt || !known || last == "" && w.from[e.Key] == cmd.Owner) {
-			w.last[e.Key] = cmd.Owner
-			delete(w.left, e.Key)
+	for _, e := range o.GetPuts() {
+		key := string(e.GetKey())
+		if last, known := w.last[key]; !slices.Contains(r.Foreign, key) && (e.GetAdopt() || !known || last == "" && w.from[key] == cmd.GetOwner()) {
+			w.last[key] = cmd.GetOwner()
+			delete(w.left, key)
 		}
 	}
 	for key, owner := range w.last {
@@ -116,7 +121,7 @@ func (w *words) leave(r *resident, id string) {
 func (w *words) requireLast() {
 	w.t.Helper()
 	want, has := map[string]string{}, map[string]string{}
-	page, err := w.group.Range(coord.Query{Span: coord.ServiceSpan("", "")})
+	page, err := w.group.Range(machine.Query{Span: coord.ServiceSpan("", "")})
 	require.NoError(w.t, err)
 	for _, kv := range page.Keys {
 		l, _ := w.group.Lease(kv.Lease)
@@ -187,7 +192,9 @@ func TestSinceIsKept(t *testing.T) {
 	at := w.group.Since(key("a"))
 	require.Equal(t, w.group.Revision()-1, at)
 	last := w.sent[len(w.sent)-1]
-	require.Equal(t, []coord.Entry{{Key: key("a"), Value: entry("a", 81).Value, Since: at}}, last.Puts)
+	require.Len(t, last.GetPuts(), 1)
+	sent := last.GetPuts()[0]
+	require.Equal(t, []any{key("a"), entry("a", 81).Value, int64(at)}, []any{string(sent.GetKey()), sent.GetValue(), sent.GetSince()})
 
 	w.start() // a new process learns the revision from the group
 	w.lead()
@@ -214,7 +221,7 @@ func TestRegistrationGivesWay(t *testing.T) {
 	w.pub.Advance(w.now, publisher.Local{Puts: []coord.Entry{take}})
 	do := w.pub.Advance(w.now+6*ms, publisher.Tick{}).Do
 	require.True(t, do.(publisher.Send).Batch.Puts[0].Adopt)
-	step := w.pub.Advance(w.now+7*ms, publisher.PublishDone{Result: coord.Result{Revision: 5, Foreign: []string{take.Key}}})
+	step := w.pub.Advance(w.now+7*ms, publisher.PublishDone{Answer: &apiv1.PublishInstancesResponse{Header: &apiv1.Header{Revision: 5}, Foreign: [][]byte{[]byte(take.Key)}}})
 	require.Equal(t, []string{take.Key}, step.Lost)
 	w.run(35 * time.Second)
 	require.False(t, w.sent[len(w.sent)-1].Puts[0].Adopt)

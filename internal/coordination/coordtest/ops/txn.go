@@ -1,8 +1,9 @@
-package coord
+package ops
 
 import (
 	"fmt"
 
+	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -74,23 +75,23 @@ func (o Operator) String() string { return nameOf(uint8(o), "=", "!=", "<", ">")
 // Compare is a condition on the state before a transaction: every key in Span has the property. An absent
 // key, or an empty Span, has the numbers 0 and no value: it fails every comparison of a Value.
 type Compare struct {
-	Span     Span
+	Span     coord.Span
 	Target   Target
 	Operator Operator
-	Number   int64  // the operand: a revision, a version or a lease
-	Value    string // the operand of Value
-	Lock     string // of Holds
-	Token    Token  // of Holds
+	Number   int64       // the operand: a revision, a version or a lease
+	Value    string      // the operand of Value
+	Lock     string      // of Holds
+	Token    coord.Token // of Holds
 }
 
 // IfRevision holds while key was last changed at mod; with mod 0, while it is absent.
-func IfRevision(key string, mod Revision) Compare {
-	return Compare{Span: Exactly(key), Number: int64(mod)}
+func IfRevision(key string, mod coord.Revision) Compare {
+	return Compare{Span: coord.Exactly(key), Number: int64(mod)}
 }
 
 // IfHolds holds while the claim with the token, above 0, holds the lock. After a later token has
 // been granted, the comparison with an exclusive claim's token fails.
-func IfHolds(lock string, token Token) Compare {
+func IfHolds(lock string, token coord.Token) Compare {
 	return Compare{Target: Holds, Lock: lock, Token: token}
 }
 
@@ -98,7 +99,7 @@ func IfHolds(lock string, token Token) Compare {
 // the steps before it.
 type Step struct {
 	Put    *Put
-	Delete *Span // all keys in it; an empty span is fine
+	Delete *coord.Span // all keys in it; an empty span is fine
 	Read   *Read
 	Prev   bool // with Put and Delete: return the versions before
 }
@@ -125,7 +126,7 @@ type Put struct {
 	Key   string // not empty
 	Value []byte // kept: the caller must not change it
 	// Lease that the key is bound to from now on; 0 frees it of any.
-	Lease LeaseID
+	Lease coord.LeaseID
 	// KeepValue and KeepLease leave the value or the lease of a key that must exist.
 	KeepValue, KeepLease bool
 }
@@ -134,67 +135,13 @@ type Put struct {
 type Read struct {
 	Query
 	// Bounds of the keys that count, inclusive; 0 is none.
-	MinMod, MaxMod, MinCreate, MaxCreate Revision
+	MinMod, MaxMod, MinCreate, MaxCreate coord.Revision
 }
-
-// Order is the property that a Query sorts by; keys with the same one are sorted by key, ascending. The numbers
-// travel on the wire.
-type Order uint8
-
-const (
-	// ByKey sorts by the bytes of the key.
-	ByKey Order = iota
-	// ByVersion sorts by the number of puts.
-	ByVersion
-	// ByCreateRevision sorts by the revision of the first put.
-	ByCreateRevision
-	// ByModRevision sorts by the revision of the last put.
-	ByModRevision
-	// ByValue sorts by the bytes of the value.
-	ByValue
-)
-
-// TxnResult answers a Txn.
-type TxnResult struct {
-	Succeeded bool         `json:"succeeded"` // Then was executed
-	Steps     []StepResult `json:"results"`
-	// Failed is the position, from 1, of the first comparison that does not hold; 0 is none. Reason says
-	// it for people.
-	Failed int    `json:"failed,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	// Forgotten: the transaction was executed before, and its results were too large to be kept for a repetition
-	// of the command. Steps have no keys.
-	Forgotten bool `json:"forgotten,omitempty"`
-}
-
-// StepResult answers a Step.
-type StepResult struct {
-	// Count of the keys put or deleted, or of all keys that match a Read, past its limit too.
-	Count int `json:"count"`
-	// Keys read, or the versions before. Readers share them: never change one.
-	Keys []*KeyValue `json:"kvs,omitempty"`
-}
-
-// Unmet returns a Conflict with the first comparison that does not hold, or nil.
-func (r *TxnResult) Unmet() error {
-	if r.Failed == 0 {
-		return nil
-	}
-	return &fault.Error{Op: "coord.Txn", Kind: fault.Conflict, Field: fmt.Sprintf("compare[%d]", r.Failed-1), Err: text(r.Reason)}
-}
-
-// IsLimited reports whether a read left out matching keys.
-func (r *StepResult) IsLimited() bool { return r.Count > len(r.Keys) }
 
 func (*Txn) op() {}
 
 // Matches reports whether a version is within the bounds of revisions.
-func (r *Read) Matches(kv *KeyValue) bool {
-	within := func(at, low, high Revision) bool { return at >= low && (high == 0 || at <= high) }
+func (r *Read) Matches(kv *coord.KeyValue) bool {
+	within := func(at, low, high coord.Revision) bool { return at >= low && (high == 0 || at <= high) }
 	return within(kv.ModRevision, r.MinMod, r.MaxMod) && within(kv.CreateRevision, r.MinCreate, r.MaxCreate)
-}
-
-// String implements fmt.Stringer.
-func (o Order) String() string {
-	return nameOf(uint8(o), "key", "version", "create_revision", "mod_revision", "value")
 }

@@ -1,65 +1,27 @@
-package coord
+package ops
 
 import (
+	"fmt"
 	"math"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
-// Encoded is an operation in the form of its request. A front end forwards the request unchanged:
-// the leader receives the same message, and the log holds it. Only the state machine reads it.
-type Encoded struct {
-	Message *coordv1.Command // with a Request
-}
-
-func (*Encoded) op() {}
-
-// Waits returns the lock and the lease of a command that waits for a lock, or false.
-func (c *Command) Waits() (name string, lease LeaseID, ok bool) {
-	switch o := c.Op.(type) {
-	case *Lock:
-		return o.Name, o.Lease, o.Wait
-	case *Encoded:
-		if r, ok := o.Message.GetRequest().(*coordv1.Command_Lock); ok {
-			return r.Lock.GetName(), LeaseID(r.Lock.GetLeaseId()), true
-		}
-	}
-	return "", 0, false
-}
-
-// AboutClients reports whether a command opens or closes a client. Such commands need no client.
-func (c *Command) AboutClients() bool {
-	switch o := c.Op.(type) {
-	case *ClientOpen, *ClientClose:
-		return true
-	case *Encoded:
-		switch o.Message.GetRequest().(type) {
-		case *coordv1.Command_OpenClient, *coordv1.Command_CloseClient:
-			return true
-		}
-	}
-	return false
-}
-
-// Message returns a command as the message that peers send and the log holds. The message of an
-// Encoded is the caller's, changed in place.
+// Message returns a command as the message that peers send and the log holds.
 //
 // Errors: Invalid.
 func Message(c Command) (*coordv1.Command, error) {
-	var m *coordv1.Command
-	if o, ok := c.Op.(*Encoded); ok {
-		m = o.Message
-	} else {
-		m = &coordv1.Command{}
-		if err := setRequest(m, c.Op); err != nil {
-			return nil, fault.Wrap("coord.Message", err)
-		}
+	m := &coordv1.Command{}
+	if err := setRequest(m, c.Op); err != nil {
+		return nil, fault.Wrap("coord.Message", err)
 	}
 	m.Owner, m.Random = c.Owner, c.Random
 	var attempt *apiv1.Attempt
@@ -111,21 +73,12 @@ func setRequest(m *coordv1.Command, op Op) error {
 // setInternal sets the request of an operation that only members propose.
 func setInternal(m *coordv1.Command, op Op) error {
 	switch o := op.(type) {
-	case *Cancel:
-		m.Request = &coordv1.Command_Cancel{Cancel: &coordv1.Cancel{Name: o.Name, Lease: int64(o.Lease), Token: int64(o.Token)}}
-		return checkUTF8("name", o.Name)
 	case *Compact:
 		m.Request = &coordv1.Command_Compact{Compact: &coordv1.Compact{Revision: int64(o.Revision)}}
 	case *ClientsExpire:
 		m.Request = &coordv1.Command_ClientsExpire{ClientsExpire: &coordv1.ClientsExpire{Term: o.Term, IdleSince: o.IdleSince}}
 	case *Configure:
 		m.Request = &coordv1.Command_Configure{Configure: &coordv1.Configure{Limits: o.Limits.Message()}}
-	case *SetLevel:
-		m.Request = &coordv1.Command_SetLevel{SetLevel: &coordv1.SetLevel{Level: o.Level}}
-	case *Dissolve:
-		m.Request = &coordv1.Command_Dissolve{Dissolve: &coordv1.Dissolve{Successor: []byte(o.Successor), Force: o.Force, Reached: int64(o.Reached)}}
-	case *RaiseRevision:
-		m.Request = &coordv1.Command_RaiseRevision{RaiseRevision: &coordv1.RaiseRevision{To: int64(o.To), Resume: o.Resume}}
 	default:
 		return fault.Invalidf("op", nil, "is missing")
 	}
@@ -133,12 +86,12 @@ func setInternal(m *coordv1.Command, op Op) error {
 }
 
 func setLock(m *coordv1.Command, o *Lock) error {
-	if o.Mode > Permit {
+	if o.Mode > coord.Permit {
 		return fault.Invalidf("mode", o.Mode, "is not known")
 	}
 	if o.Wait {
 		m.Request = &coordv1.Command_Lock{Lock: &apiv1.LockRequest{
-			Name: o.Name, LeaseId: int64(o.Lease), Mode: apiv1.ShareMode(o.Mode), Permits: o.Permits, Metadata: o.Metadata,
+			TimeoutMs: -1, Name: o.Name, LeaseId: int64(o.Lease), Mode: apiv1.ShareMode(o.Mode), Permits: o.Permits, Metadata: o.Metadata,
 		}}
 	} else {
 		m.Request = &coordv1.Command_TryLock{TryLock: &apiv1.TryLockRequest{
@@ -171,13 +124,84 @@ func publishRequest(o *RegisterBatch) *apiv1.PublishInstancesRequest {
 	return r
 }
 
-func requirementRequest(r *Requirement) (*apiv1.SetRequirementRequest, error) {
+func requirementRequest(r *requirements.Requirement) (*apiv1.SetRequirementRequest, error) {
 	if r.Min < 0 || r.Min > math.MaxInt32 {
-		return nil, fault.Invalidf("min", r.Min, "must be 1 to %d", MaxRequired)
+		return nil, fault.Invalidf("min", r.Min, "must be 1 to %d", requirements.MaxInstances)
 	}
 	q := &agentv1.DiscoverRequest{}
 	if err := proto.Unmarshal(r.Question, q); err != nil {
 		return nil, fault.Invalidf("selector", nil, "is no question for instances")
 	}
 	return &apiv1.SetRequirementRequest{Name: r.Name, Min: uint32(r.Min), Query: q}, checkUTF8("name", r.Name)
+}
+
+func txnRequest(o *Txn) (*apiv1.TxnRequest, error) {
+	r := &apiv1.TxnRequest{}
+	for i, c := range o.If {
+		if err := checkUTF8(fmt.Sprintf("compare[%d].lock", i), c.Lock); err != nil {
+			return nil, err
+		}
+		r.Compare = append(r.Compare, compareMessage(c))
+	}
+	var err error
+	if r.Then, err = stepMessages("then", o.Then); err != nil {
+		return nil, err
+	}
+	r.Else, err = stepMessages("else", o.Else)
+	return r, err
+}
+
+func compareMessage(c Compare) *apiv1.Compare {
+	m := &apiv1.Compare{Target: apiv1.Compare_Target(c.Target), Operator: apiv1.Compare_Operator(c.Operator), Number: c.Number}
+	switch c.Target {
+	case Holds:
+		m.Lock, m.FencingToken = c.Lock, int64(c.Token)
+		return m
+	case Value:
+		m.Value = []byte(c.Value)
+	}
+	m.Key, m.RangeEnd = ends(c.Span)
+	return m
+}
+
+func stepMessages(branch string, steps []Step) ([]*apiv1.TxnStep, error) {
+	var all []*apiv1.TxnStep
+	for i, s := range steps {
+		if err := s.Check(); err != nil {
+			return nil, fault.In(fmt.Sprintf("%s[%d]", branch, i), err)
+		}
+		m := &apiv1.TxnStep{}
+		switch {
+		case s.Put != nil:
+			m.Step = &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{
+				Key: []byte(s.Put.Key), Value: s.Put.Value, Lease: int64(s.Put.Lease), PrevKv: s.Prev,
+				KeepValue: s.Put.KeepValue, KeepLease: s.Put.KeepLease,
+			}}
+		case s.Delete != nil:
+			from, to := ends(*s.Delete)
+			m.Step = &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{Key: from, RangeEnd: to, PrevKv: s.Prev}}
+		default:
+			m.Step = &apiv1.TxnStep_Range{Range: readMessage(s.Read)}
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+func readMessage(r *Read) *apiv1.TxnRange {
+	from, to := ends(r.Span)
+	return &apiv1.TxnRange{
+		Key: from, RangeEnd: to, Revision: int64(r.At), Limit: uint32(min(max(r.Limit, 0), math.MaxUint32)),
+		Order: apiv1.TxnRange_Order(r.Order), Descending: r.Descending, KeysOnly: r.KeysOnly, CountOnly: r.CountOnly,
+		MinModRevision: int64(r.MinMod), MaxModRevision: int64(r.MaxMod),
+		MinCreateRevision: int64(r.MinCreate), MaxCreateRevision: int64(r.MaxCreate),
+	}
+}
+
+// ends is Bounds without an end for the span of one key.
+func ends(s coord.Span) (from, to []byte) {
+	if s.From != "" && s == coord.Exactly(s.From) {
+		return []byte(s.From), nil
+	}
+	return s.Bounds()
 }
