@@ -177,8 +177,6 @@ func (f *fleet) do(ctx context.Context, t task) (kit.Sample, error) {
 		return f.watch(ctx, t)
 	case opKill:
 		return f.kill(ctx)
-	case opStorm:
-		return f.storm(ctx, t)
 	}
 	return kit.Sample{}, fault.Invalidf("op", t.Op, "is not known")
 }

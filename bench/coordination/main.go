@@ -9,7 +9,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -49,15 +48,11 @@ func (s *session) parse(args []string, stderr io.Writer) error {
 	f.StringVar(&s.etcd, "etcd", "", "`path` of an etcd to measure beside it")
 	f.StringVar(&s.at, "at", spread, "where blackholed's clients connect: "+spread+", "+leading+" or "+following)
 	f.IntVar(&s.kills, "kills", 20, "of the leader, by failover")
-	f.IntVar(&s.leases, "leases", 90_000, "that end together, in storm")
 	if err := s.Parse(f, args); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{spread, leading, following}, s.at) {
 		return fault.Invalidf("at", s.at, "must be %s, %s or %s", spread, leading, following)
 	}
-	return cmp.Or(
-		kit.Within("kills", s.kills, 1, 1000),
-		kit.Within("leases", s.leases, 1, 99_000), // a group has at most 100,000
-	)
+	return kit.Within("kills", s.kills, 1, 1000)
 }

@@ -13,7 +13,6 @@ const (
 	opRead      = "read"
 	opWatch     = "watch"
 	opKill      = "kill"
-	opStorm     = "storm"
 )
 
 // task is one unit of work for a system.
@@ -21,7 +20,7 @@ type task struct {
 	Op       string        `json:"op"`
 	Clients  int           `json:"clients"`
 	Duration time.Duration `json:"duration"`
-	Batch    int           `json:"batch"` // leases in a message; writes in a second; leases in a storm
+	Batch    int           `json:"batch"` // leases in a message; writes in a second
 	Run      int           `json:"run"`   // makes names differ
 }
 

@@ -31,7 +31,6 @@ type session struct {
 	etcd    string // path
 	at      string // where clients connect
 	kills   int
-	leases  int
 	systems []system
 }
 
@@ -43,7 +42,6 @@ func parts() []kit.Part[*session] {
 		{Name: "reads", Run: (*session).reads},
 		{Name: "watch", Run: (*session).watch},
 		{Name: "failover", Run: (*session).failover},
-		{Name: "storm", Run: (*session).storm},
 	}
 }
 

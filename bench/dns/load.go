@@ -3,13 +3,9 @@ package main
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"regexp"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -70,7 +66,7 @@ func alone(address string, qtype uint16) (size int, p50, p99 time.Duration, err 
 	return size, took[samples/2], took[samples*99/100], nil
 }
 
-// ask is the built-in load.
+// ask is one load.
 func (o options) ask(address string, qtype uint16) (total, error) {
 	query, err := packed(qtype)
 	if err != nil {
@@ -142,40 +138,4 @@ func flow(address string, query []byte, window int, until time.Time) (t total, e
 		}
 		t.answers += uint64(due)
 	}
-}
-
-// perf is the load by dnsperf.
-func (o options) perf(address string, qtype uint16) (total, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return total{}, err
-	}
-	questions, err := os.CreateTemp("", "questions")
-	if err != nil {
-		return total{}, err
-	}
-	defer os.Remove(questions.Name())
-	_, err = fmt.Fprintln(questions, service, dns.TypeToString[qtype])
-	if err = errors.Join(err, questions.Close()); err != nil {
-		return total{}, err
-	}
-	text, err := exec.Command(o.dnsperf, "-s", host, "-p", port, "-e", "-c", strconv.Itoa(o.sockets), "-q", strconv.Itoa(o.window),
-		"-l", strconv.Itoa(int(o.duration.Seconds())), "-d", questions.Name()).CombinedOutput()
-	if err != nil {
-		return total{}, fmt.Errorf("%w: %s", err, text)
-	}
-	number := func(label string) float64 {
-		m := regexp.MustCompile(label + `:\s+([0-9.]+)`).FindSubmatch(text)
-		if m == nil {
-			err = fmt.Errorf("dnsperf does not say %q: %s", label, text)
-			return 0
-		}
-		n, _ := strconv.ParseFloat(string(m[1]), 64)
-		return n
-	}
-	t := total{
-		answers: uint64(number("Queries completed")), lost: uint64(number("Queries lost")),
-		took: time.Duration(number(`Run time \(s\)`) * float64(time.Second)),
-	}
-	return t, err
 }

@@ -1,7 +1,7 @@
 // Command dns measures the DNS front end: a separate server process over a catalog of one
-// service, asked over UDP with EDNS, by a built-in load or by dnsperf.
+// service, asked over UDP with EDNS.
 //
-//	go run ./bench/dns -dnsperf "$(which dnsperf)" -instances 10 -duration 3s -runs 3
+//	go run ./bench/dns -instances 10 -duration 3s -runs 3
 //
 // It prints rows for a Markdown table. Server and load share the machine. On a busy machine the
 // processor time of an answer, user and system, says more than the rate.
@@ -23,7 +23,6 @@ import (
 // options are the command line.
 type options struct {
 	serve     bool
-	dnsperf   string
 	types     string
 	instances int
 	duration  time.Duration
@@ -44,7 +43,6 @@ func parse(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("dns", flag.ContinueOnError)
 	f.BoolVar(&o.serve, "serve", false, "be the server, until standard input ends")
-	f.StringVar(&o.dnsperf, "dnsperf", "", "`path` of dnsperf, which then is the load")
 	f.StringVar(&o.types, "types", "A,SRV", "of questions")
 	f.IntVar(&o.instances, "instances", 10, "of the service, each at an address of its own")
 	f.DurationVar(&o.duration, "duration", 3*time.Second, "of a run")
@@ -110,7 +108,7 @@ func measure(o options, s *server, qtype uint16, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		t, err := o.load(s.address, qtype)
+		t, err := o.ask(s.address, qtype)
 		if err != nil {
 			return err
 		}
@@ -128,12 +126,4 @@ func measure(o options, s *server, qtype uint16, stdout io.Writer) error {
 	fmt.Fprintf(stdout, "| %s | %d | %d B | %.0f | %d | %.1f us | %d, %d us |\n", dns.TypeToString[qtype], o.instances, size,
 		mid.rate, mid.lost, float64(mid.cpu.Nanoseconds())/1000, p50.Microseconds(), p99.Microseconds())
 	return nil
-}
-
-// load runs one load.
-func (o options) load(address string, qtype uint16) (total, error) {
-	if o.dnsperf != "" {
-		return o.perf(address, qtype)
-	}
-	return o.ask(address, qtype)
 }
