@@ -1,48 +1,13 @@
 package archtest
 
 import (
-	"go/ast"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// TestNamedTestsExist: a page that names a test as the proof of a promise names one that exists.
-func TestNamedTestsExist(t *testing.T) {
-	m, err := load(os.DirFS("../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	declared := map[string]bool{}
-	for _, p := range m.packages {
-		for _, f := range p.files {
-			for _, d := range f.ast.Decls {
-				if function, ok := d.(*ast.FuncDecl); ok && f.test {
-					declared[function.Name.Name] = true
-				}
-			}
-		}
-	}
-	for page, least := range map[string]int{"docs/threat-model.md": 40} {
-		text, err := os.ReadFile(filepath.Join("../..", page))
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := regexp.MustCompile("`Test[A-Z][A-Za-z0-9]*").FindAllString(string(text), -1)
-		if len(names) < least {
-			t.Errorf("%s names only %d tests: the search is broken", page, len(names))
-		}
-		for _, name := range names {
-			if !declared[name[1:]] {
-				t.Errorf("%s names %s, which does not exist", page, name[1:])
-			}
-		}
-	}
-}
 
 // TestLicences: every module in the binary has a licence that permits its use, with conditions that a note of the
 // licence fulfils.

@@ -46,7 +46,7 @@ func change(beside, quiet []time.Duration) string {
 // names lists the honest operations.
 func (h *honest) names() []string {
 	var names []string
-	for _, d := range h.deeds() {
+	for _, d := range h.operations() {
 		names = append(names, d.name)
 	}
 	return append(names, updateSeen)

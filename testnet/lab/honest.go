@@ -32,10 +32,10 @@ const (
 	honestFailures = 8                // failures to print, of one window
 )
 
-// deeds are the honest operations, each with its pause. All of them need the victim: what it answers itself, what it keeps for a
+// operations are the honest operations, each with its pause. All of them need the victim: what it answers itself, what it keeps for a
 // provider at another peer, and what it commits.
-func (h *honest) deeds() []deed {
-	return []deed{
+func (h *honest) operations() []operation {
+	return []operation{
 		{"query", 50 * time.Millisecond, h.query},
 		{"resolve", 50 * time.Millisecond, h.resolve},
 		{"register", 750 * time.Millisecond, h.register}, // a caller may register 100 times a minute
@@ -47,8 +47,8 @@ func (h *honest) deeds() []deed {
 // updateSeen is the operation that ends with the event of an update at the watch.
 const updateSeen = "watch"
 
-// deed is an honest operation at a steady pace. do returns what it took.
-type deed struct {
+// operation is an honest operation at a steady pace. do returns what it took.
+type operation struct {
 	name  string
 	every time.Duration
 	do    func(ctx context.Context, i int) (time.Duration, error)
@@ -105,7 +105,7 @@ func newHonest(ctx context.Context, w *world, victim, provider *peer) (*honest, 
 		return nil, err
 	}
 	h.work.Go(func() { h.follow(ctx, watcher) })
-	for _, d := range h.deeds() {
+	for _, d := range h.operations() {
 		h.work.Go(func() { h.repeat(ctx, d) })
 	}
 	return h, nil
@@ -137,7 +137,7 @@ func (h *honest) window() *window {
 }
 
 // repeat does one thing at its pace. The time of a call counts from its turn, also if earlier calls took all places.
-func (h *honest) repeat(ctx context.Context, d deed) {
+func (h *honest) repeat(ctx context.Context, d operation) {
 	places := make(chan struct{}, honestAtOnce)
 	var calls sync.WaitGroup
 	defer calls.Wait()

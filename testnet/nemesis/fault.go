@@ -125,8 +125,8 @@ func (f *faults) chosen() []kind {
 	})
 }
 
-// torment applies one fault after the other until the deadline.
-func (f *faults) torment(ctx context.Context, until time.Duration) error {
+// disturb applies one fault after the other until the deadline.
+func (f *faults) disturb(ctx context.Context, until time.Duration) error {
 	all, total := f.chosen(), 0
 	for _, k := range all {
 		total += k.weight

@@ -191,7 +191,7 @@ func (r *run) disturb(ctx context.Context, f *faults) error {
 	if r.Upgrade != "" {
 		return f.roll(ctx)
 	}
-	return f.torment(ctx, r.now()+r.Duration)
+	return f.disturb(ctx, r.now()+r.Duration)
 }
 
 // judge applies the checks.

@@ -52,7 +52,7 @@ func TestFaults(t *testing.T) {
 	r.Faults = Faults("kill")
 	require.Len(t, r.chosen(), len(Faults("kill")))
 	r.Faults = Faults("cut")
-	require.Error(t, r.torment(t.Context(), time.Hour), "nothing could happen")
+	require.Error(t, r.disturb(t.Context(), time.Hour), "nothing could happen")
 }
 
 func TestSpan(t *testing.T) {

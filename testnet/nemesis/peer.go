@@ -35,7 +35,7 @@ type peer struct {
 
 	binary string // of its next process; empty means Config.Binary
 
-	paused bool // written by torment only
+	paused bool // written by disturb only
 }
 
 // place assigns host and addresses to peer i; free has the ports for peers on one machine.

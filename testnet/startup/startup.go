@@ -10,17 +10,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/testnet/app"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/lan"
+	"github.com/blackhole/blackhole/testnet/process"
 )
 
 // Peers of a network.
@@ -215,4 +220,236 @@ func (r *run) violated(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.outcome.Violations = append(r.outcome.Violations, fmt.Sprintf(format, args...))
+}
+
+// Parameters of a plan.
+const (
+	spread    = 2500 * time.Millisecond // longest time from the first start to the last
+	uptime    = 2 * time.Second         // longest uptime of a killed peer
+	downtime  = time.Second             // longest time until its restart
+	busy      = 4500 * time.Millisecond // duration of registrations
+	maxKilled = 4
+	arrivals  = 32              // applications that register
+	movers    = 6               // of these register again later, with any answering peer
+	leavers   = 6               // of these deregister later
+	cutApps   = 8               // applications that register during the cut
+	cutMovers = 8               // of the remaining arrivals register again just before the cut
+	cutLeft   = 6               // of these deregister during the cut, through any answering peer
+	shortCut  = 2 * time.Second // shortest cut; the longest is twice as long
+	longCut   = 17 * time.Second
+	longEvery = 10 // seeds
+)
+
+// outage is the end and the return of one process, counted from its first start.
+type outage struct {
+	kill time.Duration // 0 means none
+	back time.Duration
+}
+
+// visit is the plan of one application.
+type visit struct {
+	id    string
+	at    time.Duration
+	again time.Duration // time of the second registration; 0 means never
+	leave time.Duration // time of the deregistration; 0 means never
+}
+
+// plan is the course of one network, drawn from a seed alone.
+type plan struct {
+	starts  []time.Duration // of each peer
+	outages []outage        // of each peer
+	visits  []visit
+	cut     time.Duration
+	side    []int   // the peers on one side of the cut
+	during  []visit // during the cut, counted from its start
+	moving  []visit // just before the cut
+	parting []visit // during the cut, counted from its start
+}
+
+func draw(seed uint64, peers int) plan {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	within := func(least, most time.Duration) time.Duration {
+		return least + time.Duration(rng.Int64N(int64(most-least)))
+	}
+	p := plan{starts: make([]time.Duration, peers), outages: make([]outage, peers)}
+	length := within(0, spread) + 1 // from all at once to one after the other
+	for i := range p.starts {
+		p.starts[i] = within(0, length)
+	}
+	for _, i := range rng.Perm(peers)[:rng.IntN(min(maxKilled, peers)+1)] {
+		kill := within(50*time.Millisecond, uptime)
+		p.outages[i] = outage{kill: kill, back: kill + within(0, downtime)}
+	}
+	for i := range arrivals {
+		v := visit{id: fmt.Sprintf("app-%02d", i), at: within(0, busy)}
+		switch {
+		case i < movers:
+			v.again = v.at + within(0, busy)
+		case i < movers+leavers:
+			v.leave = v.at + within(0, busy)
+		}
+		p.visits = append(p.visits, v)
+	}
+	if p.cut = within(shortCut, 2*shortCut); seed%longEvery == 0 {
+		p.cut += longCut - shortCut
+	}
+	p.side = rng.Perm(peers)[:1+rng.IntN(peers/2)]
+	for i := range cutApps {
+		p.during = append(p.during, visit{id: fmt.Sprintf("cut-%02d", i), at: within(0, shortCut)})
+	}
+	staying := p.visits[movers+leavers:]
+	for _, v := range staying[:cutMovers] {
+		p.moving = append(p.moving, visit{id: v.id})
+	}
+	for _, v := range staying[cutMovers : cutMovers+cutLeft] {
+		p.parting = append(p.parting, visit{id: v.id, at: within(0, shortCut)})
+	}
+	return p
+}
+
+// order lists the peers by start, and marks the killed ones.
+func (p plan) order() string {
+	all := make([]int, len(p.starts))
+	for i := range all {
+		all[i] = i
+	}
+	slices.SortFunc(all, func(a, b int) int { return int(p.starts[a] - p.starts[b]) })
+	names := make([]string, len(all))
+	for n, i := range all {
+		names[n] = fmt.Sprint(i + 1)
+		if p.outages[i].kill > 0 {
+			names[n] += "!"
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func (p plan) killed() (n int) {
+	for _, o := range p.outages {
+		if o.kill > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+const (
+	apiPort    = 8500 // on the loopback of every host, and the next two ports
+	listenPort = 4001 // for other peers
+	portsEach  = 4    // ports for each peer, with all peers on one machine
+	checkEvery = time.Minute
+	replace    = 6 * time.Second // silence before a voter is replaced
+)
+
+// peer is the place of one peer across its processes. Its addresses stay.
+type peer struct {
+	process.Place
+	name string
+	data string
+	id   string
+	api  *app.REST
+	log  *os.File
+
+	mu     sync.Mutex // guards what follows
+	now    *process.Process
+	killed bool // by this program
+}
+
+// house gives every peer its place and its identity, so that each knows all others before the
+// first start.
+func (r *run) house(ctx context.Context) (err error) {
+	r.peers = make([]*peer, r.Peers)
+	var free []string // all ports at once, so that none is used twice
+	if r.LAN == nil {
+		if free, err = process.FreePorts(r.Peers * portsEach); err != nil {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(4)
+	for i := range r.peers {
+		p := &peer{name: fmt.Sprintf("peer-%d", i+1)}
+		r.peers[i] = p
+		if err := r.place(i, free); err != nil {
+			return err
+		}
+		group.Go(func() (err error) {
+			p.data = filepath.Join(r.dir, p.name)
+			p.id, err = process.Identity(ctx, r.Binary, p.data)
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// place assigns addresses to a peer; free has the ports for peers on one machine.
+func (r *run) place(i int, free []string) (err error) {
+	p := r.peers[i]
+	if p.log, err = os.Create(filepath.Join(r.dir, p.name+".log")); err != nil {
+		return fault.As("startup.place", fault.Unavailable, err)
+	}
+	if r.LAN == nil {
+		at := free[i*portsEach:]
+		_, port, _ := net.SplitHostPort(at[0]) // FreePorts returns host:port
+		p.Place = process.Place{Listen: "/ip4/127.0.0.1/tcp/" + port, HTTP: at[1], GRPC: at[2], DNS: at[3]}
+		p.api = app.At(p.HTTP, nil)
+		return nil
+	}
+	host := r.LAN.Hosts[i]
+	at := func(n int) string { return fmt.Sprintf("127.0.0.1:%d", apiPort+n) }
+	p.Place = process.Place{
+		Listen: fmt.Sprintf("/ip4/%s/tcp/%d", host.IP, listenPort), HTTP: at(0), DNS: at(1), GRPC: at(2), Within: host.Do,
+	}
+	p.api = app.At(p.HTTP, func(ctx context.Context, _, address string) (net.Conn, error) { return host.Dial(ctx, address) })
+	return nil
+}
+
+// start starts a stopped peer.
+func (r *run) start(i int) error {
+	p := r.peers[i]
+	spec := process.Spec{
+		Name: p.name, Binary: r.Binary, Data: p.data, Check: checkEvery, Replace: replace, Log: p.log, Place: p.Place,
+	}
+	for j, other := range r.peers {
+		if j < r.Founders {
+			spec.Founders = append(spec.Founders, other.id)
+		}
+		if j != i {
+			spec.Bootstrap = append(spec.Bootstrap, other.Listen+"/p2p/"+other.id)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	proc, err := process.Start(spec)
+	if err != nil {
+		return err
+	}
+	p.now, p.killed = proc, false
+	return nil
+}
+
+// kill ends a peer like a crash.
+func (p *peer) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now != nil {
+		p.killed = true
+		p.now.Kill()
+	}
+}
+
+func (p *peer) running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now != nil && p.now.Running()
+}
+
+// failure explains why a peer ended by itself; nil if it did not.
+func (p *peer) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now == nil || p.killed || p.now.Running() {
+		return nil
+	}
+	return p.now.Failure()
 }

@@ -274,3 +274,131 @@ func (t *Tour) settle(ctx context.Context) error {
 	}
 	return t.followAll(ctx, resident, present(t.residents...))
 }
+
+// applicationMoves sends the heartbeat of an application of the killed peer to another peer,
+// which adopts the instance.
+func applicationMoves(ctx context.Context, t *Tour) (string, error) {
+	victim, home := t.victim(), t.consumer()
+	id, began := idOf(moves, victim), time.Now()
+	err := rest(ctx, home, func(ctx context.Context, api *app.REST) error { return api.Heartbeat(ctx, resident, id) })
+	if err != nil {
+		return "", err
+	}
+	err = t.followAll(ctx, resident, func(r instance.Result) error {
+		for _, i := range r.Instances {
+			if i.ID == id && i.Peer == home.ID.String() {
+				return includes(t.remaining())(r)
+			}
+		}
+		return fault.New("tour.applicationMoves", fault.Conflict, "%s is not at %s", id, home.Name)
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s of %s sent its heartbeat to %s and was adopted, known everywhere after %v", id, victim.Name, home.Name,
+		time.Since(began).Round(time.Millisecond)), nil
+}
+
+// peerForgotten waits until the instances of the killed peer leave with its lease. The moved
+// instance stays, and so do the instances of other peers.
+func peerForgotten(ctx context.Context, t *Tour) (string, error) {
+	victim := t.victim()
+	if err := t.followAll(ctx, resident, present(t.remaining()...)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s is gone %v after %s was killed, %s stays with %s", idOf(stays, victim),
+		time.Since(t.killedAt).Round(100*time.Millisecond), victim.Name, idOf(moves, victim), t.consumer().Name), nil
+}
+
+// remaining lists the residents without the one that leaves with the lease of the killed peer.
+func (t *Tour) remaining() []string {
+	return slices.DeleteFunc(slices.Clone(t.residents), func(id string) bool { return id == idOf(stays, t.victim()) })
+}
+
+const satisfied, insufficient = "satisfied", "insufficient_nodes"
+
+// requirementSatisfied requires two instances of a service with one. A waiter at another peer
+// wakes after the second instance, which registers late at a third peer.
+func requirementSatisfied(ctx context.Context, t *Tour) (string, error) {
+	const name = "tour"
+	all := t.Network.Living()
+	here, there, third := all[0], all[1], all[2%len(all)]
+	if err := register(ctx, here, required, comer("early")); err != nil {
+		return "", err
+	}
+	err := rest(ctx, here, func(ctx context.Context, api *app.REST) error {
+		return api.Require(ctx, name, app.Requirement{Service: required, Min: 2})
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := stalled(ctx, there, name); err != nil {
+		return "", err
+	}
+	woken := make(chan error, 1)
+	go func() { // ends with its call; the caller waits for it
+		woken <- restWithin(ctx, 2*turn, there, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, turn.String()) })
+	}()
+	began := time.Now()
+	err = register(ctx, third, required, comer("late"))
+	if failed := <-woken; failed != nil || err != nil {
+		return "", fault.New("tour.requirementSatisfied", fault.Conflict, "registered: %v; woken: %w", err, failed)
+	}
+	took := time.Since(began)
+	for _, p := range all { // peers without a waiter see the status too
+		err := await.Until(ctx, soon, p.Name+" knows", func(ctx context.Context) error {
+			return rest(ctx, p, func(ctx context.Context, api *app.REST) error { return satisfiedBy(ctx, api, name, "") })
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	err = rest(ctx, there, func(ctx context.Context, api *app.REST) error { return api.DropRequirement(ctx, name) })
+	return fmt.Sprintf("2 required and 1 there: insufficient; a waiter at %s was woken %v after the second came at %s",
+		there.Name, took.Round(100*time.Microsecond), third.Name), err
+}
+
+// stalled waits until a peer knows that a requirement lacks one of two instances.
+func stalled(ctx context.Context, p *network.Peer, name string) error {
+	return await.Until(ctx, soon, p.Name+" knows what is missing", func(ctx context.Context) error {
+		return rest(ctx, p, func(ctx context.Context, api *app.REST) error {
+			got, err := api.Stands(ctx, name, "")
+			if want := (app.Standing{State: insufficient, Needed: 2, Available: 1}); err == nil && got != want {
+				return fault.New("tour.stalled", fault.Conflict, "it stands at %+v, not %+v", got, want)
+			}
+			return err
+		})
+	})
+}
+
+func satisfiedBy(ctx context.Context, api *app.REST, name, wait string) error {
+	got, err := api.Stands(ctx, name, wait)
+	if err == nil && got.State != satisfied {
+		return fault.New("tour.satisfiedBy", fault.Conflict, "it stands at %+v", got)
+	}
+	return err
+}
+
+// Clear deregisters the instances that the steps left: nothing answers at their addresses.
+func (t *Tour) Clear(ctx context.Context) error {
+	var all error
+	for _, p := range t.Network.Living()[:min(1, len(t.Network.Living()))] {
+		all = errors.Join(all, rest(ctx, p, clearAll))
+	}
+	return all
+}
+
+func clearAll(ctx context.Context, api *app.REST) error {
+	var all error
+	for _, service := range []string{web, resident, required, awaited} {
+		list, err := api.Instances(ctx, service, true)
+		all = errors.Join(all, err)
+		for _, id := range list.IDs() {
+			err := api.Deregister(ctx, service, id)
+			if kind := fault.KindOf(err); err != nil && kind != fault.NotFound && kind != fault.Gone {
+				all = errors.Join(all, fault.Wrap(service+"/"+id, err))
+			}
+		}
+	}
+	return all
+}

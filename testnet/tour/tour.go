@@ -4,6 +4,7 @@ package tour
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -39,7 +40,7 @@ type Tour struct {
 
 	killed    *network.Peer // the leader
 	residents []string      // ids of instances of all peers
-	bereft    time.Time     // time of the kill of the victim
+	killedAt  time.Time     // time of the kill of the victim
 }
 
 // Result is the result of one step.
@@ -171,3 +172,12 @@ func of(kind string, keep func(market.Listing) bool) func(market.Listing) bool {
 }
 
 func always(market.Listing) bool { return true }
+
+// noDistrust requires that no peer has taken another for a liar.
+func noDistrust(ctx context.Context, t *Tour) (string, error) {
+	n, err := t.Network.NoDistrust(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d peers distrust nobody", n), nil
+}
