@@ -29,31 +29,30 @@ const (
 	lockTTL   = 5 * time.Second
 )
 
-// usage lists the words of a script, beside those of testscript. PEER is a name of the script, "any" for one of those that
-// run beside the first, "leader" for the leader of the last group. $PEER is its address for gRPC, $PEER_data its
-// directory, $PEER_id its id, $blackholed the program. The condition [chance] holds every other time.
-const usage = `peer PEER [join]       start a peer, alone or with the addresses of all others; an instance registers at it
-connect PEER...        give the peer all addresses at its next start
-sigkill PEER...        a crash
-sigterm PEER...        an end in order
-crash PEER LEAST MOST  kill, wait at random, and start again
-start PEER...          start an ended peer on its data
-wipe PEER...           remove what an ended peer knows of the group
-pause LEAST MOST       wait, at random
-one VOTERS [SURVIVOR]  wait until all running peers have one group; meanwhile give other groups up for that of SURVIVOR
-apart PEER PEER        the two have different groups
-meet begin|end         bracket the time in which groups become one
-everywhere             wait until every running peer finds the instance of every peer
-clients                take and give back one lock at any running peer, until the end
-settle                 end the clients, and judge what they held
-token PEER [higher]    take and give back a lock; higher: its token is above all of token and lock before
-[!] lock PEER          take another lock and keep it, with a higher token; !: it is held by someone
-reads PEER OF          ask PEER for the instance of OF again and again
-answered               end reads: no answer lacked it
-until REGEXP ARGS...   run blackholed until it succeeds and prints it
-fails REGEXP ARGS...   run blackholed, which must fail and print it`
-
-// commands are the words of a script.
+// commands are the words of a script, beside those of testscript. PEER is a name of the script, "any" for one of those that
+// run beside the first. $PEER is its address for gRPC, $PEER_data its directory, $PEER_id its id; $leader is the name of the
+// leader of the last group. The condition [chance] holds every other time.
+//
+//	peer PEER [join]       start a peer, alone or with the addresses of all others; an instance registers at it
+//	connect PEER...        give the peer all addresses at its next start
+//	sigkill PEER...        a crash
+//	sigterm PEER...        an end in order
+//	crash PEER LEAST MOST  kill, wait at random, and start again
+//	start PEER...          start an ended peer on its data
+//	wipe PEER...           remove what an ended peer knows of the group
+//	pause LEAST MOST       wait, at random
+//	one VOTERS [SURVIVOR]  wait until all running peers have one group; meanwhile give other groups up for that of SURVIVOR
+//	apart PEER PEER        the two have different groups
+//	meet begin|end         bracket the time in which groups become one
+//	everywhere             wait until every running peer finds the instance of every peer
+//	clients                take and give back one lock at any running peer, until the end
+//	settle                 end the clients, and judge what they held
+//	token PEER [higher]    take and give back a lock; higher: its token is above all of token and lock before
+//	[!] lock PEER          take another lock and keep it, with a higher token; !: it is held by someone
+//	reads PEER OF          ask PEER for the instance of OF again and again
+//	answered               end reads: no answer lacked it
+//	until REGEXP ARGS...   run blackholed until it succeeds and prints it
+//	fails REGEXP ARGS...   run blackholed, which must fail and print it
 func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, args []string) {
 	each := func(f func(*member) error) func([]string) error {
 		return func(args []string) error {
@@ -103,6 +102,7 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 		},
 		"lock": func(ts *testscript.TestScript, neg bool, args []string) { ts.Check(r.lock(args[0], neg)) },
 	}
+	least := map[string]int{"peer": 1, "crash": 3, "pause": 2, "apart": 2, "meet": 1, "token": 1, "reads": 2, "until": 2, "fails": 2, "one": 1, "lock": 1}
 	for name, f := range plain {
 		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 			if neg {
@@ -114,6 +114,14 @@ func (r *run) commands() map[string]func(ts *testscript.TestScript, neg bool, ar
 				ts.Setenv(m.name+"_data", m.peer().Data)
 				ts.Setenv(m.name+"_id", m.peer().ID.String())
 			}
+		}
+	}
+	for name, f := range all {
+		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			if len(args) < least[name] {
+				ts.Fatalf("%s needs %d arguments", name, least[name])
+			}
+			f(ts, neg, args)
 		}
 	}
 	return all

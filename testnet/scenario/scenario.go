@@ -140,7 +140,6 @@ func unknown(cond string) error {
 }
 
 func (r *run) setUp(e *testscript.Env) error {
-	e.Setenv("blackholed", r.Binary)
 	e.Setenv("HOME", r.dir)
 	return nil
 }
