@@ -9,7 +9,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
 	"github.com/blackhole/blackhole/internal/coordination/leader"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
@@ -36,7 +35,7 @@ func (p *plane) peers() []peer.ID {
 			}
 		}
 	}
-	if p.view.ID() == "" || p.config.Network.Mode == bootstrap.Unlisted && p.routing.Leaderless() > 0 {
+	if p.view.ID() == "" || !p.config.Network.Listed() && p.routing.Leaderless() > 0 {
 		all = append(all, p.exchange.ConnectedPeers()...)
 	}
 	asked, seen := all[:0], map[peer.ID]bool{p.self: true}

@@ -129,7 +129,7 @@ func newPlane(c Config) *plane {
 			return p.departed.Load(), floor
 		},
 	})
-	if c.Values != nil && (c.Network.Mode == bootstrap.Unlisted || len(c.Network.Founders) > 1) {
+	if c.Values != nil && (!c.Network.Listed() || len(c.Network.Founders) > 1) {
 		p.dhtStore = announce.NewDHTStore(c.Values, c.Network, c.Key, c.Now)
 	}
 	return p
@@ -148,7 +148,7 @@ func (p *plane) start() (err error) {
 	if p.roster.Joins(dir.HasLog()) {
 		p.disk, err = dir.Open(c.Logger, c.Metrics.Synced)
 		switch {
-		case err == nil && (c.Network.Mode == bootstrap.Listed || c.Policy.Founds):
+		case err == nil && (c.Network.Listed() || c.Policy.Founds):
 			founding.Disk = p.disk
 		case err == nil: // a member to be, which founds nothing
 		case fault.KindOf(err) == fault.Unsupported:

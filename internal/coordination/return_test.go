@@ -19,7 +19,7 @@ func TestRemovedComesBack(t *testing.T) {
 	for name, of := range map[string]func(*testCluster) bootstrap.Network{
 		"listed": func(w *testCluster) bootstrap.Network { return w.listed(3) },
 		"unlisted": func(*testCluster) bootstrap.Network {
-			return bootstrap.Network{Mode: bootstrap.Unlisted, Name: "home"}
+			return bootstrap.Network{Name: "home"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -144,7 +144,7 @@ func (w *testCluster) listed(n int) bootstrap.Network {
 	for _, p := range w.peers[:n] {
 		ids = append(ids, p.host.ID())
 	}
-	return bootstrap.Network{Name: "test", Mode: bootstrap.Listed, Founders: ids}
+	return bootstrap.Network{Name: "test", Founders: ids}
 }
 
 // start starts the plane of a peer.
@@ -156,7 +156,7 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	}
 	p.conditions = condition.NewSet(slog.New(slog.DiscardHandler), time.Now)
 	policy := p.policy
-	if n.Mode == bootstrap.Unlisted && policy.Members == formation.ListedMembers {
+	if !n.Listed() && policy.Members == formation.ListedMembers {
 		policy = formation.Policy{Members: formation.TrustedMembers, Founds: true}
 	}
 	policy.Dial, policy.Serves = p.dial, p.serves

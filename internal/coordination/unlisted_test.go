@@ -20,7 +20,7 @@ import (
 
 // unlisted is a network whose first peer founds.
 func unlisted() bootstrap.Network {
-	return bootstrap.Network{Name: "test", Mode: bootstrap.Unlisted}
+	return bootstrap.Network{Name: "test"}
 }
 
 // joiner has a way into the network.

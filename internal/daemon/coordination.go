@@ -210,10 +210,7 @@ func set[T uint32 | uint64](setting int, present T) T {
 
 // foundersOf returns the eligible peers of the group: without settings, the first peer of the network.
 func foundersOf(name network.Name, c config.Coordination) (bootstrap.Network, error) {
-	if len(c.Founders) == 0 {
-		return bootstrap.Network{Name: name, Mode: bootstrap.Unlisted}, nil
-	}
-	n := bootstrap.Network{Name: name, Mode: bootstrap.Listed}
+	n := bootstrap.Network{Name: name}
 	for _, s := range c.Founders {
 		id, err := peer.Decode(s)
 		if err != nil {

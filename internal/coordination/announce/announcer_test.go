@@ -35,7 +35,7 @@ func newFounder(t testing.TB) *founder {
 	f := &founder{key: key}
 	f.id, err = peer.IDFromPrivateKey(key)
 	require.NoError(t, err)
-	f.network = bootstrap.Network{Name: "dev", Mode: bootstrap.Listed, Founders: []peer.ID{f.id}}
+	f.network = bootstrap.Network{Name: "dev", Founders: []peer.ID{f.id}}
 	m := f.network.Membership()
 	id := m.GroupID()
 	f.info = &groupv1.GroupInfo{GroupId: id[:], Membership: m.Encode(), Term: 7, Leader: 1}
@@ -130,7 +130,7 @@ func TestJudgeCounts(t *testing.T) {
 }
 
 func TestTopic(t *testing.T) {
-	n := bootstrap.Network{Name: "a", Mode: bootstrap.Unlisted}
+	n := bootstrap.Network{Name: "a"}
 	topic := Topic(n)
 	require.Equal(t, "/blackhole/a/group/1/"+n.ID().String(), topic)
 	require.True(t, IsTopic("a", topic))

@@ -29,7 +29,7 @@ func Key(n bootstrap.Network) string { return "/" + DHTNamespace(n.Name) + "/" +
 // Validator validates the DHT values of the namespace: the announcement of one network only. So a peer stores
 // one value, whoever puts how many. It is safe for concurrent use.
 type Validator struct {
-	*verifier
+	network bootstrap.Network
 	key     string
 	now     func() time.Time
 	refused func(error)
@@ -41,7 +41,7 @@ func NewValidator(n bootstrap.Network, now func() time.Time, refused func(error)
 	if refused == nil {
 		refused = func(error) {}
 	}
-	return &Validator{newVerifier(n), Key(n), now, refused}
+	return &Validator{n, Key(n), now, refused}
 }
 
 // Validate returns Invalid for a foreign key, and TooLarge, Invalid, Unauthentic, or Conflict for a value that
@@ -108,7 +108,7 @@ func (v *Validator) owns(key string) error {
 
 // open decodes an announcement. Errors: as verify; Invalid; Unauthentic; Conflict.
 func (v *Validator) open(value []byte) (announcement, error) {
-	said, err := v.verify(value)
+	said, err := verify(v.network, value)
 	if err != nil {
 		return announcement{}, err
 	}

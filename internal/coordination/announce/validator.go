@@ -38,21 +38,10 @@ type verified struct {
 // at returns its time, by its signer's clock.
 func (h verified) at() time.Time { return time.UnixMilli(int64(h.sequence)) }
 
-// verifier verifies announcements. It is safe for concurrent use.
-type verifier struct {
-	network bootstrap.Network
-
-	mu    sync.Mutex // guards all below; not held while signatures are verified
-	proof []byte     // the last valid membership
-	group bootstrap.GroupID
-}
-
-func newVerifier(n bootstrap.Network) *verifier { return &verifier{network: n} }
-
 // validator validates gossip. It is safe for concurrent use.
 type validator struct {
-	*verifier
-	now func() time.Time
+	network bootstrap.Network
+	now     func() time.Time
 
 	mu      sync.Mutex // guards signers
 	signers *lru.LRU[peer.ID, *signer]
@@ -69,7 +58,7 @@ func newValidator(n bootstrap.Network, now func() time.Time) *validator {
 	if err != nil {
 		panic("announce: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &validator{verifier: newVerifier(n), now: now, signers: signers}
+	return &validator{network: n, now: now, signers: signers}
 }
 
 // validate validates a message: Reject for one that no honest peer forwards, Ignore for one without news.
@@ -77,7 +66,7 @@ func (j *validator) validate(m *pubsub.Message) (verified, pubsub.ValidationResu
 	if len(m.ProtoReflect().GetUnknown()) > 0 {
 		return verified{}, pubsub.ValidationReject
 	}
-	said, err := j.verify(m.GetData())
+	said, err := verify(j.network, m.GetData())
 	switch {
 	case err != nil && fault.KindOf(err) == fault.Forbidden:
 		return verified{}, pubsub.ValidationIgnore
@@ -95,7 +84,7 @@ func (j *validator) validate(m *pubsub.Message) (verified, pubsub.ValidationResu
 //
 // Errors: TooLarge; Invalid; Unauthentic; Forbidden for the valid announcement of a peer that is not eligible: a
 // member that is no founder, or a peer of which the forwarding peer knows more.
-func (r *verifier) verify(data []byte) (verified, error) {
+func verify(n bootstrap.Network, data []byte) (verified, error) {
 	if len(data) > maxMessage {
 		return verified{}, fault.New("", fault.TooLarge, "an announcement has %d bytes, at most %d", len(data), maxMessage)
 	}
@@ -104,38 +93,24 @@ func (r *verifier) verify(data []byte) (verified, error) {
 		return verified{}, fault.New("", fault.Invalid, "not an announcement")
 	}
 	from := peer.ID(a.GetPeer())
-	if !signed(from, digest(r.network, a), a.GetSignature()) {
+	if !signed(from, digest(n, a), a.GetSignature()) {
 		return verified{}, fault.New("", fault.Unauthentic, "not the signature of the peer that it names")
 	}
-	if !r.network.Eligible(from) {
+	if !n.Eligible(from) {
 		return verified{}, fault.New("", fault.Forbidden, "the signer is not eligible")
 	}
 	info := new(groupv1.GroupInfo)
 	if err := proto.Unmarshal(a.GetInfo(), info); err != nil {
 		return verified{}, fault.New("", fault.Invalid, "tells nothing of a group")
 	}
-	return verified{from, a.GetSequence(), info}, r.checkMembership(info)
-}
-
-// checkMembership checks that the membership of a description is the one of its group.
-func (r *verifier) checkMembership(info *groupv1.GroupInfo) error {
-	r.mu.Lock()
-	known, group := bytes.Equal(r.proof, info.GetMembership()) && len(r.proof) > 0, r.group
-	r.mu.Unlock()
-	if !known {
-		c, err := r.network.Recognize(info.GetMembership()) // the eligible signer vouches for it
-		if err != nil {
-			return err
-		}
-		group = c.GroupID()
-		r.mu.Lock()
-		r.proof, r.group = info.GetMembership(), group
-		r.mu.Unlock()
+	m, err := n.Recognize(info.GetMembership()) // the eligible signer vouches for it
+	if err != nil {
+		return verified{}, err
 	}
-	if !bytes.Equal(group[:], info.GetGroupId()) {
-		return fault.New("", fault.Unauthentic, "the membership founds another group")
+	if id := m.GroupID(); !bytes.Equal(id[:], info.GetGroupId()) {
+		return verified{}, fault.New("", fault.Unauthentic, "the membership founds another group")
 	}
-	return nil
+	return verified{from, a.GetSequence(), info}, nil
 }
 
 // admits reports whether an announcement is news, within its signer's rate.

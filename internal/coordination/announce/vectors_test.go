@@ -30,7 +30,7 @@ func TestVectors(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &vectors))
 	require.NotEmpty(t, vectors)
 	for _, v := range vectors {
-		n := bootstrap.Network{Name: network.Name(v.Network), Mode: bootstrap.Listed}
+		n := bootstrap.Network{Name: network.Name(v.Network)}
 		for _, text := range v.Founders {
 			id, err := peer.Decode(text)
 			require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestVectors(t *testing.T) {
 		require.Equal(t, v.DHTKey, Key(n))
 		data, err := hex.DecodeString(v.Announcement)
 		require.NoError(t, err)
-		said, err := newVerifier(n).verify(data)
+		said, err := verify(n, data)
 		require.NoError(t, err)
 		require.Equal(t, v.Sequence, said.sequence)
 		require.Equal(t, v.Founders[0], said.from.String())

@@ -92,7 +92,7 @@ func (f *Founder) Look(now time.Time, others []peer.ID) error {
 	if f.group != nil {
 		return nil
 	}
-	if f.Network.Mode == Listed {
+	if f.Network.Listed() {
 		f.visible = 1
 		for _, p := range f.Network.founders() {
 			if p != f.Self && slices.Contains(others, p) {
@@ -176,7 +176,7 @@ func (f *Founder) Lacks() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	text := "the group is not founded: this peer waits for neighbours that may found too"
-	if f.Network.Mode == Listed {
+	if f.Network.Listed() {
 		text = fmt.Sprintf("the group is not founded: %d of %d founders in sight, %d needed", f.visible, len(f.Network.Founders), f.Network.Quorum())
 	}
 	if why := f.Abstains(); why != "" {

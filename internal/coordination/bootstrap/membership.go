@@ -142,7 +142,7 @@ func DecodeMembership(b []byte) (Membership, error) {
 // Errors: as Recognize; Unauthentic for a membership of other founders, or of none.
 func (n Network) Open(encoded []byte) (Membership, error) {
 	m, err := n.Recognize(encoded)
-	if err == nil && (n.Mode == Unlisted || m.GroupID() != n.Membership().GroupID()) {
+	if err == nil && (!n.Listed() || m.GroupID() != n.Membership().GroupID()) {
 		return Membership{}, fault.New("bootstrap.Open", fault.Unauthentic, "not the membership of the listed founders, and no trusted peer shows it")
 	}
 	return m, err
@@ -161,8 +161,11 @@ func (n Network) Recognize(encoded []byte) (Membership, error) {
 
 // recognize checks a membership against the name of the network.
 func (n Network) recognize(m Membership) error {
+	if len(m.Voters) == 0 {
+		return fault.Invalidf("membership.voters", 0, "are missing")
+	}
 	if !m.Listed() {
-		switch alone := (Network{Name: n.Name, Mode: Unlisted}).ID(); {
+		switch alone := (Network{Name: n.Name}).ID(); {
 		case m.Network != alone:
 			return fault.Invalidf("membership.network", m.Network.String(), "another network than ours, %s", alone)
 		case len(m.Nonce) != nonceBytes:
@@ -175,7 +178,7 @@ func (n Network) recognize(m Membership) error {
 		}
 		return nil
 	}
-	by := Network{Name: n.Name, Mode: Listed, Founders: m.Founders()}
+	by := Network{Name: n.Name, Founders: m.Founders()}
 	if err := by.Validate(); err != nil {
 		return fault.In("membership", err)
 	}

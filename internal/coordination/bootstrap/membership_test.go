@@ -30,9 +30,9 @@ func keyring(t testing.TB, n int) (keys []crypto.PrivKey, ids []peer.ID) {
 	return keys, ids
 }
 
-func listed(ids ...peer.ID) Network { return Network{Name: "test", Mode: Listed, Founders: ids} }
+func listed(ids ...peer.ID) Network { return Network{Name: "test", Founders: ids} }
 
-func unlisted() Network { return Network{Name: "test", Mode: Unlisted} }
+func unlisted() Network { return Network{Name: "test"} }
 
 // TestListedFoundersAgree: all founders derive one membership, in whatever order they list each other.
 func TestListedFoundersAgree(t *testing.T) {
@@ -87,8 +87,9 @@ func TestRecognize(t *testing.T) {
 		"a founder less":       func() Membership { m := good; m.Voters = m.Voters[1:]; return m },
 		"not ascending":        func() Membership { m := good; m.Voters = []Voter{m.Voters[1], m.Voters[0], m.Voters[2]}; return m },
 		"no voter":             func() Membership { m := good; m.Voters = nil; return m },
+		"no voter, no list":    func() Membership { return Membership{Network: unlisted().ID()} },
 		"another network":      func() Membership { m := n; m.Name = "another"; return m.Membership() },
-		"alone, other network": func() Membership { return Network{Name: "another", Mode: Unlisted}.Alone(alone.Voters[0]) },
+		"alone, other network": func() Membership { return Network{Name: "another"}.Alone(alone.Voters[0]) },
 		"alone, short nonce":   func() Membership { m := alone; m.Nonce = m.Nonce[1:]; return m },
 		"alone, two voters":    func() Membership { m := alone; m.Voters = good.Voters[:2]; return m },
 		"alone, no raft id":    func() Membership { m := alone; m.Voters = []Voter{{Peer: ids[0]}}; return m },
@@ -139,7 +140,7 @@ func TestNetworkID(t *testing.T) {
 	seen := map[NetworkID]string{}
 	for name, n := range map[string]Network{
 		"listed": listed(ids...), "fewer": listed(ids[:2]...), "unlisted": unlisted(),
-		"renamed": {Name: "another", Mode: Unlisted}, "renamed, listed": {Name: "another", Mode: Listed, Founders: ids},
+		"renamed": {Name: "another"}, "renamed, listed": {Name: "another", Founders: ids},
 	} {
 		require.NoError(t, n.Validate())
 		require.Empty(t, seen[n.ID()], name)
@@ -150,14 +151,8 @@ func TestNetworkID(t *testing.T) {
 
 func TestNetworkRefused(t *testing.T) {
 	_, ids := keyring(t, MaxFounders+1)
-	for field, n := range map[string]Network{
-		"name": {Mode: Unlisted}, "mode": {Name: "test", Mode: 9},
-	} {
-		require.Equal(t, field, fault.FieldOf(n.Validate()))
-	}
-	for _, n := range []Network{
-		listed(), listed(ids...), listed(ids[0], ids[0]), listed("x"), {Name: "test", Mode: Unlisted, Founders: ids[:1]},
-	} {
+	require.Equal(t, "name", fault.FieldOf(Network{}.Validate()))
+	for _, n := range []Network{listed(ids...), listed(ids[0], ids[0]), listed("x")} {
 		require.Equal(t, "founders", fault.FieldOf(n.Validate()))
 	}
 }

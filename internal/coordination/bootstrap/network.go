@@ -17,63 +17,31 @@ import (
 // MaxFounders bounds a list of founders.
 const MaxFounders = 9
 
-// Mode says who founds the group of a Network.
-type Mode uint8
-
-const (
-	// Listed: the peers of a list are the initial voters. It is the zero value, and the only mode that rules out two groups.
-	Listed Mode = iota
-	// Unlisted: the first peer of the network founds alone.
-	Unlisted
-)
-
-// String returns the mode's name in the configuration.
-func (m Mode) String() string {
-	switch m {
-	case Listed:
-		return "listed"
-	case Unlisted:
-		return "unlisted"
-	}
-	return "unknown"
-}
-
 // NetworkID identifies a Network.
 type NetworkID [sha256.Size]byte
 
 // String returns the id in hex.
 func (id NetworkID) String() string { return hex.EncodeToString(id[:]) }
 
-// Network defines who founds the group of a network. Peers with equal lists found one group. A founded group accepts
-// peers with other lists: see Recognize.
+// Network defines who founds the group of a network. Peers with equal lists found one group, and only a list rules out two
+// groups: without one the first peer founds alone. A founded group accepts peers with other lists: see Recognize.
 type Network struct {
 	Name network.Name // of the network of peers
-	Mode Mode
 
-	// Founders are the initial voters of the mode Listed, in any order: 1 to MaxFounders.
+	// Founders are the initial voters, in any order: at most MaxFounders. None: the first peer of the network founds alone.
 	Founders []peer.ID
 }
+
+// Listed reports whether the network has a list of founders.
+func (n Network) Listed() bool { return len(n.Founders) > 0 }
 
 // Validate returns an Invalid error with the first wrong field.
 func (n Network) Validate() error {
 	if err := n.Name.Validate(); err != nil {
 		return fault.In("name", err)
 	}
-	switch n.Mode {
-	case Listed:
-		return n.validateListed()
-	case Unlisted:
-		if len(n.Founders) > 0 {
-			return fault.Invalidf("founders", len(n.Founders), "go with the mode listed")
-		}
-		return nil
-	}
-	return fault.Invalidf("mode", n.Mode, "unknown mode")
-}
-
-func (n Network) validateListed() error {
-	if len(n.Founders) == 0 || len(n.Founders) > MaxFounders {
-		return fault.Invalidf("founders", len(n.Founders), "must name 1 to %d peers", MaxFounders)
+	if len(n.Founders) > MaxFounders {
+		return fault.Invalidf("founders", len(n.Founders), "must name at most %d peers", MaxFounders)
 	}
 	seen := make(map[peer.ID]bool, len(n.Founders))
 	for _, p := range n.Founders {
@@ -92,7 +60,11 @@ func (n Network) validateListed() error {
 func (n Network) ID() NetworkID {
 	domain := n.Name.Domain("group-network")
 	b := append(binary.BigEndian.AppendUint32(nil, uint32(len(domain))), domain...)
-	b = append(b, byte(n.Mode))
+	var alone byte
+	if !n.Listed() {
+		alone = 1
+	}
+	b = append(b, alone)
 	for _, p := range n.founders() {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
 		b = append(b, p...)
@@ -100,20 +72,15 @@ func (n Network) ID() NetworkID {
 	return sha256.Sum256(b)
 }
 
-// founders returns the list in ascending order; none in the mode Unlisted.
-func (n Network) founders() []peer.ID {
-	if n.Mode == Unlisted {
-		return nil
-	}
-	return slices.Sorted(slices.Values(n.Founders))
-}
+// founders returns the list in ascending order.
+func (n Network) founders() []peer.ID { return slices.Sorted(slices.Values(n.Founders)) }
 
 // Quorum returns the majority of the founders. Without a list one peer founds.
 func (n Network) Quorum() int { return len(n.Founders)/2 + 1 }
 
 // Eligible reports whether p may found the group.
 func (n Network) Eligible(p peer.ID) bool {
-	if n.Mode == Unlisted {
+	if !n.Listed() {
 		_, ok := publicKey(p)
 		return ok
 	}

@@ -42,7 +42,7 @@ func TestVectors(t *testing.T) {
 		return b
 	}
 	for _, v := range vectors {
-		n := Network{Name: network.Name(v.Network), Mode: Listed}
+		n := Network{Name: network.Name(v.Network)}
 		var keys []crypto.PrivKey
 		for i, text := range v.Founders {
 			key, _, err := crypto.GenerateEd25519Key(bytes.NewReader(unhex(v.Seeds[i])))

@@ -94,13 +94,7 @@ type Merger struct {
 
 // NewMerger returns a Merger; Run starts it.
 func NewMerger(c Config) *Merger {
-	return &Merger{
-		config: c,
-		others: &others{
-			self: c.Self, network: c.Network, own: c.Group, ask: c.Ask, connected: c.Connected,
-			known: map[coord.GroupID]*other{}, asked: map[peer.ID]allegiance{},
-		},
-	}
+	return &Merger{config: c, others: &others{Config: c, known: map[coord.GroupID]*other{}, asked: map[peer.ID]allegiance{}}}
 }
 
 // Hint notes a trusted peer's description of a group, of any age.

@@ -30,11 +30,7 @@ const (
 
 // others knows the other groups of the network, by the word of trusted peers.
 type others struct {
-	self      peer.ID
-	network   bootstrap.Network
-	own       func() (bootstrap.Membership, bool)
-	ask       func(context.Context, peer.ID) (*groupv1.InfoResponse, error) // the answer of a trusted peer
-	connected func() []peer.ID
+	Config
 
 	mu    sync.Mutex
 	known map[coord.GroupID]*other
@@ -73,7 +69,7 @@ func (r *others) hint(from peer.ID, info *groupv1.GroupInfo) {
 	defer r.mu.Unlock()
 	if one := r.about(info); one != nil {
 		one.hinted = time.Now()
-		one.contact(r.self, from, info)
+		one.contact(r.Self, from, info)
 	}
 }
 
@@ -81,7 +77,7 @@ func (r *others) hint(from peer.ID, info *groupv1.GroupInfo) {
 // one of its group. Call it with mu held.
 func (r *others) about(info *groupv1.GroupInfo) *other {
 	id := coord.GroupID(info.GetGroupId())
-	own, exists := r.own()
+	own, exists := r.Group()
 	if !exists || len(id) != coord.GroupIDBytes || id == idOf(own) {
 		return nil
 	}
@@ -89,7 +85,7 @@ func (r *others) about(info *groupv1.GroupInfo) *other {
 	if known {
 		return one
 	}
-	m, err := r.network.Recognize(info.GetMembership())
+	m, err := r.Network.Recognize(info.GetMembership())
 	if err != nil || idOf(m) != id || len(r.known) >= maxGroups {
 		return nil
 	}
@@ -139,7 +135,7 @@ func (r *others) look(ctx context.Context) {
 }
 
 func (r *others) targets() (all []peer.ID) {
-	connected := r.connected()
+	connected := r.Connected()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for p, said := range r.asked {
@@ -158,12 +154,12 @@ func (r *others) targets() (all []peer.ID) {
 		}
 	}
 	slices.Sort(all)
-	return slices.DeleteFunc(slices.Compact(all), func(p peer.ID) bool { return p == r.self })
+	return slices.DeleteFunc(slices.Compact(all), func(p peer.ID) bool { return p == r.Self })
 }
 
 // question asks one peer for its group, and notes the answer.
 func (r *others) question(ctx context.Context, p peer.ID) (*groupv1.InfoResponse, error) {
-	resp, err := r.ask(ctx, p)
+	resp, err := r.Ask(ctx, p)
 	if err == nil {
 		r.answered(p, resp)
 	}
@@ -188,7 +184,7 @@ func (r *others) answered(from peer.ID, resp *groupv1.InfoResponse) {
 		return
 	}
 	one.seen, one.hinted, one.by = now, now, from
-	one.contact(r.self, from, info)
+	one.contact(r.Self, from, info)
 	one.followed(resp.GetLeft())
 	if said, ok := decodeGroup(info); ok && info.GetApplied() >= one.applied {
 		one.said, one.applied = said, max(info.GetApplied(), 1)

@@ -70,7 +70,7 @@ func (r *Roster) isClient() bool { return r.Policy.Client || r.Policy.Members ==
 
 // Founds reports whether this peer takes part in the bootstrap.
 func (r *Roster) Founds() bool {
-	return !r.isClient() && (r.Network.Mode == bootstrap.Unlisted && r.Policy.Founds || slices.Contains(r.Network.Founders, r.Self))
+	return !r.isClient() && (!r.Network.Listed() && r.Policy.Founds || slices.Contains(r.Network.Founders, r.Self))
 }
 
 // Lists reports whether the configuration names a peer as a possible member.
@@ -85,7 +85,7 @@ func (r *Roster) Keeps(id peer.ID) bool {
 	}
 	m, ok := r.Group()
 	_, first := m.Voter(id)
-	return ok && first && r.Network.Mode == bootstrap.Unlisted
+	return ok && first && !r.Network.Listed()
 }
 
 // Admits reports whether a peer may become a member.
@@ -143,7 +143,7 @@ func (r *Roster) Lacks() condition.Name {
 // lacks. False: they are the same.
 func (r *Roster) Changed() (added, removed []peer.ID, changed bool) {
 	m, known := r.Group()
-	if !known || r.Network.Mode == bootstrap.Unlisted || m.Network == r.Network.ID() {
+	if !known || !r.Network.Listed() || m.Network == r.Network.ID() {
 		return nil, nil, false
 	}
 	without := func(all, some []peer.ID) []peer.ID {
