@@ -83,7 +83,7 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 	})
 	r := c.Replica
 	r.Storage, r.Applied, r.Logger = p.disk, l.claimTimes.applied, c.Logger
-	if l.member, err = member.Start(member.Config{Replica: r, Transport: l.transport, Fatal: p.failed.stop, Logger: c.Logger}); err != nil {
+	if l.member, err = member.Start(member.Config{Replica: r, Transport: l.transport, Fatal: p.failed.stop}); err != nil {
 		return nil, err
 	}
 	l.group = &formation.Member{Member: l.member, Group: coord.GroupID(now.Group[:]), Apply: l.apply}

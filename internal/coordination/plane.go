@@ -144,7 +144,7 @@ func (p *plane) start() (err error) {
 	if err := dir.DropLeft(p.store); err != nil {
 		return err
 	}
-	founding := bootstrap.Options{Network: c.Network, Self: p.self, Store: p.store, Settle: c.Policy.Settle, Logger: c.Logger}
+	founding := bootstrap.Options{Store: p.store, Settle: c.Policy.Settle, Logger: c.Logger}
 	if p.roster.Joins(dir.HasLog()) {
 		p.disk, err = dir.Open(c.Logger, c.Metrics.Synced)
 		switch {
@@ -157,9 +157,7 @@ func (p *plane) start() (err error) {
 			p.failed.stop(err)
 		}
 	}
-	if p.founder, err = bootstrap.New(founding); err != nil {
-		return err
-	}
+	p.founder = bootstrap.New(founding)
 	p.exchange = transport.NewExchange(transport.ExchangeConfig{
 		Host: c.Host, Network: c.Network.Name, Metrics: c.Metrics, Logger: c.Logger, Known: p.knows,
 		Handlers: map[transport.Topic]transport.AskHandler{transport.Information: p.answer, transport.State: p.answerState},

@@ -14,9 +14,7 @@ import (
 
 // Options configures a Founder.
 type Options struct {
-	Network Network
-	Self    peer.ID
-	Store   *Store // opened for Self and Network; not closed by the Founder
+	Store *Store // not closed by the Founder
 
 	// Disk is the member's. nil: the peer founds nothing and only looks for a group.
 	Disk interface {
@@ -33,6 +31,8 @@ type Options struct {
 // Founder knows the group of a peer, or finds or founds it. It is safe for concurrent use.
 type Founder struct {
 	Options
+	Network Network
+	self    peer.ID
 	founded chan struct{}
 	left    []GroupID
 	floor   int64
@@ -43,24 +43,21 @@ type Founder struct {
 	settling time.Time // start of the settling time; zero: a lower peer may found
 }
 
-// New returns the Founder of a peer. Errors: Invalid.
-func New(o Options) (*Founder, error) {
-	if err := o.Network.Validate(); err != nil {
-		return nil, fault.Wrap("bootstrap.New", err)
-	}
-	f := &Founder{Options: o, founded: make(chan struct{}), visible: 1}
+// New returns the Founder of the peer of a Store.
+func New(o Options) *Founder {
+	f := &Founder{Options: o, Network: o.Store.network, self: o.Store.self, founded: make(chan struct{}), visible: 1}
 	state := o.Store.State()
 	f.left, f.floor = state.Left, state.Floor
 	if f.group = state.Group; f.group != nil {
 		close(f.founded)
 	}
-	return f, nil
+	return f
 }
 
 // Abstains returns the reason for which the peer founds nothing; empty if it may.
 func (f *Founder) Abstains() string {
 	switch {
-	case !f.Network.Eligible(f.Self):
+	case !f.Network.Eligible(f.self):
 		return "it is not among the founders"
 	case f.Store.Amnesia() != "":
 		return "it may have voted and forgot: " + f.Store.Amnesia()
@@ -95,7 +92,7 @@ func (f *Founder) Look(now time.Time, others []peer.ID) error {
 	if f.Network.Listed() {
 		f.visible = 1
 		for _, p := range f.Network.founders() {
-			if p != f.Self && slices.Contains(others, p) {
+			if p != f.self && slices.Contains(others, p) {
 				f.visible++
 			}
 		}
@@ -104,7 +101,7 @@ func (f *Founder) Look(now time.Time, others []peer.ID) error {
 		}
 		return f.learn(f.Network.Membership())
 	}
-	switch lower := slices.ContainsFunc(others, func(p peer.ID) bool { return p < f.Self }); {
+	switch lower := slices.ContainsFunc(others, func(p peer.ID) bool { return p < f.self }); {
 	case lower:
 		f.settling = time.Time{}
 		return nil
@@ -114,7 +111,7 @@ func (f *Founder) Look(now time.Time, others []peer.ID) error {
 	if now.Sub(f.settling) < f.Settle {
 		return nil
 	}
-	return f.learn(f.Network.Alone(Voter{Peer: f.Self, RaftID: f.Disk.Member()}))
+	return f.learn(f.Network.Alone(Voter{Peer: f.self, RaftID: f.Disk.Member()}))
 }
 
 // Offer takes an encoded membership of any origin: gossip, the DHT, or a description of the group. One that a trusted peer
@@ -142,7 +139,7 @@ func (f *Founder) Offer(membership []byte, vouched bool) error {
 // learn stores the group. A listed founder with its first disk is an initial voter: it takes the raft id of the list before the
 // group is known, so that a later disk never has that id.
 func (f *Founder) learn(m Membership) error {
-	if v, first := m.Voter(f.Self); first && m.Listed() && f.Abstains() == "" {
+	if v, first := m.Voter(f.self); first && m.Listed() && f.Abstains() == "" {
 		if err := f.Disk.Assume(v.RaftID); err != nil {
 			return err
 		}

@@ -33,13 +33,11 @@ func start(t *testing.T, fs vfs.FS, n Network, self peer.ID, disk *member) (*Fou
 	t.Helper()
 	s, err := OpenStore(fs, testPlace(), self, n)
 	require.NoError(t, err)
-	o := Options{Network: n, Self: self, Store: s, Settle: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	o := Options{Store: s, Settle: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 	if disk != nil {
 		o.Disk = disk
 	}
-	f, err := New(o)
-	require.NoError(t, err)
-	return f, s
+	return New(o), s
 }
 
 // TestMajorityOfTheListFounds: a founder begins when a majority of the list is in sight, as an initial voter.

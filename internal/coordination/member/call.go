@@ -185,7 +185,7 @@ func (m *Member) Image() *machine.Image {
 func (m *Member) Remaining(id coord.LeaseID) (time.Duration, bool) {
 	m.state.RLock()
 	defer m.state.RUnlock()
-	return m.replica.Remaining(m.config.Now(), id)
+	return m.replica.Remaining(time.Since(m.began), id)
 }
 
 // Status describes the member at its last tick or change. Callers share Members: treat them as read-only.
@@ -223,7 +223,7 @@ func (m *Member) Receive(message *pb.Message) {
 		defer m.restoring.Unlock()
 		machine, err := m.config.Replica.Read(message.GetSnapshot())
 		if err != nil {
-			m.config.Logger.Warn("the leader's snapshot cannot be read", "error", err)
+			m.config.Replica.Logger.Warn("the leader's snapshot cannot be read", "error", err)
 			return
 		}
 		a.machine = machine

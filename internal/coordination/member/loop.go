@@ -71,7 +71,7 @@ func (l *loop) poll(tick <-chan time.Time) bool {
 // passed reports a tick to the Replica.
 func (l *loop) passed() {
 	l.state.Lock()
-	l.replica.Tick(l.config.Now())
+	l.replica.Tick(time.Since(l.began))
 	l.state.Unlock()
 	l.publish(l.replica.Status())
 }
@@ -136,7 +136,7 @@ func (l *loop) apply() (out replica.Output, worked bool, err error) {
 	if !l.replica.Ready() {
 		return out, false, nil
 	}
-	now, term := l.config.Now(), l.header.Term
+	now, term := time.Since(l.began), l.header.Term
 	if early := l.replica.Prepare(now); len(early) > 0 {
 		l.config.Transport.Send(early)
 	}
@@ -207,7 +207,7 @@ func (l *loop) deliver(a arrival) {
 		err = l.replica.Step(a.message)
 	}
 	if err != nil {
-		l.config.Logger.Warn("a message of a member was refused", "from", fmt.Sprintf("%016x", a.message.GetFrom()), "error", err)
+		l.config.Replica.Logger.Warn("a message of a member was refused", "from", fmt.Sprintf("%016x", a.message.GetFrom()), "error", err)
 	}
 }
 

@@ -2,7 +2,6 @@ package member
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,44 +24,18 @@ type Transport interface {
 	Recheck()
 }
 
-// Config configures a Member.
+// Config configures a Member. All fields are required.
 type Config struct {
-	// Replica; its Applied, if set, is called from the loop, and must neither block nor call the Member.
+	// Replica has a Logger; its Applied, if set, is called from the loop, and must neither block nor call the Member.
 	Replica replica.Config
 	// Transport delivers messages to Receive as soon as the Member runs.
 	Transport Transport
-	// Now returns the time since an origin, on a clock that never goes back; nil starts one.
-	Now func() time.Duration
-	// Stall is the longest pause of the loop, for example on a dead disk, before a fatal error; 0 is 30 s.
-	Stall time.Duration
 	// Fatal is called once, from a goroutine of the Member, and must end the process. It must not call Close.
 	Fatal func(error)
-	// Logger; nil discards.
-	Logger *slog.Logger
 }
 
-func (c *Config) defaults() error {
-	if c.Transport == nil {
-		return fault.Invalidf("transport", nil, "is missing")
-	}
-	if c.Fatal == nil {
-		return fault.Invalidf("fatal", nil, "is missing")
-	}
-	if c.Now == nil {
-		start := time.Now()
-		c.Now = func() time.Duration { return time.Since(start) }
-	}
-	if c.Stall <= 0 {
-		c.Stall = 30 * time.Second
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Replica.Logger == nil {
-		c.Replica.Logger = c.Logger
-	}
-	return nil
-}
+// stall is the longest pause of the loop, for example on a dead disk, before a fatal error.
+const stall = 30 * time.Second
 
 // Lengths of the queues to the loop.
 const (
@@ -77,6 +50,7 @@ type Member struct {
 	Checkpoints Checkpoints
 
 	config Config
+	began  time.Time // the replica's clock starts
 	tick   time.Duration
 
 	inbox inbox
@@ -118,11 +92,8 @@ type arrival struct {
 // Start starts a member. Errors: as replica.New; Invalid.
 func Start(c Config) (*Member, error) {
 	const op = "member.Start"
-	if err := c.defaults(); err != nil {
-		return nil, fault.Wrap(op, err)
-	}
 	m := &Member{
-		config: c,
+		config: c, began: time.Now(),
 		inbox: inbox{
 			requests: make(chan request, maxRequests), messages: make(chan arrival, maxMessages),
 			events:    make(chan func(*replica.Replica) error, maxEvents),
@@ -180,7 +151,7 @@ func (m *Member) handOver(ctx context.Context) {
 	}
 	if s.Leads && best.ID != 0 {
 		if err := m.Transfer(ctx, best.ID); err != nil {
-			m.config.Logger.Info("handing over the leadership failed", "error", err)
+			m.config.Replica.Logger.Info("handing over the leadership failed", "error", err)
 		}
 	}
 }
@@ -188,7 +159,7 @@ func (m *Member) handOver(ctx context.Context) {
 // fail ends the member for good.
 func (m *Member) fail(err error) {
 	if m.failed.CompareAndSwap(nil, &err) {
-		m.config.Logger.Error("the member cannot go on", "error", err)
+		m.config.Replica.Logger.Error("the member cannot go on", "error", err)
 		m.config.Fatal(err)
 	}
 }
@@ -197,7 +168,7 @@ func (m *Member) fail(err error) {
 // dead disk.
 func (m *Member) watch() {
 	const steps = 20
-	ticker := time.NewTicker(m.config.Stall / steps)
+	ticker := time.NewTicker(stall / steps)
 	defer ticker.Stop()
 	last, still := m.turns.Load(), 0
 	for {
@@ -209,7 +180,7 @@ func (m *Member) watch() {
 		if now := m.turns.Load(); now != last {
 			last, still = now, 0
 		} else if still++; still == steps {
-			m.fail(fault.New("member", fault.Unavailable, "no progress for %s: the disk does not answer", m.config.Stall))
+			m.fail(fault.New("member", fault.Unavailable, "no progress for %s: the disk does not answer", stall))
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func (n *network) add(t testing.TB, fs vfs.FS, dir string) *end {
 
 func (e *end) start(t testing.TB, adjust func(*member.Config)) {
 	c := member.Config{
-		Replica:   replica.Config{Storage: e.store, SnapshotEntries: 100, Trail: 20},
+		Replica:   replica.Config{Storage: e.store, SnapshotEntries: 100, Trail: 20, Logger: slog.New(slog.DiscardHandler)},
 		Transport: e,
 		Fatal:     func(err error) { e.fatal <- err },
 	}

@@ -79,7 +79,7 @@ func (t *Transport) receive(s network.Stream) (*inbound, error) {
 	}
 	t.config.Metrics.Refused(resultName(welcome.Result))
 	if welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL {
-		t.config.WrongLevel(in.peer, t.levels.fits(hello))
+		t.config.WrongLevel(in.peer, t.fits(hello))
 	}
 	_ = s.Close()
 	if welcome.Result == groupv1.HandshakeResult_HANDSHAKE_RESULT_NOT_MEMBER && hello.GetFrom() != t.config.Member {
@@ -142,7 +142,7 @@ func (t *Transport) register(in *inbound, epoch uint64) bool {
 // check checks a dialler's claim of a member.
 func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.MemberWelcome {
 	w := &groupv1.MemberWelcome{Result: groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED, GroupId: t.config.Group[:], Process: t.config.Process}
-	w.Levels, w.Level = t.levels.own()
+	w.Levels, w.Level = t.ownLevels()
 	switch {
 	case string(hello.GetGroupId()) != string(t.config.Group[:]):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_GROUP
@@ -153,12 +153,12 @@ func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 	case nameOf(hello.GetKind()) == "none":
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_UNKNOWN_STREAM
 		w.RefusedKind = uint32(hello.GetKind())
-	case t.levels.fits(hello) != nil:
+	case t.fits(hello) != nil:
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL
 	case t.hasAnother(hello.GetFrom(), hello.GetProcess()):
 		w.Result = groupv1.HandshakeResult_HANDSHAKE_RESULT_OTHER_PROCESS
 	default:
-		t.levels.note(hello.GetFrom(), hello.GetLevels())
+		t.note(hello.GetFrom(), hello.GetLevels())
 	}
 	return w
 }

@@ -275,7 +275,7 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	hello := &groupv1.MemberHello{
 		GroupId: t.config.Group[:], From: t.config.Member, To: key.member, Kind: key.kind, Process: t.config.Process,
 	}
-	hello.Levels, hello.Level = t.levels.own()
+	hello.Levels, hello.Level = t.ownLevels()
 	welcome := new(groupv1.MemberWelcome)
 	err := writeFrame(s, hello, maxHello)
 	if err == nil {
@@ -289,7 +289,7 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	}
 	if welcome.GetResult() != groupv1.HandshakeResult_HANDSHAKE_RESULT_ACCEPTED {
 		t.config.Refused(s.Conn().RemotePeer(), welcome)
-		if why := t.levels.fits(welcome); welcome.GetResult() == groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL && why != nil {
+		if why := t.fits(welcome); welcome.GetResult() == groupv1.HandshakeResult_HANDSHAKE_RESULT_WRONG_LEVEL && why != nil {
 			t.config.WrongLevel(s.Conn().RemotePeer(), why)
 		}
 		return fault.As("", fault.Forbidden, &rejection{welcome})
@@ -298,7 +298,7 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 		_ = s.Conn().Close() // the next one may lead to the other process
 		return fault.New("", fault.Unavailable, "another process than before answers as member %x", key.member)
 	}
-	t.levels.note(key.member, welcome.GetLevels())
+	t.note(key.member, welcome.GetLevels())
 	return s.SetDeadline(time.Time{})
 }
 

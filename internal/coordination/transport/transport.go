@@ -97,7 +97,6 @@ type Transport struct {
 	config     Config
 	handshakes *rpc.Limiter
 	turn       chan struct{} // one snapshot is written at a time
-	levels     *memberLevels
 	ctx        context.Context
 	cancel     context.CancelFunc
 
@@ -112,6 +111,7 @@ type Transport struct {
 	inbound   map[streamKey]*inbound
 	sending   map[uint64]bool // members that receive a snapshot
 	protected map[peer.ID]bool
+	announced map[uint64]coord.Levels // by members, in their last handshake
 }
 
 // streamKey identifies a stream: at most one of each kind, to and from each member.
@@ -127,8 +127,7 @@ func New(c Config) *Transport {
 		config: c, handshakes: rpc.NewLimiter(c.Limits.Handshakes, c.Limits.HandshakesPerPeer, c.Known),
 		turn:    make(chan struct{}, 1),
 		streams: make(map[streamKey]*peerStream), inbound: make(map[streamKey]*inbound),
-		sending: make(map[uint64]bool), protected: make(map[peer.ID]bool),
-		levels: &memberLevels{here: c.Levels, announced: make(map[uint64]coord.Levels)},
+		sending: make(map[uint64]bool), protected: make(map[peer.ID]bool), announced: make(map[uint64]coord.Levels),
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
@@ -237,7 +236,7 @@ func (t *Transport) Recheck() {
 			t.forgetInbound(key, in)
 		}
 	}
-	t.levels.keep(func(member uint64) bool { _, ok := t.config.Lookup(member); return ok })
+	t.forgetLevels()
 	t.unprotect()
 }
 
