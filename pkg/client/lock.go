@@ -198,9 +198,10 @@ func (w *waiter) ask(ctx context.Context, a *attempt.Attempt) (*api.LockResponse
 	}
 }
 
+// send sends the claim with the time that is left, or the opening of a client id before it.
 func (w *waiter) send(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
-	if w.until > 0 {
-		cmd.GetLock().TimeoutMs = coord.WaitOf(w.left())
+	if lock := cmd.GetLock(); lock != nil && w.until > 0 {
+		lock.TimeoutMs = coord.WaitOf(w.left())
 	}
 	return w.session.client.coordination.Execute(ctx, cmd)
 }

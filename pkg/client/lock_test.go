@@ -293,6 +293,24 @@ func TestLockCanceled(t *testing.T) {
 	})
 }
 
+// TestTimedWaitsAtOnce: the second wait has no free client id, so it opens one in the group first.
+func TestTimedWaitsAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, p *fixture) {
+		alice, bob := p.session(p.open("alice"), time.Minute), p.session(p.open("bob"), time.Minute)
+		first := make(chan error, 1)
+		p.holds(alice, "a")
+		p.holds(alice, "b")
+		go func() { // ends with its wait
+			_, err := bob.Lock(t.Context(), "a", Wait(3*time.Second))
+			first <- err
+		}()
+		synctest.Wait()
+		_, err := bob.Lock(t.Context(), "b", Wait(2*time.Second))
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.ErrorIs(t, <-first, ErrNotAcquired)
+	})
+}
+
 // TestLockAcrossConnections expects a waiter to get the lock after lost connections.
 func TestLockAcrossConnections(t *testing.T) {
 	bubble(t, func(t *testing.T, p *fixture) {
