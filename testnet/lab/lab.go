@@ -22,7 +22,7 @@ import (
 // Config describes a run.
 type Config struct {
 	Binary   string // blackholed, built with process.ClockTag
-	Program  string // this program: crowds and floods run as its children
+	Program  string // this program: floods run as its children
 	Dir      string // parent of data directories and logs
 	Short    bool   // fewer peers and shorter times
 	Progress io.Writer
@@ -101,11 +101,6 @@ func Scenarios() []Scenario {
 			Name: "loss", Limit: 15 * time.Minute,
 			About: "5 % of the packets lost, 150 ms round trip, reordering",
 			acts:  []act{{"", loss}},
-		},
-		{
-			Name: "crowd", Limit: 15 * time.Minute,
-			About: "900 idle honest peers hold connections to one provider; every new consumer still uses it",
-			acts:  []act{{"", crowded}},
 		},
 		{
 			Name: "flood", Limit: 25 * time.Minute,

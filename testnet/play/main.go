@@ -18,7 +18,6 @@ import (
 	"syscall"
 
 	"github.com/blackhole/blackhole/pkg/fault"
-	"github.com/blackhole/blackhole/testnet/lab/crowd"
 	"github.com/blackhole/blackhole/testnet/lab/flood"
 )
 
@@ -52,9 +51,6 @@ func subcommands() []subcommand {
 		{"upgrade", "a rolling upgrade from the previous version", upgrade},
 		{"lab", "homes behind NAT, lossy links, wrong clocks (root on Linux)", playLab},
 		{"prove", "the tests behind a promise of RELIABILITY.md", nil}, // by command testnet
-		{crowd.Command, "", func(ctx context.Context, c call) (bool, error) {
-			return true, crowd.Run(ctx, c.args, os.Stdin, c.stdout)
-		}},
 		{flood.Command, "", func(ctx context.Context, c call) (bool, error) {
 			return true, flood.Run(ctx, c.args, os.Stdin, c.stdout)
 		}},

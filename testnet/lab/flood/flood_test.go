@@ -18,7 +18,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 	keeperv1 "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 	peerv1 "github.com/blackhole/blackhole/proto/blackhole/peer/v1"
-	"github.com/blackhole/blackhole/testnet/lab/crowd"
 )
 
 // ended returns a context that has ended.
@@ -31,7 +30,7 @@ func ended(t *testing.T) context.Context {
 // TestStore: a keeper gets signed records of 100 for each provider, and the report counts what it answers.
 func TestStore(t *testing.T) {
 	loopback := netip.MustParseAddr("127.0.0.1")
-	keeper, err := crowd.NewHost(loopback)
+	keeper, err := newHost(loopback)
 	require.NoError(t, err)
 	defer keeper.Close()
 	var mu sync.Mutex // guards of

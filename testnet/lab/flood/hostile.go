@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/testnet/await"
-	"github.com/blackhole/blackhole/testnet/lab/crowd"
 )
 
 const (
@@ -40,7 +39,7 @@ type hostile struct {
 // appear makes a host with a new identity, connected to the victim. served are protocols that the host claims to speak.
 func (h *hostile) appear(ctx context.Context, served ...protocol.ID) error {
 	h.leave()
-	made, err := crowd.NewHost(h.from)
+	made, err := newHost(h.from)
 	if err != nil {
 		return err
 	}
