@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/cli/coordination"
+	"github.com/blackhole/blackhole/internal/cli/group"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
@@ -82,6 +83,26 @@ func TestCoordinationTranscripts(t *testing.T) {
 			require.Equal(t, string(data), got)
 		})
 	}
+}
+
+// TestBackupStreams: a backup goes from standard output of one command to standard input of another, and nothing else does.
+func TestBackupStreams(t *testing.T) {
+	t.Chdir(t.TempDir())
+	solo := groupWithHistory(t)
+	var backup, want, errs bytes.Buffer
+	app := testApp(nil, &backup, &errs, []string{"BLACKHOLE_GRPC=" + serveGroup(t, solo)})
+	require.Zero(t, app.Execute(t.Context(), []string{"group", "backup", "-"}), errs.String())
+	require.NoError(t, solo.Backup(t.Context(), &want))
+	require.Equal(t, want.Bytes(), backup.Bytes())
+	var restored []byte
+	app = testApp(&backup, io.Discard, &errs, nil)
+	app.Restore = func(_ string, r io.Reader, _ uint64, _ bool) (_ group.Restoration, err error) {
+		restored, err = io.ReadAll(r)
+		return group.Restoration{}, err
+	}
+	require.Zero(t, app.Execute(t.Context(), []string{"group", "restore", "-"}), errs.String())
+	require.Equal(t, want.Bytes(), restored)
+	require.NoFileExists(t, "-")
 }
 
 // TestWithoutACoordinationGroup expects the same single error from every command that needs a group.

@@ -14,13 +14,7 @@ import (
 )
 
 // unpack returns the files of an archive.
-func unpack(t *testing.T, path string) map[string]string {
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, f.Close()) }()
-	info, err := f.Stat()
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+func unpack(t *testing.T, f io.Reader) map[string]string {
 	compressed, err := gzip.NewReader(f)
 	require.NoError(t, err)
 	files := map[string]string{}
@@ -52,8 +46,18 @@ func TestDebug(t *testing.T) {
 			args := []string{"debug", path, "--grpc", c.peer, "--data", t.TempDir(), "--token", "canary"}
 			require.Zero(t, testApp(nil, &out, &errs, []string{"BLACKHOLE_AUTH_TOKEN=canary"}).Execute(t.Context(), args), errs.String())
 			require.Contains(t, errs.String(), c.said)
-			files := unpack(t, path)
+			info, err := os.Stat(path)
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+			f, err := os.Open(path)
+			require.NoError(t, err)
+			files := unpack(t, f)
+			require.NoError(t, f.Close())
 			require.Len(t, files, len(c.files))
+			out.Reset()
+			args[1] = "-"
+			require.Zero(t, testApp(nil, &out, &errs, nil).Execute(t.Context(), args), errs.String())
+			require.Len(t, unpack(t, &out), len(c.files))
 			for _, file := range c.files {
 				text := files["blackholed-debug/"+file]
 				require.NotEmpty(t, text, file)

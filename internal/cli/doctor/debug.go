@@ -14,6 +14,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -33,7 +34,7 @@ func Debug(con *term.Console, program string) *cobra.Command {
 		Long: "Write an archive for a report of a fault: status, peers, group, findings of doctor, and, for a caller with\n" +
 			"the role admin, settings, metrics, goroutines, memory by function and the last log lines of the peer. Secrets are left out.\n" +
 			"Names of services, peers and addresses are in it: read it before you publish it. FILE must not exist\n" +
-			"(default " + defaultBundle + ").",
+			"(default " + defaultBundle + "); - is standard output.",
 	}
 	s := examined(con, cmd)
 	r := remote.New(con, cmd, remote.DefaultTimeout)
@@ -54,12 +55,15 @@ func Debug(con *term.Console, program string) *cobra.Command {
 				all.missing = append(all.missing, exit.OneLine(err))
 			}
 		}
-		size, err := all.write(path)
+		size, err := all.write(con, path)
 		if err != nil {
 			return err
 		}
 		for _, line := range all.missing {
 			r.Say("warning: not in the archive: %s", line)
+		}
+		if path == "-" {
+			return nil
 		}
 		v := map[string]any{"file": path, "bytes": size, "files": len(all.files)}
 		return r.Print(term.Document{Value: v, Table: term.Plain(term.Clean(path) + "\n")})
@@ -101,8 +105,11 @@ func (b *bundle) addJSON(name string, value any, err error) {
 	b.add(name, text)
 }
 
-// write creates the archive, for its owner alone.
-func (b *bundle) write(path string) (size int64, err error) {
+// write creates the archive, for its owner alone, or gives it to standard output for "-".
+func (b *bundle) write(c *term.Console, path string) (size int64, err error) {
+	if path == "-" {
+		return file.Write(c, path, b.archive)
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return 0, fault.Invalidf("FILE", path, "%w", err)

@@ -1,4 +1,4 @@
-// Package file reads the files that users name.
+// Package file reads and writes the files that users name.
 package file
 
 import (
@@ -7,24 +7,35 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"syscall"
 
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
+// Open opens a file, or standard input for "-". Errors name the flag or argument.
+func Open(c *term.Console, flag, path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(c.Stdin), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fault.Invalidf(flag, path, "%w", err)
+	}
+	return f, nil
+}
+
 // Read reads a file, or standard input for "-" or "". Errors name the flag or argument. A file of more
 // than limit bytes is refused.
 func Read(c *term.Console, flag, path string, limit int) ([]byte, error) {
-	in := c.Stdin
-	if path != "-" && path != "" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fault.Invalidf(flag, path, "%w", err)
-		}
-		defer func() { _ = f.Close() }() // only read
-		in = f
+	in, err := Open(c, flag, cmp.Or(path, "-"))
+	if err != nil {
+		return nil, err
 	}
+	defer func() { _ = in.Close() }() // only read
 	data, err := io.ReadAll(io.LimitReader(in, int64(limit)+1))
 	if err != nil {
 		return nil, fault.Invalidf(flag, path, "%w", err)
@@ -35,17 +46,63 @@ func Read(c *term.Console, flag, path string, limit int) ([]byte, error) {
 	return data, nil
 }
 
-// Write makes a file for its owner alone, which appears only when it is complete and on the disk. It returns the size.
-func Write(path string, write func(io.Writer) error) (size int64, err error) {
-	part := path + ".partial"
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+// Write gives what write makes to a file, or to standard output for "-", and returns the size. A new or regular file is for
+// its owner alone, and appears only when it is complete and on the disk. A link is followed. A device or pipe stays what it is
+// and is written into. Errors of the file name the argument FILE.
+func Write(c *term.Console, path string, write func(io.Writer) error) (size int64, err error) {
+	info, err := os.Stat(path)
+	switch {
+	case path == "-" && c.Terminal.Size != nil:
+		return 0, fault.Invalidf("FILE", path, "is a terminal: name a file, or let a program read the output")
+	case path == "-":
+		out := counter{Writer: c.Stdout}
+		err = write(&out)
+		return out.size, err
+	case err == nil && !info.Mode().IsRegular():
+		return into(path, write)
+	case err == nil:
+		path, err = filepath.EvalSymlinks(path)
+	case errors.Is(err, fs.ErrNotExist):
+		if err = nil; isLink(path) {
+			err = errors.New("is a link to nothing")
+		}
+	}
 	if err != nil {
 		return 0, fault.Invalidf("FILE", path, "%w", err)
 	}
-	err = write(f)
-	if err == nil {
-		size, err = f.Seek(0, io.SeekCurrent)
+	return replace(path, write)
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSymlink
+}
+
+// into writes into a device or pipe.
+func into(path string, write func(io.Writer) error) (int64, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return 0, fault.Invalidf("FILE", path, "%w", err)
 	}
+	out := counter{Writer: f}
+	err = write(&out)
+	if err == nil {
+		err = f.Sync()
+	}
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // a pipe has nothing to sync
+	}
+	return out.size, errors.Join(err, f.Close())
+}
+
+// replace writes a new file beside path, and renames it.
+func replace(path string, write func(io.Writer) error) (size int64, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.partial") // of mode 0600, and of this call alone
+	if err != nil {
+		return 0, fault.Invalidf("FILE", path, "%w", err)
+	}
+	out := counter{Writer: f}
+	err = write(&out)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -53,12 +110,25 @@ func Write(path string, write func(io.Writer) error) (size int64, err error) {
 		err = e
 	}
 	if err == nil {
-		err = os.Rename(part, path)
+		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return 0, errors.Join(err, os.Remove(part))
+		return 0, errors.Join(err, os.Remove(f.Name()))
 	}
-	return size, nil
+	return out.size, nil
+}
+
+// counter counts the bytes that pass.
+type counter struct {
+	io.Writer
+	size int64
+}
+
+// Write implements io.Writer.
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.size += int64(n)
+	return n, err
 }
 
 // JSONValues returns the JSON objects in data, in lists or not, or nil for other data.

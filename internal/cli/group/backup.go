@@ -48,12 +48,13 @@ func groupBackup(con *term.Console) *cobra.Command {
 		Use: "backup FILE", Short: "Write a consistent snapshot of the running group to a file", Args: command.OneArg("FILE"),
 		Long: "Write keys, leases, locks, the directory and what operators decided on members to a file, as of one\n" +
 			"moment after the call. The file appears only when it is complete. It has all values of keys, and\n" +
-			"neither the identity of a peer nor the key of the network.",
+			"neither the identity of a peer nor the key of the network. FILE - is standard output; a device or pipe\n" +
+			"is written into.",
 	}
 	r := remote.New(con, cmd, backupTime)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
-		size, err := file.Write(args[0], func(w io.Writer) error { return c.Coordination().Backup(ctx, w) })
-		if err != nil {
+		size, err := file.Write(con, args[0], func(w io.Writer) error { return c.Coordination().Backup(ctx, w) })
+		if err != nil || args[0] == "-" {
 			return err
 		}
 		return r.Print(term.Document{Value: map[string]any{"file": args[0], "bytes": size}, Table: term.Plain(fmt.Sprintf("%d bytes\n", size))})
@@ -64,7 +65,7 @@ func groupRestore(con *term.Console, restore restoreFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore FILE", Short: "Found the group again from a backup, on a stopped peer", Args: command.OneArg("FILE"),
 		Long: "Make the stopped peer of a data directory the only voter of the group's next incarnation, with the\n" +
-			"state of a backup. Without --yes, only describe the result.\n\n" +
+			"state of a backup, of standard input for FILE -. Without --yes, only describe the result.\n\n" +
 			"Everything after the backup is lost. Revisions and fencing tokens continue above all that were given\n" +
 			"out since; leases start with their full time to live. Other members of the old incarnation take no\n" +
 			"part until their directory coordination is removed.\n\n" +
@@ -77,12 +78,12 @@ func groupRestore(con *term.Console, restore restoreFunc) *cobra.Command {
 	var f term.Format
 	command.Output(cmd, &f)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		file, err := os.Open(args[0])
+		backup, err := file.Open(con, "FILE", args[0])
 		if err != nil {
-			return fault.Invalidf("FILE", args[0], "%w", err)
+			return err
 		}
-		defer func() { _ = file.Close() }()
-		r, err := restore(settings.DataDir(con, cmd), file, *after, *yes)
+		defer func() { _ = backup.Close() }()
+		r, err := restore(settings.DataDir(con, cmd), backup, *after, *yes)
 		switch fault.FieldOf(err) {
 		case "file":
 			return exit.Rename(err, "FILE")

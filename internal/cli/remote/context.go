@@ -214,7 +214,7 @@ func changeContexts(c *term.Console, change func(all *contexts) error) error {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 	if err == nil {
-		_, err = file.Write(path, func(w io.Writer) error { _, err := w.Write(text); return err })
+		_, err = file.Write(c, path, func(w io.Writer) error { _, err := w.Write(text); return err })
 	}
 	return fault.As("cli.context", fault.Internal, err)
 }

@@ -16,6 +16,10 @@ func TestContextCredentials(t *testing.T) {
 	dir := t.TempDir()
 	environ := []string{"HOME=/nonexistent", "XDG_CONFIG_HOME=" + dir}
 	con := &term.Console{Environ: environ}
+	target := filepath.Join(t.TempDir(), "kept.json") // the file may be a link, of a folder under version control
+	require.NoError(t, os.WriteFile(target, []byte("{}"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "blackholed"), 0o700))
+	require.NoError(t, os.Symlink(target, filepath.Join(dir, "blackholed", "contexts.json")))
 	add := ContextCommand(con)
 	add.SetArgs([]string{"add", "office", "--grpc", "peer:1", "--token-file", "office.token", "--tls-ca", "system"})
 	require.NoError(t, add.ExecuteContext(t.Context()))
@@ -23,6 +27,9 @@ func TestContextCredentials(t *testing.T) {
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	at, err := os.Readlink(path)
+	require.NoError(t, err)
+	require.Equal(t, target, at)
 
 	r := &Peer{Console: con}
 	address, err := r.choose("")
