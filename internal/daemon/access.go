@@ -109,10 +109,7 @@ func accessConfig(a config.Auth) access.Config {
 
 // role returns the role with a name. config.Validate allows only known names.
 func role(name string) access.Role {
-	var r access.Role
-	if err := r.UnmarshalText([]byte(name)); err != nil {
-		return access.RoleNone
-	}
+	r, _ := access.ParseRole(name)
 	return r
 }
 

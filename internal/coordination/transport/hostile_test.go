@@ -22,12 +22,6 @@ import (
 // fakeHost is a host without peers.
 type fakeHost struct{ host.Host }
 
-// unlimited is memory without a limit.
-type unlimited struct{}
-
-func (unlimited) ReserveMemory(int, uint8) error { return nil }
-func (unlimited) ReleaseMemory(int)              {}
-
 // hello returns member 1's introduction to member 2.
 func hello(edits ...func(*groupv1.MemberHello)) *groupv1.MemberHello {
 	id := groupID()

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/internal/platform/rpc"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -23,7 +22,7 @@ const frameHead = 4
 // frames reads the frames of one stream.
 type frames struct {
 	r   *bufio.Reader
-	mem rpc.Memory
+	mem network.ResourceScope
 	buf []byte // of the last frame; at most keptSize between two
 }
 
@@ -44,7 +43,7 @@ func (p *idleTimeoutStream) Read(b []byte) (int, error) {
 // deadline returns the time d from now, on the clock of the streams.
 func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
-func newFrames(r io.Reader, mem rpc.Memory) *frames {
+func newFrames(r io.Reader, mem network.ResourceScope) *frames {
 	return &frames{r: bufio.NewReaderSize(r, 64<<10), mem: mem}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -34,7 +35,7 @@ func TestFramesRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(t, "halved") {
 			reader = iotest.HalfReader(reader)
 		}
-		f := newFrames(reader, unlimited{})
+		f := newFrames(reader, &network.NullScope{})
 		for _, want := range sent {
 			b, err := f.next(MaxFrame)
 			require.NoError(t, err)
@@ -56,19 +57,19 @@ func TestFramesAreBounded(t *testing.T) {
 	require.Equal(t, "before", string(b))
 	b, err = appendFrame(nil, m, size)
 	require.NoError(t, err)
-	_, err = newFrames(bytes.NewReader(b), unlimited{}).next(size - 1)
+	_, err = newFrames(bytes.NewReader(b), &network.NullScope{}).next(size - 1)
 	require.ErrorIs(t, err, fault.TooLarge)
-	_, err = newFrames(bytes.NewReader(b[:len(b)-1]), unlimited{}).next(size)
+	_, err = newFrames(bytes.NewReader(b[:len(b)-1]), &network.NullScope{}).next(size)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 
 	large := binary.BigEndian.AppendUint32(nil, MaxFrame)
-	_, err = newFrames(bytes.NewReader(large), full{}).next(MaxFrame)
+	_, err = newFrames(bytes.NewReader(large), &full{}).next(MaxFrame)
 	require.ErrorIs(t, err, fault.LimitReached, "no memory for it")
 }
 
-type full struct{ unlimited }
+type full struct{ network.NullScope }
 
-func (full) ReserveMemory(int, uint8) error { return io.ErrShortBuffer }
+func (*full) ReserveMemory(int, uint8) error { return io.ErrShortBuffer }
 
 // The send queue equals a simple model.
 func TestOutbox(t *testing.T) {

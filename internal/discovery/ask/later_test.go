@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/cell"
@@ -57,7 +58,7 @@ func FuzzLaterResponse(f *testing.F) {
 		today := responses[int(kind)%len(responses)]
 		b := (&keepertest.Future{Bytes: choices}).Later(t, today)
 		resp := new(pb.Response)
-		require.NoError(t, rpc.NewCodec(bytes.NewBuffer(keepertest.Delimited(b)), rpc.Unlimited{}, wire.ResponseFormat()).ReadMessage(resp))
+		require.NoError(t, rpc.NewCodec(bytes.NewBuffer(keepertest.Delimited(b)), &network.NullScope{}, wire.ResponseFormat()).ReadMessage(resp))
 		if err := rpc.Restore("", resp.Refusal); err != nil {
 			require.NotNil(t, today.Refusal)
 			require.Contains(t, []fault.Kind{fault.Unsupported, fault.Unavailable}, fault.KindOf(err))

@@ -24,12 +24,12 @@ import (
 
 // requestCodec reads requests of any content.
 func requestCodec(rw io.ReadWriter) *rpc.Codec {
-	return rpc.NewCodec(rw, rpc.Unlimited{}, rpc.Format{MaxSize: wire.MaxRequest})
+	return rpc.NewCodec(rw, &network.NullScope{}, rpc.Format{MaxSize: wire.MaxRequest})
 }
 
 // responseCodec reads responses as a client does.
 func responseCodec(rw io.ReadWriter) *rpc.Codec {
-	return rpc.NewCodec(rw, rpc.Unlimited{}, wire.ResponseFormat())
+	return rpc.NewCodec(rw, &network.NullScope{}, wire.ResponseFormat())
 }
 
 // inbound returns the streams that a node serves.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
@@ -35,7 +36,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0x7f})
 	k, _ := bare(f, 30, wire.Limits{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		codec := rpc.NewCodec(bytes.NewBuffer(b), rpc.Unlimited{}, wire.RequestFormat())
+		codec := rpc.NewCodec(bytes.NewBuffer(b), &network.NullScope{}, wire.RequestFormat())
 		req := new(pb.Request)
 		err := codec.ReadMessage(req)
 		if err != nil && !rpc.IsFault(err) {

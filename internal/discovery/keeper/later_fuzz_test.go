@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -48,7 +49,7 @@ func FuzzLaterRequest(f *testing.F) {
 		b := version.Later(t, today)
 		strict := wire.RequestFormat()
 		strict.Strict = true
-		codec := rpc.NewCodec(bytes.NewBuffer(keepertest.Delimited(b)), rpc.Unlimited{}, strict)
+		codec := rpc.NewCodec(bytes.NewBuffer(keepertest.Delimited(b)), &network.NullScope{}, strict)
 		req := new(pb.Request)
 		err := codec.ReadMessage(req)
 		if version.Must {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -40,9 +41,9 @@ func TestPack(t *testing.T) {
 				req.Items = append(req.Items, p.wire)
 			}
 			var b bytes.Buffer
-			require.NoError(t, rpc.NewCodec(&b, rpc.Unlimited{}, wire.RequestFormat()).WriteMessage(&pb.Request{TimeoutMs: math.MaxUint32, Op: &pb.Request_Store{Store: req}}))
+			require.NoError(t, rpc.NewCodec(&b, &network.NullScope{}, wire.RequestFormat()).WriteMessage(&pb.Request{TimeoutMs: math.MaxUint32, Op: &pb.Request_Store{Store: req}}))
 			require.LessOrEqual(t, b.Len(), wire.MaxRequest)
-			require.NoError(t, rpc.NewCodec(&b, rpc.Unlimited{}, wire.RequestFormat()).ReadMessage(new(pb.Request)))
+			require.NoError(t, rpc.NewCodec(&b, &network.NullScope{}, wire.RequestFormat()).ReadMessage(new(pb.Request)))
 			again = append(again, message...)
 		}
 		require.Equal(t, items, again)

@@ -47,23 +47,6 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Memory accounts for the memory of messages. network.StreamScope implements it.
-type Memory interface {
-	// ReserveMemory reserves size bytes. It returns an error if the limit is exceeded.
-	ReserveMemory(size int, priority uint8) error
-	// ReleaseMemory returns size bytes.
-	ReleaseMemory(size int)
-}
-
-// Unlimited is a Memory without a limit.
-type Unlimited struct{}
-
-// ReserveMemory always succeeds.
-func (Unlimited) ReserveMemory(int, uint8) error { return nil }
-
-// ReleaseMemory has no effect.
-func (Unlimited) ReleaseMemory(int) {}
-
 // Format bounds the messages that one side of a protocol accepts.
 type Format struct {
 	// MaxSize is the maximum length of a message in bytes.
@@ -83,12 +66,12 @@ type Format struct {
 type Codec struct {
 	r      *bufio.Reader
 	w      io.Writer
-	mem    Memory
+	mem    network.ResourceScope
 	format Format
 }
 
 // NewCodec returns a Codec that accepts messages of the format given and accounts for them in mem.
-func NewCodec(rw io.ReadWriter, mem Memory, f Format) *Codec {
+func NewCodec(rw io.ReadWriter, mem network.ResourceScope, f Format) *Codec {
 	return &Codec{r: bufio.NewReader(rw), w: rw, mem: mem, format: f}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-msgio/pbio"
 	"github.com/multiformats/go-varint"
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func bytesOf(b []byte) *wrapperspb.BytesValue { return wrapperspb.Bytes(b) }
 
 func TestFrameIsThatOfPBIO(t *testing.T) {
 	var b bytes.Buffer
-	codec := NewCodec(&b, Unlimited{}, Format{MaxSize: maxSize})
+	codec := NewCodec(&b, &network.NullScope{}, Format{MaxSize: maxSize})
 	want, got := bytesOf([]byte("hello")), new(wrapperspb.BytesValue)
 	require.NoError(t, codec.WriteMessage(want))
 	require.NoError(t, pbio.NewDelimitedReader(&b, maxSize).ReadMsg(got))
@@ -57,18 +58,21 @@ func TestReadMessageRefuses(t *testing.T) {
 				}
 				return nil
 			}}
-			err := NewCodec(bytes.NewBuffer(tc.bytes), Unlimited{}, format).ReadMessage(new(wrapperspb.BytesValue))
+			err := NewCodec(bytes.NewBuffer(tc.bytes), &network.NullScope{}, format).ReadMessage(new(wrapperspb.BytesValue))
 			require.ErrorIs(t, err, tc.kind)
 			require.True(t, IsFault(err))
 		})
 	}
-	err := NewCodec(bytes.NewBuffer([]byte{9, 1}), Unlimited{}, Format{MaxSize: maxSize}).ReadMessage(new(wrapperspb.BytesValue))
+	err := NewCodec(bytes.NewBuffer([]byte{9, 1}), &network.NullScope{}, Format{MaxSize: maxSize}).ReadMessage(new(wrapperspb.BytesValue))
 	require.Error(t, err)
 	require.False(t, IsFault(err), "the stream ended")
 }
 
-// limited is a Memory of a number of bytes.
-type limited struct{ left int }
+// limited is memory of a number of bytes.
+type limited struct {
+	network.NullScope
+	left int
+}
 
 func (l *limited) ReserveMemory(n int, _ uint8) error {
 	if l.left < n {

@@ -119,39 +119,19 @@ func Traceparent(ctx context.Context) string {
 	if !Recorded(ctx) {
 		return ""
 	}
-	var c carrier
-	propagation.TraceContext{}.Inject(ctx, &c)
-	return c.traceparent
+	c := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, c)
+	return c[Header]
 }
 
-// join returns ctx in the trace of a traceparent. A malformed one is ignored, as the standard asks.
+// join returns ctx in the trace of a traceparent. A malformed one is ignored, as the standard asks. It takes no tracestate: that of
+// vendors has no small bound, and peers have no use for it.
 func join(ctx context.Context, traceparent string) context.Context {
 	if traceparent == "" || len(traceparent) > MaxTraceparent {
 		return ctx
 	}
-	return propagation.TraceContext{}.Extract(ctx, &carrier{traceparent})
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{Header: traceparent})
 }
-
-// carrier carries a traceparent alone. The tracestate of vendors has no small bound, and peers have no use for it.
-type carrier struct{ traceparent string }
-
-// Get implements propagation.TextMapCarrier.
-func (c *carrier) Get(key string) string {
-	if key == Header {
-		return c.traceparent
-	}
-	return ""
-}
-
-// Set implements propagation.TextMapCarrier.
-func (c *carrier) Set(key, value string) {
-	if key == Header {
-		c.traceparent = value
-	}
-}
-
-// Keys implements propagation.TextMapCarrier.
-func (c *carrier) Keys() []string { return []string{Header} }
 
 // Span is a step of a trace. The zero Span is none.
 type Span struct{ span otel.Span }

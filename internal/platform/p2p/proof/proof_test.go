@@ -145,7 +145,7 @@ func TestForgedProofs(t *testing.T) {
 	said.Store(new(pb.ProofResponse))
 	thief.SetStreamHandler(Protocol("n"), func(s network.Stream) {
 		defer s.Close()
-		codec := rpc.NewCodec(s, rpc.Unlimited{}, rpc.Format{MaxSize: maxSize})
+		codec := rpc.NewCodec(s, &network.NullScope{}, rpc.Format{MaxSize: maxSize})
 		if codec.ReadMessage(new(pb.ProofRequest)) == nil {
 			_ = codec.WriteMessage(said.Load())
 		}
@@ -162,7 +162,7 @@ func TestForgedProofs(t *testing.T) {
 	}
 	s, err := thief.NewStream(t.Context(), a.host.ID(), Protocol("n"))
 	require.NoError(t, err)
-	codec := rpc.NewCodec(s, rpc.Unlimited{}, rpc.Format{MaxSize: maxSize})
+	codec := rpc.NewCodec(s, &network.NullScope{}, rpc.Format{MaxSize: maxSize})
 	require.NoError(t, codec.WriteMessage(&pb.ProofRequest{Nonce: []byte("short")}))
 	require.Error(t, codec.ReadMessage(new(pb.ProofResponse)), "no proof without a nonce")
 

@@ -22,7 +22,7 @@ func TestRequestsGoAtOnce(t *testing.T) {
 	var arrived sync.WaitGroup
 	arrived.Add(many)
 	asked.SetStreamHandler(spoken, func(s network.Stream) {
-		m, codec := new(dhtpb.Message), rpc.NewCodec(s, rpc.Unlimited{}, rpc.Format{MaxSize: 1 << 10})
+		m, codec := new(dhtpb.Message), rpc.NewCodec(s, &network.NullScope{}, rpc.Format{MaxSize: 1 << 10})
 		err := codec.ReadMessage(m)
 		if arrived.Done(); err == nil {
 			arrived.Wait()
