@@ -81,54 +81,35 @@ type Principal struct {
 	Services []string
 }
 
+// may reports whether the role permits a change, or one of the patterns of a service does.
+func (p Principal) may(fits func(pattern string) bool) bool {
+	return p.Role == RoleAdmin || p.Role == RoleService && slices.ContainsFunc(p.Services, fits)
+}
+
 // May reports whether the principal may change a service, given as "name" or "namespace/name".
 func (p Principal) May(service string) bool {
-	switch p.Role {
-	case RoleAdmin:
-		return true
-	case RoleService:
-		return slices.ContainsFunc(p.Services, func(pattern string) bool { return fits(pattern, service) })
-	default:
-		return false
-	}
+	return p.may(func(pattern string) bool { return fits(pattern, service) })
 }
 
 // MayName reports whether the principal may change the lock, key or requirement with a name. The name of a
 // service stands for itself and for all names with the service and "/" in front.
 func (p Principal) MayName(name string) bool {
-	switch p.Role {
-	case RoleAdmin:
-		return true
-	case RoleService:
-		return slices.ContainsFunc(p.Services, func(pattern string) bool {
-			prefix, open := strings.CutSuffix(pattern, "*")
-			return open && strings.HasPrefix(name, prefix) || !open && (name == pattern || strings.HasPrefix(name, pattern+"/"))
-		})
-	default:
-		return false
-	}
+	return p.may(func(pattern string) bool {
+		prefix, open := strings.CutSuffix(pattern, "*")
+		return open && strings.HasPrefix(name, prefix) || !open && (name == pattern || strings.HasPrefix(name, pattern+"/"))
+	})
 }
 
 // MayRange reports whether the principal may change all keys from one to another, exclusive. An empty end is
 // the end of all keys.
 func (p Principal) MayRange(from, to string) bool {
-	switch p.Role {
-	case RoleAdmin:
-		return true
-	case RoleService:
-		return slices.ContainsFunc(p.Services, func(pattern string) bool {
-			prefix, open := strings.CutSuffix(pattern, "*")
-			if !open {
-				prefix += "/"
-			}
-			if prefix == "" {
-				return true
-			}
-			return strings.HasPrefix(from, prefix) && to != "" && to <= after(prefix)
-		})
-	default:
-		return false
-	}
+	return p.may(func(pattern string) bool {
+		prefix, open := strings.CutSuffix(pattern, "*")
+		if !open {
+			prefix += "/"
+		}
+		return prefix == "" || strings.HasPrefix(from, prefix) && to != "" && to <= after(prefix)
+	})
 }
 
 // after returns the first key that does not begin with a prefix and sorts behind it. Patterns are text, so
