@@ -83,18 +83,19 @@ func (t *Tracer) Served(ctx context.Context, name, traceparent string) (context.
 
 // Call begins the span of a request to another peer, within a recorded trace.
 func (t *Tracer) Call(ctx context.Context, name string) (context.Context, Span) {
-	if t == nil || !Recorded(ctx) {
-		return ctx, Span{}
-	}
-	return t.begin(ctx, name, otel.SpanKindClient)
+	return t.within(ctx, name, otel.SpanKindClient)
 }
 
 // Part begins the span of a step of this peer, within a recorded trace.
 func (t *Tracer) Part(ctx context.Context, name string) (context.Context, Span) {
+	return t.within(ctx, name, otel.SpanKindInternal)
+}
+
+func (t *Tracer) within(ctx context.Context, name string, kind otel.SpanKind) (context.Context, Span) {
 	if t == nil || !Recorded(ctx) {
 		return ctx, Span{}
 	}
-	return t.begin(ctx, name, otel.SpanKindInternal)
+	return t.begin(ctx, name, kind)
 }
 
 func (t *Tracer) begin(ctx context.Context, name string, kind otel.SpanKind) (context.Context, Span) {
