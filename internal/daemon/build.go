@@ -155,7 +155,8 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client,
 		},
-		Loopback: profile != p2p.Public, OneMachine: profile == p2p.Dev, OtherTopics: func(topic string) bool { return announce.IsTopic(p.network.name, topic) }, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
+		OtherTopics: func(topic string) bool { return announce.IsTopic(p.network.name, topic) },
+		Loopback:    profile != p2p.Public, OneMachine: profile == p2p.Dev, Logger: p.log, Conditions: p.conditions, Tracer: p.tracing.Tracer, Now: p.now,
 		Metrics: p.metrics,
 	})
 	if err != nil {

@@ -59,7 +59,7 @@ func (p *pager) add(kv *coord.KeyValue) bool {
 	return true
 }
 
-// sorted returns the keys of a page, and one more if there is one, in another order than that of the tree. It visits the
+// sorted returns the keys of a page, plus one more if present, sorted by the requested order instead of by key. It visits the
 // whole span, but keeps only a few times as many keys as the page has.
 func (s *Keyspace) sorted(q *Query, at coord.Revision) (found []*coord.KeyValue, err error) {
 	if q.Order < 0 || q.Order > apiv1.TxnRange_VALUE {

@@ -95,7 +95,7 @@ func (t *txn) span(r ranged) error {
 	return nil
 }
 
-// branch checks the steps of a branch, which may be the one that is not taken.
+// branch validates one branch, taken or not.
 func (t *txn) branch(name string, steps []*apiv1.TxnStep, left *int64) error {
 	if most := uint64(t.m.limits.Changes); uint64(len(steps)) > most {
 		return limitReached(name, "too many steps in one branch of a transaction", most)

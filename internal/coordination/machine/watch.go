@@ -11,7 +11,7 @@ import (
 const (
 	batchEvents   = 256
 	batchBytes    = 1 << 20  // after which a batch ends with its revision
-	revisionBytes = 32 << 20 // of one revision: a batch does not divide it, and clients hold it as a whole
+	revisionBytes = 32 << 20 // of one revision, which is never split over batches
 	batchLook     = 8192     // events inspected: a millisecond of events outside the span
 )
 

@@ -228,7 +228,7 @@ func mergePlants() []plant {
 			{formationDir + "group.go", "return g.Revision < other.Reached || g.Revision == other.Reached && g.losesTie(other)", "return g.losesTie(other)"},
 		}, []string{"M1"}},
 		{"leases outlive the group", []edit{
-			{machineDir + "merge.go", "\tc.end(m, all)\n", "\tc.end(m, all[:len(all)/2])\n"},
+			{machineDir + "merge.go", "\tm.end(all, done)\n", "\tm.end(all[:len(all)/2], done)\n"},
 		}, []string{"M3", "coord.Restore"}},
 		{"a dissolved group goes on", []edit{
 			{machineDir + "merge.go", "if g.since == 0 || cmd", "if g.since%2 == 0 || cmd"},
