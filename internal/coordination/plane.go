@@ -153,8 +153,9 @@ func (p *plane) start() (err error) {
 		case err == nil: // a member to be, which founds nothing
 		case fault.KindOf(err) == fault.Unsupported:
 			return err
-		default:
+		default: // the peer goes on without a member
 			p.failed.stop(err)
+			err = nil
 		}
 	}
 	p.founder = bootstrap.New(founding)
