@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -60,7 +60,7 @@ func (d direct) consents(ctx context.Context, ref instance.Ref) error {
 		return nil
 	}
 	said, err := d.local.config.Speaks(ctx)
-	if err == nil && coord.IsPrincipal(said) {
+	if err == nil && principals.Valid(said) {
 		return nil
 	}
 	return &fault.Error{Kind: fault.Forbidden, Field: "id", Value: i.Key.String(), Err: errOwned}

@@ -14,7 +14,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -375,7 +375,7 @@ func (l *local) adopt(ctx context.Context, i *instance.Instance, cause error) er
 // principal returns the owner that an authenticated caller of this peer is; "" without a name.
 func (l *local) principal(ctx context.Context) string {
 	if name := l.config.Caller(ctx); name != "" {
-		return coord.NamedOwner(name)
+		return principals.Named(name)
 	}
 	return ""
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/requirement"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -44,7 +44,7 @@ func supply(t *testing.T, solo *coordtest.Solo, names ...string) {
 			Key:  instance.Key{Namespace: "default", Service: service, ID: id},
 			Spec: instance.Spec{Host: "10.0.0.1", Port: 80, Zone: "eu", Version: "2.1.0", Tags: []string{"v2"}}, Status: instance.StatusUp,
 		}
-		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Namespace, i.Service, i.ID), Value: i.Marshal()})
+		op.Puts = append(op.Puts, directory.Entry{Key: directory.Key(i.Namespace, i.Service, i.ID), Value: i.Marshal()})
 	}
 	_, _, err = ops.Of(solo).Do(t.Context(), ops.Command{Owner: stranger, Op: op})
 	require.NoError(t, err)

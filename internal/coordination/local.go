@@ -86,7 +86,7 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 	if l.member, err = member.Start(member.Config{Replica: r, Transport: l.transport, Fatal: p.failed.stop}); err != nil {
 		return nil, err
 	}
-	l.group = &formation.Member{Member: l.member, Group: coord.GroupID(now.Group[:]), Apply: l.apply}
+	l.group = &formation.Member{Member: l.member, Group: machine.GroupID(now.Group[:]), Apply: l.apply}
 	l.membership = upkeep.NewMembership(upkeep.MembershipConfig{
 		Host: c.Host, Member: l.member, Levels: l.levels, LevelsOf: l.transport.Levels, Supported: c.Replica.Levels(),
 		Apply: l.apply,

@@ -63,7 +63,9 @@ type as struct {
 }
 
 func (a as) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
-	if !coord.IsInternal(cmd) {
+	switch cmd.GetRequest().(type) {
+	case *coordv1.Command_Configure, *coordv1.Command_Compact:
+	default:
 		cmd.Owner = a.owner
 	}
 	return a.Service.Execute(ctx, cmd)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
@@ -61,8 +62,8 @@ func TestKeyFlood(t *testing.T) {
 		require.NoError(t, err)
 		value, err := proto.Marshal(&agentv1.Instance{Namespace: "default", ServiceName: "web", Id: "a", Port: 80})
 		require.NoError(t, err)
-		entry := coord.Entry{Key: coord.DirectoryKey("default", "web", "a"), Value: value}
-		_, _, err = ops.Of(honest).Do(t.Context(), ops.Command{Owner: "@honest", Op: &ops.RegisterBatch{Lease: r.Lease, Generation: 1, Puts: []coord.Entry{entry}}})
+		entry := directory.Entry{Key: directory.Key("default", "web", "a"), Value: value}
+		_, _, err = ops.Of(honest).Do(t.Context(), ops.Command{Owner: "@honest", Op: &ops.RegisterBatch{Lease: r.Lease, Generation: 1, Puts: []directory.Entry{entry}}})
 		require.NoError(t, err)
 
 		_, _, err = ops.Of(honest).Do(t.Context(), ops.Command{Owner: "@flooder", Op: &ops.Txn{Then: []ops.Step{{Delete: spanOf("@flooder/")}}}})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -79,7 +80,7 @@ func requirePeersOutOfReach(t *testing.T, p *peerUnderTest) {
 	require.NoError(t, err)
 	peers := 0
 	for _, l := range all {
-		if coord.IsAnonymous(l.Owner) {
+		if principals.IsAnonymous(l.Owner) {
 			continue
 		}
 		peers++

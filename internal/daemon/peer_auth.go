@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
@@ -58,7 +59,7 @@ func (callerCredentials) GetRequestMetadata(ctx context.Context, _ ...string) (m
 	if name == "" {
 		return nil, nil
 	}
-	return map[string]string{coord.PrincipalMetadata: coord.NamedOwner(name)}, nil
+	return map[string]string{coord.PrincipalMetadata: principals.Named(name)}, nil
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials: libp2p encrypts.

@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -61,7 +62,7 @@ func TestAnotherUserTakesNothing(t *testing.T) {
 		require.Error(t, err, id)
 	}
 	requireUntouched(t, attacker, k)
-	_, _, err = ops.Of(attacker.parts.coordination.plane).Do(ctx, ops.Command{Owner: coord.NamedOwner("web"), Op: &ops.LeaseGrant{TTL: 60_000}})
+	_, _, err = ops.Of(attacker.parts.coordination.plane).Do(ctx, ops.Command{Owner: principals.Named("web"), Op: &ops.LeaseGrant{TTL: 60_000}})
 	require.Equal(t, fault.Forbidden, fault.KindOf(err), "%v", err)
 
 	insider := t.TempDir()

@@ -18,7 +18,7 @@ import (
 func chosen() map[string]string {
 	return map[string]string{
 		"internal/discovery/registry.MaxMaxServices": "internal/platform/config.TestErrorsNameTheKey",
-		"pkg/coord.MaxBatchBytes":                    "internal/coordination/machine.TestBatchIsValidated",
+		"pkg/coord/directory.MaxBatchBytes":          "internal/coordination/machine.TestBatchIsValidated",
 		"pkg/coord.MaxMetadata":                      "internal/coordination/machine.TestLockRefusesBadInput",
 		"pkg/network.MaxPeerName":                    "pkg/network.TestPeerName",
 		"pkg/discovery.MaxBatch":                     "internal/frontend/httpapi.TestBadBatchesChangeNothing",

@@ -132,7 +132,7 @@ func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) b
 	err := c.repeat(ctx, func(run *attempt.Run) error {
 		return c.coordination.Watch(ctx, w.Request(), func(r *api.WatchKeysResponse) error {
 			run.Progress()
-			b := coord.BatchOf(r, w.Span)
+			b := w.Batch(r)
 			b.Events, b.Next = since(b.Events, w.From), max(b.Next, w.From)
 			w.From = b.Next
 			if !yield(b, nil) {

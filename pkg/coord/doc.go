@@ -1,6 +1,6 @@
 // Package coord is the contract of the coordination plane: its nouns (keys, revisions, leases,
-// locks, the directory), the commands that change them, the questions about them, the results
-// and the errors. Every form of the plane implements Writer, Reader and Admin: a member of the
+// locks) and the interfaces Service and Admin. Commands, questions and answers are the messages of
+// blackhole.coord.v1. Every form of the plane implements Service and Admin: a member of the
 // group, a peer outside the group, and the client of another process.
 //
 // # Revisions
@@ -12,7 +12,7 @@
 //
 // # Leases
 //
-// A lease ends when its owner sends no keepalive for the time to live, or by LeaseRevoke. All
+// A lease ends when its owner sends no keepalive for the time to live, or by its revocation. All
 // keys of the lease go in one revision.
 //
 // # Locks
@@ -23,18 +23,18 @@
 // The token stays the same from the first answer to the last, and later holders have greater tokens.
 //
 // A lock without its token is advice only: a paused holder can outlive its lease. The resource
-// must refuse stale tokens (Fence), and writes to the keyspace need the comparison IfHolds.
+// must refuse stale tokens (Fence), and writes to the keyspace need the comparison WhileHeld.
 //
 // # The directory
 //
 // The instances of applications are keys "directory/namespace/service/id", bound to the lease
-// of their peer. A RegisterBatch changes many in one revision. Requirements are keys
-// "requirements/name".
+// of their peer: see package directory. One command changes many in one revision. Requirements are keys
+// "requirements/name": see package requirements.
 //
 // # Exactly once
 //
 // The group applies a command with a client and a sequence once, however often the log has
-// it: it keeps the last result of each client. Idle clients are forgotten (ClientsExpire), and
+// it: it keeps the last result of each client. Idle clients are forgotten, and
 // their later commands are refused.
 //
 // The contract follows the "Low-Level Design" of a distributed lock service and the design

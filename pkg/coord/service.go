@@ -133,16 +133,6 @@ func QuestionOf(owner string, request proto.Message) *coordv1.Question {
 	return q
 }
 
-// IsInternal reports whether only members propose a command.
-func IsInternal(m *coordv1.Command) bool {
-	switch m.GetRequest().(type) {
-	case *coordv1.Command_Cancel, *coordv1.Command_Compact, *coordv1.Command_Expire, *coordv1.Command_ClientsExpire, *coordv1.Command_Configure,
-		*coordv1.Command_BumpIncarnation, *coordv1.Command_SetLevel, *coordv1.Command_Dissolve, *coordv1.Command_RaiseRevision:
-		return true
-	}
-	return false
-}
-
 // MaxKeepAlive bounds the leases of one keepalive.
 const MaxKeepAlive = 4096
 

@@ -47,7 +47,7 @@ type Batch struct {
 	More bool
 }
 
-// Request returns the request for a watch. Its key or prefix contains the span, and can contain more: see BatchOf.
+// Request returns the request for a watch. Its key or prefix contains the span, and can contain more: see Batch.
 func (w *Watch) Request() *apiv1.WatchKeysRequest {
 	key, prefix := w.Span.common()
 	return &apiv1.WatchKeysRequest{Key: key, Prefix: prefix, StartRevision: int64(w.From), PrevKv: w.Prev}
@@ -68,12 +68,12 @@ func (s Span) common() (key string, prefix bool) {
 	return key, true
 }
 
-// BatchOf returns the events of an answer that a span contains.
-func BatchOf(r *apiv1.WatchKeysResponse, span Span) Batch {
+// Batch returns the events of an answer that the watch selects.
+func (w *Watch) Batch(r *apiv1.WatchKeysResponse) Batch {
 	b := Batch{Next: Revision(r.GetNextRevision())}
 	for _, e := range r.GetEvents() {
 		kv := KeyValueOf(e.GetKv())
-		if kv == nil || !span.Contains(kv.Key) {
+		if kv == nil || !w.Span.Contains(kv.Key) {
 			continue
 		}
 		ev := Event{Revision: kv.ModRevision, Key: kv.Key, Prev: KeyValueOf(e.GetPrevKv())}

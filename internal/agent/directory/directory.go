@@ -22,6 +22,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -160,7 +161,7 @@ func (d *Directory) Committed(ctx context.Context, k instance.Key) (uint64, erro
 // if the service is empty, and the revision of the answer. The read is
 // linearizable. Errors: as the group.
 func (d *Directory) Read(ctx context.Context, n instance.Name) ([]*instance.Instance, uint64, error) {
-	all, revision, err := d.list(ctx, coord.ServiceSpan(n.Namespace, n.Service))
+	all, revision, err := d.list(ctx, directory.Span(n.Namespace, n.Service))
 	return all, revision, fault.Wrap("directory.Read", err)
 }
 
@@ -221,11 +222,11 @@ func (d *Directory) decode(kv *apiv1.KeyVal) *instance.Instance {
 	return i
 }
 
-func directoryKey(k instance.Key) string { return coord.DirectoryKey(k.Namespace, k.Service, k.ID) }
+func directoryKey(k instance.Key) string { return directory.Key(k.Namespace, k.Service, k.ID) }
 
 // instanceKey returns the instance of an entry's key, or false for another key.
 func instanceKey(key string) (instance.Key, bool) {
-	namespace, service, id, ok := coord.EntryNames(key)
+	namespace, service, id, ok := directory.Names(key)
 	return instance.Key{Namespace: namespace, Service: service, ID: id}, ok
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -207,7 +208,7 @@ func (f *feeder) follow() error {
 	f.mu.Lock()
 	f.relist = cancel
 	f.mu.Unlock()
-	watch := &apiv1.WatchKeysRequest{Key: coord.DirectoryPrefix, Prefix: true, StartRevision: from}
+	watch := &apiv1.WatchKeysRequest{Key: directory.Prefix, Prefix: true, StartRevision: from}
 	err = f.d.Group.Watch(ctx, watch, func(r *apiv1.WatchKeysResponse) error {
 		dead.Reset(watchTimeout)
 		return f.take(r)
@@ -234,7 +235,7 @@ func (f *feeder) resume(ctx context.Context) (int64, error) {
 		f.mu.Lock()
 		before := f.own
 		f.mu.Unlock()
-		all, at, err := f.d.list(ctx, coord.Under(coord.DirectoryPrefix))
+		all, at, err := f.d.list(ctx, coord.Under(directory.Prefix))
 		if err != nil {
 			return 0, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -24,8 +25,8 @@ type publishLoop struct {
 
 	mu        sync.Mutex // guards the fields below
 	publisher *publisher.Publisher
-	desired   map[string]coord.Entry // all local entries by key
-	rejected  map[string]error       // reasons of the group for rejected entries
+	desired   map[string]directory.Entry // all local entries by key
+	rejected  map[string]error           // reasons of the group for rejected entries
 	// registered holds the time of the last uncommitted registration of a key
 	// that may belong to another peer.
 	registered map[string]time.Time
@@ -39,7 +40,7 @@ type publishLoop struct {
 
 func newPublishLoop(d *Directory, p *publisher.Publisher) *publishLoop {
 	l := &publishLoop{
-		d: d, publisher: p, desired: make(map[string]coord.Entry), rejected: make(map[string]error),
+		d: d, publisher: p, desired: make(map[string]directory.Entry), rejected: make(map[string]error),
 		registered: make(map[string]time.Time), settled: make(chan struct{}), leaderless: time.Now(),
 	}
 	l.tick = time.AfterFunc(time.Hour, func() { l.event(publisher.Tick{}) })
@@ -82,7 +83,7 @@ func (l *publishLoop) change(changes []encodedChange) {
 		if last, ok := l.desired[key]; ok {
 			key = last.Key // share the string of the map
 		}
-		entry := coord.Entry{Key: key, Value: c.value, Principal: c.Instance.Principal}
+		entry := directory.Entry{Key: key, Value: c.value, Principal: c.Instance.Principal}
 		l.desired[key] = entry // Adopt belongs to this event alone: another peer may adopt later
 		if entry.Adopt = c.Reason == instance.ReasonRegistered; entry.Adopt {
 			l.registered[key] = time.Now()
@@ -256,10 +257,10 @@ func (l *publishLoop) logged(call string, err error) error {
 }
 
 // entries returns all local entries.
-func (l *publishLoop) entries() []coord.Entry {
+func (l *publishLoop) entries() []directory.Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	entries := make([]coord.Entry, 0, len(l.desired))
+	entries := make([]directory.Entry, 0, len(l.desired))
 	for _, e := range l.desired {
 		entries = append(entries, e)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -132,7 +132,7 @@ func changeOf(t *testing.T, args []string) instance.Change {
 	if args[0] == "register" {
 		c.Reason = instance.ReasonRegistered
 	}
-	if name := args[len(args)-1]; coord.IsNamed(name) {
+	if name := args[len(args)-1]; principals.IsNamed(name) {
 		c.Instance.Principal, args = name, args[:len(args)-1]
 	}
 	if len(args) > 3 {

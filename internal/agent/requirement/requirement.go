@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -138,7 +139,7 @@ func (e *Evaluator) lead(ctx context.Context, term uint64, over <-chan struct{})
 
 // read returns all relevant keys at one revision.
 func (e *Evaluator) read(ctx context.Context) (keys []*apiv1.KeyVal, at int64, err error) {
-	for _, prefix := range []string{coord.DirectoryPrefix, requirements.Prefix, requirements.StatusPrefix} {
+	for _, prefix := range []string{directory.Prefix, requirements.Prefix, requirements.StatusPrefix} {
 		for q := coord.Under(prefix).Request(pageSize); ; {
 			q.Revision = at
 			bounded, cancel := context.WithTimeout(ctx, callTimeout)

@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -96,13 +97,13 @@ func (w *fixture) register(service string, ids ...string) {
 			Key:  instance.Key{Namespace: "default", Service: service, ID: id},
 			Spec: instance.Spec{Host: "10.0.0.1", Port: 80}, Status: instance.StatusUp,
 		}
-		op.Puts = append(op.Puts, coord.Entry{Key: coord.DirectoryKey(i.Namespace, i.Service, i.ID), Value: i.Marshal()})
+		op.Puts = append(op.Puts, directory.Entry{Key: directory.Key(i.Namespace, i.Service, i.ID), Value: i.Marshal()})
 	}
 	require.Empty(w.t, w.do(op).Foreign)
 }
 
 func (w *fixture) deregister(service, id string) {
-	key := coord.DirectoryKey("default", service, id)
+	key := directory.Key("default", service, id)
 	w.do(&ops.RegisterBatch{Lease: w.lease, Generation: 1, Deletes: []string{key}})
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -99,7 +100,7 @@ func (t *table) define(name string, value []byte, at coord.Revision) {
 	if r.Requirement, r.problem = requirements.Of(requirements.Key(name), value); r.problem == nil {
 		namespace, service, r.counts, r.problem = t.counter(r.Question)
 	}
-	r.service = coord.ServiceSpan(namespace, service).From
+	r.service = directory.Span(namespace, service).From
 	t.requirements[name] = r
 	s := t.service(r.service)
 	s.requirements[name] = r

@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -22,7 +23,7 @@ func entry(service, id string, status instance.Status, tags ...string) (key stri
 		Key:  instance.Key{Namespace: "default", Service: service, ID: id},
 		Spec: instance.Spec{Host: "10.0.0.1", Port: 80, Tags: tags}, Status: status,
 	}
-	return coord.DirectoryKey(i.Namespace, i.Service, i.ID), i.Marshal()
+	return directory.Key(i.Namespace, i.Service, i.ID), i.Marshal()
 }
 
 // TestUnreadable checks that unreadable entries do not count, and that a
@@ -124,7 +125,7 @@ func recount(t *rapid.T, table *table, entries map[string][]byte, needed map[str
 		available := 0
 		if namespace, service, counts, err := instance.Counter(r.Question); err == nil {
 			for key, value := range entries {
-				if coord.ServiceSpan(namespace, service).Contains(key) && counts(value) {
+				if directory.Span(namespace, service).Contains(key) && counts(value) {
 					available++
 				}
 			}

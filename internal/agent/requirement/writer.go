@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -42,7 +43,7 @@ func (w *writer) apply(kv *apiv1.KeyVal, deleted bool) {
 	} else if value == nil { // of no bytes
 		value = []byte{}
 	}
-	if strings.HasPrefix(key, coord.DirectoryPrefix) {
+	if strings.HasPrefix(key, directory.Prefix) {
 		w.change(key, value, at)
 	} else if name, ok := strings.CutPrefix(key, requirements.Prefix); ok {
 		w.define(name, value, at)

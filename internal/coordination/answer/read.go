@@ -7,6 +7,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -125,7 +126,7 @@ func (s *State) lease(id coord.LeaseID) (*coordv1.Answer, error) {
 func (s *State) leases(owner string, r *apiv1.ListLeasesRequest) []*apiv1.LeaseState {
 	var all []coord.Lease
 	s.View(func(m *machine.Machine) { all = m.Leases() })
-	all = slices.DeleteFunc(all, func(l coord.Lease) bool { return l.Granted <= r.GetAfter() || !coord.Shows(owner, l.Owner) })
+	all = slices.DeleteFunc(all, func(l coord.Lease) bool { return l.Granted <= r.GetAfter() || !principals.Shows(owner, l.Owner) })
 	slices.SortFunc(all, func(a, b coord.Lease) int { return cmp.Compare(a.Granted, b.Granted) })
 	return each(all[:min(len(all), limit(r.GetLimit()))], s.leaseState)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -17,7 +18,7 @@ func (l *Log) directory(e Entry) error {
 	r := e.Command.GetPublishInstances()
 	isBatch := r != nil
 	for _, event := range e.Effects.Events {
-		if !strings.HasPrefix(event.Key, coord.DirectoryPrefix) {
+		if !strings.HasPrefix(event.Key, directory.Prefix) {
 			continue
 		}
 		switch {
@@ -159,7 +160,7 @@ func (l *Log) batch(e Entry) error {
 	for key, kv := range l.keys {
 		deleted := slices.ContainsFunc(r.GetDeletes(), func(b []byte) bool { return string(b) == key })
 		gone := deleted || r.GetReplace() && span.Contains(key) && !put[key]
-		if gone && strings.HasPrefix(key, coord.DirectoryPrefix) && l.leases[kv.Lease] == e.Command.GetOwner() {
+		if gone && strings.HasPrefix(key, directory.Prefix) && l.leases[kv.Lease] == e.Command.GetOwner() {
 			return breach("I2", "entry %d: %q should be gone", e.Index, key)
 		}
 	}

@@ -40,6 +40,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -73,7 +74,7 @@ type Log struct {
 	gone      map[string]departure      // of deleted entries
 	answered  map[coord.ClientID]answer
 	over      uint64 // index of the Dissolve in force
-	successor coord.GroupID
+	successor machine.GroupID
 }
 
 // account is the known state of one lock.
@@ -189,9 +190,9 @@ func (l *Log) lives(e Entry) error {
 	switch r := e.Command.GetRequest().(type) {
 	case *coordv1.Command_Dissolve:
 		if l.over == 0 {
-			l.over, l.successor = e.Index, coord.GroupID(r.Dissolve.GetSuccessor())
+			l.over, l.successor = e.Index, machine.GroupID(r.Dissolve.GetSuccessor())
 		}
-		if coord.GroupID(r.Dissolve.GetSuccessor()) == l.successor && (l.over == e.Index || len(e.Effects.Events) == 0) {
+		if machine.GroupID(r.Dissolve.GetSuccessor()) == l.successor && (l.over == e.Index || len(e.Effects.Events) == 0) {
 			return nil
 		}
 	case *coordv1.Command_RaiseRevision:
@@ -210,7 +211,7 @@ func (l *Log) lives(e Entry) error {
 // rights checks that the command was its owner's to give (L6, L2).
 func (l *Log) rights(e Entry) error {
 	for _, id := range uses(e) {
-		if owner, lives := l.leases[id]; lives && !coord.MayUse(owner, e.Command.GetOwner()) {
+		if owner, lives := l.leases[id]; lives && !principals.MayUse(owner, e.Command.GetOwner()) {
 			return breach("L6", "entry %d: %q used lease %d, which is not its own", e.Index, e.Command.GetOwner(), id)
 		}
 	}
@@ -218,13 +219,13 @@ func (l *Log) rights(e Entry) error {
 	case *coordv1.Command_Unlock:
 		name, token := r.Unlock.GetName(), coord.Token(r.Unlock.GetFencingToken())
 		kv, held := l.lock(name).claims[token], l.lock(name).holding[token]
-		if kv == nil || held.Count == 0 || int64(kv.Lease) != r.Unlock.GetLeaseId() || !coord.MayUse(held.Holder, e.Command.GetOwner()) {
+		if kv == nil || held.Count == 0 || int64(kv.Lease) != r.Unlock.GetLeaseId() || !principals.MayUse(held.Holder, e.Command.GetOwner()) {
 			return breach("L6", "entry %d: %q released %q with token %d, which is not its own", e.Index, e.Command.GetOwner(), name, token)
 		}
 	case *coordv1.Command_Cancel:
 		name, token := r.Cancel.GetName(), coord.Token(r.Cancel.GetToken())
 		kv := l.lock(name).claims[token]
-		if claim, _ := kv.Claim(); kv == nil || int64(kv.Lease) != r.Cancel.GetLease() || !coord.MayUse(claim.Holder, e.Command.GetOwner()) {
+		if claim, _ := kv.Claim(); kv == nil || int64(kv.Lease) != r.Cancel.GetLease() || !principals.MayUse(claim.Holder, e.Command.GetOwner()) {
 			return breach("L6", "entry %d: %q cancelled token %d of %q, which is not its own", e.Index, e.Command.GetOwner(), token, name)
 		}
 	case *coordv1.Command_Txn:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/heap"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
@@ -45,7 +46,7 @@ func (l *lessor) ended(id coord.LeaseID) {
 // renew returns the new time to live of an owner's lease in milliseconds, or 0.
 func (l *lessor) renew(now time.Time, owner string, id coord.LeaseID) int64 {
 	d := l.known[id]
-	if d == nil || !coord.MayUse(d.lease.Owner, owner) {
+	if d == nil || !principals.MayUse(d.lease.Owner, owner) {
 		return 0
 	}
 	d.at = now.Add(d.ttl())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -43,24 +44,24 @@ func directories() map[string]func(*fixture) {
 }
 
 // running is an entry whose value depends on the port alone.
-func running(id string, port int) coord.Entry {
+func running(id string, port int) directory.Entry {
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&agentv1.Instance{
 		Namespace: "default", ServiceName: "web", Id: id, Port: int32(port),
 	})
 	if err != nil {
 		panic(err)
 	}
-	return coord.Entry{Key: coord.DirectoryKey("default", "web", id), Value: value}
+	return directory.Entry{Key: directory.Key("default", "web", id), Value: value}
 }
 
-func batch(lease coord.LeaseID, generation uint64, puts ...coord.Entry) *ops.RegisterBatch {
+func batch(lease coord.LeaseID, generation uint64, puts ...directory.Entry) *ops.RegisterBatch {
 	return &ops.RegisterBatch{Lease: lease, Generation: generation, Puts: puts}
 }
 
 // listed gives the directory.
 func (w *fixture) listed() []version {
 	w.t.Helper()
-	page, _, err := w.Range(w.ctx(), ops.Query{Span: coord.ServiceSpan("", "")}, ops.Linearizable)
+	page, _, err := w.Range(w.ctx(), ops.Query{Span: directory.Span("", "")}, ops.Linearizable)
 	require.NoError(w.t, err)
 	all := []version{}
 	for _, kv := range page.Keys {
@@ -79,7 +80,7 @@ func batchAtomic(w *fixture) {
 		{running("b", 1).Key, string(running("b", 1).Value), r.Revision, r.Revision, 1, lease},
 	}, w.listed())
 	r = w.must(w.Alice, &ops.RegisterBatch{
-		Lease: lease, Generation: 1, Puts: []coord.Entry{running("a", 2)}, Deletes: []string{running("b", 1).Key, running("none", 1).Key},
+		Lease: lease, Generation: 1, Puts: []directory.Entry{running("a", 2)}, Deletes: []string{running("b", 1).Key, running("none", 1).Key},
 	})
 	require.Equal(w.t, 2, r.Changed)
 	require.Equal(w.t, before+2, r.Revision)
@@ -149,7 +150,7 @@ func batchForeign(w *fixture) {
 }
 
 // registered puts an entry as a new registration, and returns it with its Since.
-func (w *fixture) registered(o Owner, lease coord.LeaseID, e coord.Entry) coord.Entry {
+func (w *fixture) registered(o Owner, lease coord.LeaseID, e directory.Entry) directory.Entry {
 	w.t.Helper()
 	e.Adopt = true
 	r := w.must(o, batch(lease, 1, e))
@@ -191,8 +192,8 @@ func batchRemoved(w *fixture) {
 func batchMalformed(w *fixture) {
 	lease := w.lease(w.Alice)
 	good, other := running("a", 1), running("b", 1)
-	w.mustNot(w.Alice, fault.Invalid, "puts[1].key", batch(lease, 1, good, coord.Entry{Key: "web/b", Value: other.Value}))
-	w.mustNot(w.Alice, fault.TooLarge, "puts[1].value", batch(lease, 1, good, coord.Entry{Key: other.Key, Value: make([]byte, coord.MaxEntry+1)}))
+	w.mustNot(w.Alice, fault.Invalid, "puts[1].key", batch(lease, 1, good, directory.Entry{Key: "web/b", Value: other.Value}))
+	w.mustNot(w.Alice, fault.TooLarge, "puts[1].value", batch(lease, 1, good, directory.Entry{Key: other.Key, Value: make([]byte, directory.MaxEntry+1)}))
 	w.mustNot(w.Alice, fault.Invalid, "puts", batch(lease, 1))
 	w.mustNot(w.Alice, fault.Invalid, "puts", batch(lease, 1, good, good))
 	w.mustNot(w.Alice, fault.Invalid, "generation", batch(lease, 0, good))
@@ -202,11 +203,11 @@ func batchMalformed(w *fixture) {
 func batchLarge(w *fixture) {
 	lease := w.lease(w.Alice)
 	o := batch(lease, 1)
-	for i := range coord.MaxBatch {
+	for i := range directory.MaxBatch {
 		o.Puts = append(o.Puts, running(fmt.Sprintf("%04d", i), 1))
 	}
-	require.Equal(w.t, coord.MaxBatch, w.must(w.Alice, o).Changed)
-	require.Len(w.t, w.listed(), coord.MaxBatch)
+	require.Equal(w.t, directory.MaxBatch, w.must(w.Alice, o).Changed)
+	require.Len(w.t, w.listed(), directory.MaxBatch)
 	o.Puts = append(o.Puts, running("one too many", 1))
 	w.mustNot(w.Alice, fault.LimitReached, "puts", o)
 }
@@ -214,14 +215,14 @@ func batchLarge(w *fixture) {
 func directoryReserved(w *fixture) {
 	w.must(w.Alice, batch(w.lease(w.Alice), 1, running("a", 1)))
 	w.mustNot(w.Alice, fault.Conflict, "then[0].key", write(put(running("a", 1).Key, "v")))
-	w.mustNot(w.Alice, fault.Conflict, "then[0].delete", write(del(coord.Under(coord.DirectoryPrefix))))
+	w.mustNot(w.Alice, fault.Conflict, "then[0].delete", write(del(coord.Under(directory.Prefix))))
 	w.mustNot(w.Alice, fault.Conflict, "then[0].key", write(put(requirements.Key("r"), "v")))
 	w.mustNot(w.Alice, fault.Conflict, "name", &ops.Lock{Name: "directory", Lease: w.lease(w.Alice)})
 	require.Len(w.t, w.listed(), 1)
 }
 
 // keepPublished renews a lease and returns its publication.
-func (w *fixture) keepPublished(o Owner, lease coord.LeaseID) *coord.Publication {
+func (w *fixture) keepPublished(o Owner, lease coord.LeaseID) *directory.Publication {
 	w.t.Helper()
 	renewals, _, err := o.KeepAlive(w.ctx(), o.Name, []coord.LeaseID{lease})
 	require.NoError(w.t, err)
@@ -234,7 +235,7 @@ func publicationTold(w *fixture) {
 	lease, plain := w.lease(w.Alice), w.lease(w.Alice)
 	require.Nil(w.t, w.keepPublished(w.Alice, lease))
 	w.must(w.Alice, batch(lease, 3, running("a", 1), running("b", 1)))
-	want := coord.Publication{Generation: 3}
+	want := directory.Publication{Generation: 3}
 	want.Add(running("a", 1).Key, running("a", 1).Value)
 	want.Add(running("b", 1).Key, running("b", 1).Value)
 	require.Equal(w.t, &want, w.keepPublished(w.Alice, lease))

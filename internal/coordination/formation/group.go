@@ -37,17 +37,17 @@ import (
 
 // Group is a group's description of itself, from the applied state of one of its members.
 type Group struct {
-	ID       coord.GroupID
+	ID       machine.GroupID
 	Listed   bool // it has listed founders, which is an order to keep it
 	UserData bool
 	Revision coord.Revision
 	Reached  coord.Revision // below every later token
-	Over     coord.Dissolution
-	Former   []coord.GroupID // peers of these groups went over to it
+	Over     machine.Dissolution
+	Former   []machine.GroupID // peers of these groups went over to it
 }
 
 // GroupOf describes the group of a member, but for Listed and Former.
-func GroupOf(id coord.GroupID, m *machine.Machine) (Group, coord.UserData) {
+func GroupOf(id machine.GroupID, m *machine.Machine) (Group, machine.UserData) {
 	s := machine.StandingOf(m)
 	return Group{ID: id, UserData: s.UserData.Any(), Revision: m.Revision(), Reached: s.Reached, Over: s.Over}, s.UserData
 }
@@ -62,14 +62,14 @@ func (g Group) Encode() *groupv1.Standing {
 // decodeGroup reads a member's description. False: the sender is no member, or the description is malformed.
 func decodeGroup(info *groupv1.GroupInfo) (g Group, ok bool) {
 	s := info.GetStanding()
-	if s == nil || (s.GetDissolved() > 0) != (len(s.GetSuccessor()) == coord.GroupIDBytes) {
+	if s == nil || (s.GetDissolved() > 0) != (len(s.GetSuccessor()) == machine.GroupIDBytes) {
 		return g, false
 	}
 	g = Group{
-		ID: coord.GroupID(info.GetGroupId()), UserData: s.GetUserData(), Revision: coord.Revision(info.GetRevision()), Reached: coord.Revision(s.GetReached()),
+		ID: machine.GroupID(info.GetGroupId()), UserData: s.GetUserData(), Revision: coord.Revision(info.GetRevision()), Reached: coord.Revision(s.GetReached()),
 	}
 	if s.GetDissolved() > 0 {
-		g.Over = coord.Dissolution{Successor: coord.GroupID(s.GetSuccessor()), Index: s.GetDissolved(), Final: g.Revision, Released: s.GetReleased()}
+		g.Over = machine.Dissolution{Successor: machine.GroupID(s.GetSuccessor()), Index: s.GetDissolved(), Final: g.Revision, Released: s.GetReleased()}
 	}
 	return g, true
 }
@@ -112,7 +112,7 @@ const (
 // Step is an action with its subject.
 type Step struct {
 	Action Action
-	Group  coord.GroupID
+	Group  machine.GroupID
 }
 
 // Next returns the next step of a member from its group and the latest descriptions of other groups. abandoned says that the

@@ -30,7 +30,7 @@ const summaryAge = time.Second
 // Member describes and ends the group of this peer's member. It is safe for concurrent use.
 type Member struct {
 	*member.Member
-	Group coord.GroupID
+	Group machine.GroupID
 	Apply func(context.Context, *coordv1.Command) error // executes a command of the members
 
 	mu   sync.Mutex
@@ -39,7 +39,7 @@ type Member struct {
 }
 
 // Describe describes the group from the applied state, but for Listed and Former.
-func (m *Member) Describe() (g Group, data coord.UserData) {
+func (m *Member) Describe() (g Group, data machine.UserData) {
 	m.View(func(state *machine.Machine) { g, data = GroupOf(m.Group, state) })
 	return g, data
 }
@@ -94,7 +94,7 @@ type Merger struct {
 
 // NewMerger returns a Merger; Run starts it.
 func NewMerger(c Config) *Merger {
-	return &Merger{config: c, others: &others{Config: c, known: map[coord.GroupID]*other{}, asked: map[peer.ID]allegiance{}}}
+	return &Merger{config: c, others: &others{Config: c, known: map[machine.GroupID]*other{}, asked: map[peer.ID]allegiance{}}}
 }
 
 // Hint notes a trusted peer's description of a group, of any age.
@@ -188,7 +188,7 @@ func (m *Merger) end(ctx context.Context, step Step) error {
 }
 
 // leave returns the change to a living group. A living group with a leader is never left: an operator may have resumed it.
-func (m *Merger) leave(ctx context.Context, own Group, to coord.GroupID) (*Departure, error) {
+func (m *Merger) leave(ctx context.Context, own Group, to machine.GroupID) (*Departure, error) {
 	if m.config.Keeps() {
 		return nil, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -54,16 +55,16 @@ func raise(r *coordv1.RaiseRevision) *coordv1.Command {
 }
 
 // groupID reads the field group_id.
-func groupID(text string) (coord.GroupID, error) {
+func groupID(text string) (machine.GroupID, error) {
 	b, err := hex.DecodeString(text)
-	if err != nil || len(b) != coord.GroupIDBytes {
-		return "", fault.Invalidf("group_id", text, "must be the id of a group: %d hexadecimal digits", 2*coord.GroupIDBytes)
+	if err != nil || len(b) != machine.GroupIDBytes {
+		return "", fault.Invalidf("group_id", text, "must be the id of a group: %d hexadecimal digits", 2*machine.GroupIDBytes)
 	}
-	return coord.GroupID(b), nil
+	return machine.GroupID(b), nil
 }
 
 // planJoin checks an order to freeze the group for another one. Repeated, it says the final revision again.
-func (m *Merger) planJoin(ctx context.Context, own Group, data coord.UserData, c coord.MemberChange, done *coord.MemberOutcome) (*coordv1.Command, error) {
+func (m *Merger) planJoin(ctx context.Context, own Group, data machine.UserData, c coord.MemberChange, done *coord.MemberOutcome) (*coordv1.Command, error) {
 	to, err := groupID(c.Group)
 	switch {
 	case err != nil:
@@ -126,7 +127,7 @@ func (m *Merger) planResume(ctx context.Context, own Group, c coord.MemberChange
 	}
 	if own.Over.Released {
 		m.others.look(ctx)
-		for _, id := range []coord.GroupID{own.Over.Successor, m.next(own).Group} {
+		for _, id := range []machine.GroupID{own.Over.Successor, m.next(own).Group} {
 			if _, err := m.others.confirm(ctx, id); err == nil {
 				return nil, fault.Refused(fault.Conflict, "action", "the leader of group %v answers, so the merge goes on by itself", id)
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/membership"
-	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
@@ -33,13 +33,13 @@ type others struct {
 	Config
 
 	mu    sync.Mutex
-	known map[coord.GroupID]*other
+	known map[machine.GroupID]*other
 	asked map[peer.ID]allegiance // connected peers that named their group
 }
 
 // allegiance is the group that a peer named, and the time of its answer.
 type allegiance struct {
-	group coord.GroupID
+	group machine.GroupID
 	at    time.Time
 }
 
@@ -51,7 +51,7 @@ type other struct {
 	hinted     time.Time
 	by         peer.ID // the peer that answered
 	said       Group
-	former     []coord.GroupID
+	former     []machine.GroupID
 	applied    uint64 // log index of the member that described the group; 0 without a description
 	counted    membership.Tolerance
 }
@@ -76,9 +76,9 @@ func (r *others) hint(from peer.ID, info *groupv1.GroupInfo) {
 // about returns the group of a description, which may be new; nil for this peer's own group, or if the membership is not the
 // one of its group. Call it with mu held.
 func (r *others) about(info *groupv1.GroupInfo) *other {
-	id := coord.GroupID(info.GetGroupId())
+	id := machine.GroupID(info.GetGroupId())
 	own, exists := r.Group()
-	if !exists || len(id) != coord.GroupIDBytes || id == idOf(own) {
+	if !exists || len(id) != machine.GroupIDBytes || id == idOf(own) {
 		return nil
 	}
 	one, known := r.known[id]
@@ -95,9 +95,9 @@ func (r *others) about(info *groupv1.GroupInfo) *other {
 }
 
 // idOf returns the id of the group that began with a membership.
-func idOf(m bootstrap.Membership) coord.GroupID {
+func idOf(m bootstrap.Membership) machine.GroupID {
 	id := m.GroupID()
-	return coord.GroupID(id[:])
+	return machine.GroupID(id[:])
 }
 
 // contact notes the peers of a description to ask: leader, sender, members.
@@ -172,7 +172,7 @@ func (r *others) answered(from peer.ID, resp *groupv1.InfoResponse) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if info != nil {
-		r.asked[from] = allegiance{coord.GroupID(info.GetGroupId()), now}
+		r.asked[from] = allegiance{machine.GroupID(info.GetGroupId()), now}
 	}
 	one := r.about(info)
 	for _, o := range r.known {
@@ -197,7 +197,7 @@ func (r *others) answered(from peer.ID, resp *groupv1.InfoResponse) {
 // followed notes the groups from which a peer went over to this one.
 func (o *other) followed(left [][]byte) {
 	for _, b := range left[:min(len(left), maxLeftByOne)] {
-		if id := coord.GroupID(b); len(b) == coord.GroupIDBytes && !slices.Contains(o.former, id) && len(o.former) < maxFormer {
+		if id := machine.GroupID(b); len(b) == machine.GroupIDBytes && !slices.Contains(o.former, id) && len(o.former) < maxFormer {
 			o.former = append(o.former, id)
 		}
 	}
@@ -228,7 +228,7 @@ func (r *others) described() (all []Group) {
 }
 
 // sighted returns the other groups with a peer that answered, by id. Of a group that ended silence is the end.
-func (r *others) sighted() (ids []coord.GroupID) {
+func (r *others) sighted() (ids []machine.GroupID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, o := range r.known {
@@ -245,7 +245,7 @@ func (r *others) sighted() (ids []coord.GroupID) {
 }
 
 // of returns a copy of what is known of a group.
-func (r *others) of(id coord.GroupID) (other, bool) {
+func (r *others) of(id machine.GroupID) (other, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o, ok := r.known[id]
@@ -259,7 +259,7 @@ func (r *others) of(id coord.GroupID) (other, bool) {
 
 // confirm asks the leader of a group afresh, and returns what it says. Other sources may be out of date.
 // Errors: Unavailable without its answer.
-func (r *others) confirm(ctx context.Context, id coord.GroupID) (Group, error) {
+func (r *others) confirm(ctx context.Context, id machine.GroupID) (Group, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	o, _ := r.of(id)

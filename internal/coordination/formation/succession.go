@@ -54,7 +54,7 @@ func Succeed(ctx context.Context, c SuccessionConfig) (*Succession, error) {
 	if !slices.ContainsFunc(s.now.Members, s.isSelf) {
 		return nil, fault.Refused(fault.Conflict, "peer_id", "is no member of the group and has no state of it: promote a member, or restore a backup")
 	}
-	var over coord.Dissolution
+	var over machine.Dissolution
 	c.Member.View(func(m *machine.Machine) { over = machine.StandingOf(m).Over })
 	if over.Over() {
 		return nil, fault.Refused(fault.Conflict, "action", "the group gave itself up for another one: start its voters, or use group recover")

@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // BenchmarkRegisterBatch registers 1,000 instances in one command or one by one, all new or all unchanged.
 func BenchmarkRegisterBatch(b *testing.B) {
-	for _, size := range []int{1, coord.MaxBatch} {
+	for _, size := range []int{1, directory.MaxBatch} {
 		for _, changed := range []bool{true, false} {
 			b.Run(fmt.Sprintf("size=%d/changed=%v", size, changed), func(b *testing.B) {
 				l := newLog()

@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -17,14 +18,14 @@ import (
 // published is the state of an owner's entries. Everything except the generation and its lease
 // derives from the entries.
 type published struct {
-	coord.Publication
+	directory.Publication
 	lease coord.LeaseID // of the generation; 0 without a generation
 	keys  btree.Set[string]
 }
 
 // Publication returns the publication of a lease's owner if the owner publishes under this lease;
 // otherwise nil.
-func (m *Machine) Publication(id coord.LeaseID) *coord.Publication {
+func (m *Machine) Publication(id coord.LeaseID) *directory.Publication {
 	l, ok := m.leases.Get(id)
 	if !ok || l.owner.published == nil || l.owner.published.lease != id {
 		return nil
@@ -35,7 +36,7 @@ func (m *Machine) Publication(id coord.LeaseID) *coord.Publication {
 
 // entry reports whether a version is one of an instance in the directory.
 func isEntry(kv *coord.KeyValue) bool {
-	return kv.LockClaim == nil && strings.HasPrefix(kv.Key, coord.DirectoryPrefix)
+	return kv.LockClaim == nil && strings.HasPrefix(kv.Key, directory.Prefix)
 }
 
 // withdraw ends the generation of a lease that ends.
@@ -81,8 +82,8 @@ func newBatch(r *apiv1.PublishInstancesRequest) *batch {
 // end of that lease the group rejects batches of older generations: a late command of an earlier process, or from before a
 // resync, changes nothing. Entries of older generations stay until a put, a delete, a replaced span or the end of their lease.
 func (c *call) publish(m *Machine, r *apiv1.PublishInstancesRequest) error {
-	if n := len(r.GetPuts()) + len(r.GetDeletes()); n > coord.MaxBatch {
-		return limitReached("puts", "too many entries in one batch", coord.MaxBatch)
+	if n := len(r.GetPuts()) + len(r.GetDeletes()); n > directory.MaxBatch {
+		return limitReached("puts", "too many entries in one batch", directory.MaxBatch)
 	}
 	b := newBatch(r)
 	if err := b.check(&m.limits); err != nil {
@@ -155,8 +156,8 @@ func (b *batch) check(l *limits) error {
 	switch {
 	case len(seen) < len(b.puts)+len(b.deletes):
 		return fault.Invalidf("puts", nil, "contain a duplicate or deleted key")
-	case size > coord.MaxBatchBytes:
-		return tooLarge("puts", size, coord.MaxBatchBytes)
+	case size > directory.MaxBatchBytes:
+		return tooLarge("puts", size, directory.MaxBatchBytes)
 	}
 	return nil
 }

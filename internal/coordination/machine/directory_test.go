@@ -10,6 +10,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -22,9 +23,9 @@ func batch(lease coord.LeaseID, generation uint64, puts ...*apiv1.DirectoryEntry
 }
 
 func present(l *log) (found []string) {
-	page, _ := l.Range(machine.Query{Span: coord.Under(coord.DirectoryPrefix)})
+	page, _ := l.Range(machine.Query{Span: coord.Under(directory.Prefix)})
 	for _, kv := range page.Keys {
-		found = append(found, strings.TrimPrefix(kv.Key, coord.DirectoryPrefix))
+		found = append(found, strings.TrimPrefix(kv.Key, directory.Prefix))
 	}
 	return found
 }
@@ -66,7 +67,7 @@ func TestBatchReplaces(t *testing.T) {
 	r, _ := l.do(bob, batch(theirs, 1, entry("n", "s", "of-bob", 1)))
 	require.NoError(t, r.Err)
 
-	service := coord.ServiceSpan("n", "s")
+	service := directory.Span("n", "s")
 	o := batch(id, 1, entry("n", "s", "b", 1), entry("n", "s", "c", 1))
 	o.Replace = true
 	o.Key, o.RangeEnd = service.Bounds()
@@ -191,7 +192,7 @@ func TestBatchIsValidated(t *testing.T) {
 	with := func(key string, value []byte) proto.Message {
 		return batch(id, 1, good, &apiv1.DirectoryEntry{Key: []byte(key), Value: value})
 	}
-	many := make([]*apiv1.DirectoryEntry, coord.MaxBatch+1)
+	many := make([]*apiv1.DirectoryEntry, directory.MaxBatch+1)
 	for i := range many {
 		many[i] = entry("n", "s", fmt.Sprint(i), 1)
 	}
@@ -234,7 +235,7 @@ func TestBatchIsValidated(t *testing.T) {
 	l.refused(t, fault.Conflict, "then[0].delete", write(del(coord.Span{})))
 
 	limits := l.Limits()
-	limits.LeaseKeys, limits.PerOwner.Bytes = coord.MaxBatch, 512<<10
+	limits.LeaseKeys, limits.PerOwner.Bytes = directory.MaxBatch, 512<<10
 	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	l.refused(t, fault.LimitReached, "lease", batch(id, 1, many[0]))
 	limits.LeaseKeys = 2000
@@ -243,19 +244,19 @@ func TestBatchIsValidated(t *testing.T) {
 }
 
 func TestKeysOfTheDirectory(t *testing.T) {
-	key := coord.DirectoryKey("default", "web-1", "A.b_c:d-9")
+	key := directory.Key("default", "web-1", "A.b_c:d-9")
 	require.Equal(t, "directory/default/web-1/A.b_c:d-9", key)
-	namespace, service, id, ok := coord.EntryNames(key)
+	namespace, service, id, ok := directory.Names(key)
 	require.True(t, ok)
 	require.Equal(t, []string{"default", "web-1", "A.b_c:d-9"}, []string{namespace, service, id})
 	for _, span := range []coord.Span{
-		coord.ServiceSpan("", ""), coord.ServiceSpan("default", ""), coord.ServiceSpan("default", "web-1"),
+		directory.Span("", ""), directory.Span("default", ""), directory.Span("default", "web-1"),
 	} {
 		require.True(t, span.Contains(key))
 	}
-	require.False(t, coord.ServiceSpan("default", "web").Contains(key))
+	require.False(t, directory.Span("default", "web").Contains(key))
 	for _, other := range []string{"", "directory/", "directory/a", "directory/a/b", "directory/a/b/", "directory//b/c", "x/a/b/c"} {
-		_, _, _, ok := coord.EntryNames(other)
+		_, _, _, ok := directory.Names(other)
 		require.False(t, ok, other)
 	}
 }

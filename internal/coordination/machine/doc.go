@@ -24,8 +24,8 @@
 //
 // A put of an unchanged entry makes no event. When several peers register one instance, the latest
 // registration wins in any order of arrival: an entry carries the revision of its registration
-// (coord.Entry.Since), and the machine remembers removals for a while (MaxRemovalRecords). The entry of an
-// authenticated caller (coord.Entry.Principal) moves only for that caller while its lease lasts. Batches
+// (directory.Entry.Since), and the machine remembers removals for a while (MaxRemovalRecords). The entry of an
+// authenticated caller (directory.Entry.Principal) moves only for that caller while its lease lasts. Batches
 // belong to generations, so that late batches of an earlier process change nothing. A digest of
-// each owner's entries (coord.Publication) lets the peer compare with every keepalive.
+// each owner's entries (directory.Publication) lets the peer compare with every keepalive.
 package machine

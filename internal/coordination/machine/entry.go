@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -16,19 +18,19 @@ func checkEntry(key string, e *apiv1.DirectoryEntry, l *limits) error {
 	if err := l.key("key", len(key)); err != nil {
 		return err
 	}
-	if _, _, _, ok := coord.EntryNames(key); !ok {
+	if _, _, _, ok := directory.Names(key); !ok {
 		return fault.Invalidf("key", nil, "must be directory/NAMESPACE/SERVICE/ID")
 	}
 	if e.GetSince() < 0 {
 		return fault.Invalidf("since", e.GetSince(), "must not be negative")
 	}
-	if p := e.GetPrincipal(); p != "" && (!coord.IsPrincipal(p) || len(p) > int(l.OwnerBytes)) {
+	if p := e.GetPrincipal(); p != "" && (!principals.Valid(p) || len(p) > int(l.OwnerBytes)) {
 		return fault.Invalidf("principal", nil, "must be empty, or @ and a name, with at most %d bytes", l.OwnerBytes)
 	}
 	if len(e.GetValue()) == 0 {
 		return fault.Invalidf("value", nil, "is missing")
 	}
-	if most := min(coord.MaxEntry, int(l.ValueBytes)); len(e.GetValue()) > most {
+	if most := min(directory.MaxEntry, int(l.ValueBytes)); len(e.GetValue()) > most {
 		return tooLarge("value", len(e.GetValue()), int64(most))
 	}
 	return nil
@@ -36,6 +38,6 @@ func checkEntry(key string, e *apiv1.DirectoryEntry, l *limits) error {
 
 // reserved reports whether a key is in a prefix that only the directory's commands write, or only members.
 func reserved(key string) bool {
-	return strings.HasPrefix(key, coord.DirectoryPrefix) || strings.HasPrefix(key, requirements.Prefix) ||
+	return strings.HasPrefix(key, directory.Prefix) || strings.HasPrefix(key, requirements.Prefix) ||
 		strings.HasPrefix(key, coord.MembersPrefix)
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -28,7 +30,7 @@ func (g *generator) one(n int) bool { return rapid.IntRange(0, n-1).Draw(g.t, "o
 func (g *generator) command() *coordv1.Command {
 	cmd := coordtest.Command(alice, g.op())
 	if g.one(8) {
-		cmd.Owner = rapid.SampledFrom([]string{bob, coord.AnonymousOwner("p"), coord.AnonymousOwner("q")}).Draw(g.t, "owner")
+		cmd.Owner = rapid.SampledFrom([]string{bob, principals.Anonymous("p"), principals.Anonymous("q")}).Draw(g.t, "owner")
 	}
 	if g.one(2) {
 		coordtest.Once(coord.ClientID(rapid.IntRange(0, 3).Draw(g.t, "client")), uint64(rapid.IntRange(0, 12).Draw(g.t, "sequence")), cmd)
@@ -103,8 +105,8 @@ func (g *generator) merge() proto.Message {
 }
 
 // groupID is the id of a group whose bytes are all b.
-func groupID(b byte) coord.GroupID {
-	return coord.GroupID(bytes.Repeat([]byte{b}, coord.GroupIDBytes))
+func groupID(b byte) machine.GroupID {
+	return machine.GroupID(bytes.Repeat([]byte{b}, machine.GroupIDBytes))
 }
 
 // usedKeys returns the keys of a generator's writes and guards.
@@ -195,7 +197,7 @@ func (g *generator) batch() proto.Message {
 	if g.one(4) {
 		var span coord.Span
 		if g.one(2) {
-			span = coord.ServiceSpan("n", "s")
+			span = directory.Span("n", "s")
 		}
 		o.Replace = true
 		o.Key, o.RangeEnd = span.Bounds()

@@ -8,6 +8,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -38,7 +39,7 @@ func (t *leases) usable(id coord.LeaseID, owner string) (*lease, error) {
 	if !ok {
 		return nil, fault.Refused(fault.NotFound, "lease", "has ended, or never existed")
 	}
-	if !coord.MayUse(l.Owner, owner) {
+	if !principals.MayUse(l.Owner, owner) {
 		return nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
 	}
 	return l, nil

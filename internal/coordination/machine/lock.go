@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -185,7 +186,7 @@ func (c *call) again(m *Machine, kv *coord.KeyValue, asked *coord.Claim, r lockR
 		claim.Metadata = asked.Metadata
 	}
 	more := int64(len(claim.Metadata) - len(kv.LockClaim.Metadata) + 5)
-	l, _ := m.leases.Get(kv.Lease) // not always the caller's quota: see coord.MayUse
+	l, _ := m.leases.Get(kv.Lease) // not always the caller's quota: see principals.MayUse
 	if err := m.limits.roomOf(l.owner, more); err != nil {
 		return err
 	}
@@ -238,7 +239,7 @@ type locks map[string]*queue
 func (t locks) claimOf(name string, id coord.LeaseID, token coord.Token, owner string) (*coord.KeyValue, *queue, error) {
 	if q := t[name]; q != nil {
 		if i, ok := q.find(token); ok && q.claims[i].Lease == id {
-			if !coord.MayUse(q.claims[i].LockClaim.Holder, owner) {
+			if !principals.MayUse(q.claims[i].LockClaim.Holder, owner) {
 				return nil, nil, fault.Refused(fault.Forbidden, "lease", "belongs to another owner")
 			}
 			return q.claims[i], q, nil

@@ -1,17 +1,50 @@
 package machine
 
 import (
+	"encoding/hex"
 	"math"
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
+// GroupID is the id of a group: GroupIDBytes bytes.
+type GroupID string
+
+// GroupIDBytes is the length of a GroupID.
+const GroupIDBytes = 32
+
+// String returns the id in hex.
+func (g GroupID) String() string { return hex.EncodeToString([]byte(g)) }
+
+// Dissolution describes the end of a group; zero for a living one.
+type Dissolution struct {
+	Successor GroupID
+	Index     uint64         // log index of the Dissolve
+	Final     coord.Revision // the last one
+	Released  bool           // the successor has reached Final: the members go over
+}
+
+// Over reports whether the group is dissolved.
+func (d Dissolution) Over() bool { return d.Index != 0 }
+
+// UserData counts what applications keep in a group. The peers' own leases and directory entries are none: a
+// peer registers them again in another group.
+type UserData struct {
+	Locks  int `json:"locks"`
+	Leases int `json:"leases"`
+	Keys   int `json:"keys"`
+}
+
+// Any reports whether there is user data.
+func (u UserData) Any() bool { return u != UserData{} }
+
 // merging is the group's part in a merge with another group of its network.
 type merging struct {
-	successor coord.GroupID
+	successor GroupID
 	since     uint64 // log index of the Dissolve in force; 0: the group lives
 	released  bool   // the successor has reached the final revision
 }
@@ -27,8 +60,8 @@ func (g *merging) admit(cmd *coordv1.Command) error {
 
 // Standing is what a group says of itself to another group of its network.
 type Standing struct {
-	Over     coord.Dissolution // zero while the group lives
-	UserData coord.UserData
+	Over     Dissolution // zero while the group lives
+	UserData UserData
 	// Reached is below every later token: the revision, or less while a claim waits with a token of before.
 	Reached coord.Revision
 }
@@ -42,21 +75,21 @@ func StandingOf(m *Machine) Standing {
 		}
 	}
 	if g := m.merging; g.since != 0 {
-		s.Over = coord.Dissolution{Successor: g.successor, Index: g.since, Final: m.revision, Released: g.released}
+		s.Over = Dissolution{Successor: g.successor, Index: g.since, Final: m.revision, Released: g.released}
 	}
 	return s
 }
 
 // userData counts what applications keep in the group. A peer's own lease and its directory entries are none, nor are the
 // decisions on members. A peer's lease that binds anything else counts by its locks and keys.
-func userData(m *Machine) (u coord.UserData) {
+func userData(m *Machine) (u UserData) {
 	own, claims := 0, 0
 	for owner, a := range m.owners {
 		claims += a.Claims
 		if a.published != nil {
 			own += a.published.keys.Len()
 		}
-		if coord.IsNamed(owner) || coord.IsAnonymous(owner) {
+		if principals.IsNamed(owner) || principals.IsAnonymous(owner) {
 			u.Leases += a.Leases
 		}
 	}
@@ -77,10 +110,10 @@ func userData(m *Machine) (u coord.UserData) {
 // The members go over to the successor once it has reached that revision, so that no later token is below one that the group
 // gave. Reached names it. A group that gives itself up names it at once. An operator freezes the group first.
 func (c *call) dissolve(m *Machine, r *coordv1.Dissolve, done *coordv1.Done) error {
-	successor, reached, g := coord.GroupID(r.GetSuccessor()), coord.Revision(r.GetReached()), &m.merging
+	successor, reached, g := GroupID(r.GetSuccessor()), coord.Revision(r.GetReached()), &m.merging
 	switch u := userData(m); {
-	case len(successor) != coord.GroupIDBytes:
-		return fault.Invalidf("successor", nil, "must be a group id of %d bytes", coord.GroupIDBytes)
+	case len(successor) != GroupIDBytes:
+		return fault.Invalidf("successor", nil, "must be a group id of %d bytes", GroupIDBytes)
 	case reached != 0 && reached < m.revision:
 		return fault.Refused(fault.Conflict, "reached", "%d is below the group's revision, %d", reached, m.revision)
 	case g.since != 0 && g.successor != successor:
@@ -134,9 +167,9 @@ func (d *decoder) merging(m *Machine) {
 	if d.err != nil || d.ended() {
 		return
 	}
-	g := merging{since: d.uint(), successor: coord.GroupID(d.string()), released: d.bool()}
+	g := merging{since: d.uint(), successor: GroupID(d.string()), released: d.bool()}
 	d.check(g.since > 0 && g.since <= m.index, "dissolve", "is missing or in the future")
-	d.check(len(g.successor) == coord.GroupIDBytes, "dissolve", "names no successor")
+	d.check(len(g.successor) == GroupIDBytes, "dissolve", "names no successor")
 	d.check(m.leases.Len() == 0, "lease", "outlives its group")
 	m.merging = g
 }

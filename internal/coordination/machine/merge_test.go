@@ -14,7 +14,7 @@ import (
 )
 
 // dissolved returns the end of a group that still has the revision and whatever else the test gave it.
-func dissolved(t *testing.T, l *log) coord.Dissolution {
+func dissolved(t *testing.T, l *log) machine.Dissolution {
 	t.Helper()
 	over := machine.StandingOf(l.Machine).Over
 	require.True(t, over.Over())
@@ -31,12 +31,12 @@ func TestUserData(t *testing.T) {
 	require.NoError(t, r.Err)
 	require.False(t, machine.StandingOf(l.Machine).UserData.Any())
 	callers := []coord.LeaseID{l.lease(t, "@app"), l.lease(t, "~"+alice)}
-	require.Equal(t, coord.UserData{Leases: 2}, machine.StandingOf(l.Machine).UserData)
+	require.Equal(t, machine.UserData{Leases: 2}, machine.StandingOf(l.Machine).UserData)
 	r, _ = l.do("@app", &apiv1.LeaseRevokeRequest{Id: int64(callers[0])})
 	require.NoError(t, r.Err)
 	l.must(t, lock("db", id[0]))
 	l.must(t, write(put("bound", "1", id[0]), put("free", "1", 0)))
-	require.Equal(t, coord.UserData{Locks: 1, Leases: 1, Keys: 2}, machine.StandingOf(l.Machine).UserData)
+	require.Equal(t, machine.UserData{Locks: 1, Leases: 1, Keys: 2}, machine.StandingOf(l.Machine).UserData)
 	l.refused(t, fault.Conflict, "force", &coordv1.Dissolve{Successor: []byte(groupID(1))})
 	require.False(t, machine.StandingOf(l.Machine).Over.Over())
 }

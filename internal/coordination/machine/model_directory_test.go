@@ -12,6 +12,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -26,7 +27,7 @@ func entry(namespace, service, id string, port int) *apiv1.DirectoryEntry {
 	if err != nil {
 		panic(err)
 	}
-	return &apiv1.DirectoryEntry{Key: []byte(coord.DirectoryKey(namespace, service, id)), Value: value}
+	return &apiv1.DirectoryEntry{Key: []byte(directory.Key(namespace, service, id)), Value: value}
 }
 
 // own reports whether a key is the directory's own to write.
@@ -171,7 +172,7 @@ func requirePublications(t *rapid.T, dumb *model, m *machine.Machine) {
 			require.Nil(t, m.Publication(id))
 			continue
 		}
-		sum := coord.Publication{Generation: want.generation}
+		sum := directory.Publication{Generation: want.generation}
 		for key, v := range dumb.keys() {
 			if strings.HasPrefix(key, "directory/") && dumb.leases[v.lease].Owner == l.Owner {
 				sum.Add(key, []byte(v.value))
@@ -183,7 +184,7 @@ func requirePublications(t *rapid.T, dumb *model, m *machine.Machine) {
 
 func TestDigest(t *testing.T) {
 	a, b := entry("n", "s", "a", 1), entry("n", "s", "b", 1)
-	var one, two coord.Digest
+	var one, two directory.Digest
 	one.Add(string(a.Key), a.Value)
 	one.Add(string(b.Key), b.Value)
 	two.Add(string(b.Key), b.Value)
@@ -196,7 +197,7 @@ func TestDigest(t *testing.T) {
 	two.Remove(string(a.Key), b.Value)
 	two.Remove(string(b.Key), b.Value)
 	require.Zero(t, two)
-	one, two = coord.Digest{}, coord.Digest{}
+	one, two = directory.Digest{}, directory.Digest{}
 	one.Add("ab", []byte("c"))
 	two.Add("a", []byte("bc"))
 	require.NotEqual(t, one, two)

@@ -6,7 +6,10 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -29,7 +32,7 @@ type model struct {
 	gone    map[string]gone // by key
 
 	over      uint64 // index of the Dissolve
-	successor coord.GroupID
+	successor machine.GroupID
 	released  bool
 }
 
@@ -224,7 +227,7 @@ func (m *model) leap(keys map[string]version, to coord.Revision) {
 }
 
 func (m *model) dissolve(keys map[string]version, o *coordv1.Dissolve) (fault.Kind, bool) {
-	successor, reached := coord.GroupID(o.Successor), coord.Revision(o.Reached)
+	successor, reached := machine.GroupID(o.Successor), coord.Revision(o.Reached)
 	if reached != 0 && reached < m.now || m.over != 0 && successor != m.successor {
 		return fault.Conflict, true
 	}
@@ -234,12 +237,12 @@ func (m *model) dissolve(keys map[string]version, o *coordv1.Dissolve) (fault.Ki
 	}
 	if !o.Force {
 		for key, v := range keys {
-			if v.lock != "" || !strings.HasPrefix(key, coord.DirectoryPrefix) {
+			if v.lock != "" || !strings.HasPrefix(key, directory.Prefix) {
 				return fault.Conflict, true
 			}
 		}
 		for _, l := range m.leases {
-			if coord.IsNamed(l.Owner) || coord.IsAnonymous(l.Owner) { // an application's
+			if principals.IsNamed(l.Owner) || principals.IsAnonymous(l.Owner) { // an application's
 				return fault.Conflict, true
 			}
 		}

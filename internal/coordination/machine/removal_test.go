@@ -10,6 +10,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -186,8 +187,8 @@ func TestRemovalRecordsAreBounded(t *testing.T) {
 	for i := range machine.MaxRemovalRecords + more {
 		all = append(all, entry("n", "s", fmt.Sprintf("%05d", i), 1))
 	}
-	for i := 0; i < len(all); i += coord.MaxBatch {
-		some := all[i:min(i+coord.MaxBatch, len(all))]
+	for i := 0; i < len(all); i += directory.MaxBatch {
+		some := all[i:min(i+directory.MaxBatch, len(all))]
 		gone := &apiv1.PublishInstancesRequest{LeaseId: int64(mine), Generation: 1}
 		for _, e := range some {
 			gone.Deletes = append(gone.Deletes, e.Key)

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -113,7 +115,7 @@ func (d *decoder) publications(m *Machine) {
 	last := ""
 	for more, first := d.count(), true; more(); first = false {
 		owner := d.string()
-		p := &published{Publication: coord.Publication{Generation: d.uint()}, lease: coord.LeaseID(d.int())}
+		p := &published{Publication: directory.Publication{Generation: d.uint()}, lease: coord.LeaseID(d.int())}
 		a := m.owners[owner]
 		d.check(first || owner > last, "owner", "is out of order")
 		d.check(a != nil, "owner", "has nothing")
@@ -144,7 +146,7 @@ func (d *decoder) removals(m *Machine) {
 	last := ""
 	for more := d.count(); more(); {
 		key, at, owner := d.string(), coord.Revision(d.int()), d.string()
-		_, _, _, entry := coord.EntryNames(key)
+		_, _, _, entry := directory.Names(key)
 		d.check(entry && key > last, "removal", "is of no entry, or out of order")
 		d.check(at > 0 && at <= m.revision, "removal", "is not in the past")
 		d.check(m.removals.keys.Len() < MaxRemovalRecords, "removal", "is one too many")
@@ -170,7 +172,7 @@ func (d *decoder) keys(m *Machine) {
 			kv.Since = coord.Revision(d.int())
 			kv.Principal = d.string()
 			d.check(kv.Since <= m.revision, "since", "is in the future")
-			d.check(kv.Principal == "" || coord.IsPrincipal(kv.Principal), "principal", "has no name")
+			d.check(kv.Principal == "" || principals.Valid(kv.Principal), "principal", "has no name")
 			_, gone := m.removals.keys.Get(key)
 			d.check(!gone, "removal", "is of an entry that is there")
 		}

@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -72,7 +73,7 @@ type Renewal struct {
 	TTL int64
 	// Published is the owner's publication, under the lease that the owner publishes with; otherwise
 	// nil. It includes all batches answered before the keepalive was sent.
-	Published *coord.Publication
+	Published *directory.Publication
 }
 
 // Message returns a version of a key as answers have it; nil for none. Both share the value.

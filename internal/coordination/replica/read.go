@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/lessor"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 )
 
 // maxRounds bounds the concurrent rounds: requests that arrive during a round need not wait for its end, but
@@ -185,7 +186,7 @@ func (q *reads) renew(r *Replica, k keepalive) {
 	renewals := make([]machine.Renewal, len(k.leases))
 	for i, id := range k.leases {
 		renewals[i].ID = id
-		if l, ok := r.machine.Lease(id); !ok || !coord.MayUse(l.Owner, k.owner) {
+		if l, ok := r.machine.Lease(id); !ok || !principals.MayUse(l.Owner, k.owner) {
 			continue
 		}
 		ttl, fate := r.lessor.Renew(r.now, id)

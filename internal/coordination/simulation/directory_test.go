@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -22,7 +23,7 @@ func instanceOf(service, id string, port int) *apiv1.DirectoryEntry {
 	if err != nil {
 		panic(err)
 	}
-	return &apiv1.DirectoryEntry{Key: []byte(coord.DirectoryKey("sim", service, id)), Value: value}
+	return &apiv1.DirectoryEntry{Key: []byte(directory.Key("sim", service, id)), Value: value}
 }
 
 // publish registers instances under a lease for a while, some in conflict with other clients, and sometimes
@@ -85,8 +86,8 @@ func (c *client) compareDigest(p *proc, s *session) {
 		if has == nil {
 			return ""
 		}
-		want := coord.Publication{Generation: has.Generation}
-		page, _ := m.Range(machine.Query{Span: coord.Under(coord.DirectoryPrefix)})
+		want := directory.Publication{Generation: has.Generation}
+		page, _ := m.Range(machine.Query{Span: coord.Under(directory.Prefix)})
 		for _, kv := range page.Keys {
 			if l, _ := m.Lease(kv.Lease); l.Owner == c.name {
 				want.Add(kv.Key, kv.Value)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/formation"
+	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/replica"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -20,11 +21,11 @@ type merger struct {
 	process  *process
 	looked   time.Duration
 	proposed bool // a command is under way
-	known    map[coord.GroupID]formation.Group
+	known    map[machine.GroupID]formation.Group
 }
 
 func newMerger(n *node, p *process) merger {
-	return merger{node: n, process: p, known: make(map[coord.GroupID]formation.Group)}
+	return merger{node: n, process: p, known: make(map[machine.GroupID]formation.Group)}
 }
 
 // look takes the next step towards one group.
@@ -35,7 +36,7 @@ func (m *merger) look() {
 	}
 	m.looked = n.local()
 	m.enquire()
-	own := formation.Group{ID: coord.GroupID(n.group), UserData: true} // without a state
+	own := formation.Group{ID: machine.GroupID(n.group), UserData: true} // without a state
 	if p.store.HasSnapshot() {
 		own = m.describe()
 	}
@@ -61,9 +62,9 @@ func (m *merger) look() {
 
 // describe returns the group as this member knows it.
 func (m *merger) describe() formation.Group {
-	g, _ := formation.GroupOf(coord.GroupID(m.node.group), m.process.replica.Machine())
+	g, _ := formation.GroupOf(machine.GroupID(m.node.group), m.process.replica.Machine())
 	for _, c := range m.node.world.merged[m.node.cluster] {
-		g.Former = append(g.Former, coord.GroupID(c.group))
+		g.Former = append(g.Former, machine.GroupID(c.group))
 	}
 	return g
 }

@@ -4,6 +4,7 @@ package simulation
 
 import (
 	"encoding/json"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -182,13 +183,13 @@ func boldPlants() []plant {
 			{lessorDir + "lessor.go", "now+e.ttl)", "now+e.ttl*1000)"},
 		}, []string{"Q1"}},
 		{"a lease of another client is used", []edit{
-			{machineDir + "lease.go", "if !coord.MayUse(l.Owner, owner) {", "if false {"},
+			{machineDir + "lease.go", "if !principals.MayUse(l.Owner, owner) {", "if false {"},
 		}, []string{"L6"}},
 		{"a claim of another client is given back", []edit{
-			{machineDir + "lock.go", "if !coord.MayUse(q.claims[i].LockClaim.Holder, owner) {", "if false {"},
+			{machineDir + "lock.go", "if !principals.MayUse(q.claims[i].LockClaim.Holder, owner) {", "if false {"},
 		}, []string{"L6"}},
 		{"a keepalive renews the leases of another client", []edit{
-			{replicaDir + "read.go", "if l, ok := r.machine.Lease(id); !ok || !coord.MayUse(l.Owner, k.owner) {", "if _, ok := r.machine.Lease(id); !ok {"},
+			{replicaDir + "read.go", "if l, ok := r.machine.Lease(id); !ok || !principals.MayUse(l.Owner, k.owner) {", "if _, ok := r.machine.Lease(id); !ok {"},
 		}, []string{"L6"}},
 		{"one lease more than the quota", []edit{
 			{machineDir + "lease.go", "m.Usage(c.owner).Leases >= int(most)", "m.Usage(c.owner).Leases > int(most)"},

@@ -46,7 +46,7 @@ func newWorld(seed uint64) *world {
 	}
 	for i := range groups {
 		c := &cluster{scheduler: s, net: w.net, resources: make(map[string]*resource), world: w}
-		c.group, c.place = string(bytes.Repeat([]byte{byte(i + 1)}, coord.GroupIDBytes)), fmt.Sprintf("g%d-", i+1)
+		c.group, c.place = string(bytes.Repeat([]byte{byte(i + 1)}, machine.GroupIDBytes)), fmt.Sprintf("g%d-", i+1)
 		c.draw()
 		c.mixed, c.quiet = false, c.chance(0.4)
 		c.crowded = !c.quiet && c.chance(0.4)
@@ -117,7 +117,7 @@ func (w *world) living() []*cluster {
 	return slices.DeleteFunc(slices.Clone(w.clusters), func(c *cluster) bool { return c.over() })
 }
 
-func (w *world) clusterOf(id coord.GroupID) *cluster {
+func (w *world) clusterOf(id machine.GroupID) *cluster {
 	return w.clusters[slices.IndexFunc(w.clusters, func(c *cluster) bool { return c.group == string(id) })]
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -66,9 +67,9 @@ type caller struct {
 func (g *Gate) caller(ctx context.Context) caller {
 	p := access.From(ctx)
 	if g.Open || p.Name == "" {
-		return caller{Principal: p, owner: coord.AnonymousOwner(g.Peer)}
+		return caller{Principal: p, owner: principals.Anonymous(g.Peer)}
 	}
-	return caller{Principal: p, owner: coord.NamedOwner(p.Name), admin: p.Role >= access.RoleAdmin}
+	return caller{Principal: p, owner: principals.Named(p.Name), admin: p.Role >= access.RoleAdmin}
 }
 
 // visibleTo is the caller's part of a list of leases.
@@ -82,7 +83,7 @@ func (c *caller) visibleTo() string {
 // learns reports whether an answer may tell the id of an owner's lease. Whoever knows the id of a lease of a
 // caller without a name may use it, so only admins learn it.
 func (c *caller) learns(owner string) bool {
-	return c.admin || coord.IsNamed(owner) && owner == c.owner
+	return c.admin || principals.IsNamed(owner) && owner == c.owner
 }
 
 // Execute implements coord.Service, for the caller.
@@ -111,7 +112,7 @@ func (g *Gate) revoke(ctx context.Context, c *caller, cmd *coordv1.Command, id i
 	// An unknown lease may be this command's earlier success: the group knows.
 	lease := a.GetLeaseTimeToLive().GetLease()
 	owner := lease.GetClientId()
-	foreign := lease != nil && !coord.MayUse(owner, c.owner) && application(owner)
+	foreign := lease != nil && !principals.MayUse(owner, c.owner) && application(owner)
 	if foreign {
 		cmd.Owner = owner
 	}
@@ -124,7 +125,9 @@ func (g *Gate) revoke(ctx context.Context, c *caller, cmd *coordv1.Command, id i
 }
 
 // application reports whether an owner is an application, not a peer.
-func application(owner string) bool { return coord.IsNamed(owner) || coord.IsAnonymous(owner) }
+func application(owner string) bool {
+	return principals.IsNamed(owner) || principals.IsAnonymous(owner)
+}
 
 // permitted checks the names that a command changes.
 func (g *Gate) permitted(c *caller, m *coordv1.Command) error {

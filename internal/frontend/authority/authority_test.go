@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -137,8 +138,8 @@ func TestTable(t *testing.T) {
 
 // takeover is a registration of the instance web-1, as peers publish it.
 func takeover(lease coord.LeaseID) ops.Op {
-	return &ops.RegisterBatch{Lease: lease, Generation: 1, Puts: []coord.Entry{
-		{Key: coord.DirectoryKey("default", "web", "web-1"), Value: []byte("{}"), Adopt: true, Principal: "@web"},
+	return &ops.RegisterBatch{Lease: lease, Generation: 1, Puts: []directory.Entry{
+		{Key: directory.Key("default", "web", "web-1"), Value: []byte("{}"), Adopt: true, Principal: "@web"},
 	}}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -19,7 +20,7 @@ func (g *Gate) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, 
 	}
 	switch r := a.GetResponse().(type) {
 	case *coordv1.Answer_LeaseTimeToLive:
-		if !coord.Shows(q.GetOwner(), r.LeaseTimeToLive.GetLease().GetClientId()) {
+		if !principals.Shows(q.GetOwner(), r.LeaseTimeToLive.GetLease().GetClientId()) {
 			return nil, fault.Wrap("authority.Read", fault.Refused(fault.NotFound, "lease", "is not known, or belongs to another caller"))
 		}
 	case *coordv1.Answer_ListLeases:

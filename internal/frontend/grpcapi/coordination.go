@@ -89,10 +89,20 @@ func (c *coordination) check(ctx context.Context, caller string, cmd *coordv1.Co
 	case *coordv1.Command_SetRequirement:
 		return complete(r.SetRequirement)
 	}
-	if coord.IsInternal(cmd) {
+	if internal(cmd) {
 		return fault.Refused(fault.Unsupported, "op", "no peer takes this command from a client")
 	}
 	return nil
+}
+
+// internal reports whether only members propose a command.
+func internal(m *coordv1.Command) bool {
+	switch m.GetRequest().(type) {
+	case *coordv1.Command_Cancel, *coordv1.Command_Compact, *coordv1.Command_Expire, *coordv1.Command_ClientsExpire, *coordv1.Command_Configure,
+		*coordv1.Command_BumpIncarnation, *coordv1.Command_SetLevel, *coordv1.Command_Dissolve, *coordv1.Command_RaiseRevision:
+		return true
+	}
+	return false
 }
 
 // Read implements coord.Service, for the caller.

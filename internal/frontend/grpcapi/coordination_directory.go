@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -38,16 +38,16 @@ func (c *coordination) checkPublisher(ctx context.Context, caller string, cmd *c
 // send more fields and other values.
 func checkEntries(puts []*api.DirectoryEntry) error {
 	var i agentv1.Instance
-	for n, e := range puts[:min(len(puts), coord.MaxBatch)] { // the group refuses a larger batch
+	for n, e := range puts[:min(len(puts), directory.MaxBatch)] { // the group refuses a larger batch
 		field := fmt.Sprintf("puts[%d].value", n)
-		switch _, _, _, ok := coord.EntryNames(string(e.GetKey())); {
+		switch _, _, _, ok := directory.Names(string(e.GetKey())); {
 		case !ok:
 			return fault.Invalidf(fmt.Sprintf("puts[%d].key", n), nil, "must be directory/NAMESPACE/SERVICE/ID")
-		case len(e.GetValue()) > coord.MaxEntry:
-			return fault.Refused(fault.TooLarge, field, "has %d bytes, at most %d", len(e.GetValue()), coord.MaxEntry)
+		case len(e.GetValue()) > directory.MaxEntry:
+			return fault.Refused(fault.TooLarge, field, "has %d bytes, at most %d", len(e.GetValue()), directory.MaxEntry)
 		case proto.Unmarshal(e.GetValue(), &i) != nil:
 			return fault.Invalidf(field, nil, "is no instance")
-		case string(e.GetKey()) != coord.DirectoryKey(i.GetNamespace(), i.GetServiceName(), i.GetId()):
+		case string(e.GetKey()) != directory.Key(i.GetNamespace(), i.GetServiceName(), i.GetId()):
 			return fault.Invalidf(field, nil, "is not of the instance that the key names")
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
@@ -47,7 +47,7 @@ func TestPublishChecksInstances(t *testing.T) {
 		{fault.Invalid, "directory/n/s/a", append(whole(), 0x82, 0x01, 0x80, 0x80, 0x01)}, // claims more than it has
 		{fault.Invalid, "directory/n/s/a", []byte("no message")},
 		{fault.Invalid, "directory/n/s/a", append(whole(), 0x1a, 0x01, 0xff)}, // a host that is not UTF-8
-		{fault.TooLarge, "directory/n/s/a", append(whole(), make([]byte, coord.MaxEntry)...)},
+		{fault.TooLarge, "directory/n/s/a", append(whole(), make([]byte, directory.MaxEntry)...)},
 	} {
 		err := checkEntries(entries(c.key, c.value))
 		require.ErrorIs(t, err, c.kind, "%s %x", c.key, c.value)

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -33,9 +34,9 @@ func (c *coordination) ownerFor(ctx context.Context, caller, owner string) (stri
 		return caller, nil
 	case !c.Peers:
 		return "", fault.Wrap("grpcapi", fault.Refused(fault.Forbidden, "owner", "only peers speak for others: leave it out"))
-	case owner == coord.AnonymousOwner(caller):
+	case owner == principals.Anonymous(caller):
 		return owner, nil
-	case coord.IsPrincipal(owner):
+	case principals.Valid(owner):
 		return owner, c.vouched(ctx)
 	}
 	return "", fault.Wrap("grpcapi", fault.Refused(fault.Forbidden, "owner", "%q is nobody whom peer %s speaks for", owner, caller))

@@ -13,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -146,7 +147,7 @@ func keyLine(r *apiv1.WatchKeysResponse) []byte {
 	data := keyEvent{Kind: "change", Revision: r.GetNextRevision() - 1}
 	for _, ev := range r.GetEvents() {
 		kv := ev.GetKv()
-		if strings.HasPrefix(string(kv.GetKey()), coord.DirectoryPrefix) {
+		if strings.HasPrefix(string(kv.GetKey()), directory.Prefix) {
 			continue
 		}
 		c := changeBody{Type: "delete", KV: keyBody{CreateRevision: kv.GetCreateRevision(), ModRevision: kv.GetModRevision(), Version: kv.GetVersion()}}

@@ -5,6 +5,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -37,7 +38,7 @@ func Key(name string) string { return Prefix + name }
 // Errors: Invalid, TooLarge.
 func (r *Requirement) Validate() error {
 	switch {
-	case !coord.IsIdentifier(r.Name):
+	case !directory.IsID(r.Name):
 		return fault.Invalidf("name", r.Name, "use 1 to 128 letters, digits, ._:-")
 	case r.Min < 1 || r.Min > MaxInstances:
 		return fault.Invalidf("min", r.Min, "must be 1 to %d", MaxInstances)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -26,7 +27,7 @@ func (p *Publisher) newBatch() *batch {
 // add adds a key. It reports false without room.
 func (b *batch) add(key string, it *item) bool {
 	size := len(key) + len(it.value)
-	if len(b.Puts)+len(b.Deletes) == b.most || b.size+size > coord.MaxBatchBytes {
+	if len(b.Puts)+len(b.Deletes) == b.most || b.size+size > directory.MaxBatchBytes {
 		return false
 	}
 	b.size += size
@@ -53,7 +54,7 @@ func (p *Publisher) changeBatch() *apiv1.PublishInstancesRequest {
 // removes all other entries of this peer there.
 func (p *Publisher) spanBatch() *apiv1.PublishInstancesRequest {
 	b := p.newBatch()
-	span := coord.Span{From: *p.sweep, To: coord.Under(coord.DirectoryPrefix).To}
+	span := coord.Span{From: *p.sweep, To: coord.Under(directory.Prefix).To}
 	p.entries.items.Ascend(*p.sweep, func(key string, it *item) bool {
 		if it.reason == rejected || it.value == nil {
 			return true
@@ -135,7 +136,7 @@ func (p *Publisher) done(e PublishDone) {
 // accept notes a committed batch.
 func (p *Publisher) accept(b *apiv1.PublishInstancesRequest, e *PublishDone) {
 	p.succeeded()
-	p.most = min(2*p.most, coord.MaxBatch)
+	p.most = min(2*p.most, directory.MaxBatch)
 	p.accepted, p.state.Superseded, p.step.Settled = b.GetGeneration(), false, true
 	if !p.lease.proven { // the lease of an earlier process of this peer
 		p.lease.proven, p.lease.renew = true, p.now
@@ -151,7 +152,7 @@ func (p *Publisher) accept(b *apiv1.PublishInstancesRequest, e *PublishDone) {
 	}
 	if b.GetReplace() {
 		p.sweep = nil
-		if end := string(b.GetRangeEnd()); end != coord.Under(coord.DirectoryPrefix).To {
+		if end := string(b.GetRangeEnd()); end != coord.Under(directory.Prefix).To {
 			p.sweep = &end
 		}
 	}

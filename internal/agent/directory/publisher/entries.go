@@ -7,17 +7,18 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 )
 
 // entrySet holds the desired and the acknowledged entries.
 type entrySet struct {
 	items  itemMap
-	dirty  keySet        // changed and not sent
-	newer  keySet        // changed during a Resync
-	due    time.Duration // send time of dirty
-	digest coord.Digest  // of all acknowledged entries
-	counts [reasons]int  // items by reason; counts[accepted] has no meaning
-	again  time.Duration // next attempt for foreign items
+	dirty  keySet           // changed and not sent
+	newer  keySet           // changed during a Resync
+	due    time.Duration    // send time of dirty
+	digest directory.Digest // of all acknowledged entries
+	counts [reasons]int     // items by reason; counts[accepted] has no meaning
+	again  time.Duration    // next attempt for foreign items
 
 	now        time.Duration // set by Advance
 	gather     time.Duration // see Config
@@ -29,7 +30,7 @@ type item struct {
 	value     []byte         // desired value; nil: to be removed
 	known     []byte         // acknowledged value; nil: none
 	sent      bool           // the group may have a value, acknowledged or not
-	principal string         // of the registration; see coord.Entry
+	principal string         // of the registration; see directory.Entry
 	adopt     bool           // registered here, not committed yet
 	repeated  bool           // registered here again since the last send
 	since     coord.Revision // of the registration as last committed; 0: unknown
@@ -96,7 +97,7 @@ func (s *entrySet) acknowledge(key string, it *item, value []byte) {
 
 // forgetCommitted forgets all acknowledged values.
 func (s *entrySet) forgetCommitted() {
-	s.digest = coord.Digest{}
+	s.digest = directory.Digest{}
 	s.items.Scan(func(_ string, it *item) bool {
 		it.known, it.sent = nil, false
 		return true
@@ -105,9 +106,9 @@ func (s *entrySet) forgetCommitted() {
 
 // replace starts a resync with the listed entries. A key changed during the
 // list keeps its newer value.
-func (s *entrySet) replace(listed []coord.Entry) {
+func (s *entrySet) replace(listed []directory.Entry) {
 	before, newer := s.items, s.newer
-	s.items, s.dirty, s.newer, s.digest, s.counts = itemMap{}, keySet{}, keySet{}, coord.Digest{}, [reasons]int{}
+	s.items, s.dirty, s.newer, s.digest, s.counts = itemMap{}, keySet{}, keySet{}, directory.Digest{}, [reasons]int{}
 	for _, put := range listed {
 		was, _ := before.Get(put.Key)
 		if !newer.Contains(put.Key) {
@@ -116,7 +117,7 @@ func (s *entrySet) replace(listed []coord.Entry) {
 	}
 	newer.Scan(func(key string) bool {
 		if was, ok := before.Get(key); ok && was.value != nil {
-			s.begin(coord.Entry{Key: key, Value: was.value, Principal: was.principal}, was)
+			s.begin(directory.Entry{Key: key, Value: was.value, Principal: was.principal}, was)
 		}
 		return true
 	})
@@ -124,7 +125,7 @@ func (s *entrySet) replace(listed []coord.Entry) {
 
 // begin adds an unsent item. Its predecessor keeps the registration, and a
 // rejection of the same value; a foreign entry is tried again.
-func (s *entrySet) begin(put coord.Entry, was *item) {
+func (s *entrySet) begin(put directory.Entry, was *item) {
 	it := &item{value: put.Value, principal: put.Principal, adopt: put.Adopt}
 	if was != nil {
 		it.adopt, it.since, it.committed = it.adopt || was.adopt, was.since, was.committed
@@ -163,7 +164,7 @@ func (p *Publisher) change(e Local) {
 
 // put notes an entry: a registration if Adopt is set, otherwise a change of
 // health. Only a registration takes a foreign key back.
-func (s *entrySet) put(e coord.Entry) {
+func (s *entrySet) put(e directory.Entry) {
 	it, ok := s.items.Get(e.Key)
 	if !ok {
 		it = &item{}
@@ -183,7 +184,7 @@ func (s *entrySet) put(e coord.Entry) {
 func (p *Publisher) listed(e Listed) {
 	p.inFlight, p.list = nil, false
 	p.entries.replace(e.Entries)
-	from := coord.DirectoryPrefix
+	from := directory.Prefix
 	p.sweep = &from
 }
 

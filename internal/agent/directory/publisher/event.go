@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
@@ -18,12 +19,12 @@ type Leader struct{ Term uint64 }
 // Local reports changes of local entries, in order for each key. A change
 // during a Resync overrides the answer, which may or may not contain it.
 type Local struct {
-	Puts    []coord.Entry // Adopt: the application registered here
-	Deletes []string      // keys
+	Puts    []directory.Entry // Adopt: the application registered here
+	Deletes []string          // keys
 }
 
 // Listed answers Resync with all local entries at some later moment.
-type Listed struct{ Entries []coord.Entry }
+type Listed struct{ Entries []directory.Entry }
 
 // LeaseGranted answers Grant.
 type LeaseGranted struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -29,15 +30,15 @@ const (
 )
 
 func key(id string) string {
-	return coord.DirectoryKey("default", "web", id)
+	return directory.Key("default", "web", id)
 }
 
-func entry(id string, port int) coord.Entry {
+func entry(id string, port int) directory.Entry {
 	value, err := proto.Marshal(&agentv1.Instance{Namespace: "default", ServiceName: "web", Id: id, Host: "10.0.0.1", Port: int32(port)})
 	if err != nil {
 		panic(err)
 	}
-	return coord.Entry{Key: key(id), Value: value}
+	return directory.Entry{Key: key(id), Value: value}
 }
 
 // fixture is a registry, its Publisher, and a group behind a faulty network.
@@ -49,7 +50,7 @@ type fixture struct {
 	index uint64
 	ends  map[coord.LeaseID]time.Duration // on the leader's clock
 
-	registry map[string]coord.Entry
+	registry map[string]directory.Entry
 	pub      *publisher.Publisher
 	life     uint32
 	wake     time.Duration
@@ -73,7 +74,7 @@ type arrival struct {
 func newFixture(t require.TestingT, seed uint64) *fixture {
 	w := &fixture{
 		t: t, rng: rand.New(rand.NewPCG(seed, 7)), group: machine.New(), ends: map[coord.LeaseID]time.Duration{},
-		registry: map[string]coord.Entry{}, asked: map[string]int{},
+		registry: map[string]directory.Entry{}, asked: map[string]int{},
 	}
 	w.start()
 	return w
@@ -240,7 +241,7 @@ func (w *fixture) run(d time.Duration) {
 }
 
 // register changes the registry and informs the Publisher.
-func (w *fixture) register(entries ...coord.Entry) {
+func (w *fixture) register(entries ...directory.Entry) {
 	for _, e := range entries {
 		kept := e
 		kept.Adopt = false
@@ -264,7 +265,7 @@ func (w *fixture) lead() {
 // directory returns the entries of the group with their owners.
 func (w *fixture) directory() map[string]string {
 	all := map[string]string{}
-	page, err := w.group.Range(machine.Query{Span: coord.Under(coord.DirectoryPrefix)})
+	page, err := w.group.Range(machine.Query{Span: coord.Under(directory.Prefix)})
 	require.NoError(w.t, err)
 	for _, kv := range page.Keys {
 		l, _ := w.group.Lease(kv.Lease)

@@ -18,7 +18,7 @@
 // A Publisher remembers the revision of each entry's registration, over changes
 // of health, lost leases and resyncs. The group skips a repeated registration
 // if the application has registered or left elsewhere since, see
-// coord.Entry. A new process learns these revisions from the group
+// directory.Entry. A new process learns these revisions from the group
 // before its old lease ends, and starts without them afterwards.
 //
 // # One request at a time
@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 )
 
 // Config configures a Publisher.
@@ -125,7 +126,7 @@ func New(c Config) *Publisher {
 	c.setDefaults()
 	return &Publisher{
 		config: c, lease: leaseState{chosen: c.Lease == 0}, entries: entrySet{gather: c.Gather, reconsider: c.Reconsider},
-		most: coord.MaxBatch, backOff: c.Least,
+		most: directory.MaxBatch, backOff: c.Least,
 	}
 }
 

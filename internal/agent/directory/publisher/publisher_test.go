@@ -14,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 )
 
 // A new leader receives all waiting registrations at once, in one command.
@@ -170,7 +171,7 @@ func TestChangesMeanwhile(t *testing.T) {
 	other := w.apply(ops.Command{Owner: "other", Op: &ops.LeaseGrant{TTL: 1e6}}).Lease
 	take := entry("a", 90)
 	take.Adopt = true
-	w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{take}}})
+	w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []directory.Entry{take}}})
 	w.register(entry("a", 84))
 	w.run(5 * ms)    // to be skipped
 	w.register(take) // but now the application registers here
@@ -236,7 +237,7 @@ func TestEntriesOfOthers(t *testing.T) {
 	w.register(entry("a", 80), entry("b", 80))
 	w.lead()
 	w.run(time.Second)
-	r := w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{take}}})
+	r := w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []directory.Entry{take}}})
 	require.NoError(t, r.Err)
 	w.run(6 * time.Second)
 	require.Equal(t, []string{take.Key}, w.lost)
@@ -256,7 +257,7 @@ func TestEntriesOfOthers(t *testing.T) {
 	// The same without a leader at that time, followed by a resync.
 	next := newFixture(t, 1)
 	other = next.apply(ops.Command{Owner: "other", Op: &ops.LeaseGrant{TTL: 1e6}}).Lease
-	next.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{entry("a", 80)}}})
+	next.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []directory.Entry{entry("a", 80)}}})
 	next.register(take)
 	next.lead()
 	next.run(time.Second)
@@ -270,7 +271,7 @@ func TestEntriesOfTheDead(t *testing.T) {
 	w.lead()
 	w.run(time.Second)
 	other := w.apply(ops.Command{Owner: "other", Op: &ops.LeaseGrant{TTL: 1e6}}).Lease
-	w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{{Key: key("b"), Value: entry("b", 9).Value, Adopt: true}}}})
+	w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []directory.Entry{{Key: key("b"), Value: entry("b", 9).Value, Adopt: true}}}})
 	w.run(6 * time.Second)
 	require.Equal(t, 1, w.pub.State().Foreign)
 	w.apply(ops.Command{Owner: "other", Op: &ops.LeaseRevoke{ID: other}})
@@ -311,7 +312,7 @@ func TestNoRoomForAll(t *testing.T) {
 // A rejected entry does not block others.
 func TestEntryIsRefused(t *testing.T) {
 	w := newFixture(t, 1)
-	bad := coord.Entry{Key: key("bad"), Value: make([]byte, coord.MaxEntry+1)}
+	bad := directory.Entry{Key: key("bad"), Value: make([]byte, directory.MaxEntry+1)}
 	w.register(entry("a", 80), bad, entry("c", 80))
 	w.lead()
 	w.run(time.Second)
@@ -322,7 +323,7 @@ func TestEntryIsRefused(t *testing.T) {
 	w.run(time.Minute)
 	require.Equal(t, sends, w.asked["send"])
 	w.register(entry("bad", 80))
-	w.register(coord.Entry{Key: "nowhere", Value: []byte("x")})
+	w.register(directory.Entry{Key: "nowhere", Value: []byte("x")})
 	w.run(time.Second)
 	w.deregister("nowhere")
 	w.run(time.Second)
@@ -335,7 +336,7 @@ func TestAnotherProcess(t *testing.T) {
 	w.register(entry("a", 80))
 	w.lead()
 	w.run(time.Second)
-	r := w.apply(ops.Command{Owner: peer, Op: &ops.RegisterBatch{Lease: home, Generation: 9 << 32, Puts: []coord.Entry{entry("z", 1)}}})
+	r := w.apply(ops.Command{Owner: peer, Op: &ops.RegisterBatch{Lease: home, Generation: 9 << 32, Puts: []directory.Entry{entry("z", 1)}}})
 	require.NoError(t, r.Err)
 	w.run(6 * time.Second)
 	require.True(t, w.pub.State().Superseded)
@@ -381,7 +382,7 @@ func TestDirectoryComesToBeRight(t *testing.T) {
 			case 6:
 				e := entry(fmt.Sprint(w.rng.IntN(6)), 99)
 				e.Adopt = true
-				w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []coord.Entry{e}}})
+				w.apply(ops.Command{Owner: "other", Op: &ops.RegisterBatch{Lease: other, Generation: 1, Puts: []directory.Entry{e}}})
 				delete(here, e.Key)
 			case 7:
 				e := entry(fmt.Sprint(w.rng.IntN(6)), i)
@@ -433,7 +434,7 @@ func BenchmarkAdvance(b *testing.B) {
 		if i%2 == 0 {
 			e = two
 		}
-		if p.Advance(time.Duration(i), publisher.Local{Puts: []coord.Entry{e}}).Do == nil {
+		if p.Advance(time.Duration(i), publisher.Local{Puts: []directory.Entry{e}}).Do == nil {
 			b.Fatal()
 		}
 		p.Advance(time.Duration(i), publisher.PublishDone{})

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -119,7 +120,7 @@ func (w *cluster) log(m *coordv1.Command) machine.Result {
 
 // available counts the instances of service web.
 func (w *cluster) available() int {
-	page, err := w.group.Range(machine.Query{Span: coord.ServiceSpan("default", "web")})
+	page, err := w.group.Range(machine.Query{Span: directory.Span("default", "web")})
 	require.NoError(w.t, err)
 	return len(page.Keys)
 }
@@ -132,7 +133,7 @@ type resident struct {
 	life     uint32
 	up       bool
 	cut      bool
-	registry map[string]coord.Entry
+	registry map[string]directory.Entry
 	lost     func(keys []string) // nil: ignored
 	known    uint64              // term of the leader known here; 0: none
 	pub      *publisher.Publisher
@@ -141,7 +142,7 @@ type resident struct {
 }
 
 func (w *cluster) settle(i int) *resident {
-	r := &resident{cluster: w, name: fmt.Sprint("peer-", i), id: coord.LeaseID(1000 + i), registry: map[string]coord.Entry{}}
+	r := &resident{cluster: w, name: fmt.Sprint("peer-", i), id: coord.LeaseID(1000 + i), registry: map[string]directory.Entry{}}
 	w.peers = append(w.peers, r)
 	return r
 }
@@ -167,7 +168,7 @@ func (r *resident) later(d time.Duration, f func()) {
 	})
 }
 
-func (r *resident) register(entries ...coord.Entry) {
+func (r *resident) register(entries ...directory.Entry) {
 	for _, e := range entries {
 		r.registry[e.Key] = e
 	}
@@ -267,7 +268,7 @@ func (w *cluster) requireComplete() {
 			}
 		}
 	}
-	page, err := w.group.Range(machine.Query{Span: coord.ServiceSpan("", "")})
+	page, err := w.group.Range(machine.Query{Span: directory.Span("", "")})
 	require.NoError(w.t, err)
 	for _, kv := range page.Keys {
 		l, _ := w.group.Lease(kv.Lease)

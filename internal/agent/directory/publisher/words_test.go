@@ -12,7 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent/directory/publisher"
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
-	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -76,7 +76,7 @@ func (w *words) come(r *resident, id string) {
 	e := entry(id, w.port)
 	r.registry[e.Key] = e
 	e.Adopt = true
-	r.publish(publisher.Local{Puts: []coord.Entry{e}})
+	r.publish(publisher.Local{Puts: []directory.Entry{e}})
 }
 
 // change changes an instance of a peer.
@@ -121,7 +121,7 @@ func (w *words) leave(r *resident, id string) {
 func (w *words) requireLast() {
 	w.t.Helper()
 	want, has := map[string]string{}, map[string]string{}
-	page, err := w.group.Range(machine.Query{Span: coord.ServiceSpan("", "")})
+	page, err := w.group.Range(machine.Query{Span: directory.Span("", "")})
 	require.NoError(w.t, err)
 	for _, kv := range page.Keys {
 		l, _ := w.group.Lease(kv.Lease)
@@ -218,7 +218,7 @@ func TestRegistrationGivesWay(t *testing.T) {
 	w.run(time.Second)
 	take := entry("a", 80)
 	take.Adopt = true
-	w.pub.Advance(w.now, publisher.Local{Puts: []coord.Entry{take}})
+	w.pub.Advance(w.now, publisher.Local{Puts: []directory.Entry{take}})
 	do := w.pub.Advance(w.now+6*ms, publisher.Tick{}).Do
 	require.True(t, do.(publisher.Send).Batch.Puts[0].Adopt)
 	step := w.pub.Advance(w.now+7*ms, publisher.PublishDone{Answer: &apiv1.PublishInstancesResponse{Header: &apiv1.Header{Revision: 5}, Foreign: [][]byte{[]byte(take.Key)}}})

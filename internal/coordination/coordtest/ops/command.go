@@ -2,6 +2,7 @@ package ops
 
 import (
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 )
 
@@ -153,7 +154,7 @@ type DeleteRequirement struct{ Name string }
 type RegisterBatch struct {
 	Lease      coord.LeaseID
 	Generation uint64 // above 0
-	Puts       []coord.Entry
+	Puts       []directory.Entry
 	Deletes    []string // keys
 	// Replace, if not nil, declares the puts to be all entries of the owner in
 	// the span: its other entries there end. Consecutive spans correct a

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -153,10 +154,10 @@ func (o Ops) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) (
 }
 
 // publicationOf returns the publication under a lease in the answer to a keepalive; nil without one.
-func publicationOf(r *apiv1.LeaseKeepAliveResponse, id coord.LeaseID) *coord.Publication {
+func publicationOf(r *apiv1.LeaseKeepAliveResponse, id coord.LeaseID) *directory.Publication {
 	for _, p := range r.GetPublished() {
 		if coord.LeaseID(p.GetLeaseId()) == id {
-			return &coord.Publication{Generation: p.GetGeneration(), Digest: coord.Digest{Count: int(p.GetCount()), High: p.GetHigh(), Low: p.GetLow()}}
+			return &directory.Publication{Generation: p.GetGeneration(), Digest: directory.Digest{Count: int(p.GetCount()), High: p.GetHigh(), Low: p.GetLow()}}
 		}
 	}
 	return nil
@@ -269,7 +270,7 @@ func (o Ops) Events(ctx context.Context, w coord.Watch, send func(coord.Batch, c
 		return fault.Wrap("coord.Watch", fault.Invalidf("from", w.From, "must be at least 0"))
 	}
 	return o.Watch(ctx, w.Request(), func(r *apiv1.WatchKeysResponse) error {
-		return send(coord.BatchOf(r, w.Span), headerOf(r.GetHeader()))
+		return send(w.Batch(r), headerOf(r.GetHeader()))
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -85,8 +86,8 @@ func (r *StepResult) IsLimited() bool { return r.Count > len(r.Keys) }
 // Renewal is the result of renewing one lease.
 type Renewal struct {
 	ID        coord.LeaseID
-	TTL       int64              // remaining time to live from now on, in milliseconds; 0 means an unknown lease, or another owner's
-	Published *coord.Publication // under the lease that the owner publishes with; otherwise nil
+	TTL       int64                  // remaining time to live from now on, in milliseconds; 0 means an unknown lease, or another owner's
+	Published *directory.Publication // under the lease that the owner publishes with; otherwise nil
 }
 
 // Query selects keys.

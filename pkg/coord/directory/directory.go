@@ -1,15 +1,18 @@
-package coord
+// Package directory has the keys and the entries of the directory of instances, and summaries of them.
+package directory
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"strings"
+
+	"github.com/blackhole/blackhole/pkg/coord"
 )
 
-// DirectoryPrefix is the prefix of the keys written by directory commands alone, followed by namespace/service/id.
-const DirectoryPrefix = "directory/"
+// Prefix is the prefix of the keys written by directory commands alone, followed by namespace/service/id.
+const Prefix = "directory/"
 
-// Bounds of one RegisterBatch, part of the log format.
+// Bounds of one batch of changes, part of the log format.
 const (
 	MaxBatch      = 1000      // puts and deletes
 	MaxBatchBytes = 512 << 10 // keys and values
@@ -18,41 +21,41 @@ const (
 
 // Entry is an instance in the directory.
 type Entry struct {
-	Key   string // DirectoryKey
+	Key   string // Key
 	Value []byte // blackhole.agent.v1.Instance with the same names, checked where a peer's call arrives; kept, so read-only for the caller
 	// Adopt marks a new registration: take the entry over from another owner.
 	Adopt bool
 	// Since is the revision of the registration's first commit, from the result
 	// of a batch with Adopt; 0 if unknown. Ignored with Adopt.
-	Since Revision
+	Since coord.Revision
 	// Principal is the NamedOwner of the authenticated caller that registered the instance; empty for a caller without
 	// a name, whose entry every other owner may adopt.
 	Principal string
 }
 
-// DirectoryKey returns the key of an instance's entry.
-func DirectoryKey(namespace, service, id string) string {
-	return DirectoryPrefix + namespace + "/" + service + "/" + id
+// Key returns the key of an instance's entry.
+func Key(namespace, service, id string) string {
+	return Prefix + namespace + "/" + service + "/" + id
 }
 
-// ServiceSpan returns the span of a service, without a service of a namespace,
+// Span returns the span of a service, without a service of a namespace,
 // and without both of the directory.
-func ServiceSpan(namespace, service string) Span {
+func Span(namespace, service string) coord.Span {
 	switch {
 	case namespace == "":
-		return Under(DirectoryPrefix)
+		return coord.Under(Prefix)
 	case service == "":
-		return Under(DirectoryPrefix + namespace + "/")
+		return coord.Under(Prefix + namespace + "/")
 	}
-	return Under(DirectoryPrefix + namespace + "/" + service + "/")
+	return coord.Under(Prefix + namespace + "/" + service + "/")
 }
 
-// EntryNames parses the key of an entry. It returns false for other keys.
-func EntryNames(key string) (namespace, service, id string, ok bool) {
-	rest, ok := strings.CutPrefix(key, DirectoryPrefix)
+// Names parses the key of an entry. It returns false for other keys.
+func Names(key string) (namespace, service, id string, ok bool) {
+	rest, ok := strings.CutPrefix(key, Prefix)
 	namespace, rest, some := strings.Cut(rest, "/")
 	service, id, more := strings.Cut(rest, "/")
-	return namespace, service, id, ok && some && more && label(namespace, 63) && label(service, 64) && IsIdentifier(id)
+	return namespace, service, id, ok && some && more && label(namespace, 63) && label(service, 64) && IsID(id)
 }
 
 // Digest summarises a set of entries in any order. Equal sets have equal
@@ -102,8 +105,8 @@ func label(text string, most int) bool {
 	return text != "" && len(text) <= most
 }
 
-// IsIdentifier reports whether text is a valid instance id or requirement name.
-func IsIdentifier(text string) bool {
+// IsID reports whether text is a valid instance id or requirement name.
+func IsID(text string) bool {
 	for i := range len(text) {
 		c := text[i]
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
