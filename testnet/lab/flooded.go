@@ -83,7 +83,7 @@ func tokened(ctx context.Context, w *world, n int) ([]*peer, error) {
 		}
 		p, err := w.peer(ctx, h, func(s *process.Spec) {
 			s.Bootstrap = addressesOf(all[:min(len(all), 1)])
-			s.Settings = []string{"COORDINATION_ENABLED=true", "COORDINATION_CLIENTS=network", fmt.Sprintf("DISCOVERY_LIMITS_INDEX_BYTES=%d", floodIndex)}
+			s.Settings = []string{"COORDINATION_ENABLED=true", "COORDINATION_CLIENTS=network", "COORDINATION_MEMBERS=auto", fmt.Sprintf("DISCOVERY_LIMITS_INDEX_BYTES=%d", floodIndex)}
 		})
 		if err != nil {
 			return nil, err
@@ -92,6 +92,11 @@ func tokened(ctx context.Context, w *world, n int) ([]*peer, error) {
 			honestToken, otherToken, flood.Service)
 		if err := os.WriteFile(filepath.Join(p.spec.Data, "blackhole.yaml"), []byte(settings), 0o600); err != nil {
 			return nil, fault.As("lab.tokened", fault.Unavailable, err)
+		}
+		if i > 0 { // a member proves the key of the network
+			if err := shareKey(ctx, all[0], p); err != nil {
+				return nil, err
+			}
 		}
 		_ = p.Close() // no call was made
 		if p.Client, err = client.New(grpcAddress, p.inside(), client.WithToken(honestToken)); err != nil {

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/testnet/process"
@@ -26,6 +27,11 @@ func (w *world) servers(ctx context.Context, n int, address func(int) string, ch
 		}
 		if i > 0 {
 			p.spec.Bootstrap = all[0].addresses()
+		}
+		if i > 0 && slices.Contains(p.spec.Settings, "COORDINATION_ENABLED=true") { // its group is that of the network's key
+			if err := shareKey(ctx, all[0], p); err != nil {
+				return nil, err
+			}
 		}
 		if err := p.start(); err != nil {
 			return nil, err

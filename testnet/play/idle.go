@@ -5,15 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/testnet/await"
-	"github.com/blackhole/blackhole/testnet/market"
 	"github.com/blackhole/blackhole/testnet/network"
 	"github.com/blackhole/blackhole/testnet/process"
 )
@@ -30,20 +25,14 @@ type observation struct {
 	resident uint64                     // bytes
 }
 
-// observeIdle measures all peers after some time without a change, and then, with -changes, while prices change. No peer may
-// distrust another afterwards.
+// observeIdle measures all peers after some time without a change. No peer may distrust another afterwards.
 func (s *session) observeIdle(ctx context.Context) (held bool, err error) {
-	fmt.Fprintf(s.out, "waiting %v, then measuring for %v ...\n", idleAfter, s.measure.idle)
+	fmt.Fprintf(s.out, "waiting %v, then measuring for %v ...\n", idleAfter, s.idle)
 	if err := await.Pause(ctx, idleAfter); err != nil {
 		return false, err
 	}
-	if s.report.Idle, err = s.observe(ctx, "a peer", await.Pause); err != nil {
+	if s.report.Idle, err = s.observe(ctx); err != nil {
 		return false, err
-	}
-	if s.measure.changes > 0 {
-		if err := s.observeLoaded(ctx); err != nil {
-			return false, err
-		}
 	}
 	honest, err := s.network.NoDistrust(ctx)
 	if err != nil {
@@ -54,27 +43,13 @@ func (s *session) observeIdle(ctx context.Context) (held bool, err error) {
 	return true, s.report.write(s)
 }
 
-func (s *session) observeLoaded(ctx context.Context) (err error) {
-	var done, failed int
-	s.report.Loaded, err = s.observe(ctx, fmt.Sprintf("%d changes a second, a peer", s.measure.changes), func(ctx context.Context, long time.Duration) (err error) {
-		done, failed, err = s.change(ctx, long)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	s.report.Loaded.Changes, s.report.Loaded.FailedChanges = done, failed
-	fmt.Fprintf(s.out, "%d changes, %d failed\n", done, failed)
-	return nil
-}
-
-// observe measures all peers while work runs, and prints the result.
-func (s *session) observe(ctx context.Context, what string, work func(context.Context, time.Duration) error) (*reportUsage, error) {
+// observe measures all peers for a while, and prints the result.
+func (s *session) observe(ctx context.Context) (*reportUsage, error) {
 	before, began, err := s.look(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	if err := work(ctx, s.measure.idle); err != nil {
+	if err := await.Pause(ctx, s.idle); err != nil {
 		return nil, err
 	}
 	after, ended, err := s.look(ctx, true)
@@ -82,7 +57,7 @@ func (s *session) observe(ctx context.Context, what string, work func(context.Co
 		return nil, err
 	}
 	u := usageOf(before, after, ended.Sub(began))
-	fmt.Fprintf(s.out, "%s, median (least to most): %.2f %% of a processor (%.2f to %.2f), %.0f KB written a minute (%.0f to %.0f), %.1f MiB resident\n", what,
+	fmt.Fprintf(s.out, "a peer, median (least to most): %.2f %% of a processor (%.2f to %.2f), %.0f KB written a minute (%.0f to %.0f), %.1f MiB resident\n",
 		u.CPUPercent.Median, u.CPUPercent.Min, u.CPUPercent.Max, u.KBPerMinute.Median, u.KBPerMinute.Min, u.KBPerMinute.Max, u.RSSMiB.Median)
 	fmt.Fprintln(s.out, "KB a minute by protocol, without encryption and multiplexing, median (least to most):")
 	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
@@ -123,51 +98,4 @@ func (s *session) look(ctx context.Context, after bool) (all []observation, at t
 		err = system()
 	}
 	return all, at, err
-}
-
-// change changes the price of one offer after the other, and returns the numbers of changes and of failures. A slow peer
-// delays no other one, until all changes under way are its.
-func (s *session) change(ctx context.Context, long time.Duration) (done, failed int, err error) {
-	listings := s.market.Where(func(market.Listing) bool { return true })
-	tick := time.NewTicker(time.Second / time.Duration(s.measure.changes))
-	defer tick.Stop()
-	var (
-		changes  errgroup.Group
-		failures atomic.Int64
-	)
-	changes.SetLimit(atOnce)
-	for end := time.Now().Add(long); time.Now().Before(end) && ctx.Err() == nil; done++ {
-		l, price := listings[done*stride%len(listings)], float64(done+1)/1e4
-		changes.Go(func() error {
-			if s.reprice(ctx, l, price) != nil {
-				failures.Add(1)
-			}
-			return nil
-		})
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
-	_ = changes.Wait() // they are counted
-	failed = int(failures.Load())
-	return done - failed, failed, fault.Wrap("testnet.change", ctx.Err())
-}
-
-const (
-	atOnce = 64   // changes under way
-	stride = 7919 // a prime: the list is ordered by provider, and all are to change
-)
-
-func (s *session) reprice(ctx context.Context, l market.Listing, price float64) error {
-	o, pricing := l.Offer, *l.Offer.Pricing
-	pricing.BasePrice = &price
-	o.Pricing = &pricing
-	for _, p := range s.network.Peers {
-		if p.ID == l.Provider {
-			_, err := p.Update(ctx, o)
-			return err
-		}
-	}
-	return nil
 }

@@ -12,11 +12,8 @@ import (
 	"github.com/blackhole/blackhole/testnet/tour"
 )
 
-// Limits of one machine.
-const (
-	maxPeers   = 200
-	maxChanges = 1000 // a second
-)
+// maxPeers is the limit of one machine.
+const maxPeers = 200
 
 // tourHelp tells what the program does, with every subcommand.
 func tourHelp() string {
@@ -40,16 +37,10 @@ type options struct {
 	json    bool
 	keep    bool
 	verbose bool
-	data    string // data directory of the peers; empty means a temporary directory
-	ports   string // file for the addresses of the peers; empty means none
-	measure measurement
-	binary  string // the blackholed to run; empty means to build it
-}
-
-// measurement is what to measure in place of the tour.
-type measurement struct {
-	idle    time.Duration // of idle peers; 0: nothing
-	changes int           // prices to change each second in a second measurement; 0: none
+	data    string        // data directory of the peers; empty means a temporary directory
+	ports   string        // file for the addresses of the peers; empty means none
+	idle    time.Duration // how long to measure idle peers in place of the tour; 0: not
+	binary  string        // the blackholed to run; empty means to build it
 }
 
 // parseTour reads and validates the command line. It fails with Invalid, naming the flag.
@@ -58,8 +49,7 @@ func parseTour(c call) (options, error) {
 	f := c.flags(tourHelp())
 	f.IntVar(&o.peers, "peers", 8, "peers to start, each a process")
 	f.IntVar(&o.records, "records", 200, "services to register, at most 100 for each peer")
-	f.DurationVar(&o.measure.idle, "idle", 0, "measure idle peers for so `long`, in place of the tour, and end; checks of providers then have their default interval")
-	f.IntVar(&o.measure.changes, "changes", 0, "with -idle: measure as long again while so many prices change each second")
+	f.DurationVar(&o.idle, "idle", 0, "measure idle peers for so `long`, in place of the tour, and end; checks of providers then have their default interval")
 	f.IntVar(&o.updates, "updates", 100, "price updates that the tour measures")
 	f.BoolVar(&o.tour, "tour", true, "walk through what the network promises")
 	f.BoolVar(&o.exit, "exit", false, "end after the tour; status 0 only if every step held")
@@ -81,7 +71,7 @@ func parseTour(c call) (options, error) {
 
 func (o options) validate() error {
 	least := 1
-	if o.tour && o.measure.idle == 0 {
+	if o.tour && o.idle == 0 {
 		least = tour.MinPeers
 	}
 	each := config.Default().Discovery.Limits.ServicesPerProvider
@@ -91,10 +81,8 @@ func (o options) validate() error {
 	case o.records < market.MinOffers || o.records > o.peers*each:
 		return fault.Invalidf("-records", o.records, "must be %d to %d (%d for each of %d peers), not %d",
 			market.MinOffers, o.peers*each, each, o.peers, o.records)
-	case o.measure.idle != 0 && o.measure.idle < minIdle:
-		return fault.Invalidf("-idle", o.measure.idle, "must be at least %v, not %v", minIdle, o.measure.idle)
-	case o.measure.changes < 0 || o.measure.changes > maxChanges || o.measure.changes > 0 && o.measure.idle == 0:
-		return fault.Invalidf("-changes", o.measure.changes, "must be 0 to %d, and needs -idle", maxChanges)
+	case o.idle != 0 && o.idle < minIdle:
+		return fault.Invalidf("-idle", o.idle, "must be at least %v, not %v", minIdle, o.idle)
 	case o.updates < 1:
 		return fault.Invalidf("-updates", o.updates, "must be at least 1, not %d", o.updates)
 	}

@@ -27,7 +27,6 @@ type report struct {
 	RSSMiB             spread       `json:"rss_mib"`               // of the peers, ready and empty
 	RSSEndMiB          spread       `json:"rss_end_mib"`           // of the peers alive after the tour
 	Idle               *reportUsage `json:"idle,omitempty"`        // of each peer, with -idle
-	Loaded             *reportUsage `json:"loaded,omitempty"`      // the same while offers change, with -changes
 	Steps              []reportStep `json:"steps"`
 
 	print bool
@@ -42,12 +41,10 @@ type reportStep struct {
 
 // reportUsage is what each peer uses.
 type reportUsage struct {
-	Changes       int                   `json:"changes"` // of prices in the time
-	FailedChanges int                   `json:"failed_changes"`
-	CPUPercent    spread                `json:"cpu_percent"`   // of one processor
-	KBPerMinute   spread                `json:"kb_per_minute"` // written to files and TCP connections
-	RSSMiB        spread                `json:"rss_mib"`
-	Protocols     map[string]reportFlow `json:"protocols,omitempty"` // on streams between peers
+	CPUPercent  spread                `json:"cpu_percent"`   // of one processor
+	KBPerMinute spread                `json:"kb_per_minute"` // written to files and TCP connections
+	RSSMiB      spread                `json:"rss_mib"`
+	Protocols   map[string]reportFlow `json:"protocols,omitempty"` // on streams between peers
 }
 
 // reportFlow is the KB a minute of one protocol.

@@ -85,7 +85,7 @@ func (s *session) start(ctx context.Context) error {
 	}
 	c := network.Config{Peers: s.peers, Binary: binary, Dir: s.scratch, Check: checkInterval, Keep: s.keep,
 		Founders: min(founders, s.peers-1), Replace: replaceAfter}
-	if s.measure.idle > 0 {
+	if s.idle > 0 {
 		c.Check = 0
 	}
 	if s.data != "" {
@@ -166,7 +166,7 @@ func (s *session) register(ctx context.Context) error {
 
 // show takes the tour, then stays up unless -exit was given. With -idle it measures instead.
 func (s *session) show(ctx context.Context) (held bool, err error) {
-	if s.measure.idle > 0 {
+	if s.idle > 0 {
 		return s.observeIdle(ctx)
 	}
 	held = true

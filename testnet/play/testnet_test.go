@@ -84,7 +84,6 @@ func TestUsage(t *testing.T) {
 		"-records=0":      "-records: must be 24 to 800",
 		"-updates=0":      "-updates: must be at least 1",
 		"-idle=1s":        "-idle: must be at least 10s, not 1s",
-		"-changes=5":      "-changes: must be 0 to 1000, and needs -idle",
 		"-peers=x":        "invalid value",
 		"-no-such-flag":   "not defined",
 		"peers":           "arguments: there are none",
