@@ -4,7 +4,6 @@ package simulation
 
 import (
 	"encoding/json"
-	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"os"
 	"os/exec"
 	"path/filepath"
