@@ -61,8 +61,9 @@ func floors() []room {
 			{path: "internal/platform/rpc", floor: 1, users: wiring("internal/discovery/wire", "internal/discovery/place", "internal/discovery/ask", "internal/discovery/compare", "internal/discovery/keeper", "internal/coordination/transport", "internal/platform/p2p", "internal/platform/p2p/proof")},
 			{path: "internal/platform/access", floor: 1, users: []string{"internal/daemon", "internal/frontend"}},
 
-			{path: "internal/platform/config", floor: 1, only: []string{"internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
+			{path: "internal/platform/config", floor: 1, only: []string{"internal/platform/environ", "internal/platform/secret"}, users: []string{"internal/daemon", "internal/cli", "internal/cli/peer", "internal/cli/doctor", "internal/cli/remote", "internal/cli/settings", "cmd/blackholed", "testnet"}},
 			{path: "internal/platform/condition", floor: 0, users: wiring("internal/coordination", "internal/coordination/formation", "internal/coordination/upkeep", "internal/discovery", "internal/discovery/wire", "internal/discovery/route", "internal/platform/p2p")},
+			{path: "internal/platform/environ", floor: 0},
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
@@ -86,7 +87,7 @@ func floors() []room {
 // each subject, and the root has the tree of all commands.
 func commandRooms() []room {
 	const root = "internal/cli/"
-	base := []string{root + "term", root + "exit", root + "command", root + "file", "internal/platform/spelling", "internal/platform/strictjson"}
+	base := []string{root + "term", root + "exit", root + "command", root + "file", "internal/platform/environ", "internal/platform/spelling", "internal/platform/strictjson"}
 	client := slices.Concat(contracts(), base, []string{"pkg/client", "internal/platform/config"})
 	connected := append(slices.Clone(client), root+"remote", root+"guard", root+"settings")
 	subjects := []string{root + "offer", root + "service", root + "coordination", root + "group", root + "doctor"}
@@ -175,7 +176,7 @@ func agentRooms() []room {
 		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
 		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord"}, users: wiring(root)},
 		{path: root + "/catalog", floor: 5, only: []string{}, users: wiring(root, root+"/directory")},
-		{path: root + "/health", floor: 5, only: []string{"internal/platform/heap"}, users: wiring(root)},
+		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap"}, users: wiring(root)},
 		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/strictjson"}, users: wiring(root)},
 	}
 }

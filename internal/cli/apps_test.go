@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/client/agenttest"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -141,6 +143,26 @@ func TestServiceRegisterRuns(t *testing.T) {
 	r = begin(t, peer, append(args, "--", "/bin/sh", "-c", "exit 3")...)
 	r.end(3)
 	require.Empty(t, a.Instances())
+}
+
+// TestRunUnderItsOwnVariables runs a peer with all variables that the commands set, and with a context.
+func TestRunUnderItsOwnVariables(t *testing.T) {
+	registered := begin(t, serveAgent(t, agenttest.New(), ""), "instance", "register", "web", "--host", "10.0.0.1", "--port", "1", "--", "sh", "-c", "env; echo end")
+	locked := runLock(t, coordtest.New(coordtest.Config{}), "db", "--", "sh", "-c", "env; echo end")
+	environ := []string{"BLACKHOLE_CONTEXT=prod", "HOME=" + t.TempDir()}
+	for _, out := range []*pipe{registered.out, locked.out} {
+		for line := out.line(t); line != "end"; line = out.line(t) {
+			if strings.HasPrefix(line, "BLACKHOLE_") {
+				environ = append(environ, line)
+			}
+		}
+	}
+	registered.end(0)
+	locked.end(0)
+	require.Contains(t, strings.Join(environ, "\n"), "BLACKHOLE_INSTANCE_ID=")
+	require.Contains(t, strings.Join(environ, "\n"), "BLACKHOLE_LOCK_DEADLINE=")
+	var errs bytes.Buffer
+	require.Zero(t, testApp(nil, io.Discard, &errs, environ).Execute(t.Context(), []string{"run", "--data", t.TempDir()}), errs.String())
 }
 
 // TestServiceRegisterKeeps expects instances to stay registered until the interrupt.

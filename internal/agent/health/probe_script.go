@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -19,14 +20,8 @@ const scriptGrace = 500 * time.Millisecond
 func (c *Checker) runScript(ctx context.Context, p *plan) error {
 	argv := c.cfg.Scripts[p.target.Check.Endpoint]
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"),
-		"BLACKHOLE_NAMESPACE=" + p.target.Key.Namespace,
-		"BLACKHOLE_SERVICE=" + p.target.Key.Service,
-		"BLACKHOLE_ID=" + p.target.Key.ID,
-		"BLACKHOLE_HOST=" + p.target.Host,
-		"BLACKHOLE_PORT=" + strconv.Itoa(p.target.Port),
-	}
+	of := p.target.Key
+	cmd.Env = append(environ.Check(of.Namespace, of.Service, of.ID, p.target.Host, strconv.Itoa(p.target.Port)), "PATH="+os.Getenv("PATH"))
 	cmd.Dir = os.TempDir()
 	cmd.WaitDelay = scriptGrace
 	ownGroup(cmd)

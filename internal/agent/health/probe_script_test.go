@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/agent/health"
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -49,6 +50,14 @@ func TestScript(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(env), "secret")
 	require.Contains(t, string(env), "BLACKHOLE_HOST=10.0.0.1\n")
+	given := map[string]string{}
+	for line := range strings.Lines(string(env)) {
+		name, value, _ := strings.Cut(line, "=")
+		given[name] = value
+	}
+	for name := range given {
+		require.Equal(t, strings.HasPrefix(name, environ.Prefix), environ.IsForeign(given, name), name)
+	}
 
 	r := script("hang")
 	require.ErrorIs(t, r.Err, fault.Timeout)

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -191,12 +192,8 @@ func holdAlone(ctx context.Context, r *remote.Peer, held *client.Held) error {
 
 // lockEnvironment describes a held lock to a child process.
 func lockEnvironment(held *client.Held, now time.Time) []string {
-	return []string{
-		"BLACKHOLE_LOCK_NAME=" + held.Name(),
-		"BLACKHOLE_LOCK_TOKEN=" + strconv.FormatInt(int64(held.Token()), 10),
-		"BLACKHOLE_LOCK_LEASE=" + LeaseID(held.Lease()),
-		fmt.Sprintf("BLACKHOLE_LOCK_DEADLINE=%d", now.Add(held.Remaining()).Unix()),
-	}
+	deadline := now.Add(held.Remaining()).Unix()
+	return environ.Lock(held.Name(), strconv.FormatInt(int64(held.Token()), 10), LeaseID(held.Lease()), strconv.FormatInt(deadline, 10))
 }
 
 func lockList(con *term.Console) *cobra.Command {

@@ -14,6 +14,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/settings"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
@@ -118,13 +119,13 @@ func loopback(a string) bool {
 
 // JoinFlag adds --join to the command that runs a peer.
 func JoinFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("join", "", "invitation of another peer (`LINE` of "+command.Program+" invite), or - to read it from standard input (environment "+settings.JoinVariable+"); the next start needs it no more")
+	return cmd.Flags().String("join", "", "invitation of another peer (`LINE` of "+command.Program+" invite), or - to read it from standard input (environment "+environ.Join+"); the next start needs it no more")
 }
 
 // Invitation returns the invitation to join by, or "".
 func Invitation(con *term.Console, cmd *cobra.Command, flag string) string {
 	if !cmd.Flags().Changed("join") {
-		flag, _ = con.Env(settings.JoinVariable)
+		flag, _ = con.Env(environ.Join)
 	}
 	return strings.TrimSpace(flag)
 }

@@ -14,16 +14,14 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/command"
 	"github.com/blackhole/blackhole/internal/cli/file"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-const (
-	contextVariable = "BLACKHOLE_CONTEXT"
-	maxContextFile  = 1 << 20
-)
+const maxContextFile = 1 << 20
 
 // peerContext is a named peer, with the files of the credentials for it. It has no secret itself.
 type peerContext struct {
@@ -46,7 +44,7 @@ func ContextCommand(con *term.Console) *cobra.Command {
 	return command.Parent(&cobra.Command{
 		Use: "context", Short: "Name peers of several networks, and choose one",
 		Long: "Name peers of several networks, and choose one for the commands that name no peer. --grpc and\n" +
-			"BLACKHOLE_GRPC come before a context; --context and " + contextVariable + " choose one for a command. The\n" +
+			"BLACKHOLE_GRPC come before a context; --context and " + environ.Context + " choose one for a command. The\n" +
 			"file of contexts is blackholed/contexts.json in the user's folder of settings, and has names of\n" +
 			"credential files, never a secret.",
 	}, contextAdd(con), contextUse(con), contextList(con), contextRemove(con))
@@ -230,7 +228,7 @@ func (r *Peer) choose(address string) (string, error) {
 		return address, nil
 	}
 	if wanted == "" {
-		wanted, _ = r.Env(contextVariable)
+		wanted, _ = r.Env(environ.Context)
 	}
 	all, err := readContexts(r.Console)
 	if err != nil {

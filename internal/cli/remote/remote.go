@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -44,7 +45,7 @@ type action func(ctx context.Context, c *client.Client, args []string) error
 func New(con *term.Console, cmd *cobra.Command, timeout time.Duration) *Peer {
 	r := &Peer{Console: con, Cmd: cmd}
 	cmd.Flags().StringVar(&r.Grpc, "grpc", "", "gRPC address of the peer to call, or unix:///PATH (environment BLACKHOLE_GRPC; default "+client.DefaultAddress+")")
-	cmd.Flags().StringVar(&r.Context, "context", "", "context with the peer to call, see "+command.Program+" context (environment "+contextVariable+")")
+	cmd.Flags().StringVar(&r.Context, "context", "", "context with the peer to call, see "+command.Program+" context (environment "+environ.Context+")")
 	command.CompleteBy(cmd, "context", CompleteContext(con))
 	cmd.Flags().DurationVar(&r.Timeout, command.TimeoutFlag, timeout, "longest time to wait; 0 means no limit")
 	r.Credentials.flags(cmd)

@@ -20,6 +20,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/guard"
 	"github.com/blackhole/blackhole/internal/cli/remote"
 	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -353,7 +354,7 @@ func (r *registered) wait(ctx context.Context) error {
 // run runs a command. It reports the end of a registration, and lets the command continue.
 func (r *registered) run(ctx context.Context, command []string) error {
 	first := r.handles[0].Instance()
-	p, err := guard.Start(r.Console, command, "BLACKHOLE_SERVICE="+first.Service, "BLACKHOLE_INSTANCE_ID="+first.ID, "BLACKHOLE_LEASE="+first.Lease)
+	p, err := guard.Start(r.Console, command, environ.Instance(first.Service, first.ID, first.Lease)...)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,9 +17,6 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
-
-// JoinVariable has an invitation, for containers. It may stay set: a repeated join changes nothing.
-const JoinVariable = config.Prefix + "JOIN"
 
 // ConfigFile is the default settings file in a data directory.
 const ConfigFile = "blackhole.yaml"
@@ -63,7 +59,6 @@ func New(con *term.Console, cmd *cobra.Command) *Settings {
 // Load merges defaults, file, environment and the flags that were set.
 func (s *Settings) Load(cmd *cobra.Command) (config.Config, config.Origin, error) {
 	src := config.Source{File: s.File, Environ: s.Con.Environ, Flags: map[string]any{}, Joined: s.Joined, Data: HomeDir(s.Con)}
-	src.Environ = slices.DeleteFunc(slices.Clone(src.Environ), func(v string) bool { return strings.HasPrefix(v, JoinVariable+"=") })
 	for _, key := range settingKeys() {
 		flag := cmd.Flags().Lookup(key)
 		if flag == nil || !flag.Changed {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
@@ -163,6 +164,41 @@ func TestErrorsNameTheKey(t *testing.T) {
 	_, _, err := config.Load(config.Source{Environ: []string{"BLACKHOLE_DISCOVERY_CASH_SIZE=1"}})
 	require.ErrorIs(t, err, fault.Invalid)
 	require.ErrorContains(t, err, "BLACKHOLE_DISCOVERY_CASH_SIZE")
+}
+
+// TestForeignVariables: those of services in Kubernetes and of the program itself are no settings. A misspelt setting is still
+// named, also one that looks like a variable of a command.
+func TestForeignVariables(t *testing.T) {
+	for _, c := range []struct {
+		environ []string
+		unknown string
+	}{
+		{[]string{"BLACKHOLE_PORT=tcp://10.0.0.1:80"}, ""},
+		{[]string{"BLACKHOLE_GRPC_PORT=udp://10.0.0.1:80"}, ""},
+		{[]string{"BLACKHOLE_SERVICE_HOST=10.0.0.1"}, ""},
+		{[]string{"BLACKHOLE_SERVICE_PORT=80", "BLACKHOLE_SERVICE_PORT_HTTP=80"}, ""},
+		{[]string{"BLACKHOLE_GRPC_SERVICE_HOST=10.0.0.1", "BLACKHOLE_GRPC_SERVICE_PORT=80"}, ""},
+		{[]string{"BLACKHOLE_PORT_80_TCP=tcp://10.0.0.1:80", "BLACKHOLE_PORT_80_TCP_PROTO=tcp", "BLACKHOLE_PORT_80_TCP_PORT=80", "BLACKHOLE_PORT_80_TCP_ADDR=10.0.0.1"}, ""},
+		{[]string{"BLACKHOLE_DNS_PORT_53_UDP_ADDR=10.0.0.1"}, ""},
+		{[]string{"BLACKHOLE_CONTEXT=prod", "BLACKHOLE_JOIN=bh1_x"}, ""},
+		{environ.Lock("a", "1", "2", "3"), ""},
+		{environ.Instance("web", "web-1", "lease-1"), ""},
+		{environ.Check("default", "web", "web-1", "10.0.0.1", "80"), ""},
+		{[]string{"BLACKHOLE_HOST=10.0.0.1"}, "BLACKHOLE_HOST"},
+		{[]string{"BLACKHOLE_PORT=8500"}, "BLACKHOLE_PORT"},
+		{[]string{"BLACKHOLE_LOCK_NAME=a"}, "BLACKHOLE_LOCK_NAME"},
+		{[]string{"BLACKHOLE_PORT_HTTP=80"}, "BLACKHOLE_PORT_HTTP"},
+		{[]string{"BLACKHOLE_CONTEXTS=prod"}, "BLACKHOLE_CONTEXTS"},
+		{[]string{"BLACKHOLE_LOG_LEVLE=debug"}, "BLACKHOLE_LOG_LEVLE"},
+	} {
+		loaded, _, err := config.Load(config.Source{Environ: c.environ})
+		if c.unknown == "" {
+			require.NoError(t, err, c.environ)
+			require.Equal(t, config.Default(), loaded)
+			continue
+		}
+		require.ErrorContains(t, err, "unknown key (set by environment variable "+c.unknown+")", c.environ)
+	}
 }
 
 // TestAnnounceFromEnvironment sets the addresses of a cloud host without a file.

@@ -12,12 +12,13 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // Prefix begins the name of every environment variable: BLACKHOLE_DISCOVERY_RECORD_TTL sets
 // the key discovery.record_ttl.
-const Prefix = "BLACKHOLE_"
+const Prefix = environ.Prefix
 
 // Origin maps a key to the layer that set it: "default", "file PATH", "environment variable
 // BLACKHOLE_...", "flag --...".
@@ -118,6 +119,8 @@ func (s Source) environ(c *Config, origin Origin) error {
 		key, ok := names[name]
 		switch _, both := given[variable(key)]; {
 		case ok && both && name != variable(key), !ok && !strings.HasPrefix(name, Prefix):
+			continue
+		case !ok && environ.IsForeign(given, name):
 			continue
 		case !ok:
 			key = strings.ToLower(strings.TrimPrefix(name, Prefix)) // unknown: apply reports the key
