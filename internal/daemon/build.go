@@ -113,7 +113,7 @@ func (p *parts) startMetrics(context.Context) (err error) {
 	if p.metrics, err = metrics.NewDiscovery(p.gatherer); err != nil {
 		return err
 	}
-	if err := measure(p.gatherer, p.version, p.config.Data); err != nil {
+	if err := measure(p.gatherer, p.version, p.config.Data, p.journal.lost.Load); err != nil {
 		return err
 	}
 	p.conditions = condition.NewSet(p.log, time.Now)

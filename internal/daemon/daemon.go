@@ -46,7 +46,7 @@ type Options struct {
 // Errors: Invalid for settings that cannot work, or the cause of the part that failed.
 func Run(ctx context.Context, c config.Config, o Options) error {
 	log, journal := newJournal(c.Log, o.Stderr)
-	hangups, release := catchHangups()
+	hangups, release := catchSignals()
 	defer release()
 	listeners, err := listen(c)
 	if err != nil {

@@ -20,9 +20,12 @@ import (
 // valuesFile holds the DHT's values in a data directory.
 const valuesFile = "dht.values"
 
-// measure adds the metrics of the program and of its data directory.
-func measure(reg prometheus.Registerer, version, dataDir string) error {
+// measure adds the metrics of the program, its log and its data directory.
+func measure(reg prometheus.Registerer, version, dataDir string, lostLines func() int64) error {
 	if err := metrics.RegisterBuild(reg, metrics.Build{Version: version, Revision: revision()}); err != nil {
+		return err
+	}
+	if err := metrics.RegisterLog(reg, lostLines); err != nil {
 		return err
 	}
 	return metrics.RegisterStores(reg, []string{registryDir, instancesDir, coordinationDir, valuesFile}, func(store string) int64 {

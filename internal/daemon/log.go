@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -19,6 +20,8 @@ const maxJournal = 256 << 10
 type journal struct {
 	out   io.Writer
 	level slog.LevelVar
+
+	lost atomic.Int64 // lines that the output did not take
 
 	mu   sync.Mutex
 	kept []byte
@@ -59,7 +62,11 @@ func (j *journal) Write(line []byte) (int, error) {
 		j.kept = slices.Clone(j.last())
 	}
 	j.mu.Unlock()
-	return j.out.Write(line)
+	n, err := j.out.Write(line)
+	if err != nil {
+		j.lost.Add(1)
+	}
+	return n, err
 }
 
 // last returns the kept whole lines. The caller holds mu.

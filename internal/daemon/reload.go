@@ -26,11 +26,14 @@ type reloader struct {
 	now config.Config
 }
 
-// catchHangups keeps hangups, which end most programs, from ending this one, also while it starts and stops.
-func catchHangups() (hangups chan os.Signal, release func()) {
+// catchSignals keeps two signals from ending this program, also while it starts and stops: hangups, and those of a log whose
+// reader has gone. They are caught and not ignored, because commands of health checks would inherit that.
+func catchSignals() (hangups chan os.Signal, release func()) {
 	hangups = make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	return hangups, func() { signal.Stop(hangups) }
+	unread := make(chan os.Signal, 1) // nobody receives: the failed write tells
+	signal.Notify(unread, syscall.SIGPIPE)
+	return hangups, func() { signal.Stop(hangups); signal.Stop(unread) }
 }
 
 // attend reloads at each hangup, until ctx ends.

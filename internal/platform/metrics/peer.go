@@ -27,6 +27,15 @@ func RegisterBuild(reg prometheus.Registerer, b Build) error {
 	return fault.As("metrics.RegisterBuild", fault.Exists, reg.Register(g))
 }
 
+// RegisterLog adds the counter of lines that the output of the log did not take. Each scrape calls lost.
+func RegisterLog(reg prometheus.Registerer, lost func() int64) error {
+	f := &factory{reg: reg, prefix: "blackhole_log_"}
+	f.scrape([]family{{"lost_lines_total", "Log lines that were not written: the reader of the log has gone, or its disk is full.", prometheus.CounterValue, nil}}, func(set setter) {
+		set("lost_lines_total", float64(lost()))
+	})
+	return fault.As("metrics.RegisterLog", fault.Exists, f.err)
+}
+
 // Calls are the instruments of the gRPC front end.
 type Calls struct {
 	calls    *prometheus.CounterVec
