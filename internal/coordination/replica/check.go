@@ -36,8 +36,8 @@ func check(self uint64, m *pb.Message) error {
 			return fault.Invalidf("context", n, "wrong length: use 0 or %d bytes", sumSize)
 		}
 	case pb.MsgAppResp:
-		if n := len(m.GetContext()); n != 0 && n != sumSize && n != leaderSize {
-			return fault.Invalidf("context", n, "wrong length: use 0, %d or %d bytes", sumSize, leaderSize)
+		if n := len(m.GetContext()); n != 0 && n != sumSize && n != leadershipSize {
+			return fault.Invalidf("context", n, "wrong length: use 0, %d or %d bytes", sumSize, leadershipSize)
 		}
 	case pb.MsgHeartbeatResp:
 		if n := len(m.GetContext()); n != 0 && n != 8 {

@@ -26,8 +26,9 @@ func (t *turn) contradict(r *Replica, m *pb.Message) error {
 	last, _ := r.storage.LastIndex() // never fails
 	switch m.GetType() {
 	case pb.MsgApp, pb.MsgHeartbeat, pb.MsgSnap:
-		if leader := r.leaderIn(m.GetTerm(), status); leader != 0 && leader != m.GetFrom() {
-			return t.proves(position{}, leadership{term: m.GetTerm(), leader: leader}, twoLeaders(m.GetTerm(), leader, m.GetFrom()))
+		if status.GetTerm() == m.GetTerm() && status.Lead != 0 && status.Lead != m.GetFrom() {
+			return fault.New("", fault.Internal, "term %d has two leaders, members %x and %x: the disk of a voter lost its vote, or was restored from a copy",
+				m.GetTerm(), status.Lead, m.GetFrom())
 		}
 	case pb.MsgAppResp: // all entries sent so far are stored
 		if status.RaftState == raft.StateLeader && m.GetTerm() == status.GetTerm() && !m.GetReject() && m.GetIndex() > last {
@@ -45,7 +46,8 @@ func (t *turn) contradict(r *Replica, m *pb.Message) error {
 		}
 		theirs, _ := leadersOf(m.GetSnapshot()) // checked
 		if one, differ := r.leaders.differs(theirs); differ {
-			return t.proves(position{}, one, twoLeaders(one.term, one.leader, 0))
+			t.proof = &pb.Message{Context: one.append(nil)}
+			return errForgotten(one.term)
 		}
 		return t.sameEntry(r, m, position{meta.GetIndex(), meta.GetTerm()}, sumOf(m))
 	case pb.MsgHeartbeat:
@@ -58,21 +60,6 @@ func (t *turn) contradict(r *Replica, m *pb.Message) error {
 	return nil
 }
 
-// leaderIn returns the leader of a term as this member knows it; 0: it knows none.
-func (r *Replica) leaderIn(term uint64, status raft.BasicStatus) uint64 {
-	if status.GetTerm() == term && status.Lead != 0 {
-		return status.Lead
-	}
-	if known := r.leaders.of(term); known.leader != 0 {
-		return known.leader
-	}
-	last, _ := r.storage.LastIndex() // perhaps not applied yet, after a restart
-	if end, err := r.storage.Entries(last, last+1, 0); err == nil && end[0].GetTerm() == term {
-		return leaderOf(end[0])
-	}
-	return 0
-}
-
 // differs compares a leader's entries with stored ones. Entries before the log cannot be compared.
 func (t *turn) differs(r *Replica, m *pb.Message, last uint64) error {
 	at, sum := position{m.GetIndex(), m.GetLogTerm()}, sumOf(m)
@@ -81,9 +68,11 @@ func (t *turn) differs(r *Replica, m *pb.Message, last uint64) error {
 		switch {
 		case err != nil || at.index == 0: // before the log
 		case term != at.term && at.index <= r.applied.index:
-			return t.proves(position{at.index, term}, r.leaders.of(term), fault.New("", fault.Internal,
+			own, _, _ := r.storage.Sum(at.index) // 0 proves the term alone
+			t.proof = &pb.Message{Index: new(at.index), LogTerm: new(term), Context: binary.BigEndian.AppendUint32(nil, own)}
+			return fault.New("", fault.Internal,
 				"leader %x has entry %d of term %d, but this member applied that of term %d: the leader's group lost acknowledged entries",
-				m.GetFrom(), at.index, at.term, term))
+				m.GetFrom(), at.index, at.term, term)
 		case term != at.term:
 			return nil // Raft replaces these entries
 		case len(m.GetContext()) > 0:
@@ -116,19 +105,10 @@ func (t *turn) sameEntry(r *Replica, m *pb.Message, at position, sum uint32) err
 		at.index, at.term, m.GetFrom())
 }
 
-// proves keeps an applied entry, and the leader of a term, as the proof of err. Zero values prove nothing.
-func (t *turn) proves(at position, one leadership, err error) error {
-	t.proof = &pb.Message{
-		Index: &at.index, LogTerm: &at.term,
-		Context: one.append(nil),
-	}
-	return err
-}
-
 // Lengths of the context of a message.
 const (
-	sumSize    = 4  // of the sum at an entry: of the one before an append, of the last one of a snapshot, of a proof
-	leaderSize = 24 // of a proof: a leadership
+	sumSize        = 4  // of the sum at an entry: of the one before an append, of the last one of a snapshot, of a proof
+	leadershipSize = 24 // of a proof
 )
 
 // sumOf reads the sum that a message carries; 0 without one.
@@ -162,45 +142,41 @@ func (t *turn) withSums(r *Replica, messages []*pb.Message) []*pb.Message {
 	return messages
 }
 
-// accuse answers a leader that this member contradicts: with the proof, and with how far this member's state reaches, as
-// Raft's own answer would. The leader compares both with its own disk, and then stops too.
+// accuse answers a member that this one contradicts: with how far this member's state reaches, as Raft's own answer would,
+// with its last command, and with what differs. The other member compares all with its own disk, and then stops too.
 func (t *turn) accuse(r *Replica) []*pb.Message {
-	to := t.cause
-	switch to.GetType() {
-	case pb.MsgApp, pb.MsgSnap, pb.MsgHeartbeat:
-	default:
-		return nil
-	}
 	all := []*pb.Message{{Index: new(r.applied.index)}}
+	if n := len(r.leaders); n > 0 {
+		all = append(all, &pb.Message{Context: r.leaders[n-1].append(nil)})
+	}
 	if t.proof != nil {
-		all = append([]*pb.Message{t.proof}, all...)
+		all = append(all, t.proof)
 	}
 	for _, m := range all {
-		m.Type, m.To, m.From, m.Term = pb.MsgAppResp.Enum(), new(to.GetFrom()), new(r.id), new(to.GetTerm())
+		m.Type, m.To, m.From, m.Term = pb.MsgAppResp.Enum(), new(t.cause.GetFrom()), new(r.id), new(t.cause.GetTerm())
+	}
+	if t.cause.GetType() == pb.MsgAppResp { // its sender does not lead
+		return all[1:]
 	}
 	return all
 }
 
-// isProof reports whether a message is the proof of accuse.
+// isProof reports whether a message is one of accuse that Raft does not know.
 func isProof(m *pb.Message) bool { return m.GetType() == pb.MsgAppResp && len(m.GetContext()) > 0 }
 
-// refuted compares a proof with what this member's disk holds.
+// refuted compares a proof with what this member's disk holds. The sender applied the entry or the command.
 func (t *turn) refuted(r *Replica, m *pb.Message) error {
-	if len(m.GetContext()) == sumSize {
-		return t.sameEntry(r, m, position{m.GetIndex(), m.GetLogTerm()}, sumOf(m))
+	if len(m.GetContext()) == leadershipSize {
+		if one := leadershipOf(m.GetContext()); r.leaders.lacks(one) {
+			return errForgotten(one.term)
+		}
+		return nil
 	}
 	status := r.node.BasicStatus()
 	term, err := r.storage.Term(m.GetIndex())
-	if m.GetIndex() > 0 && err == nil && term != m.GetLogTerm() && (status.RaftState == raft.StateLeader || m.GetIndex() <= r.applied.index) {
+	if err == nil && term != m.GetLogTerm() && (status.RaftState == raft.StateLeader || m.GetIndex() <= r.applied.index) {
 		return fault.New("", fault.Internal, "member %x applied entry %d of term %d, but this member has that of term %d: acknowledged entries are missing here",
 			m.GetFrom(), m.GetIndex(), m.GetLogTerm(), term)
 	}
-	one := leadershipOf(m.GetContext())
-	if own := r.leaderIn(one.term, status); own != 0 && one.leader != 0 && own != one.leader {
-		return twoLeaders(one.term, one.leader, own)
-	}
-	if r.leaders.lacks(one) {
-		return twoLeaders(one.term, one.leader, 0)
-	}
-	return nil
+	return t.sameEntry(r, m, position{m.GetIndex(), m.GetLogTerm()}, sumOf(m))
 }

@@ -9,16 +9,17 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// leaders are the last terms in which a command was applied, in rising order. Every command names its leader, and snapshots
-// carry the list. So two members see that they applied different commands, even if the log of one is gone.
+// leaders are the last terms in which a command was applied, in rising order. Every command names its leadership, and
+// snapshots carry the list. So two members see that they applied different commands, even if the log of one is gone.
 type leaders []leadership
 
-// leadership is a term with its leader and the index of its last applied command.
-type leadership struct{ term, leader, last uint64 }
+// leadership is a term with the index of its last applied command. The nonce is of the leader's process: a leader that was
+// put back to an earlier moment can lead in the same term once more.
+type leadership struct{ term, nonce, last uint64 }
 
-// append encodes a leadership in leaderSize bytes.
+// append encodes a leadership in leadershipSize bytes.
 func (l leadership) append(b []byte) []byte {
-	for _, v := range [...]uint64{l.term, l.leader, l.last} {
+	for _, v := range [...]uint64{l.term, l.nonce, l.last} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
 	return b
@@ -31,29 +32,11 @@ func leadershipOf(b []byte) leadership {
 // maxLeaders bounds the terms. A disk is hardly put back by more elections.
 const maxLeaders = 64
 
-// of returns the leadership of a term; the zero value if it is unknown.
-func (l leaders) of(term uint64) leadership {
-	if i, ok := slices.BinarySearchFunc(l, term, byTerm); ok {
-		return l[i]
-	}
-	return leadership{}
-}
-
-func byTerm(l leadership, term uint64) int {
-	switch {
-	case l.term < term:
-		return -1
-	case l.term > term:
-		return 1
-	}
-	return 0
-}
-
 // note adds an applied command. It fails for a second leader of its term.
 func (l *leaders) note(one leadership) error {
 	if n := len(*l); n > 0 && (*l)[n-1].term == one.term {
-		if (*l)[n-1].leader != one.leader {
-			return twoLeaders(one.term, (*l)[n-1].leader, one.leader)
+		if (*l)[n-1].nonce != one.nonce {
+			return errForgotten(one.term)
 		}
 		(*l)[n-1].last = one.last
 		return nil
@@ -65,29 +48,20 @@ func (l *leaders) note(one leadership) error {
 	return nil
 }
 
-// lacks reports whether a command of another list is missing in this one, which goes on after it: its term is unknown here,
-// or had another leader, or ended before it.
+// lacks reports whether this list goes on after a command of another one without it.
 func (l leaders) lacks(one leadership) bool {
-	n := len(l)
-	if n == 0 || n == maxLeaders && one.term < l[0].term { // too old
+	i := slices.IndexFunc(l, func(own leadership) bool { return own.last >= one.last })
+	if i < 0 || i == 0 && len(l) == maxLeaders && one.term < l[0].term { // not reached, or too old
 		return false
 	}
-	last := l[n-1]
-	own := l.of(one.term)
-	switch {
-	case own.leader != 0 && own.leader != one.leader:
-		return true
-	case last.term > one.term:
-		return own.last < one.last
-	}
-	return false
+	return l[i].term != one.term || l[i].nonce != one.nonce
 }
 
-// differs compares the list with one for which as many commands or more were applied. It returns a leadership of one that
-// the other lacks.
+// differs compares the list with one for which as many commands or more were applied. It returns what one lacks of the
+// other.
 func (l leaders) differs(later leaders) (leadership, bool) {
 	for _, one := range l {
-		if later.lacks(one) || len(later) == 0 || later[len(later)-1].term < one.term {
+		if later.lacks(one) || len(later) == 0 || later[len(later)-1].last < one.last {
 			return one, true
 		}
 	}
@@ -99,21 +73,17 @@ func (l leaders) differs(later leaders) (leadership, bool) {
 	return leadership{}, false
 }
 
-// twoLeaders is the proof that a voter forgot its vote: it voted twice in a term. other is 0 if no command of one is known.
-func twoLeaders(term, one, other uint64) error {
-	if other == 0 {
-		return fault.New("", fault.Internal, "commands of leader %x in term %d were applied, and are missing here or there: "+
-			"the disk of a voter lost its vote or entries, or was restored from a copy", one, term)
-	}
+// errForgotten is the contradiction of two lists.
+func errForgotten(term uint64) error {
 	return fault.New("", fault.Internal,
-		"term %d had two leaders, members %x and %x: the disk of a voter lost its vote, or was restored from a copy", term, one, other)
+		"members applied different commands in term %d: the disk of a voter lost its vote or entries, or was restored from a copy", term)
 }
 
-// appendAll encodes the list: its length, and then term, leader and last of each, as unsigned varints.
+// appendAll encodes the list: its length, and then term, nonce and last of each, as unsigned varints.
 func (l leaders) appendAll(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(l)))
 	for _, one := range l {
-		b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, one.term), one.leader), one.last)
+		b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, one.term), one.nonce), one.last)
 	}
 	return b
 }
@@ -157,13 +127,5 @@ func leadersOf(snap *pb.Snapshot) (leaders, error) {
 	return l, err
 }
 
-// entryHead is the length of what stands before the command of an entry: the id of the proposal, and the leader.
+// entryHead is the length of what stands before the command of an entry: the id of the proposal, and the leader's nonce.
 const entryHead = 16
-
-// leaderOf returns the member that proposed a command; 0 for another entry.
-func leaderOf(e *pb.Entry) uint64 {
-	if e.GetType() != pb.EntryNormal || len(e.GetData()) < entryHead {
-		return 0
-	}
-	return binary.BigEndian.Uint64(e.GetData()[8:])
-}

@@ -18,11 +18,13 @@ func TestLeadersDiffer(t *testing.T) {
 		{"the same", leaders{{2, 7, 9}, {3, 8, 20}}, leaders{{2, 7, 9}, {3, 8, 20}}, 0},
 		{"later in the same term", leaders{{2, 7, 9}}, leaders{{2, 7, 12}, {3, 8, 20}}, 0},
 		{"a later term", leaders{{2, 7, 9}}, leaders{{2, 7, 9}, {3, 8, 20}}, 0},
+		{"the leader was put back", leaders{{2, 7, 9}}, leaders{{2, 6, 76}}, 2},
+		{"an older term goes on there", leaders{{2, 7, 9}, {6, 8, 27}}, leaders{{2, 7, 9}, {5, 8, 112}}, 6},
 		{"another leader", leaders{{2, 7, 9}}, leaders{{2, 8, 9}}, 2},
 		{"a term is missing there", leaders{{2, 7, 9}, {3, 7, 20}}, leaders{{2, 7, 9}, {4, 8, 30}}, 3},
 		{"a term is missing here", leaders{{2, 7, 9}, {4, 8, 20}}, leaders{{2, 7, 9}, {3, 7, 11}, {4, 8, 30}}, 3},
 		{"the term ended there before", leaders{{2, 7, 17}}, leaders{{2, 7, 7}, {3, 8, 30}}, 2},
-		{"the term ended here before", leaders{{2, 7, 7}, {3, 8, 9}}, leaders{{2, 7, 17}, {3, 8, 30}}, 2},
+		{"the term ended here before", leaders{{2, 7, 7}, {3, 8, 9}}, leaders{{2, 7, 17}, {3, 8, 30}}, 3},
 		{"nothing applied there", leaders{{2, 7, 9}}, nil, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -211,7 +211,7 @@ func (p *proposals) keepToLevel(r *Replica, leads bool) {
 func (p *proposals) proposeBatch(r *Replica, batch []proposal, term uint64, leads bool) {
 	entries := make([]*pb.Entry, len(batch))
 	for i, one := range batch {
-		binary.BigEndian.PutUint64(one.data[8:], r.id)
+		binary.BigEndian.PutUint64(one.data[8:], r.nonce)
 		entries[i] = &pb.Entry{Data: one.data}
 	}
 	var err error = raft.ErrProposalDropped

@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -41,17 +42,25 @@ func putBack(t *testing.T, seed uint64) string {
 	c := newSeeded(t, 3, seed, nil)
 	random := rand.New(rand.NewPCG(seed, 7))
 	victim := c.nodes[random.IntN(3)]
-	acknowledged, written := map[string]bool{}, 0
+	acknowledged, written := map[string]time.Duration{}, 0 // when
 	var copies []*vfs.MemFS
 	proposed := map[uint64]string{}
 	note := func() {
 		for _, n := range c.nodes {
 			for id, key := range proposed {
 				if a, ok := n.answers[id]; ok && a.Err == nil {
-					acknowledged[key] = true
+					if _, known := acknowledged[key]; !known {
+						acknowledged[key] = c.now
+					}
 				}
 			}
 		}
+	}
+	crash := func(n *node) { // a member need not know after a restart what was committed just before
+		note()
+		maps.DeleteFunc(acknowledged, func(_ string, at time.Duration) bool { return c.now-at < time.Second })
+		maps.DeleteFunc(proposed, func(_ uint64, key string) bool { _, known := acknowledged[key]; return !known })
+		n.crash()
 	}
 	for _, n := range c.nodes {
 		n.refuses = true
@@ -75,16 +84,14 @@ func putBack(t *testing.T, seed uint64) string {
 		case 4:
 			if len(copies) > 0 && victim.stopped == nil {
 				if !victim.down {
-					note()
-					victim.crash()
+					crash(victim)
 				}
 				victim.fs = storetest.Copy(copies[random.IntN(len(copies))])
 				victim.restart()
 			}
 		case 5:
 			if !n.down {
-				note()
-				n.crash()
+				crash(n)
 			}
 		case 6:
 			if n.down && n.stopped == nil {
@@ -98,8 +105,7 @@ func putBack(t *testing.T, seed uint64) string {
 			away := others[random.IntN(2)]
 			for _, n := range c.nodes {
 				if !n.down && n != away {
-					note()
-					n.crash()
+					crash(n)
 				}
 			}
 			victim.fs = storetest.Copy(copies[random.IntN(len(copies))])
@@ -110,8 +116,9 @@ func putBack(t *testing.T, seed uint64) string {
 		case 7:
 			c.isolate(n, !c.cut[[2]uint64{n.store.Member(), c.followers(n)[0].store.Member()}])
 		}
-		c.run(time.Duration(random.IntN(3000)) * time.Millisecond)
-		note()
+		for end := c.now + time.Duration(random.IntN(3000))*time.Millisecond; c.now < end; note() {
+			c.run(tick)
+		}
 	}
 	clear(c.cut)
 	for _, n := range c.nodes {
@@ -125,7 +132,7 @@ func putBack(t *testing.T, seed uint64) string {
 }
 
 // judge checks the end of putBack.
-func (c *cluster) judge(acknowledged map[string]bool) string {
+func (c *cluster) judge(acknowledged map[string]time.Duration) string {
 	c.t.Helper()
 	var leader *node
 	stopped := 0

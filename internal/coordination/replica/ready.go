@@ -99,7 +99,16 @@ func (r *Replica) SnapshotSent(id uint64, ok bool) {
 // Ready reports whether Prepare, Apply and Persist have work.
 func (r *Replica) Ready() bool {
 	return r.turn.contradiction != nil || len(r.proposals.staged) > 0 || len(r.turn.out.Answers) > 0 || r.proposals.change.id != 0 && r.proposals.change.term == 0 ||
-		r.reads.canBegin(r) || r.node.HasReady()
+		r.reads.canBegin(r) || r.node.HasReady() || r.turn.commitDue(r.now)
+}
+
+// commitRest is how long a commit index waits for entries to be written with. It is evidence after a restart: a member must
+// not lose entries that it knows to be committed, whoever leads then; see contradict.
+const commitRest = 500 * time.Millisecond
+
+// commitDue reports whether a commit index has waited long enough.
+func (t *turn) commitDue(now time.Duration) bool {
+	return t.unsaved != nil && now-t.since >= commitRest
 }
 
 // Prepare begins a turn and returns the messages that may leave before the disk write. Apply and Persist must
@@ -234,7 +243,7 @@ func (t *turn) execute(r *Replica, e *pb.Entry) error {
 	if len(e.GetData()) < entryHead {
 		return fault.New("", fault.Invalid, "entry %d is cut off", e.GetIndex())
 	}
-	if err := r.leaders.note(leadership{e.GetTerm(), leaderOf(e), e.GetIndex()}); err != nil {
+	if err := r.leaders.note(leadership{e.GetTerm(), binary.BigEndian.Uint64(e.GetData()[8:]), e.GetIndex()}); err != nil {
 		return err
 	}
 	id := binary.BigEndian.Uint64(e.GetData())
@@ -294,6 +303,9 @@ func (r *Replica) Persist() ([]*pb.Message, error) {
 	const op = "replica.Persist"
 	rd := &r.turn.ready
 	if rd.HardState != nil {
+		if r.turn.unsaved == nil {
+			r.turn.since = r.now
+		}
 		r.turn.unsaved = rd.HardState
 	}
 	if !raft.IsEmptySnap(rd.Snapshot) {
@@ -301,9 +313,9 @@ func (r *Replica) Persist() ([]*pb.Message, error) {
 			return nil, fault.Wrap(op, err)
 		}
 	}
-	// A commit index alone needs no write: the leader repeats it.
-	if len(rd.Entries) > 0 || rd.MustSync {
-		if err := r.storage.Save(r.turn.unsaved, rd.Entries, rd.MustSync); err != nil {
+	// A commit index waits for the next entries, for which Raft needs it no sooner.
+	if rest := r.turn.commitDue(r.now); len(rd.Entries) > 0 || rd.MustSync || rest {
+		if err := r.storage.Save(r.turn.unsaved, rd.Entries, rd.MustSync || rest); err != nil {
 			return nil, fault.Wrap(op, err)
 		}
 		r.turn.unsaved = nil

@@ -42,8 +42,8 @@ type Config struct {
 	ClientIdle time.Duration
 	// Pending bounds the requests without an answer; 0 is 16,384.
 	Pending int
-	// Rand draws the number of the first read round, different from all earlier rounds of this member; nil is
-	// crypto/rand.
+	// Rand draws the number of the first read round and the name of this process as a leader, different from all earlier
+	// ones of this member; nil is crypto/rand.
 	Rand io.Reader
 	// Features are the feature levels and commands that this member knows; zero is machine.Current.
 	Features machine.Features
@@ -133,6 +133,7 @@ type Replica struct {
 	config  Config
 	id      uint64
 	group   uint64
+	nonce   uint64 // random, of this process
 	storage *raftlog.Storage
 	node    *raft.RawNode
 	machine *machine.Machine
@@ -156,6 +157,7 @@ type Replica struct {
 type turn struct {
 	ready   raft.Ready
 	unsaved *pb.HardState // a commit index for the next write
+	since   time.Duration // when unsaved began; see commitRest
 	arrived []arrival     // those that Raft took, in rising order; a leader sends one at a time
 	out     Output
 	// contradiction ends this member in the next turn; cause is the message that showed it.
@@ -216,8 +218,10 @@ func New(c Config) (*Replica, error) {
 	if err := r.load(); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	if err := binary.Read(c.Rand, binary.BigEndian, &r.reads.next); err != nil {
-		return nil, fault.As(op, fault.Internal, err)
+	for _, drawn := range []*uint64{&r.reads.next, &r.nonce} {
+		if err := binary.Read(c.Rand, binary.BigEndian, drawn); err != nil {
+			return nil, fault.As(op, fault.Internal, err)
+		}
 	}
 	node, err := raft.NewRawNode(raftConfig(r))
 	if err != nil {
