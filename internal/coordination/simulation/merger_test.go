@@ -41,7 +41,7 @@ func (m *merger) look() {
 		own = m.describe()
 	}
 	mayPropose := p.replica.Status().Promoted && !m.proposed
-	step := formation.Next(own, slices.Collect(maps.Values(m.known)), p.replica.Status().Leader.ID == 0)
+	step := formation.Next(own, slices.Collect(maps.Values(m.known)), m.leaderless())
 	switch step.Action {
 	case formation.Contest:
 		n.world.figures.contested++
@@ -58,6 +58,12 @@ func (m *merger) look() {
 	case formation.Leave:
 		m.leave(n.world.clusterOf(step.Group), own.Over.Over())
 	}
+}
+
+// leaderless reports whether no leader answers. A learner alone never notices: Raft makes it no candidate.
+func (m *merger) leaderless() bool {
+	at := m.node.cluster.nodeOf(m.process.replica.Status().Leader.ID)
+	return at < 0 || m.node.cluster.nodes[at].process == nil
 }
 
 // describe returns the group as this member knows it.
