@@ -99,8 +99,6 @@ func run(t task, endpoints, pids []string) (sample, error) {
 		return d.watch(ctx, t)
 	case "kill":
 		return d.kill(ctx)
-	case "storm":
-		return d.storm(ctx, t)
 	}
 	return sample{}, fmt.Errorf("there is no operation %q", t.Op)
 }
