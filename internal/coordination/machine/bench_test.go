@@ -22,9 +22,9 @@ func BenchmarkLockUnlock(b *testing.B) {
 			take, give := coordtest.Command(alice, lock("locks/db", id)), coordtest.Command(alice, unlock("locks/db", id, 0))
 			b.ReportAllocs()
 			for b.Loop() {
-				r, _ := l.send(take)
-				give.GetUnlock().FencingToken = int64(r.Lock.Token)
-				if r, _ = l.send(give); r.Err != nil {
+				r, _ := l.apply(take)
+				give.GetUnlock().FencingToken = r.Answer.GetLock().GetFencingToken()
+				if r, _ = l.apply(give); r.Err != nil {
 					b.Fatal(r.Err)
 				}
 			}
@@ -64,7 +64,7 @@ func BenchmarkPut(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				l.send(ops[i*7919%size])
+				l.apply(ops[i*7919%size])
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func BenchmarkWatch(b *testing.B) {
 			change := coordtest.Command(alice, write(put("services/payment", "10.0.0.1:8080", 0)))
 			b.ReportAllocs()
 			for b.Loop() {
-				l.send(change)
+				l.apply(change)
 				for i := range all {
 					batch, err := l.Events(all[i])
 					if err != nil || len(batch.Events) != 1 {

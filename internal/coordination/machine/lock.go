@@ -98,14 +98,20 @@ func (c *call) stands(r lockRequest, q *queue, kv *coord.KeyValue) {
 // claimed answers a request for a lock. The token is 0 without a claim.
 func (c *call) claimed(r lockRequest, key string, token coord.Token, holds bool, count uint32) {
 	if _, try := r.(*apiv1.TryLockRequest); try {
-		c.answer.Response = &coordv1.Result_TryLock{TryLock: &apiv1.TryLockResponse{
-			Header: c.header, Key: key, FencingToken: int64(token), Acquired: holds, Count: count,
-		}}
+		made := &struct {
+			one  coordv1.Result_TryLock
+			lock apiv1.TryLockResponse
+		}{}
+		made.lock.Header, made.lock.Key, made.lock.FencingToken, made.lock.Acquired, made.lock.Count = c.header, key, int64(token), holds, count
+		made.one.TryLock, c.answer.Response = &made.lock, &made.one
 		return
 	}
-	c.answer.Response = &coordv1.Result_Lock{Lock: &apiv1.LockResponse{
-		Header: c.header, Key: key, FencingToken: int64(token), Acquired: holds, Count: count,
-	}}
+	made := &struct {
+		one  coordv1.Result_Lock
+		lock apiv1.LockResponse
+	}{}
+	made.lock.Header, made.lock.Key, made.lock.FencingToken, made.lock.Acquired, made.lock.Count = c.header, key, int64(token), holds, count
+	made.one.Lock, c.answer.Response = &made.lock, &made.one
 }
 
 func checkLock(r lockRequest, l *limits) error {
@@ -214,7 +220,12 @@ func (c *call) unlock(m *Machine, r *apiv1.UnlockRequest) error {
 	if !q.holds(token) {
 		return fault.Refused(fault.Conflict, "token", "still waits for the lock")
 	}
-	c.answer.Response = &coordv1.Result_Unlock{Unlock: &apiv1.UnlockResponse{Header: c.header, Count: giveBack(m, kv)}}
+	made := &struct {
+		one    coordv1.Result_Unlock
+		unlock apiv1.UnlockResponse
+	}{}
+	made.unlock.Header, made.unlock.Count = c.header, giveBack(m, kv)
+	made.one.Unlock, c.answer.Response = &made.unlock, &made.one
 	return nil
 }
 

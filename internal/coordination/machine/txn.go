@@ -45,7 +45,14 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 	if err := t.check(); err != nil {
 		return err
 	}
-	result := &apiv1.TxnResponse{Header: c.header}
+	answer := &struct {
+		one   coordv1.Result_Txn
+		txn   apiv1.TxnResponse
+		step  [1]apiv1.TxnStepResult // most have one step
+		steps [1]*apiv1.TxnStepResult
+	}{}
+	result := &answer.txn
+	result.Header, answer.one.Txn = c.header, result
 	if err := t.compare(result); err != nil {
 		return err
 	}
@@ -53,8 +60,10 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 	if !result.Succeeded {
 		name, steps = "else", r.GetElse()
 	}
-	made := make([]apiv1.TxnStepResult, len(steps))
-	result.Results = make([]*apiv1.TxnStepResult, len(steps))
+	made := answer.step[:]
+	if result.Results = answer.steps[:]; len(steps) != 1 {
+		made, result.Results = make([]apiv1.TxnStepResult, len(steps)), make([]*apiv1.TxnStepResult, len(steps))
+	}
 	for i, s := range steps {
 		result.Results[i] = &made[i]
 		if err := t.step(s, &made[i]); err != nil {
@@ -72,7 +81,7 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 		}
 	}
 	result.Changed = uint32(len(t.changes))
-	c.answer.Response = &coordv1.Result_Txn{Txn: result}
+	c.answer.Response = &answer.one
 	return nil
 }
 
