@@ -162,8 +162,8 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 		e.fresh = negativeTTL
 	}
 	s.cache.put(e)
-	// A change after the search is either in the feed's ring, which altered checks, or arrives after put and
-	// drops the answer. So check after put.
+	// A change after the search is either in the index, where altered finds it, or comes after put and drops the answer. So check
+	// after put.
 	if s.feed.altered(e.plan, e.seq) {
 		s.cache.remove(e)
 	}

@@ -33,7 +33,7 @@ type watcher struct {
 	plans   []*query.Plan // one for each type
 	caller  string        // owner of the measurements
 
-	epoch, seq  uint64 // position in the feed
+	epoch, seq  uint64 // position in the changes of the index
 	snapshot    uint64 // changes up to this position are part of the initial state
 	pending     []discovery.Event
 	told        string    // reason of the last Progress
@@ -188,14 +188,14 @@ func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 			w.pending = w.pending[1:]
 			return ev, nil
 		}
-		ch, wait, lost := w.service.feed.after(w.epoch, w.seq)
+		next, wait, lost := w.service.feed.after(w.epoch, w.seq)
 		switch {
 		case lost:
 			w.pending = append(w.pending, discovery.Event{Kind: discovery.Reset})
 			w.start()
 			continue
-		case wait == nil:
-			w.take(ch)
+		case len(next) > 0:
+			w.take(next[0])
 			continue
 		}
 		w.updateReachability()
@@ -218,7 +218,7 @@ func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 // start queues the current matches and a Progress, and moves to the newest position.
 func (w *watcher) start() {
 	s := w.service
-	w.epoch, w.seq = s.feed.currentEpoch(), s.Index.Seq()
+	w.epoch, w.seq = s.feed.epoch, s.Index.Seq()
 	w.snapshot = w.seq
 	w.proberEpoch = s.Prober.Epoch()
 	w.hidden = w.unreachable()

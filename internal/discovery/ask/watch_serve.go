@@ -41,21 +41,18 @@ type Watches struct {
 	*wire.Env
 	authority *route.Authority
 	splits    *place.Splits
-	ring      *changeRing
+	epoch     uint64                                                   // of the cookies: differs from those of earlier processes
 	snapshot  func() (seq uint64, known map[digest.ID]*records.Record) // of the index, at most a little behind it
 	streams   wire.PeerLimit
 }
 
-// NewWatches subscribes to the index. Run must follow.
+// NewWatches returns a server of no watches. Snapshot returns the records of the index by id.
 func NewWatches(authority *route.Authority, s *place.Splits, snapshot func() (uint64, map[digest.ID]*records.Record)) *Watches {
 	return &Watches{
-		Env: authority.Env, authority: authority, splits: s, ring: newRing(authority.Index, uint64(authority.Now().UnixNano())), snapshot: snapshot,
+		Env: authority.Env, authority: authority, splits: s, epoch: uint64(authority.Now().UnixNano()), snapshot: snapshot,
 		streams: wire.PeerLimit{Total: maxServedWatches, PerPeer: maxPeerWatches},
 	}
 }
-
-// Run takes the changes of the index until ctx ends.
-func (s *Watches) Run(ctx context.Context) { s.ring.run(ctx) }
 
 // Served returns the number of watches of a peer under way.
 func (s *Watches) Served(id peer.ID) int { return s.streams.Of(id) }
@@ -65,7 +62,7 @@ type watchServer struct {
 	*Watches
 	plan  *query.Plan
 	cells []records.CellKey
-	at    *pb.Cookie
+	at    uint64 // the last change of the index that the watcher has
 	send  func(*pb.Response) error
 }
 
@@ -136,14 +133,17 @@ func (w *watchServer) refusal() error {
 // begin resumes after a cookie, or starts anew with a reset and the newer versions of the
 // watcher's records.
 func (w *watchServer) begin(after *pb.Cookie, have []digest.Entry) error {
-	if after != nil {
-		if _, _, lost := w.ring.after(after, 0); !lost {
-			w.at = after
+	if after != nil && after.Epoch == w.epoch {
+		if _, _, lost := w.Index.After(after.Seq, 0); !lost {
+			w.at = after.Seq
 			return w.sendRecords(nil, false)
 		}
 	}
 	seq, known := w.snapshot()
-	w.at = w.ring.place(seq)
+	if _, _, lost := w.Index.After(seq, 0); lost {
+		seq = w.Index.Seq() // the query after the reset brings the changes in between
+	}
+	w.at = seq
 	var fresher []*records.Record
 	for _, e := range have {
 		if r, ok := known[e.ID]; ok && digest.VersionOf(r.Sequence(), r.Digest()).Newer(e.Version) {
@@ -158,7 +158,7 @@ func (w *watchServer) run(ctx context.Context) error {
 	beat := time.NewTicker(watchBeat)
 	defer beat.Stop()
 	for {
-		changes, wait, lost := w.ring.after(w.at, wire.WatchBatch)
+		changes, wait, lost := w.Index.After(w.at, wire.WatchBatch)
 		if lost {
 			return nil // the watcher opens a new stream and gets a reset
 		}
@@ -191,7 +191,7 @@ func (w *watchServer) sendChanges(changes []index.Change) error {
 			news = append(news, ch.New)
 		}
 	}
-	w.at = &pb.Cookie{Epoch: w.at.Epoch, Seq: changes[len(changes)-1].Seq}
+	w.at = changes[len(changes)-1].Seq
 	if len(news) == 0 {
 		return nil
 	}
@@ -229,6 +229,6 @@ func (w *watchServer) sendRecords(news []*records.Record, reset bool) error {
 			m.Left = append(m.Left, r.Envelope())
 		}
 	}
-	m.Cookie = w.at
+	m.Cookie = &pb.Cookie{Epoch: w.epoch, Seq: w.at}
 	return w.send(&pb.Response{Op: &pb.Response_Watch{Watch: m}})
 }

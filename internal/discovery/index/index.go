@@ -241,7 +241,7 @@ func (x *Index) All() iter.Seq[*records.Record] {
 	}
 }
 
-// Expire removes the records expired at now, notifies subscribers and returns the number
+// Expire removes the records expired at now, tells readers of changes and returns the number
 // removed. Its cost grows with that number alone. Searches skip expired records with or without
 // Expire.
 func (x *Index) Expire(now time.Time) int {
@@ -282,7 +282,6 @@ type Stats struct {
 	Types         int    // with live records that this version can use
 	Equivocations uint64 // Puts of two versions with one sequence number
 	Evictions     uint64 // live records removed in favour of others
-	LostChanges   uint64 // changes that slow subscribers missed, summed over all
 }
 
 // Stats returns the current numbers.
@@ -298,6 +297,5 @@ func (x *Index) Stats() Stats {
 		Types:         x.shards.count(),
 		Equivocations: x.equivocations.Load(),
 		Evictions:     x.evictions.Load(),
-		LostChanges:   x.feed.lost,
 	}
 }

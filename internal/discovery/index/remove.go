@@ -3,7 +3,7 @@ package index
 import "github.com/blackhole/blackhole/pkg/records"
 
 // Remove deletes a live record for which this peer is not responsible, and reports whether one
-// existed. Subscribers receive Evicted. The index remembers nothing: Put accepts any valid
+// existed. Readers of changes see Evicted. The index remembers nothing: Put accepts any valid
 // version again, an older one too.
 func (x *Index) Remove(n records.Name) bool {
 	return remove(x, n, func(*records.Record) bool { return true })

@@ -1,14 +1,13 @@
 package index
 
 import (
-	"slices"
-	"sync/atomic"
+	"sync"
 
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// MaxBuffer bounds the buffer of a subscription.
-const MaxBuffer = 1 << 16
+// feedSize bounds the changes that an index keeps for its readers. A reader further behind starts again from the records.
+const feedSize = 8192
 
 // ChangeKind is the kind of a change. Added, Updated and Withdrawn are also results of Put.
 type ChangeKind = Outcome
@@ -22,45 +21,6 @@ type Change struct {
 	New  *records.Record // new version, possibly a tombstone; nil for Expired and Evicted
 }
 
-// Subscription is a bounded stream of changes since Subscribe. A subscriber with a full buffer
-// loses changes; the index never waits. Change.Seq and Lost show the gap.
-type Subscription struct {
-	index   *Index
-	changes chan Change
-	lost    atomic.Uint64
-	closed  bool // guarded by index.mu
-}
-
-// Subscribe starts a stream with a buffer for 1 to MaxBuffer changes; other sizes are limited to
-// that range. The caller must Close it.
-func (x *Index) Subscribe(buffer int) *Subscription {
-	s := &Subscription{index: x, changes: make(chan Change, max(1, min(buffer, MaxBuffer)))}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.feed.subscriptions = append(x.feed.subscriptions, s)
-	return s
-}
-
-// Changes returns the stream, which ends after Close.
-func (s *Subscription) Changes() <-chan Change { return s.changes }
-
-// Lost returns the number of changes lost since the previous call. It counts a loss before the
-// subscriber can receive the next change.
-func (s *Subscription) Lost() uint64 { return s.lost.Swap(0) }
-
-// Close ends the stream. Buffered changes stay readable. Further calls have no effect.
-func (s *Subscription) Close() {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	if s.closed {
-		return
-	}
-	s.closed = true
-	f := &s.index.feed
-	f.subscriptions = slices.DeleteFunc(f.subscriptions, func(o *Subscription) bool { return o == s })
-	close(s.changes)
-}
-
 // Seq returns the number of the last change, or 0.
 func (x *Index) Seq() uint64 {
 	x.mu.RLock()
@@ -68,22 +28,44 @@ func (x *Index) Seq() uint64 {
 	return x.feed.seq
 }
 
-// feed numbers changes and sends them to subscribers. Index.mu guards it.
+// After returns up to most changes that follow the one with number seq. If there are none, wait closes with the next change. Lost: the
+// index no longer keeps all changes since, or it has not reached that number.
+func (x *Index) After(seq uint64, most int) (some []Change, wait <-chan struct{}, lost bool) {
+	f := &x.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if seq > f.seq || f.seq-seq > feedSize {
+		return nil, nil, true
+	}
+	for ; seq < f.seq && len(some) < most; seq++ {
+		some = append(some, f.ring[seq%feedSize])
+	}
+	if seq == f.seq && f.grown == nil {
+		f.grown = make(chan struct{})
+	}
+	return some, f.grown, false
+}
+
+// feed numbers the changes and keeps the latest. Each reader has a position instead of a buffer, so the index never waits.
 type feed struct {
-	seq           uint64
-	lost          uint64 // summed over all subscriptions
-	subscriptions []*Subscription
+	mu    sync.Mutex    // guards the fields below; seq changes only under Index.mu too
+	seq   uint64        // of the last change
+	ring  []Change      // ring[(Seq-1) % feedSize]
+	grown chan struct{} // closed with the next change; nil without a reader that waits
 }
 
 func (f *feed) publish(kind ChangeKind, old, new *records.Record) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := Change{Seq: f.seq + 1, Kind: kind, Old: old, New: new}
+	if len(f.ring) < feedSize {
+		f.ring = append(f.ring, c)
+	} else {
+		f.ring[f.seq%feedSize] = c
+	}
 	f.seq++
-	c := Change{Seq: f.seq, Kind: kind, Old: old, New: new}
-	for _, s := range f.subscriptions {
-		select {
-		case s.changes <- c:
-		default:
-			s.lost.Add(1)
-			f.lost++
-		}
+	if f.grown != nil {
+		close(f.grown)
+		f.grown = nil
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -14,8 +15,6 @@ func TestChangesTellAll(t *testing.T) {
 	key := keyOf(t, 1)
 	a1 := sign(t, key, cdn("a"), stamp(1, 0, time.Hour))
 	x := index.New(index.Config{MaxBytes: roomFor(2, a1)})
-	sub := x.Subscribe(16)
-	defer sub.Close()
 	a2 := sign(t, key, cdn("a"), stamp(2, 0, time.Hour))
 	gone := tombstone(t, key, a2, stamp(3, 0, time.Hour))
 	b := sign(t, key, cdn("b"), stamp(1, 0, time.Minute))
@@ -35,46 +34,58 @@ func TestChangesTellAll(t *testing.T) {
 		{Seq: 7, Kind: index.Added, New: other},
 		{Seq: 8, Kind: index.Expired, Old: c},
 	}
-	for _, w := range want {
-		require.Equal(t, w, <-sub.Changes())
-	}
-	require.Empty(t, sub.Changes())
+	some, _, lost := x.After(0, 16)
+	require.False(t, lost)
+	require.Equal(t, want, some)
 	require.Equal(t, uint64(8), x.Seq())
-	require.Zero(t, sub.Lost())
 }
 
-func TestSlowSubscriberIsTold(t *testing.T) {
-	x, key := index.New(index.Config{}), keyOf(t, 1)
-	slow, fast := x.Subscribe(2), x.Subscribe(8)
-	defer fast.Close()
-	put := func(sequence uint64) {
-		_, err := x.Put(sign(t, key, cdn("a"), stamp(sequence, 0, time.Hour)), epoch())
-		require.NoError(t, err)
-	}
-	for sequence := range uint64(5) {
-		put(sequence + 1)
-	}
-	require.Len(t, fast.Changes(), 5)
-	require.Equal(t, uint64(1), (<-slow.Changes()).Seq)
-	require.Equal(t, uint64(3), slow.Lost())
-	require.Zero(t, slow.Lost())
-	put(6)
-	require.Equal(t, uint64(2), (<-slow.Changes()).Seq)
-	require.Equal(t, uint64(6), (<-slow.Changes()).Seq, "the gap shows")
-	require.Equal(t, uint64(3), x.Stats().LostChanges)
-
-	slow.Close()
-	slow.Close()
-	put(7)
-	_, open := <-slow.Changes()
-	require.False(t, open)
-}
-
-func TestSubscribeBoundsBuffer(t *testing.T) {
+// Compared with an unbounded list: a position that is not lost misses no change.
+func TestReaderMissesNothing(t *testing.T) {
 	x := index.New(index.Config{})
-	for _, c := range []struct{ asked, given int }{{-1, 1}, {0, 1}, {7, 7}, {1 << 30, index.MaxBuffer}} {
-		s := x.Subscribe(c.asked)
-		require.Equal(t, c.given, cap(s.Changes()))
-		s.Close()
+	rapid.Check(t, func(t *rapid.T) {
+		last, seen := x.Seq(), x.Seq()
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			n := rapid.IntRange(0, index.FeedSize).Draw(t, "changes")
+			for range n {
+				index.Publish(x)
+			}
+			last += uint64(n)
+			some, wait, lost := x.After(seen, rapid.IntRange(1, 2*index.FeedSize).Draw(t, "most"))
+			if lost != (last-seen > index.FeedSize) {
+				t.Fatalf("lost is %v with %d changes unread", lost, last-seen)
+			}
+			if lost {
+				seen = last
+				continue
+			}
+			for _, ch := range some {
+				if seen++; ch.Seq != seen {
+					t.Fatalf("change %d where %d was due", ch.Seq, seen)
+				}
+			}
+			if seen == last && wait == nil {
+				t.Fatal("nothing to wait for")
+			}
+		}
+		if _, _, lost := x.After(last+1, 1); !lost {
+			t.Fatal("a position of the future was not told")
+		}
+	})
+}
+
+func TestReaderWaitsForTheNextChange(t *testing.T) {
+	x := index.New(index.Config{})
+	_, wait, lost := x.After(0, 1)
+	require.False(t, lost)
+	select {
+	case <-wait:
+		t.Fatal("there is no change yet")
+	default:
 	}
+	_, err := x.Put(sign(t, keyOf(t, 1), cdn("a"), stamp(1, 0, time.Hour)), epoch())
+	require.NoError(t, err)
+	<-wait
+	some, _, _ := x.After(0, 1)
+	require.Len(t, some, 1)
 }

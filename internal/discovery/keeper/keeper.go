@@ -46,7 +46,6 @@ func New(c wire.Config) (*Keeper, error) {
 	k := assemble(e)
 	k.server.listen()
 	m := place.NewMaintainer(k.splits, k.asker)
-	e.Go(k.server.watches.Run)
 	e.Go(func(ctx context.Context) {
 		wire.Every(ctx, place.MaintainEvery, func() {
 			m.Maintain(ctx)

@@ -179,7 +179,6 @@ func TestWatchResumes(t *testing.T) {
 
 		keeper.server.rpc.Close()
 		keeper.server.watches = ask.NewWatches(keeper.authority, keeper.splits, keeper.sync.Snapshot) // lost all changes so far
-		keeper.Go(keeper.server.watches.Run)
 		keeper.server.listen()
 		time.Sleep(watchBeat + 3*time.Second)
 		require.Greater(t, w.resyncs.Load(), before)
