@@ -49,7 +49,7 @@ type Config struct {
 	// condition member_stopped.
 	Fatal func(error)
 
-	Conditions *condition.Set // receives no_quorum, feature_level, member_stopped, states_differ and space_low; nil: nobody
+	Conditions *condition.Set // receives no_quorum, no_reserve, feature_level, member_stopped, states_differ and space_low; nil: nobody
 
 	Now     func() time.Time      // nil means time.Now
 	Replica replica.Config        // Storage and Applied are set by Open

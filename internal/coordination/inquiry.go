@@ -215,6 +215,14 @@ func (p *plane) info() *groupv1.GroupInfo {
 	return g
 }
 
+// counted is tolerance while a leader is known.
+func (p *plane) counted() membership.Tolerance {
+	if _, name, _ := p.routing.Leading(); name == "" {
+		return membership.Tolerance{}
+	}
+	return p.tolerance()
+}
+
 // tolerance counts the voters: at the leader now, elsewhere as the leader answered last, some 10 s ago at most.
 func (p *plane) tolerance() membership.Tolerance {
 	if l := p.here.Load(); l != nil {

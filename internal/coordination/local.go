@@ -144,6 +144,17 @@ func (l *local) Leads() bool { return l.member.Status().Leads }
 // Belongs reports whether this member is listed and its group has a leader. Calls of others wait for another member.
 func (l *local) Belongs() bool { return l.member.Status().Leader.ID != 0 && l.listed() }
 
+// silent names the voters without contact to this leader; another member knows none.
+func (l *local) silent() (names []string) {
+	s := l.member.Status()
+	for _, m := range s.Members {
+		if s.Leads && m.Voter && !m.Active {
+			names = append(names, l.view.WithName(m.Peer))
+		}
+	}
+	return names
+}
+
 // listed reports whether this member's configuration contains it, and whether other peers know no later one without it.
 // A removed member, or a learner, gets no other notice of its removal.
 func (l *local) listed() bool {

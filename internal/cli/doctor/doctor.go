@@ -280,13 +280,14 @@ func checkGroup(f *facts) finding {
 	case g.Leader == "":
 		return finding{State: broken, Text: "the group has no leader", Do: "start its voters: see `" + command.Program + " group members`"}
 	default:
-		return finding{State: fine, Text: fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, term.Counted(len(g.Voters), "voter"), term.Named(g.Leader, g.NameOf(g.Leader)))}
+		text := fmt.Sprintf("%s of a group of %s, leader %s", g.Phase, term.Counted(len(g.Voters), "voter"), term.Named(g.Leader, g.NameOf(g.Leader)))
+		return conditions(text, "no_reserve")(f)
 	}
 }
 
 // checkOther shows the conditions that no other check knows.
 func checkOther(f *facts) finding {
-	known := []string{"isolated", "address_limit", "private_addresses", "clock_offset", "identity_in_use", "joining", "not_reachable", "no_quorum"}
+	known := []string{"isolated", "address_limit", "private_addresses", "clock_offset", "identity_in_use", "joining", "not_reachable", "no_quorum", "no_reserve"}
 	var texts []string
 	for _, c := range f.status.Conditions {
 		if !slices.Contains(known, c.Name) {

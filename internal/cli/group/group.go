@@ -104,9 +104,9 @@ func memberRow(m coord.Member, role string) []string {
 	lag, silent := "-", "unknown"
 	if m.Applied > 0 { // from the leader's view
 		lag, silent = strconv.FormatUint(m.Lag, 10), "-"
-		if !m.Active {
-			silent = (time.Duration(m.Silent) * time.Millisecond).Round(time.Second).String()
-		}
+	}
+	if m.Silent > 0 && !m.Active {
+		silent = (time.Duration(m.Silent) * time.Millisecond).Round(time.Second).String()
 	}
 	return []string{term.OrDash(m.Name), m.Peer, fmt.Sprintf("%016x", m.ID), role, lag, silent, term.OrDash(m.Address)}
 }

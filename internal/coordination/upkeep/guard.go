@@ -3,6 +3,7 @@ package upkeep
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/internal/coordination/member"
+	"github.com/blackhole/blackhole/internal/coordination/membership"
 	"github.com/blackhole/blackhole/internal/coordination/pause"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -38,6 +40,34 @@ func WatchSpace(ctx context.Context, at *member.Member, conditions *condition.Se
 				"delete keys, or raise coordination.limits.keys and .bytes at the voters", int(spaceLow*100), largest)
 		case s.Used < spaceFree:
 			conditions.Clear(condition.SpaceLow)
+		}
+	}
+}
+
+const (
+	counting = 2 * time.Second  // between two counts of the voters
+	missed   = 10 * time.Second // of a silent voter until the condition: a restart is shorter
+)
+
+// WatchReserve keeps the condition no_reserve of a member until ctx ends: its group lost a voter, and the next loss stops it.
+// A group of one or two voters never had a reserve. count returns the voters, zero without a leader; silent names those
+// without contact, as far as this member knows.
+func WatchReserve(ctx context.Context, count func() membership.Tolerance, silent func() []string, conditions *condition.Set) {
+	defer conditions.Clear(condition.NoReserve) // a client does not know
+	for lost := time.Duration(0); pause.For(ctx, counting); {
+		t := count()
+		if t.Voters < 3 || !t.Quorate() || t.Failures() > 0 {
+			lost = 0
+			conditions.Clear(condition.NoReserve)
+			continue
+		}
+		if lost += counting; lost >= missed {
+			which := "\"blackholed group members\" names the silent one"
+			if names := silent(); len(names) > 0 {
+				which = "no contact to " + strings.Join(names, ", ")
+			}
+			conditions.Raise(condition.NoReserve, "%d of %d voters of the group answer, and the loss of another one stops locks, leases and keys: %s. "+
+				"Start it, or let another peer take its place with \"blackholed group replace\"", t.Active, t.Voters, which)
 		}
 	}
 }

@@ -43,6 +43,8 @@ const (
 	NoGroup Name = "no_group"
 	// NoQuorum: no leader of the coordination group is known.
 	NoQuorum Name = "no_quorum"
+	// NoReserve: the coordination group does not survive the loss of another voter.
+	NoReserve Name = "no_reserve"
 	// OlderKeepers: some keepers do not know a part of this peer's questions.
 	OlderKeepers Name = "older_keepers"
 	// FeatureLevel: this program does not support the feature level of the coordination group.
@@ -63,7 +65,7 @@ const (
 func Names() []string {
 	return []string{
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
-		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(OtherGroup),
+		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(NoReserve), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
 		string(PoolExhausted),
 	}
