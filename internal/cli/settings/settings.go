@@ -107,13 +107,14 @@ func DataFlag(cmd *cobra.Command, what string) {
 
 // DataDir is the data directory by flag, environment or default: the settings file lies in it.
 func DataDir(c *term.Console, cmd *cobra.Command) string {
+	dir, _ := c.Env(config.Prefix + "DATA")
 	if flag := cmd.Flags().Lookup("data"); flag.Changed {
-		return flag.Value.String()
+		dir = flag.Value.String()
+	} else if dir == "" {
+		dir = HomeDir(c)
 	}
-	if dir, ok := c.Env(config.Prefix + "DATA"); ok && dir != "" {
-		return dir
-	}
-	return HomeDir(c)
+	home, _ := c.Env("HOME")
+	return config.Expand(dir, home)
 }
 
 // HomeDir is the data directory of a user who names none.

@@ -104,10 +104,10 @@ func scripts(key string, commands map[string][]string) error {
 }
 
 func socket(key, path string) error {
-	if path == "" || len(path) > maxSocket {
+	if len(path) > maxSocket {
 		return fault.Invalidf(key, path, "needs a path of up to %d bytes, or %q", maxSocket, Off)
 	}
-	return nil
+	return folder(key, path)
 }
 
 func hosts(key string, names []string) error {

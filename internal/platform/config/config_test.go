@@ -3,6 +3,8 @@ package config_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,6 +200,80 @@ func TestForeignVariables(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, "unknown key (set by environment variable "+c.unknown+")", c.environ)
+	}
+}
+
+// TestFormsOfScalars: each form of a value for each kind of setting, in the file and as a variable, is taken as it is written or
+// refused with the key. "" is a refusal.
+func TestFormsOfScalars(t *testing.T) {
+	forms := []string{"30", "1.5", "0123", "1e3", "true", "[1, 2]", "30s", "0", "-5", "1_000"}
+	for key, want := range map[string][]string{
+		"dns_ttl":                           {"", "", "", "", "", "", "30s", "0s", "", ""},
+		"discovery.cache.size":              {"30", "", "", "", "", "", "", "0", "-5", "1000"},
+		"discovery.query.default_radius_km": {"30", "1.5", "123", "1000", "", "", "", "0", "-5", "1000"},
+		"agent.strict":                      {"", "", "", "", "true", "", "", "false", "", ""},
+		"connections.name":                  {"30", "1.5", "0123", "1e3", "true", "", "30s", "0", "-5", "1_000"},
+		"coordination.allow":                {"[30]", "[1.5]", "[0123]", "[1e3]", "[true]", "[1, 2]", "[30s]", "[0]", "[-5]", "[1_000]"},
+	} {
+		for i, form := range forms {
+			nested := form
+			for _, part := range slices.Backward(strings.Split(key, ".")) {
+				nested = "{" + part + ": " + nested + "}"
+			}
+			variable := "BLACKHOLE_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) + "=" + strings.Trim(form, "[]")
+			for from, src := range map[string]config.Source{"file": {File: write(t, nested)}, "environment variable": {Environ: []string{variable}}} {
+				c, _, err := config.Load(src)
+				switch what := key + ": " + form + " of " + from; {
+				case err != nil: // also a number beyond the bounds of its setting
+					require.Contains(t, err.Error(), key, what)
+					require.ErrorContains(t, err, "(set by "+from, what)
+					if want[i] != "" {
+						require.NotContains(t, err.Error(), "must be a ", what)
+					}
+				case form == "[1, 2]" && from != "file" && key == "connections.name": // a variable is a text
+				default:
+					require.Equal(t, want[i], c.Value(key), what)
+				}
+			}
+		}
+	}
+	_, _, err := config.Load(config.Source{File: write(t, "dns_ttl: 30")})
+	require.ErrorContains(t, err, "dns_ttl: needs a unit: 30s?")
+}
+
+// TestOneDocument: nothing of a settings file is left out in silence.
+func TestOneDocument(t *testing.T) {
+	for text, refused := range map[string]bool{
+		"dns: off\n---\nhttp: off": true, "dns: off\n---\n[": true, "---\n---\ndns: off": true,
+		"": false, "# comment\n": false, "# comment\n---\ndns: off\n": false, "%YAML 1.1\n---\ndns: off\n...\n": false,
+	} {
+		_, _, err := config.Load(config.Source{File: write(t, text)})
+		if refused {
+			require.ErrorContains(t, err, "has more than one document", text)
+		} else {
+			require.NoError(t, err, text)
+		}
+	}
+}
+
+// TestHomeInPaths: ~/ is the home in each path. Another ~ would make a folder of that name.
+func TestHomeInPaths(t *testing.T) {
+	text := "data: ~/bh\nunix: ~/s\nauth: {server_cert: ~/c, server_key: ~/k, "
+	home := []string{"HOME=/home/u"}
+	byToken, _, err := config.Load(config.Source{File: write(t, text+"token_file: ~/t, tokens: [{token_file: ~/o, role: admin, name: o}]}"), Environ: home})
+	require.NoError(t, err)
+	byKey, _, err := config.Load(config.Source{File: write(t, text+"method: jwt, jwt: {algorithms: [ES256], key_file: ~/j}}"), Environ: home})
+	require.NoError(t, err)
+	byCertificate, _, err := config.Load(config.Source{File: write(t, text+"method: mtls, ca_cert: ~/a}"), Environ: home})
+	require.NoError(t, err)
+	a := byToken.Auth
+	require.Equal(t, []string{"/home/u/bh", "/home/u/s", "/home/u/c", "/home/u/k", "/home/u/t", "/home/u/o", "/home/u/j", "/home/u/a"},
+		[]string{byToken.Data, byToken.Unix, a.ServerCert, a.ServerKey, a.TokenFile, a.Tokens[0].TokenFile, byKey.Auth.JWT.KeyFile, byCertificate.Auth.CACert})
+	for key, environ := range map[string][]string{
+		"data": {"BLACKHOLE_DATA=~/bh"}, "unix": {"BLACKHOLE_UNIX=~user/bh", "HOME=/home/u"},
+	} {
+		_, _, err := config.Load(config.Source{Environ: environ})
+		require.Equal(t, key, fault.FieldOf(err), "%v", err)
 	}
 }
 

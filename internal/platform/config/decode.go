@@ -113,10 +113,15 @@ func (l *layer) decodeText(key string, n *yaml.Node, field reflect.Value) error 
 	case *string:
 		*p = text
 	case *time.Duration:
-		*p, err = time.ParseDuration(text)
+		if *p, err = time.ParseDuration(text); err != nil && isNumber(text) {
+			return fault.Invalidf(key, text, "needs a unit: %ss?", text)
+		}
 	case *bool:
 		*p, err = strconv.ParseBool(cmp.Or(text, "false"))
 	case *int:
+		if regexp.MustCompile(`^[-+]?0[0-9_]`).MatchString(text) { // octal for some readers of YAML, decimal for others
+			return fault.Invalidf(key, text, "must be a whole number without a leading 0")
+		}
 		var n int64
 		n, err = strconv.ParseInt(cmp.Or(text, "0"), 0, strconv.IntSize)
 		*p = int(n)
@@ -128,6 +133,8 @@ func (l *layer) decodeText(key string, n *yaml.Node, field reflect.Value) error 
 	}
 	return nil
 }
+
+func isNumber(text string) bool { _, err := strconv.ParseFloat(text, 64); return err == nil }
 
 // secret accepts only text. It refuses empty text, such as the value of an empty
 // variable: without the secret, the API would be open.

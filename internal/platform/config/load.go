@@ -1,8 +1,11 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"reflect"
@@ -66,7 +69,7 @@ func Load(src Source) (Config, Origin, error) {
 	for _, key := range Keys() {
 		origin[key] = "default"
 	}
-	for _, apply := range []func(*Config, Origin) error{src.file, src.environ, src.flags, src.join} {
+	for _, apply := range []func(*Config, Origin) error{src.file, src.environ, src.flags, src.expand, src.join} {
 		if err := apply(&c, origin); err != nil {
 			return Config{}, nil, fault.Wrap("config.Load", err)
 		}
@@ -83,8 +86,14 @@ func (s Source) file(c *Config, origin Origin) error {
 	}
 	text, err := os.ReadFile(s.File)
 	var root yaml.Node
+	documents := yaml.NewDecoder(bytes.NewReader(text))
 	if err == nil {
-		err = yaml.Unmarshal(text, &root)
+		if err = documents.Decode(&root); errors.Is(err, io.EOF) { // an empty file
+			err = nil
+		}
+	}
+	if err == nil && !errors.Is(documents.Decode(new(yaml.Node)), io.EOF) {
+		err = errors.New("has more than one document: remove the line ---")
 	}
 	if err == nil && len(root.Content) == 1 {
 		_, err = section(root.Content[0])
@@ -129,6 +138,27 @@ func (s Source) environ(c *Config, origin Origin) error {
 		if err := l.apply(key, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: given[name]}, c, origin); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// Expand puts the home of a user in the place of a first ~, as a shell does. Without a home the path stays as it is.
+func Expand(path, home string) string {
+	if rest, ok := strings.CutPrefix(path, "~"); ok && home != "" && (rest == "" || rest[0] == '/' || os.IsPathSeparator(rest[0])) {
+		return home + rest
+	}
+	return path
+}
+
+// expand expands all paths.
+func (s Source) expand(c *Config, _ Origin) error {
+	home := s.lookup()["HOME"]
+	paths := []*string{&c.Data, &c.Unix, &c.Auth.TokenFile, &c.Auth.CACert, &c.Auth.ServerCert, &c.Auth.ServerKey, &c.Auth.JWT.KeyFile}
+	for i := range c.Auth.Tokens {
+		paths = append(paths, &c.Auth.Tokens[i].TokenFile)
+	}
+	for _, path := range paths {
+		*path = Expand(*path, home)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func (c *Config) Validate() error {
 	d := &c.Discovery
 	return firstError(
 		oneOf("profile", c.Profile, "dev", "lan", "public"),
-		notEmpty("data", c.Data),
+		folder("data", c.Data),
 		c.Auth.validate(),
 		c.listener("http", c.HTTP),
 		c.listener("grpc", c.GRPC),
@@ -64,9 +64,13 @@ func oneOf[T comparable](key string, value T, allowed ...T) error {
 	return fault.Invalidf(key, value, "must be one of %s", strings.Join(names, ", "))
 }
 
-func notEmpty(key, value string) error {
-	if value == "" {
-		return fault.Invalidf(key, value, "must not be empty")
+// folder refuses a ~ that did not become a home: a folder of that name would get the identity.
+func folder(key, path string) error {
+	switch {
+	case path == "":
+		return fault.Invalidf(key, path, "must not be empty")
+	case path[0] == '~':
+		return fault.Invalidf(key, path, "begins with ~, and only ~/ with the variable HOME is a home: write the whole path")
 	}
 	return nil
 }
