@@ -288,6 +288,11 @@ func run(t *testing.T, env []string) string {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 		require.NoError(t, log.Close())
+		text, err := os.ReadFile(log.Name())
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			require.True(t, json.Valid([]byte(line)), line)
+		}
 	})
 	address := regexp.MustCompile(`"grpc":"(127\.0\.0\.1:\d+)"`)
 	var text []byte

@@ -4,7 +4,11 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
 	"io"
+	"log"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	golog "github.com/ipfs/go-log/v2"
+	"github.com/libp2p/go-libp2p/gologshim"
 	"github.com/stretchr/testify/require"
 )
 
@@ -59,4 +65,23 @@ func TestLogWithoutReader(t *testing.T) {
 	require.ErrorAs(t, other.Run(), &died)
 	require.Equal(t, syscall.SIGPIPE, died.Sys().(syscall.WaitStatus).Signal(), died.String())
 	require.Empty(t, strings.TrimSpace(string(died.Stderr)))
+}
+
+// TestLibrariesLog: the lines of libraries have the form of the log.
+func TestLibrariesLog(t *testing.T) {
+	out, flags := log.Writer(), log.Flags()
+	t.Cleanup(func() { log.SetOutput(out); log.SetFlags(flags) })
+	var text bytes.Buffer
+	adoptLibraries("json")(slog.NewJSONHandler(&text, nil), slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelError}))
+	log.Printf("[zeroconf] no suitable %s interface", "IPv4")
+	gologshim.Logger("test").Error("a library fails")
+	gologshim.Logger("test").Info("a library talks")
+	var said []string
+	for line := range strings.Lines(text.String()) {
+		var object struct{ Level, Msg string }
+		require.NoError(t, json.Unmarshal([]byte(line), &object), line)
+		said = append(said, object.Level+" "+object.Msg)
+	}
+	require.Equal(t, []string{"WARN [zeroconf] no suitable IPv4 interface", "ERROR a library fails"}, said)
+	require.Equal(t, golog.JSONOutput, golog.GetConfig().Format)
 }

@@ -21,6 +21,7 @@ type runFunc func(ctx context.Context, c config.Config, r Runner) error
 // Runner is the command that runs a peer.
 type Runner struct {
 	Stderr io.Writer
+	Joined string                        // network that the peer has joined by an invitation now; "": none
 	Up     func(Up)                      // takes the peer's addresses once, when it is up
 	Again  func() (config.Config, error) // reads the settings again
 }
@@ -75,9 +76,8 @@ func runCommand(con *term.Console, run runFunc, join peer.JoinFunc) *cobra.Comma
 			if err := join(c.Data, invited); err != nil {
 				return err
 			}
-			con.Say("joined the network %s; the next start needs no --join", invited.Name)
 		}
-		err = run(cmd.Context(), c, Runner{Stderr: con.Stderr, Up: func(up Up) { greet(con, up) }, Again: func() (config.Config, error) {
+		err = run(cmd.Context(), c, Runner{Stderr: con.Stderr, Joined: string(invited.Name), Up: func(up Up) { greet(con, up) }, Again: func() (config.Config, error) {
 			next, _, err := s.Load(cmd)
 			return next, err
 		}})

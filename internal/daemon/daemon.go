@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -38,14 +39,24 @@ type Up struct{ Network, Profile, Page, GRPC string }
 type Options struct {
 	Stderr  io.Writer // of the log
 	Version string
-	Up      func(Up)                      // called once, when all parts have started; may be nil
-	Again   func() (config.Config, error) // reads the settings again at SIGHUP; may be nil
+	Joined  string // network that the peer has joined by an invitation now; "": none
+	// Libraries gives the log to libraries that have one logger for the whole program: warnings of package log, and the errors of
+	// others. May be nil.
+	Libraries func(warnings, failures slog.Handler)
+	Up        func(Up)                      // called once, when all parts have started; may be nil
+	Again     func() (config.Config, error) // reads the settings again at SIGHUP; may be nil
 }
 
 // Run runs a peer until ctx ends or a part fails.
 // Errors: Invalid for settings that cannot work, or the cause of the part that failed.
 func Run(ctx context.Context, c config.Config, o Options) error {
 	log, journal := newJournal(c.Log, o.Stderr)
+	if o.Libraries != nil {
+		o.Libraries(newHandler(c.Log.Format, journal, &journal.level), newHandler(c.Log.Format, journal, slog.LevelError))
+	}
+	if o.Joined != "" {
+		log.Info("joined a network by an invitation; the next start needs none", "network", o.Joined)
+	}
 	hangups, release := catchSignals()
 	defer release()
 	listeners, err := listen(c)

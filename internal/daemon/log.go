@@ -33,11 +33,15 @@ func newJournal(c config.Log, out io.Writer) (*slog.Logger, *journal) {
 	if _, err := j.setLevel(c.Level); err != nil {
 		j.level.Set(slog.LevelInfo) // config.Validate allows only known levels
 	}
-	opts := &slog.HandlerOptions{Level: &j.level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(j, opts)), j
+	return slog.New(newHandler(c.Format, j, &j.level)), j
+}
+
+func newHandler(format string, out io.Writer, level slog.Leveler) slog.Handler {
+	opts := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.NewJSONHandler(out, opts)
 	}
-	return slog.New(slog.NewTextHandler(j, opts)), j
+	return slog.NewTextHandler(out, opts)
 }
 
 // setLevel returns the level before.
