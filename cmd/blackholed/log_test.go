@@ -9,6 +9,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -84,4 +85,22 @@ func TestLibrariesLog(t *testing.T) {
 	}
 	require.Equal(t, []string{"WARN [zeroconf] no suitable IPv4 interface", "ERROR a library fails"}, said)
 	require.Equal(t, golog.JSONOutput, golog.GetConfig().Format)
+}
+
+// TestSignalsOfCommands: a command that waits ends with the code of its signal. The server never answers.
+func TestSignalsOfCommands(t *testing.T) {
+	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		mute, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		cmd := blackholed(t, nil, "lock", "hold", "db", "--timeout", "0", "--grpc", mute.Addr().String())
+		require.NoError(t, cmd.Start())
+		called, err := mute.Accept()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(signal))
+		var ended *exec.ExitError
+		require.ErrorAs(t, cmd.Wait(), &ended)
+		require.Equal(t, code, ended.ExitCode())
+		require.NoError(t, called.Close())
+		require.NoError(t, mute.Close())
+	}
 }

@@ -9,14 +9,28 @@ import (
 	"syscall"
 
 	"github.com/blackhole/blackhole/internal/cli"
+	"github.com/blackhole/blackhole/internal/cli/exit"
 	"github.com/blackhole/blackhole/internal/cli/group"
 	"github.com/blackhole/blackhole/internal/daemon"
 	"github.com/blackhole/blackhole/internal/platform/config"
 )
 
+// untilSignal returns a context that ends with the first signal, and names it as its cause. A second signal kills the process.
+func untilSignal() context.Context {
+	ctx, end := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() { // until the end of the process
+		if s, ok := (<-signals).(syscall.Signal); ok {
+			signal.Stop(signals)
+			end(exit.Signal(s))
+		}
+	}()
+	return ctx
+}
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // restores the default: a second signal kills the process
+	ctx := untilSignal()
 	v := version()
 	os.Exit(cli.App{
 		Version: v, Build: built(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Terminal: terminal(), Superuser: os.Geteuid() == 0,

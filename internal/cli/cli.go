@@ -63,7 +63,7 @@ type App struct {
 }
 
 // Execute runs the command in args (without the program's name) and returns the exit code.
-// The user's interrupt ends ctx.
+// The user's interrupt ends ctx; its cause is an exit.Signal.
 func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
 	if len(args) > 2 && args[0] == guard.Arg {
 		return guard.Main(args[1:])
@@ -79,7 +79,7 @@ func (a App) Execute(ctx context.Context, args []string) (exitCode int) {
 		return int(child)
 	}
 	if ctx.Err() != nil && fault.KindOf(err) == fault.Canceled {
-		err = fault.New("", fault.Canceled, "interrupted")
+		err = exit.Interrupted(ctx)
 	}
 	report(a.Stderr, cmd, err)
 	return exit.CodeOf(err)

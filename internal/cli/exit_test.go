@@ -30,14 +30,20 @@ func TestExitCodesOfScripts(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	ctx, interrupt := context.WithCancel(context.Background())
-	var out, errs bytes.Buffer
-	address := serve(t, &fake{watch: interrupt})
-	code := testApp(nil, &out, &errs, nil).Execute(ctx, []string{"offer", "watch", "--type", "endless", "--grpc", address})
-	require.Equal(t, 130, code)
-	require.Equal(t, "blackholed: interrupted\n", errs.String())
-	// The output up to the interrupt has complete events in order.
-	require.True(t, strings.HasPrefix("added updated withdrawn reset", strings.Join(firstWords(out.String()), " ")), out.String())
+	for _, c := range []struct {
+		by   error
+		code int
+		said string
+	}{{nil, 130, "interrupted"}, {exit.Signal(syscall.SIGINT), 130, "interrupted"}, {exit.Signal(syscall.SIGTERM), 143, "terminated"}} {
+		ctx, interrupt := context.WithCancelCause(context.Background())
+		var out, errs bytes.Buffer
+		address := serve(t, &fake{watch: func() { interrupt(c.by) }})
+		code := testApp(nil, &out, &errs, nil).Execute(ctx, []string{"offer", "watch", "--type", "endless", "--grpc", address})
+		require.Equal(t, c.code, code)
+		require.Equal(t, "blackholed: "+c.said+"\n", errs.String())
+		// The output up to the interrupt has complete events in order.
+		require.True(t, strings.HasPrefix("added updated withdrawn reset", strings.Join(firstWords(out.String()), " ")), out.String())
+	}
 }
 
 func firstWords(text string) []string {

@@ -2,11 +2,13 @@
 package exit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -39,6 +41,27 @@ type Child int
 // Error implements error.
 func (c Child) Error() string { return fmt.Sprintf("the command ended with %d", int(c)) }
 
+// Signal is a signal that ended the work of the program, the cause of its context.
+type Signal syscall.Signal
+
+// Error implements error.
+func (s Signal) Error() string {
+	if syscall.Signal(s) == syscall.SIGINT {
+		return "interrupted"
+	}
+	return syscall.Signal(s).String()
+}
+
+// Is makes it the end of a context.
+func (s Signal) Is(target error) bool { return target == context.Canceled }
+
+// Interrupted is the error of work that the end of ctx ended. Supervisors read 130 as Ctrl-C, so SIGTERM has its own code.
+func Interrupted(ctx context.Context) error {
+	by := Signal(syscall.SIGINT)
+	errors.As(context.Cause(ctx), &by)
+	return With(128+int(by), fault.New("", fault.Canceled, "%s", by.Error()))
+}
+
 // exit is an exit code with its meaning and error kinds.
 type exit struct {
 	code    int
@@ -59,6 +82,7 @@ func exits() []exit {
 		{NotAcquired, "lock: others hold the lock; require: too few instances in time", nil},                                          // EX_TEMPFAIL
 		{Lost, "lock: the lock was lost while held", nil},
 		{130, "interrupted", []fault.Kind{fault.Canceled}}, // 128 + SIGINT, the convention of shells
+		{143, "ended by SIGTERM", nil},
 	}
 }
 
