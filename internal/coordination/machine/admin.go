@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"math"
 	"slices"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -12,6 +11,10 @@ import (
 // leap is the revision step of a new incarnation: more than a group can write while a backup is
 // useful (127 days at 10^5 writes a second).
 const leap = 1 << 40
+
+// highest bounds revisions and so fencing tokens: they stay exact in a float64, which readers of JSON use, and below the own
+// numbering of a peer's catalog. Writes alone never come near.
+const highest = 1 << 52
 
 func compact(m *Machine, r *coordv1.Compact) error {
 	to := coord.Revision(r.GetRevision())
@@ -30,7 +33,7 @@ func bumpIncarnation(m *Machine, r *coordv1.BumpIncarnation) error {
 	if r.GetIncarnation() != m.incarnation+1 {
 		return fault.Refused(fault.Conflict, "incarnation", "the present one is %d", m.incarnation)
 	}
-	if m.revision > math.MaxInt64-2*leap {
+	if m.revision > highest-2*leap {
 		return fault.Refused(fault.LimitReached, "incarnation", "no revisions are left")
 	}
 	m.incarnation = r.GetIncarnation()

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"encoding/hex"
-	"math"
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/coord"
@@ -140,8 +139,9 @@ func raiseRevision(m *Machine, r *coordv1.RaiseRevision) error {
 	switch to := coord.Revision(r.GetTo()); {
 	case to < 0:
 		return fault.Invalidf("to", to, "must not be negative")
-	case to > math.MaxInt64-2*leap:
-		return fault.Refused(fault.LimitReached, "to", "leaves too few revisions")
+	case to > m.revision+leap || to > highest-2*leap:
+		return fault.Refused(fault.LimitReached, "to", "%d is more than %d above the revision %d, or above %d: let the group with the higher revision survive",
+			to, int64(leap), m.revision, int64(highest-2*leap))
 	case r.GetResume() != m.merging.since:
 		return fault.Refused(fault.Conflict, "resume", "the group lives")
 	default:

@@ -124,7 +124,9 @@ func TestRaiseRevision(t *testing.T) {
 	l.must(t, &coordv1.RaiseRevision{To: 7})
 	require.Equal(t, coord.Revision(1002), l.Revision(), "a revision never falls")
 	require.Equal(t, coord.Revision(1002), l.Compacted(), "no watch of the other group goes on in this history")
-	l.refused(t, fault.LimitReached, "to", &coordv1.RaiseRevision{To: int64(1<<63 - 1)})
+	for _, to := range []int64{1<<63 - 1, 1 << 52, 1<<41 + 1007} {
+		l.refused(t, fault.LimitReached, "to", &coordv1.RaiseRevision{To: to})
+	}
 	l.refused(t, fault.Invalid, "to", &coordv1.RaiseRevision{To: -1})
 	l.refused(t, fault.Conflict, "resume", &coordv1.RaiseRevision{Resume: 3})
 }

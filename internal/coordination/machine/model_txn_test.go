@@ -6,10 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // txn copies nothing and indexes nothing: each comparison and each read walks over every key.
@@ -230,8 +233,8 @@ func showTxn(r ops.TxnResult) string {
 		fmt.Fprintf(&b, "%d:", s.Count)
 		for _, kv := range s.Keys {
 			v := version{value: string(kv.Value), create: kv.CreateRevision, mod: kv.ModRevision, version: kv.Version, lease: kv.Lease}
-			if kv.LockClaim != nil {
-				v.lock = kv.LockClaim.Lock
+			if entry := new(coordv1.LockEntry); proto.Unmarshal(kv.Value, entry) == nil && entry.GetCount() > 0 {
+				v.lock = kv.Key // the model knows no values of claims
 			}
 			b.WriteString(v.show(kv.Key))
 		}

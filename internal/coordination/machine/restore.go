@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"io"
-	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -58,7 +57,7 @@ func (d *decoder) machine(m *Machine) {
 	m.revision, m.compacted = coord.Revision(d.int()), coord.Revision(d.int())
 	d.check(m.revision >= coord.FirstRevision, "revision", "is below that of an empty store")
 	d.check(m.compacted <= m.revision, "compacted", "is in the future")
-	d.check(m.revision <= math.MaxInt64-leap, "revision", "leaves none to come")
+	d.check(m.revision <= highest, "revision", "leaves none to come")
 	d.limits(&m.limits.Limits)
 	d.leases(m)
 	d.clients(m)
