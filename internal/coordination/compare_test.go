@@ -58,7 +58,7 @@ func TestFlippedBit(t *testing.T) {
 						require.Contains(t, p.conditions.Active()[0].Message, "Stop this peer, remove data/raft")
 					} else {
 						require.Equal(t, "member", w.phase(p))
-						require.Empty(t, p.conditions.ActiveNames())
+						require.Equal(t, []string{"no_reserve"}, p.conditions.ActiveNames())
 					}
 				}
 				page, _, err := ops.Of(victim).Range(t.Context(), ops.Query{Span: coord.Exactly("k")}, ops.Linearizable)
