@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -12,11 +11,8 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Bounds of heartbeats. The queue of a stream stays below beatsRoom * instance.MaxBeats * maxLease bytes.
-const (
-	beatsRoom = 64
-	maxLease  = 128 // bytes of the name of a lease; a registry makes names of 38 bytes
-)
+// maxLease bounds the bytes of the name of a lease; a registry makes names of 38 bytes.
+const maxLease = 128
 
 // Heartbeat implements agentv1.DiscoveryServiceServer. A request for a single lease fails with the
 // error of that lease.
@@ -24,7 +20,7 @@ func (a *agent) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (*
 	if err := a.beatable(ctx, req); err != nil {
 		return nil, err
 	}
-	beats, err := a.Registrar.Heartbeat(ctx, appendRefs(nil, req))
+	beats, err := a.Registrar.Heartbeat(ctx, refsOf(req))
 	if err != nil {
 		return nil, err
 	}
@@ -32,40 +28,6 @@ func (a *agent) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (*
 		return nil, beats[0].Err
 	}
 	return beaten(req, beats), nil
-}
-
-// HeartbeatStream implements agentv1.DiscoveryServiceServer. Queued requests go to the registry
-// together, because a request costs more than the lookup of a lease.
-func (a *agent) HeartbeatStream(stream grpc.BidiStreamingServer[agentv1.HeartbeatRequest, agentv1.HeartbeatResponse]) error {
-	const op = "grpcapi.HeartbeatStream"
-	ctx, cancel := untilClosing(stream.Context(), a.closing)
-	defer cancel()
-	q := queue[agentv1.HeartbeatRequest]{
-		in:   receive(ctx, beatsRoom, stream.Recv, func(req *agentv1.HeartbeatRequest) error { return a.beatable(ctx, req) }),
-		size: beatsOf, limit: instance.MaxBeats,
-	}
-	var refs []instance.Ref
-	for {
-		batch, err := q.batch(ctx)
-		if len(batch) == 0 || err != nil {
-			return orClosing(a.closing, op, err)
-		}
-		refs = refs[:0]
-		for _, req := range batch {
-			refs = appendRefs(refs, req)
-		}
-		beats, err := a.Registrar.Heartbeat(ctx, refs)
-		if err != nil {
-			return orClosing(a.closing, op, err)
-		}
-		for _, req := range batch {
-			n := beatsOf(req)
-			if err := stream.Send(beaten(req, beats[:n])); err != nil {
-				return err
-			}
-			beats = beats[n:]
-		}
-	}
 }
 
 // headed reports whether a request names an instance besides lease_ids.
@@ -105,7 +67,7 @@ func (a *agent) beatable(ctx context.Context, req *agentv1.HeartbeatRequest) err
 	return nil
 }
 
-func appendRefs(refs []instance.Ref, req *agentv1.HeartbeatRequest) []instance.Ref {
+func refsOf(req *agentv1.HeartbeatRequest) (refs []instance.Ref) {
 	if lease := req.GetLeaseId(); lease != "" {
 		refs = append(refs, instance.Ref{Lease: lease})
 	} else if headed(req) {

@@ -46,7 +46,7 @@ func web(id string) *agentv1.Instance {
 	return (&instance.Instance{Key: r.Key, Spec: r.Spec}).Proto()
 }
 
-func TestHeartbeatStreamAnswersInOrder(t *testing.T) {
+func TestHeartbeatsAnswerInOrder(t *testing.T) {
 	c, a, _ := agents(t)
 	var leases []string
 	for _, id := range []string{"a", "b", "c"} {
@@ -54,37 +54,28 @@ func TestHeartbeatStreamAnswersInOrder(t *testing.T) {
 		require.NoError(t, err)
 		leases = append(leases, done.Lease)
 	}
-	stream, err := c.HeartbeatStream(t.Context())
-	require.NoError(t, err)
-	for _, req := range []*agentv1.HeartbeatRequest{
-		{LeaseId: leases[0]},
-		{LeaseId: "lease-nobody"},
-		{LeaseIds: []string{leases[2], "lease-nobody", leases[1]}},
-		{ServiceName: "web", InstanceId: "b", LeaseIds: leases[:1]},
-	} {
-		require.NoError(t, stream.Send(req))
-	}
-	require.NoError(t, stream.CloseSend())
-	var got []*agentv1.HeartbeatResponse
-	for range 4 {
-		resp, err := stream.Recv()
+	beat := func(req *agentv1.HeartbeatRequest) *agentv1.HeartbeatResponse {
+		resp, err := c.Heartbeat(t.Context(), req)
 		require.NoError(t, err)
-		got = append(got, resp)
+		return resp
 	}
-	_, err = stream.Recv()
-	require.ErrorIs(t, err, io.EOF)
-	require.Equal(t, leases[0], got[0].GetLeaseId())
-	require.Equal(t, int64(30), got[0].GetTtl())
-	require.Equal(t, agentv1.HealthStatus_HEALTH_STATUS_UP, got[0].GetStatus())
-	require.Zero(t, got[1].GetTtl(), "no such lease: the others go on")
+	one := beat(&agentv1.HeartbeatRequest{LeaseId: leases[0]})
+	require.Equal(t, leases[0], one.GetLeaseId())
+	require.Equal(t, int64(30), one.GetTtl())
+	require.Equal(t, agentv1.HealthStatus_HEALTH_STATUS_UP, one.GetStatus())
+	many := beat(&agentv1.HeartbeatRequest{LeaseIds: []string{leases[2], "lease-nobody", leases[1]}})
 	var ttls []int64
-	for _, b := range got[2].GetBeats() {
+	for _, b := range many.GetBeats() {
 		ttls = append(ttls, b.GetTtlMs())
 	}
-	require.Equal(t, []int64{30_000, 0, 30_000}, ttls)
-	require.Zero(t, got[2].GetTtl())
-	require.Equal(t, leases[1], got[3].GetLeaseId())
-	require.Len(t, got[3].GetBeats(), 1)
+	require.Equal(t, []int64{30_000, 0, 30_000}, ttls, "no such lease: the others go on")
+	require.Zero(t, many.GetTtl())
+	named := beat(&agentv1.HeartbeatRequest{ServiceName: "web", InstanceId: "b", LeaseIds: leases[:1]})
+	require.Equal(t, leases[1], named.GetLeaseId())
+	require.Len(t, named.GetBeats(), 1)
+	unknown := beat(&agentv1.HeartbeatRequest{LeaseId: "lease-nobody", LeaseIds: leases[:1]})
+	require.Zero(t, unknown.GetTtl())
+	require.Len(t, unknown.GetBeats(), 1)
 }
 
 func TestHeartbeatsRefused(t *testing.T) {
@@ -99,11 +90,6 @@ func TestHeartbeatsRefused(t *testing.T) {
 	refused(t, err, codes.InvalidArgument, "lease_id")
 	_, err = c.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{ServiceName: "web"})
 	refused(t, err, codes.InvalidArgument, "id")
-	stream, err := c.HeartbeatStream(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, stream.Send(&agentv1.HeartbeatRequest{}))
-	_, err = stream.Recv()
-	refused(t, err, codes.InvalidArgument, "lease_id")
 }
 
 // TestGoneSaysWhen, and what is missing is listed.
@@ -269,19 +255,12 @@ func TestWatchesEndWithTheServer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = bad.Recv()
 	refused(t, err, codes.InvalidArgument, "query.status")
-	beats, err := c.HeartbeatStream(t.Context())
-	require.NoError(t, err)
 	registers, err := c.RegisterStream(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, registers.Send(web("a"))) // streams begin with what is sent
 	_, err = registers.Recv()
 	require.NoError(t, err)
-	require.NoError(t, beats.Send(&agentv1.HeartbeatRequest{LeaseId: "x"}))
-	_, err = beats.Recv()
-	require.NoError(t, err)
 	s.Close()
-	_, err = beats.Recv()
-	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
 	_, err = registers.Recv()
 	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
 	for err = nil; err == nil; _, err = w.Recv() { // the registration above comes first
@@ -396,7 +375,7 @@ func TestNeed(t *testing.T) {
 	require.Len(t, count, 4)
 	require.Equal(t, access.RoleAdmin, grpcapi.Need("/x.Y/Z"))
 	require.Equal(t, access.RoleAdmin, grpcapi.Need(""))
-	require.Equal(t, access.RoleService, grpcapi.Need("/blackhole.agent.v1.DiscoveryService/HeartbeatStream"))
+	require.Equal(t, access.RoleService, grpcapi.Need("/blackhole.agent.v1.DiscoveryService/Heartbeat"))
 	require.Equal(t, access.RoleReadOnly, grpcapi.Need("/blackhole.agent.v1.DiscoveryService/Watch"))
 	require.Equal(t, access.RoleNone, grpcapi.Need("/grpc.health.v1.Health/Check"))
 }

@@ -19,7 +19,7 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 	}
 	ctx, cancel := untilClosing(stream.Context(), c.closing)
 	defer cancel()
-	k := queue[api.LeaseKeepAliveRequest]{in: receive(ctx, inboxRoom, stream.Recv, renewable), size: weight, limit: coord.MaxKeepAlive}
+	k := renewals{in: receive(ctx, inboxRoom, stream.Recv, renewable)}
 	for {
 		batch, err := k.batch(ctx)
 		if len(batch) == 0 || err != nil {
@@ -33,6 +33,45 @@ func (c *coordination) LeaseKeepAlive(stream grpc.BidiStreamingServer[api.LeaseK
 			if err := stream.Send(resp); err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// renewals cuts the requests of a stream into batches.
+type renewals struct {
+	in   *inbox[api.LeaseKeepAliveRequest]
+	next *api.LeaseKeepAliveRequest // without room in the last batch
+}
+
+// batch waits for a request and returns it with the requests that already wait, up to coord.MaxKeepAlive leases. An
+// empty batch means the end of the stream.
+func (q *renewals) batch(ctx context.Context) ([]*api.LeaseKeepAliveRequest, error) {
+	first := q.next
+	if q.next = nil; first == nil {
+		select {
+		case req, ok := <-q.in.C:
+			if !ok {
+				return nil, q.in.err
+			}
+			first = req
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	batch, size := []*api.LeaseKeepAliveRequest{first}, weight(first)
+	for {
+		select {
+		case req, ok := <-q.in.C:
+			if !ok {
+				return batch, nil // the next call reports the end
+			}
+			if size += weight(req); size > coord.MaxKeepAlive {
+				q.next = req
+				return batch, nil
+			}
+			batch = append(batch, req)
+		default:
+			return batch, nil
 		}
 	}
 }

@@ -24,7 +24,7 @@ func Need(fullMethod string) access.Role {
 		return access.RoleReadOnly
 	case agentv1.DiscoveryService_ServiceDesc.ServiceName:
 		return least(method, []string{"Discover", "ListServices", "ListInstances", "Watch"},
-			[]string{"Register", "Deregister", "Heartbeat", "HeartbeatStream", "SetStatus", "RegisterStream"})
+			[]string{"Register", "Deregister", "Heartbeat", "SetStatus", "RegisterStream"})
 	case api.RecordService_ServiceDesc.ServiceName:
 		return least(method, []string{"Get", "List", "Resolve", "Query", "Watch"}, nil)
 	case api.PeerService_ServiceDesc.ServiceName:

@@ -134,8 +134,7 @@ type eventService struct {
 
 // Follow implements api.EventServiceServer.
 func (e *eventService) Follow(r *api.FollowRequest, out grpc.ServerStreamingServer[api.FollowResponse]) error {
-	ctx, cancel := context.WithCancel(out.Context())
+	ctx, cancel := untilClosing(out.Context(), e.server.closing)
 	defer cancel()
-	defer context.AfterFunc(e.server.closing, cancel)()
 	return e.server.orClosing(e.server.Web.Events(ctx, r, out.Send))
 }

@@ -387,9 +387,8 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithCancel(out.Context())
+	ctx, cancel := untilClosing(out.Context(), s.closing)
 	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
 	w, err := s.Finder.Watch(ctx, q, req.GetAfter())
 	if err != nil {
 		return s.orClosing(err)

@@ -43,47 +43,6 @@ func receive[T any](ctx context.Context, room int, recv func() (*T, error), chec
 	return in
 }
 
-// queue cuts the requests of a stream into batches.
-type queue[T any] struct {
-	in    *inbox[T]
-	size  func(*T) int // of a request, at most limit
-	limit int          // of a batch
-	next  *T           // without room in the last batch
-}
-
-// batch waits for a request and returns it with the requests that already wait, up to the limit. An
-// empty batch means the end of the stream.
-func (q *queue[T]) batch(ctx context.Context) ([]*T, error) {
-	first := q.next
-	if q.next = nil; first == nil {
-		select {
-		case req, ok := <-q.in.C:
-			if !ok {
-				return nil, q.in.err
-			}
-			first = req
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	batch, size := []*T{first}, q.size(first)
-	for {
-		select {
-		case req, ok := <-q.in.C:
-			if !ok {
-				return batch, nil // the next call reports the end
-			}
-			if size += q.size(req); size > q.limit {
-				q.next = req
-				return batch, nil
-			}
-			batch = append(batch, req)
-		default:
-			return batch, nil
-		}
-	}
-}
-
 // untilClosing returns a context that also ends when the server closes.
 func untilClosing(ctx, closing context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -1960,13 +1960,12 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x13EVENT_TYPE_MODIFIED\x10\x02\x12\x16\n" +
 	"\x12EVENT_TYPE_DELETED\x10\x03\x12\x16\n" +
 	"\x12EVENT_TYPE_INITIAL\x10\x04\x12\x17\n" +
-	"\x13EVENT_TYPE_PROGRESS\x10\x052\x8d\a\n" +
+	"\x13EVENT_TYPE_PROGRESS\x10\x052\xa9\x06\n" +
 	"\x10DiscoveryService\x12U\n" +
 	"\bRegister\x12#.blackhole.agent.v1.RegisterRequest\x1a$.blackhole.agent.v1.RegisterResponse\x12K\n" +
 	"\n" +
 	"Deregister\x12%.blackhole.agent.v1.DeregisterRequest\x1a\x16.google.protobuf.Empty\x12X\n" +
-	"\tHeartbeat\x12$.blackhole.agent.v1.HeartbeatRequest\x1a%.blackhole.agent.v1.HeartbeatResponse\x12b\n" +
-	"\x0fHeartbeatStream\x12$.blackhole.agent.v1.HeartbeatRequest\x1a%.blackhole.agent.v1.HeartbeatResponse(\x010\x01\x12X\n" +
+	"\tHeartbeat\x12$.blackhole.agent.v1.HeartbeatRequest\x1a%.blackhole.agent.v1.HeartbeatResponse\x12X\n" +
 	"\tSetStatus\x12$.blackhole.agent.v1.SetStatusRequest\x1a%.blackhole.agent.v1.SetStatusResponse\x12U\n" +
 	"\bDiscover\x12#.blackhole.agent.v1.DiscoverRequest\x1a$.blackhole.agent.v1.DiscoverResponse\x12a\n" +
 	"\fListServices\x12'.blackhole.agent.v1.ListServicesRequest\x1a(.blackhole.agent.v1.ListServicesResponse\x12d\n" +
@@ -2053,25 +2052,23 @@ var file_blackhole_agent_v1_agent_proto_depIdxs = []int32{
 	4,  // 32: blackhole.agent.v1.DiscoveryService.Register:input_type -> blackhole.agent.v1.RegisterRequest
 	6,  // 33: blackhole.agent.v1.DiscoveryService.Deregister:input_type -> blackhole.agent.v1.DeregisterRequest
 	7,  // 34: blackhole.agent.v1.DiscoveryService.Heartbeat:input_type -> blackhole.agent.v1.HeartbeatRequest
-	7,  // 35: blackhole.agent.v1.DiscoveryService.HeartbeatStream:input_type -> blackhole.agent.v1.HeartbeatRequest
-	10, // 36: blackhole.agent.v1.DiscoveryService.SetStatus:input_type -> blackhole.agent.v1.SetStatusRequest
-	12, // 37: blackhole.agent.v1.DiscoveryService.Discover:input_type -> blackhole.agent.v1.DiscoverRequest
-	14, // 38: blackhole.agent.v1.DiscoveryService.ListServices:input_type -> blackhole.agent.v1.ListServicesRequest
-	17, // 39: blackhole.agent.v1.DiscoveryService.ListInstances:input_type -> blackhole.agent.v1.ListInstancesRequest
-	19, // 40: blackhole.agent.v1.DiscoveryService.Watch:input_type -> blackhole.agent.v1.WatchRequest
-	2,  // 41: blackhole.agent.v1.DiscoveryService.RegisterStream:input_type -> blackhole.agent.v1.Instance
-	5,  // 42: blackhole.agent.v1.DiscoveryService.Register:output_type -> blackhole.agent.v1.RegisterResponse
-	26, // 43: blackhole.agent.v1.DiscoveryService.Deregister:output_type -> google.protobuf.Empty
-	8,  // 44: blackhole.agent.v1.DiscoveryService.Heartbeat:output_type -> blackhole.agent.v1.HeartbeatResponse
-	8,  // 45: blackhole.agent.v1.DiscoveryService.HeartbeatStream:output_type -> blackhole.agent.v1.HeartbeatResponse
-	11, // 46: blackhole.agent.v1.DiscoveryService.SetStatus:output_type -> blackhole.agent.v1.SetStatusResponse
-	13, // 47: blackhole.agent.v1.DiscoveryService.Discover:output_type -> blackhole.agent.v1.DiscoverResponse
-	15, // 48: blackhole.agent.v1.DiscoveryService.ListServices:output_type -> blackhole.agent.v1.ListServicesResponse
-	18, // 49: blackhole.agent.v1.DiscoveryService.ListInstances:output_type -> blackhole.agent.v1.ListInstancesResponse
-	20, // 50: blackhole.agent.v1.DiscoveryService.Watch:output_type -> blackhole.agent.v1.WatchResponse
-	21, // 51: blackhole.agent.v1.DiscoveryService.RegisterStream:output_type -> blackhole.agent.v1.Event
-	42, // [42:52] is the sub-list for method output_type
-	32, // [32:42] is the sub-list for method input_type
+	10, // 35: blackhole.agent.v1.DiscoveryService.SetStatus:input_type -> blackhole.agent.v1.SetStatusRequest
+	12, // 36: blackhole.agent.v1.DiscoveryService.Discover:input_type -> blackhole.agent.v1.DiscoverRequest
+	14, // 37: blackhole.agent.v1.DiscoveryService.ListServices:input_type -> blackhole.agent.v1.ListServicesRequest
+	17, // 38: blackhole.agent.v1.DiscoveryService.ListInstances:input_type -> blackhole.agent.v1.ListInstancesRequest
+	19, // 39: blackhole.agent.v1.DiscoveryService.Watch:input_type -> blackhole.agent.v1.WatchRequest
+	2,  // 40: blackhole.agent.v1.DiscoveryService.RegisterStream:input_type -> blackhole.agent.v1.Instance
+	5,  // 41: blackhole.agent.v1.DiscoveryService.Register:output_type -> blackhole.agent.v1.RegisterResponse
+	26, // 42: blackhole.agent.v1.DiscoveryService.Deregister:output_type -> google.protobuf.Empty
+	8,  // 43: blackhole.agent.v1.DiscoveryService.Heartbeat:output_type -> blackhole.agent.v1.HeartbeatResponse
+	11, // 44: blackhole.agent.v1.DiscoveryService.SetStatus:output_type -> blackhole.agent.v1.SetStatusResponse
+	13, // 45: blackhole.agent.v1.DiscoveryService.Discover:output_type -> blackhole.agent.v1.DiscoverResponse
+	15, // 46: blackhole.agent.v1.DiscoveryService.ListServices:output_type -> blackhole.agent.v1.ListServicesResponse
+	18, // 47: blackhole.agent.v1.DiscoveryService.ListInstances:output_type -> blackhole.agent.v1.ListInstancesResponse
+	20, // 48: blackhole.agent.v1.DiscoveryService.Watch:output_type -> blackhole.agent.v1.WatchResponse
+	21, // 49: blackhole.agent.v1.DiscoveryService.RegisterStream:output_type -> blackhole.agent.v1.Event
+	41, // [41:50] is the sub-list for method output_type
+	32, // [32:41] is the sub-list for method input_type
 	32, // [32:32] is the sub-list for extension type_name
 	32, // [32:32] is the sub-list for extension extendee
 	0,  // [0:32] is the sub-list for field type_name

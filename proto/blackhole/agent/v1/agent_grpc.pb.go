@@ -25,16 +25,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	DiscoveryService_Register_FullMethodName        = "/blackhole.agent.v1.DiscoveryService/Register"
-	DiscoveryService_Deregister_FullMethodName      = "/blackhole.agent.v1.DiscoveryService/Deregister"
-	DiscoveryService_Heartbeat_FullMethodName       = "/blackhole.agent.v1.DiscoveryService/Heartbeat"
-	DiscoveryService_HeartbeatStream_FullMethodName = "/blackhole.agent.v1.DiscoveryService/HeartbeatStream"
-	DiscoveryService_SetStatus_FullMethodName       = "/blackhole.agent.v1.DiscoveryService/SetStatus"
-	DiscoveryService_Discover_FullMethodName        = "/blackhole.agent.v1.DiscoveryService/Discover"
-	DiscoveryService_ListServices_FullMethodName    = "/blackhole.agent.v1.DiscoveryService/ListServices"
-	DiscoveryService_ListInstances_FullMethodName   = "/blackhole.agent.v1.DiscoveryService/ListInstances"
-	DiscoveryService_Watch_FullMethodName           = "/blackhole.agent.v1.DiscoveryService/Watch"
-	DiscoveryService_RegisterStream_FullMethodName  = "/blackhole.agent.v1.DiscoveryService/RegisterStream"
+	DiscoveryService_Register_FullMethodName       = "/blackhole.agent.v1.DiscoveryService/Register"
+	DiscoveryService_Deregister_FullMethodName     = "/blackhole.agent.v1.DiscoveryService/Deregister"
+	DiscoveryService_Heartbeat_FullMethodName      = "/blackhole.agent.v1.DiscoveryService/Heartbeat"
+	DiscoveryService_SetStatus_FullMethodName      = "/blackhole.agent.v1.DiscoveryService/SetStatus"
+	DiscoveryService_Discover_FullMethodName       = "/blackhole.agent.v1.DiscoveryService/Discover"
+	DiscoveryService_ListServices_FullMethodName   = "/blackhole.agent.v1.DiscoveryService/ListServices"
+	DiscoveryService_ListInstances_FullMethodName  = "/blackhole.agent.v1.DiscoveryService/ListInstances"
+	DiscoveryService_Watch_FullMethodName          = "/blackhole.agent.v1.DiscoveryService/Watch"
+	DiscoveryService_RegisterStream_FullMethodName = "/blackhole.agent.v1.DiscoveryService/RegisterStream"
 )
 
 // DiscoveryServiceClient is the client API for DiscoveryService service.
@@ -49,8 +48,6 @@ type DiscoveryServiceClient interface {
 	Deregister(ctx context.Context, in *DeregisterRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Heartbeat renews one or many leases, each with its own result.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
-	// HeartbeatStream renews leases during the stream: one answer for each request, in order.
-	HeartbeatStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HeartbeatRequest, HeartbeatResponse], error)
 	// SetStatus overrides the status of an instance, or ends the override.
 	SetStatus(ctx context.Context, in *SetStatusRequest, opts ...grpc.CallOption) (*SetStatusResponse, error)
 	// Discover finds instances.
@@ -104,19 +101,6 @@ func (c *discoveryServiceClient) Heartbeat(ctx context.Context, in *HeartbeatReq
 	return out, nil
 }
 
-func (c *discoveryServiceClient) HeartbeatStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HeartbeatRequest, HeartbeatResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &DiscoveryService_ServiceDesc.Streams[0], DiscoveryService_HeartbeatStream_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[HeartbeatRequest, HeartbeatResponse]{ClientStream: stream}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type DiscoveryService_HeartbeatStreamClient = grpc.BidiStreamingClient[HeartbeatRequest, HeartbeatResponse]
-
 func (c *discoveryServiceClient) SetStatus(ctx context.Context, in *SetStatusRequest, opts ...grpc.CallOption) (*SetStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetStatusResponse)
@@ -159,7 +143,7 @@ func (c *discoveryServiceClient) ListInstances(ctx context.Context, in *ListInst
 
 func (c *discoveryServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &DiscoveryService_ServiceDesc.Streams[1], DiscoveryService_Watch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &DiscoveryService_ServiceDesc.Streams[0], DiscoveryService_Watch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +162,7 @@ type DiscoveryService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 
 func (c *discoveryServiceClient) RegisterStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Instance, Event], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &DiscoveryService_ServiceDesc.Streams[2], DiscoveryService_RegisterStream_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &DiscoveryService_ServiceDesc.Streams[1], DiscoveryService_RegisterStream_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -201,8 +185,6 @@ type DiscoveryServiceServer interface {
 	Deregister(context.Context, *DeregisterRequest) (*emptypb.Empty, error)
 	// Heartbeat renews one or many leases, each with its own result.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
-	// HeartbeatStream renews leases during the stream: one answer for each request, in order.
-	HeartbeatStream(grpc.BidiStreamingServer[HeartbeatRequest, HeartbeatResponse]) error
 	// SetStatus overrides the status of an instance, or ends the override.
 	SetStatus(context.Context, *SetStatusRequest) (*SetStatusResponse, error)
 	// Discover finds instances.
@@ -234,9 +216,6 @@ func (UnimplementedDiscoveryServiceServer) Deregister(context.Context, *Deregist
 }
 func (UnimplementedDiscoveryServiceServer) Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Heartbeat not implemented")
-}
-func (UnimplementedDiscoveryServiceServer) HeartbeatStream(grpc.BidiStreamingServer[HeartbeatRequest, HeartbeatResponse]) error {
-	return status.Error(codes.Unimplemented, "method HeartbeatStream not implemented")
 }
 func (UnimplementedDiscoveryServiceServer) SetStatus(context.Context, *SetStatusRequest) (*SetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetStatus not implemented")
@@ -330,13 +309,6 @@ func _DiscoveryService_Heartbeat_Handler(srv interface{}, ctx context.Context, d
 	}
 	return interceptor(ctx, in, info, handler)
 }
-
-func _DiscoveryService_HeartbeatStream_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(DiscoveryServiceServer).HeartbeatStream(&grpc.GenericServerStream[HeartbeatRequest, HeartbeatResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type DiscoveryService_HeartbeatStreamServer = grpc.BidiStreamingServer[HeartbeatRequest, HeartbeatResponse]
 
 func _DiscoveryService_SetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetStatusRequest)
@@ -465,12 +437,6 @@ var DiscoveryService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
-		{
-			StreamName:    "HeartbeatStream",
-			Handler:       _DiscoveryService_HeartbeatStream_Handler,
-			ServerStreams: true,
-			ClientStreams: true,
-		},
 		{
 			StreamName:    "Watch",
 			Handler:       _DiscoveryService_Watch_Handler,
