@@ -36,7 +36,6 @@ const (
 	minBackOff   = 250 * time.Millisecond // between two attempts
 	maxBackOff   = 5 * time.Second        // between two attempts
 	delayedAfter = time.Second            // age of a possibly outdated registration
-	leaseTTL     = 15 * time.Second       // lifetime of a dead peer's entries
 	pageSize     = 1000                   // entries of one answer
 	maxListings  = 4                      // attempts to list without a concurrent local change
 )
@@ -59,13 +58,10 @@ type Config struct {
 	// or removed since.
 	Lost func([]instance.Key)
 
-	// Incarnation rises with each process of this peer. Zero
-	// means the seconds of the clock.
-	Incarnation uint32
-	Random      func() float64 // in [0, 1); nil means math/rand
-	Failed      func(op string, err error)
-	Logger      *slog.Logger  // nil means no log
-	Tracer      *trace.Tracer // nil means no spans
+	Random func() float64 // in [0, 1); nil means math/rand
+	Failed func(op string, err error)
+	Logger *slog.Logger  // nil means no log
+	Tracer *trace.Tracer // nil means no spans
 }
 
 // Directory is this peer's part of the directory. It is safe for concurrent use.
@@ -82,9 +78,6 @@ type Directory struct {
 
 // New returns a Directory that only collects changes until Start.
 func New(c Config) *Directory {
-	if c.Incarnation == 0 {
-		c.Incarnation = uint32(time.Now().Unix())
-	}
 	if c.Random == nil {
 		c.Random = rand.Float64
 	}
@@ -96,12 +89,7 @@ func New(c Config) *Directory {
 	}
 	d := &Directory{Config: c, began: time.Now()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	// Changes leave at once, and changes during a request leave together in the
-	// next one. A longer collection would only delay the answer to a registration.
-	d.loop = newPublishLoop(d, publisher.New(publisher.Config{
-		Lease: leaseOf(c.Self), TTL: leaseTTL, Incarnation: c.Incarnation,
-		Gather: -1, Least: minBackOff, Most: maxBackOff, Jitter: c.Random,
-	}))
+	d.loop = newPublishLoop(d, publisher.New(publisher.Config{Lease: leaseOf(c.Self), Incarnation: uint32(time.Now().Unix()), Jitter: c.Random}))
 	d.feeder = newFeeder(d)
 	c.Catalog.Freeze("this peer has not read the directory of the group yet", d.began)
 	return d

@@ -20,7 +20,6 @@ type batch struct {
 
 func (p *Publisher) newBatch() *batch {
 	p.removed = p.removed[:0]
-	p.state.Requests++
 	return &batch{PublishInstancesRequest: &apiv1.PublishInstancesRequest{LeaseId: int64(p.lease.id), Generation: p.generation()}, most: p.most}
 }
 
@@ -194,12 +193,11 @@ func (p *Publisher) putBack(b *apiv1.PublishInstancesRequest) {
 		return
 	}
 	for _, e := range b.Puts {
-		p.entries.touch(string(e.GetKey()))
+		p.entries.dirty.Insert(string(e.GetKey()))
 	}
 	for _, key := range b.Deletes {
-		p.entries.touch(string(key))
+		p.entries.dirty.Insert(string(key))
 	}
-	p.entries.due = p.now
 }
 
 // narrow halves the batch size to find the entries without room. Other

@@ -15,14 +15,11 @@ type entrySet struct {
 	items  itemMap
 	dirty  keySet           // changed and not sent
 	newer  keySet           // changed during a Resync
-	due    time.Duration    // send time of dirty
 	digest directory.Digest // of all acknowledged entries
 	counts [reasons]int     // items by reason; counts[accepted] has no meaning
 	again  time.Duration    // next attempt for foreign items
 
-	now        time.Duration // set by Advance
-	gather     time.Duration // see Config
-	reconsider time.Duration
+	now time.Duration // set by Advance
 }
 
 // item is the entry of one key.
@@ -63,14 +60,6 @@ func (s *entrySet) drop(key string) {
 	s.dirty.Delete(key)
 }
 
-// touch queues a key for the next batch.
-func (s *entrySet) touch(key string) {
-	if s.dirty.Len() == 0 {
-		s.due = s.now + max(s.gather, 0)
-	}
-	s.dirty.Insert(key)
-}
-
 // set gives an item a reason. Foreign items are tried again later.
 func (s *entrySet) set(key string, it *item, to reason) {
 	s.counts[it.reason]--
@@ -81,7 +70,7 @@ func (s *entrySet) set(key string, it *item, to reason) {
 	s.dirty.Delete(key)
 	s.acknowledge(key, it, nil)
 	if to == foreign && s.counts[foreign] == 1 {
-		s.again = s.now + s.reconsider
+		s.again = s.now + reconsider
 	}
 }
 
@@ -155,7 +144,7 @@ func (p *Publisher) change(e Local) {
 		}
 		it.value, it.adopt, it.since = nil, false, 0
 		if p.entries.set(key, it, accepted); it.sent {
-			p.entries.touch(key)
+			p.entries.dirty.Insert(key)
 		} else {
 			p.entries.drop(key)
 		}
@@ -176,7 +165,7 @@ func (s *entrySet) put(e directory.Entry) {
 		s.set(e.Key, it, accepted)
 	}
 	if it.reason == accepted && (!same || e.Adopt) {
-		s.touch(e.Key)
+		s.dirty.Insert(e.Key)
 	}
 }
 
@@ -196,7 +185,7 @@ func (s *entrySet) retryForeign() {
 	s.items.Scan(func(key string, it *item) bool {
 		if it.reason == foreign {
 			s.set(key, it, accepted)
-			s.touch(key)
+			s.dirty.Insert(key)
 		}
 		return true
 	})

@@ -13,7 +13,6 @@ type leaseState struct {
 	id     coord.LeaseID // 0: none
 	proven bool          // the lease belongs to this process
 	chosen bool          // the group chooses the next id
-	until  time.Duration // guaranteed end without renewal
 	renew  time.Duration // time of the next renewal
 }
 
@@ -26,10 +25,10 @@ func (p *Publisher) granted(e LeaseGranted) {
 	switch {
 	case e.Err == nil:
 		p.succeeded()
-		p.own(e.Lease, p.began+e.TTL, e.TTL)
+		p.own(e.Lease, e.TTL)
 	case fault.KindOf(e.Err) == fault.Exists && asked.Lease != 0:
 		p.succeeded()
-		p.lease.id, p.lease.proven, p.lease.until = asked.Lease, false, 0
+		p.lease.id, p.lease.proven = asked.Lease, false
 	default:
 		p.failed(e.Err)
 		return
@@ -38,14 +37,14 @@ func (p *Publisher) granted(e LeaseGranted) {
 }
 
 // own notes a lease of this process.
-func (p *Publisher) own(id coord.LeaseID, until, ttl time.Duration) {
-	p.lease.id, p.lease.proven, p.lease.until = id, true, until
+func (p *Publisher) own(id coord.LeaseID, ttl time.Duration) {
+	p.lease.id, p.lease.proven = id, true
 	p.lease.renew = p.began + ttl/3
 }
 
 // loseLease forgets the lease, and with it all entries of the group.
 func (p *Publisher) loseLease() {
-	p.lease.id, p.lease.proven, p.lease.until = 0, false, 0
+	p.lease.id, p.lease.proven = 0, false
 	p.list, p.sweep = false, nil
 	p.entries.forgetCommitted()
 }
@@ -63,8 +62,7 @@ func (p *Publisher) renewed(e Renewed) {
 		p.loseLease()
 		return
 	}
-	p.own(p.lease.id, p.began+ttl, ttl)
-	p.state.Verifications++
+	p.own(p.lease.id, ttl)
 	has, mine := publicationOf(e.Answer, p.lease.id), p.entries.digest
 	switch {
 	case p.list || p.sweep != nil: // digests differ during a resync
@@ -90,6 +88,6 @@ func publicationOf(r *apiv1.LeaseKeepAliveResponse, id coord.LeaseID) *apiv1.Pub
 func (p *Publisher) supersede(err error) {
 	p.loseLease()
 	p.state.Superseded = true
-	p.backOff = p.config.Most
+	p.backOff = mostBackOff
 	p.failed(err)
 }

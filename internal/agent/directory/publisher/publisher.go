@@ -3,7 +3,7 @@
 //
 // A Publisher waits for a leader and then registers all local entries in
 // batches, under one lease. Changes without a leader collect, the last one of
-// each key. Changes with a leader leave at once or after a short collection;
+// each key. Changes with a leader leave at once;
 // changes during a request form the next batch, one command.
 //
 // Each keepalive returns a digest of the peer's entries in the group. An equal
@@ -41,58 +41,38 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord/directory"
 )
 
+// Times of a Publisher.
+const (
+	leaseTTL     = 15 * time.Second       // of a dead peer's entries; a third of it is the interval of renewals
+	leastBackOff = 250 * time.Millisecond // after a failure
+	mostBackOff  = 5 * time.Second        // after repeated failures
+	reconsider   = 30 * time.Second       // until entries of another owner are tried again
+)
+
 // Config configures a Publisher.
 type Config struct {
 	// Lease is the id to ask for. A constant id keeps the entries over a restart
 	// shorter than the TTL. With 0, or an id of another owner, the group chooses.
 	Lease coord.LeaseID
-	// TTL of the lease; zero means 15 s. The renewal interval is a third of it.
-	TTL time.Duration
 	// Incarnation rises with each process of this peer. It forms
 	// generations, together with a counter. The group rejects a lower one until
 	// the lease of the other process ends.
 	Incarnation uint32
-	// Gather is the collection time of changes; zero means 5 ms, a negative
-	// value none.
-	Gather time.Duration
-	// Least and Most bound the wait after a failure; zero means 250 ms and 5 s.
-	Least, Most time.Duration
-	// Reconsider is the time until entries of another owner are tried again;
-	// zero means 30 s.
-	Reconsider time.Duration
 	// Jitter draws from [0, 1).
 	Jitter func() float64
 }
 
-func (c *Config) setDefaults() {
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&c.TTL, 15 * time.Second}, {&c.Gather, 5 * time.Millisecond}, {&c.Least, 250 * time.Millisecond},
-		{&c.Most, 5 * time.Second}, {&c.Reconsider, 30 * time.Second},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-}
-
 // State describes a Publisher.
 type State struct {
-	Leads                            bool          // a leader is known
-	Lease                            coord.LeaseID // 0: none
-	Until                            time.Duration // guaranteed end of the lease without renewal
-	Generation                       uint64
-	Entries                          int
-	Waiting                          int           // changes not sent yet
-	Resyncing                        bool          // all entries are being registered again
-	Foreign                          int           // entries of another owner
-	Rejected                         int           // entries the group does not accept
-	Superseded                       bool          // another process of this peer publishes
-	Problem                          error         // failure of the last request; nil after a success
-	Verified                         time.Duration // last equal digest
-	Verifications, Resyncs, Requests uint64        // counters
+	Leads      bool          // a leader is known
+	Lease      coord.LeaseID // 0: none
+	Waiting    int           // changes not sent yet
+	Resyncing  bool          // all entries are being registered again
+	Foreign    int           // entries of another owner
+	Rejected   int           // entries the group does not accept
+	Superseded bool          // another process of this peer publishes
+	Problem    error         // failure of the last request; nil after a success
+	Verified   time.Duration // last equal digest
 }
 
 // Publisher is the state machine.
@@ -123,18 +103,13 @@ type Publisher struct {
 
 // New returns a Publisher without entries.
 func New(c Config) *Publisher {
-	c.setDefaults()
-	return &Publisher{
-		config: c, lease: leaseState{chosen: c.Lease == 0}, entries: entrySet{gather: c.Gather, reconsider: c.Reconsider},
-		most: directory.MaxBatch, backOff: c.Least,
-	}
+	return &Publisher{config: c, lease: leaseState{chosen: c.Lease == 0}, most: directory.MaxBatch, backOff: leastBackOff}
 }
 
 // State describes the Publisher.
 func (p *Publisher) State() State {
 	s := p.state
-	s.Leads, s.Lease, s.Until, s.Generation = p.term != 0, p.lease.id, p.lease.until, p.generation()
-	s.Entries, s.Waiting, s.Resyncing = p.entries.items.Len(), p.entries.dirty.Len(), p.list || p.sweep != nil
+	s.Leads, s.Lease, s.Waiting, s.Resyncing = p.term != 0, p.lease.id, p.entries.dirty.Len(), p.list || p.sweep != nil
 	s.Foreign, s.Rejected = p.entries.counts[foreign], p.entries.counts[rejected]
 	return s
 }
@@ -180,7 +155,7 @@ func (p *Publisher) lead(term uint64) {
 	if term == 0 || term == p.last {
 		return
 	}
-	p.last, p.after, p.backOff = term, p.now, p.config.Least
+	p.last, p.after, p.backOff = term, p.now, leastBackOff
 	p.lease.renew = p.now
 }
 
@@ -200,14 +175,14 @@ func (p *Publisher) choose() Action {
 		if p.lease.chosen {
 			id = 0
 		}
-		return Grant{Lease: id, TTL: p.config.TTL}
+		return Grant{Lease: id, TTL: leaseTTL}
 	case p.lease.proven && p.now >= p.lease.renew:
 		return Renew{Lease: p.lease.id}
 	case p.list:
 		return Resync{}
 	case p.sweep != nil:
 		return Send{Batch: p.spanBatch()}
-	case p.entries.dirty.Len() > 0 && p.now >= p.entries.due:
+	case p.entries.dirty.Len() > 0:
 		return Send{Batch: p.changeBatch()}
 	}
 	return nil
@@ -222,9 +197,6 @@ func (p *Publisher) wake() time.Duration {
 		return p.after
 	}
 	at := p.lease.renew
-	if p.entries.dirty.Len() > 0 {
-		at = min(at, p.entries.due)
-	}
 	if p.entries.counts[foreign] > 0 {
 		at = min(at, p.entries.again)
 	}
@@ -235,7 +207,6 @@ func (p *Publisher) wake() time.Duration {
 func (p *Publisher) resync() {
 	p.list, p.sweep = true, nil
 	p.counter++
-	p.state.Resyncs++
 }
 
 func (p *Publisher) generation() uint64 { return uint64(p.config.Incarnation)<<32 | uint64(p.counter) }
@@ -244,10 +215,10 @@ func (p *Publisher) generation() uint64 { return uint64(p.config.Incarnation)<<3
 func (p *Publisher) failed(err error) {
 	p.state.Problem = err
 	p.after = p.now + p.backOff/2 + time.Duration(p.config.Jitter()*float64(p.backOff/2))
-	p.backOff = min(2*p.backOff, p.config.Most)
+	p.backOff = min(2*p.backOff, mostBackOff)
 }
 
 func (p *Publisher) succeeded() {
 	p.state.Problem = nil
-	p.after, p.backOff = p.now, p.config.Least
+	p.after, p.backOff = p.now, leastBackOff
 }

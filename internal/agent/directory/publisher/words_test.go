@@ -218,8 +218,7 @@ func TestRegistrationGivesWay(t *testing.T) {
 	w.run(time.Second)
 	take := entry("a", 80)
 	take.Adopt = true
-	w.pub.Advance(w.now, publisher.Local{Puts: []directory.Entry{take}})
-	do := w.pub.Advance(w.now+6*ms, publisher.Tick{}).Do
+	do := w.pub.Advance(w.now, publisher.Local{Puts: []directory.Entry{take}}).Do
 	require.True(t, do.(publisher.Send).Batch.Puts[0].Adopt)
 	step := w.pub.Advance(w.now+7*ms, publisher.PublishDone{Answer: &apiv1.PublishInstancesResponse{Header: &apiv1.Header{Revision: 5}, Foreign: [][]byte{[]byte(take.Key)}}})
 	require.Equal(t, []string{take.Key}, step.Lost)
