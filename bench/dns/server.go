@@ -32,10 +32,7 @@ func (k known) Expires([]*instance.Instance) time.Time { return k.expires }
 // serve is the server process: it prints its address, answers each line of stdin with its
 // processor time, and ends with stdin.
 func serve(o options, stdin io.Reader, stdout io.Writer) error {
-	c, err := catalog.New(catalog.Config{})
-	if err != nil {
-		return err
-	}
+	c := catalog.New(catalog.Config{})
 	if err := c.Reset(2, instances(o.instances)); err != nil {
 		return err
 	}

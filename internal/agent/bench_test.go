@@ -30,8 +30,7 @@ func (i instant) Read(ctx context.Context, n instance.Name) ([]*instance.Instanc
 func (i instant) At(string) (instance.Registrar, error) { return i.to.Direct(), nil }
 
 func benched(b *testing.B, self string, to *Service) *Service {
-	known, err := catalog.New(catalog.Config{})
-	require.NoError(b, err)
+	known := catalog.New(catalog.Config{})
 	s, err := newService(Config{
 		Registry: registry.Config{Dir: "instances", FS: vfs.NewMem(), Self: self}, Loopback: true, Now: time.Now,
 		Checks: health.Config{Random: func() uint64 { return 1 }}, Peers: instant{to},

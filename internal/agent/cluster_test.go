@@ -89,8 +89,7 @@ func newCluster(t *testing.T, peers ...string) *cluster {
 func (d *clusterPeer) start() {
 	t, g := d.group.t, d.group
 	var err error
-	d.known, err = catalog.New(catalog.Config{Now: time.Now})
-	require.NoError(t, err)
+	d.known = catalog.New(catalog.Config{Now: time.Now})
 	d.pending, d.fates, d.done = map[instance.Key]instance.Change{}, map[instance.Key]error{}, map[instance.Key]uint64{}
 	d.settled, d.work = make(chan struct{}), make(chan struct{}, 1)
 	d.Service, err = newService(Config{

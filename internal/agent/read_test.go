@@ -88,8 +88,7 @@ func TestHas(t *testing.T) {
 		"at the last change":  {8, []*instance.Instance{at("x", 4), at("y", 8)}, 9, []*instance.Instance{at("x", 4), at("y", 8)}, true},
 		"between two changes": {7, []*instance.Instance{at("x", 7)}, 9, []*instance.Instance{at("x", 7), at("y", 8)}, false},
 	} {
-		known, err := catalog.New(catalog.Config{})
-		require.NoError(t, err)
+		known := catalog.New(catalog.Config{})
 		require.NoError(t, known.Reset(c.known, c.has))
 		s := &reader{Catalog: known, local: &local{ctx: t.Context()}}
 		require.Equal(t, c.want, s.has(name, newReading(c.read, c.revision)), what)

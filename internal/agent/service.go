@@ -63,7 +63,6 @@ type Peers interface {
 type Config struct {
 	Registry registry.Config // the Service sets Changed
 	Checks   health.Config   // the Service sets Report and Now
-	Watches  int             // open at a time; 0 means the catalog's default
 	Validate bool            // require registered dependencies
 	Strict   bool            // no registration replaces another
 	Loopback bool            // allow checks of loopback addresses for instances on this host
@@ -100,10 +99,7 @@ var (
 // its parts.
 func New(c Config) (s *Service, err error) {
 	const op = "agent.New"
-	known, err := catalog.New(catalog.Config{Watches: c.Watches, Now: c.Now})
-	if err != nil {
-		return nil, fault.Wrap(op, err)
-	}
+	known := catalog.New(catalog.Config{Now: c.Now})
 	c.setDefaults()
 	if c.Group == nil {
 		s, err = newService(c, nil, known)

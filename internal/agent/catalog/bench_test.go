@@ -15,7 +15,7 @@ import (
 
 // filled returns a catalog with realistic instances of several services.
 func filled(b *testing.B, instances, services int) *Catalog {
-	c := newCatalog(b, Config{})
+	c := New(Config{})
 	require.NoError(b, c.Reset(2, list(instances, services)))
 	return c
 }
@@ -123,7 +123,7 @@ func BenchmarkReset(b *testing.B) {
 			rev := uint64(2)
 			for b.Loop() {
 				if name == "new" {
-					c = newCatalog(b, Config{})
+					c = New(Config{})
 				}
 				rev++
 				if err := c.Reset(rev, all); err != nil {
@@ -179,7 +179,7 @@ func BenchmarkMemory(b *testing.B) {
 				for b.Loop() {
 					runtime.GC()
 					runtime.ReadMemStats(&before)
-					c := newCatalog(b, Config{})
+					c := New(Config{})
 					require.NoError(b, c.Reset(2, all))
 					for n := 0; read && n < services; n++ {
 						discover(b, c, all[n].Service)

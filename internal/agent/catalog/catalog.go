@@ -27,7 +27,7 @@
 // # Resuming a watch
 //
 // An index is a position in the feeder's revisions. A watch continues from it at any catalog with the same revisions, without loss or with a Reset first, because a catalog
-//   - waits a little for a revision it has not reached (Config.Ahead), as on a peer that
+//   - waits a little for a revision it has not reached, as on a peer that
 //     lags behind, and then answers with a lower index;
 //   - knows the gap left by a Reset and resumes no position inside it, where changes would
 //     be missed;
@@ -43,6 +43,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"sync"
@@ -53,61 +54,21 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// Config bounds a Catalog. Zero values mean the defaults named below; others
-// must be positive.
+// Config bounds a Catalog. Zero values mean the defaults named below.
 type Config struct {
 	Watches int // concurrent watches and waiting Awaits; 0 means 4,096
 	Log     int // logged changes of a service or a namespace, at least 2; 0 means 1,024
 	History int // logged changes of all streams, at least 4, each with the previous instance; 0 means 16,384
 	Results int // cached results of a service or a namespace; 0 means 64
 
-	Marks time.Duration // interval of progress marks of a watch; 0 means 10 s
-	Ahead time.Duration // wait for a revision seen at another peer; 0 means 2 s
-
 	Now func() time.Time // clock of Contact.Age; nil means time.Now
 }
 
-// withDefaults applies defaults. Errors: Invalid, with the field.
-func (c Config) withDefaults() (Config, error) {
-	counts := []struct {
-		field      string
-		value      *int
-		least, def int
-	}{
-		{"watches", &c.Watches, 1, 4096},
-		{"log", &c.Log, 2, 1024},
-		{"history", &c.History, 4, 16384},
-		{"results", &c.Results, 1, 64},
-	}
-	for _, n := range counts {
-		if *n.value == 0 {
-			*n.value = n.def
-		}
-		if *n.value < n.least {
-			return c, fault.Invalidf(n.field, *n.value, "must be at least %d", n.least)
-		}
-	}
-	spans := []struct {
-		field string
-		value *time.Duration
-		def   time.Duration
-	}{
-		{"marks", &c.Marks, 10 * time.Second},
-		{"ahead", &c.Ahead, 2 * time.Second},
-	}
-	for _, d := range spans {
-		if *d.value == 0 {
-			*d.value = d.def
-		}
-		if *d.value < 0 {
-			return c, fault.Invalidf(d.field, *d.value, "must be positive")
-		}
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	return c, nil
-}
+// Times of watches.
+const (
+	marks = 10 * time.Second // between progress marks
+	ahead = 2 * time.Second  // wait for a revision seen at another peer
+)
 
 // Catalog implements the local reads of instance.Catalog. LastBeat, Expires and
 // linearizable reads need the registry and the directory. It runs no goroutine
@@ -155,18 +116,19 @@ func (h *logFloor) mayMiss(rev uint64) bool {
 	return rev < h.floor || h.from < rev && rev < h.to
 }
 
-// New returns an empty catalog. Errors: Invalid, with the field.
-func New(cfg Config) (*Catalog, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return nil, fault.Wrap("catalog.New", err)
+// New returns an empty catalog.
+func New(cfg Config) *Catalog {
+	cfg.Watches, cfg.Log = cmp.Or(cfg.Watches, 4096), cmp.Or(cfg.Log, 1024)
+	cfg.History, cfg.Results = cmp.Or(cfg.History, 16384), cmp.Or(cfg.Results, 64)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	c := &Catalog{cfg: cfg, streams: table{seed: maphash.MakeSeed()}}
 	c.rev.Store(1)
 	c.forgotten.Store(1)
 	c.link.Store(new(linkState))
 	c.floor.Store(new(logFloor))
-	return c, nil
+	return c
 }
 
 // Discover implements instance.Catalog.

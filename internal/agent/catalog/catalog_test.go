@@ -40,15 +40,7 @@ func discover(t require.TestingT, c *Catalog, service string) instance.Result {
 }
 
 func TestRefusals(t *testing.T) {
-	for name, cfg := range map[string]Config{
-		"watches": {Watches: -1}, "log": {Log: 1}, "history": {History: 1}, "results": {Results: -1}, "marks": {Marks: -1}, "ahead": {Ahead: -1},
-	} {
-		t.Run("config "+name, func(t *testing.T) {
-			_, err := New(cfg)
-			require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: name})
-		})
-	}
-	c := newCatalog(t, Config{Watches: 1})
+	c := New(Config{Watches: 1})
 	apply(t, c, 2, put(2, "a", "1"))
 	other := put(3, "a", "2")
 	other.Key.ID = "3"
@@ -91,7 +83,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestLastChangeOfAKeyCounts(t *testing.T) {
-	c := newCatalog(t, Config{})
+	c := New(Config{})
 	apply(t, c, 2, put(2, "a", "1"), put(2, "a", "2"), instance.Change{Key: key("a", "1")}, put(2, "a", "2", instance.StatusDown))
 	res := discover(t, c, "a")
 	require.Empty(t, res.Instances)
@@ -99,7 +91,7 @@ func TestLastChangeOfAKeyCounts(t *testing.T) {
 }
 
 func TestResultsAreShared(t *testing.T) {
-	c := newCatalog(t, Config{})
+	c := New(Config{})
 	apply(t, c, 2, put(2, "a", "1"))
 	view := discover(t, c, "a").View
 	apply(t, c, 3, put(3, "b", "1"))
@@ -117,7 +109,7 @@ func TestResultsAreShared(t *testing.T) {
 // catalog never saw them.
 func TestGaps(t *testing.T) {
 	begin := func(t *testing.T) *Catalog {
-		c := newCatalog(t, Config{})
+		c := New(Config{})
 		apply(t, c, 10, put(10, "a", "1"))
 		require.NoError(t, c.Reset(20, []*instance.Instance{put(10, "a", "1").Instance}))
 		return c
@@ -157,7 +149,7 @@ func TestGaps(t *testing.T) {
 }
 
 func TestForgottenServicesKeepTheirPlace(t *testing.T) {
-	c := newCatalog(t, Config{History: 4})
+	c := New(Config{History: 4})
 	apply(t, c, 2, put(2, "a", "1"))
 	apply(t, c, 3, instance.Change{Key: key("a", "1")})
 	require.EqualValues(t, 3, func() uint64 {
@@ -175,7 +167,7 @@ func TestForgottenServicesKeepTheirPlace(t *testing.T) {
 }
 
 func TestHistoryIsBoundedOverAll(t *testing.T) {
-	c := newCatalog(t, Config{History: 64})
+	c := New(Config{History: 64})
 	for rev := uint64(2); rev < 500; rev++ {
 		apply(t, c, rev, put(rev, fmt.Sprint("s", rev), "1"))
 		require.LessOrEqual(t, c.Stats().Changes, 64)
@@ -184,7 +176,7 @@ func TestHistoryIsBoundedOverAll(t *testing.T) {
 }
 
 func TestResultsInUseAreKept(t *testing.T) {
-	c := newCatalog(t, Config{Results: 4})
+	c := New(Config{Results: 4})
 	apply(t, c, 2, put(2, "a", "1"))
 	view := discover(t, c, "a").View
 	for n := range 100 {
@@ -197,7 +189,7 @@ func TestResultsInUseAreKept(t *testing.T) {
 
 // TestBounds checks the memory bounds under any changes and queries.
 func TestBounds(t *testing.T) {
-	c := newCatalog(t, Config{Log: 8, History: 64, Results: 3})
+	c := New(Config{Log: 8, History: 64, Results: 3})
 	for rev := uint64(2); rev < 2000; rev++ {
 		service := fmt.Sprint("s", rev%97)
 		if rev%3 == 0 {
@@ -227,7 +219,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestNewNumbering(t *testing.T) {
-	c := newCatalog(t, Config{})
+	c := New(Config{})
 	apply(t, c, 100, put(100, "a", "1"), put(100, "b", "1"))
 	apply(t, c, 101, put(101, "a", "2"))
 	r := &reader{q: question{Name: healthy("a").Name}, has: modelState{}}
@@ -258,7 +250,7 @@ func TestNewNumbering(t *testing.T) {
 }
 
 func TestServices(t *testing.T) {
-	c := newCatalog(t, Config{})
+	c := New(Config{})
 	services := func() instance.Services {
 		s, err := c.Services(context.Background(), "default")
 		require.NoError(t, err)
@@ -285,7 +277,7 @@ func TestServices(t *testing.T) {
 }
 
 func TestRemovedTellsTheLastState(t *testing.T) {
-	c := newCatalog(t, Config{})
+	c := New(Config{})
 	apply(t, c, 2, put(2, "a", "1"), put(2, "a", "2"))
 	r := &reader{q: question{Name: healthy("a").Name}, has: modelState{}}
 	w := open(t, c, r, 0)

@@ -18,8 +18,7 @@ import (
 // leases find nothing.
 func TestByLease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c, err := New(Config{})
-		require.NoError(t, err)
+		c := New(Config{})
 		all := map[instance.Key]*instance.Instance{}
 		var said []string
 		rev := uint64(1)
@@ -74,8 +73,7 @@ func TestByLease(t *testing.T) {
 
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(Config{})
-		require.NoError(t, err)
+		c := New(Config{})
 		looked, wants := 0, uint64(5)
 		done := make(chan error, 1)
 		wait := func(ctx context.Context) {

@@ -136,17 +136,11 @@ func ask(t require.TestingT, c *Catalog, q question) instance.Result {
 	return res
 }
 
-func newCatalog(t require.TestingT, cfg Config) *Catalog {
-	c, err := New(cfg)
-	require.NoError(t, err)
-	return c
-}
-
 // TestIndexIsTheRevisionOfTheLastChange checks that a long history keeps all
 // indexes exact.
 func TestIndexIsTheRevisionOfTheLastChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c, m := newCatalog(t, Config{}), newModel()
+		c, m := New(Config{}), newModel()
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			rev := m.rev() + rapid.Uint64Range(1, 3).Draw(t, "gap")
 			changes := drawChanges(t, rev)
@@ -165,7 +159,7 @@ func TestIndexIsTheRevisionOfTheLastChange(t *testing.T) {
 // a used result moves exactly with the result.
 func TestIndexChangesWithTheResultAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c, m := newCatalog(t, Config{Log: 2}), newModel()
+		c, m := New(Config{Log: 2}), newModel()
 		type seen struct{ index, truth uint64 }
 		last := map[string]seen{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -255,7 +249,7 @@ func TestWatchIsLosslessOrResets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel()
 		cfg := Config{Log: rapid.IntRange(2, 8).Draw(t, "log"), History: rapid.IntRange(4, 60).Draw(t, "history"), Results: rapid.IntRange(1, 4).Draw(t, "results")}
-		c := newCatalog(t, cfg)
+		c := New(cfg)
 		type watcher struct {
 			*watch
 			*reader

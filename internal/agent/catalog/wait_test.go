@@ -83,7 +83,7 @@ func TestAwait(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCatalog(t, Config{})
+				c := New(Config{})
 				apply(t, c, 2, put(2, "a", "1"))
 				res, took, err := awaited(t, c, tc.after, func(cancel func()) {
 					if tc.first != nil {
@@ -109,7 +109,7 @@ func TestAwait(t *testing.T) {
 
 func TestAwaitOfAnUnknownService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCatalog(t, Config{History: 4})
+		c := New(Config{History: 4})
 		res, took, err := awaited(t, c, 1, func(func()) {
 			for rev := uint64(2); rev < 30; rev++ { // sweeps do not disturb waiters
 				apply(t, c, rev, put(rev, "b", "1", instance.Status(rev%2)))
@@ -135,7 +135,7 @@ func TestAwaitOfAnUnknownService(t *testing.T) {
 // TestFrozenContact checks that a stale answer is complete and has an age.
 func TestFrozenContact(t *testing.T) {
 	now := time.Unix(1000, 0)
-	c := newCatalog(t, Config{Now: func() time.Time { return now }})
+	c := New(Config{Now: func() time.Time { return now }})
 	apply(t, c, 2, put(2, "a", "1"))
 	require.Equal(t, instance.Contact{Revision: 2}, discover(t, c, "a").Contact)
 	c.Freeze("no leader", now)
@@ -180,7 +180,7 @@ func follow(t *testing.T, c *Catalog, after uint64) func() []instance.Batch {
 
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCatalog(t, Config{})
+		c := New(Config{})
 		apply(t, c, 2, put(2, "a", "1"))
 		got := follow(t, c, 0)
 		first := got()
@@ -225,7 +225,7 @@ func TestWatchAhead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCatalog(t, Config{})
+				c := New(Config{})
 				apply(t, c, 2, put(2, "a", "1"))
 				got := follow(t, c, 5)
 				require.EqualValues(t, 5, got()[0].Index, "at once, though there is nothing to say")
@@ -254,7 +254,7 @@ func TestWatchAhead(t *testing.T) {
 // gets a Reset after the log moved on.
 func TestSlowWatcherIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCatalog(t, Config{Log: 8})
+		c := New(Config{Log: 8})
 		apply(t, c, 2, put(2, "a", "1"))
 		r := &reader{q: question{Name: healthy("a").Name}, has: modelState{}}
 		free := make(chan struct{})
@@ -282,7 +282,7 @@ func TestSlowWatcherIsReset(t *testing.T) {
 
 func TestWatchLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCatalog(t, Config{Watches: 1})
+		c := New(Config{Watches: 1})
 		got := follow(t, c, 0)
 		require.Len(t, got(), 1)
 		none := func(instance.Batch) error { return nil }
@@ -291,7 +291,7 @@ func TestWatchLimits(t *testing.T) {
 		require.ErrorIs(t, err, fault.LimitReached)
 		require.Nil(t, c.streams.get(healthy("b").Name))
 	})
-	c := newCatalog(t, Config{Watches: 1})
+	c := New(Config{Watches: 1})
 	broken := errors.New("broken pipe")
 	for range 3 { // each frees its place
 		require.ErrorIs(t, c.Watch(t.Context(), healthy("b"), 0, func(instance.Batch) error { return broken }), broken)
@@ -302,7 +302,7 @@ func TestWatchLimits(t *testing.T) {
 // TestConcurrentReaders is for the race detector: one feeder, many readers,
 // waiters and watchers, one final state.
 func TestConcurrentReaders(t *testing.T) {
-	c := newCatalog(t, Config{Log: 16, History: 64, Results: 2})
+	c := New(Config{Log: 16, History: 64, Results: 2})
 	const last = 2000
 	var wg sync.WaitGroup
 	for n := range 8 {

@@ -97,7 +97,7 @@ func (c *Catalog) lateFor(rev uint64) <-chan time.Time {
 	if rev <= c.rev.Load() {
 		return nil
 	}
-	return time.After(c.cfg.Ahead)
+	return time.After(ahead)
 }
 
 // settled returns the log floor outside a change of numbering.
@@ -204,9 +204,9 @@ func (w *watch) resume(after uint64) (ok bool, err error) {
 	return ok, nil
 }
 
-// reach waits for a revision, at most Config.Ahead.
+// reach waits for a revision, at most the time ahead.
 func (w *watch) reach(ctx context.Context, rev uint64) error {
-	late := time.NewTimer(w.catalog.cfg.Ahead)
+	late := time.NewTimer(ahead)
 	defer late.Stop()
 	for {
 		moved := w.catalog.moved.wait()
@@ -225,8 +225,8 @@ func (w *watch) reach(ctx context.Context, rev uint64) error {
 
 // follow sends changes until ctx ends.
 func (w *watch) follow(ctx context.Context) error {
-	marks := time.NewTicker(w.catalog.cfg.Marks)
-	defer marks.Stop()
+	due := time.NewTicker(marks)
+	defer due.Stop()
 	for {
 		changed, turned := w.stream.changed.wait(), w.catalog.linkChanged.wait()
 		if err := w.tell(false); err != nil {
@@ -235,7 +235,7 @@ func (w *watch) follow(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-turned:
-		case <-marks.C:
+		case <-due.C:
 			if err := w.tell(true); err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ import (
 // with real fsyncs.
 func disk(b testing.TB, n int) *Registry {
 	c := config(nil)
-	c.Dir, c.MaxInstances = b.TempDir(), MaxMaxInstances
+	c.Dir, c.MaxInstances = b.TempDir(), 100_000
 	r := open(b, c, epoch())
 	fill(b, r, n)
 	return r

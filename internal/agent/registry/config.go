@@ -1,33 +1,24 @@
 package registry
 
 import (
+	"cmp"
 	"crypto/rand"
 	"io"
 	"log/slog"
 	"time"
-	"unicode/utf8"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
-)
-
-// Bounds of Config.
-const (
-	DefaultMaxInstances = 10_000
-	MaxMaxInstances     = 100_000
-
-	maxSelf = 128
 )
 
 // Config configures a Registry. Dir and Self are required.
 type Config struct {
 	Dir  string // of the database, for this registry alone; created if missing
 	FS   vfs.FS // nil means the disk
-	Self string // id of this peer, the owner of the database; at most 128 bytes
+	Self string // id of this peer, the owner of the database
 
-	MaxInstances int // 1 to MaxMaxInstances; 0 means DefaultMaxInstances
+	MaxInstances int // 0 means 10,000
 
 	// Stall is the time between two calls of Expire that indicates a suspended
 	// process. The silence of instances during that time does not count. The
@@ -43,29 +34,11 @@ type Config struct {
 	Logger *slog.Logger // nil means no log
 }
 
-// Validate returns the first error, Invalid with the field. Zero values for
-// defaults are valid.
-func (c Config) Validate() error {
-	switch {
-	case c.Dir == "":
-		return fault.Invalidf("dir", nil, "is required")
-	case c.Self == "" || len(c.Self) > maxSelf || !utf8.ValidString(c.Self):
-		return fault.Invalidf("self", c.Self, "must be the id of a peer")
-	case c.MaxInstances < 0 || c.MaxInstances > MaxMaxInstances:
-		return fault.Invalidf("max_instances", c.MaxInstances, "must be 0 or 1 to %d", MaxMaxInstances)
-	case c.Stall < 0:
-		return fault.Invalidf("stall", c.Stall.String(), "must not be negative")
-	}
-	return nil
-}
-
 func (c Config) withDefaults() Config {
 	if c.FS == nil {
 		c.FS = vfs.Default
 	}
-	if c.MaxInstances == 0 {
-		c.MaxInstances = DefaultMaxInstances
-	}
+	c.MaxInstances = cmp.Or(c.MaxInstances, 10_000)
 	if c.Changed == nil {
 		c.Changed = func([]instance.Change) {}
 	}

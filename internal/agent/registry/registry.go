@@ -71,16 +71,12 @@ type Registry struct {
 // Open opens or creates the registry in c.Dir. It delivers no changes: All
 // returns the content. Errors:
 //
-//   - Invalid: a field of the configuration, named by the error;
 //   - Conflict: the database belongs to another peer;
 //   - Unsupported: a later version of this program wrote the database;
 //   - Unavailable: the database does not open, for example while another process uses it;
 //   - Internal: a stored value is unreadable. The error names its key; nothing is deleted.
 func Open(c Config, now time.Time) (*Registry, error) {
 	const op = "instances.Open"
-	if err := c.Validate(); err != nil {
-		return nil, fault.Wrap(op, err)
-	}
 	c = c.withDefaults()
 	kept, err := store.Open(c.diskConfig())
 	if err != nil {
@@ -295,7 +291,7 @@ func (r *Registry) Deregistered(i *instance.Instance, now time.Time) {
 }
 
 // missing explains the absence of an instance. The caller holds mu.
-func (g *tombstones) missing(ref instance.Ref, now time.Time) error {
+func (g tombstones) missing(ref instance.Ref, now time.Time) error {
 	field, name := "lease_id", ref.Lease
 	if ref.Lease == "" {
 		field, name = "id", ref.Key.WithDefaults().String()
@@ -358,7 +354,6 @@ func (r *Registry) review(now time.Time) (lost []instance.Key) {
 	r.mu.Lock()
 	defer r.unlock()
 	r.forgiveStall(now)
-	r.tombstones.forget(now)
 	for {
 		e, ok := r.queue.Min()
 		if !ok || now.Before(e.wake) {
