@@ -65,9 +65,7 @@ type local struct {
 func (l *local) open() (err error) {
 	c := &l.config
 	c.Checks.Report, c.Checks.Now = l.checked, c.Now
-	if l.checker, err = health.New(c.Checks); err != nil {
-		return err
-	}
+	l.checker = health.New(c.Checks)
 	if c.Announcer != nil {
 		l.offers = newOffers(c.Announcer, l.checker.Measured, c.Metrics.Failed)
 	}
@@ -107,15 +105,12 @@ func (l *local) begin(all []*instance.Instance, revision uint64) error {
 
 func (l *local) close() error {
 	l.cancel()
-	var errs []error
-	if l.checker != nil {
-		errs = append(errs, l.checker.Close())
-	}
+	l.checker.Close()
 	l.work.Wait()
-	if l.registry != nil {
-		errs = append(errs, l.registry.Suspend(l.config.Now()), l.registry.Close())
+	if l.registry == nil { // it did not open
+		return nil
 	}
-	return errors.Join(errs...)
+	return errors.Join(l.registry.Suspend(l.config.Now()), l.registry.Close())
 }
 
 // changed delivers changes of the registry in its order.

@@ -110,7 +110,8 @@ func New(c Config) (s *Service, err error) {
 		Lost: func(keys []instance.Key) { s.Lost(keys) }, // after Start
 	})
 	if s, err = newService(c, d, known); err != nil {
-		return nil, fault.Wrap(op, errors.Join(err, d.Close()))
+		d.Close()
+		return nil, fault.Wrap(op, err)
 	}
 	s.own = d
 	d.Start()
@@ -158,7 +159,7 @@ func newService(c Config, d Directory, known *catalog.Catalog) (*Service, error)
 func (s *Service) Close() error {
 	err := s.close()
 	if s.own != nil {
-		err = errors.Join(err, s.own.Close())
+		s.own.Close()
 	}
 	return err
 }

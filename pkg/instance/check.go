@@ -37,13 +37,10 @@ func (t CheckType) known() bool {
 	return err == nil
 }
 
-// Validate returns the first error: Invalid, field "type", "endpoint",
-// "interval", "timeout", "healthy_threshold" or "unhealthy_threshold". Zero
-// values for defaults are valid.
-func (c Check) Validate() error { return c.normalize() }
-
-// normalize validates c and applies defaults. After an error c is undefined.
-func (c *Check) normalize() error {
+// Normalize validates a check and applies defaults. After an error c is
+// undefined. It returns the first error: Invalid, field "type", "endpoint",
+// "interval", "timeout", "healthy_threshold" or "unhealthy_threshold".
+func (c *Check) Normalize() error {
 	t, err := ParseCheckType(string(c.Type))
 	if err != nil {
 		return err

@@ -314,7 +314,7 @@ func TestCheckEndpoints(t *testing.T) {
 		{HTTP, "/" + strings.Repeat("a", 256), false},
 		{HTTP, "/a\x00", false},
 	} {
-		err := Check{Type: c.kind, Endpoint: c.endpoint}.Validate()
+		err := (&Check{Type: c.kind, Endpoint: c.endpoint}).Normalize()
 		if c.ok {
 			require.NoError(t, err, "%s %q", c.kind, c.endpoint)
 			continue
@@ -334,7 +334,7 @@ func TestCheckBounds(t *testing.T) {
 	} {
 		r := full()
 		change(r.Spec.Check)
-		require.Equal(t, field, fault.FieldOf(r.Spec.Check.Validate()))
+		require.Equal(t, field, fault.FieldOf(r.Spec.Check.Normalize()))
 		require.Equal(t, "health_check."+field, fault.FieldOf(r.Normalize()))
 	}
 	r := full()

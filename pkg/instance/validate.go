@@ -367,7 +367,7 @@ func (s *Spec) normalizeCheck() error {
 		return nil
 	}
 	c := *s.Check
-	if err := c.normalize(); err != nil {
+	if err := c.Normalize(); err != nil {
 		return fault.In("health_check", err)
 	}
 	if s.Host == "" && c.Type != Script && c.host() == "" {

@@ -111,11 +111,10 @@ func (d *Directory) Start() {
 
 // Close stops all work. Published entries stay until the lease ends; an earlier
 // restart keeps them.
-func (d *Directory) Close() error {
+func (d *Directory) Close() {
 	d.cancel()
 	d.loop.stop()
 	d.work.Wait()
-	return nil
 }
 
 // Publish queues changes of local instances in order. A change whose application

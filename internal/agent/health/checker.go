@@ -53,13 +53,9 @@ type entry struct {
 	postponed bool            // skipped its last moment
 }
 
-// New starts a Checker without targets. Errors: Invalid, with the field of
-// Config.
-func New(cfg Config) (*Checker, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return nil, fault.Wrap("health.New", err)
-	}
+// New starts a Checker without targets.
+func New(cfg Config) *Checker {
+	cfg = cfg.withDefaults()
 	c := &Checker{
 		cfg:     cfg,
 		network: newNetwork(cfg),
@@ -74,7 +70,7 @@ func New(cfg Config) (*Checker, error) {
 	c.waiting = heap.New(func(a, b *entry) bool { return a.due < b.due }, func(e *entry) *int { return &e.index })
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	go c.schedule()
-	return c, nil
+	return c
 }
 
 // Validate returns the errors of Set, the limit aside.
@@ -201,16 +197,15 @@ func (e *entry) remember(end instance.LastCheck) {
 	e.last[0] = end
 }
 
-// Close cancels all checks, then waits for them and their Reports. It always
-// succeeds and may be called again.
-func (c *Checker) Close() error {
+// Close cancels all checks, then waits for them and their Reports. It may be
+// called again.
+func (c *Checker) Close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.cancel()
 	<-c.done
 	c.checks.Wait()
-	return nil
 }
 
 // elapsed is the time of the schedule.

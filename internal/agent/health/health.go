@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -9,18 +10,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
-)
-
-// Bounds and defaults of a Config.
-const (
-	DefaultTargets = 10_000
-	DefaultWorkers = 64
-	DefaultSlow    = 448
-
-	MaxTargets = 1_000_000
-	MaxWorkers = 4096
 )
 
 // Config configures a Checker. Report and Random are required; other zero
@@ -31,11 +21,9 @@ type Config struct {
 	// Set, Remove and Measured, but not Close.
 	Report func(Report)
 
-	Targets int // maximum, up to MaxTargets; 0 means DefaultTargets
-	Workers int // concurrent checks, up to MaxWorkers; 0 means DefaultWorkers
-	Slow    int // additional slow checks, 2 to MaxWorkers; 0 means DefaultSlow
-
-	Undamped bool // no flap damping
+	Targets int // maximum; 0 means 10,000
+	Workers int // concurrent checks; 0 means 64
+	Slow    int // additional slow checks, at least 2; 0 means 448
 
 	// Scripts maps the names of script checks to commands with arguments. Nil
 	// rejects script checks. The environment of a script is PATH, and
@@ -97,35 +85,8 @@ type Measured struct {
 	Last          time.Time     // end of the last check; zero: none
 }
 
-func (cfg Config) withDefaults() (Config, error) {
-	if cfg.Report == nil {
-		return cfg, fault.Invalidf("report", nil, "is required")
-	}
-	if cfg.Random == nil {
-		return cfg, fault.Invalidf("random", nil, "is required")
-	}
-	for _, n := range []struct {
-		field     string
-		value     *int
-		standard  int
-		low, high int
-	}{
-		{"targets", &cfg.Targets, DefaultTargets, 1, MaxTargets},
-		{"workers", &cfg.Workers, DefaultWorkers, 1, MaxWorkers},
-		{"slow", &cfg.Slow, DefaultSlow, 2, MaxWorkers},
-	} {
-		if *n.value == 0 {
-			*n.value = n.standard
-		}
-		if *n.value < n.low || *n.value > n.high {
-			return cfg, fault.Invalidf(n.field, *n.value, "must be %d to %d", n.low, n.high)
-		}
-	}
-	for name, argv := range cfg.Scripts {
-		if name == "" || len(argv) == 0 || argv[0] == "" {
-			return cfg, fault.Invalidf("scripts."+name, nil, "needs a name and a command")
-		}
-	}
+func (cfg Config) withDefaults() Config {
+	cfg.Targets, cfg.Workers, cfg.Slow = cmp.Or(cfg.Targets, 10_000), cmp.Or(cfg.Workers, 64), cmp.Or(cfg.Slow, 448)
 	cfg.Scripts = maps.Clone(cfg.Scripts) // each check looks up its script
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -133,5 +94,5 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return cfg, nil
+	return cfg
 }

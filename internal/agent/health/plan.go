@@ -32,21 +32,10 @@ func (p *plan) same(q *plan) bool {
 
 // newPlan validates a target. Errors: Invalid, field "health_check.NAME".
 func (c *Checker) newPlan(t Target) (*plan, error) {
-	if err := t.Check.Validate(); err != nil {
+	if err := t.Check.Normalize(); err != nil {
 		return nil, fault.In("health_check", err)
 	}
-	k := &t.Check
-	k.Interval = cmp.Or(k.Interval, instance.DefaultCheckInterval)
-	k.Timeout = cmp.Or(k.Timeout, min(instance.DefaultCheckTimeout, k.Interval))
-	k.HealthyThreshold = cmp.Or(k.HealthyThreshold, instance.DefaultHealthyThreshold)
-	k.UnhealthyThreshold = cmp.Or(k.UnhealthyThreshold, instance.DefaultUnhealthyThreshold)
-	var err error
-	if k.Type, err = instance.ParseCheckType(string(k.Type)); err != nil {
-		return nil, fault.In("health_check", err)
-	}
-	p := &plan{target: t, rules: thresholds{
-		healthy: uint8(k.HealthyThreshold), unhealthy: uint8(k.UnhealthyThreshold), undamped: c.cfg.Undamped,
-	}}
+	p := &plan{target: t, rules: thresholds{healthy: uint8(t.Check.HealthyThreshold), unhealthy: uint8(t.Check.UnhealthyThreshold)}}
 	if err := p.parse(c.cfg.Scripts); err != nil {
 		return nil, err
 	}

@@ -67,13 +67,6 @@ func TestHeldIsLetGo(t *testing.T) {
 	require.Equal(t, instance.StatusUp, v.status())
 }
 
-func TestUndamped(t *testing.T) {
-	var v checkState
-	for range 100 {
-		require.Equal(t, "UD", play(&v, thresholds{healthy: 1, unhealthy: 1, undamped: true}, "+-"))
-	}
-}
-
 // TestThresholdsAgainstHistory compares the thresholds with a search of the
 // history.
 func TestThresholdsAgainstHistory(t *testing.T) {
@@ -81,7 +74,6 @@ func TestThresholdsAgainstHistory(t *testing.T) {
 		r := thresholds{
 			healthy:   rapid.Uint8Range(1, 100).Draw(t, "healthy"),
 			unhealthy: rapid.Uint8Range(1, 100).Draw(t, "unhealthy"),
-			undamped:  true,
 		}
 		var v checkState
 		var history []bool
@@ -96,7 +88,7 @@ func TestThresholdsAgainstHistory(t *testing.T) {
 				} else if ends(history, false, int(r.unhealthy)) {
 					want = instance.StatusDown
 				}
-				require.Equal(t, want, v.status())
+				require.Equal(t, want, v.found, "without damping")
 			}
 		}
 	})

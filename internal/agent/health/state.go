@@ -22,7 +22,6 @@ const (
 // thresholds are the parameters of a checkState.
 type thresholds struct {
 	healthy, unhealthy uint8 // consecutive results, 1 to 100
-	undamped           bool
 }
 
 // checkState is the state machine of one target. It uses neither time nor
@@ -55,7 +54,7 @@ func (v *checkState) advance(passing bool, r thresholds) {
 		v.found = instance.StatusDown
 	}
 	switch {
-	case r.undamped, v.merit < reuseMerit:
+	case v.merit < reuseMerit:
 		v.held = false
 	case v.merit > cutoffMerit:
 		v.held = true
