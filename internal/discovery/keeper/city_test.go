@@ -234,7 +234,7 @@ func requireBounded(t *testing.T, w *lightCluster) {
 					continue
 				}
 				seen[c] = true
-				if slices.Contains(w.keepersOf(c), n) && n.splits.Phase(c) == cell.Whole {
+				if n.splits.Phase(c) == cell.Whole && slices.Contains(w.keepersOf(c), n) {
 					count := n.Index.CountIn(c, time.Now(), 1<<30)
 					require.LessOrEqual(t, count, cell.Capacity(c.Cell), c)
 					most = max(most, count)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -27,6 +29,12 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/pkg/records"
 )
+
+// TestMain gives memory for time, as the networks of these tests make much garbage.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // directory is the DHT of a test: every peer knows all peers without delay.
 type directory struct {

@@ -37,6 +37,9 @@ type lightCluster struct {
 
 	hosts    *lightHosts
 	verifier *records.Verifier
+
+	near  map[records.CellKey][]peer.ID // closest peers to cells, of among
+	among []peer.ID                     // peers of the directory at that time
 }
 
 type lightNode struct {
@@ -103,10 +106,18 @@ func (w *lightCluster) node(id peer.ID) *lightNode {
 	return nil
 }
 
-// KeepersOf returns the keepers of a cell.
+// keepersOf returns the keepers of a cell. Only the test itself calls it.
 func (w *lightCluster) keepersOf(c records.CellKey) []*lightNode {
 	var nodes []*lightNode
-	for _, id := range route.Nearest(route.KeyOf(c), w.dht.peers, route.Replicas) {
+	if w.near == nil || !slices.Equal(w.among, w.dht.peers) {
+		w.near, w.among = map[records.CellKey][]peer.ID{}, slices.Clone(w.dht.peers)
+	}
+	near, known := w.near[c]
+	if !known {
+		near = route.Nearest(route.KeyOf(c), w.dht.peers, route.Replicas)
+		w.near[c] = near
+	}
+	for _, id := range near {
 		nodes = append(nodes, w.node(id))
 	}
 	return nodes

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,7 +54,7 @@ func accepting(t *testing.T, but ...int) (*Keeper, *keepertest.Counts) {
 	for _, n := range but {
 		foreign[route.KeyOf(keepertest.CellOfBerlin(n))] = true
 	}
-	k.Router = crowd{k.Router, keepertest.PeersOf(600), foreign}
+	k.Router = &crowd{Router: k.Router, peers: keepertest.PeersOf(600), foreign: foreign}
 	return k, counts
 }
 
@@ -62,12 +63,17 @@ type crowd struct {
 	wire.Router
 	peers   []peer.ID
 	foreign map[string]bool // keys with close peers
+	order   sync.Map        // of the peers by distance from a key: to sort them again for every record is half of a flood's time
 }
 
-func (c crowd) Size() int { return len(c.peers) }
+func (c *crowd) Size() int { return len(c.peers) }
 
-func (c crowd) Nearby(key string, n int) []peer.ID {
-	all := route.Nearest(key, c.peers, len(c.peers))
+func (c *crowd) Nearby(key string, n int) []peer.ID {
+	order, known := c.order.Load(key)
+	if !known {
+		order, _ = c.order.LoadOrStore(key, route.Nearest(key, c.peers, len(c.peers)))
+	}
+	all := slices.Clone(order.([]peer.ID))
 	if n > route.AcceptWithin || c.foreign[key] {
 		return all[:min(n, len(all))]
 	}
