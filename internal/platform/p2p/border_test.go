@@ -60,6 +60,7 @@ func newCitizen(t *testing.T, name names.Name, bootstrap ...*citizen) *citizen {
 // TestTwoNetworksShareABootstrapAddress: no table has a peer of the other network, connections end, and both sides say
 // whom they refused.
 func TestTwoNetworksShareABootstrapAddress(t *testing.T) {
+	t.Parallel() // waits for its own peers
 	a0 := newCitizen(t, "a")
 	a1 := newCitizen(t, "a", a0)
 	b0 := newCitizen(t, "b", a0)

@@ -127,6 +127,7 @@ func (c told) Write(line []byte) (int, error) {
 // TestRefusedByBootstrapPeer: a bootstrap peer accepts TCP and closes at once, as libp2p does at a limit. The
 // condition ends when it has room.
 func TestRefusedByBootstrapPeer(t *testing.T) {
+	t.Parallel() // waits for its own peers
 	early, later := testConfig(t), testConfig(t)
 	entry := absent(t, &later)
 	at, err := manet.ToNetAddr(entry.Addrs[0])

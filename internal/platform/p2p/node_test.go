@@ -181,6 +181,7 @@ func waitTable(t testing.TB, n *Node, ok func(size int) bool) {
 }
 
 func TestPeersFindEachOther(t *testing.T) {
+	t.Parallel() // waits for its own peers
 	nodes := meet(t, 8)
 	var first []peer.ID
 	for i, n := range nodes {

@@ -99,6 +99,7 @@ func TestRefusalIsBusy(t *testing.T) {
 // TestCrowdedProviderIsNeverGone: more idle peers than a provider has room for hold their connections and come back
 // when they are closed. New consumers find it reachable, or at worst busy.
 func TestCrowdedProviderIsNeverGone(t *testing.T) {
+	t.Parallel() // waits for its own peers
 	c := testConfig(t)
 	c.Limits.Connections = fewest
 	provider := start(t, c)
@@ -153,6 +154,7 @@ func TestClosedPeerIsFound(t *testing.T) {
 
 // TestSilentPeerIsFound: a peer that keeps its connections and ignores pings leaves the table.
 func TestSilentPeerIsFound(t *testing.T) {
+	t.Parallel() // waits for its own peers
 	nodes := meetWith(t, 3, probe.Config{Timeout: 3 * time.Second, Confirm: time.Millisecond})
 	victim, witness := nodes[2], nodes[1]
 	victim.host.SetStreamHandler(ping.ID, func(network.Stream) {})

@@ -108,6 +108,7 @@ func TestRequestsPassARelay(t *testing.T) {
 
 // TestRelayLimits takes the last reservation, the last circuit, and a relay that serves nobody.
 func TestRelayLimits(t *testing.T) {
+	t.Parallel() // waits for its own peers
 	relay := startPublic(t, reach.Config{
 		Mode: reach.Public, Relay: reach.RelayConfig{Reservations: 2, ReservationsPerAddress: 1, CircuitsPerPeer: 1},
 	})
