@@ -24,17 +24,30 @@ type peer struct {
 	stop          func()
 }
 
+// built is the place of the program that the first test which needs it builds for all of them.
+func built() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("page-%d", os.Getpid()), "blackholed")
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(filepath.Dir(built()))
+	os.Exit(code)
+}
+
 func startPeer(t *testing.T, flags ...string) *peer {
 	if len(flags) == 0 {
 		flags = []string{"--grpc", "off"}
 	}
-	if program := os.Getenv("PAGE_PROGRAM"); program != "" { // built before: to link it takes long on a busy machine
-		return runPeer(t, program, flags...)
+	program := os.Getenv("PAGE_PROGRAM") // built before: to link it takes long on a busy machine
+	if program == "" {
+		program = built()
 	}
-	program := filepath.Join(t.TempDir(), "blackholed")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../../cmd/blackholed")
-	text, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", text)
+	if _, err := os.Stat(program); err != nil {
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../../cmd/blackholed")
+		text, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+	}
 	return runPeer(t, program, flags...)
 }
 
