@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -40,6 +42,12 @@ import (
 	pkgnet "github.com/blackhole/blackhole/pkg/network"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
+
+// TestMain gives memory for time, as the clusters of these tests make much garbage.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(200)
+	os.Exit(m.Run())
+}
 
 // testCluster is a cluster of peers with planes, in the virtual time of a bubble. Calls go straight to members; the
 // transport has its own tests.
