@@ -112,6 +112,7 @@ func (e *eventStream) begin() error {
 	h := e.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold back events
 	h.Set("X-Content-Type-Options", "nosniff")
 	e.w.WriteHeader(http.StatusOK)
 	if e.headOnly {

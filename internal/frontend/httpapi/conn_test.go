@@ -70,3 +70,16 @@ func TestAnswersGoInOnePiece(t *testing.T) {
 		}
 	}
 }
+
+// TestEventStreamsAreNotBuffered: each stream tells a proxy to pass its events on, also in the header alone.
+func TestEventStreamsAreNotBuffered(t *testing.T) {
+	agent, group, offers := newAgentFixture(t), newCoordFixture(t), newFixture(t)
+	for stream, got := range map[string]http.Header{
+		"instances": agent.send(t, "HEAD "+watched, "", header("Accept", "text/event-stream")).header,
+		"keys":      group.send(t, "HEAD /watch?key=a", "").header,
+		"offers":    do(offers.handler, "HEAD", watchPath, "").Header(),
+		"events":    do(offers.handler, "HEAD", "/v1/events", "").Header(),
+	} {
+		require.Equal(t, []string{"text/event-stream", "no"}, []string{got.Get("Content-Type"), got.Get("X-Accel-Buffering")}, stream)
+	}
+}
