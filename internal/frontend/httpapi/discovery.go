@@ -15,6 +15,7 @@ import (
 // discoveryAPI handles the routes of the discovery plane and of the peer itself.
 type discoveryAPI struct {
 	*shared
+	hosts     hostNames
 	registrar discovery.Registrar
 	finder    discovery.Finder
 	node      discovery.Node
@@ -25,7 +26,7 @@ type discoveryAPI struct {
 
 func newDiscoveryAPI(s *shared, c *Config) *discoveryAPI {
 	return &discoveryAPI{
-		shared: s, registrar: c.Registrar, finder: c.Finder, node: c.Node, metrics: c.Metrics, agent: c.Agent, logLevel: c.SetLogLevel,
+		shared: s, hosts: c.Hosts, registrar: c.Registrar, finder: c.Finder, node: c.Node, metrics: c.Metrics, agent: c.Agent, logLevel: c.SetLogLevel,
 	}
 }
 

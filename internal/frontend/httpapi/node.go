@@ -98,11 +98,16 @@ func live(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // ready serves orchestrators: its status says whether the peer can serve, its body with which limits.
-func (d *discoveryAPI) ready(w http.ResponseWriter, _ *http.Request) error {
+// A caller who does not name this server gets the status alone.
+func (d *discoveryAPI) ready(w http.ResponseWriter, r *http.Request) error {
 	if err := d.node.Ready(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, d.condition())
+	body := d.condition()
+	if !d.hosts.serve(r) {
+		body = healthBody{Status: body.Status}
+	}
+	return writeJSON(w, http.StatusOK, body)
 }
 
 // loggingLevel is the level of the log of a peer.

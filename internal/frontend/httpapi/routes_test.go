@@ -214,10 +214,10 @@ func TestRequestsAreCounted(t *testing.T) {
 func TestNamedHosts(t *testing.T) {
 	a := newAgentFixture(t, func(c *Config) { c.Hosts = []string{"peer.example", "192.0.2.7"} })
 	for _, name := range []string{"peer.example", "PEER.example:8500", "192.0.2.7:1", "localhost"} {
-		require.Equal(t, 200, a.send(t, "GET /livez", "", host(name)).code, name)
+		require.Equal(t, 200, a.send(t, "GET /v1/health", "", host(name)).code, name)
 	}
 	for _, name := range []string{"other.example", "peer.example.evil.example", "192.0.2.8"} {
-		a.refused(t, refusal{403, "forbidden", "host"}, "GET /livez", "", host(name))
+		a.refused(t, refusal{403, "forbidden", "host"}, "GET /v1/health", "", host(name))
 	}
 }
 

@@ -81,7 +81,7 @@ type Config struct {
 
 // Server is the HTTP front end.
 type Server struct {
-	hosts       []string
+	hosts       hostNames
 	log         *slog.Logger
 	connContext func(ctx context.Context, c net.Conn) context.Context
 	mux         *http.ServeMux // all routes, and "/" for all other paths
@@ -231,13 +231,14 @@ func (s *Server) recovered(w *response, r *http.Request) {
 }
 
 // admit refuses three kinds of requests before routing:
-//   - to a host that is neither loopback nor configured, such as a rebound DNS name;
+//   - to a host that is neither loopback nor configured, such as a rebound DNS name. Probes of orchestrators and load
+//     balancers name the address of their target, or nothing: they are answered without a word about the peer;
 //   - from a page of another origin. Reading counts too: it costs lookups, and the browser
 //     would only hide the answer;
 //   - with a path that is not clean. The router would redirect it, for example from the lock
 //     "a/../b" to the lock "b".
 func (s *Server) admit(r *http.Request, origin *http.CrossOriginProtection) error {
-	if host := hostOf(r); !isLoopback(host) && !slices.ContainsFunc(s.hosts, func(name string) bool { return strings.EqualFold(name, host) }) {
+	if !isProbe(r) && !s.hosts.serve(r) {
 		return &fault.Error{
 			Op: "httpapi", Kind: fault.Forbidden, Field: "host", Value: r.Host,
 			Err: errors.New("is not a name of this server: use localhost, or add the name to the configured hosts"),
@@ -252,6 +253,19 @@ func (s *Server) admit(r *http.Request, origin *http.CrossOriginProtection) erro
 		return &fault.Error{Kind: fault.NotFound, Field: "path", Value: r.URL.Path, Err: errors.New("has empty or dot segments: percent-encode slashes and dots in names")}
 	}
 	return nil
+}
+
+// hostNames are the names of this server besides those of loopback.
+type hostNames []string
+
+// serve reports whether a request names this server.
+func (n hostNames) serve(r *http.Request) bool {
+	host := hostOf(r)
+	return isLoopback(host) || slices.ContainsFunc(n, func(name string) bool { return strings.EqualFold(name, host) })
+}
+
+func isProbe(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (r.URL.Path == "/livez" || r.URL.Path == "/readyz")
 }
 
 // isClean reports whether the router takes a path as it is.
@@ -272,6 +286,8 @@ func hostOf(r *http.Request) string {
 	return host
 }
 
+// isLoopback knows the names of RFC 6761, section 6.3.
 func isLoopback(host string) bool {
-	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || net.ParseIP(host).IsLoopback()
 }

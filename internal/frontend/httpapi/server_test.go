@@ -60,14 +60,25 @@ func TestHealthNamesConditions(t *testing.T) {
 	require.Equal(t, condition, a.ok(t, 200, "GET", "/v1/status", "")["conditions"])
 }
 
-// TestHosts: a DNS name rebound to 127.0.0.1 is refused.
+// TestHosts: a DNS name rebound to 127.0.0.1 is refused, but for probes, which learn the status alone.
 func TestHosts(t *testing.T) {
 	a := newFixture(t)
-	for _, name := range []string{"localhost", "localhost:8500", "LOCALHOST", "127.0.0.1", "127.0.0.1:80", "127.8.8.8", "[::1]", "[::1]:8500", "::1", "[::ffff:127.0.0.1]:1"} {
-		require.Equal(t, 200, do(a.handler, "GET", "/livez", "", host(name)).Code, name)
+	for _, name := range []string{"localhost", "localhost:8500", "LOCALHOST", "127.0.0.1", "127.0.0.1:80", "127.8.8.8", "[::1]", "[::1]:8500", "::1", "[::ffff:127.0.0.1]:1", "localhost.", "LocalHost.:8500", "foo.localhost", "foo.localhost."} {
+		require.Equal(t, 200, do(a.handler, "GET", "/v1/health", "", host(name)).Code, name)
 	}
-	for _, name := range []string{"", "evil.example", "evil.example:8500", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0:8500", "10.0.0.1", "[::]:8500", "[", "[]", ":8500", "127.0.0.1:1:2"} {
-		a.refused(t, refusal{403, "forbidden", "host"}, "GET /livez", "", host(name))
+	a.Harness.Node.State.Name, a.Harness.Node.State.Group = "attic", &discovery.Group{Role: "leader"}
+	require.Equal(t, "attic", a.ok(t, 200, "GET", "/readyz", "")["name"])
+	for _, name := range []string{"", "evil.example", "evil.example:8500", "localhost.evil.example", "evillocalhost", "127.0.0.1.evil.example", "0.0.0.0:8500", "10.0.0.1", "[::]:8500", "[", "[]", ":8500", "127.0.0.1:1:2"} {
+		for _, path := range []string{"/livez", "/readyz"} {
+			require.JSONEq(t, `{"status": "healthy"}`, do(a.handler, "GET", path, "", host(name)).Body.String(), name)
+			require.Equal(t, 200, do(a.handler, "HEAD", path, "", host(name)).Code, name)
+			a.refused(t, refusal{403, "forbidden", ""}, "GET "+path, "", host(name), header("Sec-Fetch-Site", "cross-site"))
+			a.refused(t, refusal{403, "forbidden", ""}, "GET "+path, "", host(name), header("Origin", "https://other.example"))
+			a.refused(t, refusal{403, "forbidden", "host"}, "POST "+path, "", host(name))
+		}
+		for _, path := range []string{"/v1/status", "/v1/health", "/v1/services", "/livez/", "/"} {
+			a.refused(t, refusal{403, "forbidden", "host"}, "GET "+path, "", host(name))
+		}
 		a.refused(t, refusal{403, "forbidden", "host"}, "POST "+own, text(t, "a"), host(name))
 	}
 	require.Empty(t, a.OwnAll())
