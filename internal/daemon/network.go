@@ -121,7 +121,7 @@ func storeKey(path string, k network.Key) error {
 	case network.Contains(keys, k):
 		return nil
 	}
-	return fault.New("", fault.Conflict, "%s holds another key than the invitation: use another data directory, or remove the file", path)
+	return fault.New("", fault.Conflict, "%s holds another key than the invitation: leave out the invitation to stay in the network of this key, or remove the file; another data directory has another identity", path)
 }
 
 // NetworkKeys returns the keys of the network in a data directory; none for a peer without. Error: Invalid for a

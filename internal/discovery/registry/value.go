@@ -105,7 +105,7 @@ func (v signed) open(n network.Name, name records.Name) (*records.Record, error)
 	}
 	r, err := records.Open(n, v.Envelope, v.Issued)
 	if records.OfOtherNetwork(err) {
-		return nil, fault.New("", fault.Unsupported, "%s: use another data directory for another network", fault.Message(err))
+		return nil, fault.New("", fault.Unsupported, "%s: start with --network and the name of that network; another network needs another data directory, and so another identity", fault.Message(err))
 	}
 	if err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func (s Source) join(c *Config, origin Origin) error {
 	case joined == nil:
 		return nil
 	case saved != nil && saved.Name != joined.Name:
-		return fault.Invalidf(networkKey, string(joined.Name), "is the name in the invitation, but %s belongs to the network %q: use another data directory", c.Data, saved.Name)
+		return fault.Invalidf(networkKey, string(joined.Name), "is the name in the invitation, but %s belongs to the network %q: leave out the invitation to stay there; another network needs another data directory, and so another identity", c.Data, saved.Name)
 	case origin[networkKey] != "default" && c.Network.Name != string(joined.Name):
 		return fault.Invalidf(networkKey, c.Network.Name, "%q contradicts the network %q of %s (set by %s)",
 			c.Network.Name, joined.Name, from, origin[networkKey])

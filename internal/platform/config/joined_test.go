@@ -64,7 +64,7 @@ func TestJoinedNetworkIsNotContradicted(t *testing.T) {
 		config.Source{Joined: &office, Flags: map[string]any{"network": "home"}})
 	require.NoError(t, office.Save(dir))
 	refused(`"home" contradicts the network "office" of file `, config.Source{Flags: map[string]any{"network": "home"}})
-	refused(`belongs to the network "office": use another data directory`, config.Source{Joined: &home, Flags: map[string]any{}})
+	refused(`belongs to the network "office": leave out the invitation to stay there; another network needs another data directory, and so another identity`, config.Source{Joined: &home, Flags: map[string]any{}})
 
 	for _, damaged := range []string{"", "format: 1\nnetwork: {name: X}\nprofile: lan\nbootstrap: []", "network: {name: x}\nprofile: lan\nbootstrap: []",
 		"format: 0\nnetwork: {name: x}\nprofile: lan\nbootstrap: []", "format: 1\nnetwork: {name: x}\nprofile: lan\nbootstrap: []\nhttp: off", ":",
