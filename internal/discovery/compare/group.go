@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"crypto/sha256"
 	"slices"
 	"sync"
 
@@ -161,14 +160,14 @@ func (h *holding) sum(entries []digest.Entry) *digest.Set {
 // sharedWith returns the cells that a peer keeps too. It leaves out cells inside other whole ones: they are equal if the outer
 // cells are.
 func (g *grouping) sharedWith(id peer.ID) *sharedCells {
-	hash := route.WordsOf(sha256.Sum256([]byte(id)))
+	hash := route.HashOf(string(id))
 	whole := func(p *keptCell) bool {
 		_, sampled := g.sampled[p]
-		return !sampled && p.radius.CoversWords(hash)
+		return !sampled && p.radius.Covers(hash)
 	}
 	var cells []*holding
 	for _, h := range g.order {
-		if h.radius.CoversWords(hash) && !slices.ContainsFunc(h.outer, whole) {
+		if h.radius.Covers(hash) && !slices.ContainsFunc(h.outer, whole) {
 			cells = append(cells, h)
 		}
 	}

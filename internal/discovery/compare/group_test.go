@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"crypto/sha256"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -65,7 +64,7 @@ func sharedAnew(sets map[records.CellKey]*digest.Set, n *route.Table, d splitInf
 	kept := maps.Clone(sets)
 	maps.DeleteFunc(kept, func(c records.CellKey, _ *digest.Set) bool {
 		r, _ := n.RadiusOf(route.KeyOf(c))
-		return !r.Covers(sha256.Sum256([]byte(id)))
+		return !r.Covers(route.HashOf(string(id)))
 	})
 	for c := range kept {
 		inside := func(outer records.CellKey) bool {

@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -249,26 +248,21 @@ func (y *Syncer) Round(ctx context.Context) bool {
 // peers, which keep most of this peer's cells, and other peers that share a cell. Recently failed
 // peers are last.
 func (y *Syncer) partners(v *view) []peer.ID {
-	var ids []peer.ID
-	for i := range v.table.Peers[:min(len(v.table.Peers), syncLook)] {
-		if v.table.Whole || i < route.Network || y.sharesAny(v, v.table.Peers[i].Hash) {
-			ids = append(ids, v.table.Peers[i].Id)
+	var ids, failed []peer.ID
+	for i, p := range v.table.Peers[:min(len(v.table.Peers), syncLook)] {
+		switch {
+		case !v.table.Whole && i >= route.Network && !y.sharesAny(v, p.Hash):
+		case y.client.Avoided(p.Id):
+			failed = append(failed, p.Id)
+		default:
+			ids = append(ids, p.Id)
 		}
 	}
-	slices.SortStableFunc(ids, func(a, b peer.ID) int {
-		return btoi(y.client.Avoided(a)) - btoi(y.client.Avoided(b))
-	})
+	ids = append(ids, failed...)
 	return ids[:min(len(ids), syncPeers)]
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func (y *Syncer) sharesAny(v *view, hash [sha256.Size]byte) bool {
+func (y *Syncer) sharesAny(v *view, hash route.Words) bool {
 	for _, h := range v.cells().order {
 		if h.radius.Covers(hash) {
 			return true

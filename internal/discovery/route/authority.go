@@ -1,7 +1,6 @@
 package route
 
 import (
-	"bytes"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,21 +23,22 @@ const (
 type Authority struct {
 	*wire.Env
 	Closest *Closest
-	wrong   func() string    // describes the fault of this peer's clock; "" for a right or unknown one
-	Clock   func() time.Time // of the runtime; Config.Now is the time of the records
-	Know    *knowledge
-	own     *lru.Cache[records.CellKey, ownership] // has its own lock
-	Last    atomic.Pointer[Round]
+	// ClockFault describes the fault of this peer's clock; "" for a right or unknown one.
+	ClockFault func() string
+	Clock      func() time.Time // of the runtime; Config.Now is the time of the records
+	Know       *knowledge
+	own        *lru.Cache[records.CellKey, ownership] // has its own lock
+	Last       atomic.Pointer[Round]
 
 	mu      sync.Mutex // guards current
 	current *TableState
 }
 
-// NewAuthority returns the authority of a peer that has not compared yet. Wrong describes the fault of its clock; "" for none.
-func NewAuthority(closest *Closest, wrong func() string) *Authority {
+// NewAuthority returns the authority of a peer that has not compared yet.
+func NewAuthority(closest *Closest, clockFault func() string) *Authority {
 	e := closest.Env
 	return &Authority{
-		Env: e, Closest: closest, wrong: wrong, Clock: time.Now, Know: newKnowledge(e.Signals.Conditions, time.Now()),
+		Env: e, Closest: closest, ClockFault: clockFault, Clock: time.Now, Know: newKnowledge(e.Signals.Conditions, time.Now()),
 		own: wire.NewCache[records.CellKey, ownership](maxCachedCells),
 	}
 }
@@ -53,7 +53,7 @@ func (y *Authority) Retains(c records.CellKey) bool { return y.ownership(c).reta
 // Authoritative reports whether this peer's records of a cell count as complete: this peer is one
 // of the Replicas closest, and has compared the cell with another keeper since.
 func (y *Authority) Authoritative(c records.CellKey) bool {
-	return y.ownership(c).authoritative && y.wrong() == ""
+	return y.ownership(c).authoritative && y.ClockFault() == ""
 }
 
 // Unauthoritative returns the cells for which this peer has no authority, and the reason for a cell
@@ -106,9 +106,10 @@ func (y *Authority) closer(table *TableState, key string) int {
 	if len(table.Peers) < maxTablePeers {
 		return table.Table.closer(key, AcceptWithin)
 	}
-	own, n := distanceOf(key, y.Self), 0
+	target, n := HashOf(key), 0
+	own := target.xor(HashOf(string(y.Self)))
 	for _, id := range y.Router.Nearby(key, AcceptWithin) {
-		if d := distanceOf(key, id); bytes.Compare(d[:], own[:]) < 0 {
+		if target.xor(HashOf(string(id))).less(own) {
 			n++
 		}
 	}
@@ -244,6 +245,3 @@ func (y *Authority) Knows(id peer.ID) bool {
 
 // FallBehind records that this peer lacks changes that other keepers have.
 func (y *Authority) FallBehind() { y.Know.lacks(y.Clock()) }
-
-// ClockFault describes the fault of this peer's clock; "" for a right or unknown one.
-func (y *Authority) ClockFault() string { return y.wrong() }

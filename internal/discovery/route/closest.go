@@ -4,7 +4,6 @@
 package route
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"slices"
@@ -76,32 +75,17 @@ func (s *Set) Has(id peer.ID) bool {
 // Nearest returns the peers of the set, the closest to an id first.
 func (s *Set) Nearest(id peer.ID) []peer.ID { return Nearest(string(id), s.Peers, len(s.Peers)) }
 
-// distance is the XOR metric of Kademlia (Maymounkov and Mazières, 2002) between hashed keys, as
-// in kad-dht. Distances compare bytewise.
-type distance [sha256.Size]byte
-
-func distanceOf(key string, id peer.ID) distance {
-	d := distance(sha256.Sum256([]byte(key)))
-	for i, b := range sha256.Sum256([]byte(id)) {
-		d[i] ^= b
-	}
-	return d
-}
-
 // Nearest returns up to n distinct peers closest to a key, nearest first. It does not change
 // peers.
 func Nearest(key string, peers []peer.ID, n int) []peer.ID {
 	peers = slices.Clone(peers)
 	slices.Sort(peers)
 	peers = slices.Compact(peers)
-	away := make(map[peer.ID]distance, len(peers))
+	target, away := HashOf(key), make(map[peer.ID]Words, len(peers))
 	for _, p := range peers {
-		away[p] = distanceOf(key, p)
+		away[p] = target.xor(HashOf(string(p)))
 	}
-	slices.SortFunc(peers, func(a, b peer.ID) int {
-		x, y := away[a], away[b]
-		return bytes.Compare(x[:], y[:])
-	})
+	slices.SortFunc(peers, func(a, b peer.ID) int { return away[a].compare(away[b]) })
 	return peers[:min(n, len(peers))]
 }
 
@@ -141,11 +125,9 @@ func uncertainSet(set *Set, serving bool, now time.Time) cachedSet {
 
 // NewClosest returns a cache without any keepers.
 func NewClosest(e *wire.Env) *Closest {
-	cells, err := lru.New[string, cachedSet](maxCachedCells)
-	if err != nil {
-		panic("keeper: " + err.Error()) // impossible: the size is a positive constant
+	return &Closest{
+		Env: e, refreshing: make(chan struct{}, refreshes), likely: newForesight(), cells: wire.NewCache[string, cachedSet](maxCachedCells),
 	}
-	return &Closest{Env: e, refreshing: make(chan struct{}, refreshes), likely: newForesight(), cells: cells}
 }
 
 // KeyOf returns the DHT key of a cell: the multihash of its content id.

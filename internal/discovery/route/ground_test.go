@@ -1,7 +1,6 @@
 package route
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -58,10 +57,10 @@ func drawn(r *rand.Rand) peer.ID {
 
 // closestOf returns the closest to a key of some drawn ids.
 func closestOf(r *rand.Rand, key string, tries int) (best peer.ID) {
-	var least distance
+	var least Words
 	for i := range tries {
 		id := drawn(r)
-		if d := distanceOf(key, id); i == 0 || bytes.Compare(d[:], least[:]) < 0 {
+		if d := HashOf(key).xor(HashOf(string(id))); i == 0 || d.less(least) {
 			best, least = id, d
 		}
 	}

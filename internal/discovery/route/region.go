@@ -1,8 +1,6 @@
 package route
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +11,7 @@ import (
 const (
 	regionTTL       = time.Minute // much less than the lifetime of a keeper set
 	maxRegions      = 512
-	bitsOfDistances = 8 * sha256.Size
+	bitsOfDistances = 64 * len(Words{})
 )
 
 // region is the knowledge of one lookup about other keys. The lookup returned the closest peers to
@@ -22,17 +20,17 @@ const (
 // be nearer to the key than the known peers. So ten thousand keys cost one lookup for each region
 // of a dozen peers instead of ten thousand lookups.
 type region struct {
-	target [sha256.Size]byte
-	radius distance // from target to the farthest peer
+	target Words // hash of its key
+	radius Words // from target to the farthest peer
 	peers  []Peer
 	until  time.Time
 }
 
 func newRegion(key string, answer []peer.ID, until time.Time) region {
-	g := region{target: sha256.Sum256([]byte(key)), peers: make([]Peer, len(answer)), until: until}
+	g := region{target: HashOf(key), peers: make([]Peer, len(answer)), until: until}
 	for i, id := range answer {
-		g.peers[i] = Peer{id, sha256.Sum256([]byte(id))}
-		if d := xor(g.target, g.peers[i].Hash); bytes.Compare(d[:], g.radius[:]) > 0 {
+		g.peers[i] = peerOf(id)
+		if d := g.target.xor(g.peers[i].Hash); g.radius.less(d) {
 			g.radius = d
 		}
 	}
@@ -41,33 +39,31 @@ func newRegion(key string, answer []peer.ID, until time.Time) region {
 
 // settles reports whether the n closest peers to a key, self included, are among the region's
 // peers and self, in every network where the lookup's result is right.
-func (g *region) settles(key, self [sha256.Size]byte, n int) bool {
-	apart := xor(g.target, key)
-	if bytes.Compare(apart[:], g.radius[:]) >= 0 || len(g.peers)+1 < n {
+func (g *region) settles(key, self Words, n int) bool {
+	apart := g.target.xor(key)
+	if !apart.less(g.radius) || len(g.peers)+1 < n {
 		return false // an unknown peer may have the key itself as its hash
 	}
-	away := make([]distance, 0, len(g.peers)+1)
-	away = append(away, xor(key, self))
+	away := make([]Words, 0, len(g.peers)+1)
+	away = append(away, key.xor(self))
 	for i := range g.peers {
-		away = append(away, xor(key, g.peers[i].Hash))
+		away = append(away, key.xor(g.peers[i].Hash))
 	}
-	slices.SortFunc(away, func(a, b distance) int { return bytes.Compare(a[:], b[:]) })
-	nearest := leastBeyond(g.radius, apart)
-	return bytes.Compare(away[n-1][:], nearest[:]) < 0
+	slices.SortFunc(away, Words.compare)
+	return away[n-1].less(leastBeyond(g.radius, apart))
 }
 
 // leastBeyond returns the minimum of x XOR apart over all x at or above radius: the smallest
 // distance between a key and a peer at distance radius or more from another key, with apart
 // between the keys. From the highest bit on, x must have the ones of radius until it exceeds
 // radius by a one of apart in place of a zero. The remaining bits of x can equal apart.
-func leastBeyond(radius, apart distance) distance {
-	var least distance
+func leastBeyond(radius, apart Words) (least Words) {
 	for i := range bitsOfDistances {
-		mask := byte(0x80) >> (i % 8)
-		of, here := radius[i/8]&mask, apart[i/8]&mask
+		mask := uint64(1) << (63 - i%64)
+		of, here := radius[i/64]&mask, apart[i/64]&mask
 		switch {
 		case of != 0 && here == 0:
-			least[i/8] |= mask
+			least[i/64] |= mask
 		case of == 0 && here != 0:
 			return least
 		}
@@ -94,7 +90,7 @@ func (r *regions) add(g region) {
 // around returns peers that include, together with self, the Replicas closest to a key, if a
 // cached lookup decides them.
 func (r *regions) around(key string, self peer.ID, now time.Time) ([]peer.ID, bool) {
-	at, own := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(self))
+	at, own := HashOf(key), HashOf(string(self))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known = slices.DeleteFunc(r.known, func(g region) bool { return !now.Before(g.until) })

@@ -1,8 +1,6 @@
 package route
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"testing"
 	"time"
@@ -25,7 +23,7 @@ func TestRegionAgainstWholeNetwork(t *testing.T) {
 		self, others := everybody[0], everybody[1:]
 		key := fmt.Sprint("key-", offset)
 		g := newRegion(key, Nearest(key, others, Network), time.Time{})
-		own := sha256.Sum256([]byte(self))
+		own := HashOf(string(self))
 		if !g.settles(g.target, own, Replicas) {
 			t.Fatal("an answer does not settle its own key")
 		}
@@ -35,7 +33,7 @@ func TestRegionAgainstWholeNetwork(t *testing.T) {
 		}
 		for i := range 200 {
 			other := fmt.Sprint("other-", offset, i)
-			if g.settles(sha256.Sum256([]byte(other)), own, Replicas) {
+			if g.settles(HashOf(other), own, Replicas) {
 				require.Equal(t, Nearest(other, everybody, Replicas), Nearest(other, known, Replicas))
 			}
 		}
@@ -50,9 +48,8 @@ func TestLeastBeyond(t *testing.T) {
 			for x := radius; x < 256; x++ {
 				want = min(want, x^apart)
 			}
-			got := leastBeyond(distance{byte(radius)}, distance{byte(apart)})
-			require.Equal(t, byte(want), got[0], "radius %d apart %d", radius, apart)
-			require.True(t, bytes.Equal(got[1:], make([]byte, len(got)-1)))
+			got := leastBeyond(Words{uint64(radius) << 56}, Words{uint64(apart) << 56})
+			require.Equal(t, Words{uint64(want) << 56}, got, "radius %d apart %d", radius, apart)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package route
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
@@ -19,50 +18,39 @@ type Table struct {
 	self  Peer
 	Peers []Peer // without self, nearest to self first
 	Whole bool   // small network: every peer keeps every cell
-
-	hashes []Words // of peers
 }
 
 // Peer is a peer with the hash of its id.
 type Peer struct {
 	Id   peer.ID
-	Hash [sha256.Size]byte
+	Hash Words
 }
 
 // NewTable returns a table of other peers. Whole: every peer keeps every cell.
 func NewTable(self peer.ID, others []peer.ID, whole bool) *Table {
-	n := &Table{self: Peer{self, sha256.Sum256([]byte(self))}, Whole: whole}
+	n := &Table{self: peerOf(self), Whole: whole}
 	for _, id := range others {
 		if id != self {
-			n.Peers = append(n.Peers, Peer{id, sha256.Sum256([]byte(id))})
+			n.Peers = append(n.Peers, peerOf(id))
 		}
 	}
 	slices.SortFunc(n.Peers, func(a, b Peer) int {
-		x, y := xor(n.self.Hash, a.Hash), xor(n.self.Hash, b.Hash)
-		return bytes.Compare(x[:], y[:])
+		return n.self.Hash.xor(a.Hash).compare(n.self.Hash.xor(b.Hash))
 	})
 	n.Peers = slices.CompactFunc(n.Peers, func(a, b Peer) bool { return a.Id == b.Id })
-	n.hashes = make([]Words, len(n.Peers))
-	for i := range n.Peers {
-		n.hashes[i] = WordsOf(n.Peers[i].Hash)
-	}
 	return n
 }
 
-func xor(a, b [sha256.Size]byte) distance {
-	var d distance
-	for i := range d {
-		d[i] = a[i] ^ b[i]
-	}
-	return d
-}
+func peerOf(id peer.ID) Peer { return Peer{id, HashOf(string(id))} }
 
-// Words are the 256 bits of a hash or of a distance, highest bits first. A view compares every cell with every peer of the table,
-// so these comparisons are much of its cost.
+// Words are the 256 bits of a hash or of a distance, highest bits first. The distance is the XOR metric of Kademlia (Maymounkov and
+// Mazières, 2002) between hashed keys, as in kad-dht. A view compares every cell with every peer of the table, so these comparisons
+// are much of its cost.
 type Words [sha256.Size / 8]uint64
 
-// WordsOf returns the words of a hash.
-func WordsOf(b [sha256.Size]byte) (w Words) {
+// HashOf returns the hash of a routing key or a peer id.
+func HashOf(key string) (w Words) {
+	b := sha256.Sum256([]byte(key))
 	for i := range w {
 		w[i] = binary.BigEndian.Uint64(b[8*i:])
 	}
@@ -75,6 +63,8 @@ func (w Words) xor(v Words) Words {
 	}
 	return w
 }
+
+func (w Words) compare(v Words) int { return slices.Compare(w[:], v[:]) }
 
 func (w Words) less(v Words) bool {
 	for i := range w {
@@ -93,22 +83,17 @@ type Radius struct {
 }
 
 // Covers reports whether a peer is responsible for the key. The peer need not be in the table.
-func (r *Radius) Covers(hash [sha256.Size]byte) bool { return r.CoversWords(WordsOf(hash)) }
-
-// CoversWords is Covers for the words of a hash.
-func (r *Radius) CoversWords(hash Words) bool {
-	return !r.full || !r.farthest.less(r.target.xor(hash))
-}
+func (r *Radius) Covers(hash Words) bool { return !r.full || !r.farthest.less(r.target.xor(hash)) }
 
 // RadiusOf returns the radius of a routing key. It reports false for a cell of other keepers.
 func (n *Table) RadiusOf(key string) (Radius, bool) {
-	r := Radius{target: WordsOf(sha256.Sum256([]byte(key)))}
-	own := r.target.xor(WordsOf(n.self.Hash))
+	r := Radius{target: HashOf(key)}
+	own := r.target.xor(n.self.Hash)
 	var closest [Replicas + 1]Words // the first known, nearest first, with room for one more
 	closest[0] = own
 	known, closer := 1, 0
-	for i := range n.hashes {
-		d := r.target.xor(n.hashes[i])
+	for i := range n.Peers {
+		d := r.target.xor(n.Peers[i].Hash)
 		if d.less(own) {
 			if closer++; closer == Replicas {
 				return Radius{}, false
@@ -132,10 +117,10 @@ func (n *Table) RadiusOf(key string) (Radius, bool) {
 
 // closer counts the peers closer than self to a routing key, up to most.
 func (n *Table) closer(key string, most int) int {
-	target := WordsOf(sha256.Sum256([]byte(key)))
-	own, found := target.xor(WordsOf(n.self.Hash)), 0
-	for i := range n.hashes {
-		if target.xor(n.hashes[i]).less(own) {
+	target := HashOf(key)
+	own, found := target.xor(n.self.Hash), 0
+	for i := range n.Peers {
+		if target.xor(n.Peers[i].Hash).less(own) {
 			if found++; found == most {
 				break
 			}

@@ -1,7 +1,6 @@
 package route
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -27,7 +26,7 @@ func TestRadius(t *testing.T) {
 			continue
 		}
 		for _, id := range everybody {
-			require.Equal(t, slices.Contains(closest, id), r.Covers(sha256.Sum256([]byte(id))))
+			require.Equal(t, slices.Contains(closest, id), r.Covers(HashOf(string(id))))
 		}
 		require.ElementsMatch(t, closest, append(n.keepers(&r), self))
 	}
