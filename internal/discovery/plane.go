@@ -173,10 +173,7 @@ func (p *Plane) Close() error {
 func (p *Plane) Records() (indexed, own int) { return p.index.Len(), p.registry.Len() }
 
 // IndexBytes returns the estimated memory of the records in the index, and its limit.
-func (p *Plane) IndexBytes() (used, limit int64) {
-	s := p.index.Stats()
-	return s.Bytes, s.MaxBytes
-}
+func (p *Plane) IndexBytes() (used, limit int64) { return p.index.Memory() }
 
 // Unstored returns the ids of the services of this peer that no keeper holds. Call it after Start.
 func (p *Plane) Unstored() []string { return p.registry.Unstored() }

@@ -70,7 +70,8 @@ func (p *Parts) warnings(r *records.Record) []string {
 // reportFull keeps the condition of a full index. The condition is up to a minute late; the answers are not.
 func reportFull(x *index.Index, conditions *condition.Set, now time.Time) {
 	if x.Crowded(now) {
-		conditions.Raise(condition.IndexFull, "the index of this peer is full at %d MiB: it refuses or evicts records, and other keepers must answer for it; raise discovery.limits.index_bytes", x.Stats().MaxBytes>>20)
+		_, limit := x.Memory()
+		conditions.Raise(condition.IndexFull, "the index of this peer is full at %d MiB: it refuses or evicts records, and other keepers must answer for it; raise discovery.limits.index_bytes", limit>>20)
 	} else {
 		conditions.Clear(condition.IndexFull)
 	}

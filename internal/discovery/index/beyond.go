@@ -10,15 +10,29 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// SomeBeyond returns at most n records of Beyond, each once, and whether there are more.
+// SomeBeyond returns at most n live records of some cells that may match a plan but need features of a later version, and whether there
+// are more. They are no part of a search.
 func SomeBeyond(x *Index, p *query.Plan, cells []records.CellKey, now time.Time, n int) (some []*records.Record, more bool) {
-	for r := range Beyond(x, p, cells, now) {
-		if len(some) == n {
-			return some, true
+	add := func(r *records.Record) bool {
+		if !query.Beyond(p, r) {
+			return true
 		}
-		some = append(some, r)
+		if more = len(some) == n; !more {
+			some = append(some, r)
+		}
+		return !more
 	}
-	return some, false
+	for _, c := range cells {
+		if c.OfProvider() {
+			x.In(c, now)(add)
+		} else {
+			x.shards.of(beyond+c.Type).walk(c, now, add)
+		}
+		if more {
+			break
+		}
+	}
+	return some, more
 }
 
 // DescribeBeyond says how many records an answer leaves out, or "" for none, and which features they need. It counts

@@ -44,7 +44,9 @@ func TestBeyond(t *testing.T) {
 		for _, h := range x.Search(p, index.SearchOptions{Now: epoch()}).Hits {
 			found = append(found, h.Record.Name().ID)
 		}
-		for r := range index.Beyond(x, p, cells, epoch()) {
+		some, more := index.SomeBeyond(x, p, cells, epoch(), 1000)
+		require.False(t, more)
+		for _, r := range some {
 			beyond = append(beyond, r.Name().ID)
 		}
 		for id, is := range needs {

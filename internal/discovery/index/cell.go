@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/geo"
-	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -13,33 +12,15 @@ import (
 // now left out. The history of the index alone determines the order. The cost grows with the
 // rows in the cell. Readers and writers never wait for each other.
 func (x *Index) In(c records.CellKey, now time.Time) iter.Seq[*records.Record] {
-	if c.OfProvider() {
-		return unexpired(func() []*records.Record { return x.OfProvider(c.Provider) }, now)
-	}
 	return func(yield func(*records.Record) bool) {
-		if x.shards.of(c.Type).walk(c, now, yield) {
+		if c.OfProvider() {
+			for _, r := range x.OfProvider(c.Provider) {
+				if !r.Expired(now) && !yield(r) {
+					return
+				}
+			}
+		} else if x.shards.of(c.Type).walk(c, now, yield) {
 			x.shards.of(beyond+c.Type).walk(c, now, yield)
-		}
-	}
-}
-
-// Beyond iterates over the live records of some cells that may match a plan but need features of a
-// later version. They are no part of a search. Otherwise it is like In.
-func Beyond(x *Index, p *query.Plan, cells []records.CellKey, now time.Time) iter.Seq[*records.Record] {
-	return func(yield func(*records.Record) bool) {
-		some := func(r *records.Record) bool { return !query.Beyond(p, r) || yield(r) }
-		for _, c := range cells {
-			if !c.OfProvider() {
-				if !x.shards.of(beyond+c.Type).walk(c, now, some) {
-					return
-				}
-				continue
-			}
-			for r := range x.In(c, now) {
-				if !some(r) {
-					return
-				}
-			}
 		}
 	}
 }
@@ -58,18 +39,6 @@ func (s *shard) walk(c records.CellKey, now time.Time, yield func(*records.Recor
 		}
 	}
 	return w.rows(snap.delta, 0, snap.filled)
-}
-
-// unexpired iterates over the records of a list at the start of the iteration, without those that
-// expired at now.
-func unexpired(list func() []*records.Record, now time.Time) iter.Seq[*records.Record] {
-	return func(yield func(*records.Record) bool) {
-		for _, r := range list() {
-			if !r.Expired(now) && !yield(r) {
-				return
-			}
-		}
-	}
 }
 
 // CountIn counts the records of In, up to most.

@@ -195,9 +195,6 @@ func (x *Index) insert(r *records.Record, hash uint64) (Outcome, error) {
 
 // supersede adds a version of a known service.
 func (x *Index) supersede(e *entry, r *records.Record) (Outcome, error) {
-	if r.Equivocates(e.record) {
-		x.equivocations.Add(1)
-	}
 	switch c := records.Compare(r, e.record); {
 	case c == 0:
 		return Unchanged, nil
@@ -343,7 +340,6 @@ func (x *Index) displace(e *entry) {
 		return
 	}
 	x.short(live)
-	x.evictions.Add(1)
 	x.evict(e)
 }
 

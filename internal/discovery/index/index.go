@@ -40,7 +40,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -128,9 +127,6 @@ type Index struct {
 	due       dueQueue
 	feed      feed
 
-	equivocations atomic.Uint64
-	evictions     atomic.Uint64
-
 	Pressure // its method short needs mu
 }
 
@@ -158,8 +154,7 @@ func New(c Config) *Index {
 //
 // A larger version that finds no room evicts records of the largest provider, perhaps itself.
 //
-// Of two versions with one sequence number records.Compare chooses one. The index counts both
-// cases as an equivocation.
+// Of two versions with one sequence number records.Compare chooses one.
 func (x *Index) Put(r *records.Record, now time.Time) (Outcome, error) {
 	if x.config.Seen != nil {
 		x.config.Seen(r)
@@ -272,30 +267,9 @@ func (x *Index) NextExpiry() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Stats counts an index's contents and events.
-type Stats struct {
-	Live          int    // live records
-	Bytes         int64  // memory of the live records
-	MaxBytes      int64  // limit of Bytes
-	Remembered    int    // tombstones and expired records kept against older versions
-	Providers     int    // with live or remembered records
-	Types         int    // with live records that this version can use
-	Equivocations uint64 // Puts of two versions with one sequence number
-	Evictions     uint64 // live records removed in favour of others
-}
-
-// Stats returns the current numbers.
-func (x *Index) Stats() Stats {
+// Memory returns the memory of the live records in bytes, and its limit.
+func (x *Index) Memory() (used, limit int64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return Stats{
-		Live:          x.rankings[live].total,
-		Bytes:         x.rankings[live].bytes,
-		MaxBytes:      x.config.maxBytes(live),
-		Remembered:    x.rankings[remembered].total,
-		Providers:     len(x.providers),
-		Types:         x.shards.count(),
-		Equivocations: x.equivocations.Load(),
-		Evictions:     x.evictions.Load(),
-	}
+	return x.rankings[live].bytes, x.config.maxBytes(live)
 }

@@ -3,7 +3,6 @@ package index
 import (
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -260,18 +259,6 @@ func (x *shards) of(kind string) *shard {
 		return found.(*shard)
 	}
 	return nil
-}
-
-// count returns the number of types with live records that this version can use.
-func (x *shards) count() int {
-	n := 0
-	x.byType.Range(func(kind, _ any) bool {
-		if !strings.HasPrefix(kind.(string), beyond) {
-			n++
-		}
-		return true
-	})
-	return n
 }
 
 // snapshots returns the snapshots of all types, ordered by type. Index.mu makes them consistent.
