@@ -69,10 +69,12 @@ type group struct {
 }
 
 // full returns the number of answers that cover all cells of the group.
-func (g *group) full() int {
-	n := 0
-	for _, a := range g.answers {
-		if a.full {
+func (g *group) full() int { return count(g.answers, func(a *answer) bool { return a.full }) }
+
+// count counts the values for which a condition holds.
+func count[T any](list []T, is func(*T) bool) (n int) {
+	for i := range list {
+		if is(&list[i]) {
 			n++
 		}
 	}

@@ -118,12 +118,4 @@ func (a *Asker) fallBehind(x *answer, name records.Name, trace *queryTrace) {
 }
 
 // behind returns the number of answers whose keepers are behind.
-func (g *group) behind() int {
-	n := 0
-	for _, a := range g.answers {
-		if a.behind {
-			n++
-		}
-	}
-	return n
-}
+func (g *group) behind() int { return count(g.answers, func(a *answer) bool { return a.behind }) }

@@ -73,22 +73,10 @@ func (a *Asker) beyond(groups []group) string {
 
 // unread returns the number of records that this version could not read.
 func (a *answer) unread() int {
-	n := 0
-	for _, left := range a.left {
-		if wire.Unread(left) {
-			n++
-		}
-	}
-	return n
+	return count(a.left, func(left *error) bool { return wire.Unread(*left) })
 }
 
 // untimely returns the number of records that were not valid by this peer's clock.
 func (a *answer) untimely() int {
-	n := 0
-	for _, left := range a.left {
-		if wire.Untimely(left) {
-			n++
-		}
-	}
-	return n
+	return count(a.left, func(left *error) bool { return wire.Untimely(*left) })
 }
