@@ -120,16 +120,7 @@ func (m Measured) by() string {
 }
 
 // MarshalJSON writes the round trip in milliseconds, as round_trip_ms.
-func (m Measured) MarshalJSON() ([]byte, error) {
-	return json.Marshal(measured{
-		State:       m.State,
-		RoundTripMs: float64(m.RoundTrip) / float64(time.Millisecond),
-		CheckedAt:   m.CheckedAt,
-		Since:       m.Since,
-		By:          m.by(),
-		Peers:       m.Peers,
-	})
-}
+func (m Measured) MarshalJSON() ([]byte, error) { return m.AppendJSON(nil), nil }
 
 // AppendJSON appends the result of MarshalJSON, for a time of the years 0 to 9999.
 func (m Measured) AppendJSON(dst []byte) []byte {
