@@ -242,13 +242,13 @@ func TestPlanted(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(plants()), 12)
 	for _, p := range slices.Concat(diskPlants(), plants(), directoryPlants()) {
-		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestSeeds", 2*seeds) })
+		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestSeeds", 4*seeds) })
 	}
 	for _, p := range boldPlants() {
-		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestBold", 2*seeds) })
+		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestBold", 4*seeds) })
 	}
 	for _, p := range mergePlants() {
-		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestMerges", 10*seeds) })
+		t.Run(p.name, func(t *testing.T) { p.notice(t, root, "TestMerges", 20*seeds) })
 	}
 }
 

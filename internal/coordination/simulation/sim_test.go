@@ -15,10 +15,10 @@ import (
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// seeds is the number of seeds of go test, each for some virtual time under faults.
+// Each seed is some virtual time under faults.
 const (
-	seeds   = 200
-	few     = 20 // with -short
+	seeds   = 100 // of go test
+	few     = 20  // with -short
 	virtual = 60 * time.Second
 )
 
