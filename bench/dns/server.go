@@ -36,7 +36,7 @@ func serve(o options, stdin io.Reader, stdout io.Writer) error {
 	if err := c.Reset(2, instances(o.instances)); err != nil {
 		return err
 	}
-	s, err := dnsapi.New(dnsapi.Config{Catalog: known{c, time.Now().Add(time.Hour)}})
+	s, err := dnsapi.New(dnsapi.Config{Catalog: known{c, time.Now().Add(time.Hour)}, TTL: 30 * time.Second})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -138,7 +137,7 @@ func (p *parts) startDNS(context.Context) (err error) {
 	self := p.node.Host().ID()
 	p.fronts.dns, err = dnsapi.New(dnsapi.Config{
 		Catalog: p.agent, Self: self.String(), Node: p.named, SelfName: label(self),
-		Domains: c.DNSDomain, TTL: ttl(c.DNSTTL), Allow: p.reachable(), Now: p.now, Random: rand.Uint64, Logger: p.log.With("part", "dns"),
+		Domains: c.DNSDomain, TTL: c.DNSTTL, Allow: p.reachable(), Now: p.now, Random: rand.Uint64, Logger: p.log.With("part", "dns"),
 	})
 	if err != nil {
 		return err
@@ -148,14 +147,6 @@ func (p *parts) startDNS(context.Context) (err error) {
 	}
 	p.onClose(func() error { p.fronts.dns.Close(); return nil })
 	return countNames(p.gatherer, p.fronts.dns)
-}
-
-// ttl converts a setting to the server's convention, where 0 means the default.
-func ttl(setting time.Duration) time.Duration {
-	if setting == 0 {
-		return -1
-	}
-	return setting
 }
 
 // reachable lists the special networks that DNS answers may contain, by

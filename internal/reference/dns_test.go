@@ -78,7 +78,7 @@ func nameServer(t *testing.T) string {
 	require.NoError(t, known.Reset(1, []*instance.Instance{at("idle", "10.0.1.2", instance.StatusDown), at("web", "10.0.1.1", instance.StatusUp)}))
 	addr := netip.MustParseAddr("192.0.2.1")
 	server, err := dnsapi.New(dnsapi.Config{
-		Catalog: lasting{known}, Self: "self", SelfName: "self", Now: time.Now, Random: func() uint64 { return 1 },
+		Catalog: lasting{known}, Self: "self", SelfName: "self", TTL: 30 * time.Second, Now: time.Now, Random: func() uint64 { return 1 },
 		Node: func(name string) (dnsapi.Node, bool) {
 			return dnsapi.Node{Addrs: []netip.Addr{addr}, Text: []string{"peer_id=ID"}}, name == "self"
 		},

@@ -157,7 +157,7 @@ func newFixture(t testing.TB, change ...func(*Config)) *fixture {
 	b.catalog.set()
 	seed := uint64(1)
 	c := Config{
-		Catalog: b.catalog, Self: self, SelfName: "n1", Now: func() time.Time { return b.now },
+		Catalog: b.catalog, Self: self, SelfName: "n1", TTL: 30 * time.Second, Now: func() time.Time { return b.now },
 		Random: func() uint64 { seed++; return seed },
 		Logger: slog.New(slog.NewTextHandler(complaints{t}, nil)),
 		Node: func(name string) (Node, bool) {

@@ -210,7 +210,7 @@ func TestTTL(t *testing.T) {
 	require.Equal(t, 2, b.catalog.asked)
 	b.now = b.now.Add(time.Minute)
 	require.EqualValues(t, 0, ttl(b), "over already")
-	require.EqualValues(t, 0, ttl(newBenchOf(t, func(c *Config) { c.TTL = -1 }, crowd(1))))
+	require.EqualValues(t, 0, ttl(newBenchOf(t, func(c *Config) { c.TTL = 0 }, crowd(1))))
 	require.EqualValues(t, 90, ttl(newBenchOf(t, func(c *Config) { c.TTL = 90 * time.Second }, crowd(1))))
 }
 

@@ -13,7 +13,6 @@ const (
 	maxUDP      = 1232 // our limit in both directions: no path fragments it
 	maxMessage  = 65535
 	maxName     = 255
-	maxDomain   = 128 // of Config.Domains, to leave room for names in front
 	maxPointer  = 1<<14 - 1
 	optSize     = 11
 	maxAfter    = 4       // records after the question searched for OPT

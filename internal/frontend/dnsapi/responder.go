@@ -167,7 +167,7 @@ func (r *responder) seconds() uint32 { return uint32(r.TTL / time.Second) }
 func (r *responder) apex(z *zone) answer {
 	switch r.query.qtype {
 	case dns.TypeSOA, dns.TypeANY:
-		return answer{zone: z, records: []record{z.soa}, ttl: uint32(r.Negative / time.Second), uniform: true}
+		return answer{zone: z, records: []record{z.soa}, ttl: uint32(negativeTTL / time.Second), uniform: true}
 	case dns.TypeNS:
 		return answer{zone: z, records: []record{z.ns}, ttl: r.seconds(), uniform: true}
 	}

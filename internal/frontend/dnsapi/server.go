@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -40,20 +41,17 @@ type binding struct {
 	sockets  []*net.UDPConn
 }
 
-// New makes a server without an address. Errors: Invalid, with the name of the setting.
+// New makes a server without an address. Errors: Invalid, field "domains".
 func New(c Config) (*Server, error) {
-	const op = "dnsapi.New"
-	if err := c.complete(); err != nil {
-		return nil, fault.Wrap(op, err)
-	}
-	zones, err := newZones(c.Domains, c.Negative)
+	c.setDefaults()
+	zones, err := newZones(c.Domains)
 	if err != nil {
-		return nil, fault.Wrap(op, err)
+		return nil, fault.Wrap("dnsapi.New", err)
 	}
 	s := &Server{
 		config: c, zones: zones,
 		rule: newAddressRule(c.Self, c.Allow), existing: newExistingNames(c.Catalog), limiter: newLimiter(c.Rate, c.Now),
-		conns: newConnections(c.MaxConns, c.MaxConnsPerClient),
+		conns: newConnections(maxConns, maxConnsPerClient),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	return s, nil
@@ -68,12 +66,12 @@ func (s *Server) Listen(address string) error {
 	if err != nil {
 		return &fault.Error{Op: op, Kind: fault.Invalid, Field: "dns", Value: address, Err: err}
 	}
-	b, err := bind(s.closing, at, s.config.Sockets)
+	b, err := bind(s.closing, at)
 	for range bindTries {
 		if err == nil || at.Port() != 0 || s.closing.Err() != nil {
 			break
 		}
-		b, err = bind(s.closing, at, s.config.Sockets)
+		b, err = bind(s.closing, at)
 	}
 	if err != nil {
 		return fault.As(op, fault.Unavailable, err)
@@ -89,7 +87,7 @@ func (s *Server) Listen(address string) error {
 }
 
 // bind opens a port for TCP, which no other process can share, and then for UDP.
-func bind(ctx context.Context, at netip.AddrPort, sockets int) (binding, error) {
+func bind(ctx context.Context, at netip.AddrPort) (binding, error) {
 	family := "6"
 	if at.Addr().Unmap().Is4() {
 		family = "4"
@@ -103,7 +101,7 @@ func bind(ctx context.Context, at netip.AddrPort, sockets int) (binding, error) 
 	port := b.listener.Addr().(*net.TCPAddr).Port
 	shared := net.ListenConfig{Control: share}
 	address := net.JoinHostPort(at.Addr().String(), strconv.Itoa(port))
-	for len(b.sockets) < sockets && (shares || len(b.sockets) == 0) {
+	for len(b.sockets) < min(runtime.GOMAXPROCS(0), maxSockets) && (shares || len(b.sockets) == 0) {
 		c, err := shared.ListenPacket(ctx, "udp"+family, address)
 		if err != nil {
 			b.close()

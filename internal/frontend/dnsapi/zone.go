@@ -27,10 +27,10 @@ type zone struct {
 }
 
 // newZones packs the domains, longest first, so that the first match of a name is the right one.
-func newZones(domains []string, negative time.Duration) ([]*zone, error) {
+func newZones(domains []string) ([]*zone, error) {
 	zones := make([]*zone, 0, len(domains))
 	for _, d := range domains {
-		z, err := newZone(d, uint32(negative/time.Second))
+		z, err := newZone(d, uint32(negativeTTL/time.Second))
 		if err != nil {
 			return nil, fault.In("domains", err)
 		}
