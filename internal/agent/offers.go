@@ -164,7 +164,7 @@ func (o *offers) run(ctx context.Context) {
 // work handles all changed instances and reports whether all succeeded.
 func (o *offers) work(ctx context.Context) bool {
 	o.mu.Lock()
-	keys := slices.SortedFunc(maps.Keys(o.dirty), func(a, b instance.Key) int { return strings.Compare(a.String(), b.String()) })
+	keys := slices.SortedFunc(maps.Keys(o.dirty), instance.Key.Compare)
 	clear(o.dirty)
 	o.mu.Unlock()
 	well := true

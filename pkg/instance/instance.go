@@ -7,7 +7,9 @@
 package instance
 
 import (
+	"cmp"
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -29,6 +31,11 @@ type Name struct {
 
 // Name returns the service of the instance.
 func (k Key) Name() Name { return Name{k.Namespace, k.Service} }
+
+// Compare orders keys by namespace, service and id.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(strings.Compare(k.Namespace, o.Namespace), strings.Compare(k.Service, o.Service), strings.Compare(k.ID, o.ID))
+}
 
 // String returns namespace/service/id.
 func (k Key) String() string { return k.Namespace + "/" + k.Service + "/" + k.ID }

@@ -117,7 +117,7 @@ func (s Selector) validateTexts() error {
 func (m Matcher) Match(i *Instance) bool {
 	return m.statuses&(1<<i.Status) != 0 &&
 		(m.id == "" || m.id == i.ID) &&
-		(m.zone == "" || m.zone == i.zone()) &&
+		(m.zone == "" || m.zone == i.Zone()) &&
 		(m.environment == "" || m.environment == i.Spec.Environment) &&
 		(m.dependency == "" || has(i.Spec.Dependencies, m.dependency)) &&
 		m.matchTags(i) &&
@@ -148,7 +148,7 @@ func (m Matcher) matchVersion(version string) bool {
 // Compare orders a result: the preferred zone first, then service and id.
 func (m Matcher) Compare(a, b *Instance) int {
 	if m.preferZone != "" {
-		if x, y := a.zone() == m.preferZone, b.zone() == m.preferZone; x != y {
+		if x, y := a.Zone() == m.preferZone, b.Zone() == m.preferZone; x != y {
 			if x {
 				return -1
 			}
@@ -158,13 +158,8 @@ func (m Matcher) Compare(a, b *Instance) int {
 	return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.ID, b.ID))
 }
 
-// zone returns the field, or the metadata without it.
-func (i *Instance) zone() string {
-	if i.Spec.Zone != "" {
-		return i.Spec.Zone
-	}
-	return i.Spec.Metadata["zone"]
-}
+// Zone returns the field, or the metadata without it.
+func (i *Instance) Zone() string { return cmp.Or(i.Spec.Zone, i.Spec.Metadata["zone"]) }
 
 // has searches an ascending list.
 func has(list []string, text string) bool {

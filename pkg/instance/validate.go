@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/netip"
@@ -114,9 +115,7 @@ func (r *Registration) share() {
 
 // WithDefaults returns the key with DefaultNamespace in place of "".
 func (k Key) WithDefaults() Key {
-	if k.Namespace == "" {
-		k.Namespace = DefaultNamespace
-	}
+	k.Namespace = cmp.Or(k.Namespace, DefaultNamespace)
 	return k
 }
 

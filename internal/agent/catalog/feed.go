@@ -1,10 +1,8 @@
 package catalog
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -151,7 +149,7 @@ func (c *Catalog) differences(next map[instance.Key]*instance.Instance) []instan
 			changes = append(changes, instance.Change{Key: key, Instance: i})
 		}
 	}
-	slices.SortFunc(changes, func(a, b instance.Change) int { return compareKeys(a.Key, b.Key) })
+	slices.SortFunc(changes, func(a, b instance.Change) int { return a.Key.Compare(b.Key) })
 	return changes
 }
 
@@ -300,8 +298,4 @@ func (c *Catalog) restart(rev uint64, next map[instance.Key]*instance.Instance) 
 		s.changed.broadcast()
 		c.drop(s)
 	}
-}
-
-func compareKeys(a, b instance.Key) int {
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Service, b.Service), strings.Compare(a.ID, b.ID))
 }

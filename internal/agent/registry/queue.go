@@ -28,5 +28,5 @@ func (e *entry) before(other *entry) bool {
 	if c := e.wake.Compare(other.wake); c != 0 {
 		return c < 0
 	}
-	return compare(e.Key, other.Key) < 0
+	return e.Key.Compare(other.Key) < 0
 }

@@ -1,9 +1,7 @@
 package registry
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -30,7 +28,7 @@ func (r *Registry) All() ([]*instance.Instance, uint64) {
 	}
 	revision := r.revision.Load()
 	r.mu.RUnlock()
-	slices.SortFunc(list, func(a, b *instance.Instance) int { return compare(a.Key, b.Key) })
+	slices.SortFunc(list, func(a, b *instance.Instance) int { return a.Key.Compare(b.Key) })
 	return list, revision
 }
 
@@ -66,8 +64,4 @@ func (r *Registry) Expires(list []*instance.Instance) (first time.Time) {
 		}
 	}
 	return withoutMonotonic(first)
-}
-
-func compare(a, b instance.Key) int {
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Service, b.Service), strings.Compare(a.ID, b.ID))
 }

@@ -67,7 +67,7 @@ func (p *existingNames) load(ctx context.Context, namespace string, now time.Tim
 		return set
 	}
 	for _, i := range result.Instances {
-		set.zones[strings.ToLower(zoneOf(i))] = struct{}{}
+		set.zones[strings.ToLower(i.Zone())] = struct{}{}
 	}
 	return set
 }

@@ -1,6 +1,7 @@
 package dnsapi
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -44,12 +45,7 @@ func (n name) of() instance.Name {
 	return instance.Name{Namespace: n.inNamespace(), Service: n.label}
 }
 
-func (n name) inNamespace() string {
-	if n.namespace == "" {
-		return instance.DefaultNamespace
-	}
-	return n.namespace
-}
+func (n name) inNamespace() string { return cmp.Or(n.namespace, instance.DefaultNamespace) }
 
 // parseName reads the labels in front of a domain, in lower case.
 func parseName(labels []string) name {

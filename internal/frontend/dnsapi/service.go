@@ -20,7 +20,7 @@ func (n name) picks(i *instance.Instance) bool {
 
 // inZone reports whether an instance matches the zone of a name.
 func (n name) inZone(i *instance.Instance) bool {
-	return n.zone == "" || strings.EqualFold(zoneOf(i), n.zone)
+	return n.zone == "" || strings.EqualFold(i.Zone(), n.zone)
 }
 
 // above reports whether an instance has a longer name below this one: the name with a longer tag.
@@ -29,13 +29,6 @@ func (n name) above(i *instance.Instance) bool {
 		front := len(tag) - len(n.tag) - 1
 		return front > 0 && tag[front] == '.' && strings.EqualFold(tag[front+1:], n.tag)
 	})
-}
-
-func zoneOf(i *instance.Instance) string {
-	if i.Spec.Zone != "" {
-		return i.Spec.Zone
-	}
-	return i.Spec.Metadata[labelZone]
 }
 
 // hasTag reports whether an instance has a wanted tag.

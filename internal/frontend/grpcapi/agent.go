@@ -1,6 +1,7 @@
 package grpcapi
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net"
@@ -110,7 +111,7 @@ func (a *agent) Discover(ctx context.Context, req *agentv1.DiscoverRequest) (*ag
 
 // ListServices implements agentv1.DiscoveryServiceServer.
 func (a *agent) ListServices(ctx context.Context, req *agentv1.ListServicesRequest) (*agentv1.ListServicesResponse, error) {
-	s, err := a.Catalog.Services(ctx, orDefault(req.GetNamespace()))
+	s, err := a.Catalog.Services(ctx, cmp.Or(req.GetNamespace(), instance.DefaultNamespace))
 	if err != nil {
 		return nil, err
 	}
@@ -166,19 +167,12 @@ type named interface {
 }
 
 func toKey(req named) instance.Key {
-	return instance.Key{Namespace: orDefault(req.GetNamespace()), Service: req.GetServiceName(), ID: req.GetInstanceId()}
-}
-
-func orDefault(namespace string) string {
-	if namespace == "" {
-		return instance.DefaultNamespace
-	}
-	return namespace
+	return instance.Key{Namespace: req.GetNamespace(), Service: req.GetServiceName(), ID: req.GetInstanceId()}.WithDefaults()
 }
 
 func toQuery(req *agentv1.DiscoverRequest) (instance.Query, error) {
 	q, err := instance.QueryFromProto(req)
-	q.Namespace = orDefault(q.Namespace)
+	q.Namespace = cmp.Or(q.Namespace, instance.DefaultNamespace)
 	return q, err
 }
 
