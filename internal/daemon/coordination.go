@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -202,10 +203,7 @@ func limitsOf(c config.GroupLimits) func(coord.Limits) coord.Limits {
 
 // set returns a setting, or the present value for 0.
 func set[T uint32 | uint64](setting int, present T) T {
-	if setting == 0 {
-		return present
-	}
-	return T(setting)
+	return cmp.Or(T(setting), present)
 }
 
 // foundersOf returns the eligible peers of the group: without settings, the first peer of the network.

@@ -84,12 +84,7 @@ func countCalls(reg prometheus.Registerer, c *grpcapi.Config) error {
 
 // countNames adds the metrics of the name server.
 func countNames(reg prometheus.Registerer, server *dnsapi.Server) error {
-	return metrics.RegisterDNS(reg, func() metrics.DNS {
-		s := server.Stats()
-		return metrics.DNS{
-			Queries: s.Queries, TCP: s.TCP, Truncated: s.Truncated, Limited: s.Limited, Dropped: s.Dropped, Refused: s.Refused, Answers: s.Answers,
-		}
-	}, func(rcode int) string { return dns.RcodeToString[rcode] })
+	return metrics.RegisterDNS(reg, func() metrics.DNS { return metrics.DNS(server.Stats()) }, func(rcode int) string { return dns.RcodeToString[rcode] })
 }
 
 // countInstances adds the metrics of the copy of the directory.

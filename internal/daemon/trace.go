@@ -49,25 +49,24 @@ func (t tracing) fronts(web *httpapi.Config, rpc *grpcapi.Config) {
 		return
 	}
 	web.Trace = t.request
-	rpc.Unary = append([]grpc.UnaryServerInterceptor{func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
-		ctx, span := t.Request(ctx, methodName(info.FullMethod), parentOf(ctx))
-		resp, err := call(ctx, req)
-		span.End(err)
-		return resp, err
-	}}, rpc.Unary...)
+	spans(rpc, t.Request)
 }
 
-// peers traces the calls of other peers, whose traces began elsewhere.
-func (t tracing) peers(c *grpcapi.Config) {
-	if !t.On() {
-		return
-	}
+// spans makes each call of a front end a span that begin begins.
+func spans(c *grpcapi.Config, begin func(ctx context.Context, name, parent string) (context.Context, trace.Span)) {
 	c.Unary = append([]grpc.UnaryServerInterceptor{func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
-		ctx, span := t.Served(ctx, methodName(info.FullMethod), parentOf(ctx))
+		ctx, span := begin(ctx, methodName(info.FullMethod), parentOf(ctx))
 		resp, err := call(ctx, req)
 		span.End(err)
 		return resp, err
 	}}, c.Unary...)
+}
+
+// peers traces the calls of other peers, whose traces began elsewhere.
+func (t tracing) peers(c *grpcapi.Config) {
+	if t.On() {
+		spans(c, t.Served)
+	}
 }
 
 // calls begins the spans of calls to another peer; nil without traces.

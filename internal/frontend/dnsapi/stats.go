@@ -6,11 +6,11 @@ import "sync/atomic"
 type Stats struct {
 	Queries   uint64         // packets and messages received
 	TCP       uint64         // queries over TCP
-	Answers   map[int]uint64 // by response code; codes above 23 count as 23
 	Truncated uint64         // answers without room for all records
 	Limited   uint64         // questions above Config.Rate
 	Dropped   uint64         // packets without a question
 	Refused   uint64         // connections above the bounds or outside Config.Clients
+	Answers   map[int]uint64 // by response code; codes above 23 count as 23
 }
 
 const maxRcode = 24
