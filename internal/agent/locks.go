@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -13,16 +15,12 @@ const maxParallel = 64
 
 // parallel calls do for 0 to n-1, at most maxParallel at a time, and waits.
 func parallel(n int, do func(int)) {
-	var work sync.WaitGroup
-	slots := make(chan struct{}, maxParallel)
+	var work errgroup.Group
+	work.SetLimit(maxParallel)
 	for i := range n {
-		slots <- struct{}{}
-		work.Go(func() {
-			do(i)
-			<-slots
-		})
+		work.Go(func() error { do(i); return nil })
 	}
-	work.Wait()
+	_ = work.Wait() // no error
 }
 
 // keyLocks serialises writers of one key, so that an undo reverts only the

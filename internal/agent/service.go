@@ -31,6 +31,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -119,9 +120,7 @@ func New(c Config) (s *Service, err error) {
 }
 
 func (c *Config) setDefaults() {
-	if c.CommitWait == 0 {
-		c.CommitWait = defaultCommitWait
-	}
+	c.CommitWait = cmp.Or(c.CommitWait, defaultCommitWait)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -136,5 +136,5 @@ type eventService struct {
 func (e *eventService) Follow(r *api.FollowRequest, out grpc.ServerStreamingServer[api.FollowResponse]) error {
 	ctx, cancel := untilClosing(out.Context(), e.server.closing)
 	defer cancel()
-	return e.server.orClosing(e.server.Web.Events(ctx, r, out.Send))
+	return orClosing(e.server.closing, "grpcapi.Watch", e.server.Web.Events(ctx, r, out.Send))
 }

@@ -7,6 +7,7 @@
 package grpcapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -121,12 +122,7 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Places.MaxWatches == 0 {
-		c.Places.MaxWatches = 1024
-	}
-	if c.Places.MaxWaits == 0 {
-		c.Places.MaxWaits = 8192
-	}
+	c.Places.MaxWatches, c.Places.MaxWaits = cmp.Or(c.Places.MaxWatches, 1024), cmp.Or(c.Places.MaxWaits, 8192)
 	s := &Server{Config: c, health: health.NewServer(), watches: access.NewPool("watches", c.Places.MaxWatches, c.Places.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
@@ -391,7 +387,7 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 	defer cancel()
 	w, err := s.Finder.Watch(ctx, q, req.GetAfter())
 	if err != nil {
-		return s.orClosing(err)
+		return orClosing(s.closing, "grpcapi.Watch", err)
 	}
 	defer w.Close()
 	if err := out.SendHeader(metadata.MD{}); err != nil {
@@ -400,7 +396,7 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 	for {
 		ev, err := w.Next(ctx)
 		if err != nil {
-			return s.orClosing(err)
+			return orClosing(s.closing, "grpcapi.Watch", err)
 		}
 		if err := out.Send(fromEvent(ev)); err != nil {
 			return err
@@ -408,9 +404,7 @@ func (s *Server) Watch(req *api.WatchRequest, out grpc.ServerStreamingServer[api
 	}
 }
 
-// orClosing replaces the error of a watch that ended because the server closes.
-func (s *Server) orClosing(err error) error { return orClosing(s.closing, "grpcapi.Watch", err) }
-
+// orClosing replaces the error of a call that ended because the server closes.
 func orClosing(closing context.Context, op string, err error) error {
 	if err != nil && closing.Err() != nil {
 		return fault.New(op, fault.Unavailable, "the peer is shutting down: retry at another peer")
