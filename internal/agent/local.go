@@ -152,7 +152,7 @@ func (l *local) target(k instance.Key, i instance.Spec) health.Target {
 
 // checked reports the result of a check to the registry.
 func (l *local) checked(r health.Report) {
-	l.registry.Report(r.Key, registry.CheckResult{Passing: r.Passing, Status: r.Status}, r.At)
+	l.registry.Report(r.Key, r.Passing, r.Status, r.At)
 }
 
 // expire searches for silent instances until close.

@@ -3,7 +3,6 @@ package registry
 import (
 	"encoding/hex"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/store"
@@ -16,26 +15,6 @@ type request struct {
 	stage func(*commit) error
 	err   error // guarded by Registry.writing, like done
 	done  bool
-}
-
-// commitQueue holds the requests of running calls, whose number bounds it.
-type commitQueue struct {
-	mu   sync.Mutex
-	list []*request
-}
-
-func (l *commitQueue) add(q *request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, q)
-}
-
-func (l *commitQueue) take() []*request {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list := l.list
-	l.list = nil
-	return list
 }
 
 // commit is a batch of changes for one fsync. Each change sees the earlier
@@ -52,11 +31,17 @@ type commit struct {
 // disk and visible. The first waiting caller to get writing commits for all.
 func (r *Registry) write(stage func(*commit) error) error {
 	q := &request{stage: stage}
-	r.waiting.add(q)
+	r.queueing.Lock()
+	r.waiting = append(r.waiting, q)
+	r.queueing.Unlock()
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	if !q.done {
-		r.commit(r.waiting.take())
+		r.queueing.Lock()
+		requests := r.waiting
+		r.waiting = nil
+		r.queueing.Unlock()
+		r.commit(requests)
 	}
 	return q.err
 }

@@ -50,9 +50,3 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
-
-// CheckResult is the result of one check and the state that follows from it.
-type CheckResult struct {
-	Passing bool            // result of this check
-	Status  instance.Status // state by the thresholds: UP, DOWN, or StatusUnknown, which changes nothing
-}

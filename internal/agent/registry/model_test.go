@@ -168,22 +168,20 @@ func (m *model) heartbeat(t *rapid.T) {
 
 func (m *model) report(t *rapid.T) {
 	id := drawID(t)
-	v := CheckResult{
-		Passing: rapid.Bool().Draw(t, "passing"),
-		Status:  rapid.SampledFrom([]instance.Status{instance.StatusUnknown, instance.StatusUp, instance.StatusDown}).Draw(t, "status"),
-	}
+	passing := rapid.Bool().Draw(t, "passing")
+	found := rapid.SampledFrom([]instance.Status{instance.StatusUnknown, instance.StatusUp, instance.StatusDown}).Draw(t, "status")
 	d := m.dumb[id]
-	require.Equal(t, d != nil && d.spec.Check != nil, m.r.Report(registration(id).Key, v, m.now))
+	require.Equal(t, d != nil && d.spec.Check != nil, m.r.Report(registration(id).Key, passing, found, m.now))
 	if d == nil || d.spec.Check == nil {
 		return
 	}
-	if v.Passing {
+	if passing {
 		d.beat(m.now)
 	}
-	if v.Status != instance.StatusUnknown {
-		d.check = v.Status
+	if found != instance.StatusUnknown {
+		d.check = found
 	}
-	if v.Status == instance.StatusUp {
+	if found == instance.StatusUp {
 		d.starting = false
 	}
 	d.look(m.now)

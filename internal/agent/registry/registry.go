@@ -47,7 +47,8 @@ type Registry struct {
 	random  io.Reader // guarded by writing
 	log     *slog.Logger
 
-	waiting commitQueue // waiting for a commit
+	queueing sync.Mutex // guards waiting
+	waiting  []*request // for a commit; the number of running calls bounds it
 
 	// writing serialises commits, from the read of their initial state until
 	// they are on disk and visible. Lock it before mu.
@@ -312,9 +313,10 @@ func notFound(field, name string) error {
 	return &fault.Error{Kind: fault.NotFound, Field: field, Value: name, Err: errors.New("no instance with this name is registered at this peer")}
 }
 
-// Report notes the result of a check. It reports whether an instance with a
+// Report notes the result of a check, and the state that follows from it: UP,
+// DOWN, or StatusUnknown, which changes nothing. It reports whether an instance with a
 // check has this key.
-func (r *Registry) Report(k instance.Key, v CheckResult, now time.Time) bool {
+func (r *Registry) Report(k instance.Key, passing bool, found instance.Status, now time.Time) bool {
 	r.reserve()
 	r.mu.Lock()
 	defer r.unlock()
@@ -322,7 +324,7 @@ func (r *Registry) Report(k instance.Key, v CheckResult, now time.Time) bool {
 	if e == nil || !e.checked {
 		return false
 	}
-	r.advance(e, e.withCheck(v, now), instance.ReasonChecked, now)
+	r.advance(e, e.withCheck(passing, found, now), instance.ReasonChecked, now)
 	return true
 }
 

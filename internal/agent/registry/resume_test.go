@@ -38,7 +38,7 @@ func TestShortStopKeepsTheStatus(t *testing.T) {
 			register(t, r, late, stop.Add(-late.Spec.UnhealthyAfter-30*time.Second))
 			register(t, r, registration("a"), epoch())
 			register(t, r, checked("b"), epoch())
-			require.True(t, r.Report(checked("b").Key, CheckResult{Passing: true, Status: up}, epoch()))
+			require.True(t, r.Report(checked("b").Key, true, up, epoch()))
 			begins := registration("c")
 			begins.Status = starting
 			register(t, r, begins, epoch())

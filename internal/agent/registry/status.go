@@ -63,15 +63,15 @@ func (s state) registered(i *instance.Instance, starting, same bool, now time.Ti
 
 // withCheck applies a check result. A passed check is a sign of life, also
 // while thresholds or damping keep the state.
-func (s state) withCheck(v CheckResult, now time.Time) state {
-	if v.Passing {
+func (s state) withCheck(passing bool, found instance.Status, now time.Time) state {
+	if passing {
 		s = s.beat(now)
 	}
-	switch v.Status {
+	switch found {
 	case instance.StatusUp:
-		s.checkState, s.starting = v.Status, false
+		s.checkState, s.starting = found, false
 	case instance.StatusDown:
-		s.checkState = v.Status
+		s.checkState = found
 	}
 	return s
 }

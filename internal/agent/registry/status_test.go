@@ -13,7 +13,7 @@ import (
 type event = func(state, time.Time) state
 
 func judged(passing bool, by instance.Status) event {
-	return func(s state, now time.Time) state { return s.withCheck(CheckResult{passing, by}, now) }
+	return func(s state, now time.Time) state { return s.withCheck(passing, by, now) }
 }
 
 func again(i *instance.Instance, starting, same bool) event {
