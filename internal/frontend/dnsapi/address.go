@@ -15,10 +15,6 @@ type addressRule struct {
 	allow   []netip.Prefix
 }
 
-func newAddressRule(self string, allow []netip.Prefix) *addressRule {
-	return &addressRule{self: self, special: specialPurpose(), allow: slices.Clone(allow)}
-}
-
 // own reports whether an instance belongs to this peer.
 func (r *addressRule) own(i *instance.Instance) bool { return i.Peer == "" || i.Peer == r.self }
 

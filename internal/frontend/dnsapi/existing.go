@@ -29,10 +29,6 @@ type zoneSet struct {
 	zones map[string]struct{}
 }
 
-func newExistingNames(c instance.Catalog) *existingNames {
-	return &existingNames{catalog: c, zones: newRecent[zoneSet](maxNamespaces)}
-}
-
 // exist reports whether the namespace and the zone of a name have instances. The default namespace
 // without a zone always exists.
 func (p *existingNames) exist(ctx context.Context, n name, now time.Time) (bool, error) {

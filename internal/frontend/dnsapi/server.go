@@ -50,8 +50,9 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, zones: zones,
-		rule: newAddressRule(c.Self, c.Allow), existing: newExistingNames(c.Catalog), limiter: newLimiter(c.Rate, c.Now),
-		conns: newConnections(maxConns, maxConnsPerClient),
+		rule:     &addressRule{self: c.Self, special: specialPurpose(), allow: c.Allow},
+		existing: &existingNames{catalog: c.Catalog, zones: newRecent[zoneSet](maxNamespaces)}, limiter: newLimiter(c.Rate, c.Now),
+		conns: &connections{maxPerClient: maxConnsPerClient, open: make(map[net.Conn]netip.Addr), client: make(map[netip.Addr]int)},
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	return s, nil
@@ -143,7 +144,7 @@ func (s *Server) start() {
 	if s.closed {
 		return
 	}
-	shared := newShared(s)
+	shared := &shared{responder: newResponder(s)}
 	for _, b := range s.bound {
 		s.running.Go(func() { s.accept(b.listener, shared) })
 		for _, c := range b.sockets {

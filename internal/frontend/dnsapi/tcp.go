@@ -25,8 +25,6 @@ type shared struct {
 	responder *responder
 }
 
-func newShared(s *Server) *shared { return &shared{responder: newResponder(s)} }
-
 func (s *shared) respond(out, msg []byte, client netip.Addr) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,25 +33,18 @@ func (s *shared) respond(out, msg []byte, client netip.Addr) []byte {
 
 // connections counts and closes open connections.
 type connections struct {
-	max, maxPerClient int
-
-	mu     sync.Mutex // guards the fields below
-	open   map[net.Conn]netip.Addr
-	client map[netip.Addr]int
-	closed bool
-}
-
-func newConnections(limit, perClient int) *connections {
-	return &connections{
-		max: limit, maxPerClient: perClient, open: make(map[net.Conn]netip.Addr), client: make(map[netip.Addr]int),
-	}
+	mu           sync.Mutex // guards the fields below
+	maxPerClient int
+	open         map[net.Conn]netip.Addr
+	client       map[netip.Addr]int
+	closed       bool
 }
 
 // add registers a connection. It returns false above the bounds.
 func (c *connections) add(conn net.Conn, client netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || len(c.open) >= c.max || c.client[client] >= c.maxPerClient {
+	if c.closed || len(c.open) >= maxConns || c.client[client] >= c.maxPerClient {
 		return false
 	}
 	c.open[conn] = client
