@@ -48,6 +48,29 @@ type directory struct {
 	foresee func(found []peer.ID) []peer.ID // the likely result, told at the start of a lookup; nil tells none
 	halves  [][]peer.ID                     // groups of mutually visible peers; nil for one group
 	changed chan struct{}                   // closed with the next change; nil without a waiter
+	order   map[string][]peer.ID            // of among by distance from a key
+	among   []peer.ID                       // peers when order began
+}
+
+// nearest returns the n peers of some that are closest to a key. A network asks for the same keys again and again.
+func (d *directory) nearest(key string, some []peer.ID, n int) []peer.ID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.order == nil || !slices.Equal(d.among, d.peers) {
+		d.order, d.among = map[string][]peer.ID{}, slices.Clone(d.peers)
+	}
+	order, known := d.order[key]
+	if !known {
+		order = route.Nearest(key, d.peers, len(d.peers))
+		d.order[key] = order
+	}
+	found := make([]peer.ID, 0, n)
+	for _, id := range order {
+		if len(found) < n && slices.Contains(some, id) {
+			found = append(found, id)
+		}
+	}
+	return found
 }
 
 // edit changes the directory while peers use it.
@@ -124,10 +147,10 @@ func (r router) Closest(ctx context.Context, key string, likely func([]peer.ID))
 		return nil, failure
 	}
 	found := slices.DeleteFunc(r.others(), func(id peer.ID) bool { return slices.Contains(r.d.silent, id) })
-	return route.Nearest(key, found, route.Network), nil
+	return r.d.nearest(key, found, route.Network), nil
 }
 
-func (r router) Nearby(key string, n int) []peer.ID { return route.Nearest(key, r.others(), n) }
+func (r router) Nearby(key string, n int) []peer.ID { return r.d.nearest(key, r.others(), n) }
 
 func (r router) Size() int { return len(r.others()) }
 

@@ -37,9 +37,6 @@ type lightCluster struct {
 
 	hosts    *lightHosts
 	verifier *records.Verifier
-
-	near  map[records.CellKey][]peer.ID // closest peers to cells, of among
-	among []peer.ID                     // peers of the directory at that time
 }
 
 type lightNode struct {
@@ -106,18 +103,10 @@ func (w *lightCluster) node(id peer.ID) *lightNode {
 	return nil
 }
 
-// keepersOf returns the keepers of a cell. Only the test itself calls it.
+// keepersOf returns the keepers of a cell.
 func (w *lightCluster) keepersOf(c records.CellKey) []*lightNode {
 	var nodes []*lightNode
-	if w.near == nil || !slices.Equal(w.among, w.dht.peers) {
-		w.near, w.among = map[records.CellKey][]peer.ID{}, slices.Clone(w.dht.peers)
-	}
-	near, known := w.near[c]
-	if !known {
-		near = route.Nearest(route.KeyOf(c), w.dht.peers, route.Replicas)
-		w.near[c] = near
-	}
-	for _, id := range near {
+	for _, id := range w.dht.nearest(route.KeyOf(c), w.dht.peers, route.Replicas) {
 		nodes = append(nodes, w.node(id))
 	}
 	return nodes
