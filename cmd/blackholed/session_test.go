@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	case "grpcurl":
 		standIn(grpcurl)
 	}
+	if err := flag.Set("test.parallel", "6"); err != nil { // sessions wait for leases and peers, not for processors; the command line wins
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
