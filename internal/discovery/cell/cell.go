@@ -74,15 +74,6 @@ const (
 	Merging                // accepts every record again, but does not answer for all yet
 )
 
-// String returns the lower-case name of the phase.
-func (p Phase) String() string {
-	names := [...]string{"whole", "splitting", "split", "merging"}
-	if int(p) >= len(names) {
-		return "unknown"
-	}
-	return names[p]
-}
-
 // Open reports whether publishers should send every record.
 func (p Phase) Open() bool { return p == Whole || p == Merging }
 
@@ -187,9 +178,6 @@ func (ch *child) counted(s Summary) Summary {
 func New(place geo.Cell, phase Phase, now time.Time) *Cell {
 	return &Cell{place: place, phase: phase, since: now, children: make(map[geo.Cell]*child)}
 }
-
-// Place returns the geohash of the cell.
-func (c *Cell) Place() geo.Cell { return c.place }
 
 // Phase returns the phase and its start.
 func (c *Cell) Phase() (Phase, time.Time) { return c.phase, c.since }

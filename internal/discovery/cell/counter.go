@@ -13,7 +13,6 @@ import (
 // ProviderCounter counts the records of a cell by provider and address prefix. The zero value is
 // empty.
 type ProviderCounter struct {
-	count     int
 	unknown   int // records with an unknown prefix
 	providers map[peer.ID]int
 	prefixes  map[netip.Prefix]int
@@ -24,7 +23,6 @@ func (c *ProviderCounter) Add(provider peer.ID, prefix netip.Prefix) {
 	if c.providers == nil {
 		c.providers, c.prefixes = make(map[peer.ID]int), make(map[netip.Prefix]int)
 	}
-	c.count++
 	c.providers[provider]++
 	if prefix.IsValid() {
 		c.prefixes[prefix]++
@@ -32,9 +30,6 @@ func (c *ProviderCounter) Add(provider peer.ID, prefix netip.Prefix) {
 		c.unknown++
 	}
 }
-
-// Count returns the number of records.
-func (c *ProviderCounter) Count() int { return c.count }
 
 // Of returns the numbers of records of a provider and of a prefix.
 func (c *ProviderCounter) Of(provider peer.ID, prefix netip.Prefix) (ofProvider, ofPrefix int) {

@@ -104,15 +104,6 @@ const (
 	Evicted                  // a live record was removed, usually in favour of another
 )
 
-// String returns the outcome's lower-case name.
-func (o Outcome) String() string {
-	names := [...]string{"unchanged", "added", "updated", "withdrawn", "expired", "evicted"}
-	if int(o) >= len(names) {
-		return "unknown"
-	}
-	return names[o]
-}
-
 // Index is a bounded set of records. It is safe for concurrent use.
 type Index struct {
 	config Config
