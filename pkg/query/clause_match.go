@@ -273,18 +273,7 @@ func (c coding) wireType() protowire.Type {
 
 // entry takes an entry of a map, if it has the key. The last entry of a key counts.
 func (s *reading) entry(b []byte) {
-	var key []byte
-	var v wireValue
-	for len(b) > 0 {
-		number, _, value, rest := cutField(b)
-		switch b = rest; number {
-		case 1:
-			key = value.bytes
-		case 2:
-			v = value
-		}
-	}
-	if bytes.Equal(key, s.test.key) {
+	if key, v := readEntry(b); bytes.Equal(key, s.test.key) {
 		s.given, s.bits, s.text = true, v.bits, v.bytes
 	}
 }
@@ -409,6 +398,20 @@ func (g *gpuReading) passes(gpu []byte) bool {
 type wireValue struct {
 	bits  uint64
 	bytes []byte
+}
+
+// readEntry returns the key and the value of an entry of a map.
+func readEntry(b []byte) (key []byte, v wireValue) {
+	for len(b) > 0 {
+		number, _, value, rest := cutField(b)
+		switch b = rest; number {
+		case 1:
+			key = value.bytes
+		case 2:
+			v = value
+		}
+	}
+	return key, v
 }
 
 // cutField removes the first field from verified bytes of a message. Anything else ends the

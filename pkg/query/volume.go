@@ -63,16 +63,8 @@ func (t *tariff) read(b []byte) {
 
 // add adds an entry of the map of tiers. A later entry of a name replaces an earlier one.
 func (t *tariff) add(entry []byte) {
-	var x tier
-	for len(entry) > 0 {
-		number, _, v, rest := cutField(entry)
-		switch entry = rest; number {
-		case 1:
-			x.name = v.bytes
-		case 2:
-			x.price = math.Float64frombits(v.bits)
-		}
-	}
+	name, v := readEntry(entry)
+	x := tier{name, math.Float64frombits(v.bits)}
 	for i := range t.tiers[:t.count] {
 		if bytes.Equal(t.tiers[i].name, x.name) {
 			t.tiers[i] = x
