@@ -38,8 +38,7 @@ type Config struct {
 	Domains []string      // nil means blackhole and consul
 	TTL     time.Duration // of answers, less if an instance could become unhealthy sooner
 
-	Clients []netip.Prefix // networks of clients, besides this host
-	Allow   []netip.Prefix // special-purpose networks allowed for instances of other peers
+	Allow []netip.Prefix // special-purpose networks allowed for instances of other peers
 
 	// Rate bounds the answers over UDP per second to a network, /24 or /56, because senders can be
 	// forged. Of the questions above it every other gets "ask over TCP", the rest no answer. This

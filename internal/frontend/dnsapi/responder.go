@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -99,12 +98,12 @@ func (r *responder) askOverTCP(out []byte) []byte {
 // answer finds the answer to the question.
 func (r *responder) answer(client netip.Addr) answer {
 	q := &r.query
-	if c, ok := r.cache.get(q.cacheKey()); ok && q.qclass == dns.ClassINET && r.serves(client) {
+	if c, ok := r.cache.get(q.cacheKey()); ok && q.qclass == dns.ClassINET && serves(client) {
 		return r.service(c)
 	}
 	z, labels := find(r.server.zones, q.name())
 	switch {
-	case z == nil || q.qclass != dns.ClassINET || !r.serves(client), q.qtype == dns.TypeAXFR, q.qtype == dns.TypeIXFR:
+	case z == nil || q.qclass != dns.ClassINET || !serves(client), q.qtype == dns.TypeAXFR, q.qtype == dns.TypeIXFR:
 		return answer{rcode: dns.RcodeRefused}
 	case q.qtype == dns.TypeOPT, q.qtype >= 128 && q.qtype <= 254: // RFC 6895, section 3.1: types that are not data
 		return answer{rcode: dns.RcodeNotImplemented}
@@ -116,9 +115,10 @@ func (r *responder) answer(client netip.Addr) answer {
 	return a
 }
 
-// serves reports whether a client gets answers.
-func (c *Config) serves(client netip.Addr) bool {
-	return client.IsLoopback() || slices.ContainsFunc(c.Clients, func(p netip.Prefix) bool { return p.Contains(client) })
+// serves reports whether a client gets answers: this host and private networks. The name server is for the neighbours of its
+// private address, and an answer to a public one can be a part of an attack on it.
+func serves(client netip.Addr) bool {
+	return client.IsLoopback() || client.IsPrivate() || client.IsLinkLocalUnicast()
 }
 
 // lookup answers about a name below a zone.

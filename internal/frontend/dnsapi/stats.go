@@ -9,7 +9,7 @@ type Stats struct {
 	Truncated uint64         // answers without room for all records
 	Limited   uint64         // questions above Config.Rate
 	Dropped   uint64         // packets without a question
-	Refused   uint64         // connections above the bounds or outside Config.Clients
+	Refused   uint64         // connections above the bounds or of public clients
 	Answers   map[int]uint64 // by response code; codes above 23 count as 23
 }
 

@@ -85,7 +85,7 @@ func (s *Server) accept(l net.Listener, turns *shared) {
 			continue
 		}
 		client := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		if !s.config.serves(client) || !s.conns.add(conn, client) {
+		if !serves(client) || !s.conns.add(conn, client) {
 			s.refused.Add(1)
 			_ = conn.Close()
 			continue
