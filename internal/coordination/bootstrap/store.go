@@ -134,7 +134,7 @@ func (s *Store) recognize() error {
 		return nil
 	}
 	if err := s.network.recognize(*s.state.Group); err != nil {
-		return fault.New("", fault.Conflict, "%s belongs to group %s of another network than %q: use another data directory (%v)",
+		return fault.New("", fault.Conflict, "%s belongs to group %s of another network than %q: start with --network and the name of that network; another network needs another data directory, and so another identity (%v)",
 			s.path, s.state.Group.GroupID(), s.network.Name, err)
 	}
 	return nil
