@@ -45,8 +45,10 @@ func (a *agent) Register(ctx context.Context, req *agentv1.RegisterRequest) (*ag
 	if err != nil {
 		return nil, err
 	}
+	own := a.known(done.Instance)
+	own.LeaseId = done.Lease
 	return &agentv1.RegisterResponse{
-		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: seconds(done.TTL), Instance: a.known(done.Instance),
+		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: seconds(done.TTL), Instance: own,
 		Revision: done.Revision, Committed: done.Committed, Created: done.Created,
 	}, nil
 }
@@ -123,10 +125,17 @@ func (a *agent) ListServices(ctx context.Context, req *agentv1.ListServicesReque
 	}, nil
 }
 
-// known converts an instance, with the time of its last heartbeat if this peer knows it.
-func (a *agent) known(i *instance.Instance) *agentv1.Instance {
+// shown converts an instance for callers. Its lease is a credential, which the answer to its registration alone has, and
+// its caller's name is for peers.
+func shown(i *instance.Instance) *agentv1.Instance {
 	out := i.Proto()
-	out.Principal = ""
+	out.LeaseId, out.Principal = "", ""
+	return out
+}
+
+// known is shown with the time of the last heartbeat, if this peer knows it.
+func (a *agent) known(i *instance.Instance) *agentv1.Instance {
+	out := shown(i)
 	if at, ok := a.Catalog.LastBeat(i.Key); ok && !at.IsZero() {
 		out.LastHeartbeat = timestamppb.New(at)
 	}

@@ -23,6 +23,32 @@ func TestRegisterTellsWhatIsNew(t *testing.T) {
 	}
 }
 
+// TestLeasesAreForTheirOwner: the answer to a registration alone names the lease, which is a credential. No answer names the
+// caller who registered.
+func TestLeasesAreForTheirOwner(t *testing.T) {
+	c, _, _ := agents(t)
+	done, err := c.Register(t.Context(), &agentv1.RegisterRequest{Instance: web("a")})
+	require.NoError(t, err)
+	require.NotEmpty(t, done.GetLeaseId())
+	found, err := c.Discover(t.Context(), &agentv1.DiscoverRequest{ServiceName: "web"})
+	require.NoError(t, err)
+	listed, err := c.ListInstances(t.Context(), &agentv1.ListInstancesRequest{})
+	require.NoError(t, err)
+	set, err := c.SetStatus(t.Context(), &agentv1.SetStatusRequest{ServiceName: "web", InstanceId: "a", Status: agentv1.HealthStatus_HEALTH_STATUS_UP})
+	require.NoError(t, err)
+	watch, err := c.Watch(t.Context(), &agentv1.WatchRequest{Query: &agentv1.DiscoverRequest{ServiceName: "web"}})
+	require.NoError(t, err)
+	first, err := watch.Recv()
+	require.NoError(t, err)
+	shown := append(append(found.GetInstances(), listed.GetInstances()...), set.GetInstance(), first.GetInstance())
+	require.Len(t, shown, 4)
+	for _, i := range shown {
+		require.Equal(t, "a", i.GetId())
+		require.Empty(t, i.GetLeaseId())
+		require.Empty(t, i.GetPrincipal())
+	}
+}
+
 // TestPages: each lasting instance is in exactly one page, despite changes between pages.
 func TestPages(t *testing.T) {
 	c, a, _ := agents(t)
