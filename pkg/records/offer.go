@@ -2,9 +2,7 @@ package records
 
 import (
 	"cmp"
-	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -126,87 +124,86 @@ func (o Offer) Validate() error {
 // sequence. It shares slices and maps with the offer. An unknown status becomes a number that
 // validation refuses.
 func (o Offer) Service() *pb.ServiceRecord {
-	s := new(pb.ServiceRecord)
-	convert(reflect.ValueOf(s).Elem(), reflect.ValueOf(o))
+	s := &pb.ServiceRecord{
+		Id: o.ID,
+		Metadata: &pb.ServiceMetadata{
+			Type:        o.Metadata.Type,
+			Subtype:     o.Metadata.Subtype,
+			Name:        o.Metadata.Name,
+			Description: o.Metadata.Description,
+			Version:     o.Metadata.Version,
+			Endpoints:   o.Metadata.Endpoints,
+			Protocols:   o.Metadata.Protocols,
+			Attributes:  o.Metadata.Attributes,
+		},
+		Capabilities: o.Capabilities.message(),
+		Health:       o.Health.message(),
+	}
+	if l := o.Location; l != nil {
+		s.Location = &pb.GeoLocation{
+			Latitude: l.Latitude, Longitude: l.Longitude, Precision: l.Precision,
+			Country: l.Country, Region: l.Region, City: l.City, Isp: l.ISP,
+		}
+	}
+	if p := o.Pricing; p != nil {
+		s.Pricing = &pb.PricingInfo{
+			Currency: p.Currency, BasePrice: p.BasePrice, PriceUnit: p.PriceUnit,
+			TierPricing: p.TierPricing, MinimumCommitment: p.MinimumCommitment,
+		}
+	}
 	return s
 }
 
-// OfferOf returns the provider's part of a service record. It shares slices and maps with the
-// message.
-func OfferOf(s *pb.ServiceRecord) (o Offer) {
-	convert(reflect.ValueOf(&o).Elem(), reflect.ValueOf(s))
-	return o
+func (c *Capabilities) message() *pb.ServiceCapabilities {
+	if c == nil {
+		return nil
+	}
+	m := new(pb.ServiceCapabilities)
+	if v := c.Storage; v != nil {
+		m.Storage = &pb.StorageCapabilities{
+			TotalSpace: v.TotalSpace, AvailableSpace: v.AvailableSpace, MaxObjectSize: v.MaxObjectSize,
+			StorageClasses:      v.StorageClasses,
+			EncryptionSupported: v.EncryptionSupported, VersioningSupported: v.VersioningSupported,
+		}
+	}
+	if v := c.Compute; v != nil {
+		m.Compute = &pb.ComputeCapabilities{
+			CpuCores: v.CPUCores, MemoryMb: v.MemoryMB,
+			RuntimeEngines: v.RuntimeEngines, MaxJobDuration: v.MaxJobDuration,
+		}
+		for _, g := range v.GPUs {
+			m.Compute.Gpus = append(m.Compute.Gpus, &pb.GPUInfo{
+				Model: g.Model, MemoryMb: g.MemoryMB, ComputeCapability: g.ComputeCapability,
+			})
+		}
+	}
+	if v := c.CDN; v != nil {
+		m.Cdn = &pb.CDNCapabilities{
+			BandwidthMbps: v.BandwidthMbps, Regions: v.Regions, CacheTypes: v.CacheTypes,
+			SslSupported: v.SSLSupported, Http2Supported: v.HTTP2Supported,
+		}
+	}
+	if v := c.Bandwidth; v != nil {
+		m.Bandwidth = &pb.BandwidthCapabilities{
+			UploadMbps: v.UploadMbps, DownloadMbps: v.DownloadMbps,
+			Protocols: v.Protocols, ExitCountries: v.ExitCountries,
+		}
+	}
+	return m
 }
 
-// convert sets a value of a message from the same value of an Offer or a View, or the other way
-// round: fields of structs by their name in JSON, which the schema and they have in common. Lists
-// of texts and maps are shared. An invalid time is left out where a zero one means none; elsewhere
-// Validate refuses it.
-func convert(to, from reflect.Value) {
-	if from.Kind() == reflect.Struct && to.Kind() == reflect.Struct && to.Type() != from.Type() {
-		convertFields(to, from)
-		return
+func (h *Health) message() *pb.HealthStatus {
+	if h == nil {
+		return nil
 	}
-	switch v := from.Interface().(type) {
-	case *timestamppb.Timestamp:
-		if v.IsValid() || v != nil && to.Kind() == reflect.Pointer {
-			place(to).Set(reflect.ValueOf(v.AsTime()))
-		}
-		return
-	case *time.Time:
-		if v != nil {
-			to.Set(reflect.ValueOf(timestamppb.New(*v)))
-		}
-		return
-	case pb.HealthStatus_Status:
-		to.SetString(v.String()) // the number of an unknown one, which Validate refuses
-		return
+	m := &pb.HealthStatus{
+		Status:        statusOf(h.Status),
+		UptimePercent: h.UptimePercent, ResponseTimeMs: h.ResponseTimeMs, ErrorRate: h.ErrorRate,
 	}
-	switch {
-	case to.Type() == from.Type():
-		to.Set(from)
-	case from.Kind() == reflect.String:
-		to.SetInt(int64(statusOf(from.String())))
-	case from.Kind() == reflect.Slice:
-		for i := range from.Len() {
-			item := reflect.New(to.Type().Elem()).Elem()
-			convert(item, from.Index(i))
-			to.Set(reflect.Append(to, item))
-		}
-	case from.Kind() == reflect.Struct:
-		convert(place(to), from)
-	case !from.IsNil():
-		convert(place(to), from.Elem())
+	if h.LastCheck != nil {
+		m.LastCheck = timestamppb.New(*h.LastCheck)
 	}
-}
-
-// place returns the value that a pointer points to, a new one, or a value that is no pointer.
-func place(to reflect.Value) reflect.Value {
-	if to.Kind() != reflect.Pointer {
-		return to
-	}
-	to.Set(reflect.New(to.Type().Elem()))
-	return to.Elem()
-}
-
-func convertFields(to, from reflect.Value) {
-	for i := range to.NumField() {
-		f := to.Type().Field(i)
-		if f.Anonymous {
-			convertFields(to.Field(i), from)
-			continue
-		}
-		for j := range from.NumField() {
-			if name := nameInJSON(f); name != "" && name == nameInJSON(from.Type().Field(j)) {
-				convert(to.Field(i), from.Field(j))
-			}
-		}
-	}
-}
-
-func nameInJSON(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
+	return m
 }
 
 // statusOf returns -1 for a name outside the schema.
@@ -218,6 +215,93 @@ func statusOf(name string) pb.HealthStatus_Status {
 		return pb.HealthStatus_Status(v)
 	}
 	return -1
+}
+
+// OfferOf returns the provider's part of a service record. It shares slices and maps with the
+// message.
+func OfferOf(s *pb.ServiceRecord) Offer {
+	m := s.GetMetadata()
+	o := Offer{
+		ID: s.GetId(),
+		Metadata: Metadata{
+			Type:        m.GetType(),
+			Subtype:     m.GetSubtype(),
+			Name:        m.GetName(),
+			Description: m.GetDescription(),
+			Version:     m.GetVersion(),
+			Endpoints:   m.GetEndpoints(),
+			Protocols:   m.GetProtocols(),
+			Attributes:  m.GetAttributes(),
+		},
+		Capabilities: capabilitiesOf(s.GetCapabilities()),
+		Health:       healthOf(s.GetHealth()),
+	}
+	if l := s.GetLocation(); l != nil {
+		o.Location = &Location{
+			Latitude: l.Latitude, Longitude: l.Longitude, Precision: l.Precision,
+			Country: l.Country, Region: l.Region, City: l.City, ISP: l.Isp,
+		}
+	}
+	if p := s.GetPricing(); p != nil {
+		o.Pricing = &Pricing{
+			Currency: p.Currency, BasePrice: p.BasePrice, PriceUnit: p.PriceUnit,
+			TierPricing: p.TierPricing, MinimumCommitment: p.MinimumCommitment,
+		}
+	}
+	return o
+}
+
+func capabilitiesOf(m *pb.ServiceCapabilities) *Capabilities {
+	if m == nil {
+		return nil
+	}
+	c := new(Capabilities)
+	if v := m.Storage; v != nil {
+		c.Storage = &Storage{
+			TotalSpace: v.TotalSpace, AvailableSpace: v.AvailableSpace, MaxObjectSize: v.MaxObjectSize,
+			StorageClasses:      v.StorageClasses,
+			EncryptionSupported: v.EncryptionSupported, VersioningSupported: v.VersioningSupported,
+		}
+	}
+	if v := m.Compute; v != nil {
+		c.Compute = &Compute{
+			CPUCores: v.CpuCores, MemoryMB: v.MemoryMb,
+			RuntimeEngines: v.RuntimeEngines, MaxJobDuration: v.MaxJobDuration,
+		}
+		for _, g := range v.Gpus {
+			c.Compute.GPUs = append(c.Compute.GPUs, GPU{
+				Model: g.GetModel(), MemoryMB: g.GetMemoryMb(), ComputeCapability: g.GetComputeCapability(),
+			})
+		}
+	}
+	if v := m.Cdn; v != nil {
+		c.CDN = &CDN{
+			BandwidthMbps: v.BandwidthMbps, Regions: v.Regions, CacheTypes: v.CacheTypes,
+			SSLSupported: v.SslSupported, HTTP2Supported: v.Http2Supported,
+		}
+	}
+	if v := m.Bandwidth; v != nil {
+		c.Bandwidth = &Bandwidth{
+			UploadMbps: v.UploadMbps, DownloadMbps: v.DownloadMbps,
+			Protocols: v.Protocols, ExitCountries: v.ExitCountries,
+		}
+	}
+	return c
+}
+
+func healthOf(m *pb.HealthStatus) *Health {
+	if m == nil {
+		return nil
+	}
+	h := &Health{
+		Status:        m.Status.String(), // the number of an unknown one, which Validate refuses
+		UptimePercent: m.UptimePercent, ResponseTimeMs: m.ResponseTimeMs, ErrorRate: m.ErrorRate,
+	}
+	if m.LastCheck != nil {
+		t := m.LastCheck.AsTime()
+		h.LastCheck = &t
+	}
+	return h
 }
 
 // Coarsen replaces the offer's point by the centre of its geohash cell of the given length (1 to

@@ -3,11 +3,11 @@ package records
 import (
 	"encoding/json"
 	"math"
-	"reflect"
 	"strconv"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
 	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
@@ -45,8 +45,18 @@ func ViewOfService(s *pb.ServiceRecord) View {
 	return v
 }
 
-func viewOf(s *pb.ServiceRecord) (v View) {
-	convert(reflect.ValueOf(&v).Elem(), reflect.ValueOf(s))
+func viewOf(s *pb.ServiceRecord) View {
+	v := View{
+		Offer:      OfferOf(s),
+		ProviderID: s.GetProviderId(),
+		CreatedAt:  timeOf(s.GetCreatedAt()),
+		UpdatedAt:  timeOf(s.GetUpdatedAt()),
+		ExpiresAt:  timeOf(s.GetExpiresAt()),
+		Sequence:   s.GetSequence(),
+		Withdrawn:  s.GetWithdrawn(),
+		Critical:   s.GetCritical(),
+		Signature:  s.GetSignature(),
+	}
 	if v.Health != nil {
 		v.Health.Status = claimed(s.GetHealth().GetStatus()).String()
 	}
@@ -59,6 +69,14 @@ func keyOf(s *pb.ServiceRecord) string {
 		return ""
 	}
 	return recordOf(s, provider).Key().String()
+}
+
+// timeOf returns the zero time for an absent or invalid timestamp.
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if !t.IsValid() {
+		return time.Time{}
+	}
+	return t.AsTime()
 }
 
 // Stored counts the peers that hold a record, and the peers that should.
