@@ -85,7 +85,7 @@ func bans() []ban {
 	reads := []string{"Now", "Since", "Until"}
 	return []ban{
 		{rooms: rooms[:1], calls: true, names: map[string][]string{"time": reads}},
-		{rooms: rooms, names: map[string][]string{"time": {"Sleep"}}}, // it does not notice that it should stop
+		{rooms: rooms, names: map[string][]string{"time": {"Sleep"}}}, // nothing can stop a goroutine that sleeps
 		{pure: true, names: map[string][]string{
 			"os": nil, "os/exec": nil, "os/signal": nil, "net": nil, "net/http": nil, "syscall": nil, "log/slog": nil,
 			"time": append(reads, "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"),

@@ -14,8 +14,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// TestCandidatesAreDialled: a peer that the leader cannot dial is no member until it can, and one that is no server of the DHT does
-// not offer itself. An operator can insist.
+// TestCandidatesAreDialled: a peer becomes a member once the leader can dial it. A peer that is no server of the DHT does not
+// offer itself. An operator can insist on either.
 func TestCandidatesAreDialled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestCluster(t, 4)

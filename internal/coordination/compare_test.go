@@ -89,7 +89,7 @@ func TestFlippedBitOfTwo(t *testing.T) {
 	})
 }
 
-// TestEqualStates: members that agree go on, also while one of them is away and when it is back.
+// TestEqualStates: members with equal states go on. The absence and the return of one of them change nothing.
 func TestEqualStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := flippable(t, 3)

@@ -109,7 +109,7 @@ func TestRecognize(t *testing.T) {
 	require.ErrorIs(t, err, fault.TooLarge)
 }
 
-// TestOneEncoding: a membership has one encoding, so that its hash is one.
+// TestOneEncoding: every peer encodes a membership alike, so all derive one hash from it.
 func TestOneEncoding(t *testing.T) {
 	_, ids := keyring(t, 2)
 	b := listed(ids...).Membership().Encode()

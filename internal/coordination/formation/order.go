@@ -109,7 +109,7 @@ func planRaise(own Group, c coord.MemberChange, done *coord.MemberOutcome) (*coo
 	case err != nil:
 		return nil, err
 	case from == own.ID:
-		return nil, fault.Refused(fault.Conflict, "group_id", "is this group: it must be the one that ends")
+		return nil, fault.Refused(fault.Conflict, "group_id", "is this group: name the group that ends")
 	case c.Revision <= 0 && !c.DryRun:
 		return nil, fault.Invalidf("revision", c.Revision, "must be above 0: the final one of the group that ends")
 	case own.Over.Over():

@@ -68,7 +68,10 @@ func (t *turn) differs(r *Replica, m *pb.Message, last uint64) error {
 		switch {
 		case err != nil || at.index == 0: // before the log
 		case term != at.term && at.index <= r.applied.index:
-			own, _, _ := r.storage.Sum(at.index) // 0 proves the term alone
+			own, _, err := r.storage.Sum(at.index)
+			if err != nil {
+				return err
+			}
 			t.proof = &pb.Message{Index: new(at.index), LogTerm: new(term), Context: binary.BigEndian.AppendUint32(nil, own)}
 			return fault.New("", fault.Internal,
 				"leader %x has entry %d of term %d, but this member applied that of term %d: the leader's group lost acknowledged entries",

@@ -108,7 +108,7 @@ func decodeLeaders(b []byte) (l leaders, rest []byte, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if len(l) > 0 && l[len(l)-1].term >= one.term {
+		if n := len(l); n > 0 && (l[n-1].term >= one.term || l[n-1].last >= one.last) {
 			return nil, nil, fault.Invalidf("leaders", one.term, "are not in ascending order")
 		}
 		l = append(l, one)

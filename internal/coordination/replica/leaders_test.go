@@ -54,6 +54,10 @@ func TestLeadersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, members, 1)
 	require.ErrorIs(t, late.note(leadership{2 * maxLeaders, 8, 5000}), fault.Internal)
+	for _, wrong := range []leaders{{{3, 7, 20}, {3, 8, 30}}, {{3, 7, 20}, {2, 8, 30}}, {{3, 7, 20}, {4, 8, 20}}} {
+		_, _, err := decodeLeaders(wrong.appendAll(nil))
+		require.ErrorIs(t, err, fault.Invalid)
+	}
 }
 
 func FuzzDecodeLeaders(f *testing.F) {

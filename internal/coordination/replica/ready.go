@@ -75,6 +75,9 @@ func (r *Replica) Restore(m *pb.Message, machine *machine.Machine) error {
 	if _, err := newMembership(m.GetSnapshot()); err != nil {
 		return fault.Wrap(op, err)
 	}
+	if r.turn.contradiction != nil {
+		return nil
+	}
 	if err := r.turn.contradict(r, m); err != nil {
 		r.turn.contradiction, r.turn.cause = err, m
 		return nil
