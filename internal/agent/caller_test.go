@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -98,5 +99,57 @@ func TestAdoptionByCaller(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, "@web", moved.Principal, "it is still its instance")
 		require.Equal(t, "b", g.holder(got.Key))
+	})
+}
+
+// TestLeaseNeedsARight: whoever knows the lease of another caller's instance does not renew it, here or at another peer,
+// before and after the instance moved. Its own caller does, also without a right to the service any more.
+func TestLeaseNeedsARight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCluster(t, "a", "b")
+		g.authenticate(true)
+		for _, d := range g.desks {
+			d.local.config.May = func(ctx context.Context, service string) error {
+				if said, _ := ctx.Value(callerName{}).(string); said == "ops" && service == "default/web" {
+					return nil
+				}
+				return fault.New("", fault.Forbidden, "lacks permission")
+			}
+		}
+		got, err := g.desks["a"].Register(as(t, "web"), lasting("x"))
+		require.NoError(t, err)
+		rest()
+		refs := []instance.Ref{{Lease: "lease-nobody"}, {Lease: got.Lease}, {Lease: got.Lease}}
+		try := func(at string) {
+			for name, may := range map[string]bool{"pay": false, "": false, "ops": true, "web": true} {
+				beats, err := g.desks[at].Heartbeat(as(t, name), refs)
+				require.NoError(t, err)
+				require.ErrorIs(t, beats[0].Err, fault.NotFound)
+				for _, beat := range beats[1:] {
+					if may {
+						require.NoError(t, beat.Err, "%s at %s", name, at)
+						require.Equal(t, got.Key, beat.Key)
+						continue
+					}
+					require.ErrorIs(t, beat.Err, fault.Forbidden, "%s at %s", name, at)
+					require.Equal(t, "lease_id", fault.FieldOf(beat.Err))
+				}
+			}
+			require.Equal(t, got.Lease, refs[1].Lease, "the request stays as it is")
+		}
+		try("a")
+		try("b")
+		before, _ := g.desks["a"].LastBeat(got.Key)
+		time.Sleep(time.Second)
+		_, err = g.desks["b"].Heartbeat(as(t, "pay"), refs)
+		require.NoError(t, err)
+		after, _ := g.desks["a"].LastBeat(got.Key)
+		require.Equal(t, before, after, "a refused beat is no sign of life")
+		g.dies("a")
+		beats, err := g.desks["b"].Heartbeat(as(t, "web"), refs)
+		require.NoError(t, err)
+		require.NoError(t, beats[1].Err, "it moves")
+		rest()
+		try("b")
 	})
 }

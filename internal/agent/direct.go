@@ -66,18 +66,13 @@ func (d direct) consents(ctx context.Context, ref instance.Ref) error {
 	return &fault.Error{Kind: fault.Forbidden, Field: "id", Value: i.Key.String(), Err: errOwned}
 }
 
-// registered returns the instance of this peer that a reference names, as far as the catalog knows its lease.
+// registered returns the instance of this peer that a reference names.
 func (l *local) registered(ref instance.Ref) (*instance.Instance, bool) {
-	if ref.Lease == "" {
-		return l.registry.Get(ref.Key)
+	if i, ok := l.registry.Find(ref); ok {
+		return i, true
 	}
-	k, known := l.aliases.Get(ref.Lease)
-	if !known {
-		i, ok := l.catalog.ByLease(ref.Lease)
-		if !ok {
-			return nil, false
-		}
-		k = i.Key
+	if k, ok := l.aliases.Get(ref.Lease); ok {
+		return l.registry.Get(k)
 	}
-	return l.registry.Get(k)
+	return nil, false
 }

@@ -147,11 +147,53 @@ func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance
 	return gone, fault.Wrap("agent.Deregister", err)
 }
 
-// Heartbeat implements instance.Registrar.
+// Heartbeat implements instance.Registrar. A lease of another caller's instance, without a right to its service, is Forbidden.
 func (s *Service) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
-	beats, err := s.beat(refs)
+	refs, refused := s.permitted(ctx, refs)
+	beats, err := s.beats(ctx, refs)
 	if err != nil {
 		return nil, fault.Wrap("agent.Heartbeat", err)
+	}
+	for n, err := range refused {
+		beats[n].Err = err
+	}
+	return beats, nil
+}
+
+// permitted refuses leases, whose ids say nothing of the right to use them: an instance belongs to the caller who registered
+// it, and to callers with a right to its service. References by key are checked where the call arrives. What is refused, by
+// position, names no instance any more.
+func (s *Service) permitted(ctx context.Context, refs []instance.Ref) ([]instance.Ref, map[int]error) {
+	if s.config.May == nil || len(refs) > instance.MaxBeats {
+		return refs, nil
+	}
+	var refused map[int]error
+	for n, ref := range refs {
+		if ref.Lease == "" {
+			continue
+		}
+		i, ok := s.registered(ref)
+		if !ok {
+			i, _ = s.forwarder.locate(ref)
+		}
+		if i == nil || i.Principal != "" && i.Principal == s.principal(ctx) {
+			continue
+		}
+		if err := s.config.May(ctx, i.Namespace+"/"+i.Service); err != nil {
+			if refused == nil {
+				refused, refs = make(map[int]error), slices.Clone(refs)
+			}
+			refused[n], refs[n] = fault.In("lease_id", err), instance.Ref{}
+		}
+	}
+	return refs, refused
+}
+
+// beats renews leases here, and those of other peers' instances there.
+func (s *Service) beats(ctx context.Context, refs []instance.Ref) ([]instance.Beat, error) {
+	beats, err := s.beat(refs)
+	if err != nil {
+		return nil, err
 	}
 	renewed, refused, unknown := outcomes(beats)
 	if refused+unknown > 0 && s.directory != nil {

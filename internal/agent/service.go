@@ -73,6 +73,8 @@ type Config struct {
 	CommitWait time.Duration   // longest wait of a call for the directory; 0 means 5 s
 
 	Caller func(context.Context) string // name of an authenticated caller; nil: nobody has one
+	// May checks that the caller may act for a service, "NAMESPACE/SERVICE"; nil: everybody may.
+	May func(ctx context.Context, service string) error
 	// Speaks returns the principal that a calling peer speaks for, "@" and a name or another text without one, and an error
 	// unless the peer's word counts. nil: no peer's word counts.
 	Speaks    func(context.Context) (principal string, err error)

@@ -80,6 +80,9 @@ func (p *parts) startAgent(context.Context) (err error) {
 		Tracer: p.tracing.Tracer,
 	}
 	p.fronts.requests = instruments
+	if p.fronts.auth.guard != nil {
+		made.May = p.fronts.auth.may
+	}
 	if g := p.coordination; g != nil {
 		others := newRemoteAgents(func(to peer.ID) (*client.Client, error) {
 			target, options := coordination.DialTarget(p.node.Host(), p.network.name, to, g.plane.ID())

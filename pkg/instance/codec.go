@@ -18,7 +18,7 @@ import (
 // Marshal encodes an instance. Equal instances have equal bytes within one
 // build of the program.
 func (i *Instance) Marshal() []byte {
-	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(i.Proto())
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(i.whole())
 	if err != nil {
 		panic("instance: " + err.Error()) // impossible: Normalize and Unmarshal accept valid UTF-8 only
 	}
@@ -41,9 +41,15 @@ func Unmarshal(data []byte) (*Instance, error) {
 	return i, fault.Wrap(op, err)
 }
 
-// Proto converts an instance without last_heartbeat. Maps and lists are
-// shared.
+// Proto converts an instance for callers: without its lease, which is a credential, the name of the caller who registered
+// it, and last_heartbeat. Maps and lists are shared. Marshal alone writes the whole, for peers and for disk.
 func (i *Instance) Proto() *agentv1.Instance {
+	p := i.whole()
+	p.LeaseId, p.Principal = "", ""
+	return p
+}
+
+func (i *Instance) whole() *agentv1.Instance {
 	p := &agentv1.Instance{
 		Id:             i.ID,
 		ServiceName:    i.Service,

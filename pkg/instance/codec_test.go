@@ -45,7 +45,7 @@ func TestMarshalKeepsEverything(t *testing.T) {
 func TestEveryFieldTravels(t *testing.T) {
 	i := built(t, nil)
 	i.Override = StatusOutOfService
-	p := i.Proto()
+	p := i.whole()
 	fields := p.ProtoReflect().Descriptor().Fields()
 	for n := range fields.Len() {
 		field := fields.Get(n)
@@ -80,7 +80,7 @@ func TestFromProtoRefuses(t *testing.T) {
 		"health_check.interval": func(p *agentv1.Instance) { p.HealthCheck.Interval = &durationpb.Duration{Seconds: -1} },
 		"health_check.timeout":  func(p *agentv1.Instance) { p.HealthCheck.Timeout = &durationpb.Duration{Seconds: 1, Nanos: -1} },
 	} {
-		p := proto.Clone(built(t, nil).Proto()).(*agentv1.Instance)
+		p := proto.Clone(built(t, nil).whole()).(*agentv1.Instance)
 		change(p)
 		_, err := FromProto(p)
 		require.ErrorIs(t, err, fault.Invalid, field)
@@ -102,7 +102,7 @@ func TestStatusOfALaterVersion(t *testing.T) {
 		func(p *agentv1.Instance) { p.Override = 99 },
 		func(p *agentv1.Instance) { p.Override = -1 },
 	} {
-		p := proto.Clone(built(t, nil).Proto()).(*agentv1.Instance)
+		p := proto.Clone(built(t, nil).whole()).(*agentv1.Instance)
 		change(p)
 		got, err := FromProto(p)
 		require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestStatusOfALaterVersion(t *testing.T) {
 
 // A peer that adopts an instance of a later version passes on the fields that it does not know: it registers the Spec.
 func TestFieldsOfALaterVersionStay(t *testing.T) {
-	p := built(t, nil).Proto()
+	p := built(t, nil).whole()
 	p.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 99, protowire.BytesType), "of tomorrow"))
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestFieldsOfALaterVersionStay(t *testing.T) {
 	require.NoError(t, r.Normalize())
 	adopted := *got
 	adopted.Spec, adopted.Peer = r.Spec, "another"
-	require.Equal(t, p.ProtoReflect().GetUnknown(), adopted.Proto().ProtoReflect().GetUnknown())
+	require.Equal(t, p.ProtoReflect().GetUnknown(), adopted.whole().ProtoReflect().GetUnknown())
 	require.False(t, got.Spec.Equal(built(t, nil).Spec), "a new registration replaces them")
 
 	p.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), make([]byte, MaxSize)))
@@ -144,7 +144,7 @@ func TestHealthCheckOfALaterVersionStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			full := full()
-			p := (&Instance{Key: full.Key, Spec: full.Spec}).Proto()
+			p := (&Instance{Key: full.Key, Spec: full.Spec}).whole()
 			change(p.HealthCheck)
 			data, err := proto.Marshal(p)
 			require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestHealthCheckOfALaterVersionStays(t *testing.T) {
 
 func TestRegistrationFromProto(t *testing.T) {
 	want := full()
-	p := (&Instance{Key: want.Key, Spec: want.Spec, Status: want.Status, Lease: "lease", Peer: "peer"}).Proto()
+	p := (&Instance{Key: want.Key, Spec: want.Spec, Status: want.Status, Lease: "lease", Peer: "peer"}).whole()
 	got, err := RegistrationFromProto(p)
 	require.NoError(t, err)
 	require.Equal(t, want, got)

@@ -67,7 +67,7 @@ func (r *Registration) Normalize() error {
 		return err
 	}
 	if n.most() > MaxSize-overhead {
-		if size := proto.Size((&Instance{Key: n.Key, Spec: n.Spec}).Proto()); size > MaxSize-overhead {
+		if size := proto.Size((&Instance{Key: n.Key, Spec: n.Spec}).whole()); size > MaxSize-overhead {
 			return fault.New("", fault.TooLarge, "the encoded instance has %d bytes: reduce it to %d", size, MaxSize-overhead)
 		}
 	}

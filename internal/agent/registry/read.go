@@ -10,9 +10,14 @@ import (
 
 // Get returns an instance.
 func (r *Registry) Get(k instance.Key) (*instance.Instance, bool) {
+	return r.Find(instance.Ref{Key: k})
+}
+
+// Find returns the instance that a reference names.
+func (r *Registry) Find(ref instance.Ref) (*instance.Instance, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	e := r.entries[k.WithDefaults()]
+	e := r.find(ref)
 	if e == nil {
 		return nil, false
 	}

@@ -55,7 +55,7 @@ func (a *agent) Register(ctx context.Context, req *agentv1.RegisterRequest) (*ag
 
 // register checks the permission and the rate limit of the caller, and registers.
 func (a *agent) register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
-	if err := a.may(ctx, r.Service); err != nil {
+	if err := a.allowed(ctx, r.WithDefaults().Name()); err != nil {
 		return instance.Registered{}, err
 	}
 	if err := a.limit(ctx); err != nil {
@@ -64,9 +64,14 @@ func (a *agent) register(ctx context.Context, r instance.Registration) (instance
 	return a.Registrar.Register(ctx, r)
 }
 
+// allowed refuses a caller without permission to change a service.
+func (a *agent) allowed(ctx context.Context, n instance.Name) error {
+	return a.may(ctx, n.Namespace+"/"+n.Service)
+}
+
 // Deregister implements agentv1.DiscoveryServiceServer.
 func (a *agent) Deregister(ctx context.Context, req *agentv1.DeregisterRequest) (*emptypb.Empty, error) {
-	if err := a.may(ctx, req.GetServiceName()); err != nil {
+	if err := a.allowed(ctx, toKey(req).Name()); err != nil {
 		return nil, err
 	}
 	if _, err := a.Registrar.Deregister(ctx, toKey(req)); err != nil {
@@ -81,7 +86,7 @@ func (a *agent) SetStatus(ctx context.Context, req *agentv1.SetStatusRequest) (*
 	if err != nil {
 		return nil, fault.Wrap("grpcapi.SetStatus", err)
 	}
-	if err := a.may(ctx, req.GetServiceName()); err != nil {
+	if err := a.allowed(ctx, toKey(req).Name()); err != nil {
 		return nil, err
 	}
 	changed, err := a.Registrar.SetStatus(ctx, toKey(req), status)
@@ -125,17 +130,9 @@ func (a *agent) ListServices(ctx context.Context, req *agentv1.ListServicesReque
 	}, nil
 }
 
-// shown converts an instance for callers. Its lease is a credential, which the answer to its registration alone has, and
-// its caller's name is for peers.
-func shown(i *instance.Instance) *agentv1.Instance {
-	out := i.Proto()
-	out.LeaseId, out.Principal = "", ""
-	return out
-}
-
-// known is shown with the time of the last heartbeat, if this peer knows it.
+// known converts an instance with the time of the last heartbeat, if this peer knows it.
 func (a *agent) known(i *instance.Instance) *agentv1.Instance {
-	out := shown(i)
+	out := i.Proto()
 	if at, ok := a.Catalog.LastBeat(i.Key); ok && !at.IsZero() {
 		out.LastHeartbeat = timestamppb.New(at)
 	}

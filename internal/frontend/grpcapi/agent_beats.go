@@ -55,7 +55,7 @@ func (a *agent) beatable(ctx context.Context, req *agentv1.HeartbeatRequest) err
 		if err := toKey(req).Validate(); err != nil {
 			return fault.Wrap(op, err)
 		}
-		return a.may(ctx, req.GetServiceName())
+		return a.allowed(ctx, toKey(req).Name())
 	case len(req.GetLeaseId()) > maxLease:
 		return fault.Wrap(op, fault.Invalidf("lease_id", nil, "must have at most %d bytes", maxLease))
 	}

@@ -230,7 +230,7 @@ func TestOwnServicesOnly(t *testing.T) {
 	_, err = c.Heartbeat(ctx, &agentv1.HeartbeatRequest{ServiceName: "web", InstanceId: "a"})
 	refused(t, err, codes.PermissionDenied, "")
 	_, err = c.Heartbeat(ctx, &agentv1.HeartbeatRequest{LeaseId: "lease-x"})
-	refused(t, err, codes.NotFound, "lease_id") // who knows the lease may renew it
+	refused(t, err, codes.NotFound, "lease_id") // the agent checks the owner of a lease
 	_, err = c.Discover(ctx, &agentv1.DiscoverRequest{ServiceName: "web"})
 	require.NoError(t, err)
 	_, err = c.Discover(ctx, &agentv1.DiscoverRequest{ServiceName: "web", Health: []agentv1.HealthStatus{99}})

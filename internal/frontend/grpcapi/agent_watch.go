@@ -37,7 +37,7 @@ func sendBatch(out grpc.ServerStreamingServer[agentv1.WatchResponse], b instance
 	reset := b.Reset
 	for _, e := range b.Events {
 		err := out.Send(&agentv1.WatchResponse{
-			Type: fromEventType(e.Type), Instance: shown(e.Instance), Revision: e.Revision, Reset_: reset,
+			Type: fromEventType(e.Type), Instance: e.Instance.Proto(), Revision: e.Revision, Reset_: reset,
 		})
 		if err != nil {
 			return err
