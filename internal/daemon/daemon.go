@@ -21,6 +21,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -192,8 +193,13 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 type listeners struct{ http, grpc, unix net.Listener }
 
 // bounded returns the listeners with bounds on their connections.
-func (l listeners) bounded(by callers) listeners {
-	return listeners{http: by.on(l.http), grpc: by.on(l.grpc), unix: by.on(l.unix)}
+func (l listeners) bounded(by *access.Connections) listeners {
+	for _, one := range []*net.Listener{&l.http, &l.grpc, &l.unix} {
+		if *one != nil {
+			*one = by.Listener(*one)
+		}
+	}
+	return l
 }
 
 func listen(c config.Config) (l listeners, err error) {

@@ -232,9 +232,13 @@ func (s *Server) intercept() grpc.UnaryServerInterceptor {
 
 // unary turns errors into statuses and a panic into an error: one bad call must not end the
 // daemon. It refuses a request of a later version with a field that this version does not know: without
-// it the call would do something else than asked.
+// it the call would do something else than asked. A connection without a place serves the check of health alone.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
+	defer access.Serving(ctx)()
+	if refused := access.OnlyProbes(ctx); refused != nil && info.FullMethod != healthpb.Health_Check_FullMethodName {
+		return nil, toStatus(refused)
+	}
 	if err := understood(req); err != nil {
 		return nil, toStatus(err)
 	}
@@ -244,6 +248,10 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
+	defer access.Serving(ss.Context())()
+	if refused := access.OnlyProbes(ss.Context()); refused != nil {
+		return toStatus(refused)
+	}
 	if info.FullMethod != coordv1.CallService_Calls_FullMethodName { // a call of a stream is refused alone
 		ss = strictStream{ss}
 	}
