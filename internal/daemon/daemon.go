@@ -86,6 +86,7 @@ func Run(ctx context.Context, c config.Config, o Options) error {
 	}
 	err = p.serve(ctx, listeners, manager)
 	log.Info("peer is stopping", "cause", cmp.Or(context.Cause(ctx), err))
+	p.discovery.Leave(context.WithoutCancel(ctx))
 	err = errors.Join(err, p.close())
 	log.Info("peer is stopped")
 	return err

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"runtime/debug"
 	"slices"
@@ -336,6 +337,24 @@ func (s *Server) Withdraw(ctx context.Context, req *api.WithdrawRequest) (*api.W
 		return nil, err
 	}
 	return &api.WithdrawResponse{Receipt: fromReceipt(r)}, nil
+}
+
+// Pause implements api.RecordServiceServer.
+func (s *Server) Pause(ctx context.Context, req *api.PauseRequest) (*api.PauseResponse, error) {
+	r, err := s.Registrar.Pause(ctx, req.GetId(), time.Duration(min(req.GetForMs(), uint64(math.MaxInt64/time.Millisecond)))*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	return &api.PauseResponse{Receipt: fromReceipt(r)}, nil
+}
+
+// Resume implements api.RecordServiceServer.
+func (s *Server) Resume(ctx context.Context, req *api.ResumeRequest) (*api.ResumeResponse, error) {
+	r, err := s.Registrar.Resume(ctx, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &api.ResumeResponse{Receipt: fromReceipt(r)}, nil
 }
 
 // Get implements api.RecordServiceServer.
