@@ -24,9 +24,7 @@ func TestCallersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	refusals := make(chan access.Refusal)
 	c := newCallers(400, func(r access.Refusal) { refusals <- r })
-	bounded := listeners{http: inner}.bounded(c)
-	require.Nil(t, bounded.grpc)
-	l := bounded.http
+	l := c.on(inner)
 	defer l.Close()
 	ended := make(chan struct{})
 	go func() {
@@ -46,7 +44,8 @@ func TestCallersAreBounded(t *testing.T) {
 	<-refusals
 	require.NoError(t, l.Close())
 	<-ended
-	require.Equal(t, 75, c.Used())
+	require.Equal(t, 75, c.pool.Used())
+	require.Nil(t, c.on(nil))
 }
 
 // TestPlaces: the operator learns which pool refused whom by a metric and one line a minute, and of a full pool by a

@@ -40,7 +40,9 @@ func credentialsOfRequest(r *http.Request) callCredentials {
 	if r.TLS != nil {
 		e.chains = r.TLS.VerifiedChains
 	}
-	e.remote, _ = r.Context().Value(connKey{}).(net.Addr)
+	if p, ok := r.Context().Value(connKey{}).(peerAddr); ok {
+		e.remote = p
+	}
 	return e
 }
 

@@ -55,37 +55,32 @@ func NewPool(resource string, total int, refused func(Refusal)) *Pool {
 // and the resource, when no place is left, or no more for this client. op names the operation in the error.
 func (p *Pool) Take(ctx context.Context, op string) (release func(), err error) {
 	client := Client(ctx)
-	free, own, ok := p.take(client, 1)
+	free, own, ok := p.take(client)
 	if ok {
-		return func() { p.release(client, 1) }, nil
+		return func() { p.release(client) }, nil
 	}
-	return nil, p.refuse(op, client, free, own)
-}
-
-// refuse returns the error for a client that has its own places while others are free, and reports it.
-func (p *Pool) refuse(op, client string, free, own int) error {
 	what := strings.ReplaceAll(p.resource, "_", " ")
 	cause := fmt.Errorf("all %d %s are in use: close one or retry later", p.total, what)
 	if free > 0 {
 		cause = fmt.Errorf("this client has %d of all %d %s, and the rest is for others: close one or retry later", own, p.total, what)
 	}
-	err := &fault.Error{Op: op, Kind: fault.LimitReached, Field: PoolField + p.resource, Err: cause}
+	err = &fault.Error{Op: op, Kind: fault.LimitReached, Field: PoolField + p.resource, Err: cause}
 	if p.refused != nil {
 		p.refused(Refusal{Resource: p.resource, Full: free == 0, Client: client, Err: err})
 	}
-	return err
+	return nil, err
 }
 
-// take occupies n places, as if one after another: the client may have one of the free ones beside its own.
-func (p *Pool) take(client string, n int) (free, own int, ok bool) {
+// take occupies a place, if the client may have one of the free ones beside its own.
+func (p *Pool) take(client string) (free, own int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	free, own = p.total-p.used, p.by[client]
-	if free < n || own+n-1 >= share*(free-n+1) {
+	if free == 0 || own >= share*free {
 		return free, own, false
 	}
-	p.used += n
-	p.by[client] += n
+	p.used++
+	p.by[client]++
 	return free, own, true
 }
 
@@ -96,11 +91,11 @@ func (p *Pool) Used() int {
 	return p.used
 }
 
-func (p *Pool) release(client string, n int) {
+func (p *Pool) release(client string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.used -= n
-	if p.by[client] -= n; p.by[client] == 0 {
+	p.used--
+	if p.by[client]--; p.by[client] == 0 {
 		delete(p.by, client)
 	}
 }
