@@ -22,7 +22,7 @@ import (
 
 func TestExitCodesOfScripts(t *testing.T) {
 	for kind, code := range map[fault.Kind]int{
-		fault.Internal: 1, fault.Invalid: 2, fault.Unprocessable: 2, fault.NotFound: 3, fault.Gone: 3, fault.Exists: 4, fault.Conflict: 4, fault.LimitReached: 4, fault.NoSpace: 4,
+		fault.Internal: 1, fault.Invalid: 2, fault.Unprocessable: 2, fault.NotFound: 3, fault.Gone: 3, fault.Exists: 4, fault.Conflict: 4, fault.LimitReached: 4, fault.PoolExhausted: 4,
 		fault.Timeout: 5, fault.Unavailable: 69, fault.Canceled: 130,
 	} {
 		require.Equal(t, code, exit.CodeOf(fault.New("op", kind, "text")), kind.String())

@@ -37,8 +37,8 @@ func TestLimitsOfTheLeader(t *testing.T) {
 		require.NoError(t, grant())
 		require.NoError(t, grant())
 		err := grant()
-		require.ErrorIs(t, err, fault.LimitReached)
-		require.Equal(t, "per_owner.leases", fault.FieldOf(err))
+		require.ErrorIs(t, err, fault.PoolExhausted)
+		require.Equal(t, "pool.leases.share", fault.FieldOf(err))
 
 		for _, p := range w.peers {
 			p.stop(t)
@@ -53,7 +53,7 @@ func TestLimitsOfTheLeader(t *testing.T) {
 		}
 		w.await("a leader", func() bool { return w.leader() >= 0 })
 		time.Sleep(5 * time.Second)
-		require.ErrorIs(t, grant(), fault.LimitReached, "limits of no use are refused as a whole")
+		require.ErrorIs(t, grant(), fault.PoolExhausted, "limits of no use are refused as a whole")
 		_, _, err = ops.Of(client).Do(t.Context(), ops.Command{Owner: client.id(), Op: &ops.LeaseRevoke{ID: last}})
 		require.NoError(t, err)
 		require.NoError(t, grant())

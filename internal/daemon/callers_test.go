@@ -68,7 +68,7 @@ func TestPlaces(t *testing.T) {
 		}
 		for range 2 {
 			_, err = pool.Take(access.With(t.Context(), access.Principal{Name: "greedy"}), "test")
-			require.ErrorIs(t, err, fault.LimitReached)
+			require.ErrorIs(t, err, fault.PoolExhausted)
 		}
 		require.Empty(t, conditions.ActiveNames(), "others have places")
 		require.Equal(t, 1, strings.Count(log.String(), "a caller got no place of a pool"), log.String())
@@ -78,7 +78,7 @@ func TestPlaces(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(exhausted)
 		_, err = pool.Take(t.Context(), "test")
-		require.ErrorIs(t, err, fault.LimitReached)
+		require.ErrorIs(t, err, fault.PoolExhausted)
 		require.Equal(t, []string{"pool_exhausted"}, conditions.ActiveNames())
 		require.Equal(t, 2, strings.Count(log.String(), "a caller got no place of a pool"), log.String())
 		release()

@@ -191,11 +191,12 @@ func Restore(dataDir string, backup io.Reader, after uint64, commit bool) (r Res
 func limitsOf(c config.GroupLimits) func(coord.Limits) coord.Limits {
 	return func(l coord.Limits) coord.Limits {
 		l.Leases, l.Keys, l.Bytes = set(c.Leases, l.Leases), set(c.Keys, l.Keys), set(c.Bytes, l.Bytes)
-		l.Queue = set(c.Queue, l.Queue)
+		l.Queue, l.Clients = set(c.Queue, l.Queue), set(c.Clients, l.Clients)
 		l.HistoryEvents, l.HistoryBytes = set(c.HistoryEvents, l.HistoryEvents), set(c.HistoryBytes, l.HistoryBytes)
 		q := &l.PerOwner
 		q.Leases, q.Claims, q.Bytes = set(c.LeasesPerOwner, q.Leases), set(c.ClaimsPerOwner, q.Claims), set(c.BytesPerOwner, q.Bytes)
 		q.UnleasedKeys, q.UnleasedBytes = set(c.UnleasedKeysPerOwner, q.UnleasedKeys), set(c.UnleasedBytesPerOwner, q.UnleasedBytes)
+		q.Clients = set(c.ClientsPerOwner, q.Clients)
 		l.Reserved = set(c.ReservedPercent, l.Reserved)
 		return l
 	}

@@ -24,13 +24,12 @@ type Limits struct {
 	Clients       uint32 // clients at once
 	HistoryEvents uint32 // events kept; the last revision always stays
 	HistoryBytes  uint64 // size of events kept, with both versions of each
-	Reserved      uint32 // percent of Keys and Bytes that only locks and the directory may use
+	Reserved      uint32 // percent of Keys, Bytes, Leases and Clients for the peers themselves, and of Leases for applications; locks may use half of it in Keys and Bytes
 	PerOwner      Quota  // of each owner
 }
 
-// Quota bounds one owner's share. The group refuses a command above it with the field "per_owner.leases",
-// "per_owner.claims" or "per_owner.clients" and LimitReached, or with "per_owner.bytes", "per_owner.unleased_keys" or
-// "per_owner.unleased_bytes" and NoSpace. A key without a lease counts for the owner that put it last.
+// Quota bounds one owner's share of the pools of the group. A command above it fails with PoolExhausted, and its pool has more for others;
+// see fault.PoolOf. For a client above it the idlest one of the owner is forgotten. A key without a lease counts for the owner that put it last.
 type Quota struct {
 	Leases  uint32 // leases at once
 	Claims  uint32 // claims on locks, holding or waiting
@@ -41,10 +40,9 @@ type Quota struct {
 	UnleasedBytes uint64 // those keys and their values, as Limits.Bytes counts
 }
 
-// Ordinary returns the keys and the bytes that are open to keys of applications: all that is not Reserved.
-func (l *Limits) Ordinary() (keys, bytes uint64) {
-	open := uint64(100 - l.Reserved)
-	return l.Keys/100*open + l.Keys%100*open/100, l.Bytes/100*open + l.Bytes%100*open/100
+// Kept returns the Reserved part of a total, rounded down.
+func (l *Limits) Kept(total uint64) uint64 {
+	return total/100*uint64(l.Reserved) + total%100*uint64(l.Reserved)/100
 }
 
 // Bounds in bytes.

@@ -17,7 +17,7 @@ import (
 // group forwards calls to the leader. An error keeps its kind, field, message and details on the way.
 //
 // Common errors: Unavailable without a reachable leader, or at a peer outside the plane; Timeout and Canceled at the
-// end of the context; Forbidden for owners without access; LimitReached above the bounds of the peer.
+// end of the context; Forbidden for owners without access; LimitReached and PoolExhausted above the bounds of the peer or the group.
 //
 // Answers belong to their receiver.
 type Service interface {

@@ -48,8 +48,8 @@ const (
 	Gone
 	// Unprocessable means well-formed input that conflicts with the state or a semantic rule.
 	Unprocessable
-	// NoSpace means that a store is full, or the caller's share of it: waiting does not help, deleting does.
-	NoSpace
+	// PoolExhausted means that a pool has nothing left for the caller. See PoolOf for its name, and whether the caller has its share.
+	PoolExhausted
 
 	kinds // count, keep last
 )
@@ -58,7 +58,7 @@ const (
 func (k Kind) String() string {
 	names := [kinds]string{
 		"internal", "invalid", "not_found", "exists", "limit_reached", "unauthentic", "forbidden",
-		"timeout", "unavailable", "conflict", "too_large", "unsupported", "canceled", "gone", "unprocessable", "no_space",
+		"timeout", "unavailable", "conflict", "too_large", "unsupported", "canceled", "gone", "unprocessable", "pool_exhausted",
 	}
 	if k >= kinds {
 		return fmt.Sprintf("kind(%d)", uint8(k))
@@ -95,6 +95,30 @@ func Invalidf(field string, value any, format string, args ...any) *Error {
 // adds the operation with Wrap.
 func Refused(kind Kind, field, format string, args ...any) error {
 	return &Error{Kind: kind, Field: field, Err: New("", kind, format, args...).Err}
+}
+
+// Parts of the field of a PoolExhausted error: "pool.leases" is a full pool, and "pool.leases.share" one that has more for others.
+const (
+	poolField  = "pool."
+	shareField = ".share"
+)
+
+// Exhausted returns a PoolExhausted error. With share the pool has more for others, and this caller has its share. Say in the message
+// what frees a place.
+func Exhausted(op, pool string, share bool, format string, args ...any) error {
+	field := poolField + pool
+	if share {
+		field += shareField
+	}
+	return &Error{Op: op, Kind: PoolExhausted, Field: field, Err: New("", PoolExhausted, format, args...).Err}
+}
+
+// PoolOf returns the name of the pool of a PoolExhausted error, and whether the caller has its share; empty for other errors.
+func PoolOf(err error) (pool string, share bool) {
+	if pool, ok := strings.CutPrefix(FieldOf(err), poolField); ok && KindOf(err) == PoolExhausted {
+		return strings.CutSuffix(pool, shareField)
+	}
+	return "", false
 }
 
 // Wrap adds an operation to err and keeps its kind and field. Context errors become Timeout or

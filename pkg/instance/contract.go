@@ -98,7 +98,7 @@ type Catalog interface {
 	// to continue from, it is a Reset with the complete result. Batches without
 	// events mark progress at intervals and report changes of the contact.
 	// A query without a service watches all services of its namespace.
-	// Errors: Invalid; LimitReached for too many watches; the error of send.
+	// Errors: Invalid; PoolExhausted for too many watches; the error of send.
 	Watch(ctx context.Context, q Query, after uint64, send func(Batch) error) error
 	// LastBeat returns the last sign of life of an instance of this peer.
 	LastBeat(k Key) (time.Time, bool)

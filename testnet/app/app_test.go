@@ -68,7 +68,7 @@ func TestBothFormsOfAService(t *testing.T) {
 func TestRefusalsHaveTheirKinds(t *testing.T) {
 	for status, want := range map[int]fault.Kind{
 		400: fault.Invalid, 404: fault.NotFound, 409: fault.Exists, 410: fault.Gone, 422: fault.Invalid,
-		429: fault.LimitReached, 500: fault.Internal, 503: fault.Unavailable, 504: fault.Timeout, 507: fault.NoSpace,
+		429: fault.LimitReached, 500: fault.Internal, 503: fault.Unavailable, 504: fault.Timeout,
 	} {
 		r, _ := peer(t, status, "", `{"message":"no luck today"}`)
 		_, err := r.Register(t.Context(), "web", app.Registration{ID: "a"}, true)

@@ -292,8 +292,6 @@ func kind(status int) fault.Kind {
 		return fault.Gone
 	case http.StatusTooManyRequests:
 		return fault.LimitReached
-	case http.StatusInsufficientStorage:
-		return fault.NoSpace
 	case http.StatusServiceUnavailable:
 		return fault.Unavailable
 	case http.StatusGatewayTimeout:

@@ -138,7 +138,7 @@ func (w *worker) outcome(ctx context.Context, err error) history.Outcome {
 		return history.Refused
 	case fault.Unavailable, fault.Timeout, fault.Canceled:
 	case fault.NotFound: // an ended lease
-	case fault.LimitReached: // a limit of the peer itself
+	case fault.LimitReached, fault.PoolExhausted: // a limit of the peer itself
 	default:
 		w.violated("X1", "unexpected: client %d at %s: %v", w.id, w.peer.name, err)
 	}

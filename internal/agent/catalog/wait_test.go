@@ -286,9 +286,9 @@ func TestWatchLimits(t *testing.T) {
 		got := follow(t, c, 0)
 		require.Len(t, got(), 1)
 		none := func(instance.Batch) error { return nil }
-		require.ErrorIs(t, c.Watch(t.Context(), healthy("b"), 0, none), fault.LimitReached)
+		require.ErrorIs(t, c.Watch(t.Context(), healthy("b"), 0, none), fault.PoolExhausted)
 		_, err := c.Await(t.Context(), healthy("b"), 1)
-		require.ErrorIs(t, err, fault.LimitReached)
+		require.ErrorIs(t, err, fault.PoolExhausted)
 		require.Nil(t, c.streams.get(healthy("b").Name))
 	})
 	c := New(Config{Watches: 1})

@@ -11,7 +11,7 @@ import (
 
 // hold keeps a service in the catalog during a wait, also an unknown one. A
 // name without a service is its namespace.
-// Errors: Invalid, field "namespace" or "service"; LimitReached.
+// Errors: Invalid, field "namespace" or "service"; PoolExhausted.
 func (c *Catalog) hold(n instance.Name) (*stream, error) {
 	valid := n
 	if n.Service == "" {
@@ -23,7 +23,7 @@ func (c *Catalog) hold(n instance.Name) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watches >= c.cfg.Watches {
-		return nil, fault.Refused(fault.LimitReached, "pool.watches", "%d watches are open, the limit: close one first", c.watches)
+		return nil, fault.Exhausted("", "watches", false, "%d watches are open, the limit: close one first", c.watches)
 	}
 	c.watches++
 	s := c.open(n)

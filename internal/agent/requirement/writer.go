@@ -182,7 +182,7 @@ func (w *writer) put(ctx context.Context, names []string) error {
 		}
 	case rejected(err) && len(names) == 1:
 		w.Logger.Debug("the group rejected the status of a requirement", "name", names[0], "error", err)
-		if fault.KindOf(err) == fault.LimitReached || fault.KindOf(err) == fault.NoSpace {
+		if fault.KindOf(err) == fault.LimitReached || fault.KindOf(err) == fault.PoolExhausted {
 			w.full = time.Now()
 		} else {
 			delete(w.due, names[0])

@@ -1,7 +1,10 @@
 package machine
 
 import (
+	"container/list"
+
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -9,9 +12,11 @@ import (
 
 // client is the state of one client with exactly-once commands.
 type client struct {
-	owner    string // for its quota; whoever knows the random id uses the client, through any peer
-	seen     uint64 // log index of its last command or its opening
-	sequence uint64 // sequence of its last command; 0 before the first
+	id       coord.ClientID
+	place    *list.Element // among those of its owner
+	owner    string        // whoever knows the random id uses the client, through any peer
+	seen     uint64        // log index of its last command or its opening
+	sequence uint64        // sequence of its last command; 0 before the first
 
 	// The result of that command.
 	revision coord.Revision
@@ -38,7 +43,8 @@ func (c *client) repeat() Result {
 
 // clients are the clients by id. Sort before ranging over them if the order matters.
 type clients struct {
-	byID map[coord.ClientID]*client
+	byID         map[coord.ClientID]*client
+	applications int // how many of them are of applications, not of peers
 }
 
 // of returns the client of a command, to apply the command or to repeat its last result.
@@ -64,27 +70,71 @@ func (t *clients) choose(random uint64) coord.ClientID {
 	}
 }
 
+// add adds a client with the latest command of its owner.
+func (t *clients) add(c *client, o owners) {
+	t.byID[c.id] = c
+	a := o.of(c.owner)
+	a.Clients++
+	c.place = a.idle.PushBack(c)
+	if principals.IsApplication(c.owner) {
+		t.applications++
+	}
+}
+
+// saw notes a command of a client.
+func (t *clients) saw(c *client, index uint64, o owners) {
+	c.seen = index
+	o[c.owner].idle.MoveToBack(c.place)
+}
+
 // forget removes a client.
 func (t *clients) forget(id coord.ClientID, o owners) {
-	owner := t.byID[id].owner
+	c := t.byID[id]
 	delete(t.byID, id)
-	o.of(owner).Clients--
-	o.dropEmpty(owner)
+	a := o.of(c.owner)
+	a.Clients--
+	a.idle.Remove(c.place)
+	o.dropEmpty(c.owner)
+	if principals.IsApplication(c.owner) {
+		t.applications--
+	}
+}
+
+// makeRoom forgets the idlest client of an owner at its bound, or of the owner with the most where no place is left. So an opening
+// never fails, and who floods the clients loses its own. Applications never displace the clients of peers while these are within the reserve.
+func (t *clients) makeRoom(owner string, l *limits, o owners) {
+	from := ""
+	switch open := l.open(uint64(l.Clients), applications); {
+	case o.of(owner).Clients >= int(l.PerOwner.Clients):
+		from = owner
+	case principals.IsApplication(owner) && uint64(t.applications) >= open:
+		from = o.greediest(principals.IsApplication)
+	case len(t.byID) >= int(l.Clients):
+		from = o.greediest(func(string) bool { return true })
+	default:
+		return
+	}
+	t.forget(o[from].idle.Front().Value.(*client).id, o)
+}
+
+// greediest returns the owner with the most clients, of those that qualify. One of them must have a client.
+func (o owners) greediest(qualifies func(string) bool) (most string) {
+	clients := 0
+	for name, a := range o { // the order does not matter: of equal ones it is the first by name
+		if qualifies(name) && (a.Clients > clients || a.Clients == clients && name < most) {
+			most, clients = name, a.Clients
+		}
+	}
+	return most
 }
 
 // Clients gives the number of clients.
 func (m *Machine) Clients() int { return len(m.clients.byID) }
 
 func (c *call) openClient(m *Machine) error {
-	if len(m.clients.byID) >= int(m.limits.Clients) {
-		return limitReached("clients", "too many clients", uint64(m.limits.Clients))
-	}
-	if most := m.limits.PerOwner.Clients; m.Usage(c.owner).Clients >= int(most) {
-		return limitReached("per_owner.clients", "too many clients of one owner", uint64(most))
-	}
+	m.clients.makeRoom(c.owner, &m.limits, m.owners)
 	id := m.clients.choose(c.random)
-	m.clients.byID[id] = &client{owner: c.owner, seen: c.index}
-	m.owners.of(c.owner).Clients++
+	m.clients.add(&client{id: id, owner: c.owner, seen: c.index}, m.owners)
 	c.answer.Response = &coordv1.Result_OpenClient{OpenClient: &apiv1.OpenClientResponse{Header: c.header, Client: uint64(id)}}
 	return nil
 }

@@ -104,7 +104,7 @@ func (c *call) publish(m *Machine, r *apiv1.PublishInstancesRequest) error {
 		return fault.Refused(fault.Conflict, "lease", "the generation is bound to another")
 	}
 	changes, foreign := b.reconcile(m, l)
-	if err := feasible(m, changes, ""); err != nil {
+	if err := feasible(m, changes, c.owner, peers); err != nil {
 		return err
 	}
 	if most := uint64(m.limits.Changes); uint64(len(changes)) > most {

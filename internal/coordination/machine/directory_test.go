@@ -240,7 +240,7 @@ func TestBatchIsValidated(t *testing.T) {
 	l.refused(t, fault.LimitReached, "lease", batch(id, 1, many[0]))
 	limits.LeaseKeys = 2000
 	l.must(t, &coordv1.Configure{Limits: limits.Message()})
-	l.refused(t, fault.NoSpace, "per_owner.bytes", &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1, Puts: large[:32]})
+	l.refused(t, fault.PoolExhausted, "pool.bytes.share", &apiv1.PublishInstancesRequest{LeaseId: int64(id), Generation: 1, Puts: large[:32]})
 }
 
 func TestKeysOfTheDirectory(t *testing.T) {
@@ -298,10 +298,11 @@ func TestRequirements(t *testing.T) {
 	}
 	l.must(t, &apiv1.DeleteRequirementRequest{Name: "storage"})
 	l.refused(t, fault.NotFound, "name", &apiv1.DeleteRequirementRequest{Name: "storage"})
-	for i := range requirements.Max {
+	most := requirements.Max / 4 * 3
+	for i := range most {
 		l.must(t, set(func(r *apiv1.SetRequirementRequest) { r.Name = fmt.Sprint(i) }))
 	}
-	l.refused(t, fault.LimitReached, "requirements", r)
+	l.refused(t, fault.PoolExhausted, "pool.requirements.share", r)
 	l.must(t, set(func(r *apiv1.SetRequirementRequest) { r.Name, r.Min = "7", 9 }))
 	_, err = requirements.Of("a", nil)
 	require.ErrorIs(t, err, fault.Invalid)

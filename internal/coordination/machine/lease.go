@@ -24,12 +24,16 @@ type lease struct {
 // leases are the leases by id.
 type leases struct {
 	btree.Map[coord.LeaseID, *lease]
+	applications int // how many of them are of applications, not of peers
 }
 
 // add adds a lease of an owner.
 func (t *leases) add(l coord.Lease, o owners) {
 	a := o.of(l.Owner)
 	a.Leases++
+	if principals.IsApplication(l.Owner) {
+		t.applications++
+	}
 	t.Set(l.ID, &lease{Lease: l, keys: make(map[string]struct{}), owner: a})
 }
 
@@ -186,11 +190,18 @@ func (c *call) grant(m *Machine, r *apiv1.LeaseGrantRequest) error {
 	if ttl <= 0 {
 		return fault.Invalidf("ttl_ms", ttl, "must be above 0")
 	}
-	if m.leases.Len() >= int(m.limits.Leases) {
-		return limitReached("leases", "too many leases", uint64(m.limits.Leases))
+	has := m.Usage(c.owner).Leases
+	if err := quota("leases", "too many leases of one owner", int64(has), 1, uint64(m.limits.PerOwner.Leases)); err != nil {
+		return err
 	}
-	if most := m.limits.PerOwner.Leases; m.Usage(c.owner).Leases >= int(most) {
-		return limitReached("per_owner.leases", "too many leases of one owner", uint64(most))
+	used, others := m.leases.applications, m.leases.Len()-m.leases.applications
+	if !principals.IsApplication(c.owner) {
+		used, others = others, used
+	}
+	total := uint64(m.limits.Leases)
+	kept := max(uint64(others), m.limits.Kept(total)) // for the others
+	if err := take("leases", uint64(has), 1, uint64(used), total-min(total, kept)); err != nil {
+		return err
 	}
 	if err := m.limits.application(r.GetApplication()); err != nil {
 		return err
@@ -259,6 +270,9 @@ func (m *Machine) end(ending []*lease, done *coordv1.Done) {
 			done.Changed++
 		}
 		m.leases.Delete(l.ID)
+		if principals.IsApplication(l.Owner) {
+			m.leases.applications--
+		}
 		l.withdraw()
 		l.owner.Leases--
 		m.owners.dropEmpty(l.Owner)

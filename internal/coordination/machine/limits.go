@@ -42,10 +42,6 @@ func tooLarge(field string, size int, most int64) error {
 	return fault.Refused(fault.TooLarge, field, "has %d bytes, at most %d", size, most)
 }
 
-func noSpace(field, what string, most uint64) error {
-	return fault.Refused(fault.NoSpace, field, "%s: at most %d", what, most)
-}
-
 func limitReached(field, what string, most uint64) error {
 	return fault.Refused(fault.LimitReached, field, "%s: at most %d", what, most)
 }

@@ -160,14 +160,14 @@ func claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
 	if len(l.keys) >= int(m.limits.LeaseKeys) {
 		return limitReached("lease", "too many keys on one lease", uint64(m.limits.LeaseKeys))
 	}
-	if most := m.limits.PerOwner.Claims; l.owner.Claims >= int(most) {
-		return limitReached("per_owner.claims", "too many claims of one owner", uint64(most))
+	if err := quota("claims", "too many claims of one owner", int64(l.owner.Claims), 1, uint64(m.limits.PerOwner.Claims)); err != nil {
+		return err
 	}
 	size := rawSize(len(c.Lock)+17, 16+len(c.Metadata)+len(c.Holder))
 	if err := m.limits.roomOf(l.owner, size); err != nil {
 		return err
 	}
-	return room(m, 1, size, false)
+	return room(m, l.owner.Usage, 1, size, claims)
 }
 
 // again repeats the claim of a lease.
@@ -196,7 +196,7 @@ func (c *call) again(m *Machine, kv *coord.KeyValue, asked *coord.Claim, r lockR
 	if err := m.limits.roomOf(l.owner, more); err != nil {
 		return err
 	}
-	if err := room(m, 0, more, false); err != nil {
+	if err := room(m, l.owner.Usage, 0, more, claims); err != nil {
 		return err
 	}
 	c.stands(r, q, m.locks.reclaim(m, &claim, kv))

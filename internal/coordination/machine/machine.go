@@ -65,7 +65,7 @@ func (m *Machine) Apply(index, term uint64, cmd *coordv1.Command) (Result, Apply
 	if err != nil {
 		return m.refused(err), m.effects
 	}
-	c.seen = index
+	m.clients.saw(c, index, m.owners)
 	if c.sequence == attempt.GetSequence() {
 		return c.repeat(), m.effects
 	}

@@ -88,7 +88,7 @@ func userData(m *Machine) (u UserData) {
 		if a.published != nil {
 			own += a.published.keys.Len()
 		}
-		if principals.IsNamed(owner) || principals.IsAnonymous(owner) {
+		if principals.IsApplication(owner) {
 			u.Leases += a.Leases
 		}
 	}

@@ -9,8 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -22,43 +25,39 @@ func TestQuotas(t *testing.T) {
 	for name, c := range map[string]quotaCase{
 		"leases": {
 			func(q *coord.Quota) { q.Leases = 3 }, []proto.Message{&apiv1.LeaseGrantRequest{TtlMs: 1}},
-			&apiv1.LeaseGrantRequest{TtlMs: 1}, "per_owner.leases", &apiv1.LeaseRevokeRequest{Id: 2},
+			&apiv1.LeaseGrantRequest{TtlMs: 1}, "pool.leases.share", &apiv1.LeaseRevokeRequest{Id: 2},
 		},
 		"leases, expired": {
 			func(q *coord.Quota) { q.Leases = 2 }, nil,
-			&apiv1.LeaseGrantRequest{TtlMs: 1}, "per_owner.leases", &coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{{Id: 1, Granted: 1}}},
+			&apiv1.LeaseGrantRequest{TtlMs: 1}, "pool.leases.share", &coordv1.Expire{Term: 1, Leases: []*coordv1.LeaseRef{{Id: 1, Granted: 1}}},
 		},
 		"claims that hold": {
 			func(q *coord.Quota) { q.Claims = 2 }, []proto.Message{lock("a", 1), lock("a", 1), lock("b", 1)},
-			lock("c", 1), "per_owner.claims", unlock("b", 1, 2+2),
+			lock("c", 1), "pool.claims.share", unlock("b", 1, 2+2),
 		},
 		"claims that wait": {
 			func(q *coord.Quota) { q.Claims = 2 }, []proto.Message{lock("a", 1), lock("a", 2)},
-			lock("c", 1), "per_owner.claims", &coordv1.Cancel{Name: "a", Lease: 2, Token: 3},
+			lock("c", 1), "pool.claims.share", &coordv1.Cancel{Name: "a", Lease: 2, Token: 3},
 		},
 		"claims, of an ended lease": {
 			func(q *coord.Quota) { q.Claims = 1 }, []proto.Message{lock("a", 2)},
-			lock("c", 1), "per_owner.claims", &apiv1.LeaseRevokeRequest{Id: 2},
-		},
-		"clients": {
-			func(q *coord.Quota) { q.Clients = 1 }, []proto.Message{&apiv1.OpenClientRequest{}},
-			&apiv1.OpenClientRequest{}, "per_owner.clients", &coordv1.ClientsExpire{Term: 1, IdleSince: 1 << 20},
+			lock("c", 1), "pool.claims.share", &apiv1.LeaseRevokeRequest{Id: 2},
 		},
 		"bytes": {
 			func(q *coord.Quota) { q.Bytes = 600 }, []proto.Message{write(put("a", "", 1)), write(put("free", long, 0))},
-			write(put("b", long, 2)), "per_owner.bytes", write(put("a", "", 0)),
+			write(put("b", long, 2)), "pool.bytes.share", write(put("a", "", 0)),
 		},
 		"bytes, one write": {
 			func(q *coord.Quota) { q.Bytes = 700 }, []proto.Message{write(put("a", long, 1)), write(put("a", "", 1), put("b", long, 1), del(coord.Exactly("c")))},
-			write(put("c", "", 2)), "per_owner.bytes", write(del(coord.Exactly("b"))),
+			write(put("c", "", 2)), "pool.bytes.share", write(del(coord.Exactly("b"))),
 		},
 		"bytes, locks": {
 			func(q *coord.Quota) { q.Bytes = 600 }, []proto.Message{write(put("a", long, 1))},
-			lock("c", 2), "per_owner.bytes", write(put("a", "", 1)),
+			lock("c", 2), "pool.bytes.share", write(put("a", "", 1)),
 		},
 		"bytes, a claim again": {
 			func(q *coord.Quota) { q.Bytes = 600 }, []proto.Message{write(put("a", "", 1)), lock("c", 2)},
-			&apiv1.TryLockRequest{Name: "c", LeaseId: 2, Metadata: []byte(long)}, "per_owner.bytes", write(del(coord.Exactly("a"))),
+			&apiv1.TryLockRequest{Name: "c", LeaseId: 2, Metadata: []byte(long)}, "pool.bytes.share", write(del(coord.Exactly("a"))),
 		},
 	} {
 		t.Run(name, c.run)
@@ -71,28 +70,28 @@ func TestUnleasedQuotas(t *testing.T) {
 	for name, c := range map[string]quotaCase{
 		"keys without a lease": {
 			func(q *coord.Quota) { q.UnleasedKeys = 2 }, []proto.Message{write(put("a", "", 0), put("b", "", 1), put("c", "", 0)), write(put("a", long, 0))},
-			write(put("d", "", 0)), "per_owner.unleased_keys", write(del(coord.Exactly("a"))),
+			write(put("d", "", 0)), "pool.keys.share", write(del(coord.Exactly("a"))),
 		},
 		"keys without a lease, bound": {
 			func(q *coord.Quota) { q.UnleasedKeys = 1 }, []proto.Message{write(put("a", "", 0))},
-			write(put("b", "", 0)), "per_owner.unleased_keys", write(put("a", "", 1)),
+			write(put("b", "", 0)), "pool.keys.share", write(put("a", "", 1)),
 		},
 		"keys without a lease, one write": {
 			func(q *coord.Quota) { q.UnleasedKeys = 2 }, []proto.Message{write(put("a", "", 0), put("b", "", 0)), write(del(coord.Exactly("a")), put("c", "", 0))},
-			write(put("d", "", 0)), "per_owner.unleased_keys", write(del(coord.Exactly("b"))),
+			write(put("d", "", 0)), "pool.keys.share", write(del(coord.Exactly("b"))),
 		},
 		"keys without a lease, released": {
 			func(q *coord.Quota) { q.UnleasedKeys = 1 }, []proto.Message{write(put("a", "", 1)), write(put("a", "", 0))},
-			write(put("b", "", 0)), "per_owner.unleased_keys", write(del(coord.Exactly("a"))),
+			write(put("b", "", 0)), "pool.keys.share", write(del(coord.Exactly("a"))),
 		},
 		"bytes without a lease": {
 			func(q *coord.Quota) { q.UnleasedBytes = 700 }, []proto.Message{write(put("a", long, 0), put("b", long, 1))},
-			write(put("c", long, 0)), "per_owner.unleased_bytes", write(put("a", "", 0)),
+			write(put("c", long, 0)), "pool.bytes.share", write(put("a", "", 0)),
 		},
 		"requirements": {
 			func(q *coord.Quota) { q.UnleasedKeys = 1 },
 			[]proto.Message{&apiv1.SetRequirementRequest{Name: "r", Min: 1}, &apiv1.SetRequirementRequest{Name: "r", Min: 2}},
-			write(put("b", "", 0)), "per_owner.unleased_keys", &apiv1.DeleteRequirementRequest{Name: "r"},
+			write(put("b", "", 0)), "pool.keys.share", &apiv1.DeleteRequirementRequest{Name: "r"},
 		},
 	} {
 		t.Run(name, c.run)
@@ -117,11 +116,7 @@ func (c quotaCase) run(t *testing.T) {
 	for _, op := range c.fits {
 		l.must(t, op)
 	}
-	kind := fault.LimitReached
-	if strings.Contains(c.field, "bytes") || strings.Contains(c.field, "keys") {
-		kind = fault.NoSpace
-	}
-	l.refused(t, kind, c.field, c.stops)
+	l.refused(t, fault.PoolExhausted, c.field, c.stops)
 	id := l.lease(t, bob)
 	if o, ok := c.stops.(*apiv1.LockRequest); ok {
 		r, _ := l.do(bob, lock(o.Name+"'", id))
@@ -163,8 +158,8 @@ func TestReservedRoom(t *testing.T) {
 		set   func(*coord.Limits)
 		field string
 	}{
-		"keys":  {func(l *coord.Limits) { l.Keys = 40 }, "keys"},
-		"bytes": {func(l *coord.Limits) { l.Bytes = 40 * 165 }, "bytes"},
+		"keys":  {func(l *coord.Limits) { l.Keys = 40 }, "pool.keys"},
+		"bytes": {func(l *coord.Limits) { l.Bytes = 40 * 165 }, "pool.bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLog()
@@ -172,18 +167,15 @@ func TestReservedRoom(t *testing.T) {
 			limits := l.Limits()
 			c.set(&limits)
 			l.must(t, &coordv1.Configure{Limits: limits.Message()})
-			most, _ := limits.Ordinary()
-			if name == "bytes" {
-				most = 40 * 3 / 4
+			for i := range 40 {
+				if r, _ := l.do(fmt.Sprint("flooder-", i), write(put(fmt.Sprintf("%05d", i), "", 0))); r.Err != nil {
+					break
+				}
 			}
-			for i := range int(most) {
-				r, _ := l.do(fmt.Sprint("flooder-", i), write(put(fmt.Sprintf("%05d", i), "", 0)))
-				require.NoError(t, r.Err, i)
-			}
-			require.InDelta(t, 1, machine.SpaceOf(l.Machine).Used, 0.01)
-			l.refused(t, fault.NoSpace, c.field, write(put("y", "", 0)))
-			l.refused(t, fault.NoSpace, c.field, write(put("y", "", 1)))
-			l.refused(t, fault.NoSpace, c.field, &apiv1.SetRequirementRequest{Name: "y", Min: 1})
+			require.InDelta(t, 1, machine.SpaceOf(l.Machine).Used, 0.04)
+			l.refused(t, fault.PoolExhausted, c.field, write(put("y", "", 0)))
+			l.refused(t, fault.PoolExhausted, c.field, write(put("y", "", 1)))
+			l.refused(t, fault.PoolExhausted, c.field, &apiv1.SetRequirementRequest{Name: "y", Min: 1})
 			l.must(t, write(put("00000", "", 0)))
 			l.must(t, lock("y", 1))
 			l.must(t, batch(1, 1, entry("n", "s", "a", 1)))
@@ -193,6 +185,149 @@ func TestReservedRoom(t *testing.T) {
 			l.must(t, write(put("y", "", 0)))
 		})
 	}
+}
+
+// greedy are owners of the applications of a group, each of which takes all that it can get.
+func greedy(n int) (all []string) {
+	for i := range n {
+		all = append(all, principals.Named(fmt.Sprint("greedy-", i)))
+	}
+	return all
+}
+
+// few are limits that some owners can fill in a test, in the proportions of the default ones.
+func few() coord.Limits {
+	l := coord.DefaultLimits()
+	l.Leases, l.Clients, l.Keys, l.Bytes = 5000, 1000, 20_000, 4_000_000
+	l.PerOwner = coord.Quota{Leases: 500, Claims: 400, Clients: 200, Bytes: 250_000, UnleasedKeys: 5000, UnleasedBytes: 1_000_000}
+	return l
+}
+
+// One owner or five that take all they can of every pool, and peers that do, leave room for the first lease, lock and entry of
+// others, and to a peer for its clients. A refusal names the pool. A restart changes nothing.
+func TestGreedyOwners(t *testing.T) {
+	peers := []string{"peer-0", "peer-1", "peer-2", "peer-3", "peer-4"}
+	for name, owners := range map[string][]string{
+		"one": greedy(1), "five": greedy(5), "peers": peers, "both": append(greedy(3), peers[:2]...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLog()
+			l.must(t, &coordv1.Configure{Limits: few().Message()})
+			for _, owner := range owners {
+				takeAll(t, l, owner)
+			}
+			requireRoom(t, l, "honest")
+			l.Machine = restored(t, l.Machine)
+			requireRoom(t, l, "new")
+		})
+	}
+}
+
+// takeAll takes all that an owner gets: clients, keys and bytes without a lease, leases, and the keys, bytes and claims under them.
+func takeAll(t *testing.T, l *log, owner string) {
+	t.Helper()
+	untilRefused := func(op func(n int) proto.Message) {
+		t.Helper()
+		for n := range 10_000 {
+			r, _ := l.do(owner, op(n))
+			if r.Err != nil {
+				pool, _ := fault.PoolOf(r.Err)
+				require.NotEmpty(t, pool, r.Err)
+				return
+			}
+		}
+		t.Fatal("nothing bounds it")
+	}
+	for range 300 {
+		r, _ := l.do(owner, &apiv1.OpenClientRequest{})
+		require.NoError(t, r.Err)
+	}
+	untilRefused(func(n int) proto.Message {
+		return write(put(fmt.Sprint(owner, "/large/", n), strings.Repeat("x", 16_000), 0))
+	})
+	untilRefused(func(n int) proto.Message { return write(put(fmt.Sprint(owner, "/", n), "", 0)) })
+	untilRefused(func(n int) proto.Message { return &apiv1.SetRequirementRequest{Name: fmt.Sprint(owner[1:], n), Min: 1} })
+	first, _ := l.do(owner, &apiv1.LeaseGrantRequest{TtlMs: 1})
+	require.NoError(t, first.Err)
+	untilRefused(func(int) proto.Message { return &apiv1.LeaseGrantRequest{TtlMs: 1} })
+	last := first.Lease
+	untilRefused(func(n int) proto.Message {
+		return &apiv1.TryLockRequest{Name: fmt.Sprint(owner, "/large/", n), LeaseId: int64(last), Metadata: make([]byte, 16_000)}
+	})
+	untilRefused(func(n int) proto.Message { return lock(fmt.Sprint(owner, "/", n), last) })
+}
+
+// requireRoom requires room for a peer that used nothing before, and for an application of it.
+func requireRoom(t *testing.T, l *log, peer string) {
+	t.Helper()
+	for _, owner := range []string{principals.Anonymous(peer), principals.Named(peer)} {
+		r, _ := l.do(owner, &apiv1.LeaseGrantRequest{TtlMs: 60_000})
+		require.NoError(t, r.Err)
+		r, _ = l.do(owner, lock(owner, r.Lease))
+		require.NoError(t, r.Err)
+	}
+	own, _ := l.do(peer, &apiv1.LeaseGrantRequest{TtlMs: 15_000})
+	require.NoError(t, own.Err)
+	r, _ := l.do(peer, batch(own.Lease, 1, entry("n", "s", peer, 1)))
+	require.NoError(t, r.Err)
+	require.Contains(t, keys(t, l, machine.Query{Span: coord.Under(directory.Prefix)}), peer)
+	for range 100 { // its clients, none of which a later one displaces
+		r, _ := l.do(peer, &apiv1.OpenClientRequest{})
+		require.NoError(t, r.Err)
+	}
+	require.Equal(t, 100, l.Usage(peer).Clients)
+}
+
+// The clients of the group: the owner with the most loses its idlest for a new one, and an owner at its bound its own. Those of a peer
+// stay when applications open some, also after a restart.
+func TestClientsMakeRoom(t *testing.T) {
+	l := newLog()
+	limits := coord.DefaultLimits()
+	limits.Clients, limits.PerOwner.Clients = 12, 6
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
+	sequence := uint64(0)
+	open := func(owner string, n int) (ids []coord.ClientID) {
+		for range n {
+			sequence++
+			r, _ := l.send(chosen(sequence<<8, coordtest.Command(owner, &apiv1.OpenClientRequest{})))
+			require.NoError(t, r.Err)
+			ids = append(ids, r.Client)
+		}
+		return ids
+	}
+	use := func(id coord.ClientID) error {
+		sequence++
+		r, _ := l.send(coordtest.Once(id, sequence, coordtest.Command(alice, write(put("a", "", 0)))))
+		return r.Err
+	}
+	const flooder, second = "@flooder", "@second"
+	peer := open("peer", 2)
+	ids := open(flooder, 6)
+	require.NoError(t, use(ids[0]))
+	more := open(flooder, 1) // at its bound
+	require.ErrorIs(t, use(ids[1]), fault.NotFound, "the idlest")
+	require.NoError(t, use(ids[0]))
+	require.NoError(t, use(more[0]))
+
+	open(second, 3) // the nine that applications may have
+	require.Equal(t, 6, l.Usage(flooder).Clients)
+	l.Machine = restored(t, l.Machine)
+	first := open("@third", 1)
+	require.ErrorIs(t, use(ids[2]), fault.NotFound, "the idlest of the one with the most")
+	require.Equal(t, []int{5, 3, 1}, []int{l.Usage(flooder).Clients, l.Usage(second).Clients, l.Usage("@third").Clients})
+	for range 50 {
+		open(flooder, 1)
+		open(second, 1)
+	}
+	require.NoError(t, use(first[0]))
+	require.Equal(t, 9+2, l.Clients())
+	for _, id := range peer {
+		require.NoError(t, use(id), "of a peer")
+	}
+	open("peer", 10) // into the reserve, and then at the cost of the greediest
+	require.Equal(t, 12, l.Clients())
+	require.Equal(t, []int{5, 3, 3, 1}, []int{l.Usage("peer").Clients, l.Usage(flooder).Clients, l.Usage(second).Clients, l.Usage("@third").Clients})
+	require.NoError(t, use(first[0]))
 }
 
 // The fullest owner is named, whatever the order of the map.
@@ -220,11 +355,11 @@ func TestQuotaIsConfigured(t *testing.T) {
 	limits.PerOwner.Leases = 1
 	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	require.Equal(t, 3, l.LeaseCount())
-	l.refused(t, fault.LimitReached, "per_owner.leases", &apiv1.LeaseGrantRequest{TtlMs: 1})
+	l.refused(t, fault.PoolExhausted, "pool.leases.share", &apiv1.LeaseGrantRequest{TtlMs: 1})
 	limits.PerOwner.Leases = 4
 	l.must(t, &coordv1.Configure{Limits: limits.Message()})
 	l.must(t, &apiv1.LeaseGrantRequest{TtlMs: 1})
-	l.refused(t, fault.LimitReached, "per_owner.leases", &apiv1.LeaseGrantRequest{TtlMs: 1})
+	l.refused(t, fault.PoolExhausted, "pool.leases.share", &apiv1.LeaseGrantRequest{TtlMs: 1})
 }
 
 // requireUsage recounts every owner's usage.
@@ -246,6 +381,7 @@ func requireUsage(t *rapid.T, dumb *model, m *machine.Machine) {
 	for _, kv := range page.Keys {
 		if v := dumb.keys()[kv.Key]; v.lease != 0 {
 			count(dumb.leases[v.lease].Owner, func(u *machine.Usage) {
+				u.Keys++
 				u.Bytes += int64(len(kv.Key)+len(kv.Value)) + 160
 				if v.lock != "" {
 					u.Claims++

@@ -35,11 +35,14 @@ func (c *call) setRequirement(m *Machine, req *apiv1.SetRequirementRequest) erro
 	if had && bytes.Equal(prev.Value, value) {
 		return nil
 	}
-	if !had && m.full(coord.Under(requirements.Prefix), requirements.Max) {
-		return limitReached("requirements", "too many requirements", requirements.Max)
+	if !had {
+		all, own := m.requirements(c.owner)
+		if err := take("requirements", own, 1, all, requirements.Max); err != nil {
+			return err
+		}
 	}
 	kv := &coord.KeyValue{Key: key, Value: value, Writer: c.owner}
-	if err := feasible(m, []change{{key, kv}}, c.owner); err != nil {
+	if err := feasible(m, []change{{key, kv}}, c.owner, applications); err != nil {
 		return err
 	}
 	m.put(kv)
@@ -57,14 +60,17 @@ func (c *call) deleteRequirement(m *Machine, r *apiv1.DeleteRequirementRequest) 
 	return nil
 }
 
-// full reports whether a span has so many keys.
-func (s *Keyspace) full(span coord.Span, most int) bool {
-	n := 0
-	s.tree.Ascend(span.From, func(key string, _ *coord.KeyValue) bool {
-		if span.Contains(key) {
-			n++
+// requirements counts the requirements, and those that an owner set last.
+func (s *Keyspace) requirements(owner string) (all, own uint64) {
+	span := coord.Under(requirements.Prefix)
+	s.tree.Ascend(span.From, func(key string, kv *coord.KeyValue) bool {
+		if !span.Contains(key) {
+			return false
 		}
-		return n < most && span.Contains(key)
+		if all++; kv.Writer == owner {
+			own++
+		}
+		return true
 	})
-	return n >= most
+	return all, own
 }

@@ -96,16 +96,20 @@ func (d *decoder) leases(m *Machine) {
 
 func (d *decoder) clients(m *Machine) {
 	var last coord.ClientID
+	var all []*client
 	for more := d.count(); more(); {
 		id := coord.ClientID(d.uint())
-		c := &client{owner: d.string(), seen: d.uint(), sequence: d.uint()}
+		c := &client{id: id, owner: d.string(), seen: d.uint(), sequence: d.uint()}
 		if c.sequence != 0 {
 			d.result(c)
 		}
 		d.check(id > last, "client", "is out of order")
 		d.check(c.seen <= m.index, "client", "was seen in the future")
-		m.owners.of(c.owner).Clients++
-		m.clients.byID[id], last = c, id
+		all, last = append(all, c), id
+	}
+	slices.SortStableFunc(all, func(a, b *client) int { return cmp.Compare(a.seen, b.seen) })
+	for _, c := range all {
+		m.clients.add(c, m.owners)
 	}
 }
 

@@ -1,12 +1,14 @@
 package machine
 
 import (
+	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// feasible checks that there is room for all changes. Keys without a lease count for the writer. Locks and the
-// directory have no writer here, nor have the group's own keys, and may use the part of the keyspace that is reserved.
-func feasible(m *Machine, changes []change, writer string) error {
+// feasible checks that there is room for all changes of an owner. Keys without a lease count for it, unless it is a peer that publishes,
+// or the group itself.
+func feasible(m *Machine, changes []change, writer string, d depth) error {
 	var keys int
 	var bytes int64
 	var unleased Usage                   // of the writer, more than now
@@ -44,46 +46,72 @@ func feasible(m *Machine, changes []change, writer string) error {
 			return err
 		}
 	}
-	if writer != "" {
+	if d == applications {
 		if err := m.limits.unleased(m.Usage(writer), unleased); err != nil {
 			return err
 		}
 	}
-	return room(m, keys, bytes, writer != "")
+	return room(m, m.Usage(writer), keys, bytes, d)
+}
+
+// quota checks an owner's bound on its part of a pool, by name.
+func quota(pool, what string, has, more int64, most uint64) error {
+	if more > 0 && uint64(has+more) > most {
+		return fault.Exhausted("", pool, true, "%s: at most %d", what, most)
+	}
+	return nil
 }
 
 // roomOf checks an owner's quota for more bytes under its leases.
 func (l *limits) roomOf(u *usage, more int64) error {
-	if most := l.PerOwner.Bytes; more > 0 && uint64(u.Bytes+more) > most {
-		return noSpace("per_owner.bytes", "too much bound to the leases of one owner", most)
-	}
-	return nil
+	return quota("bytes", "too much bound to the leases of one owner", u.Bytes, more, l.PerOwner.Bytes)
 }
 
 // unleased checks an owner's quota for more keys without a lease.
 func (l *limits) unleased(has, more Usage) error {
-	const remedy = "delete some, or bind them to a lease"
-	if most := l.PerOwner.UnleasedKeys; more.UnleasedKeys > 0 && has.UnleasedKeys+more.UnleasedKeys > int(most) {
-		return noSpace("per_owner.unleased_keys", "too many keys without a lease of one owner ("+remedy+")", uint64(most))
+	const remedy = " of one owner (delete some, or bind them to a lease)"
+	if err := quota("keys", "too many keys without a lease"+remedy, int64(has.UnleasedKeys), int64(more.UnleasedKeys), uint64(l.PerOwner.UnleasedKeys)); err != nil {
+		return err
 	}
-	if most := l.PerOwner.UnleasedBytes; more.UnleasedBytes > 0 && uint64(has.UnleasedBytes+more.UnleasedBytes) > most {
-		return noSpace("per_owner.unleased_bytes", "too many bytes in keys without a lease of one owner ("+remedy+")", most)
-	}
-	return nil
+	return quota("bytes", "too many bytes in keys without a lease"+remedy, has.UnleasedBytes, more.UnleasedBytes, l.PerOwner.UnleasedBytes)
 }
 
-// room checks the limits on the keyspace. Ordinary keys cannot take what is reserved.
-func room(m *Machine, keys int, bytes int64, ordinary bool) error {
-	mostKeys, mostBytes, what := m.limits.Keys, m.limits.Bytes, "the keyspace is full"
-	if ordinary {
-		mostKeys, mostBytes = m.limits.Ordinary()
-		what = "the keyspace has room for locks and the directory only"
+// depth says how far into the keyspace a command may go. Nobody takes what the peers themselves need for the directory.
+type depth int
+
+const (
+	applications depth = iota // up to the reserve
+	claims                    // of locks, into half of it
+	peers                     // everything
+)
+
+// open returns the part of a total that is open down to a depth.
+func (l *limits) open(total uint64, d depth) uint64 {
+	kept := l.Kept(total)
+	return total - [...]uint64{applications: kept, claims: kept / 2, peers: 0}[d]
+}
+
+// take checks that an owner that has own may have more of a pool, of which the part that is open to the command has used. See share.Fits.
+func take(pool string, own, more, used, open uint64) error {
+	free := open - min(open, used)
+	switch {
+	case share.Fits(own, more, free):
+		return nil
+	case own == 0 || more > free:
+		return fault.Exhausted("", pool, false, "the group has room for %d %s, and %d are in use", open, pool, used)
 	}
-	if keys > 0 && uint64(m.tree.Len()+keys) > mostKeys {
-		return noSpace("keys", what, mostKeys)
+	return fault.Exhausted("", pool, true, "this owner has %d %s of the group, %d are free, and a part of them is for others", own, pool, free)
+}
+
+// room checks the room for more keys and bytes of an owner.
+func room(m *Machine, owner Usage, keys int, bytes int64, d depth) error {
+	if keys > 0 {
+		if err := take("keys", uint64(owner.Keys+owner.UnleasedKeys), uint64(keys), uint64(m.tree.Len()), m.limits.open(m.limits.Keys, d)); err != nil {
+			return err
+		}
 	}
-	if bytes > 0 && uint64(m.bytes+bytes) > mostBytes {
-		return noSpace("bytes", what, mostBytes)
+	if bytes > 0 {
+		return take("bytes", uint64(owner.Bytes+owner.UnleasedBytes), uint64(bytes), uint64(m.bytes), m.limits.open(m.limits.Bytes, d))
 	}
 	return nil
 }
@@ -98,7 +126,7 @@ type Space struct {
 
 // SpaceOf returns how full the keyspace is. It takes time in proportion to the owners.
 func SpaceOf(m *Machine) Space {
-	keys, bytes := m.limits.Ordinary()
+	keys, bytes := m.limits.open(m.limits.Keys, applications), m.limits.open(m.limits.Bytes, applications)
 	s := Space{Used: max(float64(m.tree.Len())/float64(max(keys, 1)), float64(m.bytes)/float64(max(bytes, 1)))}
 	for name, u := range m.owners {
 		if has := u.UnleasedBytes; has > s.Largest.UnleasedBytes || has > 0 && has == s.Largest.UnleasedBytes && name < s.Most {

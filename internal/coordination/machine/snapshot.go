@@ -23,14 +23,9 @@ type Image struct {
 	level       uint32
 	merging     merging
 	leases      btree.Map[coord.LeaseID, *lease] // their keys are not used
-	clients     []clientImage
+	clients     []client
 	published   []publishedImage
 	gone        btree.Map[string, removal]
-}
-
-type clientImage struct {
-	id coord.ClientID
-	client
 }
 
 // publishedImage is the part of an owner's publication that its entries do not determine.
@@ -46,12 +41,12 @@ func (m *Machine) Image() *Image {
 	i := &Image{
 		Keyspace: m.Keyspace.clone(), limits: m.limits.Limits, index: m.index, term: m.term, incarnation: m.incarnation, level: m.level, merging: m.merging,
 		leases:  *m.leases.Map.Copy(),
-		clients: make([]clientImage, 0, len(m.clients.byID)), gone: *m.removals.keys.Copy(),
+		clients: make([]client, 0, len(m.clients.byID)), gone: *m.removals.keys.Copy(),
 	}
-	for id, c := range m.clients.byID {
-		i.clients = append(i.clients, clientImage{id, *c})
+	for _, c := range m.clients.byID {
+		i.clients = append(i.clients, *c)
 	}
-	slices.SortFunc(i.clients, func(a, b clientImage) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(i.clients, func(a, b client) int { return cmp.Compare(a.id, b.id) })
 	for owner, a := range m.owners {
 		if p := a.published; p != nil && p.lease != 0 {
 			i.published = append(i.published, publishedImage{owner, p.Generation, p.lease})
@@ -164,12 +159,12 @@ func (e *encoder) lease(l *coord.Lease) {
 	e.uint(l.Granted)
 }
 
-func (e *encoder) client(c *clientImage) {
+func (e *encoder) client(c *client) {
 	e.uint(uint64(c.id))
 	e.string(c.owner)
 	e.uint(c.seen)
 	if e.uint(c.sequence); c.sequence != 0 {
-		e.result(&c.client)
+		e.result(c)
 	}
 }
 

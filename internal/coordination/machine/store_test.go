@@ -164,23 +164,22 @@ func TestLimits(t *testing.T) {
 		stops proto.Message
 		kind  fault.Kind
 	}{
-		"keys":                  {func(l *coord.Limits) { l.Keys, l.Reserved = 2, 0 }, []proto.Message{write(put("a", "", 0)), lock("db", 1), write(put("a", "2", 0))}, write(put("b", "", 0)), fault.NoSpace},
-		"keys, locks":           {func(l *coord.Limits) { l.Keys = 1 }, []proto.Message{lock("db", 1), lock("db", 1)}, lock("db", 2), fault.NoSpace},
-		"bytes":                 {func(l *coord.Limits) { l.Bytes, l.Reserved = 400, 0 }, []proto.Message{write(put("a", "1", 0))}, write(put("a", strings.Repeat("x", 300), 0)), fault.NoSpace},
-		"bytes, locks":          {func(l *coord.Limits) { l.Bytes = 400 }, []proto.Message{lock("db", 1)}, &apiv1.TryLockRequest{Name: "db", LeaseId: 1, Metadata: make([]byte, 300)}, fault.NoSpace},
+		"keys":                  {func(l *coord.Limits) { l.Keys, l.Reserved = 2, 0 }, []proto.Message{write(put("a", "", 0)), lock("db", 1), write(put("a", "2", 0))}, write(put("b", "", 0)), fault.PoolExhausted},
+		"keys, locks":           {func(l *coord.Limits) { l.Keys = 1 }, []proto.Message{lock("db", 1), lock("db", 1)}, lock("db", 2), fault.PoolExhausted},
+		"bytes":                 {func(l *coord.Limits) { l.Bytes, l.Reserved = 400, 0 }, []proto.Message{write(put("a", "1", 0))}, write(put("a", strings.Repeat("x", 300), 0)), fault.PoolExhausted},
+		"bytes, locks":          {func(l *coord.Limits) { l.Bytes = 400 }, []proto.Message{lock("db", 1)}, &apiv1.TryLockRequest{Name: "db", LeaseId: 1, Metadata: make([]byte, 300)}, fault.PoolExhausted},
 		"key":                   {func(l *coord.Limits) { l.KeyBytes = 32 }, []proto.Message{write(put(strings.Repeat("k", 32), "", 0))}, write(put(strings.Repeat("k", 33), "", 0)), fault.TooLarge},
 		"key, locks":            {func(l *coord.Limits) { l.KeyBytes = 32 }, []proto.Message{lock(strings.Repeat("k", 15), 1)}, lock(strings.Repeat("k", 16), 1), fault.TooLarge},
 		"value":                 {func(l *coord.Limits) { l.ValueBytes = 2 }, []proto.Message{write(put("a", "12", 0))}, write(put("a", "123", 0)), fault.TooLarge},
 		"owner":                 {func(l *coord.Limits) { l.OwnerBytes = 5 }, []proto.Message{&apiv1.LeaseRevokeRequest{Id: 2}}, &apiv1.OpenClientRequest{}, fault.TooLarge},
 		"changes":               {func(l *coord.Limits) { l.Changes = 2 }, []proto.Message{write(put("a", "", 0), put("b", "", 0))}, write(put("a", "", 0), put("b", "", 0), put("c", "", 0)), fault.LimitReached},
 		"changes, deletion":     {func(l *coord.Limits) { l.Changes = 2 }, []proto.Message{write(put("a", "", 0), put("b", "", 0)), write(del(coord.Span{})), write(put("a", "", 0), put("b", "", 0)), write(put("c", "", 0))}, write(del(coord.Span{})), fault.LimitReached},
-		"leases":                {func(l *coord.Limits) { l.Leases = 3 }, []proto.Message{&apiv1.LeaseGrantRequest{TtlMs: 1}}, &apiv1.LeaseGrantRequest{TtlMs: 1}, fault.LimitReached},
+		"leases":                {func(l *coord.Limits) { l.Leases = 3 }, []proto.Message{&apiv1.LeaseGrantRequest{TtlMs: 1}}, &apiv1.LeaseGrantRequest{TtlMs: 1}, fault.PoolExhausted},
 		"lease keys":            {func(l *coord.Limits) { l.LeaseKeys = 2 }, []proto.Message{write(put("a", "", 1)), lock("db", 1), write(put("a", "2", 1))}, write(put("b", "", 1)), fault.LimitReached},
 		"lease keys, locks":     {func(l *coord.Limits) { l.LeaseKeys = 1 }, []proto.Message{lock("db", 1)}, lock("other", 1), fault.LimitReached},
 		"lease keys, one write": {func(l *coord.Limits) { l.LeaseKeys = 1 }, nil, write(put("a", "", 1), put("b", "", 1)), fault.LimitReached},
 		"queue":                 {func(l *coord.Limits) { l.Queue = 1 }, []proto.Message{lock("db", 1), lock("db", 1), lock("other", 2)}, lock("db", 2), fault.LimitReached},
 		"claims":                {func(l *coord.Limits) { l.Claims = 2 }, []proto.Message{lock("db", 1), lock("db", 1)}, lock("db", 1), fault.LimitReached},
-		"clients":               {func(l *coord.Limits) { l.Clients = 1 }, []proto.Message{&apiv1.OpenClientRequest{}}, &apiv1.OpenClientRequest{}, fault.LimitReached},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLog()

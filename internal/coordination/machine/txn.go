@@ -70,7 +70,11 @@ func (c *call) txn(m *Machine, r *apiv1.TxnRequest) error {
 			return fault.In(fmt.Sprintf("%s[%d]", name, i), err)
 		}
 	}
-	if err := feasible(m, t.changes, t.owner); err != nil {
+	d := applications
+	if t.owner == "" { // the group itself
+		d = peers
+	}
+	if err := feasible(m, t.changes, t.owner, d); err != nil {
 		return err
 	}
 	for _, s := range t.changes {

@@ -1,11 +1,16 @@
 package machine
 
-import "github.com/blackhole/blackhole/pkg/coord"
+import (
+	"container/list"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+)
 
 // Usage is an owner's share of the quantities in its Quota.
 type Usage struct {
 	Leases, Claims, Clients int
-	Bytes                   int64 // bound to its leases
+	Keys                    int   // bound to its leases, claims included
+	Bytes                   int64 // of these keys
 
 	UnleasedKeys  int // keys without a lease that it put last
 	UnleasedBytes int64
@@ -22,9 +27,11 @@ func (u *Usage) note(kv *coord.KeyValue, n int) {
 type usage struct {
 	Usage
 	published *published // nil: nothing yet
+	idle      list.List  // its clients: *client, the one with the oldest last command first
 }
 
 func (a *usage) add(kv *coord.KeyValue) {
+	a.Keys++
 	a.Bytes += kvSize(kv)
 	if isEntry(kv) {
 		p := a.publish()
@@ -37,6 +44,7 @@ func (a *usage) add(kv *coord.KeyValue) {
 }
 
 func (a *usage) remove(kv *coord.KeyValue) {
+	a.Keys--
 	a.Bytes -= kvSize(kv)
 	if isEntry(kv) {
 		a.published.Remove(kv.Key, kv.Value)

@@ -112,7 +112,7 @@ func (g *Gate) revoke(ctx context.Context, c *caller, cmd *coordv1.Command, id i
 	// An unknown lease may be this command's earlier success: the group knows.
 	lease := a.GetLeaseTimeToLive().GetLease()
 	owner := lease.GetClientId()
-	foreign := lease != nil && !principals.MayUse(owner, c.owner) && application(owner)
+	foreign := lease != nil && !principals.MayUse(owner, c.owner) && principals.IsApplication(owner)
 	if foreign {
 		cmd.Owner = owner
 	}
@@ -122,11 +122,6 @@ func (g *Gate) revoke(ctx context.Context, c *caller, cmd *coordv1.Command, id i
 			"application", lease.GetApplication(), "lease", coord.LeaseID(id).Tag(), "revision", result.GetLeaseRevoke().GetHeader().GetRevision())
 	}
 	return result, err
-}
-
-// application reports whether an owner is an application, not a peer.
-func application(owner string) bool {
-	return principals.IsNamed(owner) || principals.IsAnonymous(owner)
 }
 
 // permitted checks the names that a command changes.

@@ -25,7 +25,7 @@ func code(k fault.Kind) codes.Code {
 		return codes.NotFound
 	case fault.Exists:
 		return codes.AlreadyExists
-	case fault.LimitReached, fault.TooLarge, fault.NoSpace:
+	case fault.LimitReached, fault.TooLarge, fault.PoolExhausted:
 		return codes.ResourceExhausted
 	case fault.Unauthentic:
 		return codes.Unauthenticated

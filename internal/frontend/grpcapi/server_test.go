@@ -77,8 +77,8 @@ func TestErrorTable(t *testing.T) {
 		fault.Conflict: codes.FailedPrecondition, fault.TooLarge: codes.ResourceExhausted,
 		fault.Unsupported: codes.Unimplemented, fault.Canceled: codes.Canceled,
 		fault.Gone: codes.NotFound, fault.Unprocessable: codes.FailedPrecondition,
-		fault.NoSpace:     codes.ResourceExhausted,
-		fault.NoSpace + 1: codes.Internal, // a kind without an entry
+		fault.PoolExhausted:     codes.ResourceExhausted,
+		fault.PoolExhausted + 1: codes.Internal, // a kind without an entry
 	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			bad := failing{err: &fault.Error{Op: "x.Y", Kind: kind, Field: "some.field", Err: io.EOF}}
@@ -263,7 +263,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := c.Watch(t.Context(), query.Query{Type: "compute"}, "")
-	require.ErrorIs(t, err, fault.LimitReached)
+	require.ErrorIs(t, err, fault.PoolExhausted)
 	cancel()
 	require.Eventually(t, func() bool {
 		_, err := c.Watch(t.Context(), query.Query{Type: "compute"}, "")

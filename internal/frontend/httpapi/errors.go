@@ -56,7 +56,7 @@ func status(k fault.Kind) (code int, name string) {
 		fault.Invalid:       {http.StatusBadRequest, "validation_error"},
 		fault.NotFound:      {http.StatusNotFound, "service_not_found"},
 		fault.Exists:        {http.StatusConflict, "service_already_exists"},
-		fault.LimitReached:  {http.StatusTooManyRequests, "rate_limit_exceeded"}, // for every bound but those of pools
+		fault.LimitReached:  {http.StatusTooManyRequests, "rate_limit_exceeded"},
 		fault.Unauthentic:   {http.StatusUnauthorized, "unauthorized"},
 		fault.Forbidden:     {http.StatusForbidden, "forbidden"},
 		fault.Timeout:       {http.StatusGatewayTimeout, "timeout"},
@@ -66,8 +66,8 @@ func status(k fault.Kind) (code int, name string) {
 		fault.Unsupported:   {http.StatusMethodNotAllowed, "method_not_allowed"},
 		fault.Gone:          {http.StatusGone, "service_gone"},
 		fault.Unprocessable: {http.StatusUnprocessableEntity, "unprocessable"},
-		fault.NoSpace:       {http.StatusInsufficientStorage, "no_space"}, // without Retry-After: waiting does not help
-		fault.Canceled:      {499, "canceled"},                            // nginx's number for a client that left
+		fault.PoolExhausted: {http.StatusTooManyRequests, "pool_exhausted"},
+		fault.Canceled:      {499, "canceled"}, // nginx's number for a client that left
 	}
 	if int(k) < len(table) && table[k].code != 0 {
 		return table[k].code, table[k].name
@@ -122,8 +122,6 @@ func (b *errorBody) specify(err error) {
 		}
 	}
 	switch {
-	case b.Error == "rate_limit_exceeded" && strings.HasPrefix(b.Field, access.PoolField):
-		b.Error = "pool_exhausted"
 	case b.Error == "unprocessable" && b.Field == "version":
 		b.Error = "invalid_version"
 	case b.Error == "service_not_found" && b.Field == fieldPath:

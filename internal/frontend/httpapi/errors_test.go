@@ -66,7 +66,7 @@ func TestErrorTable(t *testing.T) {
 		fault.Canceled:      {499, "canceled"},
 		fault.Gone:          {410, "service_gone"},
 		fault.Unprocessable: {422, "unprocessable"},
-		fault.NoSpace:       {507, "no_space"},
+		fault.PoolExhausted: {429, "pool_exhausted"},
 		200:                 {500, "internal_error"},
 	}
 	for kind := fault.Internal; !strings.HasPrefix(kind.String(), "kind("); kind++ {

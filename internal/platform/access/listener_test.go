@@ -43,7 +43,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	_, err = dial().Read(make([]byte, 1))
 	require.Error(t, err, "closed at once")
 	refusal := <-refusals
-	require.ErrorIs(t, refusal.Err, fault.LimitReached)
+	require.ErrorIs(t, refusal.Err, fault.PoolExhausted)
 	require.Equal(t, "loopback", refusal.Client)
 	require.NoError(t, held[0].Close())
 	require.Error(t, held[0].Close(), "a second Close gives no second place back")

@@ -2,16 +2,14 @@ package access
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 
+	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
-// Pool bounds concurrent uses of a resource, such as open watches, in total and for each client of Client. A client may
-// have up to three times as many places as are free: alone it leaves a quarter of them to others, and the next greedy one a
-// quarter of the rest: 5 clients that keep what they get leave a place of 1024 (dynamic thresholds of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
+// Pool bounds concurrent uses of a resource, such as open watches, in total and for each client of Client; see share.Fits.
 // Safe for concurrent use.
 type Pool struct {
 	resource string
@@ -22,12 +20,6 @@ type Pool struct {
 	used int
 	by   map[string]int // places of each client that has any
 }
-
-// share is how many places a client may have for each free one.
-const share = 3
-
-// PoolField is the first segment of the field of a refusal; the resource of the pool follows, as in "pool.watches".
-const PoolField = "pool."
 
 // Refusal is a place that a pool did not give.
 type Refusal struct {
@@ -51,8 +43,8 @@ func NewPool(resource string, total int, refused func(Refusal)) *Pool {
 	return &Pool{resource: resource, total: total, refused: refused, by: map[string]int{}}
 }
 
-// Take occupies a place for the client of ctx until release is called, once. It fails with LimitReached, field PoolField
-// and the resource, when no place is left, or no more for this client. op names the operation in the error.
+// Take occupies a place for the client of ctx until release is called, once. It fails with PoolExhausted when no
+// place is left, or no more for this client; see fault.PoolOf. op names the operation in the error.
 func (p *Pool) Take(ctx context.Context, op string) (release func(), err error) {
 	client := Client(ctx)
 	free, own, ok := p.take(client)
@@ -60,11 +52,9 @@ func (p *Pool) Take(ctx context.Context, op string) (release func(), err error) 
 		return func() { p.release(client) }, nil
 	}
 	what := strings.ReplaceAll(p.resource, "_", " ")
-	cause := fmt.Errorf("all %d %s are in use: close one or retry later", p.total, what)
-	if free > 0 {
-		cause = fmt.Errorf("this client has %d of all %d %s, and the rest is for others: close one or retry later", own, p.total, what)
+	if err = fault.Exhausted(op, p.resource, false, "all %d %s are in use: close one or retry later", p.total, what); free > 0 {
+		err = fault.Exhausted(op, p.resource, true, "this client has %d of all %d %s, and the rest is for others: close one or retry later", own, p.total, what)
 	}
-	err = &fault.Error{Op: op, Kind: fault.LimitReached, Field: PoolField + p.resource, Err: cause}
 	if p.refused != nil {
 		p.refused(Refusal{Resource: p.resource, Full: free == 0, Client: client, Err: err})
 	}
@@ -76,7 +66,7 @@ func (p *Pool) take(client string) (free, own int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	free, own = p.total-p.used, p.by[client]
-	if free == 0 || own >= share*free {
+	if !share.Fits(uint64(own), 1, uint64(free)) {
 		return free, own, false
 	}
 	p.used++

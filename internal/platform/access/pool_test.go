@@ -20,7 +20,7 @@ func TestPool(t *testing.T) {
 	_, err = p.Take(t.Context(), "op")
 	require.NoError(t, err)
 	_, err = p.Take(t.Context(), "op")
-	require.ErrorIs(t, err, fault.LimitReached)
+	require.ErrorIs(t, err, fault.PoolExhausted)
 	require.Equal(t, "all 2 watches are in use: close one or retry later", fault.Message(err))
 	require.Equal(t, "pool.watches", fault.FieldOf(err))
 	require.Equal(t, []Refusal{{Resource: "watches", Full: true, Err: err}}, refused)
@@ -49,12 +49,12 @@ func TestPoolIsShared(t *testing.T) {
 	require.Equal(t, "this client has 75 of all 100 watches, and the rest is for others: close one or retry later", fault.Message(err))
 	for n, ctx := range []context.Context{bob, here, there} {
 		taken, err := takeAll(ctx, p)
-		require.ErrorIs(t, err, fault.LimitReached)
+		require.ErrorIs(t, err, fault.PoolExhausted)
 		require.Positive(t, taken, n)
 	}
 	next := ConnContext(t.Context(), conn{remote: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 3}})
 	_, err = p.Take(next, "op")
-	require.ErrorIs(t, err, fault.LimitReached, "another port is no other client")
+	require.ErrorIs(t, err, fault.PoolExhausted, "another port is no other client")
 }
 
 type conn struct {
@@ -103,10 +103,10 @@ func TestGreedyClients(t *testing.T) {
 		for err == nil {
 			_, err = p.Take(greedy, "op")
 		}
-		require.ErrorIs(t, err, fault.LimitReached)
+		require.ErrorIs(t, err, fault.PoolExhausted)
 		release, err := p.Take(With(t.Context(), Principal{Name: "honest"}), "op")
 		if n == 5 {
-			require.ErrorIs(t, err, fault.LimitReached, "six together take all")
+			require.ErrorIs(t, err, fault.PoolExhausted, "six together take all")
 			return
 		}
 		require.NoError(t, err, "%d greedy clients", n+1)

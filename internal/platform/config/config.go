@@ -102,6 +102,7 @@ type Coordination struct {
 // because the leader applies its own. Zero keeps the limit of the group.
 type GroupLimits struct {
 	Leases                int `yaml:"leases" help:"Leases of the group. For all limits, 0 keeps the group's limit; initial 100000."`
+	Clients               int `yaml:"clients" help:"Identities of clients, for commands that are applied once; initial 100000."`
 	Keys                  int `yaml:"keys" help:"Keys of the group, with the keys of locks; initial 1048576."`
 	Bytes                 int `yaml:"bytes" help:"Bytes of keys and values; initial 1 GiB."`
 	Queue                 int `yaml:"queue" help:"Claims on one lock; initial 4096."`
@@ -109,8 +110,9 @@ type GroupLimits struct {
 	ClaimsPerOwner        int `yaml:"claims_per_owner" help:"Claims on locks of one peer or client, held or waiting; initial 20000."`
 	BytesPerOwner         int `yaml:"bytes_per_owner" help:"Bytes of keys and values under the leases of one peer or client; initial 64 MiB."`
 	UnleasedKeysPerOwner  int `yaml:"unleased_keys_per_owner" help:"Keys without a lease that one peer or client put last; initial 262144."`
+	ClientsPerOwner       int `yaml:"clients_per_owner" help:"Identities of clients of one peer or client; initial 20000."`
 	UnleasedBytesPerOwner int `yaml:"unleased_bytes_per_owner" help:"Bytes of these keys and their values; initial 256 MiB."`
-	ReservedPercent       int `yaml:"reserved_percent" help:"Percent of keys and bytes that only locks and the directory may use, at most 90; initial 25."`
+	ReservedPercent       int `yaml:"reserved_percent" help:"Percent of leases, identities, keys and bytes that only the peers themselves may use, and locks a half of it, at most 90; initial 25."`
 	HistoryEvents         int `yaml:"history_events" help:"Events that earlier revisions and watches can read; older ones are compacted; initial 65536."`
 	HistoryBytes          int `yaml:"history_bytes" help:"Bytes of these events, with both versions of each, in the memory of each member; initial 64 MiB."`
 }

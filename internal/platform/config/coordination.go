@@ -42,6 +42,7 @@ func (l *GroupLimits) validate() error {
 	const many, large = 10_000_000, 1 << 40
 	return firstError(
 		between("coordination.limits.leases", l.Leases, 0, many),
+		between("coordination.limits.clients", l.Clients, 0, many),
 		between("coordination.limits.keys", l.Keys, 0, many),
 		between("coordination.limits.bytes", l.Bytes, 0, large),
 		between("coordination.limits.queue", l.Queue, 0, 1_000_000),
@@ -50,6 +51,7 @@ func (l *GroupLimits) validate() error {
 		between("coordination.limits.bytes_per_owner", l.BytesPerOwner, 0, large),
 		between("coordination.limits.unleased_keys_per_owner", l.UnleasedKeysPerOwner, 0, many),
 		between("coordination.limits.unleased_bytes_per_owner", l.UnleasedBytesPerOwner, 0, large),
+		between("coordination.limits.clients_per_owner", l.ClientsPerOwner, 0, many),
 		between("coordination.limits.reserved_percent", l.ReservedPercent, 0, 90),
 		between("coordination.limits.history_events", l.HistoryEvents, 0, many),
 		between("coordination.limits.history_bytes", l.HistoryBytes, 0, large),

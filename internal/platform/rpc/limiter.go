@@ -6,6 +6,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/platform/share"
 )
 
 // Limiter bounds the inbound streams: in total, of one peer, and of the strangers in one address prefix, which leave a
@@ -30,9 +32,6 @@ type source struct {
 	prefix netip.Prefix
 	known  bool
 }
-
-// share is how many places one prefix may have for each free place of strangers, as in access.Pool.
-const share = 3
 
 // NewLimiter returns a Limiter of total streams, and perPeer streams of one peer. A quarter of the streams is kept for
 // the peers that known reports; nil keeps none. known must be fast, and must not call the Limiter.
@@ -72,7 +71,7 @@ func (l *Limiter) hasRoom(from source) bool {
 	if from.known {
 		return free > 0
 	}
-	return l.ofPrefix[from.prefix] < share*(free-l.reserved)
+	return share.Fits(uint64(l.ofPrefix[from.prefix]), 1, uint64(max(free-l.reserved, 0)))
 }
 
 // Above reports whether more than n streams are active.

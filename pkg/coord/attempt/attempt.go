@@ -54,7 +54,7 @@ func (a *Attempt) Once(ctx context.Context, send Send) (*coordv1.Result, error) 
 			return r, err
 		}
 		// A limit of the peer itself has no information about earlier calls.
-		a.unknown = err != nil && (Uncertain(err) || before && fault.KindOf(err) == fault.LimitReached)
+		a.unknown = err != nil && (Uncertain(err) || before && isBusy(err))
 		return r, err
 	}
 }
@@ -98,6 +98,12 @@ func (a *Attempt) End() {
 		a.pool.give(a.lent, a.long)
 		a.lent = identity{}
 	}
+}
+
+// isBusy reports whether a call met a limit of the peer, or perhaps of the group.
+func isBusy(err error) bool {
+	kind := fault.KindOf(err)
+	return kind == fault.LimitReached || kind == fault.PoolExhausted
 }
 
 // isForgotten reports whether the group has forgotten the identity of a command.

@@ -154,7 +154,7 @@ func TestShares(t *testing.T) {
 		}
 		lent := []*Attempt{take(claim()), take(claim()), take(claim()), take(command()), take(command())}
 		_, err := p.Attempt(claim()).Once(t.Context(), g.send)
-		require.ErrorIs(t, err, fault.LimitReached)
+		require.ErrorIs(t, err, fault.PoolExhausted)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = p.Attempt(command()).Once(ctx, g.send)

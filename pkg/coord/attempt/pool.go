@@ -48,14 +48,14 @@ func (p *Pool) share(long bool) chan struct{} {
 	return p.short
 }
 
-// take lends an identity, and opens one in the group if none is free. Errors: LimitReached for too many waits for locks.
+// take lends an identity, and opens one in the group if none is free. Errors: PoolExhausted for too many waits for locks.
 func (p *Pool) take(ctx context.Context, long bool, send Send) (identity, error) {
 	const op = "attempt.take"
 	select {
 	case p.share(long) <- struct{}{}:
 	default:
 		if long {
-			return identity{}, fault.New(op, fault.LimitReached, "%d locks are waited for already", cap(p.long))
+			return identity{}, fault.Exhausted(op, "waits", false, "%d locks are waited for already: give up one or retry later", cap(p.long))
 		}
 		select {
 		case p.short <- struct{}{}:

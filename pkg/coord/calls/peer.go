@@ -192,10 +192,11 @@ func (p *Peer) Watch(ctx context.Context, w *apiv1.WatchKeysRequest, send func(*
 // ended returns the cause if an answer is the last of a watch: an event of an unknown kind ends it too, because
 // nothing else may be lost without a word.
 func ended(op string, resp *apiv1.WatchKeysResponse) error {
+	kind := fault.Kind(resp.GetError().GetKind())
 	switch {
 	case resp.GetCompactRevision() > 0:
 		return fault.As(op, fault.NotFound, CompactedOf(resp))
-	case resp.GetCanceled() && resp.GetError() != nil && fault.Kind(resp.GetError().GetKind()) != fault.LimitReached:
+	case resp.GetCanceled() && resp.GetError() != nil && kind != fault.LimitReached && kind != fault.PoolExhausted:
 		return Restored(op, resp.GetError(), nil)
 	case resp.GetCanceled(): // also a full peer, which has room later
 		return fault.New(op, fault.Unavailable, "the peer ended the watch: %s", resp.GetReason())

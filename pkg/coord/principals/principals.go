@@ -31,6 +31,9 @@ func IsAnonymous(owner string) bool { return strings.HasPrefix(owner, anonymousM
 // IsNamed reports whether an owner is an authenticated caller.
 func IsNamed(owner string) bool { return strings.HasPrefix(owner, namedMark) }
 
+// IsApplication reports whether an owner is an application, not a peer.
+func IsApplication(owner string) bool { return IsNamed(owner) || IsAnonymous(owner) }
+
 // Valid reports whether text is the owner of an authenticated caller with a name in UTF-8.
 func Valid(text string) bool {
 	return IsNamed(text) && len(text) > len(namedMark) && utf8.ValidString(text)
@@ -47,7 +50,7 @@ func Shows(asker, owner string) bool {
 	case "":
 		return true
 	case coord.Everybody:
-		return IsNamed(owner) || IsAnonymous(owner)
+		return IsApplication(owner)
 	}
 	return MayUse(owner, asker)
 }

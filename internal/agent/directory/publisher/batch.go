@@ -122,7 +122,7 @@ func (p *Publisher) done(e PublishDone) {
 		p.reject(key, e.Err)
 		return
 	}
-	if (kind == fault.LimitReached || kind == fault.NoSpace) && len(b.Puts) > 0 {
+	if (kind == fault.LimitReached || kind == fault.PoolExhausted) && len(b.Puts) > 0 {
 		p.narrow(b, e.Err)
 		return
 	}

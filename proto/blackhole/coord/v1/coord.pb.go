@@ -1380,7 +1380,7 @@ type Limits struct {
 	HistoryBytes    uint64                 `protobuf:"varint,15,opt,name=history_bytes,json=historyBytes,proto3" json:"history_bytes,omitempty"`
 	PerOwner        *Quota                 `protobuf:"bytes,16,opt,name=per_owner,json=perOwner,proto3" json:"per_owner,omitempty"`
 	TxnBytes        uint32                 `protobuf:"varint,17,opt,name=txn_bytes,json=txnBytes,proto3" json:"txn_bytes,omitempty"`
-	ReservedPercent uint32                 `protobuf:"varint,18,opt,name=reserved_percent,json=reservedPercent,proto3" json:"reserved_percent,omitempty"` // of keys and bytes, for locks and the directory
+	ReservedPercent uint32                 `protobuf:"varint,18,opt,name=reserved_percent,json=reservedPercent,proto3" json:"reserved_percent,omitempty"` // for the peers themselves, see coord.Limits
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
