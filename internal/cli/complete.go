@@ -34,7 +34,7 @@ func completions() map[string][]source {
 	return map[string][]source{
 		"service require": {services}, "instance find": {services}, "instance watch": {services}, "instance register": {services},
 		"instance show": {services, instances}, "instance drain": {services, instances}, "instance deregister": {services, instances},
-		"offer withdraw": {offers}, "offer show": {offers}, "show": {anything},
+		"offer withdraw": {offers}, "offer pause": {offers}, "offer resume": {offers}, "offer show": {offers}, "show": {anything},
 		"lock hold": {locks}, "lock ls": {locks},
 		"kv get": {keys}, "kv put": {keys}, "kv del": {keys}, "kv ls": {keys}, "kv watch": {keys},
 		"group add": {peers}, "group remove": {members}, "group promote": {members}, "group replace": {members, members},
@@ -49,7 +49,7 @@ func flagCompletions() map[string]source {
 
 // several are the commands whose last argument repeats.
 func several() []string {
-	return []string{"service require", "instance show", "instance drain", "instance deregister", "offer withdraw", "lease revoke"}
+	return []string{"service require", "instance show", "instance drain", "instance deregister", "offer withdraw", "offer pause", "offer resume", "lease revoke"}
 }
 
 // completeLive lets the shell ask the running peer for the arguments of the commands below root.

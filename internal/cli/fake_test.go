@@ -128,6 +128,16 @@ func (f *fake) Withdraw(_ context.Context, r *api.WithdrawRequest) (*api.Withdra
 	return &api.WithdrawResponse{Receipt: got}, toError(e)
 }
 
+func (f *fake) Pause(_ context.Context, r *api.PauseRequest) (*api.PauseResponse, error) {
+	got, e := announce(r.GetId(), 3)
+	return &api.PauseResponse{Receipt: got}, toError(e)
+}
+
+func (f *fake) Resume(_ context.Context, r *api.ResumeRequest) (*api.ResumeResponse, error) {
+	got, e := announce(r.GetId(), 4)
+	return &api.ResumeResponse{Receipt: got}, toError(e)
+}
+
 func (f *fake) List(context.Context, *api.ListRequest) (*api.ListResponse, error) {
 	return &api.ListResponse{Records: []*api.Record{gpuBox(), bare()}}, nil
 }

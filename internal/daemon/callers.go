@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -60,20 +59,9 @@ func (p *places) ofPeers(r access.Refusal) {
 	p.refused(r)
 }
 
-// callers bounds the connections of callers of HTTP and gRPC, together and for each client. Without a bound, they could
-// take the descriptors that Raft, the storage, other peers and health need.
-type callers struct{ pool *access.Pool }
-
-// newCallers returns callers that may have a quarter of the descriptors. It tells refused of each refused connection.
-func newCallers(descriptors uint64, refused func(access.Refusal)) callers {
-	most := min(max(descriptors/4, fewestCallers), mostCallers)
-	return callers{access.NewPool("connections", int(most), refused)}
-}
-
-// on bounds the connections of a listener; nil stays nil.
-func (c callers) on(l net.Listener) net.Listener {
-	if l == nil {
-		return nil
-	}
-	return c.pool.Listener(l)
+// newCallers bounds the connections of callers of HTTP and gRPC, together and for each client, by a quarter of the descriptors.
+// Without a bound, they could take the descriptors that Raft, the storage, other peers and health need. It tells refused
+// of each refused connection.
+func newCallers(descriptors uint64, refused func(access.Refusal)) *access.Connections {
+	return access.NewConnections(int(min(max(descriptors/4, fewestCallers), mostCallers)), refused)
 }

@@ -24,7 +24,9 @@ func TestCallersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	refusals := make(chan access.Refusal)
 	c := newCallers(400, func(r access.Refusal) { refusals <- r })
-	l := c.on(inner)
+	bounded := listeners{http: inner}.bounded(c)
+	require.Nil(t, bounded.grpc)
+	l := bounded.http
 	defer l.Close()
 	ended := make(chan struct{})
 	go func() {
@@ -44,8 +46,7 @@ func TestCallersAreBounded(t *testing.T) {
 	<-refusals
 	require.NoError(t, l.Close())
 	<-ended
-	require.Equal(t, 75, c.pool.Used())
-	require.Nil(t, c.on(nil))
+	require.Equal(t, 75, c.Used())
 }
 
 // TestPlaces: the operator learns which pool refused whom by a metric and one line a minute, and of a full pool by a

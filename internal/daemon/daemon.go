@@ -21,6 +21,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -85,6 +86,7 @@ func Run(ctx context.Context, c config.Config, o Options) error {
 	}
 	err = p.serve(ctx, listeners, manager)
 	log.Info("peer is stopping", "cause", cmp.Or(context.Cause(ctx), err))
+	p.discovery.Leave(context.WithoutCancel(ctx))
 	err = errors.Join(err, p.close())
 	log.Info("peer is stopped")
 	return err
@@ -192,8 +194,13 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 type listeners struct{ http, grpc, unix net.Listener }
 
 // bounded returns the listeners with bounds on their connections.
-func (l listeners) bounded(by callers) listeners {
-	return listeners{http: by.on(l.http), grpc: by.on(l.grpc), unix: by.on(l.unix)}
+func (l listeners) bounded(by *access.Connections) listeners {
+	for _, one := range []*net.Listener{&l.http, &l.grpc, &l.unix} {
+		if *one != nil {
+			*one = by.Listener(*one)
+		}
+	}
+	return l
 }
 
 func listen(c config.Config) (l listeners, err error) {

@@ -81,6 +81,41 @@ func (s *Service) Withdraw(ctx context.Context, id string) (discovery.Receipt, e
 	return s.announce(ctx, []*records.Record{r})[0], nil
 }
 
+// Pause leaves an own service out of all answers: for a time, or with 0 until Resume. Errors: NotFound, Invalid naming "for".
+func (s *Service) Pause(ctx context.Context, id string, length time.Duration) (discovery.Receipt, error) {
+	r, err := s.Registry.Pause(id, length, s.Now())
+	return s.announceOne(ctx, "discovery.Pause", r, err)
+}
+
+// Resume ends a pause of an own service. Errors: NotFound, Conflict for a service without a pause.
+func (s *Service) Resume(ctx context.Context, id string) (discovery.Receipt, error) {
+	r, err := s.Registry.Resume(id, s.Now())
+	return s.announceOne(ctx, "discovery.Resume", r, err)
+}
+
+func (s *Service) announceOne(ctx context.Context, op string, r *records.Record, err error) (discovery.Receipt, error) {
+	if err != nil {
+		s.Metrics.Failed(op, err)
+		return discovery.Receipt{}, fault.Wrap(op, err)
+	}
+	return s.announce(ctx, []*records.Record{r})[0], nil
+}
+
+// Leave tells keepers and followers that this peer stops. Its services leave all answers until its next start. Call it before Close;
+// nothing can be registered afterwards.
+func (s *Service) Leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	last, err := s.Registry.Stop(s.Now())
+	if err != nil {
+		s.Logger.Warn("other peers do not hear that this peer stops", "error", err)
+		return
+	}
+	if len(last) > 0 {
+		s.announce(ctx, last)
+	}
+}
+
 // Own returns one own record, or NotFound.
 func (s *Service) Own(id string) (*records.Record, error) {
 	r, ok := s.Registry.Get(id)

@@ -41,7 +41,7 @@ func (c *counter) answer(q query.Query) (*query.Answer, error) {
 			return nil, fault.Wrap(op, err)
 		}
 		a := c.counted(plan)
-		c.tell(a, excluded)
+		c.tellUnreachable(a, excluded)
 		for r := range c.Index.In(plan.Cells(1)[0], start) {
 			if !plan.Match(r) {
 				continue

@@ -109,8 +109,15 @@ func (p *Parts) dropUnreachable(e *cached, found *query.Found) {
 	e.excluded = slices.Concat(e.excluded, more)
 }
 
-// tell names the providers left out of an answer.
-func (p *Parts) tell(a *query.Answer, excluded []peer.ID) {
+// tell names the providers left out of an answer, and the offers that their providers stopped or paused.
+func (s *Service) tell(plan *query.Plan, a *query.Answer, excluded []peer.ID) {
+	s.tellUnreachable(a, excluded)
+	paused := s.feed.exits.matching(plan, s.Index, s.defaults)
+	a.ExcludedTotal += len(paused)
+	a.Excluded = append(a.Excluded, paused[:min(len(paused), query.MaxExcluded-len(a.Excluded))]...)
+}
+
+func (p *Parts) tellUnreachable(a *query.Answer, excluded []peer.ID) {
 	if len(excluded) == 0 {
 		return
 	}

@@ -16,6 +16,7 @@ import (
 type feed struct {
 	index *index.Index
 	cache *cache
+	exits *exits
 	heard func(peer.ID) // is called for each new record
 	epoch uint64        // of cursors: random, to distinguish those of an earlier process
 
@@ -26,7 +27,7 @@ type feed struct {
 
 // newFeed begins after the present changes of the index; the caller must run run.
 func newFeed(x *index.Index, epoch uint64, c *cache, heard func(provider peer.ID)) *feed {
-	return &feed{index: x, cache: c, heard: heard, epoch: epoch, done: x.Seq(), grown: make(chan struct{})}
+	return &feed{index: x, cache: c, exits: newExits(x), heard: heard, epoch: epoch, done: x.Seq(), grown: make(chan struct{})}
 }
 
 // run processes changes until ctx ends. If it falls behind the index, all cached answers may be wrong.
@@ -38,6 +39,7 @@ func (f *feed) run(ctx context.Context) {
 		case lost:
 			seq = f.index.Seq()
 			f.cache.clear()
+			f.exits.learn(f.index)
 		case len(changes) == 0:
 			select {
 			case <-ctx.Done():
@@ -47,6 +49,7 @@ func (f *feed) run(ctx context.Context) {
 		}
 		for _, ch := range changes {
 			seq = ch.Seq
+			f.exits.change(ch)
 			f.cache.invalidate(ch)
 			if ch.New != nil && !ch.New.Withdrawn() {
 				f.heard(ch.New.Name().Provider)

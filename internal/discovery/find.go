@@ -144,7 +144,7 @@ func (s *Service) askSteadily(ctx context.Context, e *cached, excluded []peer.ID
 func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 	s.dropUnreachable(e, &found)
 	a := s.assemble(e.plan, found)
-	s.tell(a, e.excluded)
+	s.tell(e.plan, a, e.excluded)
 	if !a.Complete {
 		e.release()
 		return a
@@ -202,7 +202,7 @@ func (s *Service) fallback(asked *cached, cause error) (*query.Answer, error) {
 	}
 	a := s.answer(plan, known.Hits, known.Total)
 	a.Source, a.AtLeast, a.Reason = query.SourceLocal, true, cause.Error()
-	s.tell(a, asked.excluded)
+	s.tell(plan, a, asked.excluded)
 	return a, nil
 }
 

@@ -107,6 +107,7 @@ const (
 	confirmEvery = time.Second      // interval of the attempts
 	queryTimeout = 5 * time.Second  // of one search in the network
 	storeTimeout = 10 * time.Second // of one announcement
+	leaveTimeout = 3 * time.Second  // of the announcement that this peer stops
 	requeryEvery = 5 * time.Minute  // a watch queries its keepers again, despite following them
 )
 

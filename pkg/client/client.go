@@ -174,6 +174,21 @@ func (c *Client) Withdraw(ctx context.Context, id string) (discovery.Receipt, er
 	return toReceipt(resp.GetReceipt()), fromStatus("client.Withdraw", err)
 }
 
+// Pause leaves an offer of the peer out of all answers: see discovery.Writer.Pause.
+func (c *Client) Pause(ctx context.Context, id string, length time.Duration) (discovery.Receipt, error) {
+	if length < 0 {
+		return discovery.Receipt{}, fault.Wrap("client.Pause", fault.Invalidf("for", length, "must not be negative"))
+	}
+	resp, err := c.records.Pause(ctx, &api.PauseRequest{Id: id, ForMs: uint64(length.Milliseconds())})
+	return toReceipt(resp.GetReceipt()), fromStatus("client.Pause", err)
+}
+
+// Resume ends a pause of an offer of the peer.
+func (c *Client) Resume(ctx context.Context, id string) (discovery.Receipt, error) {
+	resp, err := c.records.Resume(ctx, &api.ResumeRequest{Id: id})
+	return toReceipt(resp.GetReceipt()), fromStatus("client.Resume", err)
+}
+
 // Get returns the record of an offer of the peer.
 func (c *Client) Get(ctx context.Context, id string) (Record, error) {
 	resp, err := c.records.Get(ctx, &api.GetRequest{Id: id})

@@ -49,7 +49,7 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		}
 	}
 	for _, e := range resp.GetExcluded() {
-		a.Excluded = append(a.Excluded, query.Excluded{Provider: e.GetProviderId(), Reason: e.GetReason(), Since: e.GetSince().AsTime()})
+		a.Excluded = append(a.Excluded, query.Excluded{Provider: e.GetProviderId(), ID: e.GetRecordId(), Reason: e.GetReason(), Since: e.GetSince().AsTime()})
 	}
 	for i, r := range resp.GetResults() {
 		a.Results[i] = query.ResultView{

@@ -18,7 +18,7 @@ type InstanceHandle struct {
 
 	mu           sync.Mutex // guards the fields below
 	registration instance.Registration
-	override     instance.Status // status set through this handle; Unknown means none
+	overridden   instance.Status // status set through this handle; Unknown means none
 	instance     *instance.Instance
 
 	renewal        // guarded by the renewer; its context ends with the registration
@@ -63,15 +63,21 @@ func (p *InstanceHandle) Update(ctx context.Context, s instance.Spec) error {
 func (p *InstanceHandle) SetStatus(ctx context.Context, s instance.Status) error {
 	const op = "client.InstanceHandle.SetStatus"
 	return fault.Wrap(op, p.serialised(ctx, func() error {
-		changed, err := p.services.agent.SetStatus(ctx, p.Instance().Key, s)
-		if err != nil {
-			return err
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.override, p.instance = changed.Override, changed
-		return nil
+		return p.override(ctx, p.Instance().Key, s)
 	}))
+}
+
+// override sets the status of the instance. Its lease stays: only the answer to a registration has it.
+func (p *InstanceHandle) override(ctx context.Context, k instance.Key, s instance.Status) error {
+	changed, err := p.services.agent.SetStatus(ctx, k, s)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed.Lease = p.instance.Lease
+	p.overridden, p.instance = changed.Override, changed
+	return nil
 }
 
 // Close deregisters the instance. It retries until ctx ends while the peer is unreachable, and
@@ -127,16 +133,12 @@ func (p *InstanceHandle) register(ctx context.Context, r instance.Registration) 
 	r.Strict, r.RequireCommit = false, false // for the first registration only
 	p.mu.Lock()
 	p.registration, p.instance = r, done.Instance
-	override := p.override
+	override := p.overridden
 	p.mu.Unlock()
 	if override != instance.StatusUnknown && done.Override != override {
-		changed, err := s.agent.SetStatus(ctx, done.Key, override)
-		if err != nil {
+		if err := p.override(ctx, done.Key, override); err != nil {
 			return err
 		}
-		p.mu.Lock()
-		p.instance = changed
-		p.mu.Unlock()
 	}
 	s.beats.registered(p, done, sent)
 	return nil

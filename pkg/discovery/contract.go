@@ -24,6 +24,10 @@ type Writer interface {
 	Update(ctx context.Context, o records.Offer) (Receipt, error)
 	// Withdraw ends a service everywhere. Error: NotFound.
 	Withdraw(ctx context.Context, id string) (Receipt, error)
+	// Pause leaves a service out of all answers: for a time, or with 0 until Resume. Errors: NotFound, Invalid naming "for".
+	Pause(ctx context.Context, id string, length time.Duration) (Receipt, error)
+	// Resume ends a pause. Errors: NotFound, Conflict for a service without a pause.
+	Resume(ctx context.Context, id string) (Receipt, error)
 }
 
 // Registrar writes and reads this peer's own services.

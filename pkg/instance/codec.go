@@ -70,6 +70,7 @@ func (i *Instance) whole() *agentv1.Instance {
 		Weight:         uint32(i.Spec.Weight),
 		UnhealthyAfter: durationToProto(i.Spec.UnhealthyAfter),
 		RemoveAfter:    durationToProto(i.Spec.RemoveAfter),
+		Lasting:        i.Spec.Lasting,
 		Offer:          i.Spec.Offer,
 		Override:       i.Override.Proto(),
 		LeaseId:        i.Lease,
@@ -182,6 +183,7 @@ func RegistrationFromProto(p *agentv1.Instance) (Registration, error) {
 			Description:  p.GetDescription(),
 			Zone:         p.GetZone(),
 			Weight:       int(p.GetWeight()),
+			Lasting:      p.GetLasting(),
 			Offer:        p.GetOffer(),
 		},
 	}
@@ -194,6 +196,9 @@ func RegistrationFromProto(p *agentv1.Instance) (Registration, error) {
 	}
 	if r.Spec.RemoveAfter, err = durationFromProto("remove_after", p.GetRemoveAfter()); err != nil {
 		return Registration{}, err
+	}
+	if r.Spec.RemoveAfter < 0 {
+		r.Spec.RemoveAfter = Never
 	}
 	r.Spec.Check, err = checkFromProto(p.GetHealthCheck())
 	return r, fault.In("health_check", err)
@@ -276,7 +281,7 @@ func (s Spec) Equal(o Spec) bool {
 		s.Environment == o.Environment && s.Region == o.Region && s.Owner == o.Owner &&
 		s.Description == o.Description && s.Zone == o.Zone && s.Weight == o.Weight &&
 		equalChecks(s.Check, o.Check) &&
-		s.UnhealthyAfter == o.UnhealthyAfter && s.RemoveAfter == o.RemoveAfter &&
+		s.UnhealthyAfter == o.UnhealthyAfter && s.RemoveAfter == o.RemoveAfter && s.Lasting == o.Lasting &&
 		bytes.Equal(s.Offer, o.Offer) && bytes.Equal(s.later, o.later)
 }
 

@@ -58,7 +58,10 @@ type Spec struct {
 
 	Check          *Check        // nil: heartbeats alone
 	UnhealthyAfter time.Duration // time without a sign of life, MinTTL to MaxTTL; 0 means DefaultUnhealthyAfter
-	RemoveAfter    time.Duration // time without a sign of life, at least UnhealthyAfter; 0: see Normalize
+	RemoveAfter    time.Duration // time without a sign of life, at least UnhealthyAfter; Never; 0: see Normalize
+	// Lasting instances have a check, and only heartbeats that stop remove them: while no heartbeat ever came, a failing
+	// check leaves them registered. Normalize sets it for a check without a RemoveAfter.
+	Lasting bool
 
 	// Offer is the JSON of a record's offer, announced in the discovery plane
 	// while the instance is UP; nil: none. This package does not parse it.
@@ -82,6 +85,9 @@ const (
 	DefaultRemoveAfter    = 60 * time.Second
 	MinTTL                = time.Second
 	MaxTTL                = 24 * time.Hour
+
+	// Never as RemoveAfter keeps an instance until it is deregistered. Any negative duration means it on the wire.
+	Never time.Duration = -1
 )
 
 // Instance is a registered instance. It is immutable: each change makes a new

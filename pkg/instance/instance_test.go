@@ -38,6 +38,7 @@ func full() Registration {
 			},
 			UnhealthyAfter: 30 * time.Second,
 			RemoveAfter:    60 * time.Second,
+			Lasting:        true,
 			Offer:          json.RawMessage(`{"id":"pay"}`),
 		},
 		Status: StatusStarting,
@@ -87,24 +88,33 @@ func TestThresholdsFitEachOther(t *testing.T) {
 		unhealthy, remove time.Duration
 		interval          time.Duration
 		wantU, wantR      time.Duration
+		lasting           bool
 	}{
-		{name: "none", wantU: 30 * time.Second, wantR: 60 * time.Second},
+		{name: "none", wantU: 30 * time.Second, wantR: 60 * time.Second, lasting: true},
+		{name: "never", remove: Never, wantU: 30 * time.Second, wantR: Never},
 		{name: "dialect A", remove: 30 * time.Second, wantU: 30 * time.Second, wantR: 30 * time.Second},
 		{name: "short", remove: 5 * time.Second, wantU: 5 * time.Second, wantR: 5 * time.Second},
-		{name: "long", unhealthy: time.Minute, wantU: time.Minute, wantR: 2 * time.Minute},
-		{name: "longest", unhealthy: MaxTTL, wantU: MaxTTL, wantR: MaxTTL},
-		{name: "rare checks", interval: time.Hour, wantU: 3 * time.Hour, wantR: 6 * time.Hour},
+		{name: "long", unhealthy: time.Minute, wantU: time.Minute, wantR: 2 * time.Minute, lasting: true},
+		{name: "longest", unhealthy: MaxTTL, wantU: MaxTTL, wantR: MaxTTL, lasting: true},
+		{name: "rare checks", interval: time.Hour, wantU: 3 * time.Hour, wantR: 6 * time.Hour, lasting: true},
 		{name: "rare checks, soon removed", interval: time.Hour, remove: 2 * time.Hour, wantU: 2 * time.Hour, wantR: 2 * time.Hour},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := full()
-			r.Spec.UnhealthyAfter, r.Spec.RemoveAfter = c.unhealthy, c.remove
+			r.Spec.UnhealthyAfter, r.Spec.RemoveAfter, r.Spec.Lasting = c.unhealthy, c.remove, false
 			if c.interval != 0 {
 				r.Spec.Check.Interval = c.interval
 			}
 			require.NoError(t, r.Normalize())
 			require.Equal(t, c.wantU, r.Spec.UnhealthyAfter)
 			require.Equal(t, c.wantR, r.Spec.RemoveAfter)
+			require.Equal(t, c.lasting, r.Spec.Lasting)
+			again := r
+			require.NoError(t, again.Normalize())
+			require.Equal(t, r, again)
+			r.Spec.Check = nil
+			require.NoError(t, r.Normalize())
+			require.False(t, r.Spec.Lasting, "heartbeats alone keep it")
 		})
 	}
 }

@@ -73,6 +73,7 @@ type DetailJSON struct {
 	HealthCheck    *CheckJSON      `json:"health_check,omitempty"`
 	UnhealthyAfter durationJSON    `json:"unhealthy_after"`
 	RemoveAfter    durationJSON    `json:"remove_after"`
+	Lasting        bool            `json:"lasting,omitempty"` // only heartbeats that stop remove it, not its check
 	Offer          json.RawMessage `json:"offer,omitempty"`
 	Override       string          `json:"override,omitempty"` // status set by hand
 	RegisteredAt   time.Time       `json:"registered_at"`
@@ -121,7 +122,7 @@ func (i *Instance) Brief() *BriefJSON {
 func (i *Instance) Detail(lastBeat time.Time) *DetailJSON {
 	d := &DetailJSON{
 		BriefJSON: i.Brief(), Service: i.Service, Namespace: i.Namespace, Weight: i.Spec.Weight,
-		UnhealthyAfter: durationJSON(i.Spec.UnhealthyAfter), RemoveAfter: durationJSON(i.Spec.RemoveAfter), Offer: i.Spec.Offer,
+		UnhealthyAfter: durationJSON(i.Spec.UnhealthyAfter), RemoveAfter: durationJSON(i.Spec.RemoveAfter), Lasting: i.Spec.Lasting, Offer: i.Spec.Offer,
 		RegisteredAt: ShownTime(i.RegisteredAt), Peer: i.Peer, Revision: i.Revision,
 	}
 	if !lastBeat.IsZero() {
@@ -246,11 +247,21 @@ func TextMetadata(metadata map[string]json.RawMessage) (map[string]string, error
 	return texts, first
 }
 
-// durationJSON is a duration: "10s", or a number of seconds.
+// durationJSON is a duration: "10s", a number of seconds, or "never".
 type durationJSON time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
-func (d durationJSON) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+func (d durationJSON) MarshalText() ([]byte, error) {
+	return []byte(d.String()), nil
+}
+
+// String returns the text of time.Duration, or "never".
+func (d durationJSON) String() string {
+	if time.Duration(d) == Never {
+		return "never"
+	}
+	return time.Duration(d).String()
+}
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (d *durationJSON) UnmarshalJSON(b []byte) error {
@@ -260,6 +271,10 @@ func (d *durationJSON) UnmarshalJSON(b []byte) error {
 	case string(b) == "null":
 		return nil
 	case json.Unmarshal(b, &text) == nil:
+		if text == "never" {
+			*d = durationJSON(Never)
+			return nil
+		}
 		if given, err := time.ParseDuration(text); err == nil {
 			*d = durationJSON(given)
 			return nil

@@ -41,7 +41,8 @@ const (
 //
 // UnhealthyAfter 0 becomes DefaultUnhealthyAfter, or three intervals of the
 // check if that is more, but at most a given RemoveAfter. RemoveAfter 0 becomes
-// DefaultRemoveAfter, or twice UnhealthyAfter if that is more.
+// DefaultRemoveAfter, or twice UnhealthyAfter if that is more, and makes an instance
+// with a check Lasting. Without a check Lasting becomes false.
 //
 // Errors: Invalid with the API name of the field, such as "metadata.KEY" or
 // "tags[2]"; Unprocessable for an invalid version; TooLarge above MaxSize in
@@ -384,14 +385,15 @@ func (s *Spec) normalizeThresholds() error {
 		if s.Check != nil {
 			s.UnhealthyAfter = max(s.UnhealthyAfter, 3*s.Check.Interval)
 		}
-		if s.RemoveAfter != 0 {
+		if s.RemoveAfter > 0 {
 			s.UnhealthyAfter = min(s.UnhealthyAfter, s.RemoveAfter)
 		}
 	}
+	s.Lasting = s.Check != nil && (s.Lasting || s.RemoveAfter == 0)
 	if s.RemoveAfter == 0 {
 		s.RemoveAfter = min(max(DefaultRemoveAfter, 2*s.UnhealthyAfter), MaxTTL)
 	}
-	if err := between("unhealthy_after", s.UnhealthyAfter, MinTTL, MaxTTL); err != nil {
+	if err := between("unhealthy_after", s.UnhealthyAfter, MinTTL, MaxTTL); err != nil || s.RemoveAfter == Never {
 		return err
 	}
 	return between("remove_after", s.RemoveAfter, s.UnhealthyAfter, MaxTTL)
@@ -414,7 +416,7 @@ func (s *Spec) normalizeOffer() error {
 
 func between(field string, d, low, high time.Duration) error {
 	if d < low || d > high {
-		return fault.Invalidf(field, d.String(), "must be %v to %v", low, high)
+		return fault.Invalidf(field, durationJSON(d).String(), "must be %v to %v", low, high)
 	}
 	return nil
 }

@@ -45,8 +45,8 @@ type Answer struct {
 	Took     time.Duration
 	Notes    []string // the cells and keepers asked, for Query.Explain
 
-	Excluded      []Excluded // providers left out as unreachable, at most MaxExcluded, by id
-	ExcludedTotal int        // number of those providers
+	Excluded      []Excluded // providers left out as unreachable, stopped or paused, at most MaxExcluded, by id
+	ExcludedTotal int        // number of those
 
 	Groups []PriceGroup // of Results, in order, for Query.GroupPrices
 	Cells  *Cells       // for Query.Cells
@@ -78,11 +78,12 @@ type PriceGroup struct {
 // MaxExcluded bounds Answer.Excluded.
 const MaxExcluded = 20
 
-// Excluded is a provider with matches that an answer leaves out, because it was measured unreachable.
+// Excluded is a provider with matches that an answer leaves out: it was measured unreachable, or it stopped or paused them.
 type Excluded struct {
 	Provider string    `json:"provider"`
+	ID       string    `json:"id,omitempty"` // of a paused offer; empty: all offers of the provider
 	Reason   string    `json:"reason"`
-	Since    time.Time `json:"since,omitzero"` // first failed measurement
+	Since    time.Time `json:"since,omitzero"` // first failed measurement, or the provider's word
 }
 
 // Source is the origin of an answer.

@@ -19,11 +19,14 @@ import (
 // withoutRow lists the fields of a record that no clause can test.
 func withoutRow() map[string]string {
 	return map[string]string{
-		"metadata.type": "Query.Type and Query.Types",
-		"signature":     "empty in the signed bytes",
-		"sequence":      "number of the version",
-		"withdrawn":     "a tombstone never matches",
-		"critical":      "fields that a reader must know",
+		"metadata.type":  "Query.Type and Query.Types",
+		"signature":      "empty in the signed bytes",
+		"sequence":       "number of the version",
+		"withdrawn":      "a tombstone never matches",
+		"critical":       "fields that a reader must know",
+		"paused.stopped": "a paused record claims to be unhealthy",
+		"paused.since":   "a paused record claims to be unhealthy",
+		"paused.until":   "a paused record claims to be unhealthy",
 	}
 }
 

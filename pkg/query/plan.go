@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
+	pb "github.com/blackhole/blackhole/proto/blackhole/discovery/v1"
 )
 
 // Plan is a compiled query. It is immutable and safe for concurrent use.
@@ -133,6 +134,8 @@ func (p *Plan) Reject(r *records.Record) string {
 		return "withdrawn by its provider"
 	case r.Needs() != "":
 		return "critical: needs features that this version lacks: " + r.Needs()
+	case r.Paused() != nil && !f.Statuses.Has(pb.HealthStatus_UNHEALTHY):
+		return r.Paused().Reason()
 	case f.Provider != "" && provider != f.Provider:
 		return fmt.Sprintf("provider_id: of %s, %s asked for", provider, f.Provider)
 	case !f.passProvider(provider):

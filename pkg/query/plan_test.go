@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -161,6 +162,10 @@ func TestRejectNamesTheFilterAndBothValues(t *testing.T) {
 	p := compile(t, Query{Type: "compute", Exclude: []peer.ID{idOf(t, 1)}})
 	require.Equal(t, "exclude_providers: "+me+" was found unreachable", p.Reject(full))
 	require.False(t, p.Match(full))
+	stopped := rich()
+	stopped.Health.Status, stopped.Paused = pb.HealthStatus_UNHEALTHY, &pb.Pause{Stopped: true, Since: timestamppb.New(t0())}
+	require.Equal(t, "stopped by its provider", compile(t, Query{Type: "compute"}).Reject(seal(t, 1, stopped)))
+	require.True(t, compile(t, Query{Type: "compute", Quality: Quality{Health: HealthAny}}).Match(seal(t, 1, stopped)))
 	sick := rich()
 	sick.Health.Status = pb.HealthStatus_UNHEALTHY
 	require.Equal(t, "health: claimed UNHEALTHY, which is not usable", compile(t, Query{Type: "compute"}).Reject(seal(t, 1, sick)))

@@ -120,7 +120,8 @@ func signatureOf(envelope []byte) []byte {
 	return bytes.Clone(envelope[len(envelope)-signatureSize:])
 }
 
-// Open verifies and decodes an envelope of a network. It keeps a copy of the argument. Errors:
+// Open verifies and decodes an envelope of a network; an empty name stands for the network that the envelope names. It keeps a copy
+// of the argument. Errors:
 //
 //   - TooLarge: above MaxSize;
 //   - Unauthentic: forged, that is not canonical, or not signed by the key of its provider_id.
@@ -135,6 +136,9 @@ func signatureOf(envelope []byte) []byte {
 // Fields outside the schema are no error: the envelope keeps them. See Record.Needs.
 func Open(n network.Name, envelope []byte, now time.Time) (*Record, error) {
 	const op = "records.Open"
+	if n == "" {
+		n, _ = networkOf(envelope)
+	}
 	r, err := verify(n, envelope)
 	if err == nil {
 		err = r.current(now)
@@ -241,5 +245,6 @@ func recordOf(s *pb.ServiceRecord, signer peer.ID) *Record {
 		issued:    s.UpdatedAt.AsTime(),
 		expires:   s.ExpiresAt.AsTime(),
 		facts:     factsOf(s),
+		paused:    pauseOf(s.Paused),
 	}
 }

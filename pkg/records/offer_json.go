@@ -38,7 +38,7 @@ func parseOffer(data []byte) (Offer, error) {
 // setByPeer reports whether the peer, instead of the provider, writes a field of the record.
 func setByPeer(field string) bool {
 	switch field {
-	case "provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn", "key", "content_id":
+	case "provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn", "paused", "key", "content_id":
 		return true
 	}
 	return false

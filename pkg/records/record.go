@@ -56,19 +56,20 @@ type Record struct {
 	issued    time.Time
 	expires   time.Time
 	facts     Facts
+	paused    *Pause   // nil: it is served
 	digest    [32]byte // sha2-256 of the payload
 	envelope  []byte
 }
 
 // Network returns the network of the record, which its signature proves.
 func (r *Record) Network() network.Name {
-	n, _ := NetworkOf(r.envelope)
+	n, _ := networkOf(r.envelope)
 	return n
 }
 
-// NetworkOf returns the network that an envelope names, verified or not; false for anything but a
+// networkOf returns the network that an envelope names, verified or not; false for anything but a
 // service record.
-func NetworkOf(envelope []byte) (network.Name, bool) {
+func networkOf(envelope []byte) (network.Name, bool) {
 	f, _ := split(envelope)
 	c, ok := parseCodec(string(f.codec))
 	return c.network, ok
@@ -94,6 +95,28 @@ func (r *Record) Withdrawn() bool { return r.withdrawn }
 // like any other, but nothing of it is known beyond its core: name, type, subtype, place, times
 // and sequence.
 func (r *Record) Needs() string { return r.needs }
+
+// Pause says that a provider does not serve an offer for now.
+type Pause struct {
+	Stopped bool      `json:"stopped,omitempty"` // the provider's peer stopped; false: the provider paused this offer
+	Since   time.Time `json:"since,omitzero"`
+	Until   time.Time `json:"until,omitzero"` // the provider serves again from then on; zero: it says when
+}
+
+// Reason says in words why an offer is not served.
+func (p Pause) Reason() string {
+	switch {
+	case p.Stopped:
+		return "stopped by its provider"
+	case p.Until.IsZero():
+		return "paused by its provider"
+	default:
+		return "paused by its provider until " + p.Until.UTC().Format(time.RFC3339)
+	}
+}
+
+// Paused returns why and since when the provider does not serve the offer, or nil. Such a record claims to be UNHEALTHY.
+func (r *Record) Paused() *Pause { return r.paused }
 
 // Issued returns the time of the signature, by the provider's clock.
 func (r *Record) Issued() time.Time { return r.issued }

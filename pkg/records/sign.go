@@ -20,6 +20,7 @@ type Stamp struct {
 	Created  time.Time // of the first version; zero, or a time after Issued, means Issued
 	Issued   time.Time // now
 	Expires  time.Time // at most MaxTTL after Issued
+	Paused   *Pause    // nil: the provider serves it
 }
 
 // Sign makes a record of an offer in a network. Errors are Invalid and name the field.
@@ -83,6 +84,16 @@ func stamp(n network.Name, key crypto.PrivKey, s *pb.ServiceRecord, st Stamp) (*
 	s.CreatedAt = timestamppb.New(st.Created)
 	s.UpdatedAt = timestamppb.New(st.Issued)
 	s.ExpiresAt = timestamppb.New(st.Expires)
+	if p := st.Paused; p != nil {
+		s.Paused = &pb.Pause{Stopped: p.Stopped, Since: timestamppb.New(p.Since)}
+		if !p.Until.IsZero() {
+			s.Paused.Until = timestamppb.New(p.Until)
+		}
+		if s.Health == nil {
+			s.Health = &pb.HealthStatus{}
+		}
+		s.Health.Status = pb.HealthStatus_UNHEALTHY
+	}
 	return Seal(n, key, s)
 }
 

@@ -138,6 +138,7 @@ func (t *transcoder) record(r *Record, signature []byte) {
 	t.members([]member{
 		{8, moment, set, `,"created_at":`, nil}, {9, moment, set, `,"updated_at":`, nil}, {10, moment, set, `,"expires_at":`, nil},
 		{12, amount, always, `,"sequence":`, nil}, {13, flag, set, `,"withdrawn":`, nil}, {14, texts, set, `,"critical":`, nil},
+		{15, object, given, `,"paused":`, []member{{1, flag, set, `,"stopped":`, nil}, {2, moment, set, `,"since":`, nil}, {3, moment, set, `,"until":`, nil}}},
 	})
 	t.out = append(t.out, `,"signature":"`...)
 	t.out = base64.StdEncoding.AppendEncode(t.out, signature)
@@ -146,7 +147,7 @@ func (t *transcoder) record(r *Record, signature []byte) {
 	t.out = append(t.out, `","content_id":"`...)
 	t.out = r.appendContentID(t.out)
 	t.out = append(t.out, '"')
-	t.leave(openObject{start: start}, 14)
+	t.leave(openObject{start: start}, 15)
 }
 
 func (t *transcoder) members(list []member) {

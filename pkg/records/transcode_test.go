@@ -37,6 +37,15 @@ func TestAppendJSON(t *testing.T) {
 		r := sign(t, key(t, 1), o, stamp())
 		alike(t, r)
 		direct(t, r)
+		for _, p := range []*records.Pause{{Stopped: true, Since: t0()}, {Since: t0(), Until: t0().Add(time.Hour)}} {
+			st := stamp()
+			st.Paused = p
+			paused := sign(t, key(t, 1), o, st)
+			require.Equal(t, p, paused.Paused())
+			require.Equal(t, pb.HealthStatus_UNHEALTHY, paused.Facts().Status)
+			alike(t, paused)
+			direct(t, paused)
+		}
 		gone, err := records.Tombstone(key(t, 1), r, records.Stamp{Sequence: r.Sequence() + 1, Issued: t0(), Expires: t0().Add(time.Hour)})
 		require.NoError(t, err)
 		alike(t, gone)

@@ -55,7 +55,7 @@ const (
 // validate checks a whole message except its signer and the current time. It returns the first
 // Invalid error, with the field's JSON name.
 func validate(s *pb.ServiceRecord) error {
-	if err := cmp.Or(validateStamp(s), validateCritical(s.Critical), validateContent(s)); err != nil || !s.Withdrawn {
+	if err := cmp.Or(validateStamp(s), validateCritical(s.Critical), validatePause(s), validateContent(s)); err != nil || !s.Withdrawn {
 		return err
 	}
 	if known := withoutUnknown(s); !proto.Equal(known, bare(known)) {
@@ -100,6 +100,20 @@ func validateStamp(s *pb.ServiceRecord) error {
 		return fault.Invalidf("signature", nil, "must be empty before signing")
 	}
 	return nil
+}
+
+// validatePause checks that readers of every version leave a paused record out.
+func validatePause(s *pb.ServiceRecord) error {
+	p := s.Paused
+	switch {
+	case p == nil:
+		return nil
+	case s.Health.GetStatus() != pb.HealthStatus_UNHEALTHY:
+		return fault.Invalidf("paused", nil, "needs the claimed health UNHEALTHY")
+	case p.Until == nil:
+		return fault.In("paused", instant("since", p.Since))
+	}
+	return fault.In("paused", cmp.Or(instant("since", p.Since), instant("until", p.Until)))
 }
 
 // checkID checks the id of a record. Errors name the field.

@@ -24,6 +24,7 @@ type View struct {
 	Sequence   uint64    `json:"sequence"`
 	Withdrawn  bool      `json:"withdrawn,omitempty"`
 	Critical   []string  `json:"critical,omitempty"`   // features that a reader must have; see Record.Needs
+	Paused     *Pause    `json:"paused,omitempty"`     // nil while the provider serves it
 	Signature  []byte    `json:"signature,omitempty"`  // of the envelope
 	Key        string    `json:"key,omitempty"`        // the record's own key in the DHT
 	ContentID  string    `json:"content_id,omitempty"` // empty for a view made of a message without its signed bytes
@@ -55,6 +56,7 @@ func viewOf(s *pb.ServiceRecord) View {
 		Sequence:   s.GetSequence(),
 		Withdrawn:  s.GetWithdrawn(),
 		Critical:   s.GetCritical(),
+		Paused:     pauseOf(s.GetPaused()),
 		Signature:  s.GetSignature(),
 	}
 	if v.Health != nil {
@@ -69,6 +71,13 @@ func keyOf(s *pb.ServiceRecord) string {
 		return ""
 	}
 	return recordOf(s, provider).Key().String()
+}
+
+func pauseOf(m *pb.Pause) *Pause {
+	if m == nil {
+		return nil
+	}
+	return &Pause{Stopped: m.Stopped, Since: timeOf(m.Since), Until: timeOf(m.Until)}
 }
 
 // timeOf returns the zero time for an absent or invalid timestamp.

@@ -25,6 +25,7 @@ type dumb struct {
 	check    instance.Status
 	starting bool
 	heard    bool
+	beaten   bool      // by a heartbeat since its last change
 	quiet    time.Time // start of its silence
 	status   instance.Status
 }
@@ -34,6 +35,11 @@ func (d *dumb) beat(now time.Time) {
 	if d.spec.Check == nil {
 		d.starting = false
 	}
+}
+
+// stays reports whether no silence removes it.
+func (d *dumb) stays() bool {
+	return d.spec.RemoveAfter == instance.Never || d.spec.Lasting && !d.beaten
 }
 
 func (d *dumb) look(now time.Time) {
@@ -96,6 +102,12 @@ func (m *model) register(t *rapid.T) {
 	}
 	reg.Spec.UnhealthyAfter = time.Duration(rapid.IntRange(1, 5).Draw(t, "unhealthy")) * time.Second
 	reg.Spec.RemoveAfter = reg.Spec.UnhealthyAfter + time.Duration(rapid.IntRange(0, 5).Draw(t, "remove"))*time.Second
+	switch rapid.IntRange(0, 5).Draw(t, "removal") {
+	case 0:
+		reg.Spec.RemoveAfter = instance.Never
+	case 1, 2:
+		reg.Spec.Lasting = true // counts with a check
+	}
 	reg.Strict = rapid.Float64().Draw(t, "strict") < 0.1
 	if rapid.Bool().Draw(t, "starting") {
 		reg.Status = instance.StatusStarting
@@ -118,6 +130,7 @@ func (m *model) register(t *rapid.T) {
 		m.dumb[id] = d
 		delete(m.gone, id)
 	}
+	d.beaten = d.beaten && d.spec.Equal(reg.Spec)
 	same := d.spec.Check != nil && reg.Spec.Check != nil && *d.spec.Check == *reg.Spec.Check
 	d.spec = reg.Spec
 	d.beat(m.now)
@@ -156,6 +169,7 @@ func (m *model) heartbeat(t *rapid.T) {
 	case d != nil:
 		require.NoError(t, b.Err)
 		d.beat(m.now)
+		d.beaten = true
 		d.look(m.now)
 		require.Equal(t, d.status, b.Status)
 	case !buried.IsZero():
@@ -215,7 +229,7 @@ func (m *model) expire(t *rapid.T) {
 	next := m.r.Expire(m.now)
 	for id, d := range m.dumb {
 		d.look(m.now)
-		if m.now.Sub(d.quiet) >= d.spec.RemoveAfter {
+		if !d.stays() && m.now.Sub(d.quiet) >= d.spec.RemoveAfter {
 			m.bury(id)
 		}
 	}
@@ -225,7 +239,7 @@ func (m *model) expire(t *rapid.T) {
 		if !due.After(m.now) {
 			due = d.quiet.Add(d.spec.RemoveAfter)
 		}
-		require.False(t, next.After(due), "wakes in time")
+		require.False(t, next.After(due) && !d.stays(), "wakes in time")
 		require.True(t, next.After(m.now), "does not spin")
 	}
 }
@@ -237,7 +251,7 @@ func (m *model) restart(t *rapid.T) {
 	m.open(t)
 	clear(m.gone)
 	for _, d := range m.dumb {
-		d.heard, d.starting, d.check, d.quiet = false, false, instance.StatusUnknown, m.now
+		d.heard, d.beaten, d.starting, d.check, d.quiet = false, false, false, instance.StatusUnknown, m.now
 		d.look(m.now)
 	}
 	all, _ := m.r.All()

@@ -104,6 +104,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 	}
 	for _, i := range list {
 		e := &entry{Instance: i, state: recovered(i, now).resumed(last.of(i.Key, now), now)}
+		e.beaten = last.Beaten[i.Key.String()]
 		i.Status = e.status(now)
 		i.Revision = r.nextRevision()
 		r.insert(e, now)
@@ -189,6 +190,7 @@ func (r *Registry) install(base *instance.Instance, starting bool, now time.Time
 		r.insert(e, now)
 		return e.Instance
 	}
+	e.beaten = false // an application that goes on with heartbeats sends the next one soon
 	e.state = e.registered(base, starting, checkedAlike(e.Instance, base), now)
 	r.refresh(e, base, instance.ReasonRegistered, now)
 	return e.Instance
@@ -274,7 +276,7 @@ func (r *Registry) Heartbeat(refs []instance.Ref, now time.Time) []instance.Beat
 			beats[n] = instance.Beat{Key: refs[n].Key, Lease: refs[n].Lease, At: at, Err: r.tombstones.missing(refs[n], now)}
 			continue
 		}
-		r.advance(e, e.beat(now), instance.ReasonHeartbeat, now)
+		r.advance(e, e.heartbeat(now), instance.ReasonHeartbeat, now)
 		beats[n] = instance.Beat{
 			Key: e.Key, Lease: e.Lease, Status: e.Status,
 			At: at, TTL: e.unhealthyAfter, Expires: at.Add(e.unhealthyAfter),

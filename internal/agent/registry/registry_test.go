@@ -248,7 +248,9 @@ func TestRestart(t *testing.T) {
 	c := config(fs)
 	r := open(t, c, epoch())
 	a := register(t, r, registration("a"), epoch())
-	register(t, r, checked("b"), epoch())
+	b := checked("b")
+	b.Spec.RemoveAfter = time.Minute
+	register(t, r, b, epoch())
 	register(t, r, registration("c"), epoch())
 	_, err := r.SetStatus(registration("c").Key, instance.StatusOutOfService, epoch())
 	require.NoError(t, err)
@@ -283,6 +285,69 @@ func TestRestart(t *testing.T) {
 	f.agrees(t, r)
 	require.NoError(t, r.Close())
 	require.Zero(t, len(open(t, c, now).entries), "removal is durable")
+}
+
+// An instance with a check of its own stays DOWN, over restarts of its peer too, until it is deregistered, or until a time
+// that its registration named. Heartbeats that stop remove it as any other.
+func TestFailingCheckRemovesNothing(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		change  func(*instance.Registration)
+		beats   bool
+		removed time.Duration // 0: never
+	}{
+		{name: "a check alone"},
+		{name: "its own time", change: func(r *instance.Registration) { r.Spec.RemoveAfter = 90 * time.Second }, removed: 90 * time.Second},
+		{name: "never", change: func(r *instance.Registration) { r.Spec.RemoveAfter = instance.Never }, beats: true},
+		{name: "heartbeats that stop", beats: true, removed: time.Minute},
+		{name: "heartbeats alone", change: func(r *instance.Registration) { r.Spec.Check = nil }, removed: time.Minute},
+		{name: "never, without a check", change: func(r *instance.Registration) {
+			r.Spec.Check, r.Spec.RemoveAfter = nil, instance.Never
+		}},
+	} {
+		for _, restart := range []string{"none", "ordered", "crash"} {
+			t.Run(c.name+", restart "+restart, func(t *testing.T) {
+				conf := config(vfs.NewMem())
+				r := open(t, conf, epoch())
+				reg := checked("a")
+				if c.change != nil {
+					c.change(&reg)
+				}
+				register(t, r, reg, epoch())
+				if c.beats {
+					require.NoError(t, beat(r, "a", epoch()).Err)
+				}
+				r.Report(reg.Key, false, instance.StatusDown, epoch())
+				from := epoch()
+				if restart != "none" {
+					if restart == "ordered" {
+						require.NoError(t, r.Suspend(epoch()))
+					}
+					require.NoError(t, r.Close())
+					from = epoch().Add(time.Second)
+					r = open(t, conf, from)
+					r.Report(reg.Key, false, instance.StatusDown, from)
+				}
+				want := c.removed
+				if c.beats && restart == "crash" {
+					want = 0 // heartbeats before a crash are not known: the instance stays until the next one
+				}
+				for s := time.Second; s < 2*time.Minute; s += time.Second {
+					r.Expire(from.Add(s))
+					i, ok := r.Get(reg.Key)
+					require.Equal(t, want == 0 || s < want, ok, s)
+					if ok && reg.Spec.Check != nil {
+						require.Equal(t, instance.StatusDown, i.Status)
+					}
+				}
+				if want == 0 {
+					r.Expire(from.Add(1000 * time.Hour))
+					_, ok := r.Get(reg.Key)
+					require.True(t, ok)
+				}
+			})
+		}
+	}
 }
 
 func TestStandingStill(t *testing.T) {

@@ -21,6 +21,7 @@ const (
 type suspended struct {
 	At     time.Time                  `json:"at"`
 	Status map[string]instance.Status `json:"status"` // by Key.String, without overrides and unknown ones
+	Beaten map[string]bool            `json:"beaten"` // lasting instances with heartbeats: valid after any stop
 }
 
 // Suspend stores the status of all instances for the next Open, which takes it
@@ -28,13 +29,16 @@ type suspended struct {
 // change after it ends with the process. Error: Unavailable after a disk failure.
 func (r *Registry) Suspend(now time.Time) error {
 	const op = "instances.Suspend"
-	s := suspended{At: now, Status: make(map[string]instance.Status)}
+	s := suspended{At: now, Status: make(map[string]instance.Status), Beaten: make(map[string]bool)}
 	r.mu.RLock()
 	for k, e := range r.entries {
 		state := e.state
 		state.override = instance.StatusUnknown
 		if status := state.status(now); status != instance.StatusUnknown {
 			s.Status[k.String()] = status
+		}
+		if state.lasting && state.beaten {
+			s.Beaten[k.String()] = true
 		}
 	}
 	r.mu.RUnlock()

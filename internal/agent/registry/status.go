@@ -11,8 +11,10 @@ import (
 type state struct {
 	unhealthyAfter time.Duration
 	removeAfter    time.Duration
+	lasting        bool // only heartbeats that stop remove the instance
 
 	checked    bool            // the instance has a check, which alone can make it UP
+	beaten     bool            // a heartbeat came since the registration, as far as known
 	override   instance.Status // set by hand; StatusUnknown: none
 	checkState instance.Status // UP, DOWN, or StatusUnknown before the first result
 	starting   bool            // declared by the instance itself
@@ -32,7 +34,7 @@ func recovered(i *instance.Instance, now time.Time) state {
 // withSpec applies the fields of a registration.
 func (s state) withSpec(i *instance.Instance) state {
 	s.checked = i.Spec.Check != nil
-	s.unhealthyAfter, s.removeAfter = i.Spec.UnhealthyAfter, i.Spec.RemoveAfter
+	s.unhealthyAfter, s.removeAfter, s.lasting = i.Spec.UnhealthyAfter, i.Spec.RemoveAfter, i.Spec.Lasting
 	return s
 }
 
@@ -48,6 +50,12 @@ func (s state) beat(now time.Time) state {
 		s.starting = false
 	}
 	return s
+}
+
+// heartbeat applies a heartbeat of the application. Silence after it removes a lasting instance too.
+func (s state) heartbeat(now time.Time) state {
+	s.beaten = true
+	return s.beat(now)
 }
 
 // registered applies a registration, also a sign of life. The state of the
@@ -106,13 +114,21 @@ func (s state) status(now time.Time) instance.Status {
 	}
 }
 
-// lost reports whether the instance was silent for RemoveAfter.
-func (s state) lost(now time.Time) bool { return !now.Before(s.since.Add(s.removeAfter)) }
+// stays reports whether silence never removes the instance.
+func (s state) stays() bool { return s.removeAfter == instance.Never || s.lasting && !s.beaten }
 
-// due returns the next time at which silence changes the status.
+// lost reports whether the instance was silent for RemoveAfter.
+func (s state) lost(now time.Time) bool {
+	return !s.stays() && !now.Before(s.since.Add(s.removeAfter))
+}
+
+// due returns the next time at which silence changes the status, or a later one.
 func (s state) due(now time.Time) time.Time {
 	if t := s.since.Add(s.unhealthyAfter); now.Before(t) {
 		return t
+	}
+	if s.stays() {
+		return now.Add(instance.MaxTTL)
 	}
 	return s.since.Add(s.removeAfter)
 }

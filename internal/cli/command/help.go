@@ -127,6 +127,8 @@ func Examples() map[string][]string {
 		"offer register": {"offer register -f offer.yaml", "offer register -f offers.yaml"},
 		"offer update":   {"offer update -f offer.yaml"},
 		"offer withdraw": {"offer withdraw gpu-box-1"},
+		"offer pause":    {"offer pause gpu-box-1", "offer pause gpu-box-1 --for 1h"},
+		"offer resume":   {"offer resume gpu-box-1"},
 		"offer ls":       {"offer ls", "offer ls -o json"},
 		"offer fields":   {"offer fields"},
 		"offer watch": {

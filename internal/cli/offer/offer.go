@@ -28,7 +28,7 @@ func Command(con *term.Console) *cobra.Command {
 		Use: "offer", Short: "Sell and find services: storage, compute, CDN, bandwidth, ...",
 		Long: "Sell and find services: storage, compute, CDN, bandwidth and others. An offer describes one service\n" +
 			"for sale. Its provider signs it, and the network keeps it.",
-	}, offerRegister(con), offerUpdate(con), offerWithdraw(con), offerList(con),
+	}, offerRegister(con), offerUpdate(con), offerWithdraw(con), offerPause(con), offerResume(con), offerList(con),
 		offerFind(con), offerWatch(con), offerShow(con), offerFields(con))
 }
 
@@ -89,10 +89,33 @@ func offerUpdate(con *term.Console) *cobra.Command {
 
 func offerWithdraw(con *term.Console) *cobra.Command {
 	r := remote.New(con, &cobra.Command{Use: "withdraw ID...", Short: "End offers in the whole network", Args: command.SomeArgs("ID")}, remote.DefaultTimeout)
+	return changesEach(r, (*client.Client).Withdraw)
+}
+
+func offerPause(con *term.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "pause ID...", Short: "Leave offers out of all answers for a while", Args: command.SomeArgs("ID"),
+		Long: "Leave offers out of all answers, until offer resume or for a time. They stay registered. A peer that stops\n" +
+			"says the same of all its offers, until its next start.",
+	}
+	length := cmd.Flags().Duration("for", 0, "end of the pause after this time, at most a year; 0 means until offer resume")
+	r := remote.New(con, cmd, remote.DefaultTimeout)
+	return changesEach(r, func(c *client.Client, ctx context.Context, id string) (discovery.Receipt, error) {
+		return c.Pause(ctx, id, *length)
+	})
+}
+
+func offerResume(con *term.Console) *cobra.Command {
+	r := remote.New(con, &cobra.Command{Use: "resume ID...", Short: "End the pause of offers", Args: command.SomeArgs("ID")}, remote.DefaultTimeout)
+	return changesEach(r, (*client.Client).Resume)
+}
+
+// changesEach makes a command that changes one offer after the other.
+func changesEach(r *remote.Peer, change func(c *client.Client, ctx context.Context, id string) (discovery.Receipt, error)) *cobra.Command {
 	return r.Calls(func(ctx context.Context, c *client.Client, ids []string) error {
 		out := offerResults(len(ids))
 		for _, id := range ids {
-			got, err := c.Withdraw(ctx, id)
+			got, err := change(c, ctx, id)
 			if fault.KindOf(err) == fault.NotFound {
 				err = exit.Answer(fault.NotFound, "this peer has no offer with this id: see "+command.Program+" offer ls")
 			}

@@ -78,7 +78,11 @@ func excludedLine(a query.AnswerView) string {
 	const shown = 3
 	var parts []string
 	for _, e := range a.Excluded[:min(len(a.Excluded), shown)] {
-		parts = append(parts, fmt.Sprintf("%s (%s, since %s)", term.ShortPeer(e.Provider), e.Reason, term.At(e.Since)))
+		who := term.ShortPeer(e.Provider)
+		if e.ID != "" {
+			who = e.ID + " of " + who
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s, since %s)", who, e.Reason, term.At(e.Since)))
 	}
 	if more := a.ExcludedTotal - len(parts); more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
@@ -144,6 +148,12 @@ func uptimeOf(v *records.View) string {
 }
 
 func healthOf(v *records.View) string {
+	switch p := v.Paused; {
+	case p != nil && p.Stopped:
+		return "stopped"
+	case p != nil:
+		return "paused"
+	}
 	if v.Health == nil || v.Health.Status == "" || v.Health.Status == "UNKNOWN" {
 		return "-"
 	}

@@ -238,7 +238,13 @@ func OneInstance(ctx context.Context, c *client.Client, i *instance.Instance) (t
 
 // instanceDetail shows the non-empty fields of one instance, and its last checks or who knows them.
 func instanceDetail(i *instance.Instance, ends []instance.LastCheck, note string) term.Document {
-	override, check := "", "none: heartbeats keep the instance"
+	override, check, removed := "", "none: heartbeats keep the instance", fmt.Sprintf("removed after %s", i.Spec.RemoveAfter)
+	switch {
+	case i.Spec.RemoveAfter == instance.Never:
+		removed = "never removed"
+	case i.Spec.Lasting:
+		removed = fmt.Sprintf("removed %s after its last heartbeat, if one ever came", i.Spec.RemoveAfter)
+	}
 	if i.Override != instance.StatusUnknown {
 		override = i.Override.String()
 	}
@@ -250,7 +256,7 @@ func instanceDetail(i *instance.Instance, ends []instance.LastCheck, note string
 		{"address", AddressOf(i)}, {"version", i.Spec.Version}, {"zone", i.Spec.Zone}, {"weight", strconv.Itoa(i.Spec.Weight)},
 		{"tags", strings.Join(i.Spec.Tags, " ")}, {"interfaces", assignments(i.Spec.Interfaces)}, {"metadata", assignments(i.Spec.Metadata)},
 		{"depends on", strings.Join(i.Spec.Dependencies, " ")}, {"environment", i.Spec.Environment}, {"region", i.Spec.Region}, {"owner", i.Spec.Owner},
-		{"check", check}, {"thresholds", fmt.Sprintf("unhealthy after %s, removed after %s", i.Spec.UnhealthyAfter, i.Spec.RemoveAfter)},
+		{"check", check}, {"thresholds", fmt.Sprintf("unhealthy after %s, %s", i.Spec.UnhealthyAfter, removed)},
 		{"registered", term.At(i.RegisteredAt)}, {"lease", i.Lease}, {"peer", i.Peer},
 	}
 	rows = slices.DeleteFunc(append(rows, checkRows(ends, note)...), func(row []string) bool { return row[1] == "" })

@@ -146,7 +146,7 @@ func newRegisterFlags(cmd *cobra.Command) *registerFlags {
 	f.DurationVar(&g.interval, "check-interval", 0, "time between two checks (default 10s)")
 	f.DurationVar(&g.timeout, "check-timeout", 0, "timeout of a check (default 5s)")
 	f.DurationVar(&v.Spec.UnhealthyAfter, "unhealthy-after", 0, "time without heartbeat or passing check until UNHEALTHY (default 30s)")
-	f.DurationVar(&v.Spec.RemoveAfter, "remove-after", 0, "time without heartbeat or passing check until removal (default 60s)")
+	f.Var((*removal)(&v.Spec.RemoveAfter), "remove-after", "time without heartbeat or passing check until removal, or never (default 60s after the last heartbeat; without heartbeats an instance with a check stays)")
 	f.BoolVar(&g.starting, "starting", false, "register with status STARTING until the first heartbeat or passing check")
 	f.BoolVar(&v.Strict, "strict", false, "fail if the id is registered already")
 	f.BoolVar(&v.RequireCommit, "require-commit", false, "fail if the group cannot commit the instance now")
@@ -230,13 +230,41 @@ func registerOnce(ctx context.Context, r *remote.Peer, c *client.Client, list []
 			}
 			continue
 		}
-		if got.Spec.Check == nil {
+		if got.Spec.Check == nil && got.Spec.RemoveAfter != instance.Never {
 			r.Say("warning: %s has no health check: it ends in %s without heartbeats (use --keep or a command)", got.ID, got.Spec.RemoveAfter)
 		}
 		addInstance(&out, got.Instance)
 	}
 	return out.Print(r)
 }
+
+// removal is the value of --remove-after.
+type removal time.Duration
+
+// String implements pflag.Value.
+func (d *removal) String() string {
+	switch time.Duration(*d) {
+	case 0:
+		return "" // no default is shown
+	case instance.Never:
+		return "never"
+	}
+	return time.Duration(*d).String()
+}
+
+// Set implements pflag.Value.
+func (d *removal) Set(text string) error {
+	if text == "never" {
+		*d = removal(instance.Never)
+		return nil
+	}
+	given, err := time.ParseDuration(text)
+	*d = removal(given)
+	return err
+}
+
+// Type implements pflag.Value.
+func (*removal) Type() string { return "duration" }
 
 // Bounds of a file of instances.
 const (
@@ -402,7 +430,7 @@ func (r *registered) end(ctx context.Context) {
 	for _, p := range r.handles {
 		i := p.Instance()
 		if err := p.Close(ctx); err != nil {
-			r.Say("warning: %s could not be deregistered; it ends within %s: %s", i.ID, i.Spec.RemoveAfter, exit.Message(err))
+			r.Say("warning: %s could not be deregistered; remove_after is %v: %s", i.ID, (*removal)(&i.Spec.RemoveAfter), exit.Message(err))
 		}
 	}
 }

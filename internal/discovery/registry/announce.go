@@ -17,7 +17,7 @@ import (
 //     higher sequence and the same created_at;
 //   - tombstones after each Config.Refresh, until their expiry.
 //
-// After Suspend, Due returns nothing.
+// After Suspend and after Stop, Due returns nothing.
 //
 // Due, Register, Update and Withdraw hand their versions out: until Announced reports the outcome, or for 30 s,
 // Due does not return them. A refresh loop can therefore run beside callers that announce their own changes.
@@ -27,7 +27,7 @@ func (r *Registry) Due(now time.Time, limit int) []*records.Record {
 	now = wall(now)
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	if _, suspended := r.Suspended(); suspended || r.closed {
+	if _, suspended := r.Suspended(); suspended || r.closed || r.stopped {
 		return nil
 	}
 	r.mu.Lock()
@@ -100,7 +100,7 @@ func (c *change) renew(id string, now time.Time) (*service, error) {
 	if err != nil {
 		return nil, fault.As("", fault.Internal, err)
 	}
-	return c.of.signer.nextVersion(last, c.of.store.Floor(), o, now)
+	return c.of.signer.nextVersion(last, c.of.store.Floor(), o, last.pause(now), now)
 }
 
 func (r *Registry) deferRenewal(v version, now time.Time, err error) {

@@ -45,7 +45,7 @@ func (c *change) set(id string, s *service) {
 // commit makes the change durable, then visible. After an error the change is invisible, but may be on disk.
 func (c *change) commit(now time.Time) error {
 	r := c.of
-	if r.closed {
+	if r.closed || r.stopped {
 		return fault.New("", fault.Unavailable, "the registry is closed: the peer is shutting down")
 	}
 	if len(c.ids) == 0 {
@@ -148,7 +148,7 @@ func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 	case last == nil && len(c.of.services)+len(c.ids) >= namesPerService*c.of.max:
 		return nil, fault.New("", fault.LimitReached, "too many withdrawn services wait for their records to lapse: retry later")
 	}
-	return c.of.signer.nextVersion(last, c.of.store.Floor(), o, now)
+	return c.of.signer.nextVersion(last, c.of.store.Floor(), o, nil, now)
 }
 
 // Update replaces the offer of a registered service and keeps its created_at. Like Register it hands the new
@@ -156,7 +156,7 @@ func (c *change) register(o records.Offer, now time.Time) (*service, error) {
 // due at once. Errors: NotFound, and as Register except Exists.
 func (r *Registry) Update(o records.Offer, now time.Time) (*records.Record, error) {
 	s, err := r.alter(o.ID, wall(now), func(last *service) (*service, error) {
-		return r.signer.nextVersion(last, r.store.Floor(), o, wall(now))
+		return r.signer.nextVersion(last, r.store.Floor(), o, last.pause(wall(now)), wall(now))
 	})
 	if err != nil {
 		return nil, fault.Wrap("registry.Update", err)
@@ -175,6 +175,86 @@ func (r *Registry) Withdraw(id string, now time.Time) (*records.Record, error) {
 		return nil, fault.Wrap("registry.Withdraw", err)
 	}
 	return s.current, nil
+}
+
+// MaxPause bounds a pause with an end.
+const MaxPause = 366 * 24 * time.Hour
+
+// Pause signs a version that leaves a service out of all answers: for a time, or with 0 until Resume. Later versions keep it. Like
+// Update it hands the version out. Errors: NotFound, Invalid naming "for", and Unavailable as in Register.
+func (r *Registry) Pause(id string, length time.Duration, now time.Time) (*records.Record, error) {
+	const op = "registry.Pause"
+	if length < 0 || length > MaxPause {
+		return nil, fault.Wrap(op, fault.Invalidf("for", length, "must be at most %v; 0 pauses until resumed", MaxPause))
+	}
+	p := &records.Pause{Since: wall(now)}
+	if length > 0 {
+		p.Until = wall(now).Add(length)
+	}
+	s, err := r.repeat(id, p, wall(now))
+	return s, fault.Wrap(op, err)
+}
+
+// Resume ends a pause. It hands the new version out. Errors: NotFound, Conflict for a service without a pause, and Unavailable as in
+// Register.
+func (r *Registry) Resume(id string, now time.Time) (*records.Record, error) {
+	s, err := r.repeat(id, nil, wall(now))
+	return s, fault.Wrap("registry.Resume", err)
+}
+
+// repeat signs the offer of a live service again, with another pause.
+func (r *Registry) repeat(id string, p *records.Pause, now time.Time) (*records.Record, error) {
+	s, err := r.alter(id, now, func(last *service) (*service, error) {
+		if p == nil && last.current.Paused() == nil {
+			return nil, &fault.Error{Kind: fault.Conflict, Field: "id", Value: id, Err: errors.New("is not paused")}
+		}
+		o, err := last.decodeOffer()
+		if err != nil {
+			return nil, fault.As("", fault.Internal, err)
+		}
+		return r.signer.nextVersion(last, r.store.Floor(), o, p, now)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.current, nil
+}
+
+// Stop signs, in one durable step, a version of each live service that says that this peer stopped, and hands them out. Services
+// that their provider paused stay as they are. Later changes are refused, and Due returns nothing. The next Open makes Due sign the
+// services without it. A suspended registry signs nothing. Error: Unavailable.
+func (r *Registry) Stop(now time.Time) ([]*records.Record, error) {
+	now = wall(now)
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if _, suspended := r.Suspended(); suspended || r.stopped {
+		return nil, nil
+	}
+	c := r.change()
+	var last []*records.Record
+	for id, s := range r.services {
+		if !s.live() || s.pause(now) != nil {
+			continue
+		}
+		o, err := s.decodeOffer()
+		var stopped *service
+		if err == nil {
+			stopped, err = r.signer.nextVersion(s, r.store.Floor(), o, &records.Pause{Stopped: true, Since: now}, now)
+		}
+		if err != nil {
+			r.log.Warn("this service does not say that its peer stops", "id", id, "err", err)
+			continue
+		}
+		c.set(id, stopped)
+		last = append(last, stopped.current)
+	}
+	err := c.commit(now)
+	r.stopped = true
+	if err != nil {
+		return nil, fault.Wrap("registry.Stop", err)
+	}
+	r.handOut(last, now)
+	return last, nil
 }
 
 // alter changes one live service.

@@ -3,7 +3,7 @@
 //
 // It is the source of truth for announcements. Each version of a record is durable before it is visible, so
 // sequence numbers never repeat or decrease: not after a crash, not with a clock set back. A refresh signs the
-// same offer again and keeps its created_at. A withdrawal is a signed tombstone, announced until all versions
+// same offer again and keeps its created_at. A pause is a version that says so; a stop is a pause of all services. A withdrawal is a signed tombstone, announced until all versions
 // of the service have lapsed. A service that moves leaves such a tombstone in the cells that its new versions
 // do not belong to.
 //
@@ -46,6 +46,7 @@ type Registry struct {
 	writing sync.Mutex
 	store   *store.Store // guarded by writing; its floor: all new versions have higher sequences
 	closed  bool         // guarded by writing
+	stopped bool         // guarded by writing; see Stop
 
 	// held for computation only
 	mu        sync.RWMutex
@@ -112,7 +113,7 @@ func (r *Registry) load(now time.Time) error {
 		s, err := decodeService(r.signer.network, records.Name{Provider: r.self, ID: id}, value)
 		if err == nil {
 			r.replace(id, s, now)
-			if s.current.Sequence() <= r.reclaimed {
+			if p := s.current.Paused(); s.current.Sequence() <= r.reclaimed || p != nil && p.Stopped {
 				r.scheduler.renewNow(versionOf(s.current), now)
 			}
 		}

@@ -83,6 +83,9 @@ func (s *scheduler) add(r *records.Record, now time.Time) {
 	t := &task{version: v, withdrawn: r.Withdrawn(), issued: r.Issued(), expires: r.Expires(), due: now}
 	if !t.withdrawn {
 		t.renew = earlier(t.issued.Add(s.jittered(s.refresh)), t.issued.Add(t.expires.Sub(t.issued)/2))
+		if p := r.Paused(); p != nil && !p.Until.IsZero() {
+			t.renew = earlier(t.renew, p.Until)
+		}
 		t.replaceIfFuture(now)
 	}
 	s.tasks[v] = t

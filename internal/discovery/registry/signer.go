@@ -71,9 +71,21 @@ type signer struct {
 	publish   int // geohash length of coarsened places; 0 publishes exact places
 }
 
+// pause returns the pause of a live service that a next version keeps: one by the provider that has not ended. A peer that signs is
+// not stopped.
+func (s *service) pause(now time.Time) *records.Pause {
+	if !s.live() {
+		return nil
+	}
+	if p := s.current.Paused(); p != nil && !p.Stopped && (p.Until.IsZero() || now.Before(p.Until)) {
+		return p
+	}
+	return nil
+}
+
 // nextVersion signs the next version of last from an offer; last is nil for an unknown service. Its sequence is
 // above floor. Unless last is live, it is a new registration with its own created_at.
-func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, now time.Time) (*service, error) {
+func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, pause *records.Pause, now time.Time) (*service, error) {
 	s := &service{created: now}
 	if last.live() {
 		s.created = last.created
@@ -84,7 +96,7 @@ func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, now t
 		s.tombstones = last.tombstones
 	}
 	var err error
-	if s.current, err = i.sign(o, s.created, floor, now); err != nil {
+	if s.current, err = i.sign(o, pause, s.created, floor, now); err != nil {
 		return nil, err
 	}
 	if last != nil && moved(last.current, s.current) {
@@ -111,7 +123,7 @@ func (i *signer) leaveTombstone(s, last *service, o records.Offer, now time.Time
 		if ended, err = i.tombstone(last, now); err != nil {
 			return nil, err
 		}
-		if s.current, err = i.sign(o, s.created, ended.Sequence(), now); err != nil {
+		if s.current, err = i.sign(o, s.current.Paused(), s.created, ended.Sequence(), now); err != nil {
 			return nil, err
 		}
 	}
@@ -137,7 +149,7 @@ func (i *signer) withdraw(last *service, now time.Time) (*service, error) {
 	}, nil
 }
 
-func (i *signer) sign(o records.Offer, created time.Time, previous uint64, now time.Time) (*records.Record, error) {
+func (i *signer) sign(o records.Offer, pause *records.Pause, created time.Time, previous uint64, now time.Time) (*records.Record, error) {
 	sequence, err := next(previous, now)
 	if err != nil {
 		return nil, err
@@ -152,6 +164,7 @@ func (i *signer) sign(o records.Offer, created time.Time, previous uint64, now t
 		Created:  created,
 		Issued:   now,
 		Expires:  now.Add(i.ttl),
+		Paused:   pause,
 	})
 }
 

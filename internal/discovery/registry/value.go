@@ -100,9 +100,6 @@ func openTombstones(n network.Name, name records.Name, list []signed, current ui
 }
 
 func (v signed) open(n network.Name, name records.Name) (*records.Record, error) {
-	if n == "" {
-		n, _ = records.NetworkOf(v.Envelope)
-	}
 	r, err := records.Open(n, v.Envelope, v.Issued)
 	if records.OfOtherNetwork(err) {
 		return nil, fault.New("", fault.Unsupported, "%s: start with --network and the name of that network; another network needs another data directory, and so another identity", fault.Message(err))

@@ -18,9 +18,9 @@ func FuzzDecodeService(f *testing.F) {
 	require.NoError(f, err)
 	name := records.Name{Provider: self, ID: "a"}
 
-	s, err := i.nextVersion(nil, 0, at(offer("a"), 52.52, 13.40), epoch())
+	s, err := i.nextVersion(nil, 0, at(offer("a"), 52.52, 13.40), nil, epoch())
 	require.NoError(f, err)
-	moved, err := i.nextVersion(s, 0, at(offer("a"), 48.85, 2.35), epoch().Add(time.Hour))
+	moved, err := i.nextVersion(s, 0, at(offer("a"), 48.85, 2.35), nil, epoch().Add(time.Hour))
 	require.NoError(f, err)
 	withdrawn, err := i.withdraw(moved, epoch().Add(2*time.Hour))
 	require.NoError(f, err)
@@ -56,7 +56,7 @@ func TestDowngradeIsRefused(t *testing.T) {
 	i := signer{network: "test", key: key(t, 1), ttl: DefaultTTL}
 	self, err := peer.IDFromPrivateKey(i.key)
 	require.NoError(t, err)
-	s, err := i.nextVersion(nil, 0, offer("a"), epoch())
+	s, err := i.nextVersion(nil, 0, offer("a"), nil, epoch())
 	require.NoError(t, err)
 	data, err := s.encode()
 	require.NoError(t, err)

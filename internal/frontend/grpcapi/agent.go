@@ -156,7 +156,7 @@ func local(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	switch addr := p.Addr.(type) {
+	switch addr := access.Plain(p.Addr).(type) {
 	case *net.TCPAddr:
 		return addr.IP.IsLoopback()
 	case *net.UnixAddr:

@@ -362,7 +362,7 @@ func TestReflectionListsTheAgent(t *testing.T) {
 func TestNeed(t *testing.T) {
 	admin := []string{
 		"/blackhole.api.v1.RecordService/Register", "/blackhole.api.v1.RecordService/RegisterBatch", "/blackhole.api.v1.RecordService/Update",
-		"/blackhole.api.v1.RecordService/Withdraw",
+		"/blackhole.api.v1.RecordService/Withdraw", "/blackhole.api.v1.RecordService/Pause", "/blackhole.api.v1.RecordService/Resume",
 		"/blackhole.api.v1.CoordinationService/PublishInstances", "/blackhole.api.v1.CoordinationService/ChangeMembers",
 		"/blackhole.api.v1.CoordinationService/Backup",
 	}

@@ -101,7 +101,7 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 		}
 	}
 	for _, e := range a.Excluded {
-		resp.Excluded = append(resp.Excluded, &api.Excluded{ProviderId: e.Provider, Reason: e.Reason, Since: timestamppb.New(e.Since)})
+		resp.Excluded = append(resp.Excluded, &api.Excluded{ProviderId: e.Provider, RecordId: e.ID, Reason: e.Reason, Since: timestamppb.New(e.Since)})
 	}
 	for i, r := range a.Results {
 		resp.Results[i] = &api.QueryResult{

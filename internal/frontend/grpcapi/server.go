@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"runtime/debug"
 	"slices"
@@ -232,9 +233,13 @@ func (s *Server) intercept() grpc.UnaryServerInterceptor {
 
 // unary turns errors into statuses and a panic into an error: one bad call must not end the
 // daemon. It refuses a request of a later version with a field that this version does not know: without
-// it the call would do something else than asked.
+// it the call would do something else than asked. A connection without a place serves the check of health alone.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
+	defer access.Serving(ctx)()
+	if refused := access.OnlyProbes(ctx); refused != nil && info.FullMethod != healthpb.Health_Check_FullMethodName {
+		return nil, toStatus(refused)
+	}
 	if err := understood(req); err != nil {
 		return nil, toStatus(err)
 	}
@@ -244,6 +249,10 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
+	defer access.Serving(ss.Context())()
+	if refused := access.OnlyProbes(ss.Context()); refused != nil {
+		return toStatus(refused)
+	}
 	if info.FullMethod != coordv1.CallService_Calls_FullMethodName { // a call of a stream is refused alone
 		ss = strictStream{ss}
 	}
@@ -328,6 +337,24 @@ func (s *Server) Withdraw(ctx context.Context, req *api.WithdrawRequest) (*api.W
 		return nil, err
 	}
 	return &api.WithdrawResponse{Receipt: fromReceipt(r)}, nil
+}
+
+// Pause implements api.RecordServiceServer.
+func (s *Server) Pause(ctx context.Context, req *api.PauseRequest) (*api.PauseResponse, error) {
+	r, err := s.Registrar.Pause(ctx, req.GetId(), time.Duration(min(req.GetForMs(), uint64(math.MaxInt64/time.Millisecond)))*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	return &api.PauseResponse{Receipt: fromReceipt(r)}, nil
+}
+
+// Resume implements api.RecordServiceServer.
+func (s *Server) Resume(ctx context.Context, req *api.ResumeRequest) (*api.ResumeResponse, error) {
+	r, err := s.Registrar.Resume(ctx, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &api.ResumeResponse{Receipt: fromReceipt(r)}, nil
 }
 
 // Get implements api.RecordServiceServer.

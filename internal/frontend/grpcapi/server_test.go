@@ -3,6 +3,7 @@ package grpcapi_test
 import (
 	"context"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -278,4 +280,35 @@ func TestClosedBeforeServed(t *testing.T) {
 	require.NoError(t, s.Serve(l))
 	_, err := l.Accept()
 	require.Error(t, err, "the listener was taken over")
+}
+
+// TestHealthBesideThePool: a caller with its share of connections, each with a call, still asks for health, and for nothing else.
+func TestHealthBesideThePool(t *testing.T) {
+	h := discoverytest.New(t)
+	s := grpcapi.New(grpcapi.Config{Registrar: h, Finder: h, Node: h.Node})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(access.NewConnections(4, nil).Listener(l)) }()
+	t.Cleanup(func() {
+		s.Close()
+		require.NoError(t, <-ended)
+	})
+	dial := func() *grpc.ClientConn {
+		c, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	for range 3 {
+		w, err := api.NewRecordServiceClient(dial()).Watch(t.Context(), &api.WatchRequest{Query: &pb.Query{Types: []string{"storage"}}})
+		require.NoError(t, err)
+		_, err = w.Header()
+		require.NoError(t, err)
+	}
+	resp, err := healthpb.NewHealthClient(dial()).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err)
+	require.Equal(t, healthpb.HealthCheckResponse_SERVING, resp.GetStatus())
+	_, err = api.NewPeerServiceClient(dial()).Status(t.Context(), &api.StatusRequest{})
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), err)
 }

@@ -20,7 +20,8 @@ type registry struct {
 	revision uint64
 	all      map[instance.Key]*instance.Instance
 	beats    map[instance.Key]time.Time
-	gone     map[string]time.Time // by key and by lease
+	beaten   map[instance.Key]bool // by a heartbeat, not by a registration alone
+	gone     map[string]time.Time  // by key and by lease
 	log      []change
 	contact  instance.Contact
 	news     chan struct{} // closed at the next change
@@ -41,7 +42,7 @@ type change struct {
 func newRegistry() *registry {
 	return &registry{
 		now: time.Date(2025, 11, 12, 10, 0, 0, 0, time.UTC), revision: 1, all: map[instance.Key]*instance.Instance{},
-		beats: map[instance.Key]time.Time{}, gone: map[string]time.Time{}, news: make(chan struct{}), waiting: make(chan struct{}, 64),
+		beats: map[instance.Key]time.Time{}, beaten: map[instance.Key]bool{}, gone: map[string]time.Time{}, news: make(chan struct{}), waiting: make(chan struct{}, 64),
 	}
 }
 
@@ -204,7 +205,7 @@ func (g *registry) beat(ref instance.Ref) instance.Beat {
 	if err != nil {
 		return instance.Beat{Err: err}
 	}
-	g.beats[ref.Key] = g.now
+	g.beats[ref.Key], g.beaten[ref.Key] = g.now, true
 	if i.Spec.Check == nil && i.Override == instance.StatusUnknown && i.Status != instance.StatusUp {
 		i = g.with(i, instance.StatusUp)
 	}
@@ -255,7 +256,7 @@ func (g *registry) pass(d time.Duration) {
 	g.now = g.now.Add(d)
 	for _, i := range g.sorted() {
 		switch silent := g.now.Sub(g.beats[i.Key]); {
-		case silent >= i.Spec.RemoveAfter:
+		case silent >= i.Spec.RemoveAfter && i.Spec.RemoveAfter != instance.Never && (!i.Spec.Lasting || g.beaten[i.Key]):
 			g.put(i.Key, nil)
 		case silent >= i.Spec.UnhealthyAfter && i.Status != instance.StatusUnhealthy:
 			g.with(i, instance.StatusUnhealthy)

@@ -48,7 +48,7 @@ func TestRegisterInstance(t *testing.T) {
 	require.Equal(t, instance.Spec{
 		Host: "10.0.1.1", Port: 8080, Version: "2.1.0", Zone: "us-east-1a", Weight: 100, Metadata: i.Spec.Metadata,
 		Check:          &instance.Check{Type: instance.HTTP, Endpoint: "/health", Interval: 10 * time.Second, Timeout: 5 * time.Second, HealthyThreshold: 1, UnhealthyThreshold: 3},
-		UnhealthyAfter: 30 * time.Second, RemoveAfter: 30 * time.Second,
+		UnhealthyAfter: 30 * time.Second, RemoveAfter: 30 * time.Second, Lasting: true,
 	}, i.Spec)
 	require.Empty(t, i.Spec.Metadata, "version, zone and weight are fields")
 

@@ -50,7 +50,7 @@ func alive(t *testing.T, disk vfs.FS, dial func() (net.Conn, error)) (c caller, 
 }
 
 // TestLife: a crashed service is unhealthy after 30 s and removed after 60 s, for watchers too. It
-// also covers an instance with a check and a restart.
+// also covers an instance with a check, which alone removes nothing, and a restart.
 func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool
@@ -102,8 +102,18 @@ func TestLife(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		require.Equal(t, "DOWN", a.ok(t, 200, "GET "+payments+"/payment-1", "").json["health"])
 		require.Empty(t, a.ok(t, 200, "GET "+payments, "").instances(t))
-		time.Sleep(20 * time.Second)
-		a.refused(t, missing(""), "GET "+payments+"/payment-1", "")
+		time.Sleep(2 * time.Hour)
+		require.Equal(t, "DOWN", a.ok(t, 200, "GET "+payments+"/payment-1", "").json["health"], "its check alone removes it never")
+		dead.Store(false)
+		time.Sleep(15 * time.Second)
+		require.Len(t, a.ok(t, 200, "GET "+payments, "").instances(t), 1, "nobody had to register it again")
+
+		a.ok(t, 200, "PUT /v1/leases/"+lease+"/renew", "")
+		dead.Store(true)
+		time.Sleep(28 * time.Second)
+		require.Equal(t, "DOWN", a.ok(t, 200, "GET "+payments+"/payment-1", "").json["health"])
+		time.Sleep(10 * time.Second)
+		a.refused(t, missing(""), "GET "+payments+"/payment-1", "") // heartbeats that stop remove it after the 30 s of this dialect
 		a.refused(t, refusal{410, "service_gone", "id"}, "PUT /v1/leases/"+lease+"/renew", "")
 	})
 }

@@ -179,7 +179,7 @@ func TestInstanceStreamEnds(t *testing.T) {
 // TestStreamsOfManyStates: what passes through UP is seen to come and go.
 func TestStreamsOfManyStates(t *testing.T) {
 	a := newAgentFixture(t)
-	a.ok(t, 201, "POST "+payments, payment)
+	a.ok(t, 201, "POST "+payments, with(payment, set("remove_after", "30s")))
 	s := a.stream(t, watched)
 	require.Contains(t, s.next().data, `"instances":[]`)
 	s.next()

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -73,6 +75,50 @@ func (s *Server) withConn(ctx context.Context, c net.Conn) context.Context {
 func connOf(r *http.Request) *conn {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	return c
+}
+
+// wholeRequest tells the connection of a request when the request has arrived completely.
+type wholeRequest struct {
+	io.ReadCloser // the body
+	r             *http.Request
+	left          int64  // bytes of the body; negative: unknown
+	done          func() // nil until then
+}
+
+// admit begins a request. It fails on a connection that was let in for a probe, for all others.
+func (q *wholeRequest) admit(w http.ResponseWriter) error {
+	if q.r.Body == nil || q.r.Body == http.NoBody {
+		q.done = access.Serving(q.r.Context())
+	} else {
+		q.left, q.ReadCloser, q.r.Body = q.r.ContentLength, q.r.Body, q
+	}
+	err := access.OnlyProbes(q.r.Context())
+	if err != nil {
+		w.Header().Set("Connection", "close")
+		if isProbe(q.r) {
+			return nil
+		}
+	}
+	return err
+}
+
+// Read implements io.Reader.
+func (q *wholeRequest) Read(p []byte) (n int, err error) {
+	n, err = q.ReadCloser.Read(p)
+	if q.left > 0 {
+		q.left -= int64(n)
+	}
+	if q.done == nil && (err == io.EOF || q.left == 0) {
+		q.done = access.Serving(q.r.Context())
+	}
+	return n, err
+}
+
+// over ends the request.
+func (q *wholeRequest) over() {
+	if q.done != nil {
+		q.done()
+	}
 }
 
 // writeWhole writes a body, in one piece over a conn and up to maxHeld bytes.

@@ -38,6 +38,8 @@ func (d *discoveryAPI) routes() []route {
 		{pattern: "GET /v1/discovery/records/{id}", role: access.RoleReadOnly, serve: handler(d.get)},
 		{pattern: "PUT /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.update)},
 		{pattern: "DELETE /v1/discovery/records/{id}", role: access.RoleAdmin, serve: handler(d.withdraw)},
+		{pattern: "POST /v1/discovery/records/{id}/pause", role: access.RoleAdmin, serve: handler(d.pause)},
+		{pattern: "POST /v1/discovery/records/{id}/resume", role: access.RoleAdmin, serve: handler(d.resume)},
 		{pattern: "GET /v1/discovery/resolve", role: access.RoleReadOnly, asks: true, serve: handler(d.resolve)},
 		{pattern: "POST /v1/discovery/query", role: access.RoleReadOnly, serve: handler(d.query)},
 		{pattern: "GET /v1/discovery/query", role: access.RoleReadOnly, asks: true, serve: handler(d.queryByParameters)},

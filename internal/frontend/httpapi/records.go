@@ -3,10 +3,13 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -132,6 +135,38 @@ func withID(body []byte, id string) []byte {
 
 func (d *discoveryAPI) withdraw(w http.ResponseWriter, r *http.Request) error {
 	receipt, err := d.registrar.Withdraw(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, receipt)
+}
+
+// pause takes an optional body with the length of the pause.
+func (d *discoveryAPI) pause(w http.ResponseWriter, r *http.Request) error {
+	body, err := readUpTo(w, r, maxBody)
+	if err != nil {
+		return err
+	}
+	var asked struct {
+		Seconds float64 `json:"for_seconds"`
+	}
+	if len(body) > 0 {
+		if err := strictjson.Decode(body, maxBody, &asked); err != nil {
+			return within("body", err)
+		}
+	}
+	if !(asked.Seconds >= 0 && asked.Seconds < math.MaxInt64/1e9) {
+		return within("body", fault.Invalidf("for_seconds", asked.Seconds, "must not be negative"))
+	}
+	receipt, err := d.registrar.Pause(r.Context(), r.PathValue("id"), time.Duration(asked.Seconds*float64(time.Second)))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, receipt)
+}
+
+func (d *discoveryAPI) resume(w http.ResponseWriter, r *http.Request) error {
+	receipt, err := d.registrar.Resume(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}

@@ -129,6 +129,12 @@ func (s *Server) Handler() http.Handler {
 			resp.packer = s.shared.packer
 		}
 		defer s.recovered(resp, r)
+		whole := &wholeRequest{r: r}
+		defer whole.over()
+		if err := whole.admit(w); err != nil {
+			writeError(resp, err)
+			return
+		}
 		if err := s.admit(r, origin); err != nil {
 			writeError(resp, err)
 			return

@@ -158,9 +158,9 @@ func of(ctx context.Context) caller {
 func From(ctx context.Context) Principal { return of(ctx).Principal }
 
 // Client returns the key of rate limits and shares for a call: the name of the principal, or the address of an anonymous
-// caller, on a unix socket its user. An IPv6 address counts as its /64, the usual share of a single host. All loopback addresses
-// are one. It is empty for a
-// call within the process.
+// caller. On a unix socket it is the user of the caller, and on loopback too where the system tells (Linux); otherwise all
+// loopback addresses are one. An IPv6 address counts as its /64, the usual share of a single host. It is empty for a call
+// within the process.
 func Client(ctx context.Context) string {
 	if c := of(ctx).client; c != "" {
 		return c

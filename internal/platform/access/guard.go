@@ -83,7 +83,7 @@ func (g *Guard) Adopt(other *Guard) { g.rules.Store(other.rules.Load()) }
 type callCredentials struct {
 	authorization []string
 	chains        [][]*x509.Certificate // verified by TLS
-	remote        net.Addr              // a peerAddr on a unix socket; nil if only address is known
+	remote        net.Addr              // nil if only address is known
 	address       string
 }
 
@@ -120,7 +120,7 @@ func (g *Guard) authenticate(e callCredentials) (caller, error) {
 	if r.bearers == nil && len(e.chains) > 0 {
 		return g.certified(e.chains[0][0])
 	}
-	if p, ok := e.remote.(peerAddr); ok && p.known && (p.uid == g.uid || p.uid == 0) {
+	if p, ok := Plain(e.remote).(peerAddr); ok && p.known && (p.uid == g.uid || p.uid == 0) {
 		return caller{Principal: Principal{Name: p.String(), Role: RoleAdmin}}, nil
 	}
 	return caller{Principal: Principal{Role: r.anonymous}}, nil
@@ -148,7 +148,10 @@ func (g *Guard) certified(cert *x509.Certificate) (caller, error) {
 
 // clientOf returns the origin of a call as a key of rate limits.
 func clientOf(e callCredentials) string {
-	if p, ok := e.remote.(peerAddr); ok {
+	if r, ok := e.remote.(*remote); ok && r.user != nil {
+		return r.user.String()
+	}
+	if p, ok := Plain(e.remote).(peerAddr); ok {
 		return p.String()
 	}
 	if e.remote != nil {
@@ -160,12 +163,20 @@ func clientOf(e callCredentials) string {
 	}
 	addr := at.Addr().Unmap()
 	switch {
-	case addr.IsLoopback(): // each process chooses among all of 127.0.0.0/8
+	case addr.IsLoopback(): // each process chooses among all of 127.0.0.0/8; the user behind it is not known
 		return "loopback"
 	case addr.Is6():
 		return netip.PrefixFrom(addr, 64).Masked().String()
 	}
 	return addr.String()
+}
+
+// Plain returns the address of a caller as its listener gave it, without what Connections added.
+func Plain(a net.Addr) net.Addr {
+	if r, ok := a.(*remote); ok {
+		return r.Addr
+	}
+	return a
 }
 
 // peerAddr is the remote address of a connection on a unix socket: the user of the other process.

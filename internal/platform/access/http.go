@@ -40,9 +40,7 @@ func credentialsOfRequest(r *http.Request) callCredentials {
 	if r.TLS != nil {
 		e.chains = r.TLS.VerifiedChains
 	}
-	if p, ok := r.Context().Value(connKey{}).(peerAddr); ok {
-		e.remote = p
-	}
+	e.remote, _ = r.Context().Value(connKey{}).(net.Addr)
 	return e
 }
 

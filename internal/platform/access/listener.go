@@ -3,16 +3,53 @@ package access
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/peer"
 )
 
-// Listener returns l with connections that occupy a place of the pool until they close. A connection without a place is
-// closed at once.
-func (p *Pool) Listener(l net.Listener) net.Listener { return &boundedListener{Listener: l, pool: p} }
+const (
+	probePlaces = 64              // connections beside the pool
+	probeHead   = 2 * time.Second // for the request of such a connection
+	probeAnswer = 8 * time.Second // and for its answer, on a busy machine
+	looked      = 64              // connections of a client that the search for one to close looks at
+
+	// silence ends a connection whose other end takes nothing of what is sent, where the system can tell.
+	silence = 30 * time.Second
+)
+
+// Connections bounds the connections of callers by a pool. A client at its share loses its oldest connection without a
+// complete request to a new one. A connection without a place is let in beside the pool, shortly and for probes of
+// health alone. Safe for concurrent use.
+type Connections struct {
+	pool *Pool
+
+	mu     sync.Mutex
+	by     map[string][]*boundedConn // of each client, with a place; oldest first, except for busy ones that a search met
+	probes []*boundedConn            // beside the pool, oldest first
+}
+
+// NewConnections returns connections with a number of places. It calls refused as NewPool does, also for a connection that
+// was closed for another one.
+func NewConnections(total int, refused func(Refusal)) *Connections {
+	return &Connections{pool: NewPool("connections", total, refused), by: map[string][]*boundedConn{}}
+}
+
+// Used returns the number of occupied places.
+func (c *Connections) Used() int { return c.pool.Used() }
+
+// Listener returns l with connections that occupy a place until they close. Use ConnContext for HTTP, and Serving for each
+// request.
+func (c *Connections) Listener(l net.Listener) net.Listener {
+	return &boundedListener{Listener: l, all: c}
+}
 
 type boundedListener struct {
 	net.Listener
-	pool *Pool
+	all *Connections
 }
 
 // Accept implements net.Listener.
@@ -22,22 +59,167 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		release, err := l.pool.Take(ConnContext(context.Background(), c), "access.Accept")
-		if err == nil {
-			return &boundedConn{Conn: c, release: sync.OnceFunc(release)}, nil
+		limitSilence(c, silence)
+		if one := l.all.admit(c); one != nil {
+			return one, nil
 		}
 		_ = c.Close()
 	}
 }
 
-// boundedConn gives its place back when it closes. It has the addresses of the connection, and so the user of a unix socket.
+// admit gives a connection a place, of the pool or for a probe. It returns nil without one.
+func (c *Connections) admit(raw net.Conn) *boundedConn {
+	one := &boundedConn{Conn: raw, all: c}
+	one.remote = &remote{Addr: raw.RemoteAddr(), conn: one, user: userOf(raw)}
+	client := clientOf(callCredentials{remote: one.remote})
+	free, own, ok := c.pool.take(client, 1)
+	if !ok {
+		err := c.pool.refuse("access.Accept", client, free, own)
+		if victim := c.idle(client); victim != nil {
+			_ = victim.Close()
+			_, _, ok = c.pool.take(client, 1)
+		}
+		if !ok {
+			return c.probe(one, client, err)
+		}
+	}
+	one.client = client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.by[client] = append(c.by[client], one)
+	return one
+}
+
+// idle takes the oldest connection without a complete request out of those of a client; one that never had any comes first.
+func (c *Connections) idle(client string) *boundedConn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.by[client]
+	head := all[:min(len(all), looked)]
+	victim := slices.IndexFunc(head, func(one *boundedConn) bool { return one.serving.Load() == 0 && !one.served.Load() })
+	if victim < 0 {
+		victim = slices.IndexFunc(head, func(one *boundedConn) bool { return one.serving.Load() == 0 })
+	}
+	if victim < 0 { // the next search begins behind these
+		c.by[client] = append(slices.Clone(all[len(head):]), head...)
+		return nil
+	}
+	one := all[victim]
+	c.by[client] = slices.Delete(all, victim, victim+1)
+	return one
+}
+
+// probe lets a connection in beside the pool. When those places are in use, the oldest silent connection of the client with
+// the most gives way.
+func (c *Connections) probe(one *boundedConn, client string, refused error) *boundedConn {
+	one.refused, one.client = refused, client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.probes) >= probePlaces {
+		held := map[string]int{}
+		for _, other := range c.probes {
+			held[other.client]++
+		}
+		var victim *boundedConn
+		for _, other := range c.probes {
+			if other.serving.Load() == 0 && (victim == nil || held[other.client] > held[victim.client]) {
+				victim = other
+			}
+		}
+		if victim == nil {
+			return nil
+		}
+		c.forget(victim)
+		_ = victim.Conn.Close()
+	}
+	c.probes = append(c.probes, one)
+	one.late = time.AfterFunc(probeHead, func() {
+		if one.serving.Load() == 0 || one.overdue.Swap(true) {
+			_ = one.Close()
+			return
+		}
+		c.mu.Lock() // one.late is set
+		defer c.mu.Unlock()
+		one.late.Reset(probeAnswer)
+	})
+	return one
+}
+
+// forget takes a connection out of the lists. c.mu must be held.
+func (c *Connections) forget(one *boundedConn) {
+	not := func(other *boundedConn) bool { return other == one }
+	if one.refused != nil {
+		c.probes = slices.DeleteFunc(c.probes, not)
+	} else if c.by[one.client] = slices.DeleteFunc(c.by[one.client], not); len(c.by[one.client]) == 0 {
+		delete(c.by, one.client)
+	}
+}
+
+// boundedConn gives its place back when it closes.
 type boundedConn struct {
 	net.Conn
-	release func()
+	all     *Connections
+	client  string
+	remote  *remote
+	refused error       // why a connection for probes has no place; nil: it has one
+	late    *time.Timer // of a connection for probes
+	overdue atomic.Bool // its request came in time, its answer is not complete
+	serving atomic.Int32
+	served  atomic.Bool
+	close   sync.Once
 }
+
+// RemoteAddr implements net.Conn. Calls find their connection by it.
+func (c *boundedConn) RemoteAddr() net.Addr { return c.remote }
 
 // Close implements net.Conn.
 func (c *boundedConn) Close() error {
-	defer c.release()
+	c.close.Do(func() {
+		c.all.mu.Lock()
+		c.all.forget(c)
+		c.all.mu.Unlock()
+		if c.refused == nil {
+			c.all.pool.release(c.client, 1)
+		} else {
+			c.late.Stop()
+		}
+	})
 	return c.Conn.Close()
+}
+
+// remote is the remote address of a bounded connection.
+type remote struct {
+	net.Addr
+	conn *boundedConn
+	user *peerAddr // behind a loopback address, where it is known; nobody is authenticated by it
+}
+
+// connOf returns the bounded connection of a call, or nil.
+func connOf(ctx context.Context) *boundedConn {
+	addr, _ := ctx.Value(connKey{}).(net.Addr)
+	if p, ok := peer.FromContext(ctx); ok {
+		addr = p.Addr
+	}
+	if r, ok := addr.(*remote); ok {
+		return r.conn
+	}
+	return nil
+}
+
+// Serving says that a complete request has arrived on the connection of ctx, until done is called.
+func Serving(ctx context.Context) (done func()) {
+	c := connOf(ctx)
+	if c == nil {
+		return func() {}
+	}
+	c.serving.Add(1)
+	return func() { c.served.Store(true); c.serving.Add(-1) }
+}
+
+// OnlyProbes returns why the connection of ctx got no place, if it was let in for a probe of health alone.
+func OnlyProbes(ctx context.Context) error {
+	if c := connOf(ctx); c != nil {
+		return c.refused
+	}
+	return nil
 }

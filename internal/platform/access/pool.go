@@ -47,30 +47,36 @@ func NewPool(resource string, total int, refused func(Refusal)) *Pool {
 // place is left, or no more for this client; see fault.PoolOf. op names the operation in the error.
 func (p *Pool) Take(ctx context.Context, op string) (release func(), err error) {
 	client := Client(ctx)
-	free, own, ok := p.take(client)
+	free, own, ok := p.take(client, 1)
 	if ok {
-		return func() { p.release(client) }, nil
+		return func() { p.release(client, 1) }, nil
 	}
+	return nil, p.refuse(op, client, free, own)
+}
+
+// refuse returns the error for a client that has its own places while others are free, and reports it.
+func (p *Pool) refuse(op, client string, free, own int) error {
 	what := strings.ReplaceAll(p.resource, "_", " ")
-	if err = fault.Exhausted(op, p.resource, false, "all %d %s are in use: close one or retry later", p.total, what); free > 0 {
+	err := fault.Exhausted(op, p.resource, false, "all %d %s are in use: close one or retry later", p.total, what)
+	if free > 0 {
 		err = fault.Exhausted(op, p.resource, true, "this client has %d of all %d %s, and the rest is for others: close one or retry later", own, p.total, what)
 	}
 	if p.refused != nil {
 		p.refused(Refusal{Resource: p.resource, Full: free == 0, Client: client, Err: err})
 	}
-	return nil, err
+	return err
 }
 
-// take occupies a place, if the client may have one of the free ones beside its own.
-func (p *Pool) take(client string) (free, own int, ok bool) {
+// take occupies n places, as if one after another: the client may have one of the free ones beside its own.
+func (p *Pool) take(client string, n int) (free, own int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	free, own = p.total-p.used, p.by[client]
-	if !share.Fits(uint64(own), 1, uint64(free)) {
+	if !share.Fits(uint64(own), uint64(n), uint64(free)) {
 		return free, own, false
 	}
-	p.used++
-	p.by[client]++
+	p.used += n
+	p.by[client] += n
 	return free, own, true
 }
 
@@ -81,11 +87,11 @@ func (p *Pool) Used() int {
 	return p.used
 }
 
-func (p *Pool) release(client string) {
+func (p *Pool) release(client string, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.used--
-	if p.by[client]--; p.by[client] == 0 {
+	p.used -= n
+	if p.by[client] -= n; p.by[client] == 0 {
 		delete(p.by, client)
 	}
 }

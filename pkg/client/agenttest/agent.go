@@ -35,7 +35,8 @@ type Agent struct {
 type entry struct {
 	*instance.Instance                 // nil until put
 	stated             instance.Status // status set by the instance
-	beat               time.Time       // last heartbeat
+	beat               time.Time       // last heartbeat, or the registration
+	beaten             bool            // a heartbeat came
 }
 
 // change is the change of an instance at a revision.
@@ -61,7 +62,7 @@ func (a *Agent) Pass(d time.Duration) {
 	for _, k := range a.keys() {
 		e := a.entries[k]
 		switch silent := a.now.Sub(e.beat); {
-		case silent >= e.Spec.RemoveAfter:
+		case silent >= e.Spec.RemoveAfter && e.Spec.RemoveAfter != instance.Never && (e.beaten || !e.Spec.Lasting):
 			a.remove(e)
 		case silent >= e.Spec.UnhealthyAfter:
 			a.judge(e)
@@ -172,7 +173,7 @@ func (a *Agent) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Be
 			beats[i] = instance.Beat{Lease: ref.Lease, Key: ref.Key, Err: a.missing(op, name)}
 			continue
 		}
-		e.beat, e.stated = a.now, instance.StatusUnknown
+		e.beat, e.beaten, e.stated = a.now, true, instance.StatusUnknown
 		a.judge(e)
 		beats[i] = instance.Beat{
 			Key: e.Key, Lease: e.Lease, Status: e.Status, At: a.now, TTL: e.Spec.UnhealthyAfter, Expires: a.now.Add(e.Spec.UnhealthyAfter),

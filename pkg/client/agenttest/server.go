@@ -69,8 +69,10 @@ func (s *Server) Register(ctx context.Context, req *agentv1.RegisterRequest) (*a
 	if err != nil {
 		return nil, toStatus(err)
 	}
+	own := done.Instance.Proto()
+	own.LeaseId = done.Lease
 	return &agentv1.RegisterResponse{
-		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: int64(done.TTL / time.Second), Instance: done.Instance.Proto(),
+		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: int64(done.TTL / time.Second), Instance: own,
 		Revision: done.Revision, Created: done.Created,
 	}, nil
 }

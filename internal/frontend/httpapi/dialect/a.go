@@ -17,8 +17,8 @@ import (
 )
 
 // Parse reads a registration in dialect A. The namespace of name may be empty. Without its own
-// threshold an instance is removed as soon as it becomes unhealthy, like an expired lease. The
-// result still needs Normalize. Errors: Invalid, with the field.
+// threshold an instance is removed as soon as it becomes unhealthy, like an expired lease, unless
+// its check alone keeps it. The result still needs Normalize. Errors: Invalid, with the field.
 func Parse(text []byte, name instance.Name) (instance.Registration, error) {
 	var q instance.RegistrationJSON
 	if err := input.Object(text, &q); err != nil {
@@ -28,6 +28,7 @@ func Parse(text []byte, name instance.Name) (instance.Registration, error) {
 		return instance.Registration{}, missing("host")
 	}
 	r, err := q.Registration(name)
+	r.Spec.Lasting = r.Spec.RemoveAfter == 0
 	r.Spec.RemoveAfter = cmp.Or(r.Spec.RemoveAfter, r.Spec.UnhealthyAfter, instance.DefaultUnhealthyAfter)
 	return r, err
 }

@@ -166,7 +166,7 @@ type Instance struct {
 	Zone           string                 `protobuf:"bytes,17,opt,name=zone,proto3" json:"zone,omitempty"`
 	Weight         uint32                 `protobuf:"varint,18,opt,name=weight,proto3" json:"weight,omitempty"` // 1 to 100
 	UnhealthyAfter *durationpb.Duration   `protobuf:"bytes,19,opt,name=unhealthy_after,json=unhealthyAfter,proto3" json:"unhealthy_after,omitempty"`
-	RemoveAfter    *durationpb.Duration   `protobuf:"bytes,20,opt,name=remove_after,json=removeAfter,proto3" json:"remove_after,omitempty"`
+	RemoveAfter    *durationpb.Duration   `protobuf:"bytes,20,opt,name=remove_after,json=removeAfter,proto3" json:"remove_after,omitempty"`              // negative: never
 	Offer          []byte                 `protobuf:"bytes,21,opt,name=offer,proto3" json:"offer,omitempty"`                                             // JSON of a record's offer
 	Override       HealthStatus           `protobuf:"varint,22,opt,name=override,proto3,enum=blackhole.agent.v1.HealthStatus" json:"override,omitempty"` // UNKNOWN: none
 	RegisteredAt   *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
@@ -175,6 +175,7 @@ type Instance struct {
 	Peer           string                 `protobuf:"bytes,26,opt,name=peer,proto3" json:"peer,omitempty"`           // answers for the instance
 	Revision       uint64                 `protobuf:"varint,27,opt,name=revision,proto3" json:"revision,omitempty"`  // of its last change
 	Principal      string                 `protobuf:"bytes,28,opt,name=principal,proto3" json:"principal,omitempty"` // registered it: @ and the name of an authenticated caller; only between peers
+	Lasting        bool                   `protobuf:"varint,29,opt,name=lasting,proto3" json:"lasting,omitempty"`    // only heartbeats that stop remove it: a failing check leaves it registered
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -403,6 +404,13 @@ func (x *Instance) GetPrincipal() string {
 		return x.Principal
 	}
 	return ""
+}
+
+func (x *Instance) GetLasting() bool {
+	if x != nil {
+		return x.Lasting
+	}
+	return false
 }
 
 type HealthCheck struct {
@@ -1790,7 +1798,7 @@ var File_blackhole_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1eblackhole/agent/v1/agent.proto\x12\x12blackhole.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc6\t\n" +
+	"\x1eblackhole/agent/v1/agent.proto\x12\x12blackhole.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe0\t\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fservice_name\x18\x02 \x01(\tR\vserviceName\x12\x12\n" +
@@ -1822,7 +1830,8 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\blease_id\x18\x19 \x01(\tR\aleaseId\x12\x12\n" +
 	"\x04peer\x18\x1a \x01(\tR\x04peer\x12\x1a\n" +
 	"\brevision\x18\x1b \x01(\x04R\brevision\x12\x1c\n" +
-	"\tprincipal\x18\x1c \x01(\tR\tprincipal\x1a;\n" +
+	"\tprincipal\x18\x1c \x01(\tR\tprincipal\x12\x18\n" +
+	"\alasting\x18\x1d \x01(\bR\alasting\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +

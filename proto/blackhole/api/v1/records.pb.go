@@ -141,7 +141,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27, 0}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31, 0}
 }
 
 // Record is a verified record with what goes with it.
@@ -302,12 +302,13 @@ func (x *Measured) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
-// Excluded is a provider with matches that an answer leaves out, because it was measured unreachable.
+// Excluded is a provider with matches that an answer leaves out: it was measured unreachable, or it stopped or paused them.
 type Excluded struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ProviderId    string                 `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"` // of the first failed measurement
+	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`                       // of the first failed measurement, or of the provider's word
+	RecordId      string                 `protobuf:"bytes,4,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"` // of a paused offer; empty: all offers of the provider
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -361,6 +362,13 @@ func (x *Excluded) GetSince() *timestamppb.Timestamp {
 		return x.Since
 	}
 	return nil
+}
+
+func (x *Excluded) GetRecordId() string {
+	if x != nil {
+		return x.RecordId
+	}
+	return ""
 }
 
 // Stored tells how many of the keepers asked hold the record in every cell they keep.
@@ -922,6 +930,190 @@ func (x *WithdrawResponse) GetReceipt() *Receipt {
 	return nil
 }
 
+type PauseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	ForMs         uint64                 `protobuf:"varint,2,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"` // at most a year; 0: until Resume
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRequest) Reset() {
+	*x = PauseRequest{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRequest) ProtoMessage() {}
+
+func (x *PauseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
+func (*PauseRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PauseRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PauseRequest) GetForMs() uint64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+type PauseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Receipt       *Receipt               `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseResponse) Reset() {
+	*x = PauseResponse{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseResponse) ProtoMessage() {}
+
+func (x *PauseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
+func (*PauseResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PauseResponse) GetReceipt() *Receipt {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
+}
+
+type ResumeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeRequest) Reset() {
+	*x = ResumeRequest{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRequest) ProtoMessage() {}
+
+func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
+func (*ResumeRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ResumeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ResumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Receipt       *Receipt               `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeResponse) Reset() {
+	*x = ResumeResponse{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeResponse) ProtoMessage() {}
+
+func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
+func (*ResumeResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ResumeResponse) GetReceipt() *Receipt {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
+}
+
 type GetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -931,7 +1123,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[14]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1135,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[14]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1148,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetRequest) GetId() string {
@@ -975,7 +1167,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[15]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1179,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[15]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1192,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetResponse) GetRecord() *Record {
@@ -1018,7 +1210,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[16]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1222,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[16]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1235,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 type ListResponse struct {
@@ -1055,7 +1247,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[17]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1259,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[17]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1272,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{17}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListResponse) GetRecords() []*Record {
@@ -1099,7 +1291,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[18]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1303,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[18]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1316,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{18}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResolveRequest) GetKey() string {
@@ -1143,7 +1335,7 @@ type ResolveResponse struct {
 
 func (x *ResolveResponse) Reset() {
 	*x = ResolveResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[19]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1347,7 @@ func (x *ResolveResponse) String() string {
 func (*ResolveResponse) ProtoMessage() {}
 
 func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[19]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1360,7 @@ func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
 func (*ResolveResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{19}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResolveResponse) GetRecord() *Record {
@@ -1187,7 +1379,7 @@ type QueryRequest struct {
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[20]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1391,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[20]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1404,7 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{20}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueryRequest) GetQuery() *v1.Query {
@@ -1245,7 +1437,7 @@ type QueryResponse struct {
 
 func (x *QueryResponse) Reset() {
 	*x = QueryResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[21]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1449,7 @@ func (x *QueryResponse) String() string {
 func (*QueryResponse) ProtoMessage() {}
 
 func (x *QueryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[21]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1462,7 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
 func (*QueryResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{21}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *QueryResponse) GetResults() []*QueryResult {
@@ -1383,7 +1575,7 @@ type Cells struct {
 
 func (x *Cells) Reset() {
 	*x = Cells{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1587,7 @@ func (x *Cells) String() string {
 func (*Cells) ProtoMessage() {}
 
 func (x *Cells) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[22]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1600,7 @@ func (x *Cells) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cells.ProtoReflect.Descriptor instead.
 func (*Cells) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{22}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Cells) GetLength() uint32 {
@@ -1443,7 +1635,7 @@ type CellCount struct {
 
 func (x *CellCount) Reset() {
 	*x = CellCount{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1647,7 @@ func (x *CellCount) String() string {
 func (*CellCount) ProtoMessage() {}
 
 func (x *CellCount) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[23]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1660,7 @@ func (x *CellCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CellCount.ProtoReflect.Descriptor instead.
 func (*CellCount) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{23}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CellCount) GetCell() string {
@@ -1500,7 +1692,7 @@ type PriceGroup struct {
 
 func (x *PriceGroup) Reset() {
 	*x = PriceGroup{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1704,7 @@ func (x *PriceGroup) String() string {
 func (*PriceGroup) ProtoMessage() {}
 
 func (x *PriceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[24]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1717,7 @@ func (x *PriceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriceGroup.ProtoReflect.Descriptor instead.
 func (*PriceGroup) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{24}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PriceGroup) GetCurrency() string {
@@ -1582,7 +1774,7 @@ type QueryResult struct {
 
 func (x *QueryResult) Reset() {
 	*x = QueryResult{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1786,7 @@ func (x *QueryResult) String() string {
 func (*QueryResult) ProtoMessage() {}
 
 func (x *QueryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[25]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1799,7 @@ func (x *QueryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResult.ProtoReflect.Descriptor instead.
 func (*QueryResult) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{25}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *QueryResult) GetRecord() *Record {
@@ -1649,7 +1841,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1853,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1866,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchRequest) GetQuery() *v1.Query {
@@ -1704,7 +1896,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1908,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1921,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchResponse) GetKind() WatchResponse_Kind {
@@ -1768,7 +1960,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1972,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1985,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
 }
 
 type StatusResponse struct {
@@ -1824,7 +2016,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +2028,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +2041,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{29}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StatusResponse) GetPeerId() string {
@@ -2009,7 +2201,7 @@ type GroupStanding struct {
 
 func (x *GroupStanding) Reset() {
 	*x = GroupStanding{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2213,7 @@ func (x *GroupStanding) String() string {
 func (*GroupStanding) ProtoMessage() {}
 
 func (x *GroupStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2226,7 @@ func (x *GroupStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStanding.ProtoReflect.Descriptor instead.
 func (*GroupStanding) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GroupStanding) GetGroupId() string {
@@ -2112,7 +2304,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2316,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2329,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Reach) GetState() string {
@@ -2208,7 +2400,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2412,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +2425,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Condition) GetName() string {
@@ -2265,7 +2457,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2469,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2482,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
 }
 
 type ListPeersResponse struct {
@@ -2302,7 +2494,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2506,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2519,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{34}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -2345,7 +2537,7 @@ type OpenPageRequest struct {
 
 func (x *OpenPageRequest) Reset() {
 	*x = OpenPageRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2357,7 +2549,7 @@ func (x *OpenPageRequest) String() string {
 func (*OpenPageRequest) ProtoMessage() {}
 
 func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2370,7 +2562,7 @@ func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageRequest.ProtoReflect.Descriptor instead.
 func (*OpenPageRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{35}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{39}
 }
 
 type OpenPageResponse struct {
@@ -2384,7 +2576,7 @@ type OpenPageResponse struct {
 
 func (x *OpenPageResponse) Reset() {
 	*x = OpenPageResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +2588,7 @@ func (x *OpenPageResponse) String() string {
 func (*OpenPageResponse) ProtoMessage() {}
 
 func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2409,7 +2601,7 @@ func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageResponse.ProtoReflect.Descriptor instead.
 func (*OpenPageResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OpenPageResponse) GetUrl() string {
@@ -2438,7 +2630,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +2642,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +2655,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Peer) GetId() string {
@@ -2507,7 +2699,7 @@ type RegisterBatchResponse_Result struct {
 
 func (x *RegisterBatchResponse_Result) Reset() {
 	*x = RegisterBatchResponse_Result{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +2711,7 @@ func (x *RegisterBatchResponse_Result) String() string {
 func (*RegisterBatchResponse_Result) ProtoMessage() {}
 
 func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2601,12 +2793,13 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fSTATE_REACHABLE\x10\x01\x12\x0e\n" +
 	"\n" +
 	"STATE_BUSY\x10\x02\x12\x15\n" +
-	"\x11STATE_UNREACHABLE\x10\x03\"u\n" +
+	"\x11STATE_UNREACHABLE\x10\x03\"\x92\x01\n" +
 	"\bExcluded\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x120\n" +
-	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"(\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1b\n" +
+	"\trecord_id\x18\x04 \x01(\tR\brecordId\"(\n" +
 	"\x06Stored\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\rR\x02on\x12\x0e\n" +
 	"\x02of\x18\x02 \x01(\rR\x02of\"[\n" +
@@ -2642,6 +2835,15 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fWithdrawRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"G\n" +
 	"\x10WithdrawResponse\x123\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.blackhole.api.v1.ReceiptR\areceipt\"5\n" +
+	"\fPauseRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
+	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\"D\n" +
+	"\rPauseResponse\x123\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.blackhole.api.v1.ReceiptR\areceipt\"\x1f\n" +
+	"\rResumeRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"E\n" +
+	"\x0eResumeResponse\x123\n" +
 	"\areceipt\x18\x01 \x01(\v2\x19.blackhole.api.v1.ReceiptR\areceipt\"*\n" +
 	"\n" +
 	"GetRequest\x12\x0e\n" +
@@ -2777,12 +2979,14 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05addrs\x18\x02 \x03(\tR\x05addrs\x12\x14\n" +
 	"\x05agent\x18\x03 \x01(\tR\x05agent\x123\n" +
-	"\alatency\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\alatency2\xd5\x05\n" +
+	"\alatency\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\alatency2\xec\x06\n" +
 	"\rRecordService\x12Q\n" +
 	"\bRegister\x12!.blackhole.api.v1.RegisterRequest\x1a\".blackhole.api.v1.RegisterResponse\x12`\n" +
 	"\rRegisterBatch\x12&.blackhole.api.v1.RegisterBatchRequest\x1a'.blackhole.api.v1.RegisterBatchResponse\x12K\n" +
 	"\x06Update\x12\x1f.blackhole.api.v1.UpdateRequest\x1a .blackhole.api.v1.UpdateResponse\x12Q\n" +
-	"\bWithdraw\x12!.blackhole.api.v1.WithdrawRequest\x1a\".blackhole.api.v1.WithdrawResponse\x12B\n" +
+	"\bWithdraw\x12!.blackhole.api.v1.WithdrawRequest\x1a\".blackhole.api.v1.WithdrawResponse\x12H\n" +
+	"\x05Pause\x12\x1e.blackhole.api.v1.PauseRequest\x1a\x1f.blackhole.api.v1.PauseResponse\x12K\n" +
+	"\x06Resume\x12\x1f.blackhole.api.v1.ResumeRequest\x1a .blackhole.api.v1.ResumeResponse\x12B\n" +
 	"\x03Get\x12\x1c.blackhole.api.v1.GetRequest\x1a\x1d.blackhole.api.v1.GetResponse\x12E\n" +
 	"\x04List\x12\x1d.blackhole.api.v1.ListRequest\x1a\x1e.blackhole.api.v1.ListResponse\x12N\n" +
 	"\aResolve\x12 .blackhole.api.v1.ResolveRequest\x1a!.blackhole.api.v1.ResolveResponse\x12H\n" +
@@ -2806,7 +3010,7 @@ func file_blackhole_api_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(Measured_State)(0),                  // 0: blackhole.api.v1.Measured.State
 	(WatchResponse_Kind)(0),              // 1: blackhole.api.v1.WatchResponse.Kind
@@ -2824,108 +3028,118 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*UpdateResponse)(nil),               // 13: blackhole.api.v1.UpdateResponse
 	(*WithdrawRequest)(nil),              // 14: blackhole.api.v1.WithdrawRequest
 	(*WithdrawResponse)(nil),             // 15: blackhole.api.v1.WithdrawResponse
-	(*GetRequest)(nil),                   // 16: blackhole.api.v1.GetRequest
-	(*GetResponse)(nil),                  // 17: blackhole.api.v1.GetResponse
-	(*ListRequest)(nil),                  // 18: blackhole.api.v1.ListRequest
-	(*ListResponse)(nil),                 // 19: blackhole.api.v1.ListResponse
-	(*ResolveRequest)(nil),               // 20: blackhole.api.v1.ResolveRequest
-	(*ResolveResponse)(nil),              // 21: blackhole.api.v1.ResolveResponse
-	(*QueryRequest)(nil),                 // 22: blackhole.api.v1.QueryRequest
-	(*QueryResponse)(nil),                // 23: blackhole.api.v1.QueryResponse
-	(*Cells)(nil),                        // 24: blackhole.api.v1.Cells
-	(*CellCount)(nil),                    // 25: blackhole.api.v1.CellCount
-	(*PriceGroup)(nil),                   // 26: blackhole.api.v1.PriceGroup
-	(*QueryResult)(nil),                  // 27: blackhole.api.v1.QueryResult
-	(*WatchRequest)(nil),                 // 28: blackhole.api.v1.WatchRequest
-	(*WatchResponse)(nil),                // 29: blackhole.api.v1.WatchResponse
-	(*StatusRequest)(nil),                // 30: blackhole.api.v1.StatusRequest
-	(*StatusResponse)(nil),               // 31: blackhole.api.v1.StatusResponse
-	(*GroupStanding)(nil),                // 32: blackhole.api.v1.GroupStanding
-	(*Reach)(nil),                        // 33: blackhole.api.v1.Reach
-	(*Condition)(nil),                    // 34: blackhole.api.v1.Condition
-	(*ListPeersRequest)(nil),             // 35: blackhole.api.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),            // 36: blackhole.api.v1.ListPeersResponse
-	(*OpenPageRequest)(nil),              // 37: blackhole.api.v1.OpenPageRequest
-	(*OpenPageResponse)(nil),             // 38: blackhole.api.v1.OpenPageResponse
-	(*Peer)(nil),                         // 39: blackhole.api.v1.Peer
-	(*RegisterBatchResponse_Result)(nil), // 40: blackhole.api.v1.RegisterBatchResponse.Result
-	(*v1.ServiceRecord)(nil),             // 41: blackhole.discovery.v1.ServiceRecord
-	(*durationpb.Duration)(nil),          // 42: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 43: google.protobuf.Timestamp
-	(*v1.Query)(nil),                     // 44: blackhole.discovery.v1.Query
+	(*PauseRequest)(nil),                 // 16: blackhole.api.v1.PauseRequest
+	(*PauseResponse)(nil),                // 17: blackhole.api.v1.PauseResponse
+	(*ResumeRequest)(nil),                // 18: blackhole.api.v1.ResumeRequest
+	(*ResumeResponse)(nil),               // 19: blackhole.api.v1.ResumeResponse
+	(*GetRequest)(nil),                   // 20: blackhole.api.v1.GetRequest
+	(*GetResponse)(nil),                  // 21: blackhole.api.v1.GetResponse
+	(*ListRequest)(nil),                  // 22: blackhole.api.v1.ListRequest
+	(*ListResponse)(nil),                 // 23: blackhole.api.v1.ListResponse
+	(*ResolveRequest)(nil),               // 24: blackhole.api.v1.ResolveRequest
+	(*ResolveResponse)(nil),              // 25: blackhole.api.v1.ResolveResponse
+	(*QueryRequest)(nil),                 // 26: blackhole.api.v1.QueryRequest
+	(*QueryResponse)(nil),                // 27: blackhole.api.v1.QueryResponse
+	(*Cells)(nil),                        // 28: blackhole.api.v1.Cells
+	(*CellCount)(nil),                    // 29: blackhole.api.v1.CellCount
+	(*PriceGroup)(nil),                   // 30: blackhole.api.v1.PriceGroup
+	(*QueryResult)(nil),                  // 31: blackhole.api.v1.QueryResult
+	(*WatchRequest)(nil),                 // 32: blackhole.api.v1.WatchRequest
+	(*WatchResponse)(nil),                // 33: blackhole.api.v1.WatchResponse
+	(*StatusRequest)(nil),                // 34: blackhole.api.v1.StatusRequest
+	(*StatusResponse)(nil),               // 35: blackhole.api.v1.StatusResponse
+	(*GroupStanding)(nil),                // 36: blackhole.api.v1.GroupStanding
+	(*Reach)(nil),                        // 37: blackhole.api.v1.Reach
+	(*Condition)(nil),                    // 38: blackhole.api.v1.Condition
+	(*ListPeersRequest)(nil),             // 39: blackhole.api.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),            // 40: blackhole.api.v1.ListPeersResponse
+	(*OpenPageRequest)(nil),              // 41: blackhole.api.v1.OpenPageRequest
+	(*OpenPageResponse)(nil),             // 42: blackhole.api.v1.OpenPageResponse
+	(*Peer)(nil),                         // 43: blackhole.api.v1.Peer
+	(*RegisterBatchResponse_Result)(nil), // 44: blackhole.api.v1.RegisterBatchResponse.Result
+	(*v1.ServiceRecord)(nil),             // 45: blackhole.discovery.v1.ServiceRecord
+	(*durationpb.Duration)(nil),          // 46: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 47: google.protobuf.Timestamp
+	(*v1.Query)(nil),                     // 48: blackhole.discovery.v1.Query
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
-	41, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	45, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	3,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
 	0,  // 2: blackhole.api.v1.Measured.state:type_name -> blackhole.api.v1.Measured.State
-	42, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
-	43, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
-	43, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
-	43, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
-	41, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	46, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
+	47, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
+	47, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
+	47, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
+	45, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 8: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	43, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
+	47, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 10: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
-	41, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
-	40, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
-	41, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	45, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
+	44, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
+	45, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	2,  // 16: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
-	2,  // 17: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
-	2,  // 18: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	44, // 19: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	27, // 20: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	42, // 21: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	42, // 22: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
-	4,  // 23: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
-	26, // 24: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
-	24, // 25: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
-	25, // 26: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
-	2,  // 27: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	44, // 28: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	1,  // 29: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 30: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	42, // 31: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	34, // 32: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	33, // 33: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	32, // 34: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	43, // 35: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	43, // 36: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	39, // 37: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	43, // 38: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	42, // 39: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 40: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 41: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 42: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 43: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 44: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 45: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 46: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	18, // 47: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	20, // 48: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	22, // 49: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	28, // 50: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	30, // 51: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	35, // 52: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	37, // 53: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 54: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 55: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 56: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 57: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 58: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	19, // 59: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	21, // 60: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	23, // 61: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	29, // 62: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	31, // 63: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	36, // 64: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	38, // 65: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	54, // [54:66] is the sub-list for method output_type
-	42, // [42:54] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	9,  // 16: blackhole.api.v1.PauseResponse.receipt:type_name -> blackhole.api.v1.Receipt
+	9,  // 17: blackhole.api.v1.ResumeResponse.receipt:type_name -> blackhole.api.v1.Receipt
+	2,  // 18: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
+	2,  // 19: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
+	2,  // 20: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
+	48, // 21: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	31, // 22: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
+	46, // 23: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	46, // 24: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	4,  // 25: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
+	30, // 26: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
+	28, // 27: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
+	29, // 28: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
+	2,  // 29: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	48, // 30: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 31: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 32: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	46, // 33: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	38, // 34: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	37, // 35: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	36, // 36: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	47, // 37: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	47, // 38: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	43, // 39: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	47, // 40: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	46, // 41: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 42: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 43: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 44: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 45: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 46: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 47: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 48: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 49: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 50: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 51: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 52: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 53: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	32, // 54: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	34, // 55: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	39, // 56: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	41, // 57: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 58: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 59: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 60: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 61: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 62: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 63: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 64: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 65: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 66: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 67: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	33, // 68: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	35, // 69: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	40, // 70: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	42, // 71: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	58, // [58:72] is the sub-list for method output_type
+	44, // [44:58] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
@@ -2933,9 +3147,9 @@ func file_blackhole_api_v1_records_proto_init() {
 	if File_blackhole_api_v1_records_proto != nil {
 		return
 	}
-	file_blackhole_api_v1_records_proto_msgTypes[25].OneofWrappers = []any{}
 	file_blackhole_api_v1_records_proto_msgTypes[29].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[38].OneofWrappers = []any{
+	file_blackhole_api_v1_records_proto_msgTypes[33].OneofWrappers = []any{}
+	file_blackhole_api_v1_records_proto_msgTypes[42].OneofWrappers = []any{
 		(*RegisterBatchResponse_Result_Receipt)(nil),
 		(*RegisterBatchResponse_Result_Error)(nil),
 	}
@@ -2945,7 +3159,7 @@ func file_blackhole_api_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_records_proto_rawDesc), len(file_blackhole_api_v1_records_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   39,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

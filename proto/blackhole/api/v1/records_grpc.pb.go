@@ -25,6 +25,8 @@ const (
 	RecordService_RegisterBatch_FullMethodName = "/blackhole.api.v1.RecordService/RegisterBatch"
 	RecordService_Update_FullMethodName        = "/blackhole.api.v1.RecordService/Update"
 	RecordService_Withdraw_FullMethodName      = "/blackhole.api.v1.RecordService/Withdraw"
+	RecordService_Pause_FullMethodName         = "/blackhole.api.v1.RecordService/Pause"
+	RecordService_Resume_FullMethodName        = "/blackhole.api.v1.RecordService/Resume"
 	RecordService_Get_FullMethodName           = "/blackhole.api.v1.RecordService/Get"
 	RecordService_List_FullMethodName          = "/blackhole.api.v1.RecordService/List"
 	RecordService_Resolve_FullMethodName       = "/blackhole.api.v1.RecordService/Resolve"
@@ -46,6 +48,10 @@ type RecordServiceClient interface {
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
 	// Withdraw ends one of this peer's services everywhere.
 	Withdraw(ctx context.Context, in *WithdrawRequest, opts ...grpc.CallOption) (*WithdrawResponse, error)
+	// Pause leaves one of this peer's services out of all answers until Resume, or for a time.
+	Pause(ctx context.Context, in *PauseRequest, opts ...grpc.CallOption) (*PauseResponse, error)
+	// Resume ends a pause.
+	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
 	// Get gives one of this peer's own records.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
 	// List gives this peer's own records.
@@ -100,6 +106,26 @@ func (c *recordServiceClient) Withdraw(ctx context.Context, in *WithdrawRequest,
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(WithdrawResponse)
 	err := c.cc.Invoke(ctx, RecordService_Withdraw_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *recordServiceClient) Pause(ctx context.Context, in *PauseRequest, opts ...grpc.CallOption) (*PauseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PauseResponse)
+	err := c.cc.Invoke(ctx, RecordService_Pause_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *recordServiceClient) Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeResponse)
+	err := c.cc.Invoke(ctx, RecordService_Resume_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -179,6 +205,10 @@ type RecordServiceServer interface {
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
 	// Withdraw ends one of this peer's services everywhere.
 	Withdraw(context.Context, *WithdrawRequest) (*WithdrawResponse, error)
+	// Pause leaves one of this peer's services out of all answers until Resume, or for a time.
+	Pause(context.Context, *PauseRequest) (*PauseResponse, error)
+	// Resume ends a pause.
+	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
 	// Get gives one of this peer's own records.
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	// List gives this peer's own records.
@@ -210,6 +240,12 @@ func (UnimplementedRecordServiceServer) Update(context.Context, *UpdateRequest) 
 }
 func (UnimplementedRecordServiceServer) Withdraw(context.Context, *WithdrawRequest) (*WithdrawResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Withdraw not implemented")
+}
+func (UnimplementedRecordServiceServer) Pause(context.Context, *PauseRequest) (*PauseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Pause not implemented")
+}
+func (UnimplementedRecordServiceServer) Resume(context.Context, *ResumeRequest) (*ResumeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Resume not implemented")
 }
 func (UnimplementedRecordServiceServer) Get(context.Context, *GetRequest) (*GetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Get not implemented")
@@ -319,6 +355,42 @@ func _RecordService_Withdraw_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RecordService_Pause_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RecordServiceServer).Pause(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RecordService_Pause_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RecordServiceServer).Pause(ctx, req.(*PauseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RecordService_Resume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RecordServiceServer).Resume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RecordService_Resume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RecordServiceServer).Resume(ctx, req.(*ResumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RecordService_Get_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetRequest)
 	if err := dec(in); err != nil {
@@ -424,6 +496,14 @@ var RecordService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Withdraw",
 			Handler:    _RecordService_Withdraw_Handler,
+		},
+		{
+			MethodName: "Pause",
+			Handler:    _RecordService_Pause_Handler,
+		},
+		{
+			MethodName: "Resume",
+			Handler:    _RecordService_Resume_Handler,
 		},
 		{
 			MethodName: "Get",

@@ -73,7 +73,7 @@ func (x HealthStatus_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HealthStatus_Status.Descriptor instead.
 func (HealthStatus_Status) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{9, 0}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{10, 0}
 }
 
 // ServiceRecord is a provider's advertisement of one service. Its marshalled bytes are
@@ -113,7 +113,10 @@ type ServiceRecord struct {
 	// Features that a reader must have to use the record: each [a-z0-9.-]{1,32}, at most 8. A
 	// reader without one stores and forwards the record, but leaves it out of its own answers and
 	// says so. Without effect in a tombstone.
-	Critical      []string `protobuf:"bytes,14,rep,name=critical,proto3" json:"critical,omitempty"`
+	Critical []string `protobuf:"bytes,14,rep,name=critical,proto3" json:"critical,omitempty"`
+	// Present while the provider does not serve. The claimed health is then UNHEALTHY, so that readers of earlier versions
+	// leave the record out too.
+	Paused        *Pause `protobuf:"bytes,15,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +249,76 @@ func (x *ServiceRecord) GetCritical() []string {
 	return nil
 }
 
+func (x *ServiceRecord) GetPaused() *Pause {
+	if x != nil {
+		return x.Paused
+	}
+	return nil
+}
+
+// Pause says that a provider does not serve an offer for now.
+type Pause struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True: the provider's peer stopped. It says the opposite after its next start. False: the provider paused this offer.
+	Stopped bool                   `protobuf:"varint,1,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	Since   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// The provider serves again from then on; absent: it says when.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pause) Reset() {
+	*x = Pause{}
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pause) ProtoMessage() {}
+
+func (x *Pause) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pause.ProtoReflect.Descriptor instead.
+func (*Pause) Descriptor() ([]byte, []int) {
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Pause) GetStopped() bool {
+	if x != nil {
+		return x.Stopped
+	}
+	return false
+}
+
+func (x *Pause) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Pause) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type ServiceMetadata struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Service type: storage, compute, cdn, bandwidth, or another [a-z0-9-]{1,32}.
@@ -264,7 +337,7 @@ type ServiceMetadata struct {
 
 func (x *ServiceMetadata) Reset() {
 	*x = ServiceMetadata{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[1]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +349,7 @@ func (x *ServiceMetadata) String() string {
 func (*ServiceMetadata) ProtoMessage() {}
 
 func (x *ServiceMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[1]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +362,7 @@ func (x *ServiceMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceMetadata.ProtoReflect.Descriptor instead.
 func (*ServiceMetadata) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{1}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ServiceMetadata) GetType() string {
@@ -360,7 +433,7 @@ type ServiceCapabilities struct {
 
 func (x *ServiceCapabilities) Reset() {
 	*x = ServiceCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[2]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +445,7 @@ func (x *ServiceCapabilities) String() string {
 func (*ServiceCapabilities) ProtoMessage() {}
 
 func (x *ServiceCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[2]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +458,7 @@ func (x *ServiceCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceCapabilities.ProtoReflect.Descriptor instead.
 func (*ServiceCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{2}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ServiceCapabilities) GetStorage() *StorageCapabilities {
@@ -430,7 +503,7 @@ type StorageCapabilities struct {
 
 func (x *StorageCapabilities) Reset() {
 	*x = StorageCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +515,7 @@ func (x *StorageCapabilities) String() string {
 func (*StorageCapabilities) ProtoMessage() {}
 
 func (x *StorageCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[3]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +528,7 @@ func (x *StorageCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageCapabilities.ProtoReflect.Descriptor instead.
 func (*StorageCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StorageCapabilities) GetTotalSpace() uint64 {
@@ -513,7 +586,7 @@ type ComputeCapabilities struct {
 
 func (x *ComputeCapabilities) Reset() {
 	*x = ComputeCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +598,7 @@ func (x *ComputeCapabilities) String() string {
 func (*ComputeCapabilities) ProtoMessage() {}
 
 func (x *ComputeCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[4]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +611,7 @@ func (x *ComputeCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeCapabilities.ProtoReflect.Descriptor instead.
 func (*ComputeCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ComputeCapabilities) GetCpuCores() uint32 {
@@ -589,7 +662,7 @@ type CDNCapabilities struct {
 
 func (x *CDNCapabilities) Reset() {
 	*x = CDNCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +674,7 @@ func (x *CDNCapabilities) String() string {
 func (*CDNCapabilities) ProtoMessage() {}
 
 func (x *CDNCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[5]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +687,7 @@ func (x *CDNCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CDNCapabilities.ProtoReflect.Descriptor instead.
 func (*CDNCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CDNCapabilities) GetBandwidthMbps() uint64 {
@@ -664,7 +737,7 @@ type BandwidthCapabilities struct {
 
 func (x *BandwidthCapabilities) Reset() {
 	*x = BandwidthCapabilities{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +749,7 @@ func (x *BandwidthCapabilities) String() string {
 func (*BandwidthCapabilities) ProtoMessage() {}
 
 func (x *BandwidthCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[6]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +762,7 @@ func (x *BandwidthCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BandwidthCapabilities.ProtoReflect.Descriptor instead.
 func (*BandwidthCapabilities) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BandwidthCapabilities) GetUploadMbps() uint64 {
@@ -737,7 +810,7 @@ type GeoLocation struct {
 
 func (x *GeoLocation) Reset() {
 	*x = GeoLocation{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +822,7 @@ func (x *GeoLocation) String() string {
 func (*GeoLocation) ProtoMessage() {}
 
 func (x *GeoLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[7]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +835,7 @@ func (x *GeoLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GeoLocation.ProtoReflect.Descriptor instead.
 func (*GeoLocation) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GeoLocation) GetLatitude() float64 {
@@ -827,7 +900,7 @@ type PricingInfo struct {
 
 func (x *PricingInfo) Reset() {
 	*x = PricingInfo{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +912,7 @@ func (x *PricingInfo) String() string {
 func (*PricingInfo) ProtoMessage() {}
 
 func (x *PricingInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[8]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +925,7 @@ func (x *PricingInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PricingInfo.ProtoReflect.Descriptor instead.
 func (*PricingInfo) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PricingInfo) GetCurrency() string {
@@ -903,7 +976,7 @@ type HealthStatus struct {
 
 func (x *HealthStatus) Reset() {
 	*x = HealthStatus{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +988,7 @@ func (x *HealthStatus) String() string {
 func (*HealthStatus) ProtoMessage() {}
 
 func (x *HealthStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[9]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1001,7 @@ func (x *HealthStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthStatus.ProtoReflect.Descriptor instead.
 func (*HealthStatus) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HealthStatus) GetStatus() HealthStatus_Status {
@@ -977,7 +1050,7 @@ type GPUInfo struct {
 
 func (x *GPUInfo) Reset() {
 	*x = GPUInfo{}
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1062,7 @@ func (x *GPUInfo) String() string {
 func (*GPUInfo) ProtoMessage() {}
 
 func (x *GPUInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[10]
+	mi := &file_blackhole_discovery_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1075,7 @@ func (x *GPUInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUInfo.ProtoReflect.Descriptor instead.
 func (*GPUInfo) Descriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_blackhole_discovery_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GPUInfo) GetModel() string {
@@ -1030,7 +1103,7 @@ var File_blackhole_discovery_v1_record_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"#blackhole/discovery/v1/record.proto\x12\x16blackhole.discovery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x05\n" +
+	"#blackhole/discovery/v1/record.proto\x12\x16blackhole.discovery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\x05\n" +
 	"\rServiceRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vprovider_id\x18\x02 \x01(\tR\n" +
@@ -1050,7 +1123,12 @@ const file_blackhole_discovery_v1_record_proto_rawDesc = "" +
 	"\tsignature\x18\v \x01(\fR\tsignature\x12\x1a\n" +
 	"\bsequence\x18\f \x01(\x04R\bsequence\x12\x1c\n" +
 	"\twithdrawn\x18\r \x01(\bR\twithdrawn\x12\x1a\n" +
-	"\bcritical\x18\x0e \x03(\tR\bcritical\"\xe3\x02\n" +
+	"\bcritical\x18\x0e \x03(\tR\bcritical\x125\n" +
+	"\x06paused\x18\x0f \x01(\v2\x1d.blackhole.discovery.v1.PauseR\x06paused\"\x85\x01\n" +
+	"\x05Pause\x12\x18\n" +
+	"\astopped\x18\x01 \x01(\bR\astopped\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xe3\x02\n" +
 	"\x0fServiceMetadata\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x12\x12\n" +
@@ -1155,47 +1233,51 @@ func file_blackhole_discovery_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_discovery_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_blackhole_discovery_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_blackhole_discovery_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_blackhole_discovery_v1_record_proto_goTypes = []any{
 	(HealthStatus_Status)(0),      // 0: blackhole.discovery.v1.HealthStatus.Status
 	(*ServiceRecord)(nil),         // 1: blackhole.discovery.v1.ServiceRecord
-	(*ServiceMetadata)(nil),       // 2: blackhole.discovery.v1.ServiceMetadata
-	(*ServiceCapabilities)(nil),   // 3: blackhole.discovery.v1.ServiceCapabilities
-	(*StorageCapabilities)(nil),   // 4: blackhole.discovery.v1.StorageCapabilities
-	(*ComputeCapabilities)(nil),   // 5: blackhole.discovery.v1.ComputeCapabilities
-	(*CDNCapabilities)(nil),       // 6: blackhole.discovery.v1.CDNCapabilities
-	(*BandwidthCapabilities)(nil), // 7: blackhole.discovery.v1.BandwidthCapabilities
-	(*GeoLocation)(nil),           // 8: blackhole.discovery.v1.GeoLocation
-	(*PricingInfo)(nil),           // 9: blackhole.discovery.v1.PricingInfo
-	(*HealthStatus)(nil),          // 10: blackhole.discovery.v1.HealthStatus
-	(*GPUInfo)(nil),               // 11: blackhole.discovery.v1.GPUInfo
-	nil,                           // 12: blackhole.discovery.v1.ServiceMetadata.AttributesEntry
-	nil,                           // 13: blackhole.discovery.v1.PricingInfo.TierPricingEntry
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*Pause)(nil),                 // 2: blackhole.discovery.v1.Pause
+	(*ServiceMetadata)(nil),       // 3: blackhole.discovery.v1.ServiceMetadata
+	(*ServiceCapabilities)(nil),   // 4: blackhole.discovery.v1.ServiceCapabilities
+	(*StorageCapabilities)(nil),   // 5: blackhole.discovery.v1.StorageCapabilities
+	(*ComputeCapabilities)(nil),   // 6: blackhole.discovery.v1.ComputeCapabilities
+	(*CDNCapabilities)(nil),       // 7: blackhole.discovery.v1.CDNCapabilities
+	(*BandwidthCapabilities)(nil), // 8: blackhole.discovery.v1.BandwidthCapabilities
+	(*GeoLocation)(nil),           // 9: blackhole.discovery.v1.GeoLocation
+	(*PricingInfo)(nil),           // 10: blackhole.discovery.v1.PricingInfo
+	(*HealthStatus)(nil),          // 11: blackhole.discovery.v1.HealthStatus
+	(*GPUInfo)(nil),               // 12: blackhole.discovery.v1.GPUInfo
+	nil,                           // 13: blackhole.discovery.v1.ServiceMetadata.AttributesEntry
+	nil,                           // 14: blackhole.discovery.v1.PricingInfo.TierPricingEntry
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_blackhole_discovery_v1_record_proto_depIdxs = []int32{
-	2,  // 0: blackhole.discovery.v1.ServiceRecord.metadata:type_name -> blackhole.discovery.v1.ServiceMetadata
-	3,  // 1: blackhole.discovery.v1.ServiceRecord.capabilities:type_name -> blackhole.discovery.v1.ServiceCapabilities
-	8,  // 2: blackhole.discovery.v1.ServiceRecord.location:type_name -> blackhole.discovery.v1.GeoLocation
-	9,  // 3: blackhole.discovery.v1.ServiceRecord.pricing:type_name -> blackhole.discovery.v1.PricingInfo
-	10, // 4: blackhole.discovery.v1.ServiceRecord.health:type_name -> blackhole.discovery.v1.HealthStatus
-	14, // 5: blackhole.discovery.v1.ServiceRecord.created_at:type_name -> google.protobuf.Timestamp
-	14, // 6: blackhole.discovery.v1.ServiceRecord.updated_at:type_name -> google.protobuf.Timestamp
-	14, // 7: blackhole.discovery.v1.ServiceRecord.expires_at:type_name -> google.protobuf.Timestamp
-	12, // 8: blackhole.discovery.v1.ServiceMetadata.attributes:type_name -> blackhole.discovery.v1.ServiceMetadata.AttributesEntry
-	4,  // 9: blackhole.discovery.v1.ServiceCapabilities.storage:type_name -> blackhole.discovery.v1.StorageCapabilities
-	5,  // 10: blackhole.discovery.v1.ServiceCapabilities.compute:type_name -> blackhole.discovery.v1.ComputeCapabilities
-	6,  // 11: blackhole.discovery.v1.ServiceCapabilities.cdn:type_name -> blackhole.discovery.v1.CDNCapabilities
-	7,  // 12: blackhole.discovery.v1.ServiceCapabilities.bandwidth:type_name -> blackhole.discovery.v1.BandwidthCapabilities
-	11, // 13: blackhole.discovery.v1.ComputeCapabilities.gpus:type_name -> blackhole.discovery.v1.GPUInfo
-	13, // 14: blackhole.discovery.v1.PricingInfo.tier_pricing:type_name -> blackhole.discovery.v1.PricingInfo.TierPricingEntry
-	0,  // 15: blackhole.discovery.v1.HealthStatus.status:type_name -> blackhole.discovery.v1.HealthStatus.Status
-	14, // 16: blackhole.discovery.v1.HealthStatus.last_check:type_name -> google.protobuf.Timestamp
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	3,  // 0: blackhole.discovery.v1.ServiceRecord.metadata:type_name -> blackhole.discovery.v1.ServiceMetadata
+	4,  // 1: blackhole.discovery.v1.ServiceRecord.capabilities:type_name -> blackhole.discovery.v1.ServiceCapabilities
+	9,  // 2: blackhole.discovery.v1.ServiceRecord.location:type_name -> blackhole.discovery.v1.GeoLocation
+	10, // 3: blackhole.discovery.v1.ServiceRecord.pricing:type_name -> blackhole.discovery.v1.PricingInfo
+	11, // 4: blackhole.discovery.v1.ServiceRecord.health:type_name -> blackhole.discovery.v1.HealthStatus
+	15, // 5: blackhole.discovery.v1.ServiceRecord.created_at:type_name -> google.protobuf.Timestamp
+	15, // 6: blackhole.discovery.v1.ServiceRecord.updated_at:type_name -> google.protobuf.Timestamp
+	15, // 7: blackhole.discovery.v1.ServiceRecord.expires_at:type_name -> google.protobuf.Timestamp
+	2,  // 8: blackhole.discovery.v1.ServiceRecord.paused:type_name -> blackhole.discovery.v1.Pause
+	15, // 9: blackhole.discovery.v1.Pause.since:type_name -> google.protobuf.Timestamp
+	15, // 10: blackhole.discovery.v1.Pause.until:type_name -> google.protobuf.Timestamp
+	13, // 11: blackhole.discovery.v1.ServiceMetadata.attributes:type_name -> blackhole.discovery.v1.ServiceMetadata.AttributesEntry
+	5,  // 12: blackhole.discovery.v1.ServiceCapabilities.storage:type_name -> blackhole.discovery.v1.StorageCapabilities
+	6,  // 13: blackhole.discovery.v1.ServiceCapabilities.compute:type_name -> blackhole.discovery.v1.ComputeCapabilities
+	7,  // 14: blackhole.discovery.v1.ServiceCapabilities.cdn:type_name -> blackhole.discovery.v1.CDNCapabilities
+	8,  // 15: blackhole.discovery.v1.ServiceCapabilities.bandwidth:type_name -> blackhole.discovery.v1.BandwidthCapabilities
+	12, // 16: blackhole.discovery.v1.ComputeCapabilities.gpus:type_name -> blackhole.discovery.v1.GPUInfo
+	14, // 17: blackhole.discovery.v1.PricingInfo.tier_pricing:type_name -> blackhole.discovery.v1.PricingInfo.TierPricingEntry
+	0,  // 18: blackhole.discovery.v1.HealthStatus.status:type_name -> blackhole.discovery.v1.HealthStatus.Status
+	15, // 19: blackhole.discovery.v1.HealthStatus.last_check:type_name -> google.protobuf.Timestamp
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_discovery_v1_record_proto_init() }
@@ -1203,16 +1285,16 @@ func file_blackhole_discovery_v1_record_proto_init() {
 	if File_blackhole_discovery_v1_record_proto != nil {
 		return
 	}
-	file_blackhole_discovery_v1_record_proto_msgTypes[7].OneofWrappers = []any{}
 	file_blackhole_discovery_v1_record_proto_msgTypes[8].OneofWrappers = []any{}
 	file_blackhole_discovery_v1_record_proto_msgTypes[9].OneofWrappers = []any{}
+	file_blackhole_discovery_v1_record_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_discovery_v1_record_proto_rawDesc), len(file_blackhole_discovery_v1_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
