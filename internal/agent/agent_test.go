@@ -5,8 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +20,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/agent/health"
 	"github.com/blackhole/blackhole/internal/agent/registry"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -215,6 +220,75 @@ func TestChecked(t *testing.T) {
 		require.NoError(t, err)
 		_, err = s.Deregister(t.Context(), r.Key)
 		require.ErrorIs(t, err, fault.NotFound)
+	})
+}
+
+// TestRemovalIsTold: the end of an instance is a line of the log, and a list shows it for an hour with its cause, until the
+// instance returns.
+func TestRemovalIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := opened(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		name := web("a").Name()
+		checked := web("a")
+		checked.Spec.Check = &instance.Check{Type: instance.TCP, Interval: 2 * time.Second}
+		stays := checked
+		stays.ID, stays.Spec.RemoveAfter = "stays", 0
+		checked.Spec.RemoveAfter = time.Minute
+		for _, r := range []instance.Registration{checked, stays, web("b"), web("c")} {
+			_, err := s.Register(t.Context(), r)
+			require.NoError(t, err)
+		}
+		require.Empty(t, s.Removed(name))
+		_, err := s.Deregister(t.Context(), web("c").Key)
+		require.NoError(t, err)
+		s.fall(true)
+		time.Sleep(2 * time.Minute)
+		list := s.Removed(name)
+		slices.SortFunc(list, func(a, b instance.Removal) int { return a.Key.Compare(b.Key) })
+		require.Len(t, list, 3)
+		require.Equal(t, "neither a heartbeat nor a passed check came for 1m0s", list[0].Cause)
+		require.Equal(t, instance.StatusDown, list[0].Status)
+		require.Equal(t, "refused", list[0].LastCheck.Cause)
+		require.Equal(t, "no heartbeat came for 20s", list[1].Cause)
+		require.Nil(t, list[1].LastCheck)
+		require.Equal(t, "deregistered", list[2].Cause)
+		require.Equal(t, s.Removed(name), s.Removed(instance.Name{Namespace: "default"}))
+		require.Empty(t, s.Removed(instance.Name{Namespace: "default", Service: "other"}))
+		require.Equal(t, 2, strings.Count(log.String(), `msg="removed a silent instance"`))
+		require.Contains(t, log.String(), `instance=default/web/a status=DOWN cause="neither a heartbeat nor a passed check came for 1m0s" last_check=`)
+		i, _ := s.registry.Get(stays.Key)
+		require.Equal(t, instance.StatusDown, i.Status)
+
+		_, err = s.Register(t.Context(), web("b"))
+		require.NoError(t, err)
+		require.Len(t, s.Removed(name), 2, "it returned")
+		for range 240 {
+			time.Sleep(5 * time.Second)
+			_, err = s.Heartbeat(t.Context(), []instance.Ref{{Key: web("b").Key}})
+			require.NoError(t, err)
+		}
+		require.Len(t, s.Removed(name), 2)
+		time.Sleep(time.Hour)
+		require.Len(t, s.Removed(name), 1, "only the end of b is within the hour")
+	})
+}
+
+// TestEndsAreBounded: no number of ended instances takes more memory.
+func TestEndsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := opened(t, nil)
+		for n := range catalog.MaxEnded + 50 {
+			r := web(fmt.Sprint(n))
+			_, err := s.Register(t.Context(), r)
+			require.NoError(t, err)
+			_, err = s.Deregister(t.Context(), r.Key)
+			require.NoError(t, err)
+		}
+		list := s.Removed(web("a").Name())
+		require.Len(t, list, catalog.MaxEnded)
+		require.Equal(t, catalog.MaxEnded, s.ends.known.Len())
+		require.Equal(t, "deregistered", list[0].Cause)
 	})
 }
 

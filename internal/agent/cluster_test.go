@@ -315,9 +315,9 @@ func (l line) Heartbeat(ctx context.Context, refs []instance.Ref) ([]instance.Be
 	return l.Registrar.Heartbeat(ctx, refs)
 }
 
-func (l line) Deregister(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
+func (l line) Deregister(ctx context.Context, k instance.Key) (instance.Removal, error) {
 	if err := l.call(ctx); err != nil {
-		return instance.Deregistered{}, err
+		return instance.Removal{}, err
 	}
 	return l.Registrar.Deregister(ctx, k)
 }

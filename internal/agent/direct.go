@@ -20,10 +20,10 @@ func (d direct) Register(context.Context, instance.Registration) (instance.Regis
 	return instance.Registered{}, fault.New("agent.Register", fault.Unsupported, "peers do not register instances with each other: register at the peer on the same host")
 }
 
-func (d direct) Deregister(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
+func (d direct) Deregister(ctx context.Context, k instance.Key) (instance.Removal, error) {
 	k = k.WithDefaults()
 	if err := d.consents(ctx, instance.Ref{Key: k}); err != nil {
-		return instance.Deregistered{}, fault.Wrap("agent.Deregister", err)
+		return instance.Removal{}, fault.Wrap("agent.Deregister", err)
 	}
 	gone, err := d.local.remove(ctx, k, forwardTimeout/2)
 	return gone, fault.Wrap("agent.Deregister", err)

@@ -56,6 +56,7 @@ type local struct {
 	catalog   *catalog.Catalog // fed here without a directory
 	locks     keyLocks
 	aliases   *lru.Cache[string, instance.Key] // former leases of adopted instances
+	ends      *ends
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -116,6 +117,9 @@ func (l *local) close() error {
 // changed delivers changes of the registry in its order.
 func (l *local) changed(changes []instance.Change) {
 	for _, c := range changes {
+		if c.Last != nil {
+			l.ends.add(c, l.checker.Last(c.Key), l.config.Now())
+		}
 		l.follow(c.Key, c.Instance)
 	}
 	if l.directory != nil {
@@ -170,6 +174,7 @@ func (l *local) expire() {
 		if next := l.registry.Expire(now); !next.IsZero() {
 			wait = min(max(next.Sub(now), 0), maxExpireInterval)
 		}
+		l.ends.log(l.config.Logger)
 		timer.Reset(wait)
 	}
 }
@@ -280,10 +285,10 @@ func (l *local) fits(r instance.Registration) error {
 }
 
 // remove deregisters an instance of this peer.
-func (l *local) remove(ctx context.Context, k instance.Key, wait time.Duration) (instance.Deregistered, error) {
+func (l *local) remove(ctx context.Context, k instance.Key, wait time.Duration) (instance.Removal, error) {
 	unlock, err := l.locks.lock(ctx, k)
 	if err != nil {
-		return instance.Deregistered{}, err
+		return instance.Removal{}, err
 	}
 	defer unlock()
 	gone, err := l.registry.Deregister(k, l.config.Now())

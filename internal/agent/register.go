@@ -130,7 +130,7 @@ func (s *Service) depends(ctx context.Context, r instance.Registration) error {
 }
 
 // Deregister implements instance.Registrar.
-func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance.Deregistered, err error) {
+func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance.Removal, err error) {
 	k = k.WithDefaults()
 	err = s.forwarder.anywhere(ctx, k, true, func() (err error) {
 		gone, err = s.remove(ctx, k, s.config.CommitWait)

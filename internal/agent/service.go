@@ -144,7 +144,11 @@ func newService(c Config, d Directory, known *catalog.Catalog) (*Service, error)
 	if err != nil {
 		return nil, err
 	}
-	l := &local{config: c, directory: d, catalog: known, aliases: aliases}
+	ended, err := lru.New[instance.Key, instance.Removal](catalog.MaxEnded)
+	if err != nil {
+		return nil, err
+	}
+	l := &local{config: c, directory: d, catalog: known, aliases: aliases, ends: &ends{known: ended}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	r := &reader{Catalog: known, local: l}
 	s := &Service{local: l, reader: r, forwarder: &forwarder{local: l, reader: r}}

@@ -29,7 +29,7 @@ func serveAgent(t *testing.T, a *agenttest.Agent, token string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpcapi.New(grpcapi.Config{
-		Agent: &grpcapi.Agent{Registrar: a, Catalog: a}, Operator: checker{},
+		Agent: &grpcapi.Agent{Registrar: a, Catalog: a, Removed: a.Removed}, Operator: checker{},
 		Unary: []grpc.UnaryServerInterceptor{func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 			md, _ := metadata.FromIncomingContext(ctx)
 			if got := append(md.Get("authorization"), "")[0]; token != "" && got != "Bearer "+token {

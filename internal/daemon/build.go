@@ -255,8 +255,8 @@ func (p *parts) startFrontEnds(context.Context) error {
 		Places: grpcapi.Places{Refused: p.fronts.places.refused},
 	}
 	if p.agent != nil {
-		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage, LastChecks: p.agent.LastChecks}
-		rpc.Agent = &grpcapi.Agent{Registrar: p.agent, Catalog: p.agent}
+		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage, LastChecks: p.agent.LastChecks, Removed: p.agent.Removed}
+		rpc.Agent = &grpcapi.Agent{Registrar: p.agent, Catalog: p.agent, Removed: p.agent.Removed}
 	}
 	p.fronts.auth.http(&web)
 	p.fronts.auth.grpc(&rpc)

@@ -46,9 +46,9 @@ func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance
 }
 
 // Deregister implements instance.Registrar. At of the result is zero: the API lacks it.
-func (a *Agent) Deregister(ctx context.Context, k instance.Key) (instance.Deregistered, error) {
+func (a *Agent) Deregister(ctx context.Context, k instance.Key) (instance.Removal, error) {
 	_, err := a.service.Deregister(ctx, &agentv1.DeregisterRequest{ServiceName: k.Service, InstanceId: k.ID, Namespace: k.Namespace})
-	return instance.Deregistered{}, fromStatus("client.DeregisterInstance", err)
+	return instance.Removal{}, fromStatus("client.DeregisterInstance", err)
 }
 
 // Heartbeat implements instance.Registrar. Several leases share one request; references
@@ -182,6 +182,25 @@ func (a *Agent) Services(ctx context.Context, namespace string) (instance.Servic
 		s.Services[i] = instance.Summary{Name: p.GetName(), Instances: int(p.GetInstances()), Up: int(p.GetUp()), Tags: p.GetTags()}
 	}
 	return s, nil
+}
+
+// Removed returns the instances of a service, or of a namespace without a service, that ended within the last hour and did
+// not return, the last end first. Errors: Invalid; Unsupported by an old peer.
+func (a *Agent) Removed(ctx context.Context, n instance.Name) ([]instance.Removal, error) {
+	const op = "client.RemovedInstances"
+	resp, err := a.service.ListRemoved(ctx, &agentv1.ListRemovedRequest{Namespace: n.Namespace, ServiceName: n.Service})
+	if err != nil {
+		return nil, fromStatus(op, err)
+	}
+	list := make([]instance.Removal, len(resp.GetRemovals()))
+	for at, p := range resp.GetRemovals() {
+		i, err := toInstance(op, p.GetInstance())
+		if err != nil {
+			return nil, err
+		}
+		list[at] = instance.Removal{Instance: i, At: p.GetRemovedAt().AsTime(), Cause: p.GetCause()}
+	}
+	return list, nil
 }
 
 // Watch calls send for the changes of a result, as instance.Catalog, until the context ends,

@@ -21,8 +21,8 @@ type Registrar interface {
 	// "version" for an invalid semantic version; LimitReached; Unavailable for
 	// a required commit without a leader.
 	Register(ctx context.Context, r Registration) (Registered, error)
-	// Deregister removes an instance at once. Errors: NotFound.
-	Deregister(ctx context.Context, k Key) (Deregistered, error)
+	// Deregister removes an instance at once. Its result has At alone. Errors: NotFound.
+	Deregister(ctx context.Context, k Key) (Removal, error)
 	// Heartbeat renews up to MaxBeats leases and returns one Beat for each, in
 	// order. Errors of a Beat: NotFound; Gone, value the time.Time, after a
 	// recent removal.
@@ -57,9 +57,14 @@ type Registered struct {
 	Committed bool
 }
 
-// Deregistered is the result of a deregistration.
-type Deregistered struct {
-	At time.Time
+// Removal is the end of an instance. Each peer remembers the last ends for an hour.
+type Removal struct {
+	*Instance           // before its end
+	At        time.Time // UTC
+	Cause     string    // for people
+	// LastCheck is the end of its last check; nil without one, for callers that are no operators of its peer, and at other
+	// peers.
+	LastCheck *LastCheck
 }
 
 // Ref names an instance by its lease or its key.

@@ -110,6 +110,7 @@ type Instance struct {
 type Change struct {
 	Key
 	Instance *Instance // nil after its end
+	Last     *Instance // of the registry: the instance before its end; nil otherwise
 	Revision uint64    // of the registry, the same as the Instance's; 0 from elsewhere
 	Reason   Reason    // of the registry; "" from elsewhere
 }

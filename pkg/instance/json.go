@@ -140,6 +140,19 @@ func (i *Instance) Detail(lastBeat time.Time) *DetailJSON {
 	return d
 }
 
+// MarshalJSON implements json.Marshaler.
+func (r Removal) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		*BriefJSON
+		Service   string     `json:"service"`
+		Namespace string     `json:"namespace"`
+		Peer      string     `json:"peer,omitempty"`
+		RemovedAt time.Time  `json:"removed_at"`
+		Cause     string     `json:"cause"`
+		LastCheck *LastCheck `json:"last_check,omitempty"`
+	}{r.Brief(), r.Service, r.Namespace, r.Peer, ShownTime(r.At), r.Cause, r.LastCheck})
+}
+
 // ShownTime rounds a time for people: UTC, to the millisecond.
 func ShownTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 

@@ -50,6 +50,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -83,6 +85,7 @@ type Catalog struct {
 	moved       broadcaster // rev changed
 	floor       atomic.Pointer[logFloor]
 	leases      leases
+	ended       *lru.Cache[instance.Key, instance.Removal] // without a cause
 
 	mu      sync.Mutex // held by the feeder and at the start and the end of a wait
 	touched []*stream  // streams with staged entries
@@ -123,7 +126,10 @@ func New(cfg Config) *Catalog {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Catalog{cfg: cfg, streams: table{seed: maphash.MakeSeed()}}
+	c := &Catalog{
+		cfg: cfg, streams: table{seed: maphash.MakeSeed()},
+		ended: newEnded(),
+	}
 	c.rev.Store(1)
 	c.forgotten.Store(1)
 	c.link.Store(new(linkState))

@@ -64,6 +64,13 @@ func (c *Catalog) Reset(rev uint64, all []*instance.Instance) error {
 		}
 		c.publish(rev)
 	case rev < known || len(changes) > 0:
+		for _, ch := range changes {
+			var before *instance.Instance
+			if s := c.streams.get(ch.Key.Name()); s != nil {
+				before = s.byID[ch.Key.ID]
+			}
+			c.note(before, ch.Instance)
+		}
 		c.restart(rev, next)
 	}
 	return nil
@@ -175,6 +182,7 @@ func (c *Catalog) stage(rev uint64, ch instance.Change) {
 	if before.Same(ch.Instance) {
 		return
 	}
+	c.note(before, ch.Instance)
 	c.leases.replace(before, ch.Instance)
 	service, space := c.open(ch.Key.Name()), c.open(instance.Name{Namespace: ch.Key.Namespace})
 	e := entry{rev: rev, before: before, after: ch.Instance}

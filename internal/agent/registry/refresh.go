@@ -68,7 +68,7 @@ func (r *Registry) drop(e *entry, reason instance.Reason, now time.Time) {
 	delete(r.leases, e.Lease)
 	r.queue.Remove(e)
 	r.tombstones.add(e.Instance, withoutMonotonic(now))
-	r.changes = append(r.changes, instance.Change{Key: e.Key, Revision: r.nextRevision(), Reason: reason})
+	r.changes = append(r.changes, instance.Change{Key: e.Key, Last: e.Instance, Revision: r.nextRevision(), Reason: reason})
 }
 
 // nextRevision returns the next revision. The caller holds mu, or is the only

@@ -207,7 +207,7 @@ func outcome(i *instance.Instance, created bool) instance.Registered {
 
 // Deregister removes an instance. Errors: NotFound; Unavailable after a disk
 // failure.
-func (r *Registry) Deregister(k instance.Key, now time.Time) (instance.Deregistered, error) {
+func (r *Registry) Deregister(k instance.Key, now time.Time) (instance.Removal, error) {
 	const op = "instances.Deregister"
 	r.reserve()
 	k = k.WithDefaults()
@@ -219,9 +219,9 @@ func (r *Registry) Deregister(k instance.Key, now time.Time) (instance.Deregiste
 		return nil
 	})
 	if err != nil {
-		return instance.Deregistered{}, fault.Wrap(op, err)
+		return instance.Removal{}, fault.Wrap(op, err)
 	}
-	return instance.Deregistered{At: withoutMonotonic(now)}, nil
+	return instance.Removal{At: withoutMonotonic(now)}, nil
 }
 
 // SetStatus overrides the status of an instance by StatusOutOfService,

@@ -45,7 +45,9 @@ func serviceList(con *term.Console) *cobra.Command {
 		if err != nil {
 			return instanceFields().Rename(err)
 		}
-		return r.Print(servicesDocument(all.Services))
+		err = r.Print(servicesDocument(all.Services))
+		sayRemoved(ctx, r, c, instance.Name{Namespace: *namespace})
+		return err
 	})
 }
 
@@ -190,7 +192,11 @@ func instanceFind(con *term.Console, watch bool) *cobra.Command {
 		if len(found.Instances) == 0 {
 			explainNothing(ctx, r, c, q)
 		}
-		err = r.Print(InstanceList(found.Instances, map[string]any{"service": q.Service, "index": found.Index, "stale": found.Stale}))
+		value := map[string]any{"service": q.Service, "index": found.Index, "stale": found.Stale}
+		if removed := sayRemoved(ctx, r, c, q.Name); len(removed) > 0 {
+			value["removed"] = removed
+		}
+		err = r.Print(InstanceList(found.Instances, value))
 		return remote.Found(err, must, len(found.Instances))
 	})
 }
@@ -248,6 +254,26 @@ func printInstance(r *remote.Peer, e instance.Event) error {
 	i := e.Instance
 	line := fmt.Sprintf("%-8s  %-24s  %-14s  %-24s  %-10s  %s", kind, i.ID, i.Status, AddressOf(i), term.OrDash(i.Spec.Version), strings.Join(i.Spec.Tags, " "))
 	return r.PrintNext(term.Document{Value: instanceEvent{kind, e.Revision, instanceJSON(i)}, Table: term.Plain(strings.TrimRight(term.Clean(line), " ") + "\n")})
+}
+
+// saidRemoved bounds the removed instances that are named on standard error.
+const saidRemoved = 5
+
+// sayRemoved tells on standard error which instances of a service, or of a namespace, ended within the last hour, and why.
+// It returns them, none if the peer does not know.
+func sayRemoved(ctx context.Context, r *remote.Peer, c *client.Client, n instance.Name) []instance.Removal {
+	removed, err := c.Agent().Removed(ctx, n)
+	if err != nil {
+		return nil
+	}
+	for at, i := range removed {
+		if at == saidRemoved {
+			r.Say("and %d more ended within the last hour", len(removed)-at)
+			break
+		}
+		r.Say("%s %s ended at %s in status %s: %s", i.Service, i.ID, term.At(i.At), i.Status, i.Cause)
+	}
+	return removed
 }
 
 // explainNothing tells on standard error why a query of instances found none: how many each filter leaves out, or that no

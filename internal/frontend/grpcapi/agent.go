@@ -18,10 +18,12 @@ import (
 	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 )
 
-// Agent holds the parts of the agent plane. Both are required.
+// Agent holds the parts of the agent plane. Registrar and Catalog are required.
 type Agent struct {
 	Registrar instance.Registrar
 	Catalog   instance.Catalog
+	// Removed returns the last ends of instances, the last one first. Nil means that none are known.
+	Removed func(instance.Name) []instance.Removal
 }
 
 // agent serves DiscoveryService.
@@ -128,6 +130,21 @@ func (a *agent) ListServices(ctx context.Context, req *agentv1.ListServicesReque
 			return &agentv1.ServiceSummary{Name: s.Name, Instances: uint32(s.Instances), Up: uint32(s.Up), Tags: s.Tags}
 		}),
 	}, nil
+}
+
+// ListRemoved implements agentv1.DiscoveryServiceServer.
+func (a *agent) ListRemoved(_ context.Context, req *agentv1.ListRemovedRequest) (*agentv1.ListRemovedResponse, error) {
+	n := instance.Name{Namespace: cmp.Or(req.GetNamespace(), instance.DefaultNamespace), Service: req.GetServiceName()}
+	if err := (instance.Name{Namespace: n.Namespace, Service: cmp.Or(n.Service, "any")}).Validate(); err != nil {
+		return nil, fault.Wrap("grpcapi.ListRemoved", err)
+	}
+	resp := new(agentv1.ListRemovedResponse)
+	if a.Removed != nil {
+		resp.Removals = convert(a.Removed(n), func(r instance.Removal) *agentv1.Removal {
+			return &agentv1.Removal{Instance: r.Proto(), RemovedAt: timestamppb.New(r.At), Cause: r.Cause}
+		})
+	}
+	return resp, nil
 }
 
 // known converts an instance with the time of the last heartbeat, if this peer knows it.

@@ -10,7 +10,7 @@ import (
 // serveAgent serves an agent in memory alone.
 func serveAgent(t testing.TB, a *agenttest.Agent, edits ...func(*grpcapi.Config)) served {
 	t.Helper()
-	c := grpcapi.Config{Agent: &grpcapi.Agent{Registrar: a, Catalog: a}}
+	c := grpcapi.Config{Agent: &grpcapi.Agent{Registrar: a, Catalog: a, Removed: a.Removed}}
 	for _, edit := range edits {
 		edit(&c)
 	}

@@ -46,6 +46,30 @@ func web(id string) *agentv1.Instance {
 	return (&instance.Instance{Key: r.Key, Spec: r.Spec}).Proto()
 }
 
+// TestListRemoved: the end of an instance travels with its cause, and without its lease.
+func TestListRemoved(t *testing.T) {
+	_, a, s := agents(t)
+	c := s.client(t).Agent()
+	got, err := c.Register(t.Context(), agenttest.Web("a"))
+	require.NoError(t, err)
+	list, err := c.Removed(t.Context(), got.Name())
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, err = c.Deregister(t.Context(), got.Key)
+	require.NoError(t, err)
+	want := a.Removed(got.Name())
+	require.Len(t, want, 1)
+	want[0].Instance.Lease = ""
+	list, err = c.Removed(t.Context(), instance.Name{Namespace: got.Namespace})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.True(t, want[0].Same(list[0].Instance))
+	require.Equal(t, want[0].At, list[0].At)
+	require.Equal(t, "deregistered", list[0].Cause)
+	_, err = c.Removed(t.Context(), instance.Name{Namespace: "A"})
+	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "namespace"})
+}
+
 func TestHeartbeatsAnswerInOrder(t *testing.T) {
 	c, a, _ := agents(t)
 	var leases []string
@@ -127,8 +151,8 @@ type refusing struct {
 	err error
 }
 
-func (r *refusing) Deregister(context.Context, instance.Key) (instance.Deregistered, error) {
-	return instance.Deregistered{}, r.err
+func (r *refusing) Deregister(context.Context, instance.Key) (instance.Removal, error) {
+	return instance.Removal{}, r.err
 }
 
 // TestRegisterStream: a stream registers new instances, renews known ones, and refuses invalid

@@ -23,7 +23,7 @@ func Need(fullMethod string) access.Role {
 	case "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection":
 		return access.RoleReadOnly
 	case agentv1.DiscoveryService_ServiceDesc.ServiceName:
-		return least(method, []string{"Discover", "ListServices", "ListInstances", "Watch"},
+		return least(method, []string{"Discover", "ListServices", "ListInstances", "ListRemoved", "Watch"},
 			[]string{"Register", "Deregister", "Heartbeat", "SetStatus", "RegisterStream"})
 	case api.RecordService_ServiceDesc.ServiceName:
 		return least(method, []string{"Get", "List", "Resolve", "Query", "Watch"}, nil)

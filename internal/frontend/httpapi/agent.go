@@ -24,7 +24,9 @@ type Agent struct {
 	Census func() map[instance.Status]int // counts the instances of all peers and namespaces; nil means unknown
 	// LastChecks are the ends of the last checks that this peer made of an instance, newest first. Nil means that it checks none.
 	LastChecks func(instance.Key) []instance.LastCheck
-	Storage    func() error // fails while the registry cannot be written; nil means always writable
+	// Removed are the last ends of instances, the last one first. Nil means that none are known.
+	Removed func(instance.Name) []instance.Removal
+	Storage func() error // fails while the registry cannot be written; nil means always writable
 }
 
 func (a *Agent) census() map[instance.Status]int {
@@ -79,6 +81,7 @@ func (a *agentAPI) routes() []route {
 		{pattern: "GET /v1/services/{service}/{id}", role: access.RoleReadOnly, asks: true, serve: dialectB(a.getService)},
 		{pattern: "DELETE /v1/services/{service}/{id}", role: access.RoleService, asks: true, serve: dialectB(a.deregister)},
 		{pattern: "PUT /v1/services/{service}/{id}/heartbeat", role: access.RoleService, asks: true, endpoint: "/heartbeat", serve: dialectB(a.heartbeat)},
+		{pattern: "GET /v1/removed", role: access.RoleReadOnly, asks: true, serve: handler(a.listRemoved)},
 		// Prometheus.
 		{pattern: "GET /v1/prometheus/sd", role: access.RoleReadOnly, asks: true, serve: handler(a.prometheusTargets)},
 	}

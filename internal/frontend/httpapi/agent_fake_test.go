@@ -162,17 +162,17 @@ func (g *registry) known(k instance.Key) (*instance.Instance, error) {
 	return nil, fault.New("", fault.NotFound, "%s is not registered", k)
 }
 
-func (g *registry) Deregister(_ context.Context, k instance.Key) (instance.Deregistered, error) {
+func (g *registry) Deregister(_ context.Context, k instance.Key) (instance.Removal, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.broken != nil {
-		return instance.Deregistered{}, g.broken
+		return instance.Removal{}, g.broken
 	}
 	if _, err := g.known(k); err != nil {
-		return instance.Deregistered{}, err
+		return instance.Removal{}, err
 	}
 	g.put(k, nil)
-	return instance.Deregistered{At: g.now}, nil
+	return instance.Removal{At: g.now}, nil
 }
 
 func (g *registry) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat, error) {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"time"
@@ -120,7 +121,7 @@ func (a *agentAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 func (a *agentAPI) writeDetail(w http.ResponseWriter, r *http.Request, i *instance.Instance) error {
 	last, _ := a.Catalog.LastBeat(i.Key)
 	d := i.Detail(last)
-	if a.LastChecks != nil && (a.open || access.From(r.Context()).Role == access.RoleAdmin) {
+	if a.LastChecks != nil && a.operator(r) {
 		d.LastChecks = a.LastChecks(i.Key)
 	}
 	return writeJSON(w, http.StatusOK, d)
@@ -178,6 +179,35 @@ func (a *agentAPI) listInstances(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeInstances(w, q.Service, result)
 	return nil
+}
+
+// listRemoved returns the last ends of instances. Operators also get their last checks.
+func (a *agentAPI) listRemoved(w http.ResponseWriter, r *http.Request) error {
+	values, err := input.Known(r.URL, "namespace", "service")
+	if err != nil {
+		return parameterError{err}
+	}
+	n := instance.Name{Namespace: dialect.Namespace(values), Service: values.Get("service")}
+	if err := (instance.Name{Namespace: n.Namespace, Service: cmp.Or(n.Service, "any")}).Validate(); err != nil {
+		return parameterError{err}
+	}
+	list := []instance.Removal{}
+	if a.Removed != nil {
+		list = append(list, a.Removed(n)...)
+	}
+	if !a.operator(r) {
+		for at := range list {
+			list[at].LastCheck = nil
+		}
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Removed []instance.Removal `json:"removed"`
+	}{list})
+}
+
+// operator reports whether a caller may see what the checks of this peer found.
+func (a *agentAPI) operator(r *http.Request) bool {
+	return a.open || access.From(r.Context()).Role == access.RoleAdmin
 }
 
 // readQuery reads the selection of a request. It accepts the parameters in more besides.

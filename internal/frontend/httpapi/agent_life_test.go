@@ -34,7 +34,7 @@ func alive(t *testing.T, disk vfs.FS, dial func() (net.Conn, error)) (c caller, 
 	h, p := discoverytest.New(t), newPipes()
 	s := New(Config{
 		Registrar: h, Finder: h, Node: h.Node, Metrics: http.NotFoundHandler(), Guard: conforming(t),
-		Agent: &Agent{Registrar: plane, Catalog: plane, Census: plane.Count, Storage: plane.Storage},
+		Agent: &Agent{Registrar: plane, Catalog: plane, Census: plane.Count, Storage: plane.Storage, Removed: plane.Removed},
 	})
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(p) }()
@@ -113,6 +113,9 @@ func TestLife(t *testing.T) {
 		time.Sleep(28 * time.Second)
 		require.Equal(t, "DOWN", a.ok(t, 200, "GET "+payments+"/payment-1", "").json["health"])
 		time.Sleep(10 * time.Second)
+		require.Equal(t, "neither a heartbeat nor a passed check came for 30s",
+			a.ok(t, 200, "GET /v1/removed?service=payment", "").json["removed"].([]any)[0].(object)["cause"])
+		a.refused(t, refusal{400, "invalid_parameter", "service"}, "GET /v1/removed?service=A", "")
 		a.refused(t, missing(""), "GET "+payments+"/payment-1", "") // heartbeats that stop remove it after the 30 s of this dialect
 		a.refused(t, refusal{410, "service_gone", "id"}, "PUT /v1/leases/"+lease+"/renew", "")
 	})

@@ -74,7 +74,7 @@ func (known) Heartbeat(_ context.Context, refs []instance.Ref) ([]instance.Beat,
 }
 
 // Deregister and the methods below are unused.
-func (known) Deregister(context.Context, instance.Key) (instance.Deregistered, error) {
+func (known) Deregister(context.Context, instance.Key) (instance.Removal, error) {
 	panic("not asked for")
 }
 

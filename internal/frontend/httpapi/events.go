@@ -53,7 +53,7 @@ type eventsAPI struct {
 func newEventsAPI(d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
 	e := &eventsAPI{shared: d.shared, finder: d.finder, coordination: c}
 	if a != nil {
-		e.catalog = a.Catalog
+		e.catalog, e.lines.removed = a.Catalog, a.Removed
 	}
 	return e
 }

@@ -136,12 +136,12 @@ func TestSharedLines(t *testing.T) {
 	require.Nil(t, s.of(instance.Batch{Index: 1}))
 	a := batch("a", 1)
 	first := s.of(a)
-	require.Equal(t, serviceLine(a), first)
+	require.Equal(t, new(sharedLines).serviceLine(a), first)
 	require.Same(t, &first[0], &s.of(a)[0])
 	all := a
 	all.Reset = true
-	require.Equal(t, serviceLine(all), s.of(all))
-	require.Equal(t, serviceLine(batch("b", 1)), s.of(batch("b", 1)))
+	require.Equal(t, new(sharedLines).serviceLine(all), s.of(all))
+	require.Equal(t, new(sharedLines).serviceLine(batch("b", 1)), s.of(batch("b", 1)))
 	for n := range 100 {
 		s.of(batch(fmt.Sprint(n), maxShared/10))
 		require.LessOrEqual(t, s.total, maxShared)

@@ -62,6 +62,7 @@ type serviceChange struct {
 	Type     string        `json:"type"` // as of /v1/services/{service}/watch
 	Instance serviceMember `json:"instance"`
 	Revision uint64        `json:"revision"`
+	Cause    string        `json:"cause,omitempty"` // of the end of an instance, as in /v1/removed
 }
 
 func memberOf(i *instance.Instance) serviceMember {
@@ -171,6 +172,8 @@ const maxShared = 4096
 // sharedLines encodes a batch of services once for all viewers who get it at about the same time. It knows a batch by its
 // instances, which nobody changes, so viewers at different positions never get the line of each other.
 type sharedLines struct {
+	removed func(instance.Name) []instance.Removal // knows why an instance ended; may be nil
+
 	mu      sync.Mutex
 	readers int
 	kept    []*sharedLine // oldest first; empty without readers
@@ -200,7 +203,7 @@ func (s *sharedLines) join() (leave func()) {
 // of returns the data of a batch, or nil for a batch without events.
 func (s *sharedLines) of(b instance.Batch) []byte {
 	if len(b.Events) == 0 {
-		return serviceLine(b)
+		return s.serviceLine(b)
 	}
 	return s.find(b).data()
 }
@@ -213,7 +216,7 @@ func (s *sharedLines) find(b instance.Batch) *sharedLine {
 			return l
 		}
 	}
-	l := &sharedLine{b.Reset, b.Events, sync.OnceValue(func() []byte { return serviceLine(b) })}
+	l := &sharedLine{b.Reset, b.Events, sync.OnceValue(func() []byte { return s.serviceLine(b) })}
 	s.kept = append(s.kept, l)
 	s.total += len(l.events)
 	for len(s.kept) > 1 && s.total > maxShared {
@@ -224,7 +227,7 @@ func (s *sharedLines) find(b instance.Batch) *sharedLine {
 }
 
 // serviceLine returns the data of a batch, or nil for a batch without events.
-func serviceLine(b instance.Batch) []byte {
+func (s *sharedLines) serviceLine(b instance.Batch) []byte {
 	switch {
 	case b.Reset:
 		list := make([]serviceMember, len(b.Events))
@@ -234,10 +237,29 @@ func serviceLine(b instance.Batch) []byte {
 		return line(serviceEvent{Kind: "reset", Instances: list})
 	case len(b.Events) > 0:
 		list := make([]serviceChange, len(b.Events))
+		causes := s.causes(b)
 		for n, ev := range b.Events {
-			list[n] = serviceChange{dialect.ChangeName(ev.Type), memberOf(ev.Instance), ev.Revision}
+			list[n] = serviceChange{dialect.ChangeName(ev.Type), memberOf(ev.Instance), ev.Revision, causes[ev.Instance.Key]}
 		}
 		return line(serviceEvent{Kind: "change", Changes: list})
 	}
 	return nil
+}
+
+// causes returns why instances of a batch ended.
+func (s *sharedLines) causes(b instance.Batch) map[instance.Key]string {
+	at := slices.IndexFunc(b.Events, func(e instance.Event) bool { return e.Type == instance.Removed })
+	if at < 0 || s.removed == nil {
+		return nil
+	}
+	causes := make(map[instance.Key]string)
+	for _, r := range s.removed(instance.Name{Namespace: b.Events[at].Instance.Namespace}) {
+		causes[r.Key] = r.Cause
+	}
+	for _, e := range b.Events {
+		if e.Type != instance.Removed {
+			delete(causes, e.Instance.Key)
+		}
+	}
+	return causes
 }

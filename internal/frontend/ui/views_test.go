@@ -252,6 +252,10 @@ func (b *browser) playsLive(p *peer) {
 	b.press("button", "Drain")
 	b.text("OUT_OF_SERVICE")
 	b.text("Undrain")
+	p.json("POST /v1/services/web/instances", `{"id": "web-gone", "host": "10.0.0.9", "port": 80}`)
+	p.json("DELETE /v1/services/web/instances/web-gone", "")
+	b.text("Ended within the last hour")
+	b.text("web-gone")
 	b.eval("location.hash = '#/timeline'")
 	b.text("web/web-new")
 	b.eval("document.querySelector('[name=text]').value = 'web-ne'") // a reader types while the page is drawn again

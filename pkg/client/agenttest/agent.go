@@ -140,15 +140,15 @@ func (a *Agent) Register(_ context.Context, r instance.Registration) (instance.R
 }
 
 // Deregister implements instance.Registrar.
-func (a *Agent) Deregister(_ context.Context, k instance.Key) (instance.Deregistered, error) {
+func (a *Agent) Deregister(_ context.Context, k instance.Key) (instance.Removal, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.entries[k]
 	if e == nil {
-		return instance.Deregistered{}, absent("agenttest.Deregister", k)
+		return instance.Removal{}, absent("agenttest.Deregister", k)
 	}
 	a.remove(e)
-	return instance.Deregistered{At: a.now}, nil
+	return instance.Removal{At: a.now}, nil
 }
 
 // Heartbeat implements instance.Registrar.

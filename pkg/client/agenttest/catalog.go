@@ -104,6 +104,19 @@ func (a *Agent) List(_ context.Context, q instance.ListQuery) (instance.Result, 
 	return instance.Result{View: &instance.View{Index: a.revision(), Instances: list}, Contact: a.reach()}, nil
 }
 
+// Removed returns the instances of a service, or of a namespace without a service, that ended and did not return, the last
+// end first.
+func (a *Agent) Removed(n instance.Name) (list []instance.Removal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range slices.Backward(a.log) {
+		if i := c.before; c.after == nil && a.entries[i.Key] == nil && i.Namespace == n.Namespace && (n.Service == "" || i.Service == n.Service) {
+			list = append(list, instance.Removal{Instance: i, At: a.gone[i.Key.String()], Cause: "deregistered"})
+		}
+	}
+	return list
+}
+
 // Services implements instance.Catalog.
 func (a *Agent) Services(_ context.Context, namespace string) (instance.Services, error) {
 	a.mu.Lock()

@@ -19,6 +19,18 @@ function grouped(services) {
   return [...all.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
+// What ended within the last hour, and why. It has no watch.
+function Removed({ service }) {
+  const { services } = useLive();
+  const { value } = useCall(`/v1/removed${service ? `?service=${encodeURIComponent(service)}` : ''}`, [services.size], 5000);
+  const list = value?.removed || [];
+  return list.length > 0 && html`<h2>Ended within the last hour</h2>
+    <${Table} label="Ended instances" head=${['instance', 'was', 'ended', 'cause']} rows=${list.slice(0, 20).map(i => html`<tr key=${`${i.service}/${i.id}`}>
+      <td><${Text} most=${40}>${service ? i.id : `${i.service} ${i.id}`}<//></td><td><${Badge}>${i.health}<//></td><td>${ago(i.removed_at)}</td>
+      <td class="wide"><${Text} most=${200}>${i.cause}${i.last_check?.cause ? `; last check: ${i.last_check.cause}` : ''}<//></td></tr>`)} />
+    ${list.length > 20 && html`<p>and ${list.length - 20} more</p>`}`;
+}
+
 export function ServicesView() {
   const { services, contact } = useLive();
   const chosen = where().values.get('service');
@@ -31,6 +43,7 @@ export function ServicesView() {
       <td><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${40}>${s.name}<//></a></td>
       <td class="wide"><${Bar} ...${s} /></td><td class="number">${s.counts.UP || 0} of ${s.total}</td>
       <td>${order.slice(1).filter(status => s.counts[status]).map(status => html`<${Badge} tone=${status}>${s.counts[status]} ${status}<//> `)}${s.counts.UP === s.total && '–'}</td></tr>`)} />`}
+    <${Removed} />
     <${Elsewhere} commands=${['blackholed service ls', `curl ${location.origin}/v1/services`]} />`;
 }
 
@@ -55,7 +68,8 @@ function Service({ name }) {
       <td class="extra"><${Text} most=${20}>${i.metadata?.zone || '–'}<//></td><td class="extra"><${Text} most=${16}>${i.metadata?.version || '–'}<//></td>
       <td>${may && html`<button type="button" onClick=${() => turn(i)}>${drained(i) ? 'Undrain' : 'Drain'}</button>`}</td></tr>`)} />
     ${open && services.get(`${name}/${open}`) && html`<${Instance} service=${name} id=${open} />`}
-    <${Elsewhere} commands=${[`blackholed instance show ${quote(name)}`, `dig @127.0.0.1 -p 8600 ${quote(name)}.service.bh SRV`, `curl ${quote(`${location.origin}/v1/services/${encodeURIComponent(name)}/instances?health=any`)}`]} />`}`;
+    <${Elsewhere} commands=${[`blackholed instance show ${quote(name)}`, `dig @127.0.0.1 -p 8600 ${quote(name)}.service.bh SRV`, `curl ${quote(`${location.origin}/v1/services/${encodeURIComponent(name)}/instances?health=any`)}`]} />`}
+    <${Removed} service=${name} />`;
 }
 
 const ended = c => (c.passing ? 'passed' : `failed: ${c.cause || 'no cause'}`);
@@ -73,7 +87,7 @@ function Instance({ service, id }) {
   if (!d) return html`<${Failed} error=${error} />`;
   const rows = [
     ['status', d.health], ['set by hand', d.override], ['peer', live.services.get(`${service}/${id}`)?.peer], ['registered', ago(d.registered_at)],
-    ['last sign of life', d.last_heartbeat ? ago(d.last_heartbeat) : 'known to its peer alone'], ['unhealthy after', d.unhealthy_after], ['removed after', d.remove_after],
+    ['last sign of life', d.last_heartbeat ? ago(d.last_heartbeat) : 'known to its peer alone'], ['unhealthy after', d.unhealthy_after], ['removed after', d.lasting ? `${d.remove_after} without heartbeats, never by its check alone` : d.remove_after],
     ['check', d.health_check ? Object.entries(d.health_check).map(([k, v]) => `${k} ${typeof v === 'object' ? JSON.stringify(v) : v}`).join(', ') : 'none: it needs heartbeats'],
     ['last check', checked(d, live.services.get(`${service}/${id}`)?.peer)],
     ['tags', (d.tags || []).join(', ')], ['description', d.description], ...Object.entries(d.metadata || {}),

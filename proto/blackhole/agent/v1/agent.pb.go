@@ -1558,6 +1558,163 @@ func (x *ListInstancesResponse) GetAge() *durationpb.Duration {
 	return nil
 }
 
+type ListRemovedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	ServiceName   string                 `protobuf:"bytes,2,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"` // empty: all services of the namespace
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRemovedRequest) Reset() {
+	*x = ListRemovedRequest{}
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRemovedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRemovedRequest) ProtoMessage() {}
+
+func (x *ListRemovedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRemovedRequest.ProtoReflect.Descriptor instead.
+func (*ListRemovedRequest) Descriptor() ([]byte, []int) {
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListRemovedRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ListRemovedRequest) GetServiceName() string {
+	if x != nil {
+		return x.ServiceName
+	}
+	return ""
+}
+
+type ListRemovedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Removals      []*Removal             `protobuf:"bytes,1,rep,name=removals,proto3" json:"removals,omitempty"` // the last end first; at most 1,000 of all namespaces are known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRemovedResponse) Reset() {
+	*x = ListRemovedResponse{}
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRemovedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRemovedResponse) ProtoMessage() {}
+
+func (x *ListRemovedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRemovedResponse.ProtoReflect.Descriptor instead.
+func (*ListRemovedResponse) Descriptor() ([]byte, []int) {
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListRemovedResponse) GetRemovals() []*Removal {
+	if x != nil {
+		return x.Removals
+	}
+	return nil
+}
+
+// Removal is the end of an instance.
+type Removal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instance      *Instance              `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"` // before its end
+	RemovedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=removed_at,json=removedAt,proto3" json:"removed_at,omitempty"`
+	Cause         string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"` // for people
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Removal) Reset() {
+	*x = Removal{}
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Removal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Removal) ProtoMessage() {}
+
+func (x *Removal) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Removal.ProtoReflect.Descriptor instead.
+func (*Removal) Descriptor() ([]byte, []int) {
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Removal) GetInstance() *Instance {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+func (x *Removal) GetRemovedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RemovedAt
+	}
+	return nil
+}
+
+func (x *Removal) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Query         *DiscoverRequest       `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
@@ -1568,7 +1725,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1737,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1750,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchRequest) GetQuery() *DiscoverRequest {
@@ -1625,7 +1782,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1794,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1807,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchResponse) GetType() EventType {
@@ -1717,7 +1874,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1886,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_blackhole_agent_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1899,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_blackhole_agent_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Event) GetType() EventType {
@@ -1936,7 +2093,17 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x04R\brevision\x12\x14\n" +
 	"\x05stale\x18\x05 \x01(\bR\x05stale\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12+\n" +
-	"\x03age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03age\"e\n" +
+	"\x03age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03age\"U\n" +
+	"\x12ListRemovedRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12!\n" +
+	"\fservice_name\x18\x02 \x01(\tR\vserviceName\"N\n" +
+	"\x13ListRemovedResponse\x127\n" +
+	"\bremovals\x18\x01 \x03(\v2\x1b.blackhole.agent.v1.RemovalR\bremovals\"\x94\x01\n" +
+	"\aRemoval\x128\n" +
+	"\binstance\x18\x01 \x01(\v2\x1c.blackhole.agent.v1.InstanceR\binstance\x129\n" +
+	"\n" +
+	"removed_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tremovedAt\x12\x14\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\"e\n" +
 	"\fWatchRequest\x129\n" +
 	"\x05query\x18\x01 \x01(\v2#.blackhole.agent.v1.DiscoverRequestR\x05query\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"\x89\x02\n" +
@@ -1969,7 +2136,7 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x13EVENT_TYPE_MODIFIED\x10\x02\x12\x16\n" +
 	"\x12EVENT_TYPE_DELETED\x10\x03\x12\x16\n" +
 	"\x12EVENT_TYPE_INITIAL\x10\x04\x12\x17\n" +
-	"\x13EVENT_TYPE_PROGRESS\x10\x052\xa9\x06\n" +
+	"\x13EVENT_TYPE_PROGRESS\x10\x052\x89\a\n" +
 	"\x10DiscoveryService\x12U\n" +
 	"\bRegister\x12#.blackhole.agent.v1.RegisterRequest\x1a$.blackhole.agent.v1.RegisterResponse\x12K\n" +
 	"\n" +
@@ -1978,7 +2145,8 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\tSetStatus\x12$.blackhole.agent.v1.SetStatusRequest\x1a%.blackhole.agent.v1.SetStatusResponse\x12U\n" +
 	"\bDiscover\x12#.blackhole.agent.v1.DiscoverRequest\x1a$.blackhole.agent.v1.DiscoverResponse\x12a\n" +
 	"\fListServices\x12'.blackhole.agent.v1.ListServicesRequest\x1a(.blackhole.agent.v1.ListServicesResponse\x12d\n" +
-	"\rListInstances\x12(.blackhole.agent.v1.ListInstancesRequest\x1a).blackhole.agent.v1.ListInstancesResponse\x12N\n" +
+	"\rListInstances\x12(.blackhole.agent.v1.ListInstancesRequest\x1a).blackhole.agent.v1.ListInstancesResponse\x12^\n" +
+	"\vListRemoved\x12&.blackhole.agent.v1.ListRemovedRequest\x1a'.blackhole.agent.v1.ListRemovedResponse\x12N\n" +
 	"\x05Watch\x12 .blackhole.agent.v1.WatchRequest\x1a!.blackhole.agent.v1.WatchResponse0\x01\x12M\n" +
 	"\x0eRegisterStream\x12\x1c.blackhole.agent.v1.Instance\x1a\x19.blackhole.agent.v1.Event(\x010\x01BAZ?github.com/blackhole/blackhole/proto/blackhole/agent/v1;agentv1b\x06proto3"
 
@@ -1995,7 +2163,7 @@ func file_blackhole_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_blackhole_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_blackhole_agent_v1_agent_proto_goTypes = []any{
 	(HealthStatus)(0),             // 0: blackhole.agent.v1.HealthStatus
 	(EventType)(0),                // 1: blackhole.agent.v1.EventType
@@ -2016,30 +2184,33 @@ var file_blackhole_agent_v1_agent_proto_goTypes = []any{
 	(*ServiceSummary)(nil),        // 16: blackhole.agent.v1.ServiceSummary
 	(*ListInstancesRequest)(nil),  // 17: blackhole.agent.v1.ListInstancesRequest
 	(*ListInstancesResponse)(nil), // 18: blackhole.agent.v1.ListInstancesResponse
-	(*WatchRequest)(nil),          // 19: blackhole.agent.v1.WatchRequest
-	(*WatchResponse)(nil),         // 20: blackhole.agent.v1.WatchResponse
-	(*Event)(nil),                 // 21: blackhole.agent.v1.Event
-	nil,                           // 22: blackhole.agent.v1.Instance.MetadataEntry
-	nil,                           // 23: blackhole.agent.v1.Instance.InterfacesEntry
-	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),         // 26: google.protobuf.Empty
+	(*ListRemovedRequest)(nil),    // 19: blackhole.agent.v1.ListRemovedRequest
+	(*ListRemovedResponse)(nil),   // 20: blackhole.agent.v1.ListRemovedResponse
+	(*Removal)(nil),               // 21: blackhole.agent.v1.Removal
+	(*WatchRequest)(nil),          // 22: blackhole.agent.v1.WatchRequest
+	(*WatchResponse)(nil),         // 23: blackhole.agent.v1.WatchResponse
+	(*Event)(nil),                 // 24: blackhole.agent.v1.Event
+	nil,                           // 25: blackhole.agent.v1.Instance.MetadataEntry
+	nil,                           // 26: blackhole.agent.v1.Instance.InterfacesEntry
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),         // 29: google.protobuf.Empty
 }
 var file_blackhole_agent_v1_agent_proto_depIdxs = []int32{
 	0,  // 0: blackhole.agent.v1.Instance.health:type_name -> blackhole.agent.v1.HealthStatus
-	22, // 1: blackhole.agent.v1.Instance.metadata:type_name -> blackhole.agent.v1.Instance.MetadataEntry
+	25, // 1: blackhole.agent.v1.Instance.metadata:type_name -> blackhole.agent.v1.Instance.MetadataEntry
 	3,  // 2: blackhole.agent.v1.Instance.health_check:type_name -> blackhole.agent.v1.HealthCheck
-	23, // 3: blackhole.agent.v1.Instance.interfaces:type_name -> blackhole.agent.v1.Instance.InterfacesEntry
-	24, // 4: blackhole.agent.v1.Instance.unhealthy_after:type_name -> google.protobuf.Duration
-	24, // 5: blackhole.agent.v1.Instance.remove_after:type_name -> google.protobuf.Duration
+	26, // 3: blackhole.agent.v1.Instance.interfaces:type_name -> blackhole.agent.v1.Instance.InterfacesEntry
+	27, // 4: blackhole.agent.v1.Instance.unhealthy_after:type_name -> google.protobuf.Duration
+	27, // 5: blackhole.agent.v1.Instance.remove_after:type_name -> google.protobuf.Duration
 	0,  // 6: blackhole.agent.v1.Instance.override:type_name -> blackhole.agent.v1.HealthStatus
-	25, // 7: blackhole.agent.v1.Instance.registered_at:type_name -> google.protobuf.Timestamp
-	25, // 8: blackhole.agent.v1.Instance.last_heartbeat:type_name -> google.protobuf.Timestamp
-	24, // 9: blackhole.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	24, // 10: blackhole.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	28, // 7: blackhole.agent.v1.Instance.registered_at:type_name -> google.protobuf.Timestamp
+	28, // 8: blackhole.agent.v1.Instance.last_heartbeat:type_name -> google.protobuf.Timestamp
+	27, // 9: blackhole.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	27, // 10: blackhole.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	2,  // 11: blackhole.agent.v1.RegisterRequest.instance:type_name -> blackhole.agent.v1.Instance
 	2,  // 12: blackhole.agent.v1.RegisterResponse.instance:type_name -> blackhole.agent.v1.Instance
-	25, // 13: blackhole.agent.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
+	28, // 13: blackhole.agent.v1.HeartbeatResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 14: blackhole.agent.v1.HeartbeatResponse.status:type_name -> blackhole.agent.v1.HealthStatus
 	9,  // 15: blackhole.agent.v1.HeartbeatResponse.beats:type_name -> blackhole.agent.v1.Beat
 	0,  // 16: blackhole.agent.v1.Beat.status:type_name -> blackhole.agent.v1.HealthStatus
@@ -2047,40 +2218,45 @@ var file_blackhole_agent_v1_agent_proto_depIdxs = []int32{
 	2,  // 18: blackhole.agent.v1.SetStatusResponse.instance:type_name -> blackhole.agent.v1.Instance
 	0,  // 19: blackhole.agent.v1.DiscoverRequest.health:type_name -> blackhole.agent.v1.HealthStatus
 	2,  // 20: blackhole.agent.v1.DiscoverResponse.instances:type_name -> blackhole.agent.v1.Instance
-	24, // 21: blackhole.agent.v1.DiscoverResponse.age:type_name -> google.protobuf.Duration
+	27, // 21: blackhole.agent.v1.DiscoverResponse.age:type_name -> google.protobuf.Duration
 	16, // 22: blackhole.agent.v1.ListServicesResponse.services:type_name -> blackhole.agent.v1.ServiceSummary
 	12, // 23: blackhole.agent.v1.ListInstancesRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
 	2,  // 24: blackhole.agent.v1.ListInstancesResponse.instances:type_name -> blackhole.agent.v1.Instance
-	24, // 25: blackhole.agent.v1.ListInstancesResponse.age:type_name -> google.protobuf.Duration
-	12, // 26: blackhole.agent.v1.WatchRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
-	1,  // 27: blackhole.agent.v1.WatchResponse.type:type_name -> blackhole.agent.v1.EventType
-	2,  // 28: blackhole.agent.v1.WatchResponse.instance:type_name -> blackhole.agent.v1.Instance
-	24, // 29: blackhole.agent.v1.WatchResponse.age:type_name -> google.protobuf.Duration
-	1,  // 30: blackhole.agent.v1.Event.type:type_name -> blackhole.agent.v1.EventType
-	2,  // 31: blackhole.agent.v1.Event.instance:type_name -> blackhole.agent.v1.Instance
-	4,  // 32: blackhole.agent.v1.DiscoveryService.Register:input_type -> blackhole.agent.v1.RegisterRequest
-	6,  // 33: blackhole.agent.v1.DiscoveryService.Deregister:input_type -> blackhole.agent.v1.DeregisterRequest
-	7,  // 34: blackhole.agent.v1.DiscoveryService.Heartbeat:input_type -> blackhole.agent.v1.HeartbeatRequest
-	10, // 35: blackhole.agent.v1.DiscoveryService.SetStatus:input_type -> blackhole.agent.v1.SetStatusRequest
-	12, // 36: blackhole.agent.v1.DiscoveryService.Discover:input_type -> blackhole.agent.v1.DiscoverRequest
-	14, // 37: blackhole.agent.v1.DiscoveryService.ListServices:input_type -> blackhole.agent.v1.ListServicesRequest
-	17, // 38: blackhole.agent.v1.DiscoveryService.ListInstances:input_type -> blackhole.agent.v1.ListInstancesRequest
-	19, // 39: blackhole.agent.v1.DiscoveryService.Watch:input_type -> blackhole.agent.v1.WatchRequest
-	2,  // 40: blackhole.agent.v1.DiscoveryService.RegisterStream:input_type -> blackhole.agent.v1.Instance
-	5,  // 41: blackhole.agent.v1.DiscoveryService.Register:output_type -> blackhole.agent.v1.RegisterResponse
-	26, // 42: blackhole.agent.v1.DiscoveryService.Deregister:output_type -> google.protobuf.Empty
-	8,  // 43: blackhole.agent.v1.DiscoveryService.Heartbeat:output_type -> blackhole.agent.v1.HeartbeatResponse
-	11, // 44: blackhole.agent.v1.DiscoveryService.SetStatus:output_type -> blackhole.agent.v1.SetStatusResponse
-	13, // 45: blackhole.agent.v1.DiscoveryService.Discover:output_type -> blackhole.agent.v1.DiscoverResponse
-	15, // 46: blackhole.agent.v1.DiscoveryService.ListServices:output_type -> blackhole.agent.v1.ListServicesResponse
-	18, // 47: blackhole.agent.v1.DiscoveryService.ListInstances:output_type -> blackhole.agent.v1.ListInstancesResponse
-	20, // 48: blackhole.agent.v1.DiscoveryService.Watch:output_type -> blackhole.agent.v1.WatchResponse
-	21, // 49: blackhole.agent.v1.DiscoveryService.RegisterStream:output_type -> blackhole.agent.v1.Event
-	41, // [41:50] is the sub-list for method output_type
-	32, // [32:41] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	27, // 25: blackhole.agent.v1.ListInstancesResponse.age:type_name -> google.protobuf.Duration
+	21, // 26: blackhole.agent.v1.ListRemovedResponse.removals:type_name -> blackhole.agent.v1.Removal
+	2,  // 27: blackhole.agent.v1.Removal.instance:type_name -> blackhole.agent.v1.Instance
+	28, // 28: blackhole.agent.v1.Removal.removed_at:type_name -> google.protobuf.Timestamp
+	12, // 29: blackhole.agent.v1.WatchRequest.query:type_name -> blackhole.agent.v1.DiscoverRequest
+	1,  // 30: blackhole.agent.v1.WatchResponse.type:type_name -> blackhole.agent.v1.EventType
+	2,  // 31: blackhole.agent.v1.WatchResponse.instance:type_name -> blackhole.agent.v1.Instance
+	27, // 32: blackhole.agent.v1.WatchResponse.age:type_name -> google.protobuf.Duration
+	1,  // 33: blackhole.agent.v1.Event.type:type_name -> blackhole.agent.v1.EventType
+	2,  // 34: blackhole.agent.v1.Event.instance:type_name -> blackhole.agent.v1.Instance
+	4,  // 35: blackhole.agent.v1.DiscoveryService.Register:input_type -> blackhole.agent.v1.RegisterRequest
+	6,  // 36: blackhole.agent.v1.DiscoveryService.Deregister:input_type -> blackhole.agent.v1.DeregisterRequest
+	7,  // 37: blackhole.agent.v1.DiscoveryService.Heartbeat:input_type -> blackhole.agent.v1.HeartbeatRequest
+	10, // 38: blackhole.agent.v1.DiscoveryService.SetStatus:input_type -> blackhole.agent.v1.SetStatusRequest
+	12, // 39: blackhole.agent.v1.DiscoveryService.Discover:input_type -> blackhole.agent.v1.DiscoverRequest
+	14, // 40: blackhole.agent.v1.DiscoveryService.ListServices:input_type -> blackhole.agent.v1.ListServicesRequest
+	17, // 41: blackhole.agent.v1.DiscoveryService.ListInstances:input_type -> blackhole.agent.v1.ListInstancesRequest
+	19, // 42: blackhole.agent.v1.DiscoveryService.ListRemoved:input_type -> blackhole.agent.v1.ListRemovedRequest
+	22, // 43: blackhole.agent.v1.DiscoveryService.Watch:input_type -> blackhole.agent.v1.WatchRequest
+	2,  // 44: blackhole.agent.v1.DiscoveryService.RegisterStream:input_type -> blackhole.agent.v1.Instance
+	5,  // 45: blackhole.agent.v1.DiscoveryService.Register:output_type -> blackhole.agent.v1.RegisterResponse
+	29, // 46: blackhole.agent.v1.DiscoveryService.Deregister:output_type -> google.protobuf.Empty
+	8,  // 47: blackhole.agent.v1.DiscoveryService.Heartbeat:output_type -> blackhole.agent.v1.HeartbeatResponse
+	11, // 48: blackhole.agent.v1.DiscoveryService.SetStatus:output_type -> blackhole.agent.v1.SetStatusResponse
+	13, // 49: blackhole.agent.v1.DiscoveryService.Discover:output_type -> blackhole.agent.v1.DiscoverResponse
+	15, // 50: blackhole.agent.v1.DiscoveryService.ListServices:output_type -> blackhole.agent.v1.ListServicesResponse
+	18, // 51: blackhole.agent.v1.DiscoveryService.ListInstances:output_type -> blackhole.agent.v1.ListInstancesResponse
+	20, // 52: blackhole.agent.v1.DiscoveryService.ListRemoved:output_type -> blackhole.agent.v1.ListRemovedResponse
+	23, // 53: blackhole.agent.v1.DiscoveryService.Watch:output_type -> blackhole.agent.v1.WatchResponse
+	24, // 54: blackhole.agent.v1.DiscoveryService.RegisterStream:output_type -> blackhole.agent.v1.Event
+	45, // [45:55] is the sub-list for method output_type
+	35, // [35:45] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_agent_v1_agent_proto_init() }
@@ -2094,7 +2270,7 @@ func file_blackhole_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_agent_v1_agent_proto_rawDesc), len(file_blackhole_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   22,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

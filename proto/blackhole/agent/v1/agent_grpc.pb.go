@@ -32,6 +32,7 @@ const (
 	DiscoveryService_Discover_FullMethodName       = "/blackhole.agent.v1.DiscoveryService/Discover"
 	DiscoveryService_ListServices_FullMethodName   = "/blackhole.agent.v1.DiscoveryService/ListServices"
 	DiscoveryService_ListInstances_FullMethodName  = "/blackhole.agent.v1.DiscoveryService/ListInstances"
+	DiscoveryService_ListRemoved_FullMethodName    = "/blackhole.agent.v1.DiscoveryService/ListRemoved"
 	DiscoveryService_Watch_FullMethodName          = "/blackhole.agent.v1.DiscoveryService/Watch"
 	DiscoveryService_RegisterStream_FullMethodName = "/blackhole.agent.v1.DiscoveryService/RegisterStream"
 )
@@ -56,6 +57,8 @@ type DiscoveryServiceClient interface {
 	ListServices(ctx context.Context, in *ListServicesRequest, opts ...grpc.CallOption) (*ListServicesResponse, error)
 	// ListInstances returns instances of all services of a namespace, in pages.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
+	// ListRemoved returns the instances that ended within the last hour and did not return.
+	ListRemoved(ctx context.Context, in *ListRemovedRequest, opts ...grpc.CallOption) (*ListRemovedResponse, error)
 	// Watch sends the present matches and then all changes.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 	// RegisterStream registers each received instance, or renews the lease of an unchanged one,
@@ -141,6 +144,16 @@ func (c *discoveryServiceClient) ListInstances(ctx context.Context, in *ListInst
 	return out, nil
 }
 
+func (c *discoveryServiceClient) ListRemoved(ctx context.Context, in *ListRemovedRequest, opts ...grpc.CallOption) (*ListRemovedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRemovedResponse)
+	err := c.cc.Invoke(ctx, DiscoveryService_ListRemoved_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *discoveryServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &DiscoveryService_ServiceDesc.Streams[0], DiscoveryService_Watch_FullMethodName, cOpts...)
@@ -193,6 +206,8 @@ type DiscoveryServiceServer interface {
 	ListServices(context.Context, *ListServicesRequest) (*ListServicesResponse, error)
 	// ListInstances returns instances of all services of a namespace, in pages.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
+	// ListRemoved returns the instances that ended within the last hour and did not return.
+	ListRemoved(context.Context, *ListRemovedRequest) (*ListRemovedResponse, error)
 	// Watch sends the present matches and then all changes.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	// RegisterStream registers each received instance, or renews the lease of an unchanged one,
@@ -228,6 +243,9 @@ func (UnimplementedDiscoveryServiceServer) ListServices(context.Context, *ListSe
 }
 func (UnimplementedDiscoveryServiceServer) ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListInstances not implemented")
+}
+func (UnimplementedDiscoveryServiceServer) ListRemoved(context.Context, *ListRemovedRequest) (*ListRemovedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRemoved not implemented")
 }
 func (UnimplementedDiscoveryServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -382,6 +400,24 @@ func _DiscoveryService_ListInstances_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DiscoveryService_ListRemoved_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRemovedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DiscoveryServiceServer).ListRemoved(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DiscoveryService_ListRemoved_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DiscoveryServiceServer).ListRemoved(ctx, req.(*ListRemovedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _DiscoveryService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -434,6 +470,10 @@ var DiscoveryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListInstances",
 			Handler:    _DiscoveryService_ListInstances_Handler,
+		},
+		{
+			MethodName: "ListRemoved",
+			Handler:    _DiscoveryService_ListRemoved_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,51 @@
+package catalog
+
+import (
+	"slices"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// Bounds of the memory of ended instances.
+const (
+	// MaxEnded is the number of ended instances that a catalog remembers, the last ones.
+	MaxEnded  = 1000
+	endedTime = time.Hour
+)
+
+func newEnded() *lru.Cache[instance.Key, instance.Removal] {
+	ended, err := lru.New[instance.Key, instance.Removal](MaxEnded)
+	if err != nil {
+		panic("catalog: " + err.Error()) // impossible: the size is positive
+	}
+	return ended
+}
+
+// note remembers the end of an instance, and forgets it after its return.
+func (c *Catalog) note(before, after *instance.Instance) {
+	switch {
+	case after != nil:
+		c.ended.Remove(after.Key)
+	case before != nil:
+		c.ended.Add(before.Key, instance.Removal{Instance: before, At: c.cfg.Now().UTC()})
+	}
+}
+
+// Ended returns the instances of a service, or of a namespace without a service, that ended within the last hour and did
+// not return, the last end first. The causes are empty.
+func (c *Catalog) Ended(n instance.Name) []instance.Removal {
+	now := c.cfg.Now()
+	list := slices.DeleteFunc(c.ended.Values(), func(r instance.Removal) bool {
+		return r.Namespace != n.Namespace || n.Service != "" && r.Service != n.Service || now.Sub(r.At) >= endedTime
+	})
+	slices.SortFunc(list, func(a, b instance.Removal) int {
+		if c := b.At.Compare(a.At); c != 0 {
+			return c
+		}
+		return a.Key.Compare(b.Key)
+	})
+	return list
+}
