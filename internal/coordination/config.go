@@ -49,6 +49,9 @@ type Config struct {
 	// condition member_stopped.
 	Fatal func(error)
 
+	// Exhausted hears of each command of an owner that found no room in a pool of the group, and must not block; see fault.PoolOf. nil: nobody.
+	Exhausted func(owner string, err error)
+
 	Conditions *condition.Set // receives no_quorum, no_reserve, feature_level, member_stopped, states_differ and space_low; nil: nobody
 
 	Now     func() time.Time      // nil means time.Now

@@ -119,7 +119,7 @@ func newPlane(c Config) *plane {
 		Peers: p.peers,
 		Ask:   func(ctx context.Context, to peer.ID) (leader.Leadership, bool) { return p.ask(ctx, to, 0) },
 		Dial:  p.dial,
-		Group: p.view.ID, Missing: p.missing,
+		Group: p.view.ID, Missing: p.missing, Exhausted: c.Exhausted,
 		Refused: func(err error) bool {
 			var n *replica.NotLeader
 			return errors.As(err, &n) && !n.Maybe

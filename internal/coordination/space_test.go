@@ -56,7 +56,7 @@ func TestKeyFlood(t *testing.T) {
 		time.Sleep(time.Minute)
 		for i := range w.peers {
 			require.True(t, low(i), i)
-			require.InDelta(t, 1, w.peers[i].Stats().SpaceUsed, 0.05)
+			require.InDelta(t, 1, w.peers[i].Stats().PoolsUsed["keys"], 0.05)
 		}
 
 		honest := w.peers[1]

@@ -56,7 +56,7 @@ type Stats struct {
 	SilentVoters         int // without contact for an election timeout; only on the leader
 	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
-	SpaceUsed            float64 // share of the room for keys of applications; see machine.Space
+	PoolsUsed            map[string]float64 // share of each pool; see machine.Pool
 	OldestOverdueSeconds float64
 }
 
@@ -80,7 +80,10 @@ func (s *Seat) Stats() (f Stats) {
 		}
 	}
 	l.member.View(func(m *machine.Machine) {
-		f.Leases, f.Locks, f.Keys, f.SpaceUsed = m.LeaseCount(), m.LockCount(), m.Len(), machine.SpaceOf(m).Used
+		f.Leases, f.Locks, f.Keys, f.PoolsUsed = m.LeaseCount(), m.LockCount(), m.Len(), map[string]float64{}
+		for _, pool := range machine.PoolsOf(m) {
+			f.PoolsUsed[pool.Name] = pool.Used
+		}
 	})
 	return f
 }

@@ -18,7 +18,7 @@ const (
 	exhausted = time.Minute
 )
 
-// places tells the operator of callers that got no place of a pool: by a metric, by a line a minute for each pool, and
+// places tells the operator of callers that got no place of a pool, here or in the group: by a metric, by a line a minute for each pool, and
 // by a condition while a pool is full.
 type places struct {
 	metrics    *metrics.Discovery
@@ -57,6 +57,12 @@ func (p *places) refused(r access.Refusal) {
 func (p *places) ofPeers(r access.Refusal) {
 	r.Resource = "peer_" + r.Resource
 	p.refused(r)
+}
+
+// ofGroup hears of a command that found no room in a pool of the group.
+func (p *places) ofGroup(owner string, err error) {
+	pool, share := fault.PoolOf(err)
+	p.refused(access.Refusal{Resource: "group_" + pool, Full: !share, Client: owner, Err: err})
 }
 
 // newCallers bounds the connections of callers of HTTP and gRPC, together and for each client, by a quarter of the descriptors.

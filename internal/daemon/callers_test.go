@@ -88,6 +88,11 @@ func TestPlaces(t *testing.T) {
 
 		p.ofPeers(access.Refusal{Resource: "watches", Err: err})
 		require.Contains(t, log.String(), "resource=peer_watches")
+		p.ofGroup("@greedy", fault.Exhausted("machine", "leases", true, "too many"))
+		require.Contains(t, log.String(), "resource=group_leases reason=share caller=@greedy")
+		require.Empty(t, conditions.ActiveNames())
+		p.ofGroup("@modest", fault.Exhausted("machine", "leases", false, "too many"))
+		require.Equal(t, []string{"pool_exhausted"}, conditions.ActiveNames())
 		families, err := gatherer.Gather()
 		require.NoError(t, err)
 		counted := 0
@@ -96,6 +101,6 @@ func TestPlaces(t *testing.T) {
 				counted = len(f.GetMetric())
 			}
 		}
-		require.Equal(t, 3, counted, "watches full, watches share, peer_watches share")
+		require.Equal(t, 5, counted, "watches full, watches share, peer_watches share, group_leases both")
 	})
 }

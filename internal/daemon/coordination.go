@@ -84,7 +84,7 @@ func (p *parts) startCoordination(context.Context) error {
 		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
 		Spans: func(to peer.ID) calls.BeginSpan { return p.tracing.calls(to.String()) },
-		Fatal: func(err error) { made.failed <- err }, Conditions: p.conditions, Metrics: instruments, Now: p.now, Logger: p.log.With("part", "group"),
+		Fatal: func(err error) { made.failed <- err }, Exhausted: p.fronts.places.ofGroup, Conditions: p.conditions, Metrics: instruments, Now: p.now, Logger: p.log.With("part", "group"),
 	})
 	if err != nil {
 		return err

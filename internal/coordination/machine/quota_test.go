@@ -172,7 +172,7 @@ func TestReservedRoom(t *testing.T) {
 					break
 				}
 			}
-			require.InDelta(t, 1, machine.SpaceOf(l.Machine).Used, 0.04)
+			require.InDelta(t, 1, poolsOf(l)[name].Used, 0.04)
 			l.refused(t, fault.PoolExhausted, c.field, write(put("y", "", 0)))
 			l.refused(t, fault.PoolExhausted, c.field, write(put("y", "", 1)))
 			l.refused(t, fault.PoolExhausted, c.field, &apiv1.SetRequirementRequest{Name: "y", Min: 1})
@@ -330,21 +330,41 @@ func TestClientsMakeRoom(t *testing.T) {
 	require.NoError(t, use(first[0]))
 }
 
-// The fullest owner is named, whatever the order of the map.
-func TestSpace(t *testing.T) {
+// poolsOf returns the pools by name.
+func poolsOf(l *log) map[string]machine.Pool {
+	all := map[string]machine.Pool{}
+	for _, p := range machine.PoolsOf(l.Machine) {
+		all[p.Name] = p
+	}
+	return all
+}
+
+// How full each pool is, and the owner with most of it, whatever the order of the map.
+func TestPoolsOf(t *testing.T) {
+	const first, second = "@first", "@second"
 	l := newLog()
-	require.Zero(t, machine.SpaceOf(l.Machine))
-	for _, owner := range []string{bob, alice} {
-		r, _ := l.do(owner, write(put(owner, "", 0)))
-		require.NoError(t, r.Err)
+	for name, p := range poolsOf(l) {
+		require.Equal(t, machine.Pool{Name: name}, p)
+	}
+	for n, owner := range []string{second, first, second} {
+		for _, op := range []proto.Message{
+			&apiv1.LeaseGrantRequest{TtlMs: 1}, &apiv1.OpenClientRequest{}, &apiv1.SetRequirementRequest{Name: fmt.Sprint(n), Min: 1}, write(put(fmt.Sprint(n), "", 0)),
+		} {
+			r, _ := l.do(owner, op)
+			require.NoError(t, r.Err)
+		}
 	}
 	limits := l.Limits()
-	limits.Keys = 4
+	limits.Keys, limits.Leases, limits.Clients = 16, 4, 8
 	l.must(t, &coordv1.Configure{Limits: limits.Message()})
-	s := machine.SpaceOf(l.Machine)
-	require.InDelta(t, 2.0/3, s.Used, 1e-9, "of the three keys that are not reserved")
-	require.Equal(t, alice, s.Most, "the longer name has more bytes")
-	require.Equal(t, 1, s.Largest.UnleasedKeys)
+	all := poolsOf(l)
+	require.Equal(t, machine.Pool{Name: "keys", Used: 6.0 / 12, Most: second, Has: 4}, all["keys"])
+	require.Equal(t, machine.Pool{Name: "leases", Used: 1, Most: second, Has: 2}, all["leases"])
+	require.Equal(t, machine.Pool{Name: "clients", Used: 3.0 / 6, Most: second, Has: 2}, all["clients"])
+	require.Equal(t, machine.Pool{Name: "requirements", Used: 3.0 / 1024, Most: second, Has: 2}, all["requirements"])
+	require.Equal(t, second, all["bytes"].Most)
+	l.must(t, &apiv1.LeaseGrantRequest{TtlMs: 1}) // of a peer
+	require.InDelta(t, 1, poolsOf(l)["leases"].Used, 0, "a quarter is for it anyway")
 }
 
 // A lowered quota takes nothing away. A raised one counts at once.

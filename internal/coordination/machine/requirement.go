@@ -36,8 +36,8 @@ func (c *call) setRequirement(m *Machine, req *apiv1.SetRequirementRequest) erro
 		return nil
 	}
 	if !had {
-		all, own := m.requirements(c.owner)
-		if err := take("requirements", own, 1, all, requirements.Max); err != nil {
+		set := m.requirements()
+		if err := take("requirements", set.of[c.owner], 1, set.all, requirements.Max); err != nil {
 			return err
 		}
 	}
@@ -60,17 +60,21 @@ func (c *call) deleteRequirement(m *Machine, r *apiv1.DeleteRequirementRequest) 
 	return nil
 }
 
-// requirements counts the requirements, and those that an owner set last.
-func (s *Keyspace) requirements(owner string) (all, own uint64) {
-	span := coord.Under(requirements.Prefix)
+// counted are the requirements, and those that each owner set last.
+type counted struct {
+	all uint64
+	of  map[string]uint64
+}
+
+func (s *Keyspace) requirements() counted {
+	n, span := counted{of: map[string]uint64{}}, coord.Under(requirements.Prefix)
 	s.tree.Ascend(span.From, func(key string, kv *coord.KeyValue) bool {
 		if !span.Contains(key) {
 			return false
 		}
-		if all++; kv.Writer == owner {
-			own++
-		}
+		n.all++
+		n.of[kv.Writer]++
 		return true
 	})
-	return all, own
+	return n
 }

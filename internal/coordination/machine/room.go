@@ -3,6 +3,7 @@ package machine
 import (
 	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -116,22 +117,34 @@ func room(m *Machine, owner Usage, keys int, bytes int64, d depth) error {
 	return nil
 }
 
-// Space is how full the keyspace is for keys of applications, from 0; above 1 locks and the directory use more than what
-// is reserved for them.
-type Space struct {
-	Used    float64 // of the keys or of the bytes, whichever is fuller
-	Most    string  // the owner with the most bytes in keys without a lease; empty: nobody
-	Largest Usage   // of that owner
+// Pool is a pool of the group, as far as it is open to applications.
+type Pool struct {
+	Name string
+	Used float64 // share of what is open, from 0; above 1 the reserve is in use
+	Most string  // the owner that has most of it
+	Has  uint64  // what that one has; 0: nobody has any
 }
 
-// SpaceOf returns how full the keyspace is. It takes time in proportion to the owners.
-func SpaceOf(m *Machine) Space {
-	keys, bytes := m.limits.open(m.limits.Keys, applications), m.limits.open(m.limits.Bytes, applications)
-	s := Space{Used: max(float64(m.tree.Len())/float64(max(keys, 1)), float64(m.bytes)/float64(max(bytes, 1)))}
-	for name, u := range m.owners {
-		if has := u.UnleasedBytes; has > s.Largest.UnleasedBytes || has > 0 && has == s.Largest.UnleasedBytes && name < s.Most {
-			s.Most, s.Largest = name, u.Usage
+// PoolsOf returns the pools of the group, each with the owner that has most of it. It takes time in proportion to the owners.
+func PoolsOf(m *Machine) []Pool {
+	l, set := &m.limits, m.requirements()
+	kept := max(uint64(m.leases.Len()-m.leases.applications), l.Kept(uint64(l.Leases)))
+	return []Pool{
+		poolOf(m, "keys", uint64(m.tree.Len()), l.open(l.Keys, applications), func(_ string, u *Usage) int { return u.Keys + u.UnleasedKeys }),
+		poolOf(m, "bytes", uint64(m.bytes), l.open(l.Bytes, applications), func(_ string, u *Usage) int { return int(u.Bytes + u.UnleasedBytes) }),
+		poolOf(m, "leases", uint64(m.leases.applications), uint64(l.Leases)-min(uint64(l.Leases), kept), func(_ string, u *Usage) int { return u.Leases }),
+		poolOf(m, "clients", uint64(m.clients.applications), l.open(uint64(l.Clients), applications), func(_ string, u *Usage) int { return u.Clients }),
+		poolOf(m, "requirements", set.all, requirements.Max, func(owner string, _ *Usage) int { return int(set.of[owner]) }),
+	}
+}
+
+// poolOf finds the owner that has most of a pool; of equal ones the first by name.
+func poolOf(m *Machine, pool string, used, open uint64, of func(string, *Usage) int) Pool {
+	p := Pool{Name: pool, Used: float64(used) / float64(max(open, 1))}
+	for owner, u := range m.owners {
+		if n := uint64(of(owner, &u.Usage)); n > p.Has || n == p.Has && n > 0 && owner < p.Most {
+			p.Most, p.Has = owner, n
 		}
 	}
-	return s
+	return p
 }

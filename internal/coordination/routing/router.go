@@ -44,15 +44,16 @@ type Config struct {
 	Life  context.Context   // ends when this peer leaves the group or stops
 	Start func(func()) bool // runs work until the end of Life, in a goroutine that the owner waits for; false after it
 
-	Member  func() Member                                                     // nil without one
-	Peers   func() []peer.ID                                                  // that may know the leader
-	Ask     func(context.Context, peer.ID) (_ leader.Leadership, counts bool) // one of them
-	Dial    func(peer.ID) (Remote, error)                                     // connects to another peer's member, perhaps lazily
-	Group   func() string                                                     // its id; empty while unknown
-	Missing func() string                                                     // explains the lack of a leader to an operator
-	Refused func(error) bool                                                  // whether a member refused a command, which then had no effect
-	Left    func() (departed bool, floor int64)                               // whether this peer left the group, and the last revision of a group that it left
-	Jitter  func() float64                                                    // draws from [0, 1)
+	Member    func() Member                                                     // nil without one
+	Peers     func() []peer.ID                                                  // that may know the leader
+	Ask       func(context.Context, peer.ID) (_ leader.Leadership, counts bool) // one of them
+	Dial      func(peer.ID) (Remote, error)                                     // connects to another peer's member, perhaps lazily
+	Group     func() string                                                     // its id; empty while unknown
+	Missing   func() string                                                     // explains the lack of a leader to an operator
+	Refused   func(error) bool                                                  // whether a member refused a command, which then had no effect
+	Exhausted func(owner string, err error)                                     // hears of commands that found no room in a pool of the group; nil: nobody
+	Left      func() (departed bool, floor int64)                               // whether this peer left the group, and the last revision of a group that it left
+	Jitter    func() float64                                                    // draws from [0, 1)
 }
 
 // Router carries calls to the current leader until they are answered. It is safe for concurrent use.

@@ -42,8 +42,9 @@ type fakeGroup struct {
 	*Router
 	members map[peer.ID]*fakeMember
 
-	mu    sync.Mutex
-	leads leader.Leadership
+	mu      sync.Mutex
+	leads   leader.Leadership
+	refused []string // owner and pool
 }
 
 func (g *fakeGroup) elect(term uint64, p peer.ID) {
@@ -68,8 +69,12 @@ func play(t *testing.T, f func(t *testing.T, g *fakeGroup)) {
 				defer g.mu.Unlock()
 				return g.leads, true
 			},
-			Dial:    func(to peer.ID) (Remote, error) { return g.members[to], nil },
-			Group:   func() string { return "group" },
+			Dial:  func(to peer.ID) (Remote, error) { return g.members[to], nil },
+			Group: func() string { return "group" },
+			Exhausted: func(owner string, err error) {
+				pool, _ := fault.PoolOf(err)
+				g.refused = append(g.refused, owner+" "+pool)
+			},
 			Missing: func() string { return "a majority is needed" },
 			Refused: func(err error) bool { return errors.Is(err, errNotSent) },
 			Left:    func() (bool, int64) { return false, 0 },
@@ -103,6 +108,19 @@ func TestRepeatedAtNextLeader(t *testing.T) {
 		require.Len(t, seen, 2)
 		require.NotEmpty(t, seen[0])
 		require.Equal(t, seen[0], seen[1])
+	})
+}
+
+// TestExhausted: the peer hears of a command that found no room in a pool of the group, once, and of no other failure.
+func TestExhausted(t *testing.T) {
+	play(t, func(t *testing.T, g *fakeGroup) {
+		g.elect(1, "a")
+		for _, answer := range []error{fault.Exhausted("test", "leases", true, "full"), fault.New("test", fault.LimitReached, "busy"), nil} {
+			g.members["a"].execute = func(context.Context, *coordv1.Command) (*coordv1.Result, error) { return &coordv1.Result{}, answer }
+			_, err := g.Execute(t.Context(), coord.CommandOf("o", &apiv1.LeaseGrantRequest{TtlMs: 1}))
+			require.ErrorIs(t, err, answer)
+		}
+		require.Equal(t, []string{"o leases"}, g.refused)
 	})
 }
 

@@ -21,6 +21,11 @@ import (
 // A command with an identity of its caller is never undone: the caller may repeat it through another peer, and gets the first
 // answer. If that answer was a held lock, the lock must still be held.
 func (r *Router) Execute(ctx context.Context, cmd *coordv1.Command) (result *coordv1.Result, err error) {
+	defer func() {
+		if pool, _ := fault.PoolOf(err); pool != "" && r.config.Exhausted != nil {
+			r.config.Exhausted(cmd.GetOwner(), err)
+		}
+	}()
 	switch q := cmd.GetRequest().(type) {
 	case *coordv1.Command_KeepAlive:
 		if _, err := coord.Renewed(q.KeepAlive); err != nil {

@@ -2,7 +2,6 @@ package upkeep
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -19,26 +18,28 @@ import (
 )
 
 const (
-	measuring = 10 * time.Second // between two looks at the room for keys
+	measuring = 10 * time.Second // between two looks at the pools
 	spaceLow  = 0.8              // share of it that begins the condition
 	spaceFree = 0.75             // share that ends it
 )
 
-// WatchSpace keeps the condition space_low of a member until ctx ends. Its operator has time to act before writes fail.
+// WatchSpace keeps the condition space_low of a member until ctx ends. Its operator has time to act before commands fail.
 func WatchSpace(ctx context.Context, at *member.Member, conditions *condition.Set) {
 	defer conditions.Clear(condition.SpaceLow) // a client does not know
 	for pause.For(ctx, measuring) {
-		var s machine.Space
-		at.View(func(m *machine.Machine) { s = machine.SpaceOf(m) })
-		largest := ""
-		if s.Most != "" { // the owner with the most bytes in keys without a lease
-			largest = fmt.Sprintf("; most keys without a lease belong to %s", s.Most)
-		}
+		var fullest machine.Pool
+		at.View(func(m *machine.Machine) {
+			for _, p := range machine.PoolsOf(m) {
+				if p.Used > fullest.Used {
+					fullest = p
+				}
+			}
+		})
 		switch {
-		case s.Used >= spaceLow:
-			conditions.Raise(condition.SpaceLow, "the keys of the group use over %d %% of their room, and writes fail when it is full%s: "+
-				"delete keys, or raise coordination.limits.keys and .bytes at the voters", int(spaceLow*100), largest)
-		case s.Used < spaceFree:
+		case fullest.Used >= spaceLow:
+			conditions.Raise(condition.SpaceLow, "the %s of the group use over %d %% of their room, and what needs more fails when it is full; most belong to %s: "+
+				"end or delete some, or raise coordination.limits at the voters", fullest.Name, int(spaceLow*100), fullest.Most)
+		case fullest.Used < spaceFree:
 			conditions.Clear(condition.SpaceLow)
 		}
 	}

@@ -55,9 +55,9 @@ const (
 	StatesDiffer Name = "states_differ"
 	// IndexFull: this peer's index refuses or evicts records for want of memory.
 	IndexFull Name = "index_full"
-	// SpaceLow: the keys of the coordination group are nearly full.
+	// SpaceLow: a pool of the coordination group is nearly full: of its keys, bytes, leases, clients or requirements.
 	SpaceLow Name = "space_low"
-	// PoolExhausted: callers of this peer find no place for a connection, a watch, a wait or a large request.
+	// PoolExhausted: callers of this peer find no place for a connection, a watch, a wait or a large request, or the group no room.
 	PoolExhausted Name = "pool_exhausted"
 )
 

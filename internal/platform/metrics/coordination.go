@@ -29,8 +29,8 @@ type GroupStats struct {
 	SilentVoters         int // not heard within an election timeout; only on the leader
 	FailuresSurvived     int // of voters, now
 	Leases, Locks, Keys  int
-	SpaceUsed            float64 // share of the room for keys of applications
-	OldestOverdueSeconds float64 // age of the oldest expired lease that has not ended; only on the leader
+	PoolsUsed            map[string]float64 // share of each pool that is open to applications
+	OldestOverdueSeconds float64            // age of the oldest expired lease that has not ended; only on the leader
 }
 
 // NewCoordination registers the instruments, and gauges of what stats returns at each scrape.
@@ -61,9 +61,14 @@ func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coord
 		gauge[group]{"leases", "Leases of the group.", func(s group) float64 { return float64(s.Leases) }},
 		gauge[group]{"locks", "Locks with holders or waiters.", func(s group) float64 { return float64(s.Locks) }},
 		gauge[group]{"keys", "Keys of the group, with the keys of locks.", func(s group) float64 { return float64(s.Keys) }},
-		gauge[group]{"space_used_ratio", "Share of the room for keys of applications that is used, of keys or bytes, whichever is fuller.", func(s group) float64 { return s.SpaceUsed }},
 		gauge[group]{"oldest_overdue_seconds", "Delay of the oldest expired lease that has not ended; only on the leader.", func(s group) float64 { return s.OldestOverdueSeconds }},
 	)
+	f.scrape([]family{{"pool_used_ratio", "Share of a pool of the group that is used, of what is open to applications; above 1 the reserve of the peers is in use.", prometheus.GaugeValue, []string{"pool"}}},
+		func(set setter) {
+			for pool, used := range stats().PoolsUsed {
+				set("pool_used_ratio", used, pool)
+			}
+		})
 	return c, fault.As("metrics.NewCoordination", fault.Exists, f.err)
 }
 
