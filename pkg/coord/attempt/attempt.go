@@ -22,7 +22,7 @@ const maxForgotten = 3
 type Attempt struct {
 	pool    *Pool
 	cmd     *coordv1.Command
-	long    bool // the command waits for a lock
+	lane    lane
 	brought bool // the caller brought the identity
 	lent    identity
 	sent    bool // the message may still be in use
@@ -32,7 +32,7 @@ type Attempt struct {
 // Attempt prepares a command. Without an identity of its caller, it borrows one of the pool at its first call. The
 // caller must call End.
 func (p *Pool) Attempt(cmd *coordv1.Command) *Attempt {
-	return &Attempt{pool: p, cmd: cmd, long: cmd.GetLock().GetTimeoutMs() != 0, brought: cmd.GetAttempt().GetClient() != 0}
+	return &Attempt{pool: p, cmd: cmd, lane: p.laneOf(cmd), brought: cmd.GetAttempt().GetClient() != 0}
 }
 
 // Once sends the command once. It replaces a lent identity that the group has forgotten, unless the command may have been
@@ -46,7 +46,7 @@ func (a *Attempt) Once(ctx context.Context, send Send) (*coordv1.Result, error) 
 		a.sent, a.unknown = true, true
 		r, err := send(ctx, a.cmd)
 		if !a.brought && isForgotten(err) {
-			a.pool.forget(a.long)
+			a.pool.forget(a.lane)
 			a.lent, a.unknown = identity{}, before
 			if forgotten < maxForgotten && (!before || a.cmd.GetLock() != nil) {
 				continue
@@ -62,7 +62,7 @@ func (a *Attempt) Once(ctx context.Context, send Send) (*coordv1.Result, error) 
 // identify prepares the message of the next call.
 func (a *Attempt) identify(ctx context.Context, send Send) error {
 	if !a.brought && a.lent.client == 0 {
-		lent, err := a.pool.take(ctx, a.long, send)
+		lent, err := a.pool.take(ctx, a.lane, send)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (a *Attempt) identify(ctx context.Context, send Send) error {
 func (a *Attempt) Unknown() bool { return a.unknown }
 
 // Waits reports whether the command waits for a lock.
-func (a *Attempt) Waits() bool { return a.long }
+func (a *Attempt) Waits() bool { return a.lane == a.pool.long }
 
 // Brought reports whether the caller brought the identity. The caller may repeat such a command through another peer, and gets the
 // first answer.
@@ -95,7 +95,7 @@ func (a *Attempt) Again() { a.lent.sequence++ }
 // identity, or never.
 func (a *Attempt) End() {
 	if a.lent.client != 0 {
-		a.pool.give(a.lent, a.long)
+		a.pool.give(a.lent, a.lane)
 		a.lent = identity{}
 	}
 }

@@ -178,6 +178,24 @@ func TestShares(t *testing.T) {
 	})
 }
 
+// TestOwnLane: the commands of a peer itself do not wait for those of its callers.
+func TestOwnLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g := newPool("peer", 1, 1), &fakeGroup{}
+		run := func(ctx context.Context, owner string) error {
+			cmd := command()
+			cmd.Owner = owner
+			_, err := p.Attempt(cmd).Once(ctx, g.send)
+			return err
+		}
+		require.NoError(t, run(t.Context(), "@caller"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, run(ctx, "@caller"), fault.Timeout)
+		require.NoError(t, run(t.Context(), "peer"))
+	})
+}
+
 // TestPlaceAfterFailure: an identity that could not be opened takes no place.
 func TestPlaceAfterFailure(t *testing.T) {
 	p := newPool("", 1, 1)

@@ -7,12 +7,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Shares of a Pool. Commands that wait for locks have one of their own and do not wait for a place in it, because the
 // holders of these locks may themselves wait for one.
 const (
 	maxShort = 1024 // other commands at once; more wait
+	maxOwn   = 64   // commands of the owner of the pool, a peer, out of the reach of its callers; more wait
 	maxLong  = 4096 // commands that wait for locks; more are refused
 
 	maxClosed = 64 // identities that Close closes; the group forgets the rest after a long idle time
@@ -21,12 +23,15 @@ const (
 // Pool lends identities to commands. An identity carries one command at a time. Its sequence number outlives a command without
 // a result. It is safe for concurrent use.
 type Pool struct {
-	owner       string
-	short, long chan struct{} // one entry for each lent identity
+	owner            string
+	short, long, own lane
 
 	mu   sync.Mutex
 	free []identity // a stack, so that few identities stay in use
 }
+
+// lane has one entry for each lent identity.
+type lane chan struct{}
 
 // identity is a client id of the group.
 type identity struct {
@@ -38,27 +43,31 @@ type identity struct {
 func NewPool(owner string) *Pool { return newPool(owner, maxShort, maxLong) }
 
 func newPool(owner string, short, long int) *Pool {
-	return &Pool{owner: owner, short: make(chan struct{}, short), long: make(chan struct{}, long)}
+	return &Pool{owner: owner, short: make(lane, short), long: make(lane, long), own: make(lane, maxOwn)}
 }
 
-func (p *Pool) share(long bool) chan struct{} {
-	if long {
+// laneOf returns the lane of a command.
+func (p *Pool) laneOf(cmd *coordv1.Command) lane {
+	switch {
+	case cmd.GetLock().GetTimeoutMs() != 0:
 		return p.long
+	case p.owner != "" && cmd.GetOwner() == p.owner:
+		return p.own
 	}
 	return p.short
 }
 
 // take lends an identity, and opens one in the group if none is free. Errors: PoolExhausted for too many waits for locks.
-func (p *Pool) take(ctx context.Context, long bool, send Send) (identity, error) {
+func (p *Pool) take(ctx context.Context, l lane, send Send) (identity, error) {
 	const op = "attempt.take"
 	select {
-	case p.share(long) <- struct{}{}:
+	case l <- struct{}{}:
 	default:
-		if long {
+		if l == p.long {
 			return identity{}, fault.Exhausted(op, "waits", false, "%d locks are waited for already: give up one or retry later", cap(p.long))
 		}
 		select {
-		case p.short <- struct{}{}:
+		case l <- struct{}{}:
 		case <-ctx.Done():
 			return identity{}, fault.Wrap(op, ctx.Err())
 		}
@@ -68,26 +77,26 @@ func (p *Pool) take(ctx context.Context, long bool, send Send) (identity, error)
 	}
 	r, err := send(ctx, coord.CommandOf(p.owner, &apiv1.OpenClientRequest{}))
 	if err != nil {
-		<-p.share(long)
+		<-l
 		return identity{}, err
 	}
 	return identity{client: r.GetOpenClient().GetClient()}, nil
 }
 
 // give takes an identity back.
-func (p *Pool) give(used identity, long bool) {
+func (p *Pool) give(used identity, l lane) {
 	p.mu.Lock()
 	p.free = append(p.free, used)
 	p.mu.Unlock()
-	<-p.share(long)
+	<-l
 }
 
 // forget drops a lent identity that the group has forgotten, and those that were idle for longer.
-func (p *Pool) forget(long bool) {
+func (p *Pool) forget(l lane) {
 	p.mu.Lock()
 	p.free = nil
 	p.mu.Unlock()
-	<-p.share(long)
+	<-l
 }
 
 // pop removes a free identity; false if there is none.
