@@ -31,8 +31,8 @@ type KeyValue struct {
 	// Lease whose end deletes the key; 0 is none.
 	Lease LeaseID
 
-	// Writer is the owner that put a key without a lease, and whose quota it counts for; empty for keys with a lease and for
-	// the group's own. Only members know it.
+	// Writer is the owner of the key's lease, or the one that put a key without a lease, whose quota the key counts for.
+	// Empty for claims, for entries of the directory and for the group's own keys. Only peers know it.
 	Writer string
 
 	// LockClaim is the claim behind a lock's key; nil for other keys.
@@ -50,6 +50,17 @@ func (kv *KeyValue) Claim() (Claim, bool) {
 		return Claim{}, false
 	}
 	return *kv.LockClaim, true
+}
+
+// LeaseOwner returns the owner of the version's lease; empty without a lease and for entries of the directory.
+func (kv *KeyValue) LeaseOwner() string {
+	switch {
+	case kv.Lease == 0:
+		return ""
+	case kv.LockClaim != nil:
+		return kv.LockClaim.Holder
+	}
+	return kv.Writer
 }
 
 // Token returns the fencing token of a lock's key, 0 for other keys.

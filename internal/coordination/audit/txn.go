@@ -38,8 +38,8 @@ func (l *Log) foresee(e Entry) *foresight {
 			continue
 		}
 		span := spanOf(s.GetDelete())
-		for key := range l.keys { // no step puts a key that another one deletes
-			if span.Contains(key) {
+		for key, kv := range l.keys { // no step puts a key that another one deletes, and claims stay
+			if span.Contains(key) && kv.LockClaim == nil {
 				f.keys[key] = nil
 			}
 		}

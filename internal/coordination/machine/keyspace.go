@@ -113,14 +113,16 @@ func (h *history) before(span coord.Span, from coord.Revision) []coord.Event {
 	return slices.CompactFunc(first, func(a, b coord.Event) bool { return a.Key == b.Key })
 }
 
-// put makes kv the present version of its key. The caller has set Key, Value, Lease and LockClaim, and
-// has checked the lease.
+// put makes kv the present version of its key. The caller has set Key, Value, Lease, Writer and LockClaim, and has checked
+// the lease. A claim that displaces a plain key makes a new key: its create revision is a fencing token.
 func (m *Machine) put(kv *coord.KeyValue) {
 	prev, had := m.tree.Set(kv.Key, kv)
 	kv.ModRevision = m.revision + 1
 	kv.CreateRevision, kv.Version = kv.ModRevision, 1
 	if had {
-		kv.CreateRevision, kv.Version, kv.Since = prev.CreateRevision, prev.Version+1, prev.Since
+		if kv.LockClaim == nil || prev.LockClaim != nil {
+			kv.CreateRevision, kv.Version, kv.Since = prev.CreateRevision, prev.Version+1, prev.Since
+		}
 		unbind(m, prev)
 	}
 	bind(m, kv)

@@ -63,7 +63,7 @@ func (c *call) lock(m *Machine, r lockRequest, wait bool) error {
 	}
 	claim := coord.Claim{Lock: name, Holder: l.Owner, Mode: coord.Mode(r.GetMode()), Permits: r.GetPermits(), Count: 1, Metadata: r.GetMetadata()}
 	key := coord.LockKey(name, lease)
-	if kv, ok := m.tree.Get(key); ok {
+	if kv, ok := m.tree.Get(key); ok && kv.LockClaim != nil { // a plain key in this place gives way
 		return c.again(m, kv, &claim, r, wait)
 	}
 	q := m.locks[name]
@@ -172,9 +172,6 @@ func claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
 
 // again repeats the claim of a lease.
 func (c *call) again(m *Machine, kv *coord.KeyValue, asked *coord.Claim, r lockRequest, wait bool) error {
-	if kv.LockClaim == nil {
-		return fault.Refused(fault.Exists, "name", "a plain key is in the place of the claim")
-	}
 	claim := *kv.LockClaim
 	if claim.Mode != asked.Mode || claim.Permits != asked.Permits {
 		return fault.Refused(fault.Conflict, "mode", "the lease claims the lock in another mode")

@@ -301,7 +301,6 @@ func TestPermitsHoldUpToTheirNumber(t *testing.T) {
 func TestLockRefusesBadInput(t *testing.T) {
 	l := newLog()
 	id := l.lease(t, alice)
-	l.must(t, write(put(coord.LockKey("plain", id), "v", 0)))
 	for _, c := range []struct {
 		kind  fault.Kind
 		field string
@@ -315,7 +314,6 @@ func TestLockRefusesBadInput(t *testing.T) {
 		{fault.Invalid, "permits", &apiv1.TryLockRequest{Name: "db", LeaseId: int64(id), Permits: 1}},
 		{fault.NotFound, "lease", &apiv1.TryLockRequest{Name: "db", LeaseId: 77}},
 		{fault.NotFound, "lease", &apiv1.TryLockRequest{Name: "db"}},
-		{fault.Exists, "name", &apiv1.TryLockRequest{Name: "plain", LeaseId: int64(id)}},
 	} {
 		l.refused(t, c.kind, c.field, c.op)
 	}
@@ -332,7 +330,49 @@ func TestWritesLeaveLocksAlone(t *testing.T) {
 	l.must(t, write(put("db/zzz", "plain", 0)))
 	l.refused(t, fault.Conflict, "then[0].key", write(put(r.Lock.Key, "mine", 0)))
 	l.refused(t, fault.Conflict, "then[0].delete", write(del(coord.Exactly(r.Lock.Key))))
-	l.refused(t, fault.Conflict, "then[0].delete", write(del(coord.Under("db/"))))
+	gone, _ := l.must(t, write(del(coord.Under("db/"))))
+	require.Equal(t, 1, gone.Txn.Steps[0].Count, "the plain key; a deletion of many passes claims over")
 	require.Equal(t, []string{"db"}, l.LockNames("d"))
 	require.Empty(t, l.LockNames("e"))
+	_, held := l.Holds("db", r.Lock.Token)
+	require.True(t, held)
+}
+
+// TestClaimDisplacesAPlainKey: tags are public, so anybody with a right to the lock's name may put a plain key in the place of a
+// claim. It keeps no lease from its lock, in no mode, and its revision is no token.
+func TestClaimDisplacesAPlainKey(t *testing.T) {
+	for mode, permits := range map[apiv1.ShareMode]uint32{
+		apiv1.ShareMode_SHARE_MODE_EXCLUSIVE: 0, apiv1.ShareMode_SHARE_MODE_SHARED: 0, apiv1.ShareMode_SHARE_MODE_PERMIT: 2,
+	} {
+		for _, leased := range []bool{false, true} {
+			l := newLog()
+			id, under := l.lease(t, alice), coord.LeaseID(0)
+			if leased {
+				under = id
+			}
+			key := coord.LockKey("db", id)
+			plain, _ := l.must(t, write(put(key, "in the way", under)))
+			l.must(t, write(put("later", "", 0)))
+			r, effects := l.must(t, &apiv1.LockRequest{Name: "db", LeaseId: int64(id), Mode: mode, Permits: permits})
+			require.True(t, r.Lock.Granted)
+			require.Equal(t, coord.Token(r.Revision), r.Lock.Token, "above all revisions of before")
+			require.Greater(t, r.Revision, plain.Revision)
+			require.Equal(t, "in the way", string(effects.Events[0].Prev.Value), "watchers see what it displaced")
+			require.True(t, effects.Events[0].Creates())
+			require.Equal(t, []string{key}, l.LeaseKeys(id))
+			require.Equal(t, 1, l.Usage(alice).Claims)
+			require.Equal(t, 1, l.Usage(alice).UnleasedKeys, "later")
+			again, _ := l.must(t, &apiv1.LockRequest{Name: "db", LeaseId: int64(id), Mode: mode, Permits: permits})
+			require.Equal(t, r.Lock.Token, again.Lock.Token)
+			l.refused(t, fault.Conflict, "then[0].key", write(put(key, "the other way round", 0)))
+		}
+	}
+	l := newLog()
+	id := l.leases(t, 2)
+	l.must(t, lock("db", id[0]))
+	l.must(t, write(put(coord.LockKey("db", id[1]), "stays", 0)))
+	r, _ := l.must(t, try("db", id[1]))
+	require.False(t, r.Lock.Granted)
+	kv, ok := l.Get(coord.LockKey("db", id[1]))
+	require.True(t, ok && kv.LockClaim == nil, "who claims nothing displaces nothing")
 }

@@ -57,7 +57,7 @@ type version struct {
 	mode           coord.Mode
 	permits, count uint32
 	metadata       string
-	writer         string // without a lease
+	writer         string // or the owner of the lease
 	principal      string // of an entry
 }
 
@@ -290,7 +290,7 @@ func (m *model) end(keys map[string]version, id coord.LeaseID) {
 
 func (m *model) put(keys map[string]version, key string, v version) {
 	v.mod, v.create, v.version = m.now+1, m.now+1, 1
-	if prev, ok := m.keys()[key]; ok {
+	if prev, ok := m.keys()[key]; ok && (v.lock == "") == (prev.lock == "") {
 		v.create, v.version = prev.create, prev.version+1
 	}
 	keys[key] = v
@@ -331,10 +331,9 @@ func (m *model) lock(keys map[string]version, o *apiv1.LockRequest, wait bool, o
 	key := coord.LockKey(o.Name, lease)
 	claim := version{lock: o.Name, holder: m.leases[lease].Owner, lease: lease, mode: mode, permits: o.Permits, count: 1, metadata: string(o.Metadata)}
 	before, held := m.queue(keys, o.Name)
-	if old, ok := keys[key]; ok {
+	old, there := keys[key]
+	if old.lock != "" {
 		switch {
-		case old.lock == "":
-			return fault.Exists, true, answer
 		case old.mode != mode || old.permits != o.Permits:
 			return fault.Conflict, true, answer
 		}
@@ -355,7 +354,9 @@ func (m *model) lock(keys map[string]version, o *apiv1.LockRequest, wait bool, o
 	answer = m.stand(keys, key)
 	if !wait && !answer.Granted {
 		answer.Token, answer.Count = 0, 0
-		delete(keys, key)
+		if delete(keys, key); there { // a plain key stays
+			keys[key] = old
+		}
 	}
 	return 0, false, answer
 }

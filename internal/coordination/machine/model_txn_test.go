@@ -138,8 +138,8 @@ func (m *model) step(keys map[string]version, s *apiv1.TxnStep, owner string) (l
 		if kind, no := m.usable(v.lease, owner); v.lease != 0 && no {
 			return "", kind, true
 		}
-		if v.lease == 0 {
-			v.writer = owner
+		if v.writer = owner; v.lease != 0 {
+			v.writer = m.leases[v.lease].Owner
 		}
 		m.put(keys, string(p.Key), v)
 		line = "1:"
@@ -151,6 +151,9 @@ func (m *model) step(keys map[string]version, s *apiv1.TxnStep, owner string) (l
 		n, shown := 0, ""
 		for _, key := range sortedKeys(keys) {
 			if v := keys[key]; spanned(d).Contains(key) {
+				if v.lock != "" && len(d.RangeEnd) > 0 {
+					continue
+				}
 				if v.lock != "" || own(key) {
 					return "", fault.Conflict, true
 				}

@@ -181,7 +181,7 @@ func (d *decoder) keys(m *Machine) {
 		}
 		if kv.Lease != 0 {
 			l, ok := m.leases.Get(kv.Lease)
-			d.check(ok && (kv.LockClaim == nil || kv.LockClaim.Holder == l.Owner), "lease", "of a key is not its owner's or does not exist")
+			d.check(ok && (isEntry(kv) || kv.LeaseOwner() == l.Owner), "lease", "of a key is not its owner's or does not exist")
 		}
 		bind(m, kv)
 		m.tree.Load(key, kv)
@@ -196,9 +196,7 @@ func (d *decoder) version(key string) *coord.KeyValue {
 		Key: key, Value: d.bytes(), CreateRevision: coord.Revision(d.int()), ModRevision: coord.Revision(d.int()),
 		Version: d.int(), Lease: coord.LeaseID(d.int()),
 	}
-	if kv.Lease == 0 {
-		kv.Writer = d.string()
-	}
+	kv.Writer = d.string()
 	d.check(kv.CreateRevision > 0 && kv.CreateRevision <= kv.ModRevision, "create_revision", "is not in the past")
 	d.check(kv.Version > 0 && kv.Version <= int64(kv.ModRevision-kv.CreateRevision)+1, "version", "is not a count of revisions")
 	if d.bool() && d.err == nil {

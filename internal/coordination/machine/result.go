@@ -76,15 +76,19 @@ type Renewal struct {
 	Published *directory.Publication
 }
 
-// Message returns a version of a key as answers have it; nil for none. Both share the value.
+// Message returns a version of a key as answers between peers have it; nil for none. Both share the value.
 func Message(kv *coord.KeyValue) *apiv1.KeyVal {
 	if kv == nil {
 		return nil
 	}
-	return &apiv1.KeyVal{
+	out := &apiv1.KeyVal{
 		Key: []byte(kv.Key), Value: kv.Value, CreateRevision: int64(kv.CreateRevision),
 		ModRevision: int64(kv.ModRevision), Version: kv.Version, Lease: int64(kv.Lease),
 	}
+	if owner := kv.LeaseOwner(); owner != "" {
+		out.LeaseOwner = &owner
+	}
+	return out
 }
 
 // ApplyEffects are the changes of a command, for watchers and waiters. Its slices stay valid until

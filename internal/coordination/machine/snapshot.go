@@ -186,9 +186,8 @@ func (e *encoder) version(kv *coord.KeyValue) {
 	e.int(int64(kv.CreateRevision))
 	e.int(int64(kv.ModRevision))
 	e.int(kv.Version)
-	if e.int(int64(kv.Lease)); kv.Lease == 0 {
-		e.string(kv.Writer)
-	}
+	e.int(int64(kv.Lease))
+	e.string(kv.Writer)
 	e.bool(kv.LockClaim != nil)
 }
 

@@ -158,7 +158,7 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 	l.must(t, lock("db", id[1]))
 	l.must(t, write(put("a", "v", 0)))
 	data := unframed(l.Snapshot())
-	waiting := []byte{3, 3, 1, 2, 1}     // create, mod, version, lease, claim of db/2
+	waiting := []byte{3, 3, 1, 2, 0, 1}  // create, mod, version, lease, no writer, claim of db/2
 	by := func(version ...byte) []byte { // value, create, mod, version, lease, writer, no claim of a
 		return append(append(version, byte(len(alice))), alice+"\x00"...)
 	}
@@ -173,13 +173,14 @@ func TestRestoreRefusesContradictions(t *testing.T) {
 		old, new []byte
 		field    string
 	}{
-		{"a token twice", waiting, []byte{2, 3, 1, 2, 1}, "token"},
-		{"a claim that is none", waiting, []byte{3, 3, 1, 2, 0}, ""},
-		{"a claim of another lease", waiting, []byte{3, 3, 1, 1, 1}, "key"},
-		{"a version too many", waiting, []byte{3, 3, 2, 2, 1}, "version"},
+		{"a token twice", waiting, []byte{2, 3, 1, 2, 0, 1}, "token"},
+		{"a claim that is none", waiting, by(3, 3, 1, 2), ""},
+		{"a claim of another lease", waiting, []byte{3, 3, 1, 1, 0, 1}, "key"},
+		{"a version too many", waiting, []byte{3, 3, 2, 2, 0, 1}, "version"},
 		{"a version of the future", plain, by('v', 4, 5, 1, 0), "mod_revision"},
 		{"a beginning after the end", plain, by('v', 5, 4, 1, 0), "create_revision"},
-		{"a lease that is not there", plain, []byte{'v', 4, 4, 1, 5, 0}, "lease"},
+		{"a lease that is not there", plain, by('v', 4, 4, 1, 5), "lease"},
+		{"a plain key whose lease is another's", plain, []byte{'v', 4, 4, 1, 2, 3, 'b', 'o', 'b', 0}, "lease"},
 		{"a value that is no claim", plain, append(bytes.Clone(plain[:len(plain)-1]), 1), "wire"},
 		{"a number in a longer form", plain, by('v', 4, 4, 1, 0x80, 0), "number"},
 		{"an event out of order", event, claimed(4, key, 2, 0), "event"},
@@ -247,7 +248,7 @@ func TestRestoreRefusesRemovals(t *testing.T) {
 		{"of what is there", first, "\x0fdirectory/n/s/a\x03\x05alice", "removal"},
 		{"never", first, "\x0fdirectory/n/s/b\x00\x05alice", "removal"},
 		{"yet to come", second, "\x0fdirectory/n/s/c\x05\x05alice", "removal"},
-		{"registered in the future", value + "\x02\x02\x01\x01\x00\x02", value + "\x02\x02\x01\x01\x00\x05", "since"},
+		{"registered in the future", value + "\x02\x02\x01\x01\x00\x00\x02", value + "\x02\x02\x01\x01\x00\x00\x05", "since"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, 1, bytes.Count(data, []byte(c.old)))

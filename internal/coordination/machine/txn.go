@@ -242,9 +242,13 @@ func (t *txn) version(key string, p *apiv1.TxnPut, prev *coord.KeyValue) (*coord
 	}
 	if kv.Lease == 0 {
 		kv.Writer = t.owner
-	} else if _, err := t.m.leases.usable(kv.Lease, t.owner); err != nil {
+		return kv, nil
+	}
+	l, err := t.m.leases.usable(kv.Lease, t.owner)
+	if err != nil {
 		return nil, err
 	}
+	kv.Writer = l.Owner
 	return kv, nil
 }
 
@@ -253,8 +257,9 @@ func (t *txn) delete(d *apiv1.TxnDelete, r *apiv1.TxnStepResult) error {
 	var refused error
 	err := t.ascend(t.now(), spanOf(d), func(kv *coord.KeyValue) bool {
 		switch {
+		case kv.LockClaim != nil && len(d.GetRangeEnd()) > 0: // stays: a lock ends by its own commands
 		case kv.LockClaim != nil:
-			refused = fault.Refused(fault.Conflict, "delete", "the span has a lock's key: use the lock's commands")
+			refused = fault.Refused(fault.Conflict, "delete", "is a lock's key: use the lock's commands")
 		case reserved(kv.Key):
 			refused = fault.Refused(fault.Conflict, "delete", "the span has a key of the directory: use its commands")
 		default:

@@ -76,7 +76,7 @@ func (t *txn) visit(r *apiv1.TxnRange, f func(*coord.KeyValue) bool) (err error)
 }
 
 func withoutValue(kv *coord.KeyValue) *coord.KeyValue {
-	return &coord.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease}
+	return &coord.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease, Writer: kv.LeaseOwner()}
 }
 
 // readable checks a revision to read.

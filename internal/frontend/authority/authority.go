@@ -2,7 +2,7 @@
 // plane through it, and other peers call the plane itself: the group trusts its members and clients.
 //
 // The owner of a command is the authenticated name of its caller, or without a name the knowledge of a lease's
-// id. Callers with role service change only locks, keys and requirements whose names begin with one of their
+// id; in a front for other clients it is the front. Callers with role service change only locks, keys and requirements whose names begin with one of their
 // services. Admins may end any lease of an application. The leases of peers are out of reach.
 package authority
 
@@ -19,6 +19,9 @@ import (
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
+// firstChosen is the smallest id of a lease that a caller without a name may choose: its id is its credential.
+const firstChosen = 1 << 32
+
 // Bounds of the audit log.
 const (
 	denialsPerMinute = 6    // lines about one caller
@@ -29,6 +32,9 @@ const (
 type Config struct {
 	Service coord.Service
 	Peer    string // id of this peer
+	// Front names a front for other clients, whose callers without a name share the ids of their leases; empty: none. Nobody
+	// is admin there: a list of one front has no leases of others.
+	Front string
 	// Open is true without authentication: nobody has a name or a role, and every caller may use every name.
 	Open   bool
 	Now    func() time.Time // nil means time.Now
@@ -67,9 +73,9 @@ type caller struct {
 func (g *Gate) caller(ctx context.Context) caller {
 	p := access.From(ctx)
 	if g.Open || p.Name == "" {
-		return caller{Principal: p, owner: principals.Anonymous(g.Peer)}
+		return caller{Principal: p, owner: principals.OfFront(g.Front, g.Peer)}
 	}
-	return caller{Principal: p, owner: principals.Named(p.Name), admin: p.Role >= access.RoleAdmin}
+	return caller{Principal: p, owner: principals.Named(p.Name), admin: g.Front == "" && p.Role >= access.RoleAdmin}
 }
 
 // visibleTo is the caller's part of a list of leases.
@@ -80,11 +86,8 @@ func (c *caller) visibleTo() string {
 	return c.owner
 }
 
-// learns reports whether an answer may tell the id of an owner's lease. Whoever knows the id of a lease of a
-// caller without a name may use it, so only admins learn it.
-func (c *caller) learns(owner string) bool {
-	return c.admin || principals.IsNamed(owner) && owner == c.owner
-}
+// learns reports whether an answer may tell the id of an owner's lease. Admins learn all.
+func (c *caller) learns(owner string) bool { return c.admin || principals.Learns(owner, c.owner) }
 
 // Execute implements coord.Service, for the caller.
 func (g *Gate) Execute(ctx context.Context, cmd *coordv1.Command) (*coordv1.Result, error) {
@@ -124,10 +127,14 @@ func (g *Gate) revoke(ctx context.Context, c *caller, cmd *coordv1.Command, id i
 	return result, err
 }
 
-// permitted checks the names that a command changes.
+// permitted checks the names that a command changes, and the id that it chooses.
 func (g *Gate) permitted(c *caller, m *coordv1.Command) error {
 	if m.GetPublishInstances() != nil {
 		return fault.New("authority", fault.Forbidden, "only peers publish instances: register with the agent")
+	}
+	if id := m.GetLeaseGrant().GetId(); id > 0 && id < firstChosen && principals.IsAnonymous(c.owner) {
+		return fault.Wrap("authority", fault.Invalidf("id", id,
+			"is easy to guess, and whoever knows it may use a lease without a name: leave it out, or choose one at random from %d up", int64(firstChosen)))
 	}
 	if g.Open {
 		return nil

@@ -2,10 +2,15 @@ package authority
 
 import (
 	"context"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
 	"github.com/blackhole/blackhole/pkg/coord/principals"
 	"github.com/blackhole/blackhole/pkg/fault"
+	agentv1 "github.com/blackhole/blackhole/proto/blackhole/agent/v1"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
@@ -20,7 +25,7 @@ func (g *Gate) Read(ctx context.Context, q *coordv1.Question) (*coordv1.Answer, 
 	}
 	switch r := a.GetResponse().(type) {
 	case *coordv1.Answer_LeaseTimeToLive:
-		if !principals.Shows(q.GetOwner(), r.LeaseTimeToLive.GetLease().GetClientId()) {
+		if owner := r.LeaseTimeToLive.GetLease().GetClientId(); !principals.MayUse(owner, c.owner) && !(c.admin && principals.IsApplication(owner)) {
 			return nil, fault.Wrap("authority.Read", fault.Refused(fault.NotFound, "lease", "is not known, or belongs to another caller"))
 		}
 	case *coordv1.Answer_ListLeases:
@@ -62,11 +67,28 @@ func (g *Gate) Watch(ctx context.Context, w *apiv1.WatchKeysRequest, send func(*
 	})
 }
 
-// hide takes the ids of leases out of versions. A key does not tell who owns its lease, so only admins learn the id.
+// hide takes the ids of others' leases out of versions, and from the instances of the directory what their Proto leaves out.
 func (c *caller) hide(all ...*apiv1.KeyVal) {
 	for _, kv := range all {
-		if kv.GetLease() != 0 && !c.admin {
+		if kv.GetLease() != 0 && !c.learns(kv.GetLeaseOwner()) {
 			kv.Lease = int64(coord.HiddenLease)
 		}
+		if kv != nil {
+			kv.LeaseOwner = nil
+		}
+		if strings.HasPrefix(string(kv.GetKey()), directory.Prefix) && len(kv.GetValue()) > 0 {
+			kv.Value = shown(kv.GetValue())
+		}
 	}
+}
+
+// shown returns an entry of the directory for callers; empty for one that this version cannot read.
+func shown(entry []byte) []byte {
+	i := new(agentv1.Instance)
+	if proto.Unmarshal(entry, i) != nil {
+		return nil
+	}
+	i.LeaseId, i.Principal = "", ""
+	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(i) // what was read can be written
+	return b
 }

@@ -26,7 +26,7 @@ func (c *coordination) execute(ctx context.Context, req proto.Message) (*coordv1
 	return c.Execute(ctx, coord.CommandOf("", req))
 }
 
-// ownerFor returns the owner of a call. A caller names none, or a peer itself, its callers without a name, or an
+// ownerFor returns the owner of a call. A caller names none, or a peer itself, its callers without a name (of a front, too), or an
 // authenticated caller for whom it vouches.
 func (c *coordination) ownerFor(ctx context.Context, caller, owner string) (string, error) {
 	switch {
@@ -34,7 +34,7 @@ func (c *coordination) ownerFor(ctx context.Context, caller, owner string) (stri
 		return caller, nil
 	case !c.Peers:
 		return "", fault.Wrap("grpcapi", fault.Refused(fault.Forbidden, "owner", "only peers speak for others: leave it out"))
-	case owner == principals.Anonymous(caller):
+	case principals.IsNamelessAt(owner, caller):
 		return owner, nil
 	case principals.Valid(owner):
 		return owner, c.vouched(ctx)

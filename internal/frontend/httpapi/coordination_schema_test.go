@@ -194,7 +194,7 @@ func (s schemas) of(m protoreflect.MessageDescriptor, sent bool) object {
 			kind["description"] = note
 		}
 		properties[string(f.Name())] = kind
-		if !sent && (f.Message() == nil || f.IsList()) {
+		if !sent && (f.Message() == nil || f.IsList()) && !f.HasOptionalKeyword() {
 			required = append(required, string(f.Name()))
 		}
 	}

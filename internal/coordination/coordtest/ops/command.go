@@ -56,7 +56,7 @@ type LeaseRevoke struct{ ID coord.LeaseID }
 //
 // Errors: NotFound, Forbidden for the lease; Conflict for a mode or permits different from the
 // lease's claim, permits different from the queue's, or a name in a prefix of the directory;
-// Exists for a plain key in the place of the claim; Invalid, TooLarge, LimitReached.
+// Invalid, TooLarge, LimitReached.
 type Lock struct {
 	Name     string // UTF-8, not empty
 	Lease    coord.LeaseID

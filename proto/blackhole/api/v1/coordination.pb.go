@@ -2301,7 +2301,8 @@ type KeyVal struct {
 	CreateRevision int64                  `protobuf:"varint,3,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
 	ModRevision    int64                  `protobuf:"varint,4,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
 	Version        int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
-	Lease          int64                  `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"` // -1: hidden from this caller
+	Lease          int64                  `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"`                                  // -1: hidden from this caller
+	LeaseOwner     *string                `protobuf:"bytes,7,opt,name=lease_owner,json=leaseOwner,proto3,oneof" json:"lease_owner,omitempty"` // between peers only: absent for applications
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2376,6 +2377,13 @@ func (x *KeyVal) GetLease() int64 {
 		return x.Lease
 	}
 	return 0
+}
+
+func (x *KeyVal) GetLeaseOwner() string {
+	if x != nil && x.LeaseOwner != nil {
+		return *x.LeaseOwner
+	}
+	return ""
 }
 
 // TxnRequest executes one branch: then if every comparison holds, otherwise else.
@@ -4691,14 +4699,17 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"\x04Type\x12\a\n" +
 	"\x03PUT\x10\x00\x12\n" +
 	"\n" +
-	"\x06DELETE\x10\x01\"\xac\x01\n" +
+	"\x06DELETE\x10\x01\"\xe2\x01\n" +
 	"\x06KeyVal\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12'\n" +
 	"\x0fcreate_revision\x18\x03 \x01(\x03R\x0ecreateRevision\x12!\n" +
 	"\fmod_revision\x18\x04 \x01(\x03R\vmodRevision\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12\x14\n" +
-	"\x05lease\x18\x06 \x01(\x03R\x05lease\"\xd4\x01\n" +
+	"\x05lease\x18\x06 \x01(\x03R\x05lease\x12$\n" +
+	"\vlease_owner\x18\a \x01(\tH\x00R\n" +
+	"leaseOwner\x88\x01\x01B\x0e\n" +
+	"\f_lease_owner\"\xd4\x01\n" +
 	"\n" +
 	"TxnRequest\x123\n" +
 	"\acompare\x18\x01 \x03(\v2\x19.blackhole.api.v1.CompareR\acompare\x12-\n" +
@@ -5123,6 +5134,7 @@ func file_blackhole_api_v1_coordination_proto_init() {
 		return
 	}
 	file_blackhole_api_v1_records_proto_init()
+	file_blackhole_api_v1_coordination_proto_msgTypes[29].OneofWrappers = []any{}
 	file_blackhole_api_v1_coordination_proto_msgTypes[32].OneofWrappers = []any{
 		(*TxnStep_Put)(nil),
 		(*TxnStep_Delete)(nil),
