@@ -152,7 +152,7 @@ func (p *parts) startDiscovery(ctx context.Context) (err error) {
 		MaxServices: d.Limits.ServicesPerProvider, IndexBytes: p.indexBytes(),
 		TTL: d.RecordTTL, Refresh: d.RefreshInterval, Precision: d.Geo.Precision, PublishPrecision: d.Geo.PublishPrecision,
 		Settings: discovery.Settings{
-			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM},
+			Defaults:  query.Defaults{Limit: d.Query.MaxResults, RadiusKM: d.Query.DefaultRadiusKM, Claims: query.Claims(d.Query.Claims)},
 			CacheSize: d.Cache.Size, CacheTTL: d.Cache.TTL, Caller: access.Client,
 		},
 		OtherTopics: func(topic string) bool { return announce.IsTopic(p.network.name, topic) },

@@ -97,31 +97,48 @@ func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found query.Found
 	lookups.Wait()
 }
 
-// answer converts ranked hits to an answer.
+// answer converts ranked hits to an answer. It ranks those of a judged plan again, by all that this peer knows.
 func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Answer {
 	a := &query.Answer{
 		Results: make([]query.Result, len(hits)), Total: max(total, len(hits)), Source: query.SourceNetwork,
 	}
+	matches := make([]*records.Record, len(hits))
 	for i, h := range hits {
-		a.Results[i] = p.result(plan, h.Record)
+		matches[i] = h.Record
+	}
+	evidence := plan.Doubts(matches)
+	for i, h := range hits {
+		a.Results[i] = p.result(plan, h.Record, &evidence[i])
+	}
+	if plan.Judged() {
+		slices.SortFunc(a.Results, func(x, y query.Result) int {
+			return query.Hit{Record: x.Record, Value: 0 - x.Score}.Compare(query.Hit{Record: y.Record, Value: 0 - y.Score})
+		})
+	}
+	a.Results = a.Results[:min(len(a.Results), plan.Shown())]
+	if plan.Explain() {
+		for i := range a.Results {
+			r := &a.Results[i]
+			at := slices.Index(matches, r.Record)
+			r.Explain = plan.ExplainScore(r.Record, &evidence[at])
+		}
 	}
 	a.Next = query.Next(plan, a.Results)
 	return a
 }
 
-func (p *Parts) result(plan *query.Plan, r *records.Record) query.Result {
-	res := query.Result{Record: r, Score: plan.Score(r)}
+// result fills in what this peer knows of a match, and completes the evidence.
+func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) query.Result {
+	res := query.Result{Record: r, Doubts: e.Doubts}
 	if m, ok := plan.Distance(r); ok {
 		km := m / 1000
 		res.DistanceKM = &km
 	}
 	if m, ok := p.Prober.Measured(r.Name().Provider); ok {
 		finding := m // a copy, so that unmeasured results need no allocation
-		res.Measured = &finding
+		res.Measured, e.RoundTrip = &finding, m.RoundTrip
 	}
-	if plan.Explain() {
-		res.Explain = plan.ExplainScore(r)
-	}
+	res.Score = plan.Judge(r, e)
 	return res
 }
 

@@ -97,7 +97,9 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 	}
 	found.Total = len(found.Records)
 	if n.limited.Load() {
-		slices.SortFunc(found.Records, func(a, b *records.Record) int { return cmp.Compare(p.Value(a), p.Value(b)) })
+		slices.SortFunc(found.Records, func(a, b *records.Record) int {
+			return query.Hit{Record: a, Value: p.Value(a)}.Compare(query.Hit{Record: b, Value: p.Value(b)})
+		})
 		limit := p.Limit()
 		if own := int(n.limit.Load()); own > 0 {
 			limit = own

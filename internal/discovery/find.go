@@ -89,9 +89,11 @@ func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 	}
 	excluded := s.unreachableMatches(plan)
 	if len(excluded) > 0 {
-		plan, err = exclude(plan, excluded, plan.Limit(), s.defaults)
+		if plan, err = exclude(plan, excluded, plan.Limit(), s.defaults); err != nil {
+			return nil, nil, err
+		}
 	}
-	return plan, excluded, err
+	return plan.Window(), excluded, nil
 }
 
 // local answers and caches a plan whose cells this peer keeps. The cached answer serves while it keeps them: until
@@ -155,7 +157,7 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 	}
 	kept := *a
 	e.answer, e.fresh = &kept, s.cache.ttl
-	if e.heard {
+	if e.heard || e.plan.Judged() { // measurements change the order
 		e.fresh = min(e.fresh, heardFor)
 	}
 	if len(a.Results) == 0 {

@@ -50,6 +50,9 @@ func (s *several) ofTypes(ctx context.Context, q query.Query) (*query.Answer, er
 		for j := range part.answered().Results {
 			r := &part.answer.Results[j]
 			values[r] = query.Hit{Record: r.Record, Value: plans[i].Value(r.Record)}
+			if plans[i].Judged() {
+				values[r] = query.Hit{Record: r.Record, Value: 0 - r.Score}
+			}
 			results = append(results, r)
 		}
 	}
@@ -135,12 +138,14 @@ func join(parts []*part) *query.Answer {
 	return a
 }
 
-// joinExcluded keeps one entry for each provider, at most query.MaxExcluded. The total counts a
+// joinExcluded keeps one entry for each provider and paused offer, at most query.MaxExcluded. The total counts a
 // provider once for each answer with a longer list than that.
 func joinExcluded(a *query.Answer) {
-	slices.SortFunc(a.Excluded, func(x, y query.Excluded) int { return cmp.Compare(x.Provider, y.Provider) })
+	slices.SortFunc(a.Excluded, func(x, y query.Excluded) int {
+		return cmp.Or(cmp.Compare(x.Provider, y.Provider), cmp.Compare(x.ID, y.ID))
+	})
 	listed := len(a.Excluded)
-	a.Excluded = slices.CompactFunc(a.Excluded, func(x, y query.Excluded) bool { return x.Provider == y.Provider })
+	a.Excluded = slices.CompactFunc(a.Excluded, func(x, y query.Excluded) bool { return x.Provider == y.Provider && x.ID == y.ID })
 	a.ExcludedTotal -= listed - len(a.Excluded)
 	a.Excluded = a.Excluded[:min(len(a.Excluded), query.MaxExcluded)]
 }

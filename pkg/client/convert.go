@@ -53,7 +53,7 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 	}
 	for i, r := range resp.GetResults() {
 		a.Results[i] = query.ResultView{
-			Record: toRecord(r.GetRecord()).View, DistanceKM: r.DistanceKm, Score: r.GetScore(), Explain: r.GetExplain(),
+			Record: toRecord(r.GetRecord()).View, DistanceKM: r.DistanceKm, Score: r.GetScore(), Explain: r.GetExplain(), Doubts: r.GetDoubts(),
 		}
 		if m := r.GetRecord().GetMeasured(); m != nil {
 			a.Results[i].Measured = toMeasured(m)

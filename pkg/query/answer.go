@@ -27,8 +27,9 @@ func (a Hit) Compare(b Hit) int {
 type Result struct {
 	Record     *records.Record
 	DistanceKM *float64          // from the query's place; nil if either place is unknown
-	Score      float64           // Plan.Score, in any order
+	Score      float64           // Plan.Judge, in any order
 	Measured   *records.Measured // measurement of the provider by this peer or by others; nil without one
+	Doubts     []string          // claims that cannot be true
 	Explain    []string          // the parts of the score, for Query.Explain
 }
 

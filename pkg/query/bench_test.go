@@ -73,7 +73,7 @@ func BenchmarkScoreExplained(b *testing.B) {
 	p, r := compile(b, typical()), seal(b, 1, offered())
 	b.ReportAllocs()
 	for b.Loop() {
-		p.ExplainScore(r)
+		p.ExplainScore(r, &Evidence{})
 	}
 }
 

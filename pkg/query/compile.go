@@ -39,6 +39,7 @@ type Defaults struct {
 	Limit    int     // for a query without a limit; 0 means DefaultLimit, or MaxLimit if smaller
 	MaxLimit int     // largest limit of a query; 0 means the constant MaxLimit
 	RadiusKM float64 // for a place without a radius; 0 means no radius
+	Claims   Claims  // for a query without; empty means ClaimsTrust
 }
 
 // limits returns the default and the largest limit.
@@ -53,11 +54,14 @@ func (d Defaults) limits() (limit, most int) {
 	return min(limit, most), most
 }
 
-// Fill adds the default limit and radius. Then AppendKey yields the key of the plan that Compile
+// Fill adds the default limit, radius and weight of claims. Then AppendKey yields the key of the plan that Compile
 // makes. The result shares lists with q. Fill never changes the values behind q's pointers.
 func (d Defaults) Fill(q Query) Query {
 	if q.Limit == 0 {
 		q.Limit, _ = d.limits()
+	}
+	if q.Claims == "" {
+		q.Claims = d.Claims
 	}
 	if q.Near != nil && q.Near.RadiusKM == nil && d.RadiusKM != 0 {
 		q.Near = &Near{Latitude: q.Near.Latitude, Longitude: q.Near.Longitude, RadiusKM: &d.RadiusKM}
@@ -223,6 +227,9 @@ func (q *Query) validateOrder() error {
 	if q.Sort != SortDefault && !slices.Contains(sorts(), q.Sort) {
 		return fault.Invalidf("sort", clip(string(q.Sort)), "must be one of %s", oneOf(sorts()))
 	}
+	if q.Claims != "" && !slices.Contains(weights(), q.Claims) {
+		return fault.Invalidf("claims", clip(string(q.Claims)), "must be one of %s", oneOf(weights()))
+	}
 	if q.Sort == SortDistance && q.Near == nil {
 		return fault.Invalidf("near", nil, "is required to sort by distance")
 	}
@@ -247,7 +254,7 @@ func validateExclude(ids []peer.ID) error {
 // normalise converts a valid query to its canonical form, with the defaults that need no
 // configuration.
 func (q *Query) normalise() error {
-	q.Sort, q.Health, q.Seed = q.order(), q.health(), q.permutation()
+	q.Sort, q.Health, q.Seed, q.Claims = q.order(), q.health(), q.permutation(), q.claims()
 	currency, unit := q.pricing()
 	q.Currency, q.PriceUnit = upper(currency), Fold(unit)
 	if q.Near != nil {
@@ -362,6 +369,9 @@ func sorts() []Sort {
 
 // healths returns the health filters other than the default.
 func healths() []Health { return []Health{HealthAny, HealthUsable, HealthHealthy} }
+
+// weights returns the weights of claims.
+func weights() []Claims { return []Claims{ClaimsTrust, ClaimsCheck, ClaimsIgnore} }
 
 // oneOf joins names for an error message.
 func oneOf[T ~string](names []T) string {

@@ -91,7 +91,7 @@ func TestCompileAppliesDefaults(t *testing.T) {
 	}
 	q := compile(Query{Type: "storage", Seed: 7}, Defaults{})
 	require.Equal(t, Query{
-		Type: "storage", Sort: SortScore, Limit: DefaultLimit, Quality: Quality{Health: HealthUsable},
+		Type: "storage", Sort: SortScore, Limit: DefaultLimit, Claims: ClaimsTrust, Quality: Quality{Health: HealthUsable},
 	}, q)
 
 	q = compile(Query{Type: "storage", Near: &Near{Longitude: 180}}, Defaults{Limit: 5, MaxLimit: 50, RadiusKM: 30})

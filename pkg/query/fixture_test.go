@@ -134,6 +134,7 @@ func queryGen(tb require.TestingT) *rapid.Generator[Query] {
 			Attributes: seldom(attributesGen()).Draw(t, "attributes"),
 			Where:      seldom(rapid.SliceOfN(clauseGen(), 0, 3)).Draw(t, "where"),
 			Sort:       rapid.SampledFrom(append(sorts(), SortDefault)).Draw(t, "sort"),
+			Claims:     rapid.SampledFrom(append(weights(), "")).Draw(t, "claims"),
 			Limit:      rapid.IntRange(0, 5).Draw(t, "limit"),
 			Explain:    rapid.Bool().Draw(t, "explain"),
 			ExactTotal: rapid.Bool().Draw(t, "exact total"),

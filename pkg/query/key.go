@@ -13,7 +13,7 @@ import (
 
 // keyVersion is the first byte of every key. It changes with the encoding or the meaning of a
 // field.
-const keyVersion = 5
+const keyVersion = 6
 
 // smallList is the number of list elements that AppendKey sorts without allocating.
 const smallList = 16
@@ -52,6 +52,7 @@ func AppendKey(dst []byte, q *Query) []byte {
 	dst = appendBool(dst, q.GroupPrices)
 	dst = binary.AppendVarint(dst, int64(q.Cells))
 	dst = appendText(dst, string(q.order()))
+	dst = appendText(dst, string(q.claims()))
 	dst = binary.AppendVarint(dst, int64(q.Limit))
 	dst = binary.AppendUvarint(dst, q.permutation())
 	dst = appendText(dst, q.After)

@@ -64,6 +64,7 @@ func values(q Query) url.Values {
 		set("volume", *q.Volume, true)
 	}
 	set("sort", q.Sort, true)
+	set("claims", q.Claims, true)
 	set("limit", q.Limit, true)
 	set("explain", q.Explain, true)
 	set("exact_total", q.ExactTotal, true)

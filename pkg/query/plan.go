@@ -30,6 +30,7 @@ type Plan struct {
 	bounded   bool    // radius is valid
 	mixedSeed uint64
 	after     records.Name // only later names match; zero for all
+	shown     int          // see Window; 0: the limit
 }
 
 // Query returns the normalised query: defaults applied, lists sorted and distinct. Compiling it

@@ -41,6 +41,7 @@ type Query struct {
 	ExactTotal bool              `json:"exact_total,omitempty"` // count all matches, which may take longer than the search
 	After      string            `json:"after,omitempty"`       // with SortStable: only records after this one, the Next of an answer
 	Cells      int               `json:"cells,omitempty"`       // count the matches of each cell with a geohash of this length, 1 to MaxCellLength, in place of results
+	Claims     Claims            `json:"claims,omitempty"`      // how much scores believe claims; empty: the peer's default
 	Seed       uint64            `json:"seed,omitempty"`        // permutation of SortRandom, ignored by other orders; the asking peer draws one for 0
 
 	// Exclude lists up to MaxExclude providers that the asking peer found unreachable.

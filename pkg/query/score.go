@@ -46,39 +46,41 @@ func (s points) total() float64 {
 //     the Earth's circumference without a radius; 0 without a place.
 //
 // Unknown values earn no points. A better value never lowers the score. The score is equal on
-// every peer.
+// every peer. Other Claims than ClaimsTrust lower the points for uptime and errors, and leave out those for performance: see Judge.
 func (p *Plan) Score(r *records.Record) float64 {
 	return p.score(factsFor(p, r)).total()
 }
 
-// ExplainScore explains a record's score, one sentence per part.
-func (p *Plan) ExplainScore(r *records.Record) []string {
+// ExplainScore explains what Judge says of a record, one sentence per part.
+func (p *Plan) ExplainScore(r *records.Record, e *Evidence) []string {
 	x := factsFor(p, r)
-	s := p.score(x)
+	s := p.judge(x, e)
+	price := p.explainPrice(x)
+	if e.CheapAs > 0 && p.query.Claims != ClaimsTrust {
+		price += fmt.Sprintf(", below a hundredth of the median %v of like offers", e.CheapAs)
+	}
 	return []string{
-		fmt.Sprintf("health %.2f of %d: %s, %s", s.health(), healthPoints,
-			stated(x, records.KnownUptime, "uptime %v %%", x.Uptime),
-			stated(x, records.KnownErrorRate, "errors %d of 10000", x.ErrorRate)),
-		fmt.Sprintf("price %.2f of %d: %s", s.price, pricePoints, p.explainPrice(x)),
-		fmt.Sprintf("performance %.2f of %d: %s", s.performance, performancePoints,
-			stated(x, records.KnownResponseTime, "response time %d ms", x.ResponseMS)),
+		fmt.Sprintf("health %.2f of %d: %s", s.health(), healthPoints, p.explainHealth(x, e)),
+		fmt.Sprintf("price %.2f of %d: %s", s.price, pricePoints, price),
+		fmt.Sprintf("performance %.2f of %d: %s", s.performance, performancePoints, p.explainPerformance(x, e)),
 		fmt.Sprintf("location %.2f of %d: %s", s.location, locationPoints, p.explainLocation(x)),
 	}
 }
 
-// score rates a record's facts.
+// score rates a record's facts, as keepers do.
 func (p *Plan) score(x *records.Facts) points {
 	var s points
+	weight := p.query.Claims.weight()
 	if x.Has(records.KnownUptime) {
-		s.uptime = pointsFor(uptimePoints, x.Uptime/100)
+		s.uptime = float64(weight * pointsFor(uptimePoints, x.Uptime/100))
 	}
 	if x.Has(records.KnownErrorRate) {
-		s.errors = pointsFor(errorPoints, 1-float64(x.ErrorRate)/worstErrorRate)
+		s.errors = float64(weight * pointsFor(errorPoints, 1-float64(x.ErrorRate)/worstErrorRate))
 	}
 	if limit := p.query.MaxPrice; limit != nil && pricedIn(x, p.currency, p.unit) {
 		s.price = pointsFor(pricePoints, remaining(x.Price, *limit))
 	}
-	if x.Has(records.KnownResponseTime) {
+	if x.Has(records.KnownResponseTime) && p.query.Claims == ClaimsTrust {
 		s.performance = pointsFor(performancePoints, remaining(float64(x.ResponseMS), worstResponseMS))
 	}
 	if metres, ok := p.distance(x); ok {

@@ -28,7 +28,7 @@ func TestScoreExplainsItself(t *testing.T) {
 		"price 22.50 of 30: 0.5 of at most 2 USDC per-hour",
 		"performance 18.00 of 20: response time 100 ms",
 		"location 10.00 of 10: 0.000 km of 100.000 km",
-	}, p.ExplainScore(r))
+	}, p.ExplainScore(r, &Evidence{}))
 
 	p, r = compile(t, Query{Type: "relay", Sort: SortScore}), seal(t, 1, &pb.ServiceRecord{
 		Id: "bare", Metadata: &pb.ServiceMetadata{Type: "relay"},
@@ -39,11 +39,11 @@ func TestScoreExplainsItself(t *testing.T) {
 		"price 0.00 of 30: no max_price to compare with",
 		"performance 0.00 of 20: response time unknown",
 		"location 0.00 of 10: no place to compare with",
-	}, p.ExplainScore(r))
+	}, p.ExplainScore(r, &Evidence{}))
 
 	foreign := rich()
 	foreign.Pricing.Currency = "EUR"
-	parts := compile(t, scored()).ExplainScore(seal(t, 1, foreign))
+	parts := compile(t, scored()).ExplainScore(seal(t, 1, foreign), &Evidence{})
 	require.Equal(t, "price 0.00 of 30: in EUR per-hour, does not compare with USDC per-hour", parts[1])
 }
 

@@ -59,6 +59,12 @@ func (q *Query) setProto(m *pb.Query) error {
 	if m.Health != pb.Health_HEALTH_UNSPECIFIED {
 		q.Health = healths()[m.Health-1]
 	}
+	if m.Claims < 0 || int(m.Claims) > len(weights()) {
+		return fault.Invalidf("claims", int32(m.Claims), "must be one of %s", oneOf(weights()))
+	}
+	if m.Claims != pb.Claims_CLAIMS_UNSPECIFIED {
+		q.Claims = weights()[m.Claims-1]
+	}
 	var err error
 	if q.Where, err = clausesOf(m.Where); err != nil {
 		return err
@@ -120,7 +126,7 @@ func (q Query) Proto() *pb.Query {
 		ProviderId: q.ProviderID, Attributes: q.Attributes,
 		Health: pb.Health(number32(healths(), q.Health)), Sort: pb.Sort(number32(sorts(), q.Sort)),
 		Limit: limit32(q.Limit), Explain: q.Explain, ExactTotal: q.ExactTotal, Seed: q.Seed, After: q.After,
-		Types: q.Types, Volume: q.Volume, GroupPrices: q.GroupPrices, Cells: limit32(q.Cells),
+		Types: q.Types, Volume: q.Volume, GroupPrices: q.GroupPrices, Cells: limit32(q.Cells), Claims: pb.Claims(number32(weights(), q.Claims)),
 	}
 	for i := range q.Where {
 		m.Where = append(m.Where, q.Where[i].proto())
@@ -156,16 +162,17 @@ func limit32(limit int) uint32 {
 func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
 // narrowing returns the fields of the wire form that only filter: without one of them a query has at least the
-// same matches, and ranks them equally. All other fields choose the cells, the order, or the form of the answer.
+// same matches, and ranks them equally. Without claims it ranks them equally or better, and the asker ranks again. All other fields
+// choose the cells, the order, or the form of the answer.
 func narrowing() []protoreflect.Name {
 	return []protoreflect.Name{
 		"countries", "regions", "min_cpu_cores", "min_memory_mb", "require_gpu", "min_storage_gb", "min_bandwidth_mbps",
-		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "exclude_providers",
+		"max_price", "min_uptime", "max_error_rate", "attributes", "where", "exclude_providers", "claims",
 	}
 }
 
 // Without returns p without the filters of some fields of the wire form, for a peer of an older version
-// that does not know them. Every match of p is a match of that plan, with an equal rank value. Its limit is
+// that does not know them. Every match of p is a match of that plan, with an equal rank value or a better one. Its limit is
 // MaxLimit: the caller filters. It reports false if a field does more than filter, or is not set.
 func Without(p *Plan, fields []string) (*Plan, bool) {
 	m := p.query.Proto()

@@ -159,6 +159,8 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	addClauses(cmd, &q.Where)
 	f.Float64Var(&s.volume, "volume", 0, "price units to buy: prices count tiers and minimum commitment")
 	f.StringVar((*string)(&q.Health), "health", "", "any, usable or healthy (default usable)")
+	f.StringVar((*string)(&q.Claims), "claims", "", "how much scores believe claims: check, trust or ignore (default: the peer's, check)")
+	command.Complete(cmd, "claims", "check", "trust", "ignore")
 	command.Complete(cmd, "type", OfferTypes()...)
 	command.CompleteBy(cmd, "near", completeCity)
 	command.Complete(cmd, "health", "any", "usable", "healthy")
@@ -216,7 +218,7 @@ func queryFields() exit.Fields {
 		"near.latitude": "--near", "near.longitude": "--near", "near.radius_km": "--radius", "countries": "--country", "regions": "--region",
 		"min_cpu_cores": "--min-cpu", "require_gpu": "--gpu", "provider_id": "--provider", "attributes": "--attr", "types": "--type",
 		"type": "", "subtype": "", "near": "", "min_memory_mb": "", "min_storage_gb": "", "min_bandwidth_mbps": "", "max_price": "",
-		"currency": "", "price_unit": "", "min_uptime": "", "max_error_rate": "", "health": "", "sort": "", "seed": "", "limit": "",
+		"currency": "", "price_unit": "", "min_uptime": "", "max_error_rate": "", "health": "", "sort": "", "claims": "", "seed": "", "limit": "",
 		"explain": "", "exact_total": "", "after": "", "where": "", "volume": "", "group_prices": "", "cells": "",
 	}
 }

@@ -224,7 +224,9 @@ func (f *follower) follow(ctx context.Context, id peer.ID) error {
 func (f *follower) request(id peer.ID) *pb.WatchRequest {
 	plan, dropped := widen(f.plan, f.client.FiltersOf(id))
 	f.dropped = len(dropped)
-	req := &pb.WatchRequest{Query: plan.Query().Proto(), Cells: []string{f.cell.String()}, After: f.cookie}
+	asked := plan.Query()
+	asked.Claims = "" // a watch has no order
+	req := &pb.WatchRequest{Query: asked.Proto(), Cells: []string{f.cell.String()}, After: f.cookie}
 	req.Query.Explain = false
 	n := 0
 	for r := range f.Index.In(f.cell, f.Now()) {

@@ -223,6 +223,7 @@ func question(s source) query.Query {
 	rarely := func() bool { return s(8) == 0 }
 	q := query.Query{Type: pick(s, kinds()...), Limit: pick(s, 1, 2, 5, 10, 100, 1000), Seed: 7}
 	q.Health = pick(s, query.HealthDefault, query.HealthDefault, query.HealthAny, query.HealthHealthy)
+	q.Claims = pick(s, query.ClaimsTrust, query.ClaimsCheck, query.ClaimsIgnore)
 	q.Sort = pick(s, query.SortPrice, query.SortUptime, query.SortResponseTime, query.SortRandom, query.SortScore, query.SortStable)
 	if s(4) > 0 {
 		lat, lon := spot(s)

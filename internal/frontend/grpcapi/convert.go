@@ -105,7 +105,7 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 	}
 	for i, r := range a.Results {
 		resp.Results[i] = &api.QueryResult{
-			Record: fromRecord(r.Record, r.Measured), DistanceKm: r.DistanceKM, Score: r.Score, Explain: r.Explain,
+			Record: fromRecord(r.Record, r.Measured), DistanceKm: r.DistanceKM, Score: r.Score, Explain: r.Explain, Doubts: r.Doubts,
 		}
 	}
 	return resp

@@ -83,6 +83,7 @@ type Limits struct {
 type Query struct {
 	MaxResults      int     `yaml:"max_results" help:"Results of a query without a limit: 1 to 1000."`
 	DefaultRadiusKM float64 `yaml:"default_radius_km" help:"Radius of a query with a place and without a radius. 0: no bound."`
+	Claims          string  `yaml:"claims" help:"How much scores believe what providers claim of themselves: check (a measurement replaces the claim; half without one), trust (the formula of the specification) or ignore."`
 }
 
 // Coordination are the settings of the coordination plane. Without founders, the
@@ -136,7 +137,7 @@ func Default() Config {
 			Health:          Health{CheckInterval: 10 * time.Minute, CheckTimeout: 10 * time.Second, ConfirmAfter: 2 * time.Minute},
 			Geo:             Geo{Precision: 6},
 			Limits:          Limits{ServicesPerProvider: 100},
-			Query:           Query{MaxResults: 100},
+			Query:           Query{MaxResults: 100, Claims: "check"},
 		},
 		Coordination: Coordination{
 			Enabled: "auto", Voters: 3, Clients: "auto", Replace: 10 * time.Minute,

@@ -50,7 +50,7 @@ func TestSpecifiedFile(t *testing.T) {
 		Health: config.Health{CheckInterval: 30 * time.Second, CheckTimeout: 5 * time.Second, ConfirmAfter: 2 * time.Minute},
 		Geo:    config.Geo{Precision: 5},
 		Limits: config.Limits{ServicesPerProvider: 50},
-		Query:  config.Query{MaxResults: 20, DefaultRadiusKM: 50},
+		Query:  config.Query{MaxResults: 20, DefaultRadiusKM: 50, Claims: "check"},
 	}, c.Discovery)
 }
 

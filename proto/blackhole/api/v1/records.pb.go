@@ -1763,11 +1763,13 @@ func (x *PriceGroup) GetTotalAtLeast() bool {
 }
 
 type QueryResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Record        *Record                `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
-	DistanceKm    *float64               `protobuf:"fixed64,2,opt,name=distance_km,json=distanceKm,proto3,oneof" json:"distance_km,omitempty"`
-	Score         float64                `protobuf:"fixed64,3,opt,name=score,proto3" json:"score,omitempty"`
-	Explain       []string               `protobuf:"bytes,4,rep,name=explain,proto3" json:"explain,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Record     *Record                `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	DistanceKm *float64               `protobuf:"fixed64,2,opt,name=distance_km,json=distanceKm,proto3,oneof" json:"distance_km,omitempty"`
+	Score      float64                `protobuf:"fixed64,3,opt,name=score,proto3" json:"score,omitempty"`
+	Explain    []string               `protobuf:"bytes,4,rep,name=explain,proto3" json:"explain,omitempty"`
+	// Claims that cannot be true.
+	Doubts        []string `protobuf:"bytes,5,rep,name=doubts,proto3" json:"doubts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1826,6 +1828,13 @@ func (x *QueryResult) GetScore() float64 {
 func (x *QueryResult) GetExplain() []string {
 	if x != nil {
 		return x.Explain
+	}
+	return nil
+}
+
+func (x *QueryResult) GetDoubts() []string {
+	if x != nil {
+		return x.Doubts
 	}
 	return nil
 }
@@ -2890,13 +2899,14 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x05first\x18\x03 \x01(\rR\x05first\x12\x18\n" +
 	"\aresults\x18\x04 \x01(\rR\aresults\x12\x14\n" +
 	"\x05total\x18\x05 \x01(\x04R\x05total\x12$\n" +
-	"\x0etotal_at_least\x18\x06 \x01(\bR\ftotalAtLeast\"\xa5\x01\n" +
+	"\x0etotal_at_least\x18\x06 \x01(\bR\ftotalAtLeast\"\xbd\x01\n" +
 	"\vQueryResult\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\x12$\n" +
 	"\vdistance_km\x18\x02 \x01(\x01H\x00R\n" +
 	"distanceKm\x88\x01\x01\x12\x14\n" +
 	"\x05score\x18\x03 \x01(\x01R\x05score\x12\x18\n" +
-	"\aexplain\x18\x04 \x03(\tR\aexplainB\x0e\n" +
+	"\aexplain\x18\x04 \x03(\tR\aexplain\x12\x16\n" +
+	"\x06doubts\x18\x05 \x03(\tR\x06doubtsB\x0e\n" +
 	"\f_distance_km\"g\n" +
 	"\fWatchRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +

@@ -75,6 +75,58 @@ func (Health) EnumDescriptor() ([]byte, []int) {
 	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{0}
 }
 
+type Claims int32
+
+const (
+	Claims_CLAIMS_UNSPECIFIED Claims = 0
+	Claims_CLAIMS_TRUST       Claims = 1 // in full
+	Claims_CLAIMS_CHECK       Claims = 2 // a measurement replaces the claim; half without one. A keeper leaves speed out: the asker ranks again
+	Claims_CLAIMS_IGNORE      Claims = 3 // measurements alone
+)
+
+// Enum value maps for Claims.
+var (
+	Claims_name = map[int32]string{
+		0: "CLAIMS_UNSPECIFIED",
+		1: "CLAIMS_TRUST",
+		2: "CLAIMS_CHECK",
+		3: "CLAIMS_IGNORE",
+	}
+	Claims_value = map[string]int32{
+		"CLAIMS_UNSPECIFIED": 0,
+		"CLAIMS_TRUST":       1,
+		"CLAIMS_CHECK":       2,
+		"CLAIMS_IGNORE":      3,
+	}
+)
+
+func (x Claims) Enum() *Claims {
+	p := new(Claims)
+	*p = x
+	return p
+}
+
+func (x Claims) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Claims) Descriptor() protoreflect.EnumDescriptor {
+	return file_blackhole_discovery_v1_query_proto_enumTypes[1].Descriptor()
+}
+
+func (Claims) Type() protoreflect.EnumType {
+	return &file_blackhole_discovery_v1_query_proto_enumTypes[1]
+}
+
+func (x Claims) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Claims.Descriptor instead.
+func (Claims) EnumDescriptor() ([]byte, []int) {
+	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1}
+}
+
 type Sort int32
 
 const (
@@ -123,11 +175,11 @@ func (x Sort) String() string {
 }
 
 func (Sort) Descriptor() protoreflect.EnumDescriptor {
-	return file_blackhole_discovery_v1_query_proto_enumTypes[1].Descriptor()
+	return file_blackhole_discovery_v1_query_proto_enumTypes[2].Descriptor()
 }
 
 func (Sort) Type() protoreflect.EnumType {
-	return &file_blackhole_discovery_v1_query_proto_enumTypes[1]
+	return &file_blackhole_discovery_v1_query_proto_enumTypes[2]
 }
 
 func (x Sort) Number() protoreflect.EnumNumber {
@@ -136,7 +188,7 @@ func (x Sort) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Sort.Descriptor instead.
 func (Sort) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{1}
+	return file_blackhole_discovery_v1_query_proto_rawDescGZIP(), []int{2}
 }
 
 type Clause_Op int32
@@ -181,11 +233,11 @@ func (x Clause_Op) String() string {
 }
 
 func (Clause_Op) Descriptor() protoreflect.EnumDescriptor {
-	return file_blackhole_discovery_v1_query_proto_enumTypes[2].Descriptor()
+	return file_blackhole_discovery_v1_query_proto_enumTypes[3].Descriptor()
 }
 
 func (Clause_Op) Type() protoreflect.EnumType {
-	return &file_blackhole_discovery_v1_query_proto_enumTypes[2]
+	return &file_blackhole_discovery_v1_query_proto_enumTypes[3]
 }
 
 func (x Clause_Op) Number() protoreflect.EnumNumber {
@@ -247,7 +299,9 @@ type Query struct {
 	// Only records after this one in the order SORT_STABLE, which it needs: PROVIDER/ID.
 	After string `protobuf:"bytes,29,opt,name=after,proto3" json:"after,omitempty"`
 	// Count the matches of each cell with a geohash of this length, in place of results. Only for the application's API.
-	Cells         uint32 `protobuf:"varint,30,opt,name=cells,proto3" json:"cells,omitempty"`
+	Cells uint32 `protobuf:"varint,30,opt,name=cells,proto3" json:"cells,omitempty"`
+	// How much scores believe what providers claim of themselves. Absent between peers: in full; from an application: the peer's default.
+	Claims        Claims `protobuf:"varint,31,opt,name=claims,proto3,enum=blackhole.discovery.v1.Claims" json:"claims,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -492,6 +546,13 @@ func (x *Query) GetCells() uint32 {
 	return 0
 }
 
+func (x *Query) GetClaims() Claims {
+	if x != nil {
+		return x.Claims
+	}
+	return Claims_CLAIMS_UNSPECIFIED
+}
+
 // Clause tests one field of a record. A record that does not state the field fails, negation
 // included.
 type Clause struct {
@@ -656,7 +717,7 @@ var File_blackhole_discovery_v1_query_proto protoreflect.FileDescriptor
 
 const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
-	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xa6\t\n" +
+	"\"blackhole/discovery/v1/query.proto\x12\x16blackhole.discovery.v1\"\xde\t\n" +
 	"\x05Query\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\asubtype\x18\x02 \x01(\tR\asubtype\x120\n" +
@@ -695,7 +756,8 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\x06volume\x18\x1b \x01(\x01H\x03R\x06volume\x88\x01\x01\x12!\n" +
 	"\fgroup_prices\x18\x1c \x01(\bR\vgroupPrices\x12\x14\n" +
 	"\x05after\x18\x1d \x01(\tR\x05after\x12\x14\n" +
-	"\x05cells\x18\x1e \x01(\rR\x05cells\x1a=\n" +
+	"\x05cells\x18\x1e \x01(\rR\x05cells\x126\n" +
+	"\x06claims\x18\x1f \x01(\x0e2\x1e.blackhole.discovery.v1.ClaimsR\x06claims\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
@@ -735,7 +797,12 @@ const file_blackhole_discovery_v1_query_proto_rawDesc = "" +
 	"\n" +
 	"HEALTH_ANY\x10\x01\x12\x11\n" +
 	"\rHEALTH_USABLE\x10\x02\x12\x12\n" +
-	"\x0eHEALTH_HEALTHY\x10\x03*\x9a\x01\n" +
+	"\x0eHEALTH_HEALTHY\x10\x03*W\n" +
+	"\x06Claims\x12\x16\n" +
+	"\x12CLAIMS_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fCLAIMS_TRUST\x10\x01\x12\x10\n" +
+	"\fCLAIMS_CHECK\x10\x02\x12\x11\n" +
+	"\rCLAIMS_IGNORE\x10\x03*\x9a\x01\n" +
 	"\x04Sort\x12\x14\n" +
 	"\x10SORT_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -760,29 +827,31 @@ func file_blackhole_discovery_v1_query_proto_rawDescGZIP() []byte {
 	return file_blackhole_discovery_v1_query_proto_rawDescData
 }
 
-var file_blackhole_discovery_v1_query_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_blackhole_discovery_v1_query_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_blackhole_discovery_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_blackhole_discovery_v1_query_proto_goTypes = []any{
 	(Health)(0),    // 0: blackhole.discovery.v1.Health
-	(Sort)(0),      // 1: blackhole.discovery.v1.Sort
-	(Clause_Op)(0), // 2: blackhole.discovery.v1.Clause.Op
-	(*Query)(nil),  // 3: blackhole.discovery.v1.Query
-	(*Clause)(nil), // 4: blackhole.discovery.v1.Clause
-	(*Near)(nil),   // 5: blackhole.discovery.v1.Near
-	nil,            // 6: blackhole.discovery.v1.Query.AttributesEntry
+	(Claims)(0),    // 1: blackhole.discovery.v1.Claims
+	(Sort)(0),      // 2: blackhole.discovery.v1.Sort
+	(Clause_Op)(0), // 3: blackhole.discovery.v1.Clause.Op
+	(*Query)(nil),  // 4: blackhole.discovery.v1.Query
+	(*Clause)(nil), // 5: blackhole.discovery.v1.Clause
+	(*Near)(nil),   // 6: blackhole.discovery.v1.Near
+	nil,            // 7: blackhole.discovery.v1.Query.AttributesEntry
 }
 var file_blackhole_discovery_v1_query_proto_depIdxs = []int32{
-	5, // 0: blackhole.discovery.v1.Query.near:type_name -> blackhole.discovery.v1.Near
-	6, // 1: blackhole.discovery.v1.Query.attributes:type_name -> blackhole.discovery.v1.Query.AttributesEntry
+	6, // 0: blackhole.discovery.v1.Query.near:type_name -> blackhole.discovery.v1.Near
+	7, // 1: blackhole.discovery.v1.Query.attributes:type_name -> blackhole.discovery.v1.Query.AttributesEntry
 	0, // 2: blackhole.discovery.v1.Query.health:type_name -> blackhole.discovery.v1.Health
-	1, // 3: blackhole.discovery.v1.Query.sort:type_name -> blackhole.discovery.v1.Sort
-	4, // 4: blackhole.discovery.v1.Query.where:type_name -> blackhole.discovery.v1.Clause
-	2, // 5: blackhole.discovery.v1.Clause.op:type_name -> blackhole.discovery.v1.Clause.Op
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	2, // 3: blackhole.discovery.v1.Query.sort:type_name -> blackhole.discovery.v1.Sort
+	5, // 4: blackhole.discovery.v1.Query.where:type_name -> blackhole.discovery.v1.Clause
+	1, // 5: blackhole.discovery.v1.Query.claims:type_name -> blackhole.discovery.v1.Claims
+	3, // 6: blackhole.discovery.v1.Clause.op:type_name -> blackhole.discovery.v1.Clause.Op
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_discovery_v1_query_proto_init() }
@@ -798,7 +867,7 @@ func file_blackhole_discovery_v1_query_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_discovery_v1_query_proto_rawDesc), len(file_blackhole_discovery_v1_query_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -1,0 +1,208 @@
+package query
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Claims says how much a score believes what providers claim of themselves: uptime, errors and response time. Price and place are
+// terms of the offer, and count in full.
+type Claims string
+
+// The weights of claims.
+const (
+	ClaimsTrust  Claims = "trust"  // in full: the formula of the U06 Service Discovery Protocol
+	ClaimsCheck  Claims = "check"  // a measurement replaces the claim; half without one
+	ClaimsIgnore Claims = "ignore" // measurements alone
+)
+
+// claims returns Claims with its default applied.
+func (q *Query) claims() Claims { return cmp.Or(q.Claims, ClaimsTrust) }
+
+// weight is the part of its points that a claim without a measurement earns.
+func (c Claims) weight() float64 {
+	switch c {
+	case ClaimsCheck:
+		return 0.5
+	case ClaimsIgnore:
+		return 0
+	default:
+		return 1
+	}
+}
+
+// Evidence is what a peer knows of an offer beyond its record. The zero value is nothing.
+type Evidence struct {
+	RoundTrip time.Duration // measured, of its endpoint or else of its provider's peer; 0: unknown
+	Checks    int           // of its endpoint; 0: none
+	Answered  int           // of Checks
+	Doubts    []string      // claims that cannot be true: see Plan.Doubts
+	CheapAs   float64       // median price of like offers that makes its price one of the doubts; 0: none
+}
+
+// Judge returns the score of a record with the evidence of the asking peer, 0 to 100. With ClaimsTrust it is Score. Otherwise:
+//
+//   - health is the share of the checks that its endpoint answered; without checks uptime and errors count as claims;
+//   - performance is that of the measured time; without one the response time counts as a claim;
+//   - with doubts no claim counts, and an impossible price earns nothing.
+//
+// Judge is equal at peers with equal evidence.
+func (p *Plan) Judge(r *records.Record, e *Evidence) float64 {
+	return p.judge(factsFor(p, r), e).total()
+}
+
+// judge rates a record's facts and evidence.
+func (p *Plan) judge(x *records.Facts, e *Evidence) points {
+	s := p.score(x)
+	if p.query.Claims == ClaimsTrust {
+		return s
+	}
+	s.performance = 0
+	switch {
+	case len(e.Doubts) > 0:
+		s.uptime, s.errors = 0, 0
+	case x.Has(records.KnownResponseTime):
+		s.performance = float64(p.query.Claims.weight() * pointsFor(performancePoints, remaining(float64(x.ResponseMS), worstResponseMS)))
+	}
+	if e.CheapAs > 0 {
+		s.price = 0
+	}
+	if e.Checks > 0 {
+		share := float64(e.Answered) / float64(e.Checks)
+		s.uptime, s.errors = pointsFor(uptimePoints, share), pointsFor(errorPoints, share)
+	}
+	if e.RoundTrip > 0 {
+		s.performance = pointsFor(performancePoints, remaining(millis(e.RoundTrip), worstResponseMS))
+	}
+	return s
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// contradicted reports whether a measured time disproves a claimed response time: it is over twice as long and 100 ms longer, about
+// the way around the Earth.
+func contradicted(x *records.Facts, e *Evidence) bool {
+	const way = 100
+	claim, measured := float64(x.ResponseMS), millis(e.RoundTrip)
+	return x.Has(records.KnownResponseTime) && e.RoundTrip > 0 && measured > 2*claim && measured > claim+way
+}
+
+// Judged reports whether the order of the plan depends on evidence, so that the asking peer ranks what keepers send.
+func (p *Plan) Judged() bool { return p.query.Sort == SortScore && p.query.Claims != ClaimsTrust }
+
+// judgedBeside is the number of matches beyond the limit that a judged plan asks keepers for.
+const judgedBeside = 90
+
+// Window returns the plan whose answers the asking peer judges: its limit is larger, and Shown the one asked for. Keepers rank by what
+// the record alone says, and leave claims of speed out. So the order is exact among the best of that rank, and all others rank no
+// better by what the record says.
+func (p *Plan) Window() *Plan {
+	if !p.Judged() {
+		return p
+	}
+	w := *p
+	w.shown = p.Shown()
+	w.query.Limit = min(w.shown+judgedBeside, MaxLimit)
+	return &w
+}
+
+// Shown returns the number of results to show, at most Limit.
+func (p *Plan) Shown() int { return cmp.Or(p.shown, p.query.Limit) }
+
+// explainHealth and explainPerformance say what the points are for.
+func (p *Plan) explainHealth(x *records.Facts, e *Evidence) string {
+	claim := stated(x, records.KnownUptime, "uptime %v %%", x.Uptime) + ", " + stated(x, records.KnownErrorRate, "errors %d of 10000", x.ErrorRate)
+	if p.query.Claims == ClaimsTrust || e.Checks == 0 {
+		return claim + p.believed(e, x.Known&(records.KnownUptime|records.KnownErrorRate) != 0)
+	}
+	return fmt.Sprintf("its endpoint answered %d of %d checks", e.Answered, e.Checks)
+}
+
+func (p *Plan) explainPerformance(x *records.Facts, e *Evidence) string {
+	claim := stated(x, records.KnownResponseTime, "response time %d ms", x.ResponseMS)
+	switch {
+	case p.query.Claims == ClaimsTrust || e.RoundTrip == 0:
+		return claim + p.believed(e, x.Has(records.KnownResponseTime))
+	case contradicted(x, e):
+		return fmt.Sprintf("measured %.0f ms contradicts the claimed %d ms, which earns nothing", millis(e.RoundTrip), x.ResponseMS)
+	default:
+		return fmt.Sprintf("measured %.0f ms", millis(e.RoundTrip))
+	}
+}
+
+// believed says how much a claim counts.
+func (p *Plan) believed(e *Evidence, claimed bool) string {
+	switch {
+	case !claimed || p.query.Claims == ClaimsTrust:
+		return ""
+	case len(e.Doubts) > 0:
+		return " (claimed, and not believed: " + e.Doubts[0] + ")"
+	case p.query.Claims == ClaimsIgnore:
+		return " (claimed: earns nothing)"
+	default:
+		return " (claimed, not measured: half)"
+	}
+}
+
+// What no single offer has today.
+const (
+	mostCores     = 4096
+	mostMemoryMB  = 64_000_000                // 64 TB: the largest shared memory of one machine
+	mostStorage   = 1_000_000_000_000_000_000 // bytes: an exabyte
+	mostBandwidth = 10_000_000                // Mbit/s
+	cheapest      = 100                       // part of the median price of like offers
+	likeAtLeast   = 5                         // offers, for a median
+)
+
+// Doubts returns the evidence of each of some matches that follows from the claims themselves: capacities beyond what exists, and a
+// price below a hundredth of the median of the other matches with the same currency and unit, 4 at least.
+func (p *Plan) Doubts(matches []*records.Record) []Evidence {
+	prices := make(map[Terms][]float64)
+	for _, r := range matches {
+		if x := factsFor(p, r); x.Has(records.KnownPrice) {
+			t, _ := TermsOf(r)
+			prices[t] = append(prices[t], x.Price)
+		}
+	}
+	for _, list := range prices {
+		slices.Sort(list)
+	}
+	out := make([]Evidence, len(matches))
+	for i, r := range matches {
+		x := factsFor(p, r)
+		out[i].Doubts = impossible(x)
+		t, _ := TermsOf(r)
+		list := prices[t]
+		if !x.Has(records.KnownPrice) || len(list) < likeAtLeast {
+			continue
+		}
+		if median := list[len(list)/2]; x.Price < median/cheapest {
+			out[i].CheapAs = median
+			out[i].Doubts = append(out[i].Doubts, fmt.Sprintf("the price %v is below a hundredth of the median %v of %d like offers", x.Price, median, len(list)))
+		}
+	}
+	return out
+}
+
+// impossible names the capacities that no offer has.
+func impossible(x *records.Facts) (doubts []string) {
+	for _, c := range []struct {
+		name        string
+		claim, most uint64
+		unit        string
+	}{
+		{"cpu_cores", uint64(x.CPUCores), mostCores, ""},
+		{"memory_mb", x.MemoryMB, mostMemoryMB, " MB"},
+		{"available_space", x.StorageBytes, mostStorage, " bytes"},
+		{"bandwidth", x.Bandwidth, mostBandwidth, " Mbit/s"},
+	} {
+		if c.claim > c.most {
+			doubts = append(doubts, fmt.Sprintf("%s: %d%s claimed, no offer has more than %d", c.name, c.claim, c.unit, c.most))
+		}
+	}
+	return doubts
+}

@@ -1,0 +1,92 @@
+package query
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+func TestJudgeReplacesClaims(t *testing.T) {
+	q := scored()
+	q.Claims = ClaimsCheck
+	p, r := compile(t, q), seal(t, 1, rich()) // 100 ms claimed
+	require.InDelta(t, (99.5*.3+9.5)/2+22.5+10, p.Score(r), 1e-9, "what keepers rank by")
+	require.InDelta(t, (99.5*.3+9.5)/2+22.5+10+9, p.Judge(r, &Evidence{}), 1e-9)
+	require.Equal(t, []string{
+		"health 19.68 of 40: uptime 99.5 %, errors 50 of 10000 (claimed, not measured: half)",
+		"price 22.50 of 30: 0.5 of at most 2 USDC per-hour",
+		"performance 9.00 of 20: response time 100 ms (claimed, not measured: half)",
+		"location 10.00 of 10: 0.000 km of 100.000 km",
+	}, p.ExplainScore(r, &Evidence{}))
+
+	measured := &Evidence{RoundTrip: 250 * time.Millisecond, Checks: 4, Answered: 3}
+	require.InDelta(t, 30+22.5+15+10, p.Judge(r, measured), 1e-9)
+	require.Equal(t, "health 30.00 of 40: its endpoint answered 3 of 4 checks", p.ExplainScore(r, measured)[0])
+	require.Equal(t, "performance 15.00 of 20: measured 250 ms contradicts the claimed 100 ms, which earns nothing", p.ExplainScore(r, measured)[2])
+	measured.RoundTrip = 200 * time.Millisecond
+	require.Equal(t, "performance 16.00 of 20: measured 200 ms", p.ExplainScore(r, measured)[2], "the way around the Earth takes as long")
+
+	doubted := &Evidence{Doubts: []string{"no"}, CheapAs: 70}
+	require.InDelta(t, 10, p.Judge(r, doubted), 1e-9, "the place alone")
+	require.Contains(t, p.ExplainScore(r, doubted)[2], "(claimed, and not believed: no)")
+
+	q.Claims = ClaimsIgnore
+	require.InDelta(t, 32.5, compile(t, q).Judge(r, &Evidence{}), 1e-9)
+	q.Claims = ClaimsTrust
+	require.InDelta(t, 99.5*.3+9.5+22.5+18+10, compile(t, q).Judge(r, measured), 1e-9)
+}
+
+func TestDoubts(t *testing.T) {
+	p := compile(t, Query{Type: "compute"})
+	var matches []*records.Record
+	for i := range 6 {
+		s := rich()
+		s.Id = fmt.Sprint("offer", i)
+		s.Pricing.BasePrice = ptr(0.5)
+		matches = append(matches, seal(t, 1, s))
+	}
+	for _, e := range p.Doubts(matches) {
+		require.Empty(t, e.Doubts)
+	}
+	liar := rich()
+	liar.Id, liar.Pricing.BasePrice = "liar", ptr(0.001)
+	liar.Capabilities.GetCompute().MemoryMb = 100_000_000
+	found := p.Doubts(append(matches, seal(t, 2, liar)))
+	require.Equal(t, []string{
+		"memory_mb: 100000000 MB claimed, no offer has more than 64000000",
+		"the price 0.001 is below a hundredth of the median 0.5 of 7 like offers",
+	}, found[6].Doubts)
+	require.Empty(t, found[0].Doubts)
+	few := p.Doubts(append(matches[:3:3], seal(t, 2, liar)))
+	require.Len(t, few[3].Doubts, 1, "four offers have no median")
+}
+
+// A judged score is never below what evidence alone gives, never above 100, and no record that a window leaves out ranks better by what
+// keepers rank by.
+func TestWindowHoldsTheBest(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		q := queryGen(t).Draw(rt, "query")
+		p := compile(t, q)
+		w := p.Window()
+		require.Equal(rt, p.Limit(), w.Shown())
+		require.Equal(rt, p.Key(), w.Key())
+		require.GreaterOrEqual(rt, w.Limit(), w.Shown())
+		require.Equal(rt, w.Limit(), w.Window().Limit(), "once")
+		for _, s := range recordsGen(t, 4).Draw(rt, "world") {
+			require.Equal(rt, p.Value(s.record), w.Value(s.record))
+			e := Evidence{Checks: rapid.IntRange(0, 9).Draw(rt, "checks"), RoundTrip: time.Duration(rapid.Int64Range(0, 2e9).Draw(rt, "ns"))}
+			e.Answered = rapid.IntRange(0, e.Checks).Draw(rt, "answered")
+			judged := p.Judge(s.record, &e)
+			require.True(rt, judged >= 0 && judged <= 100)
+			require.Equal(rt, judged, compile(t, p.Query()).Judge(s.record, &e), "equal knowledge, equal score")
+			if p.query.Claims != ClaimsTrust && e.Checks == 0 && e.RoundTrip == 0 {
+				require.LessOrEqual(rt, judged, p.Score(s.record)+performancePoints/2)
+			}
+		}
+	})
+}
