@@ -108,7 +108,7 @@ type watcher struct {
 func (w *watcher) follow(ctx context.Context, c *client.Client, prefix string, ready func()) {
 	told := sync.OnceFunc(ready)
 	defer told()
-	for batch, err := range c.Follow(ctx, client.Watch{Span: coord.Under(prefix)}) {
+	for batch, err := range c.KV().Watch(ctx, client.Watch{Span: coord.Under(prefix)}) {
 		told() // the first message announces the start of the watch
 		now := time.Now()
 		if len(batch.Events) > 0 {
@@ -129,7 +129,7 @@ func (w *watcher) follow(ctx context.Context, c *client.Client, prefix string, r
 	}
 }
 
-func (w *watcher) see(e client.KeyEvent, now time.Time) error {
+func (w *watcher) see(e coord.Event, now time.Time) error {
 	if _, twice := w.seen[e.KV.Key]; twice || e.Revision <= w.last || len(e.KV.Value) != 8 {
 		return fault.New("watch", fault.Internal, "%s at %d came twice or out of order, after %d", e.KV.Key, e.Revision, w.last)
 	}

@@ -20,7 +20,7 @@
 //
 // A Session is a lease with automatic renewal. Its locks (Session.Lock) and elections
 // (Session.Campaign) end for the holder before the group gives them to others.
-// Client.Follow is a watch on keys that survives lost connections. Client.Coordination is
+// Client.KV reads, changes and watches keys, and repeats what was lost on the way. Client.Coordination is
 // the contract of package coord without retries.
 //
 // A lock is a promise about time, and a paused or disconnected holder loses track of time.

@@ -4,8 +4,6 @@ import (
 	"context"
 	crand "crypto/rand"
 	"encoding/binary"
-	"errors"
-	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,12 +12,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
-	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
 )
 
 // Coordination is the contract of the coordination plane as served by a peer: each call is one
@@ -85,12 +84,10 @@ type (
 	Revision = coord.Revision
 	// Span is a range of keys: see Exactly and Under.
 	Span = coord.Span
-	// Watch selects keys: see Client.Follow.
+	// Watch selects keys: see KV.Watch.
 	Watch = coord.Watch
 	// Batch holds the events of complete revisions.
 	Batch = coord.Batch
-	// KeyEvent is one change of one key.
-	KeyEvent = coord.Event
 	// Compacted is the cause of an error: the group has compacted the requested revision.
 	Compacted = coord.Compacted
 )
@@ -108,49 +105,63 @@ const (
 	ModePermit    = coord.Permit
 )
 
-// Follow watches keys until ctx ends, across lost connections and restarts of the peer. It
-// resumes after the last revision without gaps or duplicates. Batches have complete revisions; a
-// batch without events reports progress. Another Follow can resume at the Next of a processed
-// batch.
-//
-// The last pair has an error and no batch: an error with *Compacted if the group has compacted
-// the revision (list the keys at its Current and follow from the next revision), Invalid or
-// Forbidden for a permanent refusal, Canceled or Timeout after the end of ctx.
-func (c *Client) Follow(ctx context.Context, w Watch) iter.Seq2[Batch, error] {
-	return func(yield func(Batch, error) bool) {
-		if err := c.follow(ctx, w, yield); err != nil {
-			yield(Batch{}, fault.Wrap("client.Follow", err))
+// Pauses between two calls.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+// repeat repeats a call while the peer or the group is unreachable and ctx lasts. It returns the error of the last call.
+func (c *Client) repeat(ctx context.Context, call func(*attempt.Run) error) error {
+	for run := c.rules.Begin(); ; {
+		if err := call(&run); err == nil || !run.Again(ctx, err, nil) {
+			return err
 		}
 	}
 }
 
-// errEnough reports that the caller has left the loop over a watch.
-var errEnough = errors.New("enough")
-
-// follow returns nil after the caller has left the loop.
-func (c *Client) follow(ctx context.Context, w Watch, yield func(Batch, error) bool) error {
-	err := c.repeat(ctx, func(run *attempt.Run) error {
-		return c.coordination.Watch(ctx, w.Request(), func(r *api.WatchKeysResponse) error {
-			run.Progress()
-			b := w.Batch(r)
-			b.Events, b.Next = since(b.Events, w.From), max(b.Next, w.From)
-			w.From = b.Next
-			if !yield(b, nil) {
-				return errEnough
-			}
-			return nil
-		})
-	})
-	if errors.Is(err, errEnough) {
-		return nil
-	}
-	return ended(ctx, err)
+// rest pauses for about a duration; false at the end of ctx.
+func (c *Client) rest(ctx context.Context, d time.Duration, _ <-chan struct{}) bool {
+	return pause(ctx, c.vary(d)) == nil
 }
 
-// since drops events before a revision. A correct peer sends none.
-func since(events []KeyEvent, from Revision) []KeyEvent {
-	for len(events) > 0 && events[0].Revision < from {
-		events = events[1:]
+// passing reports whether a later call may succeed in spite of err, and time remains.
+func (c *Client) passing(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || c.sessions.ctx.Err() != nil { // the second condition: the client is closed
+		return false
 	}
-	return events
+	switch fault.KindOf(err) {
+	case fault.Unavailable, fault.Timeout, fault.Canceled: // the last two come from the peer
+		return true
+	}
+	return false
+}
+
+// ended returns the error of ctx after its end, when the error of the last call does not matter.
+func ended(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// run repeats a command until its result is known. After a failure, it may be called again. A short command whose last
+// call was cut off by the end of ctx fails with the error before.
+func (c *Client) run(ctx context.Context, a *attempt.Attempt, send attempt.Send) (r *coordv1.Result, err error) {
+	var told error
+	err = c.repeat(ctx, func(*attempt.Run) error {
+		if r, err = a.Once(ctx, send); told != nil && !a.Waits() && fault.KindOf(err) == fault.Timeout && ctx.Err() != nil {
+			return told
+		}
+		told = err
+		return err
+	})
+	return r, err
+}
+
+// do executes a short command once.
+func (c *Client) do(ctx context.Context, request proto.Message) (*coordv1.Result, error) {
+	a := c.identities.Attempt(coord.CommandOf("", request))
+	defer a.End()
+	return c.run(ctx, a, c.coordination.Execute)
 }

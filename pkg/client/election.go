@@ -66,7 +66,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	if l.held.over.Load() {
 		return nil
 	}
-	if err := l.write(ctx, op, coord.DeleteStep(leaderKey(l.name))); err != nil && fault.KindOf(err) != fault.Conflict {
+	if err := l.write(ctx, op, coord.Exactly(leaderKey(l.name)).DeleteStep()); err != nil && fault.KindOf(err) != fault.Conflict {
 		return fault.Wrap(op, errors.Join(err, l.held.Unlock(ctx)))
 	}
 	return fault.Wrap(op, l.held.Unlock(ctx))
@@ -132,7 +132,7 @@ func (c *Client) observe(ctx context.Context, name string, tell func(Leader) boo
 		return false, nil
 	}
 	watch := Watch{Span: coord.Exactly(leaderKey(name)), From: now.Revision + 1}
-	for batch, err := range c.Follow(ctx, watch) {
+	for batch, err := range c.KV().Watch(ctx, watch) {
 		if past := (*Compacted)(nil); errors.As(err, &past) {
 			return true, nil
 		}

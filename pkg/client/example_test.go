@@ -9,8 +9,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
-	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
 // Find the cheapest GPU within 500 km, and follow changes.
@@ -141,8 +141,37 @@ func ExampleSession_Campaign() {
 	// <nil>
 }
 
+// Write a key, read it, and change it only if nobody else did meanwhile.
+func ExampleClient_KV() {
+	address, stop := client.StartPeer()
+	defer stop()
+	c, err := client.New(address)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+	ctx, kv := context.Background(), c.KV()
+	_, err = kv.Get(ctx, "app/colour")
+	fmt.Println("absent:", errors.Is(err, fault.NotFound))
+
+	_, _ = kv.Put(ctx, "app/colour", []byte("blue"))
+	seen, _ := kv.Get(ctx, "app/colour")
+	_, _ = kv.Put(ctx, "app/colour", []byte("red")) // somebody else
+	result, _ := kv.Txn().If(coord.WhileAt("app/colour", seen.ModRevision)).Then(coord.PutStep("app/colour", []byte("green"), 0)).Commit(ctx)
+	fmt.Println("changed:", result.GetSucceeded())
+
+	n, _ := kv.Delete(ctx, client.Under("app/"))
+	fmt.Println("deleted:", n)
+
+	// Output:
+	// absent: true
+	// changed: false
+	// deleted: 1
+}
+
 // Create a key only once, whoever comes first.
-func ExampleClient_Txn() {
+func ExampleKV_Txn() {
 	address, stop := client.StartPeer()
 	defer stop()
 	c, err := client.New(address)
@@ -152,10 +181,7 @@ func ExampleClient_Txn() {
 	}
 	defer c.Close()
 	for _, host := range []string{"a", "b"} {
-		result, err := c.Txn(context.Background(), &api.TxnRequest{
-			Compare: []*api.Compare{coord.WhileAt("config/owner", 0)},
-			Then:    []*api.TxnStep{coord.PutStep("config/owner", []byte(host), 0)},
-		})
+		result, err := c.KV().Txn().If(coord.WhileAt("config/owner", 0)).Then(coord.PutStep("config/owner", []byte(host), 0)).Commit(context.Background())
 		fmt.Println(host, result.GetSucceeded(), err)
 	}
 
@@ -164,8 +190,8 @@ func ExampleClient_Txn() {
 	// b false <nil>
 }
 
-// Follow keys, and resume after a restart of this program.
-func ExampleClient_Follow() {
+// Watch keys, and resume after a restart of this program.
+func ExampleKV_Watch() {
 	address, stop := client.StartPeer()
 	defer stop()
 	c, err := client.New(address)
@@ -176,18 +202,17 @@ func ExampleClient_Follow() {
 	defer c.Close()
 	ctx := context.Background()
 	for _, job := range []string{"jobs/1", "jobs/2"} {
-		put := &api.TxnRequest{Then: []*api.TxnStep{coord.PutStep(job, []byte("new"), 0)}}
-		if _, err := c.Txn(ctx, put); err != nil {
+		if _, err := c.KV().Put(ctx, job, []byte("new")); err != nil {
 			fmt.Println(err)
 			return
 		}
 	}
 
 	next := client.Revision(1) // from storage
-	for batch, err := range c.Follow(ctx, client.Watch{Span: client.Under("jobs/"), From: next}) {
+	for batch, err := range c.KV().Watch(ctx, client.Watch{Span: client.Under("jobs/"), From: next}) {
 		var past *client.Compacted
 		switch {
-		case errors.As(err, &past): // read all keys at past.Current, and follow from the next revision
+		case errors.As(err, &past): // list the keys, and watch from the next revision
 			return
 		case err != nil:
 			return

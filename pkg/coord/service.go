@@ -175,9 +175,16 @@ func PutStep(key string, value []byte, lease LeaseID) *apiv1.TxnStep {
 	return &apiv1.TxnStep{Step: &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{Key: []byte(key), Value: value, Lease: int64(lease)}}}
 }
 
-// DeleteStep is the step of a transaction that deletes a key.
-func DeleteStep(key string) *apiv1.TxnStep {
-	return &apiv1.TxnStep{Step: &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{Key: []byte(key)}}}
+// DeleteStep is the step of a transaction that deletes the keys of a span.
+func (s Span) DeleteStep() *apiv1.TxnStep {
+	from, to := s.Bounds()
+	return &apiv1.TxnStep{Step: &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{Key: from, RangeEnd: to}}}
+}
+
+// ReadStep is the step of a transaction that reads the keys of a span.
+func (s Span) ReadStep() *apiv1.TxnStep {
+	from, to := s.Bounds()
+	return &apiv1.TxnStep{Step: &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{Key: from, RangeEnd: to}}}
 }
 
 // WhileHeld holds while the claim with the token, above 0, holds the lock. After a later token has been granted, the

@@ -193,12 +193,12 @@ func (f *faults) any(of []int) int { return of[f.rng.IntN(len(of))] }
 
 func (f *faults) pause(i int) error {
 	f.peers[i].paused = true
-	return f.net.Peers[i].Pause()
+	return f.net.Peers[i].Process.Pause()
 }
 
 func (f *faults) resume(i int) error {
 	f.peers[i].paused = false
-	return f.net.Peers[i].Resume()
+	return f.net.Peers[i].Process.Resume()
 }
 
 func (f *faults) stopFor(ctx context.Context, i int, d time.Duration) error {

@@ -148,7 +148,7 @@ func (r *run) form(ctx context.Context) (err error) {
 func (r *run) dissolve() {
 	if r.net != nil {
 		for _, p := range r.net.Peers {
-			_ = p.Resume() // a paused process cannot handle SIGTERM
+			_ = p.Process.Resume() // a paused process cannot handle SIGTERM
 		}
 		r.net.Stop()
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/coord"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -28,13 +27,13 @@ func TestEvent(t *testing.T) {
 		Revision: 7, Key: permitted + "/2a", Value: "17", Create: 7, Version: 1, Lock: permitted, Mode: history.Permit,
 		Permits: 2, Lease: 42, Seen: time.Second,
 	}
-	require.Equal(t, want, event(client.KeyEvent{Revision: 7, Key: claim.Key, KV: claim}, time.Second))
+	require.Equal(t, want, event(coord.Event{Revision: 7, Key: claim.Key, KV: claim}, time.Second))
 	want.Revision, want.Deleted, want.Replaces = 9, true, 7
-	require.Equal(t, want, event(client.KeyEvent{Revision: 9, Key: claim.Key, Prev: claim}, time.Second))
+	require.Equal(t, want, event(coord.Event{Revision: 9, Key: claim.Key, Prev: claim}, time.Second))
 
 	plain := &coord.KeyValue{Key: registers + "/1/0", Value: []byte("v3"), CreateRevision: 2, ModRevision: 5, Version: 2}
 	require.Equal(t, history.Event{Revision: 5, Key: plain.Key, Value: "v3", Create: 2, Version: 2, Seen: time.Second},
-		event(client.KeyEvent{Revision: 5, Key: plain.Key, KV: plain}, time.Second))
+		event(coord.Event{Revision: 5, Key: plain.Key, KV: plain}, time.Second))
 }
 
 func TestFaults(t *testing.T) {

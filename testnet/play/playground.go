@@ -60,7 +60,7 @@ func (g *playground) open(ctx context.Context) error {
 // close lets every peer stop in the usual way.
 func (g *playground) close() {
 	for p := range g.paused {
-		_ = p.Resume() // it may have ended meanwhile
+		_ = p.Process.Resume() // it may have ended meanwhile
 	}
 	for _, s := range g.servers {
 		s.Die()
@@ -140,7 +140,7 @@ func (g *playground) pause(p *network.Peer) (string, error) {
 	if !p.Running() {
 		return "", fault.New("testnet", fault.Conflict, "does not run: heal starts it again")
 	}
-	if err := p.Pause(); err != nil {
+	if err := p.Process.Pause(); err != nil {
 		return "", err
 	}
 	g.paused[p] = true
@@ -155,7 +155,7 @@ func (g *playground) heal(ctx context.Context, p *network.Peer) (string, error) 
 		}
 		return "started again on its data, with new ports", nil
 	case g.paused[p]:
-		if err := p.Resume(); err != nil {
+		if err := p.Process.Resume(); err != nil {
 			return "", err
 		}
 		delete(g.paused, p)

@@ -202,7 +202,7 @@ func watchFor(ctx context.Context, p *network.Peer, follow func(context.Context,
 
 func watchKeys(ctx context.Context, p *network.Peer, _ int) error {
 	return watchFor(ctx, p, func(ctx context.Context, c *client.Client) error {
-		for _, err := range c.Follow(ctx, client.Watch{Span: client.Under(prefix)}) {
+		for _, err := range c.KV().Watch(ctx, client.Watch{Span: client.Under(prefix)}) {
 			if err != nil {
 				return err
 			}

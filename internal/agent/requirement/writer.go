@@ -162,7 +162,7 @@ func (w *writer) put(ctx context.Context, names []string) error {
 		stored[i] = written{Status: s, deleted: !wanted}
 		change := coord.PutStep(key, s.Encode(), 0)
 		if !wanted {
-			change = coord.DeleteStep(key)
+			change = coord.Exactly(key).DeleteStep()
 		}
 		if has.deleted {
 			has.mod = 0

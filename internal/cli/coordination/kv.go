@@ -275,7 +275,7 @@ func kvWatch(con *term.Console) *cobra.Command {
 		}
 		w := client.Watch{Span: client.Under(args[0]), From: client.Revision(*from), Prev: *prev}
 		seen := false
-		for batch, err := range c.Follow(ctx, w) {
+		for batch, err := range c.KV().Watch(ctx, w) {
 			if seen && fault.KindOf(err) == fault.Timeout {
 				return nil // the end that --timeout asked for
 			}

@@ -39,7 +39,7 @@ func TestFollow(t *testing.T) {
 			}
 		})
 		seen := 0
-		for batch, err := range c.Follow(t.Context(), Watch{Span: Under("job/"), From: 1}) {
+		for batch, err := range c.KV().Watch(t.Context(), Watch{Span: Under("job/"), From: 1}) {
 			require.NoError(t, err)
 			for _, e := range batch.Events {
 				require.Equal(t, fmt.Sprint("job/", seen), e.Key)
@@ -59,7 +59,7 @@ func TestFollowFromNow(t *testing.T) {
 		p.put("a", "1")
 		p.solo.Halt("no majority")
 		time.AfterFunc(3*time.Second, p.solo.Resume)
-		for batch, err := range c.Follow(t.Context(), Watch{Span: Exactly("a"), Prev: true}) {
+		for batch, err := range c.KV().Watch(t.Context(), Watch{Span: Exactly("a"), Prev: true}) {
 			require.NoError(t, err)
 			if len(batch.Events) == 0 {
 				p.put("a", "3")
@@ -81,7 +81,7 @@ func TestFollowCompacted(t *testing.T) {
 		_, _, err := ops.Of(p.solo).Do(t.Context(), ops.Command{Op: &ops.Compact{Revision: 4}})
 		require.NoError(t, err)
 		rounds := 0
-		for _, err := range p.open("alice").Follow(t.Context(), Watch{From: 2}) {
+		for _, err := range p.open("alice").KV().Watch(t.Context(), Watch{From: 2}) {
 			rounds++
 			var past *Compacted
 			require.ErrorAs(t, err, &past)
@@ -98,16 +98,16 @@ func TestFollowEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var last error
-		for _, err := range c.Follow(ctx, Watch{}) {
+		for _, err := range c.KV().Watch(ctx, Watch{}) {
 			last = err
 		}
 		require.ErrorIs(t, last, fault.Timeout)
-		for _, err := range c.Follow(t.Context(), Watch{From: -1}) {
+		for _, err := range c.KV().Watch(t.Context(), Watch{From: -1}) {
 			last = err
 		}
 		require.ErrorIs(t, last, fault.Invalid)
 		require.NoError(t, c.Close())
-		for _, err := range c.Follow(t.Context(), Watch{}) {
+		for _, err := range c.KV().Watch(t.Context(), Watch{}) {
 			last = err
 		}
 		require.ErrorIs(t, last, fault.Canceled)
@@ -122,7 +122,7 @@ func TestFollowEndsWhileAway(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var last error
-		for _, err := range p.open("alice").Follow(ctx, Watch{}) {
+		for _, err := range p.open("alice").KV().Watch(ctx, Watch{}) {
 			last = err
 		}
 		require.ErrorIs(t, last, fault.Timeout)
@@ -245,7 +245,86 @@ func TestObserveSkipsTheForgotten(t *testing.T) {
 }
 
 func TestSince(t *testing.T) {
-	events := []KeyEvent{{Revision: 3}, {Revision: 4}, {Revision: 5}}
+	events := []coord.Event{{Revision: 3}, {Revision: 4}, {Revision: 5}}
 	require.Len(t, since(events, 4), 2)
 	require.Empty(t, since(events, 6))
+}
+
+// TestKV: every call answers, and repeats itself, over a peer that loses answers and connections; each change happens once.
+func TestKV(t *testing.T) {
+	bubble(t, func(t *testing.T, p *fixture) {
+		c, ctx := p.open("alice"), t.Context()
+		kv := c.KV()
+		_, err := kv.Get(ctx, "absent")
+		require.ErrorIs(t, err, fault.NotFound)
+
+		p.mu.Lock()
+		p.fault = func(_ string, n int) (before, after error) {
+			if n%3 == 1 {
+				return nil, unreachable()
+			}
+			return nil, nil
+		}
+		p.mu.Unlock()
+		first, err := kv.Put(ctx, "a", []byte("1"))
+		require.NoError(t, err)
+		second, err := kv.Put(ctx, "a", []byte("2"))
+		require.NoError(t, err)
+		require.Equal(t, first+1, second, "each put happens once")
+		got, err := kv.Get(ctx, "a")
+		require.NoError(t, err)
+		require.Equal(t, "2", string(got.Value))
+		require.EqualValues(t, 2, got.Version)
+		require.Equal(t, second, got.ModRevision)
+
+		result, err := kv.Txn().If(coord.WhileAt("a", first)).Then(Exactly("a").DeleteStep()).Else(Under("").ReadStep()).Commit(ctx)
+		require.NoError(t, err)
+		require.False(t, result.GetSucceeded())
+		require.ErrorIs(t, coord.Unmet(result), fault.Conflict)
+		require.Len(t, result.GetResults(), 1)
+		require.EqualValues(t, 1, result.GetResults()[0].GetCount())
+		require.Equal(t, "a", string(result.GetResults()[0].GetKvs()[0].GetKey()))
+
+		n, err := kv.Delete(ctx, Under("a"))
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		_, err = kv.Put(ctx, "", nil)
+		require.ErrorIs(t, err, fault.Invalid)
+	})
+}
+
+// TestListReadsOneRevision: the pages of a list are of one revision, whatever changes between them.
+func TestListReadsOneRevision(t *testing.T) {
+	bubble(t, func(t *testing.T, p *fixture) {
+		for i := range 2500 {
+			p.put(fmt.Sprintf("k/%04d", i), "")
+		}
+		c := p.open("alice")
+		p.mu.Lock()
+		p.hold = func(_ context.Context, _ string, n int) { p.put(fmt.Sprint("k/new", n), "") } // between two pages
+		p.mu.Unlock()
+		kvs, at, err := c.KV().List(t.Context(), Under("k/"))
+		require.NoError(t, err)
+		require.Len(t, kvs, 2500)
+		require.Equal(t, kvs[2499].ModRevision, at)
+		all, _, err := c.KV().List(t.Context(), Under(""))
+		require.NoError(t, err)
+		require.Greater(t, len(all), 2500)
+	})
+}
+
+// TestKeyOfASession: a key under a session goes with it.
+func TestKeyOfASession(t *testing.T) {
+	bubble(t, func(t *testing.T, p *fixture) {
+		c, ctx := p.open("alice"), t.Context()
+		s, err := c.Session(ctx)
+		require.NoError(t, err)
+		_, err = c.KV().Put(ctx, "mine", []byte("x"), s)
+		require.NoError(t, err)
+		require.NoError(t, s.Close(ctx))
+		_, err = c.KV().Get(ctx, "mine")
+		require.ErrorIs(t, err, fault.NotFound)
+		_, err = c.KV().Put(ctx, "mine", []byte("x"), s)
+		require.Error(t, err)
+	})
 }
