@@ -244,15 +244,16 @@ func (p *parts) startFrontEnds(context.Context) error {
 		})
 		locks = &grpcapi.Coordination{Service: gate, Admin: gate.Admin(c.plane), Owner: gate.Owner}
 	}
+	answers := newAnswers(memoryLimit(), p.config.IsLeaf(), p.fronts.places.refused)
 	web := httpapi.Config{
 		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
 		Hosts:   p.config.Hosts, Requests: p.fronts.requests, SetLogLevel: operator{p}.SetLogLevel,
-		Refused: p.fronts.places.refused,
+		Refused: p.fronts.places.refused, Answers: answers,
 	}
 	rpc := grpcapi.Config{
 		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operator{p}, Logger: p.log.With("part", "grpc"),
-		Places: grpcapi.Places{Refused: p.fronts.places.refused},
+		Places: grpcapi.Places{Refused: p.fronts.places.refused}, Answers: answers,
 	}
 	if p.agent != nil {
 		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage, LastChecks: p.agent.LastChecks, Removed: p.agent.Removed}

@@ -71,3 +71,22 @@ func (p *places) ofGroup(owner string, err error) {
 func newCallers(descriptors uint64, refused func(access.Refusal)) *access.Connections {
 	return access.NewConnections(int(min(max(descriptors/4, fewestCallers), mostCallers)), refused)
 }
+
+// Bounds of the bytes of answers that callers have not taken yet. A page of 2 MiB is the largest answer that many ask for.
+const (
+	fewestAnswerBytes = 8 << 20
+	mostAnswerBytes   = 64 << 20
+	answerShare       = 16 // of the memory limit
+)
+
+// newAnswers bounds the bytes of answers to the callers of HTTP and gRPC together, or to peers.
+func newAnswers(memory int64, leaf bool, refused func(access.Refusal)) *access.Pool {
+	most := int64(mostAnswerBytes)
+	if memory > 0 {
+		most = min(most, memory/answerShare)
+	}
+	if leaf {
+		most = fewestAnswerBytes
+	}
+	return access.NewPool("answer_bytes", int(max(most, fewestAnswerBytes)), refused)
+}

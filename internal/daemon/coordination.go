@@ -141,7 +141,8 @@ func (p *parts) startPeers(context.Context) error {
 			Peers: true, Vouches: serving.Vouches, Authenticated: p.config.Auth.On(),
 		},
 		Credentials: transport.Credentials(), Logger: p.log.With("part", "peers"),
-		Places: grpcapi.Places{MaxWatches: maxFollowers, Refused: p.fronts.places.ofPeers},
+		Places:  grpcapi.Places{MaxWatches: maxFollowers, Refused: p.fronts.places.ofPeers},
+		Answers: newAnswers(memoryLimit(), p.config.IsLeaf(), p.fronts.places.ofPeers),
 	}
 	if p.agent != nil {
 		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}

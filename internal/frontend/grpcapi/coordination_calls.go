@@ -69,7 +69,7 @@ type callStream struct {
 	mu      sync.Mutex
 	ended   bool                          // no new calls
 	running map[uint64]context.CancelFunc // until the reply is taken for sending
-	replies []*coordv1.Reply
+	replies []*charged                    // of *coordv1.Reply; release may be nil
 }
 
 // receive starts calls until the client closes its side (nil) or an error.
@@ -162,22 +162,23 @@ func (b *callStream) work(one begun) {
 }
 
 // do executes one call and returns the reply.
-func (b *callStream) do(ctx context.Context, call *coordv1.Call) *coordv1.Reply {
+func (b *callStream) do(ctx context.Context, call *coordv1.Call) *charged {
 	reply := &coordv1.Reply{Id: call.GetId()}
+	out := &charged{Message: reply}
 	release, err := b.c.atOnce.Take(ctx, "grpcapi.Calls")
 	if err == nil {
 		defer release()
-		err = b.c.reply(ctx, call, reply)
+		out.release, err = b.c.reply(ctx, call, reply)
 	}
 	if err != nil {
 		st, _ := proto.Marshal(status.Convert(toStatus(err)).Proto()) // a status has an encoding
 		reply.Body = &coordv1.Reply_Status{Status: st}
 	}
-	return reply
+	return out
 }
 
-// reply executes a call as if it came by itself, and puts the outcome into its reply.
-func (c *coordination) reply(ctx context.Context, call *coordv1.Call, reply *coordv1.Reply) error {
+// reply executes a call as if it came by itself, and puts the outcome into its reply. release ends its charge, if it has one.
+func (c *coordination) reply(ctx context.Context, call *coordv1.Call, reply *coordv1.Reply) (release func(), err error) {
 	info := grpc.UnaryServerInfo{Server: c}
 	var request proto.Message
 	var run grpc.UnaryHandler
@@ -191,14 +192,17 @@ func (c *coordination) reply(ctx context.Context, call *coordv1.Call, reply *coo
 		run, envelope = func(ctx context.Context, _ any) (any, error) { return c.Read(ctx, body.Question) }, body.Question
 	}
 	if len(call.ProtoReflect().GetUnknown())+len(envelope.ProtoReflect().GetUnknown()) > 0 {
-		return understood(call)
+		return nil, understood(call)
 	}
 	if info.FullMethod == "" {
-		return fault.Wrap("grpcapi.Calls", fault.Invalidf("body", nil, "is no command or question that a caller may send"))
+		return nil, fault.Wrap("grpcapi.Calls", fault.Invalidf("body", nil, "is no command or question that a caller may send"))
 	}
 	resp, err := c.intercept(ctx, request, &info, run)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if c, ok := resp.(*charged); ok {
+		resp, release = c.Message, c.release
 	}
 	switch resp := resp.(type) {
 	case *coordv1.Result:
@@ -206,11 +210,11 @@ func (c *coordination) reply(ctx context.Context, call *coordv1.Call, reply *coo
 	case *coordv1.Answer:
 		reply.Body = &coordv1.Reply_Answer{Answer: resp}
 	}
-	return nil
+	return release, nil
 }
 
 // answer gives a reply to be sent.
-func (b *callStream) answer(r *coordv1.Reply) {
+func (b *callStream) answer(r *charged) {
 	b.mu.Lock()
 	b.replies = append(b.replies, r)
 	first := len(b.replies) == 1
@@ -229,25 +233,54 @@ func (b *callStream) send() {
 		ready := b.replies
 		b.replies = nil
 		for _, r := range ready {
-			b.running[r.GetId()]()
-			delete(b.running, r.GetId())
+			id := r.Message.(*coordv1.Reply).GetId()
+			b.running[id]()
+			delete(b.running, id)
 		}
 		b.mu.Unlock()
-		for len(ready) > 0 && !broken {
+		for len(ready) > 0 {
 			n := together(ready)
-			broken = b.out.Send(&coordv1.CallsResponse{Replies: ready[:n]}) != nil // Recv says why
+			one, release := joined(ready[:n])
+			if !broken {
+				broken = b.out.SendMsg(one) != nil // Recv says why
+			}
+			if broken {
+				release()
+			}
 			ready = ready[n:]
 		}
 	}
 }
 
 // together returns the number of replies for one message, at least one.
-func together(replies []*coordv1.Reply) int {
+func together(replies []*charged) int {
 	size := 0
 	for i, r := range replies {
-		if size += proto.Size(r); i > 0 && size > replyBytes {
+		if size += proto.Size(r.Message); i > 0 && size > replyBytes {
 			return i
 		}
 	}
 	return len(replies)
+}
+
+// joined returns the message of some replies. release ends their charges, which the transport does too once it has written them.
+func joined(replies []*charged) (m proto.Message, release func()) {
+	all := make([]*coordv1.Reply, len(replies))
+	var charges []func()
+	for i, r := range replies {
+		all[i] = r.Message.(*coordv1.Reply)
+		if r.release != nil {
+			charges = append(charges, r.release)
+		}
+	}
+	m = &coordv1.CallsResponse{Replies: all}
+	release = func() {
+		for _, one := range charges {
+			one()
+		}
+	}
+	if charges != nil {
+		m = &charged{m, release}
+	}
+	return m, release
 }

@@ -69,6 +69,8 @@ type Config struct {
 	Coordination *Coordination
 	Logger       *slog.Logger // nil disables logging
 	Places       Places
+	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
+	Answers *access.Pool
 
 	// Credentials of the connections. Nil means plain text.
 	Credentials credentials.TransportCredentials
@@ -132,7 +134,8 @@ func New(c Config) *Server {
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtLeast, PermitWithoutStream: true}),
-		grpc.UnaryInterceptor(s.intercept()), grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{s.stream}, c.Stream...)...),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.UnaryInterceptor(s.intercept()), grpc.ChainStreamInterceptor(slices.Concat([]grpc.StreamServerInterceptor{s.stream}, c.Stream, []grpc.StreamServerInterceptor{s.streamed})...),
 	)
 	s.register()
 	for service := range s.grpc.GetServiceInfo() {
@@ -221,7 +224,7 @@ func (s *Server) Close() {
 
 // intercept chains unary and the interceptors of the configuration, in their order.
 func (s *Server) intercept() grpc.UnaryServerInterceptor {
-	all := append([]grpc.UnaryServerInterceptor{s.unary}, s.Unary...)
+	all := slices.Concat([]grpc.UnaryServerInterceptor{s.unary}, s.Unary, []grpc.UnaryServerInterceptor{s.answers})
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 		for _, one := range slices.Backward(all) {
 			next := call

@@ -117,9 +117,15 @@ func (o *instanceStream) send(b instance.Batch) error {
 	if !o.begun {
 		tell(o.w.Header(), b.Index, b.Contact)
 	}
-	o.buf = o.append(o.buf[:0], b)
-	return o.write(o.buf)
+	return o.writeLarge(len(b.Events)*typicalInstance, func() ([]byte, error) {
+		text := o.append(kept(o.buf), b)
+		o.buf = kept(text)
+		return text, nil
+	})
 }
+
+// typicalInstance is what an instance in an event takes, in bytes.
+const typicalInstance = 1 << 10
 
 // append appends the events of a batch. A mark of progress becomes a comment with an id, which
 // clients remember (WHATWG HTML, section 9.2.6).

@@ -181,6 +181,31 @@ func (e *eventStream) write(text []byte) error {
 	return e.control.Flush()
 }
 
+// writeLarge renders and sends events when the budget of answers has room for n bytes, about what they take. It fails if there is none
+// for half of writeAnswer.
+func (e *eventStream) writeLarge(n int, render func() ([]byte, error)) error {
+	if resp := responseOf(e.w); resp != nil {
+		release, err := resp.charge(n, writeAnswer/2)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	text, err := render()
+	if err != nil {
+		return err
+	}
+	return e.write(text)
+}
+
+// kept returns a buffer for the next events; a large one goes.
+func kept(buf []byte) []byte {
+	if cap(buf) > 2*maxWrite {
+		return nil
+	}
+	return buf[:0]
+}
+
 // end hides an error behind the end of a stream that has begun: the client reconnects.
 func (e *eventStream) end(err error) error {
 	if e.begun {

@@ -157,7 +157,18 @@ func absent(c calling, resp proto.Message) error {
 	return nil
 }
 
+// writeMessage writes an answer, a long one element by element. The budget holds the message, and the text of its largest
+// element, at most of a value.
 func writeMessage(w http.ResponseWriter, code int, m proto.Message) error {
+	size := proto.Size(m)
+	if resp := responseOf(w); resp != nil && size > pieceBytes && code == http.StatusOK {
+		release, err := resp.charge(size+2*min(size, coord.MaxValue), 0)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return writePieces(w, func(put func([]byte)) error { return transcode.Pieces(m, put) })
+	}
 	text, err := transcode.JSON(m)
 	if err != nil {
 		return fault.As("httpapi", fault.Internal, err)

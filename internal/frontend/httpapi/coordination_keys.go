@@ -124,15 +124,15 @@ func (p *coordinationAPI) watchKeys(ctx context.Context, c calling) error {
 		case len(b.GetEvents()) == 0:
 			kind = "progress"
 		}
-		text, err := transcode.JSON(b)
-		if err != nil {
-			return err
-		}
 		id := fmt.Sprintf("id: %d\n", at)
 		if b.GetFragment() { // the rest of the revision follows
 			id = ""
 		}
-		return out.write(fmt.Appendf(nil, "event: %s\n%sdata: %s\n\n", kind, id, text))
+		return out.writeLarge(3*proto.Size(b), func() ([]byte, error) { // the batch, its text, and what makes it
+			text := fmt.Appendf(make([]byte, 0, 2*proto.Size(b)+512), "event: %s\n%sdata: ", kind, id)
+			text, err := transcode.AppendJSON(text, b)
+			return append(text, "\n\n"...), err
+		})
 	})
 	if failed != nil {
 		err = failed

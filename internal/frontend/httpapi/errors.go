@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -214,33 +215,88 @@ func (p *bufferPool) write(w http.ResponseWriter, appendJSON func([]byte) []byte
 	}
 }
 
-// packedBy compresses a body for a client that asked for it.
-func packedBy(w http.ResponseWriter, code int, body []byte) []byte {
-	for {
-		switch as := w.(type) {
-		case *response:
-			if as.packer != nil {
-				return as.packer.pack(w.Header(), code, body)
-			}
-			w = as.ResponseWriter
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = as.Unwrap()
-		default:
-			return nil
+// write sends a whole body, if the budget of answers has room for it. The length keeps net/http from chunking it.
+func write(w http.ResponseWriter, code int, body []byte) {
+	resp := responseOf(w)
+	var packed []byte
+	if resp != nil {
+		release, err := resp.charge(len(body), 0)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		defer release()
+		if resp.packer != nil {
+			packed = resp.packer.pack(w.Header(), code, body)
 		}
 	}
+	setContent(w.Header())
+	if packed != nil {
+		body = packed
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	writeWhole(w, body)
 }
 
-// write sends a whole body. The length keeps net/http from chunking it.
-func write(w http.ResponseWriter, code int, body []byte) {
-	h := w.Header()
+func setContent(h http.Header) {
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Vary", "Accept-Encoding")
-	if packed := packedBy(w, code, body); packed != nil {
-		body = packed
+}
+
+// charge puts n bytes of an answer into the budget until release.
+func (r *response) charge(n int, patience time.Duration) (release func(), err error) {
+	release, err = r.answers.TakeBytes(r.caller, "httpapi", n, patience)
+	if release == nil {
+		release = func() {}
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(code)
-	writeWhole(w, body)
+	return release, err
+}
+
+// pieceBytes is the size after which a part of a long answer goes out.
+const pieceBytes = 64 << 10
+
+// writePieces sends a JSON answer that may be long, so that no more of it is in memory than one piece and one of its elements,
+// which go through put. An answer of one piece is sent as a whole. Errors: those of pieces before the first piece went out.
+func writePieces(w http.ResponseWriter, pieces func(put func([]byte)) error) error {
+	var held []byte
+	var out io.Writer // nil before the first piece
+	end := func() {}
+	send := func(text []byte) {
+		if out == nil {
+			setContent(w.Header())
+			out = w
+			if resp := responseOf(w); resp != nil && resp.packer != nil {
+				out, end = resp.packer.stream(w.Header(), w)
+			}
+			w.WriteHeader(http.StatusOK)
+		}
+		_, _ = out.Write(text) // a failure is the client's loss
+	}
+	err := pieces(func(element []byte) {
+		if len(held)+len(element) < pieceBytes {
+			held = append(held, element...)
+			return
+		}
+		send(held)
+		if held = held[:0]; len(element) < pieceBytes {
+			held = append(held, element...)
+		} else {
+			send(element)
+		}
+	})
+	held = append(held, '\n')
+	switch {
+	case out == nil && err != nil:
+		return err
+	case out == nil:
+		write(w, http.StatusOK, held)
+		return nil
+	case err != nil:
+		panic(http.ErrAbortHandler) // net/http breaks the connection: nobody takes the answer for complete
+	}
+	send(held)
+	end()
+	return nil
 }

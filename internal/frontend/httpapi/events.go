@@ -274,25 +274,34 @@ func (v *viewer) pump(ctx context.Context, first opening) {
 		case <-ctx.Done():
 			return
 		case m := <-v.queue:
-			err = v.write(v.join(m))
+			for next := &m; next != nil && err == nil; {
+				err = v.writeLarge(len(next.data), func() (text []byte, _ error) {
+					text, next = v.join(*next)
+					return text, nil
+				})
+			}
 		case <-beat.C:
 			err = v.write([]byte(": alive\n\n"))
 		}
 	}
 }
 
-// join returns the text of a message and of those that wait behind it.
-func (v *viewer) join(m message) []byte {
-	v.buf = v.append(v.buf[:0], m)
-	for len(v.buf) < maxWrite {
+// join returns the text of a message and of small ones that wait behind it. A large one among them comes next.
+func (v *viewer) join(m message) (text []byte, next *message) {
+	text = v.append(kept(v.buf), m)
+	for len(text) < maxWrite && next == nil {
 		select {
-		case m = <-v.queue:
-			v.buf = v.append(v.buf, m)
+		case m := <-v.queue:
+			if next = &m; len(m.data) < maxWrite {
+				text, next = v.append(text, m), nil
+			}
+			continue
 		default:
-			return v.buf
 		}
+		break
 	}
-	return v.buf
+	v.buf = kept(text)
+	return text, next
 }
 
 func (v *viewer) append(dst []byte, m message) []byte {

@@ -73,17 +73,19 @@ func failed(err error) batchResult {
 }
 
 func (d *discoveryAPI) list(w http.ResponseWriter, _ *http.Request) error {
-	d.buffers.write(w, func(dst []byte) []byte {
-		dst = append(dst, `{"records":[`...)
+	return writePieces(w, func(put func([]byte)) error {
+		text := []byte(`{"records":[`)
 		for i, r := range d.registrar.OwnAll() {
 			if i > 0 {
-				dst = append(dst, ',')
+				text = append(text, ',')
 			}
-			dst = r.AppendJSON(dst)
+			text = r.AppendJSON(text)
+			put(text)
+			text = text[:0]
 		}
-		return append(dst, "]}"...)
+		put(append(text, "]}"...))
+		return nil
 	})
-	return nil
 }
 
 func (d *discoveryAPI) get(w http.ResponseWriter, r *http.Request) error {

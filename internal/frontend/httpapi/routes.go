@@ -67,7 +67,8 @@ func (t route) path() string {
 	return path
 }
 
-// checked returns the handler of a route of the API. It refuses the parameters that the route does not read.
+// checked returns the handler of a route of the API. It refuses the parameters that the route does not read, and tells the
+// response who called.
 func (t route) checked() http.Handler {
 	serve := t.serve
 	if !t.asks {
@@ -79,7 +80,12 @@ func (t route) checked() http.Handler {
 			return nil
 		})
 	}
-	return serve
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if resp := responseOf(w); resp != nil {
+			resp.caller = r.Context()
+		}
+		serve.ServeHTTP(w, r)
+	})
 }
 
 // mount gives the router its routes. Paths outside the table need the role read-only, so that
@@ -172,6 +178,7 @@ type shared struct {
 	watches *access.Pool
 	waits   *access.Pool
 	batches *access.Pool
+	answers *access.Pool // bytes
 	backups *access.Pool
 	viewers *access.Pool
 	buffers bufferPool

@@ -69,6 +69,8 @@ type Config struct {
 	May func(ctx context.Context, service string) error
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)
+	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
+	Answers *access.Pool
 	// Requests counts requests. Nil disables counting.
 	Requests Requests
 	// Trace begins the span of a request of the API. The returned function ends it, with the pattern of the route and the
@@ -108,6 +110,7 @@ func New(c Config) *Server {
 		watches: access.NewPool("watches", c.MaxWatches, c.Refused), waits: access.NewPool("waits", c.MaxWaits, c.Refused),
 		batches: access.NewPool("large_requests", maxBatches, c.Refused), backups: access.NewPool("backups", maxBackups, c.Refused),
 		viewers: access.NewPool("viewers", maxViewers, c.Refused), packer: newPacker(), open: c.Guard == nil,
+		answers: c.Answers,
 	}
 	s.shared.closing, s.close = context.WithCancel(context.Background())
 	s.mount(&c)
@@ -124,7 +127,7 @@ func New(c Config) *Server {
 func (s *Server) Handler() http.Handler {
 	origin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		resp := &response{ResponseWriter: w, conn: connOf(r)}
+		resp := &response{ResponseWriter: w, conn: connOf(r), answers: s.shared.answers, caller: r.Context()}
 		if acceptsGzip(r.Header) {
 			resp.packer = s.shared.packer
 		}
@@ -194,6 +197,28 @@ type response struct {
 	packer *packer // nil for a client that does not read gzip
 	begun  bool
 	code   int // status; zero before the answer has begun
+
+	answers *access.Pool
+	caller  context.Context // of the request, with what a guard found out about it
+}
+
+// responseOf finds the response below the writers of guards and counters; nil for writers of tests.
+func responseOf(w http.ResponseWriter) *response {
+	for {
+		switch as := w.(type) {
+		case *response:
+			if as.answers == nil { // perhaps a counter above the one of the server
+				if below := responseOf(as.ResponseWriter); below != nil {
+					return below
+				}
+			}
+			return as
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = as.Unwrap()
+		default:
+			return nil
+		}
+	}
 }
 
 // WriteHeader implements http.ResponseWriter.

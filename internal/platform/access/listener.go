@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	probePlaces = 64              // connections beside the pool
-	probeHead   = 2 * time.Second // for the request of such a connection
-	probeAnswer = 8 * time.Second // and for its answer, on a busy machine
-	looked      = 64              // connections of a client that the search for one to close looks at
+	probePlaces = 64                   // connections beside the pool
+	probeHead   = 2 * time.Second      // for the request of such a connection
+	probeAnswer = 8 * time.Second      // and for its answer, on a busy machine
+	arriving    = 5 * time.Millisecond // from the last bytes of a request to its handler
+	looked      = 64                   // connections of a client that the search for one to close looks at
 
 	// silence ends a connection whose other end takes nothing of what is sent, where the system can tell.
 	silence = 30 * time.Second
@@ -70,18 +71,17 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 // admit gives a connection a place, of the pool or for a probe. It returns nil without one.
 func (c *Connections) admit(raw net.Conn) *boundedConn {
 	one := &boundedConn{Conn: raw, all: c}
+	one.open, one.close = context.WithCancel(context.Background())
 	one.remote = &remote{Addr: raw.RemoteAddr(), conn: one, user: userOf(raw)}
 	client := clientOf(callCredentials{remote: one.remote})
 	free, own, ok := c.pool.take(client, 1)
 	if !ok {
 		err := c.pool.refuse("access.Accept", client, free, own)
-		if victim := c.idle(client); victim != nil {
-			_ = victim.Close()
-			_, _, ok = c.pool.take(client, 1)
-		}
-		if !ok {
+		victim := c.idle(client)
+		if victim == nil {
 			return c.probe(one, client, err)
 		}
+		_ = victim.Conn.Close()
 	}
 	one.client = client
 	c.mu.Lock()
@@ -90,15 +90,22 @@ func (c *Connections) admit(raw net.Conn) *boundedConn {
 	return one
 }
 
-// idle takes the oldest connection without a complete request out of those of a client; one that never had any comes first.
+// idle takes the oldest connection without a complete request out of those of a client, for the next one to have its place. One that
+// never had any comes first.
 func (c *Connections) idle(client string) *boundedConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := c.by[client]
 	head := all[:min(len(all), looked)]
-	victim := slices.IndexFunc(head, func(one *boundedConn) bool { return one.serving.Load() == 0 && !one.served.Load() })
-	if victim < 0 {
-		victim = slices.IndexFunc(head, func(one *boundedConn) bool { return one.serving.Load() == 0 })
+	now, victim := time.Now(), -1
+	for _, may := range []func(*boundedConn) bool{
+		func(one *boundedConn) bool { return !one.served.Load() && one.quiet(now) },
+		func(one *boundedConn) bool { return one.quiet(now) },
+		func(one *boundedConn) bool { return one.serving.Load() == 0 && !waiting(one.Conn) },
+	} {
+		if victim < 0 {
+			victim = slices.IndexFunc(head, may)
+		}
 	}
 	if victim < 0 { // the next search begins behind these
 		c.by[client] = append(slices.Clone(all[len(head):]), head...)
@@ -106,6 +113,7 @@ func (c *Connections) idle(client string) *boundedConn {
 	}
 	one := all[victim]
 	c.by[client] = slices.Delete(all, victim, victim+1)
+	one.close() // its Close gives no place back
 	return one
 }
 
@@ -130,6 +138,8 @@ func (c *Connections) probe(one *boundedConn, client string, refused error) *bou
 			return nil
 		}
 		c.forget(victim)
+		victim.close()
+		victim.late.Stop()
 		_ = victim.Conn.Close()
 	}
 	c.probes = append(c.probes, one)
@@ -166,7 +176,21 @@ type boundedConn struct {
 	overdue atomic.Bool // its request came in time, its answer is not complete
 	serving atomic.Int32
 	served  atomic.Bool
-	close   sync.Once
+	read    atomic.Int64    // time of the last read in Unix nanoseconds
+	open    context.Context // until it closes
+	close   context.CancelFunc
+}
+
+// Read implements net.Conn.
+func (c *boundedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.read.Store(time.Now().UnixNano())
+	return n, err
+}
+
+// quiet reports whether no request is at work, and none may just have arrived.
+func (c *boundedConn) quiet(now time.Time) bool {
+	return c.serving.Load() == 0 && now.UnixNano()-c.read.Load() > int64(arriving) && !waiting(c.Conn)
 }
 
 // RemoteAddr implements net.Conn. Calls find their connection by it.
@@ -174,16 +198,17 @@ func (c *boundedConn) RemoteAddr() net.Addr { return c.remote }
 
 // Close implements net.Conn.
 func (c *boundedConn) Close() error {
-	c.close.Do(func() {
-		c.all.mu.Lock()
+	c.all.mu.Lock()
+	if c.open.Err() == nil {
+		c.close()
 		c.all.forget(c)
-		c.all.mu.Unlock()
 		if c.refused == nil {
-			c.all.pool.release(c.client, 1)
+			c.all.pool.release(c.client, 1) // before another Close returns
 		} else {
 			c.late.Stop()
 		}
-	})
+	}
+	c.all.mu.Unlock()
 	return c.Conn.Close()
 }
 
@@ -222,4 +247,19 @@ func OnlyProbes(ctx context.Context) error {
 		return c.refused
 	}
 	return nil
+}
+
+// Cut closes the connection of ctx, if it is bounded.
+func Cut(ctx context.Context) {
+	if c := connOf(ctx); c != nil {
+		_ = c.Close()
+	}
+}
+
+// OnClose calls f when the connection of ctx closes, if it is bounded, unless stop is called before.
+func OnClose(ctx context.Context, f func()) (stop func() bool) {
+	if c := connOf(ctx); c != nil {
+		return context.AfterFunc(c.open, f)
+	}
+	return func() bool { return true }
 }

@@ -23,3 +23,6 @@ func limitSilence(net.Conn, time.Duration) {}
 
 // userOf has no source on this system.
 func userOf(net.Conn) *peerAddr { return nil }
+
+// waiting is not asked on this system.
+func waiting(net.Conn) bool { return false }

@@ -18,6 +18,10 @@ func peerCredentials(fd int) peerAddr {
 	return peerAddr{uid: int(c.Uid), known: true}
 }
 
+// unsent bounds the bytes that the kernel takes for a connection and cannot send yet. Without it, the answers of silent
+// readers are memory of the kernel, megabytes for each.
+const unsent = 128 << 10
+
 // limitSilence breaks a connection of TCP whose other end acknowledges nothing for d, or has no room for so long
 // (TCP_USER_TIMEOUT, RFC 5482; tcp(7)).
 func limitSilence(c net.Conn, d time.Duration) {
@@ -27,9 +31,26 @@ func limitSilence(c net.Conn, d time.Duration) {
 	}
 	if raw, err := sc.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds())) // without it, a blocked write ends the connection
+			// Without these, a blocked write ends the connection, later.
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
 		})
 	}
+}
+
+// waiting reports whether bytes of the other end wait to be read.
+func waiting(c net.Conn) bool {
+	sc, ok := c.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return n > 0
 }
 
 // Sizes and offsets of struct inet_diag_req_v2 and inet_diag_msg (linux/inet_diag.h), behind a struct nlmsghdr.

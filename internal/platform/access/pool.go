@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -19,6 +20,7 @@ type Pool struct {
 	mu   sync.Mutex
 	used int
 	by   map[string]int // places of each client that has any
+	free chan struct{}  // closed at the next release; nil: nobody waits
 }
 
 // Refusal is a place that a pool did not give.
@@ -71,13 +73,60 @@ func (p *Pool) refuse(op, client string, free, own int) error {
 func (p *Pool) take(client string, n int) (free, own int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	free, own = p.total-p.used, p.by[client]
-	if !share.Fits(uint64(own), uint64(n), uint64(free)) {
+	left := p.total - p.used
+	free, own = max(left-n+1, 0), p.by[client] // free for the last of them
+	if !share.Fits(uint64(own), uint64(n), uint64(left)) {
 		return free, own, false
 	}
 	p.used += n
 	p.by[client] += n
 	return free, own, true
+}
+
+// SmallAnswer is the size in bytes of an answer that costs nothing: the stream or connection that it takes costs more.
+const SmallAnswer = 16 << 10
+
+// TakeBytes occupies n places of a pool of bytes until release is called, once. An answer above half of the pool counts as
+// half, so that an idle pool has room for each. It waits for room until patience or ctx end, and then fails as Take. release
+// is nil for a small answer, and for a nil Pool, which has no bound.
+func (p *Pool) TakeBytes(ctx context.Context, op string, n int, patience time.Duration) (release func(), err error) {
+	if p == nil || n <= SmallAnswer {
+		return nil, nil
+	}
+	n = min(n, p.total/2)
+	client := Client(ctx)
+	free, own, ok := p.take(client, n)
+	if patience > 0 && !ok {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		for waiting := true; waiting; {
+			next := p.next() // before the attempt, so that no release is missed
+			if free, own, ok = p.take(client, n); ok {
+				break
+			}
+			select {
+			case <-next:
+			case <-timer.C:
+				waiting = false
+			case <-ctx.Done():
+				return nil, fault.As(op, fault.Canceled, context.Cause(ctx))
+			}
+		}
+	}
+	if !ok {
+		return nil, p.refuse(op, client, free, own)
+	}
+	return func() { p.release(client, n) }, nil
+}
+
+// next returns a channel that is closed at the next release.
+func (p *Pool) next() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free == nil {
+		p.free = make(chan struct{})
+	}
+	return p.free
 }
 
 // Used returns the number of occupied places.
@@ -91,6 +140,10 @@ func (p *Pool) release(client string, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used -= n
+	if p.free != nil {
+		close(p.free)
+		p.free = nil
+	}
 	if p.by[client] -= n; p.by[client] == 0 {
 		delete(p.by, client)
 	}

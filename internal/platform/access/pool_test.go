@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/peer"
@@ -122,4 +124,56 @@ func TestLoopbackIsOneClient(t *testing.T) {
 	} {
 		require.Equal(t, want, clientOf(callCredentials{address: address}), address)
 	}
+}
+
+// TestBytes: a pool of bytes gives large answers room, leaves a quarter to other clients, and makes streams wait.
+func TestBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alice, bob := With(t.Context(), Principal{Name: "alice"}), With(t.Context(), Principal{Name: "bob"})
+		p := NewPool("answer_bytes", 1<<20, nil)
+		none, err := p.TakeBytes(alice, "op", SmallAnswer, 0)
+		require.NoError(t, err)
+		require.Nil(t, none, "small answers cost nothing")
+		whole, err := p.TakeBytes(alice, "op", 64<<20, 0)
+		require.NoError(t, err, "an idle pool has room for each answer")
+		require.Equal(t, 1<<19, p.Used())
+		second, err := p.TakeBytes(alice, "op", 1<<18, 0)
+		require.NoError(t, err)
+		_, err = p.TakeBytes(alice, "op", 1<<17, 0)
+		require.ErrorIs(t, err, fault.PoolExhausted)
+		require.Equal(t, "pool.answer_bytes.share", fault.FieldOf(err))
+		release, err := p.TakeBytes(bob, "op", 1<<17, 0)
+		require.NoError(t, err, "the rest is for others")
+		release()
+
+		_, err = p.TakeBytes(alice, "op", 1<<17, time.Second)
+		require.ErrorIs(t, err, fault.PoolExhausted, "a stream waits in vain")
+		gone, cancel := context.WithTimeout(alice, time.Millisecond)
+		defer cancel()
+		_, err = p.TakeBytes(gone, "op", 1<<17, time.Second)
+		require.ErrorIs(t, err, fault.Canceled)
+		waited := make(chan func())
+		for range 2 {
+			go func() {
+				release, err := p.TakeBytes(alice, "op", 1<<17, time.Hour)
+				if err != nil {
+					release = nil
+				}
+				waited <- release
+			}()
+		}
+		synctest.Wait()
+		second()
+		for range 2 {
+			release := <-waited
+			require.NotNil(t, release)
+			release()
+		}
+		whole()
+		require.Zero(t, p.Used())
+		var unbounded *Pool
+		none, err = unbounded.TakeBytes(alice, "op", 64<<20, 0)
+		require.NoError(t, err)
+		require.Nil(t, none)
+	})
 }

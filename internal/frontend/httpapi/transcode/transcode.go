@@ -6,7 +6,6 @@
 package transcode
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -189,12 +188,102 @@ func (c *Call) Run(ctx context.Context, req proto.Message, send func(proto.Messa
 }
 
 // JSON renders an answer in one line, with the fields that have their default.
-func JSON(m proto.Message) ([]byte, error) {
-	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+func JSON(m proto.Message) ([]byte, error) { return AppendJSON(nil, m) }
+
+// AppendJSON appends the JSON of an answer.
+func AppendJSON(dst []byte, m proto.Message) ([]byte, error) {
+	dst = slices.Grow(dst, proto.Size(m)*3/2+256) // most of a large message is bytes, which base64 makes a third longer
+	from := len(dst)
+	dst, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.MarshalAppend(dst, m)
 	if err != nil {
 		return nil, fmt.Errorf("transcode: %w", err)
 	}
-	var out bytes.Buffer // without the spaces that protojson adds in some builds
-	err = json.Compact(&out, text)
-	return out.Bytes(), err
+	return append(dst[:from], compact(dst[from:])...), nil
+}
+
+// compact removes in place the spaces that protojson adds in some builds.
+func compact(text []byte) []byte {
+	to, quoted := 0, false
+	for from := 0; from < len(text); from++ {
+		switch c := text[from]; {
+		case quoted && c == '\\':
+			text[to], text[to+1] = c, text[from+1]
+			from, to = from+1, to+2
+			continue
+		case c == '"':
+			quoted = !quoted
+		case c == ' ' && !quoted:
+			continue
+		}
+		text[to] = text[from]
+		to++
+	}
+	return text[:to]
+}
+
+// wholeBelow is the size in bytes of a message that Pieces renders as a whole.
+const wholeBelow = 32 << 10
+
+// Pieces renders an answer as JSON does, and passes it to put in pieces: no element of a list is rendered before the ones in front of it
+// went to put.
+func Pieces(m proto.Message, put func([]byte)) error {
+	r := m.ProtoReflect()
+	fields := r.Descriptor().Fields()
+	nested := false
+	rest := r.New() // what is no message
+	for i := range fields.Len() {
+		if f := fields.Get(i); f.Message() != nil && !f.IsMap() {
+			nested = nested || r.Has(f)
+		} else if r.Has(f) {
+			rest.Set(f, r.Get(f))
+		}
+	}
+	text, err := []byte(nil), error(nil)
+	if !nested || proto.Size(m) < wholeBelow {
+		if text, err = JSON(m); err == nil {
+			put(text)
+		}
+		return err
+	}
+	var values map[string]json.RawMessage
+	if text, err = JSON(rest.Interface()); err != nil {
+		return err
+	}
+	if err = json.Unmarshal(text, &values); err != nil {
+		return fmt.Errorf("transcode: %w", err)
+	}
+	before := "{"
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		value, plain := values[string(f.Name())]
+		switch {
+		case f.Message() != nil && r.Has(f) && !f.IsMap():
+			put([]byte(before + `"` + string(f.Name()) + `":`))
+			if err := elements(r.Get(f), f.IsList(), put); err != nil {
+				return err
+			}
+		case plain:
+			put(append([]byte(before+`"`+string(f.Name())+`":`), value...))
+		default:
+			continue
+		}
+		before = ","
+	}
+	put([]byte("}"))
+	return nil
+}
+
+// elements renders a message, or a list of them.
+func elements(v protoreflect.Value, list bool, put func([]byte)) error {
+	if !list {
+		return Pieces(v.Message().Interface(), put)
+	}
+	for i := range v.List().Len() {
+		put([]byte("[,"[min(i, 1):][:1]))
+		if err := Pieces(v.List().Get(i).Message().Interface(), put); err != nil {
+			return err
+		}
+	}
+	put([]byte("]"))
+	return nil
 }

@@ -1,6 +1,7 @@
 package transcode
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"net/http/httptest"
@@ -160,5 +161,27 @@ func TestKinds(t *testing.T) {
 			_, err := scalar(f, text)
 			require.NoError(t, err, f.FullName())
 		}
+	}
+}
+
+// TestPieces: the pieces of a long answer are its JSON, and none is longer than an element.
+func TestPieces(t *testing.T) {
+	value := bytes.Repeat([]byte("v\x00\xff"), 40<<10)
+	kvs := []*api.KeyVal{{Key: []byte("a"), Value: value, Lease: -1}, {}, {Key: []byte("c/\xff"), Value: value}}
+	span := &api.RangeResponse{Header: &api.Header{Revision: 7}, Kvs: kvs, Next: []byte("next"), Revision: 7, Count: 3}
+	for _, m := range []proto.Message{
+		span, &api.RangeResponse{}, &api.RangeResponse{Kvs: kvs[1:2]},
+		&api.TxnResponse{Succeeded: true, Reason: "because \"kvs\":[]", Results: []*api.TxnStepResult{{}, {Kvs: kvs}, {}}},
+		&api.WatchKeysResponse{Events: []*api.KeyEvent{{Kv: kvs[0], PrevKv: kvs[2]}}, Error: &api.Error{Message: "m"}},
+	} {
+		want, err := JSON(m)
+		require.NoError(t, err)
+		var got []byte
+		largest := 0
+		require.NoError(t, Pieces(m, func(piece []byte) {
+			got, largest = append(got, piece...), max(largest, len(piece))
+		}))
+		require.Equal(t, string(want), string(got))
+		require.LessOrEqual(t, largest, 170<<10)
 	}
 }

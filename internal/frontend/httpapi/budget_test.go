@@ -1,0 +1,118 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/platform/access"
+)
+
+// TestSilentReaders: answers that nobody takes stay within the budget, who asks for more is refused by the name of the pool, and
+// small answers go on.
+func TestSilentReaders(t *testing.T) {
+	answers := access.NewPool("answer_bytes", 16<<20, nil)
+	p := newCoordFixture(t, func(c *coordConfig) { c.Answers, c.ConnContext, c.Guard = answers, access.ConnContext, nil })
+	for _, key := range []string{"a", "b"} {
+		req, err := http.NewRequestWithContext(t.Context(), "PUT", p.base+"/keys/"+key, bytes.NewReader(bytes.Repeat([]byte("v"), 1<<20)))
+		require.NoError(t, err)
+		resp, err := p.client.Do(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, 200, resp.StatusCode)
+	}
+	get := func(path string) *http.Response {
+		resp, err := p.client.Get(p.base + path)
+		require.NoError(t, err)
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	var silent []net.Conn
+	ask := func(path string) {
+		c, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimSuffix(p.base, "/v1/coordination"), "http://"))
+		require.NoError(t, err)
+		require.NoError(t, c.(*net.TCPConn).SetReadBuffer(1<<10))
+		_, err = fmt.Fprintf(c, "GET /v1/coordination%s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n", path)
+		require.NoError(t, err)
+		silent = append(silent, c)
+		if n := len(silent); n == 1 { // of the first the header comes
+			_, err = http.ReadResponse(bufio.NewReaderSize(c, 16), nil)
+			require.NoError(t, err)
+		}
+	}
+	for _, path := range []string{"/keys?prefix=true", "/watch?prefix=true&start_revision=1&prev_kv=true"} {
+		for range 40 {
+			ask(path)
+		}
+		var refusal *http.Response
+		require.Eventually(t, func() bool {
+			refusal = get("/keys?prefix=true")
+			return refusal.StatusCode != 200
+		}, time.Minute, time.Millisecond, path)
+		require.Equal(t, 429, refusal.StatusCode)
+		text := new(bytes.Buffer)
+		_, err := text.ReadFrom(refusal.Body)
+		require.NoError(t, err)
+		require.Contains(t, text.String(), `"pool.answer_bytes.share"`)
+		require.LessOrEqual(t, answers.Used(), 12<<20)
+		require.Equal(t, 404, get("/keys/none").StatusCode, "small answers go on")
+		for _, c := range silent {
+			c.Close()
+		}
+		silent = nil
+		require.Eventually(t, func() bool { return answers.Used() == 0 }, time.Minute, time.Millisecond, path)
+	}
+}
+
+// TestLongAnswers: an answer of several pieces is the same as a whole, compressed or not, and one that fails in the middle breaks off.
+func TestLongAnswers(t *testing.T) {
+	element := []byte(strings.Repeat("0123456789abcdef", 600))
+	var failure error
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		resp := &response{ResponseWriter: w}
+		if acceptsGzip(r.Header) {
+			resp.packer = newPacker()
+		}
+		if err := writePieces(resp, func(put func([]byte)) error {
+			for range 50 {
+				put(element)
+			}
+			put(bytes.Repeat(element, 20))
+			put([]byte("end"))
+			return failure
+		}); err != nil {
+			writeError(resp, err)
+		}
+	}))
+	defer s.Close()
+	want := strings.Repeat(string(element), 70) + "end\n"
+	for _, compressed := range []bool{false, true} {
+		failure = nil
+		client := &http.Client{Transport: &http.Transport{DisableCompression: !compressed}}
+		resp, err := client.Get(s.URL)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, want, string(got))
+		require.Equal(t, compressed, resp.Uncompressed)
+		require.Equal(t, "application/json", resp.Header.Get("Content-Type"))
+		failure = io.ErrUnexpectedEOF
+		resp, err = client.Get(s.URL)
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		require.Error(t, err)
+		client.CloseIdleConnections()
+	}
+}
