@@ -11,6 +11,7 @@ import (
 	"github.com/blackhole/blackhole/internal/coordination/coordtest/ops"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
 	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 
@@ -60,5 +61,34 @@ func TestIdleClientLearnsOfNoLeader(t *testing.T) {
 		require.Less(t, time.Since(began), 6*time.Second)
 		client.stop(t)
 		<-ended
+	})
+}
+
+// TestWhoMayAsk is the table topic x asker of the questions between peers. Only members learn the hash of a state, and no
+// question, of any number, is an order.
+func TestWhoMayAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestCluster(t, 5) // three members, a client, and a stranger that runs no plane
+		for i := range 4 {
+			w.start(i, w.listed(3))
+		}
+		w.await("three voters", func() bool { return w.leader() >= 0 && len(w.state().Voters) == 3 })
+		at := w.leader()
+		before := w.state().Revision
+		for name, i := range map[string]int{"stranger": 4, "client": 3, "member": (at + 1) % 3} {
+			x := w.exchange(i)
+			for topic := range transport.Topic(12) {
+				_, err := x.Ask(t.Context(), w.peers[at].host.ID(), topic, nil)
+				switch {
+				case topic == transport.Information || topic == transport.State && name == "member":
+					require.NoError(t, err, "%s, topic %d", name, topic)
+				case topic == transport.State:
+					require.ErrorIs(t, err, fault.Forbidden, name)
+				default:
+					require.ErrorIs(t, err, fault.Unsupported, "%s, topic %d", name, topic)
+				}
+			}
+		}
+		require.Equal(t, before, w.state().Revision, "nobody raised it")
 	})
 }

@@ -301,3 +301,14 @@ func BenchmarkMatch(b *testing.B) {
 		m.Match(i)
 	}
 }
+
+// TestCallersSeeNoLease: the form for callers is the whole one without the lease and the name of the caller who registered.
+func TestCallersSeeNoLease(t *testing.T) {
+	i := built(t, nil)
+	require.NotEmpty(t, i.Lease)
+	require.NotEmpty(t, i.Principal)
+	shown, whole := i.Proto(), i.whole()
+	require.Empty(t, shown.GetLeaseId()+shown.GetPrincipal())
+	whole.LeaseId, whole.Principal = "", ""
+	require.True(t, proto.Equal(whole, shown))
+}

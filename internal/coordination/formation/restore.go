@@ -113,7 +113,7 @@ func (c *RestoreConfig) restore(d Dir, r *Restoration, first bootstrap.Membershi
 	return err
 }
 
-// maxLeaps bounds the incarnations between a backup and its restoration: each takes 2^40 revisions of 2^63.
+// maxLeaps bounds the incarnations between a backup and its restoration: each takes 2^40 revisions of 2^52.
 const maxLeaps = 1 << 12
 
 // leap moves the state to the incarnation after known, behind the end of a log.

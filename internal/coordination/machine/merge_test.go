@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -165,4 +166,34 @@ func TestResume(t *testing.T) {
 	l.must(t, &coordv1.Dissolve{Successor: []byte(groupID(2)), Force: true})
 	l.refused(t, fault.Unavailable, "group", resume)
 	require.Equal(t, groupID(2), dissolved(t, l).Successor)
+}
+
+// TestTokensAreExactNumbers: after all merges and restores that a group can have, revisions and tokens are below 2^52. A reader
+// of JSON that takes numbers for doubles still tells two holders apart.
+func TestTokensAreExactNumbers(t *testing.T) {
+	l := newLog()
+	id := l.leases(t, 2)
+	raises := 0
+	for err := error(nil); err == nil; raises++ {
+		r, _ := l.do(alice, &coordv1.RaiseRevision{To: int64(l.Revision()) + 1<<40})
+		err = r.Err
+	}
+	require.Greater(t, raises, 1000)
+	var incarnation uint64
+	for err := error(nil); err == nil; incarnation++ {
+		r, _ := l.do(alice, &coordv1.BumpIncarnation{Incarnation: incarnation + 1})
+		err = r.Err
+	}
+	require.Greater(t, incarnation, uint64(1), "a restore has a leap of its own")
+	first, _ := l.must(t, lock("db", id[0]))
+	next, _ := l.must(t, lock("pool", id[1]))
+	require.Less(t, next.Lock.Token, coord.Token(1<<52))
+	require.Greater(t, float64(next.Lock.Token), float64(first.Lock.Token))
+	var text any
+	b, err := json.Marshal(next.Lock.Token)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &text))
+	require.Equal(t, next.Lock.Token, coord.Token(text.(float64)), "read back as a double")
+	_, err = machine.Restore(l.Snapshot())
+	require.NoError(t, err)
 }

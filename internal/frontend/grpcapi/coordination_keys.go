@@ -55,9 +55,13 @@ func (c *coordination) ChangeMembers(ctx context.Context, req *api.ChangeMembers
 	}, nil
 }
 
-// Backup implements api.CoordinationServiceServer.
+// Backup implements api.CoordinationServiceServer. It holds the values of all keys and the ids of all leases, so a peer whose word
+// does not count gets none.
 func (c *coordination) Backup(_ *api.BackupRequest, out grpc.ServerStreamingServer[api.BackupResponse]) error {
 	if _, err := c.Owner(out.Context()); err != nil {
+		return err
+	}
+	if err := c.vouched(out.Context()); err != nil {
 		return err
 	}
 	ctx, cancel := untilClosing(out.Context(), c.closing)

@@ -49,7 +49,7 @@ func (c *coordination) vouched(ctx context.Context) error {
 	}
 	if err := c.Vouches(ctx); err != nil {
 		return &fault.Error{Op: "grpcapi", Kind: fault.Forbidden, Field: "principal", Err: fmt.Errorf(
-			"only founders, members, listed peers and peers with the key of the network speak for authenticated callers: %w", err)}
+			"only founders, members, listed peers and peers with the key of the network speak for authenticated callers, and take backups: %w", err)}
 	}
 	return nil
 }
