@@ -76,7 +76,7 @@ func plants() []plant {
 			{replicaDir + "image.go", "index, term := r.applied.index, r.applied.term", "index, term := r.applied.index+1, r.applied.term"},
 		}, []string{"C1", "P0", "P1", "D1", "replica.Written"}},
 		{"the hash of a state depends on the order of a map", []edit{
-			{machineDir + "snapshot.go", "\tslices.SortFunc(i.clients, func(a, b clientImage) int { return cmp.Compare(a.id, b.id) })\n", ""},
+			{machineDir + "snapshot.go", "\tslices.SortFunc(i.clients, func(a, b client) int { return cmp.Compare(a.id, b.id) })\n", ""},
 		}, []string{"C1", "D6"}},
 		{"a restored member forgets who wrote a key", []edit{
 			{machineDir + "restore.go", "kv.Writer = d.string()", "_ = d.string()"},
@@ -124,7 +124,7 @@ func plants() []plant {
 		}, []string{"L6", "B2"}},
 		{"a waiter may write as if it held the lock", []edit{
 			{machineDir + "queue.go", "return ok && i < q.held", "return ok && (i < q.held || q.claims[i].LockClaim.Mode == coord.Exclusive)"},
-		}, []string{"L2", "L6", "L7", "B2", "H2"}},
+		}, []string{"L2", "L6", "L7", "B1", "B2", "H2"}},
 		{"a watch begins one revision late", []edit{
 			{machineDir + "watch.go", "batch.Events[:had], revision, true", "batch.Events[:had], revision + 1, true"},
 		}, []string{"W3", "W6"}},
@@ -182,16 +182,16 @@ func boldPlants() []plant {
 			{lessorDir + "lessor.go", "now+e.ttl)", "now+e.ttl*1000)"},
 		}, []string{"Q1"}},
 		{"a lease of another client is used", []edit{
-			{machineDir + "lease.go", "if !principals.MayUse(l.Owner, owner) {", "if false {"},
+			{machineDir + "lease.go", "if !principals.MayUse(l.Owner, owner) {", "if false && !principals.MayUse(l.Owner, owner) {"},
 		}, []string{"L6"}},
 		{"a claim of another client is given back", []edit{
-			{machineDir + "lock.go", "if !principals.MayUse(q.claims[i].LockClaim.Holder, owner) {", "if false {"},
+			{machineDir + "lock.go", "if !principals.MayUse(q.claims[i].LockClaim.Holder, owner) {", "if false && !principals.MayUse(q.claims[i].LockClaim.Holder, owner) {"},
 		}, []string{"L6"}},
 		{"a keepalive renews the leases of another client", []edit{
-			{replicaDir + "read.go", "if l, ok := r.machine.Lease(id); !ok || !principals.MayUse(l.Owner, k.owner) {", "if _, ok := r.machine.Lease(id); !ok {"},
+			{replicaDir + "read.go", "if l, ok := r.machine.Lease(id); !ok || !principals.MayUse(l.Owner, k.owner) {", "if l, ok := r.machine.Lease(id); !ok || false && !principals.MayUse(l.Owner, k.owner) {"},
 		}, []string{"L6"}},
 		{"one lease more than the quota", []edit{
-			{machineDir + "lease.go", "m.Usage(c.owner).Leases >= int(most)", "m.Usage(c.owner).Leases > int(most)"},
+			{machineDir + "lease.go", "too many leases of one owner\", int64(has), 1,", "too many leases of one owner\", int64(has)-1, 1,"},
 		}, []string{"U1"}},
 		{"less is less or equal", []edit{
 			{machineDir + "txn.go", "return order < 0", "return order <= 0"},
