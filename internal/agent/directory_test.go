@@ -162,7 +162,7 @@ func TestDirectoryRefuses(t *testing.T) {
 		g.set(func() {
 			g.refuses = func(i *instance.Instance) error {
 				if i.Spec.Port == 666 {
-					return &fault.Error{Kind: fault.LimitReached, Err: errMissing}
+					return &fault.Error{Kind: fault.PoolExhausted, Err: errMissing}
 				}
 				return nil
 			}
@@ -170,10 +170,10 @@ func TestDirectoryRefuses(t *testing.T) {
 		r := lasting("x")
 		r.Spec.Port = 666
 		_, err = g.desks["a"].Register(t.Context(), r)
-		require.ErrorIs(t, err, fault.LimitReached)
+		require.ErrorIs(t, err, fault.PoolExhausted)
 		r.ID = "y"
 		_, err = g.desks["a"].Register(t.Context(), r)
-		require.ErrorIs(t, err, fault.LimitReached)
+		require.ErrorIs(t, err, fault.PoolExhausted)
 		g.agree()
 		require.Equal(t, 8080, g.entries[first.Key].Spec.Port)
 		require.Len(t, g.entries, 1)

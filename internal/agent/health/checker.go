@@ -83,7 +83,7 @@ func (c *Checker) Validate(t Target) error {
 // continues; otherwise it starts again with an unknown status. The first check
 // starts at once, or with many new targets in turn at FirstChecks per second,
 // and no later than the target's first moment. Errors: Invalid, field
-// "health_check" or below; LimitReached; Unavailable after Close.
+// "health_check" or below; PoolExhausted; Unavailable after Close.
 func (c *Checker) Set(t Target) error {
 	const op = "health.Set"
 	p, err := c.newPlan(t)
@@ -101,7 +101,7 @@ func (c *Checker) Set(t Target) error {
 		old.measure()
 		return nil
 	case old == nil && len(c.targets) >= c.cfg.Targets:
-		return fault.New(op, fault.LimitReached, "this peer checks %d instances, its limit: raise limits.instances", c.cfg.Targets)
+		return fault.Exhausted(op, "checks", false, "this peer checks %d instances, its limit: raise agent.limits.instances", c.cfg.Targets)
 	case old != nil:
 		c.drop(old)
 	}

@@ -560,7 +560,7 @@ func TestBounds(t *testing.T) {
 		l := newFixture(t, func(cfg *health.Config) { cfg.Targets = 2 })
 		require.NoError(t, l.Set(target(1)))
 		require.NoError(t, l.Set(target(2)))
-		require.ErrorIs(t, l.Set(target(3)), fault.LimitReached)
+		require.ErrorIs(t, l.Set(target(3)), fault.PoolExhausted)
 		require.NoError(t, l.Set(target(2)))
 		l.Remove(target(1).Key)
 		require.NoError(t, l.Set(target(3)))

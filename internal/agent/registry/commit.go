@@ -140,7 +140,7 @@ func (c *commit) register(reg instance.Registration, now time.Time) (i *instance
 		next.Spec, next.Principal = reg.Spec, reg.Principal
 		return &next, false, nil
 	case len(c.r.entries)+c.grown >= c.r.max:
-		return nil, false, fault.New("", fault.LimitReached, "this peer has %d instances, its limit: deregister one or raise limits.instances", c.r.max)
+		return nil, false, fault.Exhausted("", "instances", false, "this peer has %d instances, its limit: deregister one or raise agent.limits.instances", c.r.max)
 	}
 	lease, err := newName(c.r.random, "lease-", 16)
 	if err != nil {

@@ -214,11 +214,11 @@ func TestOneCommit(t *testing.T) {
 		{
 			name: "makes room", stages: []func(*commit) error{staging(b, lost), deregister, staging(b, lost), staging(a, lost)},
 			want: []string{"a gone deregistered", "b UP registered"},
-			errs: []fault.Kind{fault.LimitReached, 0, 0, fault.LimitReached},
+			errs: []fault.Kind{fault.PoolExhausted, 0, 0, fault.PoolExhausted},
 		},
 		{
 			name: "loss makes room", stages: []func(*commit) error{expire, staging(b, lost), staging(a, lost)},
-			want: []string{"a gone lost", "b UP registered"}, errs: []fault.Kind{0, 0, fault.LimitReached},
+			want: []string{"a gone lost", "b UP registered"}, errs: []fault.Kind{0, 0, fault.PoolExhausted},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -120,7 +120,7 @@ func (m *model) register(t *rapid.T) {
 		require.ErrorIs(t, err, fault.Exists)
 		return
 	case d == nil && len(m.dumb) == modelMax:
-		require.ErrorIs(t, err, fault.LimitReached)
+		require.ErrorIs(t, err, fault.PoolExhausted)
 		return
 	}
 	require.NoError(t, err)

@@ -144,7 +144,7 @@ func (r *Registry) Close() error {
 // keeps its lease, its override and the time of its first registration. An
 // unchanged registration counts as a heartbeat. An empty id is generated.
 // Errors: as Registration.Normalize; Exists for a strict registration of
-// an existing key; LimitReached; Unavailable after a disk failure.
+// an existing key; PoolExhausted; Unavailable after a disk failure.
 func (r *Registry) Register(reg instance.Registration, now time.Time) (instance.Registered, error) {
 	const op = "instances.Register"
 	r.reserve()

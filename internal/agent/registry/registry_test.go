@@ -86,7 +86,7 @@ func TestRegisterRefuses(t *testing.T) {
 	strict.ID = "b"
 	register(t, r, strict, epoch())
 	_, err = r.Register(registration("c"), epoch())
-	require.ErrorIs(t, err, fault.LimitReached)
+	require.ErrorIs(t, err, fault.PoolExhausted)
 	changed := registration("a")
 	changed.Spec.Tags = []string{"x"}
 	register(t, r, changed, epoch())

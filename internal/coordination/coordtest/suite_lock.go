@@ -299,7 +299,7 @@ func lockBounded(w *fixture) {
 	lease, _ := w.holder(w.Alice, "db")
 	w.queued(w.Bob, "db", w.lease(w.Bob), 1)
 	_, err := w.acquire(w.ctx(), w.Bob, locking("db", w.lease(w.Bob)), coord.NoLimit).end()
-	w.refused(fault.LimitReached, "name", err)
+	w.refused(fault.PoolExhausted, "pool.queue", err)
 	w.must(w.Alice, &ops.Lock{Name: "db", Lease: lease})
 	w.mustNot(w.Alice, fault.LimitReached, "name", &ops.Lock{Name: "db", Lease: lease})
 }

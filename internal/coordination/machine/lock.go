@@ -154,8 +154,10 @@ func (q *queue) agrees(c *coord.Claim) error {
 
 // claimable checks the limits for a new claim.
 func claimable(m *Machine, c *coord.Claim, l *lease, q *queue) error {
-	if q != nil && len(q.claims) >= int(m.limits.Queue) {
-		return limitReached("name", "too many claims on one lock", uint64(m.limits.Queue))
+	if q != nil {
+		if err := q.room(l.Owner, uint64(m.limits.Queue)); err != nil {
+			return err
+		}
 	}
 	if len(l.keys) >= int(m.limits.LeaseKeys) {
 		return limitReached("lease", "too many keys on one lease", uint64(m.limits.LeaseKeys))

@@ -75,3 +75,16 @@ func (q *queue) advance() *coord.KeyValue {
 	q.held++
 	return q.claims[q.held-1]
 }
+
+// room checks that an owner may have one more claim in the queue.
+func (q *queue) room(owner string, most uint64) error {
+	n, own := uint64(len(q.claims)), uint64(0)
+	if n >= most-most/4 { // before, nobody can have more than a share
+		for _, kv := range q.claims {
+			if kv.LockClaim.Holder == owner {
+				own++
+			}
+		}
+	}
+	return take("queue", own, 1, n, most)
+}

@@ -330,6 +330,22 @@ func TestClientsMakeRoom(t *testing.T) {
 	require.NoError(t, use(first[0]))
 }
 
+// One owner that waits for a lock with many leases leaves places in its queue to others.
+func TestQueueIsShared(t *testing.T) {
+	l := newLog()
+	limits := l.Limits()
+	limits.Queue = 16
+	l.must(t, &coordv1.Configure{Limits: limits.Message()})
+	for range 12 {
+		l.must(t, lock("db", l.lease(t, alice)))
+	}
+	l.refused(t, fault.PoolExhausted, "pool.queue.share", lock("db", l.lease(t, alice)))
+	for _, owner := range []string{bob, "@third", "@fourth"} {
+		r, _ := l.do(owner, lock("db", l.lease(t, owner)))
+		require.NoError(t, r.Err)
+	}
+}
+
 // poolsOf returns the pools by name.
 func poolsOf(l *log) map[string]machine.Pool {
 	all := map[string]machine.Pool{}

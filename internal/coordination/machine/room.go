@@ -99,9 +99,9 @@ func take(pool string, own, more, used, open uint64) error {
 	case share.Fits(own, more, free):
 		return nil
 	case own == 0 || more > free:
-		return fault.Exhausted("", pool, false, "the group has room for %d %s, and %d are in use", open, pool, used)
+		return fault.Exhausted("", pool, false, "there is room for %d in the pool of %s, and %d are in use", open, pool, used)
 	}
-	return fault.Exhausted("", pool, true, "this owner has %d %s of the group, %d are free, and a part of them is for others", own, pool, free)
+	return fault.Exhausted("", pool, true, "this owner has %d in the pool of %s, %d are free, and a part of them is for others", own, pool, free)
 }
 
 // room checks the room for more keys and bytes of an owner.

@@ -178,7 +178,7 @@ func TestLimits(t *testing.T) {
 		"lease keys":            {func(l *coord.Limits) { l.LeaseKeys = 2 }, []proto.Message{write(put("a", "", 1)), lock("db", 1), write(put("a", "2", 1))}, write(put("b", "", 1)), fault.LimitReached},
 		"lease keys, locks":     {func(l *coord.Limits) { l.LeaseKeys = 1 }, []proto.Message{lock("db", 1)}, lock("other", 1), fault.LimitReached},
 		"lease keys, one write": {func(l *coord.Limits) { l.LeaseKeys = 1 }, nil, write(put("a", "", 1), put("b", "", 1)), fault.LimitReached},
-		"queue":                 {func(l *coord.Limits) { l.Queue = 1 }, []proto.Message{lock("db", 1), lock("db", 1), lock("other", 2)}, lock("db", 2), fault.LimitReached},
+		"queue":                 {func(l *coord.Limits) { l.Queue = 1 }, []proto.Message{lock("db", 1), lock("db", 1), lock("other", 2)}, lock("db", 2), fault.PoolExhausted},
 		"claims":                {func(l *coord.Limits) { l.Claims = 2 }, []proto.Message{lock("db", 1), lock("db", 1)}, lock("db", 1), fault.LimitReached},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,7 @@ func (m *Member) await(ctx context.Context, op string, answer reply) (replica.An
 // machine.
 //
 // Errors: Unavailable, wrapping *replica.NotLeader with the leader and whether the command may still be
-// applied; LimitReached for too many requests; TooLarge and Invalid for the command; Timeout, Canceled, and
+// applied; PoolExhausted for too many requests; TooLarge and Invalid for the command; Timeout, Canceled, and
 // Unavailable without NotLeader, after which the command may still be applied too.
 func (m *Member) Propose(ctx context.Context, cmd *coordv1.Command) (machine.Result, coord.Header, error) {
 	const op = "member.Propose"
@@ -76,7 +76,7 @@ func (m *Member) ProposePiggyback(ctx context.Context, cmd *coordv1.Command) (ma
 // Barrier waits until the state here contains all answers of any member before the call. Concurrent calls
 // share the work. It waits for a leader.
 //
-// Errors: Timeout, Canceled, Unavailable, LimitReached.
+// Errors: Timeout, Canceled, Unavailable, PoolExhausted.
 func (m *Member) Barrier(ctx context.Context) (coord.Header, error) {
 	const op = "member.Barrier"
 	together := m.inbox.barriers.join()
@@ -92,7 +92,7 @@ func (m *Member) Barrier(ctx context.Context) (coord.Header, error) {
 
 // KeepAlive renews an owner's leases at the leader, and answers each in order.
 //
-// Errors: Unavailable, wrapping *replica.NotLeader; LimitReached, also above coord.MaxKeepAlive leases;
+// Errors: Unavailable, wrapping *replica.NotLeader; PoolExhausted; LimitReached above coord.MaxKeepAlive leases;
 // Timeout, Canceled.
 func (m *Member) KeepAlive(ctx context.Context, owner string, ids []coord.LeaseID) ([]machine.Renewal, coord.Header, error) {
 	const op = "member.KeepAlive"

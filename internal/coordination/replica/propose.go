@@ -45,7 +45,7 @@ type changing struct {
 }
 
 // Answer is the outcome of a request with an id. Err is nil or a *fault.Error: Unavailable, wrapping
-// *NotLeader, at a member that does not lead or lost the leadership; LimitReached for too many requests;
+// *NotLeader, at a member that does not lead or lost the leadership; PoolExhausted for too many requests;
 // Conflict for a second configuration change. Result holds the refusal of a command by the state machine.
 type Answer struct {
 	ID       uint64
@@ -120,18 +120,18 @@ func (p *proposals) stage(id uint64, packed Packed) {
 	p.staged = append(p.staged, proposal{id, packed})
 }
 
-// overloaded returns LimitReached for too many requests without an answer.
+// overloaded returns PoolExhausted for too many requests without an answer.
 func (r *Replica) overloaded() error {
 	if len(r.proposals.staged)+len(r.proposals.pending)+r.reads.waiting() < r.config.Pending {
 		return nil
 	}
-	return fault.New("replica", fault.LimitReached, "%d requests wait for an answer already", r.config.Pending)
+	return fault.Exhausted("replica", "requests", false, "%d requests wait for an answer already: retry later", r.config.Pending)
 }
 
 // Change proposes a change of the configuration; see Propose for the id. The answer follows the end of the
 // joint configuration.
 //
-// Errors: as Answer; Invalid, NotFound, Exists, LimitReached.
+// Errors: as Answer; Invalid, NotFound, Exists, LimitReached, PoolExhausted.
 func (r *Replica) Change(id uint64, c Change) {
 	const op = "replica.Change"
 	if err := r.membership.validate(c); err != nil {
@@ -223,7 +223,7 @@ func (p *proposals) proposeBatch(r *Replica, batch []proposal, term uint64, lead
 		case err == nil:
 			p.pending[one.id] = term
 		case leads && r.node.BasicStatus().LeadTransferee == 0:
-			r.refuse(one.id, fault.New("replica", fault.LimitReached, "the group falls behind: %d bytes wait for a majority", maxUncommitted))
+			r.refuse(one.id, fault.Exhausted("replica", "uncommitted", false, "the group falls behind: %d bytes wait for a majority", maxUncommitted))
 		default:
 			r.refuse(one.id, r.notLeader(false))
 		}

@@ -346,10 +346,10 @@ func TestBoundsWhatWaits(t *testing.T) {
 	for range 11 {
 		last = l.propose(coordtest.Command("", put("a", "b")))
 	}
-	require.ErrorIs(t, l.await(last).Err, fault.LimitReached)
+	require.ErrorIs(t, l.await(last).Err, fault.PoolExhausted)
 	read := c.id()
 	l.Read(read)
-	require.ErrorIs(t, l.await(read).Err, fault.LimitReached)
+	require.ErrorIs(t, l.await(read).Err, fault.PoolExhausted)
 }
 
 // TestRefusesMessages: a replica refuses foreign messages before they reach Raft.

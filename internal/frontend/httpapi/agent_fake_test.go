@@ -116,7 +116,7 @@ func (g *registry) refusal(r instance.Registration, old *instance.Instance) erro
 	case r.RequireCommit:
 		return fault.New("", fault.Unavailable, "there is no directory")
 	case old == nil && g.most > 0 && len(g.all) >= g.most:
-		return fault.New("", fault.LimitReached, "there are %d instances already", len(g.all))
+		return fault.Exhausted("", "instances", false, "there are %d instances already", len(g.all))
 	case !g.dependencies:
 		return nil
 	}

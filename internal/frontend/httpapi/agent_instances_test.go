@@ -154,7 +154,7 @@ func TestRegisterInstanceRefuses(t *testing.T) {
 	require.Empty(t, a.all)
 	a.most = 1
 	a.ok(t, 201, "POST "+payments, payment)
-	a.refused(t, refusal{429, "rate_limit_exceeded", ""}, "POST "+payments, with(payment, set("id", "payment-2")))
+	a.refused(t, refusal{429, "pool_exhausted", "pool.instances"}, "POST "+payments, with(payment, set("id", "payment-2")))
 }
 
 func cutParameter(text string) (name, value string, ok bool) {

@@ -40,7 +40,7 @@ type session struct {
 
 // Code returns a code for a page that shall act for the caller of ctx, and its end. An anonymous caller gets the
 // empty code: the page is anonymous without one. It fails with Forbidden for a page, which must not prolong its own
-// session, and with LimitReached.
+// session, and with PoolExhausted.
 func (g *Guard) Code(ctx context.Context) (code string, expires time.Time, err error) {
 	c := of(ctx)
 	switch {
@@ -60,7 +60,7 @@ func (g *Guard) Code(ctx context.Context) (code string, expires time.Time, err e
 }
 
 // Redeem exchanges a code for the bearer token of a session. It fails with Unauthentic for a code that is unknown,
-// used or too old, and with LimitReached.
+// used or too old, and with PoolExhausted.
 func (g *Guard) Redeem(code string) (token string, expires time.Time, err error) {
 	if g == nil {
 		return "", time.Time{}, fault.New("access.Redeem", fault.Unsupported, "this peer asks nobody who they are: open the page without a code")
@@ -112,7 +112,7 @@ func add(to *map[[sha256.Size]byte]session, most int, secret string, s session, 
 		delete(*to, *oldest)
 	}
 	if len(*to) >= most {
-		return fault.New("access", fault.LimitReached, "all %d sessions of pages are in use: sign out in one, or use a token", most)
+		return fault.Exhausted("access", "sessions", false, "all %d sessions of pages are in use: sign out in one, or use a token", most)
 	}
 	(*to)[sha256.Sum256([]byte(secret))] = s
 	return nil

@@ -139,7 +139,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		require.NoError(t, add(&full.open, maxSessions, fmt.Sprint(n), session{name: fmt.Sprint(n), expires: at.now().Add(time.Hour)}, at.now()))
 	}
 	one := session{name: "late", expires: at.now().Add(2 * time.Hour)}
-	require.ErrorIs(t, add(&full.open, maxSessions, "late", one, at.now()), fault.LimitReached)
+	require.ErrorIs(t, add(&full.open, maxSessions, "late", one, at.now()), fault.PoolExhausted)
 	at.advance(time.Hour)
 	require.NoError(t, add(&full.open, maxSessions, "late", one, at.now()))
 	require.Len(t, full.open, 1)
