@@ -204,6 +204,8 @@ func limitsPage(t *testing.T) string {
 		}
 	}
 	tests, wire := testsOfLimits(t, limits), source(t, "docs/wire.md")
+	writePools(t, b, tests)
+	b.WriteString("\n## Constants\n")
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
 		lead := "\n`" + folder + "`:\n\n"
 		for _, c := range folders[folder] {

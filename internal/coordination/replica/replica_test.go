@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -350,6 +351,21 @@ func TestBoundsWhatWaits(t *testing.T) {
 	read := c.id()
 	l.Read(read)
 	require.ErrorIs(t, l.await(read).Err, fault.PoolExhausted)
+}
+
+// TestBoundsBytesThatWait: a leader without a majority takes 64 MiB of commands, and names the pool to the next one.
+func TestBoundsBytesThatWait(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	l := c.leader()
+	c.isolate(l, true)
+	large := put("a", strings.Repeat("x", coord.MaxValue))
+	for range 64 {
+		l.propose(coordtest.Command("", large))
+	}
+	last := l.propose(coordtest.Command("", large))
+	pool, share := fault.PoolOf(l.await(last).Err)
+	require.Equal(t, "uncommitted", pool)
+	require.False(t, share)
 }
 
 // TestRefusesMessages: a replica refuses foreign messages before they reach Raft.
