@@ -10,24 +10,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
 )
 
 // httpPage lists the operations of the OpenAPI document.
 func httpPage(t *testing.T) string {
 	t.Helper()
-	paths := map[string]map[string]json.RawMessage{}
-	for _, file := range []string{"openapi.json", "coordination.json"} {
-		var part struct {
-			Paths map[string]map[string]json.RawMessage
-		}
-		require.NoError(t, json.Unmarshal([]byte(source(t, "internal/frontend/httpapi/openapi/"+file)), &part))
-		for path, operations := range part.Paths {
-			if paths[path] == nil {
-				paths[path] = operations
-			}
-			maps.Copy(paths[path], operations)
-		}
+	var document struct {
+		Paths map[string]map[string]json.RawMessage
 	}
+	require.NoError(t, json.Unmarshal([]byte(openapi.Document()), &document))
+	paths := document.Paths
 	b := begin("HTTP operations", "Every peer serves the whole document with schemas and examples at `/openapi.json`. [api.md](../api.md) explains it. After the path stands\nthe smallest [role](../security.md).")
 	tags := map[string][][]string{}
 	for _, path := range slices.Sorted(maps.Keys(paths)) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
 )
 
 // documents calls f with the name, relative to the root, and the text of each document.
@@ -150,15 +152,13 @@ func serves(operation, asked string) bool {
 // operations are those of the OpenAPI document.
 func operations(t *testing.T) (all []string) {
 	t.Helper()
-	for _, file := range []string{"openapi.json", "coordination.json"} {
-		var part struct {
-			Paths map[string]map[string]json.RawMessage
-		}
-		require.NoError(t, json.Unmarshal([]byte(source(t, "internal/frontend/httpapi/openapi/"+file)), &part))
-		for route, methods := range part.Paths {
-			for method := range methods {
-				all = append(all, strings.ToUpper(method)+" "+route)
-			}
+	var document struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal([]byte(openapi.Document()), &document))
+	for route, methods := range document.Paths {
+		for method := range methods {
+			all = append(all, strings.ToUpper(method)+" "+route)
 		}
 	}
 	return all

@@ -35,7 +35,41 @@ func table(d *discoveryAPI, c *coordinationAPI, a *agentAPI, events *eventsAPI, 
 	if a != nil {
 		routes = append(routes, a.routes()...)
 	}
-	return append(routes, events.routes()...)
+	routes = append(routes, events.routes()...)
+	for _, t := range routes {
+		if instead, parameter, ok := openapi.Named(t.path()); ok {
+			routes = append(routes, t.named(instead, parameter))
+		}
+	}
+	return routes
+}
+
+// named returns a route at another path, where a parameter of the query stands for the one of the path.
+func (t route) named(instead, parameter string) route {
+	as := t
+	as.pattern, as.endpoint, as.asks = t.method()+" "+instead, strings.TrimPrefix(t.path(), "/v1"), true
+	serve := t.checked()
+	as.serve = handler(func(w http.ResponseWriter, r *http.Request) error {
+		values, err := input.Query(r.URL)
+		if err != nil {
+			return err
+		}
+		name, err := input.Single(values, parameter)
+		if err != nil {
+			return err
+		}
+		if name == "" {
+			return fault.Invalidf(parameter, nil, "is missing: name the object in this parameter")
+		}
+		values.Del(parameter)
+		u, inner := *r.URL, *r
+		u.RawQuery = values.Encode()
+		inner.URL = &u
+		inner.SetPathValue(parameter, name)
+		serve.ServeHTTP(w, &inner)
+		return nil
+	})
+	return as
 }
 
 func generalRoutes() []route {

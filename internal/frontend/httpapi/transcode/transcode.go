@@ -157,7 +157,7 @@ func (c *Call) Request(r *http.Request, body []byte) (proto.Message, error) {
 	}
 	for _, f := range c.path {
 		if m.Has(f) {
-			return nil, fault.Invalidf(string(f.Name()), nil, "is in the path: leave it out of the body")
+			return nil, fault.Invalidf(string(f.Name()), nil, "is in the URL: leave it out of the body")
 		}
 		if err := setText(m, f, r.PathValue(string(f.Name()))); err != nil {
 			return nil, err
