@@ -111,6 +111,13 @@ func TestTable(t *testing.T) {
 		{"revocation of web's lease", func(w *world) ops.Op { return &ops.LeaseRevoke{ID: w.web} }, "wa"},
 		{"revocation of a lease without a name", func(w *world) ops.Op { return &ops.LeaseRevoke{ID: w.anybody} }, "a"},
 		{"revocation of the peer's lease", func(w *world) ops.Op { return &ops.LeaseRevoke{ID: w.peer} }, ""},
+		{"put under web's lease", func(w *world) ops.Op { return &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: "web/x", Lease: w.web}}}} }, "w"},
+		{"put under a lease without a name", func(w *world) ops.Op {
+			return &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: "web/x", Lease: w.anybody}}}}
+		}, ""},
+		{"put under the peer's lease", func(w *world) ops.Op { return &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: "web/x", Lease: w.peer}}}} }, ""},
+		{"lock under a lease without a name", func(w *world) ops.Op { return &ops.Lock{Name: "web", Lease: w.anybody} }, ""},
+		{"lock under web's own lease", func(w *world) ops.Op { return &ops.Lock{Name: "web", Lease: w.web} }, "w"},
 		{"lock under the peer's lease", func(w *world) ops.Op { return &ops.Lock{Name: "web", Lease: w.peer} }, ""},
 	} {
 		for _, name := range principals {
