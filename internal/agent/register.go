@@ -20,7 +20,24 @@ func (s *Service) Register(ctx context.Context, r instance.Registration) (instan
 		return instance.Registered{}, fault.Wrap(op, err)
 	}
 	got, err := s.enter(ctx, r)
+	if err == nil {
+		got.Warnings = append(got.Warnings, s.Problems(got.Key)...)
+		if text := got.Unaskable(got.Spec.Tags); text != "" {
+			got.Warnings = append(got.Warnings, text)
+		}
+	}
 	return got, fault.Wrap(op, err)
+}
+
+// Problems says, for people, what is wrong with an instance of this peer: why the group does not have it, and why its offer
+// is not announced.
+func (s *Service) Problems(k instance.Key) (list []string) {
+	if s.own != nil {
+		if err := s.own.Uncommitted(k); err != nil {
+			list = append(list, "this peer alone lists it: "+fault.Message(err))
+		}
+	}
+	return list
 }
 
 // enter registers an instance here, and in the directory if possible.
@@ -52,7 +69,7 @@ func (s *Service) enter(ctx context.Context, r instance.Registration) (instance.
 		return got, err
 	}
 	switch fault.KindOf(err) {
-	case fault.Unavailable, fault.Timeout, fault.Canceled:
+	case fault.Unavailable, fault.Timeout, fault.Canceled, fault.PoolExhausted:
 		if !r.RequireCommit {
 			return got, nil
 		}

@@ -70,6 +70,7 @@ type Config struct {
 
 	Group      directory.Group // nil: no directory, this peer is alone
 	Peers      Peers           // nil: other peers are unreachable
+	Refused    func(error)     // hears why the group refuses instances of this peer, nil when it takes them again; see directory.Config
 	CommitWait time.Duration   // longest wait of a call for the directory; 0 means 5 s
 
 	Caller func(context.Context) string // name of an authenticated caller; nil: nobody has one
@@ -109,7 +110,7 @@ func New(c Config) (s *Service, err error) {
 		return s, fault.Wrap(op, err)
 	}
 	d := directory.New(directory.Config{
-		Group: c.Group, Catalog: known, Self: c.Registry.Self, Failed: c.Metrics.Failed, Logger: c.Logger, Tracer: c.Tracer,
+		Group: c.Group, Catalog: known, Self: c.Registry.Self, Failed: c.Metrics.Failed, Logger: c.Logger, Tracer: c.Tracer, Refused: c.Refused,
 		Lost: func(keys []instance.Key) { s.Lost(keys) }, // after Start
 	})
 	if s, err = newService(c, d, known); err != nil {
@@ -156,6 +157,14 @@ func newService(c Config, d Directory, known *catalog.Catalog) (*Service, error)
 		return nil, errors.Join(err, l.close())
 	}
 	return s, nil
+}
+
+// Pending returns the number of instances of this peer that the group does not have in their last state; 0 without a group.
+func (s *Service) Pending() int {
+	if s.own == nil {
+		return 0
+	}
+	return s.own.Pending()
 }
 
 // Close ends checks and watches and closes the registry. Registered instances

@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
+	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/client"
@@ -89,7 +90,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 			return client.New(target, append(options, grpc.WithPerRPCCredentials(callerCredentials{}), client.WithTrace(p.tracing.calls(to.String())))...)
 		})
 		p.onClose(others.Close)
-		made.Group, made.Peers = g.plane, others
+		made.Group, made.Peers, made.Refused = g.plane, others, p.refusedByGroup
 		made.Speaks = func(ctx context.Context) (string, error) {
 			return grpcapi.SpokenFor(ctx), g.plane.Member().Vouches(ctx)
 		}
@@ -98,7 +99,16 @@ func (p *parts) startAgent(context.Context) (err error) {
 		return err
 	}
 	p.onClose(p.agent.Close)
-	return countInstances(p.gatherer, p.agent.Stats)
+	return countInstances(p.gatherer, p.agent.Stats, p.agent.Pending)
+}
+
+// refusedByGroup raises the condition of refused instances for a reason, and clears it for nil.
+func (p *parts) refusedByGroup(reason error) {
+	if reason == nil {
+		p.conditions.Clear(condition.DirectoryRefused)
+		return
+	}
+	p.conditions.Raise(condition.DirectoryRefused, "the coordination group refuses instances of this peer, so other peers do not find them: %s", fault.Message(reason))
 }
 
 // instances counts the instances of this peer by the status names of SAP-044

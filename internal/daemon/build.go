@@ -256,7 +256,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 		Places: grpcapi.Places{Refused: p.fronts.places.refused}, Answers: answers,
 	}
 	if p.agent != nil {
-		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage, LastChecks: p.agent.LastChecks, Removed: p.agent.Removed}
+		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage, LastChecks: p.agent.LastChecks, Removed: p.agent.Removed, Problems: p.agent.Problems}
 		rpc.Agent = &grpcapi.Agent{Registrar: p.agent, Catalog: p.agent, Removed: p.agent.Removed}
 	}
 	p.fronts.auth.http(&web)

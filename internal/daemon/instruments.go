@@ -88,9 +88,9 @@ func countNames(reg prometheus.Registerer, server *dnsapi.Server) error {
 }
 
 // countInstances adds the metrics of the copy of the directory.
-func countInstances(reg prometheus.Registerer, stats func() catalog.Stats) error {
+func countInstances(reg prometheus.Registerer, stats func() catalog.Stats, pending func() int) error {
 	return metrics.RegisterCatalog(reg, func() metrics.Catalog {
 		s := stats()
-		return metrics.Catalog{Services: s.Services, Instances: s.Instances, Watches: s.Watches, StaleSeconds: s.StaleFor.Seconds()}
+		return metrics.Catalog{Services: s.Services, Instances: s.Instances, Watches: s.Watches, StaleSeconds: s.StaleFor.Seconds(), Pending: pending()}
 	})
 }

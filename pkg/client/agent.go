@@ -42,6 +42,7 @@ func (a *Agent) Register(ctx context.Context, r instance.Registration) (instance
 	}
 	return instance.Registered{
 		Instance: i, TTL: i.Spec.UnhealthyAfter, Interval: i.Spec.UnhealthyAfter / 3, Committed: resp.GetCommitted(), Created: resp.GetCreated(),
+		Warnings: resp.GetWarnings(),
 	}, nil
 }
 

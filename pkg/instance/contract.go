@@ -55,6 +55,8 @@ type Registered struct {
 	// Committed reports whether the directory contains the instance, whose
 	// Revision is then the directory's.
 	Committed bool
+	// Warnings say, for people, what is wrong with the instance although it is registered.
+	Warnings []string
 }
 
 // Removal is the end of an instance. Each peer remembers the last ends for an hour.

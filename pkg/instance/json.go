@@ -81,6 +81,7 @@ type DetailJSON struct {
 	LeaseID        string          `json:"lease_id,omitempty"`       // for the holder of the lease alone; Detail leaves it out
 	Peer           string          `json:"peer,omitempty"`
 	LastChecks     []LastCheck     `json:"last_checks,omitempty"` // newest first; known to the peer that checks, for its operators; Detail leaves them out
+	Problems       []string        `json:"problems,omitempty"`    // for people; known to the peer that answers for the instance; Detail leaves them out
 	Revision       uint64          `json:"revision"`
 }
 

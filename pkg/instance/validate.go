@@ -3,6 +3,7 @@ package instance
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -447,4 +448,28 @@ func shorten(text string) string {
 		text = text[:most] + "..."
 	}
 	return strings.ToValidUTF8(text, "?")
+}
+
+// Unaskable names, in a sentence, the first word of an instance of this key with these tags that does not fit into a name of
+// DNS: a label has at most 63 bytes (RFC 1035), one less after the _ of a question for SRV, and no hyphen at its ends (RFC
+// 1123). "" is none.
+func (k Key) Unaskable(tags []string) string {
+	if len(k.Service) == 63 {
+		return "DNS cannot ask for _" + k.Service + "._tcp, only for " + k.Service + ".service: the label has 64 bytes, limit 63"
+	}
+	words := [][2]string{{"service", k.Service}, {"namespace", k.Namespace}}
+	for _, tag := range tags {
+		words = append(words, [2]string{"tag", tag})
+	}
+	for _, word := range words {
+		for label := range strings.SplitSeq(word[1], ".") {
+			switch {
+			case len(label) > 63:
+				return fmt.Sprintf("DNS cannot ask for the %s %s: a label has %d bytes, limit 63", word[0], word[1], len(label))
+			case strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-"):
+				return fmt.Sprintf("DNS cannot ask for the %s %s: a label begins or ends with a hyphen", word[0], word[1])
+			}
+		}
+	}
+	return ""
 }

@@ -32,7 +32,8 @@ import (
 const (
 	callTimeout  = 5 * time.Second        // one call to the group
 	watchTimeout = 25 * time.Second       // silence of a watch: two and a half progress marks
-	staleAfter   = 3 * time.Second        // without a leader: longer than an election
+	staleAfter   = 3 * time.Second        // without a leader, or without an answer of it: longer than an election
+	warnEvery    = time.Minute            // between two warnings of refused entries
 	minBackOff   = 250 * time.Millisecond // between two attempts
 	maxBackOff   = 5 * time.Second        // between two attempts
 	delayedAfter = time.Second            // age of a possibly outdated registration
@@ -57,6 +58,10 @@ type Config struct {
 	// Lost receives the keys published here that another peer has taken over
 	// or removed since.
 	Lost func([]instance.Key)
+
+	// Refused hears why the group does not take entries of this peer although it has a leader, and nil as soon as it takes
+	// them. The function must not block or call back. Nil hears nothing.
+	Refused func(reason error)
 
 	Random func() float64 // in [0, 1); nil means math/rand
 	Failed func(op string, err error)
@@ -83,6 +88,9 @@ func New(c Config) *Directory {
 	}
 	if c.Failed == nil {
 		c.Failed = func(string, error) {}
+	}
+	if c.Refused == nil {
+		c.Refused = func(error) {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -144,10 +152,19 @@ func (d *Directory) Committed(ctx context.Context, k instance.Key) (uint64, erro
 	return revision, fault.Wrap(op, err)
 }
 
+// Uncommitted returns why the group does not have a local entry in its last state, or nil: it has, or will soon.
+func (d *Directory) Uncommitted(k instance.Key) error { return d.loop.uncommitted(directoryKey(k)) }
+
+// Pending returns the number of local entries that the group does not have in their last state.
+func (d *Directory) Pending() int { return d.loop.pending() }
+
 // Read returns the committed instances of a service by key, or of a namespace
 // if the service is empty, and the revision of the answer. The read is
-// linearizable. Errors: as the group.
+// linearizable. Errors: as the group; Unavailable while this peer shows entries that the group refuses.
 func (d *Directory) Read(ctx context.Context, n instance.Name) ([]*instance.Instance, uint64, error) {
+	if d.feeder.shows() {
+		return nil, 0, fault.New("directory.Read", fault.Unavailable, "this peer shows instances of its own that the group refuses: ask another peer")
+	}
 	all, revision, err := d.list(ctx, directory.Span(n.Namespace, n.Service))
 	return all, revision, fault.Wrap("directory.Read", err)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +35,8 @@ type feeder struct {
 	revision uint64 // last revision of the catalog, in either numbering
 	follows  bool   // the watch delivers
 	foreign  bool   // revision is not the group's
+	refused  bool   // the group refuses local entries
+	mixed    bool   // the catalog has refused entries beside those of the directory: its revisions are the peer's own, and revision is still the group's
 	led      bool   // a leader is known, or was until recently
 	warned   bool   // the log says that the watch ended
 	moved    chan struct{}
@@ -161,10 +164,9 @@ func (f *feeder) applyOwn(changes []instance.Change) {
 	if len(changes) == 0 {
 		return
 	}
-	f.foreign, f.follows = true, false
+	f.foreign, f.follows, f.mixed = true, false, false
 	f.relist()
-	f.own++
-	f.revision = f.own
+	f.revision = f.nextOwn()
 	for n, c := range changes {
 		if c.Instance != nil {
 			changes[n].Instance = withRevision(c.Instance, f.revision)
@@ -186,6 +188,7 @@ func (f *feeder) move() {
 func (f *feeder) disconnect(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.foreign, f.mixed = f.foreign || f.mixed, false
 	if f.d.ctx.Err() == nil && !f.warned {
 		f.warned = true
 		f.d.Logger.Warn("the watch of the directory ended; answers are stale until the next one", "error", err)
@@ -254,12 +257,87 @@ func (f *feeder) reset(all []*instance.Instance, at, before uint64, force bool) 
 	if !force && f.own != before {
 		return false, nil
 	}
-	if err := f.d.Catalog.Reset(at, all); err != nil {
+	f.mixed = f.refused
+	shown := at
+	if f.mixed {
+		all, shown = f.withLocal(all), f.nextOwn()
+	}
+	if err := f.d.Catalog.Reset(shown, all); err != nil {
 		return false, fault.Wrap("directory.reset", err)
 	}
 	f.revision, f.foreign, f.follows = at, false, true
 	f.updateContact()
 	return true, nil
+}
+
+// nextOwn returns the next revision of the peer's own numbering. The caller holds mu.
+func (f *feeder) nextOwn() uint64 {
+	f.own++
+	return f.own
+}
+
+// withLocal adds the local instances that a list of the directory lacks, and puts them in the place of its older states of
+// them. The caller holds mu.
+func (f *feeder) withLocal(all []*instance.Instance) []*instance.Instance {
+	listed := make(map[instance.Key]bool, len(all))
+	for n, i := range all {
+		listed[i.Key] = true
+		if l, ok := f.local[i.Key]; ok && i.Peer == f.d.Self {
+			all[n] = l.Instance
+		}
+	}
+	for k, l := range f.local {
+		if !listed[k] {
+			all = append(all, l.Instance)
+		}
+	}
+	return all
+}
+
+// refuse shows the local entries that the group refuses beside those of the directory, until the group takes them. The catalog
+// then differs from those of other peers, so its revisions are the peer's own.
+func (f *feeder) refuse(refused bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused = refused
+	switch {
+	case !f.follows || f.foreign: // the next list of the directory decides
+	case refused && !f.mixed:
+		f.mixed = true
+		changes := make([]instance.Change, 0, len(f.local))
+		for k, l := range f.local {
+			if shown, ok := f.d.Catalog.ByLease(l.Lease); !ok || !shown.Same(l.Instance) {
+				changes = append(changes, instance.Change{Key: k, Instance: l.Instance})
+			}
+		}
+		f.applyMixed(changes)
+	case !refused && f.mixed:
+		f.foreign = true // back to the numbering of the group
+		f.relist()
+	}
+}
+
+// applyMixed applies changes under the peer's own numbering, while the watch goes on. The caller holds mu.
+func (f *feeder) applyMixed(changes []instance.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	revision := f.nextOwn()
+	for n, c := range changes {
+		if c.Instance != nil {
+			changes[n].Instance = withRevision(c.Instance, revision)
+		}
+	}
+	if err := f.d.Catalog.Apply(revision, changes); err != nil {
+		f.d.Failed("directory.applyMixed", err)
+	}
+}
+
+// shows reports whether the catalog shows refused entries.
+func (f *feeder) shows() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mixed
 }
 
 // take feeds the catalog with the events of an answer, revision by revision.
@@ -312,12 +390,21 @@ func (f *feeder) apply(events []*apiv1.KeyEvent) error {
 			changes = append(changes, c)
 		}
 	}
-	if err := f.d.Catalog.Apply(revision, changes); err != nil {
+	if f.mixed {
+		f.applyMixed(slices.DeleteFunc(changes, f.older))
+	} else if err := f.d.Catalog.Apply(revision, changes); err != nil {
 		return fault.Wrap("directory.apply", err)
 	}
 	f.revision = revision
 	f.move()
 	return nil
+}
+
+// older reports whether a change of the directory is an older state of a local instance: its end for want of a lease, or an
+// earlier publication. The caller holds mu.
+func (f *feeder) older(c instance.Change) bool {
+	_, local := f.local[c.Key]
+	return local && (c.Instance == nil || c.Instance.Peer == f.d.Self)
 }
 
 // decode returns the instance of an entry. An entry equal to its local instance
@@ -350,9 +437,12 @@ func (f *feeder) change(changes []encodedChange) {
 		c.Instance = i
 		shown = append(shown, c.Change)
 	}
-	if f.foreign || !f.follows || !f.led || term == 0 {
+	switch {
+	case f.foreign || !f.follows || !f.led || term == 0:
 		f.applyOwn(shown)
 		f.updateContact()
+	case f.mixed:
+		f.applyMixed(shown)
 	}
 }
 

@@ -3,6 +3,7 @@ package directory
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -35,12 +36,23 @@ type publishLoop struct {
 	leaderless time.Time
 	closed     bool
 
+	without  map[string]refusedEntry // entries that the group did not take, with its last reason, until it takes them
+	refusal  error                   // why the group takes no entries under a leader; nil: it does, as far as known
+	troubled time.Time               // since when requests fail; zero: they do not
+	warned   time.Time               // last warning of refused entries
+
 	traced callers // registrations whose commit is part of a trace
+}
+
+// refusedEntry is an entry that the group did not take.
+type refusedEntry struct {
+	err   error // the last reason
+	since time.Time
 }
 
 func newPublishLoop(d *Directory, p *publisher.Publisher) *publishLoop {
 	l := &publishLoop{
-		d: d, publisher: p, desired: make(map[string]directory.Entry), rejected: make(map[string]error),
+		d: d, publisher: p, desired: make(map[string]directory.Entry), rejected: make(map[string]error), without: make(map[string]refusedEntry),
 		registered: make(map[string]time.Time), settled: make(chan struct{}), leaderless: time.Now(),
 	}
 	l.tick = time.AfterFunc(time.Hour, func() { l.event(publisher.Tick{}) })
@@ -115,6 +127,11 @@ func (l *publishLoop) advance(e publisher.Event) {
 	}
 	for key, err := range step.Rejected {
 		l.rejected[key] = err
+		out, known := l.without[key]
+		if out.err = err; !known {
+			out.since = time.Now()
+		}
+		l.without[key] = out
 		l.d.Failed("directory.publish", err)
 	}
 	l.lose(step.Lost, errTaken)
@@ -122,11 +139,102 @@ func (l *publishLoop) advance(e publisher.Event) {
 	if led && !l.publisher.State().Leads {
 		l.leaderless = time.Now()
 	}
-	if step.Settled || len(step.Rejected)+len(step.Lost)+len(step.Refused) > 0 || led != l.publisher.State().Leads {
+	l.judge()
+	if step.Settled || len(step.Rejected)+len(step.Lost)+len(step.Refused) > 0 || led != l.publisher.State().Leads || l.refusal != nil {
 		close(l.settled)
 		l.settled = make(chan struct{})
 	}
 }
+
+// judge decides whether the group refuses local entries, and tells the feeder, the owner and the log. The caller holds mu.
+func (l *publishLoop) judge() {
+	reason := l.refusing()
+	if (reason == nil) != (l.refusal == nil) {
+		l.d.feeder.refuse(reason != nil)
+		if reason == nil {
+			l.d.Logger.Info("the coordination group takes the instances of this peer again")
+			l.warned = time.Time{}
+		}
+	}
+	if reason != nil || l.refusal != nil {
+		l.d.Refused(reason)
+	}
+	l.refusal = reason
+	if now := time.Now(); reason != nil && now.Sub(l.warned) >= warnEvery {
+		l.warned = now
+		l.d.Logger.Warn("the coordination group refuses instances of this peer, so this peer alone lists them", "instances", len(l.desired), "error", reason)
+	}
+}
+
+// refusing returns why the group refuses local entries; nil: it does not. Without a leader the last reason stays. A leader
+// without an answer is no refusal before staleAfter. The caller holds mu.
+func (l *publishLoop) refusing() error {
+	s := l.publisher.State()
+	switch {
+	case len(l.desired) == 0:
+		return nil
+	case !s.Leads:
+		return l.refusal
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.without)) {
+		_, local := l.desired[key]
+		_, done := l.publisher.Committed(key)
+		out := l.without[key]
+		switch {
+		case done || !local:
+			delete(l.without, key)
+		case fault.KindOf(out.err) == fault.PoolExhausted || time.Since(out.since) >= staleAfter: // the caller of a new registration that can never fit learns it, and it ends at once
+			return out.err
+		}
+	}
+	switch {
+	case s.Problem == nil && (s.Lease == 0 || s.Resyncing):
+		return l.refusal // the first success is not yet the end
+	case s.Problem == nil:
+		l.troubled = time.Time{}
+		return nil
+	case l.troubled.IsZero():
+		l.troubled = time.Now()
+	}
+	switch fault.KindOf(s.Problem) {
+	case fault.Unavailable, fault.Timeout, fault.Canceled:
+		if time.Since(l.troubled) < staleAfter {
+			return l.refusal
+		}
+	}
+	return s.Problem
+}
+
+// uncommitted implements Directory.Uncommitted.
+func (l *publishLoop) uncommitted(key string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, local := l.desired[key]
+	_, done := l.publisher.Committed(key)
+	switch {
+	case !local || done:
+		return nil
+	case !l.publisher.State().Leads:
+		return errLeaderless
+	case l.without[key].err != nil:
+		return l.without[key].err
+	}
+	return l.refusal
+}
+
+// pending implements Directory.Pending.
+func (l *publishLoop) pending() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key := range l.desired {
+		if _, done := l.publisher.Committed(key); !done {
+			n++
+		}
+	}
+	return n
+}
+
+var errLeaderless = fault.New("directory", fault.Unavailable, "the coordination group has no known leader: retry after the election")
 
 // Reasons for an entry that is another peer's.
 var (
@@ -279,7 +387,7 @@ func (l *publishLoop) committed(ctx context.Context, key string) (uint64, error)
 	for {
 		l.mu.Lock()
 		revision, done := l.publisher.Committed(key)
-		rejected, leads, settled, closed := l.rejected[key], l.publisher.State().Leads, l.settled, l.closed
+		rejected, refusal, leads, settled, closed := l.rejected[key], l.refusal, l.publisher.State().Leads, l.settled, l.closed
 		left := min(electing-time.Since(began), outage-time.Since(l.leaderless))
 		if done {
 			delete(l.registered, key)
@@ -292,8 +400,10 @@ func (l *publishLoop) committed(ctx context.Context, key string) (uint64, error)
 			return 0, rejected
 		case done:
 			return uint64(revision), nil
+		case leads && refusal != nil:
+			return 0, fault.As("directory", fault.Unavailable, refusal)
 		case !leads && left <= 0:
-			return 0, fault.New("directory", fault.Unavailable, "the coordination group has no known leader: retry after the election")
+			return 0, errLeaderless
 		}
 		if err := news(ctx, settled, leads, left); err != nil {
 			return 0, err

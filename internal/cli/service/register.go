@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -71,42 +70,19 @@ func instanceRegister(con *term.Console) *cobra.Command {
 		if err == nil {
 			err = guard.Check(program)
 		}
-		for _, one := range list {
-			if text := unaskable(one); text != "" {
-				r.Say("warning: DNS cannot ask for %s", text)
-			}
-		}
 		switch {
 		case err != nil:
 			return err
 		case r.ConnectOnly:
+			for _, one := range list {
+				if text := one.Unaskable(one.Spec.Tags); text != "" {
+					r.Say("warning: %s", text)
+				}
+			}
 			return keepServices(ctx, r, c, program, list)
 		}
 		return registerOnce(ctx, r, c, list)
 	})
-}
-
-// unaskable names the first word of an instance that does not fit into a name of DNS: a label has at most 63 bytes (RFC 1035), one
-// less after the _ of a question for SRV, and no hyphen at its ends (RFC 1123). "" is none.
-func unaskable(v instance.Registration) string {
-	if len(v.Service) == 63 {
-		return "_" + v.Service + "._tcp, only for " + v.Service + ".service: the label has 64 bytes, limit 63"
-	}
-	words := [][2]string{{"service", v.Service}, {"namespace", v.Namespace}}
-	for _, tag := range v.Spec.Tags {
-		words = append(words, [2]string{"tag", tag})
-	}
-	for _, word := range words {
-		for label := range strings.SplitSeq(word[1], ".") {
-			switch {
-			case len(label) > 63:
-				return fmt.Sprintf("the %s %s: a label has %d bytes, limit 63", word[0], word[1], len(label))
-			case strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-"):
-				return fmt.Sprintf("the %s %s: a label begins or ends with a hyphen", word[0], word[1])
-			}
-		}
-	}
-	return ""
 }
 
 // registerArgs allows one service, and requires "--" before a command.
@@ -232,6 +208,9 @@ func registerOnce(ctx context.Context, r *remote.Peer, c *client.Client, list []
 		}
 		if got.Spec.Check == nil && got.Spec.RemoveAfter != instance.Never {
 			r.Say("warning: %s has no health check: it ends in %s without heartbeats (use --keep or a command)", got.ID, got.Spec.RemoveAfter)
+		}
+		for _, text := range got.Warnings {
+			r.Say("warning: %s: %s", got.ID, text)
 		}
 		addInstance(&out, got.Instance)
 	}

@@ -51,7 +51,7 @@ func (a *agent) Register(ctx context.Context, req *agentv1.RegisterRequest) (*ag
 	own.LeaseId = done.Lease
 	return &agentv1.RegisterResponse{
 		InstanceId: done.ID, LeaseId: done.Lease, LeaseTtl: seconds(done.TTL), Instance: own,
-		Revision: done.Revision, Committed: done.Committed, Created: done.Created,
+		Revision: done.Revision, Committed: done.Committed, Created: done.Created, Warnings: done.Warnings,
 	}, nil
 }
 

@@ -24,6 +24,8 @@ type Agent struct {
 	Census func() map[instance.Status]int // counts the instances of all peers and namespaces; nil means unknown
 	// LastChecks are the ends of the last checks that this peer made of an instance, newest first. Nil means that it checks none.
 	LastChecks func(instance.Key) []instance.LastCheck
+	// Problems say what is wrong with an instance of this peer. Nil means that nothing is known.
+	Problems func(instance.Key) []string
 	// Removed are the last ends of instances, the last one first. Nil means that none are known.
 	Removed func(instance.Name) []instance.Removal
 	Storage func() error // fails while the registry cannot be written; nil means always writable

@@ -32,12 +32,13 @@ func (a *agentAPI) registerInstance(w http.ResponseWriter, r *http.Request) erro
 		code = http.StatusCreated
 	}
 	return writeJSON(w, committed(done, code), struct {
-		ID        string `json:"instance_id"`
-		Lease     string `json:"lease_id"`
-		TTL       int64  `json:"lease_ttl"`
-		Committed bool   `json:"committed"`
-		Revision  uint64 `json:"revision,omitempty"`
-	}{done.ID, done.Lease, seconds(done.TTL), done.Committed, revision(done)})
+		ID        string   `json:"instance_id"`
+		Lease     string   `json:"lease_id"`
+		TTL       int64    `json:"lease_ttl"`
+		Committed bool     `json:"committed"`
+		Revision  uint64   `json:"revision,omitempty"`
+		Warnings  []string `json:"warnings,omitempty"`
+	}{done.ID, done.Lease, seconds(done.TTL), done.Committed, revision(done), done.Warnings})
 }
 
 // committed returns code for a committed registration, and otherwise 202.
@@ -123,6 +124,9 @@ func (a *agentAPI) writeDetail(w http.ResponseWriter, r *http.Request, i *instan
 	d := i.Detail(last)
 	if a.LastChecks != nil && a.operator(r) {
 		d.LastChecks = a.LastChecks(i.Key)
+	}
+	if a.Problems != nil {
+		d.Problems = a.Problems(i.Key)
 	}
 	return writeJSON(w, http.StatusOK, d)
 }

@@ -65,6 +65,10 @@ func TestLife(t *testing.T) {
 		}
 		a, end := alive(t, disk, dial)
 		a.refused(t, refusal{422, "dependency_not_found", "metadata.dependencies"}, "POST /v1/services", service("orders", "o"))
+		long := a.ok(t, 201, "POST /v1/services/"+strings.Repeat("x", 63)+"/instances", with(payment, without("health_check")))
+		require.Contains(t, long.json["warnings"].([]any)[0], "DNS cannot ask for _xxx")
+		long = a.ok(t, 201, "POST /v1/services", service(strings.Repeat("y", 64), "y", set("metadata", object{"tags": []any{"core"}})))
+		require.Contains(t, long.json["warnings"].([]any)[0], "a label has 64 bytes, limit 63")
 		none := set("metadata", object{"tags": []any{"core"}})
 		a.ok(t, 201, "POST /v1/services", service("orders", "o", none))
 		s := a.stream(t, "/v1/services/orders/watch?health=any")

@@ -31,6 +31,7 @@ type registered struct {
 	Timeout   int64     `json:"heartbeat_timeout"`
 	Committed bool      `json:"committed"`
 	Revision  uint64    `json:"revision,omitempty"`
+	Warnings  []string  `json:"warnings,omitempty"`
 }
 
 // registerService answers 201 for a new or known instance, and 202 before the cluster has
@@ -48,7 +49,7 @@ func (a *agentAPI) registerService(w http.ResponseWriter, r *http.Request) error
 	return writeJSON(w, committed(done, http.StatusCreated), registered{
 		ID: done.ID, Name: done.Service, Version: done.Spec.Version, Status: dialect.ServiceStatus(done.Status),
 		At: instance.ShownTime(done.RegisteredAt), Lease: done.Lease,
-		Interval: max(seconds(done.Interval), 1), Timeout: seconds(done.TTL), Committed: done.Committed, Revision: revision(done),
+		Interval: max(seconds(done.Interval), 1), Timeout: seconds(done.TTL), Committed: done.Committed, Revision: revision(done), Warnings: done.Warnings,
 	})
 }
 

@@ -43,6 +43,8 @@ const (
 	NoGroup Name = "no_group"
 	// NoQuorum: no leader of the coordination group is known.
 	NoQuorum Name = "no_quorum"
+	// DirectoryRefused: the coordination group takes no instances of this peer, so other peers do not find them.
+	DirectoryRefused Name = "directory_refused"
 	// NoReserve: the coordination group does not survive the loss of another voter.
 	NoReserve Name = "no_reserve"
 	// OlderKeepers: some keepers do not know a part of this peer's questions.
@@ -65,7 +67,7 @@ const (
 func Names() []string {
 	return []string{
 		string(Joining), string(Isolated), string(ClockOffset), string(IdentityInUse),
-		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(NoReserve), string(OtherGroup),
+		string(NotReachable), string(AddressLimit), string(OtherNetwork), string(PrivateAddresses), string(NotStored), string(NoGroup), string(NoQuorum), string(DirectoryRefused), string(NoReserve), string(OtherGroup),
 		string(OlderKeepers), string(FeatureLevel), string(MemberStopped), string(StatesDiffer), string(IndexFull), string(SpaceLow),
 		string(PoolExhausted),
 	}

@@ -125,6 +125,7 @@ func RegisterDNS(reg prometheus.Registerer, now func() DNS, name func(rcode int)
 type Catalog struct {
 	Services, Instances, Watches int
 	StaleSeconds                 float64 // since the loss of the contact with the group; 0 with contact
+	Pending                      int     // instances of this peer that the group does not have in their last state
 }
 
 // RegisterCatalog adds the gauges of the catalog. Each scrape calls now.
@@ -134,6 +135,7 @@ func RegisterCatalog(reg prometheus.Registerer, now func() Catalog) error {
 		gauge[Catalog]{"services", "Services with instances, of all peers.", func(c Catalog) float64 { return float64(c.Services) }},
 		gauge[Catalog]{"instances", "Instances of all peers.", func(c Catalog) float64 { return float64(c.Instances) }},
 		gauge[Catalog]{"watches", "Open watches of instances at this peer.", func(c Catalog) float64 { return float64(c.Watches) }},
+		gauge[Catalog]{"instances_uncommitted", "Instances of this peer that the group does not have in their last state.", func(c Catalog) float64 { return float64(c.Pending) }},
 		gauge[Catalog]{"stale_seconds", "Time without contact to the group, in which answers are marked as stale; 0 with contact.", func(c Catalog) float64 { return c.StaleSeconds }},
 	)
 	return fault.As("metrics.RegisterCatalog", fault.Exists, f.err)

@@ -55,7 +55,7 @@ func (p *Publisher) spanBatch() *apiv1.PublishInstancesRequest {
 	b := p.newBatch()
 	span := coord.Span{From: *p.sweep, To: coord.Under(directory.Prefix).To}
 	p.entries.items.Ascend(*p.sweep, func(key string, it *item) bool {
-		if it.reason == rejected || it.value == nil {
+		if it.reason == rejected || it.reason == crowded || it.value == nil {
 			return true
 		}
 		if !b.add(key, it) {
@@ -119,7 +119,7 @@ func (p *Publisher) done(e PublishDone) {
 	}
 	p.putBack(b)
 	if key, ok := culprit(b, field); ok && (kind == fault.Invalid || kind == fault.TooLarge) {
-		p.reject(key, e.Err)
+		p.reject(key, rejected, e.Err)
 		return
 	}
 	if (kind == fault.LimitReached || kind == fault.PoolExhausted) && len(b.Puts) > 0 {
@@ -178,6 +178,9 @@ func (p *Publisher) acceptPuts(b *apiv1.PublishInstancesRequest, e *PublishDone)
 			}
 			continue
 		}
+		if it.known == nil && p.entries.counts[crowded] > 0 {
+			p.entries.probe, p.entries.again = min(2*max(p.entries.probe, 1), directory.MaxBatch), p.now
+		}
 		p.entries.acknowledge(key, it, put.GetValue())
 		it.committed = coord.Revision(e.Answer.GetHeader().GetRevision())
 		if since := e.Answer.GetSince(); n < len(since) {
@@ -204,7 +207,8 @@ func (p *Publisher) putBack(b *apiv1.PublishInstancesRequest) {
 // entries continue, and deletions make room.
 func (p *Publisher) narrow(b *apiv1.PublishInstancesRequest, err error) {
 	if len(b.Puts)+len(b.Deletes) == 1 {
-		p.reject(string(b.GetPuts()[0].GetKey()), err)
+		p.entries.probe = 1
+		p.reject(string(b.GetPuts()[0].GetKey()), crowded, err)
 		return
 	}
 	p.succeeded()
@@ -212,10 +216,10 @@ func (p *Publisher) narrow(b *apiv1.PublishInstancesRequest, err error) {
 }
 
 // reject leaves out an entry the group does not accept.
-func (p *Publisher) reject(key string, err error) {
+func (p *Publisher) reject(key string, why reason, err error) {
 	p.succeeded()
 	if it, ok := p.entries.items.Get(key); ok {
-		p.entries.set(key, it, rejected)
+		p.entries.set(key, it, why)
 	}
 	p.step.Rejected = map[string]error{key: err}
 }

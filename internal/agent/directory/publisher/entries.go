@@ -17,7 +17,8 @@ type entrySet struct {
 	newer  keySet           // changed during a Resync
 	digest directory.Digest // of all acknowledged entries
 	counts [reasons]int     // items by reason; counts[accepted] has no meaning
-	again  time.Duration    // next attempt for foreign items
+	again  time.Duration    // next attempt for foreign and crowded items
+	probe  int              // crowded items of the next attempt
 
 	now time.Duration // set by Advance
 }
@@ -45,6 +46,7 @@ const (
 	accepted reason = iota // no reason: send
 	foreign                // another owner registered or removed it later
 	rejected               // the group does not accept it
+	crowded                // the group has no room for it now
 
 	reasons // count, keep last
 )
@@ -60,7 +62,7 @@ func (s *entrySet) drop(key string) {
 	s.dirty.Delete(key)
 }
 
-// set gives an item a reason. Foreign items are tried again later.
+// set gives an item a reason. Foreign and crowded items are tried again later.
 func (s *entrySet) set(key string, it *item, to reason) {
 	s.counts[it.reason]--
 	s.counts[to]++
@@ -69,7 +71,7 @@ func (s *entrySet) set(key string, it *item, to reason) {
 	}
 	s.dirty.Delete(key)
 	s.acknowledge(key, it, nil)
-	if to == foreign && s.counts[foreign] == 1 {
+	if to != rejected && s.counts[foreign]+s.counts[crowded] == 1 {
 		s.again = s.now + reconsider
 	}
 }
@@ -118,8 +120,8 @@ func (s *entrySet) begin(put directory.Entry, was *item) {
 	it := &item{value: put.Value, principal: put.Principal, adopt: put.Adopt}
 	if was != nil {
 		it.adopt, it.since, it.committed = it.adopt || was.adopt, was.since, was.committed
-		if was.reason == rejected && bytes.Equal(was.value, put.Value) {
-			it.reason = rejected
+		if (was.reason == rejected || was.reason == crowded) && bytes.Equal(was.value, put.Value) {
+			it.reason = was.reason
 		}
 	}
 	s.items.Set(put.Key, it)
@@ -161,7 +163,7 @@ func (s *entrySet) put(e directory.Entry) {
 	}
 	same := it.value != nil && bytes.Equal(it.value, e.Value)
 	it.value, it.principal, it.adopt, it.repeated = e.Value, e.Principal, it.adopt || e.Adopt, it.repeated || e.Adopt
-	if it.reason == rejected && !same || it.reason == foreign && e.Adopt {
+	if (it.reason == rejected || it.reason == crowded) && !same || it.reason == foreign && e.Adopt {
 		s.set(e.Key, it, accepted)
 	}
 	if it.reason == accepted && (!same || e.Adopt) {
@@ -177,13 +179,19 @@ func (p *Publisher) listed(e Listed) {
 	p.sweep = &from
 }
 
-// retryForeign tries foreign entries again: their owner may be gone.
-func (s *entrySet) retryForeign() {
-	if s.counts[foreign] == 0 || s.now < s.again {
+// retry tries foreign entries again, because their owner may be gone, and a crowded one, because there may be room. A success
+// tries twice as many at once.
+func (s *entrySet) retry() {
+	if s.counts[foreign]+s.counts[crowded] == 0 || s.now < s.again {
 		return
 	}
+	s.again = s.now + reconsider
+	room := max(s.probe, 1)
 	s.items.Scan(func(key string, it *item) bool {
-		if it.reason == foreign {
+		if it.reason == crowded {
+			room--
+		}
+		if it.reason == foreign || it.reason == crowded && room >= 0 {
 			s.set(key, it, accepted)
 			s.dirty.Insert(key)
 		}

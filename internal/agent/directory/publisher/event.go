@@ -97,6 +97,6 @@ type Step struct {
 	// owner, whose lease lasts.
 	Refused []string
 	// Rejected maps keys to the group's reason for not accepting the entry. The
-	// entry stays out until its value changes.
+	// entry stays out until its value changes, or for want of room until a later attempt.
 	Rejected map[string]error
 }

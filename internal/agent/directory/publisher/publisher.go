@@ -46,7 +46,7 @@ const (
 	leaseTTL     = 15 * time.Second       // of a dead peer's entries; a third of it is the interval of renewals
 	leastBackOff = 250 * time.Millisecond // after a failure
 	mostBackOff  = 5 * time.Second        // after repeated failures
-	reconsider   = 30 * time.Second       // until entries of another owner are tried again
+	reconsider   = 30 * time.Second       // until entries of another owner, or without room, are tried again
 )
 
 // Config configures a Publisher.
@@ -110,7 +110,7 @@ func New(c Config) *Publisher {
 func (p *Publisher) State() State {
 	s := p.state
 	s.Leads, s.Lease, s.Waiting, s.Resyncing = p.term != 0, p.lease.id, p.entries.dirty.Len(), p.list || p.sweep != nil
-	s.Foreign, s.Rejected = p.entries.counts[foreign], p.entries.counts[rejected]
+	s.Foreign, s.Rejected = p.entries.counts[foreign], p.entries.counts[rejected]+p.entries.counts[crowded]
 	return s
 }
 
@@ -143,7 +143,7 @@ func (p *Publisher) Advance(now time.Duration, e Event) Step {
 		p.done(e)
 	case Tick:
 	}
-	p.entries.retryForeign()
+	p.entries.retry()
 	p.step.Do = p.next()
 	p.step.Wake = p.wake()
 	return p.step
@@ -197,7 +197,7 @@ func (p *Publisher) wake() time.Duration {
 		return p.after
 	}
 	at := p.lease.renew
-	if p.entries.counts[foreign] > 0 {
+	if p.entries.counts[foreign]+p.entries.counts[crowded] > 0 {
 		at = min(at, p.entries.again)
 	}
 	return max(at, p.now)

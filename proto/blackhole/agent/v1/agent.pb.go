@@ -566,6 +566,7 @@ type RegisterResponse struct {
 	Revision      uint64                 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	Committed     bool                   `protobuf:"varint,6,opt,name=committed,proto3" json:"committed,omitempty"` // in the directory
 	Created       bool                   `protobuf:"varint,7,opt,name=created,proto3" json:"created,omitempty"`     // new instance
+	Warnings      []string               `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`    // for people: what is wrong with the instance although it is registered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -647,6 +648,13 @@ func (x *RegisterResponse) GetCreated() bool {
 		return x.Created
 	}
 	return false
+}
+
+func (x *RegisterResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type DeregisterRequest struct {
@@ -2005,7 +2013,7 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\x0fRegisterRequest\x128\n" +
 	"\binstance\x18\x01 \x01(\v2\x1c.blackhole.agent.v1.InstanceR\binstance\x12\x16\n" +
 	"\x06strict\x18\x02 \x01(\bR\x06strict\x12%\n" +
-	"\x0erequire_commit\x18\x03 \x01(\bR\rrequireCommit\"\xf9\x01\n" +
+	"\x0erequire_commit\x18\x03 \x01(\bR\rrequireCommit\"\x95\x02\n" +
 	"\x10RegisterResponse\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x19\n" +
@@ -2014,7 +2022,8 @@ const file_blackhole_agent_v1_agent_proto_rawDesc = "" +
 	"\binstance\x18\x04 \x01(\v2\x1c.blackhole.agent.v1.InstanceR\binstance\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x04R\brevision\x12\x1c\n" +
 	"\tcommitted\x18\x06 \x01(\bR\tcommitted\x12\x18\n" +
-	"\acreated\x18\a \x01(\bR\acreated\"u\n" +
+	"\acreated\x18\a \x01(\bR\acreated\x12\x1a\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\"u\n" +
 	"\x11DeregisterRequest\x12!\n" +
 	"\fservice_name\x18\x01 \x01(\tR\vserviceName\x12\x1f\n" +
 	"\vinstance_id\x18\x02 \x01(\tR\n" +

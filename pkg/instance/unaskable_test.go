@@ -1,12 +1,10 @@
-package service
+package instance
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/blackhole/blackhole/pkg/instance"
 )
 
 // TestUnaskable: names at the bounds of a label of DNS.
@@ -23,11 +21,8 @@ func TestUnaskable(t *testing.T) {
 		{"web", "", "x-", "the tag x-"},
 		{"web", "blue", "v1.2", ""},
 	} {
-		v := instance.Registration{Key: instance.Key{Service: c.service, Namespace: c.namespace}}
-		if c.tag != "" {
-			v.Spec.Tags = []string{"ok", c.tag}
-		}
-		if got := unaskable(v); c.said == "" {
+		k := Key{Service: c.service, Namespace: c.namespace}
+		if got := k.Unaskable([]string{"ok", c.tag}); c.said == "" {
 			require.Empty(t, got, c)
 		} else {
 			require.Contains(t, got, c.said)
