@@ -340,9 +340,11 @@ func TestPrometheusRules(t *testing.T) {
 	succeeds(t, bounded(t, promtool, "check", "rules", path))
 }
 
-// TestPrometheusConfig lets promtool read the configuration of the compose file. The targets exist in its network only.
+// TestPrometheusConfig lets promtool read both configurations. Their targets exist in other networks only.
 func TestPrometheusConfig(t *testing.T) {
-	succeeds(t, bounded(t, needs(t, "promtool"), "check", "config", "--syntax-only", deploy+"/compose/prometheus.yml"))
+	for _, file := range []string{"/compose/prometheus.yml", "/prometheus/prometheus.yml"} {
+		succeeds(t, bounded(t, needs(t, "promtool"), "check", "config", "--syntax-only", deploy+file))
+	}
 }
 
 // TestOwnMetricNames: promtool has nothing against the names, except for the specification's gauge.

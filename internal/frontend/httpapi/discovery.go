@@ -31,6 +31,7 @@ func newDiscoveryAPI(s *shared, c *Config) *discoveryAPI {
 }
 
 func (d *discoveryAPI) routes() []route {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.metrics.ServeHTTP(w, r) })
 	return []route{
 		{pattern: "POST /v1/discovery/records", role: access.RoleAdmin, serve: handler(d.register)},
 		{pattern: "POST /v1/discovery/records:batch", role: access.RoleAdmin, serve: handler(d.registerBatch)},
@@ -48,7 +49,8 @@ func (d *discoveryAPI) routes() []route {
 		{pattern: "GET /v1/peers", role: access.RoleReadOnly, serve: handler(d.peers)},
 		{pattern: "PUT /v1/log-level", role: access.RoleAdmin, serve: handler(d.setLogLevel)},
 		{pattern: "GET /v1/health", role: access.RoleNone, serve: handler(d.health)},
-		{pattern: "GET /v1/metrics", role: access.RoleReadOnly, serve: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.metrics.ServeHTTP(w, r) })},
+		{pattern: "GET /v1/metrics", role: access.RoleReadOnly, serve: metrics},
+		{pattern: "GET /metrics", role: access.RoleReadOnly, serve: metrics}, // where Prometheus looks unasked
 		{pattern: "GET /readyz", role: access.RoleNone, serve: handler(d.ready)},
 	}
 }

@@ -123,13 +123,13 @@ func TestPage(t *testing.T) {
 
 func TestRoutes(t *testing.T) {
 	a := newFixture(t)
-	for _, path := range []string{"/v1", "/v1/discovery", own + "/", own + "/a/b", own + ":bulk", "/v2/status", "/V1/status", "/v1/status/", "/v1/discovery/records:batch/a", "/metrics"} {
+	for _, path := range []string{"/v1", "/v1/discovery", own + "/", own + "/a/b", own + ":bulk", "/v2/status", "/V1/status", "/v1/status/", "/v1/discovery/records:batch/a"} {
 		a.refused(t, noRoute(), "GET "+path, "")
 	}
 	for path, allow := range map[string]string{
 		own: "GET, HEAD, POST", own + ":batch": "POST", own + "/a": "DELETE, GET, HEAD, PUT",
 		"/v1/discovery/query": "GET, HEAD, POST", "/v1/discovery/watch": "GET, HEAD",
-		"/v1/discovery/resolve": "GET, HEAD", "/v1/status": "GET, HEAD", "/v1/metrics": "GET, HEAD", "/readyz": "GET, HEAD",
+		"/v1/discovery/resolve": "GET, HEAD", "/v1/status": "GET, HEAD", "/v1/metrics": "GET, HEAD", "/metrics": "GET, HEAD", "/readyz": "GET, HEAD",
 	} {
 		for _, method := range []string{"PATCH", "OPTIONS", "TRACE", "BREW"} {
 			got := a.refused(t, refusal{405, "method_not_allowed", "method"}, method+" "+path, "")
