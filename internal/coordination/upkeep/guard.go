@@ -35,10 +35,14 @@ func WatchSpace(ctx context.Context, at *member.Member, conditions *condition.Se
 				}
 			}
 		})
+		effect := "what needs more fails when it is full"
+		if fullest.Name == "clients" { // nobody is refused
+			effect = "the owner with the most loses its idlest when it is full"
+		}
 		switch {
 		case fullest.Used >= spaceLow:
-			conditions.Raise(condition.SpaceLow, "the %s of the group use over %d %% of their room, and what needs more fails when it is full; most belong to %s: "+
-				"end or delete some, or raise coordination.limits at the voters", fullest.Name, int(spaceLow*100), fullest.Most)
+			conditions.Raise(condition.SpaceLow, "the %s of the group use over %d %% of their room, and %s; most belong to %s: "+
+				"end or delete some, or raise coordination.limits at the voters", fullest.Name, int(spaceLow*100), effect, fullest.Most)
 		case fullest.Used < spaceFree:
 			conditions.Clear(condition.SpaceLow)
 		}
