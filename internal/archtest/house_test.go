@@ -67,6 +67,7 @@ func floors() []room {
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
+			{path: "internal/platform/probe", floor: 1, only: []string{}, users: wiring("internal/discovery", "internal/agent/health")},
 			{path: "internal/platform/secret", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
 			{path: "internal/platform/share", floor: 0},
@@ -177,7 +178,7 @@ func agentRooms() []room {
 		{path: root + "/directory", floor: 6, only: []string{"pkg/coord", root + "/catalog", "internal/platform/trace"}, users: wiring(root)},
 		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord"}, users: wiring(root)},
 		{path: root + "/catalog", floor: 5, only: []string{}, users: wiring(root, root+"/directory")},
-		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap"}, users: wiring(root)},
+		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/probe"}, users: wiring(root)},
 		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/strictjson"}, users: wiring(root)},
 	}
 }

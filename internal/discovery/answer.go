@@ -37,6 +37,9 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	slices.SortFunc(hits, query.Hit.Compare)
 	a := p.answer(plan, hits[:min(len(hits), plan.Limit())], found.Total)
 	a.AtLeast, a.Complete, a.Reason = found.AtLeast, found.Complete, found.Reason
+	if withheld := found.AtLeast || found.Total > len(found.Records); a.Complete && withheld && a.ExcludedTotal > 0 && len(a.Results) < plan.Shown() {
+		a.Complete, a.Reason = false, "offers whose endpoint does not answer took places of others: ask again"
+	}
 	if found.Local {
 		a.Source = query.SourceLocal
 	}
@@ -99,8 +102,10 @@ func (p *Parts) confirm(ctx context.Context, plan *query.Plan, found query.Found
 
 // answer converts ranked hits to an answer. It ranks those of a judged plan again, by all that this peer knows.
 func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Answer {
+	hits, dead := p.living(plan, hits)
 	a := &query.Answer{
-		Results: make([]query.Result, len(hits)), Total: max(total, len(hits)), Source: query.SourceNetwork,
+		Results: make([]query.Result, len(hits)), Total: max(total-len(dead), len(hits)), Source: query.SourceNetwork,
+		Excluded: dead[:min(len(dead), query.MaxExcluded)], ExcludedTotal: len(dead),
 	}
 	matches := make([]*records.Record, len(hits))
 	for i, h := range hits {
@@ -138,8 +143,39 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 		finding := m // a copy, so that unmeasured results need no allocation
 		res.Measured, e.RoundTrip = &finding, m.RoundTrip
 	}
+	res.Endpoint = p.endpoints.of(r, e)
 	res.Score = plan.Judge(r, e)
 	return res
+}
+
+// living returns the matches whose endpoint may serve, and those whose endpoint does not, which stay measured.
+func (p *Parts) living(plan *query.Plan, hits []query.Hit) (living []query.Hit, dead []query.Excluded) {
+	if plan.AnyHealth() {
+		return hits, nil
+	}
+	var gone []*records.Record
+	living = make([]query.Hit, 0, len(hits))
+	for _, h := range hits {
+		m, is := p.endpoints.dead(h.Record)
+		if !is {
+			living = append(living, h)
+			continue
+		}
+		n := h.Record.Name()
+		gone = append(gone, h.Record)
+		dead = append(dead, query.Excluded{Provider: n.Provider.String(), ID: n.ID, Reason: notServing(m), Since: m.Since})
+	}
+	p.endpoints.want(gone)
+	return living, dead
+}
+
+// notServing says why an endpoint does not serve.
+func notServing(m records.Measured) string {
+	text := "endpoint: " + string(m.State)
+	if m.Detail != "" {
+		text += ", " + m.Detail
+	}
+	return text
 }
 
 // explainRejected names, for an explained query, the filter that rejected each known record of its type. It

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -126,6 +127,11 @@ func (c *cache) invalidate(ch index.Change) {
 			c.entries.Remove(key)
 		}
 	}
+}
+
+// forget drops the answers that a record concerns: what peers know of it has changed.
+func (c *cache) forget(r *records.Record) {
+	c.invalidate(index.Change{Seq: math.MaxUint64, Old: r, New: r})
 }
 
 // remove drops one answer, unless a newer one replaced it.

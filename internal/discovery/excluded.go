@@ -124,8 +124,8 @@ func (p *Parts) tellUnreachable(a *query.Answer, excluded []peer.ID) {
 	ids := slices.Clone(excluded)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	a.ExcludedTotal = len(ids)
-	for _, id := range ids[:min(len(ids), query.MaxExcluded)] {
+	a.ExcludedTotal += len(ids)
+	for _, id := range ids[:min(len(ids), query.MaxExcluded-len(a.Excluded))] {
 		m, _ := p.Prober.Measured(id)
 		a.Excluded = append(a.Excluded, query.Excluded{Provider: id.String(), Reason: reason(m), Since: m.Since})
 	}

@@ -59,7 +59,7 @@ func (e *exits) matching(p *query.Plan, x *index.Index, defaults query.Defaults)
 	e.mu.Lock()
 	names := e.names.Keys()
 	e.mu.Unlock()
-	if len(names) == 0 || p.Query().Health == query.HealthAny {
+	if len(names) == 0 || p.AnyHealth() {
 		return nil
 	}
 	q := p.Query()

@@ -21,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -245,12 +246,38 @@ func (p *fakeProber) Epoch() uint64 {
 }
 
 // fixture is the service of one peer with fakes around it.
+// fakeEndpoints is the truth about endpoints, by host: those without a state cannot be measured.
+type fakeEndpoints struct {
+	mu     sync.Mutex // guards the fields below
+	states map[string]probe.State
+	probed map[string]int
+}
+
+func (f *fakeEndpoints) Probe(_ context.Context, t probe.Target) (probe.Outcome, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.probed[t.Host]++
+	state := f.states[t.Host]
+	o := probe.Outcome{State: state, Detail: "by a fake"}
+	if state == probe.Answers {
+		o.RoundTrip = 20 * time.Millisecond
+	}
+	return o, state != ""
+}
+
+func (f *fakeEndpoints) set(host string, s probe.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.states[host] = s
+}
+
 type fixture struct {
 	*engine.Service
 	t        *testing.T
 	net      *fakeKeepers
 	live     *fakeUpdates
 	prober   *fakeProber
+	speaks   *fakeEndpoints
 	index    *index.Index
 	registry *registry.Registry
 	limits   *condition.Set
@@ -271,6 +298,7 @@ func newFixtureOn(t *testing.T, x *index.Index, edits ...func(*engine.Settings))
 	f := &fixture{
 		t: t, index: x, registry: reg, limits: condition.NewSet(slog.New(slog.DiscardHandler), time.Now), self: self, other: newKey(t), live: &fakeUpdates{},
 		net:    &fakeKeepers{kept: map[records.Name]*records.Record{}, asker: x},
+		speaks: &fakeEndpoints{states: map[string]probe.State{}, probed: map[string]int{}},
 		prober: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
 	}
 	var settings engine.Settings
@@ -278,7 +306,7 @@ func newFixtureOn(t *testing.T, x *index.Index, edits ...func(*engine.Settings))
 		edit(&settings)
 	}
 	f.Service, err = engine.NewService(engine.Parts{
-		Registry: reg, Index: x, Keepers: f.net, Updates: f.live, Prober: f.prober,
+		Registry: reg, Index: x, Keepers: f.net, Updates: f.live, Prober: f.prober, Speaks: f.speaks,
 		Now: time.Now, Random: func() uint64 { return 7 }, Conditions: f.limits,
 	}, settings)
 	require.NoError(t, err)

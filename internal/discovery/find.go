@@ -60,6 +60,7 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 		}
 	}
 	s.exchange.want(interest{caller: s.exchange.caller(ctx), plan: plan, providers: providers(answer)})
+	s.endpoints.want(firstOf(answer))
 	answer.Took = s.Now().Sub(start)
 	s.Metrics.Queried(string(answer.Source), answer.Took, len(answer.Results))
 	return answer, nil
@@ -68,6 +69,7 @@ func (s *Service) queryOne(ctx context.Context, q query.Query) (*query.Answer, e
 // fromCache returns a cached answer with its own times. All other parts are shared.
 func (s *Service) fromCache(e *cached, start time.Time) *query.Answer {
 	a := *e.answer
+	s.endpoints.want(firstOf(&a))
 	a.Source, a.Age = query.SourceCache, start.Sub(e.at)
 	a.Took = s.Now().Sub(start)
 	s.Metrics.Queried(string(a.Source), a.Took, len(a.Results))
@@ -93,7 +95,7 @@ func (s *Service) plan(q query.Query) (*query.Plan, []peer.ID, error) {
 			return nil, nil, err
 		}
 	}
-	return plan.Window(), excluded, nil
+	return plan.Window(s.endpoints.deadMatching(plan)), excluded, nil
 }
 
 // local answers and caches a plan whose cells this peer keeps. The cached answer serves while it keeps them: until
@@ -175,6 +177,15 @@ func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 // likely is the number of providers of an answer that its reader probably uses. Only they are measured: each
 // measurement costs the provider a connection.
 const likely = 10
+
+// firstOf returns the first records of an answer, at most likely.
+func firstOf(a *query.Answer) []*records.Record {
+	list := make([]*records.Record, 0, likely)
+	for i := range a.Results[:min(len(a.Results), likely)] {
+		list = append(list, a.Results[i].Record)
+	}
+	return list
+}
 
 // providers returns the first providers of an answer, at most likely, each once.
 func providers(a *query.Answer) []peer.ID {

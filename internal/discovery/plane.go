@@ -4,9 +4,13 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
@@ -15,6 +19,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/gossip"
@@ -148,13 +153,25 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 	service, err := NewService(Parts{
 		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),
 		Metrics: c.Metrics, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64,
-		watches: p.watches, Conditions: c.Conditions,
+		watches: p.watches, Conditions: c.Conditions, Speaks: p.endpointProber(node),
 	}, settings)
 	if err != nil {
 		return nil, err
 	}
 	p.onClose(service.Close)
 	return service, nil
+}
+
+// endpointProber speaks to the endpoints of offers, but not to addresses of this peer, nor to private ones on the Internet.
+func (p *Plane) endpointProber(node *p2p.Node) *probe.Prober {
+	own := func(a netip.Addr) bool {
+		return !p.config.OneMachine && slices.ContainsFunc(node.Host().Addrs(), func(m multiaddr.Multiaddr) bool {
+			ip, err := manet.ToIP(m)
+			mine, ok := netip.AddrFromSlice(ip)
+			return err == nil && ok && mine.Unmap() == a
+		})
+	}
+	return probe.New(probe.Config{Private: p.config.Loopback, Loopback: p.config.OneMachine, Own: own})
 }
 
 func (p *Plane) onClose(f func() error) { p.undo = append(p.undo, f) }

@@ -87,8 +87,10 @@ type Parts struct {
 	Random   func() uint64
 	// Conditions receives the cause if no keeper holds a service; nil: none.
 	Conditions *condition.Set
+	Speaks     EndpointProber // to the endpoints of offers; nil: they stay unmeasured
 
-	watches *watchSet // nil: a new one
+	watches   *watchSet // nil: a new one
+	endpoints *endpoints
 }
 
 // Settings are the settings of a Service.
@@ -141,11 +143,13 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 	if x.sharing != nil {
 		p.Prober = &shared{Prober: p.Prober, opinions: x.opinions, now: p.Now}
 	}
+	answers := newCache(cmp.Or(settings.CacheSize, 1000), cmp.Or(settings.CacheTTL, 5*time.Minute), p.Keepers)
+	p.endpoints = newEndpoints(p.Speaks, p.Now, func(r *records.Record) bool { return r.Name().Provider == p.Registry.Self() }, answers.forget)
 	s := &Service{
 		Parts:    p,
 		exchange: x,
 		defaults: settings.Defaults,
-		cache:    newCache(cmp.Or(settings.CacheSize, 1000), cmp.Or(settings.CacheTTL, 5*time.Minute), p.Keepers),
+		cache:    answers,
 		wake:     make(chan struct{}, 1),
 	}
 	s.feed = newFeed(p.Index, p.Random(), s.cache, p.Prober.Announced)
@@ -155,7 +159,7 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		s.remember(r)
 		s.Metrics.Registered(r.Type(), 1)
 	}
-	s.spawn(x.run, s.feed.run, s.refresh, s.expire)
+	s.spawn(x.run, s.endpoints.run, s.feed.run, s.refresh, s.expire)
 	return s, nil
 }
 

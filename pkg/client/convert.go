@@ -1,6 +1,10 @@
 package client
 
 import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -55,11 +59,24 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		a.Results[i] = query.ResultView{
 			Record: toRecord(r.GetRecord()).View, DistanceKM: r.DistanceKm, Score: r.GetScore(), Explain: r.GetExplain(), Doubts: r.GetDoubts(),
 		}
+		if e := r.GetEndpoint(); e != nil {
+			a.Results[i].Endpoint = &records.Measured{
+				State: records.Reachability(e.GetState()), RoundTrip: e.GetRoundTrip().AsDuration(), Peers: int(e.GetPeers()), Detail: e.GetDetail(),
+				CheckedAt: orZero(e.GetCheckedAt()), Since: orZero(e.GetSince()),
+			}
+		}
 		if m := r.GetRecord().GetMeasured(); m != nil {
 			a.Results[i].Measured = toMeasured(m)
 		}
 	}
 	return a
+}
+
+func orZero(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
 }
 
 func toMeasured(m *api.Measured) *records.Measured {

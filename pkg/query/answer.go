@@ -28,7 +28,8 @@ type Result struct {
 	Record     *records.Record
 	DistanceKM *float64          // from the query's place; nil if either place is unknown
 	Score      float64           // Plan.Judge, in any order
-	Measured   *records.Measured // measurement of the provider by this peer or by others; nil without one
+	Measured   *records.Measured // measurement of the provider's peer by this peer or by others; nil without one
+	Endpoint   *records.Measured // of the offer's endpoint in its own protocol; nil for an offer without an endpoint
 	Doubts     []string          // claims that cannot be true
 	Explain    []string          // the parts of the score, for Query.Explain
 }
@@ -79,10 +80,10 @@ type PriceGroup struct {
 // MaxExcluded bounds Answer.Excluded.
 const MaxExcluded = 20
 
-// Excluded is a provider with matches that an answer leaves out: it was measured unreachable, or it stopped or paused them.
+// Excluded is a provider with matches that an answer leaves out, or one offer: measured as not serving, stopped or paused.
 type Excluded struct {
 	Provider string    `json:"provider"`
-	ID       string    `json:"id,omitempty"` // of a paused offer; empty: all offers of the provider
+	ID       string    `json:"id,omitempty"` // of one offer; empty: all offers of the provider
 	Reason   string    `json:"reason"`
 	Since    time.Time `json:"since,omitzero"` // first failed measurement, or the provider's word
 }

@@ -97,16 +97,19 @@ func (p *Plan) Judged() bool { return p.query.Sort == SortScore && p.query.Claim
 // judgedBeside is the number of matches beyond the limit that a judged plan asks keepers for.
 const judgedBeside = 90
 
-// Window returns the plan whose answers the asking peer judges: its limit is larger, and Shown the one asked for. Keepers rank by what
-// the record alone says, and leave claims of speed out. So the order is exact among the best of that rank, and all others rank no
-// better by what the record says.
-func (p *Plan) Window() *Plan {
-	if !p.Judged() {
+// Window returns a plan that asks for more matches than it shows: at least so many more, and those that a judged plan ranks again.
+// Keepers rank by what the record alone says, and leave claims of speed out. So the order is exact among the best of that rank, and all
+// others rank no better by what the record says.
+func (p *Plan) Window(more int) *Plan {
+	if p.Judged() {
+		more = max(more, judgedBeside)
+	}
+	if p.shown > 0 || more <= 0 {
 		return p
 	}
 	w := *p
-	w.shown = p.Shown()
-	w.query.Limit = min(w.shown+judgedBeside, MaxLimit)
+	w.shown = p.query.Limit
+	w.query.Limit = min(w.shown+more, MaxLimit)
 	return &w
 }
 

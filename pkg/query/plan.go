@@ -55,6 +55,9 @@ func (p *Plan) Explain() bool { return p.query.Explain }
 // ExactTotal reports whether the query asks for a count of all matches.
 func (p *Plan) ExactTotal() bool { return p.query.ExactTotal }
 
+// AnyHealth reports whether the plan shows offers that do not serve, too.
+func (p *Plan) AnyHealth() bool { return p.query.Health == HealthAny }
+
 // Limit returns the largest number of results, at least 1.
 func (p *Plan) Limit() int { return p.query.Limit }
 

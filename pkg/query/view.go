@@ -14,6 +14,7 @@ type ResultView struct {
 	DistanceKM *float64          `json:"distance_km,omitempty"`
 	Score      float64           `json:"score"`
 	Measured   *records.Measured `json:"measured,omitempty"`
+	Endpoint   *records.Measured `json:"endpoint,omitempty"`
 	Doubts     []string          `json:"doubts,omitempty"`
 	Explain    []string          `json:"explain,omitempty"`
 }
@@ -48,7 +49,7 @@ func (a *Answer) View() AnswerView {
 	for i, r := range a.Results {
 		v.Results[i] = ResultView{
 			Record: r.Record.View(), DistanceKM: r.DistanceKM, Score: r.Score,
-			Measured: r.Measured, Doubts: r.Doubts, Explain: r.Explain,
+			Measured: r.Measured, Endpoint: r.Endpoint, Doubts: r.Doubts, Explain: r.Explain,
 		}
 	}
 	return v
@@ -89,6 +90,10 @@ func (r *Result) appendJSON(dst []byte) []byte {
 	if r.Measured != nil {
 		dst = append(dst, `,"measured":`...)
 		dst = r.Measured.AppendJSON(dst)
+	}
+	if r.Endpoint != nil {
+		dst = append(dst, `,"endpoint":`...)
+		dst = r.Endpoint.AppendJSON(dst)
 	}
 	dst = appendLines(dst, `,"doubts":`, r.Doubts)
 	dst = appendLines(dst, `,"explain":`, r.Explain)

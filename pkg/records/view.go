@@ -113,13 +113,25 @@ const (
 	Unreachable Reachability = "unreachable"
 )
 
-// Measured is a measurement of a provider.
+// The states of an endpoint, spoken to in its own protocol.
+const (
+	Unmeasured    Reachability = "unmeasured"     // nobody could measure it, or not yet
+	Answers       Reachability = "answers"        // completed a handshake
+	Refuses       Reachability = "refuses"        // nothing listens, or it says that it does not serve
+	WrongProtocol Reachability = "wrong protocol" // something else answers
+	NoSuchName    Reachability = "no such name"   // its name has no address
+	Certificate   Reachability = "certificate"    // its certificate is not valid for its name and time
+	Silent        Reachability = "silent"         // no answer in time
+)
+
+// Measured is a measurement of a provider's peer, or of an endpoint.
 type Measured struct {
 	State     Reachability
 	RoundTrip time.Duration // 0 for unknown
 	CheckedAt time.Time     // zero for never
-	Since     time.Time     // first failed measurement of an unreachable provider; otherwise zero
+	Since     time.Time     // first failed measurement of an unreachable provider or a dead endpoint; otherwise zero
 	Peers     int           // number of other peers that measured; 0: this peer itself
+	Detail    string        // of an endpoint, in words
 }
 
 // measured is the JSON form of Measured.
@@ -128,8 +140,9 @@ type measured struct {
 	RoundTripMs float64      `json:"round_trip_ms,omitempty"`
 	CheckedAt   time.Time    `json:"checked_at,omitzero"`
 	Since       time.Time    `json:"since,omitzero"`
-	By          string       `json:"by"` // bySelf or byPeers
+	By          string       `json:"by,omitempty"` // bySelf or byPeers
 	Peers       int          `json:"peers,omitempty"`
+	Detail      string       `json:"detail,omitempty"`
 }
 
 // The origins of a measurement.
@@ -165,11 +178,17 @@ func (m Measured) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `,"since":`...)
 		dst = jsonform.AppendTime(dst, m.Since)
 	}
-	dst = append(dst, `,"by":`...)
-	dst = jsonform.AppendString(dst, m.by())
+	if m.State != Unmeasured {
+		dst = append(dst, `,"by":`...)
+		dst = jsonform.AppendString(dst, m.by())
+	}
 	if m.Peers != 0 {
 		dst = append(dst, `,"peers":`...)
 		dst = strconv.AppendInt(dst, int64(m.Peers), 10)
+	}
+	if m.Detail != "" {
+		dst = append(dst, `,"detail":`...)
+		dst = jsonform.AppendString(dst, m.Detail)
 	}
 	return append(dst, '}')
 }
@@ -186,6 +205,7 @@ func (m *Measured) UnmarshalJSON(data []byte) error {
 		CheckedAt: v.CheckedAt,
 		Since:     v.Since,
 		Peers:     v.Peers,
+		Detail:    v.Detail,
 	}
 	return nil
 }

@@ -34,7 +34,7 @@
 //
 // A registration chooses the destination of connections of this peer. A check
 // therefore connects to the instance's own host alone, resolves names itself,
-// applies addressPolicy to each address and dials exactly the accepted address.
+// applies probe.Policy to each address and dials exactly the accepted address.
 // Checks follow no redirects and use no proxies, no credentials and no user
 // information in URLs. A check reads at most 16 KiB of an answer, 4 KiB of its
 // body, and reports only success or failure. A script is named in the

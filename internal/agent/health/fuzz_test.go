@@ -35,7 +35,7 @@ func FuzzEndpoint(f *testing.F) {
 		require.True(t, alike(p.host, host) || local && isLoopback(p.host), "goes to %q", p.host)
 		require.NotZero(t, p.port)
 		if a, err := netip.ParseAddr(p.host); err == nil {
-			require.NoError(t, c.network.policy.check(a, local))
+			require.NoError(t, c.network.policy.Check(a, local))
 		}
 		if p.target.Check.Type == instance.HTTP && netipOrName(host) {
 			request, rest, _ := strings.Cut(string(requestOf(p)), "\r\n")

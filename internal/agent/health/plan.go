@@ -54,7 +54,7 @@ func (c *Checker) refuse(p *plan) error {
 		return unfit(p, "names a host that is not the instance's own")
 	}
 	if a, err := netip.ParseAddr(p.host); err == nil {
-		if err := c.network.policy.check(a, p.target.Local); err != nil {
+		if err := c.network.policy.Check(a, p.target.Local); err != nil {
 			return unfit(p, "%s", fault.Message(err))
 		}
 	}

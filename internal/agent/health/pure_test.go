@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 )
@@ -180,7 +181,7 @@ func requireMeasured(t *rapid.T, all []check, got Measured) {
 }
 
 func TestGate(t *testing.T) {
-	g := newAddressPolicy()
+	g := probe.NewPolicy()
 	for _, text := range []string{
 		"0.0.0.0", "0.1.2.3", "169.254.169.254", "169.254.170.2", "224.0.0.1", "239.255.255.250", "255.255.255.255",
 		"240.0.0.1", "100.100.100.200", "168.63.129.16", "::", "fe80::1", "fe80::a9fe:a9fe%eth0", "fec0::1", "ff02::1",
@@ -188,16 +189,16 @@ func TestGate(t *testing.T) {
 		"64:ff9b::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1", "2001:0:1::1", "2001:db8::1%eth0",
 	} {
 		for _, local := range []bool{false, true} {
-			err := g.check(netip.MustParseAddr(text), local)
+			err := g.Check(netip.MustParseAddr(text), local)
 			require.ErrorIs(t, err, fault.Forbidden, "%s, local %t", text, local)
 		}
 	}
-	require.ErrorIs(t, g.check(netip.Addr{}, true), fault.Forbidden)
+	require.ErrorIs(t, g.Check(netip.Addr{}, true), fault.Forbidden)
 	for _, text := range []string{"127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "::127.0.0.1", "2002:7f00:1::"} {
-		require.ErrorIs(t, g.check(netip.MustParseAddr(text), false), fault.Forbidden, text)
-		require.NoError(t, g.check(netip.MustParseAddr(text), true), text)
+		require.ErrorIs(t, g.Check(netip.MustParseAddr(text), false), fault.Forbidden, text)
+		require.NoError(t, g.Check(netip.MustParseAddr(text), true), text)
 	}
 	for _, text := range []string{"10.0.1.1", "192.168.1.1", "100.64.0.1", "8.8.8.8", "2a00::1", "fd12::1", "64:ff9b::808:808"} {
-		require.NoError(t, g.check(netip.MustParseAddr(text), false), text)
+		require.NoError(t, g.Check(netip.MustParseAddr(text), false), text)
 	}
 }

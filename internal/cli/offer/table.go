@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -20,10 +21,10 @@ func answerTable(a query.AnswerView) term.Grid {
 		v := &r.Record
 		rows[i] = []string{
 			v.ID, term.OrDash(v.Metadata.Name), kindOf(v), capacityOf(v), placeOf(v), distanceOf(r.DistanceKM), priceOf(v),
-			healthOf(v) + " / " + measuredOf(r.Measured), term.ShortPeer(v.ProviderID), endpointOf(v),
+			strings.Join([]string{healthOf(v), endpointState(r.Endpoint), measuredOf(r.Measured)}, " / "), term.ShortPeer(v.ProviderID), endpointOf(v),
 		}
 	}
-	g := term.Table([]string{"ID", "NAME", "TYPE", "CAPACITY", "PLACE", "DISTANCE", "PRICE", "CLAIMED / MEASURED", "PROVIDER", "ENDPOINT"}, rows)
+	g := term.Table([]string{"ID", "NAME", "TYPE", "CAPACITY", "PLACE", "DISTANCE", "PRICE", "CLAIMED / ENDPOINT / PEER", "PROVIDER", "ENDPOINT"}, rows)
 	g.Spare = []string{"NAME", "ENDPOINT", "CAPACITY", "PROVIDER"}
 	g.Above, g.Below = map[int][]string{}, map[int][]string{}
 	for _, p := range a.Groups {
@@ -31,6 +32,9 @@ func answerTable(a query.AnswerView) term.Grid {
 	}
 	for i, r := range a.Results {
 		g.Below[i] = r.Explain
+		for _, doubt := range r.Doubts {
+			g.Below[i] = append(g.Below[i], "doubtful: "+doubt)
+		}
 	}
 	for _, note := range a.Notes {
 		g.Notes = append(g.Notes, "# "+note)
@@ -160,7 +164,22 @@ func healthOf(v *records.View) string {
 	return strings.ToLower(v.Health.Status)
 }
 
-// measuredOf shows the measurement of the answering peer, or of others.
+// endpointState says who found what of an endpoint, and when.
+func endpointState(m *records.Measured) string {
+	switch {
+	case m == nil:
+		return "-"
+	case m.CheckedAt.IsZero():
+		return string(m.State)
+	}
+	who := "this peer"
+	if m.Peers > 0 {
+		who = fmt.Sprintf("%d measurers", m.Peers)
+	}
+	return fmt.Sprintf("%s (%s, %s ago)", m.State, who, max(time.Since(m.CheckedAt), 0).Round(time.Second))
+}
+
+// measuredOf shows the measurement of the provider's peer by the answering peer, or by others.
 func measuredOf(m *records.Measured) string {
 	if m == nil {
 		return "-"

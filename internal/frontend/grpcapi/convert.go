@@ -106,9 +106,27 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 	for i, r := range a.Results {
 		resp.Results[i] = &api.QueryResult{
 			Record: fromRecord(r.Record, r.Measured), DistanceKm: r.DistanceKM, Score: r.Score, Explain: r.Explain, Doubts: r.Doubts,
+			Endpoint: fromEndpoint(r.Endpoint),
 		}
 	}
 	return resp
+}
+
+func fromEndpoint(m *records.Measured) *api.Endpoint {
+	if m == nil {
+		return nil
+	}
+	e := &api.Endpoint{State: string(m.State), Peers: uint32(m.Peers), Detail: m.Detail}
+	if m.RoundTrip > 0 {
+		e.RoundTrip = durationpb.New(m.RoundTrip)
+	}
+	if !m.CheckedAt.IsZero() {
+		e.CheckedAt = timestamppb.New(m.CheckedAt)
+	}
+	if !m.Since.IsZero() {
+		e.Since = timestamppb.New(m.Since)
+	}
+	return e
 }
 
 func fromEvent(ev discovery.Event) *api.WatchResponse {

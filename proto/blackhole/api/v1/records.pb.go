@@ -141,7 +141,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31, 0}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32, 0}
 }
 
 // Record is a verified record with what goes with it.
@@ -302,13 +302,13 @@ func (x *Measured) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
-// Excluded is a provider with matches that an answer leaves out: it was measured unreachable, or it stopped or paused them.
+// Excluded is a provider with matches that an answer leaves out, or one offer: measured as not serving, stopped or paused.
 type Excluded struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ProviderId    string                 `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`                       // of the first failed measurement, or of the provider's word
-	RecordId      string                 `protobuf:"bytes,4,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"` // of a paused offer; empty: all offers of the provider
+	RecordId      string                 `protobuf:"bytes,4,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"` // of one offer; empty: all offers of the provider
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1769,7 +1769,9 @@ type QueryResult struct {
 	Score      float64                `protobuf:"fixed64,3,opt,name=score,proto3" json:"score,omitempty"`
 	Explain    []string               `protobuf:"bytes,4,rep,name=explain,proto3" json:"explain,omitempty"`
 	// Claims that cannot be true.
-	Doubts        []string `protobuf:"bytes,5,rep,name=doubts,proto3" json:"doubts,omitempty"`
+	Doubts []string `protobuf:"bytes,5,rep,name=doubts,proto3" json:"doubts,omitempty"`
+	// Absent for an offer without an endpoint.
+	Endpoint      *Endpoint `protobuf:"bytes,6,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1839,6 +1841,98 @@ func (x *QueryResult) GetDoubts() []string {
 	return nil
 }
 
+func (x *QueryResult) GetEndpoint() *Endpoint {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+// Endpoint says what somebody found who spoke to the endpoint of an offer in its own protocol.
+type Endpoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`                          // answers, refuses, wrong protocol, no such name, certificate, silent, or unmeasured
+	RoundTrip     *durationpb.Duration   `protobuf:"bytes,2,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"` // to the answer of the protocol; absent without one
+	CheckedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=checked_at,json=checkedAt,proto3" json:"checked_at,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`   // first failed check of a dead endpoint
+	Peers         uint32                 `protobuf:"varint,5,opt,name=peers,proto3" json:"peers,omitempty"`  // number of other peers that measured; 0: the asked peer itself
+	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"` // in words
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Endpoint) Reset() {
+	*x = Endpoint{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Endpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Endpoint) ProtoMessage() {}
+
+func (x *Endpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
+func (*Endpoint) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Endpoint) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Endpoint) GetRoundTrip() *durationpb.Duration {
+	if x != nil {
+		return x.RoundTrip
+	}
+	return nil
+}
+
+func (x *Endpoint) GetCheckedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CheckedAt
+	}
+	return nil
+}
+
+func (x *Endpoint) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Endpoint) GetPeers() uint32 {
+	if x != nil {
+		return x.Peers
+	}
+	return 0
+}
+
+func (x *Endpoint) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Query *v1.Query              `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
@@ -1850,7 +1944,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1956,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1969,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchRequest) GetQuery() *v1.Query {
@@ -1905,7 +1999,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2011,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2024,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchResponse) GetKind() WatchResponse_Kind {
@@ -1969,7 +2063,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1981,7 +2075,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1994,7 +2088,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
 }
 
 type StatusResponse struct {
@@ -2025,7 +2119,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2131,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2144,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StatusResponse) GetPeerId() string {
@@ -2210,7 +2304,7 @@ type GroupStanding struct {
 
 func (x *GroupStanding) Reset() {
 	*x = GroupStanding{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2316,7 @@ func (x *GroupStanding) String() string {
 func (*GroupStanding) ProtoMessage() {}
 
 func (x *GroupStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2329,7 @@ func (x *GroupStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStanding.ProtoReflect.Descriptor instead.
 func (*GroupStanding) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{34}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GroupStanding) GetGroupId() string {
@@ -2313,7 +2407,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2419,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2432,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{35}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Reach) GetState() string {
@@ -2409,7 +2503,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2515,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2528,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Condition) GetName() string {
@@ -2466,7 +2560,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2572,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2585,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{38}
 }
 
 type ListPeersResponse struct {
@@ -2503,7 +2597,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2609,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2622,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{38}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -2546,7 +2640,7 @@ type OpenPageRequest struct {
 
 func (x *OpenPageRequest) Reset() {
 	*x = OpenPageRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2652,7 @@ func (x *OpenPageRequest) String() string {
 func (*OpenPageRequest) ProtoMessage() {}
 
 func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2665,7 @@ func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageRequest.ProtoReflect.Descriptor instead.
 func (*OpenPageRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{39}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{40}
 }
 
 type OpenPageResponse struct {
@@ -2585,7 +2679,7 @@ type OpenPageResponse struct {
 
 func (x *OpenPageResponse) Reset() {
 	*x = OpenPageResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2691,7 @@ func (x *OpenPageResponse) String() string {
 func (*OpenPageResponse) ProtoMessage() {}
 
 func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2704,7 @@ func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageResponse.ProtoReflect.Descriptor instead.
 func (*OpenPageResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{40}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OpenPageResponse) GetUrl() string {
@@ -2639,7 +2733,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +2745,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +2758,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{41}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Peer) GetId() string {
@@ -2708,7 +2802,7 @@ type RegisterBatchResponse_Result struct {
 
 func (x *RegisterBatchResponse_Result) Reset() {
 	*x = RegisterBatchResponse_Result{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2814,7 @@ func (x *RegisterBatchResponse_Result) String() string {
 func (*RegisterBatchResponse_Result) ProtoMessage() {}
 
 func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,15 +2993,25 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x05first\x18\x03 \x01(\rR\x05first\x12\x18\n" +
 	"\aresults\x18\x04 \x01(\rR\aresults\x12\x14\n" +
 	"\x05total\x18\x05 \x01(\x04R\x05total\x12$\n" +
-	"\x0etotal_at_least\x18\x06 \x01(\bR\ftotalAtLeast\"\xbd\x01\n" +
+	"\x0etotal_at_least\x18\x06 \x01(\bR\ftotalAtLeast\"\xf5\x01\n" +
 	"\vQueryResult\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\x12$\n" +
 	"\vdistance_km\x18\x02 \x01(\x01H\x00R\n" +
 	"distanceKm\x88\x01\x01\x12\x14\n" +
 	"\x05score\x18\x03 \x01(\x01R\x05score\x12\x18\n" +
 	"\aexplain\x18\x04 \x03(\tR\aexplain\x12\x16\n" +
-	"\x06doubts\x18\x05 \x03(\tR\x06doubtsB\x0e\n" +
-	"\f_distance_km\"g\n" +
+	"\x06doubts\x18\x05 \x03(\tR\x06doubts\x126\n" +
+	"\bendpoint\x18\x06 \x01(\v2\x1a.blackhole.api.v1.EndpointR\bendpointB\x0e\n" +
+	"\f_distance_km\"\xf5\x01\n" +
+	"\bEndpoint\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x128\n" +
+	"\n" +
+	"round_trip\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\troundTrip\x129\n" +
+	"\n" +
+	"checked_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcheckedAt\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05peers\x18\x05 \x01(\rR\x05peers\x12\x16\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\"g\n" +
 	"\fWatchRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05afterJ\x04\b\x03\x10\x04R\x06fields\"\xc7\x02\n" +
@@ -3020,7 +3124,7 @@ func file_blackhole_api_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(Measured_State)(0),                  // 0: blackhole.api.v1.Measured.State
 	(WatchResponse_Kind)(0),              // 1: blackhole.api.v1.WatchResponse.Kind
@@ -3054,39 +3158,40 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*CellCount)(nil),                    // 29: blackhole.api.v1.CellCount
 	(*PriceGroup)(nil),                   // 30: blackhole.api.v1.PriceGroup
 	(*QueryResult)(nil),                  // 31: blackhole.api.v1.QueryResult
-	(*WatchRequest)(nil),                 // 32: blackhole.api.v1.WatchRequest
-	(*WatchResponse)(nil),                // 33: blackhole.api.v1.WatchResponse
-	(*StatusRequest)(nil),                // 34: blackhole.api.v1.StatusRequest
-	(*StatusResponse)(nil),               // 35: blackhole.api.v1.StatusResponse
-	(*GroupStanding)(nil),                // 36: blackhole.api.v1.GroupStanding
-	(*Reach)(nil),                        // 37: blackhole.api.v1.Reach
-	(*Condition)(nil),                    // 38: blackhole.api.v1.Condition
-	(*ListPeersRequest)(nil),             // 39: blackhole.api.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),            // 40: blackhole.api.v1.ListPeersResponse
-	(*OpenPageRequest)(nil),              // 41: blackhole.api.v1.OpenPageRequest
-	(*OpenPageResponse)(nil),             // 42: blackhole.api.v1.OpenPageResponse
-	(*Peer)(nil),                         // 43: blackhole.api.v1.Peer
-	(*RegisterBatchResponse_Result)(nil), // 44: blackhole.api.v1.RegisterBatchResponse.Result
-	(*v1.ServiceRecord)(nil),             // 45: blackhole.discovery.v1.ServiceRecord
-	(*durationpb.Duration)(nil),          // 46: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 47: google.protobuf.Timestamp
-	(*v1.Query)(nil),                     // 48: blackhole.discovery.v1.Query
+	(*Endpoint)(nil),                     // 32: blackhole.api.v1.Endpoint
+	(*WatchRequest)(nil),                 // 33: blackhole.api.v1.WatchRequest
+	(*WatchResponse)(nil),                // 34: blackhole.api.v1.WatchResponse
+	(*StatusRequest)(nil),                // 35: blackhole.api.v1.StatusRequest
+	(*StatusResponse)(nil),               // 36: blackhole.api.v1.StatusResponse
+	(*GroupStanding)(nil),                // 37: blackhole.api.v1.GroupStanding
+	(*Reach)(nil),                        // 38: blackhole.api.v1.Reach
+	(*Condition)(nil),                    // 39: blackhole.api.v1.Condition
+	(*ListPeersRequest)(nil),             // 40: blackhole.api.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),            // 41: blackhole.api.v1.ListPeersResponse
+	(*OpenPageRequest)(nil),              // 42: blackhole.api.v1.OpenPageRequest
+	(*OpenPageResponse)(nil),             // 43: blackhole.api.v1.OpenPageResponse
+	(*Peer)(nil),                         // 44: blackhole.api.v1.Peer
+	(*RegisterBatchResponse_Result)(nil), // 45: blackhole.api.v1.RegisterBatchResponse.Result
+	(*v1.ServiceRecord)(nil),             // 46: blackhole.discovery.v1.ServiceRecord
+	(*durationpb.Duration)(nil),          // 47: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 48: google.protobuf.Timestamp
+	(*v1.Query)(nil),                     // 49: blackhole.discovery.v1.Query
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
-	45, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	46, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	3,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
 	0,  // 2: blackhole.api.v1.Measured.state:type_name -> blackhole.api.v1.Measured.State
-	46, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
-	47, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
-	47, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
-	47, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
-	45, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	47, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
+	48, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
+	48, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
+	48, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
+	46, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 8: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	47, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
+	48, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 10: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
-	45, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
-	44, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
-	45, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	46, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
+	45, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
+	46, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 16: blackhole.api.v1.PauseResponse.receipt:type_name -> blackhole.api.v1.Receipt
@@ -3094,62 +3199,66 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	2,  // 18: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
 	2,  // 19: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
 	2,  // 20: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	48, // 21: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	49, // 21: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
 	31, // 22: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	46, // 23: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	46, // 24: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	47, // 23: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	47, // 24: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
 	4,  // 25: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
 	30, // 26: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
 	28, // 27: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
 	29, // 28: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
 	2,  // 29: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	48, // 30: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	1,  // 31: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 32: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	46, // 33: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	38, // 34: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	37, // 35: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	36, // 36: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	47, // 37: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	47, // 38: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	43, // 39: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	47, // 40: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	46, // 41: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 42: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 43: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 44: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 45: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 46: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 47: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 48: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
-	18, // 49: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
-	20, // 50: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	22, // 51: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	24, // 52: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	26, // 53: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	32, // 54: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	34, // 55: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	39, // 56: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	41, // 57: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 58: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 59: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 60: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 61: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 62: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
-	19, // 63: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
-	21, // 64: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	23, // 65: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	25, // 66: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	27, // 67: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	33, // 68: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	35, // 69: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	40, // 70: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	42, // 71: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	58, // [58:72] is the sub-list for method output_type
-	44, // [44:58] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	32, // 30: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
+	47, // 31: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
+	48, // 32: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
+	48, // 33: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	49, // 34: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 35: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 36: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	47, // 37: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	39, // 38: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	38, // 39: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	37, // 40: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	48, // 41: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	48, // 42: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	44, // 43: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	48, // 44: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	47, // 45: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 46: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 47: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 48: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 49: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 50: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 51: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 52: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 53: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 54: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 55: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 56: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 57: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	33, // 58: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	35, // 59: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	40, // 60: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	42, // 61: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 62: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 63: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 64: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 65: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 66: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 67: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 68: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 69: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 70: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 71: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	34, // 72: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	36, // 73: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	41, // 74: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	43, // 75: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	62, // [62:76] is the sub-list for method output_type
+	48, // [48:62] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
@@ -3158,8 +3267,8 @@ func file_blackhole_api_v1_records_proto_init() {
 		return
 	}
 	file_blackhole_api_v1_records_proto_msgTypes[29].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[33].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[42].OneofWrappers = []any{
+	file_blackhole_api_v1_records_proto_msgTypes[34].OneofWrappers = []any{}
+	file_blackhole_api_v1_records_proto_msgTypes[43].OneofWrappers = []any{
 		(*RegisterBatchResponse_Result_Receipt)(nil),
 		(*RegisterBatchResponse_Result_Error)(nil),
 	}
@@ -3169,7 +3278,7 @@ func file_blackhole_api_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_records_proto_rawDesc), len(file_blackhole_api_v1_records_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

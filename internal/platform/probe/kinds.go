@@ -1,0 +1,122 @@
+package probe
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// kind is a protocol of endpoints. A new one is a file with a function that returns it, and a row in kinds.
+type kind struct {
+	name      string
+	schemes   []string // of endpoints in this protocol, whatever else is declared
+	protocols []string // declared by the offer: these choose the kind for an endpoint of the schemes in over
+	over      []string
+	atop      bool     // an offer declares it beside the scheme that carries it; otherwise a declared scheme wins
+	secure    []string // of schemes: with TLS
+	port      uint16   // without one in the endpoint; secure schemes have 443; 0: it is required
+	// speak completes one handshake. An error is interpreted by session.failed.
+	speak func(context.Context, *session) (Outcome, error)
+}
+
+// kinds is the table. WireGuard has no row: its servers are silent to strangers, so nobody can measure them.
+// The first row that fits an endpoint is its kind, so special protocols come before those that carry them.
+func kinds() []kind {
+	return []kind{
+		mcpKind(), openaiKind(), ollamaKind(), s3Kind(), grpcKind(), websocketKind(), socksKind(), quicKind(), libp2pKind(), httpKind(), tcpKind(),
+	}
+}
+
+// Target is an endpoint to speak to.
+type Target struct {
+	Kind   string // of the table
+	Host   string // a name or an address
+	Port   uint16
+	Path   string // from "/" on; empty without one
+	Secure bool   // TLS
+
+	kind kind
+}
+
+// maxEndpoint bounds an endpoint, in bytes.
+const maxEndpoint = 256
+
+// Parse reads an endpoint of an offer with the protocols that the offer declares. It reports false for an endpoint of no known kind, which
+// nobody can measure.
+func Parse(endpoint string, protocols []string) (Target, bool) {
+	if len(endpoint) > maxEndpoint {
+		return Target{}, false
+	}
+	if strings.HasPrefix(endpoint, "/") {
+		return parseMultiaddr(endpoint)
+	}
+	scheme, rest, ok := strings.Cut(endpoint, "://")
+	if !ok {
+		scheme, rest = "", endpoint
+	}
+	u, err := url.Parse("x://" + rest)
+	if err != nil || u.Hostname() == "" || u.User != nil || reserved(u.Hostname()) {
+		return Target{}, false
+	}
+	t := Target{Host: strings.ToLower(u.Hostname()), Path: u.EscapedPath()}
+	if u.RawQuery != "" {
+		t.Path += "?" + u.RawQuery
+	}
+	return t.as(strings.ToLower(scheme), u.Port(), protocols)
+}
+
+// reserved reports whether a name is for documentation and tests (RFC 2606, RFC 6761): it stands for no service.
+func reserved(host string) bool {
+	host = "." + strings.ToLower(strings.TrimSuffix(host, "."))
+	return slices.ContainsFunc([]string{".example", ".test", ".invalid", ".example.com", ".example.net", ".example.org"}, func(end string) bool {
+		return strings.HasSuffix(host, end)
+	})
+}
+
+// as finds the kind of a target.
+func (t Target) as(scheme, port string, protocols []string) (Target, bool) {
+	for _, k := range kinds() {
+		declared := slices.Contains(k.over, scheme) && (k.atop || !slices.Contains(protocols, scheme)) &&
+			slices.ContainsFunc(protocols, func(p string) bool { return slices.Contains(k.protocols, strings.ToLower(p)) })
+		if !declared && !slices.Contains(k.schemes, scheme) {
+			continue
+		}
+		t.kind, t.Kind, t.Secure = k, k.name, slices.Contains(k.secure, scheme)
+		t.Port = k.port
+		if t.Secure {
+			t.Port = 443
+		}
+		if port != "" {
+			n, err := strconv.ParseUint(port, 10, 16)
+			if err != nil {
+				return Target{}, false
+			}
+			t.Port = uint16(n)
+		}
+		return t, t.Port != 0
+	}
+	return Target{}, false
+}
+
+// authority is the host and the port.
+func (t Target) authority() string { return net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))) }
+
+// tcpKind connects, and says nothing: endpoints without a known protocol.
+func tcpKind() kind {
+	return kind{name: "tcp", schemes: []string{"tcp", "tls", ""}, secure: []string{"tls"}, speak: func(ctx context.Context, s *session) (Outcome, error) {
+		_, end, err := s.open(ctx)
+		if err != nil {
+			return Outcome{}, err
+		}
+		defer end()
+		return s.answered("connected"), nil
+	}}
+}
+
+// String identifies what a probe does: equal targets have equal strings.
+func (t Target) String() string {
+	return t.Kind + " " + t.authority() + t.Path + map[bool]string{true: " secure"}[t.Secure]
+}

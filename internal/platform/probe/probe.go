@@ -1,0 +1,265 @@
+// Package probe speaks to an endpoint of a stranger in the endpoint's own protocol, and says whether it answers.
+//
+// A table has a row for each kind of endpoint (kinds.go); a kind is one file. A probe follows no redirect, uses no proxy, sends no
+// credential, reads a bounded number of bytes, ends with its context, and connects only to addresses that Policy and Config allow: an
+// endpoint that names an address of this peer, of a metadata service, or a private one on the Internet, is not measured. A bound on
+// the probes of each target address keeps strangers from turning peers into a flood.
+package probe
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+)
+
+// State is what a probe found.
+type State string
+
+// The states of an endpoint. The zero value means that it was not measured.
+const (
+	Answers       State = "answers"        // completed a handshake of its own protocol
+	Refuses       State = "refuses"        // closed ports, or an answer that says that it does not serve
+	WrongProtocol State = "wrong protocol" // something else answers
+	NoSuchName    State = "no such name"   // the name has no address
+	Certificate   State = "certificate"    // its certificate is not valid for its name and time
+	Silent        State = "silent"         // no answer in time
+)
+
+// States lists the states in the order of their numbers on the wire.
+func States() []State {
+	return []State{Answers, Refuses, WrongProtocol, NoSuchName, Certificate, Silent}
+}
+
+// Outcome is the result of one probe.
+type Outcome struct {
+	State     State
+	RoundTrip time.Duration // from the first packet to the answer of the protocol; 0 without one
+	Detail    string        // in words, for people; at most 200 bytes
+	Expires   time.Time     // end of the certificate; zero without one
+}
+
+// Bounds of a probe.
+const (
+	Timeout      = 5 * time.Second // of a whole probe
+	maxAddresses = 2               // tried of a name
+	maxAnswer    = 16 << 10        // bytes read
+	maxDetail    = 200
+
+	perAddress = 1.0 / 6 // probes of one address in a second, in the long run
+	burst      = 8       // at once: one machine may have many offers
+	addresses  = 4096    // with a bound of their own; the least recently probed is dropped
+)
+
+// Config are the settings of a Prober. The zero value is that of a peer on the Internet.
+type Config struct {
+	Private  bool                  // private addresses are targets: the network is a LAN
+	Loopback bool                  // loopback addresses are targets: the network is one machine
+	Own      func(netip.Addr) bool // addresses of this peer; nil: none
+	Roots    *x509.CertPool        // nil: the system's
+	Resolve  func(ctx context.Context, host string) ([]netip.Addr, error)
+	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Prober runs probes. It is safe for concurrent use.
+type Prober struct {
+	Config
+	policy Policy
+	rates  *lru.Cache[netip.Addr, *rate.Limiter]
+}
+
+// New returns a prober.
+func New(c Config) *Prober {
+	if c.Resolve == nil {
+		r := &net.Resolver{PreferGo: true}
+		c.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", host) }
+	}
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{KeepAlive: -1}).DialContext
+	}
+	rates, err := lru.New[netip.Addr, *rate.Limiter](addresses)
+	if err != nil {
+		panic("probe: " + err.Error()) // impossible: the size is a positive constant
+	}
+	return &Prober{Config: c, policy: NewPolicy(), rates: rates}
+}
+
+// errUnmeasured says that this peer must not, or cannot, probe a target now. It says nothing about the target.
+var errUnmeasured = errors.New("not measured")
+
+// Probe speaks to a target. It reports false if it did not measure: the address is not allowed, its rate is used up, or this peer lacks
+// a resource.
+func (p *Prober) Probe(ctx context.Context, t Target) (Outcome, bool) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	s := &session{prober: p, target: t, began: time.Now()}
+	var o Outcome
+	err := s.resolve(ctx)
+	if err == nil {
+		o, err = t.kind.speak(ctx, s)
+	}
+	if err != nil {
+		o = s.failed(ctx, err)
+	}
+	if o.State == "" || ctx.Err() != nil && o.State != Answers && context.Cause(ctx) == context.Canceled {
+		return Outcome{}, false
+	}
+	if o.State == Answers {
+		o.RoundTrip = cmp.Or(o.RoundTrip, time.Since(s.began))
+	}
+	o.Detail = o.Detail[:min(len(o.Detail), maxDetail)]
+	return o, true
+}
+
+// session is one probe.
+type session struct {
+	prober *Prober
+	target Target
+	addrs  []netip.Addr // allowed ones of the host
+	began  time.Time    // of the connection
+	leaf   *x509.Certificate
+}
+
+// resolve finds the allowed addresses of the target, and takes a token of the first.
+func (s *session) resolve(ctx context.Context) error {
+	p := s.prober
+	var all []netip.Addr
+	if a, err := netip.ParseAddr(s.target.Host); err == nil {
+		all = []netip.Addr{a}
+	} else if all, err = p.Resolve(ctx, s.target.Host); err != nil {
+		return err
+	}
+	for _, a := range all {
+		if a = a.Unmap(); p.allows(a) && len(s.addrs) < maxAddresses {
+			s.addrs = append(s.addrs, a)
+		}
+	}
+	if len(s.addrs) == 0 || !p.take(s.addrs[0]) {
+		return errUnmeasured
+	}
+	s.began = time.Now()
+	return nil
+}
+
+func (p *Prober) allows(a netip.Addr) bool {
+	switch {
+	case p.policy.Check(a, p.Loopback) != nil:
+		return false
+	case a.IsLoopback():
+		return p.Loopback
+	case a.IsPrivate() && !p.Private:
+		return false
+	}
+	return p.Own == nil || !p.Own(a)
+}
+
+// take takes a token of an address.
+func (p *Prober) take(a netip.Addr) bool {
+	if p.Loopback && a.IsLoopback() {
+		return true // a network of one machine is a test
+	}
+	l, ok := p.rates.Get(a)
+	if !ok {
+		l = rate.NewLimiter(perAddress, burst)
+		if first, ok, _ := p.rates.PeekOrAdd(a, l); ok {
+			l = first
+		}
+	}
+	return l.Allow()
+}
+
+// dial connects to the first address that answers.
+func (s *session) dial(ctx context.Context, network string) (conn net.Conn, err error) {
+	for i, a := range s.addrs {
+		share, cancel := context.WithTimeout(ctx, Timeout/time.Duration(len(s.addrs)))
+		conn, err = s.prober.Dial(share, network, netip.AddrPortFrom(a, s.target.Port).String())
+		cancel()
+		if err == nil {
+			s.addrs = s.addrs[i:]
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// open connects, with TLS for a secure target. The connection ends with ctx; the caller calls end.
+func (s *session) open(ctx context.Context, protocols ...string) (_ net.Conn, end func(), err error) {
+	conn, err := s.dial(ctx, "tcp")
+	if err != nil {
+		return nil, nil, err
+	}
+	release := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	end = func() { release(); _ = conn.Close() }
+	if !s.target.Secure {
+		return conn, end, nil
+	}
+	secured := tls.Client(conn, s.tls(protocols...))
+	if err := secured.HandshakeContext(ctx); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return secured, end, nil
+}
+
+// tls is the client's configuration for the target.
+func (s *session) tls(protocols ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: s.target.Host, RootCAs: s.prober.Roots, NextProtos: protocols,
+		VerifyConnection: func(c tls.ConnectionState) error {
+			s.leaf = c.PeerCertificates[0]
+			return nil
+		},
+	}
+}
+
+// answered is the outcome of a completed handshake.
+func (s *session) answered(detail string) Outcome {
+	o := Outcome{State: Answers, RoundTrip: time.Since(s.began), Detail: detail}
+	if s.leaf != nil {
+		o.Expires = s.leaf.NotAfter
+	}
+	return o
+}
+
+// failed interprets an error. The zero Outcome means that it says nothing about the target.
+func (s *session) failed(ctx context.Context, err error) Outcome {
+	var name *net.DNSError
+	var invalid *tls.CertificateVerificationError
+	var timeout net.Error
+	text := err.Error()
+	switch {
+	case errors.Is(err, errUnmeasured), isLocal(err):
+		return Outcome{}
+	case errors.As(err, &name):
+		if name.IsNotFound {
+			return Outcome{State: NoSuchName, Detail: text}
+		}
+		return Outcome{} // the resolver of this peer may be down
+	case errors.As(err, &invalid):
+		return Outcome{State: Certificate, Detail: text}
+	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
+		return Outcome{State: Silent, Detail: "no answer within " + Timeout.String()}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return Outcome{State: Refuses, Detail: "nothing listens"}
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return Outcome{State: Silent, Detail: text}
+	default:
+		return Outcome{State: WrongProtocol, Detail: text}
+	}
+}
+
+// isLocal reports whether this peer lacks a resource, which voids a probe.
+func isLocal(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EAGAIN, syscall.EADDRNOTAVAIL,
+	}, func(lack syscall.Errno) bool { return errors.Is(err, lack) })
+}
