@@ -1938,7 +1938,7 @@ type LeaseState struct {
 	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // -1: hidden from this caller
 	GrantedTtlMs  int64                  `protobuf:"varint,2,opt,name=granted_ttl_ms,json=grantedTtlMs,proto3" json:"granted_ttl_ms,omitempty"`
 	RemainingMs   int64                  `protobuf:"varint,3,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
-	ClientId      string                 `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"` // its owner: @NAME, ~PEER for callers without a name, or PEER for the peer itself
+	ClientId      string                 `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"` // its owner: @NAME, ~PEER for callers without a name, &FRONT~PEER for those of a front, or PEER for the peer itself
 	Keys          []string               `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty"`                         // of LeaseTimeToLive only
 	Application   string                 `protobuf:"bytes,6,opt,name=application,proto3" json:"application,omitempty"`           // as its client named itself
 	Tag           string                 `protobuf:"bytes,7,opt,name=tag,proto3" json:"tag,omitempty"`                           // a public name for the lease: the end of the keys of its claims
