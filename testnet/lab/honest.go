@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -41,7 +44,20 @@ func (h *honest) operations() []operation {
 		{"register", 750 * time.Millisecond, h.register}, // a caller may register 100 times a minute
 		{"lock", 100 * time.Millisecond, h.lock},
 		{"update", 100 * time.Millisecond, h.update},
+		{"probe", 250 * time.Millisecond, h.probe},
 	}
+}
+
+// probe asks for health as an orchestrator does, on a connection of its own.
+func (h *honest) probe(ctx context.Context, _ int) (time.Duration, error) {
+	began := time.Now()
+	c, err := grpc.NewClient(grpcAddress, h.victim.inside(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return 0, fault.As("lab.probe", fault.Internal, err)
+	}
+	defer c.Close()
+	_, err = healthpb.NewHealthClient(c).Check(ctx, &healthpb.HealthCheckRequest{})
+	return time.Since(began), fault.As("lab.probe", fault.Unavailable, err)
 }
 
 // updateSeen is the operation that ends with the event of an update at the watch.

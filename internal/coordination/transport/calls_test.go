@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -39,6 +40,14 @@ func (whoami) Watch(_ *healthv1.HealthCheckRequest, s healthv1.Health_WatchServe
 		}
 	}
 	return nil
+}
+
+// List cuts its caller off.
+func (whoami) List(ctx context.Context, _ *healthv1.HealthListRequest) (*healthv1.HealthListResponse, error) {
+	p, _ := grpcpeer.FromContext(ctx)
+	p.AuthInfo.(AuthInfo).Cut()
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 // wrapped wraps a connection before its credentials see it, as a server may.
@@ -91,6 +100,8 @@ func TestPeerOf(t *testing.T) {
 						_, err := stream.Recv()
 						require.NoError(t, err)
 					}
+					_, err = client.List(t.Context(), &healthv1.HealthListRequest{})
+					require.Equal(t, codes.Unavailable, status.Code(err), "the server closed the connection: %v", err)
 				}
 				synctest.Wait()
 			})

@@ -18,7 +18,11 @@ import (
 type AuthInfo struct {
 	credentials.CommonAuthInfo
 	Addr // of the remote peer
+	conn net.Conn
 }
+
+// Cut closes the connection, for a server whose peer does not read.
+func (a AuthInfo) Cut() { _ = a.conn.Close() }
 
 // AuthType returns "libp2p".
 func (AuthInfo) AuthType() string { return "libp2p" }
@@ -45,7 +49,7 @@ func identify(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if !ok {
 		return nil, nil, fault.New("transport.Credentials", fault.Unauthentic, "the connection is not libp2p's")
 	}
-	return c, AuthInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, Addr: a}, nil
+	return c, AuthInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, Addr: a, conn: c}, nil
 }
 
 func (transportCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -121,4 +122,44 @@ func TestSilentReaders(t *testing.T) {
 		}
 		require.Eventually(t, empty, time.Minute, time.Millisecond, name)
 	}
+}
+
+// TestSilentReadersAreCutOff: a client that does not take an answer in 30 s loses its connection, and the budget has room again.
+func TestSilentReadersAreCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := access.NewPool("answer_bytes", 16<<20, nil)
+		solo := coordtest.New(coordtest.Config{})
+		s := grpcapi.New(grpcapi.Config{Coordination: plane(solo), Answers: answers})
+		l := bufconn.Listen(1 << 10)
+		ended := make(chan error, 1)
+		go func() { ended <- s.Serve(access.NewConnections(64, nil).Listener(l)) }()
+		silent := make(chan struct{})
+		conn, err := grpc.NewClient("passthrough:///peer", grpc.WithPerRPCCredentials(named("a")), grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				c, err := l.DialContext(ctx)
+				return &deaf{Conn: c, silent: silent, closed: make(chan struct{})}, err
+			}))
+		require.NoError(t, err)
+		c := api.NewCoordinationServiceClient(conn)
+		_, err = c.Txn(t.Context(), &api.TxnRequest{Then: []*api.TxnStep{{Step: &api.TxnStep_Put{Put: &api.TxnPut{Key: []byte("a"), Value: make([]byte, 1<<20)}}}}})
+		require.NoError(t, err)
+		close(silent)
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := make(chan error, 1)
+		go func() {
+			_, err := c.Range(ctx, &api.RangeRequest{Key: []byte("a")})
+			asked <- err
+		}()
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		require.Greater(t, answers.Used(), 1<<20)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Zero(t, answers.Used())
+		cancel()
+		require.Error(t, <-asked)
+		require.NoError(t, conn.Close())
+		s.Close()
+		require.NoError(t, <-ended)
+	})
 }

@@ -8,6 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -115,4 +118,26 @@ func TestLongAnswers(t *testing.T) {
 		require.Error(t, err)
 		client.CloseIdleConnections()
 	}
+}
+
+// TestOneWayOut: only the writers that know the budget write answers.
+func TestOneWayOut(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	found := map[string]int{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if n := len(regexp.MustCompile(`\b(w|r\.ResponseWriter)\.Write\(|Fprint\w*\(\w*\.?w\b|io\.Copy\(`).FindAll(text, -1)); n > 0 {
+			found[file] = n
+		}
+	}
+	require.Equal(t, map[string]int{
+		"conn.go":              3, // writeWhole twice, eventStream.write
+		"coordination_keys.go": 1, // download.write: parts of 128 KiB, of two backups at a time
+		"server.go":            1, // response.Write
+	}, found, "write, writePieces or writeLarge charges the budget")
 }

@@ -249,10 +249,16 @@ func OnlyProbes(ctx context.Context) error {
 	return nil
 }
 
-// Cut closes the connection of ctx, if it is bounded.
+// Cut closes the connection of ctx, if it is bounded, or if its authentication can.
 func Cut(ctx context.Context) {
 	if c := connOf(ctx); c != nil {
 		_ = c.Close()
+		return
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(interface{ Cut() }); ok {
+			info.Cut()
+		}
 	}
 }
 
