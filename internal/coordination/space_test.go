@@ -84,40 +84,44 @@ func spanOf(prefix string) *coord.Span {
 	return &s
 }
 
-// TestGreedyCallers: callers that take all they get of the leases, clients and keys, one or five, do not shut out another peer: it
-// grants a lease, locks and registers, also after a restart of all. Refusals name the pool.
+// TestGreedyCallers: callers and strange peers that take all they get of the leases, clients and keys, one or five, do not shut out
+// another peer: it grants a lease, locks and registers, also after a restart of all. Refusals name the pool.
 func TestGreedyCallers(t *testing.T) {
-	for _, greedy := range []int{1, 5} {
-		t.Run(fmt.Sprint(greedy), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newTestCluster(t, 4)
-				for i, p := range w.peers[:3] {
-					p.limits = func(l coord.Limits) coord.Limits {
-						l.Leases, l.Clients, l.Keys, l.Bytes = 500, 100, 2000, 400_000
-						l.PerOwner = coord.Quota{Leases: 50, Claims: 40, Clients: 20, Bytes: 25_000, UnleasedKeys: 500, UnleasedBytes: 100_000}
-						return l
-					}
-					w.start(i, w.listed(3))
-				}
-				w.await("a leader", func() bool { return w.leader() >= 0 })
-				time.Sleep(time.Second)
-				for n := range greedy {
-					w.takeAll(w.peers[0], fmt.Sprint("@greedy-", n))
-				}
-				w.start(3, w.listed(3))
-				w.requireRoom(w.peers[3], 1)
-				for _, p := range w.peers {
-					p.stop(t)
-				}
-				for i := range w.peers {
-					w.start(i, w.listed(3))
-				}
-				w.await("a leader", func() bool { return w.leader() >= 0 })
-				w.requireRoom(w.peers[3], 2)
-				w.requireRoom(w.peers[1], 3)
-			})
-		})
+	for name, mark := range map[string]string{"callers": "@greedy-", "callers without names of strange peers": "~greedy-", "strange peers": "greedy-"} {
+		for _, greedy := range []int{1, 5} {
+			t.Run(fmt.Sprint(greedy, " ", name), func(t *testing.T) { greedyCallers(t, greedy, mark) })
+		}
 	}
+}
+
+func greedyCallers(t *testing.T, greedy int, mark string) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestCluster(t, 4)
+		for i, p := range w.peers[:3] {
+			p.limits = func(l coord.Limits) coord.Limits {
+				l.Leases, l.Clients, l.Keys, l.Bytes = 500, 100, 2000, 400_000
+				l.PerOwner = coord.Quota{Leases: 50, Claims: 40, Clients: 20, Bytes: 25_000, UnleasedKeys: 500, UnleasedBytes: 100_000}
+				return l
+			}
+			w.start(i, w.listed(3))
+		}
+		w.await("a leader", func() bool { return w.leader() >= 0 })
+		time.Sleep(time.Second)
+		for n := range greedy {
+			w.takeAll(w.peers[0], fmt.Sprint(mark, n))
+		}
+		w.start(3, w.listed(3))
+		w.requireRoom(w.peers[3], 1)
+		for _, p := range w.peers {
+			p.stop(t)
+		}
+		for i := range w.peers {
+			w.start(i, w.listed(3))
+		}
+		w.await("a leader", func() bool { return w.leader() >= 0 })
+		w.requireRoom(w.peers[3], 2)
+		w.requireRoom(w.peers[1], 3)
+	})
 }
 
 // takeAll takes leases, clients and keys for a caller of a peer, more clients than there are.

@@ -62,7 +62,7 @@ func (kv KV) list(ctx context.Context, r *api.RangeRequest) (kvs []*coord.KeyVal
 
 // Put sets a key, which goes with the lease of a session if one is given, and returns the revision of the change.
 //
-// Errors: Invalid, field "key", "value" or "lease"; NotFound for a lease that has ended; LimitReached above a quota;
+// Errors: Invalid, field "key", "value" or "lease"; NotFound for a lease that has ended; PoolExhausted above a quota;
 // Forbidden; Unavailable if no group was reachable until ctx ended.
 func (kv KV) Put(ctx context.Context, key string, value []byte, under ...*Session) (Revision, error) {
 	var lease coord.LeaseID

@@ -232,7 +232,7 @@ type Leases struct{ client *Client }
 // Leases returns the calls for leases. They are safe for concurrent use and end with the client.
 func (c *Client) Leases() Leases { return Leases{c} }
 
-// Grant creates a lease. Only Renew keeps it alive. Errors: Invalid; LimitReached; Unavailable if
+// Grant creates a lease. Only Renew keeps it alive. Errors: Invalid; PoolExhausted; Unavailable if
 // no group was reachable until ctx ended.
 func (l Leases) Grant(ctx context.Context, ttl time.Duration) (coord.LeaseID, time.Duration, error) {
 	r, err := l.client.do(ctx, &api.LeaseGrantRequest{TtlMs: ttl.Milliseconds(), Application: l.client.application})

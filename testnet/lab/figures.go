@@ -60,7 +60,7 @@ func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 // counted are the parts of the names of metrics that count what a peer took and refused.
 func counted() []string {
 	return []string{
-		"_refused_total", "_dropped_total", "gossip_messages_total", `dht_operations_total{operation="serve_`, `outcome="limit_reached"`, `status="429"`,
+		"_refused_total", "_dropped_total", "gossip_messages_total", `dht_operations_total{operation="serve_`, `outcome="limit_reached"`, `outcome="pool_exhausted"`, `status="429"`,
 		"leader_changes_total",
 	}
 }
