@@ -134,6 +134,7 @@ func (p *parts) startPeers(context.Context) error {
 		return nil
 	}
 	serving := c.plane.Member()
+	known := func(ctx context.Context) bool { return serving.Vouches(ctx) == nil }
 	auth := newPeerAuth(serving.Admit, p.log.With("part", "audit"), p.now)
 	config := grpcapi.Config{
 		Coordination: &grpcapi.Coordination{
@@ -141,8 +142,8 @@ func (p *parts) startPeers(context.Context) error {
 			Peers: true, Vouches: serving.Vouches, Authenticated: p.config.Auth.On(),
 		},
 		Credentials: transport.Credentials(), Logger: p.log.With("part", "peers"),
-		Places:  grpcapi.Places{MaxWatches: maxFollowers, Refused: p.fronts.places.ofPeers},
-		Answers: newAnswers(memoryLimit(), p.config.IsLeaf(), p.fronts.places.ofPeers),
+		Places:  grpcapi.Places{MaxWatches: maxFollowers, Refused: p.fronts.places.ofPeers, Known: known},
+		Answers: newAnswers(memoryLimit(), p.config.IsLeaf(), p.fronts.places.ofPeers).Keep(known),
 	}
 	if p.agent != nil {
 		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}

@@ -31,17 +31,18 @@ const rule = "3 times the free ones"
 
 // places are the pools of a peer, by name. For peers that call the members of the group the name begins with "peer_" in metrics and logs.
 func places() map[string]pool {
+	const known = "a quarter of those for peers, for peers that have the key or are listed"
 	const front, access = "internal/frontend/", "internal/platform/access."
 	return map[string]pool{
 		"connections": {"a quarter of the descriptors, 64 to 16,384", rule, "64 beside them for probes of health", "", []string{
 			access + "TestConnectionsAreBounded", "internal/daemon.TestCallersAreBounded"}},
-		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP and gRPC together; 16 KiB of an answer are free", rule, "", "", []string{
-			access + "TestBytes", front + "httpapi.TestSilentReaders", front + "grpcapi.TestSilentReaders"}},
-		"watches": {"1,024 of each plane and front, 4,096 of peers, 4,096 of instances", rule, "", "", []string{
+		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP and gRPC together; 16 KiB of an answer are free", rule, known, "", []string{
+			access + "TestBytes", access + "TestKeptPlaces", front + "httpapi.TestSilentReaders", front + "grpcapi.TestSilentReaders"}},
+		"watches": {"1,024 of each plane and front, 4,096 of peers, 4,096 of instances", rule, known, "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", access + "TestGreedyClients"}},
-		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, "commands of the peer itself have 64 places of their own", "", []string{
+		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, known + "; commands of the peer itself have 64 places of their own", "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnLane"}},
-		"calls":          {"32,768 on streams", rule, "", "", []string{access + "TestGreedyClients"}},
+		"calls":          {"32,768 on streams", rule, known, "", []string{access + "TestGreedyClients", access + "TestKeptPlaces"}},
 		"large_requests": {"4", rule, "", "", []string{front + "httpapi.TestBatchesAreBounded"}},
 		"backups":        {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
 		"viewers":        {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},

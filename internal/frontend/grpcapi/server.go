@@ -97,6 +97,8 @@ type Places struct {
 	MaxWaits   int // calls waiting for locks at a time; zero means 8192
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)
+	// Known reports whether a quarter of the places of the coordination plane is kept for a caller. Nil keeps none.
+	Known func(context.Context) bool
 }
 
 // Web is what the HTTP front end has for this one.
@@ -172,8 +174,9 @@ func (s *Server) register() {
 	if s.Coordination != nil {
 		c := &coordination{
 			Coordination: *s.Coordination, closing: s.closing,
-			waits: access.NewPool("waits", s.Places.MaxWaits, s.Places.Refused), watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused),
-			atOnce: access.NewPool("calls", maxAtOnce, s.Places.Refused),
+			waits:   access.NewPool("waits", s.Places.MaxWaits, s.Places.Refused).Keep(s.Places.Known),
+			watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused).Keep(s.Places.Known),
+			atOnce:  access.NewPool("calls", maxAtOnce, s.Places.Refused).Keep(s.Places.Known),
 		}
 		c.intercept = s.intercept()
 		api.RegisterLockServiceServer(s.grpc, c)

@@ -16,6 +16,8 @@ type Pool struct {
 	resource string
 	total    int
 	refused  func(Refusal)
+	kept     int                        // places for whom known reports
+	known    func(context.Context) bool // nil: no place is kept
 
 	mu   sync.Mutex
 	used int
@@ -45,11 +47,23 @@ func NewPool(resource string, total int, refused func(Refusal)) *Pool {
 	return &Pool{resource: resource, total: total, refused: refused, by: map[string]int{}}
 }
 
+// Keep keeps a quarter of the places for the clients of calls that known reports, and returns the pool. known may take its time: it
+// is asked where the other places do not suffice. nil keeps none. Call Keep before the first Take.
+func (p *Pool) Keep(known func(context.Context) bool) *Pool {
+	if p.known = known; known != nil {
+		p.kept = p.total / 4
+	}
+	return p
+}
+
 // Take occupies a place for the client of ctx until release is called, once. It fails with PoolExhausted when no
 // place is left, or no more for this client; see fault.PoolOf. op names the operation in the error.
 func (p *Pool) Take(ctx context.Context, op string) (release func(), err error) {
 	client := Client(ctx)
 	free, own, ok := p.take(client, 1)
+	if !ok && p.known != nil && p.known(ctx) {
+		free, own, ok = p.takeBeside(client, 1, 0)
+	}
 	if ok {
 		return func() { p.release(client, 1) }, nil
 	}
@@ -69,11 +83,16 @@ func (p *Pool) refuse(op, client string, free, own int) error {
 	return err
 }
 
-// take occupies n places, as if one after another: the client may have one of the free ones beside its own.
+// take occupies n places, as if one after another: the client may have one of the free ones beside its own, without those that
+// are kept for others.
 func (p *Pool) take(client string, n int) (free, own int, ok bool) {
+	return p.takeBeside(client, n, p.kept)
+}
+
+func (p *Pool) takeBeside(client string, n, kept int) (free, own int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	left := p.total - p.used
+	left := max(p.total-p.used-kept, 0)
 	free, own = max(left-n+1, 0), p.by[client] // free for the last of them
 	if !share.Fits(uint64(own), uint64(n), uint64(left)) {
 		return free, own, false
@@ -94,14 +113,18 @@ func (p *Pool) TakeBytes(ctx context.Context, op string, n int, patience time.Du
 		return nil, nil
 	}
 	n = min(n, p.total/2)
-	client := Client(ctx)
+	client, kept := Client(ctx), p.kept
 	free, own, ok := p.take(client, n)
+	if !ok && p.known != nil && p.known(ctx) {
+		kept = 0
+		free, own, ok = p.takeBeside(client, n, kept)
+	}
 	if patience > 0 && !ok {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		for waiting := true; waiting; {
 			next := p.next() // before the attempt, so that no release is missed
-			if free, own, ok = p.take(client, n); ok {
+			if free, own, ok = p.takeBeside(client, n, kept); ok {
 				break
 			}
 			select {

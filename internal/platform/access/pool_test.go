@@ -126,6 +126,40 @@ func TestLoopbackIsOneClient(t *testing.T) {
 	}
 }
 
+// TestKeptPlaces: strangers, however many, leave a quarter of the places and of the bytes to those who are known.
+func TestKeptPlaces(t *testing.T) {
+	named := func(name string) context.Context { return With(t.Context(), Principal{Name: name}) }
+	asked := 0
+	known := func(ctx context.Context) bool {
+		asked++
+		return From(ctx).Name == "known"
+	}
+	places, bytes := NewPool("watches", 100, nil).Keep(known), NewPool("answer_bytes", 100*SmallAnswer, nil).Keep(known)
+	for n := range 50 {
+		stranger := named("stranger-" + string(rune('a'+n)))
+		for err := error(nil); err == nil; {
+			_, err = places.Take(stranger, "op")
+		}
+		for err := error(nil); err == nil; {
+			_, err = bytes.TakeBytes(stranger, "op", SmallAnswer+1, 0)
+		}
+	}
+	require.Equal(t, 75, places.Used())
+	require.LessOrEqual(t, bytes.Used(), 75*SmallAnswer)
+	asked = 0
+	for range 18 { // it leaves some of its part to others of its kind
+		_, err := places.Take(named("known"), "op")
+		require.NoError(t, err)
+		_, err = bytes.TakeBytes(named("known"), "op", SmallAnswer+1, 0)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2*18, asked)
+	idle := NewPool("watches", 100, nil).Keep(known)
+	_, err := idle.Take(named("known"), "op")
+	require.NoError(t, err)
+	require.Equal(t, 2*18, asked, "nobody is asked while there is room")
+}
+
 // TestBytes: a pool of bytes gives large answers room, leaves a quarter to other clients, and makes streams wait.
 func TestBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
