@@ -56,18 +56,21 @@ func (s *Server) answers(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 
 // streamed charges the answers of a stream, as its innermost interceptor.
 func (s *Server) streamed(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler) error {
-	return call(srv, budgeted{ss, s})
+	late := time.AfterFunc(takenWithin, func() { access.Cut(ss.Context()) })
+	late.Stop()
+	return call(srv, budgeted{ss, s, late})
 }
 
 type budgeted struct {
 	grpc.ServerStream
 	server *Server
+	late   *time.Timer // runs while an answer is being sent: a stream sends one at a time
 }
 
 // SendMsg sends an answer when the budget has room. It holds the stream back meanwhile, and ends it with the refusal after takenWithin.
 func (b budgeted) SendMsg(m any) error {
-	late := time.AfterFunc(takenWithin, func() { access.Cut(b.Context()) })
-	defer late.Stop()
+	b.late.Reset(takenWithin)
+	defer b.late.Stop()
 	switch m.(type) {
 	case *charged, *coordv1.CallsResponse: // its replies are charged one by one
 		return b.ServerStream.SendMsg(m)

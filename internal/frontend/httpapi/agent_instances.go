@@ -238,5 +238,5 @@ func writeInstances(w http.ResponseWriter, service string, result instance.Resul
 		body = result.Form("httpapi", render)
 	}
 	tell(w.Header(), result.Index, result.Contact)
-	write(w, http.StatusOK, body)
+	writeWithin(w, http.StatusOK, body, sharedPatience)
 }

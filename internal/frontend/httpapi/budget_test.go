@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -140,4 +141,23 @@ func TestOneWayOut(t *testing.T) {
 		"coordination_keys.go": 1, // download.write: parts of 128 KiB, of two backups at a time
 		"server.go":            1, // response.Write
 	}, found, "write, writePieces or writeLarge charges the budget")
+}
+
+// TestSharedBodiesWait: a body that many requests share waits for others that are being read, and not for ever.
+func TestSharedBodiesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := access.NewPool("answer_bytes", 1<<20, nil)
+		send := func(patience time.Duration) int {
+			w := httptest.NewRecorder()
+			writeWithin(&response{ResponseWriter: w, answers: answers, caller: t.Context()}, 200, make([]byte, 1<<19), patience)
+			return w.Code
+		}
+		release, err := answers.TakeBytes(t.Context(), "test", 1<<19, 0)
+		require.NoError(t, err)
+		require.Equal(t, 429, send(0))
+		require.Equal(t, 429, send(sharedPatience))
+		time.AfterFunc(sharedPatience/2, release)
+		require.Equal(t, 200, send(sharedPatience))
+		require.Zero(t, answers.Used())
+	})
 }

@@ -215,12 +215,18 @@ func (p *bufferPool) write(w http.ResponseWriter, appendJSON func([]byte) []byte
 	}
 }
 
-// write sends a whole body, if the budget of answers has room for it. The length keeps net/http from chunking it.
-func write(w http.ResponseWriter, code int, body []byte) {
+// write sends a whole body, if the budget of answers has room for it.
+func write(w http.ResponseWriter, code int, body []byte) { writeWithin(w, code, body, 0) }
+
+// sharedPatience is how long a body that requests share waits for the budget: it takes no memory meanwhile, and many clients may ask at once.
+const sharedPatience = time.Second
+
+// writeWithin is write for a body that waits for the budget. The length keeps net/http from chunking it.
+func writeWithin(w http.ResponseWriter, code int, body []byte, patience time.Duration) {
 	resp := responseOf(w)
 	var packed []byte
 	if resp != nil {
-		release, err := resp.charge(len(body), 0)
+		release, err := resp.charge(len(body), patience)
 		if err != nil {
 			writeError(w, err)
 			return
