@@ -69,6 +69,7 @@ func TestLife(t *testing.T) {
 		require.Contains(t, long.json["warnings"].([]any)[0], "DNS cannot ask for _xxx")
 		long = a.ok(t, 201, "POST /v1/services", service(strings.Repeat("y", 64), "y", set("metadata", object{"tags": []any{"core"}})))
 		require.Contains(t, long.json["warnings"].([]any)[0], "a label has 64 bytes, limit 63")
+		a.ok(t, 204, "DELETE /v1/services/"+strings.Repeat("y", 64)+"/y", "")
 		none := set("metadata", object{"tags": []any{"core"}})
 		a.ok(t, 201, "POST /v1/services", service("orders", "o", none))
 		s := a.stream(t, "/v1/services/orders/watch?health=any")
