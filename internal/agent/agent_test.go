@@ -35,6 +35,21 @@ type market struct {
 	stands map[string]*records.Record
 	news   int
 	broken error
+	slow   func() time.Duration // of each call; nil: none
+	room   int                  // records; 0: any number
+}
+
+// delay is the time that a call takes.
+func (m *market) delay() {
+	m.mu.Lock()
+	var wait time.Duration
+	if m.slow != nil {
+		wait = m.slow()
+	}
+	m.mu.Unlock()
+	if wait > 0 {
+		time.Sleep(wait)
+	}
 }
 
 func newMarket(t *testing.T) *market {
@@ -43,11 +58,18 @@ func newMarket(t *testing.T) *market {
 	return &market{key: key, stands: map[string]*records.Record{}}
 }
 
-func (m *market) Announce(_ context.Context, o records.Offer) error {
+func (m *market) Announce(_ context.Context, caller string, o records.Offer) error {
+	if caller == "" {
+		return errors.New("the offer of an instance has the share of the operator")
+	}
+	m.delay()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken != nil {
 		return m.broken
+	}
+	if m.room > 0 && m.stands[o.ID] == nil && len(m.stands) >= m.room {
+		return fault.Exhausted("market", "offers", true, "no room for more")
 	}
 	m.news++
 	r, err := records.Sign("test", m.key, o, records.Stamp{Sequence: uint64(m.news), Issued: time.Now(), Expires: time.Now().Add(time.Hour)})
@@ -58,6 +80,7 @@ func (m *market) Announce(_ context.Context, o records.Offer) error {
 }
 
 func (m *market) Withdraw(_ context.Context, id string) error {
+	m.delay()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stands[id] == nil {
@@ -365,7 +388,7 @@ func TestDiffers(t *testing.T) {
 func TestOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, nil)
-		require.NoError(t, s.market.Announce(t.Context(), mustParse(t, `{"id":"mine","metadata":{"type":"storage","endpoints":["http://127.0.0.1:9000"]},"capabilities":{"storage":{"total_space":10,"available_space":5}}}`)))
+		require.NoError(t, s.market.Announce(t.Context(), nameless, mustParse(t, `{"id":"mine","metadata":{"type":"storage","endpoints":["http://127.0.0.1:9000"]},"capabilities":{"storage":{"total_space":10,"available_space":5}}}`)))
 		r := web("a")
 		r.Spec.UnhealthyAfter, r.Spec.RemoveAfter = 30*time.Second, time.Minute
 		r.Spec.Offer = json.RawMessage(`{"id":"mine","metadata":{"type":"storage"}}`)
@@ -420,12 +443,77 @@ func TestOrphan(t *testing.T) {
 		m := newMarket(t)
 		o, err := parseOffer(web("gone").Key, json.RawMessage(disk))
 		require.NoError(t, err)
-		require.NoError(t, m.Announce(t.Context(), o))
+		require.NoError(t, m.Announce(t.Context(), nameless, o))
 		s := &fixture{disk: vfs.NewMem(), market: m}
 		s.start(t, nil)
 		defer s.Close()
 		require.Nil(t, m.record("disk"))
 	})
+}
+
+// TestOffersGoWithTheirInstances: whatever the order and the time of registrations, ends, announcements, withdrawals and restarts,
+// the offers on sale are those of the living instances. Without room an instance says that its offer is not announced.
+func TestOffersGoWithTheirInstances(t *testing.T) {
+	for seed := range uint64(8) {
+		for _, room := range []int{0, 7} {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, uint64(room)))
+				m := newMarket(t)
+				m.room, m.slow = room, func() time.Duration { return time.Duration(random.IntN(300)) * time.Millisecond }
+				s := &fixture{disk: vfs.NewMem(), market: m}
+				s.start(t, nil)
+				draw := func(n int) int {
+					m.mu.Lock()
+					defer m.mu.Unlock()
+					return random.IntN(n)
+				}
+				alive := map[string]int{} // instance to the number of its offer
+				for range 300 {
+					id := fmt.Sprint(draw(12))
+					switch n := draw(10); {
+					case n == 0:
+						require.NoError(t, s.Close())
+						s.start(t, nil)
+					case n < 5:
+						if _, err := s.Deregister(t.Context(), web(id).Key); err == nil {
+							delete(alive, id)
+						}
+					default:
+						r, offer := web(id), draw(2)
+						r.Spec.RemoveAfter = instance.Never
+						r.Spec.UnhealthyAfter = time.Hour
+						r.Spec.Offer = json.RawMessage(strings.ReplaceAll(disk, `"disk"`, fmt.Sprintf("%q", fmt.Sprintf("disk-%s-%d", id, offer))))
+						_, err := s.Register(t.Context(), r)
+						require.NoError(t, err)
+						alive[id] = offer
+					}
+					time.Sleep(time.Duration(draw(200)) * time.Millisecond)
+				}
+				for id := range alive { // a restart makes them unknown
+					_, err := s.Heartbeat(t.Context(), []instance.Ref{{Key: web(id).Key}})
+					require.NoError(t, err)
+				}
+				time.Sleep(time.Minute)
+				var onSale, wanted []string
+				for _, r := range m.OwnAll() {
+					onSale = append(onSale, r.Name().ID)
+				}
+				refused := 0
+				for id, offer := range alive {
+					problems := s.Problems(web(id).Key)
+					if len(problems) > 0 {
+						require.Equal(t, "its offer is not announced: no room for more", problems[0])
+						refused++
+						continue
+					}
+					wanted = append(wanted, fmt.Sprintf("disk-%s-%d", id, offer))
+				}
+				require.ElementsMatch(t, wanted, onSale, "seed %d", seed)
+				require.Equal(t, room > 0 && len(alive) > room, refused > 0, "seed %d", seed)
+				require.NoError(t, s.Close())
+			})
+		}
+	}
 }
 
 func TestRefused(t *testing.T) {

@@ -153,7 +153,7 @@ func TestSlowCommit(t *testing.T) {
 	})
 }
 
-// TestDirectoryRefuses checks that a rejected registration is undone.
+// TestDirectoryRefuses checks that a rejected registration is undone, unless only room is missing.
 func TestDirectoryRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newCluster(t, "a")
@@ -161,8 +161,11 @@ func TestDirectoryRefuses(t *testing.T) {
 		require.NoError(t, err)
 		g.set(func() {
 			g.refuses = func(i *instance.Instance) error {
-				if i.Spec.Port == 666 {
-					return &fault.Error{Kind: fault.PoolExhausted, Err: errMissing}
+				switch i.Spec.Port {
+				case 666:
+					return &fault.Error{Kind: fault.TooLarge, Err: errMissing}
+				case 777:
+					return fault.Exhausted("", "keys", false, "no room")
 				}
 				return nil
 			}
@@ -170,13 +173,25 @@ func TestDirectoryRefuses(t *testing.T) {
 		r := lasting("x")
 		r.Spec.Port = 666
 		_, err = g.desks["a"].Register(t.Context(), r)
-		require.ErrorIs(t, err, fault.PoolExhausted)
+		require.ErrorIs(t, err, fault.TooLarge)
 		r.ID = "y"
 		_, err = g.desks["a"].Register(t.Context(), r)
-		require.ErrorIs(t, err, fault.PoolExhausted)
+		require.ErrorIs(t, err, fault.TooLarge)
 		g.agree()
 		require.Equal(t, 8080, g.entries[first.Key].Spec.Port)
 		require.Len(t, g.entries, 1)
+
+		r.ID, r.Spec.Port, r.RequireCommit = "z", 777, true
+		_, err = g.desks["a"].Register(t.Context(), r)
+		require.ErrorIs(t, err, fault.Unavailable)
+		_, kept := g.desks["a"].registry.Get(r.Key)
+		require.False(t, kept)
+		r.RequireCommit = false
+		got, err := g.desks["a"].Register(t.Context(), r)
+		require.NoError(t, err, "without room the peer keeps the registration")
+		require.False(t, got.Committed)
+		_, kept = g.desks["a"].registry.Get(r.Key)
+		require.True(t, kept)
 	})
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -18,8 +19,9 @@ import (
 
 // Announcer announces records of this peer in the discovery plane.
 type Announcer interface {
-	// Announce registers a service or replaces its content.
-	Announce(ctx context.Context, o records.Offer) error
+	// Announce registers a service for a caller, by whose share of the peer's services the registration may be refused, or replaces its
+	// content.
+	Announce(ctx context.Context, caller string, o records.Offer) error
 	// Withdraw ends a service everywhere. Errors: NotFound.
 	Withdraw(ctx context.Context, id string) error
 	// OwnAll returns this peer's own records.
@@ -42,10 +44,11 @@ const (
 type offers struct {
 	announcer Announcer
 	measured  func(instance.Key) (health.Measured, bool)
-	failed    func(op string, err error)
+	report    func(op string, err error)
 
 	mu     sync.Mutex // guards the fields below
 	dirty  map[instance.Key]bool
+	failed map[instance.Key]error              // why the last attempt failed; without entries of ended instances
 	latest map[instance.Key]*instance.Instance // instances with an offer
 	said   map[instance.Key]announced          // announced and not withdrawn
 	wake   chan struct{}
@@ -58,19 +61,13 @@ type announced struct {
 	offer  string
 }
 
-func newOffers(a Announcer, measured func(instance.Key) (health.Measured, bool), failed func(op string, err error)) *offers {
+func newOffers(a Announcer, measured func(instance.Key) (health.Measured, bool), report func(op string, err error)) *offers {
 	o := &offers{
-		announcer: a, measured: measured, failed: failed,
-		dirty: map[instance.Key]bool{}, latest: map[instance.Key]*instance.Instance{}, said: map[instance.Key]announced{},
+		announcer: a, measured: measured, report: report,
+		dirty: map[instance.Key]bool{}, failed: map[instance.Key]error{}, latest: map[instance.Key]*instance.Instance{}, said: map[instance.Key]announced{},
 		wake: make(chan struct{}, 1),
 	}
-	for _, r := range a.OwnAll() {
-		if k, ok := sourceOf(r); ok {
-			o.said[k] = announced{id: r.Name().ID}
-			o.dirty[k] = true
-		}
-	}
-	return o
+	return o // the first pass compares
 }
 
 // sourceOf returns the instance of a record.
@@ -120,12 +117,21 @@ func (o *offers) put(k instance.Key, i *instance.Instance) {
 	if i != nil && len(i.Spec.Offer) > 0 {
 		o.latest[k] = i
 	} else {
+		if o.latest[k] == nil && o.said[k].id == "" {
+			return
+		}
 		delete(o.latest, k)
+		delete(o.failed, k)
 	}
-	if _, said := o.said[k]; said || o.latest[k] != nil {
-		o.dirty[k] = true
-		o.rouse()
-	}
+	o.dirty[k] = true
+	o.rouse()
+}
+
+// problem returns why the offer of an instance is not announced in its last state, or nil.
+func (o *offers) problem(k instance.Key) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failed[k]
 }
 
 func (o *offers) rouse() {
@@ -163,21 +169,69 @@ func (o *offers) run(ctx context.Context) {
 
 // work handles all changed instances and reports whether all succeeded.
 func (o *offers) work(ctx context.Context) bool {
+	well := o.compare(ctx)
 	o.mu.Lock()
 	keys := slices.SortedFunc(maps.Keys(o.dirty), instance.Key.Compare)
 	clear(o.dirty)
 	o.mu.Unlock()
-	well := true
 	for _, k := range keys {
-		if err := o.one(ctx, k); err != nil && ctx.Err() == nil {
-			o.failed("agent.offers", err)
-			o.mu.Lock()
+		err := o.one(ctx, k)
+		o.mu.Lock()
+		if delete(o.failed, k); err != nil && ctx.Err() == nil {
+			well = false
 			o.dirty[k] = true
-			o.mu.Unlock()
+			if o.latest[k] != nil {
+				o.failed[k] = err
+			}
+		}
+		o.mu.Unlock()
+		if err != nil && ctx.Err() == nil {
+			o.report("agent.offers", err)
+		}
+	}
+	return well
+}
+
+// compare finds the offers of this peer that no living instance has, whatever happened before, such as the end of an instance during
+// its announcement or between two processes. It withdraws them, and reports whether all withdrawals succeeded.
+func (o *offers) compare(ctx context.Context) bool {
+	well := true
+	for _, r := range o.announcer.OwnAll() {
+		k, ok := sourceOf(r)
+		if !ok {
+			continue
+		}
+		id := r.Name().ID
+		o.mu.Lock()
+		i, last := o.latest[k], o.said[k]
+		if last.id == "" {
+			last.id = id // it may be another id's; then the next pass finds it
+			o.said[k], o.dirty[k] = last, true
+		}
+		if i == nil {
+			o.dirty[k] = true
+		}
+		o.mu.Unlock()
+		if last.id == id {
+			continue
+		}
+		if offer, err := parseOffer(k, offerOf(i)); err == nil && offer.ID == id {
+			continue // announced a moment ago
+		}
+		if err := o.announcer.Withdraw(ctx, id); err != nil && fault.KindOf(err) != fault.NotFound && ctx.Err() == nil {
+			o.report("agent.offers", err)
 			well = false
 		}
 	}
 	return well
+}
+
+// offerOf returns the offer of an instance; nil without one.
+func offerOf(i *instance.Instance) json.RawMessage {
+	if i == nil {
+		return nil
+	}
+	return i.Spec.Offer
 }
 
 // one announces or withdraws the offer of one instance.
@@ -222,14 +276,21 @@ func (o *offers) announce(ctx context.Context, i *instance.Instance, last announ
 		return nil
 	}
 	offer.Health = &health
-	if err := o.announcer.Announce(ctx, offer); err != nil {
+	if err := o.announcer.Announce(ctx, cmp.Or(i.Principal, nameless), offer); err != nil {
 		return err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.said[i.Key] = announced{id: offer.ID, health: health, offer: string(i.Spec.Offer)}
+	if o.latest[i.Key] != i { // it changed or ended meanwhile
+		o.dirty[i.Key] = true
+		o.rouse()
+	}
 	return nil
 }
+
+// nameless is the caller of all offers of instances without a principal.
+const nameless = "instances"
 
 // health combines the measurements with the claims of the offer. An instance
 // without measurements keeps its claims.

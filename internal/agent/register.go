@@ -37,6 +37,11 @@ func (s *Service) Problems(k instance.Key) (list []string) {
 			list = append(list, "this peer alone lists it: "+fault.Message(err))
 		}
 	}
+	if s.offers != nil {
+		if err := s.offers.problem(k); err != nil {
+			list = append(list, "its offer is not announced: "+fault.Message(err))
+		}
+	}
 	return list
 }
 

@@ -124,7 +124,7 @@ func discoveryRooms() []room {
 		{path: "pkg/gossip", floor: 8, only: []string{}, users: plane},
 		{path: root + "/ask", floor: 7, users: plane},
 		{path: root + "/compare", floor: 7, users: plane},
-		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/strictjson"}, users: plane},
+		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/share", "internal/platform/strictjson"}, users: plane},
 		{path: root + "/place", floor: 6, users: plane},
 		{path: root + "/route", floor: 5, users: plane},
 		{path: root + "/keepertest", floor: 3, support: true},

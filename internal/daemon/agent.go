@@ -127,10 +127,10 @@ func (p *parts) instances() map[string]int {
 type announcer struct{ *discovery.Service }
 
 // Announce registers a service or replaces its content.
-func (a announcer) Announce(ctx context.Context, o records.Offer) error {
+func (a announcer) Announce(ctx context.Context, caller string, o records.Offer) error {
 	_, err := a.Update(ctx, o)
 	if fault.KindOf(err) == fault.NotFound {
-		_, err = a.Register(ctx, o)
+		_, err = a.RegisterFor(ctx, caller, o)
 	}
 	return err
 }

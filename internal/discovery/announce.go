@@ -20,7 +20,12 @@ var errNoSuchService = errors.New("this peer has no offer with this id")
 // Register announces a new service. Errors: Invalid with the field, Exists, LimitReached. An error changes
 // nothing.
 func (s *Service) Register(ctx context.Context, o records.Offer) (discovery.Receipt, error) {
-	out, err := s.RegisterBatch(ctx, []records.Offer{o})
+	return s.RegisterFor(ctx, "", o)
+}
+
+// RegisterFor is Register for a caller that is not the operator of the peer and has a share of its ids.
+func (s *Service) RegisterFor(ctx context.Context, caller string, o records.Offer) (discovery.Receipt, error) {
+	out, err := s.registerBatch(ctx, caller, []records.Offer{o})
 	if err != nil {
 		return discovery.Receipt{}, err
 	}
@@ -30,11 +35,15 @@ func (s *Service) Register(ctx context.Context, o records.Offer) (discovery.Rece
 // RegisterBatch announces several services, each with its own outcome, in order. The call itself fails only for
 // zero services or more than MaxBatch.
 func (s *Service) RegisterBatch(ctx context.Context, offers []records.Offer) ([]discovery.Outcome, error) {
+	return s.registerBatch(ctx, "", offers)
+}
+
+func (s *Service) registerBatch(ctx context.Context, caller string, offers []records.Offer) ([]discovery.Outcome, error) {
 	const op = "discovery.Register"
 	if len(offers) == 0 || len(offers) > discovery.MaxBatch {
 		return nil, fault.Wrap(op, fault.Invalidf("records", len(offers), "must be 1 to %d", discovery.MaxBatch))
 	}
-	recs, errs := s.Registry.Register(offers, s.Now())
+	recs, errs := s.Registry.RegisterFor(caller, offers, s.Now())
 	for i, r := range recs {
 		if errs[i] != nil {
 			s.Metrics.Failed(op, errs[i])

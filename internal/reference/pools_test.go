@@ -49,8 +49,10 @@ func places() map[string]pool {
 		"sessions":       {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},
 		"instances":      {setting("agent.limits.instances"), "", "", "agent.limits.instances", []string{"internal/agent/registry.TestRegisterRefuses"}},
 		"checks":         {setting("agent.limits.instances"), "", "", "agent.limits.instances", []string{"internal/agent/health.TestBounds"}},
-		"requests":       {"16,384 at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsWhatWaits"}},
-		"uncommitted":    {"64 MiB at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsBytesThatWait"}},
+		"offers": {"10 ids for each of `discovery.limits.services_per_provider`, withdrawn ones until their records lapse", rule, "a quarter for the operator", "discovery.limits.services_per_provider", []string{
+			"internal/discovery/registry.TestWithdrawnOffersAreShared"}},
+		"requests":    {"16,384 at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsWhatWaits"}},
+		"uncommitted": {"64 MiB at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsBytesThatWait"}},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -87,8 +88,8 @@ func (c *change) edits() (edits []store.Edit, floor uint64, err error) {
 // an error for each offer, in order. Errors:
 //
 //   - Exists: the id is registered, also by an earlier offer of this call;
-//   - LimitReached: Config.MaxServices are registered, or too many withdrawn services are not deleted yet;
-//     the first offers take the remaining room;
+//   - LimitReached: Config.MaxServices are registered; the first offers take the remaining room;
+//   - PoolExhausted, pool "offers", value the time.Duration to wait: too many withdrawn services are not deleted yet;
 //   - Invalid: an invalid field of the offer, named by the error;
 //   - Unavailable: the registry is closed or its database failed. After a failure, only the next Open shows
 //     the registration's result.
@@ -98,6 +99,12 @@ func (c *change) edits() (edits []store.Edit, floor uint64, err error) {
 // The records are handed out: the caller announces them and reports the outcome to Announced. Until then, for
 // at most 30 s, Due does not return them.
 func (r *Registry) Register(offers []records.Offer, now time.Time) ([]*records.Record, []error) {
+	return r.RegisterFor("", offers, now)
+}
+
+// RegisterFor is Register for a caller that is not the operator of the peer. It has a share of the ids, and leaves a quarter of
+// them to the operator. Withdrawn services count until they are deleted.
+func (r *Registry) RegisterFor(caller string, offers []records.Offer, now time.Time) ([]*records.Record, []error) {
 	const op = "registry.Register"
 	now = wall(now)
 	accepted, errs := make([]*records.Record, len(offers)), make([]error, len(offers))
@@ -105,7 +112,7 @@ func (r *Registry) Register(offers []records.Offer, now time.Time) ([]*records.R
 	defer r.writing.Unlock()
 	c := r.change()
 	for i, o := range offers {
-		s, err := c.register(o, now)
+		s, err := c.register(caller, o, now)
 		if err != nil {
 			errs[i] = fault.Wrap(op, err)
 			continue
@@ -138,17 +145,58 @@ func (r *Registry) handOut(made []*records.Record, now time.Time) {
 }
 
 // register creates the first version of a service.
-func (c *change) register(o records.Offer, now time.Time) (*service, error) {
+func (c *change) register(caller string, o records.Offer, now time.Time) (*service, error) {
 	last := c.at(o.ID)
 	switch {
 	case last.live():
 		return nil, &fault.Error{Kind: fault.Exists, Field: "id", Value: o.ID, Err: errors.New("is already registered: update it instead")}
 	case c.live >= c.of.max:
 		return nil, fault.New("", fault.LimitReached, "this peer offers the maximum of %d services: withdraw one", c.of.max)
-	case last == nil && len(c.of.services)+len(c.ids) >= namesPerService*c.of.max:
-		return nil, fault.New("", fault.LimitReached, "too many withdrawn services wait for their records to lapse: retry later")
 	}
-	return c.of.signer.nextVersion(last, c.of.store.Floor(), o, nil, now)
+	if err := c.fits(caller, last, now); err != nil {
+		return nil, err
+	}
+	s, err := c.of.signer.nextVersion(last, c.of.store.Floor(), o, nil, now)
+	if err == nil {
+		s.caller = caller
+	}
+	return s, err
+}
+
+// fits refuses a new id without room, or beyond the share of its caller.
+func (c *change) fits(caller string, last *service, now time.Time) error {
+	places := NamesPerService * c.of.max
+	free := max(places-len(c.of.services)-len(c.ids), 0)
+	own, next := 0, time.Time{} // of the caller, or of all if none is free
+	for _, s := range c.of.services {
+		if free > 0 && s.caller != caller {
+			continue
+		}
+		own++
+		if !s.live() && (next.IsZero() || s.until.Before(next)) {
+			next = s.until
+		}
+	}
+	for _, id := range c.ids {
+		if s := c.states[id]; c.of.services[id] == nil && s != nil && s.caller == caller {
+			own++
+		}
+	}
+	if last != nil || caller == "" && free > 0 || caller != "" && share.Fits(uint64(own), 1, uint64(max(free-places/reserve, 0))) {
+		return nil
+	}
+	wait := max(next.Sub(now), time.Second)
+	err := fault.Exhausted("", "offers", free > 0,
+		"%d of %d ids of offers are in use, withdrawn ones too until their records lapse: retry in %v, or use an id again", places-free, places, wait.Round(time.Second))
+	if free > 0 {
+		err = fault.Exhausted("", "offers", true,
+			"this caller has %d of %d ids of offers, withdrawn ones too until their records lapse, and the rest is for others: retry in %v, or use an id again", own, places, wait.Round(time.Second))
+	}
+	var refusal *fault.Error
+	if errors.As(err, &refusal) {
+		refusal.Value = wait // for Retry-After
+	}
+	return err
 }
 
 // Update replaces the offer of a registered service and keeps its created_at. Like Register it hands the new

@@ -30,9 +30,13 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// namesPerService bounds the ids in memory and on disk, as a multiple of the allowed services. Withdrawn
-// services stay until their records lapse; without a bound, their number would be unlimited.
-const namesPerService = 10
+const (
+	// NamesPerService bounds the ids in memory and on disk, as a multiple of the allowed services. Withdrawn
+	// services stay until their records lapse; without a bound, their number would be unlimited.
+	NamesPerService = 10
+	// reserve is the part of the ids that no caller with a name takes: one in so many is for the operator.
+	reserve = 4
+)
 
 // Registry holds a peer's own services. It is safe for concurrent use. Reads never wait for the disk or a
 // signature.

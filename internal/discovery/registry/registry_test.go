@@ -69,20 +69,63 @@ func TestWithdrawnIDsAreBounded(t *testing.T) {
 	c := config(t, vfs.NewMem())
 	c.MaxServices = 1
 	r, now := open(t, c, epoch()), epoch()
-	for i := range namesPerService {
+	for i := range NamesPerService {
 		id := strconv.Itoa(i)
 		register(t, r, now, offer(id))
 		_, err := r.Withdraw(id, now)
 		require.NoError(t, err)
 	}
 	_, errs := r.Register([]records.Offer{offer("more")}, now)
-	require.ErrorIs(t, errs[0], fault.LimitReached)
+	require.ErrorIs(t, errs[0], &fault.Error{Kind: fault.PoolExhausted, Field: "pool.offers"})
+	require.Equal(t, DefaultTTL, fault.ValueOf(errs[0]), "the oldest lapses then")
 	register(t, r, now, offer("0")) // a known id needs no further room
 	_, err := r.Withdraw("0", now)
 	require.NoError(t, err)
 
 	r.Due(now.Add(DefaultTTL), 100)
 	register(t, r, now.Add(DefaultTTL), offer("more"))
+}
+
+// TestWithdrawnOffersAreShared: callers that register and withdraw without end leave ids to each other, and a quarter to the operator,
+// over a restart too.
+func TestWithdrawnOffersAreShared(t *testing.T) {
+	c := config(t, vfs.NewMem())
+	r, now := open(t, c, epoch()), epoch()
+	made := 0
+	flood := func(caller string) (taken int) {
+		for range 2000 {
+			made++
+			o := offer(caller + "-" + strconv.Itoa(made))
+			_, errs := r.RegisterFor(caller, []records.Offer{o}, now)
+			if errs[0] != nil {
+				require.ErrorIs(t, errs[0], &fault.Error{Kind: fault.PoolExhausted, Field: "pool.offers.share"})
+				require.Equal(t, DefaultTTL, fault.ValueOf(errs[0]))
+				continue
+			}
+			taken++
+			_, err := r.Withdraw(o.ID, now)
+			require.NoError(t, err)
+		}
+		return taken
+	}
+	places := NamesPerService * c.withDefaults().MaxServices
+	require.InDelta(t, places*9/16, flood("a"), 2, "three quarters of what the operator leaves")
+	require.NoError(t, r.Close())
+	r = open(t, c, now)
+	require.Zero(t, flood("a"), "its share is known after a restart")
+	for _, caller := range []string{"b", "c", "d", "e"} {
+		require.Positive(t, flood(caller), caller)
+	}
+	for i := range places / reserve {
+		id := "mine" + strconv.Itoa(i)
+		register(t, r, now, offer(id))
+		_, err := r.Withdraw(id, now)
+		require.NoError(t, err)
+	}
+	later := now.Add(DefaultTTL)
+	r.Due(later, 10_000)
+	now = later
+	require.Positive(t, flood("a"), "the records of its withdrawn ones have lapsed")
 }
 
 func TestUpdate(t *testing.T) {

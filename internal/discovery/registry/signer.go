@@ -19,6 +19,7 @@ const maxTombstones = 8
 // service is the registry's state of one id. It is immutable: each change creates a new one.
 type service struct {
 	offer   []byte    // original offer in JSON, before coarsening; nil for a withdrawn service
+	caller  string    // that registered it; "" for the operator
 	created time.Time // of the first version since its registration
 	until   time.Time // latest expiry of all signed versions; no tombstone may lapse earlier
 	current *records.Record
@@ -88,7 +89,7 @@ func (s *service) pause(now time.Time) *records.Pause {
 func (i *signer) nextVersion(last *service, floor uint64, o records.Offer, pause *records.Pause, now time.Time) (*service, error) {
 	s := &service{created: now}
 	if last.live() {
-		s.created = last.created
+		s.created, s.caller = last.created, last.caller
 	}
 	if last != nil {
 		floor = max(floor, last.current.Sequence())
@@ -142,6 +143,7 @@ func (i *signer) withdraw(last *service, now time.Time) (*service, error) {
 		return nil, err
 	}
 	return &service{
+		caller:     last.caller,
 		created:    last.created,
 		until:      later(last.until, tombstone.Expires()),
 		current:    tombstone,

@@ -116,6 +116,8 @@ func (b *errorBody) specify(err error) {
 			b.Error, b.Missing, b.Value = "dependency_not_found", value, nil
 			b.Message = unmet(value)
 		}
+	case time.Duration:
+		b.Value = nil // Retry-After has it
 	case time.Time:
 		if fault.KindOf(err) == fault.Gone {
 			at := instance.ShownTime(value)

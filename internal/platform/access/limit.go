@@ -84,8 +84,11 @@ func (t *rateLimitError) wait() time.Duration {
 }
 
 // RetryAfter returns the time, in whole seconds, after which a client may retry: the value of the
-// Retry-After header. It returns false for errors of other origin than Take.
+// Retry-After header. It returns false for errors of other origin than Take, and than a pool that says when it has room.
 func RetryAfter(err error) (time.Duration, bool) {
+	if wait, ok := fault.ValueOf(err).(time.Duration); ok && fault.KindOf(err) == fault.PoolExhausted {
+		return (&rateLimitError{after: wait}).wait(), true
+	}
 	var t *rateLimitError
 	if !errors.As(err, &t) {
 		return 0, false
