@@ -25,10 +25,9 @@ type charged struct {
 	release func() // once or more
 }
 
-// charge puts an answer into the budget. It waits for room as long as ctx and patience last; none means not at all. Errors: as
-// access.Pool.TakeBytes.
-func (s *Server) charge(ctx context.Context, m proto.Message, patience time.Duration) (*charged, error) {
-	release, err := s.Answers.TakeBytes(ctx, "grpcapi", proto.Size(m), patience)
+// charge puts an answer into the budget until the transport has written it; nil: it costs nothing. take is a method of the pool.
+func (s *Server) charge(ctx context.Context, m proto.Message, take func(bytes int) (release func(), err error)) (*charged, error) {
+	release, err := take(proto.Size(m))
 	if err != nil || release == nil {
 		return nil, err
 	}
@@ -42,13 +41,19 @@ func (s *Server) charge(ctx context.Context, m proto.Message, patience time.Dura
 }
 
 // answers charges the answer of a call. It is the innermost interceptor, which knows the caller.
-func (s *Server) answers(ctx context.Context, req any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+func (s *Server) answers(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 	resp, err := call(ctx, req)
 	m, ok := resp.(proto.Message)
 	if err != nil || !ok {
 		return resp, err
 	}
-	if c, err := s.charge(ctx, m, 0); err != nil || c != nil {
+	c, err := s.charge(ctx, m, func(n int) (func(), error) {
+		if Need(info.FullMethod) > access.RoleReadOnly {
+			return s.Answers.TakeForChange(ctx, "grpcapi", n)
+		}
+		return s.Answers.TakeBytes(ctx, "grpcapi", n, 0)
+	})
+	if err != nil || c != nil {
 		return c, err
 	}
 	return resp, nil
@@ -79,7 +84,9 @@ func (b budgeted) SendMsg(m any) error {
 	if !ok {
 		return b.ServerStream.SendMsg(m)
 	}
-	c, err := b.server.charge(b.Context(), message, takenWithin/2)
+	c, err := b.server.charge(b.Context(), message, func(n int) (func(), error) {
+		return b.server.Answers.TakeBytes(b.Context(), "grpcapi", n, takenWithin/2)
+	})
 	switch {
 	case err != nil:
 		return err

@@ -163,3 +163,53 @@ func TestSilentReadersAreCutOff(t *testing.T) {
 		require.NoError(t, <-ended)
 	})
 }
+
+// TestChangesAreNotRefused: a transaction that was carried out waits for room for its answer, and then its outcome is unknown to the client,
+// not refused. So it is for a call alone and for one on a stream.
+func TestChangesAreNotRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := access.NewPool("answer_bytes", 16<<20, nil)
+		solo := coordtest.New(coordtest.Config{})
+		s := grpcapi.New(grpcapi.Config{Coordination: plane(solo), Answers: answers})
+		l := bufconn.Listen(1 << 20)
+		ended := make(chan error, 1)
+		go func() { ended <- s.Serve(l) }()
+		conn, err := grpc.NewClient("passthrough:///peer", grpc.WithPerRPCCredentials(named("a")), grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+		require.NoError(t, err)
+		c := api.NewCoordinationServiceClient(conn)
+		txn := &api.TxnRequest{Then: []*api.TxnStep{
+			{Step: &api.TxnStep_Put{Put: &api.TxnPut{Key: []byte("a"), Value: make([]byte, 1<<20)}}},
+			{Step: &api.TxnStep_Range{Range: &api.TxnRange{Key: []byte("a")}}},
+		}}
+		_, err = c.Txn(t.Context(), txn)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Zero(t, answers.Used())
+		var releases []func()
+		for n, bytes := range []int{8 << 20, 6 << 20, 5 << 18} {
+			release, err := answers.TakeBytes(access.With(t.Context(), access.Principal{Name: string(rune('x' + n))}), "test", bytes, 0)
+			require.NoError(t, err)
+			releases = append(releases, release)
+		}
+
+		_, err = c.Range(t.Context(), &api.RangeRequest{Key: []byte("a")})
+		refused(t, err, codes.ResourceExhausted, "pool.answer_bytes")
+		_, err = c.Txn(t.Context(), txn)
+		refused(t, err, codes.DeadlineExceeded, "pool.answer_bytes")
+		require.ErrorContains(t, err, "was carried out")
+		stream, err := coordv1.NewCallServiceClient(conn).Calls(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(&coordv1.CallsRequest{Calls: []*coordv1.Call{{Id: 1, Body: &coordv1.Call_Command{Command: &coordv1.Command{Request: &coordv1.Command_Txn{Txn: txn}}}}}}))
+		got, err := stream.Recv()
+		require.NoError(t, err)
+		require.Contains(t, string(got.GetReplies()[0].GetStatus()), "was carried out")
+		time.AfterFunc(5*time.Second, releases[0])
+		resp, err := c.Txn(t.Context(), txn)
+		require.NoError(t, err, "it waits for room")
+		require.EqualValues(t, 4, resp.GetResults()[1].GetKvs()[0].GetVersion(), "all were carried out")
+		require.NoError(t, conn.Close())
+		s.Close()
+		require.NoError(t, <-ended)
+	})
+}

@@ -143,7 +143,8 @@ func TestOneWayOut(t *testing.T) {
 	}, found, "write, writePieces or writeLarge charges the budget")
 }
 
-// TestSharedBodiesWait: a body that many requests share waits for others that are being read, and not for ever.
+// TestSharedBodiesWait: a body that many requests share waits for others that are being read, and not for ever. So does the answer to a
+// change.
 func TestSharedBodiesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := access.NewPool("answer_bytes", 1<<20, nil)
@@ -156,6 +157,10 @@ func TestSharedBodiesWait(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 429, send(0))
 		require.Equal(t, 429, send(sharedPatience))
+		w := httptest.NewRecorder()
+		write(&response{ResponseWriter: w, answers: answers, caller: t.Context(), changes: true}, 200, make([]byte, 1<<19))
+		require.Equal(t, 504, w.Code, "a change that was made is not refused")
+		require.Contains(t, w.Body.String(), "was carried out")
 		time.AfterFunc(sharedPatience/2, release)
 		require.Equal(t, 200, send(sharedPatience))
 		require.Zero(t, answers.Used())

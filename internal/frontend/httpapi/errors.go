@@ -255,7 +255,11 @@ func setContent(h http.Header) {
 
 // charge puts n bytes of an answer into the budget until release.
 func (r *response) charge(n int, patience time.Duration) (release func(), err error) {
-	release, err = r.answers.TakeBytes(r.caller, "httpapi", n, patience)
+	if r.changes {
+		release, err = r.answers.TakeForChange(r.caller, "httpapi", n)
+	} else {
+		release, err = r.answers.TakeBytes(r.caller, "httpapi", n, patience)
+	}
 	if release == nil {
 		release = func() {}
 	}

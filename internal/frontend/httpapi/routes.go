@@ -116,7 +116,7 @@ func (t route) checked() http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if resp := responseOf(w); resp != nil {
-			resp.caller = r.Context()
+			resp.caller, resp.changes = r.Context(), t.role > access.RoleReadOnly
 		}
 		serve.ServeHTTP(w, r)
 	})

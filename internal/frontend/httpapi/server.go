@@ -200,6 +200,7 @@ type response struct {
 
 	answers *access.Pool
 	caller  context.Context // of the request, with what a guard found out about it
+	changes bool            // the answer tells of a change that was made
 }
 
 // responseOf finds the response below the writers of guards and counters; nil for writers of tests.

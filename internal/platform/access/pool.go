@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -140,6 +141,19 @@ func (p *Pool) TakeBytes(ctx context.Context, op string, n int, patience time.Du
 		return nil, p.refuse(op, client, free, own)
 	}
 	return func() { p.release(client, n) }, nil
+}
+
+// carriedOut is how long the answer to a change waits for room.
+const carriedOut = 10 * time.Second
+
+// TakeForChange is TakeBytes for the answer to a request that was carried out already: it must not look refused. It waits some
+// seconds, and then fails with Timeout, after which no client takes the change for undone.
+func (p *Pool) TakeForChange(ctx context.Context, op string, n int) (release func(), err error) {
+	release, err = p.TakeBytes(ctx, op, n, carriedOut)
+	if fault.KindOf(err) == fault.PoolExhausted && err != nil {
+		err = &fault.Error{Op: op, Kind: fault.Timeout, Field: fault.FieldOf(err), Err: fmt.Errorf("the request was carried out, and its answer of %d bytes found no room: read anew", n)}
+	}
+	return release, err
 }
 
 // next returns a channel that is closed at the next release.
