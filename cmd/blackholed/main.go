@@ -44,7 +44,7 @@ func main() {
 			return group.Restoration(r), err
 		},
 		Run: func(ctx context.Context, c config.Config, r cli.Runner) error {
-			return daemon.Run(ctx, c, daemon.Options{Stderr: r.Stderr, Version: v, Joined: r.Joined, Libraries: adoptLibraries(c.Log.Format), Up: func(u daemon.Up) { r.Up(cli.Up(u)) }, Again: r.Again})
+			return daemon.Run(ctx, c, daemon.Options{Stderr: r.Stderr, Version: v, Joined: r.Joined, Alone: r.Alone, Libraries: adoptLibraries(c.Log.Format), Up: func(u daemon.Up) { r.Up(cli.Up(u)) }, Again: r.Again})
 		},
 	}.Execute(ctx, os.Args[1:]))
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/settings"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/internal/platform/environ"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network/invite"
 )
@@ -22,6 +24,7 @@ type runFunc func(ctx context.Context, c config.Config, r Runner) error
 type Runner struct {
 	Stderr io.Writer
 	Joined string                        // network that the peer has joined by an invitation now; "": none
+	Alone  bool                          // BLACKHOLE_JOIN is set and empty, and the settings name no other peer
 	Up     func(Up)                      // takes the peer's addresses once, when it is up
 	Again  func() (config.Config, error) // reads the settings again
 }
@@ -77,7 +80,9 @@ func runCommand(con *term.Console, run runFunc, join peer.JoinFunc) *cobra.Comma
 				return err
 			}
 		}
-		err = run(cmd.Context(), c, Runner{Stderr: con.Stderr, Joined: string(invited.Name), Up: func(up Up) { greet(con, up) }, Again: func() (config.Config, error) {
+		text, named := con.Env(environ.Join)
+		alone := named && strings.TrimSpace(text) == "" && !cmd.Flags().Changed("join") && len(c.Bootstrap) == 0
+		err = run(cmd.Context(), c, Runner{Stderr: con.Stderr, Joined: string(invited.Name), Alone: alone, Up: func(up Up) { greet(con, up) }, Again: func() (config.Config, error) {
 			next, _, err := s.Load(cmd)
 			return next, err
 		}})

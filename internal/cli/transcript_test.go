@@ -127,6 +127,9 @@ func testApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) App {
 		Run: func(_ context.Context, c config.Config, r Runner) error {
 			fmt.Fprintf(r.Stderr, "network %s, profile %s, data %s, listen %q, bootstrap %q, http %s, grpc %s\n",
 				c.NetworkName(), c.Profile, c.Data, c.Listen, c.Bootstrap, c.HTTP, c.GRPC)
+			if r.Alone {
+				fmt.Fprintln(r.Stderr, "alone")
+			}
 			if r.Joined != "" {
 				fmt.Fprintln(r.Stderr, "joined", r.Joined)
 			}

@@ -41,6 +41,7 @@ type Options struct {
 	Stderr  io.Writer // of the log
 	Version string
 	Joined  string // network that the peer has joined by an invitation now; "": none
+	Alone   bool   // an invitation was asked for by an empty variable, and the settings name no other peer
 	// Libraries gives the log to libraries that have one logger for the whole program: warnings of package log, and the errors of
 	// others. May be nil.
 	Libraries func(warnings, failures slog.Handler)
@@ -54,6 +55,9 @@ func Run(ctx context.Context, c config.Config, o Options) error {
 	log, journal := newJournal(c.Log, o.Stderr)
 	if o.Libraries != nil {
 		o.Libraries(newHandler(c.Log.Format, journal, &journal.level), newHandler(c.Log.Format, journal, slog.LevelError))
+	}
+	if o.Alone {
+		log.Warn("BLACKHOLE_JOIN is empty, so this peer joins nobody and begins a network of its own; unset it if that is wanted")
 	}
 	if o.Joined != "" {
 		log.Info("joined a network by an invitation; the next start needs none", "network", o.Joined)

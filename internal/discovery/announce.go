@@ -162,7 +162,7 @@ func (s *Service) announce(ctx context.Context, recs []*records.Record) []discov
 		}
 		s.Registry.Announced(r.Name(), r.Sequence(), s.settled(r, o), s.Now())
 		receipts[i] = discovery.Receipt{
-			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored, Warnings: s.warnings(r),
+			ID: r.Name().ID, Key: r.Key().String(), Sequence: r.Sequence(), ExpiresAt: r.Expires(), Stored: o.Stored, Warnings: s.warnings(r, o.Stored),
 		}
 	}
 	s.reportUnstored(failure)

@@ -56,8 +56,11 @@ func (s *Service) reportOutdated(why string) {
 }
 
 // warnings returns the warnings for a new version of an own record.
-func (p *Parts) warnings(r *records.Record) []string {
+func (p *Parts) warnings(r *records.Record, stored records.Stored) []string {
 	var all []string
+	if stored.ThisPeerOnly && !r.Withdrawn() {
+		all = append(all, "nobody else finds this offer: no other peer of the network holds it; see blackholed doctor")
+	}
 	if w := clockWarning(p.Keepers.Clock(), r, p.Now()); w != "" {
 		all = append(all, w)
 	}

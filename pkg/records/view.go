@@ -92,6 +92,8 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 type Stored struct {
 	On int `json:"on"`
 	Of int `json:"of"`
+	// ThisPeerOnly says that its provider alone holds the record, so nobody else finds it.
+	ThisPeerOnly bool `json:"this_peer_only,omitempty"`
 }
 
 // Outcome is the result of storing one record at its keepers. Err is nil if at least one keeper

@@ -28,13 +28,14 @@ import (
 const (
 	fine    = "ok"
 	waiting = "wait" // ends by itself
+	warned  = "warn" // works, and probably not as wanted
 	broken  = "PROBLEM"
 )
 
 // finding is the result of one check.
 type finding struct {
 	Area  string `json:"area"`
-	State string `json:"state"` // ok, wait or PROBLEM
+	State string `json:"state"` // ok, wait, warn or PROBLEM
 	Text  string `json:"text"`
 	Do    string `json:"do,omitempty"` // the remedy
 }
@@ -220,7 +221,18 @@ func checkNetwork(f *facts) finding {
 	case found.State == fine && !s.Ready:
 		return finding{State: broken, Text: "no bootstrap peer was reached", Do: "check the setting bootstrap and the firewall"}
 	case found.State == fine && s.Peers == 0:
-		return finding{State: fine, Text: "no other peer is connected: this peer is a network of its own, or the others have not found it yet"}
+		text := "no other peer is connected: this peer is a network of its own, or the others have not found it yet"
+		if s.RecordsOwn == 0 {
+			return finding{State: fine, Text: text}
+		}
+		do := "give the others the line of `" + command.Program + " invite`, or join them with `" + command.Program + " run --join LINE`"
+		switch s.Profile {
+		case "dev":
+			do = "profile dev never leaves this machine: `" + command.Program + " run --join LINE`, or --profile public with --bootstrap ADDRESS"
+		case "public":
+			do = "give --bootstrap ADDRESS of a peer that others know; there is no public network that everybody joins"
+		}
+		return finding{State: warned, Text: "nobody else finds the " + term.Counted(s.RecordsOwn, "offer") + " of this peer: no other peer is connected", Do: do}
 	}
 	return found
 }

@@ -154,7 +154,11 @@ func addReceipt(o *remote.Results, id string, r discovery.Receipt, err error) {
 		return
 	}
 	o.Warn(r.ID, r.Warnings)
-	o.Add(r, r.ID, strconv.FormatUint(r.Sequence, 10), fmt.Sprintf("%d of %d", r.Stored.On, r.Stored.Of), term.At(r.ExpiresAt), r.Key)
+	stored := fmt.Sprintf("%d of %d", r.Stored.On, r.Stored.Of)
+	if r.Stored.ThisPeerOnly {
+		stored += " (this peer only)"
+	}
+	o.Add(r, r.ID, strconv.FormatUint(r.Sequence, 10), stored, term.At(r.ExpiresAt), r.Key)
 }
 
 // offerFileFlag adds -f.

@@ -116,7 +116,7 @@ func (p *Publisher) StoreAt(ctx context.Context, sends []*send) []records.Outcom
 		}
 		targets = p.targets(sends)
 	}
-	return tally(sends, batches, sets)
+	return tally(p.Self, sends, batches, sets)
 }
 
 // targets returns the records with cells to store them for. Below split cells these include the children that contain
@@ -432,13 +432,14 @@ func readResults(items []storeItem, results []*pb.StoreResult) error {
 }
 
 // tally returns the outcomes of the records from the results in the batches.
-func tally(sends []*send, batches []storeBatch, sets map[records.CellKey]*route.Set) []records.Outcome {
+func tally(self peer.ID, sends []*send, batches []storeBatch, sets map[records.CellKey]*route.Set) []records.Outcome {
 	for _, b := range batches {
 		for _, item := range b.items {
 			o := &item.of.outcome
 			o.Stored.Of++
 			switch {
 			case item.err == nil:
+				o.Stored.ThisPeerOnly = b.to == self && (o.Stored.On == 0 || o.Stored.ThisPeerOnly)
 				o.Stored.On++
 			case fault.KindOf(item.err) == fault.Exists:
 				item.of.newest = max(item.of.newest, item.sequence)

@@ -91,7 +91,7 @@ func TestTally(t *testing.T) {
 		return storeItem{of: sends[record], err: fault.New("", fault.Exists, "stale"), sequence: sequence}
 	}
 	full := storeItem{of: sends[2], err: fault.New("", fault.LimitReached, "full")}
-	out := tally(sends, []storeBatch{
+	out := tally("self", sends, []storeBatch{
 		{to: "a", items: []storeItem{{of: sends[0]}, stale(1, 7), full}},
 		{to: "b", items: []storeItem{stale(0, 9), stale(1, 8), full}},
 	}, nil)
@@ -101,6 +101,11 @@ func TestTally(t *testing.T) {
 	require.Equal(t, uint64(8), fault.ValueOf(out[1].Err))
 	require.ErrorIs(t, out[2].Err, fault.LimitReached)
 	require.Equal(t, records.Outcome{}, out[3])
+
+	seen := []*send{{}, {}}
+	out = tally("self", seen, []storeBatch{{to: "self", items: []storeItem{{of: seen[0]}, {of: seen[1]}}}, {to: "a", items: []storeItem{{of: seen[1]}}}, {to: "self", items: []storeItem{{of: seen[1]}}}}, nil)
+	require.True(t, out[0].Stored.ThisPeerOnly)
+	require.False(t, out[1].Stored.ThisPeerOnly, "a holds it too")
 }
 
 // Weighed calls stay within the weight, one at a time may exceed it, and every call runs or is late.
