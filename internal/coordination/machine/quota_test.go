@@ -2,6 +2,8 @@ package machine_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -328,6 +330,78 @@ func TestClientsMakeRoom(t *testing.T) {
 	require.Equal(t, 12, l.Clients())
 	require.Equal(t, []int{5, 3, 3, 1}, []int{l.Usage("peer").Clients, l.Usage(flooder).Clients, l.Usage(second).Clients, l.Usage("@third").Clients})
 	require.NoError(t, use(first[0]))
+}
+
+// naive are the clients without an index: who loses one is found by a look at all.
+type naive map[coord.ClientID]*session
+
+func (n naive) makeRoom(owner string, l coord.Limits) {
+	count, applications := map[string]int{}, 0
+	for _, s := range n {
+		if count[s.owner]++; principals.IsApplication(s.owner) {
+			applications++
+		}
+	}
+	loses, most := owner, 0
+	switch full := len(n) >= int(l.Clients); {
+	case count[owner] >= int(l.PerOwner.Clients):
+	case principals.IsApplication(owner) && applications >= int(uint64(l.Clients)-l.Kept(uint64(l.Clients))), full:
+		for _, name := range slices.Sorted(maps.Keys(count)) {
+			enough := principals.IsApplication(owner) && applications >= int(uint64(l.Clients)-l.Kept(uint64(l.Clients)))
+			if count[name] > most && (principals.IsApplication(name) || !enough) {
+				loses, most = name, count[name]
+			}
+		}
+	default:
+		return
+	}
+	var idlest coord.ClientID
+	for id, s := range n {
+		if s.owner == loses && (idlest == 0 || s.seen < n[idlest].seen) {
+			idlest = id
+		}
+	}
+	delete(n, idlest)
+}
+
+// The machine forgets the clients that the naive one forgets, over snapshots too.
+func TestClientsMatchNaiveOnes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l, dumb := newLog(), naive{}
+		limits := l.Limits()
+		limits.Clients, limits.PerOwner.Clients = rapid.Uint32Range(1, 9).Draw(t, "clients"), rapid.Uint32Range(1, 6).Draw(t, "per owner")
+		l.do(alice, &coordv1.Configure{Limits: limits.Message()})
+		next := uint64(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			id := coord.ClientID(rapid.Uint64Range(1, next+1).Draw(t, "id"))
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0:
+				l.Machine, _ = machine.Restore(l.Snapshot())
+			case 1, 2:
+				owner := rapid.SampledFrom([]string{"@a", "@b", "~c", "p", "q"}).Draw(t, "owner")
+				next++
+				r, _ := l.send(chosen(next, coordtest.Command(owner, &apiv1.OpenClientRequest{})))
+				require.NoError(t, r.Err)
+				dumb.makeRoom(owner, limits)
+				dumb[r.Client] = &session{owner: owner, seen: l.next}
+			case 3:
+				r, _ := l.send(coordtest.Once(id, l.next+1, coordtest.Command(alice, write(put("a", "", 0)))))
+				require.Equal(t, dumb[id] != nil, r.Err == nil, "%v", r.Err)
+				if dumb[id] != nil {
+					dumb[id].seen = l.next
+				}
+			case 4:
+				r, _ := l.send(coordtest.Once(id, l.next+1, coordtest.Command(alice, &apiv1.CloseClientRequest{})))
+				require.Equal(t, dumb[id] != nil, r.Err == nil, "%v", r.Err)
+				delete(dumb, id)
+			}
+			require.Equal(t, len(dumb), l.Clients())
+		}
+		for id := coord.ClientID(1); id <= coord.ClientID(next); id++ {
+			r, _ := l.send(coordtest.Once(id, l.next+1, coordtest.Command(alice, write(put("a", "", 0)))))
+			require.Equal(t, dumb[id] != nil, r.Err == nil, "client %d: %v", id, r.Err)
+		}
+	})
 }
 
 // One owner that waits for a lock with many leases leaves places in its queue to others.
