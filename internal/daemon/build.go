@@ -214,7 +214,7 @@ func (p *parts) startNode(ctx context.Context, profile p2p.Profile) error {
 	p.onClose(p.node.Close)
 	return metrics.RegisterReach(p.gatherer, reach.States(), func() metrics.Reach {
 		r := p.reach()
-		return metrics.Reach{State: r.State, Direct: r.Direct, Relayed: r.Relayed, Punched: r.Punched, Unpunched: r.Unpunched}
+		return metrics.Reach{State: r.State, Direct: r.Direct, Relayed: r.Relayed, Punched: r.Punched, Unpunched: r.Unpunched, Remembered: p.node.Remembered()}
 	})
 }
 

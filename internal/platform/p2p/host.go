@@ -7,6 +7,7 @@ import (
 	hostconfig "github.com/libp2p/go-libp2p/config"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/transport"
 	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
 	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
@@ -48,7 +49,7 @@ func newHost(c *Config, settings profileSettings, nat *reach.Reach) (host.Host, 
 	h := &hostconfig.Config{
 		PeerKey: c.Identity, UserAgent: c.UserAgent, ProtocolVersion: c.Network.Version(), PSK: c.PrivateKey,
 		ListenAddrs: []multiaddr.Multiaddr{}, // New listens after all handlers are set
-		ConnManager: manager, ResourceManager: resources, Peerstore: known,
+		ConnManager: manager, ResourceManager: resources, Peerstore: newBook(known, func(p peer.ID) bool { return manager.IsProtected(p, "") }),
 		RelayCustom:                true,
 		UDPBlackHoleSuccessCounter: blackHole("UDP"), IPv6BlackHoleSuccessCounter: blackHole("IPv6"),
 	}

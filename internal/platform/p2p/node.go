@@ -112,7 +112,7 @@ func (n *Node) build(life context.Context, c *Config, settings profileSettings) 
 	n.reach.Relays(n.routing)
 	n.routed = routedhost.Wrap(n.host, n.dht)
 	// The host without routing: gossip uses connected peers and must never cause a lookup.
-	n.pubsub, err = pubsub.NewGossipSub(life, n.host, c.PubSub...)
+	n.pubsub, err = pubsub.NewGossipSub(life, plainHost{n.host}, c.PubSub...)
 	return err
 }
 
