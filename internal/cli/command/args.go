@@ -22,6 +22,12 @@ func Parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// Elsewhere makes a parent answer words that users of similar programs type with the way that is here, by the word.
+func Elsewhere(parent *cobra.Command, ways map[string]string) *cobra.Command {
+	parent.Annotations = ways
+	return parent
+}
+
 // ShowHelp is the work of a command with subcommands only.
 func ShowHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
@@ -29,6 +35,9 @@ func ShowHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 func UnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
+	}
+	if way := cmd.Annotations[args[0]]; way != "" {
+		return fault.Invalidf("", args[0], "%q is not a command: %s", args[0], way)
 	}
 	return fault.Invalidf("", args[0], "%q is not a command%s", args[0], spelling.Meant(meantCommands(cmd, args[0])))
 }

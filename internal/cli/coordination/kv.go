@@ -2,6 +2,7 @@
 package coordination
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -80,7 +81,7 @@ func kvDelete(con *term.Console) *cobra.Command {
 	return r.Coordinates(func(ctx context.Context, c *client.Client, args []string) error {
 		gone := &apiv1.TxnDelete{Key: []byte(args[0])}
 		if *prefix {
-			gone.Key, gone.RangeEnd = coord.Under(args[0]).Bounds()
+			gone.Key, gone.RangeEnd = coord.Under(prefixOf(args)).Bounds()
 		}
 		if *prefix && *guard >= 0 {
 			return fault.Invalidf("--if-revision", nil, "cannot be used with --prefix")
@@ -125,7 +126,7 @@ func writeKey(ctx context.Context, r *remote.Peer, c *client.Client, txn *apiv1.
 func kvGet(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get KEY", Short: "Print the value of a key", Args: command.OneArg("KEY"),
-		Long: "Print the value of KEY, byte for byte. The exit code is 3 for a key that does not exist.",
+		Long: "Print the value of KEY, byte for byte; a terminal gets the end of a line after it. The exit code is 3 for a key that does not exist.",
 	}
 	at := cmd.Flags().Int64("revision", 0, "read the key as it was; 0 means the present")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
@@ -137,20 +138,27 @@ func kvGet(con *term.Console) *cobra.Command {
 		case len(page.Keys) == 0:
 			return fault.Refused(fault.NotFound, args[0], "does not exist at revision %d", page.Revision)
 		case r.Format == term.AsTable:
-			_, err := r.Stdout.Write(page.Keys[0].Value)
+			value := page.Keys[0].Value
+			if r.Screen().Columns > 0 && !bytes.HasSuffix(value, []byte("\n")) {
+				value = append(slices.Clip(value), '\n')
+			}
+			_, err := r.Stdout.Write(value)
 			return fault.As("cli.print", fault.Internal, err)
 		}
 		return r.Print(term.Document{Value: page.Keys[0]})
 	})
 }
 
+// prefixOf is the prefix of a command; without one all keys match.
+func prefixOf(args []string) string { return strings.Join(args, "") }
+
 func kvList(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ls PREFIX", Short: "List, sort or count the keys with a prefix", Args: command.OneArg("PREFIX"),
-		Long: "List the keys that begin with PREFIX. The prefix \"\" matches all keys.",
+		Use: "ls [PREFIX]", Short: "List, sort or count the keys with a prefix", Args: command.AtMostOne("PREFIX"),
+		Long: "List the keys that begin with PREFIX; without it, all keys.",
 		Example: "  " + command.Program + " kv ls app/\n" +
 			"  " + command.Program + " kv ls app/ --sort mod --descending --limit 10   # the last changes\n" +
-			"  " + command.Program + " kv ls \"\" --count-only",
+			"  " + command.Program + " kv ls --count-only",
 	}
 	q := &apiv1.RangeRequest{}
 	flags := cmd.Flags()
@@ -260,8 +268,8 @@ func shortened(value string) string {
 
 func kvWatch(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "watch PREFIX", Short: "Follow the keys that begin with a prefix", Args: command.OneArg("PREFIX"),
-		Long: "Show all changes of the keys with this PREFIX until interrupted. The prefix \"\" matches\n" +
+		Use: "watch [PREFIX]", Short: "Follow the keys that begin with a prefix", Args: command.AtMostOne("PREFIX"),
+		Long: "Show all changes of the keys with this PREFIX until interrupted. Without it, those of\n" +
 			"all keys; the keys of the lock NAME are NAME/LEASE, with the lease in hexadecimal.\n\n" +
 			"With -o ndjson, progress events give the revision for --from, which resumes the watch there. The\n" +
 			"command ends with exit code 3 if the group has compacted that revision.",
@@ -273,7 +281,7 @@ func kvWatch(con *term.Console) *cobra.Command {
 		if *from < 0 {
 			return fault.Invalidf("--from", *from, "must be at least 0")
 		}
-		w := client.Watch{Span: client.Under(args[0]), From: client.Revision(*from), Prev: *prev}
+		w := client.Watch{Span: client.Under(prefixOf(args)), From: client.Revision(*from), Prev: *prev}
 		seen := false
 		for batch, err := range c.KV().Watch(ctx, w) {
 			if seen && fault.KindOf(err) == fault.Timeout {

@@ -50,8 +50,18 @@ func leaseDocument(id coord.LeaseID, ttl time.Duration) term.Document {
 	}
 }
 
+// leaseGrantArgs knows the form of etcdctl.
+func leaseGrantArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {
+			return fault.Invalidf("", args[0], "takes no argument: name the time to live by --ttl %ss", args[0])
+		}
+	}
+	return command.NoArgs(cmd, args)
+}
+
 func leaseGrant(con *term.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "grant", Short: "Create a lease", Args: command.NoArgs}
+	cmd := &cobra.Command{Use: "grant", Short: "Create a lease", Args: leaseGrantArgs}
 	ttl := cmd.Flags().Duration("ttl", client.DefaultTTL, "time to live; the group raises or lowers it to its limits")
 	r := remote.New(con, cmd, remote.DefaultTimeout)
 	return r.Coordinates(func(ctx context.Context, c *client.Client, _ []string) error {

@@ -35,10 +35,11 @@ type lockFlags struct {
 
 // Lock makes the command lock.
 func Lock(con *term.Console) *cobra.Command {
-	return command.Parent(&cobra.Command{
+	const ends = "end the program that holds the lock, or `" + command.Program + " lease revoke` its lease; see lock ls"
+	return command.Elsewhere(command.Parent(&cobra.Command{
 		Use: "lock", Short: "Hold and list locks",
 		Long: "Hold and list locks. A lock is a queue under a name: its holder has a fencing token, which rises from\nholder to holder.",
-	}, lockHold(con), lockList(con))
+	}, lockHold(con), lockList(con)), map[string]string{"release": ends, "unlock": ends, "rm": ends, "acquire": "use lock hold", "get": "use lock ls"})
 }
 
 func lockHold(con *term.Console) *cobra.Command {
