@@ -76,6 +76,9 @@ func Run(ctx context.Context, c config.Config, o Options) error {
 		listeners.close()
 		return fault.Wrap("daemon.Run", err)
 	}
+	if err := c.Remember(); err != nil {
+		log.Warn("the next start needs --network again", "network", p.network.name.String(), "error", err)
+	}
 	p.fronts.auth.pages.address = p.pageAddress(listeners.http)
 	now := Up{Network: p.network.name.String(), Profile: c.Profile, Page: cmp.Or(p.fronts.auth.pages.address, config.Off), GRPC: address(listeners.grpc)}
 	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", now.Network, "profile", now.Profile, "version", o.Version, "data", c.Data,

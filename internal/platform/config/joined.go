@@ -13,7 +13,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/network"
 )
 
-// joinedFile holds, in a data directory, the network that its peer has joined by an invitation.
+// joinedFile holds, in a data directory, the network that its peer has joined by an invitation, or founded.
 const joinedFile = "network.yaml"
 
 // joinedFormat is the version of the file, under the key "format".
@@ -26,6 +26,19 @@ type Joined struct {
 	Profile   string
 	Bootstrap []string
 	Closed    bool
+}
+
+// Remember writes the network of these settings to their data directory, unless it has one or a start without settings finds
+// that network anyway: the identity, the group and the records of a directory belong to one network.
+func (c *Config) Remember() error {
+	plain := Default()
+	if c.NetworkName() == plain.NetworkName() {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(c.Data, joinedFile)); !errors.Is(err, fs.ErrNotExist) {
+		return fault.As("config.Remember", fault.Invalid, err)
+	}
+	return Joined{Name: c.NetworkName(), Profile: c.Profile, Closed: c.Network.Closed}.Save(c.Data)
 }
 
 // joinedForm is the form of the file.
@@ -53,7 +66,7 @@ func (j Joined) Save(dataDir string) error {
 		return fault.As(op, fault.Invalid, err)
 	}
 	defer os.Remove(f.Name()) // after the rename it does not exist
-	_, err = f.WriteString("# The network that this peer has joined by an invitation.\n" + string(text))
+	_, err = f.WriteString("# The network of this peer. A start without --network stays in it.\n" + string(text))
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), filepath.Join(dataDir, joinedFile))
 	}
@@ -82,9 +95,11 @@ func (s Source) join(c *Config, origin Origin) error {
 			c.Network.Name, joined.Name, from, origin[networkKey])
 	}
 	settings := map[string]func(){
-		networkKey:  func() { c.Network.Name = string(joined.Name) },
-		"profile":   func() { c.Profile = joined.Profile },
-		"bootstrap": func() { c.Bootstrap = joined.Bootstrap },
+		networkKey: func() { c.Network.Name = string(joined.Name) },
+		"profile":  func() { c.Profile = joined.Profile },
+	}
+	if len(joined.Bootstrap) > 0 {
+		settings["bootstrap"] = func() { c.Bootstrap = joined.Bootstrap }
 	}
 	if joined.Closed {
 		settings[closedKey] = func() { c.Network.Closed = true }

@@ -49,6 +49,30 @@ func TestJoinedNetworkIsRemembered(t *testing.T) {
 	require.Equal(t, []string{"/ip4/192.0.2.9/tcp/1"}, c.Bootstrap)
 }
 
+// TestFounderRemembersItsNetwork: a later start without settings stays in the network that the first one founded.
+func TestFounderRemembersItsNetwork(t *testing.T) {
+	dir := t.TempDir()
+	load := func(flags map[string]any) (config.Config, error) {
+		flags["data"] = dir
+		c, _, err := config.Load(config.Source{Flags: flags})
+		return c, err
+	}
+	plain, err := load(map[string]any{})
+	require.NoError(t, err)
+	require.NoError(t, plain.Remember())
+	_, err = os.Stat(filepath.Join(dir, "network.yaml"))
+	require.ErrorIs(t, err, os.ErrNotExist, "a start without settings finds this network anyway")
+	founded, err := load(map[string]any{"network": "office", "profile": "lan"})
+	require.NoError(t, err)
+	require.NoError(t, founded.Remember())
+	later, err := load(map[string]any{})
+	require.NoError(t, err)
+	require.Equal(t, founded, later)
+	require.NoError(t, later.Remember(), "it is remembered already")
+	_, err = load(map[string]any{"network": "home"})
+	require.ErrorIs(t, err, &fault.Error{Kind: fault.Invalid, Field: "network.name"})
+}
+
 func TestJoinedNetworkIsNotContradicted(t *testing.T) {
 	dir := t.TempDir()
 	office := config.Joined{Name: "office", Profile: "lan", Bootstrap: []string{"/ip4/192.0.2.1/tcp/1"}}
