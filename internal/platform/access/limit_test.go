@@ -86,3 +86,16 @@ func TestLimitAgainstModel(t *testing.T) {
 		}
 	})
 }
+
+// TestRetryAfterOfPools: a pool that knows when it has room says it as a rate does, in whole seconds.
+func TestRetryAfterOfPools(t *testing.T) {
+	full := fault.Exhausted("", "offers", true, "all are in use")
+	_, ok := RetryAfter(full)
+	require.False(t, ok)
+	var refusal *fault.Error
+	require.ErrorAs(t, full, &refusal)
+	refusal.Value = 1500 * time.Millisecond
+	after, ok := RetryAfter(fault.Wrap("discovery.Register", full))
+	require.True(t, ok)
+	require.Equal(t, 2*time.Second, after)
+}
