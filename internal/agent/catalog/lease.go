@@ -51,6 +51,16 @@ func (c *Catalog) ByLease(lease string) (*instance.Instance, bool) {
 	return i, i != nil
 }
 
+// Get returns the instance of a key, nil without one. It may be ahead of results by the change in progress.
+func (c *Catalog) Get(k instance.Key) *instance.Instance {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.streams.get(k.Name()); s != nil {
+		return s.byID[k.ID]
+	}
+	return nil
+}
+
 // Until calls done now and after each change of the revision or the link state,
 // until done returns true. It does not count as a watch. Errors: Timeout,
 // Canceled.

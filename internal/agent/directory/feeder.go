@@ -228,7 +228,7 @@ func (f *feeder) follow() error {
 // resume returns the revision for the next watch.
 func (f *feeder) resume(ctx context.Context) (int64, error) {
 	f.mu.Lock()
-	foreign, revision := f.foreign, f.revision
+	foreign, revision := f.foreign || f.mixed && !f.refused, f.revision
 	f.mu.Unlock()
 	if !foreign {
 		return int64(revision) + 1, nil
@@ -310,10 +310,9 @@ func (f *feeder) refuse(refused bool) {
 				changes = append(changes, instance.Change{Key: k, Instance: l.Instance})
 			}
 		}
-		f.applyMixed(changes)
+		f.applyMixed(slices.DeleteFunc(changes, f.taken))
 	case !refused && f.mixed:
-		f.foreign = true // back to the numbering of the group
-		f.relist()
+		f.relist() // back to the numbering of the group
 	}
 }
 
@@ -407,6 +406,12 @@ func (f *feeder) older(c instance.Change) bool {
 	return local && (c.Instance == nil || c.Instance.Peer == f.d.Self)
 }
 
+// taken reports whether the directory gives the name of a local change to another peer: the change is refused for that, and hides nothing.
+func (f *feeder) taken(c instance.Change) bool {
+	shown := f.d.Catalog.Get(c.Key)
+	return shown != nil && shown.Peer != f.d.Self
+}
+
 // decode returns the instance of an entry. An entry equal to its local instance
 // shares that instance's memory. The caller holds mu.
 func (f *feeder) decode(k instance.Key, kv *apiv1.KeyVal) *instance.Instance {
@@ -442,7 +447,7 @@ func (f *feeder) change(changes []encodedChange) {
 		f.applyOwn(shown)
 		f.updateContact()
 	case f.mixed:
-		f.applyMixed(shown)
+		f.applyMixed(slices.DeleteFunc(shown, f.taken))
 	}
 }
 
