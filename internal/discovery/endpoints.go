@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -42,6 +43,8 @@ type endpoint struct {
 	fails   int       // failed checks in a row
 	since   time.Time // of the first of them
 	history []bool    // answered, newest last
+
+	shares
 }
 
 // The states of a target.
@@ -51,9 +54,30 @@ const (
 	unknown    = "unknown" // of no kind that can be measured
 )
 
-// dead reports whether the endpoint does not serve: two checks in a row failed, the last one lately.
-func (e *endpoint) dead(now time.Time) bool {
-	return e.fails >= 2 && now.Sub(e.last.CheckedAt) < endpointStands
+// verdict combines what this peer found with what others found. An own finding wins for a while: two failed checks in a row, or an
+// answer.
+func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dead bool) {
+	m = e.last
+	m.Since = e.since
+	own := m.State != "" && now.Sub(m.CheckedAt) < endpointStands
+	if own && e.fails >= 2 {
+		return m, true
+	}
+	if x.sharing == nil || len(e.heard) == 0 {
+		if !own {
+			m = records.Measured{}
+		}
+		return m, false
+	}
+	o, gone, _ := x.others(e, now)
+	switch {
+	case own && (o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State == records.Answers && now.Sub(m.CheckedAt) < endpointEvery):
+		return m, false
+	case o.State == "":
+		return records.Measured{}, false
+	default:
+		return o, gone
+	}
 }
 
 // endpoints measures the endpoints of offers in answers. It is safe for concurrent use.
@@ -62,17 +86,21 @@ type endpoints struct {
 	self    func(*records.Record) bool
 	now     func() time.Time
 	changed func(*records.Record) // is called when an offer's endpoint dies or returns; must not block
+	sharing *EndpointSharing      // nil: this peer measures alone
+
+	roles   map[peer.ID][]peer.ID // of the witnesses of providers, for assume alone
+	rolesAt time.Time
 
 	mu    sync.Mutex // guards known
 	known *simplelru.LRU[records.Name, *endpoint]
 }
 
-func newEndpoints(p EndpointProber, now func() time.Time, own func(*records.Record) bool, changed func(*records.Record)) *endpoints {
+func newEndpoints(p EndpointProber, now func() time.Time, own func(*records.Record) bool, changed func(*records.Record), sharing *EndpointSharing) *endpoints {
 	known, err := simplelru.NewLRU[records.Name, *endpoint](maxEndpoints, nil)
 	if err != nil {
 		panic("discovery: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &endpoints{prober: p, now: now, self: own, changed: changed, known: known}
+	return &endpoints{prober: p, now: now, self: own, changed: changed, sharing: sharing, known: known}
 }
 
 // want asks for measurements of offers that somebody sees.
@@ -133,19 +161,24 @@ func (x *endpoints) of(r *records.Record, v *query.Evidence) *records.Measured {
 		}
 		return &records.Measured{State: records.Unmeasured}
 	}
+	m, _ := x.verdict(e, now)
 	switch {
 	case e.state == noEndpoint:
 		return nil
-	case e.last.State == "" || now.Sub(e.last.CheckedAt) >= endpointStands:
+	case m.State == "":
 		return &records.Measured{State: records.Unmeasured}
-	}
-	m := e.last
-	if m.State == records.Answers {
+	case m.State == records.Answers:
 		v.RoundTrip = m.RoundTrip
-	} else {
-		m.Since = e.since
 	}
 	v.Checks = len(e.history)
+	if v.Checks == 0 { // only others checked it
+		v.Checks = len(e.heard)
+		for _, h := range e.heard {
+			if h.State == records.Answers {
+				v.Answered++
+			}
+		}
+	}
 	for _, answered := range e.history {
 		if answered {
 			v.Answered++
@@ -160,12 +193,10 @@ func (x *endpoints) dead(r *records.Record) (records.Measured, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, ok := x.known.Peek(r.Name())
-	if !ok || e.record.Sequence() < r.Sequence() || !e.dead(now) {
+	if !ok || e.record.Sequence() < r.Sequence() {
 		return records.Measured{}, false
 	}
-	m := e.last
-	m.Since = e.since
-	return m, true
+	return x.verdict(e, now)
 }
 
 // deadMatching counts the offers with a dead endpoint that match a plan.
@@ -174,7 +205,7 @@ func (x *endpoints) deadMatching(p *query.Plan) (n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, e := range x.known.Values() {
-		if e.dead(now) && p.Match(e.record) {
+		if _, dead := x.verdict(e, now); dead && p.Match(e.record) {
 			n++
 		}
 	}
@@ -191,57 +222,95 @@ func (x *endpoints) run(ctx context.Context) {
 	var checks sync.WaitGroup
 	defer checks.Wait()
 	slots := make(chan struct{}, endpointWidth)
+	var assumed time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		for _, e := range x.due(endpointWidth - len(slots)) {
+		if x.sharing != nil && x.now().Sub(assumed) >= dutyRenewal {
+			assumed = x.now()
+			x.assume(ctx)
+		}
+		for _, do := range x.work(endpointWidth - len(slots)) {
 			slots <- struct{}{} // has room: only this loop fills it
 			checks.Go(func() {
 				defer func() { <-slots }()
-				o, measured := x.prober.Probe(ctx, e.target)
-				x.done(e, o, measured && ctx.Err() == nil)
+				do(ctx)
 			})
 		}
 	}
 }
 
-// due takes up to n offers to check, the longest due first.
-func (x *endpoints) due(n int) []*endpoint {
+// work returns up to n things to do now: checks, the longest due first, and questions to witnesses.
+func (x *endpoints) work(n int) (list []func(context.Context)) {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var ready []*endpoint
 	for _, e := range x.known.Values() {
-		if e.state == canMeasure && now.Sub(e.asked) < endpointAsked && !e.due.IsZero() && !now.Before(e.due) {
+		if e.state != canMeasure || e.due.IsZero() {
+			continue
+		}
+		if asks := now.Sub(e.asked) < endpointAsked && !now.Before(e.due); asks || len(e.witnesses) > 0 && x.onDuty(e, now) {
+			if !asks {
+				e.due = now.Add(-time.Hour) // a duty goes first
+			}
 			ready = append(ready, e)
 		}
 	}
 	slices.SortFunc(ready, func(a, b *endpoint) int {
 		return cmp.Or(a.due.Compare(b.due), a.record.Name().Compare(b.record.Name()))
 	})
-	ready = ready[:min(len(ready), max(n, 0))]
+	asked := make(map[peer.ID]bool)
 	for _, e := range ready {
-		e.due = time.Time{}
+		duty := now.Sub(e.due) >= time.Hour
+		provider := e.record.Name().Provider
+		switch {
+		case len(list) >= max(n, 0):
+			return list
+		case x.sharing != nil && !duty && now.Sub(e.fetched) >= fetchEvery:
+			e.fetched, e.due = now, now.Add(2*endpointTick)
+			if ids := []string{e.record.Name().ID}; !asked[provider] {
+				asked[provider] = true
+				for _, other := range ready { // one question for all offers of a provider
+					if other != e && other.record.Name().Provider == provider {
+						other.fetched, other.due = now, now.Add(2*endpointTick)
+						ids = append(ids, other.record.Name().ID)
+					}
+				}
+				list = append(list, func(ctx context.Context) { x.fetch(ctx, provider, ids) })
+			}
+		case x.sharing != nil && !duty && e.fails == 0 && x.spare(e, now):
+			e.due = now.Add(endpointEvery)
+		default:
+			e.due = time.Time{}
+			list = append(list, func(ctx context.Context) { x.check(ctx, e) })
+		}
 	}
-	return ready
+	return list
 }
 
-// done takes the outcome of a check.
-func (x *endpoints) done(e *endpoint, o probe.Outcome, measured bool) {
+// check speaks to an endpoint and takes the outcome.
+func (x *endpoints) check(ctx context.Context, e *endpoint) {
+	o, measured := x.prober.Probe(ctx, e.target)
+	measured = measured && ctx.Err() == nil
 	now := x.now()
 	x.mu.Lock()
-	was := e.dead(now)
+	_, was := x.verdict(e, now)
 	e.due = now.Add(endpointEvery)
 	if measured {
 		e.take(o, now)
 	}
-	is, r := e.dead(now), e.record
+	_, is := x.verdict(e, now)
+	r, m := e.record, e.last
 	x.mu.Unlock()
 	if was != is {
 		x.changed(r)
+	}
+	if measured && x.sharing != nil {
+		x.tell(ctx, r, m)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -16,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
@@ -66,10 +68,11 @@ type Plane struct {
 	watches  *watchSet
 	identity *IdentityWatch
 
-	node     *p2p.Node          // nil before Start
-	keepers  *keeper.Keeper     // nil before Start
-	registry *registry.Registry // nil before Start
-	undo     []func() error     // stops the started parts, in order of their start
+	node      *p2p.Node                 // nil before Start
+	keepers   *keeper.Keeper            // nil before Start
+	registry  *registry.Registry        // nil before Start
+	endpoints atomic.Pointer[endpoints] // nil before the end of Start
+	undo      []func() error            // stops the started parts, in order of their start
 }
 
 // New creates a plane that is not connected yet. It opens no file.
@@ -131,7 +134,8 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 		Network: c.Network,
 		Host:    node.QuickHost(), Router: node.Routing(), Index: p.index, Verifier: p.verifier,
 		Now: c.Now, Logger: c.Logger.With("part", "keeper"), Wanted: p.watches.wants,
-		Limits:  wire.Limits{Loopback: c.OneMachine},
+		Limits: wire.Limits{Loopback: c.OneMachine},
+		Heard:  p.heard, Asked: p.asked,
 		Signals: wire.Signals{Conditions: c.Conditions, Tracer: c.Tracer, Metrics: c.Metrics},
 	})
 	if err != nil {
@@ -150,6 +154,10 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 	p.identity.Attach(p.registry, p.index)
 	settings := c.Settings
 	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Findings}
+	settings.EndpointSharing = &EndpointSharing{
+		Network: c.Network, Key: c.Key, Self: node.Host().ID(), OneMachine: c.OneMachine,
+		Records: p.index.All, Witness: p.keepers.Witness, OwnWitnesses: p.keepers.OwnWitnesses,
+	}
 	service, err := NewService(Parts{
 		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),
 		Metrics: c.Metrics, Logger: c.Logger.With("part", "discovery"), Now: c.Now, Random: rand.Uint64,
@@ -159,7 +167,21 @@ func (p *Plane) Start(node *p2p.Node) (*Service, error) {
 		return nil, err
 	}
 	p.onClose(service.Close)
+	p.endpoints.Store(service.endpoints)
 	return service, nil
+}
+
+// heard and asked pass on what other peers say about endpoints, and what they want to know.
+func (p *Plane) heard(st witness.Statement, from netip.Prefix) {
+	if x := p.endpoints.Load(); x != nil {
+		x.hear(st, from)
+	}
+}
+
+func (p *Plane) asked(n records.Name) {
+	if x := p.endpoints.Load(); x != nil {
+		x.interestIn(n)
+	}
 }
 
 // endpointProber speaks to the endpoints of offers, but not to addresses of this peer, nor to private ones on the Internet.

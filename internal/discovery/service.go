@@ -101,6 +101,8 @@ type Settings struct {
 
 	Caller  func(context.Context) string // owner of a share of the measurements; nil: one for all
 	Sharing *Sharing                     // nil: this peer measures alone
+
+	EndpointSharing *EndpointSharing // nil: this peer measures endpoints alone
 }
 
 const (
@@ -144,7 +146,7 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		p.Prober = &shared{Prober: p.Prober, opinions: x.opinions, now: p.Now}
 	}
 	answers := newCache(cmp.Or(settings.CacheSize, 1000), cmp.Or(settings.CacheTTL, 5*time.Minute), p.Keepers)
-	p.endpoints = newEndpoints(p.Speaks, p.Now, func(r *records.Record) bool { return r.Name().Provider == p.Registry.Self() }, answers.forget)
+	p.endpoints = newEndpoints(p.Speaks, p.Now, func(r *records.Record) bool { return r.Name().Provider == p.Registry.Self() }, answers.forget, settings.EndpointSharing)
 	s := &Service{
 		Parts:    p,
 		exchange: x,

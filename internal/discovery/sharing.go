@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -25,6 +26,17 @@ type Sharing struct {
 	Network  network.Name   // of the findings
 	Key      crypto.PrivKey // signs the own findings
 	Findings func(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []ask.Delivered
+}
+
+// EndpointSharing is the exchange of findings about endpoints with the witnesses of their providers.
+type EndpointSharing struct {
+	Network      network.Name   // of the findings
+	Key          crypto.PrivKey // signs the own findings
+	Self         peer.ID
+	OneMachine   bool // all peers have one address, so prefixes say nothing
+	Records      func() iter.Seq[*records.Record]
+	Witness      func(ctx context.Context, provider peer.ID, ids []string, own []byte) []ask.Delivered
+	OwnWitnesses func(provider peer.ID) []peer.ID
 }
 
 // shared is a Prober that adds the findings of others to the own ones. Own findings win.

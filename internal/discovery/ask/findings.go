@@ -3,6 +3,7 @@ package ask
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -12,6 +13,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
@@ -22,6 +24,7 @@ const findingsTimeout = 3 * time.Second // of an exchange with all keepers
 type Delivered struct {
 	Statement witness.Statement
 	Via       netip.Prefix
+	From      peer.ID // the keeper
 }
 
 // Findings exchanges measurements with other peers. It is safe for concurrent use.
@@ -35,7 +38,7 @@ type Findings struct {
 
 // NewFindings returns an exchange. Allow takes a request from the quota of its sender.
 func NewFindings(closest *route.Closest, c *wire.Client, allow func(wire.Source) error) *Findings {
-	return &Findings{Env: c.Env, closest: closest, client: c, allow: allow, pool: witness.NewPool()}
+	return &Findings{Env: c.Env, closest: closest, client: c, allow: allow, pool: witness.NewPool(c.Self)}
 }
 
 // Exchange exchanges measurements with the witness.Quorum keepers nearest to the first cell of a plan: all peers
@@ -56,7 +59,44 @@ func (f *Findings) Exchange(ctx context.Context, p *query.Plan, providers []peer
 	for _, id := range providers[:min(len(providers), witness.MaxFindings)] {
 		req.GetFindings().Providers = append(req.GetFindings().Providers, []byte(id))
 	}
-	ids := route.Nearest(route.KeyOf(cell), set.Peers, witness.Quorum)
+	return f.exchangeAll(ctx, route.Nearest(route.KeyOf(cell), set.Peers, witness.Quorum), req)
+}
+
+// Witnesses is the number of peers that check the endpoints of a provider's offers.
+const Witnesses = 5
+
+// Witness exchanges findings about the endpoints of a provider's offers with its witnesses: the peers nearest to its cell. It gives them
+// own and returns the statements of others about the offers. own and ids may be empty.
+func (f *Findings) Witness(ctx context.Context, provider peer.ID, ids []string, own []byte) []Delivered {
+	ctx, end, err := f.Begin(ctx, "findings", findingsTimeout)
+	if err != nil {
+		return nil
+	}
+	defer func() { end(err) }()
+	cell := records.ProviderCell(provider)
+	set, err := f.closest.Keepers(ctx, cell)
+	if err != nil {
+		return nil
+	}
+	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own, Records: ids[:min(len(ids), witness.MaxFindings)], Of: []byte(provider)}}}
+	others := slices.DeleteFunc(slices.Clone(set.Peers), func(id peer.ID) bool { return id == provider })
+	return f.exchangeAll(ctx, route.Nearest(route.KeyOf(cell), others, Witnesses), req)
+}
+
+// OwnWitnesses returns the witnesses of a provider if this peer is one of them, else nothing. It sends no request.
+func (f *Findings) OwnWitnesses(provider peer.ID) []peer.ID {
+	if !f.Router.Serving() || provider == f.Self {
+		return nil
+	}
+	key := route.KeyOf(records.ProviderCell(provider))
+	near := slices.DeleteFunc(append(f.Router.Nearby(key, Witnesses+1), f.Self), func(id peer.ID) bool { return id == provider })
+	if near = route.Nearest(key, near, Witnesses); slices.Contains(near, f.Self) {
+		return near
+	}
+	return nil
+}
+
+func (f *Findings) exchangeAll(ctx context.Context, ids []peer.ID, req *pb.Request) []Delivered {
 	all := make([][]Delivered, len(ids))
 	wire.Bounded(len(ids), len(ids), func(i int) { all[i] = f.exchange(ctx, ids[i], req) })
 	var out []Delivered
@@ -81,7 +121,7 @@ func (f *Findings) exchange(ctx context.Context, id peer.ID, req *pb.Request) []
 	var out []Delivered
 	for _, data := range resp.GetStatements() {
 		if st, err := witness.Open(f.Network, data, f.Now()); err == nil && st.By != f.Self {
-			out = append(out, Delivered{st, via})
+			out = append(out, Delivered{st, via, id})
 		}
 	}
 	return out
@@ -106,10 +146,20 @@ func (f *Findings) Serve(from wire.Source, req *pb.FindingsRequest) (*pb.Finding
 			prefix = netip.Prefix{}
 		}
 		f.pool.Put(st, prefix, now)
+		if f.Heard != nil && from.Peer != f.Self {
+			f.Heard(st, prefix)
+		}
 	}
-	var ids []peer.ID
+	var ids []string
 	for _, b := range req.GetProviders() {
-		ids = append(ids, peer.ID(b))
+		ids = append(ids, witness.Key(peer.ID(b), ""))
+	}
+	for _, id := range req.GetRecords() {
+		n := records.Name{Provider: peer.ID(req.GetOf()), ID: id}
+		ids = append(ids, witness.Key(n.Provider, n.ID))
+		if f.Asked != nil && from.Peer != f.Self {
+			f.Asked(n)
+		}
 	}
 	return &pb.FindingsResponse{Statements: f.pool.About(ids, from.Peer, now)}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/wire"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
@@ -48,6 +49,42 @@ func TestFindingsMeet(t *testing.T) {
 			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{keepertest.NewProvider(t).Id}, nil))
 			time.Sleep(witness.Life)
 			require.Empty(t, second.Findings(t.Context(), plan, []peer.ID{about}, nil))
+		})
+	}
+}
+
+// TestWitnessesMeet: findings about endpoints reach the witnesses of the provider, which know that they are, and from there all who ask.
+func TestWitnessesMeet(t *testing.T) {
+	for _, size := range []int{3, 30} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newCluster(t, size, never)
+			provider := keepertest.NewProvider(t).Id
+			var measurer *node
+			witnesses := 0
+			for _, n := range w.nodes {
+				if ids := n.OwnWitnesses(provider); len(ids) > 0 {
+					measurer = n
+					witnesses++
+					require.LessOrEqual(t, len(ids), ask.Witnesses)
+				}
+			}
+			require.Equal(t, min(size, ask.Witnesses), witnesses)
+			require.Empty(t, measurer.OwnWitnesses(measurer.Self), "nobody is a witness of itself")
+			own, err := witness.Sign("test", measurer.host.Peerstore().PrivKey(measurer.Self), []witness.Finding{{Provider: provider, Record: "a", State: records.Answers, CheckedAt: measurer.Now()}})
+			require.NoError(t, err)
+			measurer.Witness(t.Context(), provider, nil, own)
+			for _, n := range w.nodes {
+				if n == measurer {
+					continue
+				}
+				direct := false
+				for _, d := range n.Witness(t.Context(), provider, []string{"a"}, nil) {
+					require.Equal(t, measurer.Self, d.Statement.By)
+					direct = direct || d.From == measurer.Self
+				}
+				require.True(t, direct, "the measurer delivers it itself, so its network is known")
+				require.Empty(t, n.Witness(t.Context(), provider, []string{"b"}, nil))
+			}
 		})
 	}
 }

@@ -135,3 +135,13 @@ func (k *Keeper) Clock() clock.Estimate { return k.client.Clock() }
 func (k *Keeper) Findings(ctx context.Context, p *query.Plan, providers []peer.ID, own []byte) []ask.Delivered {
 	return k.server.findings.Exchange(ctx, p, providers, own)
 }
+
+// Witness exchanges findings about endpoints with a provider's witnesses: see ask.Findings.
+func (k *Keeper) Witness(ctx context.Context, provider peer.ID, ids []string, own []byte) []ask.Delivered {
+	return k.server.findings.Witness(ctx, provider, ids, own)
+}
+
+// OwnWitnesses returns the witnesses of a provider if this peer is one: see ask.Findings.
+func (k *Keeper) OwnWitnesses(provider peer.ID) []peer.ID {
+	return k.server.findings.OwnWitnesses(provider)
+}

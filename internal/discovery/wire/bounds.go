@@ -47,7 +47,7 @@ func requestBounds() opBounds {
 		{op: 5, bytes: maxSyncRequest, lists: []listBound{{3, "sync.cells", SyncCells, nil}}},
 		{op: 6, bytes: maxQueryRequest},
 		{op: 9, bytes: maxQueryRequest},
-		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}}},
+		{op: 10, bytes: maxFindingsRequest, lists: []listBound{{1, "findings.providers", witness.MaxFindings, nil}, {3, "findings.records", witness.MaxFindings, nil}}},
 		{op: 11, lists: []listBound{{2, "forward.items", MaxItems, nil}}},
 		{op: 7, bytes: maxWatchRequest, lists: []listBound{{2, "watch.cells", MaxQueryCells, nil}}},
 	}

@@ -5,6 +5,7 @@ package wire
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/discovery/index"
+	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/trace"
@@ -59,6 +61,11 @@ type Config struct {
 	// Wanted reports whether this peer needs a record for itself, for example as a result of a
 	// subscription. Such a record stays in the index. It must not block. Nil means never.
 	Wanted func(*records.Record) bool
+
+	// Heard receives each statement that its measurer delivered, with the measurer's network; Asked each offer whose endpoint another
+	// peer shows. They must not block. Nil means nobody.
+	Heard func(st witness.Statement, from netip.Prefix)
+	Asked func(records.Name)
 }
 
 // Env is what the parts of a keeper share: its configuration with defaults, and the operations under way. It knows none of the

@@ -63,6 +63,9 @@ func (o *Opinions) Hear(st Statement, via netip.Prefix, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, f := range st.Findings {
+		if f.Record != "" {
+			continue // about an endpoint
+		}
 		s, ok := o.subjects.Get(f.Provider)
 		if !ok {
 			s = &subject{}

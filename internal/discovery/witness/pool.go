@@ -12,8 +12,8 @@ import (
 
 // Bounds of a Pool.
 const (
-	maxProviders  = 4096 // providers with statements
-	maxOfProvider = 8    // statements about one provider
+	maxProviders  = 4096 // providers and offers with statements
+	maxOfProvider = 8    // statements about one of them
 	maxOfPrefix   = 2    // of them, from measurers in one address prefix
 	MaxTold       = 32   // statements of one answer
 )
@@ -26,17 +26,18 @@ type held struct {
 
 // Pool holds the statements that measurers delivered to this peer, for other peers. It is safe for concurrent use.
 type Pool struct {
-	mu    sync.Mutex // guards the fields below
-	about *simplelru.LRU[peer.ID, []held]
+	self  peer.ID
+	mu    sync.Mutex                     // guards the fields below
+	about *simplelru.LRU[string, []held] // by Key
 }
 
-// NewPool returns an empty Pool.
-func NewPool() *Pool {
-	about, err := simplelru.NewLRU[peer.ID, []held](maxProviders, nil)
+// NewPool returns an empty Pool of a peer, whose own statements never make room.
+func NewPool(self peer.ID) *Pool {
+	about, err := simplelru.NewLRU[string, []held](maxProviders, nil)
 	if err != nil {
 		panic("witness: " + err.Error()) // impossible: the size is a positive constant
 	}
-	return &Pool{about: about}
+	return &Pool{self: self, about: about}
 }
 
 // Put holds a statement that its measurer delivered from an address in from.
@@ -44,35 +45,49 @@ func (p *Pool) Put(s Statement, from netip.Prefix, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range s.Findings {
-		list, _ := p.about.Get(f.Provider)
-		list = slices.DeleteFunc(slices.Clone(list), func(h held) bool { return h.By == s.By || !h.covers(f.Provider, now) })
+		key := Key(f.Provider, f.Record)
+		list, _ := p.about.Get(key)
+		list = slices.DeleteFunc(slices.Clone(list), func(h held) bool { return h.By == s.By || !h.covers(key, now) })
 		same := 0
 		for _, h := range list {
 			if from.IsValid() && h.from == from {
 				same++
 			}
 		}
-		if len(list) < maxOfProvider && same < maxOfPrefix {
-			list = append(list, held{s, from})
+		if same < maxOfPrefix && (len(list) < maxOfProvider || f.Record != "" && p.makeRoom(list)) {
+			list = append(list[:min(len(list), maxOfProvider-1)], held{s, from})
 		}
-		p.about.Add(f.Provider, list)
+		p.about.Add(key, list)
 	}
 }
 
-// covers reports whether a statement has a current finding about a provider.
-func (s *Statement) covers(id peer.ID, now time.Time) bool {
-	return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Provider == id && f.current(now) })
+// makeRoom moves a statement that a newer one about the same offer may replace to the end: the one held for the longest time.
+func (p *Pool) makeRoom(list []held) bool {
+	for i := range list {
+		if list[i].By != p.self {
+			oldest := list[i]
+			copy(list[i:], list[i+1:])
+			list[len(list)-1] = oldest
+			return true
+		}
+	}
+	return false
 }
 
-// About returns the statements about some providers, at most MaxTold, without those of one peer.
-func (p *Pool) About(providers []peer.ID, without peer.ID, now time.Time) [][]byte {
+// covers reports whether a statement has a current finding about a provider or an offer.
+func (s *Statement) covers(key string, now time.Time) bool {
+	return slices.ContainsFunc(s.Findings, func(f Finding) bool { return Key(f.Provider, f.Record) == key && f.current(now) })
+}
+
+// About returns the statements about some providers and offers, by Key, at most MaxTold, without those of one peer.
+func (p *Pool) About(keys []string, without peer.ID, now time.Time) [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out [][]byte
-	for _, id := range providers {
-		list, _ := p.about.Peek(id)
+	for _, key := range keys {
+		list, _ := p.about.Peek(key)
 		for _, h := range list {
-			if h.By == without || !h.covers(id, now) || len(out) == MaxTold {
+			if h.By == without || !h.covers(key, now) || len(out) == MaxTold {
 				continue
 			}
 			if !slices.ContainsFunc(out, func(b []byte) bool { return string(b) == string(h.Bytes) }) {

@@ -28,9 +28,10 @@ import (
 
 // Bounds of a statement.
 const (
-	Life        = 10 * time.Minute // of a finding
-	MaxFindings = 16               // of one statement
-	MaxSize     = 2 << 10          // bytes of one statement
+	Life         = 10 * time.Minute // of a finding about a provider's peer
+	EndpointLife = 20 * time.Minute // of a finding about an endpoint
+	MaxFindings  = 16               // of one statement
+	MaxSize      = 2 << 10          // bytes of one statement
 
 	skew = 2 * time.Minute // tolerated difference of clocks
 )
@@ -38,9 +39,10 @@ const (
 // domain returns what the signatures of statements begin with.
 func domain(n network.Name) string { return n.Domain("findings") + ":" }
 
-// Finding is one measurement of a provider.
+// Finding is one measurement of a provider's peer, or of the endpoint of one of its offers.
 type Finding struct {
 	Provider  peer.ID
+	Record    string // id of the offer; empty: about the peer
 	State     records.Reachability
 	RoundTrip time.Duration // 0: unknown
 	CheckedAt time.Time
@@ -58,10 +60,16 @@ func Sign(n network.Name, key crypto.PrivKey, findings []Finding) ([]byte, error
 	const op = "witness.Sign"
 	m := &pb.Findings{}
 	for _, f := range findings[:min(len(findings), MaxFindings)] {
-		m.Findings = append(m.Findings, &pb.Finding{
-			Provider: []byte(f.Provider), State: numberOf(f.State),
+		one := &pb.Finding{
+			Provider: []byte(f.Provider), RecordId: f.Record,
 			RoundTripUs: uint32(min(f.RoundTrip.Microseconds(), 1<<31)), CheckedMs: uint64(max(f.CheckedAt.UnixMilli(), 0)),
-		})
+		}
+		if f.Record == "" {
+			one.State = numberOf(states(), f.State)
+		} else {
+			one.Endpoint = numberOf(endpointStates(), f.State)
+		}
+		m.Findings = append(m.Findings, one)
 	}
 	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -109,8 +117,11 @@ func Open(n network.Name, data []byte, now time.Time) (Statement, error) {
 	s := Statement{By: by, Bytes: bytes.Clone(data)}
 	for _, m := range content.Findings {
 		f := Finding{
-			Provider: peer.ID(m.Provider), State: stateOf(m.State),
+			Provider: peer.ID(m.Provider), Record: m.RecordId, State: stateOf(states(), m.State),
 			RoundTrip: time.Duration(m.RoundTripUs) * time.Microsecond, CheckedAt: time.UnixMilli(int64(min(m.CheckedMs, 1<<53))),
+		}
+		if f.Record != "" {
+			f.State = stateOf(endpointStates(), m.Endpoint)
 		}
 		// Nobody is a witness of itself.
 		if f.State != "" && f.Provider != by && f.Provider.Validate() == nil && f.current(now) {
@@ -123,20 +134,34 @@ func Open(n network.Name, data []byte, now time.Time) (Statement, error) {
 // current reports whether a finding still counts.
 func (f *Finding) current(now time.Time) bool {
 	age := now.Sub(f.CheckedAt)
-	return age < Life && age > -skew
+	life := Life
+	if f.Record != "" {
+		life = EndpointLife
+	}
+	return age < life && age > -skew
 }
+
+// Key identifies what a finding is about: a provider, or one of its offers. Two things have two keys.
+func Key(provider peer.ID, record string) string { return string(provider) + "/" + record }
 
 // states are the findings by their number on the wire, less one.
 func states() []records.Reachability {
 	return []records.Reachability{records.Reachable, records.Busy, records.Unreachable}
 }
 
-func numberOf(s records.Reachability) uint32 { return uint32(slices.Index(states(), s) + 1) }
+// endpointStates are the findings about endpoints by their number on the wire, less one.
+func endpointStates() []records.Reachability {
+	return []records.Reachability{records.Answers, records.Refuses, records.WrongProtocol, records.NoSuchName, records.Certificate, records.Silent}
+}
+
+func numberOf(list []records.Reachability, s records.Reachability) uint32 {
+	return uint32(slices.Index(list, s) + 1)
+}
 
 // stateOf returns "" for an unknown number.
-func stateOf(n uint32) records.Reachability {
-	if n < 1 || int(n) > len(states()) {
+func stateOf(list []records.Reachability, n uint32) records.Reachability {
+	if n < 1 || int(n) > len(list) {
 		return ""
 	}
-	return states()[n-1]
+	return list[n-1]
 }

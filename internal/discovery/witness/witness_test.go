@@ -203,25 +203,25 @@ func TestOpinionsAreBounded(t *testing.T) {
 }
 
 func TestPool(t *testing.T) {
-	p, now := NewPool(), start()
+	p, now := NewPool(""), start()
 	_, x := newKey(t)
 	a, b := state(t, x, records.Reachable, now), state(t, x, records.Busy, now)
 	p.Put(a, via(1), now)
 	p.Put(b, via(2), now)
 	p.Put(b, via(2), now) // replaces itself
-	require.Equal(t, [][]byte{a.Bytes, b.Bytes}, p.About([]peer.ID{x, "unknown", x}, "", now))
-	require.Equal(t, [][]byte{b.Bytes}, p.About([]peer.ID{x}, a.By, now))
-	require.Empty(t, p.About([]peer.ID{x}, "", now.Add(Life)))
+	require.Equal(t, [][]byte{a.Bytes, b.Bytes}, p.About(keysOf(x, "unknown", x), "", now))
+	require.Equal(t, [][]byte{b.Bytes}, p.About(keysOf(x), a.By, now))
+	require.Empty(t, p.About(keysOf(x), "", now.Add(Life)))
 
 	// Many measurers in one network take two places, those of others remain free.
 	for range 10 {
 		p.Put(state(t, x, records.Unreachable, now), via(3), now)
 	}
-	require.Len(t, p.About([]peer.ID{x}, "", now), 4)
+	require.Len(t, p.About(keysOf(x), "", now), 4)
 	for i := range 10 {
 		p.Put(state(t, x, records.Busy, now), via(4+i), now)
 	}
-	require.Len(t, p.About([]peer.ID{x}, "", now), maxOfProvider)
+	require.Len(t, p.About(keysOf(x), "", now), maxOfProvider)
 	for i := range maxProviders + 10 {
 		p.Put(Statement{By: a.By, Bytes: []byte(fmt.Sprint(i)), Findings: []Finding{{Provider: peer.ID(fmt.Sprint(i)), CheckedAt: now}}}, via(1), now)
 	}
@@ -230,5 +230,36 @@ func TestPool(t *testing.T) {
 	for i := range MaxTold + 20 {
 		all = append(all, peer.ID(fmt.Sprint(maxProviders-i)))
 	}
-	require.Len(t, p.About(all, "", now), MaxTold)
+	require.Len(t, p.About(keysOf(all...), "", now), MaxTold)
+}
+
+func keysOf(ids ...peer.ID) (keys []string) {
+	for _, id := range ids {
+		keys = append(keys, Key(id, ""))
+	}
+	return keys
+}
+
+// A finding about an endpoint is one about an offer, with states of its own: it says nothing about the provider's peer.
+func TestFindingsAboutEndpoints(t *testing.T) {
+	key, by := newKey(t)
+	_, provider := newKey(t)
+	for _, state := range endpointStates() {
+		f := Finding{Provider: provider, Record: "a", State: state, RoundTrip: time.Millisecond, CheckedAt: start()}
+		data, err := Sign("test", key, []Finding{f, {Provider: by, Record: "own", State: state, CheckedAt: start()}})
+		require.NoError(t, err)
+		s, err := Open("test", data, start().Add(EndpointLife-time.Second))
+		require.NoError(t, err)
+		require.Len(t, s.Findings, 1, "nobody is a witness of itself")
+		require.Equal(t, f.State, s.Findings[0].State)
+		require.Equal(t, "a", s.Findings[0].Record)
+		o := NewOpinions()
+		o.Hear(s, netip.Prefix{}, start())
+		_, known := o.Measured(provider, start())
+		require.False(t, known)
+		p := NewPool("")
+		p.Put(s, netip.Prefix{}, start())
+		require.Len(t, p.About([]string{Key(provider, "a")}, "", start()), 1)
+		require.Empty(t, p.About([]string{Key(provider, ""), Key(provider, "b")}, "", start()))
+	}
 }

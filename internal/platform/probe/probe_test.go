@@ -125,9 +125,12 @@ func says(text string) func(net.Conn) {
 }
 
 func quicServer(t *testing.T, c tls.Certificate, protocol string) string {
-	l, err := quic.ListenAddr("127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{c}, NextProtos: []string{protocol}, MinVersion: tls.VersionTLS13}, nil)
+	socket, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
+	transport := &quic.Transport{Conn: socket}
+	l, err := transport.Listen(&tls.Config{Certificates: []tls.Certificate{c}, NextProtos: []string{protocol}, MinVersion: tls.VersionTLS13}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close(); _ = transport.Close(); _ = socket.Close() })
 	return l.Addr().String()
 }
 

@@ -1956,9 +1956,12 @@ func (x *WatchResponse) GetLeft() [][]byte {
 
 // FindingsRequest exchanges measurements of providers with a keeper of the asked cell.
 type FindingsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Providers     [][]byte               `protobuf:"bytes,1,rep,name=providers,proto3" json:"providers,omitempty"` // peer ids that the asker has no measurement of; at most 16
-	Own           []byte                 `protobuf:"bytes,2,opt,name=own,proto3" json:"own,omitempty"`             // SignedFindings of the asker; may be absent
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Providers [][]byte               `protobuf:"bytes,1,rep,name=providers,proto3" json:"providers,omitempty"` // peer ids that the asker has no measurement of; at most 16
+	Own       []byte                 `protobuf:"bytes,2,opt,name=own,proto3" json:"own,omitempty"`             // SignedFindings of the asker; may be absent
+	// Ids of offers of one provider whose endpoints the asker shows; at most 16. The keeper's peer checks them more often for a while.
+	Records       []string `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
+	Of            []byte   `protobuf:"bytes,4,opt,name=of,proto3" json:"of,omitempty"` // peer id of that provider
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2003,6 +2006,20 @@ func (x *FindingsRequest) GetProviders() [][]byte {
 func (x *FindingsRequest) GetOwn() []byte {
 	if x != nil {
 		return x.Own
+	}
+	return nil
+}
+
+func (x *FindingsRequest) GetRecords() []string {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *FindingsRequest) GetOf() []byte {
+	if x != nil {
+		return x.Of
 	}
 	return nil
 }
@@ -2158,11 +2175,14 @@ func (x *Findings) GetFindings() []*Finding {
 
 // Finding is one measurement of a provider.
 type Finding struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Provider      []byte                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`                             // peer id
-	State         uint32                 `protobuf:"varint,2,opt,name=state,proto3" json:"state,omitempty"`                                  // 1 reachable, 2 busy, 3 unreachable
-	RoundTripUs   uint32                 `protobuf:"varint,3,opt,name=round_trip_us,json=roundTripUs,proto3" json:"round_trip_us,omitempty"` // 0: unknown
-	CheckedMs     uint64                 `protobuf:"varint,4,opt,name=checked_ms,json=checkedMs,proto3" json:"checked_ms,omitempty"`         // Unix time by the measurer's clock
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Provider    []byte                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`                             // peer id
+	State       uint32                 `protobuf:"varint,2,opt,name=state,proto3" json:"state,omitempty"`                                  // of the provider's peer: 1 reachable, 2 busy, 3 unreachable; 0 with record_id
+	RoundTripUs uint32                 `protobuf:"varint,3,opt,name=round_trip_us,json=roundTripUs,proto3" json:"round_trip_us,omitempty"` // 0: unknown
+	CheckedMs   uint64                 `protobuf:"varint,4,opt,name=checked_ms,json=checkedMs,proto3" json:"checked_ms,omitempty"`         // Unix time by the measurer's clock
+	RecordId    string                 `protobuf:"bytes,5,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`             // the finding is about the endpoint of this offer
+	// With record_id: 1 answers, 2 refuses, 3 wrong protocol, 4 no such name, 5 certificate, 6 silent.
+	Endpoint      uint32 `protobuf:"varint,6,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2221,6 +2241,20 @@ func (x *Finding) GetRoundTripUs() uint32 {
 func (x *Finding) GetCheckedMs() uint64 {
 	if x != nil {
 		return x.CheckedMs
+	}
+	return 0
+}
+
+func (x *Finding) GetRecordId() string {
+	if x != nil {
+		return x.RecordId
+	}
+	return ""
+}
+
+func (x *Finding) GetEndpoint() uint32 {
+	if x != nil {
+		return x.Endpoint
 	}
 	return 0
 }
@@ -2362,10 +2396,12 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x06cookie\x18\x01 \x01(\v2\x1b.blackhole.keeper.v1.CookieR\x06cookie\x12\x14\n" +
 	"\x05reset\x18\x02 \x01(\bR\x05reset\x12\x1c\n" +
 	"\tenvelopes\x18\x03 \x03(\fR\tenvelopes\x12\x12\n" +
-	"\x04left\x18\x04 \x03(\fR\x04left\"A\n" +
+	"\x04left\x18\x04 \x03(\fR\x04left\"k\n" +
 	"\x0fFindingsRequest\x12\x1c\n" +
 	"\tproviders\x18\x01 \x03(\fR\tproviders\x12\x10\n" +
-	"\x03own\x18\x02 \x01(\fR\x03own\"2\n" +
+	"\x03own\x18\x02 \x01(\fR\x03own\x12\x18\n" +
+	"\arecords\x18\x03 \x03(\tR\arecords\x12\x0e\n" +
+	"\x02of\x18\x04 \x01(\fR\x02of\"2\n" +
 	"\x10FindingsResponse\x12\x1e\n" +
 	"\n" +
 	"statements\x18\x01 \x03(\fR\n" +
@@ -2375,13 +2411,15 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x02by\x18\x02 \x01(\fR\x02by\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\"D\n" +
 	"\bFindings\x128\n" +
-	"\bfindings\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.FindingR\bfindings\"~\n" +
+	"\bfindings\x18\x01 \x03(\v2\x1c.blackhole.keeper.v1.FindingR\bfindings\"\xb7\x01\n" +
 	"\aFinding\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\fR\bprovider\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\rR\x05state\x12\"\n" +
 	"\rround_trip_us\x18\x03 \x01(\rR\vroundTripUs\x12\x1d\n" +
 	"\n" +
-	"checked_ms\x18\x04 \x01(\x04R\tcheckedMsBCZAgithub.com/blackhole/blackhole/proto/blackhole/keeper/v1;keeperv1b\x06proto3"
+	"checked_ms\x18\x04 \x01(\x04R\tcheckedMs\x12\x1b\n" +
+	"\trecord_id\x18\x05 \x01(\tR\brecordId\x12\x1a\n" +
+	"\bendpoint\x18\x06 \x01(\rR\bendpointBCZAgithub.com/blackhole/blackhole/proto/blackhole/keeper/v1;keeperv1b\x06proto3"
 
 var (
 	file_blackhole_keeper_v1_keeper_proto_rawDescOnce sync.Once

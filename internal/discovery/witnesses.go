@@ -1,0 +1,273 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/ask"
+	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Who checks an endpoint, and how much the word of others counts. The witnesses of a provider are the peers nearest to its cell. Time has
+// slots of a minute. Their turn goes around, and the witness of a slot checks the offer: in every slot while somebody asks for the offer,
+// else in every fifteenth. Each check is told to all witnesses. One that hears of a failed check repeats it at once, in the order of the
+// turn, until a quorum agrees or somebody gets an answer.
+//
+// An offer is dead by the word of others only if witness.Quorum measurers in as many address prefixes got no answer, and nobody got one
+// since. A prefix counts by a connection of this peer with the measurer itself.
+const (
+	dutySlot    = time.Minute
+	idleSlots   = 15               // of which one has a check while nobody asks
+	duties      = 2048             // offers that one peer checks as a witness
+	dutyRenewal = 30 * time.Second // between two looks for offers to witness
+	rolesLast   = 2 * time.Minute  // of the knowledge of which providers this peer is a witness
+	confirmStep = 3 * time.Second  // between the checks that confirm a failed one
+	fetchEvery  = 45 * time.Second // between two questions to the witnesses of a provider
+	heardLately = 150 * time.Second
+	maxHeard    = 8
+
+	spareAlone = 2 // own checks in a row that the word of less than a quorum replaces
+)
+
+// told is the finding of another peer about an endpoint.
+type told struct {
+	witness.Finding
+	by   peer.ID
+	from netip.Prefix // of the measurer; zero: unknown
+}
+
+// shares is the part of an endpoint's state that other peers cause.
+type shares struct {
+	heard     []told    // the newest of each measurer
+	interest  time.Time // another peer asked for it
+	fetched   time.Time
+	spared    int
+	witnesses []peer.ID // of its provider, if this peer is one
+	slot      int64     // last one that this peer looked at
+	confirm   time.Time // of a check after another's failed one; zero: none
+}
+
+// hear notes the findings of a statement about endpoints. from is the network of the measurer, zero if unknown.
+func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
+	now := x.now()
+	for _, f := range st.Findings {
+		if f.Record == "" {
+			continue
+		}
+		x.mu.Lock()
+		e, ok := x.known.Peek(records.Name{Provider: f.Provider, ID: f.Record})
+		if !ok {
+			x.mu.Unlock()
+			continue // nobody here shows it or witnesses it
+		}
+		_, was := x.verdict(e, now)
+		e.add(told{f, st.By, from})
+		if f.State != records.Answers && len(e.witnesses) > 0 && e.confirm.IsZero() && !(e.fails > 0 && now.Sub(e.last.CheckedAt) < endpointEvery) {
+			rank := slices.Index(drawn(e, now, st.By), x.sharing.Self)
+			e.confirm = now.Add(time.Duration(1+max(rank, 0)) * confirmStep)
+		}
+		_, is := x.verdict(e, now)
+		r := e.record
+		x.mu.Unlock()
+		if was != is {
+			x.changed(r)
+		}
+	}
+}
+
+// add keeps the newest finding of each measurer, and the network that its own connection showed.
+func (e *endpoint) add(t told) {
+	i := slices.IndexFunc(e.heard, func(h told) bool { return h.by == t.by })
+	switch {
+	case i < 0 && len(e.heard) < maxHeard:
+		e.heard = append(e.heard, t)
+	case i < 0:
+		oldest := 0
+		for j := range e.heard {
+			if e.heard[j].CheckedAt.Before(e.heard[oldest].CheckedAt) {
+				oldest = j
+			}
+		}
+		e.heard[oldest] = t
+	case t.CheckedAt.After(e.heard[i].CheckedAt):
+		if !t.from.IsValid() {
+			t.from = e.heard[i].from
+		}
+		e.heard[i] = t
+	case t.from.IsValid():
+		e.heard[i].from = t.from
+	}
+}
+
+// others is what other peers found: the newest answer, or, if a quorum got none since, that. agree reports a quorum that nobody contests.
+func (x *endpoints) others(e *endpoint, now time.Time) (m records.Measured, dead, agree bool) {
+	var answered time.Time
+	for _, h := range e.heard {
+		if h.State == records.Answers && h.CheckedAt.After(answered) {
+			answered = h.CheckedAt
+		}
+	}
+	count := func(counts func(told) bool) (n int, agree bool) {
+		var networks []netip.Prefix
+		for _, h := range e.heard {
+			if now.Sub(h.CheckedAt) >= endpointStands || !counts(h) {
+				continue
+			}
+			n++
+			if h.from.IsValid() && !slices.Contains(networks, h.from) {
+				networks = append(networks, h.from)
+			}
+			if h.CheckedAt.After(m.CheckedAt) {
+				m.State, m.RoundTrip, m.CheckedAt = h.State, h.RoundTrip, h.CheckedAt
+			}
+			if h.State != records.Answers && (m.Since.IsZero() || h.CheckedAt.Before(m.Since)) {
+				m.Since = h.CheckedAt
+			}
+		}
+		return n, n >= witness.Quorum && (x.sharing.OneMachine || len(networks) >= witness.Quorum)
+	}
+	if m.Peers, agree = count(func(h told) bool { return h.State != records.Answers && h.CheckedAt.After(answered) }); agree {
+		return m, true, true
+	}
+	m = records.Measured{}
+	m.Peers, agree = count(func(h told) bool { return h.State == records.Answers })
+	contested := slices.ContainsFunc(e.heard, func(h told) bool { return h.State != records.Answers && now.Sub(h.CheckedAt) < 2*heardLately })
+	return m, false, agree && !contested
+}
+
+// suspected reports whether somebody's check failed and nobody got an answer since.
+func (e *endpoint) suspected() bool {
+	var newest told
+	for _, h := range e.heard {
+		if h.CheckedAt.After(newest.CheckedAt) {
+			newest = h
+		}
+	}
+	return newest.State != "" && newest.State != records.Answers
+}
+
+// drawn returns the witnesses of an offer in the order of the slot of a time, without one. The order is theirs by a hash with the
+// offer's name, and begins with another one in each slot, also among idle slots.
+func drawn(e *endpoint, now time.Time, without peer.ID) []peer.ID {
+	place := func(id peer.ID) uint64 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(e.record.Name().String()))
+		_, _ = h.Write([]byte(id))
+		return h.Sum64()
+	}
+	ids := slices.Clone(e.witnesses)
+	slices.SortFunc(ids, func(a, b peer.ID) int { return cmp.Compare(place(a), place(b)) })
+	slot := int(now.Unix() / int64(dutySlot/time.Second))
+	first := (slot + slot/idleSlots) % len(ids)
+	return slices.DeleteFunc(append(ids[first:len(ids):len(ids)], ids[:first]...), func(id peer.ID) bool { return id == without })
+}
+
+// onDuty reports whether this peer checks an offer now: it is drawn, or confirms another's failed check.
+func (x *endpoints) onDuty(e *endpoint, now time.Time) bool {
+	if !e.confirm.IsZero() && !now.Before(e.confirm) {
+		e.confirm = time.Time{}
+		_, dead, _ := x.others(e, now)
+		return !dead && e.suspected()
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(e.record.Name().String()))
+	late := time.Duration(h.Sum64()%uint64(dutySlot/time.Second-15)) * time.Second // within the slot; clocks differ
+	at := now.Add(-late)
+	slot := at.Unix() / int64(dutySlot/time.Second)
+	if slot == e.slot {
+		return false
+	}
+	e.slot = slot
+	if now.Sub(e.interest) >= endpointAsked && now.Sub(e.asked) >= endpointAsked && uint64(slot)%idleSlots != h.Sum64()%idleSlots {
+		return false
+	}
+	return drawn(e, at, "")[0] == x.sharing.Self
+}
+
+// assume looks for offers of which this peer is a witness.
+func (x *endpoints) assume(ctx context.Context) {
+	now, n := x.now(), 0
+	if x.roles == nil || now.Sub(x.rolesAt) >= rolesLast {
+		x.roles, x.rolesAt = make(map[peer.ID][]peer.ID), now
+	}
+	for r := range x.sharing.Records() {
+		if n == duties || ctx.Err() != nil {
+			return
+		}
+		if r.Withdrawn() || r.Paused() != nil || r.Needs() != "" {
+			continue
+		}
+		p := r.Name().Provider
+		ids, known := x.roles[p]
+		if !known {
+			ids = x.sharing.OwnWitnesses(p)
+			x.roles[p] = ids
+		}
+		x.mu.Lock()
+		if len(ids) > 0 {
+			n++
+			x.find(r, now).witnesses = ids
+		} else if e, ok := x.known.Peek(r.Name()); ok {
+			e.witnesses, e.confirm = nil, time.Time{}
+		}
+		x.mu.Unlock()
+	}
+}
+
+// interestIn notes that another peer shows an offer.
+func (x *endpoints) interestIn(n records.Name) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e, ok := x.known.Peek(n); ok {
+		e.interest = x.now()
+	}
+}
+
+// spare reports whether the word of others replaces an own check, and counts it. A witness waits for its draw.
+func (x *endpoints) spare(e *endpoint, now time.Time) bool {
+	m, dead, agree := x.others(e, now)
+	switch {
+	case m.State == "" || now.Sub(m.CheckedAt) > heardLately:
+		e.spared = 0
+		return len(e.witnesses) > 0 && e.last.State != "" && now.Sub(e.last.CheckedAt) < heardLately
+	case dead, agree, len(e.witnesses) > 0:
+		return true
+	case e.spared >= spareAlone:
+		e.spared = 0
+		return false
+	}
+	e.spared++
+	return true
+}
+
+// fetch asks the witnesses of a provider for their findings.
+func (x *endpoints) fetch(ctx context.Context, provider peer.ID, ids []string) {
+	x.takeIn(x.sharing.Witness(ctx, provider, ids, nil))
+}
+
+// takeIn hears delivered statements. The network counts only if the measurer delivered it itself.
+func (x *endpoints) takeIn(list []ask.Delivered) {
+	for _, d := range list {
+		from := d.Via
+		if d.From != d.Statement.By {
+			from = netip.Prefix{}
+		}
+		x.hear(d.Statement, from)
+	}
+}
+
+// tell gives an own measurement to the witnesses.
+func (x *endpoints) tell(ctx context.Context, r *records.Record, m records.Measured) {
+	n := r.Name()
+	own, err := witness.Sign(x.sharing.Network, x.sharing.Key, []witness.Finding{{Provider: n.Provider, Record: n.ID, State: m.State, RoundTrip: m.RoundTrip, CheckedAt: m.CheckedAt}})
+	if err == nil {
+		x.sharing.Witness(ctx, n.Provider, nil, own)
+	}
+}
