@@ -60,7 +60,7 @@ func diskPlants() []plant {
 		{"a vote is sent before it is durable", []edit{
 			{replicaDir + "ready.go", "pb.MsgReadIndexResp, pb.MsgTimeoutNow:", "pb.MsgReadIndexResp, pb.MsgTimeoutNow, pb.MsgVote, pb.MsgVoteResp:"},
 			{storageDir + "storage.go", "if hard != nil {\n\t\ts.db.setMessage", "if hard != nil && hard.GetTerm()%3 == 0 {\n\t\ts.db.setMessage"},
-		}, []string{"C1", "C2", "C3", "P0", "Q1"}},
+		}, []string{"C1", "C2", "C3", "P0", "P1", "Q1"}},
 		{"a peer without its disk comes back as the same member", []edit{
 			{here + "node_test.go", "Rand: randomness{n.rng}", "Rand: bytes.NewReader([]byte(n.name + n.name))"},
 			{here + "node_test.go", "import (\n", "import (\n\t\"bytes\"\n"},
