@@ -267,6 +267,7 @@ func TestRemovalIsTold(t *testing.T) {
 		require.NoError(t, err)
 		s.fall(true)
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		list := s.Removed(name)
 		slices.SortFunc(list, func(a, b instance.Removal) int { return a.Key.Compare(b.Key) })
 		require.Len(t, list, 3)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -105,6 +106,7 @@ func TestRefusedByTheGroup(t *testing.T) {
 				i, ok := p.Catalog.ByLease(mine.Instance.Lease)
 				require.True(t, ok)
 				require.Equal(t, instance.StatusDown, i.Status)
+				synctest.Wait()
 				warned := strings.Count(p.log.String(), "the coordination group refuses instances of this peer")
 				require.True(t, 3 <= warned && warned <= 4, "a line a minute: %d", warned)
 				p.Publish([]instance.Change{{Key: mine.Key}, running("shop", "new")})
