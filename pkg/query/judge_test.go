@@ -76,7 +76,9 @@ func TestWindowHoldsTheBest(t *testing.T) {
 		require.Equal(rt, p.Limit(), w.Shown())
 		require.Equal(rt, p.Key(), w.Key())
 		require.True(rt, w.Limit() >= w.Shown() && w.Limit() <= MaxLimit)
-		require.Equal(rt, w.Limit(), w.Window(9).Limit(), "once")
+		if w.Limit() > w.Shown() {
+			require.Equal(rt, w.Limit(), w.Window(9).Limit(), "once")
+		}
 		for _, s := range recordsGen(t, 4).Draw(rt, "world") {
 			require.Equal(rt, p.Value(s.record), w.Value(s.record))
 			e := Evidence{Checks: rapid.IntRange(0, 9).Draw(rt, "checks"), RoundTrip: time.Duration(rapid.Int64Range(0, 2e9).Draw(rt, "ns"))}

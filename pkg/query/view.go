@@ -13,7 +13,7 @@ type ResultView struct {
 	Record     records.View      `json:"record"`
 	DistanceKM *float64          `json:"distance_km,omitempty"`
 	Score      float64           `json:"score"`
-	Measured   *records.Measured `json:"measured,omitempty"`
+	Measured   *records.Measured `json:"peer,omitempty"`
 	Endpoint   *records.Measured `json:"endpoint,omitempty"`
 	Doubts     []string          `json:"doubts,omitempty"`
 	Explain    []string          `json:"explain,omitempty"`
@@ -88,7 +88,7 @@ func (r *Result) appendJSON(dst []byte) []byte {
 	dst = append(dst, `,"score":`...)
 	dst = jsonform.AppendNumber(dst, r.Score)
 	if r.Measured != nil {
-		dst = append(dst, `,"measured":`...)
+		dst = append(dst, `,"peer":`...)
 		dst = r.Measured.AppendJSON(dst)
 	}
 	if r.Endpoint != nil {

@@ -35,7 +35,7 @@ func TestQuery(t *testing.T) {
 	require.InDelta(t, 2.25, first["distance_km"], 0.1)
 	require.Positive(t, first["score"])
 	require.NotEmpty(t, first["explain"])
-	require.Equal(t, "reachable", first["measured"].(object)["state"])
+	require.Equal(t, "reachable", first["peer"].(object)["state"])
 
 	// The same question in parameters is the same question.
 	for _, form := range []string{
