@@ -353,7 +353,7 @@ func TestHTTP(t *testing.T) {
 	}
 	code, receipt := post("/v1/discovery/records", `{"id":"s","metadata":{"type":"storage"},"capabilities":{"storage":{"total_space":2000000000,"available_space":1000000000}}}`)
 	require.Equal(t, 201, code, "%v", receipt)
-	require.Equal(t, map[string]any{"on": 1.0, "of": 1.0}, receipt["stored"])
+	require.Equal(t, map[string]any{"on": 1.0, "of": 1.0, "this_peer_only": true}, receipt["stored"])
 
 	code, answer := post("/v1/discovery/query", `{"type":"storage","min_storage_gb":1}`)
 	require.Equal(t, 200, code, "%v", answer)
