@@ -212,7 +212,7 @@ func TestAllOthersSilent(t *testing.T) {
 		start = time.Now()
 		o := a.Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 1, time.Now()))[0]
 		require.NoError(t, o.Err)
-		require.Equal(t, records.Stored{On: 1, Of: 3}, o.Stored)
+		require.Equal(t, records.Stored{On: 1, Of: 3, ThisPeerOnly: true}, o.Stored)
 		require.Equal(t, a.Limits.Deliver/avoidedShare, time.Since(start), "a keeper silent to a query gets less time")
 	})
 }
@@ -231,7 +231,7 @@ func TestShortStoreAnswers(t *testing.T) {
 		})
 		for _, n = range []int{0, 1, 3, 1000} {
 			for _, o := range w.nodes[0].Store(t.Context(), keepertest.Batch(t, keepertest.NewProvider(t), 2, time.Now())) {
-				require.Equal(t, records.Stored{On: 1, Of: 2}, o.Stored)
+				require.Equal(t, records.Stored{On: 1, Of: 2, ThisPeerOnly: true}, o.Stored)
 			}
 		}
 	})

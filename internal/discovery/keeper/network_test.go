@@ -26,7 +26,7 @@ func TestAlone(t *testing.T) {
 		recs := keepertest.Batch(t, p, 3, time.Now())
 		for _, o := range a.Store(t.Context(), recs) {
 			require.NoError(t, o.Err)
-			require.Equal(t, records.Stored{On: 1, Of: 1}, o.Stored)
+			require.Equal(t, records.Stored{On: 1, Of: 1, ThisPeerOnly: true}, o.Stored)
 		}
 		found, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestLookupFailure(t *testing.T) {
 		r := keepertest.NewProvider(t).Sign(t, keepertest.Offer("one"), 1, time.Now())
 		o := a.Store(t.Context(), []*records.Record{r})[0]
 		require.NoError(t, o.Err)
-		require.Equal(t, records.Stored{On: 1, Of: 2}, o.Stored)
+		require.Equal(t, records.Stored{On: 1, Of: 2, ThisPeerOnly: true}, o.Stored)
 		found, err := a.Query(t.Context(), keepertest.Compile(t, keepertest.Around(10)))
 		require.NoError(t, err)
 		require.Len(t, found.Records, 1)
