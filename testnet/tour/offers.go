@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/client"
@@ -108,6 +109,53 @@ func withdraw(ctx context.Context, t *Tour) (string, error) {
 	}
 	return fmt.Sprintf("%s of %s gone from %d peers after %v", gone.Offer.ID, provider.Name,
 		len(t.Network.Living()), time.Since(began).Round(time.Millisecond)), nil
+}
+
+// pause has a provider leave one offer out of all answers, as a peer that stops does with all of them, and serve it again.
+func pause(ctx context.Context, t *Tour) (string, error) {
+	provider := t.Network.Peers[0]
+	all := t.Market.Where(func(l market.Listing) bool { return l.Provider == provider.ID })
+	if len(all) == 0 {
+		return "", fault.New("tour.pause", fault.Invalid, "%s offers nothing: register more", provider.Name)
+	}
+	id, q := all[0].Offer.ID, query.Query{Type: all[0].Type(), ProviderID: provider.ID.String(), Limit: query.MaxLimit}
+	everywhere := func(what string, holds func(query.AnswerView) bool) error {
+		for _, p := range t.Network.Living() {
+			err := await.Until(ctx, soon, id+what+p.Name, func(ctx context.Context) error {
+				a, err := ask(ctx, p, q)
+				if err == nil && !holds(a) {
+					err = fault.New("tour.pause", fault.Conflict, "%d results, left out: %v", len(a.Results), a.Excluded)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	found := func(a query.AnswerView) bool {
+		return slices.ContainsFunc(a.Results, func(r query.ResultView) bool { return r.Record.ID == id })
+	}
+	if err := everywhere(" is found at ", found); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	if _, err := provider.Client.Pause(ctx, id, 0); err != nil {
+		return "", err
+	}
+	err := everywhere(" is gone from ", func(a query.AnswerView) bool {
+		return !found(a) && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool { return e.ID == id && e.Reason == "paused by its provider" })
+	})
+	if err != nil {
+		return "", err
+	}
+	gone := time.Since(began)
+	if _, err := provider.Client.Resume(ctx, id); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s of %s gone from %d peers after %v, and back", id, provider.Name, len(t.Network.Living()), gone.Round(time.Millisecond)),
+		everywhere(" is back at ", found)
 }
 
 // lacks reports a withdrawn offer that a peer still finds, or an expected offer that it lacks.

@@ -67,6 +67,7 @@ func steps() []step {
 		{"instance found at every peer", instanceFound},
 		{"killed provider not usable", killProvider},
 		{"its application adopted", applicationMoves},
+		{"paused offer gone, with the reason", pause},
 		{"withdrawn service gone everywhere", withdraw},
 		{"answer from the cache", cachedAnswer},
 		{"price updates seen by a watch", watchUpdates},
