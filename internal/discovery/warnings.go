@@ -58,14 +58,14 @@ func (s *Service) reportOutdated(why string) {
 // warnings returns the warnings for a new version of an own record.
 func (p *Parts) warnings(r *records.Record, stored records.Stored) []string {
 	var all []string
-	if stored.ThisPeerOnly && !r.Withdrawn() {
-		all = append(all, "nobody else finds this offer: no other peer of the network holds it; see blackholed doctor")
-	}
 	if w := clockWarning(p.Keepers.Clock(), r, p.Now()); w != "" {
 		all = append(all, w)
 	}
 	if _, suspended := p.Registry.Suspended(); suspended {
 		all = append(all, "this peer does not renew its offers: another machine uses its identity, or its data directory is an older copy; see the condition identity_in_use in status")
+	}
+	if stored.ThisPeerOnly && !r.Withdrawn() && len(all) == 0 { // else the causes are said
+		all = append(all, "nobody else finds this offer: no other peer of the network holds it; see blackholed doctor")
 	}
 	return all
 }
