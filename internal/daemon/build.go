@@ -250,6 +250,10 @@ func (p *parts) startFrontEnds(context.Context) error {
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
 		Hosts:   p.config.Hosts, Requests: p.fronts.requests, SetLogLevel: operator{p}.SetLogLevel,
 		Refused: p.fronts.places.refused, Answers: answers,
+		Fronts: httpapi.Fronts{GRPC: p.config.GRPC, DNS: p.config.DNS},
+	}
+	if len(p.config.DNSDomain) > 0 {
+		web.Fronts.Zone = p.config.DNSDomain[0]
 	}
 	rpc := grpcapi.Config{
 		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operator{p}, Logger: p.log.With("part", "grpc"),

@@ -243,14 +243,15 @@ type opening struct {
 	Name     string   `json:"name,omitempty"`     // of an authenticated viewer
 	Services []string `json:"services,omitempty"` // patterns that the role service may change
 	Open     bool     `json:"open,omitempty"`     // the peer asks nobody who they are: everybody is admin
+	Fronts   Fronts   `json:"fronts"`
 }
 
 func (e *eventsAPI) opening(ctx context.Context, topics []topic) opening {
 	if e.open {
-		return opening{Topics: topics, Role: access.RoleAdmin.String(), Open: true}
+		return opening{Topics: topics, Role: access.RoleAdmin.String(), Open: true, Fronts: e.fronts}
 	}
 	p := access.From(ctx)
-	return opening{Topics: topics, Role: p.Role.String(), Name: p.Name, Services: p.Services}
+	return opening{Topics: topics, Role: p.Role.String(), Name: p.Name, Services: p.Services, Fronts: e.fronts}
 }
 
 // viewer is the connection of one viewer of server-sent events.

@@ -218,6 +218,7 @@ type shared struct {
 	buffers bufferPool
 	packer  *packer
 	open    bool // no guard: everybody may do everything
+	fronts  Fronts
 }
 
 // untilClosing returns a context that ends with the request or when the server closes.

@@ -58,6 +58,8 @@ type Config struct {
 	// SetLogLevel changes the level of the log until the peer stops. Errors: Invalid for an unknown level. Nil: it is fixed.
 	SetLogLevel func(level string) (previous string, err error)
 
+	Fronts Fronts // the peer's other front ends, for the commands that the page prints
+
 	Hosts []string // host names, without port, allowed in requests besides loopback
 
 	// Guard wraps the handler of a route and admits only callers with the role of the route.
@@ -79,6 +81,13 @@ type Config struct {
 
 	// ConnContext extends the context of a connection, as http.Server.ConnContext does. Nil adds nothing.
 	ConnContext func(ctx context.Context, c net.Conn) context.Context
+}
+
+// Fronts are the other front ends of a peer, as its settings name them.
+type Fronts struct {
+	GRPC string `json:"grpc"` // IP:port, or off
+	DNS  string `json:"dns"`  // IP:port, or off
+	Zone string `json:"zone"` // first zone of the name server
 }
 
 // Server is the HTTP front end.
@@ -110,7 +119,7 @@ func New(c Config) *Server {
 		watches: access.NewPool("watches", c.MaxWatches, c.Refused), waits: access.NewPool("waits", c.MaxWaits, c.Refused),
 		batches: access.NewPool("large_requests", maxBatches, c.Refused), backups: access.NewPool("backups", maxBackups, c.Refused),
 		viewers: access.NewPool("viewers", maxViewers, c.Refused), packer: newPacker(), open: c.Guard == nil,
-		answers: c.Answers,
+		answers: c.Answers, fronts: c.Fronts,
 	}
 	s.shared.closing, s.close = context.WithCancel(context.Background())
 	s.mount(&c)

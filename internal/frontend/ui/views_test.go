@@ -119,8 +119,8 @@ func (p *peer) fill() {
 	for n := range 4 {
 		p.json("POST /v1/services/web/instances", `{"id": "web-%d", "host": "10.0.0.%d", "port": 80, "zone": "eu", "unhealthy_after": "1h", "remove_after": "2h"}`, n, n+1)
 	}
-	p.json("POST /v1/coordination/leases", `{"id": "77", "ttl": 300}`)
-	p.json("POST /v1/coordination/locks/nightly", `{"lease_id": "77", "metadata": "b24gaG9zdCBh"}`)
+	p.json("POST /v1/coordination/leases", `{"id": "7700000000077", "ttl": 300}`)
+	p.json("POST /v1/coordination/locks/nightly", `{"lease_id": "7700000000077", "metadata": "b24gaG9zdCBh"}`)
 	p.send("PUT /v1/coordination/keys/config%2Fcolour", "crimson", "application/octet-stream")
 	p.send("PUT /v1/coordination/keys/config%2Fcolour", "blue", "application/octet-stream")
 	p.json("PUT /v1/coordination/requirements/three-shops", `{"service": "web", "min": 9}`)
@@ -142,7 +142,7 @@ func (b *browser) shoot(name string) {
 // texts, and a peer that restarts.
 func TestViews(t *testing.T) {
 	b := openBrowser(t)
-	p := startPeer(t)
+	p := startPeer(t, "--grpc", freeAddress(t), "--dns", freeAddress(t))
 	b.ready(p)
 	run := func(name string, play func()) {
 		t.Run(name, func(t *testing.T) {
@@ -170,11 +170,11 @@ func TestViews(t *testing.T) {
 		"search?type=storage&near=Berlin&radius_km=1500": {"2 of 2 offers", "complete", "blackholed offer find", "curl"},
 		"services":             {"web", "4"},
 		"services?service=web": {"web-3", "UP", "Drain"},
-		"locks":                {"nightly", "on host a", "9d3b26cb65fb6e8d"},
+		"locks":                {"nightly", "on host a", "18843138f1385369"},
 		"group":                {"leader", "1 of 1 active"},
 		"peers":                {"this peer", "reach"},
 		"keys":                 {"config", "colour"},
-		"names?service=web":    {"web.service.bh", "10.0.0.1", "dig"},
+		"names?service=web":    {"web.service.blackhole", "10.0.0.1", "dig"},
 		"requirements":         {"three-shops", "insufficient nodes", "9"},
 		"figures":              {"resident memory"},
 	} {
@@ -194,6 +194,7 @@ func TestViews(t *testing.T) {
 				b.shoot(fmt.Sprint(name, "-dark-", dark))
 			}
 			b.dark(false)
+			b.playsCommands(p)
 			b.clean()
 		})
 	}
@@ -204,6 +205,39 @@ func TestViews(t *testing.T) {
 	run("newcomer", func() { b.playsNewcomer(p) })
 	run("tabs", func() { b.playsTabs(p) })
 	run("restart", func() { b.playsRestart(p) })
+}
+
+// playsCommands runs each command line that the view prints, as a reader would paste it into a shell.
+func (b *browser) playsCommands(p *peer) {
+	b.t.Helper()
+	b.until("document.querySelectorAll('.command code').length > 0")
+	for _, line := range b.eval("[...document.querySelectorAll('.command code')].map(e => e.textContent)").([]any) {
+		line := line.(string)
+		if strings.HasPrefix(line, "q, err") { // Go, not a shell
+			continue
+		}
+		program, rest, _ := strings.Cut(line, " ")
+		switch program {
+		case "curl":
+			if strings.HasPrefix(rest, "-N ") { // an answer without end
+				continue
+			}
+			resp, err := http.Get(strings.Trim(rest, "'"))
+			require.NoError(b.t, err, line)
+			resp.Body.Close()
+			require.Equal(b.t, http.StatusOK, resp.StatusCode, line)
+		case "blackholed":
+			if strings.HasPrefix(rest, "events") || strings.HasPrefix(rest, "invite") { // one has no end, one reads the directory of the peer
+				continue
+			}
+			out, err := exec.CommandContext(b.t.Context(), "sh", "-c", p.program+" "+rest).CombinedOutput()
+			require.NoError(b.t, err, "%s: %s", line, out)
+		case "dig":
+			require.Contains(b.t, rest, "@127.0.0.1 -p ", line)
+		default:
+			require.Fail(b.t, "an unknown command", line)
+		}
+	}
 }
 
 // ready waits for the peer and opens its page.
@@ -374,7 +408,18 @@ func (b *browser) playsRestart(p *peer) {
 	b.visit(p.url("#/map"))
 	b.text("9 offers")
 	p.stop()
-	b.text("trying again")
+	b.text("No contact with this peer for")
+	for _, view := range []string{"services", "locks", "requirements", "group", "peers", "keys", "names?service=web", "figures", "map"} {
+		b.eval("location.hash = '#/" + view + "'")
+		b.redraw()
+		b.text("No contact with this peer for") // over each view
+		b.until("document.querySelector('main.old')")
+		b.until("[...document.querySelectorAll('table')].every(t => t.tBodies[0].rows.length > 0)") // no list that looks empty
+		b.shoot("lost-" + strings.TrimSuffix(view, "?service=web"))
+	}
+	b.eval("location.hash = '#/locks'")
+	b.text("Not loaded")
+	b.eval("location.hash = '#/map'")
 	p.start()
 	b.until("document.querySelector('.lamp.live')")
 	b.text("9 offers")

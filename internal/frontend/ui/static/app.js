@@ -1,6 +1,6 @@
 // The frame of the page: login, navigation, the state of the peer.
 
-import { html, reader, redeem, render, setToken, signedIn, signOut, useEffect, useState, Badge, Command, Failed, Text, shown, where } from './lib.js';
+import { html, reader, redeem, render, setToken, signedIn, signOut, useEffect, useState, Badge, Command, Failed, Text, cli, shown, span, where } from './lib.js';
 import { follow, useLive } from './live.js';
 import { MapView } from './map.js';
 import { SearchView } from './search.js';
@@ -45,7 +45,7 @@ function Login({ back }) {
     follow();
   };
   return html`<main class="login"><h1>blackholed</h1><p>This peer wants to know who asks.</p><${Failed} error=${why && { message: why }} />
-    <p>On the peer's host, this command prints a link that signs you in:</p><${Command}>blackholed ui<//>
+    <p>On the peer's host, this command prints a link that signs you in:</p><${Command}>${cli('ui')}<//>
     <form onSubmit=${submit}><label for="token">or a token<input id="token" name="token" type="password" autocomplete="off" required /></label><button class="primary">Enter</button></form>
     <p class="quiet">One of the peer's tokens (settings auth). It stays in the memory of this tab.</p>
     ${link === 'live' && html`<button type="button" onClick=${back}>Go on as ${reader.name || 'a guest'}</button>`}</main>`;
@@ -60,7 +60,18 @@ function Who({ turn }) {
     ${signedIn() ? html`<button type="button" onClick=${leave}>Sign out</button>` : html`<button type="button" onClick=${ask}>Sign in</button>`}`;
 }
 
-const links = { live: 'live', connecting: 'connecting…', lost: 'no contact: trying again' };
+const links = { live: 'live', connecting: 'connecting…', lost: 'no contact' };
+
+// Lost lies over the page while the peer is silent, and counts the age of what is below.
+function Lost() {
+  const [, turn] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => turn(n => n + 1), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const { heard } = useLive();
+  return html`<p class="banner lost" role="alert">${heard ? html`No contact with this peer for <span aria-live="off">${span(Date.now() - heard)}</span>: everything below is old.` : 'No contact with this peer: nothing is loaded.'} The page is trying again.</p>`;
+}
 
 function App() {
   const live = useLive();
@@ -83,7 +94,8 @@ function App() {
       <nav aria-label="Views"><ul>${Object.entries(views).map(([k, [title]]) => html`<li><a href=${`#/${k}`} aria-current=${k === name ? 'page' : undefined}>${title}</a></li>`)}</ul></nav>
       <span class="state" role="status"><i class=${`lamp ${live.link}`}></i>${links[live.link]} ${live.link === 'live' && h && html`<${Badge}>${h.status}<//>`}</span>${live.link === 'live' && html`<${Who} turn=${() => turn(n => n + 1)} />`}</header>
     ${live.link === 'live' && h && h.reason && html`<p class="banner">${shown(h.reason, 300)}</p>`}
-    <main id="content" tabindex="-1"><${View} key=${name} /></main>`;
+    ${live.link === 'lost' && html`<${Lost} />`}
+    <main id="content" tabindex="-1" class=${live.link === 'lost' && 'old'}><${View} key=${name} /></main>`;
 }
 
 render(html`<${App} />`, document.getElementById('app'));

@@ -1,9 +1,9 @@
 // The group and what it holds: locks, leases, keys, members.
 
-import { call, html, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, Table, Text, quote, shown, short, span, textOf } from './lib.js';
+import { call, html, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, quote, shown, short, span, textOf } from './lib.js';
 import { useLive } from './live.js';
 
-const absent = html`<${Empty} title="No coordination here" command="blackholed config show">This peer takes no part in a group: see its setting coordination.enabled.<//>`;
+const absent = html`<${Empty} title="No coordination here" command=${cli('status')}>This peer takes no part in a group: see its setting coordination.enabled.<//>`;
 
 // claims lists holders or waiters of a lock.
 const Claims = ({ list }) => html`<ul class="plain">${list.map(c => html`<li key=${c.key}><${Text} most=${30}>${c.holder_id.length > 24 ? short(c.holder_id) : c.holder_id}<//>
@@ -17,20 +17,20 @@ export function LocksView() {
   if (!topics.includes('keys')) return html`<h2>Locks and leases</h2>${absent}`;
   const held = locks.value?.locks || [], granted = leases.value?.leases || [];
   return html`<${Heading} title="Locks">Who holds a lock, and who waits for it. The token grows with each holder: storage refuses an older one.<//><${Failed} error=${locks.error} />
-    ${locks.value && held.length === 0 ? html`<${Empty} title="Nobody holds a lock" needs="service" command="blackholed lock hold backups/nightly -- sleep 60">A lock appears here while a command or a program holds it.<//>` : html`
+    ${!locks.value ? html`<${NotLoaded} error=${locks.error} />` : held.length === 0 ? html`<${Empty} title="Nobody holds a lock" needs="service" command=${cli('lock hold backups/nightly -- sleep 60')}>A lock appears here while a command or a program holds it.<//>` : html`
     <${Table} label="Locks" head=${['lock', 'held by', 'waiting']} rows=${held.map(l => html`<tr key=${l.name}><td><${Text} most=${50}>${l.name}<//></td>
       <td><${Claims} list=${l.holding} /></td><td>${l.waiting.length ? html`<details open=${l.waiting.length < 4}><summary>${l.waiting.length}</summary><${Claims} list=${l.waiting} /></details>` : '–'}</td></tr>`)} />`}
     <${Heading} title="Leases">A lease ends unless its owner renews it, and with it end its locks, keys and registrations.<//><${Failed} error=${leases.error} />
-    ${leases.value && granted.length === 0 ? html`<${Empty} title="No leases" needs="service" command="blackholed lease grant --ttl 60s">Locks, sessions and registrations live as long as their lease.<//>` : html`
+    ${!leases.value ? html`<${NotLoaded} error=${leases.error} />` : granted.length === 0 ? html`<${Empty} title="No leases" needs="service" command=${cli('lease grant --ttl 60s')}>Locks, sessions and registrations live as long as their lease.<//>` : html`
     <${Table} label="Leases" head=${['lease', 'owner', 'lasts', 'left']} rows=${granted.map(l => html`<tr key=${l.tag}><td><code>${l.id === '-1' ? l.tag : l.id}</code></td>
       <td><${Text} most=${30}>${l.client_id.length > 30 ? short(l.client_id) : l.client_id}<//></td><td class="number">${span(l.granted_ttl_ms)}</td><td class="number">${span(l.remaining_ms)}</td></tr>`)} />`}
-    <${Elsewhere} commands=${['blackholed lock ls', `curl ${location.origin}/v1/coordination/locks`]} />`;
+    <${Elsewhere} commands=${[cli('lock ls'), `curl ${location.origin}/v1/coordination/locks`]} />`;
 }
 
 export function GroupView() {
   const { group, topics } = useLive();
   if (!topics.includes('keys')) return html`<h2>Group</h2>${absent}`;
-  if (!group) return html`<h2>Group</h2>`;
+  if (!group) return html`<h2>Group</h2><${NotLoaded} />`;
   const g = group;
   const members = [...(g.voters || []).map(m => ({ ...m, role: m.peer_id === g.leader ? 'leader' : 'voter' })), ...(g.learners || []).map(m => ({ ...m, role: 'learner' }))];
   const alive = (g.voters || []).filter(m => m.active).length;
@@ -39,11 +39,11 @@ export function GroupView() {
     <dl class="cards"><div><dt>leader</dt><dd><code title=${g.leader}>${short(g.leader)}</code></dd></div><div><dt>term</dt><dd>${g.term}</dd></div>
       <div><dt>voters</dt><dd>${alive} of ${(g.voters || []).length} active</dd></div><div><dt>failures survived now</dt><dd>${g.failures_survived ?? '–'}</dd></div>
       <div><dt>revision</dt><dd>${g.revision}</dd></div><div><dt>this peer</dt><dd>${shown(g.phase, 20)}</dd></div></dl>
-    ${members.length === 0 ? html`<${Empty} title="No group yet" command="blackholed group status">Founders elect one as soon as a majority of them meet.<//>` : html`
+    ${members.length === 0 ? html`<${Empty} title="No group yet" command=${cli('group status')}>Founders elect one as soon as a majority of them meet.<//>` : html`
     <${Table} label="Members" head=${['member', 'role', 'state', 'lag', 'silent', 'address']} rows=${members.map(m => html`<tr key=${m.peer_id}><td>${m.name && html`<${Text} most=${24}>${m.name}<//> `}<code title=${m.peer_id}>${short(m.peer_id)}</code></td>
       <td>${m.role}</td><td><span class=${`badge ${m.active ? 'good' : 'bad'}`}>${m.active ? 'active' : 'silent'}</span></td>
       <td class="number">${m.lag ?? 0}</td><td class="number">${+m.silent_ms ? span(m.silent_ms) : '–'}</td><td><${Text} most=${40}>${m.address || '–'}<//></td></tr>`)} />`}
-    <${Elsewhere} commands=${['blackholed group members', `curl ${location.origin}/v1/coordination/group`]} />`;
+    <${Elsewhere} commands=${[cli('group members'), `curl ${location.origin}/v1/coordination/group`]} />`;
 }
 
 const states = { satisfied: 'UP', pending: 'STARTING', insufficient_nodes: 'DOWN' }; // the tones of badges
@@ -55,11 +55,11 @@ export function RequirementsView() {
   const all = list.value?.requirements || [];
   const where = s => Object.entries(s || {}).map(([k, v]) => `${k} ${v}`).join(', ');
   return html`<${Heading} title="Requirements">What programs wait for: so many healthy instances of a service.<//><${Failed} error=${list.error} />
-    ${list.value && all.length === 0 ? html`<${Empty} title="No requirements" needs="service" command="blackholed service require web=2 -- echo two are up">A program that waits for instances of a service leaves its requirement here.<//>` : html`
+    ${!list.value ? html`<${NotLoaded} error=${list.error} />` : all.length === 0 ? html`<${Empty} title="No requirements" needs="service" command=${cli('service require web=2 -- echo two are up')}>A program that waits for instances of a service leaves its requirement here.<//>` : html`
     <${Table} label="Requirements" head=${['requirement', 'service', 'state', 'available', 'needed', 'where']} rows=${all.map(r => html`<tr key=${r.name}><td><${Text} most=${40}>${r.name}<//></td>
       <td><a href=${`#/services?service=${encodeURIComponent(r.service)}`}><${Text} most=${30}>${r.service}<//></a></td><td><${Badge} tone=${states[r.state]}>${r.state.replace('_', ' ')}<//></td>
       <td class="number">${r.available}</td><td class="number">${r.needed}</td><td><${Text} most=${60}>${r.problem || where(r.selector) || 'anywhere'}<//></td></tr>`)} />`}
-    <${Elsewhere} commands=${['blackholed service requirements', `curl ${location.origin}/v1/coordination/requirements`]} />`;
+    <${Elsewhere} commands=${[cli('service requirements'), `curl ${location.origin}/v1/coordination/requirements`]} />`;
 }
 
 // versionOf is a version of a key with texts and numbers in place of base64 and digits. Bytes that are no text have none.
@@ -118,13 +118,13 @@ export function KeysView() {
   const recent = picked && events.filter(e => e.topic === 'keys' && e.text === picked.key).slice(0, 20);
   const current = picked && keys.find(kv => kv.key_base64 === picked.key_base64);
   return html`<${Heading} title="Keys">Small values that programs share. Locks and requirements are keys as well.<//><${Failed} error=${list.error} />
-    ${list.value && keys.length === 0 ? html`<${Empty} title="No keys" needs="service" command="blackholed kv put config/colour blue">Programs keep small shared values here.<//>` : html`
+    ${!list.value ? html`<${NotLoaded} error=${list.error} />` : keys.length === 0 ? html`<${Empty} title="No keys" needs="service" command=${cli('kv put config/colour blue')}>Programs keep small shared values here.<//>` : html`
     <div class="split"><ul class="tree card">${[...grow(keys).kids].map(([k, n]) => html`<${Branch} key=${k} node=${n} name=${k} onPick=${pick} />`)}</ul>
     ${!picked && html`<p class="panel quiet">Choose a key to see its value and its earlier values.</p>`}
     ${picked && html`<section class="panel" aria-label="Key"><h3><${Text} most=${80}>${picked.key || picked.key_base64}<//></h3>
       ${current ? html`<pre>${shown(current.value ?? current.value_base64 ?? '', 4000)}</pre><p class="quiet">revision ${current.mod_revision}, version ${current.version}, created at ${current.create_revision}${current.lease !== '0' ? `, bound to lease ${current.lease}` : ''}</p>` : html`<p class="quiet">deleted</p>`}
       ${current && current.key && html`<${History} key=${`${current.mod_revision} ${current.key}`} kv=${current} />`}
       ${recent.length > 0 && html`<h4>Seen by this page</h4><ul class="plain">${recent.map(e => html`<li>${e.at.toLocaleTimeString()} ${e.kind}</li>`)}</ul>`}
-      <${Command}>${`blackholed kv get ${quote(picked.key ?? '')}`}<//></section>`}</div>
-    <${Elsewhere} commands=${["blackholed kv ls ''", `curl '${location.origin}/v1/coordination/keys?prefix=true'`]} />`}`;
+      <${Command}>${picked.key && cli(`kv get ${quote(picked.key)}`)}<//></section>`}</div>
+    <${Elsewhere} commands=${[cli('kv ls'), `curl '${location.origin}/v1/coordination/keys?prefix=true'`]} />`}`;
 }

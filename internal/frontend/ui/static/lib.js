@@ -115,10 +115,35 @@ export function textOf(base64) {
 // quote makes one word of a shell.
 export const quote = text => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
 
+// fronts are the other addresses of the peer: IP:port, or off; empty before the first contact.
+export const fronts = { grpc: '', dns: 'off', zone: '' };
+const defaults = { grpc: '127.0.0.1:8502', dns: '127.0.0.1:8600' }; // of the command line
+
+// reached is an address of the peer for the reader: a listener of all addresses is at the host of the page.
+const reached = address => address.replace(/^(0\.0\.0\.0|\[::\])?(?=:\d+$)/, location.hostname === 'localhost' ? '127.0.0.1' : location.hostname);
+const flag = front => (!fronts[front] || reached(fronts[front]) === defaults[front] ? '' : ` --${front} ${reached(fronts[front])}`);
+
+// cli is a command line that asks this peer; empty if the peer answers none. A test knows every call of it.
+export function cli(line) {
+  if (fronts.grpc === 'off') return '';
+  const [own, ...run] = line.split(' -- ');
+  return [`blackholed ${own}${flag('grpc')}`, ...run].join(' -- ');
+}
+
+export const nameOf = service => `${service}.service.${fronts.zone}`;
+
+// dnsLines ask the name server for a service; none if the peer has no name server.
+export function dnsLines(service) {
+  if (fronts.dns === 'off' || !fronts.zone) return [];
+  const [, host, port] = /^(.*):(\d+)$/.exec(reached(fronts.dns)), name = quote(nameOf(service));
+  return [`blackholed dns ${name}${flag('dns')}`, `dig @${host.replace(/[[\]]/g, '')} -p ${port} ${name} SRV`];
+}
+
 // Command shows a command with a button that copies it.
 export function Command({ children }) {
   const [done, set] = useState(false);
   const text = [children].flat().join('');
+  if (!text) return null;
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     set(true);
@@ -131,14 +156,18 @@ export function Command({ children }) {
 export const Heading = ({ title, children }) => html`<h2>${title}</h2><p class="lead">${children}</p>`;
 
 // Elsewhere lists the commands that do the same as a view.
-export const Elsewhere = ({ commands }) => html`<h3>The same elsewhere</h3>${commands.map(text => html`<${Command} key=${text}>${text}<//>`)}`;
+export const Elsewhere = ({ commands }) => html`<h3>The same elsewhere</h3>${commands.filter(Boolean).map(text => html`<${Command} key=${text}>${text}<//>`)}`;
 
 // Empty says what to do in a view without content, and the command that does the same. A reader without the role that
 // it needs learns that instead. Before the first contact nothing is known, not even that the view is empty.
 export const Empty = ({ title, children, command, needs = 'read-only' }) => reader.role === 'none' ? html`<p class="quiet">Waiting for the peer…</p>` : html`<div class="empty"><h3>${title}</h3>
   ${may(needs) ? html`<p>${children}</p>${command && html`<${Command}>${command}<//>`}` : html`<p>Others fill this view: you have the role ${reader.role}, and it needs ${needs}.</p>`}</div>`;
 
-export const Failed = ({ error }) => error && html`<p class="failed" role="alert">${shown(error.message, 300)}</p>`;
+// NotLoaded stands in the place of a list that the peer has not told yet. Such a list is not empty.
+export const NotLoaded = ({ error }) => html`<p class="empty" role="status">${error ? 'Not loaded: no contact with this peer since the page asked.' : 'Not loaded yet: waiting for the peer.'}</p>`;
+
+// Failed shows why the peer refused. That it did not answer at all says the banner over the page.
+export const Failed = ({ error }) => error && !(error instanceof TypeError) && html`<p class="failed" role="alert">${shown(error.message, 300)}</p>`;
 
 // Table shows rows of cells below a header. A narrow screen leaves cells of the class extra out; their heading is in a list.
 export const Table = ({ label, head, rows }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>

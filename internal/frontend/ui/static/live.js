@@ -1,12 +1,14 @@
 // The peer's state as /v1/events tells it, for all views together.
 
-import { call, open, reader, useEffect, useState } from './lib.js';
+import { call, fronts, open, reader, useEffect, useState } from './lib.js';
 
 const mostEvents = 500;
 
 export const live = {
   link: 'connecting', // live, lost, refused
   problem: '',
+  heard: 0, // time of the last word of the peer; 0 before the first
+  loaded: new Set(), // topics whose whole state has come: an empty one is empty
   topics: [],
   offers: new Map(), // by provider and id
   services: new Map(), // by service and id
@@ -58,6 +60,7 @@ const memberKey = i => `${i.service}/${i.id}`;
 const apply = {
   open(d) {
     Object.assign(live, { topics: d.topics, link: 'live', problem: '' });
+    Object.assign(fronts, d.fronts);
     Object.assign(reader, { role: d.role, name: d.name || '', services: d.services || [], open: Boolean(d.open) });
     look();
   },
@@ -66,6 +69,7 @@ const apply = {
     for (const o of d.offers || []) live.offers.set(offerKey(o), o);
     if (d.kind === 'progress' && !settled) {
       settled = true;
+      live.loaded.add('offers');
       draw();
     }
     if (!d.offer) return;
@@ -75,6 +79,7 @@ const apply = {
   },
   services(d) {
     if (d.kind === 'reset') {
+      live.loaded.add('services');
       live.services = new Map((d.instances || []).map(i => [memberKey(i), i]));
     }
     for (const c of d.changes || []) {
@@ -94,7 +99,7 @@ const apply = {
 };
 
 // Group, peers and health have no watch: the page asks for them while it is visible.
-const lookEvery = 2000; // ms
+const lookEvery = 2000, mostSilence = 10000; // ms
 
 const leading = g => g.missing || `leader ${(g.leader || '').slice(-6)}, term ${g.term}`;
 
@@ -120,12 +125,19 @@ async function look() {
   const paths = { peers: '/v1/peers', health: '/v1/health', ...(live.topics.includes('keys') && { group: '/v1/coordination/group' }) };
   await Promise.all(Object.entries(paths).map(async ([name, path]) => {
     const d = await call('GET', path).catch(error => error.body);
+    if (d) live.heard = Date.now();
     if (d && (d.peers || d.status || d.phase)) seen[name](d);
   }));
   changed();
 }
 
-setInterval(() => { if (live.link === 'live' && !document.hidden) look(); }, lookEvery);
+setInterval(() => {
+  if (live.link !== 'live' || document.hidden) return;
+  if (Date.now() - live.heard < mostSilence) { look(); return; }
+  live.link = 'lost'; // a peer that is cut off ends no stream
+  resume();
+  changed();
+}, lookEvery);
 
 function take(text, state) {
   let name = '', data = '';
@@ -149,6 +161,7 @@ async function read(state, signal) {
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
+    live.heard = Date.now();
     const parts = (rest + value).split('\n\n');
     rest = parts.pop();
     for (const part of parts) take(part, state);

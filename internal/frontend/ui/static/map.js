@@ -1,6 +1,6 @@
 // The world with offers: drawn on a canvas, clustered where they overlap.
 
-import { call, colour, html, price, types, useEffect, useRef, useState, ago, Elsewhere, Empty, Failed, Heading, Table, Text, shown, short, where, go } from './lib.js';
+import { call, colour, html, price, types, useEffect, useRef, useState, ago, cli, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, shown, short, where, go } from './lib.js';
 import { useLive } from './live.js';
 
 const { d3, topojson } = globalThis;
@@ -341,7 +341,7 @@ export function OfferTable({ label, head, offers, onPick }) {
 export const offerHead = ['offer', ['type'], 'price', 'place', 'provider'];
 
 export function MapView() {
-  const { offers } = useLive();
+  const { offers, loaded } = useLive();
   const [picked, pick] = useState(null);
   useEffect(() => { loadWorld(); }, []); // while the offers are on their way
   const { values } = where();
@@ -349,11 +349,12 @@ export function MapView() {
   const list = [...offers.values()].filter(o => !only || o.type === only);
   const choose = type => go('map', type ? new URLSearchParams({ type }) : undefined);
   const title = html`<${Heading} title="Map of offers">Everything that providers of this network offer. A circle with a number joins offers that are close to each other: zoom in, or click it.<//>`;
+  if (offers.size === 0 && !loaded.has('offers')) return html`${title}<${NotLoaded} />`;
   if (offers.size === 0) {
-    return html`${title}<${Empty} title="No offers yet" needs="admin" command="blackholed offer register -f offer.yaml">Announce one at this peer, or join a network whose peers have some.<//>`;
+    return html`${title}<${Empty} title="No offers yet" needs="admin" command=${cli('offer register -f offer.yaml')}>Announce one at this peer, or join a network whose peers have some.<//>`;
   }
   return html`${title}<div class="heading"><label>type <select name="type" value=${only || ''} onChange=${e => choose(e.target.value)}><option value="">all</option>${types.map(t => html`<option>${t}</option>`)}</select></label><${Legend} offers=${list} /></div>
     <${World} offers=${list} onPick=${pick} label=${`World map with ${list.length} offers. The table below lists them. Arrow keys move, plus and minus zoom.`}><${Picked} offers=${picked} onPick=${pick} /><//>
     <h3>${list.length} offers</h3><${OfferTable} label="Offers" head=${offerHead} offers=${list} onPick=${pick} />
-    <${Elsewhere} commands=${[`blackholed offer find${only ? ` --type ${only}` : ' --type compute'}`, `curl ${location.origin}/v1/discovery/query?type=${only || 'compute'}`]} />`;
+    <${Elsewhere} commands=${[cli(`offer find --type ${only || 'compute'}`), `curl ${location.origin}/v1/discovery/query?type=${only || 'compute'}`]} />`;
 }

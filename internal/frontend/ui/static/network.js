@@ -1,6 +1,6 @@
 // Peers, the tape of events, names, and figures.
 
-import { call, html, useCall, useEffect, useMemo, useRef, useState, Elsewhere, Empty, Failed, Heading, Table, Text, quote, shown, short, where, go } from './lib.js';
+import { call, html, useCall, useEffect, useMemo, useRef, useState, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, dnsLines, fronts, nameOf, shown, short, where, go } from './lib.js';
 import { live, useLive } from './live.js';
 import { World } from './map.js';
 
@@ -34,12 +34,12 @@ export function PeersView() {
       <div><dt>relayed connections</dt><dd>${status.reach?.relayed ?? 0}</dd></div>
       <div><dt>clock</dt><dd>${status.clock_offset_seconds === undefined ? 'unknown' : off(status.clock_offset_seconds)}</dd></div>
       <div><dt>offers kept</dt><dd>${status.records_kept}</dd></div></dl>`}
-    ${known && peers.length === 0 ? html`<${Empty} title="Alone so far" command="blackholed invite">Give another machine the line that this command prints.<//>` : html`
+    ${!known ? html`<${NotLoaded} />` : peers.length === 0 ? html`<${Empty} title="Alone so far" command=${cli('invite')}>Give another machine the line that this command prints.<//>` : html`
     <${Table} label="Peers" head=${['peer', 'round trip', 'path', 'place', 'program', 'address']} rows=${peers.map(p => html`<tr key=${p.id}><td><code title=${p.id}>${short(p.id)}</code></td>
       <td class="number">${trip(p)}</td><td>${(p.addrs || []).some(a => a.includes('/p2p-circuit')) ? 'relayed' : 'direct'}</td><td><${Text} most=${30}>${placeOf(places.get(p.id))}<//></td>
       <td><${Text} most=${30}>${p.agent || '–'}<//></td><td><${Text} most=${50}>${(p.addrs || [])[0] || '–'}<//></td></tr>`)} />`}
     ${located.length > 0 && html`<h3>Peers with a known place</h3><p class="lead">All offers of such a peer are there.</p><${World} offers=${located} many="peers" onPick=${() => {}} label=${`World map with ${located.length} peers; the table above lists them`} />`}
-    <${Elsewhere} commands=${['blackholed peer ls', `curl ${location.origin}/v1/peers`]} />`;
+    <${Elsewhere} commands=${[cli('peer ls'), `curl ${location.origin}/v1/peers`]} />`;
 }
 
 export function TimelineView() {
@@ -56,7 +56,7 @@ export function TimelineView() {
     <label>contains <input name="text" defaultValue=${values.get('text') || ''} onChange=${e => set('text', e.target.value)} /></label></div>
     ${list.length === 0 ? html`<${Empty} title="Quiet" command=${`curl -N ${location.origin}/v1/events`}>Changes appear here as they happen, since this page is open.<//>` : html`
     <${Table} label="Events" head=${['time', 'topic', 'event', 'what']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td>${e.topic}</td><td>${shown(e.kind, 20)}</td><td><${Text} most=${100}>${e.text}<//></td></tr>`)} />
-    <${Elsewhere} commands=${['blackholed events', `curl -N ${location.origin}/v1/events`]} />`}`;
+    <${Elsewhere} commands=${[cli('events'), `curl -N ${location.origin}/v1/events`]} />`}`;
 }
 
 // NamesView shows what the name server answers: it reads the same catalogue. A browser cannot send DNS.
@@ -69,10 +69,10 @@ export function NamesView() {
   const known = [...new Set([...services.values()].map(i => i.service))].sort();
   return html`<${Heading} title="DNS">What the name server of this peer answers for a service: its instances that are UP.<//><form class="filters" onSubmit=${ask} key=${name}><label for="dns-name">service<input id="dns-name" name="service" defaultValue=${name} list="names" autocomplete="off" /></label>
     <datalist id="names">${known.map(n => html`<option value=${n}></option>`)}</datalist><div class="actions"><button class="primary">Show</button></div></form>
-    ${!name ? html`<${Empty} title="Choose a service" command="blackholed dns web.service.bh">Every service has a name under service.bh.<//>` : html`
-    <h3>${shown(name)}.service.bh</h3>
-    ${up.length === 0 ? html`<p class="failed">No instance is UP: the name server answers with no data.</p>` : html`<${Table} label="Answer" head=${['type', 'target', 'port']} rows=${up.map(i => html`<tr><td>SRV</td><td><${Text} most=${50}>${i.host || Object.values(i.interfaces || {})[0]}<//></td><td class="number">${i.port ?? '–'}</td></tr>`)} />`}
-    <${Elsewhere} commands=${[`blackholed dns ${quote(name)}.service.bh`, `dig @127.0.0.1 -p 8600 ${quote(name)}.service.bh SRV`]} />`}`;
+    ${!name ? html`<${Empty} title="Choose a service" command=${dnsLines('web')[0]}>Every service has a name below service.${fronts.zone}.<//>` : html`
+    <h3>${shown(nameOf(name))}</h3>
+    ${!live.loaded.has('services') ? html`<${NotLoaded} />` : up.length === 0 ? html`<p class="failed">No instance is UP: the name server answers with no data.</p>` : html`<${Table} label="Answer" head=${['type', 'target', 'port']} rows=${up.map(i => html`<tr><td>SRV</td><td><${Text} most=${50}>${i.host || Object.values(i.interfaces || {})[0]}<//></td><td class="number">${i.port ?? '–'}</td></tr>`)} />`}
+    <${Elsewhere} commands=${dnsLines(name)} />`}`;
 }
 
 const charts = [ // title, metric, whether it is a rate, factor

@@ -1,6 +1,6 @@
 // A question to the network, kept in the address bar.
 
-import { call, html, quote, useEffect, useMemo, useState, Elsewhere, Empty, Failed, Heading, shown, where, go } from './lib.js';
+import { call, cli, html, quote, useEffect, useMemo, useState, Elsewhere, Empty, Failed, Heading, shown, where, go } from './lib.js';
 import { World, Picked, OfferTable, offerHead, Legend } from './map.js';
 import { cities } from './cities.js';
 
@@ -64,7 +64,7 @@ function Field({ name, label, options: o, values }) {
 
 export function commandOf(q) {
   const flags = { min_cpu_cores: 'min-cpu', countries: 'country', radius_km: 'radius' };
-  return ['blackholed offer find', ...[...q].map(([k, v]) => (k === 'require_gpu' ? '--gpu' : `--${flags[k] || k.replaceAll('_', '-')} ${quote(v)}`))].join(' ');
+  return cli(['offer find', ...[...q].map(([k, v]) => (k === 'require_gpu' ? '--gpu' : `--${flags[k] || k.replaceAll('_', '-')} ${quote(v)}`))].join(' '));
 }
 
 // goOf is the question for package client. URL parameters are its shortest form.
@@ -105,10 +105,10 @@ export function SearchView() {
       <div class="actions"><button type="submit" class="primary">Search</button><button type="button" onClick=${() => go('search')}>Clear</button></div>
     </form>
     <${Failed} error=${state.error} />
-    ${!asked && html`<${Empty} title="Ask for something" command="blackholed offer find --type compute --near 52.5,13.4 --max-price 2">Choose a type and press Search, for example compute near Berlin, at most 2.<//>`}
+    ${!asked && html`<${Empty} title="Ask for something" command=${cli('offer find --type compute --near 52.5,13.4 --max-price 2')}>Choose a type and press Search, for example compute near Berlin, at most 2.<//>`}
     ${state.answer && html`<div aria-live="polite"><h3>${list.length} of ${state.answer.total ?? list.length} offers ${state.answer.complete === false ? html`<span class="badge wait">incomplete</span>` : html`<span class="badge good">complete</span>`}</h3>
       ${state.answer.incomplete_reason && html`<p class="quiet">${shown(state.answer.incomplete_reason, 300)}</p>`}</div>
-      ${list.length === 0 ? html`<${Empty} title="Nothing matches" command="blackholed fields">Widen the radius or the price, or drop a filter.<//>
+      ${list.length === 0 ? html`<${Empty} title="Nothing matches" command=${cli(`offer find --type ${values.get('type') || 'compute'}`)}>Widen the radius or the price, or drop a filter.<//>
       ${state.answer.notes?.length > 0 && html`<h4>How the peer understood it</h4><ul class="plain">${state.answer.notes.map(line => html`<li>${shown(line, 200)}</li>`)}</ul>`}` : html`
       <${Legend} offers=${list} /><${World} offers=${list} disc=${disc} onPick=${pick} label=${`World map with ${list.length} results; the table below lists them`}><${Picked} offers=${picked} onPick=${pick} /><//>
       <${OfferTable} label="Results" head=${[...offerHead.slice(0, 4), 'distance', 'score', 'provider']} offers=${list} onPick=${pick} />`}`}

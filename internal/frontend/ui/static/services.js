@@ -1,6 +1,6 @@
 // Services with their health, and the instances of one service.
 
-import { call, html, mayChange, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, Table, Text, ago, quote, shown, short, where } from './lib.js';
+import { call, html, mayChange, useCall, useState, Badge, Command, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, ago, cli, dnsLines, quote, shown, short, where } from './lib.js';
 import { useLive } from './live.js';
 
 const order = ['UP', 'STARTING', 'UNKNOWN', 'UNHEALTHY', 'DOWN', 'OUT_OF_SERVICE'];
@@ -32,23 +32,23 @@ function Removed({ service }) {
 }
 
 export function ServicesView() {
-  const { services, contact } = useLive();
+  const { services, contact, loaded } = useLive();
   const chosen = where().values.get('service');
   if (chosen) return html`<${Service} name=${chosen} />`;
   const list = grouped(services);
   return html`<${Heading} title="Services">Applications of this network with their instances. Choose one to see why an instance is not UP.<//>
     ${contact?.stale && html`<p class="failed">No contact to the group: ${shown(contact.reason, 200)}</p>`}
-    ${list.length === 0 ? html`<${Empty} title="No services yet" needs="service" command="blackholed instance register web --port 8080 --host 127.0.0.1">Register the first instance of a service.<//>` : html`
+    ${!loaded.has('services') ? html`<${NotLoaded} />` : list.length === 0 ? html`<${Empty} title="No services yet" needs="service" command=${cli('instance register web --port 8080 --host 127.0.0.1')}>Register the first instance of a service.<//>` : html`
     <${Table} label="Services" head=${['service', 'health', 'up', 'not up']} rows=${list.map(s => html`<tr key=${s.name}>
       <td><a href=${`#/services?service=${encodeURIComponent(s.name)}`}><${Text} most=${40}>${s.name}<//></a></td>
       <td class="wide"><${Bar} ...${s} /></td><td class="number">${s.counts.UP || 0} of ${s.total}</td>
       <td>${order.slice(1).filter(status => s.counts[status]).map(status => html`<${Badge} tone=${status}>${s.counts[status]} ${status}<//> `)}${s.counts.UP === s.total && '–'}</td></tr>`)} />`}
     <${Removed} />
-    <${Elsewhere} commands=${['blackholed service ls', `curl ${location.origin}/v1/services`]} />`;
+    <${Elsewhere} commands=${[cli('service ls'), `curl ${location.origin}/v1/services`]} />`;
 }
 
 function Service({ name }) {
-  const { services } = useLive();
+  const { services, loaded } = useLive();
   const [open, setOpen] = useState(null);
   const [error, fail] = useState(null);
   const list = [...services.values()].filter(i => i.service === name).sort((a, b) => (a.id < b.id ? -1 : 1));
@@ -61,14 +61,14 @@ function Service({ name }) {
     } catch (e) { fail(e); }
   };
   return html`<p class="back"><a href="#/services">← all services</a></p><${Heading} title=${html`<${Text} most=${60}>${name}<//>`}>Choose an instance to see its last checks.${may && ' Drain takes an instance out of service until you undo it.'}<//><${Failed} error=${error} />
-    ${list.length === 0 ? html`<${Empty} title="No instances" needs="service" command=${`blackholed instance register ${quote(name)} --host 127.0.0.1 --port 8080`}>They may have ended. Register one.<//>` : html`
+    ${!loaded.has('services') ? html`<${NotLoaded} />` : list.length === 0 ? html`<${Empty} title="No instances" needs="service" command=${cli(`instance register ${quote(name)} --host 127.0.0.1 --port 8080`)}>They may have ended. Register one.<//>` : html`
     <${Table} label=${`Instances of ${shown(name)}`} head=${['instance', 'status', 'address', ['zone'], ['version'], '']} rows=${list.map(i => html`<tr key=${i.id}>
       <td><button type="button" class="link" aria-expanded=${open === i.id} onClick=${() => setOpen(open === i.id ? null : i.id)}><${Text} most=${36}>${i.id}<//></button></td>
       <td><${Badge}>${i.health}<//></td><td><${Text} most=${40}>${i.host ? `${i.host}:${i.port}` : Object.values(i.interfaces || {})[0] || '–'}<//></td>
       <td class="extra"><${Text} most=${20}>${i.metadata?.zone || '–'}<//></td><td class="extra"><${Text} most=${16}>${i.metadata?.version || '–'}<//></td>
       <td>${may && html`<button type="button" onClick=${() => turn(i)}>${drained(i) ? 'Undrain' : 'Drain'}</button>`}</td></tr>`)} />
     ${open && services.get(`${name}/${open}`) && html`<${Instance} service=${name} id=${open} />`}
-    <${Elsewhere} commands=${[`blackholed instance show ${quote(name)}`, `dig @127.0.0.1 -p 8600 ${quote(name)}.service.bh SRV`, `curl ${quote(`${location.origin}/v1/services/${encodeURIComponent(name)}/instances?health=any`)}`]} />`}
+    <${Elsewhere} commands=${[cli(`instance show ${quote(name)}`), ...dnsLines(name), `curl ${quote(`${location.origin}/v1/services/${encodeURIComponent(name)}/instances?health=any`)}`]} />`}
     <${Removed} service=${name} />`;
 }
 
@@ -96,5 +96,5 @@ function Instance({ service, id }) {
     <dl>${rows.filter(([, v]) => v !== undefined && v !== '').map(([k, v]) => html`<dt><${Text} most=${30}>${k}<//></dt><dd><${Text} most=${200}>${v}<//></dd>`)}</dl>
     ${d.last_checks && html`<h4>Last checks</h4><${Table} label=${`Last checks of ${shown(id)}`} head=${['when', 'status since', 'took', 'end']} rows=${d.last_checks.map(c => html`<tr key=${c.at}>
       <td>${ago(c.at)}</td><td><${Badge}>${c.status}<//></td><td>${c.took_ms.toFixed(0)} ms</td><td><${Text} most=${200}>${ended(c)}<//></td></tr>`)} />`}
-    <${Command}>${`blackholed instance show ${quote(service)} ${quote(id)}`}<//></section>`;
+    <${Command}>${cli(`instance show ${quote(service)} ${quote(id)}`)}<//></section>`;
 }
