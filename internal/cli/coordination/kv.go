@@ -178,7 +178,7 @@ func kvList(con *term.Console) *cobra.Command {
 		if q.Limit, err = parseLimit(*limit); err != nil {
 			return err
 		}
-		q.Key, q.RangeEnd = coord.Under(args[0]).Bounds()
+		q.Key, q.RangeEnd = coord.Under(prefixOf(args)).Bounds()
 		page, err := readKeys(ctx, r, c, q)
 		if err != nil {
 			return err
