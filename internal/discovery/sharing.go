@@ -151,7 +151,7 @@ func (x *exchange) ask(ctx context.Context, i interest) interest {
 	}
 	if len(missing) > 0 {
 		for _, d := range x.sharing.Findings(ctx, i.plan, missing, nil) {
-			x.opinions.Hear(d.Statement, d.Via, x.now())
+			x.opinions.Hear(d.Statement, d.From, x.now())
 		}
 	}
 	for _, id := range missing {

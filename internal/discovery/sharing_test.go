@@ -23,7 +23,7 @@ import (
 type meeting struct {
 	mu   sync.Mutex
 	told []witness.Statement
-	via  int // deliver each statement from another network if positive
+	own  bool // each measurer delivers its own statement, from another network
 }
 
 func (m *meeting) Findings(_ context.Context, _ *query.Plan, providers []peer.ID, own []byte) (out []ask.Delivered) {
@@ -37,8 +37,8 @@ func (m *meeting) Findings(_ context.Context, _ *query.Plan, providers []peer.ID
 	}
 	for i, st := range m.told {
 		d := ask.Delivered{Statement: st}
-		if m.via > 0 {
-			d.Via = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i), 0}), 24)
+		if m.own {
+			d.From = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i), 0}), 24)
 		}
 		out = append(out, d)
 	}
@@ -89,7 +89,7 @@ func TestConsumersShareMeasurements(t *testing.T) {
 // measured itself.
 func TestOthersHideOnlyTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &meeting{via: 1}
+		m := &meeting{own: true}
 		f := newFixture(t, sharing(m, newKey(t)))
 		defer f.close()
 		r := f.foreign("a", 1, 1, 24*time.Hour)

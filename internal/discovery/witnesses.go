@@ -10,7 +10,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/blackhole/blackhole/internal/discovery/ask"
 	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/pkg/records"
 )
@@ -36,17 +35,10 @@ const (
 	spareAlone = 2 // own checks in a row that the word of less than a quorum replaces
 )
 
-// told is the finding of another peer about an endpoint.
-type told struct {
-	witness.Finding
-	by   peer.ID
-	from netip.Prefix // of the measurer; zero: unknown
-}
-
 // shares is the part of an endpoint's state that other peers cause.
 type shares struct {
-	heard     []told    // the newest of each measurer
-	interest  time.Time // another peer asked for it
+	heard     []witness.Heard // the newest of each measurer
+	interest  time.Time       // another peer asked for it
 	fetched   time.Time
 	spared    int
 	witnesses []peer.ID // of its provider, if this peer is one
@@ -68,7 +60,7 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 			continue // nobody here shows it or witnesses it
 		}
 		_, was := x.verdict(e, now)
-		e.add(told{f, st.By, from})
+		e.add(witness.Heard{Finding: f, By: st.By, From: from})
 		if f.State != records.Answers && len(e.witnesses) > 0 && e.confirm.IsZero() && !(e.fails > 0 && now.Sub(e.last.CheckedAt) < endpointEvery) {
 			rank := slices.Index(drawn(e, now, st.By), x.sharing.Self)
 			e.confirm = now.Add(time.Duration(1+max(rank, 0)) * confirmStep)
@@ -82,27 +74,20 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 	}
 }
 
-// add keeps the newest finding of each measurer, and the network that its own connection showed.
-func (e *endpoint) add(t told) {
-	i := slices.IndexFunc(e.heard, func(h told) bool { return h.by == t.by })
+// add keeps the newest finding of each measurer. A new measurer takes the place of the oldest finding.
+func (e *endpoint) add(h witness.Heard) {
 	switch {
-	case i < 0 && len(e.heard) < maxHeard:
-		e.heard = append(e.heard, t)
-	case i < 0:
+	case witness.Renew(e.heard, h):
+	case len(e.heard) < maxHeard:
+		e.heard = append(e.heard, h)
+	default:
 		oldest := 0
 		for j := range e.heard {
 			if e.heard[j].CheckedAt.Before(e.heard[oldest].CheckedAt) {
 				oldest = j
 			}
 		}
-		e.heard[oldest] = t
-	case t.CheckedAt.After(e.heard[i].CheckedAt):
-		if !t.from.IsValid() {
-			t.from = e.heard[i].from
-		}
-		e.heard[i] = t
-	case t.from.IsValid():
-		e.heard[i].from = t.from
+		e.heard[oldest] = h
 	}
 }
 
@@ -114,16 +99,13 @@ func (x *endpoints) others(e *endpoint, now time.Time) (m records.Measured, dead
 			answered = h.CheckedAt
 		}
 	}
-	count := func(counts func(told) bool) (n int, agree bool) {
-		var networks []netip.Prefix
+	count := func(counts func(witness.Heard) bool) (n int, agree bool) {
+		var list []witness.Heard
 		for _, h := range e.heard {
 			if now.Sub(h.CheckedAt) >= endpointStands || !counts(h) {
 				continue
 			}
-			n++
-			if h.from.IsValid() && !slices.Contains(networks, h.from) {
-				networks = append(networks, h.from)
-			}
+			list = append(list, h)
 			if h.CheckedAt.After(m.CheckedAt) {
 				m.State, m.RoundTrip, m.CheckedAt = h.State, h.RoundTrip, h.CheckedAt
 			}
@@ -131,20 +113,20 @@ func (x *endpoints) others(e *endpoint, now time.Time) (m records.Measured, dead
 				m.Since = h.CheckedAt
 			}
 		}
-		return n, n >= witness.Quorum && (x.sharing.OneMachine || len(networks) >= witness.Quorum)
+		return len(list), witness.Agree(list) || x.sharing.OneMachine && len(list) >= witness.Quorum
 	}
-	if m.Peers, agree = count(func(h told) bool { return h.State != records.Answers && h.CheckedAt.After(answered) }); agree {
+	if m.Peers, agree = count(func(h witness.Heard) bool { return h.State != records.Answers && h.CheckedAt.After(answered) }); agree {
 		return m, true, true
 	}
 	m = records.Measured{}
-	m.Peers, agree = count(func(h told) bool { return h.State == records.Answers })
-	contested := slices.ContainsFunc(e.heard, func(h told) bool { return h.State != records.Answers && now.Sub(h.CheckedAt) < 2*heardLately })
+	m.Peers, agree = count(func(h witness.Heard) bool { return h.State == records.Answers })
+	contested := slices.ContainsFunc(e.heard, func(h witness.Heard) bool { return h.State != records.Answers && now.Sub(h.CheckedAt) < 2*heardLately })
 	return m, false, agree && !contested
 }
 
 // suspected reports whether somebody's check failed and nobody got an answer since.
 func (e *endpoint) suspected() bool {
-	var newest told
+	var newest witness.Heard
 	for _, h := range e.heard {
 		if h.CheckedAt.After(newest.CheckedAt) {
 			newest = h
@@ -249,17 +231,8 @@ func (x *endpoints) spare(e *endpoint, now time.Time) bool {
 
 // fetch asks the witnesses of a provider for their findings.
 func (x *endpoints) fetch(ctx context.Context, provider peer.ID, ids []string) {
-	x.takeIn(x.sharing.Witness(ctx, provider, ids, nil))
-}
-
-// takeIn hears delivered statements. The network counts only if the measurer delivered it itself.
-func (x *endpoints) takeIn(list []ask.Delivered) {
-	for _, d := range list {
-		from := d.Via
-		if d.From != d.Statement.By {
-			from = netip.Prefix{}
-		}
-		x.hear(d.Statement, from)
+	for _, d := range x.sharing.Witness(ctx, provider, ids, nil) {
+		x.hear(d.Statement, d.From)
 	}
 }
 

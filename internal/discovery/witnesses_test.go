@@ -113,7 +113,11 @@ func (m *member) exchange(_ context.Context, _ peer.ID, ids []string, own []byte
 			for _, data := range w.pool.About([]string{witness.Key(m.offer.Name().Provider, id)}, m.id, time.Now()) {
 				st, err := witness.Open("test", data, time.Now())
 				require.NoError(m.t, err)
-				out = append(out, ask.Delivered{Statement: st, Via: w.network, From: w.id})
+				d := ask.Delivered{Statement: st}
+				if st.By == w.id {
+					d.From = w.network
+				}
+				out = append(out, d)
 			}
 		}
 	}
@@ -236,7 +240,7 @@ func TestQuorumCountsNetworksOfMeasurers(t *testing.T) {
 		asker.want([]*records.Record{s.offer})
 		say := func(by *member, from netip.Prefix) {
 			st := witness.Statement{By: by.id, Findings: []witness.Finding{{Provider: s.offer.Name().Provider, Record: "a", State: records.Silent, CheckedAt: time.Now()}}}
-			asker.takeIn([]ask.Delivered{{Statement: st, Via: from, From: by.id}})
+			asker.hear(st, from)
 		}
 		for _, m := range s.peers[:4] {
 			say(m, s.peers[0].network)
@@ -247,7 +251,7 @@ func TestQuorumCountsNetworksOfMeasurers(t *testing.T) {
 		say(s.peers[5], s.peers[5].network)
 		require.Equal(t, 1, s.hidden(s.peers[7:]))
 		forwarded := witness.Statement{By: s.peers[6].id, Findings: []witness.Finding{{Provider: s.offer.Name().Provider, Record: "a", State: records.Answers, CheckedAt: time.Now().Add(time.Second)}}}
-		asker.takeIn([]ask.Delivered{{Statement: forwarded, Via: s.peers[1].network, From: s.peers[1].id}})
+		asker.hear(forwarded, netip.Prefix{})
 		require.Zero(t, s.hidden(s.peers[7:]), "one later answer speaks against all of them")
 	})
 }

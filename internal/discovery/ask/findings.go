@@ -19,12 +19,11 @@ import (
 
 const findingsTimeout = 3 * time.Second // of an exchange with all keepers
 
-// Delivered is a statement with the network of the keeper that delivered it; zero if that keeper runs on this
-// machine or its address is unknown.
+// Delivered is a statement with the network of its measurer, which counts if the measurer itself delivered it. From is zero if another
+// peer did, or if the measurer runs on this machine or its address is unknown.
 type Delivered struct {
 	Statement witness.Statement
-	Via       netip.Prefix
-	From      peer.ID // the keeper
+	From      netip.Prefix
 }
 
 // Findings exchanges measurements with other peers. It is safe for concurrent use.
@@ -114,14 +113,14 @@ func (f *Findings) exchange(ctx context.Context, id peer.ID, req *pb.Request) []
 	} else if answer, _, err := f.client.Call(ctx, id, req); err == nil {
 		resp = answer.GetFindings()
 	}
-	via, ok := f.client.PrefixOf(id)
-	if !ok {
-		via = netip.Prefix{}
-	}
 	var out []Delivered
 	for _, data := range resp.GetStatements() {
 		if st, err := witness.Open(f.Network, data, f.Now()); err == nil && st.By != f.Self {
-			out = append(out, Delivered{st, via, id})
+			d := Delivered{Statement: st}
+			if prefix, ok := f.client.PrefixOf(id); ok && st.By == id {
+				d.From = prefix
+			}
+			out = append(out, d)
 		}
 	}
 	return out

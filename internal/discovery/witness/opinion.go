@@ -15,23 +15,51 @@ import (
 
 // The weight of others' findings.
 const (
-	Quorum      = 3 // measurers, and prefixes of delivering keepers, that hide a provider
+	Quorum      = 3 // measurers, and their address prefixes, that hide a provider or an offer
 	SpareInARow = 2 // measurements of this peer that others' findings replace, one after the other
 
 	maxSubjects = 1024 // providers with findings of others
 	maxHeard    = 8    // findings about one provider
 )
 
-// heard is a finding of another peer.
-type heard struct {
+// Heard is a finding of another peer.
+type Heard struct {
 	Finding
-	by  peer.ID
-	via netip.Prefix // of the keeper that delivered it; zero: unknown
+	By   peer.ID
+	From netip.Prefix // of the measurer, if it delivered the finding itself; zero: unknown
+}
+
+// Renew keeps the newer finding of a measurer in a list, and the network that its own connection showed. It reports false, and changes
+// nothing, if the list has none of that measurer.
+func Renew(list []Heard, h Heard) bool {
+	i := slices.IndexFunc(list, func(x Heard) bool { return x.By == h.By })
+	if i < 0 {
+		return false
+	}
+	if !h.From.IsValid() {
+		h.From = list[i].From
+	}
+	if !h.CheckedAt.After(list[i].CheckedAt) {
+		h.Finding = list[i].Finding
+	}
+	list[i] = h
+	return true
+}
+
+// Agree reports whether the measurers of a list are a quorum: at least Quorum known networks.
+func Agree(list []Heard) bool {
+	var networks []netip.Prefix
+	for _, h := range list {
+		if h.From.IsValid() && !slices.Contains(networks, h.From) {
+			networks = append(networks, h.From)
+		}
+	}
+	return len(networks) >= Quorum
 }
 
 // subject is a provider with findings of others.
 type subject struct {
-	heard  []heard // one of each measurer
+	heard  []Heard // one of each measurer
 	spared int     // measurements of this peer replaced since its last own one
 	hidden bool    // as of the last look
 }
@@ -58,8 +86,8 @@ func NewOpinions() *Opinions {
 	return o
 }
 
-// Hear records a statement that a keeper with an address in via delivered.
-func (o *Opinions) Hear(st Statement, via netip.Prefix, now time.Time) {
+// Hear records a statement. from is the network of its measurer, if that delivered it; zero: unknown.
+func (o *Opinions) Hear(st Statement, from netip.Prefix, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, f := range st.Findings {
@@ -71,21 +99,15 @@ func (o *Opinions) Hear(st Statement, via netip.Prefix, now time.Time) {
 			s = &subject{}
 			o.subjects.Add(f.Provider, s)
 		}
-		s.add(heard{Finding: f, by: st.By, via: via}, now)
+		s.add(Heard{Finding: f, By: st.By, From: from}, now)
 		o.look(s, now)
 	}
 }
 
-// add keeps the newest finding of each measurer, and the first keeper that delivered it.
-func (s *subject) add(h heard, now time.Time) {
-	s.heard = slices.DeleteFunc(s.heard, func(x heard) bool { return !x.current(now) })
-	if i := slices.IndexFunc(s.heard, func(x heard) bool { return x.by == h.by }); i >= 0 {
-		if h.CheckedAt.After(s.heard[i].CheckedAt) {
-			s.heard[i] = h
-		}
-		return
-	}
-	if len(s.heard) < maxHeard {
+// add keeps the newest finding of each measurer.
+func (s *subject) add(h Heard, now time.Time) {
+	s.heard = slices.DeleteFunc(s.heard, func(x Heard) bool { return !x.current(now) })
+	if !Renew(s.heard, h) && len(s.heard) < maxHeard {
 		s.heard = append(s.heard, h)
 	}
 }
@@ -111,15 +133,12 @@ func (o *Opinions) setHidden(s *subject, hidden bool) {
 
 // finding returns the newest finding of others that the provider lives, or that it is unreachable if it is hidden.
 func (s *subject) finding(now time.Time) (m records.Measured, hidden bool) {
-	var via []netip.Prefix
-	dead := 0
+	var dead []Heard
 	for _, h := range s.heard {
 		switch {
 		case !h.current(now):
 		case h.State == records.Unreachable:
-			if dead++; h.via.IsValid() && !slices.Contains(via, h.via) {
-				via = append(via, h.via)
-			}
+			dead = append(dead, h)
 		default:
 			m.Peers++
 			if h.CheckedAt.After(m.CheckedAt) {
@@ -127,7 +146,7 @@ func (s *subject) finding(now time.Time) (m records.Measured, hidden bool) {
 			}
 		}
 	}
-	if m.Peers == 0 && dead >= Quorum && len(via) >= Quorum {
+	if m.Peers == 0 && Agree(dead) {
 		return s.gone(now), true
 	}
 	return m, false

@@ -4,8 +4,8 @@
 //
 // How much are findings of others believed? A finding of this peer always wins. Findings "reachable" or "busy" of
 // others spare this peer a measurement, at most SpareInARow times in a row. Findings "unreachable" spare nothing:
-// they hide a provider only from a peer without a finding of its own, and only if at least Quorum measurers say so,
-// delivered by keepers in at least Quorum address prefixes, and no measurer disagrees. A liar with one address
+// they hide a provider only from a peer without a finding of its own, and only if measurers in at least Quorum address prefixes say
+// so, and no measurer disagrees. The prefix of a measurer counts if it delivered its statement itself. A liar with one address
 // therefore hides nothing, and a lie "reachable" ends with the next own measurement.
 //
 // The package is pure: it has no clock, no network and no goroutine.

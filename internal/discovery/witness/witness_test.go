@@ -37,7 +37,7 @@ func state(t testing.TB, provider peer.ID, s records.Reachability, at time.Time)
 	return st
 }
 
-func via(n int) netip.Prefix { return netip.MustParsePrefix(fmt.Sprintf("198.51.%d.0/24", n)) }
+func prefix(n int) netip.Prefix { return netip.MustParsePrefix(fmt.Sprintf("198.51.%d.0/24", n)) }
 
 func TestStatement(t *testing.T) {
 	key, id := newKey(t)
@@ -120,11 +120,11 @@ func TestReachableSparesAMeasurement(t *testing.T) {
 	o, now := NewOpinions(), start()
 	_, p := newKey(t)
 	require.False(t, o.Spare(p, now))
-	o.Hear(state(t, p, records.Reachable, now), via(1), now)
+	o.Hear(state(t, p, records.Reachable, now), prefix(1), now)
 	m, ok := o.Measured(p, now)
 	require.True(t, ok)
 	require.Equal(t, records.Measured{State: records.Reachable, RoundTrip: 20 * time.Millisecond, CheckedAt: now, Peers: 1}, m)
-	o.Hear(state(t, p, records.Busy, now.Add(time.Second)), via(1), now)
+	o.Hear(state(t, p, records.Busy, now.Add(time.Second)), prefix(1), now)
 	m, _ = o.Measured(p, now)
 	require.Equal(t, records.Busy, m.State, "the newest")
 	require.Equal(t, 2, m.Peers)
@@ -140,30 +140,30 @@ func TestReachableSparesAMeasurement(t *testing.T) {
 	require.Zero(t, o.Epoch())
 }
 
-// TestUnreachableNeedsAQuorum of measurers and of prefixes of the keepers that deliver their statements, without
-// any contradiction.
+// TestUnreachableNeedsAQuorum of measurers in as many prefixes, each known by the measurer's own delivery, without any contradiction.
 func TestUnreachableNeedsAQuorum(t *testing.T) {
 	_, p := newKey(t)
 	now := start()
-	hear := func(vias ...netip.Prefix) *Opinions {
+	hear := func(networks ...netip.Prefix) *Opinions {
 		o := NewOpinions()
-		for _, v := range vias {
-			o.Hear(state(t, p, records.Unreachable, now), v, now)
+		for _, from := range networks {
+			o.Hear(state(t, p, records.Unreachable, now), from, now)
 		}
 		return o
 	}
 	for name, o := range map[string]*Opinions{
-		"two measurers":           hear(via(1), via(2)),
-		"many from one keeper":    hear(via(1), via(1), via(1), via(1), via(1)),
-		"two prefixes":            hear(via(1), via(2), via(2), via(1)),
-		"keepers on this machine": hear(netip.Prefix{}, netip.Prefix{}, netip.Prefix{}),
+		"two measurers":      hear(prefix(1), prefix(2)),
+		"many in one prefix": hear(prefix(1), prefix(1), prefix(1), prefix(1), prefix(1)),
+		"two prefixes":       hear(prefix(1), prefix(2), prefix(2), prefix(1)),
+		"told by others":     hear(netip.Prefix{}, netip.Prefix{}, netip.Prefix{}),
+		"two and a rumour":   hear(prefix(1), prefix(2), netip.Prefix{}),
 	} {
 		require.Empty(t, o.Hidden(now), name)
 		_, ok := o.Measured(p, now)
 		require.False(t, ok, name)
 		require.False(t, o.Spare(p, now), "%s: this peer must measure", name)
 	}
-	o := hear(via(1), via(2), via(3))
+	o := hear(prefix(1), prefix(2), prefix(3))
 	require.Equal(t, []peer.ID{p}, o.Hidden(now))
 	require.EqualValues(t, 1, o.Epoch())
 	m, ok := o.Measured(p, now)
@@ -171,17 +171,27 @@ func TestUnreachableNeedsAQuorum(t *testing.T) {
 	require.Equal(t, records.Measured{State: records.Unreachable, CheckedAt: now, Since: now, Peers: 3}, m)
 	require.False(t, o.Spare(p, now), "this peer must measure")
 
-	o.Hear(state(t, p, records.Busy, now), via(1), now)
+	o.Hear(state(t, p, records.Busy, now), prefix(1), now)
 	require.Empty(t, o.Hidden(now), "one measurer disagrees")
 	require.EqualValues(t, 2, o.Epoch())
-	o = hear(via(1), via(2), via(3))
+	o = hear(prefix(1), prefix(2), prefix(3))
 	require.Empty(t, o.Hidden(now.Add(Life)), "too old")
 
-	// One measurer counts once, whoever delivers its statements.
+	// A measurer that was quoted counts as soon as it delivers the same statement itself.
+	o = hear(prefix(1), prefix(2))
+	last := state(t, p, records.Unreachable, now)
+	o.Hear(last, netip.Prefix{}, now)
+	require.Empty(t, o.Hidden(now))
+	o.Hear(last, prefix(3), now)
+	require.Equal(t, []peer.ID{p}, o.Hidden(now))
+	o.Hear(last, netip.Prefix{}, now)
+	require.Equal(t, []peer.ID{p}, o.Hidden(now), "a later quotation takes nothing away")
+
+	// One measurer counts once, from however many networks.
 	o = NewOpinions()
 	st := state(t, p, records.Unreachable, now)
 	for i := range 5 {
-		o.Hear(st, via(i), now)
+		o.Hear(st, prefix(i), now)
 	}
 	require.Empty(t, o.Hidden(now))
 }
@@ -191,7 +201,7 @@ func TestOpinionsAreBounded(t *testing.T) {
 	for i := range maxSubjects + 100 {
 		for j := range maxHeard + 2 {
 			st := Statement{By: peer.ID(fmt.Sprint(j)), Findings: []Finding{{Provider: peer.ID(fmt.Sprint(i)), State: records.Unreachable, CheckedAt: now}}}
-			o.Hear(st, via(j), now)
+			o.Hear(st, prefix(j), now)
 		}
 	}
 	require.Equal(t, maxSubjects, o.subjects.Len())
@@ -206,24 +216,24 @@ func TestPool(t *testing.T) {
 	p, now := NewPool(""), start()
 	_, x := newKey(t)
 	a, b := state(t, x, records.Reachable, now), state(t, x, records.Busy, now)
-	p.Put(a, via(1), now)
-	p.Put(b, via(2), now)
-	p.Put(b, via(2), now) // replaces itself
+	p.Put(a, prefix(1), now)
+	p.Put(b, prefix(2), now)
+	p.Put(b, prefix(2), now) // replaces itself
 	require.Equal(t, [][]byte{a.Bytes, b.Bytes}, p.About(keysOf(x, "unknown", x), "", now))
 	require.Equal(t, [][]byte{b.Bytes}, p.About(keysOf(x), a.By, now))
 	require.Empty(t, p.About(keysOf(x), "", now.Add(Life)))
 
 	// Many measurers in one network take two places, those of others remain free.
 	for range 10 {
-		p.Put(state(t, x, records.Unreachable, now), via(3), now)
+		p.Put(state(t, x, records.Unreachable, now), prefix(3), now)
 	}
 	require.Len(t, p.About(keysOf(x), "", now), 4)
 	for i := range 10 {
-		p.Put(state(t, x, records.Busy, now), via(4+i), now)
+		p.Put(state(t, x, records.Busy, now), prefix(4+i), now)
 	}
 	require.Len(t, p.About(keysOf(x), "", now), maxOfProvider)
 	for i := range maxProviders + 10 {
-		p.Put(Statement{By: a.By, Bytes: []byte(fmt.Sprint(i)), Findings: []Finding{{Provider: peer.ID(fmt.Sprint(i)), CheckedAt: now}}}, via(1), now)
+		p.Put(Statement{By: a.By, Bytes: []byte(fmt.Sprint(i)), Findings: []Finding{{Provider: peer.ID(fmt.Sprint(i)), CheckedAt: now}}}, prefix(1), now)
 	}
 	require.Equal(t, maxProviders, p.about.Len())
 	var all []peer.ID
