@@ -10,7 +10,7 @@ import (
 
 // terminal describes the terminal of this process.
 func terminal() output.Terminal {
-	t := output.Terminal{Errors: term.IsTerminal(int(os.Stderr.Fd()))}
+	t := output.Terminal{Errors: term.IsTerminal(int(os.Stderr.Fd())), Input: term.IsTerminal(int(os.Stdin.Fd()))}
 	if out := int(os.Stdout.Fd()); term.IsTerminal(out) {
 		t.Size = func() (columns, rows int) {
 			columns, rows, err := term.GetSize(out)

@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/offer"
 	"github.com/blackhole/blackhole/internal/cli/peer"
 	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/sell"
 	"github.com/blackhole/blackhole/internal/cli/service"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/internal/platform/config"
@@ -123,7 +124,7 @@ func (a App) root() *cobra.Command {
 			initCommand(con, a.Identity), runCommand(con, a.Run, a.Join), peer.Invite(con, a.NetworkKeys, a.Identity), idCommand(con, a.Identity),
 			peer.Status(con), peer.Top(con), peer.Events(con), peer.UI(con), doctor.Command(con), doctor.Debug(con, versionText(a.Version, a.Build)), peer.LogLevel(con), remote.ContextCommand(con), configCommand(con), reclaimCommand(con, a.Reclaim),
 		}},
-		{"Network:", []*cobra.Command{peer.Show(con), offer.Command(con), peer.Command(con)}},
+		{"Network:", []*cobra.Command{peer.Show(con), sell.Command(con), offer.Command(con), peer.Command(con)}},
 		{"Applications:", []*cobra.Command{service.Command(con), service.InstanceCommand(con), dnsCommand(con)}},
 		{"Coordination:", []*cobra.Command{coordination.Lock(con), coordination.Lease(con), coordination.KV(con), group.Command(con, a.Restore, a.Recover)}},
 	} {

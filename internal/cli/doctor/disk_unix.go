@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskFree is the space on the disk of a directory for users without privileges, in bytes.
-func diskFree(dir string) (uint64, error) {
+// DiskFree is the space on the disk of a directory for users without privileges, in bytes.
+func DiskFree(dir string) (uint64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, err

@@ -225,16 +225,21 @@ func checkNetwork(f *facts) finding {
 		if s.RecordsOwn == 0 {
 			return finding{State: fine, Text: text}
 		}
-		do := "give the others the line of `" + command.Program + " invite`, or join them with `" + command.Program + " run --join LINE`"
-		switch s.Profile {
-		case "dev":
-			do = "profile dev never leaves this machine: `" + command.Program + " run --join LINE`, or --profile public with --bootstrap ADDRESS"
-		case "public":
-			do = "give --bootstrap ADDRESS of a peer that others know; there is no public network that everybody joins"
-		}
-		return finding{State: warned, Text: "nobody else finds the " + term.Counted(s.RecordsOwn, "offer") + " of this peer: no other peer is connected", Do: do}
+		return finding{State: warned, Text: "nobody else finds the " + term.Counted(s.RecordsOwn, "offer") + " of this peer: no other peer is connected", Do: BeSeen(s)}
 	}
 	return found
+}
+
+// BeSeen says how others come to find the offers of a peer without connections.
+func BeSeen(s discovery.Status) string {
+	do := "give the others the line of `" + command.Program + " invite`, or join them with `" + command.Program + " run --join LINE`"
+	switch s.Profile {
+	case "dev":
+		do = "profile dev never leaves this machine: `" + command.Program + " run --join LINE`, or --profile public with --bootstrap ADDRESS"
+	case "public":
+		do = "give --bootstrap ADDRESS of a peer that others know; there is no public network that everybody joins"
+	}
+	return do
 }
 
 func checkNAT(f *facts) finding {

@@ -149,7 +149,7 @@ func existing(dir string) (found string, missing bool) {
 
 func (thisMachine) free(dir string) (uint64, error) {
 	dir, _ = existing(dir)
-	return diskFree(dir)
+	return DiskFree(dir)
 }
 
 // resolves sends one question. Each answer counts, a refusal too.

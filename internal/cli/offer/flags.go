@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo/cities"
 	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
 )
 
 // place is the type of the flag --near: LAT,LON or a city.
@@ -67,8 +68,21 @@ func (p *place) setCity(s string) error {
 	return nil
 }
 
-// completeCity offers the shell the cities that begin so.
-func completeCity(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+// Locate returns the location of a known city, or of degrees as in --near.
+func Locate(s string) (*records.Location, error) {
+	var p place
+	if err := p.Set(s); err != nil {
+		return nil, err
+	}
+	l := &records.Location{Latitude: &p.near.Latitude, Longitude: &p.near.Longitude}
+	if i := strings.LastIndex(p.city, ", "); i >= 0 {
+		l.City, l.Country = p.city[:i], p.city[i+2:]
+	}
+	return l, nil
+}
+
+// CompleteCity offers the shell the cities that begin so.
+func CompleteCity(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 	all, err := cities.All()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
@@ -162,7 +176,7 @@ func newQueryFlags(cmd *cobra.Command) *queryFlags {
 	f.StringVar((*string)(&q.Claims), "claims", "", "how much scores believe claims: check, trust or ignore (default: the peer's, check)")
 	command.Complete(cmd, "claims", "check", "trust", "ignore")
 	command.Complete(cmd, "type", OfferTypes()...)
-	command.CompleteBy(cmd, "near", completeCity)
+	command.CompleteBy(cmd, "near", CompleteCity)
 	command.Complete(cmd, "health", "any", "usable", "healthy")
 	return s
 }

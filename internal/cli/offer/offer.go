@@ -175,16 +175,16 @@ func readOffers(c *term.Console, path string) ([]records.Offer, error) {
 	if err != nil {
 		return nil, err
 	}
-	offers, err := parseOffers(data)
+	offers, err := Parse(data)
 	if err == nil && len(offers) == 0 {
 		err = fault.Invalidf("--file", path, "has no offers")
 	}
 	return offers, err
 }
 
-// parseOffers reads JSON if data is JSON, otherwise YAML. JSON has its own parser, because
+// Parse reads offers: JSON if data is JSON, otherwise YAML. JSON has its own parser, because
 // YAML does not accept every JSON text and has a lower size limit.
-func parseOffers(data []byte) ([]records.Offer, error) {
+func Parse(data []byte) ([]records.Offer, error) {
 	values, single := file.JSONValues(data)
 	if values == nil {
 		return records.ParseOffersYAML(data)

@@ -184,7 +184,7 @@ func (g *registerFlags) fromFile(cmd *cobra.Command, con *term.Console) ([]insta
 	if err != nil {
 		return nil, err
 	}
-	list, err := parseInstances(data, g.reg.Namespace)
+	list, err := ParseInstances(data, g.reg.Namespace)
 	if err == nil && len(list) == 0 {
 		err = fault.Invalidf("--file", g.file, "has no instances")
 	}
@@ -257,9 +257,9 @@ type fileInstance struct {
 	Service string `json:"service"`
 }
 
-// parseInstances reads registrations from JSON or YAML. A registration without a namespace
+// ParseInstances reads registrations from JSON or YAML. A registration without a namespace
 // gets the default one. Errors of several registrations name their position.
-func parseInstances(data []byte, namespace string) ([]instance.Registration, error) {
+func ParseInstances(data []byte, namespace string) ([]instance.Registration, error) {
 	values, _ := file.JSONValues(data)
 	if values == nil {
 		var err error

@@ -1,0 +1,263 @@
+// Package sell has the command that puts this machine up for sale: it finds out what the machine has, asks the rest,
+// writes an offer into a file and registers it.
+package sell
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/doctor"
+	"github.com/blackhole/blackhole/internal/cli/exit"
+	"github.com/blackhole/blackhole/internal/cli/offer"
+	"github.com/blackhole/blackhole/internal/cli/remote"
+	"github.com/blackhole/blackhole/internal/cli/service"
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/geo/cities"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Command makes the command sell.
+func Command(con *term.Console) *cobra.Command {
+	var children []*cobra.Command
+	for _, k := range kinds() {
+		children = append(children, sellCommand(con, k))
+	}
+	return command.Parent(&cobra.Command{
+		Use: "sell", Short: "Put this machine up for sale: gpu, storage, cdn or bandwidth",
+		Long: "Put this machine up for sale. The command finds out what the machine has, asks on a terminal what it\n" +
+			"cannot find out, writes an offer into a file, and registers it at the running peer.",
+		Example: "  " + command.Program + " sell gpu\n  " + command.Program + " sell " + kinds()[0].example,
+	}, children...)
+}
+
+// seller is one call of a command.
+type seller struct {
+	kind
+	values
+	*remote.Peer
+	id, title, currency, city, endpoint, check, file string
+	price                                            float64
+	yes                                              bool
+}
+
+func sellCommand(con *term.Console, k kind) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: k.name, Short: k.short, Args: command.NoArgs, Example: "  " + command.Program + " sell " + k.example,
+		Long: k.short + ": find out what it has, ask the rest on a terminal, write an offer file\n" +
+			"and register it at the running peer. Flags go before questions and before what is found out.\n\n" +
+			"An endpoint of HTTP is checked: the file then describes an instance with an offer, which buyers find\n" +
+			"while the check passes. Other offers last until they are withdrawn.",
+	}
+	s := &seller{kind: k, Peer: remote.New(con, cmd, remote.DefaultTimeout)}
+	s.ConnectOnly = true // people think longer than calls take
+	f := cmd.Flags()
+	f.Float64Var(&s.price, "price", 0, "price per "+k.per+", in --currency")
+	f.StringVar(&s.currency, "currency", query.DefaultCurrency, "currency of the price")
+	f.Var(checked{&s.city, knownCity, "PLACE"}, "city", "place: a city (berlin, \"San Jose, US\") or degrees (52.52,13.40)")
+	f.Var(checked{&s.endpoint, hasHost, "URL"}, "endpoint", "URL that buyers use")
+	f.StringVar(&s.check, "check", "", "URL of HTTP to check, or none (default: --endpoint, if it is HTTP)")
+	f.StringVar(&s.id, "id", "", "id of the offer (default: "+k.name+" and the city)")
+	f.StringVar(&s.title, "name", "", "name of the offer for people (default: "+k.title+" in the city)")
+	f.StringVar(&s.file, "file", k.name+".yaml", "new file for the offer")
+	f.BoolVar(&s.yes, "yes", false, "register without a question (required without a terminal)")
+	k.flags(f, &s.values)
+	command.CompleteBy(cmd, "city", offer.CompleteCity)
+	return s.Calls(s.run)
+}
+
+// run finds out, asks, writes and registers.
+func (s *seller) run(ctx context.Context, c *client.Client, _ []string) error {
+	if _, err := os.Lstat(s.file); !errors.Is(err, fs.ErrNotExist) {
+		return s.taken()
+	}
+	a := &asker{con: s.Console, cmd: s.Cmd, in: bufio.NewScanner(s.Stdin)}
+	o, err := s.offer(ctx, a)
+	if err != nil {
+		return err
+	}
+	text, again, err := s.document(o)
+	if err != nil {
+		return err
+	}
+	if !s.yes && !s.Terminal.Input {
+		return fault.Invalidf("--yes", nil, "is required without a terminal: register without a question")
+	}
+	if err := s.write(text); err != nil {
+		return err
+	}
+	s.Say("wrote %s", s.file)
+	if !s.yes {
+		s.Say("%s", strings.TrimSpace(string(text)))
+		if yes, err := a.agreed(ctx, "Register this offer?"); err != nil || !yes {
+			s.Say("not registered: edit %s, then %s", s.file, again)
+			return err
+		}
+	}
+	within, cancel := s.Connecting(ctx)
+	defer cancel()
+	if err := s.register(within, c, o, text, again); err != nil {
+		s.Say("%s is kept: %s tries again", s.file, again)
+		return err
+	}
+	return nil
+}
+
+func (s *seller) taken() error {
+	return fault.Invalidf("--file", s.file, "%s exists and is never overwritten: name another file, and another --id for a second offer", s.file)
+}
+
+// write creates the file.
+func (s *seller) write(text []byte) error {
+	f, err := os.OpenFile(s.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return s.taken()
+	}
+	if err != nil {
+		return fault.Invalidf("--file", s.file, "%w", err)
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fault.Invalidf("--file", s.file, "%w", err)
+	}
+	return nil
+}
+
+// offer makes the offer of flags, findings and answers.
+func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
+	path, _ := s.Env("PATH")
+	if err := s.find(ctx, a, machine{path: path, root: "/"}, &s.values); err != nil {
+		return records.Offer{}, err
+	}
+	for _, q := range []struct{ flag, question string }{
+		{"price", "Price per " + s.per + ", " + s.currency}, {"city", "City, or LATITUDE,LONGITUDE"}, {"endpoint", "URL that buyers use"},
+	} {
+		if err := a.need(ctx, q.flag, q.question, ""); err != nil {
+			return records.Offer{}, err
+		}
+	}
+	where, err := offer.Locate(s.city)
+	if err != nil {
+		return records.Offer{}, exit.Rename(err, "--city")
+	}
+	near := where.City
+	if near == "" {
+		near = s.city
+	}
+	if s.id == "" {
+		s.id = slug(s.name + "-" + near)
+	}
+	if s.title == "" {
+		s.title = s.kind.title + " in " + near
+	}
+	o := records.Offer{
+		ID: s.id, Metadata: records.Metadata{Type: s.of, Subtype: s.subtype, Name: s.title, Endpoints: []string{s.endpoint}},
+		Capabilities: s.capabilities(&s.values), Location: where,
+		Pricing: &records.Pricing{Currency: s.currency, BasePrice: &s.price, PriceUnit: s.unit},
+	}
+	return o, s.fields().Rename(o.Validate())
+}
+
+// fields names the flags for the fields of an offer.
+func (s *seller) fields() exit.Fields {
+	return exit.Fields{
+		"id": "", "metadata.name": "--name", "metadata.endpoints": "--endpoint", "pricing.base_price": "--price", "pricing.currency": "--currency",
+		"location.latitude": "--city", "location.longitude": "--city",
+	}
+}
+
+func knownCity(s string) error {
+	_, err := offer.Locate(s)
+	return err
+}
+
+func hasHost(s string) error {
+	if u, err := url.Parse(s); err != nil || u.Scheme == "" || u.Hostname() == "" {
+		return fault.Invalidf("", s, "must be a URL with a host: https://gpu.example.com/v1")
+	}
+	return nil
+}
+
+// slug is a text in small letters, digits and hyphens.
+func slug(s string) string {
+	words := strings.FieldsFunc(cities.Plain(s), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	return strings.Join(words, "-")
+}
+
+// register registers the content of the file, and shows who finds the offer.
+func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer, text []byte, again string) error {
+	checked := "none: the offer lasts until " + command.Program + " offer withdraw " + o.ID
+	announced, alone := true, false
+	if s.check == none {
+		offers, err := offer.Parse(text)
+		if err != nil {
+			return err
+		}
+		got, err := c.Register(ctx, offers[0])
+		if err != nil {
+			return s.fields().Rename(err)
+		}
+		if alone = got.Stored.ThisPeerOnly; !alone {
+			for _, w := range got.Warnings {
+				s.Say("warning: %s", w)
+			}
+		}
+	} else {
+		list, err := service.ParseInstances(text, "")
+		if err != nil {
+			return err
+		}
+		got, err := c.Agent().Register(ctx, list[0])
+		if err != nil {
+			return err
+		}
+		if checked, announced, err = s.firstCheck(ctx, c, got.Key, o.ID); err != nil {
+			return err
+		}
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	by, more := seenBy(status, o, announced, alone)
+	return s.Print(term.Document{
+		Value: map[string]any{"id": o.ID, "file": s.file, "check": checked, "announced": announced, "seen_by": by, "next": more},
+		Table: term.Pairs([][]string{{"offer", o.ID}, {"check", checked}, {"seen by", by}, {"to be seen", more}, {"to change", "edit " + s.file + ", then " + again}}),
+	})
+}
+
+// seenBy says who finds an offer now, and what helps others to find it.
+func seenBy(status discovery.Status, o records.Offer, announced, alone bool) (by, more string) {
+	more = "buyers: " + command.Program + " offer find --type " + o.Metadata.Type
+	switch {
+	case status.Peers == 0:
+		by, more = "nobody else: no other peer is connected", doctor.BeSeen(status)
+	case !announced:
+		by = "nobody yet: the check has to pass"
+		more = "mend the endpoint, or name another --check"
+	case alone || slices.Contains(status.RecordsUnstored, o.ID):
+		by, more = "nobody else yet: no other peer holds it; this peer announces it again", "see "+command.Program+" doctor"
+	default:
+		by = "every peer of network " + status.Network + " (" + term.Counted(status.Peers, "peer") + " connected)"
+	}
+	return by, more
+}
+
+// Bounds of the wait for the first check.
+const (
+	checkTime = 10 * time.Second
+	checkStep = 100 * time.Millisecond
+)
