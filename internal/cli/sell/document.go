@@ -42,9 +42,13 @@ func (s *seller) document(o records.Offer) (text []byte, again string, err error
 		text, err = block(o)
 		return comment("offer update", s.file, text), command.Program + " offer update -f " + s.file, err
 	}
-	port, err := strconv.Atoi(endpoint.Port())
+	asked, err := url.Parse(s.check) // the peer only checks the instance's own host, so the instance is what is checked
 	if err != nil {
-		port = map[string]int{"http": 80, "https": 443}[endpoint.Scheme]
+		return nil, "", fault.Invalidf("--check", s.check, "%w", err)
+	}
+	port, err := strconv.Atoi(asked.Port())
+	if err != nil {
+		port = map[string]int{"http": 80, "https": 443}[asked.Scheme]
 	}
 	text, err = block(struct {
 		Service string            `json:"service"`
@@ -53,7 +57,7 @@ func (s *seller) document(o records.Offer) (text []byte, again string, err error
 		Port    int               `json:"port,omitempty"`
 		Check   map[string]string `json:"health_check"`
 		Offer   records.Offer     `json:"offer"`
-	}{"sell-" + s.name, o.ID, endpoint.Hostname(), port, map[string]string{"type": string(instance.HTTP), "endpoint": s.check}, o})
+	}{"sell-" + s.name, o.ID, asked.Hostname(), port, map[string]string{"type": string(instance.HTTP), "endpoint": s.check}, o})
 	return comment("instance register", s.file, text), command.Program + " instance register -f " + s.file, err
 }
 
@@ -102,7 +106,7 @@ func (s *seller) firstCheck(ctx context.Context, c *client.Client, k instance.Ke
 		case err == nil && len(ends) == 0: // still under way
 		default: // it passed, or the caller may not know
 			if _, err := c.Get(ctx, id); err == nil {
-				return s.check + " passes: the offer ends when it does not", true, nil
+				return s.check + " passes: the offer ends when it fails", true, nil
 			} else if kind := fault.KindOf(err); kind != fault.NotFound && kind != fault.Timeout {
 				return "", false, err
 			}

@@ -122,7 +122,7 @@ func (s *seller) taken() error {
 
 // write creates the file.
 func (s *seller) write(text []byte) error {
-	f, err := os.OpenFile(s.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(s.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return s.taken()
 	}
@@ -222,7 +222,7 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 		}
 		got, err := c.Agent().Register(ctx, list[0])
 		if err != nil {
-			return err
+			return exit.Fields{"health_check.endpoint": "--check", "host": "--check"}.Rename(err)
 		}
 		if checked, announced, err = s.firstCheck(ctx, c, got.Key, o.ID); err != nil {
 			return err
