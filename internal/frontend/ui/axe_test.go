@@ -22,7 +22,7 @@ func TestAccessible(t *testing.T) {
 	b.ready(p)
 	p.fill()
 	for hash, want := range map[string]string{
-		"map": "Berlin archive", "search": "Ask for something", "search?type=storage&near=Berlin&radius_km=1500": "complete",
+		"overview": "1 lock held", "map": "Berlin archive", "search": "Ask for something", "search?type=storage&near=Berlin&radius_km=1500": "complete",
 		"services": "web", "services?service=web": "web-3", "locks": "nightly", "requirements": "three-shops", "group": "leader", "peers": "this peer",
 		"timeline": "topic", "keys": "config", "names?service=web": "10.0.0.1", "figures": "resident memory",
 	} {

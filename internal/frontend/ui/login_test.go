@@ -63,7 +63,7 @@ func TestLogin(t *testing.T) {
 	require.Contains(t, first, "#code=")
 	b.visit(first)
 	b.text("ops admin")
-	b.until(`location.hash === '#/map'`)
+	b.until(`location.hash === '#/overview'`)
 	left := b.eval(secretsLeft)
 	require.NotContains(t, left, "code=")
 	require.NotContains(t, left, "page-")

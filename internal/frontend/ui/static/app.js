@@ -1,7 +1,8 @@
 // The frame of the page: login, navigation, the state of the peer.
 
-import { html, reader, redeem, render, setToken, signedIn, signOut, useEffect, useState, Badge, Command, Failed, Text, cli, shown, span, where } from './lib.js';
+import { html, reader, redeem, render, setToken, signedIn, signOut, useEffect, useState, Badge, Command, Failed, Text, cli, short, shown, span, where } from './lib.js';
 import { follow, useLive } from './live.js';
+import { OverviewView } from './overview.js';
 import { MapView } from './map.js';
 import { SearchView } from './search.js';
 import { ServicesView } from './services.js';
@@ -9,15 +10,25 @@ import { GroupView, KeysView, LocksView, RequirementsView } from './coordination
 import { FiguresView, NamesView, PeersView, TimelineView } from './network.js';
 
 const views = {
+  overview: ['Overview', OverviewView],
   map: ['Map', MapView], search: ['Search', SearchView], services: ['Services', ServicesView], locks: ['Locks', LocksView], requirements: ['Requirements', RequirementsView], group: ['Group', GroupView],
   peers: ['Peers', PeersView], timeline: ['Timeline', TimelineView], keys: ['Keys', KeysView], names: ['DNS', NamesView], figures: ['Figures', FiguresView],
 };
+
+// The views of a group, the first one where its link leads.
+const groups = [['Overview', 'overview'], ['Market', 'map', 'search'], ['Apps', 'services', 'names', 'requirements'], ['Coordination', 'locks', 'keys', 'group'], ['Network', 'peers', 'timeline', 'figures']];
+
+// Mark is a black disc with its ring of light, as in icon.svg.
+const Mark = () => html`<svg class="mark" viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="11" fill="#05070b" /><circle cx="16" cy="16" r="12.5" fill="none" stroke="#f2a33c" stroke-width="2.4" /><path d="M5 20.5A12.5 12.5 0 0 0 27 20.5" fill="none" stroke="#ffd9a0" stroke-width="2.4" stroke-linecap="round" /></svg>`;
+
+// Tabs are links to views of the same rank.
+const Tabs = ({ label, current, list }) => html`<nav aria-label=${label}><ul>${list.map(([title, view]) => html`<li key=${view}><a href=${`#/${view}`} aria-current=${view === current ? 'page' : undefined}>${title}</a></li>`)}</ul></nav>`;
 
 // A link may carry a code in its fragment, which no server sees. The code leaves the address bar at once and works once.
 function arrive() {
   const given = /^#code=(.+)$/.exec(location.hash);
   if (!given) return null;
-  history.replaceState(null, '', `${location.pathname}#/map`);
+  history.replaceState(null, '', `${location.pathname}#/overview`);
   return redeem(decodeURIComponent(given[1]));
 }
 
@@ -84,16 +95,18 @@ function App() {
     addEventListener('hashchange', changed);
     return () => removeEventListener('hashchange', changed);
   }, []);
-  const name = views[where().view] ? where().view : 'map';
-  useEffect(() => { document.title = `${views[name][0]} – blackholed`; }, [name]);
+  const name = views[where().view] ? where().view : 'overview';
+  const peer = live.status && shown(live.status.name || short(live.status.peer_id), 24);
+  useEffect(() => { document.title = [views[name][0], peer, 'blackholed'].filter(Boolean).join(' – '); }, [name, peer]);
   if (live.link === 'refused' || login.asked) return html`<${Login} back=${() => { login.asked = false; turn(n => n + 1); }} />`;
   const View = views[name][1];
-  const h = live.health;
+  const h = live.health, group = groups.find(g => g.slice(1).includes(name));
   return html`<a class="skip" href="#content" onClick=${e => { e.preventDefault(); document.getElementById('content').focus(); }}>Skip to the content</a>
-    <header class="top"><b class="brand">blackholed</b>
-      <nav aria-label="Views"><ul>${Object.entries(views).map(([k, [title]]) => html`<li><a href=${`#/${k}`} aria-current=${k === name ? 'page' : undefined}>${title}</a></li>`)}</ul></nav>
+    <header class="top"><b class="brand"><${Mark} />blackholed</b>${peer && html`<span class="peer"><bdi>${peer}</bdi> <span class="quiet">network <${Text} most=${24}>${live.status.network}<//></span></span>`}
+      <${Tabs} label="Groups of views" current=${group[1]} list=${groups} />
       <span class="state" role="status"><i class=${`lamp ${live.link}`}></i>${links[live.link]} ${live.link === 'live' && h && html`<${Badge}>${h.status}<//>`}</span>${live.link === 'live' && html`<${Who} turn=${() => turn(n => n + 1)} />`}</header>
-    ${live.link === 'live' && h && h.reason && html`<p class="banner">${shown(h.reason, 300)}</p>`}
+    ${group.length > 2 && html`<div class="sub"><${Tabs} label=${`Views of ${group[0]}`} current=${name} list=${group.slice(1).map(k => [views[k][0], k])} /></div>`}
+    ${live.link === 'live' && h && h.reason && name !== 'overview' && html`<p class="banner">${shown(h.reason, 300)}</p>`}
     ${live.link === 'lost' && html`<${Lost} />`}
     <main id="content" tabindex="-1" class=${live.link === 'lost' && 'old'}><${View} key=${name} /></main>`;
 }

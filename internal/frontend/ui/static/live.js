@@ -16,6 +16,7 @@ export const live = {
   group: null,
   peers: null, // by id; null before the first answer
   health: null,
+  status: null,
   contact: null,
   events: [], // newest first
   version: 0,
@@ -104,6 +105,7 @@ const lookEvery = 2000, mostSilence = 10000; // ms
 const leading = g => g.missing || `leader ${(g.leader || '').slice(-6)}, term ${g.term}`;
 
 const seen = {
+  status(s) { live.status = s; },
   group(g) {
     if (live.group && leading(live.group) !== leading(g)) note('group', 'state', leading(g));
     live.group = g;
@@ -122,11 +124,11 @@ const seen = {
 
 // look asks once. A group without a majority, and a registry that cannot be used, describe themselves in an error.
 async function look() {
-  const paths = { peers: '/v1/peers', health: '/v1/health', ...(live.topics.includes('keys') && { group: '/v1/coordination/group' }) };
+  const paths = { status: '/v1/status', peers: '/v1/peers', health: '/v1/health', ...(live.topics.includes('keys') && { group: '/v1/coordination/group' }) };
   await Promise.all(Object.entries(paths).map(async ([name, path]) => {
     const d = await call('GET', path).catch(error => error.body);
     if (d) live.heard = Date.now();
-    if (d && (d.peers || d.status || d.phase)) seen[name](d);
+    if (d && (name === 'status' ? d.peer_id : d.peers || d.status || d.phase)) seen[name](d);
   }));
   changed();
 }

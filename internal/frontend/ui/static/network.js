@@ -1,6 +1,6 @@
 // Peers, the tape of events, names, and figures.
 
-import { call, html, useCall, useEffect, useMemo, useRef, useState, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, dnsLines, fronts, nameOf, shown, short, where, go } from './lib.js';
+import { call, html, useEffect, useMemo, useRef, useState, Elsewhere, Empty, Failed, Heading, NotLoaded, Table, Text, cli, dnsLines, fronts, nameOf, shown, short, where, go } from './lib.js';
 import { live, useLive } from './live.js';
 import { World } from './map.js';
 
@@ -23,8 +23,7 @@ const trip = p => (p.latency_ms ? `${p.latency_ms.toFixed(1)} ms` : '–');
 const off = s => (Math.abs(s) < 0.005 ? 'exact' : `${s.toFixed(2)} s off`);
 
 export function PeersView() {
-  const { peers: known } = useLive();
-  const status = useCall('/v1/status', [], 5000).value;
+  const { peers: known, status } = useLive();
   const peers = [...(known || new Map()).values()].sort((a, b) => (a.latency_ms || 1e9) - (b.latency_ms || 1e9));
   const places = useMemo(() => placesOf(live.offers), [known, live.offers.size]);
   const located = useMemo(() => peers.filter(p => places.get(p.id)).map(p => ({ ...places.get(p.id), key: p.id, type: 'peer', name: short(p.id), note: trip(p) })), [known, places]);

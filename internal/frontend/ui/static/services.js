@@ -5,10 +5,10 @@ import { useLive } from './live.js';
 
 const order = ['UP', 'STARTING', 'UNKNOWN', 'UNHEALTHY', 'DOWN', 'OUT_OF_SERVICE'];
 
-const Bar = ({ counts, total }) => html`<div class="bar" role="img" aria-label=${order.filter(s => counts[s]).map(s => `${counts[s]} ${s}`).join(', ')}>
+export const Bar = ({ counts, total }) => html`<div class="bar" role="img" aria-label=${order.filter(s => counts[s]).map(s => `${counts[s]} ${s}`).join(', ')}>
   ${order.filter(s => counts[s]).map(s => html`<i class=${s} style=${{ width: `${100 * counts[s] / total}%` }}></i>`)}</div>`;
 
-function grouped(services) {
+export function grouped(services) {
   const all = new Map();
   for (const i of services.values()) {
     const s = all.get(i.service) || { name: i.service, counts: {}, total: 0 };
