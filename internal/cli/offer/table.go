@@ -2,6 +2,7 @@ package offer
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +26,10 @@ func answerTable(a query.AnswerView) term.Grid {
 		}
 	}
 	g := term.Table([]string{"ID", "NAME", "TYPE", "CAPACITY", "PLACE", "DISTANCE", "PRICE", "CLAIMED / ENDPOINT / PEER", "PROVIDER", "ENDPOINT"}, rows)
-	g.Spare = []string{"NAME", "ENDPOINT", "CAPACITY", "PROVIDER"}
+	g.Spare = []string{"CLAIMED / ENDPOINT / PEER", "NAME", "ENDPOINT", "PROVIDER", "DISTANCE"}
+	if !slices.ContainsFunc(a.Results, func(r query.ResultView) bool { return r.Record.Metadata.Type != a.Results[0].Record.Metadata.Type }) {
+		g.Spare = append([]string{"TYPE"}, g.Spare...)
+	}
 	g.Above, g.Below = map[int][]string{}, map[int][]string{}
 	for _, p := range a.Groups {
 		g.Above[p.First] = append(g.Above[p.First], "# prices in "+p.Currency+" "+p.PriceUnit+": "+strconv.Itoa(p.Results)+" of "+strconv.Itoa(p.Total))

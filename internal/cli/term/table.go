@@ -66,7 +66,7 @@ func (g Grid) On(s Screen) string {
 		}
 		cells = append(cells, clear)
 	}
-	cells = g.narrowed(cells, s.Columns)
+	cells, left := g.narrowed(cells, s.Columns)
 	widths := fit(cells, s.Columns)
 	var b strings.Builder
 	if g.header != nil {
@@ -79,11 +79,14 @@ func (g Grid) On(s Screen) string {
 		writeLines(&b, g.Below[i], "    ", s)
 	}
 	writeLines(&b, g.Notes, "", s)
+	if left > 0 {
+		writeLines(&b, []string{"(" + Counted(left, "column") + " left out: widen, or -o json)"}, "", s)
+	}
 	return b.String()
 }
 
-// narrowed returns the cells without as many spare columns as are too much for the screen.
-func (g Grid) narrowed(cells [][]string, columns int) [][]string {
+// narrowed returns the cells without as many spare columns as are too much for the screen, and how many it left out.
+func (g Grid) narrowed(cells [][]string, columns int) (kept [][]string, left int) {
 	for _, name := range g.Spare {
 		if columns <= 0 || total(widthsOf(cells), 0) <= columns {
 			break
@@ -92,9 +95,10 @@ func (g Grid) narrowed(cells [][]string, columns int) [][]string {
 			for n := range cells {
 				cells[n] = slices.Delete(cells[n], i, i+1)
 			}
+			left++
 		}
 	}
-	return cells
+	return cells, left
 }
 
 // lines is the header, if any, and the rows.

@@ -1,0 +1,34 @@
+package offer
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/cli/term"
+	"github.com/blackhole/blackhole/pkg/query"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// TestNarrowAnswer: 80 columns keep the id, what is sold, the place and the price whole, and say what is left out.
+func TestNarrowAnswer(t *testing.T) {
+	price, km := 2.7136, 285.0
+	view := records.View{ProviderID: "12D3KooWLnf1GdmD17qaAn8sYACPYggSSps1gQD1aL3gpEUuqCVB"}
+	view.ID = "compute-0123456789"
+	view.Metadata = records.Metadata{Type: "compute", Subtype: "gpu", Name: "Two H100 in Suva", Endpoints: []string{"https://gpu.example.com"}}
+	view.Capabilities = &records.Capabilities{Compute: &records.Compute{GPUs: []records.GPU{{Model: "H100", MemoryMB: 80_000}}}}
+	view.Location = &records.Location{City: "Suva", Country: "FJ"}
+	view.Pricing = &records.Pricing{Currency: "USDC", BasePrice: &price, PriceUnit: "per-hour"}
+	other := view
+	other.Metadata.Type = "cdn"
+	one, two := query.ResultView{Record: view, DistanceKM: &km}, query.ResultView{Record: other}
+
+	shown := answerTable(query.AnswerView{Results: []query.ResultView{one}}).On(term.Screen{Columns: 80})
+	for _, whole := range []string{"compute-0123456789", "1x H100 80 GB", "Suva, FJ", "2.7136 USDC per-hour", "columns left out: widen, or -o json)"} {
+		require.Contains(t, shown, whole)
+	}
+	require.NotContains(t, shown, "TYPE", "all are of one type")
+	require.NotContains(t, shown, "CLAIMED")
+	require.Contains(t, answerTable(query.AnswerView{Results: []query.ResultView{one, two}}).On(term.Screen{Columns: 100}), "TYPE")
+	require.NotContains(t, answerTable(query.AnswerView{Results: []query.ResultView{one}}).On(term.Screen{}), "left out", "a pipe gets everything")
+}
