@@ -386,10 +386,15 @@ func (b *browser) playsNewcomer(p *peer) {
 	b.redraw()
 	b.press("button", "Search")
 	b.until("document.querySelector('td button').textContent === 'GPU box 1'")
+	b.text("1x H100 80 GB, 8 cores")
+	b.press("th button", "distance")
+	b.press("th button", "distance") // the farthest first
+	b.until("document.querySelector('td button').textContent === 'GPU box 0' && document.querySelector('th[aria-sort=descending]').textContent.startsWith('distance')")
 	b.eval("document.querySelector('[name=max_price]').value = '1'") // nothing: the peer says how it understood the price
 	b.press("button", "Search")
 	b.text("Nothing matches")
 	b.text("prices compared in USDC per-hour")
+	b.text("2 offers of type compute, none passes; left out: 2 by price")
 	b.shoot("newcomer-search")
 
 	b.press("nav a", "Coordination") // the holder of a lock

@@ -138,7 +138,7 @@ class Chart {
     for (const k of this.clusters) {
       k.x /= k.offers.length;
       k.y /= k.offers.length;
-      k.r = k.offers.length === 1 ? 4.5 : Math.min(cell / 2 + 1, 6.5 + 1.2 * Math.log2(k.offers.length));
+      k.r = k.offers.length === 1 ? (k.offers[0].number ? 8.5 : 4.5) : Math.min(cell / 2 + 1, (k.offers[0].number ? 9.5 : 6.5) + 1.2 * Math.log2(k.offers.length));
     }
   }
 
@@ -152,8 +152,12 @@ class Chart {
       this.fillArc(k, k.r, from, to, colour(type));
       from = to;
     }
-    if (all < 3) return;
     c.fillStyle = '#fff';
+    if (k.offers[0].number) { // a result: its number in the list, of several the first
+      c.fillText(all > 1 ? `${k.offers[0].number}+` : k.offers[0].number, k.x, k.y + 0.5);
+      return;
+    }
+    if (all < 3) return;
     c.fillText(all > 999 ? `${Math.round(all / 1000)}k` : all, k.x, k.y + 0.5);
   }
 
@@ -326,7 +330,6 @@ export const OfferRow = ({ offer, onPick }) => html`<tr>
   <td><button type="button" class="link" onClick=${() => onPick([offer])}><${Text} most=${40}>${offer.name || offer.id}<//></button></td>
   <td class="extra"><i class="dot" style=${{ background: colour(offer.type) }}></i>${shown(offer.type, 16)}</td><td class="number">${price(offer)}</td>
   <td><${Text} most=${30}>${[offer.city, offer.country].filter(Boolean).join(', ') || '–'}<//></td>
-  ${'distance_km' in offer && html`<td class="number">${offer.distance_km === undefined ? '–' : `${offer.distance_km.toFixed(0)} km`}</td><td class="number">${offer.score?.toFixed(1) ?? '–'}</td>`}
   <td><code title=${offer.provider_id}>${short(offer.provider_id)}</code></td></tr>`;
 
 const fewRows = 50;
@@ -338,7 +341,7 @@ export function OfferTable({ label, head, offers, onPick }) {
     ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => set(most + 2 * fewRows)}>Show more</button></p>`}`;
 }
 
-export const offerHead = ['offer', ['type'], 'price', 'place', 'provider'];
+const offerHead = ['offer', ['type'], 'price', 'place', 'provider'];
 
 export function MapView() {
   const { offers, loaded } = useLive();

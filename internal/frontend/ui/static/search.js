@@ -1,7 +1,7 @@
 // A question to the network, kept in the address bar.
 
-import { call, cli, html, quote, useEffect, useMemo, useState, Elsewhere, Empty, Failed, Heading, shown, where, go } from './lib.js';
-import { World, Picked, OfferTable, offerHead, Legend } from './map.js';
+import { call, cli, colour, html, price, quote, useEffect, useMemo, useState, Elsewhere, Empty, Failed, Heading, Text, shown, where, go } from './lib.js';
+import { World, Picked } from './map.js';
 import { cities } from './cities.js';
 
 const fields = [
@@ -44,12 +44,34 @@ function discOf(q) {
   return Number.isFinite(lat) && Number.isFinite(lon) && km > 0 ? { lat, lon, km } : null;
 }
 
+// decimal is a figure in the unit that leaves at most three digits before the point.
+function decimal(n, unit) {
+  let step = 0;
+  while (n >= 1000 && step < 5) { n /= 1000; step++; }
+  return `${+n.toPrecision(3)} ${['', 'k', 'M', 'G', 'T', 'P'][step]}${unit}`;
+}
+
+// whatOf names what an offer sells, as the command line does: the GPUs first.
+function whatOf(c = {}) {
+  const parts = [], gpus = new Map();
+  for (const g of c.compute?.gpus || []) {
+    const name = `${g.model || 'GPU'}${g.memory_mb ? ` ${decimal(g.memory_mb * 1e6, 'B')}` : ''}`;
+    gpus.set(name, (gpus.get(name) || 0) + 1);
+  }
+  for (const [name, n] of gpus) parts.push(`${n}x ${name}`);
+  if (c.compute?.cpu_cores) parts.push(`${c.compute.cpu_cores} cores`);
+  if (c.storage?.available_space) parts.push(`${decimal(c.storage.available_space, 'B')} free`);
+  if (c.bandwidth) parts.push(`${c.bandwidth.download_mbps || 0}/${c.bandwidth.upload_mbps || 0} Mbit/s`);
+  if (c.cdn?.bandwidth_mbps) parts.push(decimal(c.cdn.bandwidth_mbps * 1e6, 'bit/s'));
+  return parts.join(', ');
+}
+
 const asOffer = r => {
   const m = r.record.metadata || {}, l = r.record.location || {}, p = r.record.pricing || {};
   return {
     key: r.record.key, id: r.record.id, provider_id: r.record.provider_id, type: m.type, subtype: m.subtype, name: m.name,
     latitude: l.latitude, longitude: l.longitude, city: l.city, country: l.country, price: p.base_price, currency: p.currency, price_unit: p.price_unit,
-    updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
+    what: whatOf(r.record.capabilities), updated_at: r.record.updated_at, expires_at: r.record.expires_at, measured: r.peer, endpoint: r.endpoint, doubts: r.doubts, distance_km: r.distance_km, score: r.score ?? 0, parts: r.explain || [],
   };
 };
 
@@ -73,6 +95,68 @@ export function goOf(q) {
   return `q, err := query.ParseValues(url.Values{${pairs.join(', ')}}) // then: answer, err := c.Query(ctx, q)`;
 }
 
+const filters = { // names of the form, by the word for them
+  radius: ['near', 'radius_km'], price: ['max_price', 'currency', 'price_unit'], country: ['countries'], uptime: ['min_uptime'], condition: ['where'],
+  capacity: ['require_gpu', 'min_cpu_cores', 'min_memory_mb', 'min_storage_gb', 'min_bandwidth_mbps'],
+};
+
+// whyNothing says how many offers each filter leaves out, as the command line does.
+async function whyNothing(q) {
+  const ask = more => call('GET', `/v1/discovery/query?${new URLSearchParams({ type: q.get('type') || '', health: 'any', limit: 1, exact_total: true, ...more })}`);
+  const all = (await ask({})).total;
+  if (!all) return `No peer offers ${q.get('type')}.`;
+  const left = await Promise.all(Object.entries(filters).map(async ([word, names]) => {
+    const given = Object.fromEntries(names.filter(n => q.has(n)).map(n => [n, q.get(n)]));
+    if (!Object.keys(given).length || (word === 'radius' && !given.radius_km) || (word === 'price' && !given.max_price)) return '';
+    const kept = (await ask(given)).total;
+    if (kept >= all) return '';
+    const far = word === 'radius' && kept === 0 && (await ask({ near: given.near, sort: 'distance' })).results[0]?.distance_km;
+    return `${all - kept} by ${word}${far ? ` (the nearest is ${far.toFixed(0)} km away)` : ''}`;
+  }));
+  const said = left.filter(Boolean).join(', ');
+  return `${all} ${all === 1 ? 'offer' : 'offers'} of type ${q.get('type')}, none passes${said ? `; left out: ${said}` : ' all filters together'}.`;
+}
+
+function Nothing({ q, notes }) {
+  const [why, set] = useState('');
+  useEffect(() => {
+    let gone = false;
+    whyNothing(q).then(text => gone || set(text), () => {}); // the answer stands without it
+    return () => { gone = true; };
+  }, [q.toString()]);
+  const understood = (notes || []).filter(line => !line.startsWith('left out '));
+  return html`<${Empty} title="Nothing matches" command=${cli(`offer find --type ${q.get('type') || 'compute'}`)}>${shown(why, 300) || 'Widen the radius or the price, or drop a filter.'}<//>
+    ${understood.length > 0 && html`<h4>How the peer understood it</h4><ul class="plain">${understood.map(line => html`<li>${shown(line, 200)}</li>`)}</ul>`}`;
+}
+
+// Columns of the results with the value to sort by; the peer's order is the first.
+const columns = [['#', o => o.number], ['offer', o => o.name || o.id], ['what', o => o.what], ['price', o => o.price], ['distance', o => o.distance_km], ['score', o => -o.score]];
+const mostRows = 50;
+
+function Results({ offers, picked, onPick }) {
+  const [order, sort] = useState({ by: 0, down: false });
+  const [most, show] = useState(mostRows);
+  const value = columns[order.by][1], turn = order.down ? -1 : 1;
+  const compare = (a, b) => {
+    const x = value(a), y = value(b);
+    if (x === undefined || y === undefined) return (x === undefined) - (y === undefined); // the unknown last
+    return turn * (x < y ? -1 : x > y ? 1 : 0);
+  };
+  const list = [...offers].sort(compare);
+  const least = key => offers.reduce((best, o) => (o[key] !== undefined && !(best?.[key] <= o[key]) ? o : best), undefined);
+  const alike = new Set(offers.map(o => `${o.currency} ${o.price_unit}`)).size === 1;
+  const nearest = offers.length > 1 && least('distance_km'), cheapest = offers.length > 1 && alike && least('price');
+  const choose = by => sort(old => ({ by, down: old.by === by && !old.down }));
+  return html`<div><div class="scroll" tabindex="0" role="region" aria-label="Results"><table>
+    <thead><tr>${columns.map(([title], by) => html`<th scope="col" class=${title === 'score' && 'extra'} aria-sort=${order.by !== by ? undefined : order.down ? 'descending' : 'ascending'}><button type="button" class="sort" onClick=${() => choose(by)}>${title}${order.by === by ? (order.down ? ' ↓' : ' ↑') : ''}</button></th>`)}</tr></thead>
+    <tbody>${list.slice(0, most).map(o => html`<tr key=${o.key} class=${picked?.length === 1 && picked[0].key === o.key && 'chosen'}><td class="number"><i class="dot" style=${{ background: colour(o.type) }}></i>${o.number}</td>
+      <td class="wraps"><button type="button" class="link" onClick=${() => onPick([o])}><${Text} most=${40}>${o.name || o.id}<//></button> <span class="quiet"><${Text} most=${30}>${[o.city, o.country].filter(Boolean).join(', ')}<//></span></td>
+      <td class="wraps"><${Text} most=${60}>${o.what || '–'}<//></td>
+      <td class="number wraps">${price(o)} ${o === cheapest && html`<span class="badge off">cheapest</span>`}</td>
+      <td class="number">${o.distance_km === undefined ? '–' : `${o.distance_km.toFixed(0)} km`} ${o === nearest && html`<span class="badge off">nearest</span>`}</td><td class="number extra">${o.score.toFixed(1)}</td></tr>`)}</tbody></table></div>
+    ${offers.length > most && html`<p class="quiet">The first ${most} of ${offers.length}. <button type="button" onClick=${() => show(most + 2 * mostRows)}>Show more</button></p>`}</div>`;
+}
+
 export function SearchView() {
   const { values } = where();
   const asked = values.toString();
@@ -93,7 +177,7 @@ export function SearchView() {
     for (const [k, v] of new FormData(e.target)) if (String(v).trim()) next.append(k, String(v).trim());
     go('search', next);
   };
-  const list = useMemo(() => (state.answer?.results || []).map(asOffer), [state.answer]);
+  const list = useMemo(() => (state.answer?.results || []).map((r, n) => ({ ...asOffer(r), number: n + 1 })), [state.answer]);
   const disc = useMemo(() => discOf(q), [asked]);
   const curl = `curl ${quote(`${location.origin}/v1/discovery/query?${q}`)}`;
   const form = of => of.map(([name, label, options]) => html`<${Field} ...${{ name, label, options, values }} />`);
@@ -108,9 +192,8 @@ export function SearchView() {
     ${!asked && html`<${Empty} title="Ask for something" command=${cli('offer find --type compute --near 52.5,13.4 --max-price 2')}>Choose a type and press Search, for example compute near Berlin, at most 2.<//>`}
     ${state.answer && html`<div aria-live="polite"><h3>${list.length} of ${state.answer.total ?? list.length} offers ${state.answer.complete === false ? html`<span class="badge wait">incomplete</span>` : html`<span class="badge good">complete</span>`}</h3>
       ${state.answer.incomplete_reason && html`<p class="quiet">${shown(state.answer.incomplete_reason, 300)}</p>`}</div>
-      ${list.length === 0 ? html`<${Empty} title="Nothing matches" command=${cli(`offer find --type ${values.get('type') || 'compute'}`)}>Widen the radius or the price, or drop a filter.<//>
-      ${state.answer.notes?.length > 0 && html`<h4>How the peer understood it</h4><ul class="plain">${state.answer.notes.map(line => html`<li>${shown(line, 200)}</li>`)}</ul>`}` : html`
-      <${Legend} offers=${list} /><${World} offers=${list} disc=${disc} onPick=${pick} label=${`World map with ${list.length} results; the table below lists them`}><${Picked} offers=${picked} onPick=${pick} /><//>
-      <${OfferTable} label="Results" head=${[...offerHead.slice(0, 4), 'distance', 'score', 'provider']} offers=${list} onPick=${pick} />`}`}
+      ${list.length === 0 ? html`<${Nothing} key=${asked} q=${q} notes=${state.answer.notes} />` : html`<div class="results">
+      <${Results} key=${asked} offers=${list} picked=${picked} onPick=${pick} />
+      <${World} offers=${list} disc=${disc} onPick=${pick} label=${`World map with ${list.length} numbered results; the table beside it lists them`}><${Picked} offers=${picked} onPick=${pick} /><//></div>`}`}
     ${asked && html`<${Elsewhere} commands=${[curl, commandOf(q), goOf(q)]} />`}`;
 }
