@@ -204,7 +204,7 @@ func boldPlants() []plant {
 		}, []string{"K1"}},
 		{"a generation outlives its lease", []edit{
 			{machineDir + "directory.go", "p.Generation, p.lease = 0, 0", "p.lease = 0"},
-		}, []string{"I4"}},
+		}, []string{"I4", "C1"}},
 	}
 }
 
