@@ -1,0 +1,122 @@
+package etcdapi
+
+import (
+	"cmp"
+	"context"
+	"hash/fnv"
+	"slices"
+
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/coord"
+)
+
+// Need returns the role that a method, given by its full name, needs: RoleAdmin for unknown methods.
+func Need(fullMethod string) access.Role {
+	switch fullMethod {
+	case pb.Auth_Authenticate_FullMethodName, pb.Auth_AuthStatus_FullMethodName:
+		return access.RoleNone
+	case pb.KV_Range_FullMethodName, pb.Watch_Watch_FullMethodName, pb.Lease_LeaseTimeToLive_FullMethodName, pb.Lease_LeaseLeases_FullMethodName,
+		pb.Cluster_MemberList_FullMethodName, pb.Maintenance_Status_FullMethodName, pb.Maintenance_Alarm_FullMethodName:
+		return access.RoleReadOnly
+	case pb.KV_Put_FullMethodName, pb.KV_DeleteRange_FullMethodName, pb.KV_Txn_FullMethodName, pb.KV_Compact_FullMethodName, pb.Lease_LeaseGrant_FullMethodName,
+		pb.Lease_LeaseRevoke_FullMethodName, pb.Lease_LeaseKeepAlive_FullMethodName, pb.Maintenance_Defragment_FullMethodName:
+		return access.RoleService
+	}
+	return access.RoleAdmin
+}
+
+// MemberList implements etcdserverpb.ClusterServer. It has the address of this front alone: peers do not know those of each other.
+func (s *Server) MemberList(ctx context.Context, _ *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	now, err := s.present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.Group(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, self := &pb.MemberListResponse{Header: now}, false
+	for i, m := range slices.Concat(g.Voters, g.Learners) {
+		one := &pb.Member{ID: m.ID, Name: cmp.Or(m.Name, m.Peer), IsLearner: i >= len(g.Voters)}
+		if m.Peer == s.Peer {
+			one.ClientURLs, self = []string{s.url}, true
+		}
+		out.Members = append(out.Members, one)
+	}
+	if !self { // a client of the group serves too
+		id := fnv.New64a()
+		id.Write([]byte(s.Peer))
+		out.Members = append(out.Members, &pb.Member{ID: id.Sum64(), Name: s.Peer, ClientURLs: []string{s.url}})
+	}
+	return out, nil
+}
+
+// Status implements etcdserverpb.MaintenanceServer. The sizes are unknown.
+func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
+	now, err := s.present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.Group(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.StatusResponse{Header: now, Version: Version, RaftTerm: now.GetRaftTerm()}
+	for _, m := range slices.Concat(g.Voters, g.Learners) {
+		if m.Peer == g.Leader {
+			out.Leader = m.ID
+		}
+		if m.Peer == s.Peer {
+			out.RaftIndex, out.RaftAppliedIndex = m.Applied, m.Applied
+			out.IsLearner = slices.ContainsFunc(g.Learners, func(l coord.Member) bool { return l.Peer == s.Peer })
+		}
+	}
+	if g.Missing != "" {
+		out.Errors = []string{g.Missing}
+	}
+	return out, nil
+}
+
+// Alarm implements etcdserverpb.MaintenanceServer. There are none, and none can be raised.
+func (s *Server) Alarm(ctx context.Context, req *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	if req.GetAction() == pb.AlarmRequest_ACTIVATE {
+		return s.UnimplementedMaintenanceServer.Alarm(ctx, req)
+	}
+	now, err := s.present(ctx)
+	return &pb.AlarmResponse{Header: now}, err
+}
+
+// Defragment implements etcdserverpb.MaintenanceServer. The database of the group needs none.
+func (s *Server) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
+	now, err := s.present(ctx)
+	return &pb.DefragmentResponse{Header: now}, err
+}
+
+// AuthStatus implements etcdserverpb.AuthServer.
+func (s *Server) AuthStatus(ctx context.Context, _ *pb.AuthStatusRequest) (*pb.AuthStatusResponse, error) {
+	return &pb.AuthStatusResponse{Header: &pb.ResponseHeader{}, Enabled: s.Authenticated}, nil
+}
+
+// Authenticate implements etcdserverpb.AuthServer. The password is a token of this peer, and becomes the token of etcd's client. The
+// name of the user is free: the token has its own.
+func (s *Server) Authenticate(ctx context.Context, req *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	if !s.Authenticated {
+		return nil, rpctypes.ErrGRPCAuthNotEnabled
+	}
+	ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+req.GetPassword()))
+	named := false
+	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.Auth_AuthStatus_FullMethodName}
+	_, err := s.intercept(ctx, req, info, func(ctx context.Context, _ any) (any, error) {
+		named = access.From(ctx).Name != ""
+		return &pb.AuthStatusResponse{}, nil
+	})
+	if err != nil || !named {
+		return nil, rpctypes.ErrGRPCAuthFailed
+	}
+	return &pb.AuthenticateResponse{Header: &pb.ResponseHeader{}, Token: req.GetPassword()}, nil
+}

@@ -1,0 +1,282 @@
+// Package etcdapi is the front end for clients of etcd v3: gRPC, and JSON over HTTP/1 at the same address.
+//
+// It keeps the keys of its clients under a prefix of the group's keyspace, which it adds to requests and takes off answers.
+// Revisions are those of the whole group. Compact is logical: a key beside the prefix holds the revision below which this front
+// answers no reads, and other users of the group keep their history.
+package etcdapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Front is the name of this front in owners of leases; see authority.Config.
+const Front = "etcd"
+
+// Version is the version of etcd whose API this is. Clients read it.
+const Version = "3.7.3"
+
+// Bounds of the server.
+const (
+	maxRequest   = 5 << 20          // a transaction of 4 MiB with its frame; larger ones get an error of etcd
+	maxAnswer    = 64 << 20         // keys and values of one range
+	maxStreams   = 8192             // calls at once on a connection
+	maxWatches   = 1024             // open at a time
+	maxOnStream  = 256              // watches of one stream
+	takenWithin  = 30 * time.Second // in which a client takes an answer
+	readHeader   = 10 * time.Second
+	pingQuiet    = time.Minute // silence before a ping; a dead connection is closed
+	idle         = 5 * time.Minute
+	stopGraceful = 3 * time.Second
+)
+
+// Config holds the parts of a Server.
+type Config struct {
+	// Service is the coordination plane behind the rights of the callers of this front; required.
+	Service coord.Service
+	// Group returns what this peer knows of the group; required.
+	Group func(context.Context) (coord.GroupState, error)
+	// Peer is the id of this peer.
+	Peer string
+	// Prefix of all keys; not empty.
+	Prefix string
+	Logger *slog.Logger // nil disables logging
+
+	// Authenticated says that callers authenticate: Unary and Stream do it.
+	Authenticated bool
+	// Unary and Stream wrap each call over gRPC and JSON, with the first outermost.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
+	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
+	Refused func(access.Refusal)
+	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
+	Answers *access.Pool
+}
+
+// Server is the front end for clients of etcd.
+type Server struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedLeaseServer
+	pb.UnimplementedWatchServer
+	pb.UnimplementedClusterServer
+	pb.UnimplementedMaintenanceServer
+	pb.UnimplementedAuthServer
+	Config
+	keys    keyspace
+	url     string // of this front, for clients
+	grpc    *grpc.Server
+	http    *http.Server
+	watches *access.Pool
+
+	closing context.Context // done when Close begins; ends watches
+	close   context.CancelFunc
+}
+
+// New makes a server. Serve starts it. Errors: Invalid for a prefix with keys of the group itself.
+func New(c Config) (*Server, error) {
+	for _, own := range []string{coord.MembersPrefix, directory.Prefix, requirements.Prefix, requirements.StatusPrefix} {
+		if c.Prefix == "" || strings.HasPrefix(c.Prefix, own) || strings.HasPrefix(own, c.Prefix) {
+			return nil, fault.Wrap("etcdapi.New", fault.Invalidf("etcd.prefix", c.Prefix, "must not overlap %s, where the group has keys of its own", own))
+		}
+	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused)}
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer+maxRequest), grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream))
+	for _, d := range services() {
+		s.grpc.RegisterService(d, s)
+	}
+	handler, err := s.handler()
+	if err != nil {
+		return nil, fault.As("etcdapi.New", fault.Internal, err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s.http = &http.Server{
+		Handler: handler, ConnContext: withAddr, Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingQuiet},
+		ReadHeaderTimeout: readHeader, IdleTimeout: idle, ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// Serve answers on l until Close and takes ownership of l. Members and clients learn url as the address of this front.
+func (s *Server) Serve(l net.Listener, url string) error {
+	s.url = url
+	err := s.http.Serve(l)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fault.As("etcdapi.Serve", fault.Internal, err)
+}
+
+// Close ends watches at once and other calls after a short grace period.
+func (s *Server) Close() {
+	s.close()
+	ctx, cancel := context.WithTimeout(context.Background(), stopGraceful)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		s.http.Close()
+	}
+	s.grpc.Stop()
+}
+
+// services are those that the server has.
+func services() []*grpc.ServiceDesc {
+	return []*grpc.ServiceDesc{&pb.KV_ServiceDesc, &pb.Lease_ServiceDesc, &pb.Watch_ServiceDesc, &pb.Cluster_ServiceDesc, &pb.Maintenance_ServiceDesc, &pb.Auth_ServiceDesc}
+}
+
+// intercept runs a call within all that wraps it.
+func (s *Server) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+	for _, one := range slices.Backward(slices.Concat([]grpc.UnaryServerInterceptor{s.unary}, s.Unary, []grpc.UnaryServerInterceptor{s.answers})) {
+		next := call
+		call = func(ctx context.Context, req any) (any, error) { return one(ctx, req, info, next) }
+	}
+	return call(ctx, req)
+}
+
+// interceptStream is intercept for streams.
+func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
+	for _, one := range slices.Backward(slices.Concat([]grpc.StreamServerInterceptor{s.stream}, s.Stream, []grpc.StreamServerInterceptor{s.streamed})) {
+		next := call
+		call = func(srv any, ss grpc.ServerStream) error { return one(srv, ss, info, next) }
+	}
+	return call(srv, ss)
+}
+
+type addrKey struct{}
+
+// withAddr keeps the other end of a connection as its listener gave it: gRPC behind net/http knows only its text.
+func withAddr(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(access.ConnContext(ctx, c), addrKey{}, c.RemoteAddr())
+}
+
+// from returns the context of a call with the address of its caller.
+func from(ctx context.Context) context.Context {
+	addr, _ := ctx.Value(addrKey{}).(net.Addr)
+	p, ok := peer.FromContext(ctx)
+	if !ok || addr == nil {
+		return ctx
+	}
+	return peer.NewContext(ctx, &peer.Peer{Addr: addr, LocalAddr: p.LocalAddr, AuthInfo: p.AuthInfo})
+}
+
+// unary turns errors into those of etcd, and a panic into an error.
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
+	defer s.recovered(info.FullMethod, &err)
+	ctx = from(ctx)
+	if err := access.OnlyProbes(ctx); err != nil {
+		return nil, toStatus(err)
+	}
+	resp, err = call(ctx, req)
+	return resp, toStatus(err)
+}
+
+func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
+	defer s.recovered(info.FullMethod, &err)
+	ctx := from(ss.Context())
+	if err := access.OnlyProbes(ctx); err != nil {
+		return toStatus(err)
+	}
+	return toStatus(call(srv, stream{ss, ctx}))
+}
+
+// stream is a stream with another context.
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s stream) Context() context.Context { return s.ctx }
+
+func (s *Server) recovered(method string, err *error) {
+	if p := recover(); p != nil {
+		s.Logger.Error("a call caused a panic", "method", method, "panic", p, "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "etcdserver: internal error: see the log of the peer")
+	}
+}
+
+// request is one request over HTTP. over runs when its answer is written.
+type request struct{ over func() }
+
+type requestKey struct{}
+
+// attended runs a request.
+func attended(r *http.Request, serve func(*http.Request)) {
+	one := &request{over: func() {}}
+	defer func() { one.over() }()
+	serve(r.WithContext(context.WithValue(r.Context(), requestKey{}, one)))
+}
+
+// charge puts the answer of a call into the budget until its request ends. A client that does not take it loses its connection.
+func (s *Server) charge(ctx context.Context, m any) error {
+	one, ok := ctx.Value(requestKey{}).(*request)
+	answer, isMessage := m.(proto.Message)
+	if !ok || !isMessage {
+		return nil
+	}
+	release, err := s.Answers.TakeBytes(ctx, "etcdapi", proto.Size(answer), 0)
+	if err != nil || release == nil {
+		return err
+	}
+	late := time.AfterFunc(takenWithin, func() { access.Cut(ctx) })
+	one.over = func() { late.Stop(); release() }
+	return nil
+}
+
+// answers charges the answer of a call. It is the innermost interceptor, which knows the caller.
+func (s *Server) answers(ctx context.Context, req any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+	resp, err := call(ctx, req)
+	if err == nil {
+		err = s.charge(ctx, resp)
+	}
+	return resp, err
+}
+
+// streamed charges the answers of a stream one by one.
+func (s *Server) streamed(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler) error {
+	return call(srv, budgeted{ss, s.Answers})
+}
+
+type budgeted struct {
+	grpc.ServerStream
+	answers *access.Pool
+}
+
+// SendMsg sends an answer when the budget has room, and ends the stream of a client that does not take it.
+func (b budgeted) SendMsg(m any) error {
+	late := time.AfterFunc(takenWithin, func() { access.Cut(b.Context()) })
+	defer late.Stop()
+	answer, _ := m.(proto.Message)
+	release, err := b.answers.TakeBytes(b.Context(), "etcdapi", proto.Size(answer), takenWithin/2)
+	if err != nil {
+		return err
+	}
+	if release != nil {
+		defer release()
+	}
+	return b.ServerStream.SendMsg(m)
+}

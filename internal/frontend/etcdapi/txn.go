@@ -1,0 +1,229 @@
+package etcdapi
+
+import (
+	"context"
+
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+// maxOps bounds the comparisons and the operations of each branch of a transaction, as etcd does.
+const maxOps = 128
+
+// Txn implements etcdserverpb.KVServer. A transaction without comparisons that only reads costs no entry of the log.
+func (s *Server) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if err := s.checkTxn(req); err != nil {
+		return nil, err
+	}
+	if err := s.readable(ctx, earliest(req)); err != nil {
+		return nil, err
+	}
+	if readOnly(req) {
+		return s.readAll(ctx, req.GetSuccess())
+	}
+	t := &apiv1.TxnRequest{Then: s.steps(req.GetSuccess()), Else: s.steps(req.GetFailure())}
+	for _, c := range req.GetCompare() {
+		t.Compare = append(t.Compare, s.compare(c))
+	}
+	a, err := s.Service.Execute(ctx, coord.CommandOf("", t))
+	if err != nil {
+		return nil, err
+	}
+	r := a.GetTxn()
+	taken := req.GetSuccess()
+	if !r.GetSucceeded() {
+		taken = req.GetFailure()
+	}
+	out := &pb.TxnResponse{Header: header(r.GetHeader()), Succeeded: r.GetSucceeded()}
+	for i, result := range r.GetResults() {
+		out.Responses = append(out.Responses, s.response(taken[i], result, out.Header))
+	}
+	return out, nil
+}
+
+// readAll answers reads at one revision.
+func (s *Server) readAll(ctx context.Context, ops []*pb.RequestOp) (*pb.TxnResponse, error) {
+	now, err := s.present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.TxnResponse{Header: now, Succeeded: true}
+	for _, op := range ops {
+		req := op.GetRequestRange()
+		at := req.GetRevision()
+		if at <= 0 {
+			at = now.GetRevision()
+		}
+		r, err := s.read(ctx, req, at)
+		if err != nil {
+			return nil, err
+		}
+		r.Header = now
+		out.Responses = append(out.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: r}})
+	}
+	return out, nil
+}
+
+// checkTxn refuses a transaction as etcd does.
+func (s *Server) checkTxn(req *pb.TxnRequest) error {
+	if max(len(req.GetCompare()), len(req.GetSuccess()), len(req.GetFailure())) > maxOps {
+		return rpctypes.ErrGRPCTooManyOps
+	}
+	for _, c := range req.GetCompare() {
+		if len(c.GetKey()) == 0 {
+			return rpctypes.ErrGRPCEmptyKey
+		}
+	}
+	for _, branch := range [][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
+		for _, op := range branch {
+			if err := checkOp(op); err != nil {
+				return err
+			}
+		}
+		if err := s.checkPuts(branch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkOp(op *pb.RequestOp) error {
+	switch r := op.GetRequest().(type) {
+	case *pb.RequestOp_RequestRange:
+		return checkRange(r.RequestRange)
+	case *pb.RequestOp_RequestPut:
+		return checkPut(r.RequestPut)
+	case *pb.RequestOp_RequestDeleteRange:
+		if len(r.RequestDeleteRange.GetKey()) == 0 {
+			return rpctypes.ErrGRPCEmptyKey
+		}
+		return nil
+	case *pb.RequestOp_RequestTxn:
+		return status.Error(codes.FailedPrecondition, "etcdserver: not capable: a transaction within a transaction is not supported")
+	}
+	return rpctypes.ErrGRPCKeyNotFound // of etcd for an operation that is empty
+}
+
+// checkPuts refuses two changes of one key in a branch.
+func (s *Server) checkPuts(branch []*pb.RequestOp) error {
+	puts := map[string]bool{}
+	for _, op := range branch {
+		if put := op.GetRequestPut(); put != nil {
+			key := s.Prefix + string(put.GetKey())
+			if puts[key] {
+				return rpctypes.ErrGRPCDuplicateKey
+			}
+			puts[key] = true
+		}
+	}
+	for _, op := range branch {
+		gone := op.GetRequestDeleteRange()
+		if gone == nil {
+			continue
+		}
+		span := s.keys.span(gone.GetKey(), gone.GetRangeEnd())
+		for key := range puts {
+			if span.Contains(key) {
+				return rpctypes.ErrGRPCDuplicateKey
+			}
+		}
+	}
+	return nil
+}
+
+// earliest returns the lowest revision that a transaction reads, 0: only the present.
+func earliest(req *pb.TxnRequest) (revision int64) {
+	for _, branch := range [][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
+		for _, op := range branch {
+			if at := op.GetRequestRange().GetRevision(); at > 0 && (revision == 0 || at < revision) {
+				revision = at
+			}
+		}
+	}
+	return revision
+}
+
+// compare translates a comparison.
+func (s *Server) compare(c *pb.Compare) *apiv1.Compare {
+	from, to := s.keys.bounds(c.GetKey(), c.GetRangeEnd())
+	out := &apiv1.Compare{Key: from, RangeEnd: to}
+	switch c.GetResult() {
+	case pb.Compare_EQUAL:
+		out.Operator = apiv1.Compare_EQUAL
+	case pb.Compare_NOT_EQUAL:
+		out.Operator = apiv1.Compare_NOT_EQUAL
+	case pb.Compare_LESS:
+		out.Operator = apiv1.Compare_LESS
+	case pb.Compare_GREATER:
+		out.Operator = apiv1.Compare_GREATER
+	default:
+		out.Operator = -1 // the group refuses it
+	}
+	switch c.GetTarget() {
+	case pb.Compare_VERSION:
+		out.Target, out.Number = apiv1.Compare_VERSION, c.GetVersion()
+	case pb.Compare_CREATE:
+		out.Target, out.Number = apiv1.Compare_CREATE_REVISION, c.GetCreateRevision()
+	case pb.Compare_MOD:
+		out.Target, out.Number = apiv1.Compare_MOD_REVISION, c.GetModRevision()
+	case pb.Compare_LEASE:
+		out.Target, out.Number = apiv1.Compare_LEASE, c.GetLease()
+	case pb.Compare_VALUE:
+		out.Target, out.Value = apiv1.Compare_VALUE, c.GetValue()
+	default:
+		out.Target = -1 // the group refuses it
+	}
+	return out
+}
+
+// steps translates the checked operations of a branch.
+func (s *Server) steps(ops []*pb.RequestOp) []*apiv1.TxnStep {
+	steps := make([]*apiv1.TxnStep, len(ops))
+	for i, op := range ops {
+		steps[i] = &apiv1.TxnStep{}
+		switch r := op.GetRequest().(type) {
+		case *pb.RequestOp_RequestPut:
+			p := r.RequestPut
+			steps[i].Step = &apiv1.TxnStep_Put{Put: &apiv1.TxnPut{
+				Key: s.keys.key(p.GetKey()), Value: p.GetValue(), Lease: p.GetLease(), PrevKv: p.GetPrevKv(), KeepValue: p.GetIgnoreValue(), KeepLease: p.GetIgnoreLease(),
+			}}
+		case *pb.RequestOp_RequestDeleteRange:
+			d := r.RequestDeleteRange
+			from, to := s.keys.bounds(d.GetKey(), d.GetRangeEnd())
+			steps[i].Step = &apiv1.TxnStep_Delete{Delete: &apiv1.TxnDelete{Key: from, RangeEnd: to, PrevKv: d.GetPrevKv()}}
+		case *pb.RequestOp_RequestRange:
+			q := r.RequestRange
+			from, to := s.keys.bounds(q.GetKey(), q.GetRangeEnd())
+			steps[i].Step = &apiv1.TxnStep_Range{Range: &apiv1.TxnRange{
+				Key: from, RangeEnd: to, Revision: max(q.GetRevision(), 0), Limit: uint32(min(max(q.GetLimit(), 0), 1<<30)), Order: orders()[q.GetSortTarget()],
+				Descending: q.GetSortOrder() == pb.RangeRequest_DESCEND, KeysOnly: q.GetKeysOnly(), CountOnly: q.GetCountOnly(),
+				MinModRevision: q.GetMinModRevision(), MaxModRevision: q.GetMaxModRevision(),
+				MinCreateRevision: q.GetMinCreateRevision(), MaxCreateRevision: q.GetMaxCreateRevision(),
+			}}
+		}
+	}
+	return steps
+}
+
+// response translates the result of an operation.
+func (s *Server) response(op *pb.RequestOp, r *apiv1.TxnStepResult, at *pb.ResponseHeader) *pb.ResponseOp {
+	kvs := s.keys.kvs(r.GetKvs())
+	switch op.GetRequest().(type) {
+	case *pb.RequestOp_RequestPut:
+		put := &pb.PutResponse{Header: at}
+		if len(kvs) > 0 {
+			put.PrevKv = kvs[0]
+		}
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: put}}
+	case *pb.RequestOp_RequestDeleteRange:
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{Header: at, Deleted: r.GetCount(), PrevKvs: kvs}}}
+	}
+	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{
+		Header: at, Kvs: kvs, Count: r.GetCount(), More: !op.GetRequestRange().GetCountOnly() && r.GetCount() > int64(len(kvs)),
+	}}}
+}

@@ -1,0 +1,281 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/fault"
+	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
+)
+
+const (
+	noWatch       = -1         // the id of answers that belong to no watch
+	fragmentBytes = 1536 << 10 // of events in one answer of a watch with fragments
+)
+
+// Watch implements etcdserverpb.WatchServer. A refused or failed watch ends alone.
+func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]) error {
+	ctx, cancel := s.untilClosing(stream.Context())
+	m := &multiplex{s: s, out: stream, running: map[int64]*watch{}}
+	defer m.wait()
+	defer cancel()
+	received := make(chan error, 1)
+	go func() { received <- m.receive(ctx) }() // ends with the stream's call, which unblocks Recv
+	select {
+	case err := <-received:
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+		<-ctx.Done() // watches go on after the last request
+		return s.ended(ctx)
+	case <-ctx.Done():
+		return s.ended(ctx)
+	}
+}
+
+// multiplex holds the watches of one stream.
+type multiplex struct {
+	s          *Server
+	goroutines sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows; a stream takes one answer at a time
+	out     grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
+	running map[int64]*watch
+	next    int64 // id to try for a watch without one
+	ended   bool  // the call returns: nothing begins and nothing is sent
+}
+
+// wait ends the stream. Its context has ended.
+func (m *multiplex) wait() {
+	m.mu.Lock()
+	m.ended = true
+	m.mu.Unlock()
+	m.goroutines.Wait()
+}
+
+// answer sends an answer. The caller holds the mutex.
+func (m *multiplex) answer(r *pb.WatchResponse) error {
+	if m.ended {
+		return context.Canceled
+	}
+	return m.out.Send(r)
+}
+
+// watch is one watch of a stream.
+type watch struct {
+	id     int64
+	req    *pb.WatchCreateRequest
+	span   coord.Span
+	stop   context.CancelFunc
+	synced int64 // every event up to this revision was sent; guarded by the multiplex
+	header *pb.ResponseHeader
+}
+
+func (m *multiplex) receive(ctx context.Context) error {
+	for {
+		req, err := m.out.Recv()
+		if err != nil {
+			return err
+		}
+		switch r := req.GetRequestUnion().(type) {
+		case *pb.WatchRequest_CreateRequest:
+			err = m.create(ctx, r.CreateRequest)
+		case *pb.WatchRequest_CancelRequest:
+			m.mu.Lock()
+			if w := m.running[r.CancelRequest.GetWatchId()]; w != nil {
+				w.stop() // the watch answers with its end
+			}
+			m.mu.Unlock()
+		case *pb.WatchRequest_ProgressRequest:
+			err = m.progress(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// progress answers with a revision up to which every watch of the stream has sent its events.
+func (m *multiplex) progress(ctx context.Context) error {
+	now, err := m.s.present(ctx)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.running {
+		if w.header == nil { // it begins
+			return nil
+		}
+		now.Revision = min(now.Revision, w.synced)
+	}
+	return m.answer(&pb.WatchResponse{Header: now, WatchId: noWatch})
+}
+
+// refuse answers a request for a watch that does not begin.
+func (m *multiplex) refuse(ctx context.Context, reason string) error {
+	now, err := m.s.present(ctx)
+	if err != nil {
+		now = &pb.ResponseHeader{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.answer(&pb.WatchResponse{Header: now, WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason})
+}
+
+// create begins a watch.
+func (m *multiplex) create(ctx context.Context, req *pb.WatchCreateRequest) error {
+	key := req.GetKey()
+	if len(key) == 0 {
+		key = []byte{0} // the smallest one
+	}
+	if req.GetStartRevision() < 0 {
+		return m.refuse(ctx, rpctypes.ErrCompacted.Error())
+	}
+	release, err := m.s.watches.Take(ctx, "etcdapi.Watch")
+	if err != nil {
+		return m.refuse(ctx, toStatus(err).Error())
+	}
+	watching, stop := context.WithCancel(ctx)
+	w := &watch{req: req, span: m.s.keys.span(key, req.GetRangeEnd()), stop: stop}
+	reason := m.add(w, func() {
+		defer release()
+		defer stop()
+		m.end(ctx, w, m.follow(watching, w))
+	})
+	if reason == "" {
+		return nil
+	}
+	stop()
+	release()
+	return m.refuse(ctx, reason)
+}
+
+// add gives a watch its id and runs it, or says why not.
+func (m *multiplex) add(w *watch, run func()) (reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w.id = w.req.GetWatchId(); w.id == 0 {
+		for w.id = m.next; m.running[w.id] != nil; w.id++ {
+		}
+		m.next = w.id + 1
+	}
+	switch {
+	case m.running[w.id] != nil:
+		return "mvcc: duplicate watch ID provided on the WatchStream"
+	case len(m.running) >= maxOnStream:
+		return rpctypes.ErrGRPCRequestTooManyRequests.Error()
+	case m.ended:
+		return rpctypes.ErrGRPCStopped.Error()
+	}
+	m.running[w.id] = w
+	m.goroutines.Go(run)
+	return ""
+}
+
+// follow sends the events of a watch until its end.
+func (m *multiplex) follow(ctx context.Context, w *watch) error {
+	start := w.req.GetStartRevision()
+	if err := m.s.readable(ctx, start); err != nil {
+		return err
+	}
+	selected := &coord.Watch{Span: w.span, From: coord.Revision(start), Prev: w.req.GetPrevKv()}
+	return m.s.Service.Watch(ctx, selected.Request(), func(b *apiv1.WatchKeysResponse) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		created := w.header == nil
+		w.header, w.synced = header(b.GetHeader()), min(b.GetHeader().GetRevision(), b.GetNextRevision()-1)
+		if created {
+			return m.answer(&pb.WatchResponse{Header: w.header, WatchId: w.id, Created: true})
+		}
+		return m.send(w, m.s.events(w, b.GetEvents()), len(b.GetEvents()) == 0)
+	})
+}
+
+// send sends events, in fragments if the client takes them, or a mark of progress if it wants one. The caller holds the mutex.
+func (m *multiplex) send(w *watch, events []*mvccpb.Event, mark bool) error {
+	if len(events) == 0 {
+		if !mark || !w.req.GetProgressNotify() {
+			return nil
+		}
+		w.header.Revision = w.synced
+		return m.answer(&pb.WatchResponse{Header: w.header, WatchId: w.id})
+	}
+	for len(events) > 0 {
+		n, size := 1, proto.Size(events[0])
+		for n < len(events) && (!w.req.GetFragment() || size+proto.Size(events[n]) <= fragmentBytes) {
+			size += proto.Size(events[n])
+			n++
+		}
+		if err := m.answer(&pb.WatchResponse{Header: w.header, WatchId: w.id, Events: events[:n], Fragment: n < len(events)}); err != nil {
+			return err
+		}
+		events = events[n:]
+	}
+	return nil
+}
+
+// events returns those that a watch selects, as etcd has them.
+func (s *Server) events(w *watch, all []*apiv1.KeyEvent) (events []*mvccpb.Event) {
+	for _, e := range all {
+		put := e.GetType() == apiv1.KeyEvent_PUT
+		if !w.span.Contains(string(e.GetKv().GetKey())) || w.filtered(put) {
+			continue
+		}
+		out := &mvccpb.Event{Type: mvccpb.Event_PUT, Kv: s.keys.kv(e.GetKv()), PrevKv: s.keys.kv(e.GetPrevKv())}
+		if !put {
+			out.Type = mvccpb.Event_DELETE
+		}
+		events = append(events, out)
+	}
+	return events
+}
+
+func (w *watch) filtered(put bool) bool {
+	for _, f := range w.req.GetFilters() {
+		if put && f == pb.WatchCreateRequest_NOPUT || !put && f == pb.WatchCreateRequest_NODELETE {
+			return true
+		}
+	}
+	return false
+}
+
+// end forgets a watch and tells the client why. The stream's own end needs no answer, and a client that takes none has gone.
+func (m *multiplex) end(ctx context.Context, w *watch, err error) {
+	last := &pb.WatchResponse{Header: w.header, WatchId: w.id, Canceled: true}
+	compacted := new(coord.Compacted)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case errors.As(err, &compacted):
+		last.CompactRevision = int64(compacted.Revision)
+	case errors.Is(err, rpctypes.ErrGRPCCompacted):
+		last.CompactRevision, _, _, _ = m.s.horizon(ctx)
+	case err != nil && fault.KindOf(err) != fault.Canceled:
+		last.CancelReason = toStatus(err).Error()
+	}
+	if last.CompactRevision > 0 {
+		last.CancelReason = rpctypes.ErrCompacted.Error()
+	}
+	if last.Header == nil { // it never began
+		if last.Header, _ = m.s.present(ctx); last.Header == nil {
+			last.Header = &pb.ResponseHeader{}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.running, w.id)
+	if w.header == nil {
+		_ = m.answer(&pb.WatchResponse{Header: last.Header, WatchId: w.id, Created: true})
+	}
+	_ = m.answer(last)
+}
