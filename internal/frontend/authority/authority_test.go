@@ -255,3 +255,21 @@ func TestAudit(t *testing.T) {
 	require.NoError(t, w.Admin(w.solo).Backup(as(t, access.RoleAdmin, "admin"), &taken))
 	require.Contains(t, w.log.String(), fmt.Sprintf("audit=group_backup caller=admin bytes=%d error=<nil>", taken.Len()))
 }
+
+// TestReservedNames refuses locks whose keys would stand among those of a front, whoever asks.
+func TestReservedNames(t *testing.T) {
+	w := newWorld(t)
+	w.Reserved = "etcd/"
+	ctx := as(t, access.RoleAdmin, "admin")
+	w.own = w.grant(t, ctx)
+	for name, ok := range map[string]bool{"etcd": false, "etcd/x": false, "etcd2": true, "x/etcd/": true} {
+		_, _, err := ops.Of(w).Do(ctx, ops.Command{Op: &ops.Lock{Name: name, Lease: w.own}})
+		if ok {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorIs(t, err, fault.Forbidden, name)
+		}
+	}
+	_, _, err := ops.Of(w).Do(ctx, ops.Command{Op: &ops.Txn{Then: []ops.Step{{Put: &ops.Put{Key: "etcd/x"}}}}})
+	require.NoError(t, err, "keys may move there")
+}
