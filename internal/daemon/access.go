@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/frontend/ui"
@@ -66,8 +67,16 @@ func (p *pages) Link(ctx context.Context) (discovery.PageLink, error) {
 	return discovery.PageLink{URL: p.address + "#code=" + code, Expires: expires}, nil
 }
 
-// pageAddress is the address of the page for a browser on this host, or on another one if the listener is open to others.
+// pageAddress is the address of the page; empty without a listener.
 func (p *parts) pageAddress(l net.Listener) string {
+	if base := p.urlOf(l); base != "" {
+		return base + ui.Prefix
+	}
+	return ""
+}
+
+// urlOf is the address of a listener for a program on this host, or on another one if the listener is open to others.
+func (p *parts) urlOf(l net.Listener) string {
 	if l == nil {
 		return ""
 	}
@@ -85,7 +94,7 @@ func (p *parts) pageAddress(l net.Listener) string {
 	case ip.IsUnspecified(), ip.Equal(net.IPv4(127, 0, 0, 1)):
 		host = "localhost"
 	}
-	return scheme + "://" + net.JoinHostPort(host, port) + ui.Prefix
+	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 // accessConfig converts the settings for package access.
@@ -166,6 +175,17 @@ func (e *authSetup) grpc(c *grpcapi.Config) {
 	if e.tls != nil {
 		c.Credentials = credentials.NewTLS(e.tls.Server("h2"))
 	}
+}
+
+// etcd sets the authentication of the front end for clients of etcd.
+func (e *authSetup) etcd(c *etcdapi.Config) {
+	if e.guard == nil {
+		return
+	}
+	need := func(method string) access.Need { return access.Need{Role: etcdapi.Need(method)} }
+	c.Authenticated = true
+	c.Unary = []grpc.UnaryServerInterceptor{e.guard.Unary(need)}
+	c.Stream = []grpc.StreamServerInterceptor{e.guard.Stream(need)}
 }
 
 // secure adds TLS to a listener, if TLS is configured.

@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
+	"github.com/blackhole/blackhole/internal/frontend/etcdapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi"
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -30,6 +31,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/p2p/proof"
 	"github.com/blackhole/blackhole/internal/platform/p2p/reach"
 	"github.com/blackhole/blackhole/internal/platform/trace"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -71,6 +73,7 @@ type fronts struct {
 	http     *httpapi.Server
 	grpc     *grpcapi.Server
 	dns      *dnsapi.Server   // nil: off
+	etcd     *etcdapi.Server  // nil: off
 	requests httpapi.Requests // counts requests; may be nil
 }
 
@@ -239,7 +242,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 	var locks *grpcapi.Coordination
 	if c := p.coordination; c != nil {
 		gate := authority.New(authority.Config{
-			Service: c.plane, Peer: p.node.Host().ID().String(), Open: p.fronts.auth.guard == nil,
+			Service: c.plane, Peer: p.node.Host().ID().String(), Open: p.fronts.auth.guard == nil, Reserved: p.config.Etcd.Prefix,
 			Now: p.now, Logger: p.log.With("part", "audit"),
 		})
 		locks = &grpcapi.Coordination{Service: gate, Admin: gate.Admin(c.plane), Owner: gate.Owner}
@@ -266,9 +269,11 @@ func (p *parts) startFrontEnds(context.Context) error {
 	p.fronts.auth.http(&web)
 	p.fronts.auth.grpc(&rpc)
 	p.tracing.fronts(&web, &rpc)
-	if err := countCalls(p.gatherer, &rpc); err != nil {
+	calls, err := metrics.NewCalls(p.gatherer)
+	if err != nil {
 		return err
 	}
+	countCalls(calls, &rpc.Unary, &rpc.Stream)
 	rpc.Web.Events = func(ctx context.Context, r *api.FollowRequest, send func(*api.FollowResponse) error) error {
 		return p.fronts.http.Follow(ctx, r, send) // made below: the HTTP front end needs the calls of this one
 	}
@@ -277,5 +282,28 @@ func (p *parts) startFrontEnds(context.Context) error {
 		web.Coordination = &httpapi.Coordination{Calls: p.fronts.grpc.Calls(), Reader: locks.Service}
 	}
 	p.fronts.http = httpapi.New(web)
-	return nil
+	return p.startEtcd(calls, answers)
+}
+
+// startEtcd makes the front end for clients of etcd.
+func (p *parts) startEtcd(calls *metrics.Calls, answers *access.Pool) (err error) {
+	c := p.coordination
+	switch {
+	case p.config.Etcd.Listen == config.Off:
+		return nil
+	case c == nil:
+		return fault.Invalidf("etcd.listen", p.config.Etcd.Listen, "needs the coordination plane, which is off: set coordination.enabled")
+	}
+	self := p.node.Host().ID().String()
+	etcd := etcdapi.Config{
+		Service: authority.New(authority.Config{
+			Service: c.plane, Peer: self, Front: etcdapi.Front, Open: p.fronts.auth.guard == nil, Now: p.now, Logger: p.log.With("part", "audit"),
+		}),
+		Group: c.plane.Group, Peer: self, Prefix: p.config.Etcd.Prefix, Logger: p.log.With("part", "etcd"),
+		Refused: p.fronts.places.refused, Answers: answers,
+	}
+	p.fronts.auth.etcd(&etcd)
+	countCalls(calls, &etcd.Unary, &etcd.Stream)
+	p.fronts.etcd, err = etcdapi.New(etcd)
+	return err
 }

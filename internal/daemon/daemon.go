@@ -82,7 +82,7 @@ func Run(ctx context.Context, c config.Config, o Options) error {
 	p.fronts.auth.pages.address = p.pageAddress(listeners.http)
 	now := Up{Network: p.network.name.String(), Profile: c.Profile, Page: cmp.Or(p.fronts.auth.pages.address, config.Off), GRPC: address(listeners.grpc)}
 	log.Info("peer is up", "peer_id", p.node.Host().ID(), "network", now.Network, "profile", now.Profile, "version", o.Version, "data", c.Data,
-		"listen", p.node.Addrs(), "http", address(listeners.http), "page", now.Page, "grpc", now.GRPC, "dns", p.fronts.address())
+		"listen", p.node.Addrs(), "http", address(listeners.http), "page", now.Page, "grpc", now.GRPC, "etcd", address(listeners.etcd), "dns", p.fronts.address())
 	p.fronts.reloader.again, p.fronts.reloader.hangups = o.Again, hangups
 	if o.Up != nil {
 		o.Up(now)
@@ -180,6 +180,9 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 	if l.grpc != nil {
 		start(func() error { return f.grpc.Serve(l.grpc) }, func() { f.grpc.Close() })
 	}
+	if l.etcd != nil {
+		start(func() error { return f.etcd.Serve(f.auth.secure(l.etcd), p.urlOf(l.etcd)) }, func() { f.etcd.Close() })
+	}
 	if f.dns != nil {
 		start(f.dns.Serve, func() { f.dns.Close() })
 	}
@@ -198,11 +201,11 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 }
 
 // listeners are opened first, so that a port in use fails at once. Nil means off.
-type listeners struct{ http, grpc, unix net.Listener }
+type listeners struct{ http, grpc, unix, etcd net.Listener }
 
 // bounded returns the listeners with bounds on their connections.
 func (l listeners) bounded(by *access.Connections) listeners {
-	for _, one := range []*net.Listener{&l.http, &l.grpc, &l.unix} {
+	for _, one := range []*net.Listener{&l.http, &l.grpc, &l.unix, &l.etcd} {
 		if *one != nil {
 			*one = by.Listener(*one)
 		}
@@ -215,6 +218,9 @@ func listen(c config.Config) (l listeners, err error) {
 		return l, err
 	}
 	if l.grpc, err = listenOn("grpc", c.GRPC); err == nil {
+		l.etcd, err = listenOn("etcd.listen", c.Etcd.Listen)
+	}
+	if err == nil {
 		l.unix, err = listenUnix(c.Unix)
 	}
 	if err != nil {
@@ -235,7 +241,7 @@ func listenOn(key, addr string) (net.Listener, error) {
 }
 
 func (l listeners) close() {
-	for _, one := range []net.Listener{l.http, l.grpc, l.unix} {
+	for _, one := range []net.Listener{l.http, l.grpc, l.unix, l.etcd} {
 		if one != nil {
 			one.Close()
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/blackhole/blackhole/internal/agent/catalog"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
-	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 )
 
@@ -60,11 +59,7 @@ func bytesIn(dir string) (sum int64) {
 }
 
 // countCalls counts the calls of a gRPC front end, those that fail authentication included.
-func countCalls(reg prometheus.Registerer, c *grpcapi.Config) error {
-	calls, err := metrics.NewCalls(reg)
-	if err != nil {
-		return err
-	}
+func countCalls(calls *metrics.Calls, unaries *[]grpc.UnaryServerInterceptor, streams *[]grpc.StreamServerInterceptor) {
 	unary := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 		start := time.Now()
 		resp, err := call(ctx, req)
@@ -77,9 +72,8 @@ func countCalls(reg prometheus.Registerer, c *grpcapi.Config) error {
 		ended(err)
 		return err
 	}
-	c.Unary = append([]grpc.UnaryServerInterceptor{unary}, c.Unary...)
-	c.Stream = append([]grpc.StreamServerInterceptor{stream}, c.Stream...)
-	return nil
+	*unaries = append([]grpc.UnaryServerInterceptor{unary}, *unaries...)
+	*streams = append([]grpc.StreamServerInterceptor{stream}, *streams...)
 }
 
 // countNames adds the metrics of the name server.

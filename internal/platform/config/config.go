@@ -28,6 +28,7 @@ type Config struct {
 	DNSDomain []string      `yaml:"dns_domain" help:"Zones of the name server, without the last dot."`
 	DNSTTL    time.Duration `yaml:"dns_ttl" help:"Longest TTL of a DNS answer: 0 to 24h."`
 
+	Etcd         Etcd         `yaml:"etcd"`
 	Network      Network      `yaml:"network"`
 	Connections  Connections  `yaml:"connections"`
 	Log          Log          `yaml:"log"`
@@ -35,6 +36,12 @@ type Config struct {
 	Discovery    Discovery    `yaml:"discovery"`
 	Coordination Coordination `yaml:"coordination"`
 	Agent        Agent        `yaml:"agent"`
+}
+
+// Etcd are the settings of the front end for clients of etcd. It needs the coordination plane.
+type Etcd struct {
+	Listen string `yaml:"listen" help:"Address for clients of etcd v3, gRPC and JSON, or off. Addresses beyond loopback need TLS and auth."`
+	Prefix string `yaml:"prefix" help:"What the keys of clients of etcd begin with in the group, ending in /: the same on all peers. No lock may have a name under it."`
 }
 
 // Log are the settings of the log on standard error.
@@ -127,6 +134,7 @@ func Default() Config {
 		HTTP:        "127.0.0.1:8500",
 		GRPC:        "127.0.0.1:8502",
 		Unix:        Off,
+		Etcd:        Etcd{Listen: Off, Prefix: "etcd/"},
 		Auth:        Auth{Enabled: auto, Method: "token", Anonymous: auto},
 		Log:         Log{Level: "info", Format: "text"},
 		Connections: Connections{Reach: auto, Relay: Relay{Enabled: true}},

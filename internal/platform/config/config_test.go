@@ -333,3 +333,18 @@ func TestNetworkName(t *testing.T) {
 	require.ErrorIs(t, err, fault.Invalid)
 	require.ErrorContains(t, err, "network: is a section and takes no value")
 }
+
+func TestEtcdPrefix(t *testing.T) {
+	for prefix, ok := range map[string]bool{"etcd/": true, "a/b/": true, "": false, "/": false, "etcd": false, "etcd//": false, strings.Repeat("a", 128) + "/": false} {
+		c := config.Default()
+		c.Etcd.Prefix = prefix
+		if err := c.Validate(); ok {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "etcd.prefix", "%q", prefix)
+		}
+	}
+	c := config.Default()
+	c.Etcd.Listen = "0.0.0.0:2379"
+	require.ErrorContains(t, c.Validate(), "etcd.listen")
+}

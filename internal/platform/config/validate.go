@@ -21,6 +21,8 @@ func (c *Config) Validate() error {
 		c.listener("http", c.HTTP),
 		c.listener("grpc", c.GRPC),
 		socket("unix", c.Unix),
+		c.listener("etcd.listen", c.Etcd.Listen),
+		c.Etcd.validate(),
 		hosts("hosts", c.Hosts),
 		c.Network.validate(),
 		c.Connections.validate(),
@@ -108,6 +110,18 @@ func refresh(d *Discovery) error {
 
 // Off as an address disables the listener.
 const Off = "off"
+
+// validate refuses a prefix that is no folder of keys. The front end refuses those of the group itself.
+func (e *Etcd) validate() error {
+	name, ok := strings.CutSuffix(e.Prefix, "/")
+	if !ok || name == "" || len(e.Prefix) > maxPrefix || strings.HasSuffix(name, "/") {
+		return fault.Invalidf("etcd.prefix", e.Prefix, "must be a name and /, with at most %d bytes", maxPrefix)
+	}
+	return nil
+}
+
+// maxPrefix leaves most of a key to clients.
+const maxPrefix = 128
 
 // listener allows loopback addresses, and others only with TLS and authentication: every
 // caller of an open API can register services in this peer's name.
