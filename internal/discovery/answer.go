@@ -117,7 +117,7 @@ func (p *Parts) answer(plan *query.Plan, hits []query.Hit, total int) *query.Ans
 	}
 	if plan.Judged() {
 		slices.SortFunc(a.Results, func(x, y query.Result) int {
-			return query.Hit{Record: x.Record, Value: 0 - x.Score}.Compare(query.Hit{Record: y.Record, Value: 0 - y.Score})
+			return query.Hit{Record: x.Record, Value: x.Rank}.Compare(query.Hit{Record: y.Record, Value: y.Rank})
 		})
 	}
 	a.Results = a.Results[:min(len(a.Results), plan.Shown())]
@@ -144,7 +144,7 @@ func (p *Parts) result(plan *query.Plan, r *records.Record, e *query.Evidence) q
 		res.Measured, e.RoundTrip = &finding, m.RoundTrip
 	}
 	res.Endpoint = p.endpoints.of(r, e)
-	res.Score = plan.Judge(r, e)
+	res.Score, res.Rank = plan.Judge(r, e), plan.Rank(r, e)
 	return res
 }
 

@@ -33,7 +33,9 @@ func (f *fixture) liars(n int) (liars []records.Name) {
 		if i%4 == 0 {
 			liars = append(liars, r.Name())
 		} else {
-			f.prober.set(r.Name().Provider, true)
+			f.prober.mu.Lock()
+			f.prober.found[r.Name().Provider] = records.Measured{State: records.Reachable, RoundTrip: 40 * time.Millisecond}
+			f.prober.mu.Unlock()
 		}
 	}
 	return liars
@@ -60,6 +62,11 @@ func TestNoLiarAmongTheBest(t *testing.T) {
 			return n
 		}
 		require.Zero(t, among(f.ask(q)))
+		q.Sort = query.SortResponseTime
+		require.Zero(t, among(f.ask(q)), "a measured time comes before a doubted claim")
+		q.Claims = query.ClaimsTrust
+		require.Equal(t, 10, among(f.ask(q)))
+		q.Sort = query.SortScore
 		for _, claims := range []query.Claims{query.ClaimsTrust, query.ClaimsIgnore} {
 			q.Claims = claims
 			a := f.ask(q)

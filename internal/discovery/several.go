@@ -44,22 +44,13 @@ func (s *several) ofTypes(ctx context.Context, q query.Query) (*query.Answer, er
 		return nil, err
 	}
 	a := join(parts)
-	values := make(map[*query.Result]query.Hit)
-	var results []*query.Result
-	for i, part := range parts {
-		for j := range part.answered().Results {
-			r := &part.answer.Results[j]
-			values[r] = query.Hit{Record: r.Record, Value: plans[i].Value(r.Record)}
-			if plans[i].Judged() {
-				values[r] = query.Hit{Record: r.Record, Value: 0 - r.Score}
-			}
-			results = append(results, r)
-		}
+	for i := range parts {
+		a.Results = append(a.Results, parts[i].answered().Results...)
 	}
-	slices.SortFunc(results, func(x, y *query.Result) int { return values[x].Compare(values[y]) })
-	for _, r := range results[:min(len(results), plans[0].Limit())] {
-		a.Results = append(a.Results, *r)
-	}
+	slices.SortFunc(a.Results, func(x, y query.Result) int {
+		return query.Hit{Record: x.Record, Value: x.Rank}.Compare(query.Hit{Record: y.Record, Value: y.Rank})
+	})
+	a.Results = a.Results[:min(len(a.Results), plans[0].Limit())]
 	a.Next = query.Next(plans[0], a.Results)
 	a.Took = s.now().Sub(start)
 	return a, nil

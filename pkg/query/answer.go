@@ -28,6 +28,7 @@ type Result struct {
 	Record     *records.Record
 	DistanceKM *float64          // from the query's place; nil if either place is unknown
 	Score      float64           // Plan.Judge, in any order
+	Rank       float64           // Plan.Rank, by which the results of an answer are sorted
 	Measured   *records.Measured // measurement of the provider's peer by this peer or by others; nil without one
 	Endpoint   *records.Measured // of the offer's endpoint in its own protocol; nil for an offer without an endpoint
 	Doubts     []string          // claims that cannot be true

@@ -3,14 +3,15 @@ package query
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// Claims says how much a score believes what providers claim of themselves: uptime, errors and response time. Price and place are
-// terms of the offer, and count in full.
+// Claims says how much a score, or the order of uptime or response time, believes what providers claim of themselves: uptime, errors and
+// response time. Price and place are terms of the offer, and count in full.
 type Claims string
 
 // The weights of claims.
@@ -91,15 +92,44 @@ func contradicted(x *records.Facts, e *Evidence) bool {
 	return x.Has(records.KnownResponseTime) && e.RoundTrip > 0 && measured > 2*claim && measured > claim+way
 }
 
+// Rank is Value with the evidence of the asking peer: smaller is better. It differs in a judged plan. SortScore ranks by Judge. SortUptime and
+// SortResponseTime rank by the measurement, without one by the whole claim: an offer that claims much is soon shown, and so measured.
+// No claim counts with doubts or ClaimsIgnore; then the value is +Inf, unknown. Rank is equal at peers with equal evidence, and never NaN.
+func (p *Plan) Rank(r *records.Record, e *Evidence) float64 {
+	if !p.Judged() {
+		return p.Value(r)
+	}
+	x, believed := factsFor(p, r), p.query.Claims == ClaimsCheck && len(e.Doubts) == 0
+	switch {
+	case p.query.Sort == SortScore:
+		return 0 - p.judge(x, e).total()
+	case p.query.Sort == SortUptime && e.Checks > 0:
+		return -100 * float64(e.Answered) / float64(e.Checks)
+	case p.query.Sort == SortResponseTime && e.RoundTrip > 0:
+		return millis(e.RoundTrip)
+	case believed:
+		return p.Value(r)
+	default:
+		return math.Inf(1)
+	}
+}
+
 // Judged reports whether the order of the plan depends on evidence, so that the asking peer ranks what keepers send.
-func (p *Plan) Judged() bool { return p.query.Sort == SortScore && p.query.Claims != ClaimsTrust }
+func (p *Plan) Judged() bool {
+	switch p.query.Sort {
+	case SortScore, SortUptime, SortResponseTime:
+		return p.query.Claims != ClaimsTrust
+	default:
+		return false
+	}
+}
 
 // judgedBeside is the number of matches beyond the limit that a judged plan asks keepers for.
 const judgedBeside = 90
 
 // Window returns a plan that asks for more matches than it shows: at least so many more, and those that a judged plan ranks again.
-// Keepers rank by what the record alone says, and leave claims of speed out. So the order is exact among the best of that rank, and all
-// others rank no better by what the record says.
+// Keepers rank by what the record alone says: Value, which leaves claims of speed out of a score. So the order is exact among the best of
+// that rank, and all others rank no better by what the record says.
 func (p *Plan) Window(more int) *Plan {
 	if p.Judged() {
 		more = max(more, judgedBeside)

@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -39,6 +40,44 @@ func TestJudgeReplacesClaims(t *testing.T) {
 	require.InDelta(t, 32.5, compile(t, q).Judge(r, &Evidence{}), 1e-9)
 	q.Claims = ClaimsTrust
 	require.InDelta(t, 99.5*.3+9.5+22.5+18+10, compile(t, q).Judge(r, measured), 1e-9)
+}
+
+// The orders of uptime and response time put a measurement in the place of a claim. Value, by which keepers rank and skip cells, stays.
+func TestRankBelievesMeasurementsFirst(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		q := queryGen(t).Draw(rt, "query")
+		q.After = ""
+		q.Sort = rapid.SampledFrom([]Sort{SortUptime, SortResponseTime}).Draw(rt, "order")
+		q.Claims = rapid.SampledFrom(weights()).Draw(rt, "weight")
+		if q.MaxPrice == nil {
+			q.Currency, q.PriceUnit, q.Volume = "", "", nil
+		}
+		p := compile(t, q)
+		for _, s := range recordsGen(t, 4).Draw(rt, "world") {
+			nothing := Evidence{}
+			doubted := Evidence{Doubts: []string{"no"}}
+			seen := Evidence{Checks: rapid.IntRange(1, 9).Draw(rt, "checks"), RoundTrip: time.Duration(rapid.Int64Range(1, 2e9).Draw(rt, "ns"))}
+			seen.Answered = rapid.IntRange(0, seen.Checks).Draw(rt, "answered")
+			if rapid.Bool().Draw(rt, "doubted") {
+				seen.Doubts = doubted.Doubts
+			}
+			measured := -100 * float64(seen.Answered) / float64(seen.Checks)
+			if q.Sort == SortResponseTime {
+				measured = float64(seen.RoundTrip) / 1e6
+			}
+			claimed := p.Value(s.record)
+			want := map[Claims][3]float64{
+				ClaimsTrust:  {claimed, claimed, claimed},
+				ClaimsCheck:  {claimed, math.Inf(1), measured},
+				ClaimsIgnore: {math.Inf(1), math.Inf(1), measured},
+			}[q.Claims]
+			for i, e := range []*Evidence{&nothing, &doubted, &seen} {
+				require.Equal(rt, want[i], p.Rank(s.record, e))
+				require.Equal(rt, want[i], compile(t, p.Query()).Rank(s.record, e), "equal knowledge, equal rank")
+			}
+			require.Equal(rt, claimed, p.Window(9).Value(s.record))
+		}
+	})
 }
 
 func TestDoubts(t *testing.T) {

@@ -313,8 +313,8 @@ func (a *Asker) askPeer(ctx context.Context, id peer.ID, q cellQuery) (answer, e
 func (a *Asker) askPlan(ctx context.Context, id peer.ID, q cellQuery) (answer, error) {
 	req := &pb.QueryRequest{Query: q.plan.Query().Proto()}
 	req.Query.Explain = false // only the asker explains
-	if !q.plan.Judged() {
-		req.Query.Claims = 0 // only the asker shows scores
+	if !q.plan.Judged() || q.plan.Sort() != query.SortScore {
+		req.Query.Claims = 0 // keepers rank by claims in other orders, and only the asker shows scores
 	}
 	req.Cells = wire.CellNames(q.cells)
 	if !math.IsInf(q.worst, 1) {
