@@ -30,6 +30,7 @@ func unplayed() map[string]string {
 		"README.md: blackholed run --profile lan --network office":      lab,
 		"README.md: blackholed lock hold jobs -- sleep 60":              lab,
 		"docs/nat.md: blackholed status | grep reach":                   lab,
+		"docs/howto/from-etcd.md: BLACKHOLE_ETCD_LISTEN=":               "TestEtcdctl of etcdapi and internal/tools/etcdclient do the same with etcd's clients",
 		"docs/private-networks.md: blackholed run --profile lan":        lab,
 		"docs/private-networks.md: blackholed run --profile public":     lab,
 		"docs/api.md: curl -N 'localhost:8500/v1/events":                endless,
