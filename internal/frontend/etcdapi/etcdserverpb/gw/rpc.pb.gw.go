@@ -2,7 +2,7 @@
 // source: api/etcdserverpb/rpc.proto
 
 /*
-Package etcdserverpb is a reverse proxy.
+Package gw is a reverse proxy.
 
 It translates gRPC into RESTful JSON APIs.
 */
