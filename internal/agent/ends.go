@@ -52,8 +52,8 @@ func (e *ends) log(to *slog.Logger) {
 	}
 }
 
-// Removed returns the instances of a service, or of a namespace without a service, that ended within the last hour and
-// did not return, the last end first, at most catalog.MaxEnded of all namespaces. Their last checks are for operators.
+// Removed returns the instances of a service, of a namespace without a service, or of all for the zero name, that ended
+// within the last hour and did not return, the last end first, at most catalog.MaxEnded of all namespaces. Their last checks are for operators.
 func (s *Service) Removed(n instance.Name) []instance.Removal {
 	list := s.reader.Ended(n)
 	for at, r := range list {

@@ -52,6 +52,10 @@ type Config struct {
 	// Exhausted hears of each command of an owner that found no room in a pool of the group, and must not block; see fault.PoolOf. nil: nobody.
 	Exhausted func(owner string, err error)
 
+	// LocksLost hears the locks whose holder's lease expired, as this member learns it, and must not block. It also hears the
+	// commands of the log that a member repeats at its start. nil: nobody.
+	LocksLost func(locks []string)
+
 	Conditions *condition.Set // receives no_quorum, no_reserve, feature_level, member_stopped, states_differ and space_low; nil: nobody
 
 	Now     func() time.Time      // nil means time.Now

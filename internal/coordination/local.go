@@ -68,7 +68,7 @@ func (p *plane) startLocal(first bootstrap.Membership, now view.Incarnation) (l 
 	c, id := p.config, p.disk.Member()
 	l = &local{
 		host: c.Host, first: first, incarnation: now, view: p.view, merger: p.merger, levels: &upkeep.Levels{Logger: c.Logger},
-		claimTimes: claimTimes{at: map[string]time.Time{}}, missing: p.missing, tolerance: p.tolerance, now: c.Now, logger: c.Logger,
+		claimTimes: claimTimes{at: map[string]claimTime{}, lost: c.LocksLost}, missing: p.missing, tolerance: p.tolerance, now: c.Now, logger: c.Logger,
 		committed: c.Metrics.Committed,
 	}
 	l.life, l.end = context.WithCancel(p.life)
@@ -347,32 +347,55 @@ func (l *local) yield(ctx context.Context, owner string, c machine.Grant, result
 
 // claimTimes holds the times at which this member applied the claims on locks.
 type claimTimes struct {
+	lost func(locks []string) // hears the locks whose holder's lease expired; nil: nobody
+
 	mu sync.Mutex
-	at map[string]time.Time // by key, one for each claim
+	at map[string]claimTime // by key, one for each claim
+}
+
+type claimTime struct {
+	made  time.Time
+	waits bool
 }
 
 // applied tracks the claims of a command.
 func (b *claimTimes) applied(a replica.Applied) {
-	if len(a.Effects.Events) == 0 {
-		return
+	if lost := b.track(a); len(lost) > 0 && b.lost != nil && a.Command.GetExpire() != nil {
+		b.lost(lost)
+	}
+}
+
+// track returns the locks of the holding claims that ended. A claim of a snapshot counts as one that holds.
+func (b *claimTimes) track(a replica.Applied) (lost []string) {
+	if len(a.Effects.Events) == 0 && len(a.Effects.Grants) == 0 {
+		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range a.Effects.Events {
+		if ended, claimed := e.Prev.Claim(); e.Deletes() && claimed && !b.at[e.Key].waits {
+			lost = append(lost, ended.Lock)
+		}
 		switch _, claim := e.KV.Claim(); {
 		case e.Deletes():
 			delete(b.at, e.Key)
 		case claim && e.Creates():
-			b.at[e.Key] = time.Now()
+			b.at[e.Key] = claimTime{time.Now(), true}
 		}
 	}
+	for _, g := range a.Effects.Grants {
+		if t, ok := b.at[coord.LockKey(g.Lock, g.Lease)]; ok {
+			b.at[coord.LockKey(g.Lock, g.Lease)] = claimTime{t.made, false}
+		}
+	}
+	return lost
 }
 
 func (b *claimTimes) age(key string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if at, ok := b.at[key]; ok {
-		return max(time.Since(at), 1)
+	if t, ok := b.at[key]; ok {
+		return max(time.Since(t.made), 1)
 	}
 	return 0
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/agent"
 	"github.com/blackhole/blackhole/internal/coordination/announce"
 	"github.com/blackhole/blackhole/internal/coordination/transport"
+	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/authority"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
@@ -48,6 +49,7 @@ type parts struct {
 	metrics  *metrics.Discovery
 	// conditions limit this peer now. All parts share the set.
 	conditions *condition.Set
+	memory     *recent.Memory // of the last hour
 	tracing    tracing
 
 	key       crypto.PrivKey
@@ -119,7 +121,7 @@ func (p *parts) startMetrics(context.Context) (err error) {
 	if err := measure(p.gatherer, p.version, p.config.Data, p.journal.lost.Load); err != nil {
 		return err
 	}
-	p.conditions = condition.NewSet(p.log, time.Now)
+	p.conditions, p.memory = condition.NewSet(p.log, time.Now), recent.New(time.Now)
 	p.fronts.places = newPlaces(p.metrics, p.conditions, p.log)
 	p.onClose(p.fronts.places.close)
 	return metrics.RegisterConditions(p.gatherer, condition.Names(), p.conditions.ActiveNames)
@@ -252,7 +254,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
 		Hosts:   p.config.Hosts, Requests: p.fronts.requests, SetLogLevel: operator{p}.SetLogLevel,
-		Refused: p.fronts.places.refused, Answers: answers,
+		Refused: p.fronts.places.refused, Answers: answers, History: p.memory.Since,
 		Fronts: httpapi.Fronts{GRPC: p.config.GRPC, DNS: p.config.DNS},
 	}
 	if len(p.config.DNSDomain) > 0 {

@@ -83,8 +83,9 @@ func (p *parts) startCoordination(context.Context) error {
 		Network: founders, Policy: policyOf(&p.config, p.node), Voters: c.Voters, Replace: c.Replace, Limits: limitsOf(c.Limits),
 		Access: p.groupAccess(),
 		Dir:    filepath.Join(p.config.Data, coordinationDir), Marks: p.config.Data,
-		Spans: func(to peer.ID) calls.BeginSpan { return p.tracing.calls(to.String()) },
-		Fatal: func(err error) { made.failed <- err }, Exhausted: p.fronts.places.ofGroup, Conditions: p.conditions, Metrics: instruments, Now: p.now, Logger: p.log.With("part", "group"),
+		Spans:     func(to peer.ID) calls.BeginSpan { return p.tracing.calls(to.String()) },
+		LocksLost: p.memory.LocksLost,
+		Fatal:     func(err error) { made.failed <- err }, Exhausted: p.fronts.places.ofGroup, Conditions: p.conditions, Metrics: instruments, Now: p.now, Logger: p.log.With("part", "group"),
 	})
 	if err != nil {
 		return err

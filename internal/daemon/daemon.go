@@ -169,6 +169,7 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 		}
 		return nil
 	}, cancel)
+	start(func() error { p.watch().Run(done); return nil }, cancel)
 	f := &p.fronts
 	l = l.bounded(newCallers(descriptors(), f.places.refused))
 	if l.http != nil {

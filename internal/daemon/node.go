@@ -4,10 +4,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -38,6 +40,26 @@ func (p *parts) groupStanding() *discovery.Group {
 		ID: s.ID, Role: roleIn(s, p.node.Host().ID().String()), Term: s.Term, Leader: s.Leader, LeaderName: s.NameOf(s.Leader),
 		Survives: s.Survives, Tolerance: s.Tolerance, Missing: s.Missing,
 	}
+}
+
+// watch returns what notes the changes of this peer.
+func (p *parts) watch() *recent.Watch {
+	see := recent.Sources{
+		Self: p.node.Host().ID().String(), Conditions: p.conditions.Active, Offers: p.discovery.OwnAll,
+		Peers: func() (ids []string) {
+			for _, id := range p.node.Host().Network().Peers() {
+				ids = append(ids, id.String())
+			}
+			return ids
+		},
+	}
+	if p.coordination != nil {
+		see.Group = p.coordination.plane.Standing
+	}
+	if p.agent != nil {
+		see.Removed = func() []instance.Removal { return p.agent.Removed(instance.Name{}) }
+	}
+	return recent.NewWatch(p.memory, see, time.Now)
 }
 
 // roleIn returns the role of a peer in the group, or its phase on the way there.

@@ -13,11 +13,12 @@ import (
 
 // EventQuery selects events of a peer. The zero value selects all topics of the default namespace.
 type EventQuery struct {
-	Topics    []string // offers, services, keys; empty means all that the peer serves
+	Topics    []string // history, offers, services, keys; empty means all that the peer serves
 	Types     []string // of offers; empty means storage, compute, cdn and bandwidth
 	Namespace string   // of services
 	Prefix    string   // of keys
 	After     string   // id of the last event seen
+	Since     string   // first the history since then: a duration such as 1h, or a time as of RFC 3339; empty: no past
 }
 
 // PeerEvent is one event of a peer.
@@ -55,7 +56,7 @@ func (c *Client) followEvents(ctx context.Context, q EventQuery, give func(PeerE
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.events.Follow(ctx, &api.FollowRequest{
-		Topics: q.Topics, Types: q.Types, Namespace: q.Namespace, Prefix: q.Prefix, After: q.After,
+		Topics: q.Topics, Types: q.Types, Namespace: q.Namespace, Prefix: q.Prefix, After: q.After, Since: q.Since,
 	})
 	if err != nil {
 		return fromStatus(op, err)

@@ -67,6 +67,14 @@ type Node interface {
 	Ready() error
 }
 
+// Note says what changed at a peer and why, for people.
+type Note struct {
+	At      time.Time `json:"at"`
+	Kind    string    `json:"kind"`              // peer, leader, voters, quorum, condition, instance, lock, offer
+	Subject string    `json:"subject,omitempty"` // id or name of what changed; empty for several
+	Text    string    `json:"text"`
+}
+
 // Status describes a peer. Its JSON form is part of the API.
 type Status struct {
 	PeerID  string `json:"peer_id"`

@@ -34,12 +34,12 @@ func (c *Catalog) note(before, after *instance.Instance) {
 	}
 }
 
-// Ended returns the instances of a service, or of a namespace without a service, that ended within the last hour and did
+// Ended returns the instances of a service, of a namespace without a service, or of all for the zero name, that ended within the last hour and did
 // not return, the last end first. The causes are empty.
 func (c *Catalog) Ended(n instance.Name) []instance.Removal {
 	now := c.cfg.Now()
 	list := slices.DeleteFunc(c.ended.Values(), func(r instance.Removal) bool {
-		return r.Namespace != n.Namespace || n.Service != "" && r.Service != n.Service || now.Sub(r.At) >= endedTime
+		return n.Namespace != "" && r.Namespace != n.Namespace || n.Service != "" && r.Service != n.Service || now.Sub(r.At) >= endedTime
 	})
 	slices.SortFunc(list, func(a, b instance.Removal) int {
 		if c := b.At.Compare(a.At); c != 0 {

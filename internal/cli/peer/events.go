@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/blackhole/blackhole/internal/cli/service"
 	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
 
@@ -24,16 +26,18 @@ func Events(con *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events", Short: "Follow everything that changes", Args: command.NoArgs,
 		Long: "Show the events of the peer until interrupted: offers, services, and keys with locks and\n" +
-			"leases. Each topic begins with its state.\n\n" +
+			"leases. Each topic begins with its state. --since begins with what mattered before: leaders, voters, conditions,\n" +
+			"ended instances, lost locks and peers; a peer remembers an hour.\n\n" +
 			"With -o ndjson each line has the data of GET /v1/events. The last id with --after resumes offers, services and\n" +
 			"keys there; a topic whose history is gone says reset. --timeout ends the command with exit code 0.",
 	}
 	var q client.EventQuery
-	topics := []string{"offers", "services", "keys"}
+	topics := []string{"history", "offers", "services", "keys"}
 	cmd.Flags().StringSliceVar(&q.Topics, "topics", nil, "topics to follow: "+strings.Join(topics, ", ")+" (default all)")
 	cmd.Flags().StringSliceVar(&q.Types, "types", nil, "types of offers (default storage, compute, cdn, bandwidth)")
 	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "show only keys with this prefix")
 	cmd.Flags().StringVar(&q.After, "after", "", "id of the last event seen")
+	cmd.Flags().StringVar(&q.Since, "since", "", "begin with what mattered since then: a duration such as 1h, or a time (RFC 3339)")
 	_ = cmd.RegisterFlagCompletionFunc("topics", cobra.FixedCompletions(topics, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	namespace := service.NamespaceFlag(cmd)
 	r := remote.New(con, cmd, 0)
@@ -58,7 +62,7 @@ func Events(con *term.Console) *cobra.Command {
 
 // eventFields names the flag in an error about a field of the question.
 func eventFields(err error) error {
-	if field := fault.FieldOf(err); slices.Contains([]string{"topics", "types", "prefix", "after", "namespace"}, field) {
+	if field := fault.FieldOf(err); slices.Contains([]string{"topics", "types", "prefix", "after", "since", "namespace"}, field) {
 		return exit.Rename(err, "--"+field)
 	}
 	return err
@@ -87,6 +91,7 @@ type eventData struct {
 		Instance eventEntry
 		KV       *eventEntry
 	}
+	Notes   []discovery.Note
 	Contact *struct {
 		Stale  bool
 		Reason string
@@ -125,6 +130,9 @@ func eventLines(e client.PeerEvent) (string, error) {
 	for _, entry := range slices.Concat(d.Offers, d.Instances) {
 		say(d.Kind, entry.parts()...)
 	}
+	for _, n := range d.Notes {
+		say(n.Kind, n.At.UTC().Format(time.RFC3339), n.Text)
+	}
 	for _, c := range d.Changes {
 		if c.KV == nil {
 			c.KV = &c.Instance
@@ -132,7 +140,7 @@ func eventLines(e client.PeerEvent) (string, error) {
 		say(strings.ToLower(c.Type), c.KV.parts()...)
 	}
 	switch {
-	case out.Len() > 0:
+	case out.Len() > 0, d.Notes != nil:
 	case d.Offer != nil:
 		say(d.Kind, append(d.Offer.parts(), d.Reason)...)
 	case d.Contact != nil && !d.Contact.Stale:

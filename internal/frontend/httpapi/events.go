@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ const (
 	topicOffers   topic = "offers"
 	topicServices topic = "services"
 	topicKeys     topic = "keys"
+	topicHistory  topic = "history"
 )
 
 // eventsAPI serves all watches of a peer in one stream: a browser has only six connections to a host. What has no watch,
@@ -45,9 +47,10 @@ const (
 type eventsAPI struct {
 	*shared
 	finder       discovery.Finder
-	catalog      instance.Catalog // nil without an agent plane
-	coordination *coordinationAPI // nil without a coordination plane
-	lines        sharedLines      // of the services
+	catalog      instance.Catalog                                          // nil without an agent plane
+	coordination *coordinationAPI                                          // nil without a coordination plane
+	lines        sharedLines                                               // of the services
+	recent       func(after time.Time) ([]discovery.Note, <-chan struct{}) // nil without a memory
 }
 
 func newEventsAPI(d *discoveryAPI, c *coordinationAPI, a *agentAPI) *eventsAPI {
@@ -71,6 +74,9 @@ func (e *eventsAPI) topics() []topic {
 	if e.coordination != nil {
 		served = append(served, topicKeys)
 	}
+	if e.recent != nil {
+		served = append(served, topicHistory)
+	}
 	return served
 }
 
@@ -81,11 +87,12 @@ type interest struct {
 	space  string // namespace of the services
 	prefix string // of the keys
 	after  positions
+	since  time.Time // of the history
 }
 
 // read reads the parameters of a viewer.
 func (e *eventsAPI) read(r *http.Request) (interest, error) {
-	values, err := input.Known(r.URL, "topics", "types", "namespace", "prefix", "after")
+	values, err := input.Known(r.URL, "topics", "types", "namespace", "prefix", "after", "since")
 	if err != nil {
 		return interest{}, err
 	}
@@ -96,6 +103,7 @@ func (e *eventsAPI) read(r *http.Request) (interest, error) {
 	q, err := e.interest(&api.FollowRequest{
 		Topics: listOf(values.Get("topics")), Types: listOf(values.Get("types")),
 		Namespace: dialect.Namespace(values), Prefix: values.Get("prefix"), After: text,
+		Since: values.Get("since"),
 	})
 	if err != nil && fault.FieldOf(err) == "after" {
 		return q, fault.Invalidf(field, fault.ValueOf(err), "is malformed: send the id of the last event")
@@ -128,7 +136,33 @@ func (e *eventsAPI) interest(r *api.FollowRequest) (q interest, err error) {
 	if q.after, err = parsePositions(r.GetAfter()); err != nil {
 		return q, fault.Invalidf("after", input.Quote(r.GetAfter()), "is malformed: send the id of the last event")
 	}
-	return q, nil
+	q.since, err = e.since(q, r.GetSince())
+	return q, err
+}
+
+// since returns the time at which a viewer's history begins: its position, or what it asks for, or now.
+func (e *eventsAPI) since(q interest, text string) (time.Time, error) {
+	if text != "" && !slices.Contains(q.topics, topicHistory) {
+		return time.Time{}, fault.Invalidf("since", input.Quote(text), "needs the topic %s", topicHistory)
+	}
+	if at := q.after.history; at != "" {
+		nanos, err := strconv.ParseInt(at, 10, 64)
+		if err != nil || nanos < 0 {
+			return time.Time{}, fault.Invalidf("after", input.Quote(at), "has a malformed position of history: send the id of the last event")
+		}
+		return time.Unix(0, nanos), nil
+	}
+	if text == "" {
+		return time.Now(), nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return time.Now().Add(-d), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fault.Invalidf("since", input.Quote(text), "must be a duration such as 1h, or a time as of RFC 3339")
+	}
+	return at, nil
 }
 
 // chosen returns the topics with these names, each once.
@@ -174,6 +208,12 @@ func (e *eventsAPI) follow(ctx context.Context, q interest, pump func(context.Co
 		return e.orClosing(err)
 	}
 	f := mixer{queue: make(chan message, viewerQueue)}
+	if slices.Contains(q.topics, topicHistory) {
+		var past message
+		past, q.since = e.past(q.since)
+		f.queue <- past // has room; before all others
+		sources[topicHistory] = e.history(q.since)
+	}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel() // before the wait
@@ -365,7 +405,7 @@ func (p *positions) response(m message) *api.FollowResponse {
 }
 
 // positions are the positions of a viewer in the topics with a history. Its text is the id of an event.
-type positions struct{ offers, services, keys string }
+type positions struct{ offers, services, keys, history string }
 
 func (p *positions) of(t topic) *string {
 	switch t {
@@ -375,6 +415,8 @@ func (p *positions) of(t topic) *string {
 		return &p.services
 	case topicKeys:
 		return &p.keys
+	case topicHistory:
+		return &p.history
 	}
 	return nil
 }
@@ -384,7 +426,7 @@ func (p *positions) set(t topic, position string) { *p.of(t) = position }
 // String implements fmt.Stringer.
 func (p positions) String() string {
 	var parts []string
-	for _, t := range []topic{topicOffers, topicServices, topicKeys} {
+	for _, t := range []topic{topicOffers, topicServices, topicKeys, topicHistory} {
 		if at := *p.of(t); at != "" {
 			parts = append(parts, string(t)+":"+at)
 		}

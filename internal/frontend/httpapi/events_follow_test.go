@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
@@ -89,4 +91,79 @@ func TestFollowRefusesWrongQuestions(t *testing.T) {
 			require.Equal(t, field, fault.FieldOf(err))
 		}
 	})
+}
+
+// past is a memory of a test.
+type past struct {
+	notes   []discovery.Note
+	changed chan struct{}
+}
+
+func (p *past) since(after time.Time) (list []discovery.Note, changed <-chan struct{}) {
+	for _, n := range p.notes {
+		if n.At.After(after) {
+			list = append(list, n)
+		}
+	}
+	return list, p.changed
+}
+
+// TestHistory: a stream begins with what mattered since a time, goes on with news, and continues at its position.
+func TestHistory(t *testing.T) {
+	memory := &past{}
+	texts := func(data object) (list []string) {
+		for _, n := range data["notes"].([]any) {
+			list = append(list, n.(object)["text"].(string))
+		}
+		return list
+	}
+	inLiveBubble(t, func(t *testing.T, a livePeer) {
+		note := func(text string) {
+			memory.notes = append(memory.notes, discovery.Note{At: time.Now(), Kind: "leader", Subject: "id", Text: text})
+		}
+		note("long ago")
+		<-time.After(time.Hour)
+		noon := time.Now().UTC().Format(time.RFC3339)
+		<-time.After(time.Minute)
+		note("peer-2 leads: peer-1 is silent")
+		<-time.After(time.Minute)
+
+		v := a.view("?since=1h")
+		first, ok := v.next()
+		require.True(t, ok)
+		require.Equal(t, "history", first.topic, "before all other topics")
+		require.Equal(t, "past", first.data["kind"])
+		require.Equal(t, []string{"peer-2 leads: peer-1 is silent"}, texts(first.data))
+		require.NotEmpty(t, first.id)
+		v.until("keys", "reset")
+		synctest.Wait()
+		note("the quorum is lost")
+		close(memory.changed)
+		memory.changed = make(chan struct{})
+		news := v.until("history", "change")
+		require.Equal(t, []string{"the quorum is lost"}, texts(news.data))
+		v.close()
+		synctest.Wait()
+
+		for question, want := range map[string][]string{
+			"?topics=history&since=" + noon:                        {"peer-2 leads: peer-1 is silent", "the quorum is lost"},
+			"?topics=history&since=9h":                             {"long ago", "peer-2 leads: peer-1 is silent", "the quorum is lost"},
+			"?topics=history&since=9h&after=" + first.id:           {"the quorum is lost"},
+			"?topics=history":                                      nil,
+			"?topics=history,keys&since=3h&after=" + first.id + "": {"the quorum is lost"},
+		} {
+			require.Equal(t, want, texts(a.view(question).until("history", "past").data), question)
+		}
+		f := a.follow(&api.FollowRequest{Topics: []string{"history"}, Since: "1h"})
+		_, data := f.until("history", "past")
+		require.Len(t, texts(data), 2)
+		f.end()
+		<-f.done
+
+		for since, topics := range map[string][]string{"1h": {"keys"}, "yesterday": nil, "-1h": nil} {
+			err := a.serve.Follow(t.Context(), &api.FollowRequest{Topics: topics, Since: since}, nil)
+			require.ErrorIs(t, err, fault.Invalid, since)
+			require.Equal(t, "since", fault.FieldOf(err))
+		}
+	}, func(c *Config) { memory.changed, c.History = make(chan struct{}), memory.since })
 }

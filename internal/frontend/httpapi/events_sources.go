@@ -8,12 +8,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
 	apiv1 "github.com/blackhole/blackhole/proto/blackhole/api/v1"
@@ -91,6 +93,49 @@ func (e *eventsAPI) services(q interest) (source, error) {
 			return say(message{topicServices, e.lines.of(b), strconv.FormatUint(b.Index, 10)})
 		})
 	}, nil
+}
+
+// historyEvent is the data of an event of the history.
+type historyEvent struct {
+	Kind  string           `json:"kind"`  // past: Notes are those since the time that the viewer asked for; change
+	Notes []discovery.Note `json:"notes"` // oldest first
+}
+
+// past returns what the viewer missed, and the time after which its history goes on.
+func (e *eventsAPI) past(since time.Time) (message, time.Time) {
+	notes, _ := e.recent(since)
+	if notes == nil {
+		notes = []discovery.Note{}
+	}
+	return historyMessage("past", notes, since)
+}
+
+func historyMessage(kind string, notes []discovery.Note, since time.Time) (message, time.Time) {
+	if n := len(notes); n > 0 {
+		since = notes[n-1].At
+	}
+	return message{topicHistory, line(historyEvent{kind, notes}), strconv.FormatInt(max(since.UnixNano(), 0), 10)}, since
+}
+
+// history follows the notes after a time.
+func (e *eventsAPI) history(at time.Time) source {
+	return func(ctx context.Context, say func(message) error) error {
+		for {
+			notes, changed := e.recent(at)
+			if len(notes) > 0 {
+				var m message
+				m, at = historyMessage("change", notes, at)
+				if err := say(m); err != nil {
+					return err
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
 }
 
 // keyEvent is the data of an event of keys: locks, leases and keys change with them.

@@ -135,6 +135,7 @@ func (s *Server) mount(c *Config) {
 	}
 	d := newDiscoveryAPI(s.shared, c)
 	s.events = newEventsAPI(d, coordination, agent)
+	s.events.recent = c.History
 	routes := table(d, coordination, agent, s.events, c.Pages)
 	for n, t := range routes {
 		routes[n].serve = t.checked()

@@ -59,6 +59,9 @@ type Config struct {
 	SetLogLevel func(level string) (previous string, err error)
 
 	Fronts Fronts // the peer's other front ends, for the commands that the page prints
+	// History returns the notes after a time, at most of the last hour, and a channel that the next note closes. Nil: this
+	// peer remembers nothing.
+	History func(after time.Time) ([]discovery.Note, <-chan struct{})
 
 	Hosts []string // host names, without port, allowed in requests besides loopback
 

@@ -156,7 +156,7 @@ func TestViews(t *testing.T) {
 	run("empty", func() {
 		for hash, want := range map[string]string{
 			"map": "No offers yet", "search": "Ask for something", "services": "No services yet", "locks": "Nobody holds a lock", "peers": "Alone so far",
-			"keys": "No keys", "names": "Choose a service", "requirements": "No requirements", "timeline": "Quiet",
+			"keys": "No keys", "names": "Choose a service", "requirements": "No requirements", "timeline": "this peer started",
 		} {
 			b.visit(p.url("#/" + hash))
 			b.text(want)

@@ -50,8 +50,8 @@ export function useLive() {
   return live;
 }
 
-function note(topic, kind, text, link) {
-  live.events.unshift({ at: new Date(), topic, kind, text, link });
+function note(topic, kind, text, at = new Date()) {
+  live.events.unshift({ at, topic, kind, text });
   if (live.events.length > mostEvents) live.events.length = mostEvents;
 }
 
@@ -93,6 +93,9 @@ const apply = {
       note('services', 'contact', d.contact.stale ? d.contact.reason || 'contact to the group lost' : 'contact to the group');
     }
   },
+  history(d) {
+    for (const n of d.notes) note('history', n.kind, n.text, new Date(n.at));
+  },
   keys(d) {
     live.keysRevision = d.revision;
     for (const c of d.changes || []) note('keys', c.type, c.kv.key);
@@ -102,24 +105,11 @@ const apply = {
 // Group, peers and health have no watch: the page asks for them while it is visible.
 const lookEvery = 2000, mostSilence = 10000; // ms
 
-const leading = g => g.missing || `leader ${(g.leader || '').slice(-6)}, term ${g.term}`;
-
 const seen = {
   status(s) { live.status = s; },
-  group(g) {
-    if (live.group && leading(live.group) !== leading(g)) note('group', 'state', leading(g));
-    live.group = g;
-  },
-  peers(d) {
-    const now = new Map(d.peers.map(p => [p.id, p])), before = live.peers || now;
-    for (const id of now.keys()) if (!before.has(id)) note('peers', 'joined', id);
-    for (const id of before.keys()) if (!now.has(id)) note('peers', 'left', id);
-    live.peers = now;
-  },
-  health(h) {
-    if (live.health && (live.health.status !== h.status || live.health.reason !== h.reason)) note('health', h.status, h.reason || 'healthy again');
-    live.health = h;
-  },
+  group(g) { live.group = g; },
+  peers(d) { live.peers = new Map(d.peers.map(p => [p.id, p])); },
+  health(h) { live.health = h; },
 };
 
 // look asks once. A group without a majority, and a registry that cannot be used, describe themselves in an error.
@@ -156,8 +146,8 @@ function take(text, state) {
 }
 
 async function read(state, signal) {
-  const answer = await open('GET', `/v1/events${state.after ? `?after=${encodeURIComponent(state.after)}` : ''}`, undefined, signal);
-  if (!state.after) { live.offers.clear(); settled = false; }
+  const answer = await open('GET', `/v1/events?since=1h${state.after ? `&after=${encodeURIComponent(state.after)}` : ''}`, undefined, signal);
+  if (!state.after) { live.offers.clear(); live.events = []; settled = false; }
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {

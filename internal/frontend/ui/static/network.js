@@ -51,11 +51,11 @@ export function TimelineView() {
     if (v) next.set(k, v); else next.delete(k);
     go('timeline', next);
   };
-  return html`<${Heading} title="Timeline">What has happened since this page was opened, the newest first. In the background the page sees changes of peers, group and health late.<//><div class="heading"><label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${[...topics, 'group', 'peers', 'health'].map(t => html`<option>${t}</option>`)}</select></label>
+  return html`<${Heading} title="Timeline">The newest first. History is what mattered at this peer within the last hour; offers, services and keys begin when this page was opened.<//><div class="heading"><label>topic <select name="topic" value=${only || ''} onChange=${e => set('topic', e.target.value)}><option value="">all</option>${topics.map(t => html`<option>${t}</option>`)}</select></label>
     <label>contains <input name="text" defaultValue=${values.get('text') || ''} onChange=${e => set('text', e.target.value)} /></label></div>
-    ${list.length === 0 ? html`<${Empty} title="Quiet" command=${`curl -N ${location.origin}/v1/events`}>Changes appear here as they happen, since this page is open.<//>` : html`
+    ${list.length === 0 ? html`<${Empty} title="Quiet" command=${`curl -N '${location.origin}/v1/events?since=1h'`}>Nothing that this choice shows has happened yet.<//>` : html`
     <${Table} label="Events" head=${['time', 'topic', 'event', 'what']} rows=${list.slice(0, 200).map(e => html`<tr><td class="number">${e.at.toLocaleTimeString()}</td><td>${e.topic}</td><td>${shown(e.kind, 20)}</td><td><${Text} most=${100}>${e.text}<//></td></tr>`)} />
-    <${Elsewhere} commands=${[cli('events'), `curl -N ${location.origin}/v1/events`]} />`}`;
+    <${Elsewhere} commands=${[cli('events --since 1h'), `curl -N '${location.origin}/v1/events?since=1h'`]} />`}`;
 }
 
 // NamesView shows what the name server answers: it reads the same catalogue. A browser cannot send DNS.

@@ -23,11 +23,12 @@ const (
 
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topics        []string               `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`       // offers, services, keys; empty means all that the peer serves
+	Topics        []string               `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`       // history, offers, services, keys; empty means all that the peer serves
 	Types         []string               `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`         // of offers; empty means storage, compute, cdn and bandwidth
 	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"` // of services
 	Prefix        string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`       // of keys
 	After         string                 `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`         // id of the last event; its topics continue there, or say reset
+	Since         string                 `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`         // of the topic history: a duration (1h) or a time (RFC 3339); empty means from now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -97,11 +98,18 @@ func (x *FollowRequest) GetAfter() string {
 	return ""
 }
 
+func (x *FollowRequest) GetSince() string {
+	if x != nil {
+		return x.Since
+	}
+	return ""
+}
+
 // FollowResponse is one event.
 type FollowResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`     // position in offers, services and keys together; empty if this event does not move it
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`     // position in all topics together; empty if this event does not move it
 	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"` // JSON as in GET /v1/events; empty if only the position moves
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -162,13 +170,14 @@ var File_blackhole_api_v1_events_proto protoreflect.FileDescriptor
 
 const file_blackhole_api_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x1dblackhole/api/v1/events.proto\x12\x10blackhole.api.v1\"\x89\x01\n" +
+	"\x1dblackhole/api/v1/events.proto\x12\x10blackhole.api.v1\"\x9f\x01\n" +
 	"\rFollowRequest\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\x12\x14\n" +
 	"\x05types\x18\x02 \x03(\tR\x05types\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x16\n" +
 	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x14\n" +
-	"\x05after\x18\x05 \x01(\tR\x05after\"J\n" +
+	"\x05after\x18\x05 \x01(\tR\x05after\x12\x14\n" +
+	"\x05since\x18\x06 \x01(\tR\x05since\"J\n" +
 	"\x0eFollowResponse\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +

@@ -28,7 +28,7 @@ const (
 //
 // EventService carries all watches of a peer in one stream.
 type EventServiceClient interface {
-	// Follow sends what GET /v1/events sends: first an event of the topic open, then each topic's state, then its changes.
+	// Follow sends what GET /v1/events sends: first an event of the topic open, then what mattered since a time, then each topic's state and its changes.
 	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error)
 }
 
@@ -65,7 +65,7 @@ type EventService_FollowClient = grpc.ServerStreamingClient[FollowResponse]
 //
 // EventService carries all watches of a peer in one stream.
 type EventServiceServer interface {
-	// Follow sends what GET /v1/events sends: first an event of the topic open, then each topic's state, then its changes.
+	// Follow sends what GET /v1/events sends: first an event of the topic open, then what mattered since a time, then each topic's state and its changes.
 	Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error
 	mustEmbedUnimplementedEventServiceServer()
 }

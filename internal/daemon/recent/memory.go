@@ -1,0 +1,83 @@
+// Package recent remembers what mattered at this peer within the last hour: the leader, the voters, conditions, ended
+// instances, lost locks, offers and lost peers. A note says what changed and why, and names neither leases nor
+// principals, so everybody who may read the peer's state may read it.
+package recent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/discovery"
+)
+
+// Bounds of the memory.
+const (
+	// MaxNotes is the number of notes that a peer remembers, the last ones.
+	MaxNotes = 500
+	maxBytes = 128 << 10 // of the notes' texts together
+	maxText  = 400       // bytes of one text
+	keep     = time.Hour
+)
+
+// Memory is a ring of notes. It is safe for concurrent use.
+type Memory struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	notes   []discovery.Note // oldest first, each later than the one before
+	bytes   int
+	led     bool          // a leader was seen; see LocksLost
+	changed chan struct{} // closed by the next note
+}
+
+// New returns an empty memory.
+func New(now func() time.Time) *Memory {
+	return &Memory{now: now, changed: make(chan struct{})}
+}
+
+// Note remembers what changed.
+func (m *Memory) Note(kind, subject, format string, args ...any) {
+	n := discovery.Note{Kind: kind, Subject: cut(subject), Text: cut(fmt.Sprintf(format, args...))}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n.At = m.now().UTC()
+	if last := len(m.notes) - 1; last >= 0 && !n.At.After(m.notes[last].At) {
+		n.At = m.notes[last].At.Add(1) // a time is a position: readers continue after it
+	}
+	m.notes = append(m.notes, n)
+	m.bytes += size(n)
+	for len(m.notes) > MaxNotes || m.bytes > maxBytes || n.At.Sub(m.notes[0].At) >= keep {
+		m.bytes -= size(m.notes[0])
+		m.notes = slices.Delete(m.notes, 0, 1)
+	}
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// Since returns the notes after a time, oldest first, at most of the last hour. The channel is closed by the next note.
+func (m *Memory) Since(after time.Time) ([]discovery.Note, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if oldest := m.now().Add(-keep); after.Before(oldest) {
+		after = oldest
+	}
+	first, _ := slices.BinarySearchFunc(m.notes, after, func(n discovery.Note, after time.Time) int {
+		if n.At.After(after) {
+			return 1
+		}
+		return -1
+	})
+	return slices.Clone(m.notes[first:]), m.changed
+}
+
+func size(n discovery.Note) int { return len(n.Kind) + len(n.Subject) + len(n.Text) }
+
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
+}

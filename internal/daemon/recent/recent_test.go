@@ -1,0 +1,180 @@
+package recent_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/daemon/recent"
+	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/instance"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// peer is a peer whose states a test sets, in virtual time.
+type peer struct {
+	t          *testing.T
+	memory     *recent.Memory
+	group      coord.GroupState
+	conditions []condition.Condition
+	peers      []string
+	removed    []instance.Removal
+	last       time.Time
+}
+
+func inBubble(t *testing.T, test func(p *peer)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{t: t, memory: recent.New(time.Now), peers: []string{"id-1", "id-3"}}
+		voters := []coord.Member{{Peer: "id-1", Name: "peer-1"}, {Peer: "id-2", Name: "peer-2"}, {Peer: "id-3", Name: "peer-3"}}
+		p.group = coord.GroupState{ID: "g", Phase: "member", Leader: "id-1", Term: 3, Voters: voters, Tolerance: "3 of 3 voters: one failure"}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			recent.NewWatch(p.memory, recent.Sources{
+				Self: "id-2", Group: func() coord.GroupState { return p.group }, Conditions: func() []condition.Condition { return p.conditions },
+				Peers: func() []string { return p.peers }, Offers: func() []*records.Record { return nil },
+				Removed: func() []instance.Removal { return p.removed },
+			}, time.Now).Run(ctx)
+		}()
+		defer func() { cancel(); <-done }()
+		p.says("peer: this peer started: it remembers nothing before", "leader: peer-1 leads the group in term 3")
+		test(p)
+	})
+}
+
+// says lets two looks pass and checks the new notes.
+func (p *peer) says(want ...string) {
+	p.t.Helper()
+	synctest.Wait()
+	<-time.After(2 * time.Second)
+	synctest.Wait()
+	var got []string
+	notes, _ := p.memory.Since(p.last)
+	for _, n := range notes {
+		got, p.last = append(got, n.Kind+": "+n.Text), n.At
+	}
+	require.Equal(p.t, want, got)
+}
+
+func TestLeaders(t *testing.T) {
+	inBubble(t, func(p *peer) {
+		p.says()
+		p.group.Leader = "" // an election: the condition no_quorum tells of a long one
+		p.peers = []string{"id-3"}
+		p.says("peer: connections lost: peer-1; 1 remain")
+		p.group.Leader, p.group.Term = "id-2", 4
+		p.says("leader: peer-2 leads: peer-1 is silent")
+		p.group.Leader, p.group.Term = "id-3", 5
+		p.says("leader: peer-3 leads: this peer led before and lost or gave up the lead")
+		p.group.Term = 6
+		p.says("leader: peer-3 leads again, in term 6")
+		p.group.Leader, p.group.Term = "id-2", 7
+		p.says("leader: peer-2 leads: peer-3 led before and is still connected")
+		p.group.Leader, p.group.Term, p.group.Voters, p.group.Tolerance = "id-3", 8, p.group.Voters[1:], "2 of 2 voters: no failure"
+		p.says("leader: peer-3 leads: this peer led before and lost or gave up the lead", "voters: peer-1 is no voter any more: 2 voters, 2 of 2 voters: no failure")
+		p.group.Voters = append(p.group.Voters, coord.Member{Peer: "id-4", Name: "peer-4"})
+		p.group.Tolerance = "3 of 3 voters: one failure"
+		p.says("voters: peer-4 became a voter: 3 voters, 3 of 3 voters: one failure")
+	})
+}
+
+func TestConditions(t *testing.T) {
+	inBubble(t, func(p *peer) {
+		p.conditions = []condition.Condition{{Name: condition.NoQuorum, Message: "peer-1 and peer-3 are silent", Since: time.Now()}, {Name: condition.Isolated, Message: "no connection", Since: time.Now()}}
+		p.says("quorum: the quorum is lost: peer-1 and peer-3 are silent", "condition: isolated began: no connection")
+		p.says()
+		<-time.After(time.Minute + time.Second/2) // between two looks
+		p.conditions = nil
+		p.says("condition: isolated ended after 1m5s", "quorum: the quorum is back after 1m5s")
+	})
+}
+
+func TestEndedInstances(t *testing.T) {
+	inBubble(t, func(p *peer) {
+		end := func(id, cause string) instance.Removal {
+			at := time.Now()
+			return instance.Removal{Instance: &instance.Instance{Key: instance.Key{Namespace: "default", Service: "api", ID: id}}, At: at, Cause: cause}
+		}
+		p.removed = []instance.Removal{end("api-2", "no heartbeat came for 30s"), end("api-1", "deregistered")} // the last end first
+		p.says("instance: default/api/api-1 is removed: deregistered", "instance: default/api/api-2 is removed: no heartbeat came for 30s")
+		p.says()
+		p.removed = []instance.Removal{end("api-2", "deregistered"), p.removed[1]} // it returned and ended again
+		p.says("instance: default/api/api-2 is removed: deregistered")
+		p.removed = nil
+		for n := range 1000 {
+			p.removed = append(p.removed, end(fmt.Sprint("bulk-", n), "deregistered"))
+		}
+		synctest.Wait()
+		<-time.After(2 * time.Second)
+		notes, _ := p.memory.Since(p.last)
+		require.Len(t, notes, 21, "a mass does not push everything else out")
+		require.Equal(t, "980 more instances ended: GET /v1/removed has them", notes[20].Text)
+	})
+}
+
+func TestLostPeers(t *testing.T) {
+	inBubble(t, func(p *peer) {
+		p.peers = []string{"id-1"}
+		p.says("peer: connections lost: peer-3; 1 remain")
+		p.peers = []string{"id-1", "id-7-long-enough"}
+		p.says()
+		p.peers = []string{"id-1"}
+		p.says() // within a minute of the last such note
+		p.peers = nil
+		p.says("peer: connections lost: peer-1, …g-enough; 0 remain")
+		p.says()
+	})
+}
+
+func TestLostLocks(t *testing.T) {
+	m := recent.New(time.Now)
+	m.LocksLost([]string{"old"})
+	notes, _ := m.Since(time.Time{})
+	require.Empty(t, notes, "the repeated log of an earlier process is no news")
+	inBubble(t, func(p *peer) {
+		p.memory.LocksLost([]string{"nightly"})
+		p.memory.LocksLost([]string{"a", "b", "c", "d", "e", "f"})
+		p.says("lock: lock nightly is lost: the lease of its holder expired", "lock: 6 locks are lost: the lease of their holder expired: a, b, c, d, e and 1 more")
+	})
+}
+
+// TestBounds: a memory has the last notes of an hour, within bounds of their number and bytes, and readers can continue.
+func TestBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := recent.New(time.Now)
+		_, changed := m.Since(time.Now())
+		for n := range 3 * recent.MaxNotes {
+			m.Note("lock", "", "%d", n)
+		}
+		<-changed
+		notes, changed := m.Since(time.Time{})
+		require.Len(t, notes, recent.MaxNotes)
+		require.Equal(t, "1499", notes[len(notes)-1].Text)
+		rest, _ := m.Since(notes[10].At)
+		require.Equal(t, notes[11:], rest, "notes of one instant have different times")
+
+		for range recent.MaxNotes {
+			m.Note("condition", "", "%s", strings.Repeat("ü", 10_000))
+		}
+		<-changed
+		notes, _ = m.Since(time.Time{})
+		total := 0
+		for _, n := range notes {
+			require.True(t, strings.HasSuffix(n.Text, "ü…"))
+			total += len(n.Text)
+		}
+		require.LessOrEqual(t, total, 128<<10)
+		require.Greater(t, total, 100<<10)
+
+		<-time.After(time.Hour + time.Second)
+		notes, _ = m.Since(time.Time{})
+		require.Empty(t, notes)
+	})
+}
