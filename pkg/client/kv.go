@@ -13,10 +13,16 @@ import (
 
 // KV reads, changes and watches the keys of the group. Each call repeats itself while the group is unreachable and its context
 // lasts, and a change is applied once. Answers include all changes that were answered before. It is safe for concurrent use.
-type KV struct{ client *Client }
+type KV struct {
+	client *Client
+	lease  coord.LeaseID // of the keys that are put; 0: none
+}
 
 // KV returns the keys of the group.
 func (c *Client) KV() KV { return KV{client: c} }
+
+// Under returns the keys with another rule for Put: what is put goes with the lease of a session.
+func (kv KV) Under(s *Session) KV { return KV{client: kv.client, lease: s.Lease()} }
 
 // Get returns the present version of a key. Errors: NotFound for an absent key; Forbidden; Unavailable if no group was
 // reachable until ctx ended.
@@ -60,16 +66,12 @@ func (kv KV) list(ctx context.Context, r *api.RangeRequest) (kvs []*coord.KeyVal
 	}
 }
 
-// Put sets a key, which goes with the lease of a session if one is given, and returns the revision of the change.
+// Put sets a key and returns the revision of the change.
 //
 // Errors: Invalid, field "key", "value" or "lease"; NotFound for a lease that has ended; PoolExhausted above a quota;
 // Forbidden; Unavailable if no group was reachable until ctx ended.
-func (kv KV) Put(ctx context.Context, key string, value []byte, under ...*Session) (Revision, error) {
-	var lease coord.LeaseID
-	for _, s := range under {
-		lease = s.Lease()
-	}
-	r, err := kv.Txn().Then(coord.PutStep(key, value, lease)).Commit(ctx)
+func (kv KV) Put(ctx context.Context, key string, value []byte) (Revision, error) {
+	r, err := kv.Txn().Then(coord.PutStep(key, value, kv.lease)).Commit(ctx)
 	return Revision(r.GetHeader().GetRevision()), fault.Wrap("client.Put", err)
 }
 
