@@ -245,7 +245,6 @@ func (p *fakeProber) Epoch() uint64 {
 	return p.epoch
 }
 
-// fixture is the service of one peer with fakes around it.
 // fakeEndpoints is the truth about endpoints, by host: those without a state cannot be measured.
 type fakeEndpoints struct {
 	mu     sync.Mutex // guards the fields below
@@ -271,6 +270,7 @@ func (f *fakeEndpoints) set(host string, s probe.State) {
 	f.states[host] = s
 }
 
+// fixture is the service of one peer with fakes around it.
 type fixture struct {
 	*engine.Service
 	t        *testing.T

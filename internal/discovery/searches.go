@@ -2,11 +2,13 @@ package discovery
 
 import (
 	"context"
+	"sync"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/blackhole/blackhole/internal/platform/trace"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
 )
 
@@ -16,12 +18,38 @@ type searches struct {
 	group singleflight.Group // by canonical question
 	ctx   context.Context    // of all searches
 	ask   func(ctx context.Context, plan *query.Plan, excluded []peer.ID) (*query.Answer, error)
+
+	mu      sync.Mutex // guards closed
+	closed  bool
+	running sync.WaitGroup
+}
+
+// close refuses further searches and waits for those under way. The caller ends ctx first.
+func (s *searches) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// enter reports whether a search may run. Then running counts it.
+func (s *searches) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.running.Add(1)
+	}
+	return !s.closed
 }
 
 // begin starts a search, or joins the one with the same question. The search is part of the trace of the caller that
 // started it.
 func (s *searches) begin(caller context.Context, plan *query.Plan, excluded []peer.ID) <-chan singleflight.Result {
 	return s.group.DoChan(plan.Key(), func() (any, error) {
+		if !s.enter() {
+			return nil, fault.New("", fault.Unavailable, "the peer is shutting down")
+		}
+		defer s.running.Done()
 		ctx, cancel := context.WithTimeout(trace.Carry(s.ctx, caller), queryTimeout)
 		defer cancel()
 		return s.ask(ctx, plan, excluded)

@@ -181,11 +181,12 @@ func (s *Service) spawn(loops ...func(context.Context)) {
 	}
 }
 
-// Close stops the background loops and waits for them. Services stay registered; the next start announces them
+// Close stops the background loops and searches and waits for them. Services stay registered; the next start announces them
 // again.
 func (s *Service) Close() error {
 	s.cancel()
 	s.wg.Wait()
+	s.cache.searches.close()
 	s.cache.clear()
 	return nil
 }
