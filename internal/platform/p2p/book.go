@@ -35,7 +35,7 @@ type knownPeers interface {
 type book struct {
 	knownPeers
 
-	mu     sync.Mutex // guards parted
+	mu     sync.RWMutex // guards parted, and moments in which a peer has no addresses
 	parted *simplelru.LRU[peer.ID, struct{}]
 }
 
@@ -61,7 +61,7 @@ func (b *book) AddAddrs(p peer.ID, addrs []multiaddr.Multiaddr, ttl time.Duratio
 	case ttl >= peerstore.ConnectedAddrTTL:
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if known := b.Addrs(p); b.parted.Remove(p) { // which may forget the addresses
+		if known := b.knownPeers.Addrs(p); b.parted.Remove(p) { // which may forget the addresses
 			b.knownPeers.AddAddrs(p, known, peerstore.TempAddrTTL)
 		}
 	}
@@ -75,15 +75,25 @@ func (b *book) UpdateAddrs(p peer.ID, from, to time.Duration) {
 		b.knownPeers.UpdateAddrs(p, from, to)
 		return
 	}
-	addrs := b.Addrs(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	addrs := b.knownPeers.Addrs(p)
 	b.ClearAddrs(p)
 	b.knownPeers.AddAddrs(p, addrs[:min(len(addrs), maxLeft)], to)
 	if len(addrs) > 0 {
-		b.mu.Lock()
-		defer b.mu.Unlock()
 		b.parted.Add(p, struct{}{})
 	}
 }
+
+// Addrs implements peerstore.AddrBook. It waits for addresses that are stored anew: each identification of a connected peer does so.
+func (b *book) Addrs(p peer.ID) []multiaddr.Multiaddr {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.knownPeers.Addrs(p)
+}
+
+// PeerInfo implements peerstore.Peerstore.
+func (b *book) PeerInfo(p peer.ID) peer.AddrInfo { return peer.AddrInfo{ID: p, Addrs: b.Addrs(p)} }
 
 // plainHost is a host for GossipSub without peer exchange, which needs no book of signed records.
 type plainHost struct{ host.Host }

@@ -91,6 +91,35 @@ func TestIdentitiesAreForgotten(t *testing.T) {
 	})
 }
 
+// TestIdentifiedPeersKeepTheirAddresses: whoever asks for a connected peer while it is identified again finds it.
+func TestIdentifiedPeersKeepTheirAddresses(t *testing.T) {
+	inner, err := pstoremem.NewPeerstore()
+	require.NoError(t, err)
+	defer inner.Close()
+	b := newBook(inner, func(peer.ID) bool { return false })
+	id, addrs := peer.ID("a"), []multiaddr.Multiaddr{multiaddr.StringCast("/ip4/10.0.0.1/tcp/1")}
+	b.AddAddrs(id, addrs, peerstore.ConnectedAddrTTL)
+	again := make(chan struct{})
+	go func() {
+		defer close(again)
+		for range 10_000 {
+			b.UpdateAddrs(id, peerstore.ConnectedAddrTTL, peerstore.TempAddrTTL)
+			b.AddAddrs(id, addrs, peerstore.ConnectedAddrTTL)
+		}
+	}()
+	for lost := 0; ; {
+		select {
+		case <-again:
+			require.Zero(t, lost)
+			return
+		default:
+			if len(b.PeerInfo(id).Addrs) == 0 {
+				lost++
+			}
+		}
+	}
+}
+
 // TestLibraryKeepsTheConnected fails as soon as the library forgets addresses by itself: then book and plainHost can go.
 func TestLibraryKeepsTheConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
