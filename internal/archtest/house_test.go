@@ -245,7 +245,7 @@ func fences() []fence {
 		{
 			library: "github.com/grpc-ecosystem",
 			rooms:   []string{"internal/frontend/etcdapi"},
-			reason:  "only etcd's JSON comes from the gateway; ours has its own forms",
+			reason:  "only the schema of etcd has options of the gateway; all JSON is of our own",
 		},
 		{
 			library: "github.com/go-json-experiment/json",

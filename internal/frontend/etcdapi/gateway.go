@@ -4,17 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
-	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
-	"github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb/gw"
-	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
 
@@ -22,8 +26,8 @@ import (
 const maxBody = 2 * maxRequest
 
 // handler serves gRPC and JSON on one connection, as etcd does.
-func (s *Server) handler() (http.Handler, error) {
-	web, err := s.web()
+func (s *Server) handler() http.Handler {
+	web := s.web()
 	origin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer access.Serving(r.Context())()
@@ -40,7 +44,7 @@ func (s *Server) handler() (http.Handler, error) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 needs none
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		attended(r, func(r *http.Request) { web.ServeHTTP(w, r) })
-	}), err
+	})
 }
 
 // bear puts the token of a client of etcd where ours has it: etcd's have no scheme.
@@ -54,27 +58,105 @@ func bear(h http.Header) {
 	}
 }
 
-// web serves JSON. Its calls run in this process, as those over gRPC.
-func (s *Server) web() (http.Handler, error) {
-	calls, conn, ctx := runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{Marshaler: marshaler()})), newConn(s), context.Background()
-	err := errors.Join(
-		gw.RegisterKVHandlerClient(ctx, calls, pb.NewKVClient(conn)), gw.RegisterLeaseHandlerClient(ctx, calls, pb.NewLeaseClient(conn)),
-		gw.RegisterWatchHandlerClient(ctx, calls, pb.NewWatchClient(conn)), gw.RegisterClusterHandlerClient(ctx, calls, pb.NewClusterClient(conn)),
-		gw.RegisterMaintenanceHandlerClient(ctx, calls, pb.NewMaintenanceClient(conn)), gw.RegisterAuthHandlerClient(ctx, calls, pb.NewAuthClient(conn)),
-	)
+// web serves JSON. Its calls run in this process, within the interceptors of those over gRPC.
+func (s *Server) web() http.Handler {
 	mux := http.NewServeMux()
+	for _, d := range services() {
+		for _, c := range transcode.Of(s, d, s.intercept, s.interceptStream) {
+			mux.HandleFunc(c.Pattern, func(w http.ResponseWriter, r *http.Request) { call(&c, w, r) })
+		}
+	}
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"etcdserver": Version, "etcdcluster": Version})
 	})
 	mux.HandleFunc("GET /health", s.health)
-	mux.HandleFunc("/v3/", func(w http.ResponseWriter, r *http.Request) {
-		caller := &peer.Peer{}
-		if r.TLS != nil {
-			caller.AuthInfo = credentials.TLSInfo{State: *r.TLS}
+	return mux
+}
+
+// call makes a call for the requests in a body: one, or of a stream one after another. The answers of a stream have a line each.
+func call(c *transcode.Call, w http.ResponseWriter, r *http.Request) {
+	streams, begun := c.Descriptor.IsStreamingServer(), false
+	control := http.NewResponseController(w)
+	answer := func(code int, kind string, m proto.Message) error {
+		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m) // clients need the names of the messages
+		if err != nil {
+			return err
 		}
-		calls.ServeHTTP(w, r.WithContext(peer.NewContext(r.Context(), caller)))
-	})
-	return mux, err
+		if streams {
+			text = fmt.Appendf(nil, "{\"%s\":%s}\n", kind, text)
+		}
+		if !begun {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			begun = true
+		}
+		if _, err = w.Write(text); err == nil && streams {
+			err = control.Flush()
+		}
+		return err
+	}
+	body := json.NewDecoder(r.Body)
+	err := c.Exchange(arrived(r), func(m proto.Message) error {
+		var text json.RawMessage
+		if err := body.Decode(&text); errors.Is(err, io.EOF) && !c.Descriptor.IsStreamingClient() {
+			return nil // an empty request
+		} else if err != nil {
+			return malformed(err)
+		}
+		return malformed(protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, m))
+	}, func(m proto.Message) error { return answer(http.StatusOK, "result", m) })
+	if err != nil {
+		failed := status.Convert(err)
+		_ = answer(httpCode(failed.Code()), "error", failed.Proto()) // a client that has left reads nothing
+	}
+}
+
+// malformed is the error for a request that cannot be read. The end of requests and nil stay unchanged.
+func malformed(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	return status.Error(codes.InvalidArgument, "etcdserver: malformed request: "+err.Error())
+}
+
+// arrived returns the context of a call over JSON, with what gRPC would know of its caller.
+func arrived(r *http.Request) context.Context {
+	caller := &peer.Peer{}
+	if r.TLS != nil {
+		caller.AuthInfo = credentials.TLSInfo{State: *r.TLS}
+	}
+	md := metadata.MD{}
+	if token := r.Header.Get("Authorization"); token != "" {
+		md.Set("authorization", token)
+	}
+	return metadata.NewIncomingContext(peer.NewContext(r.Context(), caller), md)
+}
+
+// httpCode is the table from codes of gRPC to those of HTTP, as of etcd's gateway.
+func httpCode(c codes.Code) int {
+	switch c {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.NotFound:
+		return http.StatusNotFound
+	case codes.AlreadyExists:
+		return http.StatusConflict
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.Canceled:
+		return 499 // nginx's number for a client that left
+	case codes.Unimplemented:
+		return http.StatusNotImplemented
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
+	case codes.DeadlineExceeded:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusInternalServerError
 }
 
 // health says whether this peer sees a group that works.
@@ -90,9 +172,4 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(body) // a client that has left reads nothing
-}
-
-// marshaler has the JSON of etcd: the names of fields are those of the messages.
-func marshaler() *runtime.JSONPb {
-	return &runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{UseProtoNames: true}, UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true}}
 }

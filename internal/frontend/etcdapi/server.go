@@ -107,16 +107,12 @@ func New(c Config) (*Server, error) {
 	for _, d := range services() {
 		s.grpc.RegisterService(d, s)
 	}
-	handler, err := s.handler()
-	if err != nil {
-		return nil, fault.As("etcdapi.New", fault.Internal, err)
-	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
-		Handler: handler, ConnContext: withAddr, Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingQuiet},
+		Handler: s.handler(), ConnContext: withAddr, Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingQuiet},
 		ReadHeaderTimeout: readHeader, IdleTimeout: idle, ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}
 	return s, nil

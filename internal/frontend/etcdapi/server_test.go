@@ -530,8 +530,22 @@ func TestJSON(t *testing.T) {
 	require.Equal(t, 200, got.code)
 	require.Contains(t, strings.ReplaceAll(got.text, " ", ""), `"mod_revision":"2"`, "clients need the names of the messages")
 	require.Contains(t, f.post(t, "kv/range", `{}`, "").text, "etcdserver: key is not provided")
+	for body, want := range map[string]string{
+		``: "etcdserver: key is not provided", `{"later":1}`: "etcdserver: key is not provided", `{"key":1}`: "etcdserver: malformed request", `{`: "etcdserver: malformed request",
+	} {
+		refused := f.post(t, "kv/range", body, "")
+		require.Equal(t, http.StatusBadRequest, refused.code, body)
+		require.Contains(t, refused.text, want)
+		require.Contains(t, strings.ReplaceAll(refused.text, " ", ""), `"code":3`)
+	}
 	require.Equal(t, 200, f.post(t, "lease/grant", `{"ID":"7","TTL":"60"}`, "").code)
-	require.Contains(t, strings.ReplaceAll(f.post(t, "lease/keepalive", `{"ID":"7"}`, "").text, " ", ""), `"TTL":"60"`)
+	kept := strings.Split(strings.ReplaceAll(f.post(t, "lease/keepalive", `{"ID":"7"}{"ID":"7"}`, "").text, " ", ""), "\n")
+	require.Len(t, kept, 3, "a line for each request")
+	for _, line := range kept[:2] {
+		require.Contains(t, line, `{"result":{`)
+		require.Contains(t, line, `"TTL":"60"`)
+	}
+	require.Contains(t, f.post(t, "lease/keepalive", `{"ID":"7"}{`, "").text, `{"error":{`)
 	require.Equal(t, http.StatusForbidden, f.post(t, "kv/put", `{"key":"YQ=="}`, "", "Origin", "http://evil.example").code)
 	require.Equal(t, http.StatusNotImplemented, f.post(t, "maintenance/snapshot", `{}`, "").code)
 	for path, want := range map[string]string{"/version": `"etcdserver":"3.7.3"`, "/health": `"health":"true"`} {

@@ -61,7 +61,7 @@ func (p *coordinationAPI) routes() []route {
 }
 
 func (p *coordinationAPI) calls() []transcode.Call {
-	return slices.Concat(transcode.Of(p.Calls, &api.LockService_ServiceDesc), transcode.Of(p.Calls, &api.CoordinationService_ServiceDesc))
+	return slices.Concat(transcode.Of(p.Calls, &api.LockService_ServiceDesc, nil, nil), transcode.Of(p.Calls, &api.CoordinationService_ServiceDesc, nil, nil))
 }
 
 // serve serves requests of which the context ends when the client leaves or the server closes.

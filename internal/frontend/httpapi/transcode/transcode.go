@@ -35,18 +35,18 @@ type Call struct {
 	Descriptor protoreflect.MethodDescriptor
 
 	path []protoreflect.FieldDescriptor
-	run  func(context.Context, proto.Message, func(proto.Message) error) error
+	run  func(ctx context.Context, receive, send func(proto.Message) error) error
 }
 
-// Of returns the annotated calls of a service, which srv implements.
-func Of(srv any, service *grpc.ServiceDesc) []Call {
+// Of returns the annotated calls of a service, which srv implements, within interceptors; nil: without any.
+func Of(srv any, service *grpc.ServiceDesc, unary grpc.UnaryServerInterceptor, stream grpc.StreamServerInterceptor) []Call {
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service.ServiceName))
 	if err != nil {
 		panic("transcode: " + err.Error()) // generated code registers its schema
 	}
 	var calls []Call
 	variable := regexp.MustCompile(`{(\w+)}`)
-	of := func(name string, run func(context.Context, proto.Message, func(proto.Message) error) error) {
+	of := func(name string, run func(ctx context.Context, receive, send func(proto.Message) error) error) {
 		method := d.(protoreflect.ServiceDescriptor).Methods().ByName(protoreflect.Name(name))
 		rule, _ := proto.GetExtension(method.Options(), annotations.E_Http).(*annotations.HttpRule)
 		for _, r := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
@@ -61,8 +61,8 @@ func Of(srv any, service *grpc.ServiceDesc) []Call {
 		}
 	}
 	for _, m := range service.Methods {
-		of(m.MethodName, func(ctx context.Context, req proto.Message, send func(proto.Message) error) error {
-			resp, err := m.Handler(srv, ctx, func(in any) error { proto.Merge(in.(proto.Message), req); return nil }, nil)
+		of(m.MethodName, func(ctx context.Context, receive, send func(proto.Message) error) error {
+			resp, err := m.Handler(srv, ctx, func(in any) error { return receive(in.(proto.Message)) }, unary)
 			if err != nil {
 				return err
 			}
@@ -70,8 +70,13 @@ func Of(srv any, service *grpc.ServiceDesc) []Call {
 		})
 	}
 	for _, m := range service.Streams {
-		of(m.StreamName, func(ctx context.Context, req proto.Message, send func(proto.Message) error) error {
-			return m.Handler(srv, &exchange{ctx: ctx, req: req, send: send})
+		info := &grpc.StreamServerInfo{FullMethod: "/" + service.ServiceName + "/" + m.StreamName, IsClientStream: m.ClientStreams, IsServerStream: m.ServerStreams}
+		of(m.StreamName, func(ctx context.Context, receive, send func(proto.Message) error) error {
+			e := &exchange{ctx: ctx, receive: receive, send: send}
+			if stream == nil {
+				return m.Handler(srv, e)
+			}
+			return stream(srv, e, info, m.Handler)
 		})
 	}
 	return calls
@@ -91,27 +96,19 @@ func patternOf(r *annotations.HttpRule) string {
 	return ""
 }
 
-// exchange is a stream with one request.
+// exchange is a stream of requests and answers.
 type exchange struct {
 	grpc.ServerStream // nil: the calls use the methods below alone
 
-	ctx  context.Context
-	req  proto.Message // nil after it was received
-	send func(proto.Message) error
+	ctx           context.Context
+	receive, send func(proto.Message) error
 }
 
 func (e *exchange) Context() context.Context { return e.ctx }
 
 func (e *exchange) SendMsg(m any) error { return e.send(m.(proto.Message)) }
 
-func (e *exchange) RecvMsg(m any) error {
-	if e.req == nil {
-		return io.EOF
-	}
-	proto.Merge(m.(proto.Message), e.req)
-	e.req = nil
-	return nil
-}
+func (e *exchange) RecvMsg(m any) error { return e.receive(m.(proto.Message)) }
 
 // Path returns the fields that the path holds.
 func (c *Call) Path() []protoreflect.FieldDescriptor { return c.path }
@@ -184,7 +181,19 @@ func setText(m protoreflect.Message, f protoreflect.FieldDescriptor, text string
 
 // Run makes the call for a request. It passes each answer to send. Errors: those of the method and of send.
 func (c *Call) Run(ctx context.Context, req proto.Message, send func(proto.Message) error) error {
-	return c.run(ctx, req, send)
+	return c.Exchange(ctx, func(m proto.Message) error {
+		if req == nil {
+			return io.EOF
+		}
+		proto.Merge(m, req)
+		req = nil
+		return nil
+	}, send)
+}
+
+// Exchange is Run for requests that come one by one: receive fills in the next one, and fails with io.EOF after the last.
+func (c *Call) Exchange(ctx context.Context, receive, send func(proto.Message) error) error {
+	return c.run(ctx, receive, send)
 }
 
 // JSON renders an answer in one line, with the fields that have their default.

@@ -46,7 +46,7 @@ func (echo) Watch(s grpc.BidiStreamingServer[api.WatchKeysRequest, api.WatchKeys
 
 func calls() map[string]Call {
 	all := map[string]Call{}
-	for _, c := range append(Of(echo{}, &api.LockService_ServiceDesc), Of(echo{}, &api.CoordinationService_ServiceDesc)...) {
+	for _, c := range append(Of(echo{}, &api.LockService_ServiceDesc, nil, nil), Of(echo{}, &api.CoordinationService_ServiceDesc, nil, nil)...) {
 		all[c.Pattern] = c
 	}
 	return all
