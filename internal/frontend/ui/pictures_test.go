@@ -27,7 +27,6 @@ func TestPictures(t *testing.T) {
 		b.until(picture.ready)
 		b.until("document.querySelector('canvas').width > 0")
 		b.eval("new Promise(done => setTimeout(done, 500))") // the map is drawn in the frame after its data
-		b.eval("document.querySelector('.world')?.scrollIntoView({ block: 'center' })")
 		shot := b.do("Page.captureScreenshot", map[string]any{"format": "webp", "quality": 82})
 		text, err := base64.StdEncoding.DecodeString(shot["data"].(string))
 		require.NoError(t, err)
