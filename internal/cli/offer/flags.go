@@ -18,14 +18,14 @@ import (
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
-// place is the type of the flag --near: LAT,LON or a city.
-type place struct {
+// Place is the type of the flags --near and --city: LAT,LON or a city.
+type Place struct {
 	near *query.Near
 	city string // that was found; "" for coordinates
 }
 
 // String implements pflag.Value.
-func (p *place) String() string {
+func (p *Place) String() string {
 	if p.near == nil {
 		return ""
 	}
@@ -33,16 +33,16 @@ func (p *place) String() string {
 }
 
 // Type implements pflag.Value.
-func (p *place) Type() string { return "PLACE" }
+func (p *Place) Type() string { return "PLACE" }
 
 // Set implements pflag.Value.
-func (p *place) Set(s string) error {
+func (p *Place) Set(s string) error {
 	first, second, ok := strings.Cut(s, ",")
 	lat, latErr := strconv.ParseFloat(strings.TrimSpace(first), 64)
 	lon, lonErr := strconv.ParseFloat(strings.TrimSpace(second), 64)
 	switch {
 	case ok && latErr == nil && lonErr == nil:
-		*p = place{near: &query.Near{Latitude: lat, Longitude: lon}}
+		*p = Place{near: &query.Near{Latitude: lat, Longitude: lon}}
 		return nil
 	case latErr == nil:
 		return fault.Invalidf("", s, "needs LATITUDE,LONGITUDE in degrees (52.52,13.40) or a city, not %q", s)
@@ -51,7 +51,7 @@ func (p *place) Set(s string) error {
 }
 
 // setCity finds a city without a network.
-func (p *place) setCity(s string) error {
+func (p *Place) setCity(s string) error {
 	all, err := cities.All()
 	if err != nil {
 		return err
@@ -64,21 +64,17 @@ func (p *place) setCity(s string) error {
 		}
 		return fault.Invalidf("", s, "%q is no known city: use LATITUDE,LONGITUDE in degrees (52.52,13.40)%s", s, spelling.Meant(spelling.Nearest(s, names)))
 	}
-	*p = place{near: &query.Near{Latitude: c.Point.Lat, Longitude: c.Point.Lon}, city: c.Name + ", " + c.Country}
+	*p = Place{near: &query.Near{Latitude: c.Point.Lat, Longitude: c.Point.Lon}, city: c.Name + ", " + c.Country}
 	return nil
 }
 
-// Locate returns the location of a known city, or of degrees as in --near.
-func Locate(s string) (*records.Location, error) {
-	var p place
-	if err := p.Set(s); err != nil {
-		return nil, err
-	}
+// Location returns the place in the form of an offer. The place must be set.
+func (p *Place) Location() *records.Location {
 	l := &records.Location{Latitude: &p.near.Latitude, Longitude: &p.near.Longitude}
 	if i := strings.LastIndex(p.city, ", "); i >= 0 {
 		l.City, l.Country = p.city[:i], p.city[i+2:]
 	}
-	return l, nil
+	return l
 }
 
 // CompleteCity offers the shell the cities that begin so.
@@ -136,7 +132,7 @@ func (d *distance) Set(s string) error {
 // queryFlags holds the flags of offer find and offer watch.
 type queryFlags struct {
 	q            query.Query
-	near         place
+	near         Place
 	radius       distance
 	maxPrice     float64
 	minUptime    float64

@@ -36,7 +36,7 @@ func FuzzPlaceAndDistance(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		var p, again place
+		var p, again Place
 		if p.Set(s) == nil {
 			require.NoError(t, again.Set(p.String()), "what is shown can be given")
 		}

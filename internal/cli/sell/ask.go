@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,9 +22,9 @@ type asker struct {
 	in  *bufio.Scanner
 }
 
-// need sets a flag that was not given to what was found out, or else to the user's answer. Without a terminal it fails
-// with the name of the flag.
-func (a *asker) need(ctx context.Context, flag, question, found string) error {
+// need sets a flag that was not given to what was found out, or else to the answer to its help text. Without a terminal it
+// fails with the name of the flag.
+func (a *asker) need(ctx context.Context, flag, found string) error {
 	f := a.cmd.Flags().Lookup(flag)
 	if f.Changed {
 		return nil
@@ -34,8 +35,9 @@ func (a *asker) need(ctx context.Context, flag, question, found string) error {
 	if !a.con.Terminal.Input {
 		return fault.Invalidf("--"+flag, nil, "is required without a terminal: %s", f.Usage)
 	}
+	question, _, _ := strings.Cut(f.Usage, " (default")
 	for {
-		text, ended, err := a.line(ctx, question+": ")
+		text, ended, err := a.line(ctx, strings.ToUpper(question[:1])+question[1:]+": ")
 		switch {
 		case err != nil:
 			return err
@@ -78,29 +80,24 @@ func (a *asker) line(ctx context.Context, question string) (text string, ended b
 	}
 }
 
-// checked is the value of a flag that is checked as soon as it is set, so that a wrong answer is asked again.
-type checked struct {
-	text  *string
-	check func(text string) error
-	name  string // of the type in help texts
+// link is the type of --endpoint: a URL with a host.
+type link struct {
+	text string
+	url  *url.URL
 }
 
 // String implements pflag.Value.
-func (c checked) String() string {
-	if c.text == nil {
-		return ""
-	}
-	return *c.text
-}
+func (l *link) String() string { return l.text }
 
 // Type implements pflag.Value.
-func (c checked) Type() string { return c.name }
+func (*link) Type() string { return "URL" }
 
 // Set implements pflag.Value.
-func (c checked) Set(text string) error {
-	err := c.check(text)
-	if err == nil {
-		*c.text = text
+func (l *link) Set(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Hostname() == "" {
+		return fault.Invalidf("", text, "must be a URL with a host: https://gpu.example.com/v1")
 	}
-	return err
+	*l = link{text, u}
+	return nil
 }

@@ -1,16 +1,13 @@
 package sell
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net/url"
 	"strconv"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/blackhole/blackhole/internal/cli/command"
+	"github.com/blackhole/blackhole/internal/cli/term"
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -24,73 +21,34 @@ const none = "none"
 // command that registers it after a change. It decides about the check.
 func (s *seller) document(o records.Offer) (text []byte, again string, err error) {
 	isHTTP := func(u *url.URL) bool { return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" }
-	endpoint, err := url.Parse(s.endpoint)
-	if err != nil {
-		return nil, "", fault.Invalidf("--endpoint", s.endpoint, "%w", err)
-	}
-	switch {
-	case s.check == "" && isHTTP(endpoint):
-		s.check = s.endpoint
-	case s.check == "":
+	if s.check == "" {
 		s.check = none
-	case s.check != none:
-		if u, err := url.Parse(s.check); err != nil || !isHTTP(u) {
-			return nil, "", fault.Invalidf("--check", s.check, "must be a URL of HTTP, or none")
+		if isHTTP(s.endpoint.url) {
+			s.check = s.endpoint.text
 		}
 	}
-	if s.check == none {
-		text, err = block(o)
-		return comment("offer update", s.file, text), command.Program + " offer update -f " + s.file, err
+	verb, content := "offer update", any(o)
+	if s.check != none {
+		asked, err := url.Parse(s.check)
+		if err != nil || !isHTTP(asked) {
+			return nil, "", fault.Invalidf("--check", s.check, "must be a URL of HTTP, or none")
+		}
+		port, err := strconv.Atoi(asked.Port())
+		if err != nil {
+			port = map[string]int{"http": 80, "https": 443}[asked.Scheme]
+		}
+		verb, content = "instance register", struct {
+			Service string            `json:"service"`
+			ID      string            `json:"id"`
+			Host    string            `json:"host"` // of the check: a peer checks the instance's own host alone
+			Port    int               `json:"port"`
+			Check   map[string]string `json:"health_check"`
+			Offer   records.Offer     `json:"offer"`
+		}{"sell-" + s.name, o.ID, asked.Hostname(), port, map[string]string{"type": string(instance.HTTP), "endpoint": s.check}, o}
 	}
-	asked, err := url.Parse(s.check) // the peer only checks the instance's own host, so the instance is what is checked
-	if err != nil {
-		return nil, "", fault.Invalidf("--check", s.check, "%w", err)
-	}
-	port, err := strconv.Atoi(asked.Port())
-	if err != nil {
-		port = map[string]int{"http": 80, "https": 443}[asked.Scheme]
-	}
-	text, err = block(struct {
-		Service string            `json:"service"`
-		ID      string            `json:"id"`
-		Host    string            `json:"host"`
-		Port    int               `json:"port,omitempty"`
-		Check   map[string]string `json:"health_check"`
-		Offer   records.Offer     `json:"offer"`
-	}{"sell-" + s.name, o.ID, asked.Hostname(), port, map[string]string{"type": string(instance.HTTP), "endpoint": s.check}, o})
-	return comment("instance register", s.file, text), command.Program + " instance register -f " + s.file, err
-}
-
-func comment(verb, file string, text []byte) []byte {
-	return append([]byte("# What this machine sells. After a change: "+command.Program+" "+verb+" -f "+file+"\n"), text...)
-}
-
-// block writes a value in the form of its JSON as YAML in blocks, which people edit.
-func block(value any) ([]byte, error) {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return nil, fault.As("sell.block", fault.Internal, err)
-	}
-	var root yaml.Node // JSON is YAML, and nodes keep the order of the fields
-	if err := yaml.Unmarshal(data, &root); err != nil {
-		return nil, fault.As("sell.block", fault.Internal, err)
-	}
-	plain(&root)
-	var out bytes.Buffer
-	e := yaml.NewEncoder(&out)
-	e.SetIndent(2)
-	if err := e.Encode(&root); err != nil {
-		return nil, fault.As("sell.block", fault.Internal, err)
-	}
-	return out.Bytes(), nil
-}
-
-// plain removes brackets and needless quotes.
-func plain(n *yaml.Node) {
-	n.Style = 0
-	for _, child := range n.Content {
-		plain(child)
-	}
+	again = command.Program + " " + verb + " -f " + s.file
+	text, err = term.YAML(content)
+	return append([]byte("# What this machine sells. After a change: "+again+"\n"), text...), again, fault.As("sell.document", fault.Internal, err)
 }
 
 // firstCheck waits until the offer of an instance is announced, or until its check fails.

@@ -26,33 +26,8 @@ type machine struct {
 	root string // of the files about the system: "/"
 }
 
-// gpus returns the GPUs that NVIDIA's driver knows, with unknown memory (0) if only the driver's files name them.
-// It returns none if there is no driver.
-func (m machine) gpus(ctx context.Context) []records.GPU {
-	if found := m.askTool(ctx); len(found) > 0 {
-		return found
-	}
-	files, err := filepath.Glob(filepath.Join(m.root, "proc/driver/nvidia/gpus/*/information"))
-	if err != nil {
-		return nil
-	}
-	var found []records.GPU
-	for _, name := range files[:min(len(files), maxGPUs)] {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(text)) {
-			if model, ok := strings.CutPrefix(line, "Model:"); ok {
-				found = append(found, records.GPU{Model: modelOf(model)})
-			}
-		}
-	}
-	return found
-}
-
-// askTool asks nvidia-smi.
-func (m machine) askTool(ctx context.Context) (found []records.GPU) {
+// gpus returns the GPUs that nvidia-smi names. Without that tool, or if it fails, there are none.
+func (m machine) gpus(ctx context.Context) (found []records.GPU) {
 	ctx, cancel := context.WithTimeout(ctx, toolTime)
 	defer cancel()
 	for _, folder := range filepath.SplitList(m.path) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -47,11 +46,15 @@ func Command(con *term.Console) *cobra.Command {
 // seller is one call of a command.
 type seller struct {
 	kind
-	values
 	*remote.Peer
-	id, title, currency, city, endpoint, check, file string
-	price                                            float64
-	yes                                              bool
+	n                                []uint64 // of the kind's amounts
+	model                            string   // of GPUs
+	gpus                             int
+	city                             offer.Place
+	endpoint                         link
+	id, title, currency, check, file string
+	price                            float64
+	yes                              bool
 }
 
 func sellCommand(con *term.Console, k kind) *cobra.Command {
@@ -62,19 +65,25 @@ func sellCommand(con *term.Console, k kind) *cobra.Command {
 			"An endpoint of HTTP is checked: the file then describes an instance with an offer, which buyers find\n" +
 			"while the check passes. Other offers last until they are withdrawn.",
 	}
-	s := &seller{kind: k, Peer: remote.New(con, cmd, remote.DefaultTimeout)}
+	s := &seller{kind: k, Peer: remote.New(con, cmd, remote.DefaultTimeout), n: make([]uint64, len(k.amounts))}
 	s.ConnectOnly = true // people think longer than calls take
 	f := cmd.Flags()
-	f.Float64Var(&s.price, "price", 0, "price per "+k.per+", in --currency")
+	f.Float64Var(&s.price, "price", 0, "price per "+k.per+", in "+query.DefaultCurrency+" or --currency")
 	f.StringVar(&s.currency, "currency", query.DefaultCurrency, "currency of the price")
-	f.Var(checked{&s.city, knownCity, "PLACE"}, "city", "place: a city (berlin, \"San Jose, US\") or degrees (52.52,13.40)")
-	f.Var(checked{&s.endpoint, hasHost, "URL"}, "endpoint", "URL that buyers use")
+	f.Var(&s.city, "city", "place: a city (berlin, \"San Jose, US\") or degrees (52.52,13.40)")
+	f.Var(&s.endpoint, "endpoint", "URL that buyers use")
 	f.StringVar(&s.check, "check", "", "URL of HTTP to check, or none (default: --endpoint, if it is HTTP)")
 	f.StringVar(&s.id, "id", "", "id of the offer (default: "+k.name+" and the city)")
 	f.StringVar(&s.title, "name", "", "name of the offer for people (default: "+k.title+" in the city)")
 	f.StringVar(&s.file, "file", k.name+".yaml", "new file for the offer")
 	f.BoolVar(&s.yes, "yes", false, "register without a question (required without a terminal)")
-	k.flags(f, &s.values)
+	for i, x := range k.amounts {
+		f.Uint64Var(&s.n[i], x.flag, 0, x.usage)
+	}
+	if k.subtype == "gpu" {
+		f.StringVar(&s.model, "gpu-model", "", "model of the GPUs, such as H100 (default: what the driver says)")
+		f.IntVar(&s.gpus, "gpus", 1, "number of GPUs (default with a driver: all)")
+	}
 	command.CompleteBy(cmd, "city", offer.CompleteCity)
 	return s.Calls(s.run)
 }
@@ -138,24 +147,19 @@ func (s *seller) write(text []byte) error {
 
 // offer makes the offer of flags, findings and answers.
 func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
-	path, _ := s.Env("PATH")
-	if err := s.find(ctx, a, machine{path: path, root: "/"}, &s.values); err != nil {
+	sold, err := s.measure(ctx, a)
+	if err != nil {
 		return records.Offer{}, err
 	}
-	for _, q := range []struct{ flag, question string }{
-		{"price", "Price per " + s.per + ", " + s.currency}, {"city", "City, or LATITUDE,LONGITUDE"}, {"endpoint", "URL that buyers use"},
-	} {
-		if err := a.need(ctx, q.flag, q.question, ""); err != nil {
+	for _, flag := range []string{"price", "city", "endpoint"} {
+		if err := a.need(ctx, flag, ""); err != nil {
 			return records.Offer{}, err
 		}
 	}
-	where, err := offer.Locate(s.city)
-	if err != nil {
-		return records.Offer{}, exit.Rename(err, "--city")
-	}
+	where := s.city.Location()
 	near := where.City
 	if near == "" {
-		near = s.city
+		near = s.city.String()
 	}
 	if s.id == "" {
 		s.id = slug(s.name + "-" + near)
@@ -164,8 +168,8 @@ func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
 		s.title = s.kind.title + " in " + near
 	}
 	o := records.Offer{
-		ID: s.id, Metadata: records.Metadata{Type: s.of, Subtype: s.subtype, Name: s.title, Endpoints: []string{s.endpoint}},
-		Capabilities: s.capabilities(&s.values), Location: where,
+		ID: s.id, Metadata: records.Metadata{Type: s.of, Subtype: s.subtype, Name: s.title, Endpoints: []string{s.endpoint.text}},
+		Capabilities: sold, Location: where,
 		Pricing: &records.Pricing{Currency: s.currency, BasePrice: &s.price, PriceUnit: s.unit},
 	}
 	return o, s.fields().Rename(o.Validate())
@@ -177,18 +181,6 @@ func (s *seller) fields() exit.Fields {
 		"id": "", "metadata.name": "--name", "metadata.endpoints": "--endpoint", "pricing.base_price": "--price", "pricing.currency": "--currency",
 		"location.latitude": "--city", "location.longitude": "--city",
 	}
-}
-
-func knownCity(s string) error {
-	_, err := offer.Locate(s)
-	return err
-}
-
-func hasHost(s string) error {
-	if u, err := url.Parse(s); err != nil || u.Scheme == "" || u.Hostname() == "" {
-		return fault.Invalidf("", s, "must be a URL with a host: https://gpu.example.com/v1")
-	}
-	return nil
 }
 
 // slug is a text in small letters, digits and hyphens.

@@ -65,7 +65,7 @@ func (f Format) Print(c *Console, d Document) error {
 	case AsNDJSON:
 		out, err = d.lines()
 	case AsYAML:
-		out, err = marshalYAML(d.Value)
+		out, err = YAML(d.Value)
 	default:
 		if d.Table != nil {
 			out = []byte(d.Table.On(c.Screen()))
@@ -149,8 +149,8 @@ func escape(text []byte, with func(out []byte, r rune) []byte) []byte {
 	return out
 }
 
-// marshalYAML goes through JSON, which is YAML too, to keep the names, the order and the numbers of the API.
-func marshalYAML(v any) ([]byte, error) {
+// YAML goes through JSON, which is YAML too, to keep the names, the order and the numbers of the API.
+func YAML(v any) ([]byte, error) {
 	var text, b bytes.Buffer
 	from := json.NewEncoder(&text)
 	from.SetEscapeHTML(false)
@@ -199,7 +199,7 @@ type fields struct{ value any }
 
 // On implements Layout.
 func (f fields) On(Screen) string {
-	text, err := marshalYAML(f.value)
+	text, err := YAML(f.value)
 	if err != nil {
 		return err.Error() + "\n" // impossible: the values are messages of the API
 	}

@@ -34,7 +34,7 @@ func TestFormatsSayTheSame(t *testing.T) {
 		v := values(3).Draw(t, "value")
 		inJSON, err := JSON(v, "  ")
 		require.NoError(t, err)
-		inYAML, err := marshalYAML(v)
+		inYAML, err := YAML(v)
 		require.NoError(t, err)
 		var fromJSON, fromYAML any
 		require.NoError(t, json.Unmarshal(inJSON, &fromJSON))
@@ -49,7 +49,7 @@ func TestFormatsSayTheSame(t *testing.T) {
 }
 
 func TestYAMLKeepsOrder(t *testing.T) {
-	got, err := marshalYAML(struct {
+	got, err := YAML(struct {
 		B int    `json:"b"`
 		A string `json:"a"`
 	}{1, "NO"})
