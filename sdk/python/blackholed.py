@@ -166,6 +166,13 @@ class Kept:
         while not self.ended.wait(pause):
             pause = self.renew()
 
+    def stop(self):
+        """Ends the renewals, and waits for the one under way: it could undo what close() does. Returns False after the end."""
+        first = not self.ended.is_set()
+        self.ended.set()
+        self.keeper.join()
+        return first
+
     def __enter__(self):
         return self
 
@@ -200,8 +207,7 @@ class Instance(Kept):
         return self.interval
 
     def close(self):
-        if not self.ended.is_set():
-            self.ended.set()
+        if self.stop():
             try:
                 self.client.call("DELETE", f"/v1/services/{quote(self.service)}/instances/{quote(self.id)}", namespace=self.spec.get("namespace"))
             except Error as e:
@@ -260,8 +266,7 @@ class Session(Kept):
         return Held(self, name, int(answer["fencing_token"]))
 
     def close(self):
-        if not self.ended.is_set():
-            self.ended.set()
+        if self.stop():
             self.deadline = 0.0
             try:
                 self.client.call("DELETE", f"/v1/coordination/leases/{self.lease}")

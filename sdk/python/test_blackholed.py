@@ -4,7 +4,7 @@ import sys
 import threading
 import unittest
 
-from blackholed import Client, Error, Lost, NotAcquired
+from blackholed import Client, Error, Kept, Lost, NotAcquired
 
 ADDRESS = sys.argv.pop() if len(sys.argv) > 1 else "http://127.0.0.1:8500"
 
@@ -66,6 +66,24 @@ class Tests(unittest.TestCase):
         for n in range(1100):
             self.peer.put(f"py/many/{n:04}", "")
         self.assertEqual(len(list(self.peer.list("py/many/"))), 1100)
+
+    def test_close_waits_for_a_renewal(self):
+        began, done, peer = threading.Event(), [], self.peer
+
+        class Slow(Kept):
+            interval = 0
+
+            def renew(self):
+                began.set()
+                self.ended.wait()
+                done.append(peer.discover("py-none"))
+                return 60
+
+        slow = Slow()
+        slow.keeper.start()
+        began.wait()
+        self.assertTrue(slow.stop())
+        self.assertEqual(done, [[]])
 
     def test_absent_peer(self):
         with self.assertRaises(OSError):
