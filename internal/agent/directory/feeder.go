@@ -32,11 +32,11 @@ type feeder struct {
 	mu       sync.Mutex // guards the fields below and orders calls of the catalog
 	local    map[instance.Key]localInstance
 	own      uint64 // last revision of the peer's own numbering
-	revision uint64 // last revision of the catalog, in either numbering
+	revision uint64 // last revision of the group in the catalog; while foreign, the catalog's own
 	follows  bool   // the watch delivers
-	foreign  bool   // revision is not the group's
+	foreign  bool   // the catalog cannot continue with the watch: list again
 	refused  bool   // the group refuses local entries
-	mixed    bool   // the catalog has refused entries beside those of the directory: its revisions are the peer's own, and revision is still the group's
+	mixed    bool   // not foreign: the catalog has refused entries beside those of the directory, under the peer's own numbering
 	led      bool   // a leader is known, or was until recently
 	warned   bool   // the log says that the watch ended
 	moved    chan struct{}
@@ -138,24 +138,23 @@ func (f *feeder) updateContact() {
 		f.d.Catalog.Thaw()
 	case f.follows:
 		f.d.Catalog.Freeze("the coordination group has no leader known to this peer", time.Now())
-		f.overlay()
+		f.applyOwn(f.unseen()) // not committed yet
 	default:
 		f.d.Catalog.Freeze("no member of the coordination group answers", time.Now())
-		f.overlay()
+		f.applyOwn(f.unseen()) // not committed yet
 	}
 	f.move()
 }
 
-// overlay shows local changes that are not committed yet. The caller holds mu.
-func (f *feeder) overlay() {
-	var changes []instance.Change
+// unseen returns the local instances that the catalog lacks in their last state. The caller holds mu.
+func (f *feeder) unseen() (changes []instance.Change) {
 	for k, i := range f.local {
 		shown, ok := f.d.Catalog.ByLease(i.Lease)
 		if !ok || !shown.Same(i.Instance) && shown.Peer == f.d.Self {
 			changes = append(changes, instance.Change{Key: k, Instance: i.Instance})
 		}
 	}
-	f.applyOwn(changes)
+	return changes
 }
 
 // applyOwn applies changes under the next revision of the peer's own numbering,
@@ -166,15 +165,8 @@ func (f *feeder) applyOwn(changes []instance.Change) {
 	}
 	f.foreign, f.follows, f.mixed = true, false, false
 	f.relist()
-	f.revision = f.nextOwn()
-	for n, c := range changes {
-		if c.Instance != nil {
-			changes[n].Instance = withRevision(c.Instance, f.revision)
-		}
-	}
-	if err := f.d.Catalog.Apply(f.revision, changes); err != nil {
-		f.d.Failed("directory.applyOwn", err)
-	}
+	f.applyMixed(changes)
+	f.revision = f.own
 }
 
 // move wakes waiters for a revision or for a change of contact.
@@ -228,7 +220,7 @@ func (f *feeder) follow() error {
 // resume returns the revision for the next watch.
 func (f *feeder) resume(ctx context.Context) (int64, error) {
 	f.mu.Lock()
-	foreign, revision := f.foreign || f.mixed && !f.refused, f.revision
+	foreign, revision := f.foreign, f.revision
 	f.mu.Unlock()
 	if !foreign {
 		return int64(revision) + 1, nil
@@ -304,14 +296,9 @@ func (f *feeder) refuse(refused bool) {
 	case !f.follows || f.foreign: // the next list of the directory decides
 	case refused && !f.mixed:
 		f.mixed = true
-		changes := make([]instance.Change, 0, len(f.local))
-		for k, l := range f.local {
-			if shown, ok := f.d.Catalog.ByLease(l.Lease); !ok || !shown.Same(l.Instance) {
-				changes = append(changes, instance.Change{Key: k, Instance: l.Instance})
-			}
-		}
-		f.applyMixed(slices.DeleteFunc(changes, f.taken))
+		f.applyMixed(slices.DeleteFunc(f.unseen(), f.taken))
 	case !refused && f.mixed:
+		f.foreign, f.mixed = true, false
 		f.relist() // back to the numbering of the group
 	}
 }
@@ -406,7 +393,7 @@ func (f *feeder) older(c instance.Change) bool {
 	return local && (c.Instance == nil || c.Instance.Peer == f.d.Self)
 }
 
-// taken reports whether the directory gives the name of a local change to another peer: the change is refused for that, and hides nothing.
+// taken reports whether the directory gives the name of a local change to another peer: such a change stays hidden. The caller holds mu.
 func (f *feeder) taken(c instance.Change) bool {
 	shown := f.d.Catalog.Get(c.Key)
 	return shown != nil && shown.Peer != f.d.Self

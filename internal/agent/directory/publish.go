@@ -36,7 +36,7 @@ type publishLoop struct {
 	leaderless time.Time
 	closed     bool
 
-	without  map[string]refusedEntry // entries that the group did not take, with its last reason, until it takes them
+	without  map[string]refusedEntry // local entries that the group did not take, until it takes them
 	refusal  error                   // why the group takes no entries under a leader; nil: it does, as far as known
 	troubled time.Time               // since when requests fail; zero: they do not
 	warned   time.Time               // last warning of refused entries
@@ -89,6 +89,7 @@ func (l *publishLoop) change(changes []encodedChange) {
 		if c.Instance == nil {
 			delete(l.desired, key)
 			delete(l.registered, key)
+			delete(l.without, key)
 			e.Deletes = append(e.Deletes, key)
 			continue
 		}
@@ -127,11 +128,13 @@ func (l *publishLoop) advance(e publisher.Event) {
 	}
 	for key, err := range step.Rejected {
 		l.rejected[key] = err
-		out, known := l.without[key]
-		if out.err = err; !known {
-			out.since = time.Now()
+		if _, local := l.desired[key]; local {
+			out, known := l.without[key]
+			if out.err = err; !known {
+				out.since = time.Now()
+			}
+			l.without[key] = out
 		}
-		l.without[key] = out
 		l.d.Failed("directory.publish", err)
 	}
 	l.lose(step.Lost, errTaken)
@@ -177,11 +180,10 @@ func (l *publishLoop) refusing() error {
 		return l.refusal
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.without)) {
-		_, local := l.desired[key]
 		_, done := l.publisher.Committed(key)
 		out := l.without[key]
 		switch {
-		case done || !local:
+		case done:
 			delete(l.without, key)
 		case fault.KindOf(out.err) == fault.PoolExhausted || time.Since(out.since) >= staleAfter: // the caller of a new registration that can never fit learns it, and it ends at once
 			return out.err
