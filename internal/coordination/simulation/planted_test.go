@@ -3,7 +3,14 @@
 package simulation
 
 import (
+	"bytes"
 	"encoding/json"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -252,12 +259,66 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestPlantsApply finds the place of each bug, without compiling it.
+// TestPlantsApply finds the place of each bug, and checks the types of the packages that it changes.
 func TestPlantsApply(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
+	s := listSources(t)
 	for _, p := range slices.Concat(diskPlants(), plants(), directoryPlants(), boldPlants(), mergePlants()) {
-		overlay(t, root, t.TempDir(), p.edits)
+		s.check(t, root, p)
+	}
+}
+
+// sources are the packages that a simulation consists of.
+type sources struct {
+	files   map[string][]string // by directory
+	imports types.Importer
+	set     *token.FileSet
+}
+
+func listSources(t *testing.T) sources {
+	list := exec.Command("go", "list", "-export", "-deps", "-test", "-json=ImportPath,Dir,Export,GoFiles", ".")
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	require.NoError(t, err)
+	s, compiled := sources{files: make(map[string][]string), set: token.NewFileSet()}, make(map[string]string)
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
+		var p struct {
+			ImportPath, Dir, Export string
+			GoFiles                 []string
+		}
+		require.NoError(t, d.Decode(&p))
+		if path, _, _ := strings.Cut(p.ImportPath, " "); !strings.HasSuffix(path, ".test") {
+			s.files[p.Dir], compiled[path] = p.GoFiles, p.Export // a package with its tests comes after the one without
+		}
+	}
+	s.imports = importer.ForCompiler(s.set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(compiled[path]) })
+	return s
+}
+
+// check checks the types of the packages that a plant changes, each beside the others without the plant.
+func (s *sources) check(t *testing.T, root string, p plant) {
+	changed := edited(t, root, p.edits)
+	done := make(map[string]bool)
+	for path := range changed {
+		dir := filepath.Dir(path)
+		if done[dir] {
+			continue
+		}
+		done[dir] = true
+		require.Contains(t, s.files[dir], filepath.Base(path))
+		var files []*ast.File
+		for _, name := range s.files[dir] {
+			var text any // nil: as it is on the disk
+			if c, ok := changed[filepath.Join(dir, name)]; ok {
+				text = c
+			}
+			f, err := parser.ParseFile(s.set, filepath.Join(dir, name), text, parser.SkipObjectResolution)
+			require.NoError(t, err, p.name)
+			files = append(files, f)
+		}
+		_, err := (&types.Config{Importer: s.imports}).Check(dir, s.set, files, nil)
+		require.NoError(t, err, p.name)
 	}
 }
 
@@ -278,10 +339,9 @@ func (p plant) notice(t *testing.T, root, test string, n int) {
 	require.True(t, slices.Contains(p.rules, string(found[3])), "%s is not what should notice it", found[3])
 }
 
-// overlay writes the changed files and the compiler's list of them.
-func overlay(t *testing.T, root, dir string, edits []edit) string {
+// edited returns the changed files by path.
+func edited(t *testing.T, root string, edits []edit) map[string]string {
 	changed := make(map[string]string)
-	replace := make(map[string]string)
 	for _, e := range edits {
 		path := filepath.Join(root, e.file)
 		text, ok := changed[path]
@@ -292,9 +352,15 @@ func overlay(t *testing.T, root, dir string, edits []edit) string {
 		}
 		require.Equal(t, 1, strings.Count(text, e.old), "%s in %s", e.old, e.file)
 		changed[path] = strings.Replace(text, e.old, e.new, 1)
-		replace[path] = filepath.Join(dir, strings.ReplaceAll(e.file, "/", "_"))
 	}
-	for path, text := range changed {
+	return changed
+}
+
+// overlay writes the changed files and the compiler's list of them.
+func overlay(t *testing.T, root, dir string, edits []edit) string {
+	replace := make(map[string]string)
+	for path, text := range edited(t, root, edits) {
+		replace[path] = filepath.Join(dir, strconv.Itoa(len(replace))+filepath.Base(path))
 		require.NoError(t, os.WriteFile(replace[path], []byte(text), 0o600))
 	}
 	b, err := json.Marshal(map[string]any{"Replace": replace})
