@@ -298,7 +298,7 @@ func TestRemovalIsTold(t *testing.T) {
 	})
 }
 
-// TestEndsAreBounded: no number of ended instances takes more memory.
+// TestEndsAreBounded: no number of ended instances takes more memory, and the last ones keep their causes, also under readers.
 func TestEndsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, nil)
@@ -308,11 +308,17 @@ func TestEndsAreBounded(t *testing.T) {
 			require.NoError(t, err)
 			_, err = s.Deregister(t.Context(), r.Key)
 			require.NoError(t, err)
+			time.Sleep(time.Second)
+			if n >= catalog.MaxEnded {
+				s.Removed(instance.Name{})
+			}
 		}
 		list := s.Removed(web("a").Name())
 		require.Len(t, list, catalog.MaxEnded)
 		require.Equal(t, catalog.MaxEnded, s.ends.known.Len())
-		require.Equal(t, "deregistered", list[0].Cause)
+		for _, r := range list {
+			require.Equal(t, "deregistered", r.Cause)
+		}
 	})
 }
 

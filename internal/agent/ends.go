@@ -57,7 +57,7 @@ func (e *ends) log(to *slog.Logger) {
 func (s *Service) Removed(n instance.Name) []instance.Removal {
 	list := s.reader.Ended(n)
 	for at, r := range list {
-		switch known, ok := s.ends.known.Get(r.Key); {
+		switch known, ok := s.ends.known.Peek(r.Key); {
 		case s.reader.foreign(r.Instance):
 			list[at].Cause = fmt.Sprintf("it ended at its peer %s, which knows why, or that peer is gone", r.Peer)
 		case ok && known.Lease == r.Lease:
