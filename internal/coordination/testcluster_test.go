@@ -69,6 +69,7 @@ type node struct {
 	gossip             *pubsub.PubSub // nil: no announcements
 	values             *values        // nil: no DHT
 	conditions         *condition.Set
+	lost               func(locks []string)
 	features           machine.Features // zero: this program's
 	policy             formation.Policy
 	dial               func(context.Context, peer.ID) error // nil: it can dial every peer
@@ -169,8 +170,8 @@ func (w *testCluster) start(i int, n bootstrap.Network) {
 	}
 	policy.Dial, policy.Serves = p.dial, p.serves
 	config := coordination.Config{
-		Conditions: p.conditions,
-		Host:       p.host, PubSub: p.gossip, Values: dht, Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i)), Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
+		Conditions: p.conditions, LocksLost: p.lost,
+		Host: p.host, PubSub: p.gossip, Values: dht, Key: p.key, Name: pkgnet.PeerName(fmt.Sprint("host-", i)), Network: n, Voters: 3, Replace: 10 * time.Second, Limits: p.limits, Dir: "data", Marks: "keys", FS: p.fs,
 		Access: formation.Access{Open: true, Trusts: p.trusts}, Policy: policy,
 		Replica: replica.Config{Features: p.features},
 		Fatal:   func(err error) { w.t.Errorf("peer %d failed: %v", i, err) },
