@@ -2,12 +2,14 @@ package recent_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/daemon/recent"
@@ -24,6 +26,7 @@ type peer struct {
 	group      coord.GroupState
 	conditions []condition.Condition
 	peers      []string
+	offers     []*records.Record
 	removed    []instance.Removal
 	last       time.Time
 }
@@ -39,7 +42,7 @@ func inBubble(t *testing.T, test func(p *peer)) {
 			defer close(done)
 			recent.NewWatch(p.memory, recent.Sources{
 				Self: "id-2", Group: func() coord.GroupState { return p.group }, Conditions: func() []condition.Condition { return p.conditions },
-				Peers: func() []string { return p.peers }, Offers: func() []*records.Record { return nil },
+				Peers: func() []string { return p.peers }, Offers: func() []*records.Record { return p.offers },
 				Removed: func() []instance.Removal { return p.removed },
 			}, time.Now).Run(ctx)
 		}()
@@ -116,6 +119,44 @@ func TestEndedInstances(t *testing.T) {
 		notes, _ := p.memory.Since(p.last)
 		require.Len(t, notes, 21, "a mass does not push everything else out")
 		require.Equal(t, "980 more instances ended: GET /v1/removed has them", notes[20].Text)
+	})
+}
+
+func TestOffers(t *testing.T) {
+	inBubble(t, func(p *peer) {
+		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+		require.NoError(t, err)
+		offer := func(id string, paused *records.Pause) *records.Record {
+			o, err := records.ParseOffer(fmt.Appendf(nil, `{"id":%q,"metadata":{"type":"bandwidth"},"capabilities":{"bandwidth":{"upload_mbps":1,"download_mbps":1}}}`, id))
+			require.NoError(t, err)
+			r, err := records.Sign("test", key, o, records.Stamp{Sequence: 1, Issued: time.Now(), Expires: time.Now().Add(time.Hour), Paused: paused})
+			require.NoError(t, err)
+			return r
+		}
+		says := func(want ...string) {
+			p.t.Helper()
+			<-time.After(10 * time.Second) // between two looks at the offers
+			p.says(want...)
+		}
+		p.offers = []*records.Record{offer("b", nil), offer("a", nil)}
+		says()
+		pause := &records.Pause{Since: time.Now()}
+		p.offers = []*records.Record{offer("b", pause), offer("a", pause), offer("new", pause)}
+		says("offer: offer a is not served: paused by its provider", "offer: offer b is not served: paused by its provider")
+		p.offers = []*records.Record{offer("b", pause), offer("a", nil)}
+		says("offer: offer a is served again", "offer: offer new is gone: it was withdrawn or has expired")
+		says()
+		p.offers = nil
+		for n := range 30 {
+			p.offers = append(p.offers, offer(fmt.Sprintf("bulk-%02d", n), nil))
+		}
+		says("offer: offer a is gone: it was withdrawn or has expired", "offer: offer b is gone: it was withdrawn or has expired")
+		p.offers = nil
+		synctest.Wait()
+		<-time.After(12 * time.Second)
+		notes, _ := p.memory.Since(p.last)
+		require.Len(t, notes, 21)
+		require.Equal(t, "10 more offers changed", notes[20].Text)
 	})
 }
 

@@ -55,7 +55,7 @@ type Watch struct {
 	leader     string           // the last known one
 	term       uint64           // of leader
 	conditions map[condition.Name]condition.Condition
-	removed    map[instance.Key]time.Time
+	ended      time.Time                  // the last end of an instance
 	offers     map[string]*records.Record // by id; nil before the first look
 	looked     time.Time                  // at the offers
 	peers      map[string]bool            // at the last note about peers
@@ -64,7 +64,7 @@ type Watch struct {
 
 // NewWatch returns a watch that has seen nothing.
 func NewWatch(m *Memory, see Sources, now func() time.Time) *Watch {
-	return &Watch{see: see, memory: m, now: now}
+	return &Watch{see: see, memory: m, now: now, peers: make(map[string]bool)}
 }
 
 // Run notes changes until ctx ends.
@@ -208,9 +208,6 @@ func (w *Watch) seePeers(connected map[string]bool) {
 		}
 	}
 	if len(lost) == 0 || now.Sub(w.lost) < everyPeers && len(connected) > 0 {
-		if w.peers == nil {
-			w.peers = make(map[string]bool)
-		}
 		maps.Copy(w.peers, connected)
 		return
 	}
@@ -219,28 +216,33 @@ func (w *Watch) seePeers(connected map[string]bool) {
 	w.memory.Note(kindPeer, "", "connections lost: %s; %d remain", few(lost), len(connected))
 }
 
+// change is what changed, for a note of its kind.
+type change struct{ subject, text string }
+
+// noteSome notes the first changes, and the number of the others.
+func (w *Watch) noteSome(kind string, changes []change, others string) {
+	for _, c := range changes[:min(len(changes), mostAtOnce)] {
+		w.memory.Note(kind, c.subject, "%s", c.text)
+	}
+	if more := len(changes) - mostAtOnce; more > 0 {
+		w.memory.Note(kind, "", "%d more %s", more, others)
+	}
+}
+
 // seeRemoved notes ended instances with their cause.
 func (w *Watch) seeRemoved() {
 	if w.see.Removed == nil {
 		return
 	}
-	now := make(map[instance.Key]time.Time)
-	var ended []instance.Removal
-	for _, r := range w.see.Removed() {
-		now[r.Key] = r.At
-		if at, ok := w.removed[r.Key]; !ok || !at.Equal(r.At) {
-			ended = append(ended, r)
+	var changes []change
+	last := w.ended
+	for _, r := range slices.Backward(w.see.Removed()) { // the first end first
+		if r.At.After(last) {
+			w.ended = r.At
+			changes = append(changes, change{r.Key.String(), fmt.Sprintf("%s is removed: %s", r.Key, r.Cause)})
 		}
 	}
-	w.removed = now
-	slices.Reverse(ended) // the first end first
-	for n, r := range ended {
-		if n == mostAtOnce {
-			w.memory.Note(kindInstance, "", "%d more instances ended: GET /v1/removed has them", len(ended)-n)
-			return
-		}
-		w.memory.Note(kindInstance, r.Key.String(), "%s is removed: %s", r.Key, r.Cause)
-	}
+	w.noteSome(kindInstance, changes, "instances ended: GET /v1/removed has them")
 }
 
 // seeOffers notes own offers that are paused, served again, or gone.
@@ -250,7 +252,6 @@ func (w *Watch) seeOffers() {
 	}
 	w.looked = w.now()
 	now := make(map[string]*records.Record)
-	type change struct{ id, text string }
 	var changes []change
 	for _, r := range w.see.Offers() {
 		id := r.Name().ID
@@ -270,14 +271,8 @@ func (w *Watch) seeOffers() {
 		}
 	}
 	w.offers = now
-	slices.SortFunc(changes, func(a, b change) int { return strings.Compare(a.id, b.id) })
-	for n, c := range changes {
-		if n == mostAtOnce {
-			w.memory.Note(kindOffer, "", "%d more offers changed", len(changes)-n)
-			return
-		}
-		w.memory.Note(kindOffer, c.id, "%s", c.text)
-	}
+	slices.SortFunc(changes, func(a, b change) int { return strings.Compare(a.subject, b.subject) })
+	w.noteSome(kindOffer, changes, "offers changed")
 }
 
 // nameIn is what people call a peer, as far as the states of the group know its name.
