@@ -65,6 +65,17 @@ func (t *leases) choose(asked coord.LeaseID, random uint64) (coord.LeaseID, erro
 	}
 }
 
+// room returns the leases of applications, or of peers, and how many they may have: what the others neither have nor can claim of
+// the reserve.
+func (t *leases) room(ofApplications bool, l *limits) (used, open uint64) {
+	used, others := uint64(t.applications), uint64(t.Len()-t.applications)
+	if !ofApplications {
+		used, others = others, used
+	}
+	total := uint64(l.Leases)
+	return used, total - min(total, max(others, l.Kept(total)))
+}
+
 // bind counts a version for its lease and owner.
 func (t *leases) bind(kv *coord.KeyValue) {
 	if kv.Lease == 0 {
@@ -194,13 +205,8 @@ func (c *call) grant(m *Machine, r *apiv1.LeaseGrantRequest) error {
 	if err := quota("leases", "too many leases of one owner", int64(has), 1, uint64(m.limits.PerOwner.Leases)); err != nil {
 		return err
 	}
-	used, others := m.leases.applications, m.leases.Len()-m.leases.applications
-	if !principals.IsApplication(c.owner) {
-		used, others = others, used
-	}
-	total := uint64(m.limits.Leases)
-	kept := max(uint64(others), m.limits.Kept(total)) // for the others
-	if err := take("leases", uint64(has), 1, uint64(used), total-min(total, kept)); err != nil {
+	used, open := m.leases.room(principals.IsApplication(c.owner), &m.limits)
+	if err := take("leases", uint64(has), 1, used, open); err != nil {
 		return err
 	}
 	if err := m.limits.application(r.GetApplication()); err != nil {

@@ -121,18 +121,18 @@ func room(m *Machine, owner Usage, keys int, bytes int64, d depth) error {
 type Pool struct {
 	Name string
 	Used float64 // share of what is open, from 0; above 1 the reserve is in use
-	Most string  // the owner that has most of it
-	Has  uint64  // what that one has; 0: nobody has any
+	Most string  // the owner that has most of it; empty: it has none
+	Has  uint64  // its amount; 0 without an owner
 }
 
 // PoolsOf returns the pools of the group, each with the owner that has most of it. It takes time in proportion to the owners.
 func PoolsOf(m *Machine) []Pool {
 	l, set := &m.limits, m.requirements()
-	kept := max(uint64(m.leases.Len()-m.leases.applications), l.Kept(uint64(l.Leases)))
+	leases, forLeases := m.leases.room(true, l)
 	return []Pool{
 		poolOf(m, "keys", uint64(m.tree.Len()), l.open(l.Keys, applications), func(_ string, u *Usage) int { return u.Keys + u.UnleasedKeys }),
 		poolOf(m, "bytes", uint64(m.bytes), l.open(l.Bytes, applications), func(_ string, u *Usage) int { return int(u.Bytes + u.UnleasedBytes) }),
-		poolOf(m, "leases", uint64(m.leases.applications), uint64(l.Leases)-min(uint64(l.Leases), kept), func(_ string, u *Usage) int { return u.Leases }),
+		poolOf(m, "leases", leases, forLeases, func(_ string, u *Usage) int { return u.Leases }),
 		poolOf(m, "clients", uint64(m.clients.applications), l.open(uint64(l.Clients), applications), func(_ string, u *Usage) int { return u.Clients }),
 		poolOf(m, "requirements", set.all, requirements.Max, func(owner string, _ *Usage) int { return int(set.of[owner]) }),
 	}
