@@ -167,7 +167,12 @@ func (c *change) register(caller string, o records.Offer, now time.Time) (*servi
 func (c *change) fits(caller string, last *service, now time.Time) error {
 	places := NamesPerService * c.of.max
 	free := max(places-len(c.of.services)-len(c.ids), 0)
-	own, next := 0, time.Time{} // of the caller, or of all if none is free
+	if last != nil || caller == "" && free > 0 {
+		return nil
+	}
+	// Both count the caller alone while an id is free, else all.
+	own := 0            // ids
+	next := time.Time{} // when the first withdrawn one is deleted
 	for _, s := range c.of.services {
 		if free > 0 && s.caller != caller {
 			continue
@@ -182,16 +187,16 @@ func (c *change) fits(caller string, last *service, now time.Time) error {
 			own++
 		}
 	}
-	if last != nil || caller == "" && free > 0 || caller != "" && share.Fits(uint64(own), 1, uint64(max(free-places/reserve, 0))) {
+	if caller != "" && share.Fits(uint64(own), 1, uint64(max(free-places/reserve, 0))) {
 		return nil
 	}
 	wait := max(next.Sub(now), time.Second)
-	err := fault.Exhausted("", "offers", free > 0,
-		"%d of %d ids of offers are in use, withdrawn ones too until their records lapse: retry in %v, or use an id again", places-free, places, wait.Round(time.Second))
+	whose, rest := "all callers have", ""
 	if free > 0 {
-		err = fault.Exhausted("", "offers", true,
-			"this caller has %d of %d ids of offers, withdrawn ones too until their records lapse, and the rest is for others: retry in %v, or use an id again", own, places, wait.Round(time.Second))
+		whose, rest = "this caller has", ", and the rest is for others"
 	}
+	err := fault.Exhausted("", "offers", free > 0,
+		"%s %d of %d ids of offers, withdrawn ones too until their records lapse%s: retry in %v, or use an id again", whose, own, places, rest, wait.Round(time.Second))
 	var refusal *fault.Error
 	if errors.As(err, &refusal) {
 		refusal.Value = wait // for Retry-After
