@@ -53,10 +53,7 @@ func NewPolicy() Policy {
 // service, or answer with secrets of the host. Loopback addresses need a
 // target of this host: local. An embedded IPv4 address counts as its destination.
 func (g Policy) Check(a netip.Addr, local bool) error {
-	a = a.Unmap()
-	if inner, ok := g.inside(a); ok {
-		a = inner
-	}
+	a = g.destination(a.Unmap())
 	switch {
 	case !a.IsValid(), a.IsUnspecified():
 		return refused(a, "not the address of a host")
@@ -77,16 +74,16 @@ func refused(a netip.Addr, why string) error {
 	return fault.New("probe.Check", fault.Forbidden, "checks must not connect to %s: %s", a, why)
 }
 
-// inside returns the IPv4 address embedded in an IPv6 address.
-func (g Policy) inside(a netip.Addr) (netip.Addr, bool) {
+// destination returns the IPv4 address embedded in an IPv6 address, or else the address.
+func (g Policy) destination(a netip.Addr) netip.Addr {
 	if !a.Is6() || a.IsLoopback() || a.IsUnspecified() {
-		return a, false
+		return a
 	}
 	b := a.As16()
 	for _, c := range g.carriers {
 		if c.Contains(a) {
-			return netip.AddrFrom4([4]byte(b[c.at : c.at+4])), true
+			return netip.AddrFrom4([4]byte(b[c.at : c.at+4]))
 		}
 	}
-	return a, false
+	return a
 }

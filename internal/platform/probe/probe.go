@@ -35,17 +35,11 @@ const (
 	Silent        State = "silent"         // no answer in time
 )
 
-// States lists the states in the order of their numbers on the wire.
-func States() []State {
-	return []State{Answers, Refuses, WrongProtocol, NoSuchName, Certificate, Silent}
-}
-
 // Outcome is the result of one probe.
 type Outcome struct {
 	State     State
 	RoundTrip time.Duration // from the first packet to the answer of the protocol; 0 without one
 	Detail    string        // in words, for people; at most 200 bytes
-	Expires   time.Time     // end of the certificate; zero without one
 }
 
 // Bounds of a probe.
@@ -126,7 +120,6 @@ type session struct {
 	target Target
 	addrs  []netip.Addr // allowed ones of the host
 	began  time.Time    // of the connection
-	leaf   *x509.Certificate
 }
 
 // resolve finds the allowed addresses of the target, and takes a token of the first.
@@ -139,11 +132,11 @@ func (s *session) resolve(ctx context.Context) error {
 		return err
 	}
 	for _, a := range all {
-		if a = a.Unmap(); p.allows(a) && len(s.addrs) < maxAddresses {
+		if a = a.Unmap(); p.allows(p.policy.destination(a)) && len(s.addrs) < maxAddresses {
 			s.addrs = append(s.addrs, a)
 		}
 	}
-	if len(s.addrs) == 0 || !p.take(s.addrs[0]) {
+	if len(s.addrs) == 0 || !p.take(p.policy.destination(s.addrs[0])) {
 		return errUnmeasured
 	}
 	s.began = time.Now()
@@ -212,22 +205,12 @@ func (s *session) open(ctx context.Context, protocols ...string) (_ net.Conn, en
 
 // tls is the client's configuration for the target.
 func (s *session) tls(protocols ...string) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: s.target.Host, RootCAs: s.prober.Roots, NextProtos: protocols,
-		VerifyConnection: func(c tls.ConnectionState) error {
-			s.leaf = c.PeerCertificates[0]
-			return nil
-		},
-	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.target.Host, RootCAs: s.prober.Roots, NextProtos: protocols}
 }
 
 // answered is the outcome of a completed handshake.
 func (s *session) answered(detail string) Outcome {
-	o := Outcome{State: Answers, RoundTrip: time.Since(s.began), Detail: detail}
-	if s.leaf != nil {
-		o.Expires = s.leaf.NotAfter
-	}
-	return o
+	return Outcome{State: Answers, RoundTrip: time.Since(s.began), Detail: detail}
 }
 
 // failed interprets an error. The zero Outcome means that it says nothing about the target.
