@@ -54,24 +54,15 @@ func (p *Pool) Put(s Statement, from netip.Prefix, now time.Time) {
 				same++
 			}
 		}
-		if same < maxOfPrefix && (len(list) < maxOfProvider || f.Record != "" && p.makeRoom(list)) {
-			list = append(list[:min(len(list), maxOfProvider-1)], held{s, from})
+		if same < maxOfPrefix && len(list) == maxOfProvider && f.Record != "" { // the one held for the longest time makes room
+			i := slices.IndexFunc(list, func(h held) bool { return h.By != p.self })
+			list = slices.Delete(list, i, i+1)
+		}
+		if same < maxOfPrefix && len(list) < maxOfProvider {
+			list = append(list, held{s, from})
 		}
 		p.about.Add(key, list)
 	}
-}
-
-// makeRoom moves a statement that a newer one about the same offer may replace to the end: the one held for the longest time.
-func (p *Pool) makeRoom(list []held) bool {
-	for i := range list {
-		if list[i].By != p.self {
-			oldest := list[i]
-			copy(list[i:], list[i+1:])
-			list[len(list)-1] = oldest
-			return true
-		}
-	}
-	return false
 }
 
 // covers reports whether a statement has a current finding about a provider or an offer.
