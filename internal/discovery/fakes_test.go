@@ -264,6 +264,12 @@ func (f *fakeEndpoints) Probe(_ context.Context, t probe.Target) (probe.Outcome,
 	return o, state != ""
 }
 
+func (f *fakeEndpoints) count(host string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.probed[host]
+}
+
 func (f *fakeEndpoints) set(host string, s probe.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
