@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -39,6 +40,7 @@ type endpoint struct {
 	state   string // of the target: "" can be measured
 	asked   time.Time
 	due     time.Time // next check; zero while one runs
+	duty    bool      // a check is due as a witness, which goes first
 	last    records.Measured
 	fails   int       // failed checks in a row
 	since   time.Time // of the first of them
@@ -63,21 +65,11 @@ func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dea
 	if own && e.fails >= 2 {
 		return m, true
 	}
-	if x.sharing == nil || len(e.heard) == 0 {
-		if !own {
-			m = records.Measured{}
-		}
-		return m, false
-	}
 	o, gone, _ := x.others(e, now)
-	switch {
-	case own && (o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State == records.Answers && now.Sub(m.CheckedAt) < endpointEvery):
+	if own && (o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State == records.Answers && now.Sub(m.CheckedAt) < endpointEvery) {
 		return m, false
-	case o.State == "":
-		return records.Measured{}, false
-	default:
-		return o, gone
 	}
+	return o, gone
 }
 
 // endpoints measures the endpoints of offers in answers. It is safe for concurrent use.
@@ -253,43 +245,47 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 		if e.state != canMeasure || e.due.IsZero() {
 			continue
 		}
-		if asks := now.Sub(e.asked) < endpointAsked && !now.Before(e.due); asks || len(e.witnesses) > 0 && x.onDuty(e, now) {
-			if !asks {
-				e.due = now.Add(-time.Hour) // a duty goes first
-			}
+		e.duty = e.duty || len(e.witnesses) > 0 && x.onDuty(e, now)
+		if e.duty || now.Sub(e.asked) < endpointAsked && !now.Before(e.due) {
 			ready = append(ready, e)
 		}
 	}
+	since := func(e *endpoint) time.Time {
+		if e.duty {
+			return time.Time{}
+		}
+		return e.due
+	}
 	slices.SortFunc(ready, func(a, b *endpoint) int {
-		return cmp.Or(a.due.Compare(b.due), a.record.Name().Compare(b.record.Name()))
+		return cmp.Or(since(a).Compare(since(b)), a.record.Name().Compare(b.record.Name()))
 	})
-	asked := make(map[peer.ID]bool)
-	for _, e := range ready {
-		duty := now.Sub(e.due) >= time.Hour
-		provider := e.record.Name().Provider
+	for i, e := range ready {
 		switch {
-		case len(list) >= max(n, 0):
+		case len(list) == n:
 			return list
-		case x.sharing != nil && !duty && now.Sub(e.fetched) >= fetchEvery:
-			e.fetched, e.due = now, now.Add(2*endpointTick)
-			if ids := []string{e.record.Name().ID}; !asked[provider] {
-				asked[provider] = true
-				for _, other := range ready { // one question for all offers of a provider
-					if other != e && other.record.Name().Provider == provider {
-						other.fetched, other.due = now, now.Add(2*endpointTick)
-						ids = append(ids, other.record.Name().ID)
-					}
-				}
-				list = append(list, func(ctx context.Context) { x.fetch(ctx, provider, ids) })
-			}
-		case x.sharing != nil && !duty && e.fails == 0 && x.spare(e, now):
+		case x.sharing != nil && !e.duty && now.Sub(e.fetched) >= fetchEvery:
+			list = append(list, x.question(ready[i:], now))
+		case x.sharing != nil && !e.duty && e.fails == 0 && x.spare(e, now):
 			e.due = now.Add(endpointEvery)
 		default:
-			e.due = time.Time{}
+			e.due, e.duty = time.Time{}, false
 			list = append(list, func(ctx context.Context) { x.check(ctx, e) })
 		}
 	}
 	return list
+}
+
+// question is one question to the witnesses of the first endpoint's provider, about all its offers in a list that fit.
+func (x *endpoints) question(list []*endpoint, now time.Time) func(context.Context) {
+	provider := list[0].record.Name().Provider
+	var ids []string
+	for _, e := range list {
+		if n := e.record.Name(); n.Provider == provider && len(ids) < witness.MaxFindings {
+			e.fetched, e.due = now, now.Add(2*endpointTick)
+			ids = append(ids, n.ID)
+		}
+	}
+	return func(ctx context.Context) { x.fetch(ctx, provider, ids) }
 }
 
 // check speaks to an endpoint and takes the outcome.

@@ -41,7 +41,7 @@ type shares struct {
 	interest  time.Time       // another peer asked for it
 	fetched   time.Time
 	spared    int
-	witnesses []peer.ID // of its provider, if this peer is one
+	witnesses []peer.ID // of its provider; none if this peer is not among them
 	slot      int64     // last one that this peer looked at
 	confirm   time.Time // of a check after another's failed one; zero: none
 }
@@ -113,7 +113,7 @@ func (x *endpoints) others(e *endpoint, now time.Time) (m records.Measured, dead
 				m.Since = h.CheckedAt
 			}
 		}
-		return len(list), witness.Agree(list) || x.sharing.OneMachine && len(list) >= witness.Quorum
+		return len(list), witness.Agree(list) || len(list) >= witness.Quorum && x.sharing.OneMachine
 	}
 	if m.Peers, agree = count(func(h witness.Heard) bool { return h.State != records.Answers && h.CheckedAt.After(answered) }); agree {
 		return m, true, true
@@ -126,13 +126,7 @@ func (x *endpoints) others(e *endpoint, now time.Time) (m records.Measured, dead
 
 // suspected reports whether somebody's check failed and nobody got an answer since.
 func (e *endpoint) suspected() bool {
-	var newest witness.Heard
-	for _, h := range e.heard {
-		if h.CheckedAt.After(newest.CheckedAt) {
-			newest = h
-		}
-	}
-	return newest.State != "" && newest.State != records.Answers
+	return len(e.heard) > 0 && slices.MaxFunc(e.heard, func(a, b witness.Heard) int { return a.CheckedAt.Compare(b.CheckedAt) }).State != records.Answers
 }
 
 // drawn returns the witnesses of an offer in the order of the slot of a time, without one. The order is theirs by a hash with the
@@ -173,15 +167,15 @@ func (x *endpoints) onDuty(e *endpoint, now time.Time) bool {
 	return drawn(e, at, "")[0] == x.sharing.Self
 }
 
-// assume looks for offers of which this peer is a witness.
+// assume looks for offers of which this peer is a witness, and ends its duties for all others.
 func (x *endpoints) assume(ctx context.Context) {
-	now, n := x.now(), 0
+	now, mine := x.now(), make(map[records.Name]bool)
 	if x.roles == nil || now.Sub(x.rolesAt) >= rolesLast {
 		x.roles, x.rolesAt = make(map[peer.ID][]peer.ID), now
 	}
 	for r := range x.sharing.Records() {
-		if n == duties || ctx.Err() != nil {
-			return
+		if len(mine) == duties || ctx.Err() != nil {
+			break
 		}
 		if r.Withdrawn() || r.Paused() != nil || r.Needs() != "" {
 			continue
@@ -192,14 +186,19 @@ func (x *endpoints) assume(ctx context.Context) {
 			ids = x.sharing.OwnWitnesses(p)
 			x.roles[p] = ids
 		}
-		x.mu.Lock()
 		if len(ids) > 0 {
-			n++
+			mine[r.Name()] = true
+			x.mu.Lock()
 			x.find(r, now).witnesses = ids
-		} else if e, ok := x.known.Peek(r.Name()); ok {
-			e.witnesses, e.confirm = nil, time.Time{}
+			x.mu.Unlock()
 		}
-		x.mu.Unlock()
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, e := range x.known.Values() {
+		if !mine[e.record.Name()] {
+			e.witnesses, e.confirm, e.duty = nil, time.Time{}, false
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ type society struct {
 	peers  []*member
 	mu     sync.Mutex // guards the fields below
 	alive  bool
+	gone   bool // the offer is withdrawn
 	probes []time.Time
 }
 
@@ -59,7 +60,7 @@ func newSociety(t *testing.T, n int) *society {
 		m := &member{society: s, key: key, id: id, network: netip.MustParsePrefix(fmt.Sprintf("203.0.%d.0/24", i)), pool: witness.NewPool(id)}
 		m.endpoints = newEndpoints(m, time.Now, func(*records.Record) bool { return false }, func(*records.Record) {}, &EndpointSharing{
 			Network: "test", Key: key, Self: id, Witness: m.exchange,
-			Records: func() iter.Seq[*records.Record] { return slices.Values([]*records.Record{s.offer}) },
+			Records: s.kept,
 			OwnWitnesses: func(peer.ID) []peer.ID {
 				if ids := s.witnesses(); slices.Contains(ids, id) {
 					return ids
@@ -70,6 +71,15 @@ func newSociety(t *testing.T, n int) *society {
 		s.peers = append(s.peers, m)
 	}
 	return s
+}
+
+func (s *society) kept() iter.Seq[*records.Record] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return slices.Values([]*records.Record(nil))
+	}
+	return slices.Values([]*records.Record{s.offer})
 }
 
 func (s *society) witnesses() (ids []peer.ID) {
@@ -206,6 +216,24 @@ func TestIdleOffersAreSeldomChecked(t *testing.T) {
 		s.live(0, func() {
 			time.Sleep(4 * time.Hour)
 			require.InDelta(t, 16, s.probed(), 2)
+		})
+	})
+}
+
+// A witness checks no offer that is gone.
+func TestDutiesEndWithTheOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSociety(t, 20)
+		s.live(0, func() {
+			time.Sleep(time.Hour)
+			require.NotZero(t, s.probed())
+			s.mu.Lock()
+			s.gone = true
+			s.mu.Unlock()
+			time.Sleep(dutyRenewal + dutySlot)
+			s.set(true)
+			time.Sleep(4 * time.Hour)
+			require.Zero(t, s.probed())
 		})
 	})
 }
