@@ -37,7 +37,8 @@ type EndpointProber interface {
 type endpoint struct {
 	record  *records.Record // the version that was read
 	target  probe.Target
-	state   string // of the target: "" can be measured
+	state   string    // of the target: "" can be measured
+	begun   time.Time // findings from before are about another target; zero: none
 	asked   time.Time
 	due     time.Time // next check; zero while one runs
 	duty    bool      // a check is due as a witness, which goes first
@@ -122,6 +123,9 @@ func (x *endpoints) find(r *records.Record, now time.Time) *endpoint {
 	if ok && e.target.String() == fresh.target.String() {
 		e.record, e.state = r, fresh.state
 		return e
+	}
+	if ok {
+		fresh.begun = now
 	}
 	x.known.Add(r.Name(), fresh)
 	return fresh
@@ -294,6 +298,10 @@ func (x *endpoints) check(ctx context.Context, e *endpoint) {
 	measured = measured && ctx.Err() == nil
 	now := x.now()
 	x.mu.Lock()
+	if known, _ := x.known.Peek(e.record.Name()); known != e { // the offer has another endpoint now
+		x.mu.Unlock()
+		return
+	}
 	_, was := x.verdict(e, now)
 	e.due = now.Add(endpointEvery)
 	if measured {

@@ -55,13 +55,13 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 		}
 		x.mu.Lock()
 		e, ok := x.known.Peek(records.Name{Provider: f.Provider, ID: f.Record})
-		if !ok {
+		if !ok || f.CheckedAt.Before(e.begun) {
 			x.mu.Unlock()
-			continue // nobody here shows it or witnesses it
+			continue // nobody here shows it or witnesses it, or it is about an earlier endpoint
 		}
 		_, was := x.verdict(e, now)
 		e.add(witness.Heard{Finding: f, By: st.By, From: from})
-		if f.State != records.Answers && len(e.witnesses) > 0 && e.confirm.IsZero() && !(e.fails > 0 && now.Sub(e.last.CheckedAt) < endpointEvery) {
+		if f.State != records.Answers && f.CheckedAt.After(e.last.CheckedAt) && len(e.witnesses) > 0 && e.confirm.IsZero() && !(e.fails > 0 && now.Sub(e.last.CheckedAt) < endpointEvery) {
 			rank := slices.Index(drawn(e, now, st.By), x.sharing.Self)
 			e.confirm = now.Add(time.Duration(1+max(rank, 0)) * confirmStep)
 		}

@@ -27,6 +27,7 @@ import (
 type society struct {
 	t      *testing.T
 	offer  *records.Record
+	moved  *records.Record // its next version, with another endpoint
 	peers  []*member
 	mu     sync.Mutex // guards the fields below
 	alive  bool
@@ -49,9 +50,13 @@ func newSociety(t *testing.T, n int) *society {
 	provider, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	require.NoError(t, err)
 	now := time.Now()
-	s.offer, err = records.Sign("test", provider, records.Offer{ID: "a", Metadata: records.Metadata{Type: "relay", Endpoints: []string{"https://a.net"}}},
-		records.Stamp{Sequence: 1, Issued: now, Expires: now.Add(24 * time.Hour)})
-	require.NoError(t, err)
+	sign := func(sequence uint64, endpoint string) *records.Record {
+		r, err := records.Sign("test", provider, records.Offer{ID: "a", Metadata: records.Metadata{Type: "relay", Endpoints: []string{endpoint}}},
+			records.Stamp{Sequence: sequence, Issued: now, Expires: now.Add(24 * time.Hour)})
+		require.NoError(t, err)
+		return r
+	}
+	s.offer, s.moved = sign(1, "https://a.net"), sign(2, "https://b.net")
 	for i := range n {
 		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 		require.NoError(t, err)
@@ -235,6 +240,32 @@ func TestDutiesEndWithTheOffer(t *testing.T) {
 			time.Sleep(4 * time.Hour)
 			require.Zero(t, s.probed())
 		})
+	})
+}
+
+// What others found at an earlier endpoint hides no new one.
+func TestMovedOfferIsNotHidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSociety(t, 4)
+		asker := s.peers[3]
+		asker.want([]*records.Record{s.offer})
+		at := time.Now()
+		say := func() {
+			for _, m := range s.peers[:3] {
+				asker.hear(witness.Statement{By: m.id, Findings: []witness.Finding{{Provider: s.offer.Name().Provider, Record: "a", State: records.Silent, CheckedAt: at}}}, m.network)
+			}
+		}
+		say()
+		require.Equal(t, 1, s.hidden(s.peers[3:]))
+		time.Sleep(time.Minute)
+		asker.want([]*records.Record{s.moved})
+		say()
+		_, dead := asker.dead(s.moved)
+		require.False(t, dead)
+		at = time.Now()
+		say()
+		_, dead = asker.dead(s.moved)
+		require.True(t, dead)
 	})
 }
 
