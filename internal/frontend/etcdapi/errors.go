@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -24,13 +24,12 @@ func toStatus(err error) error {
 	if compacted := new(coord.Compacted); errors.As(err, &compacted) {
 		return rpctypes.ErrGRPCCompacted
 	}
-	field := fault.FieldOf(err)
-	switch fault.KindOf(err) {
+	field, kind := fault.FieldOf(err), fault.KindOf(err)
+	switch kind {
 	case fault.Invalid:
 		if field == "at" || strings.HasSuffix(field, "revision") { // of a read, and of one in a transaction
 			return rpctypes.ErrGRPCFutureRev
 		}
-		return own(codes.InvalidArgument, err)
 	case fault.NotFound, fault.Gone:
 		if strings.HasSuffix(field, "keep_value") || strings.HasSuffix(field, "keep_lease") {
 			return rpctypes.ErrGRPCKeyNotFound
@@ -41,12 +40,10 @@ func toStatus(err error) error {
 	case fault.TooLarge:
 		return rpctypes.ErrGRPCRequestTooLarge
 	case fault.PoolExhausted:
-		if pool, _ := fault.PoolOf(err); strings.Contains(pool, "keys") || strings.HasSuffix(pool, "bytes") {
+		if pool, _ := fault.PoolOf(err); pool == "keys" || pool == "bytes" { // those of the group
 			return rpctypes.ErrGRPCNoSpace
 		}
 		return rpctypes.ErrGRPCRequestTooManyRequests
-	case fault.LimitReached:
-		return own(codes.ResourceExhausted, err)
 	case fault.Unauthentic:
 		return rpctypes.ErrGRPCInvalidAuthToken
 	case fault.Forbidden:
@@ -58,21 +55,12 @@ func toStatus(err error) error {
 		return rpctypes.ErrGRPCTimeout
 	case fault.Unavailable:
 		return rpctypes.ErrGRPCNoLeader
-	case fault.Conflict, fault.Unprocessable:
-		return own(codes.FailedPrecondition, err)
-	case fault.Unsupported:
-		return own(codes.Unimplemented, err)
 	case fault.Canceled:
 		return rpctypes.ErrGRPCCanceled
 	}
-	return own(codes.Internal, err)
-}
-
-// own is an error that etcd does not have.
-func own(code codes.Code, err error) error {
 	text := fault.Message(err)
-	if field := fault.FieldOf(err); field != "" {
+	if field != "" {
 		text = field + " " + text
 	}
-	return status.Error(code, "etcdserver: "+text)
+	return status.Error(grpcapi.Code(kind), "etcdserver: "+text)
 }

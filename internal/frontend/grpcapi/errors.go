@@ -16,8 +16,8 @@ import (
 	api "github.com/blackhole/blackhole/proto/blackhole/api/v1"
 )
 
-// code is the table from kinds of faults to gRPC codes.
-func code(k fault.Kind) codes.Code {
+// Code is the table from kinds of faults to gRPC codes.
+func Code(k fault.Kind) codes.Code {
 	switch k {
 	case fault.Invalid:
 		return codes.InvalidArgument
@@ -57,7 +57,7 @@ func toStatus(err error) error {
 		return err
 	}
 	e := toError(err)
-	st := status.New(code(fault.Kind(e.Kind)), err.Error())
+	st := status.New(Code(fault.Kind(e.Kind)), err.Error())
 	details := []protoadapt.MessageV1{e}
 	if gone := fromCompacted(err); gone != nil {
 		details = append(details, gone)

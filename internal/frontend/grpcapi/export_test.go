@@ -1,14 +1,5 @@
 package grpcapi
 
-import (
-	"google.golang.org/grpc/codes"
-
-	"github.com/blackhole/blackhole/pkg/fault"
-)
-
-// Code is the table of codes, exported to the test of its completeness.
-func Code(k fault.Kind) codes.Code { return code(k) }
-
 // Methods returns the full names of all served methods.
 func (s *Server) Methods() []string {
 	var all []string
