@@ -36,8 +36,9 @@ func places() map[string]pool {
 	return map[string]pool{
 		"connections": {"a quarter of the descriptors, 64 to 16,384", rule, "64 beside them for probes of health", "", []string{
 			access + "TestConnectionsAreBounded", "internal/daemon.TestCallersAreBounded"}},
-		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP and gRPC together; 16 KiB of an answer are free", rule, known, "", []string{
-			access + "TestBytes", access + "TestKeptPlaces", front + "httpapi.TestSilentReaders", front + "grpcapi.TestSilentReaders"}},
+		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP, gRPC and clients of etcd together; 16 KiB of an answer are free", rule, known, "", []string{
+			access + "TestBytes", access + "TestKeptPlaces", front + "httpapi.TestSilentReaders", front + "grpcapi.TestSilentReaders",
+			front + "etcdapi.TestAnswersAreBounded"}},
 		"watches": {"1,024 of each plane and front, 4,096 of peers, 4,096 of instances", rule, known, "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", access + "TestGreedyClients"}},
 		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, known + "; commands of the peer itself have 64 places of their own", "", []string{access + "TestKeptPlaces",

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/internal/platform/access"
 )
@@ -33,7 +34,7 @@ func (s *Server) handler() http.Handler {
 		defer access.Serving(r.Context())()
 		bear(r.Header)
 		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-			attended(r, func(r *http.Request) { s.grpc.ServeHTTP(w, r) })
+			s.grpc.ServeHTTP(w, r)
 			return
 		}
 		// Pages of browsers have no business here, and no client of etcd sends an Origin.
@@ -43,7 +44,7 @@ func (s *Server) handler() http.Handler {
 		}
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 needs none
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		attended(r, func(r *http.Request) { web.ServeHTTP(w, r) })
+		web.ServeHTTP(w, r)
 	})
 }
 
@@ -104,7 +105,10 @@ func call(c *transcode.Call, w http.ResponseWriter, r *http.Request) {
 			return malformed(err)
 		}
 		return malformed(protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, m))
-	}, func(m proto.Message) error { return answer(http.StatusOK, "result", m) })
+	}, func(m proto.Message) error {
+		defer budget.Written(m)
+		return answer(http.StatusOK, "result", m)
+	})
 	if err != nil {
 		failed := status.Convert(err)
 		_ = answer(httpCode(failed.Code()), "error", failed.Proto()) // a client that has left reads nothing

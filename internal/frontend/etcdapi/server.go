@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/directory"
@@ -39,12 +39,11 @@ const Version = "3.7.3"
 
 // Bounds of the server.
 const (
-	maxRequest   = 5 << 20          // a transaction of 4 MiB with its frame; larger ones get an error of etcd
-	maxAnswer    = 64 << 20         // keys and values of one range
-	maxStreams   = 8192             // calls at once on a connection
-	maxWatches   = 1024             // open at a time
-	maxOnStream  = 256              // watches of one stream
-	takenWithin  = 30 * time.Second // in which a client takes an answer
+	maxRequest   = 5 << 20  // a transaction of 4 MiB with its frame; larger ones get an error of etcd
+	maxAnswer    = 64 << 20 // keys and values of one range
+	maxStreams   = 8192     // calls at once on a connection
+	maxWatches   = 1024     // open at a time
+	maxOnStream  = 256      // watches of one stream
 	readHeader   = 10 * time.Second
 	pingQuiet    = time.Minute // silence before a ping; a dead connection is closed
 	idle         = 5 * time.Minute
@@ -103,7 +102,9 @@ func New(c Config) (*Server, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
-	s.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer+maxRequest), grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream))
+	s.grpc = grpc.NewServer(
+		grpc.ForceServerCodecV2(budget.Codec()), grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer+maxRequest), grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream),
+	)
 	for _, d := range services() {
 		s.grpc.RegisterService(d, s)
 	}
@@ -146,7 +147,7 @@ func services() []*grpc.ServiceDesc {
 
 // intercept runs a call within all that wraps it.
 func (s *Server) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
-	for _, one := range slices.Backward(slices.Concat([]grpc.UnaryServerInterceptor{s.unary}, s.Unary, []grpc.UnaryServerInterceptor{s.answers})) {
+	for _, one := range slices.Backward(slices.Concat([]grpc.UnaryServerInterceptor{s.unary}, s.Unary, []grpc.UnaryServerInterceptor{s.budget().Unary})) {
 		next := call
 		call = func(ctx context.Context, req any) (any, error) { return one(ctx, req, info, next) }
 	}
@@ -155,11 +156,16 @@ func (s *Server) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 
 // interceptStream is intercept for streams.
 func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
-	for _, one := range slices.Backward(slices.Concat([]grpc.StreamServerInterceptor{s.stream}, s.Stream, []grpc.StreamServerInterceptor{s.streamed})) {
+	for _, one := range slices.Backward(slices.Concat([]grpc.StreamServerInterceptor{s.stream}, s.Stream, []grpc.StreamServerInterceptor{s.budget().Stream})) {
 		next := call
 		call = func(srv any, ss grpc.ServerStream) error { return one(srv, ss, info, next) }
 	}
 	return call(srv, ss)
+}
+
+// budget charges the answers of the methods.
+func (s *Server) budget() budget.Budget {
+	return budget.Budget{Answers: s.Answers, Op: "etcdapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
 }
 
 type addrKey struct{}
@@ -213,66 +219,4 @@ func (s *Server) recovered(method string, err *error) {
 		s.Logger.Error("a call caused a panic", "method", method, "panic", p, "stack", string(debug.Stack()))
 		*err = status.Error(codes.Internal, "etcdserver: internal error: see the log of the peer")
 	}
-}
-
-// request is one request over HTTP. over runs when its answer is written.
-type request struct{ over func() }
-
-type requestKey struct{}
-
-// attended runs a request.
-func attended(r *http.Request, serve func(*http.Request)) {
-	one := &request{over: func() {}}
-	defer func() { one.over() }()
-	serve(r.WithContext(context.WithValue(r.Context(), requestKey{}, one)))
-}
-
-// charge puts the answer of a call into the budget until its request ends. A client that does not take it loses its connection.
-func (s *Server) charge(ctx context.Context, m any) error {
-	one, ok := ctx.Value(requestKey{}).(*request)
-	answer, isMessage := m.(proto.Message)
-	if !ok || !isMessage {
-		return nil
-	}
-	release, err := s.Answers.TakeBytes(ctx, "etcdapi", proto.Size(answer), 0)
-	if err != nil || release == nil {
-		return err
-	}
-	late := time.AfterFunc(takenWithin, func() { access.Cut(ctx) })
-	one.over = func() { late.Stop(); release() }
-	return nil
-}
-
-// answers charges the answer of a call. It is the innermost interceptor, which knows the caller.
-func (s *Server) answers(ctx context.Context, req any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
-	resp, err := call(ctx, req)
-	if err == nil {
-		err = s.charge(ctx, resp)
-	}
-	return resp, err
-}
-
-// streamed charges the answers of a stream one by one.
-func (s *Server) streamed(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler) error {
-	return call(srv, budgeted{ss, s.Answers})
-}
-
-type budgeted struct {
-	grpc.ServerStream
-	answers *access.Pool
-}
-
-// SendMsg sends an answer when the budget has room, and ends the stream of a client that does not take it.
-func (b budgeted) SendMsg(m any) error {
-	late := time.AfterFunc(takenWithin, func() { access.Cut(b.Context()) })
-	defer late.Stop()
-	answer, _ := m.(proto.Message)
-	release, err := b.answers.TakeBytes(b.Context(), "etcdapi", proto.Size(answer), takenWithin/2)
-	if err != nil {
-		return err
-	}
-	if release != nil {
-		defer release()
-	}
-	return b.ServerStream.SendMsg(m)
 }

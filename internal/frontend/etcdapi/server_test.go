@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	pb "github.com/blackhole/blackhole/internal/frontend/etcdapi/etcdserverpb"
 	"github.com/stretchr/testify/require"
@@ -20,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/blackhole/blackhole/internal/coordination/coordtest"
 	"github.com/blackhole/blackhole/internal/frontend/authority"
@@ -44,10 +47,17 @@ type front struct {
 
 func start(t *testing.T, guard *access.Guard) *front {
 	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	return startOn(t, l, l.Addr().String(), nil, guard)
+}
+
+func startOn(t *testing.T, l net.Listener, target string, answers *access.Pool, guard *access.Guard, options ...grpc.DialOption) *front {
+	t.Helper()
 	solo := coordtest.New(coordtest.Config{})
 	c := etcdapi.Config{
 		Service: authority.New(authority.Config{Service: solo, Peer: coordtest.Peer, Front: etcdapi.Front, Open: guard == nil}),
-		Group:   solo.Group, Peer: coordtest.Peer, Prefix: "etcd/", Authenticated: guard != nil,
+		Group:   solo.Group, Peer: coordtest.Peer, Prefix: "etcd/", Authenticated: guard != nil, Answers: answers,
 	}
 	if guard != nil {
 		need := func(method string) access.Need { return access.Need{Role: etcdapi.Need(method)} }
@@ -55,11 +65,9 @@ func start(t *testing.T, guard *access.Guard) *front {
 	}
 	s, err := etcdapi.New(c)
 	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l, "http://"+l.Addr().String()) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
@@ -571,6 +579,92 @@ func TestJSON(t *testing.T) {
 		text += string(line[:n])
 	}
 	require.Contains(t, text, `"result"`)
+}
+
+// deaf is a connection that reads nothing more once silent is closed.
+type deaf struct {
+	net.Conn
+	silent chan struct{}
+	open   context.Context
+	close  context.CancelFunc
+}
+
+func (d deaf) Read(p []byte) (int, error) {
+	select {
+	case <-d.silent:
+		<-d.open.Done()
+		return 0, net.ErrClosed
+	default:
+		return d.Conn.Read(p[:min(len(p), 1024)])
+	}
+}
+
+func (d deaf) Close() error {
+	d.close()
+	return d.Conn.Close()
+}
+
+// TestAnswersAreBounded: what a client has not taken stays in the budget until its connection is cut, over gRPC and JSON. Without room
+// a read is refused as busy, and a change that was carried out as one of unknown outcome.
+func TestAnswersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers, l, silent := access.NewPool("answer_bytes", 16<<20, nil), bufconn.Listen(1<<10), make(chan struct{})
+		f := startOn(t, access.NewConnections(64, nil).Listener(l), "passthrough:///peer", answers, nil, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			c, err := l.DialContext(ctx)
+			open, end := context.WithCancel(context.Background())
+			return deaf{c, silent, open, end}, err
+		}))
+		large := &pb.PutRequest{Key: []byte("a"), Value: make([]byte, 1<<20), PrevKv: true}
+		_, err := f.Put(t.Context(), large)
+		require.NoError(t, err)
+		got, err := f.Range(t.Context(), all())
+		require.NoError(t, err)
+		require.Len(t, got.GetKvs()[0].GetValue(), 1<<20)
+		synctest.Wait()
+		require.Zero(t, answers.Used(), "it was taken")
+
+		var releases []func()
+		for n, bytes := range []int{8 << 20, 6 << 20, 5 << 18} {
+			release, err := answers.TakeBytes(access.With(t.Context(), access.Principal{Name: string(rune('x' + n))}), "test", bytes, 0)
+			require.NoError(t, err)
+			releases = append(releases, release)
+		}
+		_, err = f.Range(t.Context(), all())
+		refusedAs(t, rpctypes.ErrGRPCRequestTooManyRequests, err)
+		_, err = f.Put(t.Context(), large)
+		refusedAs(t, rpctypes.ErrGRPCTimeout, err)
+		for _, release := range releases {
+			release()
+		}
+
+		ask := func(path, body string) {
+			c, err := l.DialContext(t.Context())
+			require.NoError(t, err)
+			t.Cleanup(func() { c.Close() })
+			_, err = fmt.Fprintf(c, "POST /v3/%s HTTP/1.1\r\nHost: peer\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+			require.NoError(t, err)
+		}
+		stream, err := f.Watch(t.Context())
+		require.NoError(t, err)
+		watching{stream, t}.create(&pb.WatchCreateRequest{RangeEnd: []byte{0}})
+		for name, silence := range map[string]func(){
+			"a range over JSON": func() { ask("kv/range", `{"key":"YQ=="}`) },
+			"a watch over JSON": func() { ask("watch", `{"create_request":{"key":"YQ==","start_revision":"2"}}`) },
+			"a watch": func() {
+				close(silent)
+				_, err := f.solo.Execute(t.Context(), coord.CommandOf("@x", &apiv1.TxnRequest{Then: []*apiv1.TxnStep{coord.PutStep("etcd/a", make([]byte, 1<<20), 0)}}))
+				require.NoError(t, err)
+			},
+		} {
+			silence()
+			time.Sleep(29 * time.Second)
+			synctest.Wait()
+			require.GreaterOrEqual(t, answers.Used(), 1<<20, name)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			require.Zero(t, answers.Used(), name)
+		}
+	})
 }
 
 // TestEtcdctl plays a session with the client of etcd itself, where it is installed.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/pkg/coord/calls"
 	"github.com/blackhole/blackhole/pkg/fault"
 	coordv1 "github.com/blackhole/blackhole/proto/blackhole/coord/v1"
@@ -69,7 +70,7 @@ type callStream struct {
 	mu      sync.Mutex
 	ended   bool                          // no new calls
 	running map[uint64]context.CancelFunc // until the reply is taken for sending
-	replies []*charged                    // of *coordv1.Reply; release may be nil
+	replies []*budget.Charged             // of *coordv1.Reply; Release may be nil
 }
 
 // receive starts calls until the client closes its side (nil) or an error.
@@ -162,13 +163,13 @@ func (b *callStream) work(one begun) {
 }
 
 // do executes one call and returns the reply.
-func (b *callStream) do(ctx context.Context, call *coordv1.Call) *charged {
+func (b *callStream) do(ctx context.Context, call *coordv1.Call) *budget.Charged {
 	reply := &coordv1.Reply{Id: call.GetId()}
-	out := &charged{Message: reply}
+	out := &budget.Charged{Message: reply}
 	release, err := b.c.atOnce.Take(ctx, "grpcapi.Calls")
 	if err == nil {
 		defer release()
-		out.release, err = b.c.reply(ctx, call, reply)
+		out.Release, err = b.c.reply(ctx, call, reply)
 	}
 	if err != nil {
 		st, _ := proto.Marshal(status.Convert(toStatus(err)).Proto()) // a status has an encoding
@@ -201,8 +202,8 @@ func (c *coordination) reply(ctx context.Context, call *coordv1.Call, reply *coo
 	if err != nil {
 		return nil, err
 	}
-	if c, ok := resp.(*charged); ok {
-		resp, release = c.Message, c.release
+	if c, ok := resp.(*budget.Charged); ok {
+		resp, release = c.Message, c.Release
 	}
 	switch resp := resp.(type) {
 	case *coordv1.Result:
@@ -214,7 +215,7 @@ func (c *coordination) reply(ctx context.Context, call *coordv1.Call, reply *coo
 }
 
 // answer gives a reply to be sent.
-func (b *callStream) answer(r *charged) {
+func (b *callStream) answer(r *budget.Charged) {
 	b.mu.Lock()
 	b.replies = append(b.replies, r)
 	first := len(b.replies) == 1
@@ -240,12 +241,12 @@ func (b *callStream) send() {
 		b.mu.Unlock()
 		for len(ready) > 0 {
 			n := together(ready)
-			one, release := joined(ready[:n])
+			one := joined(ready[:n])
 			if !broken {
 				broken = b.out.SendMsg(one) != nil // Recv says why
 			}
 			if broken {
-				release()
+				budget.Written(one)
 			}
 			ready = ready[n:]
 		}
@@ -253,7 +254,7 @@ func (b *callStream) send() {
 }
 
 // together returns the number of replies for one message, at least one.
-func together(replies []*charged) int {
+func together(replies []*budget.Charged) int {
 	size := 0
 	for i, r := range replies {
 		if size += proto.Size(r.Message); i > 0 && size > replyBytes {
@@ -263,24 +264,23 @@ func together(replies []*charged) int {
 	return len(replies)
 }
 
-// joined returns the message of some replies. release ends their charges, which the transport does too once it has written them.
-func joined(replies []*charged) (m proto.Message, release func()) {
+// joined returns the message of some replies, with their charges together.
+func joined(replies []*budget.Charged) *budget.Charged {
 	all := make([]*coordv1.Reply, len(replies))
 	var charges []func()
 	for i, r := range replies {
 		all[i] = r.Message.(*coordv1.Reply)
-		if r.release != nil {
-			charges = append(charges, r.release)
+		if r.Release != nil {
+			charges = append(charges, r.Release)
 		}
 	}
-	m = &coordv1.CallsResponse{Replies: all}
-	release = func() {
-		for _, one := range charges {
-			one()
-		}
-	}
+	out := &budget.Charged{Message: &coordv1.CallsResponse{Replies: all}}
 	if charges != nil {
-		m = &charged{m, release}
+		out.Release = func() {
+			for _, release := range charges {
+				release()
+			}
+		}
 	}
-	return m, release
+	return out
 }

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
 	"github.com/blackhole/blackhole/pkg/discovery"
@@ -136,8 +137,8 @@ func New(c Config) *Server {
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtLeast, PermitWithoutStream: true}),
-		grpc.ForceServerCodecV2(newCodec()),
-		grpc.UnaryInterceptor(s.intercept()), grpc.ChainStreamInterceptor(slices.Concat([]grpc.StreamServerInterceptor{s.stream}, c.Stream, []grpc.StreamServerInterceptor{s.streamed})...),
+		grpc.ForceServerCodecV2(budget.Codec()),
+		grpc.UnaryInterceptor(s.intercept()), grpc.ChainStreamInterceptor(slices.Concat([]grpc.StreamServerInterceptor{s.stream}, c.Stream, []grpc.StreamServerInterceptor{s.budget().Stream})...),
 	)
 	s.register()
 	for service := range s.grpc.GetServiceInfo() {
@@ -227,7 +228,7 @@ func (s *Server) Close() {
 
 // intercept chains unary and the interceptors of the configuration, in their order.
 func (s *Server) intercept() grpc.UnaryServerInterceptor {
-	all := slices.Concat([]grpc.UnaryServerInterceptor{s.unary}, s.Unary, []grpc.UnaryServerInterceptor{s.answers})
+	all := slices.Concat([]grpc.UnaryServerInterceptor{s.unary}, s.Unary, []grpc.UnaryServerInterceptor{s.budget().Unary})
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 		for _, one := range slices.Backward(all) {
 			next := call
@@ -235,6 +236,11 @@ func (s *Server) intercept() grpc.UnaryServerInterceptor {
 		}
 		return call(ctx, req)
 	}
+}
+
+// budget charges the answers of the methods.
+func (s *Server) budget() budget.Budget {
+	return budget.Budget{Answers: s.Answers, Op: "grpcapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
 }
 
 // unary turns errors into statuses and a panic into an error: one bad call must not end the

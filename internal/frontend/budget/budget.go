@@ -1,0 +1,141 @@
+// Package budget bounds the bytes of answers over gRPC that clients have not taken yet.
+package budget
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	encodingproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/blackhole/blackhole/internal/platform/access"
+)
+
+// takenWithin bounds the time in which a client takes an answer, or the next one of a stream. Its connection then closes.
+const takenWithin = 30 * time.Second
+
+// Budget charges the answers of a server, as its innermost interceptors, which know the caller. The server needs Codec.
+type Budget struct {
+	Answers *access.Pool                 // bytes; nil: without a bound
+	Op      string                       // in errors
+	Changes func(fullMethod string) bool // whether a method changes something: its answer must not look refused
+}
+
+// Charged is an answer whose bytes are in the budget until they are written: a method has ended long before, if its client does not read.
+type Charged struct {
+	proto.Message
+	Release func() // once or more; nil: it costs nothing
+}
+
+// Written ends the charge of an answer, if it has one. The codec calls it for what the transport of gRPC has written.
+func Written(answer any) {
+	if c, ok := answer.(*Charged); ok && c.Release != nil {
+		c.Release()
+	}
+}
+
+// charge puts an answer into the budget until it is written; nil: it costs nothing. take is a method of the pool.
+func charge(ctx context.Context, m proto.Message, take func(bytes int) (release func(), err error)) (*Charged, error) {
+	release, err := take(proto.Size(m))
+	if err != nil || release == nil {
+		return nil, err
+	}
+	release = sync.OnceFunc(release)
+	late := time.AfterFunc(takenWithin, func() {
+		access.Cut(ctx)
+		release()
+	})
+	stop := access.OnClose(ctx, release) // the transport forgets what it holds then
+	return &Charged{m, func() { release(); late.Stop(); stop() }}, nil
+}
+
+// Unary charges the answer of a call. It is a grpc.UnaryServerInterceptor.
+func (b Budget) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+	resp, err := call(ctx, req)
+	m, ok := resp.(proto.Message)
+	if err != nil || !ok {
+		return resp, err
+	}
+	c, err := charge(ctx, m, func(n int) (func(), error) {
+		if b.Changes(info.FullMethod) {
+			return b.Answers.TakeForChange(ctx, b.Op, n)
+		}
+		return b.Answers.TakeBytes(ctx, b.Op, n, 0)
+	})
+	if err != nil || c != nil {
+		return c, err
+	}
+	return resp, nil
+}
+
+// Stream charges the answers of a stream. It is a grpc.StreamServerInterceptor.
+func (b Budget) Stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler) error {
+	late := time.AfterFunc(takenWithin, func() { access.Cut(ss.Context()) })
+	late.Stop()
+	return call(srv, stream{ss, b, late})
+}
+
+type stream struct {
+	grpc.ServerStream
+	budget Budget
+	late   *time.Timer // runs while an answer is being sent: a stream sends one at a time
+}
+
+// SendMsg sends an answer when the budget has room. It holds the stream back meanwhile, and ends it with the refusal after takenWithin.
+func (s stream) SendMsg(m any) error {
+	s.late.Reset(takenWithin)
+	defer s.late.Stop()
+	message, ok := m.(proto.Message)
+	if _, charged := m.(*Charged); charged || !ok {
+		return s.ServerStream.SendMsg(m)
+	}
+	c, err := charge(s.Context(), message, func(n int) (func(), error) {
+		return s.budget.Answers.TakeBytes(s.Context(), s.budget.Op, n, takenWithin/2)
+	})
+	switch {
+	case err != nil:
+		return err
+	case c == nil:
+		return s.ServerStream.SendMsg(m)
+	}
+	if err = s.ServerStream.SendMsg(c); err != nil {
+		c.Release() // perhaps the transport never had it
+	}
+	return err
+}
+
+// codec encodes messages as the codec of gRPC does, and learns when the transport has written charged ones.
+type codec struct{ encoding.CodecV2 }
+
+// Codec returns the codec of a server with a Budget.
+func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(encodingproto.Name)} }
+
+// Marshal implements encoding.CodecV2.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	one, ok := v.(*Charged)
+	switch {
+	case !ok:
+		return c.CodecV2.Marshal(v)
+	case one.Release == nil:
+		return c.CodecV2.Marshal(one.Message)
+	}
+	text, err := proto.Marshal(one.Message)
+	if err != nil {
+		one.Release()
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(&text, written{one})}, nil
+}
+
+// written is a pool of the buffer of one answer.
+type written struct{ *Charged }
+
+// Get implements mem.BufferPool.
+func (written) Get(n int) *[]byte { return mem.DefaultBufferPool().Get(n) }
+
+// Put implements mem.BufferPool.
+func (w written) Put(*[]byte) { Written(w.Charged) }
