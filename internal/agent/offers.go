@@ -62,12 +62,11 @@ type announced struct {
 }
 
 func newOffers(a Announcer, measured func(instance.Key) (health.Measured, bool), report func(op string, err error)) *offers {
-	o := &offers{
+	return &offers{ // the first pass compares
 		announcer: a, measured: measured, report: report,
 		dirty: map[instance.Key]bool{}, failed: map[instance.Key]error{}, latest: map[instance.Key]*instance.Instance{}, said: map[instance.Key]announced{},
 		wake: make(chan struct{}, 1),
 	}
-	return o // the first pass compares
 }
 
 // sourceOf returns the instance of a record.

@@ -133,27 +133,22 @@ func TestOffers(t *testing.T) {
 			require.NoError(t, err)
 			return r
 		}
-		says := func(want ...string) {
-			p.t.Helper()
-			<-time.After(10 * time.Second) // between two looks at the offers
-			p.says(want...)
-		}
 		p.offers = []*records.Record{offer("b", nil), offer("a", nil)}
-		says()
+		p.says()
 		pause := &records.Pause{Since: time.Now()}
 		p.offers = []*records.Record{offer("b", pause), offer("a", pause), offer("new", pause)}
-		says("offer: offer a is not served: paused by its provider", "offer: offer b is not served: paused by its provider")
+		p.says("offer: offer a is not served: paused by its provider", "offer: offer b is not served: paused by its provider")
 		p.offers = []*records.Record{offer("b", pause), offer("a", nil)}
-		says("offer: offer a is served again", "offer: offer new is gone: it was withdrawn or has expired")
-		says()
+		p.says("offer: offer a is served again", "offer: offer new is gone: it was withdrawn or has expired")
+		p.says()
 		p.offers = nil
 		for n := range 30 {
 			p.offers = append(p.offers, offer(fmt.Sprintf("bulk-%02d", n), nil))
 		}
-		says("offer: offer a is gone: it was withdrawn or has expired", "offer: offer b is gone: it was withdrawn or has expired")
+		p.says("offer: offer a is gone: it was withdrawn or has expired", "offer: offer b is gone: it was withdrawn or has expired")
 		p.offers = nil
 		synctest.Wait()
-		<-time.After(12 * time.Second)
+		<-time.After(2 * time.Second)
 		notes, _ := p.memory.Since(p.last)
 		require.Len(t, notes, 21)
 		require.Equal(t, "10 more offers changed", notes[20].Text)

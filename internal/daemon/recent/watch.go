@@ -28,11 +28,10 @@ const (
 
 const (
 	// every is the time between two looks. What changes back within it leaves no note.
-	every       = time.Second
-	everyOffers = 10 * time.Second // a provider may have thousands
-	everyPeers  = time.Minute      // between notes of lost peers: in a large network connections come and go
-	mostAtOnce  = 20               // notes of one kind at one look; one more counts the rest
-	mostNames   = 5                // in one note
+	every      = time.Second
+	everyPeers = time.Minute // between notes of lost peers: in a large network connections come and go
+	mostAtOnce = 20          // notes of one kind at one look; one more counts the rest
+	mostNames  = 5           // in one note
 )
 
 // Sources are the states that a Watch compares. Each returns the present state, without a question to another peer.
@@ -57,7 +56,6 @@ type Watch struct {
 	conditions map[condition.Name]condition.Condition
 	ended      time.Time                  // the last end of an instance
 	offers     map[string]*records.Record // by id; nil before the first look
-	looked     time.Time                  // at the offers
 	peers      map[string]bool            // at the last note about peers
 	lost       time.Time                  // time of that note
 }
@@ -247,10 +245,6 @@ func (w *Watch) seeRemoved() {
 
 // seeOffers notes own offers that are paused, served again, or gone.
 func (w *Watch) seeOffers() {
-	if w.now().Sub(w.looked) < everyOffers {
-		return
-	}
-	w.looked = w.now()
 	now := make(map[string]*records.Record)
 	var changes []change
 	for _, r := range w.see.Offers() {
