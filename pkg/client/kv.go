@@ -32,7 +32,7 @@ func (kv KV) Get(ctx context.Context, key string) (*coord.KeyValue, error) {
 		err = fault.New("", fault.NotFound, "the key does not exist")
 	}
 	if err != nil {
-		return nil, fault.Wrap("client.Get", err)
+		return nil, fault.Wrap("client.KV.Get", err)
 	}
 	return kvs[0], nil
 }
@@ -42,7 +42,7 @@ func (kv KV) Get(ctx context.Context, key string) (*coord.KeyValue, error) {
 func (kv KV) List(ctx context.Context, span Span) ([]*coord.KeyValue, Revision, error) {
 	from, to := span.Bounds()
 	kvs, at, err := kv.list(ctx, &api.RangeRequest{Key: from, RangeEnd: to})
-	return kvs, at, fault.Wrap("client.List", err)
+	return kvs, at, fault.Wrap("client.KV.List", err)
 }
 
 // list reads all pages of a range at one revision.
@@ -72,14 +72,14 @@ func (kv KV) list(ctx context.Context, r *api.RangeRequest) (kvs []*coord.KeyVal
 // Forbidden; Unavailable if no group was reachable until ctx ended.
 func (kv KV) Put(ctx context.Context, key string, value []byte) (Revision, error) {
 	r, err := kv.Txn().Then(coord.PutStep(key, value, kv.lease)).Commit(ctx)
-	return Revision(r.GetHeader().GetRevision()), fault.Wrap("client.Put", err)
+	return Revision(r.GetHeader().GetRevision()), fault.Wrap("client.KV.Put", err)
 }
 
 // Delete deletes the keys of a span, as Exactly or Under make it, and returns their number.
 func (kv KV) Delete(ctx context.Context, span Span) (int, error) {
 	r, err := kv.Txn().Then(span.DeleteStep()).Commit(ctx)
 	if err != nil {
-		return 0, fault.Wrap("client.Delete", err)
+		return 0, fault.Wrap("client.KV.Delete", err)
 	}
 	return int(r.GetChanged()), nil
 }
@@ -119,7 +119,7 @@ func (t *Txn) Else(steps ...*api.TxnStep) *Txn {
 // Errors: those of Put; Unavailable, too, for a transaction that was executed and whose results are gone because the answer was
 // lost and large: read what it changed.
 func (t *Txn) Commit(ctx context.Context) (*api.TxnResponse, error) {
-	const op = "client.Commit"
+	const op = "client.Txn.Commit"
 	result, err := t.client.do(ctx, &t.request)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
@@ -140,7 +140,7 @@ func (t *Txn) Commit(ctx context.Context) (*api.TxnResponse, error) {
 func (kv KV) Watch(ctx context.Context, w Watch) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		if err := kv.watch(ctx, w, yield); err != nil {
-			yield(Batch{}, fault.Wrap("client.Watch", err))
+			yield(Batch{}, fault.Wrap("client.KV.Watch", err))
 		}
 	}
 }
