@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,14 +22,25 @@ import (
 
 // peer is a peer whose states a test sets, in virtual time.
 type peer struct {
-	t          *testing.T
-	memory     *recent.Memory
+	t      *testing.T
+	memory *recent.Memory
+	last   time.Time // of the notes that the test has seen
+
+	mu         sync.Mutex // guards the fields below; the test holds it except while it rests
 	group      coord.GroupState
 	conditions []condition.Condition
 	peers      []string
 	offers     []*records.Record
 	removed    []instance.Removal
-	last       time.Time
+}
+
+// state returns a source that reads a field.
+func state[T any](p *peer, field *T) func() T {
+	return func() T {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return *field
+	}
 }
 
 func inBubble(t *testing.T, test func(p *peer)) {
@@ -38,26 +50,32 @@ func inBubble(t *testing.T, test func(p *peer)) {
 		p.group = coord.GroupState{ID: "g", Phase: "member", Leader: "id-1", Term: 3, Voters: voters, Tolerance: "3 of 3 voters: one failure"}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
+		p.mu.Lock()
 		go func() {
 			defer close(done)
 			recent.NewWatch(p.memory, recent.Sources{
-				Self: "id-2", Group: func() coord.GroupState { return p.group }, Conditions: func() []condition.Condition { return p.conditions },
-				Peers: func() []string { return p.peers }, Offers: func() []*records.Record { return p.offers },
-				Removed: func() []instance.Removal { return p.removed },
+				Self: "id-2", Group: state(p, &p.group), Conditions: state(p, &p.conditions), Peers: state(p, &p.peers), Offers: state(p, &p.offers),
+				Removed: state(p, &p.removed),
 			}, time.Now).Run(ctx)
 		}()
-		defer func() { cancel(); <-done }()
+		defer func() { p.mu.Unlock(); cancel(); <-done }()
 		p.says("peer: this peer started: it remembers nothing before", "leader: peer-1 leads the group in term 3")
 		test(p)
 	})
 }
 
+// rest lets the watch look for a while.
+func (p *peer) rest(d time.Duration) {
+	p.mu.Unlock()
+	<-time.After(d)
+	synctest.Wait()
+	p.mu.Lock()
+}
+
 // says lets two looks pass and checks the new notes.
 func (p *peer) says(want ...string) {
 	p.t.Helper()
-	synctest.Wait()
-	<-time.After(2 * time.Second)
-	synctest.Wait()
+	p.rest(2 * time.Second)
 	var got []string
 	notes, _ := p.memory.Since(p.last)
 	for _, n := range notes {
@@ -93,7 +111,7 @@ func TestConditions(t *testing.T) {
 		p.conditions = []condition.Condition{{Name: condition.NoQuorum, Message: "peer-1 and peer-3 are silent", Since: time.Now()}, {Name: condition.Isolated, Message: "no connection", Since: time.Now()}}
 		p.says("quorum: the quorum is lost: peer-1 and peer-3 are silent", "condition: isolated began: no connection")
 		p.says()
-		<-time.After(time.Minute + time.Second/2) // between two looks
+		p.rest(time.Minute + time.Second/2) // between two looks
 		p.conditions = nil
 		p.says("condition: isolated ended after 1m5s", "quorum: the quorum is back after 1m5s")
 	})
@@ -114,8 +132,7 @@ func TestEndedInstances(t *testing.T) {
 		for n := range 1000 {
 			p.removed = append(p.removed, end(fmt.Sprint("bulk-", n), "deregistered"))
 		}
-		synctest.Wait()
-		<-time.After(2 * time.Second)
+		p.rest(2 * time.Second)
 		notes, _ := p.memory.Since(p.last)
 		require.Len(t, notes, 21, "a mass does not push everything else out")
 		require.Equal(t, "980 more instances ended: GET /v1/removed has them", notes[20].Text)
@@ -147,8 +164,7 @@ func TestOffers(t *testing.T) {
 		}
 		p.says("offer: offer a is gone: it was withdrawn or has expired", "offer: offer b is gone: it was withdrawn or has expired")
 		p.offers = nil
-		synctest.Wait()
-		<-time.After(2 * time.Second)
+		p.rest(2 * time.Second)
 		notes, _ := p.memory.Since(p.last)
 		require.Len(t, notes, 21)
 		require.Equal(t, "10 more offers changed", notes[20].Text)
