@@ -82,7 +82,7 @@ func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusRes
 	return out, nil
 }
 
-// Alarm implements etcdserverpb.MaintenanceServer. There are none, and none can be raised.
+// Alarm implements etcdserverpb.MaintenanceServer. The group has no alarms, and no client can raise one.
 func (s *Server) Alarm(ctx context.Context, req *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	if req.GetAction() == pb.AlarmRequest_ACTIVATE {
 		return s.UnimplementedMaintenanceServer.Alarm(ctx, req)

@@ -155,7 +155,7 @@ func (s *Server) DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*
 }
 
 // Compact implements etcdserverpb.KVServer. It hides the history below a revision from the clients of this front, and removes nothing:
-// other users of the group need it. Of two compactions at once the later one stands.
+// other users of the group need it. A caller needs the right to change the key with the revision. Of two compactions at once the later one stands.
 func (s *Server) Compact(ctx context.Context, req *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	for {
 		compacted, changed, now, err := s.horizon(ctx)

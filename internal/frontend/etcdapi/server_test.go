@@ -471,12 +471,15 @@ func TestCluster(t *testing.T) {
 const (
 	adminToken = "an-admin-token-of-32-characters!"
 	webToken   = "the-service-token-of-web-has-32-c"
+
+	compactToken = "the-token-for-all-of-etcd-has-32c"
 )
 
 func TestAuthentication(t *testing.T) {
 	guard, err := access.New(access.Config{Enabled: true, Method: access.MethodToken, Anonymous: "none", Tokens: []access.Token{
 		{Token: secret.New(adminToken), Name: "root", Role: access.RoleAdmin},
 		{Token: secret.New(webToken), Name: "web", Role: access.RoleService, Services: []string{"etcd/web"}},
+		{Token: secret.New(compactToken), Name: "compactor", Role: access.RoleService, Services: []string{"etcd*"}},
 	}}, access.Options{})
 	require.NoError(t, err)
 	f := start(t, guard)
@@ -495,6 +498,10 @@ func TestAuthentication(t *testing.T) {
 	_, err = f.Put(web, &pb.PutRequest{Key: []byte("pay/leader")})
 	refusedAs(t, rpctypes.ErrGRPCPermissionDenied, err)
 	_, err = f.Put(root, &pb.PutRequest{Key: []byte("pay/leader")})
+	require.NoError(t, err)
+	_, err = f.Compact(web, &pb.CompactionRequest{Revision: 2})
+	refusedAs(t, rpctypes.ErrGRPCPermissionDenied, err)
+	_, err = f.Compact(as(compactToken), &pb.CompactionRequest{Revision: 2})
 	require.NoError(t, err)
 	l, err := f.LeaseGrant(web, &pb.LeaseGrantRequest{TTL: 60})
 	require.NoError(t, err)

@@ -50,8 +50,8 @@ auth:
 // secretsLeft lists where the page keeps something: it must keep nothing.
 const secretsLeft = `JSON.stringify([location.href, document.cookie, Object.keys(localStorage), Object.keys(sessionStorage), history.state])`
 
-// TestLogin signs in at a peer with authentication: by a link of the command ui, and by a token. Each role is offered
-// what it may do.
+// TestLogin signs in at a peer with authentication: by a link of the command ui, and by a token. The page
+// offers each role what that role may do.
 func TestLogin(t *testing.T) {
 	b := openBrowser(t)
 	p, link := startGuarded(t, "none")
