@@ -74,7 +74,7 @@ func (c *Connections) admit(raw net.Conn) *boundedConn {
 	one.open, one.close = context.WithCancel(context.Background())
 	one.remote = &remote{Addr: raw.RemoteAddr(), conn: one, user: userOf(raw)}
 	client := clientOf(callCredentials{remote: one.remote})
-	free, own, ok := c.pool.take(client, 1)
+	free, own, ok := c.pool.take(client, 1, c.pool.kept)
 	if !ok {
 		err := c.pool.refuse("access.Accept", client, free, own)
 		victim := c.idle(client)

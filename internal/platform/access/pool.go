@@ -60,15 +60,7 @@ func (p *Pool) Keep(known func(context.Context) bool) *Pool {
 // Take occupies a place for the client of ctx until release is called, once. It fails with PoolExhausted when no
 // place is left, or no more for this client; see fault.PoolOf. op names the operation in the error.
 func (p *Pool) Take(ctx context.Context, op string) (release func(), err error) {
-	client := Client(ctx)
-	free, own, ok := p.take(client, 1)
-	if !ok && p.known != nil && p.known(ctx) {
-		free, own, ok = p.takeBeside(client, 1, 0)
-	}
-	if ok {
-		return func() { p.release(client, 1) }, nil
-	}
-	return nil, p.refuse(op, client, free, own)
+	return p.occupy(ctx, op, 1, 0)
 }
 
 // refuse returns the error for a client that has its own places while others are free, and reports it.
@@ -86,11 +78,7 @@ func (p *Pool) refuse(op, client string, free, own int) error {
 
 // take occupies n places, as if one after another: the client may have one of the free ones beside its own, without those that
 // are kept for others.
-func (p *Pool) take(client string, n int) (free, own int, ok bool) {
-	return p.takeBeside(client, n, p.kept)
-}
-
-func (p *Pool) takeBeside(client string, n, kept int) (free, own int, ok bool) {
+func (p *Pool) take(client string, n, kept int) (free, own int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	left := max(p.total-p.used-kept, 0)
@@ -113,19 +101,23 @@ func (p *Pool) TakeBytes(ctx context.Context, op string, n int, patience time.Du
 	if p == nil || n <= SmallAnswer {
 		return nil, nil
 	}
-	n = min(n, p.total/2)
+	return p.occupy(ctx, op, min(n, p.total/2), patience)
+}
+
+// occupy occupies n places, and waits for them until patience or ctx end.
+func (p *Pool) occupy(ctx context.Context, op string, n int, patience time.Duration) (release func(), err error) {
 	client, kept := Client(ctx), p.kept
-	free, own, ok := p.take(client, n)
+	free, own, ok := p.take(client, n, kept)
 	if !ok && p.known != nil && p.known(ctx) {
 		kept = 0
-		free, own, ok = p.takeBeside(client, n, kept)
+		free, own, ok = p.take(client, n, kept)
 	}
 	if patience > 0 && !ok {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		for waiting := true; waiting; {
 			next := p.next() // before the attempt, so that no release is missed
-			if free, own, ok = p.takeBeside(client, n, kept); ok {
+			if free, own, ok = p.take(client, n, kept); ok {
 				break
 			}
 			select {
@@ -150,7 +142,7 @@ const carriedOut = 10 * time.Second
 // seconds, and then fails with Timeout, after which no client takes the change for undone.
 func (p *Pool) TakeForChange(ctx context.Context, op string, n int) (release func(), err error) {
 	release, err = p.TakeBytes(ctx, op, n, carriedOut)
-	if fault.KindOf(err) == fault.PoolExhausted && err != nil {
+	if fault.KindOf(err) == fault.PoolExhausted {
 		err = &fault.Error{Op: op, Kind: fault.Timeout, Field: fault.FieldOf(err), Err: fmt.Errorf("the request was carried out, and its answer of %d bytes found no room: read anew", n)}
 	}
 	return release, err
