@@ -61,7 +61,9 @@ func conforming(t testing.TB) func(access.Role, http.Handler) http.Handler {
 				io.Closer
 			}{io.TeeReader(r.Body, &sent), r.Body}
 			tap := &recording{ResponseWriter: w}
-			next.ServeHTTP(&response{ResponseWriter: tap, conn: connOf(r)}, r)
+			resp := *responseOf(w)
+			resp.ResponseWriter = tap
+			next.ServeHTTP(&resp, r)
 			if err := s.check(as, sent.Bytes(), tap); err != nil {
 				assert.NoError(t, err, "%s %s %s: %d %.2000s", r.Method, r.URL, sent.String(), tap.code, tap.body.String())
 			}

@@ -194,16 +194,12 @@ func countRequests(requests Requests, t route) http.Handler {
 		method = "other"
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		resp, ok := w.(*response)
-		if !ok { // a guard has wrapped the writer
-			resp = &response{ResponseWriter: w, conn: connOf(r)}
-		}
 		start := time.Now()
-		t.serve.ServeHTTP(resp, r)
+		t.serve.ServeHTTP(w, r)
 		if !t.waits {
 			requests.Took(endpoint, method, time.Since(start))
 		}
-		requests.Requested(endpoint, method, max(resp.code, http.StatusOK))
+		requests.Requested(endpoint, method, max(responseOf(w).code, http.StatusOK))
 	})
 }
 
