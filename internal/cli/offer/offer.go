@@ -175,16 +175,16 @@ func readOffers(c *term.Console, path string) ([]records.Offer, error) {
 	if err != nil {
 		return nil, err
 	}
-	offers, err := Parse(data)
+	offers, err := parseOffers(data)
 	if err == nil && len(offers) == 0 {
 		err = fault.Invalidf("--file", path, "has no offers")
 	}
 	return offers, err
 }
 
-// Parse reads offers: JSON if data is JSON, otherwise YAML. JSON has its own parser, because
+// parseOffers reads JSON if data is JSON, otherwise YAML. JSON has its own parser, because
 // YAML does not accept every JSON text and has a lower size limit.
-func Parse(data []byte) ([]records.Offer, error) {
+func parseOffers(data []byte) ([]records.Offer, error) {
 	values, single := file.JSONValues(data)
 	if values == nil {
 		return records.ParseOffersYAML(data)

@@ -17,7 +17,7 @@ func FuzzParseOffers(f *testing.F) {
 	f.Add([]byte("{id: x"))
 	f.Add([]byte("[[{}]]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		offers, err := Parse(data)
+		offers, err := parseOffers(data)
 		if err != nil {
 			return
 		}

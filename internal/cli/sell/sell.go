@@ -194,18 +194,12 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 	checked := "none: the offer lasts until " + command.Program + " offer withdraw " + o.ID
 	announced, alone := true, false
 	if s.check == none {
-		offers, err := offer.Parse(text)
-		if err != nil {
-			return err
-		}
-		got, err := c.Register(ctx, offers[0])
+		got, err := c.Register(ctx, o)
 		if err != nil {
 			return s.fields().Rename(err)
 		}
-		if alone = got.Stored.ThisPeerOnly; !alone {
-			for _, w := range got.Warnings {
-				s.Say("warning: %s", w)
-			}
+		if alone = got.Stored.ThisPeerOnly; !alone { // "seen by" says that
+			s.warn(got.Warnings)
 		}
 	} else {
 		list, err := service.ParseInstances(text, "")
@@ -216,6 +210,7 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 		if err != nil {
 			return exit.Fields{"health_check.endpoint": "--check", "host": "--check"}.Rename(err)
 		}
+		s.warn(got.Warnings)
 		if checked, announced, err = s.firstCheck(ctx, c, got.Key, o.ID); err != nil {
 			return err
 		}
@@ -229,6 +224,12 @@ func (s *seller) register(ctx context.Context, c *client.Client, o records.Offer
 		Value: map[string]any{"id": o.ID, "file": s.file, "check": checked, "announced": announced, "seen_by": by, "next": more},
 		Table: term.Pairs([][]string{{"offer", o.ID}, {"check", checked}, {"seen by", by}, {"to be seen", more}, {"to change", "edit " + s.file + ", then " + again}}),
 	})
+}
+
+func (s *seller) warn(texts []string) {
+	for _, text := range texts {
+		s.Say("warning: %s", text)
+	}
 }
 
 // seenBy says who finds an offer now, and what helps others to find it.
