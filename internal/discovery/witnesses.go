@@ -37,7 +37,7 @@ const (
 
 // shares is the part of an endpoint's state that other peers cause.
 type shares struct {
-	heard     []witness.Heard // the newest of each measurer
+	heard     []witness.Heard // the newest of each measurer, oldest first
 	interest  time.Time       // another peer asked for it
 	fetched   time.Time
 	spared    int
@@ -81,52 +81,48 @@ func (e *endpoint) add(h witness.Heard) {
 	case len(e.heard) < maxHeard:
 		e.heard = append(e.heard, h)
 	default:
-		oldest := 0
-		for j := range e.heard {
-			if e.heard[j].CheckedAt.Before(e.heard[oldest].CheckedAt) {
-				oldest = j
-			}
-		}
-		e.heard[oldest] = h
+		e.heard[0] = h
 	}
+	slices.SortStableFunc(e.heard, func(a, b witness.Heard) int { return a.CheckedAt.Compare(b.CheckedAt) })
 }
 
 // others is what other peers found: the newest answer, or, if a quorum got none since, that. agree reports a quorum that nobody contests.
 func (x *endpoints) others(e *endpoint, now time.Time) (m records.Measured, dead, agree bool) {
-	var answered time.Time
+	var answers, failed []witness.Heard // failed ones are those since the newest answer
+	contested := false
 	for _, h := range e.heard {
-		if h.State == records.Answers && h.CheckedAt.After(answered) {
-			answered = h.CheckedAt
-		}
-	}
-	count := func(counts func(witness.Heard) bool) (n int, agree bool) {
-		var list []witness.Heard
-		for _, h := range e.heard {
-			if now.Sub(h.CheckedAt) >= endpointStands || !counts(h) {
-				continue
-			}
-			list = append(list, h)
-			if h.CheckedAt.After(m.CheckedAt) {
-				m.State, m.RoundTrip, m.CheckedAt = h.State, h.RoundTrip, h.CheckedAt
-			}
-			if h.State != records.Answers && (m.Since.IsZero() || h.CheckedAt.Before(m.Since)) {
-				m.Since = h.CheckedAt
+		switch age := now.Sub(h.CheckedAt); {
+		case age >= endpointStands:
+		case h.State == records.Answers:
+			answers = append(answers, h)
+			failed = nil
+		default:
+			contested = contested || age < 2*heardLately
+			if n := len(answers); n == 0 || h.CheckedAt.After(answers[n-1].CheckedAt) {
+				failed = append(failed, h)
 			}
 		}
-		return len(list), witness.Agree(list) || len(list) >= witness.Quorum && x.sharing.OneMachine
 	}
-	if m.Peers, agree = count(func(h witness.Heard) bool { return h.State != records.Answers && h.CheckedAt.After(answered) }); agree {
-		return m, true, true
+	if x.quorum(failed) {
+		h := failed[len(failed)-1]
+		return records.Measured{State: h.State, CheckedAt: h.CheckedAt, Since: failed[0].CheckedAt, Peers: len(failed)}, true, true
 	}
-	m = records.Measured{}
-	m.Peers, agree = count(func(h witness.Heard) bool { return h.State == records.Answers })
-	contested := slices.ContainsFunc(e.heard, func(h witness.Heard) bool { return h.State != records.Answers && now.Sub(h.CheckedAt) < 2*heardLately })
-	return m, false, agree && !contested
+	if len(answers) == 0 {
+		return m, false, false
+	}
+	h := answers[len(answers)-1]
+	m = records.Measured{State: h.State, RoundTrip: h.RoundTrip, CheckedAt: h.CheckedAt, Peers: len(answers)}
+	return m, false, x.quorum(answers) && !contested
+}
+
+// quorum reports whether the measurers of a list decide together.
+func (x *endpoints) quorum(list []witness.Heard) bool {
+	return witness.Agree(list) || len(list) >= witness.Quorum && x.sharing.OneMachine
 }
 
 // suspected reports whether somebody's check failed and nobody got an answer since.
 func (e *endpoint) suspected() bool {
-	return len(e.heard) > 0 && slices.MaxFunc(e.heard, func(a, b witness.Heard) int { return a.CheckedAt.Compare(b.CheckedAt) }).State != records.Answers
+	return len(e.heard) > 0 && e.heard[len(e.heard)-1].State != records.Answers
 }
 
 // drawn returns the witnesses of an offer in the order of the slot of a time, without one. The order is theirs by a hash with the
