@@ -27,7 +27,9 @@ type feed struct {
 
 // newFeed begins after the present changes of the index; the caller must run run.
 func newFeed(x *index.Index, epoch uint64, c *cache, heard func(provider peer.ID)) *feed {
-	return &feed{index: x, cache: c, exits: newExits(x), heard: heard, epoch: epoch, done: x.Seq(), grown: make(chan struct{})}
+	f := &feed{index: x, cache: c, heard: heard, epoch: epoch, done: x.Seq(), grown: make(chan struct{})}
+	f.exits = newExits(x) // after done, so that no change is missed
+	return f
 }
 
 // run processes changes until ctx ends. If it falls behind the index, all cached answers may be wrong.
