@@ -419,6 +419,9 @@ func (f *feeder) change(changes []encodedChange) {
 		i := c.Instance
 		if i == nil {
 			delete(f.local, c.Key)
+			if f.taken(c.Change) {
+				continue // it ends nothing of another peer's
+			}
 		} else {
 			if i.Peer != f.d.Self {
 				i = withRevision(i, 0)

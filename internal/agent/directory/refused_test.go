@@ -135,3 +135,29 @@ func when(it bool, err error) error {
 	}
 	return nil
 }
+
+// TestEndOfRefusedName: the end of a local instance whose name another peer has ends nothing of that peer's, not even for the
+// moment until the next list of the directory.
+func TestEndOfRefusedName(t *testing.T) {
+	run(t, func(t *testing.T, c *cluster) {
+		c.elect("leader")
+		other, p := c.add("other"), c.add("new")
+		p.Group = &refusals{Group: p.Group, refuse: func(c *coordv1.Command) error {
+			return when(c.GetPublishInstances() != nil, fault.New("", fault.Forbidden, "this name is another caller's"))
+		}}
+		other.Publish([]instance.Change{running("shop", "theirs")})
+		other.Start()
+		p.Start()
+		time.Sleep(10 * time.Second)
+		p.shows("shop", "theirs")
+		same := running("shop", "theirs")
+		same.Instance.Lease = "another"
+		p.Publish([]instance.Change{same})
+		time.Sleep(time.Second)
+		p.shows("shop", "theirs")
+		p.Publish([]instance.Change{{Key: same.Key}})
+		synctest.Wait()
+		ids, _ := p.ids("shop")
+		require.Equal(t, []string{"theirs"}, ids)
+	})
+}
