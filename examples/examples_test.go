@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/blackhole/blackhole/pkg/client"
 	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/testnet/await"
 	"github.com/blackhole/blackhole/testnet/process"
@@ -157,4 +159,38 @@ func TestPrograms(t *testing.T) {
 	watcher.says(t, "withdrawn fast-ssd-storage")
 	watcher.interrupt(t)
 	require.Contains(t, consume(), "Found 0 storage services")
+}
+
+// TestEmbed runs the program with a libp2p host of its own beside a daemon: each finds what the other one offers.
+func TestEmbed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs programs")
+	}
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+string(filepath.Separator), "./embed").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	c, err := client.New(peer(t, dir))
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Register(t.Context(), records.Offer{ID: "of-a-daemon", Metadata: records.Metadata{Type: "compute", Name: "A daemon's"},
+		Capabilities: &records.Capabilities{Compute: &records.Compute{CPUCores: 4, MemoryMB: 8000}}})
+	require.NoError(t, err)
+	status, err := c.Status(t.Context())
+	require.NoError(t, err)
+	embedded := start(t, filepath.Join(dir, "embed"), "-connect", status.Listen[0], "-network", status.Network, "-data", filepath.Join(dir, "embedded"))
+	embedded.says(t, "Ctrl-C ends it")
+	require.Contains(t, embedded.output(), "Found of-a-daemon of "+status.PeerID)
+	found := func() bool {
+		a, err := c.Query(t.Context(), query.Query{Type: "compute"})
+		require.NoError(t, err)
+		return slices.ContainsFunc(a.Results, func(r query.ResultView) bool { return r.Record.ID == "embedded-gpu" })
+	}
+	require.True(t, found())
+	embedded.interrupt(t)
+	require.NoError(t, await.Until(t.Context(), patience, "the offer left with the program", func(context.Context) error {
+		if found() {
+			return fault.New("examples.TestEmbed", fault.Unavailable, "the offer is still found")
+		}
+		return nil
+	}))
 }

@@ -39,10 +39,12 @@ func floors() []room {
 			{path: "internal/reference", floor: 15, only: []string{}},
 			{path: "testnet", floor: 12, only: append(contracts(), "pkg/client", "internal/coordination/coordtest/ops", "internal/platform/config", "internal/platform/strictjson")},
 			{path: "examples", floor: 12, only: []string{"pkg/client"}},
+			{path: "examples/embed", floor: 12, only: []string{"pkg/embed", "pkg/discovery"}},
 			{path: "bench", floor: 12},
 
 			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "pkg/client", floor: 11, only: contracts()},
+			{path: "pkg/embed", floor: 11, only: []string{"internal/discovery", "internal/platform/p2p", "pkg/discovery"}},
 		},
 		commandRooms(), discoveryRooms(), coordinationRooms(), agentRooms(),
 		[]room{
@@ -185,7 +187,7 @@ func agentRooms() []room {
 
 // wiring lists the rooms that connect parts, and more.
 func wiring(more ...string) []string {
-	return append([]string{"internal/daemon", "internal/sim", "bench"}, more...)
+	return append([]string{"internal/daemon", "internal/sim", "bench", "pkg/embed"}, more...)
 }
 
 // contracts are the nouns and interfaces of planes that front ends and the SDK
@@ -229,7 +231,7 @@ func fences() []fence {
 				"github.com/libp2p/go-libp2p/core/peer",
 				"github.com/libp2p/go-libp2p/core/record",
 			},
-			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "testnet/lab/crowd", "testnet/lab/flood"},
+			rooms:  []string{"internal/platform/p2p", "internal/platform/rpc", "internal/coordination", "internal/sim", "internal/discovery", "pkg/gossip", "pkg/embed", "examples/embed", "testnet/lab/crowd", "testnet/lab/flood"},
 			reason: "only the network packages know the network; the others name peers and keys and no more",
 		},
 		{

@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
@@ -21,6 +23,8 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	reachability "github.com/blackhole/blackhole/internal/platform/p2p/probe"
+	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
 	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/internal/platform/trace"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -59,6 +63,15 @@ type Config struct {
 	Tracer     *trace.Tracer // nil: no spans
 }
 
+// Node is what a plane uses of the network: see p2p.Node and p2p.Attached.
+type Node interface {
+	Host() host.Host
+	QuickHost() host.Host
+	PubSub() *pubsub.PubSub
+	Routing() *routing.Routing
+	Prober() *reachability.Prober
+}
+
 // Plane is the discovery plane of one peer. New creates its memory, Network names its needs, Start joins
 // it to a node.
 type Plane struct {
@@ -68,7 +81,7 @@ type Plane struct {
 	watches  *watchSet
 	identity *IdentityWatch
 
-	node      *p2p.Node                 // nil before Start
+	node      Node                      // nil before Start
 	keepers   *keeper.Keeper            // nil before Start
 	registry  *registry.Registry        // nil before Start
 	endpoints atomic.Pointer[endpoints] // nil before the end of Start
@@ -122,7 +135,7 @@ func (p *Plane) receive(r *records.Record) {
 
 // Start connects the plane to a node that was built with Network's configuration, opens the registry, and
 // begins to announce. Close the plane before the node, also after an error.
-func (p *Plane) Start(node *p2p.Node) (*Service, error) {
+func (p *Plane) Start(node Node) (*Service, error) {
 	p.node = node
 	live, err := gossip.New(p.gossip(), node.PubSub())
 	if err != nil {
@@ -185,7 +198,7 @@ func (p *Plane) asked(n records.Name) {
 }
 
 // endpointProber speaks to the endpoints of offers, but not to addresses of this peer, nor to private ones on the Internet.
-func (p *Plane) endpointProber(node *p2p.Node) *probe.Prober {
+func (p *Plane) endpointProber(node Node) *probe.Prober {
 	own := func(a netip.Addr) bool {
 		return !p.config.OneMachine && slices.ContainsFunc(node.Host().Addrs(), func(m multiaddr.Multiaddr) bool {
 			ip, err := manet.ToIP(m)

@@ -27,13 +27,8 @@ import (
 
 // Node is this peer in its network. It is safe for concurrent use.
 type Node struct {
+	stack
 	log       *slog.Logger
-	host      host.Host // without routing
-	routed    host.Host // finds addresses through the DHT
-	dht       *dht.IpfsDHT
-	pubsub    *pubsub.PubSub
-	routing   *routing.Routing
-	prober    *probe.Prober
 	known     *join.Known
 	border    *join.Border
 	reach     *reach.Reach
@@ -44,8 +39,35 @@ type Node struct {
 
 	open   atomic.Bool // listening; before, the node dials no peer
 	cancel context.CancelFunc
-	work   sync.WaitGroup // the Run of each part
-	stop   func() error   // for Close, once
+	stop   func() error // for Close, once
+}
+
+// stack are the services that planes use: a host and what runs on it.
+type stack struct {
+	host    host.Host // without routing
+	routed  host.Host // finds addresses through the DHT
+	dht     *dht.IpfsDHT
+	pubsub  *pubsub.PubSub
+	routing *routing.Routing
+	prober  *probe.Prober
+	work    sync.WaitGroup // the Run of each part
+}
+
+// serve creates the parts on the host and the DHT, and runs them until life ends. low is the number of connections below which
+// the host never trims.
+func (s *stack) serve(life context.Context, low int, table routing.Config, measure probe.Config, options []pubsub.Option) (err error) {
+	if s.prober, err = probe.New(s.host, s.dht, low, measure); err != nil {
+		return err
+	}
+	if s.routing, err = routing.New(s.dht, table, s.prober); err != nil {
+		return err
+	}
+	s.work.Go(func() { s.routing.Run(life) })
+	s.work.Go(func() { s.prober.Run(life) })
+	s.routed = routedhost.Wrap(s.host, s.dht)
+	// The host without routing: gossip uses connected peers and must never cause a lookup.
+	s.pubsub, err = pubsub.NewGossipSub(life, plainHost{s.host}, options...)
+	return err
 }
 
 // PeerInfo is a connected peer.
@@ -106,18 +128,6 @@ func (n *Node) build(life context.Context, c *Config, settings profileSettings) 
 	if err = n.reach.Attach(n.host); err != nil {
 		return err
 	}
-	if err = n.route(life, c, settings); err != nil {
-		return err
-	}
-	n.reach.Relays(n.routing)
-	n.routed = routedhost.Wrap(n.host, n.dht)
-	// The host without routing: gossip uses connected peers and must never cause a lookup.
-	n.pubsub, err = pubsub.NewGossipSub(life, plainHost{n.host}, c.PubSub...)
-	return err
-}
-
-// route creates the DHT, its prober and what keepers see of it.
-func (n *Node) route(life context.Context, c *Config, settings profileSettings) (err error) {
 	table := routing.Config{
 		Host: n.host, Network: c.Network, Mode: mode(c, settings), Open: settings.open, Refresh: settings.refresh, Query: settings.query,
 		Values: c.Datastore, Namespaces: c.Namespaces, Bootstrap: n.bootstrapPeers,
@@ -126,15 +136,11 @@ func (n *Node) route(life context.Context, c *Config, settings profileSettings) 
 	if n.dht, err = routing.NewDHT(table); err != nil {
 		return err
 	}
-	if n.prober, err = probe.New(n.host, n.dht, settings.low, c.Probe); err != nil {
-		return err
+	err = n.serve(life, settings.low, table, c.Probe, c.PubSub)
+	if err == nil {
+		n.reach.Relays(n.routing)
 	}
-	if n.routing, err = routing.New(n.dht, table, n.prober); err != nil {
-		return err
-	}
-	n.work.Go(func() { n.routing.Run(life) })
-	n.work.Go(func() { n.prober.Run(life) })
-	return nil
+	return err
 }
 
 func (n *Node) start(life context.Context, c *Config, settings profileSettings) {
@@ -163,11 +169,11 @@ func (n *Node) bootstrapPeers() []peer.AddrInfo {
 }
 
 // Host is the libp2p host. It looks up unknown addresses in the DHT.
-func (n *Node) Host() host.Host { return n.routed }
+func (s *stack) Host() host.Host { return s.routed }
 
 // QuickHost is the Host, except that NewStream does not wait until a new connection has identified its peer. The protocol must
 // carry the name of the network.
-func (n *Node) QuickHost() host.Host { return dial.QuickHost{Host: n.routed} }
+func (s *stack) QuickHost() host.Host { return dial.QuickHost{Host: s.routed} }
 
 // Alone reports whether this peer started without a way to other peers: no bootstrap peer besides itself, and no known
 // peer of an earlier run.
@@ -176,14 +182,14 @@ func (n *Node) Alone() bool { return n.alone }
 // HasMulticast reports whether multicast DNS looks for neighbours.
 func (n *Node) HasMulticast() bool { return n.mdns != nil }
 
-// PubSub is the node's GossipSub.
-func (n *Node) PubSub() *pubsub.PubSub { return n.pubsub }
+// PubSub is the GossipSub of the host.
+func (s *stack) PubSub() *pubsub.PubSub { return s.pubsub }
 
-// Routing is the node's DHT as keepers use it.
-func (n *Node) Routing() *routing.Routing { return n.routing }
+// Routing is the DHT as keepers use it.
+func (s *stack) Routing() *routing.Routing { return s.routing }
 
 // Prober measures providers.
-func (n *Node) Prober() *probe.Prober { return n.prober }
+func (s *stack) Prober() *probe.Prober { return s.prober }
 
 // Reach says how strangers reach this peer.
 func (n *Node) Reach() reach.Status { return n.reach.Status() }

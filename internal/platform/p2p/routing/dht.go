@@ -4,6 +4,7 @@ package routing
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	ds "github.com/ipfs/go-datastore"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/platform/p2p/address"
 	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
+	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/network"
 )
 
@@ -81,6 +83,14 @@ func NewDHT(c Config) (*dht.IpfsDHT, error) {
 		h = publicHost{h}
 	}
 	return dht.New(h, opts...)
+}
+
+// Serves returns an error for the DHT of another network, as far as that shows: a server handles its network's protocol.
+func Serves(h host.Host, d *dht.IpfsDHT, n network.Name) error {
+	if d.Mode() != dht.ModeServer || slices.Contains(h.Mux().Protocols(), dhtProtocol(n)) {
+		return nil
+	}
+	return fault.Invalidf("dht", string(n), "does not speak %s: make it with the protocol prefix of the network", dhtProtocol(n))
 }
 
 // freeze keeps newcomers from replacing entries of a routing table, until ctx ends.
