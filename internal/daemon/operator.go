@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"runtime/debug"
 	"runtime/pprof"
 
-	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -73,14 +74,18 @@ func (p operator) writeSettings(b *bytes.Buffer) error {
 }
 
 func (p operator) writeMetrics(b *bytes.Buffer) error {
-	families, err := p.gatherer.Gather()
-	if err != nil {
-		return err
-	}
-	for _, f := range families {
-		if _, err := expfmt.MetricFamilyToText(b, f); err != nil {
-			return err
-		}
-	}
+	promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{}).ServeHTTP(page{b, http.Header{}}, &http.Request{})
 	return nil
 }
+
+// page keeps the body of an answer of HTTP.
+type page struct {
+	*bytes.Buffer
+	header http.Header
+}
+
+// Header implements http.ResponseWriter.
+func (p page) Header() http.Header { return p.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (page) WriteHeader(int) {}

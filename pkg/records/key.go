@@ -2,11 +2,11 @@ package records
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"strings"
 
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/multiformats/go-multihash"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -58,11 +58,17 @@ func (c CellKey) String() string {
 
 // CID returns the cell's id in the DHT: the CIDv1 (raw, sha2-256) of its key.
 func (c CellKey) CID() cid.Cid {
-	mh, err := multihash.Sum([]byte(c.String()), multihash.SHA2_256, -1)
+	return cidOf(sha256.Sum256([]byte(c.String())))
+}
+
+// cidOf returns the CIDv1 (raw, sha2-256) of a digest.
+func cidOf(digest [sha256.Size]byte) cid.Cid {
+	const sha2 = 0x12 // its code in the table of multihash
+	c, err := cid.Cast(append([]byte{1, cid.Raw, sha2, sha256.Size}, digest[:]...))
 	if err != nil {
-		panic("records: sha2-256 is not registered: " + err.Error()) // impossible: sha2-256 is built in
+		panic("records: sha2-256 is no CID: " + err.Error()) // impossible: all but the digest are constants
 	}
-	return cid.NewCidV1(cid.Raw, mh)
+	return c
 }
 
 // MaxPerProvider is the number of live records that keepers accept from one provider: a constant of

@@ -17,7 +17,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/record"
-	"github.com/multiformats/go-multihash"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -152,13 +151,7 @@ func (r *Record) Payload() []byte {
 
 // ContentID identifies this version in logs, explanations and digests: the CIDv1 (raw, sha2-256)
 // of the payload, the signed bytes.
-func (r *Record) ContentID() cid.Cid {
-	mh, err := multihash.Encode(r.digest[:], multihash.SHA2_256)
-	if err != nil {
-		panic("records: sha2-256 of 32 bytes does not encode: " + err.Error()) // impossible: both are constants
-	}
-	return cid.NewCidV1(cid.Raw, mh)
-}
+func (r *Record) ContentID() cid.Cid { return cidOf(r.digest) }
 
 // Digest returns the sha2-256 of the payload.
 func (r *Record) Digest() [32]byte { return r.digest }

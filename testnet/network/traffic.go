@@ -1,11 +1,11 @@
 package network
 
 import (
+	"bufio"
 	"context"
 	"net/http"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"regexp"
+	"strconv"
 
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -32,24 +32,25 @@ func (p *Peer) Traffic(ctx context.Context) (map[string]Traffic, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fault.New(op, fault.Unavailable, "/v1/metrics of %s answers %s", p.Name, resp.Status)
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		return nil, fault.As(op, fault.Internal, err)
-	}
+	line := regexp.MustCompile(`^blackhole_stream_bytes_total{direction="(\w+)",protocol="(.*)"} (\S+)$`) // labels are in the order of their names
 	flows := map[string]Traffic{}
-	for _, m := range families["blackhole_stream_bytes_total"].GetMetric() {
-		labels := map[string]string{}
-		for _, l := range m.GetLabel() {
-			labels[l.GetName()] = l.GetValue()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		found := line.FindStringSubmatch(lines.Text())
+		if found == nil {
+			continue
 		}
-		flow := flows[labels["protocol"]]
-		if labels["direction"] == "sent" {
-			flow.Sent = m.GetCounter().GetValue()
+		bytes, err := strconv.ParseFloat(found[3], 64)
+		if err != nil {
+			return nil, fault.As(op, fault.Internal, err)
+		}
+		flow := flows[found[2]]
+		if found[1] == "sent" {
+			flow.Sent = bytes
 		} else {
-			flow.Received = m.GetCounter().GetValue()
+			flow.Received = bytes
 		}
-		flows[labels["protocol"]] = flow
+		flows[found[2]] = flow
 	}
-	return flows, nil
+	return flows, fault.As(op, fault.Internal, lines.Err())
 }

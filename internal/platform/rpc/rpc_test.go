@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-msgio/pbio"
 	"github.com/multiformats/go-varint"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/blackhole/blackhole/internal/platform/strictproto"
@@ -25,14 +25,15 @@ const maxSize = 1 << 10
 // bytesOf returns a message.
 func bytesOf(b []byte) *wrapperspb.BytesValue { return wrapperspb.Bytes(b) }
 
-func TestFrameIsThatOfPBIO(t *testing.T) {
+func TestFrameIsTheDelimitedOne(t *testing.T) {
 	var b bytes.Buffer
 	codec := NewCodec(&b, &network.NullScope{}, Format{MaxSize: maxSize})
 	want, got := bytesOf([]byte("hello")), new(wrapperspb.BytesValue)
 	require.NoError(t, codec.WriteMessage(want))
-	require.NoError(t, pbio.NewDelimitedReader(&b, maxSize).ReadMsg(got))
+	require.NoError(t, protodelim.UnmarshalFrom(&b, got))
 	require.Equal(t, want.Value, got.Value)
-	require.NoError(t, pbio.NewDelimitedWriter(&b).WriteMsg(want))
+	_, err := protodelim.MarshalTo(&b, want)
+	require.NoError(t, err)
 	got = new(wrapperspb.BytesValue)
 	require.NoError(t, codec.ReadMessage(got))
 	require.Equal(t, want.Value, got.Value)

@@ -11,7 +11,6 @@ import (
 	sync "sync"
 	unsafe "unsafe"
 
-	_ "github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2/options"
 	authpb "go.etcd.io/etcd/api/v3/authpb"
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	_ "go.etcd.io/etcd/api/v3/versionpb"
