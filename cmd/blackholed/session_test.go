@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 // The sessions of a document share one machine and a running peer. A document whose sessions run
 // peers or control the service has no other peers. "```console session 2" plays on a second machine.
 // The comment "<!-- session" to "-->" is a session that readers do not see: what the page expects
-// to be there. "```sh session" is a script, whose output is free: it must end without an error of the shell or of the API.
+// to be there; "<!-- session 2 of FILE -->" plays one of testdata. "```sh session" is a script, whose output is free: it must end without an error of the shell or of the API.
 //
 // The standard addresses mean the addresses of the machine's peer. Leases, peers, indexes and revisions may
 // differ from the document, but equal ones must stay equal. For times and DNS TTLs, only the
@@ -124,7 +124,14 @@ func sessions(t *testing.T, path string) (blocks []block) {
 	require.NoError(t, err)
 	lines := strings.Split(string(data), "\n")
 	fence := regexp.MustCompile("^(```console|```sh|<!--) session *([0-9]*)$")
+	shared := regexp.MustCompile(`^<!-- session *([0-9]*) of (\S+) -->$`)
 	for i := 0; i < len(lines); i++ {
+		if m := shared.FindStringSubmatch(lines[i]); m != nil {
+			text, err := os.ReadFile(filepath.Join("testdata", m[2]))
+			require.NoError(t, err)
+			blocks = append(blocks, block{machine: m[1], hidden: true, steps: steps(t, strings.Split(strings.TrimSpace(string(text)), "\n"))})
+			continue
+		}
 		m := fence.FindStringSubmatch(lines[i])
 		if m == nil {
 			continue
@@ -199,6 +206,9 @@ func rewrite(t *testing.T, path string, blocks []block, fresh [][]string) {
 	require.NoError(t, err)
 	lines := strings.Split(string(data), "\n")
 	for i, b := range slices.Backward(blocks) {
+		if b.last == 0 { // shared
+			continue
+		}
 		lines = slices.Replace(lines, b.first, b.last, fresh[i]...)
 	}
 	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
