@@ -18,6 +18,7 @@ import (
 	"github.com/blackhole/blackhole/internal/daemon/recent"
 	"github.com/blackhole/blackhole/internal/discovery"
 	"github.com/blackhole/blackhole/internal/frontend/authority"
+	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/etcdapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
@@ -74,9 +75,10 @@ type fronts struct {
 	reloader reloader
 	http     *httpapi.Server
 	grpc     *grpcapi.Server
-	dns      *dnsapi.Server   // nil: off
-	etcd     *etcdapi.Server  // nil: off
-	requests httpapi.Requests // counts requests; may be nil
+	dns      *dnsapi.Server    // nil: off
+	etcd     *etcdapi.Server   // nil: off
+	consul   *consulapi.Server // nil: off
+	requests httpapi.Requests  // counts requests; may be nil
 }
 
 // build starts the parts in order. After an error it stops the started ones.
@@ -244,7 +246,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 	var locks *grpcapi.Coordination
 	if c := p.coordination; c != nil {
 		gate := authority.New(authority.Config{
-			Service: c.plane, Peer: p.node.Host().ID().String(), Open: p.fronts.auth.guard == nil, Reserved: p.config.Etcd.Prefix,
+			Service: c.plane, Peer: p.node.Host().ID().String(), Open: p.fronts.auth.guard == nil, Reserved: []string{p.config.Etcd.Prefix, p.config.Consul.Prefix},
 			Now: p.now, Logger: p.log.With("part", "audit"),
 		})
 		locks = &grpcapi.Coordination{Service: gate, Admin: gate.Admin(c.plane), Owner: gate.Owner}
@@ -283,8 +285,34 @@ func (p *parts) startFrontEnds(context.Context) error {
 	if locks != nil {
 		web.Coordination = &httpapi.Coordination{Calls: p.fronts.grpc.Calls(), Reader: locks.Service}
 	}
+	if err := p.startConsul(&web); err != nil {
+		return err
+	}
 	p.fronts.http = httpapi.New(web)
 	return p.startEtcd(calls, answers)
+}
+
+// startConsul adds the front end for clients of Consul to that of HTTP.
+func (p *parts) startConsul(web *httpapi.Config) (err error) {
+	c := p.coordination
+	switch {
+	case !p.config.Consul.Enabled:
+		return nil
+	case c == nil:
+		return fault.Invalidf("consul.enabled", true, "needs the coordination plane, which is off: set coordination.enabled")
+	}
+	self := p.node.Host().ID().String()
+	gate := authority.New(authority.Config{
+		Service: c.plane, Peer: self, Front: consulapi.Front, Open: p.fronts.auth.guard == nil, Now: p.now, Logger: p.log.With("part", "audit"),
+	})
+	p.fronts.consul, err = consulapi.New(consulapi.Config{
+		Service: gate, Owner: gate.Owner, Plane: c.plane, Group: c.plane.Group, Peer: self, Prefix: p.config.Consul.Prefix,
+		Logger: p.log.With("part", "consul"), Refused: web.Refused, Answers: web.Answers,
+	})
+	if err == nil {
+		web.Others = p.fronts.consul.Routes()
+	}
+	return err
 }
 
 // startEtcd makes the front end for clients of etcd.

@@ -184,6 +184,9 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 	if l.etcd != nil {
 		start(func() error { return f.etcd.Serve(f.auth.secure(l.etcd), p.urlOf(l.etcd)) }, func() { f.etcd.Close() })
 	}
+	if f.consul != nil {
+		start(func() error { f.consul.Run(done); return nil }, cancel)
+	}
 	if f.dns != nil {
 		start(f.dns.Serve, func() { f.dns.Close() })
 	}

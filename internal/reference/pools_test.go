@@ -36,15 +36,15 @@ func places() map[string]pool {
 	return map[string]pool{
 		"connections": {"a quarter of the descriptors, 64 to 16,384", rule, "64 beside them for probes of health", "", []string{
 			access + "TestConnectionsAreBounded", "internal/daemon.TestCallersAreBounded"}},
-		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP, gRPC and clients of etcd together; 16 KiB of an answer are free", rule, known, "", []string{
+		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP, gRPC and clients of etcd and Consul together; 16 KiB of an answer are free", rule, known, "", []string{
 			access + "TestBytes", access + "TestKeptPlaces", front + "httpapi.TestSilentReaders", front + "grpcapi.TestSilentReaders",
-			front + "etcdapi.TestAnswersAreBounded"}},
+			front + "etcdapi.TestAnswersAreBounded", front + "consulapi.TestBounds"}},
 		"watches": {"1,024 of each plane and front, 4,096 of peers, 4,096 of instances", rule, known, "", []string{access + "TestKeptPlaces",
-			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", access + "TestGreedyClients"}},
+			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", front + "consulapi.TestBounds", access + "TestGreedyClients"}},
 		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, known + "; commands of the peer itself have 64 places of their own", "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnLane"}},
 		"calls":          {"32,768 on streams", rule, known, "", []string{access + "TestGreedyClients", access + "TestKeptPlaces"}},
-		"large_requests": {"4", rule, "", "", []string{front + "httpapi.TestBatchesAreBounded"}},
+		"large_requests": {"4 of the API, 4 of clients of Consul", rule, "", "", []string{front + "httpapi.TestBatchesAreBounded", front + "consulapi.TestBounds"}},
 		"backups":        {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
 		"viewers":        {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},
 		"sessions":       {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},

@@ -36,8 +36,8 @@ type Config struct {
 	// Front names a front for other clients, whose callers without a name share the ids of their leases; empty: none. Nobody
 	// is admin there: a list of one front has no leases of others.
 	Front string
-	// Reserved begins names that no lock may have: keys of locks would stand among those of a front. Empty: none.
-	Reserved string
+	// Reserved begin names that no lock may have: keys of locks would stand among those of a front.
+	Reserved []string
 	// Open is true without authentication: nobody has a name or a role, and every caller may use every name.
 	Open   bool
 	Now    func() time.Time // nil means time.Now
@@ -140,8 +140,10 @@ func (g *Gate) permitted(c *caller, m *coordv1.Command) error {
 			"is easy to guess, and whoever knows it may use a lease without a name: leave it out, or choose one at random from %d up", int64(firstChosen)))
 	}
 	for _, o := range objectsOf(m) {
-		if g.Reserved != "" && o.kind == "lock" && strings.HasPrefix(o.name+"/", g.Reserved) && m.GetUnlock() == nil {
-			return fault.Wrap("authority", fault.Refused(fault.Forbidden, o.field, "is under %s, which is for clients of etcd: use another name", g.Reserved))
+		for _, prefix := range g.Reserved {
+			if o.kind == "lock" && strings.HasPrefix(o.name+"/", prefix) && m.GetUnlock() == nil {
+				return fault.Wrap("authority", fault.Refused(fault.Forbidden, o.field, "is under %s, which is for clients of etcd or Consul: use another name", prefix))
+			}
 		}
 	}
 	if g.Open {

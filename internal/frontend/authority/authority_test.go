@@ -259,7 +259,7 @@ func TestAudit(t *testing.T) {
 // TestReservedNames refuses locks whose keys would stand among those of a front, whoever asks.
 func TestReservedNames(t *testing.T) {
 	w := newWorld(t)
-	w.Reserved = "etcd/"
+	w.Reserved = []string{"consul/", "etcd/"}
 	ctx := as(t, access.RoleAdmin, "admin")
 	w.own = w.grant(t, ctx)
 	for name, ok := range map[string]bool{"etcd": false, "etcd/x": false, "etcd2": true, "x/etcd/": true} {

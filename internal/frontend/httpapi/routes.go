@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -91,6 +92,33 @@ func pageRoutes() []route {
 	}
 }
 
+// Route is a path of another front end at this address. It is no part of the API of this package, whose server admits its requests
+// and ends their contexts at Close.
+type Route struct {
+	Pattern string      // of http.ServeMux
+	Role    access.Role // needed by the caller
+	Waits   bool        // the client chooses the duration, so the time measures nothing
+	Handler http.Handler
+	Outside func(http.Handler) http.Handler // around the guard; nil: nothing
+}
+
+// mountOther gives the router the route of another front end.
+func (s *Server) mountOther(c *Config, o Route) {
+	until := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := s.shared.untilClosing(r.Context())
+		defer cancel()
+		o.Handler.ServeHTTP(w, r.WithContext(ctx))
+	})
+	h := countRequests(c.Requests, route{pattern: o.Pattern, waits: o.Waits, serve: until})
+	if c.Guard != nil {
+		h = c.Guard(o.Role, h)
+	}
+	if o.Outside != nil {
+		h = o.Outside(h)
+	}
+	s.mux.Handle(o.Pattern, h)
+}
+
 func (t route) method() string {
 	method, _, _ := strings.Cut(t.pattern, " ")
 	return method
@@ -149,6 +177,9 @@ func (s *Server) mount(c *Config) {
 		}
 		s.mux.Handle(t.pattern, h)
 	}
+	for _, o := range c.Others {
+		s.mountOther(c, o)
+	}
 }
 
 // fieldPath is the field of errors about a path without a route.
@@ -190,8 +221,8 @@ func countRequests(requests Requests, t route) http.Handler {
 	if endpoint == "" {
 		endpoint = strings.TrimPrefix(t.path(), "/v1")
 	}
-	if method == "/" { // the catch-all pattern has no method
-		method = "other"
+	if strings.HasPrefix(method, "/") { // a catch-all pattern has no method
+		method, endpoint = "other", cmp.Or(t.endpoint, strings.TrimPrefix(method, "/v1"))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()

@@ -63,6 +63,8 @@ type Config struct {
 	// peer remembers nothing.
 	History func(after time.Time) ([]discovery.Note, <-chan struct{})
 
+	Others []Route // of other front ends at this address
+
 	Hosts []string // host names, without port, allowed in requests besides loopback
 
 	// Guard wraps the handler of a route and admits only callers with the role of the route.

@@ -29,6 +29,7 @@ type Config struct {
 	DNSTTL    time.Duration `yaml:"dns_ttl" help:"Longest TTL of a DNS answer: 0 to 24h."`
 
 	Etcd         Etcd         `yaml:"etcd"`
+	Consul       Consul       `yaml:"consul"`
 	Network      Network      `yaml:"network"`
 	Connections  Connections  `yaml:"connections"`
 	Log          Log          `yaml:"log"`
@@ -36,6 +37,12 @@ type Config struct {
 	Discovery    Discovery    `yaml:"discovery"`
 	Coordination Coordination `yaml:"coordination"`
 	Agent        Agent        `yaml:"agent"`
+}
+
+// Consul are the settings of the front end for clients of Consul, at the address http. It needs the coordination plane.
+type Consul struct {
+	Enabled bool   `yaml:"enabled" help:"Whether the HTTP address answers clients of Consul too."`
+	Prefix  string `yaml:"prefix" help:"What the keys of clients of Consul begin with in the group, ending in /: the same on all peers. No lock may have a name under it."`
 }
 
 // Etcd are the settings of the front end for clients of etcd. It needs the coordination plane.
@@ -135,6 +142,7 @@ func Default() Config {
 		GRPC:        "127.0.0.1:8502",
 		Unix:        Off,
 		Etcd:        Etcd{Listen: Off, Prefix: "etcd/"},
+		Consul:      Consul{Prefix: "consul/"},
 		Auth:        Auth{Enabled: auto, Method: "token", Anonymous: auto},
 		Log:         Log{Level: "info", Format: "text"},
 		Connections: Connections{Reach: auto, Relay: Relay{Enabled: true}},

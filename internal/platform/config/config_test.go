@@ -334,17 +334,24 @@ func TestNetworkName(t *testing.T) {
 	require.ErrorContains(t, err, "network: is a section and takes no value")
 }
 
-func TestEtcdPrefix(t *testing.T) {
-	for prefix, ok := range map[string]bool{"etcd/": true, "a/b/": true, "": false, "/": false, "etcd": false, "etcd//": false, strings.Repeat("a", 128) + "/": false} {
-		c := config.Default()
-		c.Etcd.Prefix = prefix
-		if err := c.Validate(); ok {
-			require.NoError(t, err)
-		} else {
-			require.ErrorContains(t, err, "etcd.prefix", "%q", prefix)
+// TestPrefixes refuses prefixes of other clients that are no folders of keys, or the same ones.
+func TestPrefixes(t *testing.T) {
+	for prefix, ok := range map[string]bool{"own/": true, "a/b/": true, "": false, "/": false, "etcd": false, "etcd//": false, strings.Repeat("a", 128) + "/": false} {
+		for key, set := range map[string]func(*config.Config){
+			"etcd.prefix": func(c *config.Config) { c.Etcd.Prefix = prefix }, "consul.prefix": func(c *config.Config) { c.Consul.Prefix = prefix },
+		} {
+			c := config.Default()
+			if set(&c); ok {
+				require.NoError(t, c.Validate())
+			} else {
+				require.ErrorContains(t, c.Validate(), key, "%q", prefix)
+			}
 		}
 	}
 	c := config.Default()
+	c.Consul.Prefix = "etcd/sub/"
+	require.ErrorContains(t, c.Validate(), "must not overlap etcd.prefix")
+	c = config.Default()
 	c.Etcd.Listen = "0.0.0.0:2379"
 	require.ErrorContains(t, c.Validate(), "etcd.listen")
 }

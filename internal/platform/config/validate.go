@@ -22,7 +22,9 @@ func (c *Config) Validate() error {
 		c.listener("grpc", c.GRPC),
 		socket("unix", c.Unix),
 		c.listener("etcd.listen", c.Etcd.Listen),
-		c.Etcd.validate(),
+		prefix("etcd.prefix", c.Etcd.Prefix),
+		prefix("consul.prefix", c.Consul.Prefix),
+		c.apart(),
 		hosts("hosts", c.Hosts),
 		c.Network.validate(),
 		c.Connections.validate(),
@@ -111,11 +113,19 @@ func refresh(d *Discovery) error {
 // Off as an address disables the listener.
 const Off = "off"
 
-// validate refuses a prefix that is no folder of keys. The front end refuses those of the group itself.
-func (e *Etcd) validate() error {
-	name, ok := strings.CutSuffix(e.Prefix, "/")
-	if !ok || name == "" || len(e.Prefix) > maxPrefix || strings.HasSuffix(name, "/") {
-		return fault.Invalidf("etcd.prefix", e.Prefix, "must be a name and /, with at most %d bytes", maxPrefix)
+// prefix refuses one that is no folder of keys. The front ends refuse those of the group itself.
+func prefix(key, text string) error {
+	name, ok := strings.CutSuffix(text, "/")
+	if !ok || name == "" || len(text) > maxPrefix || strings.HasSuffix(name, "/") {
+		return fault.Invalidf(key, text, "must be a name and /, with at most %d bytes", maxPrefix)
+	}
+	return nil
+}
+
+// apart refuses front ends whose clients would change each other's keys.
+func (c *Config) apart() error {
+	if a, b := c.Etcd.Prefix, c.Consul.Prefix; strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
+		return fault.Invalidf("consul.prefix", b, "must not overlap etcd.prefix, %s", a)
 	}
 	return nil
 }

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/platform/config"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// TestClientsOfConsul writes by the API of Consul with a token of the peer, reads by ours, and finds that the names of locks stay out of its keys.
+func TestClientsOfConsul(t *testing.T) {
+	c := config.Default()
+	c.Consul.Enabled = true
+	c.Auth.Tokens = []config.Token{{Name: "app", Token: func() string { return "of-app" }, Role: "service", Services: []string{"consul/app"}}}
+	p := startWith(t, c, t.TempDir())
+	call := func(method, path, token string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, p.http+path, strings.NewReader("1"))
+		require.NoError(t, err)
+		if token != "" {
+			r.Header.Set("X-Consul-Token", token)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
+	const token = "of-app"
+	until(t, "a leader", func() bool {
+		code, _ := call("PUT", "/v1/kv/app/a", token)
+		return code == http.StatusOK
+	})
+	code, _ := call("PUT", "/v1/kv/app/a?token="+token, "")
+	require.Equal(t, http.StatusOK, code)
+	code, _ = call("PUT", "/v1/kv/app/a", "")
+	require.Equal(t, http.StatusUnauthorized, code)
+	code, _ = call("PUT", "/v1/kv/app/a", "wrong")
+	require.Equal(t, http.StatusUnauthorized, code)
+	code, _ = call("PUT", "/v1/kv/other", token)
+	require.Equal(t, http.StatusForbidden, code)
+	code, text := call("GET", "/v1/status/leader", token)
+	require.Equal(t, http.StatusOK, code)
+	require.NotEqual(t, `""`, text)
+}
+
+// TestConsulKeepsLocksOut refuses locks whose keys would stand among those of clients, also at a peer that serves none.
+func TestConsulKeepsLocksOut(t *testing.T) {
+	p := startWith(t, config.Default(), t.TempDir())
+	session, err := p.Session(t.Context())
+	require.NoError(t, err)
+	defer session.Close(t.Context())
+	_, err = session.Lock(t.Context(), "consul/jobs")
+	require.ErrorIs(t, err, fault.Forbidden)
+}
+
+// TestConsulNeedsTheGroup refuses settings with a front end that could answer nothing.
+func TestConsulNeedsTheGroup(t *testing.T) {
+	p := &parts{config: config.Default()}
+	require.NoError(t, p.startConsul(&httpapi.Config{}))
+	p.config.Consul.Enabled = true
+	require.ErrorContains(t, p.startConsul(&httpapi.Config{}), "coordination.enabled")
+}

@@ -1,0 +1,366 @@
+// Package consulapi is the front end for clients of Consul's HTTP API, at the address of package httpapi.
+//
+// Keys stand in the group under a prefix, as they are. What Consul keeps beside a value has keys of its own, after a zero byte, which no key of a
+// client has:
+//
+//	K          the value; under the session's lease with behavior delete
+//	K\0held    the session that holds the key, under its lease: the end of the session releases the key without further work
+//	K\0meta    flags, lock index and the session that was told to hold the key; absent when all are empty
+//	K\0slow    under a lease that outlives the session's by its lock delay: while it exists, nobody acquires a key without holder
+//
+// Every change is one transaction that depends on all of them. A session is a lease, see sessionID.
+package consulapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/coord"
+	"github.com/blackhole/blackhole/pkg/coord/directory"
+	"github.com/blackhole/blackhole/pkg/coord/requirements"
+	"github.com/blackhole/blackhole/pkg/fault"
+)
+
+// Front is the name of this front in owners of leases; see authority.Config.
+const Front = "consul"
+
+// Datacenter is the only one. A request may name it.
+const Datacenter = "dc1"
+
+// Version is the version of Consul whose API this is. Clients read it.
+const Version = "1.22.0"
+
+// Bounds of the front.
+const (
+	maxWatches   = 1024             // blocking queries at a time
+	maxLarge     = 4                // bodies above maxBody at a time
+	maxBody      = 64 << 10         // of a request that needs no place
+	maxValue     = 512 << 10        // of one key, as in Consul
+	maxTxn       = 6 << 20          // body of a transaction
+	maxAnswer    = 64 << 20         // keys and values of one answer
+	answerWithin = 10 * time.Second // of the group, besides the wait of a blocking query
+	defaultWait  = 5 * time.Minute
+	maxWait      = 10 * time.Minute
+)
+
+// Config holds the parts of a Server.
+type Config struct {
+	// Service is the coordination plane behind the rights of the callers of this front; required.
+	Service coord.Service
+	// Owner returns the owner that a caller acts as; required.
+	Owner func(context.Context) (string, error)
+	// Plane is the plane without these rights, which renews the sessions of this peer; required.
+	Plane coord.Service
+	// Group returns what this peer knows of the group; required.
+	Group func(context.Context) (coord.GroupState, error)
+	// Peer is the id of this peer, and the name of its node.
+	Peer string
+	// Prefix of all keys; not empty.
+	Prefix string
+	Logger *slog.Logger // nil disables logging
+
+	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
+	Refused func(access.Refusal)
+	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
+	Answers *access.Pool
+}
+
+// Server is the front end for clients of Consul. Run keeps its sessions.
+type Server struct {
+	Config
+	watches, large *access.Pool
+	lasting        lasting
+}
+
+// New makes a server. Errors: Invalid for a prefix with keys of the group itself.
+func New(c Config) (*Server, error) {
+	for _, own := range []string{coord.MembersPrefix, directory.Prefix, requirements.Prefix, requirements.StatusPrefix} {
+		if c.Prefix == "" || strings.HasPrefix(c.Prefix, own) || strings.HasPrefix(own, c.Prefix) {
+			return nil, fault.Wrap("consulapi.New", fault.Invalidf("consul.prefix", c.Prefix, "must not overlap %s, where the group has keys of its own", own))
+		}
+	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	s := &Server{
+		Config: c, watches: access.NewPool("watches", maxWatches, c.Refused), large: access.NewPool("large_requests", maxLarge, c.Refused),
+	}
+	s.lasting.plane, s.lasting.peer = c.Plane, c.Peer
+	return s, nil
+}
+
+// Run does the periodic work of the front until the context ends.
+func (s *Server) Run(ctx context.Context) {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		if err := s.lasting.renew(ctx); err != nil && ctx.Err() == nil {
+			s.Logger.Debug("sessions were not renewed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Routes returns the paths of the front. What is left of Consul's paths answers 404, with the headers that clients read.
+func (s *Server) Routes() []httpapi.Route {
+	read, write := access.RoleReadOnly, access.RoleService
+	routes := []httpapi.Route{
+		s.route("GET /v1/kv/{key...}", read, s.getKey, "index", "wait", "recurse", "raw", "keys", "separator"),
+		s.route("PUT /v1/kv/{key...}", write, s.putKey, "flags", "cas", "acquire", "release"),
+		s.route("DELETE /v1/kv/{key...}", write, s.deleteKey, "cas", "recurse"),
+		s.route("PUT /v1/session/create", write, s.createSession),
+		s.route("PUT /v1/session/destroy/{id}", write, s.destroySession),
+		s.route("PUT /v1/session/renew/{id}", write, s.renewSession),
+		s.route("GET /v1/session/info/{id}", read, s.sessionInfo),
+		s.route("GET /v1/session/list", read, s.listSessions),
+		s.route("GET /v1/session/node/{node}", read, s.listSessions),
+		s.route("GET /v1/status/leader", read, s.leader),
+		s.route("GET /v1/status/peers", read, s.peers),
+		s.route("PUT /v1/txn", write, s.txn),
+	}
+	for _, rest := range []string{"kv/", "session/", "status/", "txn", "agent/", "catalog/", "health/", "acl/", "event/", "query", "query/", "coordinate/", "config", "config/", "connect/", "operator/", "snapshot", "internal/"} {
+		routes = append(routes, s.route("/v1/"+rest, read, func(*request) error {
+			return fault.New("", fault.NotFound, "this peer does not have this path of Consul's API, or not for this method")
+		}))
+	}
+	return routes
+}
+
+// request is a request of a client with its parameters.
+type request struct {
+	*http.Request
+	w      http.ResponseWriter
+	values url.Values
+	index  int64 // that the client has; 0: it does not wait
+	wait   time.Duration
+}
+
+// has reports whether a parameter is there; its value does not count.
+func (r *request) has(name string) bool { return r.values.Has(name) }
+
+// route makes a route whose handler reads some parameters besides the common ones.
+func (s *Server) route(pattern string, role access.Role, serve func(*request) error, parameters ...string) httpapi.Route {
+	serves := func(w http.ResponseWriter, hr *http.Request) {
+		r := &request{Request: hr, w: w, values: hr.URL.Query()}
+		err := r.read(parameters)
+		if err == nil {
+			err = serve(r)
+		}
+		if err != nil {
+			s.fail(r, err)
+		}
+	}
+	return httpapi.Route{Pattern: pattern, Role: role, Waits: slices.Contains(parameters, "index"), Handler: http.HandlerFunc(serves), Outside: tokenOf}
+}
+
+// tokenOf takes the token of a client of Consul for a bearer token.
+func tokenOf(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if token := cmp.Or(r.URL.Query().Get("token"), r.Header.Get("X-Consul-Token")); token != "" {
+			r = r.Clone(r.Context())
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// read checks the parameters of a request. One that this front would have to ignore is refused.
+func (r *request) read(known []string) error {
+	for name := range r.values {
+		switch {
+		case slices.Contains([]string{"dc", "stale", "consistent", "pretty", "token", "cached", "ns", "partition"}, name):
+		case !slices.Contains(known, name):
+			return fault.Invalidf(name, nil, "is not supported here: leave it out")
+		}
+	}
+	for _, name := range []string{"ns", "partition"} {
+		if v := r.values.Get(name); v != "" && v != "default" {
+			return fault.Invalidf(name, v, "must be default: there are no others")
+		}
+	}
+	if dc := r.values.Get("dc"); dc != "" && dc != Datacenter {
+		return errors.New("No path to datacenter")
+	}
+	if text := r.values.Get("index"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 {
+			return fault.Invalidf("index", text, "must be a number: send X-Consul-Index from an answer")
+		}
+		r.index = n
+	}
+	r.wait = defaultWait
+	if text := r.values.Get("wait"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return fault.Invalidf("wait", text, "needs a duration such as 30s")
+		}
+		r.wait = min(cmp.Or(d, defaultWait), maxWait)
+	}
+	return nil
+}
+
+// bounded bounds a call to the group.
+func bounded(r *request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.Context(), answerWithin)
+}
+
+// body reads a body of at most some bytes. The release ends its use.
+func (s *Server) body(r *request, most int64) (text []byte, release func(), err error) {
+	release = func() {}
+	if r.ContentLength < 0 || r.ContentLength > maxBody {
+		if release, err = s.large.Take(r.Context(), "consulapi"); err != nil {
+			return nil, nil, err
+		}
+	}
+	text, err = io.ReadAll(http.MaxBytesReader(r.w, r.Body, most))
+	if err != nil {
+		release()
+		if large := new(http.MaxBytesError); errors.As(err, &large) {
+			return nil, nil, fault.New("", fault.TooLarge, "Request body too large, max size: %d bytes", most)
+		}
+		return nil, nil, fault.Invalidf("body", nil, "cannot be read: %w", err)
+	}
+	return text, release, nil
+}
+
+// object reads a JSON object as Consul does, whatever the case of its names. An unknown field is an error: it would have no effect.
+func (s *Server) object(r *request, into any) error {
+	text, release, err := s.body(r, maxBody)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if len(text) == 0 {
+		return nil
+	}
+	return decode(text, into)
+}
+
+func decode(text []byte, into any) error {
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		if _, name, ok := strings.Cut(err.Error(), "unknown field "); ok {
+			return fault.Invalidf(strings.Trim(name, `"`), nil, "is not supported here: leave it out")
+		}
+		if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+			return fault.Invalidf(cmp.Or(wrong.Field, "body"), nil, "must not be a JSON %s", wrong.Value)
+		}
+		return fault.Invalidf("body", nil, "is no JSON of this request: %w", err)
+	}
+	return nil
+}
+
+// fail answers an error in plain text, as Consul does.
+func (s *Server) fail(r *request, err error) {
+	code, text := http.StatusInternalServerError, fault.Message(err)
+	switch fault.KindOf(err) {
+	case fault.Invalid, fault.Unprocessable:
+		code = http.StatusBadRequest
+	case fault.NotFound, fault.Gone:
+		code = http.StatusNotFound
+	case fault.Unauthentic, fault.Forbidden:
+		code, text = http.StatusForbidden, "Permission denied: "+text
+	case fault.TooLarge:
+		code = http.StatusRequestEntityTooLarge
+	case fault.LimitReached, fault.PoolExhausted:
+		code = http.StatusTooManyRequests
+	case fault.Conflict, fault.Exists:
+		code = http.StatusConflict
+	case fault.Unavailable:
+		text = "No cluster leader: " + text
+	}
+	if field := fault.FieldOf(err); field != "" {
+		text = field + " " + text
+	}
+	s.header(r.w, 1)
+	s.write(r, code, "text/plain; charset=utf-8", []byte(text))
+}
+
+// header sets the headers that clients read from every answer. An index is never 0.
+func (s *Server) header(w http.ResponseWriter, index int64) {
+	w.Header().Set("X-Consul-Index", strconv.FormatInt(max(index, 1), 10))
+	w.Header().Set("X-Consul-KnownLeader", "true")
+	w.Header().Set("X-Consul-LastContact", "0")
+}
+
+// answer writes an answer in JSON.
+func (s *Server) answer(r *request, index int64, v any) error {
+	return s.answerCode(r, http.StatusOK, index, v)
+}
+
+func (s *Server) answerCode(r *request, code int, index int64, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("an answer has no JSON: %w", err)
+	}
+	s.header(r.w, index)
+	s.write(r, code, "application/json", text)
+	return nil
+}
+
+// write sends a whole answer, if the budget has room for it.
+func (s *Server) write(r *request, code int, kind string, text []byte) {
+	take := func() (func(), error) { return s.Answers.TakeBytes(r.Context(), "consulapi", len(text), 0) }
+	if r.Method == http.MethodPut || r.Method == http.MethodDelete { // the change is made, so its answer must not look refused
+		take = func() (func(), error) { return s.Answers.TakeForChange(r.Context(), "consulapi", len(text)) }
+	}
+	release, err := take()
+	if err != nil {
+		code, kind, text = http.StatusInternalServerError, "text/plain; charset=utf-8", []byte(fault.Message(err))
+		if fault.KindOf(err) == fault.PoolExhausted {
+			code = http.StatusTooManyRequests
+		}
+	}
+	if release != nil {
+		defer release()
+	}
+	h := r.w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	r.w.WriteHeader(code)
+	_, _ = r.w.Write(text) // a failure is the client's loss
+}
+
+// leader answers who leads the group: an address, or without one the id of the peer.
+func (s *Server) leader(r *request) error {
+	g, err := s.Group(r.Context())
+	if err != nil {
+		return err
+	}
+	for _, m := range g.Voters {
+		if m.Peer == g.Leader {
+			return s.answer(r, 1, cmp.Or(m.Address, m.Peer))
+		}
+	}
+	return s.answer(r, 1, g.Leader)
+}
+
+// peers answers the voters of the group, as leader does.
+func (s *Server) peers(r *request) error {
+	g, err := s.Group(r.Context())
+	if err != nil {
+		return err
+	}
+	out := []string{}
+	for _, m := range g.Voters {
+		out = append(out, cmp.Or(m.Address, m.Peer))
+	}
+	return s.answer(r, 1, out)
+}
