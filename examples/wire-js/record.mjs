@@ -176,7 +176,7 @@ export const keyOfRecord = (r) => `/blackhole/services/${r.type}/${r.subtype || 
 
 // cells returns the keys of the cells of a record.
 export function cells (r) {
-  const places = r.latitude === undefined ? ['global'] : ['global', ...[2, 3, 4, 5, 6].map((n) => cellOf(r, n))]
+  const places = r.latitude === undefined ? ['global'] : ['global', ...[1, 2, 3, 4, 5, 6].map((n) => cellOf(r, n))]
   const subtypes = r.subtype ? ['_', r.subtype] : ['_']
   return [...subtypes.flatMap((s) => places.map((p) => `/blackhole/services/${r.type}/${s}/${p}`)), `/blackhole/providers/${r.provider}`]
 }

@@ -19,12 +19,9 @@ type Cell string
 // Global is the cell of the whole Earth.
 const Global Cell = "global"
 
-// The lengths of cells used as index keys, beside Global: from about 1250 km by 625 km at the
-// equator down to 1.2 km by 0.6 km.
-const (
-	MinLen = 2
-	MaxLen = 6
-)
+// MaxLen is the length of the smallest cells used as index keys, about 1.2 km by 0.6 km at the equator. All their ancestors are
+// index keys too, so each cell has 32 parts.
+const MaxLen = 6
 
 // DeepLen is the length of the smallest cells in index keys, about 38 m by 19 m. They divide an
 // overfull cell of length MaxLen.
@@ -64,13 +61,13 @@ func CellOf(p Point, length int) Cell {
 	return g.cell(g.code(g.row(p.Lat), g.col(p.Lon)))
 }
 
-// IndexCells returns all index cells of p: Global, then the lengths MinLen to MaxLen.
+// IndexCells returns all index cells of p: Global, then the lengths 1 to MaxLen.
 func IndexCells(p Point) []Cell {
-	cells := make([]Cell, 1, 2+MaxLen-MinLen)
+	cells := make([]Cell, 1+MaxLen)
 	cells[0] = Global
 	longest := CellOf(p, MaxLen)
-	for n := MinLen; n <= MaxLen; n++ {
-		cells = append(cells, longest[:n])
+	for n := range MaxLen {
+		cells[1+n] = longest[:1+n]
 	}
 	return cells
 }
@@ -118,8 +115,7 @@ func (c Cell) Parent() (Cell, bool) {
 	}
 }
 
-// Children returns the 32 parts of c, sorted; none for a cell of MaxCellLen. Global's children
-// have length 1, shorter than the cells of the index.
+// Children returns the 32 parts of c, sorted; none for a cell of MaxCellLen.
 func (c Cell) Children() []Cell {
 	if c.Len() >= MaxCellLen {
 		return nil

@@ -49,7 +49,7 @@ func TestCellOf(t *testing.T) {
 }
 
 func TestIndexCells(t *testing.T) {
-	require.Equal(t, []Cell{"global", "u4", "u4p", "u4pr", "u4pru", "u4pruy"},
+	require.Equal(t, []Cell{"global", "u", "u4", "u4p", "u4pr", "u4pru", "u4pruy"},
 		IndexCells(Point{57.64911, 10.40744}))
 }
 

@@ -139,7 +139,7 @@ func TestCover(t *testing.T) {
 	pole := Cover(Disc{Point{90, 0}, 1}, 32) // all cells of the top row meet at the pole
 	require.Len(t, pole, 32)
 	for _, c := range pole {
-		require.Equal(t, MinLen, c.Len())
+		require.Equal(t, 2, c.Len())
 		require.Equal(t, 90.0, c.Box().MaxLat)
 	}
 
@@ -225,7 +225,7 @@ func TestCoverBruteForce(t *testing.T) {
 		_, ok = CoverAt(d, length, len(want)-1)
 		require.False(t, ok)
 
-		if length == MinLen { // Cover chooses a coarser length only if the finer cover is too large
+		if length == 1 { // Cover chooses a coarser length only if the finer cover is too large
 			require.Equal(t, []Cell{Global}, Cover(d, len(want)-1))
 			if next, ok := CoverAt(d, length+1, len(want)); !ok {
 				require.Equal(t, want, Cover(d, len(want)))

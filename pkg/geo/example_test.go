@@ -22,7 +22,7 @@ func ExampleNewPoint() {
 // A record belongs to every cell of the index around its place.
 func ExampleIndexCells() {
 	fmt.Println(geo.IndexCells(geo.Point{Lat: 57.64911, Lon: 10.40744}))
-	// Output: [global u4 u4p u4pr u4pru u4pruy]
+	// Output: [global u u4 u4p u4pr u4pru u4pruy]
 }
 
 // A search within 100 km of Taveuni, Fiji, crosses the antimeridian.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	topicLen = geo.MinLen               // characters of a topic's geohash
+	topicLen = 2                        // characters of a topic's geohash
 	maxTopic = 32 + 1 + len(geo.Global) // bytes after the prefix of the network
 
 	// maxCover is the maximum number of cells of a plan; a larger disc follows the global topic.

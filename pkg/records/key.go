@@ -31,8 +31,8 @@ type Key struct {
 }
 
 // CellKey names one cell of the index: /blackhole/services/{type}/{subtype|_}/{geohash prefix of
-// 2 to 8 | global}, or /blackhole/providers/{provider_id} for all records of one provider. Records
-// belong to the cells of lengths 2 to 6, to global, and to the cell of their provider; cells of
+// 1 to 8 | global}, or /blackhole/providers/{provider_id} for all records of one provider. Records
+// belong to the cells of lengths 1 to 6, to global, and to the cell of their provider; cells of
 // lengths 7 and 8 split an overfull cell.
 type CellKey struct {
 	Type     string
@@ -143,8 +143,8 @@ func ParseCellKey(s string) (CellKey, error) {
 		return CellKey{}, err
 	}
 	c := CellKey{Type: steps[0], Subtype: steps[1], Cell: geo.Cell(steps[2])}
-	if !inRange(c.Cell, geo.MinLen, geo.DeepLen) {
-		return CellKey{}, fault.Invalidf("key", s, "must have a geohash of %d to %d characters, or %q", geo.MinLen, geo.DeepLen, geo.Global)
+	if !inRange(c.Cell, 1, geo.DeepLen) {
+		return CellKey{}, fault.Invalidf("key", s, "must have a geohash of 1 to %d characters, or %q", geo.DeepLen, geo.Global)
 	}
 	if err := checkKind(s, c.Type, c.Subtype); err != nil {
 		return CellKey{}, err

@@ -174,7 +174,7 @@ func (r *Record) Key() Key {
 
 // Cells returns the cells of the record: for its subtype and for any subtype, each prefix length
 // of its place, and global; then the cell of its provider. A record without subtype or place has
-// fewer than 13.
+// fewer than 15.
 func (r *Record) Cells() []CellKey {
 	subtypes := []string{AnySubtype}
 	if r.subtype != "" {

@@ -40,7 +40,7 @@ func FuzzLaterResponse(f *testing.F) {
 	p, now := keepertest.NewProvider(f), time.Now()
 	r := p.Sign(f, keepertest.Offer("one"), 1, now)
 	price := 1.0
-	summary := &pb.Summary{Cell: "u3", Count: 3, Prices: []*pb.BestPrice{{Currency: "usdc", PriceUnit: "per-hour", Price: price}}}
+	summary := &pb.Summary{Cell: "u", Count: 3, Prices: []*pb.BestPrice{{Currency: "usdc", PriceUnit: "per-hour", Price: price}}}
 	plan := keepertest.Compile(f, query.Query{Limit: 3})
 	q := cellQuery{plan: plan, cells: plan.Cells(coverCells)}
 	split := &pb.Split{Cell: q.cells[0].String(), Children: []*pb.Summary{summary}}

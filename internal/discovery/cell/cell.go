@@ -48,8 +48,8 @@ const (
 	LeafFull      = 4 * Full               // maximum of a cell without children
 )
 
-// MaxChildren is the maximum number of children of a cell: the children of Global have two characters.
-const MaxChildren = 1024
+// MaxChildren is the number of parts of a cell: they have one more character.
+const MaxChildren = 32
 
 // Grace is the duration of phase Merging: the cell still answers as split while it accepts every
 // record. Publishers remember a split for a shorter time, so none of them withholds records when
@@ -80,34 +80,28 @@ func (p Phase) Open() bool { return p == Whole || p == Merging }
 // Complete reports whether the keeper has every record of the cell.
 func (p Phase) Complete() bool { return p == Whole || p == Splitting }
 
-// Children returns the number of characters of a cell's children. It reports false for a cell
-// without children.
-func Children(c geo.Cell) (length int, some bool) {
-	switch n := c.Len(); {
-	case n == 0:
-		return geo.MinLen, true
-	case n < geo.DeepLen:
-		return n + 1, true
-	default:
-		return 0, false
-	}
+// Divisible reports whether a cell has children.
+func Divisible(c geo.Cell) bool { return c.Len() < geo.DeepLen }
+
+// isChild reports whether a cell is a child of c.
+func isChild(c, child geo.Cell) bool {
+	return Divisible(c) && child.Len() == c.Len()+1 && c.ContainsCell(child)
 }
 
 // ChildOf returns the child that contains a record. It reports false for a record without a place
 // and for a cell without children.
 func ChildOf(c geo.Cell, r *records.Record) (geo.Cell, bool) {
-	length, some := Children(c)
 	at, placed := r.Facts().Place()
-	if !some || !placed {
+	if !Divisible(c) || !placed {
 		return "", false
 	}
-	return geo.CellOf(at, length), true
+	return geo.CellOf(at, c.Len()+1), true
 }
 
 // Splits reports whether a cell has too many members, of enough providers and prefixes for a
 // split.
 func Splits(c geo.Cell, members []Member) bool {
-	if _, some := Children(c); !some || len(members) <= Full {
+	if !Divisible(c) || len(members) <= Full {
 		return false
 	}
 	var counter ProviderCounter
@@ -119,7 +113,7 @@ func Splits(c geo.Cell, members []Member) bool {
 
 // Capacity returns the maximum number of records in a whole cell.
 func Capacity(c geo.Cell) int {
-	if _, some := Children(c); some {
+	if Divisible(c) {
 		return Full
 	}
 	return LeafFull
@@ -197,20 +191,19 @@ func (c *Cell) Offer(m Member) (kept bool, displaced []records.Name) {
 	if !ok {
 		return true, nil
 	}
-	if ch := c.child(place); ch != nil {
-		ch.window.Add(m.Record)
-		if !c.sample.Has(m.Record.Name()) { // otherwise counted before
-			ch.recent++
-		}
+	ch := c.child(place)
+	ch.window.Add(m.Record)
+	if !c.sample.Has(m.Record.Name()) { // otherwise counted before
+		ch.recent++
 	}
 	kept, displaced = c.sample.Offer(m)
 	return kept || c.phase != Split, displaced
 }
 
-// child returns the knowledge about a child, new if necessary; nil for too many children.
+// child returns the knowledge about a child, new if necessary.
 func (c *Cell) child(place geo.Cell) *child {
 	ch, ok := c.children[place]
-	if !ok && len(c.children) < MaxChildren {
+	if !ok {
 		ch = &child{windowStart: c.since}
 		c.children[place] = ch
 	}
@@ -325,9 +318,6 @@ func (ch *child) due() time.Time {
 // keepers, reported is their Merge.
 func (c *Cell) Refresh(place geo.Cell, reported Summary) {
 	ch := c.child(place)
-	if ch == nil {
-		return
-	}
 	ch.window.Merge(ch.reported)
 	if ch.rest = min(max(2*ch.rest, restFirst), restMost); !ch.reported.equal(reported) {
 		ch.rest = 0
@@ -339,12 +329,8 @@ func (c *Cell) Refresh(place geo.Cell, reported Summary) {
 
 // Adopt adds another keeper's view of a child. It only improves the summary.
 func (c *Cell) Adopt(place geo.Cell, reported Summary) {
-	length, some := Children(c.place)
-	if !some || place.Len() != length || !c.place.ContainsCell(place) || reported.Count == 0 {
-		return
-	}
-	if ch := c.child(place); ch != nil {
-		ch.reported.Merge(reported)
+	if isChild(c.place, place) && reported.Count > 0 {
+		c.child(place).reported.Merge(reported)
 	}
 }
 

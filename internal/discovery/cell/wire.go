@@ -98,17 +98,16 @@ type SplitInfo struct {
 // that violates the protocol: see FromProto; also for foreign or repeated children.
 func SplitInfoFromProto(place geo.Cell, m *pb.Split) (SplitInfo, error) {
 	const op = "cell.SplitFromProto"
-	length, some := Children(place)
-	if !some || len(m.GetChildren()) > MaxChildren {
-		return SplitInfo{}, fault.New(op, fault.Unauthentic, "%d children of %s", len(m.GetChildren()), place)
+	if !Divisible(place) {
+		return SplitInfo{}, fault.New(op, fault.Unauthentic, "%s has no children", place)
 	}
-	s := SplitInfo{Below: m.GetSampleBelow(), Children: make(map[geo.Cell]Summary, len(m.GetChildren()))}
+	s := SplitInfo{Below: m.GetSampleBelow(), Children: make(map[geo.Cell]Summary)}
 	for _, part := range m.GetChildren() {
 		child, summary, err := FromProto(part)
 		if err != nil {
 			return SplitInfo{}, fault.Wrap(op, err)
 		}
-		if _, twice := s.Children[child]; twice || child.Len() != length || !place.ContainsCell(child) {
+		if _, twice := s.Children[child]; twice || !isChild(place, child) {
 			return SplitInfo{}, fault.New(op, fault.Unauthentic, "%s is not a child of %s", child, place)
 		}
 		s.Children[child] = summary

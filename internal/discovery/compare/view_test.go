@@ -48,7 +48,7 @@ func TestSharedCells(t *testing.T) {
 		rest := newView(x, near, time.Now(), split, small).sharedWith("a", false)
 		require.Greater(t, len(rest.cells), 2)
 		for _, h := range rest.cells {
-			require.True(t, h.cell.OfProvider() || h.cell.Cell == "global" || h.cell.Cell.Len() == 2 && h.cell.Subtype == records.AnySubtype, h.key)
+			require.True(t, h.cell.OfProvider() || h.cell.Cell == "global" || h.cell.Cell.Len() == 1 && h.cell.Subtype == records.AnySubtype, h.key)
 		}
 		require.ElementsMatch(t, slices.Collect(maps.Keys(small.types())), []records.CellKey{{Type: "compute", Subtype: "_", Cell: "global"}})
 	})

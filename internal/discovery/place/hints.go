@@ -62,7 +62,7 @@ func (h *splitHints) add(id peer.ID, splits []*pb.Split, asked func(records.Cell
 			// The old hint describes other children. The sum expires with its oldest part.
 			hint.until = old.until
 			for place, summary := range old.Children {
-				if _, again := info.Children[place]; !again && len(info.Children) < cell.MaxChildren {
+				if _, again := info.Children[place]; !again {
 					info.Children[place] = summary
 				}
 			}

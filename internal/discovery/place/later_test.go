@@ -18,7 +18,7 @@ import (
 func FuzzLaterStoreResponse(f *testing.F) {
 	r := keepertest.NewProvider(f).Sign(f, keepertest.Offer("one"), 1, time.Now())
 	cells := keepertest.Compile(f, query.Query{}).Cells(1)
-	split := &pb.Split{Cell: cells[0].String(), Children: []*pb.Summary{{Cell: "u3", Count: 3}}}
+	split := &pb.Split{Cell: cells[0].String(), Children: []*pb.Summary{{Cell: "u", Count: 3}}}
 	refusal := &peerv1.Refusal{Code: peerv1.Code_CODE_UNSUPPORTED, Field: "query.query.15", Message: "no", Unknown: []string{"query.query.15"}}
 	today := &pb.StoreResponse{Results: []*pb.StoreResult{{}, {Refusal: refusal, Sequence: 3}}, Splits: []*pb.Split{split}}
 	keepertest.AddFutures(f, 1)

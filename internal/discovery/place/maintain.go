@@ -142,9 +142,7 @@ func (s *Splits) adopt(c records.CellKey, info cell.SplitInfo) {
 func (m *Maintainer) splitRelated(c records.CellKey) {
 	var related []geo.Cell
 	for place, ok := c.Cell.Parent(); ok; place, ok = place.Parent() {
-		if place == geo.Global || place.Len() >= geo.MinLen {
-			related = append(related, place)
-		}
+		related = append(related, place)
 	}
 	m.With(c, func(x *cell.Cell) { related = append(related, x.Populated()...) })
 	for _, place := range related {

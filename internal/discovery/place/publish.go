@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	storeTimeout = time.Minute                                        // of a Store without a deadline
-	deliveries   = (2*(geo.MaxLen-geo.MinLen+2) + 1) * route.Replicas // at a time: all keepers of one record
-	inFlight     = 500                                                // records of one Store under way to keepers, each keeper's counted
-	avoidedShare = 5                                                  // an avoided peer gets 1/avoidedShare of the usual time for a delivery
+	storeTimeout = time.Minute                             // of a Store without a deadline
+	deliveries   = (2*(1+geo.MaxLen) + 1) * route.Replicas // at a time: all keepers of one record
+	inFlight     = 500                                     // records of one Store under way to keepers, each keeper's counted
+	avoidedShare = 5                                       // an avoided peer gets 1/avoidedShare of the usual time for a delivery
 )
 
 // Store sends records to the keepers of their cells and returns an outcome for each record, in

@@ -340,14 +340,12 @@ func (s *Splits) forPublisher(cells map[records.CellKey][]geo.Cell) []*pb.Split 
 // selects the children of a cell; false leaves the cell out.
 func (s *Splits) describe(cells []records.CellKey, children func(records.CellKey, *cell.Cell) (map[geo.Cell]cell.Summary, bool)) []*pb.Split {
 	var all []*pb.Split
-	total := 0
 	for _, c := range cells {
 		s.With(c, func(x *cell.Cell) {
 			if len(all) == wire.MaxQueryCells {
 				return
 			}
-			selected, some := children(c, x)
-			if total += len(selected); some && total <= wire.SplitChildren {
+			if selected, some := children(c, x); some {
 				all = append(all, x.Proto(c.String(), selected))
 			}
 		})

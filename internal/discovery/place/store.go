@@ -270,7 +270,7 @@ func (h *Batch) waitFor(r *records.Record, c records.CellKey, prefix netip.Prefi
 		return 0
 	}
 	ofProvider, ofPrefix := h.splits.shares(c, r, prefix, h.now)
-	_, splits := cell.Children(c.Cell)
+	splits := cell.Divisible(c.Cell)
 	return cell.Wait(cell.Load{
 		Count: size, Capacity: capacity, OfProvider: ofProvider, OfPrefix: ofPrefix, Splits: splits,
 	})

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/digest"
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -15,9 +16,11 @@ const (
 	MaxItems = 1000
 	// MaxItemCells bounds the cells of one item. A record belongs to at most that many: its
 	// subtype and any subtype, at each length and Global, and its provider's cell.
-	MaxItemCells = 2*(geo.DeepLen-geo.MinLen+2) + 1
+	MaxItemCells = 2*(1+geo.DeepLen) + 1
 	// MaxQueryCells bounds the cells of one QUERY message.
 	MaxQueryCells = 64
+	// SplitChildren bounds the children of the split cells of one message.
+	SplitChildren = MaxQueryCells * cell.MaxChildren
 	// MaxRequest bounds a request on the wire, in bytes.
 	MaxRequest = 1 << 20
 	// MaxAnswer bounds the total size of the envelopes in one QUERY answer, in bytes.
@@ -27,7 +30,6 @@ const (
 	maxQueryRequest = 96 << 10          // bytes of a QUERY: it has no large fields
 	maxResponse     = MaxAnswer + 1<<20 // bytes of a response: the envelopes and everything else
 	maxEnvelope     = records.MaxSize
-	SplitChildren   = 4096 // children of split cells in one message
 
 	maxFindingsRequest = 8 << 10 // bytes
 

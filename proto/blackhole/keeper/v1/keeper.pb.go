@@ -958,7 +958,7 @@ type Split struct {
 	// Records of a smaller rank are in the sample. The rank is the first 8 bytes, big-endian, of
 	// the SHA-256 of the record's name.
 	SampleBelow   uint64     `protobuf:"varint,2,opt,name=sample_below,json=sampleBelow,proto3" json:"sample_below,omitempty"`
-	Children      []*Summary `protobuf:"bytes,3,rep,name=children,proto3" json:"children,omitempty"` // by cell; at most 1024
+	Children      []*Summary `protobuf:"bytes,3,rep,name=children,proto3" json:"children,omitempty"` // by cell; at most 32
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
