@@ -36,7 +36,7 @@ func (p *Parts) assemble(plan *query.Plan, found query.Found) *query.Answer {
 	}
 	slices.SortFunc(hits, query.Hit.Compare)
 	a := p.answer(plan, hits[:min(len(hits), plan.Limit())], found.Total)
-	a.AtLeast, a.Complete, a.Reason = found.AtLeast, found.Complete, found.Reason
+	a.AtLeast, a.Complete, a.Reason, a.Beyond = found.AtLeast, found.Complete, found.Reason, found.Beyond
 	if withheld := found.AtLeast || found.Total > len(found.Records); a.Complete && withheld && a.ExcludedTotal > 0 && len(a.Results) < plan.Shown() {
 		a.Complete, a.Reason = false, "offers whose endpoint does not answer took places of others: ask again"
 	}

@@ -123,7 +123,7 @@ func (c *cache) invalidate(ch index.Change) {
 	defer c.mu.Unlock()
 	for _, key := range c.entries.Keys() {
 		e, _ := c.entries.Peek(key)
-		if ch.Seq > e.seq && affects(e.plan, ch) {
+		if ch.Seq > e.seq && ch.Concerns(e.plan) {
 			c.entries.Remove(key)
 		}
 	}

@@ -66,14 +66,9 @@ func (c *counter) answer(q query.Query) (*query.Answer, error) {
 // counted returns an answer without matches: complete if this peer keeps all that can match.
 func (c *counter) counted(plan *query.Plan) *query.Answer {
 	found, kept := c.Keepers.Local(plan)
-	a := &query.Answer{Complete: kept && found.Complete && found.Beyond == ""}
-	switch {
-	case !kept:
-		a.Reason = found.Reason + "; the counts are of those that it knows"
-	case !found.Complete:
-		a.Reason = found.Reason
-	default:
-		a.Reason = found.Beyond
+	a := &query.Answer{Complete: kept && found.Complete, Reason: found.Reason, Beyond: found.Beyond}
+	if !kept {
+		a.Reason += "; the counts are of those that it knows"
 	}
 	a.AtLeast = !a.Complete
 	return a

@@ -88,7 +88,7 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 		found.Reason = "one keeper of two answered"
 	}
 	if n.beyond.Load() {
-		found.Beyond = "1 records need a newer version"
+		found.Beyond = &query.LeftOut{Records: 1, Features: []string{"auction.v2"}}
 	}
 	for _, r := range n.kept {
 		if p.Match(r) && !r.Expired(time.Now()) {

@@ -98,10 +98,5 @@ func (f *feed) after(epoch, seq uint64) (next []index.Change, wait <-chan struct
 // altered reports whether a change after seq affects the plan. It returns true for positions that the index has lost.
 func (f *feed) altered(p *query.Plan, seq uint64) bool {
 	changes, _, lost := f.index.After(seq, math.MaxInt)
-	return lost || slices.ContainsFunc(changes, func(ch index.Change) bool { return affects(p, ch) })
-}
-
-// affects reports whether a change concerns an answer to the plan.
-func affects(p *query.Plan, ch index.Change) bool {
-	return (ch.Old != nil && query.Concerns(p, ch.Old)) || (ch.New != nil && query.Concerns(p, ch.New))
+	return lost || slices.ContainsFunc(changes, func(ch index.Change) bool { return ch.Concerns(p) })
 }

@@ -143,19 +143,15 @@ func (s *Service) askSteadily(ctx context.Context, e *cached, excluded []peer.ID
 	return found, nil
 }
 
-// finish builds the answer and caches it as e, if nothing is missing or only records that this version does not
-// understand. The caller may change the fields of the result.
+// finish builds the answer and caches it as e, if nothing is missing. The caller may change the fields of the result.
 func (s *Service) finish(e *cached, found query.Found) *query.Answer {
 	s.dropUnreachable(e, &found)
 	a := s.assemble(e.plan, found)
 	s.tell(e.plan, a, e.excluded)
+	s.reportOutdated(a.Beyond)
 	if !a.Complete {
 		e.release()
 		return a
-	}
-	if found.Beyond != "" { // as good as it gets with this version
-		a.Complete, a.Reason = false, found.Beyond
-		s.reportOutdated(found.Beyond)
 	}
 	kept := *a
 	e.answer, e.fresh = &kept, s.cache.ttl

@@ -121,6 +121,7 @@ func join(parts []*part) *query.Answer {
 		for _, note := range b.Notes {
 			a.Notes = append(a.Notes, p.about+": "+note)
 		}
+		a.Beyond = a.Beyond.Join(b.Beyond)
 		a.Excluded = append(a.Excluded, b.Excluded...)
 		a.ExcludedTotal += b.ExcludedTotal
 	}
@@ -192,6 +193,7 @@ func (s *several) grouped(ctx context.Context, q query.Query) (*query.Answer, er
 	a := joinGroups(known, parts)
 	why := join(probes)
 	a.Source, a.Age = wider(a.Source, why.Source), max(a.Age, why.Age)
+	a.Beyond = probes[0].answer.Beyond // their terms are unknown, so every part counts the same ones
 	if !why.Complete {
 		a.Complete, a.Reason = false, strings.Join(slices.DeleteFunc([]string{a.Reason, why.Reason}, func(s string) bool { return s == "" }), "; ")
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/platform/condition"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -42,15 +43,18 @@ func (p *Plane) ClockOffset() *float64 {
 	return &s
 }
 
-// reportOutdated counts an answer that leaves out records of later versions. It warns once an hour: any stranger can
+// reportOutdated counts an answer that leaves out records of later versions, if it does. It warns once an hour: any stranger can
 // publish such records, so they are no condition of this peer.
-func (s *Service) reportOutdated(why string) {
+func (s *Service) reportOutdated(b *query.LeftOut) {
 	const every = time.Hour
+	if b == nil {
+		return
+	}
 	s.Metrics.Outdated()
 	now := s.Now()
 	if last := s.warned.Load(); last == nil || now.Sub(*last) >= every {
 		if s.warned.CompareAndSwap(last, &now) {
-			s.Logger.Warn("answers of this peer are incomplete: upgrade blackholed", "reason", why)
+			s.Logger.Warn("answers of this peer leave out offers of a newer version: upgrade blackholed", "records", b.Records, "features", b.Features)
 		}
 	}
 }

@@ -246,7 +246,7 @@ func (w *watcher) leftOut() string {
 		some, cut := index.SomeBeyond(w.service.Index, p, p.Cells(coverCells), w.service.Now(), countedBeyond)
 		all, more = append(all, some...), more || cut
 	}
-	return index.DescribeBeyond(all, 0, more)
+	return index.LeftOut(all, 0, more).String()
 }
 
 // beyond reports whether a watch leaves a record out because it needs a feature of a later version.

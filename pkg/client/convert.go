@@ -52,6 +52,9 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 			a.Cells.Counts[i] = query.CellCount{Cell: geo.Cell(n.GetCell()), Count: int(n.GetCount())}
 		}
 	}
+	if b := resp.GetBeyond(); b != nil {
+		a.Beyond = &query.LeftOut{Records: int(b.GetRecords()), AtLeast: b.GetRecordsAtLeast(), Features: b.GetFeatures()}
+	}
 	for _, e := range resp.GetExcluded() {
 		a.Excluded = append(a.Excluded, query.Excluded{Provider: e.GetProviderId(), ID: e.GetRecordId(), Reason: e.GetReason(), Since: e.GetSince().AsTime()})
 	}

@@ -2,6 +2,9 @@ package query
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/blackhole/blackhole/pkg/geo"
@@ -48,11 +51,54 @@ type Answer struct {
 	Took     time.Duration
 	Notes    []string // the cells and keepers asked, for Query.Explain
 
+	Beyond        *LeftOut   // records left out whatever they say, beside a complete answer too; nil for none
 	Excluded      []Excluded // providers left out as unreachable, stopped or paused, at most MaxExcluded, by id
 	ExcludedTotal int        // number of those
 
 	Groups []PriceGroup // of Results, in order, for Query.GroupPrices
 	Cells  *Cells       // for Query.Cells
+}
+
+// LeftOut counts records that need a later version of the program. Only their type, provider and place are known, so an answer leaves
+// them out: whether they match, nobody of this version can tell.
+type LeftOut struct {
+	Records  int      `json:"records"`
+	AtLeast  bool     `json:"records_at_least,omitempty"` // Records is a lower bound
+	Features []string `json:"features,omitempty"`         // that they need, as far as known, sorted; at most 8
+}
+
+// Need adds features.
+func (b *LeftOut) Need(features ...string) {
+	const most = 8
+	b.Features = slices.Concat(b.Features, features)
+	slices.Sort(b.Features)
+	b.Features = slices.Compact(b.Features)
+	b.Features = b.Features[:min(len(b.Features), most)]
+}
+
+// Join returns the sum of two counts of different records; nil counts none.
+func (b *LeftOut) Join(o *LeftOut) *LeftOut {
+	if b == nil || o == nil {
+		return cmp.Or(b, o)
+	}
+	sum := &LeftOut{Records: b.Records + o.Records, AtLeast: b.AtLeast || o.AtLeast, Features: b.Features}
+	sum.Need(o.Features...)
+	return sum
+}
+
+// String is a sentence for people; "" for nil.
+func (b *LeftOut) String() string {
+	if b == nil {
+		return ""
+	}
+	of, which := "", ""
+	if b.AtLeast {
+		of = "at least "
+	}
+	if len(b.Features) > 0 {
+		which = " with " + strings.Join(b.Features, ", ")
+	}
+	return fmt.Sprintf("%s%d records are left out, because they need a newer version of blackholed%s", of, b.Records, which)
 }
 
 // Cells counts matches by place. Their sum and Unplaced are Answer.Total.
@@ -106,7 +152,7 @@ type Found struct {
 	AtLeast  bool              // Total is a lower bound
 	Complete bool              // every group of keepers answered, and no match outside Records ranks among the first Limit
 	Reason   string            // cause of an incomplete answer
-	Beyond   string            // records left out because they need a newer version of the program; "" for none
+	Beyond   *LeftOut          // records left out because they need a later version of the program; nil for none
 	Local    bool              // this peer is the only keeper of every cell
 	Notes    []string          // cells asked, keepers asked, bounds; for Query.Explain
 }

@@ -121,9 +121,6 @@ func Beyond(p *Plan, r *records.Record) bool {
 		p.inDisc(r.Facts())
 }
 
-// Concerns reports whether answers depend on a record: it matches, or is beyond this version.
-func Concerns(p *Plan, r *records.Record) bool { return p.Match(r) || Beyond(p, r) }
-
 // Reject explains in one sentence why a record does not match: the filter, the record's value
 // and the limit. It returns "" exactly if Match is true.
 func (p *Plan) Reject(r *records.Record) string {

@@ -32,6 +32,7 @@ type AnswerView struct {
 	TookMs   float64      `json:"took_ms"`
 	Notes    []string     `json:"notes,omitempty"`
 
+	Beyond        *LeftOut   `json:"beyond,omitempty"`
 	Excluded      []Excluded `json:"excluded,omitempty"`
 	ExcludedTotal int        `json:"excluded_total,omitempty"`
 
@@ -44,7 +45,7 @@ func (a *Answer) View() AnswerView {
 	v := AnswerView{
 		Results: make([]ResultView, len(a.Results)), Total: a.Total, AtLeast: a.AtLeast, Next: a.Next, Source: a.Source,
 		Complete: a.Complete, Reason: a.Reason, AgeMs: Millis(a.Age), TookMs: Millis(a.Took), Notes: a.Notes,
-		Excluded: a.Excluded, ExcludedTotal: a.ExcludedTotal, Groups: a.Groups, Cells: a.Cells,
+		Beyond: a.Beyond, Excluded: a.Excluded, ExcludedTotal: a.ExcludedTotal, Groups: a.Groups, Cells: a.Cells,
 	}
 	for i, r := range a.Results {
 		v.Results[i] = ResultView{

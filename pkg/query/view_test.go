@@ -65,6 +65,9 @@ func answerGen(tb require.TestingT) *rapid.Generator[*Answer] {
 				a.Cells.Counts = append(a.Cells.Counts, CellCount{Cell: "u3", Count: n})
 			}
 		}
+		if rapid.Bool().Draw(t, "beyond") {
+			a.Beyond = &LeftOut{Records: rapid.IntRange(0, 3).Draw(t, "records beyond"), AtLeast: rapid.Bool().Draw(t, "more"), Features: linesGen().Draw(t, "features")}
+		}
 		for range rapid.IntRange(0, 3).Draw(t, "excluded shown") {
 			e := Excluded{Provider: rapid.String().Draw(t, "provider"), Reason: rapid.String().Draw(t, "reason")}
 			if rapid.Bool().Draw(t, "since known") {

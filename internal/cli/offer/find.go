@@ -80,6 +80,9 @@ func summarise(r *remote.Peer, a query.AnswerView) {
 	if a.ExcludedTotal > 0 {
 		r.Say("%s", excludedLine(a))
 	}
+	if a.Beyond != nil {
+		r.Say("%s", a.Beyond)
+	}
 	if !a.Complete {
 		r.Say("warning: the answer is incomplete: %s", term.OrDash(a.Reason))
 	}

@@ -253,7 +253,7 @@ func (a *Asker) findHere(p *query.Plan, cells []records.CellKey) query.Found {
 		f.Complete, f.AtLeast, f.Reason = false, true, "this peer "+why
 	}
 	some, more := index.SomeBeyond(a.Index, p, cells, a.Now(), wire.MaxBeyond)
-	f.Beyond = index.DescribeBeyond(some, 0, more)
+	f.Beyond = index.LeftOut(some, 0, more)
 	if p.Explain() {
 		f.Notes = []string{"this peer keeps all the cells and compared them with other keepers: it answers alone"}
 	}

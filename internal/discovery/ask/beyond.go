@@ -51,9 +51,9 @@ func (q cellQuery) beyond(r *records.Record) bool {
 	return query.Beyond(q.plan, r) && slices.ContainsFunc(q.cells, r.In)
 }
 
-// beyond describes the records that the answers leave out because this version does not understand them; "" for none.
+// beyond counts the records that the answers leave out because this version does not understand them.
 // It adds the records to the index, so that they replace earlier versions.
-func (a *Asker) beyond(groups []group) string {
+func (a *Asker) beyond(groups []group) *query.LeftOut {
 	newest := make(map[records.Name]*records.Record)
 	more, unreadable := false, 0
 	for _, g := range groups {
@@ -68,7 +68,7 @@ func (a *Asker) beyond(groups []group) string {
 			}
 		}
 	}
-	return index.DescribeBeyond(slices.Collect(maps.Values(newest)), unreadable, more)
+	return index.LeftOut(slices.Collect(maps.Values(newest)), unreadable, more)
 }
 
 // unread returns the number of records that this version could not read.

@@ -204,7 +204,7 @@ func (w *watchServer) concerns(ch index.Change) bool {
 	if ch.New == nil || !w.inside(ch.New) && (ch.Old == nil || !w.inside(ch.Old)) {
 		return false
 	}
-	return query.Concerns(w.plan, ch.New) || ch.Old != nil && query.Concerns(w.plan, ch.Old) || ch.Old == nil && ch.New.Withdrawn()
+	return ch.Concerns(w.plan) || ch.Old == nil && ch.New.Withdrawn()
 }
 
 // inside reports whether a record lies in a watched cell.

@@ -1,8 +1,6 @@
 package index
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,30 +33,20 @@ func SomeBeyond(x *Index, p *query.Plan, cells []records.CellKey, now time.Time,
 	return some, more
 }
 
-// DescribeBeyond says how many records an answer leaves out, or "" for none, and which features they need. It counts
-// unread records without their features.
-func DescribeBeyond(some []*records.Record, unread int, more bool) string {
-	n := len(some) + unread
-	if n == 0 && !more {
-		return ""
+// LeftOut counts some records, others that this version could not even read, and whether there are more. It returns nil for none.
+func LeftOut(some []*records.Record, unread int, more bool) *query.LeftOut {
+	if len(some)+unread == 0 && !more {
+		return nil
 	}
-	const shown = 4
-	var features []string
+	b := &query.LeftOut{Records: len(some) + unread, AtLeast: more}
 	for _, r := range some {
-		features = append(features, strings.Split(r.Needs(), ", ")...)
+		b.Need(strings.Split(r.Needs(), ", ")...)
 	}
-	slices.Sort(features)
-	features = slices.Compact(features)
-	which := ""
-	if len(features) > 0 {
-		which = " with " + strings.Join(features[:min(len(features), shown)], ", ")
-	}
-	if len(features) > shown {
-		which += " and more"
-	}
-	of := ""
-	if more {
-		of = "more than "
-	}
-	return fmt.Sprintf("%s%d records are left out, because they need a newer version of blackholed%s", of, n, which)
+	return b
+}
+
+// Concerns reports whether answers to a plan depend on a change: a version of it matches, or needs a feature of a later version.
+func (ch Change) Concerns(p *query.Plan) bool {
+	concerned := func(r *records.Record) bool { return r != nil && (p.Match(r) || query.Beyond(p, r)) }
+	return concerned(ch.Old) || concerned(ch.New)
 }

@@ -58,3 +58,22 @@ func TestBeyond(t *testing.T) {
 	require.Equal(t, len(needs), x.Expire(epoch().Add(time.Hour)))
 	require.Zero(t, x.Len())
 }
+
+// A count of records beyond this version names a bounded number of features.
+func TestLeftOut(t *testing.T) {
+	require.Nil(t, index.LeftOut(nil, 0, false))
+	require.Empty(t, index.LeftOut(nil, 0, false).String())
+	plain := sign(t, keyOf(t, 1), cdn("one"), stamp(1, 0, time.Hour))
+	var some []*records.Record
+	for i := range 12 {
+		some = append(some, recordstest.Later(t, keyOf(t, 1), plain, recordstest.Needs(fmt.Sprintf("x%02d", 11-i))))
+	}
+	many := index.LeftOut(some, 2, true)
+	require.Equal(t, &query.LeftOut{Records: 14, AtLeast: true, Features: []string{"x00", "x01", "x02", "x03", "x04", "x05", "x06", "x07"}}, many)
+	few := index.LeftOut(some[:1], 0, false)
+	require.Equal(t, "1 records are left out, because they need a newer version of blackholed with x11", few.String())
+	require.Equal(t, &query.LeftOut{Records: 1, Features: []string{"x00", "x11"}}, (&query.LeftOut{Features: []string{"x00"}}).Join(few))
+	require.Equal(t, few, few.Join(nil))
+	require.Equal(t, few, (*query.LeftOut)(nil).Join(few))
+	require.Equal(t, []string{"x11"}, few.Features, "Join changes neither")
+}

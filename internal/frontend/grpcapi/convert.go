@@ -100,6 +100,9 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 			resp.Cells.Counts = append(resp.Cells.Counts, &api.CellCount{Cell: string(n.Cell), Count: uint64(n.Count)})
 		}
 	}
+	if b := a.Beyond; b != nil {
+		resp.Beyond = &api.Beyond{Records: uint64(b.Records), RecordsAtLeast: b.AtLeast, Features: b.Features}
+	}
 	for _, e := range a.Excluded {
 		resp.Excluded = append(resp.Excluded, &api.Excluded{ProviderId: e.Provider, RecordId: e.ID, Reason: e.Reason, Since: timestamppb.New(e.Since)})
 	}

@@ -141,7 +141,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32, 0}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33, 0}
 }
 
 // Record is a verified record with what goes with it.
@@ -1439,6 +1439,7 @@ type QueryResponse struct {
 	PriceGroups   []*PriceGroup `protobuf:"bytes,12,rep,name=price_groups,json=priceGroups,proto3" json:"price_groups,omitempty"`        // of results, in order, for Query.group_prices
 	Next          string        `protobuf:"bytes,13,opt,name=next,proto3" json:"next,omitempty"`                                         // for Query.after, if there may be more
 	Cells         *Cells        `protobuf:"bytes,14,opt,name=cells,proto3" json:"cells,omitempty"`                                       // for Query.cells
+	Beyond        *Beyond       `protobuf:"bytes,15,opt,name=beyond,proto3" json:"beyond,omitempty"`                                     // records left out, beside a complete answer too; absent for none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1571,6 +1572,74 @@ func (x *QueryResponse) GetCells() *Cells {
 	return nil
 }
 
+func (x *QueryResponse) GetBeyond() *Beyond {
+	if x != nil {
+		return x.Beyond
+	}
+	return nil
+}
+
+// Beyond counts records that need a later version of the program: whether they match, this one cannot tell.
+type Beyond struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Records        uint64                 `protobuf:"varint,1,opt,name=records,proto3" json:"records,omitempty"`
+	RecordsAtLeast bool                   `protobuf:"varint,2,opt,name=records_at_least,json=recordsAtLeast,proto3" json:"records_at_least,omitempty"` // records is a lower bound
+	Features       []string               `protobuf:"bytes,3,rep,name=features,proto3" json:"features,omitempty"`                                      // that they need, as far as known; at most 8
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Beyond) Reset() {
+	*x = Beyond{}
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Beyond) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Beyond) ProtoMessage() {}
+
+func (x *Beyond) ProtoReflect() protoreflect.Message {
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Beyond.ProtoReflect.Descriptor instead.
+func (*Beyond) Descriptor() ([]byte, []int) {
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Beyond) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *Beyond) GetRecordsAtLeast() bool {
+	if x != nil {
+		return x.RecordsAtLeast
+	}
+	return false
+}
+
+func (x *Beyond) GetFeatures() []string {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
 // Cells counts matches by place. Their sum and unplaced are QueryResponse.total.
 type Cells struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1583,7 +1652,7 @@ type Cells struct {
 
 func (x *Cells) Reset() {
 	*x = Cells{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1664,7 @@ func (x *Cells) String() string {
 func (*Cells) ProtoMessage() {}
 
 func (x *Cells) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[26]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1677,7 @@ func (x *Cells) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cells.ProtoReflect.Descriptor instead.
 func (*Cells) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{26}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Cells) GetLength() uint32 {
@@ -1643,7 +1712,7 @@ type CellCount struct {
 
 func (x *CellCount) Reset() {
 	*x = CellCount{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1724,7 @@ func (x *CellCount) String() string {
 func (*CellCount) ProtoMessage() {}
 
 func (x *CellCount) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[27]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1737,7 @@ func (x *CellCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CellCount.ProtoReflect.Descriptor instead.
 func (*CellCount) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{27}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CellCount) GetCell() string {
@@ -1700,7 +1769,7 @@ type PriceGroup struct {
 
 func (x *PriceGroup) Reset() {
 	*x = PriceGroup{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1781,7 @@ func (x *PriceGroup) String() string {
 func (*PriceGroup) ProtoMessage() {}
 
 func (x *PriceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[28]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1794,7 @@ func (x *PriceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriceGroup.ProtoReflect.Descriptor instead.
 func (*PriceGroup) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{28}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PriceGroup) GetCurrency() string {
@@ -1786,7 +1855,7 @@ type QueryResult struct {
 
 func (x *QueryResult) Reset() {
 	*x = QueryResult{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1867,7 @@ func (x *QueryResult) String() string {
 func (*QueryResult) ProtoMessage() {}
 
 func (x *QueryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[29]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1880,7 @@ func (x *QueryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResult.ProtoReflect.Descriptor instead.
 func (*QueryResult) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{29}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *QueryResult) GetRecord() *Record {
@@ -1871,7 +1940,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +1952,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[30]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +1965,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{30}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Endpoint) GetState() string {
@@ -1952,7 +2021,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2033,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[31]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2046,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{31}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchRequest) GetQuery() *v1.Query {
@@ -2007,7 +2076,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2088,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[32]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2101,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{32}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchResponse) GetKind() WatchResponse_Kind {
@@ -2071,7 +2140,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2152,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[33]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2165,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{33}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{34}
 }
 
 type StatusResponse struct {
@@ -2127,7 +2196,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2208,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[34]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2221,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{34}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StatusResponse) GetPeerId() string {
@@ -2312,7 +2381,7 @@ type GroupStanding struct {
 
 func (x *GroupStanding) Reset() {
 	*x = GroupStanding{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2393,7 @@ func (x *GroupStanding) String() string {
 func (*GroupStanding) ProtoMessage() {}
 
 func (x *GroupStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[35]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2406,7 @@ func (x *GroupStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStanding.ProtoReflect.Descriptor instead.
 func (*GroupStanding) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{35}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GroupStanding) GetGroupId() string {
@@ -2415,7 +2484,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2496,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[36]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2509,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{36}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Reach) GetState() string {
@@ -2511,7 +2580,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2592,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[37]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2605,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{37}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Condition) GetName() string {
@@ -2568,7 +2637,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2649,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[38]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2662,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{38}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{39}
 }
 
 type ListPeersResponse struct {
@@ -2605,7 +2674,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2617,7 +2686,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[39]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2630,7 +2699,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{39}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -2648,7 +2717,7 @@ type OpenPageRequest struct {
 
 func (x *OpenPageRequest) Reset() {
 	*x = OpenPageRequest{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2660,7 +2729,7 @@ func (x *OpenPageRequest) String() string {
 func (*OpenPageRequest) ProtoMessage() {}
 
 func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[40]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2673,7 +2742,7 @@ func (x *OpenPageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageRequest.ProtoReflect.Descriptor instead.
 func (*OpenPageRequest) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{40}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{41}
 }
 
 type OpenPageResponse struct {
@@ -2687,7 +2756,7 @@ type OpenPageResponse struct {
 
 func (x *OpenPageResponse) Reset() {
 	*x = OpenPageResponse{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +2768,7 @@ func (x *OpenPageResponse) String() string {
 func (*OpenPageResponse) ProtoMessage() {}
 
 func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[41]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +2781,7 @@ func (x *OpenPageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPageResponse.ProtoReflect.Descriptor instead.
 func (*OpenPageResponse) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{41}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OpenPageResponse) GetUrl() string {
@@ -2741,7 +2810,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2822,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[42]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2835,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{42}
+	return file_blackhole_api_v1_records_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Peer) GetId() string {
@@ -2810,7 +2879,7 @@ type RegisterBatchResponse_Result struct {
 
 func (x *RegisterBatchResponse_Result) Reset() {
 	*x = RegisterBatchResponse_Result{}
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2891,7 @@ func (x *RegisterBatchResponse_Result) String() string {
 func (*RegisterBatchResponse_Result) ProtoMessage() {}
 
 func (x *RegisterBatchResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_blackhole_api_v1_records_proto_msgTypes[43]
+	mi := &file_blackhole_api_v1_records_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3039,7 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0fResolveResponse\x120\n" +
 	"\x06record\x18\x01 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\"Q\n" +
 	"\fQueryRequest\x123\n" +
-	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05queryJ\x04\b\x02\x10\x03R\x06fields\"\xba\x04\n" +
+	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05queryJ\x04\b\x02\x10\x03R\x06fields\"\xec\x04\n" +
 	"\rQueryResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.blackhole.api.v1.QueryResultR\aresults\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -2986,7 +3055,12 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x0eexcluded_total\x18\v \x01(\x04R\rexcludedTotal\x12?\n" +
 	"\fprice_groups\x18\f \x03(\v2\x1c.blackhole.api.v1.PriceGroupR\vpriceGroups\x12\x12\n" +
 	"\x04next\x18\r \x01(\tR\x04next\x12-\n" +
-	"\x05cells\x18\x0e \x01(\v2\x17.blackhole.api.v1.CellsR\x05cells\"p\n" +
+	"\x05cells\x18\x0e \x01(\v2\x17.blackhole.api.v1.CellsR\x05cells\x120\n" +
+	"\x06beyond\x18\x0f \x01(\v2\x18.blackhole.api.v1.BeyondR\x06beyond\"h\n" +
+	"\x06Beyond\x12\x18\n" +
+	"\arecords\x18\x01 \x01(\x04R\arecords\x12(\n" +
+	"\x10records_at_least\x18\x02 \x01(\bR\x0erecordsAtLeast\x12\x1a\n" +
+	"\bfeatures\x18\x03 \x03(\tR\bfeatures\"p\n" +
 	"\x05Cells\x12\x16\n" +
 	"\x06length\x18\x01 \x01(\rR\x06length\x123\n" +
 	"\x06counts\x18\x02 \x03(\v2\x1b.blackhole.api.v1.CellCountR\x06counts\x12\x1a\n" +
@@ -3133,7 +3207,7 @@ func file_blackhole_api_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_blackhole_api_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_blackhole_api_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(Measured_State)(0),                  // 0: blackhole.api.v1.Measured.State
 	(WatchResponse_Kind)(0),              // 1: blackhole.api.v1.WatchResponse.Kind
@@ -3163,44 +3237,45 @@ var file_blackhole_api_v1_records_proto_goTypes = []any{
 	(*ResolveResponse)(nil),              // 25: blackhole.api.v1.ResolveResponse
 	(*QueryRequest)(nil),                 // 26: blackhole.api.v1.QueryRequest
 	(*QueryResponse)(nil),                // 27: blackhole.api.v1.QueryResponse
-	(*Cells)(nil),                        // 28: blackhole.api.v1.Cells
-	(*CellCount)(nil),                    // 29: blackhole.api.v1.CellCount
-	(*PriceGroup)(nil),                   // 30: blackhole.api.v1.PriceGroup
-	(*QueryResult)(nil),                  // 31: blackhole.api.v1.QueryResult
-	(*Endpoint)(nil),                     // 32: blackhole.api.v1.Endpoint
-	(*WatchRequest)(nil),                 // 33: blackhole.api.v1.WatchRequest
-	(*WatchResponse)(nil),                // 34: blackhole.api.v1.WatchResponse
-	(*StatusRequest)(nil),                // 35: blackhole.api.v1.StatusRequest
-	(*StatusResponse)(nil),               // 36: blackhole.api.v1.StatusResponse
-	(*GroupStanding)(nil),                // 37: blackhole.api.v1.GroupStanding
-	(*Reach)(nil),                        // 38: blackhole.api.v1.Reach
-	(*Condition)(nil),                    // 39: blackhole.api.v1.Condition
-	(*ListPeersRequest)(nil),             // 40: blackhole.api.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),            // 41: blackhole.api.v1.ListPeersResponse
-	(*OpenPageRequest)(nil),              // 42: blackhole.api.v1.OpenPageRequest
-	(*OpenPageResponse)(nil),             // 43: blackhole.api.v1.OpenPageResponse
-	(*Peer)(nil),                         // 44: blackhole.api.v1.Peer
-	(*RegisterBatchResponse_Result)(nil), // 45: blackhole.api.v1.RegisterBatchResponse.Result
-	(*v1.ServiceRecord)(nil),             // 46: blackhole.discovery.v1.ServiceRecord
-	(*durationpb.Duration)(nil),          // 47: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 48: google.protobuf.Timestamp
-	(*v1.Query)(nil),                     // 49: blackhole.discovery.v1.Query
+	(*Beyond)(nil),                       // 28: blackhole.api.v1.Beyond
+	(*Cells)(nil),                        // 29: blackhole.api.v1.Cells
+	(*CellCount)(nil),                    // 30: blackhole.api.v1.CellCount
+	(*PriceGroup)(nil),                   // 31: blackhole.api.v1.PriceGroup
+	(*QueryResult)(nil),                  // 32: blackhole.api.v1.QueryResult
+	(*Endpoint)(nil),                     // 33: blackhole.api.v1.Endpoint
+	(*WatchRequest)(nil),                 // 34: blackhole.api.v1.WatchRequest
+	(*WatchResponse)(nil),                // 35: blackhole.api.v1.WatchResponse
+	(*StatusRequest)(nil),                // 36: blackhole.api.v1.StatusRequest
+	(*StatusResponse)(nil),               // 37: blackhole.api.v1.StatusResponse
+	(*GroupStanding)(nil),                // 38: blackhole.api.v1.GroupStanding
+	(*Reach)(nil),                        // 39: blackhole.api.v1.Reach
+	(*Condition)(nil),                    // 40: blackhole.api.v1.Condition
+	(*ListPeersRequest)(nil),             // 41: blackhole.api.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),            // 42: blackhole.api.v1.ListPeersResponse
+	(*OpenPageRequest)(nil),              // 43: blackhole.api.v1.OpenPageRequest
+	(*OpenPageResponse)(nil),             // 44: blackhole.api.v1.OpenPageResponse
+	(*Peer)(nil),                         // 45: blackhole.api.v1.Peer
+	(*RegisterBatchResponse_Result)(nil), // 46: blackhole.api.v1.RegisterBatchResponse.Result
+	(*v1.ServiceRecord)(nil),             // 47: blackhole.discovery.v1.ServiceRecord
+	(*durationpb.Duration)(nil),          // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 49: google.protobuf.Timestamp
+	(*v1.Query)(nil),                     // 50: blackhole.discovery.v1.Query
 }
 var file_blackhole_api_v1_records_proto_depIdxs = []int32{
-	46, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	47, // 0: blackhole.api.v1.Record.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	3,  // 1: blackhole.api.v1.Record.measured:type_name -> blackhole.api.v1.Measured
 	0,  // 2: blackhole.api.v1.Measured.state:type_name -> blackhole.api.v1.Measured.State
-	47, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
-	48, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
-	48, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
-	48, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
-	46, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	48, // 3: blackhole.api.v1.Measured.round_trip:type_name -> google.protobuf.Duration
+	49, // 4: blackhole.api.v1.Measured.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 5: blackhole.api.v1.Measured.since:type_name -> google.protobuf.Timestamp
+	49, // 6: blackhole.api.v1.Excluded.since:type_name -> google.protobuf.Timestamp
+	47, // 7: blackhole.api.v1.RegisterRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 8: blackhole.api.v1.RegisterResponse.receipt:type_name -> blackhole.api.v1.Receipt
-	48, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
+	49, // 9: blackhole.api.v1.Receipt.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 10: blackhole.api.v1.Receipt.stored:type_name -> blackhole.api.v1.Stored
-	46, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
-	45, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
-	46, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
+	47, // 11: blackhole.api.v1.RegisterBatchRequest.services:type_name -> blackhole.discovery.v1.ServiceRecord
+	46, // 12: blackhole.api.v1.RegisterBatchResponse.results:type_name -> blackhole.api.v1.RegisterBatchResponse.Result
+	47, // 13: blackhole.api.v1.UpdateRequest.service:type_name -> blackhole.discovery.v1.ServiceRecord
 	9,  // 14: blackhole.api.v1.UpdateResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 15: blackhole.api.v1.WithdrawResponse.receipt:type_name -> blackhole.api.v1.Receipt
 	9,  // 16: blackhole.api.v1.PauseResponse.receipt:type_name -> blackhole.api.v1.Receipt
@@ -3208,66 +3283,67 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	2,  // 18: blackhole.api.v1.GetResponse.record:type_name -> blackhole.api.v1.Record
 	2,  // 19: blackhole.api.v1.ListResponse.records:type_name -> blackhole.api.v1.Record
 	2,  // 20: blackhole.api.v1.ResolveResponse.record:type_name -> blackhole.api.v1.Record
-	49, // 21: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
-	31, // 22: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
-	47, // 23: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
-	47, // 24: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
+	50, // 21: blackhole.api.v1.QueryRequest.query:type_name -> blackhole.discovery.v1.Query
+	32, // 22: blackhole.api.v1.QueryResponse.results:type_name -> blackhole.api.v1.QueryResult
+	48, // 23: blackhole.api.v1.QueryResponse.age:type_name -> google.protobuf.Duration
+	48, // 24: blackhole.api.v1.QueryResponse.took:type_name -> google.protobuf.Duration
 	4,  // 25: blackhole.api.v1.QueryResponse.excluded:type_name -> blackhole.api.v1.Excluded
-	30, // 26: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
-	28, // 27: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
-	29, // 28: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
-	2,  // 29: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
-	32, // 30: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
-	47, // 31: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
-	48, // 32: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
-	48, // 33: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
-	49, // 34: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
-	1,  // 35: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
-	2,  // 36: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	47, // 37: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	39, // 38: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	38, // 39: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	37, // 40: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	48, // 41: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	48, // 42: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	44, // 43: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	48, // 44: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	47, // 45: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 46: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 47: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 48: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 49: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 50: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 51: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 52: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
-	18, // 53: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
-	20, // 54: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	22, // 55: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	24, // 56: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	26, // 57: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	33, // 58: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	35, // 59: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	40, // 60: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	42, // 61: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 62: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 63: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 64: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 65: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 66: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
-	19, // 67: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
-	21, // 68: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	23, // 69: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	25, // 70: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	27, // 71: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	34, // 72: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	36, // 73: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	41, // 74: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	43, // 75: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	62, // [62:76] is the sub-list for method output_type
-	48, // [48:62] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	31, // 26: blackhole.api.v1.QueryResponse.price_groups:type_name -> blackhole.api.v1.PriceGroup
+	29, // 27: blackhole.api.v1.QueryResponse.cells:type_name -> blackhole.api.v1.Cells
+	28, // 28: blackhole.api.v1.QueryResponse.beyond:type_name -> blackhole.api.v1.Beyond
+	30, // 29: blackhole.api.v1.Cells.counts:type_name -> blackhole.api.v1.CellCount
+	2,  // 30: blackhole.api.v1.QueryResult.record:type_name -> blackhole.api.v1.Record
+	33, // 31: blackhole.api.v1.QueryResult.endpoint:type_name -> blackhole.api.v1.Endpoint
+	48, // 32: blackhole.api.v1.Endpoint.round_trip:type_name -> google.protobuf.Duration
+	49, // 33: blackhole.api.v1.Endpoint.checked_at:type_name -> google.protobuf.Timestamp
+	49, // 34: blackhole.api.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	50, // 35: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
+	1,  // 36: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
+	2,  // 37: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
+	48, // 38: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	40, // 39: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	39, // 40: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	38, // 41: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	49, // 42: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	49, // 43: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	45, // 44: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	49, // 45: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	48, // 46: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 47: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 48: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 49: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 50: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 51: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 52: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 53: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 54: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 55: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 56: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 57: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 58: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	34, // 59: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	36, // 60: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	41, // 61: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	43, // 62: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 63: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 64: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 65: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 66: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 67: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 68: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 69: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 70: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 71: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 72: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	35, // 73: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	37, // 74: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	42, // 75: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	44, // 76: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	63, // [63:77] is the sub-list for method output_type
+	49, // [49:63] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
@@ -3275,9 +3351,9 @@ func file_blackhole_api_v1_records_proto_init() {
 	if File_blackhole_api_v1_records_proto != nil {
 		return
 	}
-	file_blackhole_api_v1_records_proto_msgTypes[29].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[34].OneofWrappers = []any{}
-	file_blackhole_api_v1_records_proto_msgTypes[43].OneofWrappers = []any{
+	file_blackhole_api_v1_records_proto_msgTypes[30].OneofWrappers = []any{}
+	file_blackhole_api_v1_records_proto_msgTypes[35].OneofWrappers = []any{}
+	file_blackhole_api_v1_records_proto_msgTypes[44].OneofWrappers = []any{
 		(*RegisterBatchResponse_Result_Receipt)(nil),
 		(*RegisterBatchResponse_Result_Error)(nil),
 	}
@@ -3287,7 +3363,7 @@ func file_blackhole_api_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_blackhole_api_v1_records_proto_rawDesc), len(file_blackhole_api_v1_records_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
