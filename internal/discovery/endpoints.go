@@ -19,13 +19,14 @@ import (
 // Bounds of the measurement of endpoints.
 const (
 	maxEndpoints   = 4096             // offers with a measurement, or that wait for one
-	endpointWidth  = 8                // probes at a time
+	endpointWidth  = 32               // probes at a time
 	endpointEvery  = time.Minute      // between two checks of an offer that somebody asks for
 	endpointAgain  = 10 * time.Second // from a first failed check to the second, which decides
 	endpointAsked  = 5 * time.Minute  // an offer counts as asked for so long after it was in an answer
 	endpointStands = 15 * time.Minute // a measurement says something for so long
 	endpointTick   = time.Second
-	endpointMemory = 16 // checks that count for the score
+	endpointMemory = 16              // checks that count for the score
+	patience       = 2 * time.Second // of a check that others' failed ones caused, beside four round trips
 )
 
 // EndpointProber speaks to endpoints: see probe.Prober.
@@ -35,17 +36,18 @@ type EndpointProber interface {
 
 // endpoint is what this peer knows of the endpoint of one offer.
 type endpoint struct {
-	record  *records.Record // the version that was read
-	target  probe.Target
-	state   string    // of the target: "" can be measured
-	begun   time.Time // findings from before are about another target; zero: none
-	asked   time.Time
-	due     time.Time // next check; zero while one runs
-	duty    bool      // a check is due as a witness, which goes first
-	last    records.Measured
-	fails   int       // failed checks in a row
-	since   time.Time // of the first of them
-	history []bool    // answered, newest last
+	record   *records.Record // the version that was read
+	target   probe.Target
+	state    string    // of the target: "" can be measured
+	begun    time.Time // findings from before are about another target; zero: none
+	asked    time.Time
+	due      time.Time // next check; zero while one runs
+	duty     bool      // a check is due as a witness, or because others contradict, which goes first
+	last     records.Measured
+	answered time.Time // last own check with an answer; zero: none
+	fails    int       // failed checks in a row
+	since    time.Time // of the first of them
+	history  []bool    // answered, newest last
 
 	shares
 }
@@ -57,20 +59,28 @@ const (
 	unknown    = "unknown" // of no kind that can be measured
 )
 
-// verdict combines what this peer found with what others found. An own finding wins for a while: two failed checks in a row, or an
-// answer.
+// verdict combines what this peer found with what others found. No offer is dead without a failed check of this peer: a second one decides,
+// or the failed checks of two others in other networks. An answer to this peer beats the word of any number of others.
 func (x *endpoints) verdict(e *endpoint, now time.Time) (m records.Measured, dead bool) {
 	m = e.last
 	m.Since = e.since
-	own := m.State != "" && now.Sub(m.CheckedAt) < endpointStands
-	if own && e.fails >= 2 {
+	o, failed, answered := e.others(now)
+	if e.fails > 0 && len(failed) > len(answered) && x.enough(failed, witness.Quorum-1) {
+		m.Peers, m.CheckedAt = len(failed), later(m.CheckedAt, o.CheckedAt)
 		return m, true
 	}
-	o, gone, _ := x.others(e, now)
-	if own && (o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State == records.Answers && now.Sub(m.CheckedAt) < endpointEvery) {
-		return m, false
+	own := m.State != "" && now.Sub(m.CheckedAt) < endpointStands
+	if own && (e.fails >= 2 || o.State == "" || !m.CheckedAt.Before(o.CheckedAt) || m.State == records.Answers && now.Sub(m.CheckedAt) < endpointEvery) {
+		return m, e.fails >= 2
 	}
-	return o, gone
+	return o, false
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // endpoints measures the endpoints of offers in answers. It is safe for concurrent use.
@@ -80,20 +90,31 @@ type endpoints struct {
 	now     func() time.Time
 	changed func(*records.Record) // is called when an offer's endpoint dies or returns; must not block
 	sharing *EndpointSharing      // nil: this peer measures alone
+	wake    chan struct{}         // capacity 1: a check is due now
 
 	roles   map[peer.ID][]peer.ID // of the witnesses of providers, for assume alone
 	rolesAt time.Time
 
-	mu    sync.Mutex // guards known
-	known *simplelru.LRU[records.Name, *endpoint]
+	mu     sync.Mutex // guards the fields below
+	known  *simplelru.LRU[records.Name, *endpoint]
+	askers *simplelru.LRU[asker, time.Time] // who asked this witness lately
+	doubts *simplelru.LRU[peer.ID, int]     // failed checks of others that own ones contradicted since they agreed last
 }
 
 func newEndpoints(p EndpointProber, now func() time.Time, own func(*records.Record) bool, changed func(*records.Record), sharing *EndpointSharing) *endpoints {
-	known, err := simplelru.NewLRU[records.Name, *endpoint](maxEndpoints, nil)
-	if err != nil {
-		panic("discovery: " + err.Error()) // impossible: the size is a positive constant
+	return &endpoints{
+		prober: p, now: now, self: own, changed: changed, sharing: sharing, wake: make(chan struct{}, 1),
+		known: bounded[records.Name, *endpoint](maxEndpoints), askers: bounded[asker, time.Time](maxAskers), doubts: bounded[peer.ID, int](maxDoubts),
 	}
-	return &endpoints{prober: p, now: now, self: own, changed: changed, sharing: sharing, known: known}
+}
+
+// bounded returns a map that drops the least recently used entry beyond a positive size.
+func bounded[K comparable, V any](size int) *simplelru.LRU[K, V] {
+	l, err := simplelru.NewLRU[K, V](size, nil)
+	if err != nil {
+		panic("discovery: " + err.Error()) // impossible: the size is positive
+	}
+	return l
 }
 
 // want asks for measurements of offers that somebody sees.
@@ -224,6 +245,7 @@ func (x *endpoints) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-x.wake:
 		}
 		if x.sharing != nil && x.now().Sub(assumed) >= dutyRenewal {
 			assumed = x.now()
@@ -239,17 +261,23 @@ func (x *endpoints) run(ctx context.Context) {
 	}
 }
 
-// work returns up to n things to do now: checks, the longest due first, and questions to witnesses.
+// work returns up to n things to do now: checks, the longest due first, questions to witnesses, and news for those who asked.
 func (x *endpoints) work(n int) (list []func(context.Context)) {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var ready []*endpoint
 	for _, e := range x.known.Values() {
-		if e.state != canMeasure || e.due.IsZero() {
+		if e.state != canMeasure {
 			continue
 		}
-		e.duty = e.duty || len(e.witnesses) > 0 && x.onDuty(e, now)
+		if len(list) < n && x.news(e, now) {
+			list = append(list, x.spread(e))
+		}
+		if e.due.IsZero() {
+			continue
+		}
+		e.duty = e.duty || x.called(e, now)
 		if e.duty || now.Sub(e.asked) < endpointAsked && !now.Before(e.due) {
 			ready = append(ready, e)
 		}
@@ -265,18 +293,28 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 	})
 	for i, e := range ready {
 		switch {
-		case len(list) == n:
+		case len(list) >= n:
 			return list
 		case x.sharing != nil && !e.duty && now.Sub(e.fetched) >= fetchEvery:
 			list = append(list, x.question(ready[i:], now))
-		case x.sharing != nil && !e.duty && e.fails == 0 && x.spare(e, now):
+		case x.sharing != nil && !e.duty && x.spare(e, now):
 			e.due = now.Add(endpointEvery)
 		default:
-			e.due, e.duty = time.Time{}, false
-			list = append(list, func(ctx context.Context) { x.check(ctx, e) })
+			list = append(list, x.begin(e))
 		}
 	}
 	return list
+}
+
+// begin begins a check. The caller holds x.mu.
+func (x *endpoints) begin(e *endpoint) func(context.Context) {
+	limit := probe.Timeout
+	if e.hasty && e.last.RoundTrip > 0 {
+		limit = min(limit, patience+4*e.last.RoundTrip)
+	}
+	alone := x.sharing == nil || e.hasty && len(e.witnesses) == 0 // all who asked check now, so their findings are no news
+	e.due, e.duty, e.hasty = time.Time{}, false, false
+	return func(ctx context.Context) { x.check(ctx, e, limit, alone) }
 }
 
 // question is one question to the witnesses of the first endpoint's provider, about all its offers in a list that fit.
@@ -293,8 +331,10 @@ func (x *endpoints) question(list []*endpoint, now time.Time) func(context.Conte
 }
 
 // check speaks to an endpoint and takes the outcome.
-func (x *endpoints) check(ctx context.Context, e *endpoint) {
-	o, measured := x.prober.Probe(ctx, e.target)
+func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration, alone bool) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	o, measured := x.prober.Probe(bounded, e.target)
 	measured = measured && ctx.Err() == nil
 	now := x.now()
 	x.mu.Lock()
@@ -305,28 +345,31 @@ func (x *endpoints) check(ctx context.Context, e *endpoint) {
 	_, was := x.verdict(e, now)
 	e.due = now.Add(endpointEvery)
 	if measured {
+		x.weigh(e, o.State == probe.Answers, now)
 		e.take(o, now)
 	}
 	_, is := x.verdict(e, now)
 	r, m := e.record, e.last
+	quiet := !x.wanted(e, now) && o.State == probe.Answers && !was && !e.suspected()
 	x.mu.Unlock()
 	if was != is {
 		x.changed(r)
+		x.awake()
 	}
-	if measured && x.sharing != nil {
-		x.tell(ctx, r, m)
+	if measured && !alone {
+		x.tell(ctx, r, m, quiet)
 	}
 }
 
 // take notes a measurement.
 func (e *endpoint) take(o probe.Outcome, now time.Time) {
 	answered := o.State == probe.Answers
-	e.last = records.Measured{State: records.Reachability(o.State), RoundTrip: o.RoundTrip, CheckedAt: now, Detail: o.Detail}
+	e.last = records.Measured{State: records.Reachability(o.State), RoundTrip: cmp.Or(o.RoundTrip, e.last.RoundTrip), CheckedAt: now, Detail: o.Detail}
 	e.history = append(e.history, answered)
 	e.history = e.history[max(0, len(e.history)-endpointMemory):]
 	switch {
 	case answered:
-		e.fails, e.since = 0, time.Time{}
+		e.fails, e.since, e.answered = 0, time.Time{}, now
 	case e.fails == 0:
 		e.since, e.due = now, now.Add(endpointAgain)
 		fallthrough

@@ -12,6 +12,7 @@ import (
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
@@ -169,7 +170,7 @@ func (p *Plane) Start(node Node) (*Service, error) {
 	settings.Sharing = &Sharing{Network: c.Network, Key: c.Key, Findings: p.keepers.Findings}
 	settings.EndpointSharing = &EndpointSharing{
 		Network: c.Network, Key: c.Key, Self: node.Host().ID(), OneMachine: c.OneMachine,
-		Records: p.index.All, Witness: p.keepers.Witness, OwnWitnesses: p.keepers.OwnWitnesses,
+		Records: p.index.All, Witness: p.keepers.Witness, Tell: p.keepers.Tell, OwnWitnesses: p.keepers.OwnWitnesses,
 	}
 	service, err := NewService(Parts{
 		Registry: p.registry, Index: p.index, Keepers: p.keepers, Updates: live, Prober: node.Prober(),
@@ -191,9 +192,9 @@ func (p *Plane) heard(st witness.Statement, from netip.Prefix) {
 	}
 }
 
-func (p *Plane) asked(n records.Name) {
+func (p *Plane) asked(n records.Name, by peer.ID) {
 	if x := p.endpoints.Load(); x != nil {
-		x.interestIn(n)
+		x.interestIn(n, by)
 	}
 }
 

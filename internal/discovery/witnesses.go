@@ -16,23 +16,31 @@ import (
 
 // Who checks an endpoint, and how much the word of others counts. The witnesses of a provider are the peers nearest to its cell. Time has
 // slots of a minute. Their turn goes around, and the witness of a slot checks the offer: in every slot while somebody asks for the offer,
-// else in every fifteenth. Each check is told to all witnesses. One that hears of a failed check repeats it at once, in the order of the
-// turn, until a quorum agrees or somebody gets an answer.
+// else in every fourth. It tells the others. Those of whom nobody tells within a moment are replaced by the next in turn, so a silent
+// endpoint, too, soon has a second and a third check. A failed check is repeated at once by the next two, and then by the others, until
+// the witnesses agree. They tell those who asked them lately; an asker then checks once itself, for nothing is dead by the word of others
+// alone: see verdict. Others whose failed checks an own one contradicts three times in a row are not heard for a while.
 //
-// An offer is dead by the word of others only if witness.Quorum measurers in as many address prefixes got no answer, and nobody got one
-// since. A prefix counts by a connection of this peer with the measurer itself.
+// A network counts by a connection of this peer with the measurer itself.
 const (
 	dutySlot    = time.Minute
-	idleSlots   = 15               // of which one has a check while nobody asks
+	idleSlots   = 4                // of which one has a check while nobody asks
 	duties      = 2048             // offers that one peer checks as a witness
 	dutyRenewal = 30 * time.Second // between two looks for offers to witness
 	rolesLast   = 2 * time.Minute  // of the knowledge of which providers this peer is a witness
-	confirmStep = 3 * time.Second  // between the checks that confirm a failed one
+	standIn     = time.Second      // and two round trips, from the turn of a witness to the check of the next one in its place
+	standInStep = 500 * time.Millisecond
+	confirmNow  = 2                // witnesses that repeat a failed check at once
+	confirmStep = 3 * time.Second  // between the checks of further ones
 	fetchEvery  = 45 * time.Second // between two questions to the witnesses of a provider
 	heardLately = 150 * time.Second
 	maxHeard    = 8
 
-	spareAlone = 2 // own checks in a row that the word of less than a quorum replaces
+	maxAskers   = 8192           // offers that some peer asked this one for
+	askersLast  = 2 * fetchEvery // of an asker that does not ask again
+	maxDoubts   = 1024           // measurers that were contradicted
+	doubtBeyond = 3              // contradictions in a row, after which a measurer is not heard
+	spareAlone  = 2              // own checks in a row that the word of less than a quorum replaces
 )
 
 // shares is the part of an endpoint's state that other peers cause.
@@ -42,8 +50,16 @@ type shares struct {
 	fetched   time.Time
 	spared    int
 	witnesses []peer.ID // of its provider; none if this peer is not among them
-	slot      int64     // last one that this peer looked at
-	confirm   time.Time // of a check after another's failed one; zero: none
+	slot      int64     // last one that this peer decided
+	confirm   time.Time // of a check after another's that contradicts; zero: none
+	hasty     bool      // the next check is of that kind
+	spread    bool      // those who asked know that it is dead
+}
+
+// asker is another peer that asked this witness for an offer.
+type asker struct {
+	offer records.Name
+	by    peer.ID
 }
 
 // hear notes the findings of a statement about endpoints. from is the network of the measurer, zero if unknown.
@@ -55,21 +71,54 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 		}
 		x.mu.Lock()
 		e, ok := x.known.Peek(records.Name{Provider: f.Provider, ID: f.Record})
-		if !ok || f.CheckedAt.Before(e.begun) {
+		doubts, _ := x.doubts.Peek(st.By)
+		if !ok || f.CheckedAt.Before(e.begun) || f.State != records.Answers && doubts >= doubtBeyond {
 			x.mu.Unlock()
 			continue // nobody here shows it or witnesses it, or it is about an earlier endpoint
 		}
 		_, was := x.verdict(e, now)
 		e.add(witness.Heard{Finding: f, By: st.By, From: from})
-		if f.State != records.Answers && f.CheckedAt.After(e.last.CheckedAt) && len(e.witnesses) > 0 && e.confirm.IsZero() && !(e.fails > 0 && now.Sub(e.last.CheckedAt) < endpointEvery) {
-			rank := slices.Index(drawn(e, now, st.By), x.sharing.Self)
-			e.confirm = now.Add(time.Duration(1+max(rank, 0)) * confirmStep)
-		}
 		_, is := x.verdict(e, now)
+		if e.confirm.IsZero() && e.contradicts(f) {
+			e.confirm = now
+			if len(e.witnesses) > 0 {
+				rank := slices.Index(drawn(e, now, st.By), x.sharing.Self)
+				e.confirm = now.Add(time.Duration(max(rank+1-confirmNow, 0)) * confirmStep)
+			}
+			e.confirm = later(e.confirm, e.last.CheckedAt.Add(endpointAgain))
+		}
 		r := e.record
 		x.mu.Unlock()
 		if was != is {
 			x.changed(r)
+		}
+		x.awake()
+	}
+}
+
+// awake has run look for work now.
+func (x *endpoints) awake() {
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// contradicts reports whether a finding of another peer is newer than the own last check, and differs from it.
+func (e *endpoint) contradicts(f witness.Finding) bool {
+	return f.CheckedAt.After(e.last.CheckedAt) && (f.State == records.Answers) == (e.fails > 0)
+}
+
+// weigh counts how often others' failed checks since the own last one were wrong. The caller holds x.mu.
+func (x *endpoints) weigh(e *endpoint, answers bool, now time.Time) {
+	for _, h := range e.heard {
+		switch {
+		case h.State == records.Answers || now.Sub(h.CheckedAt) >= endpointEvery || h.CheckedAt.Before(e.last.CheckedAt):
+		case answers:
+			n, _ := x.doubts.Get(h.By)
+			x.doubts.Add(h.By, n+1)
+		default:
+			x.doubts.Remove(h.By)
 		}
 	}
 }
@@ -86,43 +135,43 @@ func (e *endpoint) add(h witness.Heard) {
 	slices.SortStableFunc(e.heard, func(a, b witness.Heard) int { return a.CheckedAt.Compare(b.CheckedAt) })
 }
 
-// others is what other peers found: the newest answer, or, if a quorum got none since, that. agree reports a quorum that nobody contests.
-func (x *endpoints) others(e *endpoint, now time.Time) (m records.Measured, dead, agree bool) {
-	var answers, failed []witness.Heard // failed ones are those since the newest answer
-	contested := false
+// others is what other peers found: the newest answer, or else the newest failure; those whose newest check failed, if this peer got no
+// answer since; and those that got an answer since the first of these.
+func (e *endpoint) others(now time.Time) (m records.Measured, failed, answered []witness.Heard) {
+	answers := 0
 	for _, h := range e.heard {
-		switch age := now.Sub(h.CheckedAt); {
-		case age >= endpointStands:
+		switch {
+		case now.Sub(h.CheckedAt) >= endpointStands:
 		case h.State == records.Answers:
-			answers = append(answers, h)
-			failed = nil
-		default:
-			contested = contested || age < 2*heardLately
-			if n := len(answers); n == 0 || h.CheckedAt.After(answers[n-1].CheckedAt) {
-				failed = append(failed, h)
+			answers++
+			m = records.Measured{State: h.State, RoundTrip: h.RoundTrip, CheckedAt: h.CheckedAt}
+			if len(failed) > 0 {
+				answered = append(answered, h)
 			}
+		case h.CheckedAt.After(e.answered):
+			failed = append(failed, h)
 		}
 	}
-	if x.quorum(failed) {
-		h := failed[len(failed)-1]
-		return records.Measured{State: h.State, CheckedAt: h.CheckedAt, Since: failed[0].CheckedAt, Peers: len(failed)}, true, true
+	m.Peers = answers
+	if n := len(failed); answers == 0 && n > 0 {
+		m = records.Measured{State: failed[n-1].State, CheckedAt: failed[n-1].CheckedAt, Peers: n}
 	}
-	if len(answers) == 0 {
-		return m, false, false
-	}
-	h := answers[len(answers)-1]
-	m = records.Measured{State: h.State, RoundTrip: h.RoundTrip, CheckedAt: h.CheckedAt, Peers: len(answers)}
-	return m, false, x.quorum(answers) && !contested
+	return m, failed, answered
 }
 
-// quorum reports whether the measurers of a list decide together.
-func (x *endpoints) quorum(list []witness.Heard) bool {
-	return witness.Agree(list) || len(list) >= witness.Quorum && x.sharing.OneMachine
+// enough reports whether the measurers of a list are in at least n networks.
+func (x *endpoints) enough(list []witness.Heard, n int) bool {
+	return witness.Networks(list) >= n || len(list) >= n && x.sharing.OneMachine
 }
 
 // suspected reports whether somebody's check failed and nobody got an answer since.
 func (e *endpoint) suspected() bool {
 	return len(e.heard) > 0 && e.heard[len(e.heard)-1].State != records.Answers
+}
+
+// wanted reports whether somebody asked for an offer lately.
+func (x *endpoints) wanted(e *endpoint, now time.Time) bool {
+	return now.Sub(e.interest) < endpointAsked || now.Sub(e.asked) < endpointAsked
 }
 
 // drawn returns the witnesses of an offer in the order of the slot of a time, without one. The order is theirs by a hash with the
@@ -137,30 +186,45 @@ func drawn(e *endpoint, now time.Time, without peer.ID) []peer.ID {
 	ids := slices.Clone(e.witnesses)
 	slices.SortFunc(ids, func(a, b peer.ID) int { return cmp.Compare(place(a), place(b)) })
 	slot := int(now.Unix() / int64(dutySlot/time.Second))
-	first := (slot + slot/idleSlots) % len(ids)
+	first := (slot + slot/(5*idleSlots)) % len(ids)
 	return slices.DeleteFunc(append(ids[first:len(ids):len(ids)], ids[:first]...), func(id peer.ID) bool { return id == without })
 }
 
-// onDuty reports whether this peer checks an offer now: it is drawn, or confirms another's failed check.
-func (x *endpoints) onDuty(e *endpoint, now time.Time) bool {
+// called reports whether this peer checks an offer now, whoever asks: others contradict it, it is drawn, or those drawn before it are mute.
+// The caller holds x.mu.
+func (x *endpoints) called(e *endpoint, now time.Time) bool {
 	if !e.confirm.IsZero() && !now.Before(e.confirm) {
 		e.confirm = time.Time{}
-		_, dead, _ := x.others(e, now)
-		return !dead && e.suspected()
+		_, failed, answered := e.others(now)
+		e.hasty = (len(e.witnesses) > 0 || now.Sub(e.asked) < endpointAsked) && (e.fails > 0 || len(failed) >= len(answered)) &&
+			slices.ContainsFunc(e.heard, func(h witness.Heard) bool { return e.contradicts(h.Finding) })
+		return e.hasty
+	}
+	if len(e.witnesses) == 0 {
+		return false
+	}
+	if _, dead := x.verdict(e, now); e.fails == 1 && !dead && !now.Before(e.due) {
+		return true // the second check, without which nobody may learn of a death that others deny
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(e.record.Name().String()))
-	late := time.Duration(h.Sum64()%uint64(dutySlot/time.Second-15)) * time.Second // within the slot; clocks differ
+	late := time.Duration(h.Sum64() % uint64(dutySlot)) // within the slot
 	at := now.Add(-late)
 	slot := at.Unix() / int64(dutySlot/time.Second)
-	if slot == e.slot {
+	if slot == e.slot || !x.wanted(e, now) && uint64(slot)%idleSlots != h.Sum64()%idleSlots {
+		return false
+	}
+	turn := drawn(e, at, "")
+	rank := slices.Index(turn, x.sharing.Self)
+	begin := time.Unix(slot*int64(dutySlot/time.Second), 0).Add(late)
+	if rank > 0 && now.Before(begin.Add(standIn+2*e.last.RoundTrip+time.Duration(rank-1)*standInStep)) {
 		return false
 	}
 	e.slot = slot
-	if now.Sub(e.interest) >= endpointAsked && now.Sub(e.asked) >= endpointAsked && uint64(slot)%idleSlots != h.Sum64()%idleSlots {
-		return false
-	}
-	return drawn(e, at, "")[0] == x.sharing.Self
+	told := slices.ContainsFunc(e.heard, func(h witness.Heard) bool {
+		return !h.CheckedAt.Before(begin.Add(-endpointTick)) && slices.Contains(turn[:rank], h.By)
+	})
+	return rank == 0 || x.wanted(e, now) && !told
 }
 
 // assume looks for offers of which this peer is a witness, and ends its duties for all others.
@@ -199,22 +263,55 @@ func (x *endpoints) assume(ctx context.Context) {
 }
 
 // interestIn notes that another peer shows an offer.
-func (x *endpoints) interestIn(n records.Name) {
+func (x *endpoints) interestIn(n records.Name, by peer.ID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e, ok := x.known.Peek(n); ok {
+	if e, ok := x.known.Peek(n); ok && len(e.witnesses) > 0 {
 		e.interest = x.now()
+		x.askers.Add(asker{n, by}, e.interest)
+	}
+}
+
+// news reports whether those who asked for an offer do not know what this witness found. The caller holds x.mu.
+func (x *endpoints) news(e *endpoint, now time.Time) bool {
+	if len(e.witnesses) == 0 || e.fails == 0 && !e.spread {
+		return false
+	}
+	_, dead := x.verdict(e, now)
+	changed := dead != e.spread && dead == (e.fails > 0)
+	e.spread = e.spread != changed
+	return changed
+}
+
+// spread tells the own finding to those who asked. The caller holds x.mu.
+func (x *endpoints) spread(e *endpoint) func(context.Context) {
+	var ids []peer.ID
+	for _, k := range x.askers.Keys() {
+		if at, _ := x.askers.Peek(k); k.offer == e.record.Name() && x.now().Sub(at) < askersLast {
+			ids = append(ids, k.by)
+		}
+	}
+	r, m := e.record, e.last
+	return func(ctx context.Context) {
+		if own := x.sign(r, m); len(own) > 0 {
+			x.sharing.Tell(ctx, ids, own)
+		}
 	}
 }
 
 // spare reports whether the word of others replaces an own check, and counts it. A witness waits for its draw.
 func (x *endpoints) spare(e *endpoint, now time.Time) bool {
-	m, dead, agree := x.others(e, now)
+	m, failed, _ := e.others(now)
+	_, dead := x.verdict(e, now)
 	switch {
+	case dead && m.Peers > 0 && now.Sub(m.CheckedAt) < endpointStands:
+		return true
+	case e.fails > 0:
+		return false
 	case m.State == "" || now.Sub(m.CheckedAt) > heardLately:
 		e.spared = 0
 		return len(e.witnesses) > 0 && e.last.State != "" && now.Sub(e.last.CheckedAt) < heardLately
-	case dead, agree, len(e.witnesses) > 0:
+	case len(failed) == 0 && m.State == records.Answers && x.enough(e.heard, witness.Quorum), len(e.witnesses) > 0:
 		return true
 	case e.spared >= spareAlone:
 		e.spared = 0
@@ -231,11 +328,24 @@ func (x *endpoints) fetch(ctx context.Context, provider peer.ID, ids []string) {
 	}
 }
 
-// tell gives an own measurement to the witnesses.
-func (x *endpoints) tell(ctx context.Context, r *records.Record, m records.Measured) {
-	n := r.Name()
-	own, err := witness.Sign(x.sharing.Network, x.sharing.Key, []witness.Finding{{Provider: n.Provider, Record: n.ID, State: m.State, RoundTrip: m.RoundTrip, CheckedAt: m.CheckedAt}})
-	if err == nil {
-		x.sharing.Witness(ctx, n.Provider, nil, own)
+// tell gives an own measurement to the witnesses, or only holds it for those who ask.
+func (x *endpoints) tell(ctx context.Context, r *records.Record, m records.Measured, quiet bool) {
+	switch own := x.sign(r, m); {
+	case len(own) == 0:
+	case quiet:
+		x.sharing.Tell(ctx, []peer.ID{x.sharing.Self}, own)
+	default:
+		x.sharing.Witness(ctx, r.Name().Provider, nil, own)
 	}
+}
+
+// sign returns an own measurement as a statement.
+func (x *endpoints) sign(r *records.Record, m records.Measured) []byte {
+	n := r.Name()
+	f := witness.Finding{Provider: n.Provider, Record: n.ID, State: m.State, RoundTrip: m.RoundTrip, CheckedAt: m.CheckedAt}
+	own, err := witness.Sign(x.sharing.Network, x.sharing.Key, []witness.Finding{f})
+	if err != nil { // impossible with a sound key
+		return nil
+	}
+	return own
 }

@@ -17,7 +17,11 @@ import (
 	pb "github.com/blackhole/blackhole/proto/blackhole/keeper/v1"
 )
 
-const findingsTimeout = 3 * time.Second // of an exchange with all keepers
+const (
+	findingsTimeout = 3 * time.Second  // of an exchange with all keepers
+	tellTimeout     = 10 * time.Second // of Tell
+	tellWidth       = 32               // peers told at once
+)
 
 // Delivered is a statement with the network of its measurer, which counts if the measurer itself delivered it. From is zero if another
 // peer did, or if the measurer runs on this machine or its address is unknown.
@@ -80,6 +84,17 @@ func (f *Findings) Witness(ctx context.Context, provider peer.ID, ids []string, 
 	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own, Records: ids[:min(len(ids), witness.MaxFindings)], Of: []byte(provider)}}}
 	others := slices.DeleteFunc(slices.Clone(set.Peers), func(id peer.ID) bool { return id == provider })
 	return f.exchangeAll(ctx, route.Nearest(route.KeyOf(cell), others, Witnesses), req)
+}
+
+// Tell gives own to some peers, of which one may be this peer itself.
+func (f *Findings) Tell(ctx context.Context, ids []peer.ID, own []byte) {
+	ctx, end, err := f.Begin(ctx, "findings", tellTimeout)
+	if err != nil {
+		return
+	}
+	defer func() { end(err) }()
+	req := &pb.Request{Op: &pb.Request_Findings{Findings: &pb.FindingsRequest{Own: own}}}
+	wire.Bounded(tellWidth, len(ids), func(i int) { f.exchange(ctx, ids[i], req) })
 }
 
 // OwnWitnesses returns the witnesses of a provider if this peer is one of them, else nothing. It sends no request.
@@ -157,7 +172,7 @@ func (f *Findings) Serve(from wire.Source, req *pb.FindingsRequest) (*pb.Finding
 		n := records.Name{Provider: peer.ID(req.GetOf()), ID: id}
 		ids = append(ids, witness.Key(n.Provider, n.ID))
 		if f.Asked != nil && from.Peer != f.Self {
-			f.Asked(n)
+			f.Asked(n, from.Peer)
 		}
 	}
 	return &pb.FindingsResponse{Statements: f.pool.About(ids, from.Peer, now)}, nil

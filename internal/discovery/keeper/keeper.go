@@ -141,6 +141,11 @@ func (k *Keeper) Witness(ctx context.Context, provider peer.ID, ids []string, ow
 	return k.server.findings.Witness(ctx, provider, ids, own)
 }
 
+// Tell gives an own finding to some peers: see ask.Findings.
+func (k *Keeper) Tell(ctx context.Context, ids []peer.ID, own []byte) {
+	k.server.findings.Tell(ctx, ids, own)
+}
+
 // OwnWitnesses returns the witnesses of a provider if this peer is one: see ask.Findings.
 func (k *Keeper) OwnWitnesses(provider peer.ID) []peer.ID {
 	return k.server.findings.OwnWitnesses(provider)

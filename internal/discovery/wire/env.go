@@ -63,9 +63,9 @@ type Config struct {
 	Wanted func(*records.Record) bool
 
 	// Heard receives each statement that its measurer delivered, with the measurer's network; Asked each offer whose endpoint another
-	// peer shows. They must not block. Nil means nobody.
+	// peer shows, and that peer. They must not block. Nil means nobody.
 	Heard func(st witness.Statement, from netip.Prefix)
-	Asked func(records.Name)
+	Asked func(records.Name, peer.ID)
 }
 
 // Env is what the parts of a keeper share: its configuration with defaults, and the operations under way. It knows none of the

@@ -47,14 +47,17 @@ func Renew(list []Heard, h Heard) bool {
 }
 
 // Agree reports whether the measurers of a list are a quorum: at least Quorum known networks.
-func Agree(list []Heard) bool {
+func Agree(list []Heard) bool { return Networks(list) >= Quorum }
+
+// Networks counts the known networks of the measurers of a list.
+func Networks(list []Heard) int {
 	var networks []netip.Prefix
 	for _, h := range list {
 		if h.From.IsValid() && !slices.Contains(networks, h.From) {
 			networks = append(networks, h.From)
 		}
 	}
-	return len(networks) >= Quorum
+	return len(networks)
 }
 
 // subject is a provider with findings of others.
