@@ -214,7 +214,7 @@ func badTexts() map[string][]change {
 		"environment": {func(r *Registration) { r.Spec.Environment = "test" }},
 		"region":      {func(r *Registration) { r.Spec.Region = strings.Repeat("a", 65) }},
 		"owner":       {func(r *Registration) { r.Spec.Owner = "a\tb" }},
-		"description": {func(r *Registration) { r.Spec.Description = strings.Repeat("a", 501) }},
+		"description": {func(r *Registration) { r.Spec.Description = strings.Repeat("é", 501) }},
 		"zone":        {func(r *Registration) { r.Spec.Zone = "eu_1" }, func(r *Registration) { r.Spec.Zone = "-" }},
 		"weight":      {func(r *Registration) { r.Spec.Weight = 101 }, func(r *Registration) { r.Spec.Weight = -1 }},
 		"unhealthy_after": {

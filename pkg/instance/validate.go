@@ -335,8 +335,8 @@ func (s *Spec) validateTexts() error {
 	if err := validateZone("zone", s.Zone); err != nil {
 		return err
 	}
-	if len(s.Description) > maxDescription || !utf8.ValidString(s.Description) {
-		return fault.Invalidf("description", nil, "must be valid UTF-8, at most %d bytes", maxDescription)
+	if utf8.RuneCountInString(s.Description) > maxDescription || !utf8.ValidString(s.Description) {
+		return fault.Invalidf("description", nil, "must be valid UTF-8, at most %d characters", maxDescription)
 	}
 	return nil
 }

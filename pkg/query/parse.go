@@ -1,6 +1,7 @@
 package query
 
 import (
+	"errors"
 	"maps"
 	"net/url"
 	"reflect"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blackhole/blackhole/internal/platform/spelling"
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -23,10 +25,36 @@ const MaxInput = 64 << 10
 func ParseJSON(data []byte) (Query, error) {
 	const op = "query.ParseJSON"
 	var q Query
-	if err := strictjson.Decode(data, MaxInput, &q); err != nil {
+	err := strictjson.Decode(data, MaxInput, &q)
+	if field := fault.FieldOf(err); errors.Is(err, strictjson.ErrUnknown) {
+		err = fault.Invalidf(field, nil, "%w%s", strictjson.ErrUnknown, meant(field))
+	}
+	if err != nil {
 		return Query{}, fault.Wrap(op, err)
 	}
 	return q, nil
+}
+
+// meant is the end of an error about an unknown field: what the names of the U06 Service Discovery Protocol are called here, and
+// otherwise what is spelt alike.
+func meant(name string) string {
+	switch strings.ToLower(strings.ReplaceAll(name, "_", "")) {
+	case "maxresults":
+		return spelling.Meant([]string{"limit"})
+	case "sortby":
+		return spelling.Meant([]string{"sort"})
+	case "location", "latitude", "longitude":
+		return spelling.Meant([]string{"near"})
+	case "requiredgpu":
+		return spelling.Meant([]string{"require_gpu"})
+	}
+	var known []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Query]()) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" && tag != "-" {
+			known = append(known, tag)
+		}
+	}
+	return spelling.Meant(spelling.Nearest(name, known))
 }
 
 // UnmarshalJSON reads a place under the rules of package strictjson. Latitude and longitude are
@@ -125,7 +153,7 @@ func (q *Query) setParameter(name string, values []string) error {
 	}
 	target := member(reflect.ValueOf(q).Elem(), name)
 	if target == nil {
-		return fault.Invalidf(clip(name), nil, "is not a known parameter")
+		return fault.Invalidf(clip(name), nil, "is not a known parameter%s", meant(name))
 	}
 	if list, ok := target.(*[]string); ok {
 		for _, s := range values {

@@ -311,3 +311,19 @@ func FuzzFromProto(f *testing.F) {
 		}
 	})
 }
+
+// TestNamesOfTheSpecification: an unknown field says what it is called here, in both forms of a query.
+func TestNamesOfTheSpecification(t *testing.T) {
+	for name, meant := range map[string]string{
+		"max_results": "limit", "MaxResults": "limit", "sort_by": "sort", "location": "near", "required_gpu": "require_gpu", "limits": "limit", "min_uptim": "min_uptime",
+	} {
+		_, err := ParseJSON([]byte(`{"type":"compute","` + name + `":1}`))
+		require.Equal(t, name, fault.FieldOf(err))
+		require.ErrorContains(t, err, "is not a known field; did you mean "+meant+"?")
+		_, err = ParseValues(url.Values{name: {"1"}})
+		require.ErrorContains(t, err, "is not a known parameter; did you mean "+meant+"?")
+	}
+	_, err := ParseJSON([]byte(`{"near":{"latitud":1}}`))
+	require.Equal(t, "near.latitud", fault.FieldOf(err))
+	require.ErrorContains(t, err, "is not a known field")
+}

@@ -1,8 +1,6 @@
 package records
 
 import (
-	"errors"
-
 	"github.com/blackhole/blackhole/internal/platform/strictjson"
 	"github.com/blackhole/blackhole/pkg/fault"
 )
@@ -10,7 +8,8 @@ import (
 // MaxOffer limits the JSON form of one offer, in bytes.
 const MaxOffer = 64 << 10
 
-// ParseOffer reads one offer from JSON under the rules of package strictjson and validates it.
+// ParseOffer reads one offer from JSON under the rules of package strictjson and validates it. It takes a View too, so that a program can
+// read its record, edit it and put it back: what the peer fills in counts for nothing, provider_id included.
 // Errors name the field by its path ("capabilities.compute.cpu_cores").
 func ParseOffer(data []byte) (Offer, error) {
 	o, err := parseOffer(data)
@@ -18,11 +17,12 @@ func ParseOffer(data []byte) (Offer, error) {
 }
 
 func parseOffer(data []byte) (Offer, error) {
-	var o Offer
-	err := strictjson.Decode(data, MaxOffer, &o)
-	if field := fault.FieldOf(err); errors.Is(err, strictjson.ErrUnknown) && setByPeer(field) {
-		err = fault.Invalidf(field, nil, "is filled in by the peer")
+	var v View
+	err := strictjson.Decode(data, MaxOffer, &v)
+	if err == nil && v.Withdrawn {
+		err = fault.Invalidf("withdrawn", true, "is filled in by the peer: withdraw the offer instead")
 	}
+	o := v.Offer
 	if err == nil {
 		err = o.Validate()
 	}
@@ -33,13 +33,4 @@ func parseOffer(data []byte) (Offer, error) {
 		*h.LastCheck = h.LastCheck.UTC()
 	}
 	return o, nil
-}
-
-// setByPeer reports whether the peer, instead of the provider, writes a field of the record.
-func setByPeer(field string) bool {
-	switch field {
-	case "provider_id", "created_at", "updated_at", "expires_at", "signature", "sequence", "withdrawn", "paused", "key", "content_id":
-		return true
-	}
-	return false
 }

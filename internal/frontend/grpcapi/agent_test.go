@@ -382,6 +382,20 @@ func TestReflectionListsTheAgent(t *testing.T) {
 	require.Contains(t, names, "blackhole.api.v1.LockService")
 }
 
+// TestNamesWithoutPackage: the specifications name no package, so a client made from their text calls services without one. Such a call
+// needs the same role.
+func TestNamesWithoutPackage(t *testing.T) {
+	s := everything(t)
+	conn := s.conn(t)
+	var got agentv1.ListServicesResponse
+	require.NoError(t, conn.Invoke(t.Context(), "/DiscoveryService/ListServices", &agentv1.ListServicesRequest{}, &got))
+	require.Equal(t, codes.Unimplemented, status.Code(conn.Invoke(t.Context(), "/RecordService/List", &agentv1.ListServicesRequest{}, &got)))
+	for _, service := range []string{"DiscoveryService/Watch", "DiscoveryService/Heartbeat", "LockService/Lock", "LockService/ListLocks"} {
+		whole := map[byte]string{'D': "/blackhole.agent.v1.", 'L': "/blackhole.api.v1."}[service[0]]
+		require.Equal(t, grpcapi.Need(whole+service), grpcapi.Need("/"+service), service)
+	}
+}
+
 // TestNeed: each served method has an explicit role, so that RoleAdmin is never an oversight.
 func TestNeed(t *testing.T) {
 	admin := []string{

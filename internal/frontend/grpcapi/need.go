@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -22,7 +23,7 @@ func Need(fullMethod string) access.Role {
 		return access.RoleNone // probes have no credentials
 	case "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection":
 		return access.RoleReadOnly
-	case agentv1.DiscoveryService_ServiceDesc.ServiceName:
+	case agentv1.DiscoveryService_ServiceDesc.ServiceName, bare(agentv1.DiscoveryService_ServiceDesc).ServiceName:
 		return least(method, []string{"Discover", "ListServices", "ListInstances", "ListRemoved", "Watch"},
 			[]string{"Register", "Deregister", "Heartbeat", "SetStatus", "RegisterStream"})
 	case api.RecordService_ServiceDesc.ServiceName:
@@ -31,7 +32,7 @@ func Need(fullMethod string) access.Role {
 		return least(method, []string{"Status", "ListPeers", "OpenPage"}, nil)
 	case api.EventService_ServiceDesc.ServiceName:
 		return least(method, []string{"Follow"}, nil)
-	case api.LockService_ServiceDesc.ServiceName:
+	case api.LockService_ServiceDesc.ServiceName, bare(api.LockService_ServiceDesc).ServiceName:
 		return least(method, []string{"LockInfo", "ListLocks", "LeaseTimeToLive", "ListLeases", "Watch"},
 			[]string{"Lock", "TryLock", "Unlock", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive"})
 	case api.CoordinationService_ServiceDesc.ServiceName:
@@ -41,6 +42,13 @@ func Need(fullMethod string) access.Role {
 		return access.RoleReadOnly // each call of a stream is checked by itself
 	}
 	return access.RoleAdmin
+}
+
+// bare is a service under its name without the package. The specifications name no package, so a client made from their text
+// calls it like that.
+func bare(desc grpc.ServiceDesc) *grpc.ServiceDesc {
+	desc.ServiceName = desc.ServiceName[strings.LastIndexByte(desc.ServiceName, '.')+1:]
+	return &desc
 }
 
 // least returns the role for a method that only reads, for a method of services, or for others.

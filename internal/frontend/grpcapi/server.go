@@ -170,7 +170,11 @@ func (s *Server) register() {
 		api.RegisterEventServiceServer(s.grpc, &eventService{server: s})
 	}
 	if s.Agent != nil {
-		agentv1.RegisterDiscoveryServiceServer(s.grpc, s.agent())
+		agent := s.agent()
+		agentv1.RegisterDiscoveryServiceServer(s.grpc, agent)
+		if s.Registrar != nil { // not for peers
+			s.grpc.RegisterService(bare(agentv1.DiscoveryService_ServiceDesc), agent)
+		}
 	}
 	if s.Coordination != nil {
 		c := &coordination{
@@ -181,6 +185,9 @@ func (s *Server) register() {
 		}
 		c.intercept = s.intercept()
 		api.RegisterLockServiceServer(s.grpc, c)
+		if s.Registrar != nil {
+			s.grpc.RegisterService(bare(api.LockService_ServiceDesc), c)
+		}
 		api.RegisterCoordinationServiceServer(s.grpc, c)
 		coordv1.RegisterCallServiceServer(s.grpc, c)
 		s.calls = c

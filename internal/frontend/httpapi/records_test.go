@@ -76,8 +76,8 @@ func badOffers(t testing.TB) map[string]string {
 		text(t, strings.Repeat("a", 65)):   "id",
 		text(t, "a", set("colour", "red")): "colour",
 		text(t, "a", set("metadata.colour", "red")):                       "metadata.colour",
-		text(t, "a", set("provider_id", "me")):                            "provider_id",
-		text(t, "a", set("sequence", 7)):                                  "sequence",
+		text(t, "a", set("provider_id", 7)):                               "provider_id",
+		text(t, "a", set("sequence", -7)):                                 "sequence",
 		text(t, "a", set("metadata", nil)):                                "metadata.type",
 		text(t, "a", set("metadata.type", "Compute")):                     "metadata.type",
 		text(t, "a", set("location.latitude", 91)):                        "location.latitude",
@@ -94,6 +94,20 @@ func badOffers(t testing.TB) map[string]string {
 		strings.Replace(good, "52.52", "1e999", 1):                        "location.latitude",
 		strings.Replace(good, `"latitude"`, `"latitude":1,"latitude"`, 1): "location.latitude",
 	}
+}
+
+// TestPutBack: a program reads its record, edits it and puts it back.
+func TestPutBack(t *testing.T) {
+	a := newFixture(t)
+	a.ok(t, 201, "POST", own, text(t, "a"))
+	record := a.ok(t, 200, "GET", own+"/a", "")
+	record["metadata"].(map[string]any)["name"] = "another name"
+	body, err := json.Marshal(record)
+	require.NoError(t, err)
+	a.ok(t, 200, "PUT", own+"/a", string(body))
+	again := a.ok(t, 200, "GET", own+"/a", "")
+	require.Equal(t, "another name", again["metadata"].(map[string]any)["name"])
+	require.Equal(t, record["capabilities"], again["capabilities"])
 }
 
 func TestBadOffersChangeNothing(t *testing.T) {

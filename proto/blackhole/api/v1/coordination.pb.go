@@ -288,8 +288,8 @@ func (TxnRange_Order) EnumDescriptor() ([]byte, []int) {
 // Header names the answering member and the state of the group.
 type Header struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId     uint64                 `protobuf:"fixed64,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	MemberId      uint64                 `protobuf:"fixed64,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	ClusterId     uint64                 `protobuf:"varint,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	MemberId      uint64                 `protobuf:"varint,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
 	Revision      int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"` // of the keyspace
 	RaftTerm      uint64                 `protobuf:"varint,4,opt,name=raft_term,json=raftTerm,proto3" json:"raft_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4540,8 +4540,8 @@ const file_blackhole_api_v1_coordination_proto_rawDesc = "" +
 	"#blackhole/api/v1/coordination.proto\x12\x10blackhole.api.v1\x1a\x1eblackhole/agent/v1/agent.proto\x1a\x1eblackhole/api/v1/records.proto\x1a\x1cgoogle/api/annotations.proto\"}\n" +
 	"\x06Header\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x01 \x01(\x06R\tclusterId\x12\x1b\n" +
-	"\tmember_id\x18\x02 \x01(\x06R\bmemberId\x12\x1a\n" +
+	"cluster_id\x18\x01 \x01(\x04R\tclusterId\x12\x1b\n" +
+	"\tmember_id\x18\x02 \x01(\x04R\bmemberId\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x1b\n" +
 	"\traft_term\x18\x04 \x01(\x04R\braftTerm\"=\n" +
 	"\aAttempt\x12\x16\n" +
