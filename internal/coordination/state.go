@@ -7,6 +7,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
 
 	"github.com/blackhole/blackhole/internal/coordination/formation"
 	"github.com/blackhole/blackhole/internal/coordination/machine"
@@ -140,15 +141,27 @@ func (l *local) describe(s replica.Status, m replica.MemberStatus) coord.Member 
 // Group implements coord.Admin, for other peers.
 func (l *local) Group(context.Context) (coord.GroupState, error) { return l.state(), nil }
 
-// addressOf returns the address of a connected peer, or the first one of this peer itself.
+// addressOf returns an address where a peer can be dialed: of those that it names, one of the host that it is connected from, otherwise
+// the first. A peer that names none has the address of its connection.
 func addressOf(h host.Host, id peer.ID) string {
+	named := h.Peerstore().Addrs(id)
 	if id == h.ID() {
-		if own := h.Addrs(); len(own) > 0 {
-			return own[0].String()
+		named = h.Addrs()
+	}
+	conns := h.Network().ConnsToPeer(id)
+	for _, c := range conns {
+		from, _ := multiaddr.SplitFirst(c.RemoteMultiaddr())
+		for _, a := range named {
+			if at, _ := multiaddr.SplitFirst(a); from.Equal(at) {
+				return a.String()
+			}
 		}
 	}
-	for _, c := range h.Network().ConnsToPeer(id) {
-		return c.RemoteMultiaddr().String()
+	switch {
+	case len(named) > 0:
+		return named[0].String()
+	case len(conns) > 0:
+		return conns[0].RemoteMultiaddr().String()
 	}
 	return ""
 }

@@ -78,7 +78,7 @@ type Member struct {
 	Applied uint64 `json:"applied,omitempty"`   // log index, from the leader's view; 0 means unknown
 	Active  bool   `json:"active"`              // heard of by the leader within an election timeout
 	Name    string `json:"name,omitempty"`      // that the peer gives itself: a claim, no identity
-	Address string `json:"address,omitempty"`   // of its connection with the leader
+	Address string `json:"address,omitempty"`   // where it can be dialed, from the leader's view; empty: unknown
 	Lag     uint64 `json:"lag,omitempty"`       // committed entries that it lacks, from the leader's view
 	Silent  int64  `json:"silent_ms,omitempty"` // since its last message to the leader, milliseconds
 }

@@ -95,20 +95,24 @@ func groupMembers(con *term.Console) *cobra.Command {
 		return r.Print(term.Document{
 			Value: map[string]any{"leader": s.Leader, "voters": term.Emptied(s.Voters), "learners": term.Emptied(s.Learners)},
 			Items: term.Items(slices.Concat(s.Voters, s.Learners)),
-			Table: term.Table([]string{"NAME", "PEER", "MEMBER", "ROLE", "LAG", "SILENT", "ADDRESS"}, rows),
+			Table: term.Table([]string{"NAME", "PEER", "MEMBER", "ROLE", "STATE", "LAG", "ADDRESS"}, rows),
 		})
 	})
 }
 
+// memberRow is a member from the leader's view, the only one that knows more than names.
 func memberRow(m coord.Member, role string) []string {
-	lag, silent := "-", "unknown"
-	if m.Applied > 0 { // from the leader's view
-		lag, silent = strconv.FormatUint(m.Lag, 10), "-"
+	lag, state := "-", "unknown"
+	switch {
+	case m.Active:
+		state = "up"
+	case m.Silent > 0:
+		state = "DOWN for " + (time.Duration(m.Silent) * time.Millisecond).Round(time.Second).String()
 	}
-	if m.Silent > 0 && !m.Active {
-		silent = (time.Duration(m.Silent) * time.Millisecond).Round(time.Second).String()
+	if m.Applied > 0 {
+		lag = strconv.FormatUint(m.Lag, 10)
 	}
-	return []string{term.OrDash(m.Name), m.Peer, fmt.Sprintf("%016x", m.ID), role, lag, silent, term.OrDash(m.Address)}
+	return []string{term.OrDash(m.Name), m.Peer, fmt.Sprintf("%016x", m.ID), role, state, lag, term.OrDash(m.Address)}
 }
 
 // order makes a command that changes the members of the group. The arguments are peer ids: of the order, and with two of

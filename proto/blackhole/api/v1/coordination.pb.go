@@ -4176,7 +4176,7 @@ type GroupMember struct {
 	Applied       uint64                 `protobuf:"varint,3,opt,name=applied,proto3" json:"applied,omitempty"`
 	Active        bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`
 	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`                          // that the peer gives itself; a claim
-	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`                    // of the connection between it and the leader; empty without one
+	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`                    // where it can be dialed, as the leader knows; empty: unknown
 	Lag           uint64                 `protobuf:"varint,7,opt,name=lag,proto3" json:"lag,omitempty"`                           // committed log entries that it lacks, from the leader's view
 	SilentMs      uint64                 `protobuf:"varint,8,opt,name=silent_ms,json=silentMs,proto3" json:"silent_ms,omitempty"` // since its last message to the leader
 	unknownFields protoimpl.UnknownFields
