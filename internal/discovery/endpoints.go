@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -48,6 +49,7 @@ type endpoint struct {
 	fails    int       // failed checks in a row
 	since    time.Time // of the first of them
 	history  []bool    // answered, newest last
+	dead     bool      // verdict as of the last look
 
 	shares
 }
@@ -95,26 +97,39 @@ type endpoints struct {
 	roles   map[peer.ID][]peer.ID // of the witnesses of providers, for assume alone
 	rolesAt time.Time
 
-	mu     sync.Mutex // guards the fields below
+	epoch  atomic.Uint64 // grows with each change of the dead offers
+	mu     sync.Mutex    // guards the fields below
 	known  *simplelru.LRU[records.Name, *endpoint]
 	askers *simplelru.LRU[asker, time.Time] // who asked this witness lately
 	doubts *simplelru.LRU[peer.ID, int]     // failed checks of others that own ones contradicted since they agreed last
 }
 
 func newEndpoints(p EndpointProber, now func() time.Time, own func(*records.Record) bool, changed func(*records.Record), sharing *EndpointSharing) *endpoints {
-	return &endpoints{
+	x := &endpoints{
 		prober: p, now: now, self: own, changed: changed, sharing: sharing, wake: make(chan struct{}, 1),
-		known: bounded[records.Name, *endpoint](maxEndpoints), askers: bounded[asker, time.Time](maxAskers), doubts: bounded[peer.ID, int](maxDoubts),
+		askers: bounded[asker, time.Time](maxAskers, nil), doubts: bounded[peer.ID, int](maxDoubts, nil),
 	}
+	x.known = bounded(maxEndpoints, func(_ records.Name, e *endpoint) { x.note(e, false) })
+	return x
 }
 
 // bounded returns a map that drops the least recently used entry beyond a positive size.
-func bounded[K comparable, V any](size int) *simplelru.LRU[K, V] {
-	l, err := simplelru.NewLRU[K, V](size, nil)
+func bounded[K comparable, V any](size int, dropped func(K, V)) *simplelru.LRU[K, V] {
+	l, err := simplelru.NewLRU(size, dropped)
 	if err != nil {
 		panic("discovery: " + err.Error()) // impossible: the size is positive
 	}
 	return l
+}
+
+// note takes a verdict, and reports whether it is another one than before. The caller holds x.mu.
+func (x *endpoints) note(e *endpoint, dead bool) bool {
+	if dead == e.dead {
+		return false
+	}
+	e.dead = dead
+	x.epoch.Add(1)
+	return true
 }
 
 // want asks for measurements of offers that somebody sees.
@@ -146,6 +161,7 @@ func (x *endpoints) find(r *records.Record, now time.Time) *endpoint {
 		return e
 	}
 	if ok {
+		x.note(e, false)
 		fresh.begun = now
 	}
 	x.known.Add(r.Name(), fresh)
@@ -210,10 +226,34 @@ func (x *endpoints) dead(r *records.Record) (records.Measured, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, ok := x.known.Peek(r.Name())
-	if !ok || e.record.Sequence() < r.Sequence() {
+	if !ok || !sameEndpoint(e.record, r) {
 		return records.Measured{}, false
 	}
 	return x.verdict(e, now)
+}
+
+// sameEndpoint reports whether what is known of one version holds for another.
+func sameEndpoint(known, r *records.Record) bool {
+	if known.Sequence() >= r.Sequence() {
+		return true
+	}
+	a, _ := targetOf(known)
+	b, _ := targetOf(r)
+	return a.String() == b.String()
+}
+
+// buried returns the offers whose endpoint does not serve, in the version that is known here.
+func (x *endpoints) buried() map[records.Name]*records.Record {
+	now := x.now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	list := make(map[records.Name]*records.Record)
+	for _, e := range x.known.Values() {
+		if _, dead := x.verdict(e, now); dead {
+			list[e.record.Name()] = e.record
+		}
+	}
+	return list
 }
 
 // deadMatching counts the offers with a dead endpoint that match a plan.
@@ -270,6 +310,11 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 	for _, e := range x.known.Values() {
 		if e.state != canMeasure {
 			continue
+		}
+		if e.dead { // the verdict may end with its time
+			if _, dead := x.verdict(e, now); x.note(e, dead) {
+				x.changed(e.record)
+			}
 		}
 		if len(list) < n && x.news(e, now) {
 			list = append(list, x.spread(e))
@@ -342,17 +387,18 @@ func (x *endpoints) check(ctx context.Context, e *endpoint, limit time.Duration,
 		x.mu.Unlock()
 		return
 	}
-	_, was := x.verdict(e, now)
+	was := e.dead
 	e.due = now.Add(endpointEvery)
 	if measured {
 		x.weigh(e, o.State == probe.Answers, now)
 		e.take(o, now)
 	}
-	_, is := x.verdict(e, now)
+	_, dead := x.verdict(e, now)
+	changed := x.note(e, dead)
 	r, m := e.record, e.last
 	quiet := !x.wanted(e, now) && o.State == probe.Answers && !was && !e.suspected()
 	x.mu.Unlock()
-	if was != is {
+	if changed {
 		x.changed(r)
 		x.awake()
 	}

@@ -19,13 +19,19 @@ func (f *fixture) speaking(id, endpoint string, sequence uint64) *records.Record
 	if sequence == 1 {
 		f.other = newKey(f.t)
 	}
+	r := f.again(id, endpoint, sequence)
+	f.keep(r)
+	f.arrive(r)
+	return r
+}
+
+// again signs a version of such an offer.
+func (f *fixture) again(id, endpoint string, sequence uint64) *records.Record {
 	o := offer(id, 1)
 	o.Metadata.Endpoints = []string{endpoint}
 	now := time.Now()
 	r, err := records.Sign("test", f.other, o, records.Stamp{Sequence: sequence, Issued: now, Expires: now.Add(24 * time.Hour)})
 	require.NoError(f.t, err)
-	f.keep(r)
-	f.arrive(r)
 	return r
 }
 

@@ -22,7 +22,7 @@ const (
 	progressEvery     = 15 * time.Second       // shows a quiet watch's client that it is alive
 	reachabilityEvery = 250 * time.Millisecond // between looks at new measurements
 	trackEvery        = 30 * time.Second       // between extensions of the measurement of providers
-	watchedAtMost     = 100                    // providers that one watch measures each minute
+	watchedAtMost     = 100                    // providers, and endpoints, that one watch has measured each minute
 	countedBeyond     = 64                     // records of a plan that a watch counts as left out
 	coverCells        = 16                     // of the disc of a plan, to count them
 )
@@ -33,15 +33,27 @@ type watcher struct {
 	plans   []*query.Plan // one for each type
 	caller  string        // owner of the measurements
 
-	epoch, seq  uint64 // position in the changes of the index
-	snapshot    uint64 // changes up to this position are part of the initial state
-	pending     []discovery.Event
-	told        string    // reason of the last Progress
-	hidden      []peer.ID // unreachable providers with hidden records, sorted; never modified
-	proberEpoch uint64    // epoch of the prober at hidden
-	release     func()
-	cancel      context.CancelFunc
-	done        sync.WaitGroup
+	epoch, seq uint64 // position in the changes of the index
+	snapshot   uint64 // changes up to this position are part of the initial state
+	pending    []discovery.Event
+	told       string // reason of the last Progress
+	hidden     hidden
+	release    func()
+	cancel     context.CancelFunc
+	done       sync.WaitGroup
+}
+
+// hidden is what a watch leaves out although it matches. It is immutable.
+type hidden struct {
+	epoch     uint64 // of the measurements, at or before them
+	providers []peer.ID
+	offers    map[records.Name]*records.Record // with an endpoint that does not serve
+}
+
+func (h *hidden) has(r *records.Record) bool {
+	_, provider := slices.BinarySearch(h.providers, r.Name().Provider)
+	known, offer := h.offers[r.Name()]
+	return provider || offer && sameEndpoint(known, r)
 }
 
 // watchable refuses fields that a watch would ignore: a caller with limit 1 and sort price would wait for changes of
@@ -95,7 +107,7 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 		w.start()
 	default:
 		w.snapshot = w.seq
-		w.hidden = w.unreachable()
+		w.hidden = w.look()
 	}
 	var loopCtx context.Context
 	loopCtx, w.cancel = context.WithCancel(s.ctx)
@@ -220,8 +232,7 @@ func (w *watcher) start() {
 	s := w.service
 	w.epoch, w.seq = s.feed.epoch, s.Index.Seq()
 	w.snapshot = w.seq
-	w.proberEpoch = s.Prober.Epoch()
-	w.hidden = w.unreachable()
+	w.hidden = w.look()
 	now := s.Now()
 	for r := range s.Index.All() {
 		if !r.Expired(now) && w.shows(r) {
@@ -285,53 +296,67 @@ func (w *watcher) take(ch index.Change) {
 	}
 }
 
-// updateReachability queues events for providers that became unreachable or reachable. Only the final Progress
-// has the new cursor: a client that resumes at an earlier event is reset.
+// updateReachability queues events for providers and endpoints that died or returned. Only the final Progress has the new cursor: a client
+// that resumes at an earlier event is reset.
 func (w *watcher) updateReachability() {
-	epoch := w.service.Prober.Epoch()
-	if epoch == w.proberEpoch {
+	if w.service.measured() == w.hidden.epoch {
 		return
 	}
-	w.proberEpoch = epoch
-	before, now := w.hidden, w.unreachable()
-	w.hidden = nil
-	w.showProviders(discovery.Removed, now, before)
-	w.showProviders(discovery.Added, before, now)
+	before, now := w.hidden, w.look()
 	w.hidden = now
+	for _, r := range w.between(before, now) {
+		switch was, is := before.has(r), now.has(r); {
+		case was == is || r.Withdrawn() || !w.matches(r):
+		case is:
+			w.show(discovery.Removed, r, "")
+		default:
+			w.show(discovery.Added, r, "")
+		}
+	}
 	if len(w.pending) > 0 {
 		w.pending = append(w.pending, w.progress())
 	}
 }
 
-// showProviders queues an event for each record of the providers in ids without others.
-func (w *watcher) showProviders(kind discovery.EventKind, ids, others []peer.ID) {
-	for _, id := range ids {
-		if _, both := slices.BinarySearch(others, id); both {
-			continue
+// between returns the records that only one of two states may hide, each once.
+func (w *watcher) between(a, b hidden) (list []*records.Record) {
+	seen := make(map[records.Name]bool)
+	add := func(r *records.Record) {
+		if !seen[r.Name()] {
+			seen[r.Name()] = true
+			list = append(list, r)
 		}
-		for _, r := range w.service.Index.OfProvider(id) {
-			if w.matches(r) {
-				w.show(kind, r, "")
+	}
+	for _, pair := range [][2]hidden{{a, b}, {b, a}} {
+		for _, id := range pair[0].providers {
+			if _, both := slices.BinarySearch(pair[1].providers, id); !both {
+				for _, r := range w.service.Index.OfProvider(id) {
+					add(r)
+				}
+			}
+		}
+		for n := range pair[0].offers {
+			if r, ok := w.service.Index.Latest(n); ok && pair[1].offers[n] != pair[0].offers[n] {
+				add(r)
 			}
 		}
 	}
+	return list
 }
 
-// unreachable returns the providers with hidden records.
-func (w *watcher) unreachable() []peer.ID {
-	if w.anyHealth() {
-		return nil
+// look returns what the watch leaves out now.
+func (w *watcher) look() hidden {
+	h := hidden{epoch: w.service.measured()}
+	if !w.anyHealth() {
+		h.providers, h.offers = w.service.Prober.Unreachable(), w.service.endpoints.buried()
 	}
-	return w.service.Prober.Unreachable()
+	return h
 }
 
-func (w *watcher) shows(r *records.Record) bool {
-	if !w.matches(r) {
-		return false
-	}
-	_, hidden := slices.BinarySearch(w.hidden, r.Name().Provider)
-	return !hidden
-}
+// measured grows with each change of the unreachable providers and the dead endpoints.
+func (p *Parts) measured() uint64 { return p.Prober.Epoch() + p.endpoints.epoch.Load() }
+
+func (w *watcher) shows(r *records.Record) bool { return w.matches(r) && !w.hidden.has(r) }
 
 // show queues an event.
 func (w *watcher) show(kind discovery.EventKind, r *records.Record, cursor string) {
@@ -350,6 +375,9 @@ func (w *watcher) removal(r *records.Record) string {
 	}
 	if why := p.Reject(r); why != "" {
 		return why
+	}
+	if m, dead := w.service.endpoints.dead(r); dead {
+		return notServing(m)
 	}
 	m, _ := w.service.Prober.Measured(r.Name().Provider)
 	return removal(m)
@@ -374,16 +402,19 @@ func (w *watcher) requery(ctx context.Context) {
 	}
 }
 
-// measure has the providers of matches measured until after the next call.
+// measure has the providers and endpoints of matches measured until after the next call.
 func (w *watcher) measure() {
 	var ids []peer.ID
+	var offers []*records.Record
 	for r := range w.service.Index.All() {
-		if w.matches(r) {
-			ids = append(ids, r.Name().Provider)
+		if w.matches(r) && !r.Withdrawn() {
+			ids, offers = append(ids, r.Name().Provider), append(offers, r)
 		}
 	}
 	slices.Sort(ids) // the same ones each time
 	ids = slices.Compact(ids)
+	slices.SortFunc(offers, func(a, b *records.Record) int { return a.Name().Compare(b.Name()) })
+	w.service.endpoints.want(offers[:min(len(offers), watchedAtMost)])
 	w.service.Prober.Watch(w.caller, w.service.Now().Add(2*trackEvery), ids[:min(len(ids), watchedAtMost)]...)
 }
 
@@ -403,8 +434,8 @@ func (w *watcher) askFor(ctx context.Context, p *query.Plan) {
 	}
 }
 
-// cursor encodes the shown state: epoch and sequence of the feed and epoch of the prober, in hexadecimal.
-func (w *watcher) cursor() string { return fmt.Sprintf("%x-%x-%x", w.epoch, w.seq, w.proberEpoch) }
+// cursor encodes the shown state: epoch and sequence of the feed and epoch of the measurements, in hexadecimal.
+func (w *watcher) cursor() string { return fmt.Sprintf("%x-%x-%x", w.epoch, w.seq, w.hidden.epoch) }
 
 // parse decodes a cursor into the position. resume is false for an empty cursor.
 func (w *watcher) parse(cursor string) (resume bool, err error) {
@@ -415,7 +446,7 @@ func (w *watcher) parse(cursor string) (resume bool, err error) {
 	if len(parts) != 3 {
 		return false, fault.Invalidf("after", cursor, "malformed cursor: use the cursor of a watch event")
 	}
-	for i, to := range []*uint64{&w.epoch, &w.seq, &w.proberEpoch} {
+	for i, to := range []*uint64{&w.epoch, &w.seq, &w.hidden.epoch} {
 		if *to, err = strconv.ParseUint(parts[i], 16, 64); err != nil {
 			return false, fault.Invalidf("after", cursor, "malformed cursor: use the cursor of a watch event")
 		}
@@ -423,11 +454,11 @@ func (w *watcher) parse(cursor string) (resume bool, err error) {
 	return true, nil
 }
 
-// lost reports whether the parsed position cannot be resumed: changes are missing, or the unreachable set has
+// lost reports whether the parsed position cannot be resumed: changes are missing, or the hidden ones have
 // changed since.
 func (w *watcher) lost() bool {
 	_, _, gone := w.service.feed.after(w.epoch, w.seq)
-	return gone || (!w.anyHealth() && w.proberEpoch != w.service.Prober.Epoch())
+	return gone || (!w.anyHealth() && w.hidden.epoch != w.service.measured())
 }
 
 // watchSet contains the open watches. It is safe for concurrent use.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/query"
@@ -298,5 +299,63 @@ func TestWatchTellsWhatItLeavesOut(t *testing.T) {
 		f.arrive(f.foreign("b", 1, 5, 24*time.Hour))
 		require.Equal(t, discovery.Added, f.next(watch).Kind)
 		require.Empty(t, f.next(watch).Reason)
+	})
+}
+
+// A watch leaves out what an answer leaves out: a dead endpoint is removed and, when it answers again or moves, added. A cursor from before
+// begins anew. A watch alone has its matches measured.
+func TestWatchLeavesDeadEndpointsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.speaks.set("a.net", probe.Answers)
+		f.speaks.set("b.net", probe.Answers)
+		f.speaking("b", "https://b.net", 1)
+		f.speaking("a", "https://a.net", 1)
+		watch, shown := f.follow(storage(), "")
+		require.ElementsMatch(t, []string{"added a/1", "added b/1"}, shown)
+		all := storage()
+		all.Health = query.HealthAny
+		everything, _ := f.follow(all, "")
+		_, before := f.upTo(watch)
+
+		f.speaks.set("a.net", probe.Refuses)
+		ev := f.next(watch)
+		for ev.Kind == discovery.Progress {
+			ev = f.next(watch)
+		}
+		require.Equal(t, "removed a/1", describe(ev))
+		require.Equal(t, "endpoint: refuses, by a fake", ev.Reason)
+		_, after := f.upTo(watch)
+		require.Len(t, f.ask(storage()).Results, 1, "as an answer says")
+		quiet, _ := f.upTo(everything)
+		require.Empty(t, quiet)
+		everything.Close()
+
+		resumed, seen := f.follow(storage(), before)
+		require.Equal(t, []string{"reset", "added b/1"}, seen)
+		resumed.Close()
+		resumed, seen = f.follow(storage(), after)
+		require.Empty(t, seen)
+		resumed.Close()
+
+		f.speaking("a", "https://c.net", 2) // nobody knows whether it answers
+		seen, _ = f.upTo(watch)
+		require.Equal(t, []string{"added a/2"}, seen)
+		f.speaks.set("c.net", probe.Silent)
+		for seen = nil; len(seen) == 0; seen, _ = f.upTo(watch) {
+		}
+		require.Equal(t, []string{"removed a/2"}, seen)
+		f.arrive(f.again("a", "https://c.net", 3)) // a refreshed version is as dead
+		f.speaks.set("b.net", probe.Silent)
+		for seen = nil; len(seen) == 0; seen, _ = f.upTo(watch) {
+		}
+		require.Equal(t, []string{"removed b/1"}, seen)
+		f.speaks.set("c.net", probe.Answers)
+		for seen = nil; len(seen) == 0; seen, _ = f.upTo(watch) {
+		}
+		require.Equal(t, []string{"added a/3"}, seen)
+		require.Len(t, f.ask(storage()).Results, 1)
+		watch.Close()
 	})
 }

@@ -76,9 +76,9 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 			x.mu.Unlock()
 			continue // nobody here shows it or witnesses it, or it is about an earlier endpoint
 		}
-		_, was := x.verdict(e, now)
 		e.add(witness.Heard{Finding: f, By: st.By, From: from})
-		_, is := x.verdict(e, now)
+		_, dead := x.verdict(e, now)
+		changed := x.note(e, dead)
 		if e.confirm.IsZero() && e.contradicts(f) {
 			e.confirm = now
 			if len(e.witnesses) > 0 {
@@ -89,7 +89,7 @@ func (x *endpoints) hear(st witness.Statement, from netip.Prefix) {
 		}
 		r := e.record
 		x.mu.Unlock()
-		if was != is {
+		if changed {
 			x.changed(r)
 		}
 		x.awake()
