@@ -251,12 +251,12 @@ func (p *parts) startFrontEnds(context.Context) error {
 		})
 		locks = &grpcapi.Coordination{Service: gate, Admin: gate.Admin(c.plane), Owner: gate.Owner}
 	}
-	answers := newAnswers(memoryLimit(), p.config.IsLeaf(), p.fronts.places.refused)
+	b := newBounds(memoryLimit(), p.config.IsLeaf(), p.fronts.places.refused, nil)
 	web := httpapi.Config{
 		Registrar: p.discovery, Finder: p.discovery, Node: p, Logger: p.log.With("part", "http"),
 		Metrics: promhttp.HandlerFor(p.gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 2}),
 		Hosts:   p.config.Hosts, Requests: p.fronts.requests, SetLogLevel: operator{p}.SetLogLevel,
-		Refused: p.fronts.places.refused, Answers: answers, History: p.memory.Since,
+		Refused: p.fronts.places.refused, Answers: b.answers, Bodies: b.requests, History: p.memory.Since,
 		Fronts: httpapi.Fronts{GRPC: p.config.GRPC, DNS: p.config.DNS},
 	}
 	if len(p.config.DNSDomain) > 0 {
@@ -264,7 +264,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 	}
 	rpc := grpcapi.Config{
 		Coordination: locks, Registrar: p.discovery, Finder: p.discovery, Node: p, Operator: operator{p}, Logger: p.log.With("part", "grpc"),
-		Places: grpcapi.Places{Refused: p.fronts.places.refused}, Answers: answers,
+		Places: grpcapi.Places{Refused: p.fronts.places.refused}, Answers: b.answers, Requests: b.requests, AtOnce: b.calls,
 	}
 	if p.agent != nil {
 		web.Agent = &httpapi.Agent{Registrar: p.agent, Catalog: p.agent, Census: p.agent.Count, Storage: p.agent.Storage, LastChecks: p.agent.LastChecks, Removed: p.agent.Removed, Problems: p.agent.Problems}
@@ -289,7 +289,7 @@ func (p *parts) startFrontEnds(context.Context) error {
 		return err
 	}
 	p.fronts.http = httpapi.New(web)
-	return p.startEtcd(calls, answers)
+	return p.startEtcd(calls, b)
 }
 
 // startConsul adds the front end for clients of Consul to that of HTTP.
@@ -307,7 +307,7 @@ func (p *parts) startConsul(web *httpapi.Config) (err error) {
 	})
 	p.fronts.consul, err = consulapi.New(consulapi.Config{
 		Service: gate, Owner: gate.Owner, Plane: c.plane, Group: c.plane.Group, Peer: self, Prefix: p.config.Consul.Prefix,
-		Logger: p.log.With("part", "consul"), Refused: web.Refused, Answers: web.Answers,
+		Logger: p.log.With("part", "consul"), Refused: web.Refused, Answers: web.Answers, Bodies: web.Bodies,
 	})
 	if err == nil {
 		web.Others = p.fronts.consul.Routes()
@@ -316,7 +316,7 @@ func (p *parts) startConsul(web *httpapi.Config) (err error) {
 }
 
 // startEtcd makes the front end for clients of etcd.
-func (p *parts) startEtcd(calls *metrics.Calls, answers *access.Pool) (err error) {
+func (p *parts) startEtcd(calls *metrics.Calls, b bounds) (err error) {
 	c := p.coordination
 	switch {
 	case p.config.Etcd.Listen == config.Off:
@@ -330,7 +330,7 @@ func (p *parts) startEtcd(calls *metrics.Calls, answers *access.Pool) (err error
 			Service: c.plane, Peer: self, Front: etcdapi.Front, Open: p.fronts.auth.guard == nil, Now: p.now, Logger: p.log.With("part", "audit"),
 		}),
 		Group: c.plane.Group, Peer: self, Prefix: p.config.Etcd.Prefix, Logger: p.log.With("part", "etcd"),
-		Refused: p.fronts.places.refused, Answers: answers,
+		Refused: p.fronts.places.refused, Answers: b.answers, Requests: b.requests, AtOnce: b.calls,
 	}
 	p.fronts.auth.etcd(&etcd)
 	countCalls(calls, &etcd.Unary, &etcd.Stream)

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/blackhole/blackhole/internal/platform/access"
@@ -72,21 +74,33 @@ func newCallers(descriptors uint64, refused func(access.Refusal)) *access.Connec
 	return access.NewConnections(int(min(max(descriptors/4, fewestCallers), mostCallers)), refused)
 }
 
-// Bounds of the bytes of answers that callers have not taken yet. A page of 2 MiB is the largest answer that many ask for.
+// Bounds of the bytes of answers that callers have not taken yet, and of those of requests. A page of 2 MiB is the largest answer that many
+// ask for.
 const (
-	fewestAnswerBytes = 8 << 20
-	mostAnswerBytes   = 64 << 20
-	answerShare       = 16 // of the memory limit
+	fewestBytes = 8 << 20
+	mostBytes   = 64 << 20
+	bytesShare  = 16 // of the memory limit
 )
 
-// newAnswers bounds the bytes of answers to the callers of HTTP and gRPC together, or to peers.
-func newAnswers(memory int64, leaf bool, refused func(access.Refusal)) *access.Pool {
-	most := int64(mostAnswerBytes)
-	if memory > 0 {
-		most = min(most, memory/answerShare)
+// Bounds of the calls of gRPC at a time.
+const (
+	fewestCalls = 2048
+	mostCalls   = 1 << 15
+	callShare   = 128 << 10 // bytes of memory for each
+)
+
+// bounds are those of calls of the callers of HTTP and gRPC together, or of peers.
+type bounds struct{ answers, requests, calls *access.Pool }
+
+// newBounds makes bounds for a limit of memory; 0: unknown. A quarter is kept for whom known reports; nil: for nobody.
+func newBounds(memory int64, leaf bool, refused func(access.Refusal), known func(context.Context) bool) bounds {
+	if memory <= 0 {
+		memory = math.MaxInt64
 	}
 	if leaf {
-		most = fewestAnswerBytes
+		memory = 0
 	}
-	return access.NewPool("answer_bytes", int(max(most, fewestAnswerBytes)), refused)
+	answers := access.NewPool("answer_bytes", int(min(max(memory/bytesShare, fewestBytes), mostBytes)), refused).Keep(known)
+	calls := access.NewPool("calls", int(min(max(memory/callShare, fewestCalls), mostCalls)), refused).Keep(known)
+	return bounds{answers, answers.Twin("request_bytes"), calls}
 }

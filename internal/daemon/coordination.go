@@ -137,6 +137,7 @@ func (p *parts) startPeers(context.Context) error {
 	serving := c.plane.Member()
 	known := func(ctx context.Context) bool { return serving.Vouches(ctx) == nil }
 	auth := newPeerAuth(serving.Admit, p.log.With("part", "audit"), p.now)
+	b := newBounds(memoryLimit(), p.config.IsLeaf(), p.fronts.places.ofPeers, known)
 	config := grpcapi.Config{
 		Coordination: &grpcapi.Coordination{
 			Service: serving, Admin: serving, Owner: auth.owner,
@@ -144,7 +145,7 @@ func (p *parts) startPeers(context.Context) error {
 		},
 		Credentials: transport.Credentials(), Logger: p.log.With("part", "peers"),
 		Places:  grpcapi.Places{MaxWatches: maxFollowers, Refused: p.fronts.places.ofPeers, Known: known},
-		Answers: newAnswers(memoryLimit(), p.config.IsLeaf(), p.fronts.places.ofPeers).Keep(known),
+		Answers: b.answers, Requests: b.requests, AtOnce: b.calls,
 	}
 	if p.agent != nil {
 		config.Agent = &grpcapi.Agent{Registrar: p.agent.Direct(), Catalog: p.agent}

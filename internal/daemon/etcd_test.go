@@ -54,7 +54,7 @@ func TestClientsOfEtcd(t *testing.T) {
 // TestEtcdNeedsTheGroup refuses settings with a front end that could answer nothing.
 func TestEtcdNeedsTheGroup(t *testing.T) {
 	p := &parts{config: config.Default()}
-	require.NoError(t, p.startEtcd(nil, nil))
+	require.NoError(t, p.startEtcd(nil, bounds{}))
 	p.config.Etcd.Listen = "127.0.0.1:0"
-	require.ErrorContains(t, p.startEtcd(nil, nil), "coordination.enabled")
+	require.ErrorContains(t, p.startEtcd(nil, bounds{}), "coordination.enabled")
 }

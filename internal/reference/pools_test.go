@@ -43,13 +43,18 @@ func places() map[string]pool {
 			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", front + "consulapi.TestBounds", access + "TestGreedyClients"}},
 		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, known + "; commands of the peer itself have 64 places of their own", "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnLane"}},
-		"calls":          {"32,768 on streams", rule, known, "", []string{access + "TestGreedyClients", access + "TestKeptPlaces"}},
-		"large_requests": {"4 of the API, 4 of clients of Consul", rule, "", "", []string{front + "httpapi.TestBatchesAreBounded", front + "consulapi.TestBounds"}},
-		"backups":        {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
-		"viewers":        {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},
-		"sessions":       {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},
-		"instances":      {setting("agent.limits.instances"), "", "", "agent.limits.instances", []string{"internal/agent/registry.TestRegisterRefuses"}},
-		"checks":         {setting("agent.limits.instances"), "", "", "agent.limits.instances", []string{"internal/agent/health.TestBounds"}},
+		"calls": {"one for each 128 KiB of the memory limit, 2,048 to 32,768, of gRPC and clients of etcd together, those on streams too; of etcd's clients each request", rule,
+			known, "", []string{front + "grpcapi.TestBegunCalls", front + "etcdapi.TestRequestsAreBounded", front + "consulapi.TestBounds", access + "TestKeptPlaces"}},
+		"request_bytes": {"as of `answer_bytes`; 16 KiB of a request are free", rule, known, "", []string{
+			front + "httpapi.TestHalfBodies", front + "grpcapi.TestRequestsAtWork", front + "etcdapi.TestRequestsAreBounded", front + "consulapi.TestBounds", access + "TestKeptPlaces"}},
+		"arriving_bytes": {"as many of each of these fronts, of messages over gRPC until they have arrived", rule + ", of an address or user", known, "", []string{
+			front + "grpcapi.TestHalfRequests", front + "etcdapi.TestRequestsAreBounded"}},
+		"backups":  {"2", rule, "", "", []string{front + "httpapi.TestBackup"}},
+		"viewers":  {"256", rule, "", "", []string{front + "httpapi.TestViewersAreBounded"}},
+		"sessions": {"1,024", "16: the oldest ends", "", "", []string{access + "TestSessionsAreBounded"}},
+		"instances": {setting("agent.limits.instances"), rule + "; who owns those of callers without a name is forgotten at a restart", "", "agent.limits.instances", []string{
+			"internal/agent/registry.TestRegisterRefuses", "internal/agent/registry.TestInstancesAreShared"}},
+		"checks": {"as of instances: one each", "", "", "agent.limits.instances", []string{"internal/agent/health.TestBounds"}},
 		"offers": {"10 ids for each of `discovery.limits.services_per_provider`, withdrawn ones until their records lapse", rule, "a quarter for the operator", "discovery.limits.services_per_provider", []string{
 			"internal/discovery/registry.TestWithdrawnOffersAreShared"}},
 		"requests":    {"16,384 at the leader", "", "", "", []string{"internal/coordination/replica.TestBoundsWhatWaits"}},
@@ -153,7 +158,7 @@ type codePools struct{ places, group, streams map[string]bool }
 func poolsOfCode(t *testing.T) codePools {
 	t.Helper()
 	p := codePools{map[string]bool{}, map[string]bool{}, map[string]bool{}}
-	made := regexp.MustCompile(`(?:access\.NewPool\(|fault\.Exhausted\([^,]+, |&Connections\{pool: NewPool\()("\w+")?`)
+	made := regexp.MustCompile(`(?:access\.NewPool\(|\.Twin\(|fault\.Exhausted\([^,]+, |&Connections\{pool: NewPool\()("\w+")?`)
 	ofGroup := regexp.MustCompile(`\b(?:quota|take|poolOf)\((?:m, )?"(\w+)"`)
 	limited := regexp.MustCompile(`(\w+): +(?:rpc\.)?NewLimiter\(\w+\.`)
 	passing := []string{"internal/platform/access/pool.go", "internal/coordination/machine/room.go"}

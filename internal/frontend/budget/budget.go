@@ -1,4 +1,5 @@
-// Package budget bounds the bytes of answers over gRPC that clients have not taken yet.
+// Package budget bounds the bytes that a server of gRPC holds: of requests while they arrive, of those at work, and of answers that clients
+// have not taken yet.
 package budget
 
 import (
@@ -18,11 +19,12 @@ import (
 // takenWithin bounds the time in which a client takes an answer, or the next one of a stream. Its connection then closes.
 const takenWithin = 30 * time.Second
 
-// Budget charges the answers of a server, as its innermost interceptors, which know the caller. The server needs Codec.
+// Budget charges the calls of a server, as its innermost interceptors, which know the caller. The server needs Codec, and Arriving or Body.
 type Budget struct {
-	Answers *access.Pool                 // bytes; nil: without a bound
-	Op      string                       // in errors
-	Changes func(fullMethod string) bool // whether a method changes something: its answer must not look refused
+	Answers  *access.Pool                 // bytes; nil: without a bound
+	Requests *access.Pool                 // bytes of requests of calls until they have an answer; nil: without a bound
+	Op       string                       // in errors
+	Changes  func(fullMethod string) bool // whether a method changes something: its answer must not look refused
 }
 
 // Charged is an answer whose bytes are in the budget until they are written: a method has ended long before, if its client does not read.
@@ -53,8 +55,17 @@ func charge(ctx context.Context, m proto.Message, take func(bytes int) (release 
 	return &Charged{m, func() { release(); late.Stop(); stop() }}, nil
 }
 
-// Unary charges the answer of a call. It is a grpc.UnaryServerInterceptor.
+// Unary charges the request and the answer of a call. It is a grpc.UnaryServerInterceptor.
 func (b Budget) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+	if m, ok := req.(proto.Message); ok && b.Requests != nil {
+		release, err := b.Requests.TakeBytes(ctx, b.Op, proto.Size(m), 0)
+		if err != nil {
+			return nil, err
+		}
+		if release != nil {
+			defer release()
+		}
+	}
 	resp, err := call(ctx, req)
 	m, ok := resp.(proto.Message)
 	if err != nil || !ok {
@@ -83,6 +94,15 @@ type stream struct {
 	grpc.ServerStream
 	budget Budget
 	late   *time.Timer // runs while an answer is being sent: a stream sends one at a time
+}
+
+// RecvMsg receives the next request.
+func (s stream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if b, ok := s.Context().Value(bodyKey{}).(*body); ok {
+		b.received()
+	}
+	return err
 }
 
 // SendMsg sends an answer when the budget has room. It holds the stream back meanwhile, and ends it with the refusal after takenWithin.

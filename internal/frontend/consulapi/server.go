@@ -46,8 +46,7 @@ const Version = "1.22.0"
 // Bounds of the front.
 const (
 	maxWatches   = 1024             // blocking queries at a time
-	maxLarge     = 4                // bodies above maxBody at a time
-	maxBody      = 64 << 10         // of a request that needs no place
+	maxBody      = 64 << 10         // of a request without a value
 	maxValue     = 512 << 10        // of one key, as in Consul
 	maxTxn       = 6 << 20          // body of a transaction
 	maxAnswer    = 64 << 20         // keys and values of one answer
@@ -76,13 +75,15 @@ type Config struct {
 	Refused func(access.Refusal)
 	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
 	Answers *access.Pool
+	// Bodies bounds the bytes of requests. Nil: they have no bound.
+	Bodies *access.Pool
 }
 
 // Server is the front end for clients of Consul. Run keeps its sessions.
 type Server struct {
 	Config
-	watches, large *access.Pool
-	lasting        lasting
+	watches *access.Pool
+	lasting lasting
 }
 
 // New makes a server. Errors: Invalid for a prefix with keys of the group itself.
@@ -93,9 +94,7 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{
-		Config: c, watches: access.NewPool("watches", maxWatches, c.Refused), large: access.NewPool("large_requests", maxLarge, c.Refused),
-	}
+	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused)}
 	s.lasting.plane, s.lasting.peer = c.Plane, c.Peer
 	return s, nil
 }
@@ -221,11 +220,14 @@ func bounded(r *request) (context.Context, context.CancelFunc) {
 
 // body reads a body of at most some bytes. The release ends its use.
 func (s *Server) body(r *request, most int64) (text []byte, release func(), err error) {
-	release = func() {}
-	if r.ContentLength < 0 || r.ContentLength > maxBody {
-		if release, err = s.large.Take(r.Context(), "consulapi"); err != nil {
-			return nil, nil, err
-		}
+	size := most
+	if n := r.ContentLength; 0 <= n && n <= most {
+		size = n
+	}
+	if release, err = s.Bodies.TakeBytes(r.Context(), "consulapi", int(size), 0); err != nil {
+		return nil, nil, err
+	} else if release == nil {
+		release = func() {}
 	}
 	text, err = io.ReadAll(http.MaxBytesReader(r.w, r.Body, most))
 	if err != nil {

@@ -582,7 +582,9 @@ func TestRoles(t *testing.T) {
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := access.NewPool("answer_bytes", 256<<10, nil)
-		f := startWith(t, nil, func(c *consulapi.Config) { c.Answers = answers })
+		f := startWith(t, nil, func(c *consulapi.Config) {
+			c.Answers, c.Bodies = answers, access.NewPool("request_bytes", 256<<10, nil)
+		})
 		f.yes("PUT", "kv/big", strings.Repeat("x", 60<<10))
 		require.Equal(t, http.StatusOK, f.get("kv/big").code)
 		for _, client := range []string{"a", "b", "c", "d", "e"} {

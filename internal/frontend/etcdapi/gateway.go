@@ -21,6 +21,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // maxBody bounds a request over JSON, in which bytes are in base64.
@@ -33,8 +34,14 @@ func (s *Server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer access.Serving(r.Context())()
 		bear(r.Header)
+		release, err := s.AtOnce.Take(r.Context(), "etcdapi")
+		if err != nil {
+			http.Error(w, "etcdserver: "+fault.Message(err), http.StatusTooManyRequests)
+			return
+		}
+		defer release()
 		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-			s.grpc.ServeHTTP(w, r)
+			s.grpc.ServeHTTP(w, budget.Body(r, s.arriving))
 			return
 		}
 		// Pages of browsers have no business here, and no client of etcd sends an Origin.
@@ -43,9 +50,38 @@ func (s *Server) handler() http.Handler {
 			return
 		}
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 needs none
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		text := &text{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody), room: func() (func(), error) { return s.Requests.TakeBytes(r.Context(), "etcdapi", maxBody, 0) }}
+		defer text.end()
+		r.Body = text
 		web.ServeHTTP(w, r)
 	})
+}
+
+// text is a body of JSON. From a size on it takes room for the largest one, until the call ends.
+type text struct {
+	io.ReadCloser
+	room    func() (release func(), err error)
+	read    int
+	release func()
+}
+
+// Read implements io.Reader.
+func (t *text) Read(p []byte) (n int, err error) {
+	if n, err = t.ReadCloser.Read(p); err != nil {
+		return n, err
+	}
+	if t.read += n; t.read > access.Small && t.release == nil {
+		if t.release, err = t.room(); err != nil {
+			err = toStatus(err)
+		}
+	}
+	return n, err
+}
+
+func (t *text) end() {
+	if t.release != nil {
+		t.release()
+	}
 }
 
 // bear puts the token of a client of etcd where ours has it: etcd's have no scheme.

@@ -39,11 +39,12 @@ const Version = "3.7.3"
 
 // Bounds of the server.
 const (
-	maxRequest   = 5 << 20  // a transaction of 4 MiB with its frame; larger ones get an error of etcd
-	maxAnswer    = 64 << 20 // keys and values of one range
-	maxStreams   = 8192     // calls at once on a connection
-	maxWatches   = 1024     // open at a time
-	maxOnStream  = 256      // watches of one stream
+	maxRequest   = 5 << 20   // a transaction of 4 MiB with its frame; larger ones get an error of etcd
+	maxAnswer    = 64 << 20  // keys and values of one range
+	maxStreams   = 8192      // calls at once on a connection
+	window       = 256 << 10 // bytes of a connection that nobody reads
+	maxWatches   = 1024      // open at a time
+	maxOnStream  = 256       // watches of one stream
 	readHeader   = 10 * time.Second
 	pingQuiet    = time.Minute // silence before a ping; a dead connection is closed
 	idle         = 5 * time.Minute
@@ -71,6 +72,10 @@ type Config struct {
 	Refused func(access.Refusal)
 	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
 	Answers *access.Pool
+	// Requests bounds the bytes of requests at work, and as many that arrive. Nil: they have no bound.
+	Requests *access.Pool
+	// AtOnce bounds the calls at a time; required.
+	AtOnce *access.Pool
 }
 
 // Server is the front end for clients of etcd.
@@ -87,6 +92,8 @@ type Server struct {
 	grpc    *grpc.Server
 	http    *http.Server
 	watches *access.Pool
+	// arriving is of messages that methods have not received.
+	arriving *access.Pool
 
 	closing context.Context // done when Close begins; ends watches
 	close   context.CancelFunc
@@ -100,7 +107,7 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused)}
+	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused), arriving: c.Requests.Twin("arriving_bytes")}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.ForceServerCodecV2(budget.Codec()), grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer+maxRequest), grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream),
@@ -113,7 +120,7 @@ func New(c Config) (*Server, error) {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
-		Handler: s.handler(), ConnContext: withAddr, Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingQuiet},
+		Handler: s.handler(), ConnContext: withAddr, Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: window, MaxReceiveBufferPerStream: window, SendPingTimeout: pingQuiet},
 		ReadHeaderTimeout: readHeader, IdleTimeout: idle, ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}
 	return s, nil
@@ -165,7 +172,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 
 // budget charges the answers of the methods.
 func (s *Server) budget() budget.Budget {
-	return budget.Budget{Answers: s.Answers, Op: "etcdapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
+	return budget.Budget{Answers: s.Answers, Requests: s.Requests, Op: "etcdapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
 }
 
 type addrKey struct{}

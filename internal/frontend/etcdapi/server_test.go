@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,10 +55,18 @@ func start(t *testing.T, guard *access.Guard) *front {
 
 func startOn(t *testing.T, l net.Listener, target string, answers *access.Pool, guard *access.Guard, options ...grpc.DialOption) *front {
 	t.Helper()
+	return startWith(t, l, target, etcdapi.Config{Answers: answers}, guard, options...)
+}
+
+func startWith(t *testing.T, l net.Listener, target string, bounds etcdapi.Config, guard *access.Guard, options ...grpc.DialOption) *front {
+	t.Helper()
 	solo := coordtest.New(coordtest.Config{})
+	if bounds.AtOnce == nil {
+		bounds.AtOnce = access.NewPool("calls", 1<<15, nil)
+	}
 	c := etcdapi.Config{
 		Service: authority.New(authority.Config{Service: solo, Peer: coordtest.Peer, Front: etcdapi.Front, Open: guard == nil}),
-		Group:   solo.Group, Peer: coordtest.Peer, Prefix: "etcd/", Authenticated: guard != nil, Answers: answers,
+		Group:   solo.Group, Peer: coordtest.Peer, Prefix: "etcd/", Authenticated: guard != nil, Answers: bounds.Answers, Requests: bounds.Requests, AtOnce: bounds.AtOnce,
 	}
 	if guard != nil {
 		need := func(method string) access.Need { return access.Need{Role: etcdapi.Need(method)} }
@@ -672,6 +681,49 @@ func TestAnswersAreBounded(t *testing.T) {
 			require.Zero(t, answers.Used(), name)
 		}
 	})
+}
+
+// TestRequestsAreBounded: requests that do not end take no more than their budget, over gRPC and JSON, and small ones are answered
+// meanwhile. What a call sends ahead of what it reads waits at its own end. Calls have places.
+func TestRequestsAreBounded(t *testing.T) {
+	requests, calls := access.NewPool("request_bytes", 16<<20, nil), access.NewPool("calls", 64, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := startWith(t, access.NewConnections(256, nil).Listener(l), l.Addr().String(), etcdapi.Config{Requests: requests, AtOnce: calls}, nil)
+	large := &pb.PutRequest{Key: []byte("a"), Value: make([]byte, 1<<20)}
+	_, err = f.Put(t.Context(), large)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return requests.Used() == 0 && calls.Used() == 0 }, time.Minute, time.Millisecond)
+
+	for range 40 {
+		c, err := net.Dial("tcp", f.addr)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = fmt.Fprintf(c, "POST /v3/kv/put HTTP/1.1\r\nHost: peer\r\nContent-Length: %d\r\n\r\n{\"value\":\"%s", 5<<20, strings.Repeat("a", access.Small))
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return requests.Used() > 0 }, time.Minute, time.Millisecond)
+	require.LessOrEqual(t, requests.Used(), 12<<20)
+	f.put(t, "small", "a")
+	_, err = f.Put(t.Context(), &pb.PutRequest{Key: []byte("a"), Value: make([]byte, 6<<20)})
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+
+	// A watch whose answers nobody reads is not read either.
+	watch, err := f.Watch(t.Context())
+	require.NoError(t, err)
+	watching{watch, t}.create(&pb.WatchCreateRequest{RangeEnd: []byte{0}, ProgressNotify: true})
+	var sent atomic.Int64
+	go func() { // until the connection closes
+		for watch.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}) == nil {
+			sent.Add(1)
+		}
+	}()
+	last := int64(0)
+	require.Eventually(t, func() bool {
+		before := last
+		last = sent.Load()
+		return before > 0 && last == before
+	}, time.Minute, 300*time.Millisecond)
 }
 
 // TestEtcdctl plays a session with the client of etcd itself, where it is installed.

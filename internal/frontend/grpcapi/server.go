@@ -20,12 +20,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/blackhole/blackhole/internal/frontend/budget"
@@ -43,9 +45,10 @@ import (
 // Bounds of the server. The defaults of gRPC leave streams unbounded and allow two minutes for a
 // handshake.
 const (
-	maxRequest   = 32 << 20 // a batch of discovery.MaxBatch records of 3 KiB
-	maxAnswer    = 64 << 20 // a list of the same number
-	maxStreams   = 8192     // concurrent calls per connection, including watches and waits for locks
+	maxRequest   = 32 << 20  // a batch of discovery.MaxBatch records of 3 KiB
+	maxAnswer    = 64 << 20  // a list of the same number
+	maxStreams   = 8192      // concurrent calls per connection, including watches and waits for locks
+	window       = 256 << 10 // bytes of a stream that its method did not ask for yet
 	handshake    = 5 * time.Second
 	pingAtLeast  = 10 * time.Second // clients that ping more often are disconnected
 	pingQuiet    = time.Minute      // silence before a ping; a dead connection is closed
@@ -72,6 +75,10 @@ type Config struct {
 	Places       Places
 	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
 	Answers *access.Pool
+	// Requests bounds the bytes of requests at work, and as many that arrive. Nil: they have no bound.
+	Requests *access.Pool
+	// AtOnce bounds the calls at a time, also those on streams. Nil: a pool of 32,768.
+	AtOnce *access.Pool
 
 	// Credentials of the connections. Nil means plain text.
 	Credentials credentials.TransportCredentials
@@ -129,10 +136,14 @@ func New(c Config) *Server {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Places.MaxWatches, c.Places.MaxWaits = cmp.Or(c.Places.MaxWatches, 1024), cmp.Or(c.Places.MaxWaits, 8192)
+	if c.AtOnce == nil {
+		c.AtOnce = access.NewPool("calls", maxAtOnce, c.Places.Refused).Keep(c.Places.Known)
+	}
 	s := &Server{Config: c, health: health.NewServer(), watches: access.NewPool("watches", c.Places.MaxWatches, c.Places.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
-		grpc.Creds(c.Credentials),
+		grpc.Creds(budget.Arriving(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests.Twin("arriving_bytes"))), grpc.InTapHandle(s.admit),
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window),
 		grpc.MaxRecvMsgSize(c.maxRequest()), grpc.MaxSendMsgSize(maxAnswer),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
@@ -181,7 +192,7 @@ func (s *Server) register() {
 			Coordination: *s.Coordination, closing: s.closing,
 			waits:   access.NewPool("waits", s.Places.MaxWaits, s.Places.Refused).Keep(s.Places.Known),
 			watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused).Keep(s.Places.Known),
-			atOnce:  access.NewPool("calls", maxAtOnce, s.Places.Refused).Keep(s.Places.Known),
+			atOnce:  s.AtOnce,
 		}
 		c.intercept = s.intercept()
 		api.RegisterLockServiceServer(s.grpc, c)
@@ -247,7 +258,19 @@ func (s *Server) intercept() grpc.UnaryServerInterceptor {
 
 // budget charges the answers of the methods.
 func (s *Server) budget() budget.Budget {
-	return budget.Budget{Answers: s.Answers, Op: "grpcapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
+	return budget.Budget{Answers: s.Answers, Requests: s.Requests, Op: "grpcapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
+}
+
+// admit gives a call a place until it ends, before its request arrives. Probes of health need none.
+func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if info.FullMethodName == healthpb.Health_Check_FullMethodName {
+		return ctx, nil
+	}
+	release, err := s.AtOnce.Take(ctx, "grpcapi")
+	if err == nil {
+		context.AfterFunc(ctx, release)
+	}
+	return ctx, toStatus(err)
 }
 
 // unary turns errors into statuses and a panic into an error: one bad call must not end the

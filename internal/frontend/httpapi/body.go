@@ -22,8 +22,11 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// readUpTo reads a body that may be empty.
+// readUpTo reads a body that may be empty. A large one has room in the budget until the request ends.
 func readUpTo(w http.ResponseWriter, r *http.Request, most int64) (body []byte, err error) {
+	if err := hold(w, r, most); err != nil {
+		return nil, err
+	}
 	if n := r.ContentLength; 0 <= n && n <= most {
 		body = make([]byte, n)
 		_, err = io.ReadFull(r.Body, body)
@@ -36,19 +39,15 @@ func readUpTo(w http.ResponseWriter, r *http.Request, most int64) (body []byte, 
 	return body, nil
 }
 
-// readLarge reads a body above maxBody, of which few are in memory at a time: release ends its use.
-func (s *shared) readLarge(w http.ResponseWriter, r *http.Request, most int64) (body []byte, release func(), err error) {
-	release = func() {}
-	if n := r.ContentLength; n < 0 || n > maxBody {
-		if release, err = s.batches.Take(r.Context(), "httpapi.readLarge"); err != nil {
-			return nil, nil, err
-		}
+// hold takes room for a body of most bytes, or of the size that it says, until the request ends.
+func hold(w http.ResponseWriter, r *http.Request, most int64) (err error) {
+	if n := r.ContentLength; 0 <= n && n <= most {
+		most = n
 	}
-	if body, err = readUpTo(w, r, most); err != nil {
-		release()
-		return nil, nil, err
+	if resp := responseOf(w); resp != nil { // not a writer of tests
+		resp.held, err = resp.requests.TakeBytes(r.Context(), "httpapi", int(most), 0)
 	}
-	return body, release, nil
+	return err
 }
 
 // unread is the error for a body that is too large, incomplete or not JSON.

@@ -77,6 +77,54 @@ func TestSilentReaders(t *testing.T) {
 	}
 }
 
+// TestHalfBodies: large bodies that do not end take no more than their budget, small requests go on, and one that finds no room is refused by
+// the name of the pool. It is free again when they have gone.
+func TestHalfBodies(t *testing.T) {
+	bodies := access.NewPool("request_bytes", 16<<20, nil)
+	p := newCoordFixture(t, func(c *coordConfig) { c.Bodies, c.ConnContext, c.Guard = bodies, access.ConnContext, nil })
+	host := strings.TrimPrefix(strings.TrimSuffix(p.base, "/v1/coordination"), "http://")
+	put := func(size int) (code int, text string) {
+		req, err := http.NewRequestWithContext(t.Context(), "PUT", p.base+"/keys/a", bytes.NewReader(make([]byte, size)))
+		require.NoError(t, err)
+		resp, err := p.client.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		all, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(all)
+	}
+	for _, half := range []string{
+		"PUT /v1/coordination/keys/b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\nv",
+		"PUT /v1/coordination/keys/b HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nv",
+		"POST /v1/coordination/txn HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4194304\r\n\r\n{",
+		"POST /v1/coordination/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 65536\r\n\r\n{",
+		"POST /v1/discovery/records:batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4194304\r\n\r\n{",
+	} {
+		code, text := put(1 << 20)
+		require.Equal(t, 200, code, text)
+		var open []net.Conn
+		require.Eventually(t, func() bool {
+			for range 20 {
+				c, err := net.Dial("tcp", host)
+				require.NoError(t, err)
+				open = append(open, c)
+				_, err = io.WriteString(c, half)
+				require.NoError(t, err)
+			}
+			code, text = put(1 << 20)
+			return code == 429
+		}, time.Minute, 10*time.Millisecond, half)
+		require.Contains(t, text, `"pool.request_bytes.share"`)
+		require.LessOrEqual(t, bodies.Used(), 12<<20)
+		code, text = put(10_000)
+		require.Equal(t, 200, code, text)
+		for _, c := range open {
+			c.Close()
+		}
+		require.Eventually(t, func() bool { return bodies.Used() == 0 }, time.Minute, time.Millisecond, half)
+	}
+}
+
 // TestLongAnswers: an answer of several pieces is the same as a whole, compressed or not, and one that fails in the middle breaks off.
 func TestLongAnswers(t *testing.T) {
 	element := []byte(strings.Repeat("0123456789abcdef", 600))

@@ -92,12 +92,10 @@ func (p *coordinationAPI) call(c *transcode.Call, answer func(context.Context, c
 			if c.Descriptor.Name() == "Txn" {
 				most = maxTxnBody
 			}
-			var release func()
 			var err error
-			if body, release, err = p.readLarge(w, r, most); err != nil {
+			if body, err = readUpTo(w, r, most); err != nil {
 				return err
 			}
-			defer release()
 		}
 		req, err := c.Request(r, body)
 		if err != nil {

@@ -30,12 +30,9 @@ func (p *coordinationAPI) putKey(ctx context.Context, w http.ResponseWriter, r *
 			return fault.Invalidf("lease_id", input.Quote(given), "must be a number above 0")
 		}
 	}
-	value, release, err := p.readLarge(w, r, coord.MaxValue)
-	if err != nil {
+	if put.Value, err = readUpTo(w, r, coord.MaxValue); err != nil {
 		return err
 	}
-	defer release()
-	put.Value = value
 	return p.change(ctx, w, put.Key, values, &api.TxnStep{Step: &api.TxnStep_Put{Put: put}})
 }
 

@@ -39,11 +39,9 @@ type batchResult struct {
 }
 
 func (d *discoveryAPI) registerBatch(w http.ResponseWriter, r *http.Request) error {
-	release, err := d.batches.Take(r.Context(), "httpapi.registerBatch")
-	if err != nil {
+	if err := hold(w, r, maxBatch); err != nil {
 		return err
 	}
-	defer release()
 	entries, err := readBatch(http.MaxBytesReader(w, r.Body, maxBatch))
 	if err != nil {
 		return within("body", err)

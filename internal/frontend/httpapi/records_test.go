@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
-	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
 )
 
@@ -232,15 +230,6 @@ func TestBadBatchesChangeNothing(t *testing.T) {
 	}
 	a.refused(t, refusal{413, "too_large", "body"}, "POST "+own+":batch", `{"records":[`+good+strings.Repeat(" ", maxBatch))
 	require.Empty(t, a.OwnAll())
-}
-
-func TestBatchesAreBounded(t *testing.T) {
-	a := newFixture(t)
-	for n := range maxBatches {
-		_, err := a.shared.batches.Take(access.With(t.Context(), access.Principal{Name: strconv.Itoa(n)}), "test")
-		require.NoError(t, err)
-	}
-	a.refused(t, refusal{429, "pool_exhausted", "pool.large_requests"}, "POST "+own+":batch", `{"records":[{}]}`)
 }
 
 func TestResolve(t *testing.T) {

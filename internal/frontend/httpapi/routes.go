@@ -239,8 +239,8 @@ type shared struct {
 	closing context.Context // done when Close begins; ends watches and waits
 	watches *access.Pool
 	waits   *access.Pool
-	batches *access.Pool
 	answers *access.Pool // bytes
+	bodies  *access.Pool // bytes
 	backups *access.Pool
 	viewers *access.Pool
 	buffers bufferPool

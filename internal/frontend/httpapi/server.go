@@ -38,7 +38,6 @@ const (
 	maxHeader   = 16 << 10
 	maxBody     = 64 << 10 // one record or one query
 	maxBatch    = 32 << 20 // discovery.MaxBatch records of 3 KiB
-	maxBatches  = 4        // at a time
 	maxOpen     = 1024     // default of Config.MaxWatches and Config.MaxWaits
 )
 
@@ -78,6 +77,8 @@ type Config struct {
 	Refused func(access.Refusal)
 	// Answers bounds the bytes of answers that clients have not taken yet. Nil: they have no bound.
 	Answers *access.Pool
+	// Bodies bounds the bytes of requests. Nil: they have no bound.
+	Bodies *access.Pool
 	// Requests counts requests. Nil disables counting.
 	Requests Requests
 	// Trace begins the span of a request of the API. The returned function ends it, with the pattern of the route and the
@@ -122,9 +123,9 @@ func New(c Config) *Server {
 	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, trace: c.Trace, mux: http.NewServeMux()}
 	s.shared = &shared{
 		watches: access.NewPool("watches", c.MaxWatches, c.Refused), waits: access.NewPool("waits", c.MaxWaits, c.Refused),
-		batches: access.NewPool("large_requests", maxBatches, c.Refused), backups: access.NewPool("backups", maxBackups, c.Refused),
+		backups: access.NewPool("backups", maxBackups, c.Refused),
 		viewers: access.NewPool("viewers", maxViewers, c.Refused), packer: newPacker(), open: c.Guard == nil,
-		answers: c.Answers, fronts: c.Fronts,
+		answers: c.Answers, bodies: c.Bodies, fronts: c.Fronts,
 	}
 	s.shared.closing, s.close = context.WithCancel(context.Background())
 	s.mount(&c)
@@ -141,7 +142,8 @@ func New(c Config) *Server {
 func (s *Server) Handler() http.Handler {
 	origin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		resp := &response{ResponseWriter: w, conn: connOf(r), answers: s.shared.answers, caller: r.Context()}
+		resp := &response{ResponseWriter: w, conn: connOf(r), answers: s.shared.answers, requests: s.shared.bodies, caller: r.Context()}
+		defer resp.over()
 		if acceptsGzip(r.Header) {
 			resp.packer = s.shared.packer
 		}
@@ -212,9 +214,18 @@ type response struct {
 	begun  bool
 	code   int // status; zero before the answer has begun
 
-	answers *access.Pool
-	caller  context.Context // of the request, with what a guard found out about it
-	changes bool            // the answer tells of a change that was made
+	answers  *access.Pool
+	requests *access.Pool
+	held     func()          // ends the room of the request; nil: it has none
+	caller   context.Context // of the request, with what a guard found out about it
+	changes  bool            // the answer tells of a change that was made
+}
+
+// over ends the room of the request.
+func (r *response) over() {
+	if r.held != nil {
+		r.held()
+	}
 }
 
 // responseOf finds the response below the writers of guards; nil for writers of tests.

@@ -91,14 +91,14 @@ func (p *Pool) take(client string, n, kept int) (free, own int, ok bool) {
 	return free, own, true
 }
 
-// SmallAnswer is the size in bytes of an answer that costs nothing: the stream or connection that it takes costs more.
-const SmallAnswer = 16 << 10
+// Small is the size in bytes of a request or an answer that costs nothing: the stream or connection that it takes costs more.
+const Small = 16 << 10
 
-// TakeBytes occupies n places of a pool of bytes until release is called, once. An answer above half of the pool counts as
+// TakeBytes occupies n places of a pool of bytes until release is called, once. What is above half of the pool counts as
 // half, so that an idle pool has room for each. It waits for room until patience or ctx end, and then fails as Take. release
-// is nil for a small answer, and for a nil Pool, which has no bound.
+// is nil for what is Small, and for a nil Pool, which has no bound.
 func (p *Pool) TakeBytes(ctx context.Context, op string, n int, patience time.Duration) (release func(), err error) {
-	if p == nil || n <= SmallAnswer {
+	if p == nil || n <= Small {
 		return nil, nil
 	}
 	return p.occupy(ctx, op, min(n, p.total/2), patience)
@@ -156,6 +156,14 @@ func (p *Pool) next() <-chan struct{} {
 		p.free = make(chan struct{})
 	}
 	return p.free
+}
+
+// Twin returns a pool of another resource, and otherwise as p before the first Take; nil for nil.
+func (p *Pool) Twin(resource string) *Pool {
+	if p == nil {
+		return nil
+	}
+	return NewPool(resource, p.total, p.refused).Keep(p.known)
 }
 
 // Used returns the number of occupied places.

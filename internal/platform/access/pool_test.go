@@ -134,23 +134,23 @@ func TestKeptPlaces(t *testing.T) {
 		asked++
 		return From(ctx).Name == "known"
 	}
-	places, bytes := NewPool("watches", 100, nil).Keep(known), NewPool("answer_bytes", 100*SmallAnswer, nil).Keep(known)
+	places, bytes := NewPool("watches", 100, nil).Keep(known), NewPool("answer_bytes", 100*Small, nil).Keep(known)
 	for n := range 50 {
 		stranger := named("stranger-" + string(rune('a'+n)))
 		for err := error(nil); err == nil; {
 			_, err = places.Take(stranger, "op")
 		}
 		for err := error(nil); err == nil; {
-			_, err = bytes.TakeBytes(stranger, "op", SmallAnswer+1, 0)
+			_, err = bytes.TakeBytes(stranger, "op", Small+1, 0)
 		}
 	}
 	require.Equal(t, 75, places.Used())
-	require.LessOrEqual(t, bytes.Used(), 75*SmallAnswer)
+	require.LessOrEqual(t, bytes.Used(), 75*Small)
 	asked = 0
 	for range 18 { // it leaves some of its part to others of its kind
 		_, err := places.Take(named("known"), "op")
 		require.NoError(t, err)
-		_, err = bytes.TakeBytes(named("known"), "op", SmallAnswer+1, 0)
+		_, err = bytes.TakeBytes(named("known"), "op", Small+1, 0)
 		require.NoError(t, err)
 	}
 	require.Equal(t, 2*18, asked)
@@ -165,7 +165,7 @@ func TestBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alice, bob := With(t.Context(), Principal{Name: "alice"}), With(t.Context(), Principal{Name: "bob"})
 		p := NewPool("answer_bytes", 1<<20, nil)
-		none, err := p.TakeBytes(alice, "op", SmallAnswer, 0)
+		none, err := p.TakeBytes(alice, "op", Small, 0)
 		require.NoError(t, err)
 		require.Nil(t, none, "small answers cost nothing")
 		whole, err := p.TakeBytes(alice, "op", 64<<20, 0)
