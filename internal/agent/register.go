@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 func (s *Service) Register(ctx context.Context, r instance.Registration) (instance.Registered, error) {
 	const op = "agent.Register"
 	r.Strict, r.Principal = r.Strict || s.config.Strict, s.principal(ctx)
+	r.Client = cmp.Or(r.Principal, s.config.Client(ctx))
 	if err := r.Normalize(); err != nil {
 		return instance.Registered{}, fault.Wrap(op, err)
 	}

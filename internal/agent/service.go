@@ -74,6 +74,7 @@ type Config struct {
 	CommitWait time.Duration   // longest wait of a call for the directory; 0 means 5 s
 
 	Caller func(context.Context) string // name of an authenticated caller; nil: nobody has one
+	Client func(context.Context) string // of whose share of the instances a caller's are; nil: nobody has a share
 	// May checks that the caller may act for a service, "NAMESPACE/SERVICE"; nil: everybody may.
 	May func(ctx context.Context, service string) error
 	// Speaks returns the principal that a calling peer speaks for, "@" and a name or another text without one, and an error
@@ -126,6 +127,9 @@ func (c *Config) setDefaults() {
 	c.CommitWait = cmp.Or(c.CommitWait, defaultCommitWait)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Client == nil {
+		c.Client = func(context.Context) string { return "" }
 	}
 	if c.Caller == nil {
 		c.Caller = func(context.Context) string { return "" }

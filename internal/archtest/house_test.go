@@ -181,7 +181,7 @@ func agentRooms() []room {
 		{path: root + "/requirement", floor: 6, only: []string{"pkg/coord"}, users: wiring(root)},
 		{path: root + "/catalog", floor: 5, only: []string{}, users: wiring(root, root+"/directory")},
 		{path: root + "/health", floor: 5, only: []string{"internal/platform/environ", "internal/platform/heap", "internal/platform/probe"}, users: wiring(root)},
-		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/strictjson"}, users: wiring(root)},
+		{path: root + "/registry", floor: 5, only: []string{"internal/platform/store", "internal/platform/heap", "internal/platform/share", "internal/platform/strictjson"}, users: wiring(root)},
 	}
 }
 

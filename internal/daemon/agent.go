@@ -23,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/dnsapi"
 	"github.com/blackhole/blackhole/internal/frontend/grpcapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
+	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/config"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
@@ -77,6 +78,7 @@ func (p *parts) startAgent(context.Context) (err error) {
 		},
 		Validate: c.DependencyValidation, Strict: c.Strict, Loopback: c.Checks.AllowLoopback != "false",
 		Caller:    p.fronts.auth.callerName,
+		Client:    access.Client,
 		Announcer: announcer{p.discovery}, Metrics: instruments, Now: p.now, Logger: log,
 		Tracer: p.tracing.Tracer,
 	}

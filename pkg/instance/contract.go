@@ -44,6 +44,7 @@ type Registration struct {
 	RequireCommit bool   // fail without a commit of the directory, and keep nothing
 	Local         bool   // sent from this host: its checks may use loopback addresses
 	Principal     string // of Instance; the agent sets it
+	Client        string // of whose share of the peer's instances it is, until the peer restarts; "": of nobody's. The agent sets it
 }
 
 // Registered is the result of a registration.

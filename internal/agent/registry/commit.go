@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/blackhole/blackhole/internal/platform/share"
 	"github.com/blackhole/blackhole/internal/platform/store"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -24,6 +25,7 @@ type commit struct {
 	edits   []store.Edit
 	staged  map[instance.Key]*instance.Instance // state after the commit; nil: removed
 	grown   int                                 // growth of the number of instances
+	added   map[string]int                      // new instances of each client
 	effects []func()                            // run after the fsync with mu held
 }
 
@@ -52,7 +54,7 @@ func (r *Registry) commit(requests []*request) {
 		finish(requests, fault.New("", fault.Unavailable, "the registry is closed"))
 		return
 	}
-	c := &commit{r: r, staged: make(map[instance.Key]*instance.Instance)}
+	c := &commit{r: r, staged: make(map[instance.Key]*instance.Instance), added: make(map[string]int)}
 	for _, q := range requests {
 		q.err = q.stage(c)
 	}
@@ -139,9 +141,15 @@ func (c *commit) register(reg instance.Registration, now time.Time) (i *instance
 		next := *last
 		next.Spec, next.Principal = reg.Spec, reg.Principal
 		return &next, false, nil
-	case len(c.r.entries)+c.grown >= c.r.max:
-		return nil, false, fault.Exhausted("", "instances", false, "this peer has %d instances, its limit: deregister one or raise agent.limits.instances", c.r.max)
 	}
+	own, free := c.r.owned[reg.Client]+c.added[reg.Client], c.r.max-len(c.r.entries)-c.grown
+	switch {
+	case free <= 0:
+		return nil, false, fault.Exhausted("", "instances", false, "this peer has %d instances, its limit: deregister one or raise agent.limits.instances", c.r.max)
+	case reg.Client != "" && !share.Fits(uint64(own), 1, uint64(free)):
+		return nil, false, fault.Exhausted("", "instances", true, "this client has %d of the %d instances of this peer, and the rest is for others: deregister one or raise agent.limits.instances", own, c.r.max)
+	}
+	c.added[reg.Client]++
 	lease, err := newName(c.r.random, "lease-", 16)
 	if err != nil {
 		return nil, false, err

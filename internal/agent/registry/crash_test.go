@@ -77,7 +77,7 @@ func staging(reg instance.Registration, now time.Time) func(*commit) error {
 		}
 		base, _, err := c.register(reg, now)
 		if err == nil {
-			c.put(base, func() { c.r.install(base, false, now) })
+			c.put(base, func() { c.r.install(base, "", false, now) })
 		}
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 type entry struct {
 	*instance.Instance // as shown to readers
 	state
+	client string // of Registration; after a restart the principal
 
 	// wake is the time of the next review: at most state.due. A heartbeat moves
 	// state.due and leaves wake, and with it the queue, unchanged.

@@ -58,6 +58,7 @@ func (r *Registry) schedule(e *entry, now time.Time) {
 // insert adds e. The caller holds writing and mu, or is the only user of r.
 func (r *Registry) insert(e *entry, now time.Time) {
 	r.entries[e.Key], r.leases[e.Lease] = e, e
+	r.owned[e.client]++
 	e.wake = e.due(now)
 	r.queue.Push(e)
 }
@@ -66,6 +67,9 @@ func (r *Registry) insert(e *entry, now time.Time) {
 func (r *Registry) drop(e *entry, reason instance.Reason, now time.Time) {
 	delete(r.entries, e.Key)
 	delete(r.leases, e.Lease)
+	if r.owned[e.client]--; r.owned[e.client] == 0 {
+		delete(r.owned, e.client)
+	}
 	r.queue.Remove(e)
 	r.tombstones.add(e.Instance, withoutMonotonic(now))
 	r.changes = append(r.changes, instance.Change{Key: e.Key, Last: e.Instance, Revision: r.nextRevision(), Reason: reason})

@@ -63,6 +63,7 @@ type Registry struct {
 	mu         sync.RWMutex
 	entries    map[instance.Key]*entry // mu guards the fields of an entry
 	leases     map[string]*entry
+	owned      map[string]int     // instances of each client
 	queue      *heap.Heap[*entry] // guarded by mu, like the fields below
 	tombstones tombstones
 	changes    []instance.Change // of the present holder of mu, not delivered yet
@@ -93,6 +94,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		disk:       kept,
 		entries:    make(map[instance.Key]*entry),
 		leases:     make(map[string]*entry),
+		owned:      make(map[string]int),
 		queue:      newQueue(),
 		tombstones: newTombstones(),
 		lastExpire: now,
@@ -103,7 +105,7 @@ func Open(c Config, now time.Time) (*Registry, error) {
 		return nil, fault.Wrap(op, errors.Join(err, kept.Close()))
 	}
 	for _, i := range list {
-		e := &entry{Instance: i, state: recovered(i, now).resumed(last.of(i.Key, now), now)}
+		e := &entry{Instance: i, client: i.Principal, state: recovered(i, now).resumed(last.of(i.Key, now), now)}
 		e.beaten = last.Beaten[i.Key.String()]
 		i.Status = e.status(now)
 		i.Revision = r.nextRevision()
@@ -160,7 +162,9 @@ func (r *Registry) Register(reg instance.Registration, now time.Time) (instance.
 		if err != nil {
 			return err
 		}
-		c.put(base, func() { out = outcome(r.install(base, reg.Status == instance.StatusStarting, now), created) })
+		c.put(base, func() {
+			out = outcome(r.install(base, reg.Client, reg.Status == instance.StatusStarting, now), created)
+		})
 		return nil
 	})
 	return out, fault.Wrap(op, err)
@@ -181,10 +185,10 @@ func (r *Registry) renew(reg instance.Registration, now time.Time) (*instance.In
 
 // install shows a registration that is on disk. The caller holds writing and
 // mu.
-func (r *Registry) install(base *instance.Instance, starting bool, now time.Time) *instance.Instance {
+func (r *Registry) install(base *instance.Instance, client string, starting bool, now time.Time) *instance.Instance {
 	e := r.entries[base.Key]
 	if e == nil {
-		e = &entry{}
+		e = &entry{client: client}
 		e.state = e.registered(base, starting, false, now)
 		e.Instance = r.revised(e, base, instance.ReasonRegistered, now)
 		r.insert(e, now)

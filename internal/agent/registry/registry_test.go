@@ -97,6 +97,54 @@ func TestRegisterRefuses(t *testing.T) {
 	f.agrees(t, r)
 }
 
+// TestInstancesAreShared: clients that register all they can, one or five, with a name or without, leave room for the first instances of
+// another one and of the peer itself, also after a restart. The refusal says so.
+func TestInstancesAreShared(t *testing.T) {
+	for _, greedy := range []int{1, 5} {
+		for _, mark := range []string{"@", "192.0.2."} {
+			c := config(vfs.NewMem())
+			c.MaxInstances = 1024
+			r := open(t, c, epoch())
+			of := func(client, id string) instance.Registration {
+				reg := registration(id)
+				if reg.Client = client; mark == "@" && client != "" {
+					reg.Principal = client
+				}
+				return reg
+			}
+			takeAll := func() {
+				for n := range greedy {
+					client := fmt.Sprint(mark, n)
+					var err error
+					for err == nil {
+						_, err = r.Register(of(client, ""), epoch())
+					}
+					require.ErrorIs(t, err, fault.PoolExhausted)
+					require.Equal(t, "pool.instances.share", fault.FieldOf(err))
+				}
+			}
+			takeAll()
+			register(t, r, of(mark+"honest", "a"), epoch())
+			_, err := r.Deregister(registration("a").Key, epoch())
+			require.NoError(t, err)
+			require.NoError(t, r.Close())
+			r = open(t, c, epoch())
+			if mark == "@" { // of others nobody remembers who they were
+				takeAll()
+			}
+			register(t, r, of(mark+"new", "b"), epoch())
+			_, err = r.Deregister(registration("b").Key, epoch())
+			require.NoError(t, err)
+			register(t, r, of("", "c"), epoch())
+			for k := range r.entries {
+				_, err := r.Deregister(k, epoch())
+				require.NoError(t, err)
+			}
+			require.Empty(t, r.owned)
+		}
+	}
+}
+
 func TestRandomnessFails(t *testing.T) {
 	c := config(vfs.NewMem())
 	c.Random = io.LimitReader(c.Random, 20)

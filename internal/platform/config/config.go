@@ -159,7 +159,7 @@ func Default() Config {
 			Enabled: "auto", Voters: 3, Clients: "auto", Replace: 10 * time.Minute,
 		},
 		Agent: Agent{
-			Enabled: true, Limits: AgentLimits{Instances: 10_000}, RegistrationsPerMinute: 100,
+			Enabled: true, Limits: AgentLimits{Instances: 16_000}, RegistrationsPerMinute: 100,
 			Checks: Checks{Workers: 64, AllowLoopback: auto},
 		},
 		DNS:       "127.0.0.1:8600",
