@@ -38,13 +38,15 @@ type GroupStats struct {
 func NewCoordination(reg prometheus.Registerer, stats func() GroupStats) (*Coordination, error) {
 	f := &factory{reg: reg, prefix: "blackhole_coordination_"}
 	c := &Coordination{
-		messages:  register(f, f.counters("messages_total", "Messages between members, by direction and lane.", "direction", "lane")),
-		bytes:     register(f, f.counters("message_bytes_total", "Bytes of messages between members, by direction and lane.", "direction", "lane")),
-		dropped:   register(f, f.counters("messages_dropped_total", "Unsent messages to members, by lane and reason.", "lane", "reason")),
-		refused:   register(f, f.counters("streams_refused_total", "Refused streams, by reason.", "reason")),
-		snapshots: register(f, f.counters("snapshots_total", "Sent and received snapshots, by direction and outcome.", "direction", "outcome")),
-		compared:  register(f, f.counters("state_comparisons_total", "Comparisons of the members' states at this leader, by outcome: equal, odd, split, missing.", "outcome")),
-		led:       register(f, f.counter("leader_changes_total", "Leaders that this peer followed after another one, or after its start.")),
+		messages: register(f, f.counters("messages_total", "Messages between members, by direction and lane.", "direction", "lane")),
+		bytes:    register(f, f.counters("message_bytes_total", "Bytes of messages between members, by direction and lane.", "direction", "lane")),
+		dropped:  register(f, f.counters("messages_dropped_total", "Unsent messages to members, by lane and reason.", "lane", "reason")),
+		refused:  register(f, f.counters("streams_refused_total", "Refused streams, by reason.", "reason")),
+		snapshots: register(f, fromZero(f.counters("snapshots_total", "Sent and received snapshots, by direction and outcome.", "direction", "outcome"),
+			[]string{"in", "out"}, []string{"ok", "failed"})),
+		compared: register(f, fromZero(f.counters("state_comparisons_total", "Comparisons of the members' states at this leader, by outcome: equal, odd, split, missing.", "outcome"),
+			[]string{"equal", "odd", "split", "missing"})),
+		led: register(f, f.counter("leader_changes_total", "Leaders that this peer followed after another one, or after its start.")),
 		steps: register(f, prometheus.NewHistogramVec(f.histogram("step_seconds",
 			"Duration of a commit (at the leader, from the proposal to the result, without claims of taken locks, which join the next commit) and of an fsync of the log.",
 			prometheus.ExponentialBuckets(0.0002, 2, 16)), []string{"step"})),

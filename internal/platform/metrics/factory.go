@@ -29,6 +29,25 @@ func (f *factory) counters(name, help string, labels ...string) *prometheus.Coun
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.prefix + name, Help: help}, labels)
 }
 
+// fromZero shows the counters of all combinations of known values at 0, because a rate misses the first event of a counter that appears
+// with it. It returns v.
+func fromZero(v *prometheus.CounterVec, values ...[]string) *prometheus.CounterVec {
+	rows := [][]string{nil}
+	for _, list := range values {
+		var longer [][]string
+		for _, row := range rows {
+			for _, value := range list {
+				longer = append(longer, append(slices.Clone(row), value))
+			}
+		}
+		rows = longer
+	}
+	for _, row := range rows {
+		v.WithLabelValues(row...)
+	}
+	return v
+}
+
 func (f *factory) gauge(name, help string, value func() float64) prometheus.GaugeFunc {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: f.prefix + name, Help: help}, value)
 }

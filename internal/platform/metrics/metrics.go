@@ -61,16 +61,18 @@ func NewDiscovery(reg prometheus.Registerer) (*Discovery, error) {
 		operations: register(f, f.counters("dht_operations_total", "Operations on the DHT and with keepers.", "operation")),
 		latency: register(f, prometheus.NewHistogramVec(f.histogram("dht_latency_seconds", "Latency of operations on the DHT and with keepers.",
 			prometheus.ExponentialBuckets(0.01, 2, 10)), []string{"operation"})),
-		checks:  register(f, f.counter("health_checks_total", "Measurements of providers.")),
-		errors:  register(f, f.counters("errors_total", "Errors, by type.", "error_type")),
-		refused: register(f, f.counters("refused_total", "Refused records, messages and answers, by reason.", "reason")),
+		checks: register(f, f.counter("health_checks_total", "Measurements of providers.")),
+		errors: register(f, f.counters("errors_total", "Errors, by type.", "error_type")),
+		refused: register(f, fromZero(f.counters("refused_total", "Refused records, messages and answers, by reason.", "reason"),
+			[]string{"busy", "malformed", "equivocation", "rate", "wrong_cell", "not_kept", "near_full", "untimely", "other_network"})),
 		lacking: register(f, f.counters("keepers_lacking_total",
 			"Refusals of keepers of an older version, by the field of the request that they do not know.", "field")),
 		gossip: register(f, f.counters("gossip_messages_total", "Received live updates, by outcome.", "outcome")),
 	}
 	f.prefix = "blackhole_"
-	m.connections = register(f, f.counters("connections_refused_total",
-		"Refused connections: the address is at its limit, it opens too many at once, this peer is full, or the other one is of another network.", "reason"))
+	m.connections = register(f, fromZero(f.counters("connections_refused_total",
+		"Refused connections: the address is at its limit, it opens too many at once, this peer is full, or the other one is of another network.", "reason"),
+		[]string{"address", "rate", "full", "network"}))
 	m.places = register(f, f.counters("places_refused_total",
 		"Callers without a place, by pool and reason: the pool is full, or the caller has its share.", "resource", "reason"))
 	return m, fault.As("metrics.NewDiscovery", fault.Exists, f.err)

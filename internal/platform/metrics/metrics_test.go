@@ -53,6 +53,24 @@ func TestSpecifiedNames(t *testing.T) {
 }
 
 // Nil records nothing, so that tests and tools need no registry.
+// TestFromZero: a rate sees the first refusal, because its counter was there before.
+func TestFromZero(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	_, err := metrics.NewDiscovery(reg)
+	require.NoError(t, err)
+	_, err = metrics.NewCoordination(reg, func() metrics.GroupStats { return metrics.GroupStats{} })
+	require.NoError(t, err)
+	values := metricstest.Values(t, reg)
+	for _, series := range []string{
+		`blackhole_connections_refused_total{full}`, `blackhole_discovery_refused_total{rate}`,
+		`blackhole_coordination_snapshots_total{out,failed}`, `blackhole_coordination_state_comparisons_total{odd}`,
+	} {
+		value, ok := values[series]
+		require.True(t, ok, "%s of %v", series, values)
+		require.Zero(t, value)
+	}
+}
+
 func TestNilRecordsNothing(t *testing.T) {
 	var m *metrics.Discovery
 	m.Registered("compute", 1)
