@@ -1,0 +1,307 @@
+// Package consulclient plays HashiCorp's own Go client against a peer that serves Consul's API.
+package consulclient
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestClient: the parts of the client against one peer, unchanged.
+func TestClient(t *testing.T) {
+	address := peer(t)
+	c, err := api.NewClient(&api.Config{Address: address})
+	require.NoError(t, err)
+	for name, test := range map[string]func(*testing.T, *api.Client){
+		"keys": keys, "blocking queries": blocking, "transactions": transactions, "sessions": sessions, "locks": locks, "lost lock": lostLock,
+		"semaphores": semaphores, "status": status,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, c)
+		})
+	}
+}
+
+func keys(t *testing.T, c *api.Client) {
+	kv := c.KV()
+	_, err := kv.Put(&api.KVPair{Key: "keys/a/b", Flags: 42, Value: []byte("1")}, nil)
+	require.NoError(t, err)
+	got, meta, err := kv.Get("keys/a/b", nil)
+	require.NoError(t, err)
+	require.Equal(t, "1", string(got.Value))
+	require.EqualValues(t, 42, got.Flags)
+	require.Equal(t, got.ModifyIndex, meta.LastIndex)
+	none, meta, err := kv.Get("keys/none", nil)
+	require.NoError(t, err)
+	require.Nil(t, none)
+	require.NotZero(t, meta.LastIndex)
+
+	got.Value = []byte("2")
+	ok, _, err := kv.CAS(got, nil)
+	require.NoError(t, err)
+	require.True(t, ok)
+	ok, _, err = kv.CAS(got, nil)
+	require.NoError(t, err)
+	require.False(t, ok, "the index is old")
+	ok, _, err = kv.DeleteCAS(got, nil)
+	require.NoError(t, err)
+	require.False(t, ok)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for done := 0; done < 10; {
+				p, _, err := kv.Get("keys/n", nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				if p == nil {
+					p = &api.KVPair{Key: "keys/n", Value: []byte("0")}
+				}
+				n, err := strconv.Atoi(string(p.Value))
+				assert.NoError(t, err)
+				p.Value = []byte(strconv.Itoa(n + 1))
+				ok, _, err := kv.CAS(p, nil)
+				assert.NoError(t, err)
+				if ok {
+					done++
+				}
+			}
+		})
+	}
+	all.Wait()
+	got, _, err = kv.Get("keys/n", &api.QueryOptions{RequireConsistent: true})
+	require.NoError(t, err)
+	require.Equal(t, "40", string(got.Value))
+
+	list, _, err := kv.List("keys/", nil)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	names, _, err := kv.Keys("keys/", "/", nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"keys/a/", "keys/n"}, names)
+	_, err = kv.DeleteTree("keys/", nil)
+	require.NoError(t, err)
+	list, _, err = kv.List("keys/", nil)
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
+func blocking(t *testing.T, c *api.Client) {
+	kv := c.KV()
+	_, err := kv.Put(&api.KVPair{Key: "blocking/a", Value: []byte("1")}, nil)
+	require.NoError(t, err)
+	_, meta, err := kv.List("blocking/", nil)
+	require.NoError(t, err)
+	changed := make(chan *api.KVPair, 1)
+	go func() {
+		list, _, err := kv.List("blocking/", &api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: time.Minute})
+		assert.NoError(t, err)
+		if assert.Len(t, list, 2) {
+			changed <- list[1]
+		}
+		close(changed)
+	}()
+	_, err = kv.Put(&api.KVPair{Key: "elsewhere"}, nil)
+	require.NoError(t, err)
+	_, err = kv.Put(&api.KVPair{Key: "blocking/b", Value: []byte("2")}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "2", string((<-changed).Value))
+	_, meta, err = kv.Get("blocking/a", nil)
+	require.NoError(t, err)
+	_, again, err := kv.Get("blocking/a", &api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: time.Second})
+	require.NoError(t, err)
+	require.Equal(t, meta.LastIndex, again.LastIndex, "nothing changed")
+}
+
+func transactions(t *testing.T, c *api.Client) {
+	ok, answer, _, err := c.KV().Txn(api.KVTxnOps{
+		{Verb: api.KVCheckNotExists, Key: "txn/a"}, {Verb: api.KVSet, Key: "txn/a", Value: []byte("1")}, {Verb: api.KVGetTree, Key: "txn/"},
+	}, nil)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Len(t, answer.Results, 2)
+	ok, answer, _, err = c.KV().Txn(api.KVTxnOps{{Verb: api.KVSet, Key: "txn/b"}, {Verb: api.KVCheckNotExists, Key: "txn/a"}}, nil)
+	require.NoError(t, err)
+	require.False(t, ok)
+	require.EqualValues(t, 1, answer.Errors[0].OpIndex)
+	p, _, err := c.KV().Get("txn/b", nil)
+	require.NoError(t, err)
+	require.Nil(t, p)
+}
+
+func sessions(t *testing.T, c *api.Client) {
+	s := c.Session()
+	id, _, err := s.Create(&api.SessionEntry{Name: "short", TTL: "10s", Behavior: api.SessionBehaviorDelete, LockDelay: time.Second}, nil)
+	require.NoError(t, err)
+	entry, _, err := s.Info(id, nil)
+	require.NoError(t, err)
+	require.Equal(t, "short", entry.Name)
+	require.Equal(t, time.Second, entry.LockDelay)
+	ok, _, err := c.KV().Acquire(&api.KVPair{Key: "sessions/a", Session: id}, nil)
+	require.NoError(t, err)
+	require.True(t, ok)
+	entry, _, err = s.Renew(id, nil)
+	require.NoError(t, err)
+	require.Equal(t, id, entry.ID)
+	kept, _, err := s.CreateNoChecks(&api.SessionEntry{}, nil)
+	require.NoError(t, err)
+	list, _, err := s.List(nil)
+	require.NoError(t, err)
+	require.NotEmpty(t, list)
+
+	stop := make(chan struct{})
+	renewing := make(chan error, 1)
+	renewed, _, err := s.Create(&api.SessionEntry{TTL: "10s"}, nil)
+	require.NoError(t, err)
+	go func() { renewing <- s.RenewPeriodic("10s", renewed, nil, stop) }()
+
+	// The end of the session deletes its key.
+	_, meta, err := c.KV().Get("sessions/a", nil)
+	require.NoError(t, err)
+	p, _, err := c.KV().Get("sessions/a", &api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: time.Minute})
+	require.NoError(t, err)
+	require.Nil(t, p)
+	entry, _, err = s.Renew(id, nil)
+	require.NoError(t, err)
+	require.Nil(t, entry, "it has ended")
+	for _, lives := range []string{kept, renewed} {
+		entry, _, err = s.Info(lives, nil)
+		require.NoError(t, err)
+		require.NotNil(t, entry)
+	}
+	close(stop)
+	require.NoError(t, <-renewing)
+	entry, _, err = s.Info(renewed, nil)
+	require.NoError(t, err)
+	require.Nil(t, entry, "its owner destroyed it")
+	_, err = s.Destroy(kept, nil)
+	require.NoError(t, err)
+}
+
+func locks(t *testing.T, c *api.Client) {
+	holders, counter := make(chan struct{}, 1), 0
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 3 {
+				lock, err := c.LockKey("locks/one")
+				if !assert.NoError(t, err) {
+					return
+				}
+				lost, err := lock.Lock(nil)
+				if !assert.NoError(t, err) || !assert.NotNil(t, lost) {
+					return
+				}
+				select {
+				case holders <- struct{}{}:
+				default:
+					t.Error("two hold the lock")
+				}
+				counter++
+				<-holders
+				assert.NoError(t, lock.Unlock())
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 12, counter)
+	lock, err := c.LockKey("locks/one")
+	require.NoError(t, err)
+	require.NoError(t, lock.Destroy())
+}
+
+// lostLock: the holder hears of the end of its session, and the next one waits for the lock delay.
+func lostLock(t *testing.T, c *api.Client) {
+	id, _, err := c.Session().Create(&api.SessionEntry{TTL: "1h", LockDelay: 5 * time.Second}, nil)
+	require.NoError(t, err)
+	first, err := c.LockOpts(&api.LockOptions{Key: "locks/lost", Session: id})
+	require.NoError(t, err)
+	lost, err := first.Lock(nil)
+	require.NoError(t, err)
+	_, err = c.Session().Destroy(id, nil)
+	require.NoError(t, err)
+	destroyed := time.Now()
+	<-lost
+	second, err := c.LockOpts(&api.LockOptions{Key: "locks/lost", LockTryOnce: true, LockWaitTime: time.Second})
+	require.NoError(t, err)
+	held, err := second.Lock(nil)
+	require.NoError(t, err)
+	if held == nil { // the delay ran: without the option the client tries again
+		second, err = c.LockOpts(&api.LockOptions{Key: "locks/lost"})
+		require.NoError(t, err)
+		held, err = second.Lock(nil)
+		require.NoError(t, err)
+	}
+	require.NotNil(t, held)
+	require.Greater(t, time.Since(destroyed), 4*time.Second)
+	require.NoError(t, second.Unlock())
+}
+
+func semaphores(t *testing.T, c *api.Client) {
+	var held []*api.Semaphore
+	for range 2 {
+		s, err := c.SemaphorePrefix("semaphore", 2)
+		require.NoError(t, err)
+		lost, err := s.Acquire(nil)
+		require.NoError(t, err)
+		require.NotNil(t, lost)
+		held = append(held, s)
+	}
+	third, err := c.SemaphoreOpts(&api.SemaphoreOptions{Prefix: "semaphore", Limit: 2, SemaphoreTryOnce: true, SemaphoreWaitTime: time.Second})
+	require.NoError(t, err)
+	lost, err := third.Acquire(nil)
+	require.NoError(t, err)
+	require.Nil(t, lost, "two have all")
+	require.NoError(t, held[0].Release())
+	third, err = c.SemaphorePrefix("semaphore", 2)
+	require.NoError(t, err)
+	lost, err = third.Acquire(nil)
+	require.NoError(t, err)
+	require.NotNil(t, lost)
+	require.NoError(t, third.Release())
+	require.NoError(t, held[1].Release())
+	require.NoError(t, third.Destroy())
+}
+
+func status(t *testing.T, c *api.Client) {
+	leader, err := c.Status().Leader()
+	require.NoError(t, err)
+	require.NotEmpty(t, leader)
+	peers, err := c.Status().Peers()
+	require.NoError(t, err)
+	require.Len(t, peers, 1)
+}
+
+// peer starts a peer of this tree, and returns its HTTP address.
+func peer(t *testing.T) string {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().String()
+	program := filepath.Join(t.TempDir(), "blackholed")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/blackholed")
+	build.Dir = "../../.."
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, free.Close())
+	run := exec.CommandContext(t.Context(), program, "run", "--data", t.TempDir(), "--http", address, "--grpc", "off", "--dns", "off", "--listen", "/ip4/127.0.0.1/tcp/0")
+	run.Env = append(os.Environ(), "BLACKHOLE_CONSUL_ENABLED=true")
+	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
+	require.NoError(t, run.Start())
+	t.Cleanup(func() { _ = run.Wait() }) // after the test's context ended
+	require.Eventually(t, func() bool {
+		answer, err := http.Get("http://" + address + "/readyz")
+		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
+	}, 30*time.Second, 100*time.Millisecond)
+	return address
+}
