@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -305,14 +307,29 @@ func (p *parts) startConsul(web *httpapi.Config) (err error) {
 	gate := authority.New(authority.Config{
 		Service: c.plane, Peer: self, Front: consulapi.Front, Open: p.fronts.auth.guard == nil, Now: p.now, Logger: p.log.With("part", "audit"),
 	})
-	p.fronts.consul, err = consulapi.New(consulapi.Config{
+	consul := consulapi.Config{
 		Service: gate, Owner: gate.Owner, Plane: c.plane, Group: c.plane.Group, Peer: self, Prefix: p.config.Consul.Prefix,
 		Logger: p.log.With("part", "consul"), Refused: web.Refused, Answers: web.Answers, Bodies: web.Bodies,
-	})
-	if err == nil {
+	}
+	if p.agent != nil {
+		consul.Agent = &consulapi.Agent{Registrar: p.agent, Catalog: p.agent, Limit: p.fronts.auth.limit, May: p.fronts.auth.may, Address: outward(p.node.Addrs())}
+	}
+	if p.fronts.consul, err = consulapi.New(consul); err == nil {
 		web.Others = p.fronts.consul.Routes()
 	}
 	return err
+}
+
+// outward returns the first IP address of a peer that other machines may reach, otherwise that of loopback.
+func outward(addrs []string) string {
+	for _, a := range addrs {
+		if parts := strings.Split(a, "/"); len(parts) > 2 && strings.HasPrefix(parts[1], "ip") && !strings.Contains(a, "/p2p-circuit") {
+			if ip, err := netip.ParseAddr(parts[2]); err == nil && ip.IsGlobalUnicast() {
+				return ip.String()
+			}
+		}
+	}
+	return "127.0.0.1"
 }
 
 // startEtcd makes the front end for clients of etcd.

@@ -67,3 +67,8 @@ func TestConsulNeedsTheGroup(t *testing.T) {
 	p.config.Consul.Enabled = true
 	require.ErrorContains(t, p.startConsul(&httpapi.Config{}), "coordination.enabled")
 }
+
+func TestOutward(t *testing.T) {
+	require.Equal(t, "10.0.0.7", outward([]string{"/ip4/127.0.0.1/tcp/1/p2p/x", "/dns4/a/tcp/1", "/ip4/192.0.2.1/tcp/1/p2p/r/p2p-circuit/p2p/x", "/ip4/10.0.0.7/tcp/1/p2p/x"}))
+	require.Equal(t, "127.0.0.1", outward(nil))
+}

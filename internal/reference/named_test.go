@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/blackhole/blackhole/internal/frontend/consulapi"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/openapi"
 )
 
@@ -144,12 +145,15 @@ func serves(operation, asked string) bool {
 		wanted = wanted[:len(wanted)-1]
 		parts = parts[:min(len(parts), len(wanted))]
 	}
+	if strings.HasSuffix(route, "...}") {
+		wanted = wanted[:min(len(parts), len(wanted))]
+	}
 	return slices.EqualFunc(parts, wanted, func(part, word string) bool {
 		return part == word || strings.HasPrefix(part, "{")
 	})
 }
 
-// operations are those of the OpenAPI document.
+// operations are those of the OpenAPI document, and of the front end for clients of Consul.
 func operations(t *testing.T) (all []string) {
 	t.Helper()
 	var document struct {
@@ -159,6 +163,13 @@ func operations(t *testing.T) (all []string) {
 	for route, methods := range document.Paths {
 		for method := range methods {
 			all = append(all, strings.ToUpper(method)+" "+route)
+		}
+	}
+	consul, err := consulapi.New(consulapi.Config{Prefix: "consul/", Agent: &consulapi.Agent{}})
+	require.NoError(t, err)
+	for _, r := range consul.Routes() {
+		if strings.Contains(r.Pattern, " ") { // the others answer 404
+			all = append(all, r.Pattern)
 		}
 	}
 	return all
@@ -180,12 +191,13 @@ func tests(t *testing.T) (names []string) {
 
 // TestNamedNotices gives the check documents with one fault each.
 func TestNamedNotices(t *testing.T) {
-	world := known{[]string{"GET /v1/keys/{key}", "GET /v1/keys"}, []string{"TestA"}, "| `network.name` |", "| `blackhole_x` |"}
+	world := known{[]string{"GET /v1/keys/{key}", "GET /v1/keys", "GET /v1/all/{key...}"}, []string{"TestA"}, "| `network.name` |", "| `blackhole_x` |"}
 	for text, fault := range map[string]string{
 		"[a](README.md) [b](docs/) [c](README.md#read-on) [d](https://example.org/x)": "",
 		"[a](NOTHING.md)":                "there is no link NOTHING.md",
 		"[a](README.md#nothing-here)":    "there is no link README.md#nothing-here",
 		"GET /v1/keys/a, /v1/keys/":      "",
+		"GET /v1/all/a/b":                "",
 		"`PUT /v1/keys/a`":               "there is no operation PUT /v1/keys/a",
 		"curl 127.0.0.1:8500/v1/kv/a":    "there is no operation /v1/kv/a",
 		"`internal/reference/doc.go`":    "",

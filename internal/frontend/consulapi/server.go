@@ -70,6 +70,7 @@ type Config struct {
 	// Prefix of all keys; not empty.
 	Prefix string
 	Logger *slog.Logger // nil disables logging
+	Agent  *Agent       // nil disables the agent plane
 
 	// Refused hears of each place of a pool that a caller did not get, and must not block. Nil ignores them.
 	Refused func(access.Refusal)
@@ -84,6 +85,7 @@ type Server struct {
 	Config
 	watches *access.Pool
 	lasting lasting
+	agent   *agentAPI // nil: off
 }
 
 // New makes a server. Errors: Invalid for a prefix with keys of the group itself.
@@ -96,16 +98,29 @@ func New(c Config) (*Server, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused)}
 	s.lasting.plane, s.lasting.peer = c.Plane, c.Peer
+	if c.Agent != nil {
+		s.agent = &agentAPI{Agent: *c.Agent, Server: s, clocks: map[string]*clock{}}
+	}
 	return s, nil
 }
 
 // Run does the periodic work of the front until the context ends.
 func (s *Server) Run(ctx context.Context) {
-	tick := time.NewTicker(renewEvery)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
-		if err := s.lasting.renew(ctx); err != nil && ctx.Err() == nil {
-			s.Logger.Debug("sessions were not renewed", "error", err)
+	for n := 0; ; n++ {
+		var sessions, services error
+		if n%renewEvery == 0 {
+			sessions = s.lasting.renew(ctx)
+		}
+		if s.agent != nil {
+			if n%renewEvery == 0 {
+				services = s.agent.attend(ctx)
+			}
+			s.agent.expire(ctx)
+		}
+		if err := errors.Join(sessions, services); err != nil && ctx.Err() == nil {
+			s.Logger.Debug("sessions or services were not renewed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -131,6 +146,9 @@ func (s *Server) Routes() []httpapi.Route {
 		s.route("GET /v1/status/leader", read, s.leader),
 		s.route("GET /v1/status/peers", read, s.peers),
 		s.route("PUT /v1/txn", write, s.txn),
+	}
+	if s.agent != nil {
+		routes = append(routes, slices.Concat(s.agent.routes(), s.agent.catalogRoutes())...)
 	}
 	for _, rest := range []string{"kv/", "session/", "status/", "txn", "agent/", "catalog/", "health/", "acl/", "event/", "query", "query/", "coordinate/", "config", "config/", "connect/", "operator/", "snapshot", "internal/"} {
 		routes = append(routes, s.route("/v1/"+rest, read, func(*request) error {
@@ -257,6 +275,9 @@ func decode(text []byte, into any) error {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
+		if fault.FieldOf(err) != "" {
+			return err
+		}
 		if _, name, ok := strings.Cut(err.Error(), "unknown field "); ok {
 			return fault.Invalidf(strings.Trim(name, `"`), nil, "is not supported here: leave it out")
 		}

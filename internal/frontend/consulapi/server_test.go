@@ -75,6 +75,7 @@ type answer struct {
 func (f *front) call(method, path, body string) answer {
 	f.t.Helper()
 	r := httptest.NewRequestWithContext(access.With(f.t.Context(), f.as), method, path, strings.NewReader(body))
+	r.RemoteAddr = "127.0.0.1:1"
 	w := httptest.NewRecorder()
 	f.mux.ServeHTTP(w, r)
 	index, err := strconv.ParseInt(w.Header().Get("X-Consul-Index"), 10, 64)

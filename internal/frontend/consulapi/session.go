@@ -25,8 +25,8 @@ const (
 	maxDelay     = time.Minute
 	maxName      = 128 // bytes: the record of a session stands in the name of its lease
 
-	lastingTTL = time.Minute // of the lease of a session without a time to live
-	renewEvery = 15 * time.Second
+	lastingTTL = time.Minute            // of the lease of a session without a time to live
+	renewEvery = 15                     // seconds
 	maxLasting = coord.MaxKeepAlive / 2 // sessions without a time to live, at this peer
 )
 

@@ -4,6 +4,7 @@ package consulclient
 import (
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,7 @@ func TestClient(t *testing.T) {
 	require.NoError(t, err)
 	for name, test := range map[string]func(*testing.T, *api.Client){
 		"keys": keys, "blocking queries": blocking, "transactions": transactions, "sessions": sessions, "locks": locks, "lost lock": lostLock,
-		"semaphores": semaphores, "status": status,
+		"semaphores": semaphores, "status": status, "services": services, "active check": activeCheck,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -281,6 +282,95 @@ func status(t *testing.T, c *api.Client) {
 	peers, err := c.Status().Peers()
 	require.NoError(t, err)
 	require.Len(t, peers, 1)
+}
+
+// services registers, finds with blocking queries, and reports checks with a TTL.
+func services(t *testing.T, c *api.Client) {
+	name, err := c.Agent().NodeName()
+	require.NoError(t, err)
+	require.NotEmpty(t, name)
+	register := &api.AgentServiceRegistration{
+		ID: "web-1", Name: "web", Port: 8080, Tags: []string{"v2"}, Meta: map[string]string{"team": "a"}, Weights: &api.AgentWeights{Passing: 10, Warning: 1},
+		Checks: api.AgentServiceChecks{
+			{CheckID: "web-1-ttl", TTL: "3s", DeregisterCriticalServiceAfter: "1h"}, {CheckID: "web-1-other", TTL: "1h", Status: api.HealthPassing},
+		},
+	}
+	require.NoError(t, c.Agent().ServiceRegister(register))
+	found, meta, err := c.Health().Service("web", "", true, nil)
+	require.NoError(t, err)
+	require.Empty(t, found, "a check with a TTL is critical until it passes")
+	passes := make(chan []*api.ServiceEntry, 1)
+	go func() {
+		var list []*api.ServiceEntry
+		for err := error(nil); err == nil && len(list) == 0; {
+			list, meta, err = c.Health().Service("web", "v2", true, &api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: time.Minute})
+			assert.NoError(t, err)
+		}
+		passes <- list
+	}()
+	require.NoError(t, c.Agent().PassTTL("web-1-ttl", "fine"))
+	list := <-passes
+	require.Len(t, list, 1)
+	require.Equal(t, "web-1", list[0].Service.ID)
+	require.Equal(t, 8080, list[0].Service.Port)
+	require.Equal(t, map[string]string{"team": "a"}, list[0].Service.Meta)
+	require.Equal(t, api.HealthPassing, list[0].Checks.AggregatedStatus())
+	require.Len(t, list[0].Checks, 3)
+
+	names, _, err := c.Catalog().Services(nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"v2"}, names["web"])
+	catalog, _, err := c.Catalog().Service("web", "v2", nil)
+	require.NoError(t, err)
+	require.Equal(t, "web-1", catalog[0].ServiceID)
+	require.Equal(t, name, catalog[0].Node)
+	nodes, _, err := c.Catalog().Nodes(nil)
+	require.NoError(t, err)
+	require.Equal(t, name, nodes[0].Node)
+	node, _, err := c.Catalog().Node(name, nil)
+	require.NoError(t, err)
+	require.NotNil(t, node.Services["web-1"])
+	own, err := c.Agent().Services()
+	require.NoError(t, err)
+	require.Equal(t, "web", own["web-1"].Service)
+
+	require.NoError(t, c.Agent().UpdateTTL("web-1-other", "slow", api.HealthWarning))
+	checks, meta, err := c.Health().Checks("web", nil)
+	require.NoError(t, err)
+	require.Equal(t, api.HealthWarning, checks.AggregatedStatus())
+	for checks.AggregatedStatus() != api.HealthCritical { // the silent one
+		checks, meta, err = c.Health().Checks("web", &api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: time.Minute})
+		require.NoError(t, err)
+	}
+	state, _, err := c.Health().State(api.HealthCritical, nil)
+	require.NoError(t, err)
+	require.NotEmpty(t, state)
+	require.NoError(t, c.Agent().EnableServiceMaintenance("web-1", "upgrade"))
+	require.NoError(t, c.Agent().DisableServiceMaintenance("web-1"))
+	require.NoError(t, c.Agent().CheckRegister(&api.AgentCheckRegistration{ID: "third", Name: "third", ServiceID: "web-1", AgentServiceCheck: api.AgentServiceCheck{TTL: "1h"}}))
+	require.NoError(t, c.Agent().CheckDeregister("third"))
+	require.NoError(t, c.Agent().ServiceDeregister("web-1"))
+	found, _, err = c.Health().Service("web", "", false, nil)
+	require.NoError(t, err)
+	require.Empty(t, found)
+}
+
+// activeCheck: the peer checks a service by HTTP.
+func activeCheck(t *testing.T, c *api.Client) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	at := server.Listener.Addr().(*net.TCPAddr)
+	require.NoError(t, c.Agent().ServiceRegister(&api.AgentServiceRegistration{
+		Name: "checked", Address: at.IP.String(), Port: at.Port, Check: &api.AgentServiceCheck{HTTP: server.URL, Interval: "1s", Timeout: "1s"},
+	}))
+	for index := uint64(1); ; {
+		found, meta, err := c.Health().Service("checked", "", true, &api.QueryOptions{WaitIndex: index, WaitTime: time.Minute})
+		require.NoError(t, err)
+		if index = meta.LastIndex; len(found) == 1 {
+			break
+		}
+	}
+	require.NoError(t, c.Agent().ServiceDeregister("checked"))
 }
 
 // peer starts a peer of this tree, and returns its HTTP address.

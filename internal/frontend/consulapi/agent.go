@@ -1,0 +1,560 @@
+package consulapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// Agent holds the parts of the agent plane. All are required.
+type Agent struct {
+	Registrar instance.Registrar
+	Catalog   instance.Catalog
+	// Limit runs before each registration.
+	Limit func(context.Context) error
+	// May checks that the caller may change a service, given as namespace/name.
+	May func(ctx context.Context, service string) error
+	// Address is that of a service without one, and of the node.
+	Address string
+}
+
+// agentAPI serves the services of this peer. It keeps checks with a TTL: their clocks are here, their statuses in the records of instances.
+type agentAPI struct {
+	Agent
+	*Server
+
+	change sync.Mutex // held during a change of an instance, which reads it first
+
+	mu     sync.Mutex // guards clocks
+	clocks map[string]*clock
+}
+
+// clock is that of a check with a TTL, by the id of the check. Each stands in a record of an instance of this peer.
+type clock struct {
+	of      instance.Key
+	ttl     time.Duration
+	remove  time.Duration // 0: never
+	status  string
+	output  string    // the last one
+	expires time.Time // when it becomes critical
+	since   time.Time // of a critical check
+}
+
+func (a *agentAPI) routes() []httpapi.Route {
+	read, write := access.RoleReadOnly, access.RoleService
+	return []httpapi.Route{
+		a.route("GET /v1/agent/self", read, a.self),
+		a.route("GET /v1/agent/services", read, a.services),
+		a.route("GET /v1/agent/service/{id}", read, a.service),
+		a.route("PUT /v1/agent/service/register", write, a.register, "replace-existing-checks"),
+		a.route("PUT /v1/agent/service/deregister/{id}", write, a.deregister),
+		a.route("PUT /v1/agent/service/maintenance/{id}", write, a.maintain, "enable", "reason"),
+		a.route("GET /v1/agent/checks", read, a.checks),
+		a.route("PUT /v1/agent/check/register", write, a.registerCheck),
+		a.route("PUT /v1/agent/check/deregister/{id}", write, a.deregisterCheck),
+		a.route("PUT /v1/agent/check/{status}/{id}", write, a.report, "note"),
+	}
+}
+
+// done answers a change without a word, as Consul does.
+func (a *agentAPI) done(r *request) error {
+	a.header(r.w, 1)
+	a.write(r, http.StatusOK, "text/plain; charset=utf-8", nil)
+	return nil
+}
+
+func (a *agentAPI) self(r *request) error {
+	return a.answer(r, 1, map[string]any{
+		"Config": map[string]any{"Datacenter": Datacenter, "NodeName": a.Peer, "NodeID": a.Peer, "Server": false, "Version": Version, "Revision": ""},
+		"Member": map[string]any{"Name": a.Peer, "Addr": a.Address, "Tags": map[string]string{}, "Status": 1},
+		"Meta":   map[string]string{},
+		"Stats":  map[string]any{},
+	})
+}
+
+// own returns the instances of this peer in the namespace of clients; with an id those of it.
+func (a *agentAPI) own(ctx context.Context, id string) ([]*instance.Instance, error) {
+	all, err := a.Catalog.List(ctx, instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true, ID: id}})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all.Instances), func(i *instance.Instance) bool { return i.Peer != a.Peer }), nil
+}
+
+// one returns the service of this peer with an id.
+func (a *agentAPI) one(r *request) (*instance.Instance, error) {
+	id := r.PathValue("id")
+	list, err := a.own(r.Context(), id)
+	if err == nil && len(list) == 0 {
+		err = fault.New("", fault.NotFound, "Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+func (a *agentAPI) services(r *request) error {
+	list, err := a.own(r.Context(), "")
+	if err != nil {
+		return err
+	}
+	out := map[string]agentService{}
+	for _, i := range list {
+		out[i.ID] = agentServiceOf(i)
+	}
+	return a.answer(r, 1, out)
+}
+
+func (a *agentAPI) service(r *request) error {
+	i, err := a.one(r)
+	if err != nil {
+		return err
+	}
+	return a.answer(r, 1, agentServiceOf(i))
+}
+
+// isLocal reports whether an address is of this host.
+func isLocal(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback() || host == "localhost"
+}
+
+// local reports whether a request came from this host.
+func (r *request) local() bool {
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && at.Network() == "unix" {
+		return true
+	}
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	return isLocal(host)
+}
+
+// register registers a service. Checks with a TTL are critical from the start.
+func (a *agentAPI) register(r *request) error {
+	if err := a.Limit(r.Context()); err != nil {
+		return err
+	}
+	text, release, err := a.body(r, maxBody)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var d serviceDefinition
+	if text, err = lenient(text); err == nil {
+		err = decode(text, &d)
+	}
+	if err != nil {
+		return err
+	}
+	a.change.Lock()
+	defer a.change.Unlock()
+	before, err := a.own(r.Context(), cmp.Or(d.ID, d.Name))
+	if err != nil {
+		return err
+	}
+	var same *instance.Instance
+	for _, i := range before {
+		if i.Service == d.Name {
+			same = i
+		}
+	}
+	reg, rec, err := d.registration(same, r.has("replace-existing-checks") && r.values.Get("replace-existing-checks") != "false", a.Address)
+	if err != nil {
+		return err
+	}
+	if err := a.allowed(r, reg.Service); err != nil {
+		return err
+	}
+	for _, c := range rec.Checks {
+		if k, ok := a.clockOf(c.ID); ok && k != reg.Key {
+			return fault.Invalidf("CheckID", c.ID, "is that of a check of the service %s: ids of checks are unique at a peer", k.ID)
+		}
+	}
+	for _, i := range before { // an id has one service at a peer
+		if i != same {
+			if err := a.allowed(r, i.Service); err != nil {
+				return err
+			}
+			if _, err := a.Registrar.Deregister(r.Context(), i.Key); err != nil {
+				return err
+			}
+		}
+	}
+	reg.Local = r.local()
+	if rec.override() != instance.StatusUp && same == nil {
+		reg.Status = instance.StatusStarting // nobody finds it before its checks pass
+	}
+	if err := a.store(r.Context(), reg, rec, same); err != nil {
+		return err
+	}
+	return a.done(r)
+}
+
+func (a *agentAPI) allowed(r *request, service string) error {
+	return a.May(r.Context(), instance.DefaultNamespace+"/"+service)
+}
+
+// store registers an instance with its record, and what its checks force upon it.
+func (a *agentAPI) store(ctx context.Context, reg instance.Registration, rec *record, before *instance.Instance) error {
+	got, err := a.Registrar.Register(ctx, reg)
+	if err != nil {
+		return err
+	}
+	if want := rec.override(); want != instance.StatusUp || got.Override != instance.StatusUnknown || before != nil && before.Override != instance.StatusUnknown {
+		if _, err := a.Registrar.SetStatus(ctx, got.Key, want); err != nil {
+			return err
+		}
+	}
+	a.track(got.Key, rec)
+	return nil
+}
+
+// track keeps the clocks of an instance's checks.
+func (a *agentAPI) track(k instance.Key, rec *record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.clocks, func(id string, c *clock) bool { return c.of == k && (rec.check(id) == nil || rec.check(id).TTL == 0) })
+	now := time.Now()
+	for _, c := range rec.Checks {
+		if c.TTL == 0 {
+			continue
+		}
+		t := a.clocks[c.ID]
+		if t == nil {
+			t = &clock{output: c.Output, expires: now.Add(c.TTL)}
+			a.clocks[c.ID] = t
+		}
+		if t.since.IsZero() || t.status != c.Status {
+			t.since = now
+		}
+		t.of, t.ttl, t.remove, t.status = k, c.TTL, c.Remove, c.Status
+	}
+}
+
+func (a *agentAPI) clockOf(id string) (of instance.Key, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.clocks[id]; c != nil {
+		return c.of, true
+	}
+	return of, false
+}
+
+// errNoChange ends a change that changes nothing.
+var errNoChange = errors.New("no change")
+
+// update changes the record of an instance of this peer. It stays the instance of who registered it.
+func (a *agentAPI) update(ctx context.Context, k instance.Key, local bool, change func(*instance.Spec, *record) error) error {
+	a.change.Lock()
+	defer a.change.Unlock()
+	found, err := a.Catalog.Discover(ctx, instance.Query{Name: k.Name(), Selector: instance.Selector{AnyStatus: true, ID: k.ID}})
+	if err != nil {
+		return err
+	}
+	if len(found.Instances) == 0 || found.Instances[0].Peer != a.Peer {
+		return fault.New("", fault.NotFound, "Unknown service ID %q", k.ID)
+	}
+	i := found.Instances[0]
+	rec := recordOf(i)
+	if rec == nil {
+		return fault.New("", fault.Invalid, "the service %q was not registered by the API of Consul: change it where it was", k.ID)
+	}
+	reg := instance.Registration{Key: i.Key, Spec: i.Spec, Local: local || isLocal(i.Spec.Host)}
+	reg.Spec.Metadata = maps.Clone(i.Spec.Metadata)
+	if err = change(&reg.Spec, rec); err == nil {
+		err = finish(&reg.Spec, rec)
+	}
+	if err != nil {
+		if errors.Is(err, errNoChange) {
+			return nil
+		}
+		return err
+	}
+	as := access.From(ctx)
+	as.Name = strings.TrimPrefix(i.Principal, "@")
+	return a.store(access.With(ctx, as), reg, rec, i)
+}
+
+func (a *agentAPI) deregister(r *request) error {
+	i, err := a.one(r)
+	if err == nil {
+		err = a.allowed(r, i.Service)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := a.Registrar.Deregister(r.Context(), i.Key); err != nil && fault.KindOf(err) != fault.NotFound {
+		return err
+	}
+	a.track(i.Key, &record{})
+	return a.done(r)
+}
+
+// maintain begins or ends the maintenance of a service.
+func (a *agentAPI) maintain(r *request) error {
+	enable := r.values.Get("enable")
+	if enable != "true" && enable != "false" {
+		return fault.Invalidf("enable", enable, "must be true or false")
+	}
+	i, err := a.one(r)
+	if err == nil {
+		err = a.allowed(r, i.Service)
+	}
+	if err != nil {
+		return err
+	}
+	err = a.update(r.Context(), i.Key, r.local(), func(_ *instance.Spec, rec *record) error {
+		rec.Maintenance = nil
+		if enable == "true" {
+			reason := cut(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."))
+			rec.Maintenance = &reason
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.done(r)
+}
+
+// cut bounds a text of a client, which stands in the record.
+func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxOutput)], "") }
+
+// checks answers the checks of this peer's services, with the last output of those with a TTL.
+func (a *agentAPI) checks(r *request) error {
+	list, err := a.own(r.Context(), "")
+	if err != nil {
+		return err
+	}
+	out := map[string]healthCheck{}
+	for _, i := range list {
+		for _, c := range checksOf(i) {
+			out[c.CheckID] = c
+		}
+	}
+	a.mu.Lock()
+	for id, c := range a.clocks {
+		if shown, ok := out[id]; ok {
+			shown.Output = c.output
+			out[id] = shown
+		}
+	}
+	a.mu.Unlock()
+	return a.answer(r, 1, out)
+}
+
+// registerCheck adds a check to a service, or replaces the one with its id.
+func (a *agentAPI) registerCheck(r *request) error {
+	var d checkDefinition
+	if err := a.object(r, &d); err != nil {
+		return err
+	}
+	switch {
+	case d.ServiceID == "":
+		return fault.Invalidf("ServiceID", nil, "is missing: a node has no checks here, only services have")
+	case d.Name == "":
+		return fault.New("", fault.Invalid, "Missing check name")
+	}
+	r.SetPathValue("id", d.ServiceID)
+	i, err := a.one(r)
+	if err == nil {
+		err = a.allowed(r, i.Service)
+	}
+	if err != nil {
+		return err
+	}
+	c, active, err := d.check(d.Name, i.Service)
+	if err != nil {
+		return err
+	}
+	if k, ok := a.clockOf(c.ID); ok && k != i.Key {
+		return fault.Invalidf("CheckID", c.ID, "is that of a check of the service %s: ids of checks are unique at a peer", k.ID)
+	}
+	err = a.update(r.Context(), i.Key, r.local(), func(spec *instance.Spec, rec *record) error {
+		rec.drop(spec, c.ID)
+		return add(spec, rec, c, active)
+	})
+	if err != nil {
+		return err
+	}
+	return a.done(r)
+}
+
+// drop takes a check away.
+func (r *record) drop(spec *instance.Spec, id string) {
+	if c := r.check(id); c != nil && c.TTL == 0 {
+		spec.Check = nil
+	}
+	r.Checks = slices.DeleteFunc(r.Checks, func(c *check) bool { return c.ID == id })
+}
+
+// holder returns the instance of this peer with a check.
+func (a *agentAPI) holder(r *request, id string) (*instance.Instance, error) {
+	list, err := a.own(r.Context(), "")
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range list {
+		if rec := recordOf(i); rec != nil && rec.check(id) != nil {
+			return i, a.allowed(r, i.Service)
+		}
+	}
+	return nil, fault.New("", fault.NotFound, "Unknown check ID %q. Ensure that the check ID is passed, not the check name.", id)
+}
+
+func (a *agentAPI) deregisterCheck(r *request) error {
+	id := r.PathValue("id")
+	i, err := a.holder(r, id)
+	if err == nil {
+		err = a.update(r.Context(), i.Key, r.local(), func(spec *instance.Spec, rec *record) error {
+			rec.drop(spec, id)
+			return nil
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return a.done(r)
+}
+
+// report takes the status of a check with a TTL. One without news only moves its clock: no disk, no group.
+func (a *agentAPI) report(r *request) error {
+	id, output := r.PathValue("id"), r.values.Get("note")
+	status := map[string]string{"pass": passing, "warn": warning, "fail": critical}[r.PathValue("status")]
+	if r.PathValue("status") == "update" {
+		var body struct{ Status, Output string }
+		if err := a.object(r, &body); err != nil {
+			return err
+		}
+		status, output = body.Status, body.Output
+	}
+	if status != passing && status != warning && status != critical {
+		return fault.Invalidf("Status", status, "must be passing, warning or critical")
+	}
+	k, ok := a.clockOf(id)
+	if !ok {
+		i, err := a.holder(r, id)
+		if err != nil {
+			return err
+		}
+		if recordOf(i).check(id).TTL == 0 {
+			return fault.New("", fault.Invalid, "CheckID %q does not have associated TTL", id)
+		}
+		k = i.Key
+	}
+	if err := a.allowed(r, k.Service); err != nil {
+		return err
+	}
+	if err := a.tell(r.Context(), id, k, status, cut(output), r.local()); err != nil {
+		return err
+	}
+	return a.done(r)
+}
+
+// tell gives a check with a TTL a status.
+func (a *agentAPI) tell(ctx context.Context, id string, k instance.Key, status, output string, local bool) error {
+	a.mu.Lock()
+	c, news := a.clocks[id], true
+	if c != nil {
+		news, c.output = c.status != status, output
+		if c.expires = time.Now().Add(c.ttl); !news {
+			a.mu.Unlock()
+			return nil
+		}
+	}
+	a.mu.Unlock()
+	return a.update(ctx, k, local, func(_ *instance.Spec, rec *record) error {
+		one := rec.check(id)
+		if one == nil || one.TTL == 0 {
+			return fault.New("", fault.NotFound, "Unknown check ID %q", id)
+		}
+		one.Status, one.Output = status, output
+		return nil
+	})
+}
+
+// expire makes checks critical whose clock ran out, and ends instances that were critical for too long.
+func (a *agentAPI) expire(ctx context.Context) {
+	type due struct {
+		id     string
+		of     instance.Key
+		remove bool
+	}
+	var all []due
+	a.mu.Lock()
+	now := time.Now()
+	for id, c := range a.clocks {
+		switch {
+		case c.status != critical && !now.Before(c.expires):
+			all = append(all, due{id, c.of, false})
+		case c.status == critical && c.remove > 0 && !now.Before(c.since.Add(c.remove)):
+			all = append(all, due{id, c.of, true})
+		}
+	}
+	a.mu.Unlock()
+	for _, d := range all {
+		var err error
+		if d.remove {
+			_, err = a.Registrar.Deregister(ctx, d.of)
+			a.Logger.Info("a service was critical for too long and was removed", "instance", d.of.String(), "check", d.id)
+		} else {
+			err = a.tell(ctx, d.id, d.of, critical, "TTL expired", false)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.Logger.Debug("a check could not be changed", "check", d.id, "error", err)
+		}
+	}
+}
+
+// attend sends the heartbeats of services without a check that the agent plane runs, and finds the checks of an earlier run of this peer.
+func (a *agentAPI) attend(ctx context.Context) error {
+	refs, err := a.recall(ctx)
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(refs, instance.MaxBeats) {
+		if _, err := a.Registrar.Heartbeat(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recall keeps the clocks of all instances of this peer, and returns those without a check that the agent plane runs.
+func (a *agentAPI) recall(ctx context.Context) (refs []instance.Ref, err error) {
+	a.change.Lock()
+	defer a.change.Unlock()
+	list, err := a.own(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	known := map[instance.Key]bool{}
+	for _, i := range list {
+		rec := recordOf(i)
+		if rec == nil {
+			continue
+		}
+		known[i.Key] = true
+		a.track(i.Key, rec)
+		if i.Spec.Check == nil {
+			refs = append(refs, instance.Ref{Key: i.Key})
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.clocks, func(_ string, c *clock) bool { return !known[c.of] })
+	return refs, nil
+}

@@ -1,0 +1,331 @@
+package consulapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/blackhole/blackhole/internal/agent"
+	"github.com/blackhole/blackhole/internal/agent/health"
+	"github.com/blackhole/blackhole/internal/agent/registry"
+	"github.com/blackhole/blackhole/internal/coordination/coordtest"
+	"github.com/blackhole/blackhole/internal/frontend/consulapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// peerOf is a front with the agent plane of one peer.
+type peerOf struct {
+	*front
+	agent *agent.Service
+	disk  vfs.FS
+	down  atomic.Bool // checked addresses refuse connections
+}
+
+func playAgent(t *testing.T, test func(t *testing.T, f *peerOf)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &peerOf{disk: vfs.NewMem()}
+		f.start(t)
+		defer func() { require.NoError(t, f.agent.Close()) }()
+		test(t, f)
+	})
+}
+
+func (f *peerOf) start(t *testing.T) {
+	var err error
+	f.agent, err = agent.New(agent.Config{
+		Registry: registry.Config{Dir: "instances", FS: f.disk, Self: coordtest.Peer}, Loopback: true, Now: time.Now,
+		Checks: health.Config{Random: func() uint64 { return 0 }, Dial: func(context.Context, string, string) (net.Conn, error) {
+			if f.down.Load() {
+				return nil, errors.New("refused")
+			}
+			here, there := net.Pipe()
+			there.Close()
+			return here, nil
+		}},
+		Caller: func(ctx context.Context) string { return access.From(ctx).Name },
+	})
+	require.NoError(t, err)
+	f.front = startWith(t, nil, func(c *consulapi.Config) {
+		c.Agent = &consulapi.Agent{
+			Registrar: f.agent, Catalog: f.agent, Address: "127.0.0.1",
+			Limit: func(context.Context) error { return nil },
+			May: func(_ context.Context, service string) error {
+				if service == "default/secret" {
+					return fault.New("", fault.Forbidden, "no")
+				}
+				return nil
+			},
+		}
+	})
+}
+
+// entry is a service with its checks as clients read it.
+type entry struct {
+	Node    struct{ Node, Address string }
+	Service struct {
+		ID, Service, Address string
+		Port                 int
+		Tags                 []string
+		Meta                 map[string]string
+		Weights              struct{ Passing, Warning int }
+	}
+	Checks []struct{ CheckID, Name, Status, Output, Notes, Type, ServiceID string }
+}
+
+func (f *peerOf) done(path, body string) {
+	f.t.Helper()
+	require.Equal(f.t, answer{http.StatusOK, 1, ""}, f.put(path, body), path)
+}
+
+// statuses returns the checks of a service, without that of the node, as ID=status, and how many instances pass.
+func (f *peerOf) statuses(service string) string {
+	f.t.Helper()
+	var out []string
+	for _, e := range read[[]entry](f.t, f.get("health/service/"+service)) {
+		require.Equal(f.t, "serfHealth", e.Checks[0].CheckID)
+		for _, c := range e.Checks[1:] {
+			out = append(out, c.CheckID+"="+c.Status)
+		}
+	}
+	return fmt.Sprint(strings.Join(out, " "), " ", len(read[[]entry](f.t, f.get("health/service/"+service+"?passing"))))
+}
+
+func TestRegister(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"id":"web-1","Name":"web","Tags":["v2","Canary"],"Port":8080,"Meta":{"zone_":"a"},"Weights":{"Passing":5,"Warning":2},
+			"TaggedAddresses":{"wan":{"Address":"192.0.2.1","Port":80}},"enable_tag_override":true,"Check":null,"Proxy":{},"Namespace":""}`)
+		e := read[[]entry](t, f.get("health/service/web?passing&tag=v2&tag=canary"))[0]
+		require.Equal(t, "web-1", e.Service.ID)
+		require.Equal(t, "127.0.0.1", e.Service.Address, "that of the node")
+		require.Equal(t, 8080, e.Service.Port)
+		require.Equal(t, map[string]string{"zone_": "a"}, e.Service.Meta)
+		require.Equal(t, []string{"Canary", "v2"}, e.Service.Tags)
+		require.Equal(t, struct{ Passing, Warning int }{5, 2}, e.Service.Weights)
+		require.Equal(t, "[]", f.get("health/service/web?tag=v3").body)
+		require.Equal(t, `{"web":["Canary","v2"]}`, f.get("catalog/services").body)
+		one := read[[]map[string]any](t, f.get("catalog/service/web"))[0]
+		require.Equal(t, coordtest.Peer, one["Node"])
+		require.EqualValues(t, 8080, one["ServicePort"])
+		require.Equal(t, true, one["ServiceEnableTagOverride"])
+		require.Equal(t, map[string]any{"wan": map[string]any{"Address": "192.0.2.1", "Port": 80.0}}, one["ServiceTaggedAddresses"])
+		require.Contains(t, f.get("agent/services").body, `"web-1":{"ID":"web-1"`)
+		require.Contains(t, f.get("agent/service/web-1").body, `"Port":8080`)
+		require.Equal(t, http.StatusNotFound, f.get("agent/service/none").code)
+		require.Contains(t, f.get("agent/self").body, `"NodeName":"solo"`)
+		require.Equal(t, `["dc1"]`, f.get("catalog/datacenters").body)
+		require.Len(t, read[[]any](t, f.get("catalog/nodes")), 1)
+		require.Contains(t, f.get("catalog/node/solo").body, `"web-1"`)
+		require.Equal(t, "null", f.get("catalog/node/other").body)
+
+		time.Sleep(72 * time.Hour)
+		require.Equal(t, " 1", f.statuses("web"), "a service without a check stays until it is deregistered")
+		f.done("agent/service/register", `{"ID":"web-1","Name":"api","Port":1}`)
+		require.Equal(t, `{"api":[]}`, f.get("catalog/services").body, "an id has one service at a peer")
+		f.done("agent/service/deregister/web-1", "")
+		require.Equal(t, http.StatusNotFound, f.put("agent/service/deregister/web-1", "").code)
+		require.Equal(t, "{}", f.get("catalog/services").body)
+	})
+}
+
+func TestRefusedServices(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"Name":"web","Port":1,"Check":{"CheckID":"ttl","TTL":"10s"},"Checks":[{"CheckID":"tcp","TCP":"127.0.0.1:1","Interval":"5s"}]}`)
+		_, err := f.agent.Register(t.Context(), instance.Registration{Key: instance.Key{Service: "native", ID: "n"}, Spec: instance.Spec{Host: "192.0.2.1", Port: 1}})
+		require.NoError(t, err)
+		for _, c := range []struct{ path, body, text string }{
+			{"agent/service/register", `{}`, "Missing service name"},
+			{"agent/service/register", `{"Name":"a","Kind":"connect-proxy","Port":1}`, "Kind is not supported"},
+			{"agent/service/register", `{"Name":"A_b","Port":1}`, "must be lowercase alphanumeric"},
+			{"agent/service/register", `{"Name":"a"}`, "port must be 1 to 65535"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Meta":{"consul":"x"}}`, "Meta is the name of this front's own record"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"Name":"x"}}`, "Check needs one of"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"1s","TCP":"1"}}`, "Check needs one of"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"Args":["x"]}}`, "Args is not supported"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"soon"}}`, "duration"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TTL":"1s","Status":"good"}}`, "Checks[0].Status must be"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"TCP":"1"}}`, "Interval is missing"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"HTTP":"http://127.0.0.1:1/","Method":"POST","Interval":"1s"}}`, "Method must be GET"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Checks":[{"TCP":"1","Interval":"1s"},{"TCP":"2","Interval":"1s"}]}`, "Checks[1].Check is the second check"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Checks":[{"CheckID":"x","TTL":"1s"},{"CheckID":"x","TTL":"1s"}]}`, "Checks[1].CheckID occurs twice"},
+			{"agent/service/register", `{"Name":"a","Port":1,"Check":{"CheckID":"ttl","TTL":"1s"}}`, "that of a check of the service web"},
+			{"agent/service/register?ns=x", `{"Name":"a","Port":1}`, "ns must be default"},
+			{"agent/check/register", `{"Name":"a","TTL":"1s"}`, "ServiceID is missing"},
+			{"agent/check/register", `{"ServiceID":"web","TTL":"1s"}`, "Missing check name"},
+			{"agent/check/register", `{"ServiceID":"web","Name":"second","HTTP":"http://127.0.0.1:1/","Interval":"1s"}`, "second check"},
+			{"agent/check/register", `{"ServiceID":"n","Name":"x","TTL":"1s"}`, "not registered by the API of Consul"},
+			{"agent/check/pass/tcp", "", "does not have associated TTL"},
+			{"agent/check/update/ttl", `{"Status":"good"}`, "Status must be"},
+			{"agent/service/maintenance/web", "", "enable must be"},
+		} {
+			a := f.put(c.path, c.body)
+			require.Equal(t, http.StatusBadRequest, a.code, "%s %s", c.path, c.body)
+			require.Contains(t, a.body, c.text)
+		}
+		for path, body := range map[string]string{
+			"agent/check/pass/none": "", "agent/check/deregister/none": "", "agent/service/maintenance/none?enable=true": "", "agent/check/register": `{"ServiceID":"none","Name":"x","TTL":"1s"}`,
+		} {
+			require.Equal(t, http.StatusNotFound, f.put(path, body).code, path)
+		}
+		require.Equal(t, http.StatusForbidden, f.put("agent/service/register", `{"Name":"secret","Port":1}`).code)
+		require.Equal(t, http.StatusBadRequest, f.get("health/service/web?near=other").code)
+		require.Equal(t, http.StatusBadRequest, f.get("health/service/web?filter=x").code)
+	})
+}
+
+// TestTTL: a check with a TTL is critical until it passes and when it is silent, and all checks of a service must pass.
+func TestTTL(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"Name":"web","Port":1,"Checks":[{"TTL":"10s","Notes":"n"},{"CheckID":"second","TTL":"1h","Status":"passing"}]}`)
+		require.Equal(t, "service:web:1=critical second=passing 0", f.statuses("web"))
+		f.done("agent/check/pass/service:web:1?note=fine", "")
+		require.Equal(t, "service:web:1=passing second=passing 1", f.statuses("web"))
+		require.Contains(t, f.get("health/checks/web").body, `"Output":"fine"`)
+		f.done("agent/check/warn/second", "")
+		require.Equal(t, "service:web:1=passing second=warning 0", f.statuses("web"))
+		f.done("agent/check/update/second", `{"Status":"passing","Output":"again"}`)
+		for range 5 {
+			time.Sleep(9 * time.Second)
+			f.done("agent/check/pass/service:web:1?note=still", "")
+		}
+		require.Equal(t, "service:web:1=passing second=passing 1", f.statuses("web"))
+		require.Contains(t, f.get("agent/checks").body, `"Output":"still"`)
+		time.Sleep(12 * time.Second)
+		require.Equal(t, "service:web:1=critical second=passing 0", f.statuses("web"))
+		require.Contains(t, f.get("health/checks/web").body, "TTL expired")
+		require.Len(t, read[[]any](t, f.get("health/state/critical")), 1)
+		require.Len(t, read[[]any](t, f.get("health/state/any")), 3)
+		require.Len(t, read[[]any](t, f.get("health/node/solo")), 3)
+		f.done("agent/check/fail/second", "")
+		f.done("agent/check/pass/service:web:1", "")
+		require.Equal(t, "service:web:1=passing second=critical 0", f.statuses("web"))
+
+		f.done("agent/service/register", `{"Name":"web","Port":2,"Check":{"CheckID":"second","TTL":"1h"}}`)
+		require.Equal(t, "second=critical service:web:1=passing 0", f.statuses("web"), "checks stay, with their statuses")
+		f.done("agent/service/register?replace-existing-checks", `{"Name":"web","Port":2,"Check":{"CheckID":"third","TTL":"1h"}}`)
+		require.Equal(t, "third=critical 0", f.statuses("web"))
+		f.done("agent/check/register", `{"Name":"fourth","ServiceID":"web","TTL":"1h","Status":"passing"}`)
+		f.done("agent/check/deregister/third", "")
+		require.Equal(t, "fourth=passing 1", f.statuses("web"))
+	})
+}
+
+// TestTTLAfterRestart: the statuses of checks outlive the peer, and their clocks begin anew.
+func TestTTLAfterRestart(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"Name":"web","Port":1,"Check":{"TTL":"1m"}}`)
+		f.done("agent/service/register", `{"Name":"free","Port":1}`)
+		f.done("agent/check/pass/service:web", "")
+		f.stop()
+		require.NoError(t, f.agent.Close())
+		f.start(t)
+		require.Equal(t, "service:web=passing 1", f.statuses("web"))
+		require.Equal(t, " 1", f.statuses("free"))
+		time.Sleep(58 * time.Second)
+		f.done("agent/check/pass/service:web", "")
+		time.Sleep(59 * time.Second)
+		require.Equal(t, "service:web=passing 1", f.statuses("web"))
+		time.Sleep(3 * time.Second)
+		require.Equal(t, "service:web=critical 0", f.statuses("web"))
+	})
+}
+
+func TestDeregisterCritical(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"Name":"web","Port":1,"Check":{"TTL":"10s","DeregisterCriticalServiceAfter":"1m","Status":"passing"}}`)
+		time.Sleep(65 * time.Second)
+		require.Equal(t, "service:web=critical 0", f.statuses("web"))
+		f.done("agent/check/pass/service:web", "")
+		time.Sleep(65 * time.Second)
+		require.Equal(t, "service:web=critical 0", f.statuses("web"), "the time begins anew")
+		time.Sleep(10 * time.Second)
+		require.Equal(t, "{}", f.get("catalog/services").body)
+	})
+}
+
+// TestActiveCheck: the agent plane runs a check, beside those with a TTL.
+func TestActiveCheck(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"Name":"web","Port":1,"Checks":[{"CheckID":"tcp","TCP":"127.0.0.1:1","Interval":"10s"},{"CheckID":"ttl","TTL":"24h"}]}`)
+		require.Equal(t, "tcp=critical ttl=critical 0", f.statuses("web"))
+		f.done("agent/check/pass/ttl", "")
+		time.Sleep(11 * time.Second)
+		require.Equal(t, "tcp=passing ttl=passing 1", f.statuses("web"))
+		f.down.Store(true)
+		time.Sleep(21 * time.Second)
+		require.Equal(t, "tcp=critical ttl=passing 0", f.statuses("web"))
+		time.Sleep(24 * time.Hour)
+		require.Contains(t, f.statuses("web"), "tcp=critical", "it stays registered")
+		f.down.Store(false)
+		f.done("agent/check/pass/ttl", "")
+		time.Sleep(11 * time.Second)
+		require.Equal(t, "tcp=passing ttl=passing 1", f.statuses("web"))
+		f.done("agent/check/deregister/tcp", "")
+		f.down.Store(true)
+		time.Sleep(time.Hour)
+		require.Equal(t, "ttl=passing 1", f.statuses("web"))
+	})
+}
+
+func TestMaintenance(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"Name":"web","Port":1,"Check":{"TTL":"1h","Status":"passing"}}`)
+		f.done("agent/service/maintenance/web?enable=true&reason=upgrade", "")
+		require.Equal(t, "service:web=passing _service_maintenance:web=critical 0", f.statuses("web"))
+		require.Contains(t, f.get("health/checks/web").body, `"Notes":"upgrade"`)
+		f.done("agent/service/register", `{"Name":"web","Port":2}`)
+		require.Contains(t, f.statuses("web"), "_service_maintenance:web=critical", "a registration does not end it")
+		f.done("agent/check/fail/service:web", "")
+		f.done("agent/service/maintenance/web?enable=false", "")
+		require.Equal(t, "service:web=critical 0", f.statuses("web"))
+		f.done("agent/check/pass/service:web", "")
+		require.Equal(t, "service:web=passing 1", f.statuses("web"))
+	})
+}
+
+// TestNativeInstances: clients of Consul find instances that were registered otherwise, with what is wrong with them.
+func TestNativeInstances(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		_, err := f.agent.Register(t.Context(), instance.Registration{Key: instance.Key{Service: "web", ID: "n"}, Spec: instance.Spec{Host: "192.0.2.1", Port: 1}})
+		require.NoError(t, err)
+		require.Equal(t, " 1", f.statuses("web"))
+		time.Sleep(31 * time.Second)
+		require.Equal(t, "status:n=critical 0", f.statuses("web"))
+		require.Contains(t, f.get("health/checks/web").body, "UNHEALTHY")
+	})
+}
+
+func TestBlockingCatalog(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.done("agent/service/register", `{"Name":"web","Port":1,"Check":{"TTL":"1h","Status":"passing"}}`)
+		at := f.get("health/service/web?passing").index
+		w := f.wait(fmt.Sprint("health/service/web?passing&wait=1m&index=", at))
+		state := f.wait(fmt.Sprint("health/state/any?index=", f.get("health/state/any").index))
+		w.waits(t)
+		f.done("agent/check/fail/service:web", "")
+		changed := w.ends(t)
+		require.Equal(t, "[]", changed.body)
+		require.Greater(t, changed.index, at)
+		require.Contains(t, state.ends(t).body, "critical")
+		quiet := f.wait(fmt.Sprint("health/service/web?wait=1m&index=", changed.index))
+		list := f.wait(fmt.Sprint("catalog/services?wait=10m&index=", f.get("catalog/services").index))
+		list.waits(t)
+		f.done("agent/service/register", `{"Name":"other","Port":1}`)
+		require.Contains(t, list.ends(t).body, "other")
+		quiet.waits(t)
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, changed.index, quiet.ends(t).index, "nothing changed")
+		require.Equal(t, changed.index, f.get("health/service/web?index=1000000").index, "an index from the future is reset")
+	})
+}

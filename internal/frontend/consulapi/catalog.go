@@ -1,0 +1,355 @@
+package consulapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/internal/frontend/httpapi"
+	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+func (a *agentAPI) catalogRoutes() []httpapi.Route {
+	of := func(path string, serve func(*request) error, more ...string) httpapi.Route {
+		return a.route("GET /v1/"+path, access.RoleReadOnly, serve, append(more, "index", "wait", "near")...)
+	}
+	return []httpapi.Route{
+		of("catalog/datacenters", func(r *request) error { return a.answer(r, 1, []string{Datacenter}) }),
+		of("catalog/nodes", func(r *request) error { return a.list(r, a.nodes) }),
+		of("catalog/services", a.names),
+		of("catalog/service/{service}", func(r *request) error { return a.find(r, each(catalogServiceOf)) }, "tag"),
+		of("catalog/node/{node}", func(r *request) error { return a.list(r, a.node) }),
+		of("health/service/{service}", func(r *request) error { return a.find(r, each(serviceEntryOf)) }, "tag", "passing"),
+		of("health/checks/{service}", func(r *request) error { return a.find(r, checksOfAll) }),
+		of("health/node/{node}", func(r *request) error { return a.list(r, checksOfAll) }),
+		of("health/state/{state}", func(r *request) error { return a.list(r, checksOfAll) }),
+	}
+}
+
+// node is a peer in the JSON of Consul. Its address is that of the instance that it is shown with.
+type node struct {
+	ID, Node, Address, Datacenter string
+	TaggedAddresses, Meta         map[string]string
+	CreateIndex, ModifyIndex      uint64
+}
+
+func nodeOf(i *instance.Instance) node {
+	return node{
+		ID: i.Peer, Node: i.Peer, Address: i.Spec.Host, Datacenter: Datacenter, TaggedAddresses: map[string]string{"lan": i.Spec.Host, "wan": i.Spec.Host},
+		Meta: map[string]string{}, CreateIndex: 1, ModifyIndex: 1,
+	}
+}
+
+type weights struct{ Passing, Warning int }
+
+// agentService is an instance as the agent of its node shows it.
+type agentService struct {
+	ID, Service       string
+	Tags              []string
+	Meta              map[string]string
+	Port              int
+	Address           string
+	TaggedAddresses   map[string]address
+	Weights           weights
+	EnableTagOverride bool
+	Datacenter        string `json:",omitempty"`
+	CreateIndex       uint64
+	ModifyIndex       uint64
+}
+
+func agentServiceOf(i *instance.Instance) agentService {
+	rec := recordOf(i)
+	if rec == nil {
+		rec = &record{}
+	}
+	meta := map[string]string{}
+	for name, value := range i.Spec.Metadata {
+		if name != recordKey {
+			meta[name] = value
+		}
+	}
+	addresses := rec.Addresses
+	if addresses == nil {
+		addresses = map[string]address{}
+	}
+	return agentService{
+		ID: i.ID, Service: i.Service, Tags: append([]string{}, i.Spec.Tags...), Meta: meta, Port: i.Spec.Port, Address: i.Spec.Host,
+		TaggedAddresses: addresses, Weights: weights{i.Spec.Weight, max(rec.Warning, 1)}, EnableTagOverride: rec.Override, Datacenter: Datacenter,
+		CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
+	}
+}
+
+// catalogService is an instance in the catalog.
+type catalogService struct {
+	node
+	ServiceID, ServiceName, ServiceAddress string
+	ServiceTags                            []string
+	ServiceMeta                            map[string]string
+	ServicePort                            int
+	ServiceTaggedAddresses                 map[string]address
+	ServiceWeights                         weights
+	ServiceEnableTagOverride               bool
+}
+
+func catalogServiceOf(i *instance.Instance) catalogService {
+	s, n := agentServiceOf(i), nodeOf(i)
+	n.CreateIndex, n.ModifyIndex = s.CreateIndex, s.ModifyIndex
+	return catalogService{n, s.ID, s.Service, s.Address, s.Tags, s.Meta, s.Port, s.TaggedAddresses, s.Weights, s.EnableTagOverride}
+}
+
+// healthCheck is a check in the JSON of Consul.
+type healthCheck struct {
+	Node, CheckID, Name, Status, Notes, Output, ServiceID, ServiceName, Type string
+	ServiceTags                                                              []string
+	Definition                                                               struct{}
+	CreateIndex, ModifyIndex                                                 uint64
+}
+
+// checksOf returns the checks of an instance. While one with a TTL or maintenance forces a status upon it, the result of its other check is hidden.
+func checksOf(i *instance.Instance) []healthCheck {
+	rec := recordOf(i)
+	if rec == nil {
+		rec = &record{}
+		if i.Spec.Check != nil {
+			rec.Checks = []*check{{ID: "service:" + i.ID, Name: "Service '" + i.Service + "' check", Type: strings.ToLower(string(i.Spec.Check.Type))}}
+		}
+	}
+	out := []healthCheck{}
+	bad := false
+	show := func(id, name, kind, status, notes, output string) {
+		bad = bad || status == critical
+		out = append(out, healthCheck{
+			Node: i.Peer, CheckID: id, Name: name, Status: status, Notes: notes, Output: output, ServiceID: i.ID, ServiceName: i.Service, Type: kind,
+			ServiceTags: append([]string{}, i.Spec.Tags...), CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
+		})
+	}
+	for _, c := range rec.Checks {
+		status, output := c.Status, c.Output
+		if c.TTL == 0 {
+			if status = critical; i.Status == instance.StatusUp {
+				status = passing
+			} else if output = "the instance is " + i.Status.String(); i.Override != instance.StatusUnknown {
+				output = "unknown while the instance is " + i.Status.String()
+			}
+		}
+		show(c.ID, c.Name, c.Type, status, c.Notes, output)
+	}
+	if rec.Maintenance != nil {
+		show("_service_maintenance:"+i.ID, "Service Maintenance Mode", "maintenance", critical, *rec.Maintenance, "")
+	}
+	if i.Status != instance.StatusUp && !bad {
+		show("status:"+i.ID, "Status of the instance", "", critical, "", "the instance is "+i.Status.String())
+	}
+	return out
+}
+
+// nodeCheckOf is the check of a node: its peer lives, or its instances would have ended.
+func nodeCheckOf(i *instance.Instance) healthCheck {
+	return healthCheck{
+		Node: i.Peer, CheckID: nodeCheck, Name: "Serf Health Status", Status: passing, Output: "Agent alive and reachable", ServiceTags: []string{}, CreateIndex: 1, ModifyIndex: 1,
+	}
+}
+
+type serviceEntry struct {
+	Node    node
+	Service agentService
+	Checks  []healthCheck
+}
+
+func serviceEntryOf(i *instance.Instance) serviceEntry {
+	s := agentServiceOf(i)
+	s.Datacenter = ""
+	return serviceEntry{nodeOf(i), s, append([]healthCheck{nodeCheckOf(i)}, checksOf(i)...)}
+}
+
+// render makes the answer of selected instances.
+type render func(r *request, list []*instance.Instance) any
+
+func each[T any](of func(*instance.Instance) T) render {
+	return func(_ *request, list []*instance.Instance) any {
+		out := make([]T, len(list))
+		for n, i := range list {
+			out[n] = of(i)
+		}
+		return out
+	}
+}
+
+// checksOfAll answers the checks of instances: of a node with its own one, and in a state.
+func checksOfAll(r *request, list []*instance.Instance) any {
+	out := []healthCheck{}
+	seen := map[string]bool{}
+	for _, i := range list {
+		if r.PathValue("service") == "" && !seen[i.Peer] {
+			seen[i.Peer] = true
+			out = append(out, nodeCheckOf(i))
+		}
+		out = append(out, checksOf(i)...)
+	}
+	state, at := r.PathValue("state"), r.PathValue("node")
+	return slices.DeleteFunc(out, func(c healthCheck) bool {
+		return state != "" && state != "any" && c.Status != state || at != "" && c.Node != at
+	})
+}
+
+// nodes answers the peers that have instances.
+func (a *agentAPI) nodes(_ *request, list []*instance.Instance) any {
+	out := []node{nodeOf(&instance.Instance{Peer: a.Peer, Spec: instance.Spec{Host: a.Address}})}
+	for _, i := range list {
+		if !slices.ContainsFunc(out, func(n node) bool { return n.Node == i.Peer }) {
+			out = append(out, nodeOf(i))
+		}
+	}
+	return out
+}
+
+// node answers a peer with its instances; null for one without.
+func (a *agentAPI) node(r *request, list []*instance.Instance) any {
+	services := map[string]agentService{}
+	var of *instance.Instance
+	for _, i := range list {
+		if i.Peer == r.PathValue("node") {
+			services[i.ID], of = agentServiceOf(i), i
+		}
+	}
+	if of == nil {
+		return nil
+	}
+	return map[string]any{"Node": nodeOf(of), "Services": services}
+}
+
+// selects reports whether the parameters of a request select an instance.
+func (r *request) selects(i *instance.Instance) bool {
+	for _, tag := range r.values["tag"] {
+		if tag != "" && !slices.ContainsFunc(i.Spec.Tags, func(t string) bool { return strings.EqualFold(t, tag) }) {
+			return false
+		}
+	}
+	if v := r.values.Get("passing"); r.has("passing") && v != "false" && v != "0" {
+		return !slices.ContainsFunc(checksOf(i), func(c healthCheck) bool { return c.Status != passing })
+	}
+	return true
+}
+
+// find answers instances of a service.
+func (a *agentAPI) find(r *request, as render) error {
+	q := instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: r.PathValue("service")}, Selector: instance.Selector{AnyStatus: true}, Consistency: r.consistency()}
+	return a.follow(r, q.Service, func(ctx context.Context) (uint64, uint64, func() (any, error), error) {
+		found, err := a.Catalog.Discover(ctx, q)
+		if err != nil {
+			return 0, 0, nil, err
+		}
+		return found.Index, found.Revision, func() (any, error) { return a.shown(r, found.Instances, as) }, nil
+	})
+}
+
+// list answers instances of all services.
+func (a *agentAPI) list(r *request, as render) error {
+	q := instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true}, Consistency: r.consistency()}
+	return a.follow(r, "", func(ctx context.Context) (uint64, uint64, func() (any, error), error) {
+		found, err := a.Catalog.List(ctx, q)
+		if err != nil {
+			return 0, 0, nil, err
+		}
+		return found.Index, found.Revision, func() (any, error) { return a.shown(r, found.Instances, as) }, nil
+	})
+}
+
+// names answers the names of services with their tags.
+func (a *agentAPI) names(r *request) error {
+	return a.follow(r, "", func(ctx context.Context) (uint64, uint64, func() (any, error), error) {
+		found, err := a.Catalog.Services(ctx, instance.DefaultNamespace)
+		if err != nil {
+			return 0, 0, nil, err
+		}
+		return found.Index, found.Revision, func() (any, error) {
+			out := map[string][]string{}
+			for _, s := range found.Services {
+				out[s.Name] = append([]string{}, s.Tags...)
+			}
+			return out, nil
+		}, nil
+	})
+}
+
+// shown selects and orders instances: near its own node those of this peer come first.
+func (a *agentAPI) shown(r *request, list []*instance.Instance, as render) (any, error) {
+	list = slices.DeleteFunc(slices.Clone(list), func(i *instance.Instance) bool { return !r.selects(i) })
+	switch r.values.Get("near") {
+	case "":
+	case "_agent", a.Peer:
+		slices.SortStableFunc(list, func(x, y *instance.Instance) int {
+			far := func(i *instance.Instance) int {
+				if i.Peer == a.Peer {
+					return 0
+				}
+				return 1
+			}
+			return cmp.Compare(far(x), far(y))
+		})
+	default:
+		return nil, fault.Invalidf("near", r.values.Get("near"), "must be _agent: a peer does not know the distances of others")
+	}
+	return as(r, list), nil
+}
+
+func (r *request) consistency() instance.Consistency {
+	if r.has("consistent") {
+		return instance.Linearizable
+	}
+	return instance.Local
+}
+
+// follow answers what read finds, and waits first for a change if the client knows the present state. read returns the index of the result, the
+// revision up to which it has all changes, and how to render it.
+func (a *agentAPI) follow(r *request, service string, read func(context.Context) (index, revision uint64, render func() (any, error), err error)) error {
+	ctx, cancel := bounded(r)
+	defer cancel()
+	index, revision, made, err := read(ctx)
+	if after := uint64(r.index); err == nil && after > 0 && index <= after && after <= revision {
+		release, err := a.watches.Take(r.Context(), "consulapi.follow")
+		if err != nil {
+			return err
+		}
+		defer release()
+		// The request has arrived, so the bound on reading it must not end the wait.
+		_ = http.NewResponseController(r.w).SetReadDeadline(time.Time{})
+		waiting, cancel := context.WithTimeout(r.Context(), r.wait)
+		defer cancel()
+		q := instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}, Selector: instance.Selector{AnyStatus: true}}
+		err = a.Catalog.Watch(waiting, q, after, func(b instance.Batch) error {
+			var failed error
+			if index, _, made, failed = read(waiting); failed != nil {
+				return failed
+			}
+			if b.Reset {
+				index = max(index, b.Index)
+			}
+			if index > after || b.Reset {
+				return errChanged
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, errChanged):
+		case waiting.Err() != nil && made != nil:
+			index = after // nothing changed: the index stays the client's
+		default:
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	v, err := made()
+	if err != nil {
+		return err
+	}
+	return a.answer(r, int64(index), v)
+}

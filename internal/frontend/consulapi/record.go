@@ -1,0 +1,268 @@
+package consulapi
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blackhole/blackhole/pkg/fault"
+	"github.com/blackhole/blackhole/pkg/instance"
+)
+
+// recordKey is the metadata key of an instance under which this front keeps, as JSON, what an instance of this program does not have. The
+// directory thus shows it at every peer.
+const recordKey = "consul"
+
+// record is what Consul knows of a service besides the instance.
+type record struct {
+	Checks      []*check           `json:",omitempty"`
+	Maintenance *string            `json:",omitempty"` // its reason; nil: none
+	Warning     int                `json:",omitempty"` // weight while a check warns
+	Override    bool               `json:",omitempty"` // EnableTagOverride
+	Addresses   map[string]address `json:",omitempty"` // TaggedAddresses
+}
+
+type address struct {
+	Address string
+	Port    int
+}
+
+// check is a check of a service. The front itself keeps those with a TTL; the agent plane runs the other one.
+type check struct {
+	ID     string
+	Name   string        `json:",omitempty"`
+	Notes  string        `json:",omitempty"`
+	Type   string        // ttl, http, tcp or grpc
+	TTL    time.Duration `json:",omitempty"` // 0: the agent plane runs it
+	Remove time.Duration `json:",omitempty"` // DeregisterCriticalServiceAfter
+	Status string        `json:",omitempty"` // with a TTL
+	Output string        `json:",omitempty"` // at the last change of the status
+}
+
+// Statuses of checks.
+const (
+	passing  = "passing"
+	warning  = "warning"
+	critical = "critical"
+)
+
+const maxOutput = 512 // bytes kept of a check's output
+
+// recordOf reads the record of an instance; nil without one: another front end registered it.
+func recordOf(i *instance.Instance) *record {
+	text, ok := i.Spec.Metadata[recordKey]
+	rec := new(record)
+	if !ok || json.Unmarshal([]byte(text), rec) != nil {
+		return nil
+	}
+	return rec
+}
+
+// override is the status that the checks with a TTL and maintenance force upon an instance; StatusUp: none.
+func (r *record) override() instance.Status {
+	if r.Maintenance != nil {
+		return instance.StatusOutOfService
+	}
+	if slices.ContainsFunc(r.Checks, func(c *check) bool { return c.TTL > 0 && c.Status == critical }) {
+		return instance.StatusDown
+	}
+	return instance.StatusUp
+}
+
+// check returns a check by its id.
+func (r *record) check(id string) *check {
+	if at := slices.IndexFunc(r.Checks, func(c *check) bool { return c.ID == id }); at >= 0 {
+		return r.Checks[at]
+	}
+	return nil
+}
+
+// lenient drops fields without a value, which would have no effect, and the underscores of names: Consul takes both ways to write them.
+func lenient(text []byte) ([]byte, error) {
+	var fields, kept = map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, fault.Invalidf("body", nil, "must be a JSON object")
+	}
+	for name, value := range fields {
+		if v := string(bytes.TrimSpace(value)); !slices.Contains([]string{"null", `""`, "false", "0", "{}", "[]"}, v) {
+			kept[strings.ReplaceAll(name, "_", "")] = value
+		}
+	}
+	return json.Marshal(kept)
+}
+
+// checkDefinition is a check as clients define it.
+type checkDefinition struct{ checkFields }
+
+type checkFields struct {
+	CheckID, ID, Name, Notes, Status, ServiceID string
+	TTL, Interval, Timeout                      period
+	DeregisterCriticalServiceAfter              period
+	HTTP, Method, TCP, GRPC                     string
+	SuccessBeforePassing                        int
+	FailuresBeforeCritical                      int
+}
+
+// period is a duration in text.
+type period time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *period) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	if *p = period(d); err != nil || d < 0 {
+		return fault.Invalidf("body", string(text), "has %q where a duration such as 10s must be", text)
+	}
+	return nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *checkDefinition) UnmarshalJSON(text []byte) error {
+	text, err := lenient(text)
+	if err != nil {
+		return err
+	}
+	return decode(text, &d.checkFields)
+}
+
+// check returns the check with a default id, and for one that the agent plane runs its definition there.
+func (d *checkDefinition) check(id, service string) (c *check, active *instance.Check, err error) {
+	c = &check{
+		ID: cmp.Or(d.CheckID, d.ID, id), Name: cmp.Or(d.Name, fmt.Sprintf("Service '%s' check", service)), Notes: d.Notes, TTL: time.Duration(d.TTL),
+		Remove: time.Duration(d.DeregisterCriticalServiceAfter),
+	}
+	kinds := 0
+	for kind, given := range map[string]bool{"ttl": d.TTL > 0, "http": d.HTTP != "", "tcp": d.TCP != "", "grpc": d.GRPC != ""} {
+		if given {
+			kinds, c.Type = kinds+1, kind
+		}
+	}
+	switch {
+	case kinds != 1:
+		return nil, nil, fault.Invalidf("Check", nil, "needs one of TTL, HTTP, TCP and GRPC; the other kinds of Consul are not supported here")
+	case c.TTL > 0:
+		if c.Status = cmp.Or(d.Status, critical); c.Status != passing && c.Status != warning && c.Status != critical {
+			return nil, nil, fault.Invalidf("Status", d.Status, "must be passing, warning or critical")
+		}
+		return c, nil, nil
+	case d.Method != "" && d.Method != "GET":
+		return nil, nil, fault.Invalidf("Method", d.Method, "must be GET")
+	case d.Interval == 0:
+		return nil, nil, fault.Invalidf("Interval", nil, "is missing")
+	}
+	active = &instance.Check{
+		Type: instance.HTTP, Endpoint: d.HTTP + d.TCP + d.GRPC, Interval: time.Duration(d.Interval), Timeout: time.Duration(d.Timeout),
+		HealthyThreshold: max(d.SuccessBeforePassing, 1), UnhealthyThreshold: max(d.FailuresBeforeCritical, 1),
+	}
+	if kind, err := instance.ParseCheckType(c.Type); err == nil {
+		active.Type = kind
+	}
+	return c, active, nil
+}
+
+// serviceDefinition is a service as clients register it.
+type serviceDefinition struct {
+	ID, Name, Address string
+	Port              int
+	Tags              []string
+	Meta              map[string]string
+	TaggedAddresses   map[string]address
+	EnableTagOverride bool
+	Weights           *struct{ Passing, Warning int }
+	Check             *checkDefinition
+	Checks            []*checkDefinition
+}
+
+// registration returns what the agent plane registers. Checks of the service before stay, unless they are to be replaced; one with the same id keeps
+// its status. It fails for what this program cannot carry.
+func (d *serviceDefinition) registration(before *instance.Instance, replace bool, node string) (reg instance.Registration, rec *record, err error) {
+	if d.Name == "" {
+		return reg, nil, fault.New("", fault.Invalid, "Missing service name")
+	}
+	if _, taken := d.Meta[recordKey]; taken {
+		return reg, nil, fault.Invalidf("Meta", recordKey, "is the name of this front's own record: use another one")
+	}
+	reg.Key = instance.Key{Namespace: instance.DefaultNamespace, Service: d.Name, ID: cmp.Or(d.ID, d.Name)}
+	reg.Spec = instance.Spec{Host: cmp.Or(d.Address, node), Port: d.Port, Tags: d.Tags, Metadata: map[string]string{}}
+	for name, value := range d.Meta {
+		reg.Spec.Metadata[name] = value
+	}
+	old := &record{}
+	if before != nil {
+		if was := recordOf(before); was != nil {
+			old = was
+		}
+	}
+	rec = &record{Override: d.EnableTagOverride, Addresses: d.TaggedAddresses, Maintenance: old.Maintenance}
+	if d.Weights != nil {
+		reg.Spec.Weight, rec.Warning = d.Weights.Passing, d.Weights.Warning
+	}
+	all := d.Checks
+	if d.Check != nil {
+		all = append([]*checkDefinition{d.Check}, all...)
+	}
+	for n, one := range all {
+		id := "service:" + reg.ID
+		if len(all) > 1 {
+			id += fmt.Sprint(":", n+1)
+		}
+		c, active, err := one.check(id, d.Name)
+		if err == nil {
+			err = add(&reg.Spec, rec, c, active)
+		}
+		if err != nil {
+			return reg, nil, fault.In(fmt.Sprintf("Checks[%d]", n), err)
+		}
+		if was := old.check(c.ID); was != nil && was.TTL > 0 && c.TTL > 0 {
+			c.Status, c.Output = was.Status, was.Output
+		}
+	}
+	for _, c := range old.Checks {
+		if replace || rec.check(c.ID) != nil || c.TTL == 0 && reg.Spec.Check != nil {
+			continue
+		}
+		if rec.Checks = append(rec.Checks, c); c.TTL == 0 {
+			reg.Spec.Check = before.Spec.Check
+		}
+	}
+	return reg, rec, finish(&reg.Spec, rec)
+}
+
+// add gives an instance one more check.
+func add(spec *instance.Spec, rec *record, c *check, active *instance.Check) error {
+	if rec.check(c.ID) != nil {
+		return fault.Invalidf("CheckID", c.ID, "occurs twice")
+	}
+	if active != nil {
+		if spec.Check != nil {
+			return fault.Invalidf("Check", c.ID, "is the second check by HTTP, TCP or GRPC of the service, and an agent here runs one: make it a check with a TTL")
+		}
+		spec.Check = active
+	}
+	rec.Checks = append(rec.Checks, c)
+	return nil
+}
+
+// finish writes the record into the instance, and sets when silence ends it. Without a check that the agent plane runs, silence never does:
+// the front sends the heartbeats.
+func finish(spec *instance.Spec, rec *record) error {
+	text, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	spec.Metadata[recordKey] = string(text)
+	spec.RemoveAfter, spec.UnhealthyAfter, spec.Lasting = instance.Never, 0, false
+	if spec.Check == nil {
+		spec.UnhealthyAfter = instance.MaxTTL
+		return nil
+	}
+	for _, c := range rec.Checks {
+		if c.TTL == 0 && c.Remove > 0 {
+			spec.RemoveAfter = min(c.Remove, instance.MaxTTL)
+		}
+	}
+	return nil
+}
