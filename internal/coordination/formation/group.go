@@ -1,28 +1,5 @@
 // Package formation brings the peers of a network into one coordination group: it knows the other groups of the network, and
-// ends this peer's group for another one.
-//
-// # Two groups
-//
-// Peers that each founded a group before they met have two. A group without data of applications gives itself up by
-// coordv1.Dissolve, as soon as the other one gives no token any more that is below one of its own (Group.Reached). Otherwise both
-// stay, the condition other_group says so, and an operator decides:
-//
-//  1. The group that ends is frozen (coord.JoinGroup). It gives no token any more, so its revision is final.
-//  2. An administrator of the survivor raises it above that revision (coord.RaiseGroup).
-//  3. The leader of the frozen group hears from the survivor's leader that this is done, and releases the members.
-//  4. Each member goes over. One write of its directory changes the group, and its former state is removed then.
-//
-// A crash between two of these steps loses nothing. The frozen group and its release are in the log, so step 1 can be repeated
-// and says the same revision, step 2 can be repeated and only compacts once more, and the steps 3 and 4 follow by themselves. No
-// peer goes over before the survivor has reached the final revision. Before that, coord.ResumeGroup takes step 1 back, with a leap
-// above all that the survivor can have given out.
-//
-// No message makes a group raise its revision: step 2 needs an administrator there.
-//
-// # Who gives way
-//
-// A group gives itself up only for one that has reached its revision, of equal ones for a listed one or one with the lower id. So
-// groups that give themselves up for each other, or in a circle, would each be below the next one. There is no circle.
+// ends this peer's group for another one, in the four steps of "Merging two groups" in ../DESIGN.md.
 package formation
 
 import (

@@ -24,15 +24,8 @@
 //
 // # Damage
 //
-// Each write has the next number, and a checksum over all writes so far. The mark gets both after the sync of the write
-// and before its acknowledgement: see store.Mark. So a database that ends before the mark, or ends there with another
-// checksum, lacks acknowledged writes, whatever was damaged: entries, a vote, the cut, the header, a whole file of Pebble,
-// or all of them restored from a copy. Open refuses it. It also refuses what Pebble's checksums and the order of the
-// entries show.
-//
-// What the mark cannot show: a copy of the whole folder, mark included, and the last writes before a power cut on a disk
-// that lost them after their sync. Then the other members know more: they compare the checksums of their logs with the
-// messages of each other. See package replica.
+// Open refuses a database that lacks acknowledged writes: see store.Mark, and "Log and snapshots" in ../DESIGN.md, which
+// also says what only the other members notice.
 //
 // # Identity
 //

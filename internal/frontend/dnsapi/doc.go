@@ -1,18 +1,8 @@
 // Package dnsapi answers applications over DNS, UDP and TCP: with the UP instances of a service, in
 // random order by weight, and with the nodes of the cluster.
 //
-// Names, without regard to case, where D is a domain, by default blackhole. or consul.:
-//
-//	[TAG.]SERVICE.service[.ZONE.zone][.NAMESPACE.ns].D    A, AAAA, SRV, TXT
-//	_SERVICE._tcp[.service][.ZONE.zone][.NAMESPACE.ns].D  the same (RFC 2782)
-//	_SERVICE._TAG[.service][.ZONE.zone][.NAMESPACE.ns].D  the same, with a tag
-//	NODE.node[.ZONE.zone].D                               A, AAAA, TXT
-//	HEX.addr.D                                            A or AAAA: the targets of SRV records
-//	ns.D                                                  A, AAAA of this peer
-//	D                                                     SOA, NS
-//
-// ZONE.dc and ZONE alone also mean ZONE.zone. Tags may contain dots. A service with a name longer
-// than 63 bytes, the longest label, has no name in DNS.
+// docs/agent.md has the names. HEX.addr.D, below a domain D, is the target of SRV records. Tags may contain dots. A
+// service with a name longer than 63 bytes, the longest label, has no name in DNS.
 //
 // # Existing names
 //

@@ -13,13 +13,7 @@
 // registered again, span by span, under a new generation. A resync adds missing
 // entries, removes surplus ones and makes no event for correct ones.
 //
-// # Ownership of a key
-//
-// A Publisher remembers the revision of each entry's registration, over changes
-// of health, lost leases and resyncs. The group skips a repeated registration
-// if the application has registered or left elsewhere since, see
-// directory.Entry. A new process learns these revisions from the group
-// before its old lease ends, and starts without them afterwards.
+// The owner of a key: see "Adopt, Since, Foreign" in ../DESIGN.md.
 //
 // # One request at a time
 //
