@@ -109,7 +109,7 @@ func TestNoLeader(t *testing.T) {
 	})
 }
 
-// TestSlowCommit checks that a slow commit is awaited at most for CommitWait,
+// TestSlowCommit checks that a slow commit is awaited at most for commitWait,
 // or until the caller leaves.
 func TestSlowCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -41,7 +41,7 @@ func (f *forwarder) anywhere(ctx context.Context, k instance.Key, ends bool, her
 	if err := f.local.adopt(ctx, i, err); err != nil {
 		return err
 	}
-	if f.local.settle(ctx, k, f.local.config.CommitWait) == 0 && ends {
+	if f.local.settle(ctx, k, commitWait) == 0 && ends {
 		f.local.drop(k)
 		return fault.New("agent.adopt", fault.Unavailable, "peer %s does not answer, and the directory has no leader to move its instance: retry later", i.Peer)
 	}

@@ -228,7 +228,7 @@ func (l *local) Lost(keys []instance.Key) {
 			return // this peer closes
 		}
 		defer unlock()
-		_, err = l.commit(l.ctx, keys[n], l.config.CommitWait)
+		_, err = l.commit(l.ctx, keys[n], commitWait)
 		if kind := fault.KindOf(err); kind == fault.Conflict || kind == fault.Forbidden {
 			l.drop(keys[n])
 		}

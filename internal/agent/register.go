@@ -100,7 +100,7 @@ func (s *Service) publicize(ctx context.Context, r instance.Registration) (insta
 			return instance.Registered{}, err
 		}
 		r.ID, r.Strict = got.ID, false
-		revision, err := s.commit(ctx, r.Key, s.config.CommitWait)
+		revision, err := s.commit(ctx, r.Key, commitWait)
 		switch {
 		case err == nil:
 			shown := *got.Instance
@@ -157,7 +157,7 @@ func (s *Service) depends(ctx context.Context, r instance.Registration) error {
 func (s *Service) Deregister(ctx context.Context, k instance.Key) (gone instance.Removal, err error) {
 	k = k.WithDefaults()
 	err = s.forwarder.anywhere(ctx, k, true, func() (err error) {
-		gone, err = s.remove(ctx, k, s.config.CommitWait)
+		gone, err = s.remove(ctx, k, commitWait)
 		return err
 	}, func(ctx context.Context, there instance.Registrar) (err error) {
 		i := s.reader.elsewhere(k)
@@ -248,7 +248,7 @@ func outcomes(beats []instance.Beat) (renewed, refused, unknown int) {
 func (s *Service) SetStatus(ctx context.Context, k instance.Key, status instance.Status) (i *instance.Instance, err error) {
 	k = k.WithDefaults()
 	err = s.forwarder.anywhere(ctx, k, false, func() (err error) {
-		i, err = s.override(ctx, k, status, s.config.CommitWait)
+		i, err = s.override(ctx, k, status, commitWait)
 		return err
 	}, func(ctx context.Context, there instance.Registrar) (err error) {
 		i, err = there.SetStatus(ctx, k, status)

@@ -31,7 +31,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -49,8 +48,8 @@ import (
 	"github.com/blackhole/blackhole/pkg/instance"
 )
 
-// defaultCommitWait is the default of Config.CommitWait.
-const defaultCommitWait = 5 * time.Second
+// commitWait is the longest wait of a call for the directory.
+const commitWait = 5 * time.Second
 
 // Peers reaches the agents of other peers through their Service.Direct, which
 // forwards no call.
@@ -68,10 +67,9 @@ type Config struct {
 	Strict   bool            // no registration replaces another
 	Loopback bool            // allow checks of loopback addresses for instances on this host
 
-	Group      directory.Group // nil: no directory, this peer is alone
-	Peers      Peers           // nil: other peers are unreachable
-	Refused    func(error)     // hears why the group refuses instances of this peer, nil when it takes them again; see directory.Config
-	CommitWait time.Duration   // longest wait of a call for the directory; 0 means 5 s
+	Group   directory.Group // nil: no directory, this peer is alone
+	Peers   Peers           // nil: other peers are unreachable
+	Refused func(error)     // hears why the group refuses instances of this peer, nil when it takes them again; see directory.Config
 
 	Caller func(context.Context) string // name of an authenticated caller; nil: nobody has one
 	Client func(context.Context) string // of whose share of the instances a caller's are; nil: nobody has a share
@@ -124,7 +122,6 @@ func New(c Config) (s *Service, err error) {
 }
 
 func (c *Config) setDefaults() {
-	c.CommitWait = cmp.Or(c.CommitWait, defaultCommitWait)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

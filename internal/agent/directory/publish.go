@@ -417,9 +417,7 @@ func (l *publishLoop) committed(ctx context.Context, key string) (uint64, error)
 func news(ctx context.Context, settled <-chan struct{}, leads bool, most time.Duration) error {
 	var over <-chan time.Time
 	if !leads {
-		timer := time.NewTimer(most)
-		defer timer.Stop()
-		over = timer.C
+		over = time.After(most)
 	}
 	select {
 	case <-settled:

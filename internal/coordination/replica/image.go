@@ -24,7 +24,7 @@ func (i *Image) Write() error {
 // takeImage requests a snapshot after enough log, or after a new member.
 func (s *snapshots) takeImage(r *Replica) {
 	since := r.applied.index - s.index
-	grown := since >= r.config.SnapshotEntries || s.bytes >= r.config.SnapshotBytes
+	grown := since >= r.config.SnapshotEntries || s.bytes >= snapshotBytes
 	if s.writing || !grown && s.index >= s.joined {
 		return
 	}

@@ -19,7 +19,7 @@ func (r *Replica) Tick(now time.Duration) {
 	r.now = max(r.now, now)
 	r.node.Tick()
 	r.role.stand(r.node)
-	r.reads.tick(uint64(max(2, r.config.ElectionTicks/2)))
+	r.reads.tick(electionTicks / 2)
 	r.expiry.expire(r)
 }
 

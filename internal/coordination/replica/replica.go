@@ -26,15 +26,10 @@ type Config struct {
 	Storage *raftlog.Storage
 	// Tick is the time between two calls of Tick, equal on all members; 0 is 50 ms.
 	Tick time.Duration
-	// ElectionTicks without a leader make a follower campaign, after twice as many at the latest; 0 is 10.
-	ElectionTicks int
-	// HeartbeatTicks lie between two heartbeats of the leader, fewer than ElectionTicks; 0 is 2.
-	HeartbeatTicks int
 	// ExpiryRate bounds the keys that timed-out leases delete in a second; 0 is 5,000.
 	ExpiryRate int
-	// SnapshotEntries and SnapshotBytes of log since the last snapshot trigger the next one; 0 is 100,000 and
-	// 64 MiB.
-	SnapshotEntries, SnapshotBytes uint64
+	// SnapshotEntries of log since the last snapshot trigger the next one, and so do 64 MiB; 0 is 100,000.
+	SnapshotEntries uint64
 	// Trail is the number of entries kept behind a snapshot for slow followers, at most those since the
 	// previous snapshot; 0 is 5,000.
 	Trail uint64
@@ -63,11 +58,8 @@ type Applied struct {
 
 func (c *Config) defaults() {
 	set(&c.Tick, 50*time.Millisecond)
-	set(&c.ElectionTicks, 10)
-	set(&c.HeartbeatTicks, 2)
 	set(&c.ExpiryRate, 5_000)
 	set(&c.SnapshotEntries, 100_000)
-	set(&c.SnapshotBytes, 64<<20)
 	set(&c.Trail, 5_000)
 	set(&c.ClientIdle, time.Hour)
 	set(&c.Pending, 16_384)
@@ -100,7 +92,7 @@ func set[T comparable](field *T, value T) {
 // ElectionTimeout returns the shortest time without a leader before an election.
 func (c Config) ElectionTimeout() time.Duration {
 	c.defaults()
-	return time.Duration(c.ElectionTicks) * c.Tick
+	return electionTicks * c.Tick
 }
 
 func (c *Config) validate() error {
@@ -109,13 +101,17 @@ func (c *Config) validate() error {
 		return fault.Invalidf("storage", nil, "is missing")
 	case c.Storage.Group() == "":
 		return fault.Invalidf("storage", nil, "belongs to no group")
-	case c.Tick < 0 || c.HeartbeatTicks < 1 || c.ElectionTicks <= c.HeartbeatTicks:
-		return fault.Invalidf("election_ticks", c.ElectionTicks, "must be above heartbeat_ticks, %d", c.HeartbeatTicks)
+	case c.Tick < 0:
+		return fault.Invalidf("tick", c.Tick, "must not be negative")
 	}
 	return nil
 }
 
 const (
+	electionTicks  = 10       // without a leader make a follower campaign, after twice as many at the latest
+	heartbeatTicks = 2        // between two heartbeats of the leader
+	snapshotBytes  = 64 << 20 // of log since the last snapshot trigger the next one
+
 	// internal marks ids of the Replica's own proposals.
 	internal = uint64(1) << 63
 	// maxCommand bounds one log entry, in bytes.
@@ -285,7 +281,7 @@ func (c *Config) Read(snap *pb.Snapshot) (*machine.Machine, error) {
 func raftConfig(r *Replica) *raft.Config {
 	return &raft.Config{
 		ID: r.id, Storage: r.storage, Applied: r.applied.index, Logger: raftLog{r.log},
-		ElectionTick: r.config.ElectionTicks, HeartbeatTick: r.config.HeartbeatTicks,
+		ElectionTick: electionTicks, HeartbeatTick: heartbeatTicks,
 		MaxSizePerMsg: maxMessage, MaxCommittedSizePerReady: 4 << 20,
 		MaxUncommittedEntriesSize: maxUncommitted, MaxInflightMsgs: maxInflight, MaxInflightBytes: 16 << 20,
 		PreVote: true, CheckQuorum: true, DisableProposalForwarding: true, StepDownOnRemoval: true,

@@ -21,8 +21,8 @@
 // queue drops the newest message: Raft repeats it on demand. Transport reports losses to Raft as
 // Unreachable, so that Raft probes instead of streaming on.
 //
-// A stream without an answer for Limits.Silence is reset; if the next one on the same connection gets no
+// A stream without an answer for a while is reset; if the next one on the same connection gets no
 // answer either, the connection is closed, so that after a partition no stream waits for the retransmission
 // timers of a dead connection. Redialling ignores libp2p's own dial backoff, which grows to minutes: a
-// member with queued messages is dialled at least once in Limits.Backoff.
+// member with queued messages is dialled at least once in longestRest.
 package transport

@@ -49,14 +49,14 @@ type ExchangeConfig struct {
 
 // AskLimits bounds an Exchange. A zero field takes its default.
 type AskLimits struct {
-	Served        int           // questions of all peers that are answered at once; 256
-	ServedPerPeer int           // of one peer; 16
+	ServedPerPeer int           // questions of one peer that are answered at once; 16
 	Time          time.Duration // for one question, from the dial to the answer; 5 s
 }
 
 const (
-	maxIdle     = 16 // idle streams to peers that were asked before
-	asksPerPeer = 32 // questions to one peer at once
+	maxServed   = 256 // questions of all peers that are answered at once
+	maxIdle     = 16  // idle streams to peers that were asked before
+	asksPerPeer = 32  // questions to one peer at once
 )
 
 // Exchange asks questions and answers them, with MaxMessage bytes at most either way. It is safe for
@@ -71,7 +71,6 @@ type Exchange struct {
 
 // NewExchange returns an Exchange that serves until Close.
 func NewExchange(c ExchangeConfig) *Exchange {
-	orDefault(&c.Limits.Served, 256)
 	orDefault(&c.Limits.ServedPerPeer, 16)
 	orDefault(&c.Limits.Time, 5*time.Second)
 	x := &Exchange{ExchangeConfig: c}
@@ -83,7 +82,7 @@ func NewExchange(c ExchangeConfig) *Exchange {
 	})
 	x.server = rpc.NewServer(rpc.ServerConfig{
 		Host: c.Host, Protocol: AskProtocol(c.Network), Service: service, Request: new(groupv1.AskRequest), Format: format, Handler: x.respond,
-		Streams: c.Limits.Served, StreamsPerPeer: c.Limits.ServedPerPeer, Known: c.Known, Resting: c.Limits.Served / 4, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
+		Streams: maxServed, StreamsPerPeer: c.Limits.ServedPerPeer, Known: c.Known, Resting: maxServed / 4, IdleTimeout: c.Limits.Time, FrameTimeout: c.Limits.Time,
 		Refused: func() { c.Metrics.Refused("busy") }, Logger: c.Logger,
 	})
 	return x

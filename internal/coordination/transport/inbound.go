@@ -96,7 +96,7 @@ func (t *Transport) readHello(s network.Stream, f *frames) (*groupv1.MemberHello
 	if err := s.Scope().SetService(service); err != nil {
 		return nil, fault.As("", fault.LimitReached, err)
 	}
-	_ = s.SetDeadline(deadline(t.config.Limits.Hello))
+	_ = s.SetDeadline(deadline(greetWithin))
 	hello := new(groupv1.MemberHello)
 	if err := f.message(hello, maxHello); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (t *Transport) check(from peer.ID, hello *groupv1.MemberHello) *groupv1.Mem
 
 // hasAnother reports whether this member has a living stream of a member from another process. Two processes with one raft
 // id, such as one on a copied data directory, would vote twice: the one that is connected stays. A process that has ended
-// counts until its connections are closed, or for twice Limits.Silence.
+// counts until its connections are closed, or for twice the silence.
 func (t *Transport) hasAnother(member, process uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,7 +199,7 @@ func (t *Transport) read(in *inbound) error {
 	if in.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
 		limit = MaxFrame
 	}
-	in.stream.idle = 2 * t.config.Limits.Silence // a living member probes
+	in.stream.idle = 2 * silence // a living member probes
 	for {
 		b, err := in.frames.next(limit)
 		if err != nil {
@@ -223,7 +223,7 @@ func (t *Transport) read(in *inbound) error {
 
 // answer answers a probe.
 func (t *Transport) answer(s network.Stream) error {
-	_ = s.SetWriteDeadline(deadline(t.config.Limits.Write))
+	_ = s.SetWriteDeadline(deadline(writeWithin))
 	_, err := s.Write([]byte{1})
 	return err
 }

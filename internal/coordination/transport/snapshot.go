@@ -62,7 +62,7 @@ func (t *Transport) transmit(m *raftpb.Message) (int64, error) {
 		return 0, err
 	}
 	defer func() { _ = s.Reset() }()
-	w := &chunkWriter{w: s, before: func() { _ = s.SetWriteDeadline(deadline(t.config.Limits.Write)) }}
+	w := &chunkWriter{w: s, before: func() { _ = s.SetWriteDeadline(deadline(writeWithin)) }}
 	if err := w.head(m); err != nil {
 		return 0, err
 	}
@@ -144,7 +144,7 @@ func (t *Transport) endOtherSnapshots(in *inbound) {
 
 // store reads the message and stores the state.
 func (t *Transport) store(in *inbound) (int64, *raftpb.Message, error) {
-	in.stream.idle = t.config.Limits.Write
+	in.stream.idle = writeWithin
 	b, err := in.frames.next(maxControl)
 	if err != nil {
 		return 0, nil, err

@@ -34,9 +34,9 @@ type peerStream struct {
 }
 
 func newPeerStream(t *Transport, key streamKey, id peer.ID) *peerStream {
-	out := newSendQueue(t.config.Limits.ControlQueue, t.config.Limits.ControlBytes)
+	out := newSendQueue(controlQueue, controlBytes)
 	if key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
-		out = newSendQueue(t.config.Limits.AppendQueue, t.config.Limits.AppendBytes)
+		out = newSendQueue(appendQueue, t.config.Limits.AppendBytes)
 	}
 	l := &peerStream{t: t, key: key, peer: id, queue: out, wake: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(t.ctx)
@@ -57,7 +57,7 @@ func (l *peerStream) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		if served > l.t.config.Limits.Backoff {
+		if served > longestRest {
 			failures = 0 // not a member that accepts and breaks at once
 		}
 		l.drop(err)
@@ -105,15 +105,12 @@ func (l *peerStream) drop(err error) {
 // backOff pauses before the next attempt: twice as long after each failure, minus up to half at random, and no
 // longer than until a sign of life.
 func (l *peerStream) backOff(failures int, err error) bool {
-	most := l.t.config.Limits.Backoff
-	wait := most
+	wait := longestRest
 	if refused := new(rejection); failures < 5 && !errors.As(err, &refused) {
-		wait = min(most, most/20<<failures)
+		wait = min(longestRest, longestRest/20<<failures)
 	}
-	timer := time.NewTimer(wait - time.Duration(l.t.config.Jitter()*float64(wait)/2))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait - time.Duration(l.t.config.Jitter()*float64(wait)/2)):
 	case <-l.wake:
 	case <-l.ctx.Done():
 		return false
@@ -136,9 +133,9 @@ func (l *peerStream) serve(s network.Stream) error {
 	go func() { broken <- listen(s, &answers) }()
 	defer func() { _ = s.Reset(); <-broken }()
 
-	ticker := time.NewTicker(l.t.config.Limits.Ping)
+	ticker := time.NewTicker(pingEvery)
 	defer ticker.Stop()
-	probe := probe{silence: l.t.config.Limits.Silence}
+	probe := probe{silence: silence}
 	if l.key.kind == groupv1.StreamKind_STREAM_KIND_APPEND {
 		probe.silence *= 4 // a probe may wait behind megabytes, and the control stream notices earlier
 	}
@@ -243,7 +240,7 @@ func (l *peerStream) encode(m *raftpb.Message) bool {
 func (l *peerStream) write(s network.Stream, b []byte) error {
 	for len(b) > 0 {
 		piece := b[:min(len(b), chunkSize)]
-		_ = s.SetWriteDeadline(deadline(l.t.config.Limits.Write))
+		_ = s.SetWriteDeadline(deadline(writeWithin))
 		if _, err := s.Write(piece); err != nil {
 			return err
 		}
@@ -271,7 +268,7 @@ func (t *Transport) handshake(s network.Stream, key streamKey) error {
 	if err := s.Scope().SetService(service); err != nil {
 		return fault.As("", fault.LimitReached, err)
 	}
-	_ = s.SetDeadline(deadline(t.config.Limits.Hello))
+	_ = s.SetDeadline(deadline(greetWithin))
 	hello := &groupv1.MemberHello{
 		GroupId: t.config.Group[:], From: t.config.Member, To: key.member, Kind: key.kind, Process: t.config.Process,
 	}

@@ -335,7 +335,7 @@ func (t *Transport) Close() error {
 
 // open opens a stream to a member with a handshake. The stream ends with ctx.
 func (t *Transport) open(ctx context.Context, id peer.ID, key streamKey) (network.Stream, error) {
-	dial, cancel := context.WithTimeout(ctx, t.config.Limits.Dial)
+	dial, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
 	// Raft paces the dials, which never use a relay.
 	s, err := t.config.Host.NewStream(network.WithForceDirectDial(dial, tag), id, rpc.Proposals(t.config.Host, id, RaftProtocol(t.config.Network, t.config.Group))...)
