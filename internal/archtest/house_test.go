@@ -42,7 +42,7 @@ func floors() []room {
 			{path: "examples/embed", floor: 12, only: []string{"pkg/embed", "pkg/discovery"}},
 			{path: "bench", floor: 12},
 
-			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/strictjson", "internal/platform/strictproto")},
+			{path: "internal/frontend", floor: 11, only: append(contracts(), "internal/platform/access", "internal/platform/pause", "internal/platform/strictjson", "internal/platform/strictproto")},
 			{path: "pkg/client", floor: 11, only: contracts()},
 			{path: "pkg/embed", floor: 11, only: []string{"internal/discovery", "internal/platform/p2p", "pkg/discovery"}},
 		},
@@ -69,6 +69,7 @@ func floors() []room {
 			{path: "internal/platform/heap", floor: 0},
 			{path: "internal/platform/metrics", floor: 0},
 			{path: "internal/platform/metrics/metricstest", floor: 0, support: true},
+			{path: "internal/platform/pause", floor: 0},
 			{path: "internal/platform/probe", floor: 1, only: []string{}, users: wiring("internal/discovery", "internal/agent/health")},
 			{path: "internal/platform/secret", floor: 0},
 			{path: "internal/platform/spelling", floor: 0},
@@ -142,7 +143,7 @@ func discoveryRooms() []room {
 func coordinationRooms() []room {
 	const root = "internal/coordination"
 	parts := slices.Clip([]string{
-		"pkg/coord", root + "/machine", root + "/member", root + "/membership", root + "/replica", root + "/pause", "internal/platform/condition",
+		"pkg/coord", root + "/machine", root + "/member", root + "/membership", root + "/replica", "internal/platform/pause", "internal/platform/condition",
 	})
 	acts := []string{root, root + "/formation", root + "/upkeep"}
 	return []room{
@@ -162,11 +163,10 @@ func coordinationRooms() []room {
 		{path: root + "/announce", floor: 6, users: wiring(root)},
 		{path: root + "/bootstrap", floor: 5, only: []string{"internal/platform/store"}, users: wiring(root, root+"/announce", root+"/formation", root+"/view")},
 		{path: root + "/leader", floor: 5, only: []string{}, users: wiring(root, root+"/routing", root+"/view")},
-		{path: root + "/routing", floor: 6, only: []string{"pkg/coord", "pkg/coord/calls", "pkg/coord/attempt", root + "/leader", root + "/answer", root + "/pause"}, users: wiring(root)},
+		{path: root + "/routing", floor: 6, only: []string{"pkg/coord", "pkg/coord/calls", "pkg/coord/attempt", root + "/leader", root + "/answer", "internal/platform/pause"}, users: wiring(root)},
 		{path: root + "/lessor", floor: 5, only: []string{"pkg/coord", root + "/machine", "internal/platform/heap"}, users: wiring(root + "/replica")},
 		{path: root + "/machine", floor: 4, only: []string{"pkg/coord", "internal/platform/share"}, users: wiring(append(acts, root+"/member", root+"/replica", root+"/lessor", root+"/audit", root+"/coordtest", root+"/answer")...)},
 		{path: root + "/answer", floor: 5, only: []string{"pkg/coord", root + "/machine"}, users: wiring(root, root+"/coordtest", root+"/routing")},
-		{path: root + "/pause", floor: 0, users: wiring(append(acts, root+"/announce", root+"/routing")...)},
 		{path: root + "/membership", floor: 4, only: []string{"pkg/coord"}, users: wiring(append(acts, root+"/view")...)},
 		{path: root + "/raftlog", floor: 4, only: []string{"internal/platform/store"}, users: wiring(root, root+"/formation", root+"/member", root+"/replica")},
 		{path: root + "/transport", floor: 4, only: []string{"internal/platform/metrics", "internal/platform/rpc", "pkg/coord"}, users: wiring(root)},

@@ -326,10 +326,8 @@ func (h *Held) Unlock(ctx context.Context) error {
 
 // pause waits for a duration or the end of ctx.
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return fault.Wrap("client.pause", ctx.Err())

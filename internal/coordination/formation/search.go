@@ -11,7 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/bootstrap"
-	"github.com/blackhole/blackhole/internal/coordination/pause"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	groupv1 "github.com/blackhole/blackhole/proto/blackhole/group/v1"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/blackhole/blackhole/internal/coordination/leader"
-	"github.com/blackhole/blackhole/internal/coordination/pause"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/attempt"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -103,10 +103,8 @@ func (r *Router) rest(ctx context.Context, d time.Duration, news <-chan struct{}
 	if r.config.Life.Err() != nil || !pause.For(ctx, resting) {
 		return false
 	}
-	timer := time.NewTimer(d - resting)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d - resting):
 	case <-news:
 	case <-ctx.Done():
 		return false

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/blackhole/blackhole/internal/platform/pause"
 )
 
 // Bounds of connections (RFC 7766, section 6).
@@ -103,14 +105,7 @@ func (s *Server) persist(err error) bool {
 		return false
 	}
 	s.config.Logger.Debug("a DNS socket failed and is retried", "error", err)
-	pause := time.NewTimer(acceptPause)
-	defer pause.Stop()
-	select {
-	case <-s.closing.Done():
-		return false
-	case <-pause.C:
-		return true
-	}
+	return pause.For(s.closing, acceptPause)
 }
 
 // talk answers the questions of a connection one by one. It ends when the client closes the connection,

@@ -12,6 +12,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/coord"
 	"github.com/blackhole/blackhole/pkg/coord/requirements"
 	"github.com/blackhole/blackhole/pkg/fault"
@@ -195,7 +196,7 @@ func (p *coordinationAPI) answerRequirement(ctx context.Context, w http.Response
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	evaluated, h, err := requirements.Await(waiting, p.Reader, name, wanted)
-	for fault.KindOf(err) == fault.Unavailable && err != nil && pauseFor(waiting, waitAgain) {
+	for fault.KindOf(err) == fault.Unavailable && err != nil && pause.For(waiting, waitAgain) {
 		evaluated, h, err = requirements.Await(waiting, p.Reader, name, wanted)
 	}
 	if waiting.Err() != nil && ctx.Err() == nil && fault.KindOf(err) != fault.NotFound && err != nil {
@@ -209,16 +210,4 @@ func (p *coordinationAPI) answerRequirement(ctx context.Context, w http.Response
 	answer := fromEvaluated(evaluated)
 	answer.Header = headerJSON(h)
 	return writeJSON(w, http.StatusOK, answer)
-}
-
-// pauseFor waits, and reports whether the context outlived the pause.
-func pauseFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

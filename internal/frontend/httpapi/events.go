@@ -15,6 +15,7 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/platform/access"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/fault"
 	"github.com/blackhole/blackhole/pkg/instance"
@@ -250,23 +251,16 @@ type source func(ctx context.Context, say func(message) error) error
 // keep runs a source until ctx ends. The viewer learns of each outage once.
 func (f mixer) keep(ctx context.Context, t topic, run source) {
 	down := false
-	for {
+	for ctx.Err() == nil {
 		err := run(ctx, func(m message) error {
 			down = false
 			return f.say(ctx, m)
 		})
-		if ctx.Err() != nil {
-			return
-		}
-		if !down {
+		if !down && ctx.Err() == nil {
 			down = true
 			_ = f.say(ctx, message{topic: t, data: line(outage{"interrupted", fault.Message(err)})})
 		}
-		select {
-		case <-time.After(retryAfter):
-		case <-ctx.Done():
-			return
-		}
+		pause.For(ctx, retryAfter)
 	}
 }
 

@@ -168,11 +168,9 @@ func (f *serviceResolver) run(ctx context.Context, q instance.Query) {
 				f.update(r)
 			}
 		}
-		timer := time.NewTimer(pollInterval)
 		select {
-		case <-timer.C:
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
 	}

@@ -232,11 +232,9 @@ func (s *stream) receive(wire coordv1.CallService_CallsClient) {
 // broken ends a stream after a failed send. Usually the receiver gets the cause. After a transparent retry of
 // gRPC on another connection, the receiver would wait for replies to calls that were never sent.
 func (s *stream) broken() {
-	timer := time.NewTimer(causeTime)
-	defer timer.Stop()
 	select {
 	case <-s.ctx.Done():
-	case <-timer.C:
+	case <-time.After(causeTime):
 		s.end(status.Error(codes.Unavailable, "the connection to the peer broke"))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/p2p/dial"
 	"github.com/blackhole/blackhole/internal/platform/p2p/routing"
+	"github.com/blackhole/blackhole/internal/platform/pause"
 )
 
 const (
@@ -75,22 +76,22 @@ func (b *Bootstrapper) Run(ctx context.Context, bootstrap, known []peer.AddrInfo
 func (b *Bootstrapper) stayConnected(ctx context.Context, p peer.AddrInfo) {
 	retry := firstRetry
 	for ctx.Err() == nil {
-		pause := retry
+		rest := retry
 		err := b.connect(ctx, p)
 		if err == nil {
-			retry, pause = firstRetry, recheckSmall
+			retry, rest = firstRetry, recheckSmall
 			if b.routing.Size() >= routing.Replicas {
-				pause = recheckLarge
+				rest = recheckLarge
 			}
 		} else {
 			if retry >= refusalPatience {
 				b.refused(p, err)
 			}
 			if retry = min(2*retry, lastRetry); b.foreign(p, err) {
-				retry, pause = lastRetry, lastRetry // nothing but a change of settings helps
+				retry, rest = lastRetry, lastRetry // nothing but a change of settings helps
 			}
 		}
-		sleep(ctx, pause)
+		pause.For(ctx, rest)
 	}
 }
 
@@ -174,12 +175,12 @@ func (b *Bootstrapper) fillTable(ctx context.Context) {
 			return
 		}
 		b.awaitEntry(ctx)
-		for pause := firstRetry; pause <= 8*time.Second && ctx.Err() == nil; pause *= 2 {
+		for rest := firstRetry; rest <= 8*time.Second && ctx.Err() == nil; rest *= 2 {
 			select {
 			case <-b.routing.Refresh(): // fails on an empty table only
 			case <-ctx.Done():
 			}
-			sleep(ctx, pause)
+			pause.For(ctx, rest)
 		}
 	}
 }
@@ -198,15 +199,5 @@ func (b *Bootstrapper) awaitEntry(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

@@ -8,10 +8,8 @@ import (
 
 // For waits for d. It returns false if ctx ends earlier.
 func For(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
