@@ -266,7 +266,7 @@ func (w *watcher) beyond(r *records.Record) bool {
 		return false
 	}
 	p := w.planOf(r)
-	return p != nil && query.Beyond(p, r)
+	return p != nil && p.Beyond(r)
 }
 
 // take processes one change and queues its event. A change of what the watch leaves out is a Progress.

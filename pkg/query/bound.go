@@ -2,6 +2,9 @@ package query
 
 import (
 	"math"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/blackhole/blackhole/pkg/geo"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -17,7 +20,13 @@ import (
 // the set cannot contain a match.
 func (p *Plan) Bound(best *records.Facts, within geo.Box) (value float64, some bool) {
 	f := &p.filter
-	need := records.KnownPrice | records.KnownUptime | records.KnownErrorRate
+	const need = records.KnownPrice | records.KnownUptime | records.KnownErrorRate |
+		records.KnownCPU | records.KnownMemory | records.KnownGPU | records.KnownStorage | records.KnownBandwidth
+	for _, m := range f.minima(best) {
+		if m.stated < m.least {
+			return math.Inf(1), false
+		}
+	}
 	switch {
 	case p.bounded && !geo.Disc{Center: p.center, Radius: p.radius}.Intersects(within),
 		f.Need&need&^best.Known != 0,
@@ -56,3 +65,118 @@ func (p *Plan) bound(best *records.Facts, within geo.Box) float64 {
 // Prices returns the currency and unit of the plan's price comparisons, both folded, or empty
 // strings without any.
 func (p *Plan) Prices() (currency, unit string) { return p.currency, p.unit }
+
+// maxTokenPrefix is the longest beginning of a GPU's model that has a token, in bytes.
+const maxTokenPrefix = 8
+
+// tokened reports whether the texts of a field have tokens: those that people search for and that many records share.
+func tokened(field path) bool {
+	switch field {
+	case path{3, 7}, path{3, 8}, path{4, 1, 4}, gpuModel(), path{4, 2, 4}, path{4, 3, 2}, path{4, 3, 3}, path{4, 4, 3}, path{4, 4, 4}, path{5, 3}, path{5, 4}:
+		return true
+	}
+	return false
+}
+
+func gpuModel() path  { return path{4, 2, 3, 1} }
+func attribute() path { return path{3, 8} }
+
+// token hashes a field and a text: FNV-1a of the numbers of the path up to the first 0, that 0, and the folded text, mixed.
+// A beginning has 1 after the 0.
+func token(field path, begins bool, parts ...string) uint64 {
+	h := uint64(fnvOffset)
+	add := func(c byte) { h = (h ^ uint64(c)) * fnvPrime }
+	for _, n := range field[:slices.Index(field[:], 0)+1] {
+		add(byte(n))
+	}
+	if begins {
+		add(1)
+	}
+	for i, s := range parts {
+		if i > 0 {
+			add(0)
+		}
+		for _, c := range []byte(s) {
+			add(c)
+		}
+	}
+	return mix(h)
+}
+
+// TokensOf returns the tokens of a record: hashes of its texts in the fields that summaries of many records know. A match of a
+// plan has the tokens that Plan.MayMatch asks for.
+func TokensOf(r *records.Record) []uint64 { return appendTokens(nil, r.Payload(), path{}, 0) }
+
+// appendTokens adds the tokens of the message at a path, depth numbers long. A repeated single field adds more than its last value,
+// which harms nobody.
+func appendTokens(dst []uint64, b []byte, at path, depth int) []uint64 {
+	for len(b) > 0 {
+		number, kind, value, rest := cutField(b)
+		if b = rest; kind != protowire.BytesType {
+			continue
+		}
+		switch at[depth] = number; {
+		case at == attribute():
+			key, v := readEntry(value.bytes)
+			dst = append(dst, token(at, false, string(key), string(v.bytes)))
+		case tokened(at):
+			text := Fold(string(value.bytes))
+			dst = append(dst, token(at, false, text))
+			for n := 1; at == gpuModel() && n <= min(len(text), maxTokenPrefix); n++ {
+				dst = append(dst, token(at, true, text[:n]))
+			}
+		case number >= 3 && number <= 5 && depth == 0, at[0] == 4 && depth < 3:
+			dst = appendTokens(dst, value.bytes, at, depth+1)
+		}
+	}
+	return dst
+}
+
+// tokensFor returns the tokens that matches of a normalised query have: at least one of each list.
+func tokensFor(q *Query) (all [][]uint64) {
+	anyOf := func(field path, texts []string) {
+		if len(texts) > 0 {
+			all = append(all, make([]uint64, len(texts)))
+			for i, s := range texts {
+				all[len(all)-1][i] = token(field, false, Fold(s))
+			}
+		}
+	}
+	anyOf(path{5, 3}, q.Countries)
+	anyOf(path{5, 4}, q.Regions)
+	for key, value := range q.Attributes {
+		all = append(all, []uint64{token(attribute(), false, key, value)})
+	}
+	for i := range q.Where {
+		c := &q.Where[i]
+		f, key, _ := fieldNamed(c.Field)
+		switch {
+		case c.Not, c.OrUnstated, !tokened(f.path):
+		case f.keyed && c.Op == OpAny:
+			var list []uint64
+			for _, v := range c.Values {
+				list = append(list, token(f.path, false, key, v))
+			}
+			all = append(all, list)
+		case f.keyed:
+		case c.Op == OpAny:
+			anyOf(f.path, c.Values)
+		case c.Op == OpAll:
+			for _, v := range c.Values {
+				anyOf(f.path, []string{v})
+			}
+		case c.Op == OpPrefix && f.path == gpuModel():
+			var list []uint64
+			for _, v := range c.Values {
+				list = append(list, token(f.path, true, v[:min(len(v), maxTokenPrefix)]))
+			}
+			all = append(all, list)
+		}
+	}
+	return all
+}
+
+// MayMatch reports whether a set of records may have a match, by the tokens of all of them. has may report tokens that none has.
+func (p *Plan) MayMatch(has func(token uint64) bool) bool {
+	return !slices.ContainsFunc(p.tokens, func(list []uint64) bool { return !slices.ContainsFunc(list, has) })
+}

@@ -31,6 +31,7 @@ type Plan struct {
 	mixedSeed uint64
 	after     records.Name // only later names match; zero for all
 	shown     int          // see Window; 0: the limit
+	tokens    [][]uint64   // a match has at least one token of each list: see TokensOf
 }
 
 // Query returns the normalised query: defaults applied, lists sorted and distinct. Compiling it
@@ -112,7 +113,7 @@ func (p *Plan) Match(r *records.Record) bool {
 
 // Beyond reports whether a record may match but needs features that this version lacks, so that
 // only its core is known: type, subtype, provider and place.
-func Beyond(p *Plan, r *records.Record) bool {
+func (p *Plan) Beyond(r *records.Record) bool {
 	q := &p.query
 	return r.Needs() != "" &&
 		r.Type() == q.Type &&

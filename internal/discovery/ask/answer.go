@@ -30,6 +30,8 @@ type cellQuery struct {
 	plan  *query.Plan
 	cells []records.CellKey
 	worst float64 // the asker has no use for matches of larger values; +Inf for no bound
+
+	tokens bool // the asker takes over splits: see place.Splits.ForQuery
 }
 
 // answer is a keeper's verified answer to a cellQuery.
@@ -239,7 +241,7 @@ func (a *Asker) answerHere(q cellQuery) answer {
 	var lacking []records.CellKey
 	lacking, x.doubt = a.authority.Unauthoritative(q.cells)
 	x.full = len(lacking) == 0
-	if err := x.setSplits(q, a.splits.ForQuery(q.plan, q.cells)); err != nil {
+	if err := x.setSplits(q, a.splits.ForQuery(q.plan, q.cells, q.tokens)); err != nil {
 		a.Logger.Error("own answer rejected: please report this defect", "error", err)
 	}
 	return x

@@ -48,7 +48,7 @@ func (a *answer) readBeyond(q cellQuery, resp *pb.QueryResponse, verifier wire.O
 
 // beyond reports whether a record may answer the query but needs features that this peer lacks.
 func (q cellQuery) beyond(r *records.Record) bool {
-	return query.Beyond(q.plan, r) && slices.ContainsFunc(q.cells, r.In)
+	return q.plan.Beyond(r) && slices.ContainsFunc(q.cells, r.In)
 }
 
 // beyond counts the records that the answers leave out because this version does not understand them.

@@ -33,7 +33,7 @@ func (a *Asker) ServeQuery(ctx context.Context, req *pb.QueryRequest) (*pb.Query
 	}
 	resp := responseOf(found, worst)
 	a.addBeyond(resp, plan, cells)
-	resp.Splits = a.splits.ForQuery(plan, cells)
+	resp.Splits = a.splits.ForQuery(plan, cells, req.Tokens)
 	lacking, doubt := a.authority.Unauthoritative(cells)
 	resp.NotKept, resp.Doubt = wire.CellNames(lacking), doubt
 	return resp, nil

@@ -27,7 +27,7 @@ func (a *Asker) SplitsOf(ctx context.Context, c records.CellKey) (splits []cell.
 	}
 	order := slices.DeleteFunc(a.askingOrder(set), func(id peer.ID) bool { return id == a.Self })
 	for _, id := range order[:min(wire.AskedAtOnce, len(order))] {
-		r := a.ask(ctx, id, cellQuery{plan: plan, cells: []records.CellKey{c}, worst: math.Inf(1)}, &queryTrace{})
+		r := a.ask(ctx, id, cellQuery{plan: plan, cells: []records.CellKey{c}, worst: math.Inf(1), tokens: true}, &queryTrace{})
 		if info, ok := r.answer.splits[c]; r.err == nil && ok {
 			splits = append(splits, info)
 		}

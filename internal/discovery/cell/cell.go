@@ -319,7 +319,7 @@ func (ch *child) due() time.Time {
 func (c *Cell) Refresh(place geo.Cell, reported Summary) {
 	ch := c.child(place)
 	ch.window.Merge(ch.reported)
-	if ch.rest = min(max(2*ch.rest, restFirst), restMost); !ch.reported.equal(reported) {
+	if ch.rest = min(max(2*ch.rest, restFirst), restMost); !ch.reported.equal(&reported) {
 		ch.rest = 0
 	}
 	if ch.reported = reported; ch.summary().Count == 0 {

@@ -67,6 +67,15 @@ func offerGen(id string) *rapid.Generator[records.Offer] {
 				o.Pricing.BasePrice = nil
 			}
 		}
+		if o.Location != nil {
+			o.Location.Country = rapid.SampledFrom([]string{"", "DE", "FR"}).Draw(t, "country")
+			o.Location.Region = rapid.SampledFrom([]string{"", "Berlin", "berlin"}).Draw(t, "region")
+		}
+		o.Metadata.Attributes = rapid.MapOfN(rapid.SampledFrom([]string{"a", "b"}), rapid.SampledFrom([]string{"", "x"}), 0, 2).Draw(t, "attributes")
+		o.Capabilities.Compute.CPUCores, o.Capabilities.Compute.MemoryMB = rapid.Uint32Range(1, 9).Draw(t, "cores"), rapid.Uint64Range(1, 9).Draw(t, "memory")
+		for _, model := range rapid.SliceOfN(rapid.SampledFrom([]string{"H100", "h100 SXM 80 GB", "T4"}), 0, 2).Draw(t, "gpus") {
+			o.Capabilities.Compute.GPUs = append(o.Capabilities.Compute.GPUs, records.GPU{Model: model, MemoryMB: 1000})
+		}
 		h := records.Health{Status: rapid.SampledFrom([]string{"HEALTHY", "UNHEALTHY", "UNKNOWN"}).Draw(t, "status")}
 		if rapid.Bool().Draw(t, "uptime known") {
 			h.UptimePercent = ptr(rapid.Float64Range(90, 100).Draw(t, "uptime"))
@@ -107,11 +116,15 @@ func planGen() *rapid.Generator[*query.Plan] {
 		for _, text := range rapid.SliceOfN(rapid.SampledFrom([]string{
 			"health.uptime_percent>=95", "health.uptime_percent!>=95", "health.uptime_percent?<=95", "health.error_rate<=500", "health.error_rate?<=500",
 			"health.response_time_ms<=900", "pricing.base_price<=1", "pricing.terms=usdc per-hour", "location.latitude>=52.5", "compute.cpu_cores>=4", "!health.error_rate",
+			"compute.gpus.model=h100", "compute.gpus.model^=H100,A", "compute.gpus.model!=T4", "attributes.a=x", "location.region=Berlin", "compute.gpus.count>=2",
 		}), 0, 2).Draw(t, "where") {
 			c, err := query.ParseClause(text)
 			require.NoError(t, err)
 			q.Where = append(q.Where, c)
 		}
+		q.Countries = rapid.SampledFrom([][]string{nil, nil, {"de"}, {"FR", "US"}}).Draw(t, "countries")
+		q.Attributes = rapid.SampledFrom([]map[string]string{nil, nil, {"a": "x"}, {"b": "", "a": "x"}}).Draw(t, "attributes")
+		q.MinCPUCores, q.MinMemoryMB, q.RequireGPU = rapid.SampledFrom([]uint32{0, 0, 5}).Draw(t, "min cores"), rapid.SampledFrom([]uint64{0, 0, 5}).Draw(t, "min memory"), rapid.Bool().Draw(t, "gpu")
 		q.MinUptime = rapid.Ptr(rapid.Float64Range(90, 100), true).Draw(t, "min uptime")
 		q.MaxErrorRate = rapid.Ptr(rapid.Uint32Range(0, 2000), true).Draw(t, "max errors")
 		p, err := query.Compile(q, query.Defaults{})

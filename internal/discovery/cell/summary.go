@@ -13,19 +13,63 @@ import (
 // MaxPrices bounds the pairs of currency and unit in a summary.
 const MaxPrices = 8
 
-// Summary describes a set of records: their number and, for each order of a query, a bound that no
-// record improves. The zero value describes no records. An unknown value counts as the best
-// possible one.
+// Summary describes a set of records: their number, a bound for each order of a query that no record improves, and the tokens of
+// their texts. The zero value describes no records. An unknown value counts as the best possible one.
 type Summary struct {
 	Count      int
 	Prices     []Price // sorted by currency and unit, each pair once
 	MorePrices bool    // prices in other currencies and units exist, with unknown values
 	Beyond     bool    // some records need features of a later version: all their values are unknown
+	Best       Best
+	Tokens     Tokens
+}
 
-	Known         records.Known // which of the following values at least one record states
-	MaxUptime     float64       // percent
-	MinErrorRate  uint32        // per 10000 requests
-	MinResponseMS uint64
+// Best holds, for each value separately, the best one that at least one record states: most of capacities and uptime, least of errors
+// and response time.
+type Best struct {
+	Known      records.Known // which values any record states
+	CPUCores   uint32
+	GPUs       uint32
+	ErrorRate  uint32 // per 10000 requests
+	MemoryMB   uint64
+	Storage    uint64 // bytes
+	Bandwidth  uint64 // Mbit/s
+	ResponseMS uint64
+	Uptime     float64 // percent
+}
+
+// Tokens is a set of query.TokensOf that may seem to have others (a Bloom filter with three bits for each token). It
+// stays small, so that a parent's keepers can have it of each child. The union of two sets is the or of their bits.
+type Tokens [tokenBytes]byte
+
+const tokenBytes = 1 << 10
+
+// allTokens is the set of every token: of records that nobody described.
+func allTokens() (t Tokens) {
+	for i := range t {
+		t[i] = 0xff
+	}
+	return t
+}
+
+const tokenBits = 8 * tokenBytes
+
+func (t *Tokens) add(token uint64) {
+	for range 3 {
+		t[token%tokenBits/8] |= 1 << (token % 8)
+		token /= tokenBits
+	}
+}
+
+// Has reports whether the set may have a token.
+func (t *Tokens) Has(token uint64) bool {
+	for range 3 {
+		if t[token%tokenBits/8]&(1<<(token%8)) == 0 {
+			return false
+		}
+		token /= tokenBits
+	}
+	return true
 }
 
 // Price is the lowest price in one currency and unit, for any volume, both in the spelling of query.Fold.
@@ -37,8 +81,6 @@ type Price struct {
 func (p Price) compare(q Price) int {
 	return cmp.Or(cmp.Compare(p.Currency, q.Currency), cmp.Compare(p.Unit, q.Unit))
 }
-
-const summarised = records.KnownUptime | records.KnownErrorRate | records.KnownResponseTime
 
 // Add adds a record.
 func (s *Summary) Add(r *records.Record) {
@@ -53,10 +95,16 @@ func (s *Summary) Note(r *records.Record) {
 		return
 	}
 	x := r.Facts()
-	s.Merge(Summary{
-		Prices: priceOf(r), Known: x.Known & summarised,
-		MaxUptime: x.Uptime, MinErrorRate: x.ErrorRate, MinResponseMS: x.ResponseMS,
+	const values = records.KnownCPU | records.KnownGPU | records.KnownMemory | records.KnownStorage | records.KnownBandwidth |
+		records.KnownUptime | records.KnownErrorRate | records.KnownResponseTime
+	s.Best.improve(&Best{
+		Known: x.Known & values, CPUCores: x.CPUCores, GPUs: x.GPUs, ErrorRate: x.ErrorRate, MemoryMB: x.MemoryMB,
+		Storage: x.StorageBytes, Bandwidth: x.Bandwidth, ResponseMS: x.ResponseMS, Uptime: x.Uptime,
 	})
+	s.improvePrices(priceOf(r), false)
+	for _, token := range query.TokensOf(r) {
+		s.Tokens.add(token)
+	}
 }
 
 // priceOf returns the lowest price of a record, tiers included.
@@ -87,82 +135,72 @@ func (s *Summary) Join(o Summary) {
 
 // improve takes the better values of s and o.
 func (s *Summary) improve(o Summary) {
-	pick := func(k records.Known, better bool) bool {
-		return o.Known&k != 0 && (s.Known&k == 0 || better)
-	}
-	if pick(records.KnownUptime, o.MaxUptime > s.MaxUptime) {
-		s.MaxUptime = o.MaxUptime
-	}
-	if pick(records.KnownErrorRate, o.MinErrorRate < s.MinErrorRate) {
-		s.MinErrorRate = o.MinErrorRate
-	}
-	if pick(records.KnownResponseTime, o.MinResponseMS < s.MinResponseMS) {
-		s.MinResponseMS = o.MinResponseMS
-	}
-	s.Known |= o.Known & summarised
+	s.Best.improve(&o.Best)
 	s.Beyond = s.Beyond || o.Beyond
-	s.improvePrices(o)
+	s.improvePrices(o.Prices, o.MorePrices)
+	for i := range s.Tokens {
+		s.Tokens[i] |= o.Tokens[i]
+	}
+}
+
+func (b *Best) improve(o *Best) {
+	least := func(k records.Known, better bool) bool { return o.Known&k != 0 && (b.Known&k == 0 || better) }
+	if least(records.KnownErrorRate, o.ErrorRate < b.ErrorRate) {
+		b.ErrorRate = o.ErrorRate
+	}
+	if least(records.KnownResponseTime, o.ResponseMS < b.ResponseMS) {
+		b.ResponseMS = o.ResponseMS
+	}
+	b.Known |= o.Known
+	b.CPUCores, b.GPUs, b.MemoryMB = max(b.CPUCores, o.CPUCores), max(b.GPUs, o.GPUs), max(b.MemoryMB, o.MemoryMB)
+	b.Storage, b.Bandwidth, b.Uptime = max(b.Storage, o.Storage), max(b.Bandwidth, o.Bandwidth), max(b.Uptime, o.Uptime)
 }
 
 // improvePrices keeps the lower price of each pair. It drops a pair that either side may lack
 // because of MaxPrices: its lowest price is unknown.
-func (s *Summary) improvePrices(o Summary) {
-	if len(o.Prices) == 0 && !o.MorePrices {
+func (s *Summary) improvePrices(prices []Price, more bool) {
+	if len(prices) == 0 && !more {
 		return
 	}
 	var all []Price
 	for _, p := range s.Prices {
-		switch q, ok := o.price(p.Currency, p.Unit); {
+		switch q, ok := priceIn(prices, p.Currency, p.Unit); {
 		case ok:
 			p.Least = min(p.Least, q)
 			all = append(all, p)
-		case !o.MorePrices:
+		case !more:
 			all = append(all, p)
 		}
 	}
-	for _, p := range o.Prices {
-		if _, both := s.price(p.Currency, p.Unit); !both && !s.MorePrices {
+	for _, p := range prices {
+		if _, both := priceIn(s.Prices, p.Currency, p.Unit); !both && !s.MorePrices {
 			all = append(all, p)
 		}
 	}
-	s.MorePrices = s.MorePrices || o.MorePrices || len(all) > MaxPrices
+	s.MorePrices = s.MorePrices || more || len(all) > MaxPrices
 	slices.SortFunc(all, Price.compare)
 	s.Prices = all[:min(len(all), MaxPrices)]
 }
 
-func (s *Summary) equal(o Summary) bool {
-	return s.Count == o.Count && slices.Equal(s.Prices, o.Prices) && s.MorePrices == o.MorePrices && s.Known == o.Known && s.Beyond == o.Beyond &&
-		s.MaxUptime == o.MaxUptime && s.MinErrorRate == o.MinErrorRate && s.MinResponseMS == o.MinResponseMS
+func (s *Summary) equal(o *Summary) bool {
+	return s.Count == o.Count && slices.Equal(s.Prices, o.Prices) && s.MorePrices == o.MorePrices && s.Beyond == o.Beyond &&
+		s.Best == o.Best && s.Tokens == o.Tokens
 }
 
-// price returns the lowest price of a pair in the summary.
-func (s *Summary) price(currency, unit string) (least float64, ok bool) {
-	at, ok := slices.BinarySearchFunc(s.Prices, Price{Currency: currency, Unit: unit}, Price.compare)
+// priceIn returns the lowest price of a pair in a sorted list.
+func priceIn(list []Price, currency, unit string) (least float64, ok bool) {
+	at, ok := slices.BinarySearchFunc(list, Price{Currency: currency, Unit: unit}, Price.compare)
 	if !ok {
 		return 0, false
 	}
-	return s.Prices[at].Least, true
+	return list[at].Least, true
 }
 
-// ImprovedBy reports whether a record has a better value than s.
+// ImprovedBy reports whether a record has a better value or a further token than s.
 func (s *Summary) ImprovedBy(r *records.Record) bool {
-	if r.Needs() != "" {
-		return s.Count == 0 || !s.Beyond
-	}
-	x := r.Facts()
-	new := func(k records.Known, better bool) bool { return x.Has(k) && (s.Known&k == 0 || better) }
-	if s.Count == 0 ||
-		new(records.KnownUptime, x.Uptime > s.MaxUptime) ||
-		new(records.KnownErrorRate, x.ErrorRate < s.MinErrorRate) ||
-		new(records.KnownResponseTime, x.ResponseMS < s.MinResponseMS) {
-		return true
-	}
-	for _, p := range priceOf(r) {
-		if least, ok := s.price(p.Currency, p.Unit); ok && p.Least < least || !ok && !s.MorePrices {
-			return true
-		}
-	}
-	return false
+	with := *s
+	with.Note(r)
+	return s.Count == 0 || !s.equal(&with)
 }
 
 // Bound returns the best possible rank value of a plan's matches in a cell with this summary (see
@@ -174,10 +212,16 @@ func (s *Summary) Bound(p *query.Plan, place geo.Cell) (value float64, some bool
 	if s.Beyond {
 		return math.Inf(-1), true
 	}
-	best := records.Facts{
-		Known: s.Known, Uptime: s.MaxUptime, ErrorRate: s.MinErrorRate, ResponseMS: s.MinResponseMS,
+	if !p.MayMatch(s.Tokens.Has) {
+		return math.Inf(1), false
 	}
-	if least, ok := s.price(p.Prices()); ok || s.MorePrices {
+	b := &s.Best
+	best := records.Facts{
+		Known: b.Known, CPUCores: b.CPUCores, GPUs: b.GPUs, ErrorRate: b.ErrorRate, MemoryMB: b.MemoryMB,
+		StorageBytes: b.Storage, Bandwidth: b.Bandwidth, ResponseMS: b.ResponseMS, Uptime: b.Uptime,
+	}
+	currency, unit := p.Prices()
+	if least, ok := priceIn(s.Prices, currency, unit); ok || s.MorePrices {
 		best.Known |= records.KnownPrice
 		best.Price = least // 0, the lowest possible price, for an unknown pair
 	}

@@ -349,3 +349,119 @@ func TestSummaryOfRecordsBeyond(t *testing.T) {
 	merged.Merge(s)
 	require.True(t, merged.Beyond)
 }
+
+// located returns a service in a country.
+func located(t require.TestingT, id, country string, sequence uint64) *records.Record {
+	o := offer(id)
+	o.Location.Country = country
+	return sign(t, 1, o, sequence)
+}
+
+func compiled(t require.TestingT, q query.Query) *query.Plan {
+	q.Type = "compute"
+	p, err := query.Compile(q, query.Defaults{})
+	require.NoError(t, err)
+	return p
+}
+
+// Tokens are as safe as bounds: a record with a token that a hint lacks is wanted, and a token stays while publishers may remember it.
+func TestTokensStaySafe(t *testing.T) {
+	fiji := compiled(t, query.Query{Countries: []string{"FJ"}})
+	now := t0()
+	parent := New(city, Split, now)
+	ask := func(held ...*records.Record) {
+		require.Len(t, parent.Stale(10, now.Add(restMost+1), now), 1)
+		var s Summary
+		for _, r := range held {
+			s.Add(r)
+		}
+		parent.Refresh("u33", s)
+		now = now.Add(time.Minute)
+	}
+	here, first, unheard := located(t, "here", "DE", 1), located(t, "first", "FJ", 1), located(t, "unheard", "FJ", 1)
+	parent.Offer(Member{Record: here})
+	ask(here)
+	said := map[geo.Cell]Summary{"u33": parent.Stable("u33")}
+	require.False(t, Wants(city, 0, said, here))
+	require.True(t, Wants(city, 0, said, first), "the hint knows no record of the country")
+	s := parent.Summary("u33")
+	_, some := s.Bound(fiji, "u33")
+	require.False(t, some)
+	parent.Offer(Member{Record: first})
+	requireSafe(t, parent.Summary("u33"), fiji, "u33", []*records.Record{here, first})
+	said["u33"] = parent.Stable("u33")
+	require.False(t, Wants(city, 0, said, unheard))
+	for range 15 { // first is gone, its country stays for the lifetime of a hint
+		requireSafe(t, parent.Summary("u33"), fiji, "u33", []*records.Record{here, unheard})
+		ask(here)
+	}
+	for range 40 {
+		ask(here)
+	}
+	s = parent.Summary("u33")
+	_, some = s.Bound(fiji, "u33")
+	require.False(t, some, "correct in the end")
+}
+
+// Each filter on a text or a capacity excludes a child without it, and the wire form keeps what a keeper needs.
+func TestSummariesExclude(t *testing.T) {
+	o := offer("one")
+	o.Location.Country, o.Location.Region, o.Metadata.Attributes = "DE", "Berlin", map[string]string{"tier": "gold"}
+	o.Capabilities.Compute.GPUs = []records.GPU{{Model: "H100 SXM", MemoryMB: 80_000}}
+	r := sign(t, 1, o, 1)
+	var s Summary
+	s.Add(r)
+	reader := s.Proto("u33")
+	reader.Tokens = nil
+	_, untold, err := FromProto(reader)
+	require.NoError(t, err)
+	h100, err := query.ParseClause("compute.gpus.model^=h100")
+	require.NoError(t, err)
+	a100, err := query.ParseClause("compute.gpus.model=A100")
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		q               query.Query
+		match, capacity bool
+	}{
+		"country":         {query.Query{Countries: []string{"de"}}, true, false},
+		"another country": {query.Query{Countries: []string{"FJ"}}, false, false},
+		"region":          {query.Query{Regions: []string{"Hamburg"}}, false, false},
+		"attribute":       {query.Query{Attributes: map[string]string{"tier": "silver"}}, false, false},
+		"gpu":             {query.Query{Where: []query.Clause{h100}}, true, false},
+		"another gpu":     {query.Query{Where: []query.Clause{a100}}, false, false},
+		"cores":           {query.Query{Capacity: query.Capacity{MinCPUCores: 8, MinMemoryMB: 16000, RequireGPU: true}}, true, false},
+		"more cores":      {query.Query{Capacity: query.Capacity{MinCPUCores: 9}}, false, true},
+		"more memory":     {query.Query{Capacity: query.Capacity{MinMemoryMB: 16001}}, false, true},
+		"storage":         {query.Query{Capacity: query.Capacity{MinStorageGB: 1}}, false, true},
+		"bandwidth":       {query.Query{Capacity: query.Capacity{MinBandwidthMbps: 1}}, false, true},
+	} {
+		p := compiled(t, tt.q)
+		require.Equal(t, tt.match, p.Match(r), name)
+		_, some := s.Bound(p, "u33")
+		require.Equal(t, tt.match, some, name)
+		_, some = untold.Bound(p, "u33")
+		require.Equal(t, tt.match || !tt.capacity, some, "%s: without tokens, a reader excludes by capacities alone", name)
+	}
+	_, told, err := FromProto(s.Proto("u33"))
+	require.NoError(t, err)
+	require.True(t, s.equal(&told))
+	require.Equal(t, allTokens(), untold.Tokens)
+}
+
+// The tokens of a usual cell exclude nine of ten texts that no record has.
+func TestTokensExcludeMost(t *testing.T) {
+	var tokens Tokens
+	const held, asked = 1000, 10_000
+	for i := range uint64(held) {
+		tokens.add(i * 0x9e3779b97f4a7c15)
+	}
+	wrong := 0
+	for i := range uint64(held + asked) {
+		has := tokens.Has(i * 0x9e3779b97f4a7c15)
+		require.True(t, has || i >= held)
+		if has && i >= held {
+			wrong++
+		}
+	}
+	require.Less(t, wrong, asked/10)
+}

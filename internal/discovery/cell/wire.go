@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"bytes"
 	"maps"
 	"math"
 	"slices"
@@ -24,16 +25,27 @@ func (s *Summary) Proto(place geo.Cell) *pb.Summary {
 	for _, p := range s.Prices {
 		m.Prices = append(m.Prices, &pb.BestPrice{Currency: p.Currency, PriceUnit: p.Unit, Price: p.Least})
 	}
-	if s.Known&records.KnownUptime != 0 {
-		m.MaxUptime = &s.MaxUptime
-	}
-	if s.Known&records.KnownErrorRate != 0 {
-		m.MinErrorRate = &s.MinErrorRate
-	}
-	if s.Known&records.KnownResponseTime != 0 {
-		m.MinResponseMs = &s.MinResponseMS
+	b := &s.Best
+	states := func(k records.Known) bool { return b.Known&k != 0 }
+	optional(&m.MaxUptime, states(records.KnownUptime), b.Uptime)
+	optional(&m.MinErrorRate, states(records.KnownErrorRate), b.ErrorRate)
+	optional(&m.MinResponseMs, states(records.KnownResponseTime), b.ResponseMS)
+	optional(&m.MaxCpuCores, states(records.KnownCPU), b.CPUCores)
+	optional(&m.MaxMemoryMb, states(records.KnownMemory), b.MemoryMB)
+	optional(&m.MaxGpus, states(records.KnownGPU), b.GPUs)
+	optional(&m.MaxStorage, states(records.KnownStorage), b.Storage)
+	optional(&m.MaxBandwidth, states(records.KnownBandwidth), b.Bandwidth)
+	if s.Count > 0 {
+		m.Tokens = bytes.Clone(s.Tokens[:])
 	}
 	return m
+}
+
+// optional sets a field of a message, if it has a value.
+func optional[T any](field **T, known bool, v T) {
+	if known {
+		*field = &v
+	}
 }
 
 // FromProto parses the wire form of a summary. It returns Unauthentic for a message that violates
@@ -61,19 +73,31 @@ func FromProto(m *pb.Summary) (geo.Cell, Summary, error) {
 		return bad("a summary with prices out of order")
 	}
 	s.Prices = slices.CompactFunc(s.Prices, func(a, b Price) bool { return a.compare(b) == 0 })
-	if m.MaxUptime != nil {
-		s.Known, s.MaxUptime = s.Known|records.KnownUptime, *m.MaxUptime
-	}
-	if m.MinErrorRate != nil {
-		s.Known, s.MinErrorRate = s.Known|records.KnownErrorRate, *m.MinErrorRate
-	}
-	if m.MinResponseMs != nil {
-		s.Known, s.MinResponseMS = s.Known|records.KnownResponseTime, *m.MinResponseMs
-	}
-	if math.IsNaN(s.MaxUptime) {
+	b := &s.Best
+	known(b, records.KnownUptime, m.MaxUptime, &b.Uptime)
+	known(b, records.KnownErrorRate, m.MinErrorRate, &b.ErrorRate)
+	known(b, records.KnownResponseTime, m.MinResponseMs, &b.ResponseMS)
+	known(b, records.KnownCPU, m.MaxCpuCores, &b.CPUCores)
+	known(b, records.KnownMemory, m.MaxMemoryMb, &b.MemoryMB)
+	known(b, records.KnownGPU, m.MaxGpus, &b.GPUs)
+	known(b, records.KnownStorage, m.MaxStorage, &b.Storage)
+	known(b, records.KnownBandwidth, m.MaxBandwidth, &b.Bandwidth)
+	if math.IsNaN(b.Uptime) {
 		return bad("a summary with an uptime that is not a number")
 	}
+	if len(m.Tokens) == len(s.Tokens) {
+		s.Tokens = Tokens(m.Tokens)
+	} else if s.Count > 0 { // left out for a reader, or of another form
+		s.Tokens = allTokens()
+	}
 	return place, s, nil
+}
+
+// known takes a field of a message, if it is there.
+func known[T any](b *Best, bit records.Known, field, to *T) {
+	if field != nil {
+		b.Known, *to = b.Known|bit, *field
+	}
 }
 
 // Proto returns the wire form of a split cell: the bound of its sample, and the summaries of the

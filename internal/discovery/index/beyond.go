@@ -12,7 +12,7 @@ import (
 // are more. They are no part of a search.
 func SomeBeyond(x *Index, p *query.Plan, cells []records.CellKey, now time.Time, n int) (some []*records.Record, more bool) {
 	add := func(r *records.Record) bool {
-		if !query.Beyond(p, r) {
+		if !p.Beyond(r) {
 			return true
 		}
 		if more = len(some) == n; !more {
@@ -47,6 +47,6 @@ func LeftOut(some []*records.Record, unread int, more bool) *query.LeftOut {
 
 // Concerns reports whether answers to a plan depend on a change: a version of it matches, or needs a feature of a later version.
 func (ch Change) Concerns(p *query.Plan) bool {
-	concerned := func(r *records.Record) bool { return r != nil && (p.Match(r) || query.Beyond(p, r)) }
+	concerned := func(r *records.Record) bool { return r != nil && (p.Match(r) || p.Beyond(r)) }
 	return concerned(ch.Old) || concerned(ch.New)
 }

@@ -763,7 +763,9 @@ type QueryRequest struct {
 	Cells []string `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
 	// The asker has no use for matches of a larger rank value. The keeper counts them in total
 	// and withholds them.
-	Worst         *float64 `protobuf:"fixed64,3,opt,name=worst,proto3,oneof" json:"worst,omitempty"`
+	Worst *float64 `protobuf:"fixed64,3,opt,name=worst,proto3,oneof" json:"worst,omitempty"`
+	// Send the tokens of the children of split cells too: the asker takes over a split.
+	Tokens        bool `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +819,13 @@ func (x *QueryRequest) GetWorst() float64 {
 		return *x.Worst
 	}
 	return 0
+}
+
+func (x *QueryRequest) GetTokens() bool {
+	if x != nil {
+		return x.Tokens
+	}
+	return false
 }
 
 type QueryResponse struct {
@@ -1027,7 +1036,14 @@ type Summary struct {
 	MinResponseMs *uint64                `protobuf:"varint,7,opt,name=min_response_ms,json=minResponseMs,proto3,oneof" json:"min_response_ms,omitempty"`
 	// The cell has records that need features which the summarising peer lacks: they may improve
 	// every bound.
-	Beyond        bool `protobuf:"varint,8,opt,name=beyond,proto3" json:"beyond,omitempty"`
+	Beyond       bool    `protobuf:"varint,8,opt,name=beyond,proto3" json:"beyond,omitempty"`
+	MaxCpuCores  *uint32 `protobuf:"varint,9,opt,name=max_cpu_cores,json=maxCpuCores,proto3,oneof" json:"max_cpu_cores,omitempty"`
+	MaxMemoryMb  *uint64 `protobuf:"varint,10,opt,name=max_memory_mb,json=maxMemoryMb,proto3,oneof" json:"max_memory_mb,omitempty"`
+	MaxGpus      *uint32 `protobuf:"varint,11,opt,name=max_gpus,json=maxGpus,proto3,oneof" json:"max_gpus,omitempty"`
+	MaxStorage   *uint64 `protobuf:"varint,12,opt,name=max_storage,json=maxStorage,proto3,oneof" json:"max_storage,omitempty"`       // bytes available
+	MaxBandwidth *uint64 `protobuf:"varint,13,opt,name=max_bandwidth,json=maxBandwidth,proto3,oneof" json:"max_bandwidth,omitempty"` // Mbit/s
+	// Bloom filter of the tokens of the texts, 1024 bytes. Absent, or of another length: any text is possible.
+	Tokens        []byte `protobuf:"bytes,14,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1116,6 +1132,48 @@ func (x *Summary) GetBeyond() bool {
 		return x.Beyond
 	}
 	return false
+}
+
+func (x *Summary) GetMaxCpuCores() uint32 {
+	if x != nil && x.MaxCpuCores != nil {
+		return *x.MaxCpuCores
+	}
+	return 0
+}
+
+func (x *Summary) GetMaxMemoryMb() uint64 {
+	if x != nil && x.MaxMemoryMb != nil {
+		return *x.MaxMemoryMb
+	}
+	return 0
+}
+
+func (x *Summary) GetMaxGpus() uint32 {
+	if x != nil && x.MaxGpus != nil {
+		return *x.MaxGpus
+	}
+	return 0
+}
+
+func (x *Summary) GetMaxStorage() uint64 {
+	if x != nil && x.MaxStorage != nil {
+		return *x.MaxStorage
+	}
+	return 0
+}
+
+func (x *Summary) GetMaxBandwidth() uint64 {
+	if x != nil && x.MaxBandwidth != nil {
+		return *x.MaxBandwidth
+	}
+	return 0
+}
+
+func (x *Summary) GetTokens() []byte {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
 }
 
 // BestPrice is the lowest price in a currency and unit, both in lower case: of base prices and the
@@ -2308,11 +2366,12 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\fR\x02to\x124\n" +
 	"\x05items\x18\x02 \x03(\v2\x1e.blackhole.keeper.v1.StoreItemR\x05items\"M\n" +
 	"\x0fForwardResponse\x12:\n" +
-	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"~\n" +
+	"\aresults\x18\x01 \x03(\v2 .blackhole.keeper.v1.StoreResultR\aresults\"\x96\x01\n" +
 	"\fQueryRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
 	"\x05cells\x18\x02 \x03(\tR\x05cells\x12\x19\n" +
-	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01B\b\n" +
+	"\x05worst\x18\x03 \x01(\x01H\x00R\x05worst\x88\x01\x01\x12\x16\n" +
+	"\x06tokens\x18\x04 \x01(\bR\x06tokensB\b\n" +
 	"\x06_worst\"\xb9\x02\n" +
 	"\rQueryResponse\x12\x1c\n" +
 	"\tenvelopes\x18\x01 \x03(\fR\tenvelopes\x12\x14\n" +
@@ -2330,7 +2389,7 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"\x05Split\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12!\n" +
 	"\fsample_below\x18\x02 \x01(\x04R\vsampleBelow\x128\n" +
-	"\bchildren\x18\x03 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\bchildren\"\xd6\x02\n" +
+	"\bchildren\x18\x03 \x03(\v2\x1c.blackhole.keeper.v1.SummaryR\bchildren\"\x83\x05\n" +
 	"\aSummary\x12\x12\n" +
 	"\x04cell\x18\x01 \x01(\tR\x04cell\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x126\n" +
@@ -2341,10 +2400,23 @@ const file_blackhole_keeper_v1_keeper_proto_rawDesc = "" +
 	"max_uptime\x18\x05 \x01(\x01H\x00R\tmaxUptime\x88\x01\x01\x12)\n" +
 	"\x0emin_error_rate\x18\x06 \x01(\rH\x01R\fminErrorRate\x88\x01\x01\x12+\n" +
 	"\x0fmin_response_ms\x18\a \x01(\x04H\x02R\rminResponseMs\x88\x01\x01\x12\x16\n" +
-	"\x06beyond\x18\b \x01(\bR\x06beyondB\r\n" +
+	"\x06beyond\x18\b \x01(\bR\x06beyond\x12'\n" +
+	"\rmax_cpu_cores\x18\t \x01(\rH\x03R\vmaxCpuCores\x88\x01\x01\x12'\n" +
+	"\rmax_memory_mb\x18\n" +
+	" \x01(\x04H\x04R\vmaxMemoryMb\x88\x01\x01\x12\x1e\n" +
+	"\bmax_gpus\x18\v \x01(\rH\x05R\amaxGpus\x88\x01\x01\x12$\n" +
+	"\vmax_storage\x18\f \x01(\x04H\x06R\n" +
+	"maxStorage\x88\x01\x01\x12(\n" +
+	"\rmax_bandwidth\x18\r \x01(\x04H\aR\fmaxBandwidth\x88\x01\x01\x12\x16\n" +
+	"\x06tokens\x18\x0e \x01(\fR\x06tokensB\r\n" +
 	"\v_max_uptimeB\x11\n" +
 	"\x0f_min_error_rateB\x12\n" +
-	"\x10_min_response_ms\"\\\n" +
+	"\x10_min_response_msB\x10\n" +
+	"\x0e_max_cpu_coresB\x10\n" +
+	"\x0e_max_memory_mbB\v\n" +
+	"\t_max_gpusB\x0e\n" +
+	"\f_max_storageB\x10\n" +
+	"\x0e_max_bandwidth\"\\\n" +
 	"\tBestPrice\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x1d\n" +
 	"\n" +
