@@ -3,7 +3,7 @@ package consulapi
 import (
 	"cmp"
 	"context"
-	"errors"
+	"hash/fnv"
 	"maps"
 	"net"
 	"net/http"
@@ -36,10 +36,18 @@ type agentAPI struct {
 	Agent
 	*Server
 
-	change sync.Mutex // held during a change of an instance, which reads it first
+	turns [64]chan struct{} // each taken during a change of an instance, which reads it first
 
 	mu     sync.Mutex // guards clocks
 	clocks map[string]*clock
+}
+
+func newAgent(s *Server) *agentAPI {
+	a := &agentAPI{Agent: *s.Config.Agent, Server: s, clocks: map[string]*clock{}}
+	for n := range a.turns {
+		a.turns[n] = make(chan struct{}, 1)
+	}
+	return a
 }
 
 // clock is that of a check with a TTL, by the id of the check. Each stands in a record of an instance of this peer.
@@ -70,7 +78,10 @@ func (a *agentAPI) routes() []httpapi.Route {
 }
 
 // done answers a change without a word, as Consul does.
-func (a *agentAPI) done(r *request) error {
+func (a *agentAPI) done(r *request, err error) error {
+	if err != nil {
+		return err
+	}
 	a.header(r.w, 1)
 	a.write(r, http.StatusOK, "text/plain; charset=utf-8", nil)
 	return nil
@@ -86,18 +97,22 @@ func (a *agentAPI) self(r *request) error {
 }
 
 // own returns the instances of this peer in the namespace of clients; with an id those of it.
-func (a *agentAPI) own(ctx context.Context, id string) ([]*instance.Instance, error) {
-	all, err := a.Catalog.List(ctx, instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true, ID: id}})
+func (a *agentAPI) own(ctx context.Context, id string) (list []*instance.Instance, err error) {
+	all, err := a.Catalog.List(ctx, instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true}})
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(all.Instances), func(i *instance.Instance) bool { return i.Peer != a.Peer }), nil
+	for _, i := range all.Instances {
+		if i.Peer == a.Peer && (id == "" || i.ID == id) {
+			list = append(list, i)
+		}
+	}
+	return list, nil
 }
 
 // one returns the service of this peer with an id.
-func (a *agentAPI) one(r *request) (*instance.Instance, error) {
-	id := r.PathValue("id")
-	list, err := a.own(r.Context(), id)
+func (a *agentAPI) one(ctx context.Context, id string) (*instance.Instance, error) {
+	list, err := a.own(ctx, id)
 	if err == nil && len(list) == 0 {
 		err = fault.New("", fault.NotFound, "Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
 	}
@@ -105,6 +120,31 @@ func (a *agentAPI) one(r *request) (*instance.Instance, error) {
 		return nil, err
 	}
 	return list[0], nil
+}
+
+// changeable is one for a caller that may change it.
+func (a *agentAPI) changeable(r *request, id string) (*instance.Instance, error) {
+	i, err := a.one(r.Context(), id)
+	if err == nil {
+		err = a.allowed(r, i.Service)
+	}
+	return i, err
+}
+
+// alone runs a change of an instance while no other one of its id runs.
+func (a *agentAPI) alone(ctx context.Context, id string, change func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	turn := a.turns[h.Sum32()%uint32(len(a.turns))]
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return fault.As("consulapi", fault.Timeout, ctx.Err())
+	}
+	defer func() { <-turn }()
+	return change(ctx)
 }
 
 func (a *agentAPI) services(r *request) error {
@@ -120,7 +160,7 @@ func (a *agentAPI) services(r *request) error {
 }
 
 func (a *agentAPI) service(r *request) error {
-	i, err := a.one(r)
+	i, err := a.one(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -159,17 +199,18 @@ func (a *agentAPI) register(r *request) error {
 	if err != nil {
 		return err
 	}
-	a.change.Lock()
-	defer a.change.Unlock()
-	before, err := a.own(r.Context(), cmp.Or(d.ID, d.Name))
+	return a.done(r, a.alone(r.Context(), cmp.Or(d.ID, d.Name), func(ctx context.Context) error { return a.enter(ctx, r, &d) }))
+}
+
+// enter registers a service in the place of the present one of its id.
+func (a *agentAPI) enter(ctx context.Context, r *request, d *serviceDefinition) error {
+	before, err := a.own(ctx, cmp.Or(d.ID, d.Name))
 	if err != nil {
 		return err
 	}
 	var same *instance.Instance
-	for _, i := range before {
-		if i.Service == d.Name {
-			same = i
-		}
+	if at := slices.IndexFunc(before, func(i *instance.Instance) bool { return i.Service == d.Name }); at >= 0 {
+		same = before[at]
 	}
 	reg, rec, err := d.registration(same, r.has("replace-existing-checks") && r.values.Get("replace-existing-checks") != "false", a.Address)
 	if err != nil {
@@ -179,28 +220,34 @@ func (a *agentAPI) register(r *request) error {
 		return err
 	}
 	for _, c := range rec.Checks {
-		if k, ok := a.clockOf(c.ID); ok && k != reg.Key {
-			return fault.Invalidf("CheckID", c.ID, "is that of a check of the service %s: ids of checks are unique at a peer", k.ID)
+		if err := a.free(c.ID, reg.Key); err != nil {
+			return err
 		}
 	}
 	for _, i := range before { // an id has one service at a peer
-		if i != same {
-			if err := a.allowed(r, i.Service); err != nil {
-				return err
-			}
-			if _, err := a.Registrar.Deregister(r.Context(), i.Key); err != nil {
-				return err
-			}
+		if i == same {
+			continue
+		}
+		if err := a.allowed(r, i.Service); err != nil {
+			return err
+		}
+		if _, err := a.Registrar.Deregister(ctx, i.Key); err != nil {
+			return err
 		}
 	}
 	reg.Local = r.local()
 	if rec.override() != instance.StatusUp && same == nil {
 		reg.Status = instance.StatusStarting // nobody finds it before its checks pass
 	}
-	if err := a.store(r.Context(), reg, rec, same); err != nil {
-		return err
+	return a.store(ctx, reg, rec, same)
+}
+
+// free refuses the id of a check of another service.
+func (a *agentAPI) free(id string, k instance.Key) error {
+	if of, ok := a.clockOf(id); ok && of != k {
+		return fault.Invalidf("CheckID", id, "is that of a check of the service %s: ids of checks are unique at a peer", of.ID)
 	}
-	return a.done(r)
+	return nil
 }
 
 func (a *agentAPI) allowed(r *request, service string) error {
@@ -234,11 +281,11 @@ func (a *agentAPI) track(k instance.Key, rec *record) {
 		}
 		t := a.clocks[c.ID]
 		if t == nil {
-			t = &clock{output: c.Output, expires: now.Add(c.TTL)}
+			t = &clock{output: c.Output}
 			a.clocks[c.ID] = t
 		}
-		if t.since.IsZero() || t.status != c.Status {
-			t.since = now
+		if t.status != c.Status {
+			t.since, t.expires = now, now.Add(c.TTL)
 		}
 		t.of, t.ttl, t.remove, t.status = k, c.TTL, c.Remove, c.Status
 	}
@@ -253,54 +300,43 @@ func (a *agentAPI) clockOf(id string) (of instance.Key, ok bool) {
 	return of, false
 }
 
-// errNoChange ends a change that changes nothing.
-var errNoChange = errors.New("no change")
-
 // update changes the record of an instance of this peer. It stays the instance of who registered it.
-func (a *agentAPI) update(ctx context.Context, k instance.Key, local bool, change func(*instance.Spec, *record) error) error {
-	a.change.Lock()
-	defer a.change.Unlock()
-	found, err := a.Catalog.Discover(ctx, instance.Query{Name: k.Name(), Selector: instance.Selector{AnyStatus: true, ID: k.ID}})
-	if err != nil {
-		return err
-	}
-	if len(found.Instances) == 0 || found.Instances[0].Peer != a.Peer {
-		return fault.New("", fault.NotFound, "Unknown service ID %q", k.ID)
-	}
-	i := found.Instances[0]
-	rec := recordOf(i)
-	if rec == nil {
-		return fault.New("", fault.Invalid, "the service %q was not registered by the API of Consul: change it where it was", k.ID)
-	}
-	reg := instance.Registration{Key: i.Key, Spec: i.Spec, Local: local || isLocal(i.Spec.Host)}
-	reg.Spec.Metadata = maps.Clone(i.Spec.Metadata)
-	if err = change(&reg.Spec, rec); err == nil {
-		err = finish(&reg.Spec, rec)
-	}
-	if err != nil {
-		if errors.Is(err, errNoChange) {
-			return nil
+func (a *agentAPI) update(ctx context.Context, id string, local bool, change func(*instance.Spec, *record) error) error {
+	return a.alone(ctx, id, func(ctx context.Context) error {
+		i, err := a.one(ctx, id)
+		if err != nil {
+			return err
 		}
-		return err
-	}
-	as := access.From(ctx)
-	as.Name = strings.TrimPrefix(i.Principal, "@")
-	return a.store(access.With(ctx, as), reg, rec, i)
+		rec := recordOf(i)
+		if rec == nil {
+			return fault.New("", fault.Invalid, "the service %q was not registered by the API of Consul: change it where it was", id)
+		}
+		reg := instance.Registration{Key: i.Key, Spec: i.Spec, Local: local || isLocal(i.Spec.Host)}
+		reg.Spec.Metadata = maps.Clone(i.Spec.Metadata)
+		if err = change(&reg.Spec, rec); err == nil {
+			err = finish(&reg.Spec, rec)
+		}
+		if err != nil {
+			return err
+		}
+		as := access.From(ctx)
+		as.Name = strings.TrimPrefix(i.Principal, "@")
+		return a.store(access.With(ctx, as), reg, rec, i)
+	})
 }
 
 func (a *agentAPI) deregister(r *request) error {
-	i, err := a.one(r)
-	if err == nil {
-		err = a.allowed(r, i.Service)
-	}
+	i, err := a.changeable(r, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if _, err := a.Registrar.Deregister(r.Context(), i.Key); err != nil && fault.KindOf(err) != fault.NotFound {
-		return err
-	}
-	a.track(i.Key, &record{})
-	return a.done(r)
+	return a.done(r, a.alone(r.Context(), i.ID, func(ctx context.Context) error {
+		if _, err := a.Registrar.Deregister(ctx, i.Key); err != nil && fault.KindOf(err) != fault.NotFound {
+			return err
+		}
+		a.track(i.Key, &record{})
+		return nil
+	}))
 }
 
 // maintain begins or ends the maintenance of a service.
@@ -309,25 +345,18 @@ func (a *agentAPI) maintain(r *request) error {
 	if enable != "true" && enable != "false" {
 		return fault.Invalidf("enable", enable, "must be true or false")
 	}
-	i, err := a.one(r)
-	if err == nil {
-		err = a.allowed(r, i.Service)
-	}
+	i, err := a.changeable(r, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	err = a.update(r.Context(), i.Key, r.local(), func(_ *instance.Spec, rec *record) error {
+	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(_ *instance.Spec, rec *record) error {
 		rec.Maintenance = nil
 		if enable == "true" {
 			reason := cut(cmp.Or(r.values.Get("reason"), "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."))
 			rec.Maintenance = &reason
 		}
 		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return a.done(r)
+	}))
 }
 
 // cut bounds a text of a client, which stands in the record.
@@ -368,29 +397,21 @@ func (a *agentAPI) registerCheck(r *request) error {
 	case d.Name == "":
 		return fault.New("", fault.Invalid, "Missing check name")
 	}
-	r.SetPathValue("id", d.ServiceID)
-	i, err := a.one(r)
-	if err == nil {
-		err = a.allowed(r, i.Service)
-	}
+	i, err := a.changeable(r, d.ServiceID)
 	if err != nil {
 		return err
 	}
 	c, active, err := d.check(d.Name, i.Service)
+	if err == nil {
+		err = a.free(c.ID, i.Key)
+	}
 	if err != nil {
 		return err
 	}
-	if k, ok := a.clockOf(c.ID); ok && k != i.Key {
-		return fault.Invalidf("CheckID", c.ID, "is that of a check of the service %s: ids of checks are unique at a peer", k.ID)
-	}
-	err = a.update(r.Context(), i.Key, r.local(), func(spec *instance.Spec, rec *record) error {
+	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(spec *instance.Spec, rec *record) error {
 		rec.drop(spec, c.ID)
 		return add(spec, rec, c, active)
-	})
-	if err != nil {
-		return err
-	}
-	return a.done(r)
+	}))
 }
 
 // drop takes a check away.
@@ -418,16 +439,13 @@ func (a *agentAPI) holder(r *request, id string) (*instance.Instance, error) {
 func (a *agentAPI) deregisterCheck(r *request) error {
 	id := r.PathValue("id")
 	i, err := a.holder(r, id)
-	if err == nil {
-		err = a.update(r.Context(), i.Key, r.local(), func(spec *instance.Spec, rec *record) error {
-			rec.drop(spec, id)
-			return nil
-		})
-	}
 	if err != nil {
 		return err
 	}
-	return a.done(r)
+	return a.done(r, a.update(r.Context(), i.ID, r.local(), func(spec *instance.Spec, rec *record) error {
+		rec.drop(spec, id)
+		return nil
+	}))
 }
 
 // report takes the status of a check with a TTL. One without news only moves its clock: no disk, no group.
@@ -458,10 +476,7 @@ func (a *agentAPI) report(r *request) error {
 	if err := a.allowed(r, k.Service); err != nil {
 		return err
 	}
-	if err := a.tell(r.Context(), id, k, status, cut(output), r.local()); err != nil {
-		return err
-	}
-	return a.done(r)
+	return a.done(r, a.tell(r.Context(), id, k, status, cut(output), r.local()))
 }
 
 // tell gives a check with a TTL a status.
@@ -469,14 +484,15 @@ func (a *agentAPI) tell(ctx context.Context, id string, k instance.Key, status, 
 	a.mu.Lock()
 	c, news := a.clocks[id], true
 	if c != nil {
-		news, c.output = c.status != status, output
-		if c.expires = time.Now().Add(c.ttl); !news {
-			a.mu.Unlock()
-			return nil
+		if news, c.output = c.status != status, output; !news {
+			c.expires = time.Now().Add(c.ttl)
 		}
 	}
 	a.mu.Unlock()
-	return a.update(ctx, k, local, func(_ *instance.Spec, rec *record) error {
+	if !news {
+		return nil
+	}
+	return a.update(ctx, k.ID, local, func(_ *instance.Spec, rec *record) error {
 		one := rec.check(id)
 		if one == nil || one.TTL == 0 {
 			return fault.New("", fault.NotFound, "Unknown check ID %q", id)
@@ -519,42 +535,37 @@ func (a *agentAPI) expire(ctx context.Context) {
 	}
 }
 
-// attend sends the heartbeats of services without a check that the agent plane runs, and finds the checks of an earlier run of this peer.
+// attend sends the heartbeats of services without a check that the agent plane runs. It finds the checks of an earlier run of this peer, and forgets
+// those whose service has ended.
 func (a *agentAPI) attend(ctx context.Context) error {
-	refs, err := a.recall(ctx)
+	list, err := a.own(ctx, "")
 	if err != nil {
 		return err
 	}
+	known := map[string]bool{}
+	var refs []instance.Ref
+	for _, i := range list {
+		rec := recordOf(i)
+		if rec == nil {
+			continue
+		}
+		for _, c := range rec.Checks {
+			known[c.ID] = c.TTL > 0
+			if _, ok := a.clockOf(c.ID); !ok {
+				a.track(i.Key, rec)
+			}
+		}
+		if i.Spec.Check == nil {
+			refs = append(refs, instance.Ref{Key: i.Key})
+		}
+	}
+	a.mu.Lock()
+	maps.DeleteFunc(a.clocks, func(id string, _ *clock) bool { return !known[id] })
+	a.mu.Unlock()
 	for part := range slices.Chunk(refs, instance.MaxBeats) {
 		if _, err := a.Registrar.Heartbeat(ctx, part); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// recall keeps the clocks of all instances of this peer, and returns those without a check that the agent plane runs.
-func (a *agentAPI) recall(ctx context.Context) (refs []instance.Ref, err error) {
-	a.change.Lock()
-	defer a.change.Unlock()
-	list, err := a.own(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	known := map[instance.Key]bool{}
-	for _, i := range list {
-		rec := recordOf(i)
-		if rec == nil {
-			continue
-		}
-		known[i.Key] = true
-		a.track(i.Key, rec)
-		if i.Spec.Check == nil {
-			refs = append(refs, instance.Ref{Key: i.Key})
-		}
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.clocks, func(_ string, c *clock) bool { return !known[c.of] })
-	return refs, nil
 }

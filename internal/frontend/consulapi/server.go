@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -99,7 +100,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{Config: c, watches: access.NewPool("watches", maxWatches, c.Refused)}
 	s.lasting.plane, s.lasting.peer = c.Plane, c.Peer
 	if c.Agent != nil {
-		s.agent = &agentAPI{Agent: *c.Agent, Server: s, clocks: map[string]*clock{}}
+		s.agent = newAgent(s)
 	}
 	return s, nil
 }
@@ -150,10 +151,14 @@ func (s *Server) Routes() []httpapi.Route {
 	if s.agent != nil {
 		routes = append(routes, slices.Concat(s.agent.routes(), s.agent.catalogRoutes())...)
 	}
-	for _, rest := range []string{"kv/", "session/", "status/", "txn", "agent/", "catalog/", "health/", "acl/", "event/", "query", "query/", "coordinate/", "config", "config/", "connect/", "operator/", "snapshot", "internal/"} {
-		routes = append(routes, s.route("/v1/"+rest, read, func(*request) error {
-			return fault.New("", fault.NotFound, "this peer does not have this path of Consul's API, or not for this method")
-		}))
+	absent := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.fail(&request{Request: r, w: w}, fault.New("", fault.NotFound, "this peer does not have this path of Consul's API, or not for this method"))
+	})
+	for _, rest := range []string{
+		"acl/", "agent/", "catalog/", "config", "config/", "connect/", "coordinate/", "event/", "health/", "internal/", "kv/", "operator/", "query", "query/", "session/",
+		"snapshot", "status/", "txn",
+	} {
+		routes = append(routes, httpapi.Route{Pattern: "/v1/" + rest, Role: read, Handler: absent, Outside: tokenOf})
 	}
 	return routes
 }
@@ -361,21 +366,28 @@ func (s *Server) write(r *request, code int, kind string, text []byte) {
 	_, _ = r.w.Write(text) // a failure is the client's loss
 }
 
-// leader answers who leads the group: an address, or without one the id of the peer.
+// endpoint is the address of a member in the form of Consul, or without one the id of its peer.
+func endpoint(m coord.Member) string {
+	if parts := strings.Split(m.Address, "/"); len(parts) > 4 {
+		return net.JoinHostPort(parts[2], parts[4]) // /ip4/ADDRESS/tcp/PORT
+	}
+	return m.Peer
+}
+
+// leader answers who leads the group; nobody is "".
 func (s *Server) leader(r *request) error {
 	g, err := s.Group(r.Context())
 	if err != nil {
 		return err
 	}
-	for _, m := range g.Voters {
-		if m.Peer == g.Leader {
-			return s.answer(r, 1, cmp.Or(m.Address, m.Peer))
-		}
+	leader := g.Leader
+	if at := slices.IndexFunc(g.Voters, func(m coord.Member) bool { return m.Peer == leader }); at >= 0 {
+		leader = endpoint(g.Voters[at])
 	}
-	return s.answer(r, 1, g.Leader)
+	return s.answer(r, 1, leader)
 }
 
-// peers answers the voters of the group, as leader does.
+// peers answers the voters of the group.
 func (s *Server) peers(r *request) error {
 	g, err := s.Group(r.Context())
 	if err != nil {
@@ -383,7 +395,7 @@ func (s *Server) peers(r *request) error {
 	}
 	out := []string{}
 	for _, m := range g.Voters {
-		out = append(out, cmp.Or(m.Address, m.Peer))
+		out = append(out, endpoint(m))
 	}
 	return s.answer(r, 1, out)
 }

@@ -191,7 +191,7 @@ func TestRefusedRequests(t *testing.T) {
 			{"GET", "kv/a?wait=x", "", 400, "wait"},
 			{"GET", "kv/a?dc=other", "", 500, "No path to datacenter"},
 			{"GET", "kv/a?ns=other", "", 400, "ns must be default"},
-			{"GET", "query", "", 404, "does not have this path"},
+			{"GET", "query?passing", "", 404, "does not have this path"},
 			{"POST", "kv/a", "", 404, "not for this method"},
 			{"PUT", "session/create", `{"TTL":"1s"}`, 400, "TTL"},
 			{"PUT", "session/create", `{"TTL":"24h"}`, 400, "TTL"},
@@ -627,6 +627,17 @@ func TestStatus(t *testing.T) {
 	play(t, func(t *testing.T, f *front) {
 		require.Equal(t, `"solo"`, f.get("status/leader").body)
 		require.Equal(t, `["solo"]`, f.get("status/peers").body)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		voters := []coord.Member{{Peer: "a", Address: "/ip4/192.0.2.1/tcp/4801/p2p/a"}, {Peer: "b", Address: "/ip6/2001:db8::1/udp/4801/quic-v1"}}
+		state := coord.GroupState{Leader: "b", Voters: voters}
+		f := startWith(t, nil, func(c *consulapi.Config) {
+			c.Group = func(context.Context) (coord.GroupState, error) { return state, nil }
+		})
+		require.Equal(t, `"[2001:db8::1]:4801"`, f.get("status/leader").body)
+		require.Equal(t, `["192.0.2.1:4801","[2001:db8::1]:4801"]`, f.get("status/peers").body)
+		state.Leader = ""
+		require.Equal(t, `""`, f.get("status/leader").body)
 	})
 }
 
