@@ -309,6 +309,9 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 	var ready []*endpoint
 	for _, e := range x.known.Values() {
 		if e.state != canMeasure {
+			if x.sharing != nil && now.Sub(e.asked) < endpointAsked && now.Sub(e.fetched) >= fetchEvery && !x.self(e.record) {
+				ready = append(ready, e) // its witnesses tell of its provider
+			}
 			continue
 		}
 		if e.dead { // the verdict may end with its time

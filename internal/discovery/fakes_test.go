@@ -184,6 +184,7 @@ type fakeProber struct {
 	mu      sync.Mutex
 	found   map[peer.ID]records.Measured
 	tracked map[peer.ID]bool
+	doubted map[peer.ID]bool // with enough others; a peer that is in it was doubted
 	answer  records.Measured // of each provider, from its Track on; zero: none
 	epoch   uint64
 }
@@ -206,6 +207,14 @@ func (p *fakeProber) answers(m records.Measured) {
 }
 
 func (p *fakeProber) Announced(peer.ID) {}
+
+func (p *fakeProber) OnFailed(f func(peer.ID)) {}
+
+func (p *fakeProber) Doubt(id peer.ID, enough bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doubted[id] = p.doubted[id] || enough
+}
 
 func (p *fakeProber) Watch(caller string, _ time.Time, ids ...peer.ID) { p.Track(caller, ids...) }
 
@@ -305,7 +314,7 @@ func newFixtureOn(t *testing.T, x *index.Index, edits ...func(*engine.Settings))
 		t: t, index: x, registry: reg, limits: condition.NewSet(slog.New(slog.DiscardHandler), time.Now), self: self, other: newKey(t), live: &fakeUpdates{},
 		net:    &fakeKeepers{kept: map[records.Name]*records.Record{}, asker: x},
 		speaks: &fakeEndpoints{states: map[string]probe.State{}, probed: map[string]int{}},
-		prober: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}},
+		prober: &fakeProber{found: map[peer.ID]records.Measured{}, tracked: map[peer.ID]bool{}, doubted: map[peer.ID]bool{}},
 	}
 	var settings engine.Settings
 	for _, edit := range edits {

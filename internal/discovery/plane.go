@@ -82,11 +82,11 @@ type Plane struct {
 	watches  *watchSet
 	identity *IdentityWatch
 
-	node      Node                      // nil before Start
-	keepers   *keeper.Keeper            // nil before Start
-	registry  *registry.Registry        // nil before Start
-	endpoints atomic.Pointer[endpoints] // nil before the end of Start
-	undo      []func() error            // stops the started parts, in order of their start
+	node     Node                    // nil before Start
+	keepers  *keeper.Keeper          // nil before Start
+	registry *registry.Registry      // nil before Start
+	service  atomic.Pointer[Service] // nil before the end of Start
+	undo     []func() error          // stops the started parts, in order of their start
 }
 
 // New creates a plane that is not connected yet. It opens no file.
@@ -181,20 +181,20 @@ func (p *Plane) Start(node Node) (*Service, error) {
 		return nil, err
 	}
 	p.onClose(service.Close)
-	p.endpoints.Store(service.endpoints)
+	p.service.Store(service)
 	return service, nil
 }
 
-// heard and asked pass on what other peers say about endpoints, and what they want to know.
+// heard and asked pass on what other peers found, and what they want to know.
 func (p *Plane) heard(st witness.Statement, from netip.Prefix) {
-	if x := p.endpoints.Load(); x != nil {
-		x.hear(st, from)
+	if s := p.service.Load(); s != nil {
+		s.Heard(st, from)
 	}
 }
 
 func (p *Plane) asked(n records.Name, by peer.ID) {
-	if x := p.endpoints.Load(); x != nil {
-		x.interestIn(n, by)
+	if s := p.service.Load(); s != nil {
+		s.Asked(n, by)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/clock"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
+	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/pkg/discovery"
@@ -64,6 +66,10 @@ type Prober interface {
 	Track(caller string, ids ...peer.ID)
 	// Watch is Track, with a measurement at least each minute until the given time.
 	Watch(caller string, until time.Time, ids ...peer.ID)
+	// OnFailed has f called with each peer that failed a first measurement, or became unreachable. f must not block.
+	OnFailed(f func(peer.ID))
+	// Doubt reports that others got no answer of a peer: it is measured soon. If they are enough, its first failure makes it unreachable.
+	Doubt(id peer.ID, enough bool)
 	// Announced reports a new record of a provider: an unreachable one is measured again.
 	Announced(id peer.ID)
 	// Measured returns the last finding about a provider, false without one.
@@ -122,6 +128,7 @@ type Service struct {
 	cache    *cache
 	feed     *feed
 	exchange *exchange                 // of measurements; nil: this peer measures alone
+	deaths   *deaths                   // nil: this peer measures alone
 	wake     chan struct{}             // capacity 1: wakes the refresh loop
 	warned   atomic.Pointer[time.Time] // last warning about answers without records of later versions; nil: none
 
@@ -161,9 +168,25 @@ func NewService(p Parts, settings Settings) (*Service, error) {
 		s.remember(r)
 		s.Metrics.Registered(r.Type(), 1)
 	}
+	if settings.EndpointSharing != nil {
+		s.deaths = newDeaths(s.endpoints, settings.EndpointSharing, s.Prober, x.opinions, func(id peer.ID) bool { return len(p.Index.OfProvider(id)) > 0 })
+		s.spawn(s.deaths.run)
+	}
 	s.spawn(x.run, s.endpoints.run, s.feed.run, s.refresh, s.expire)
 	return s, nil
 }
+
+// Heard takes a statement that its measurer delivered, and the measurer's network; Asked an offer that another peer shows. They do not
+// block.
+func (s *Service) Heard(st witness.Statement, from netip.Prefix) {
+	s.endpoints.hear(st, from)
+	if s.deaths != nil {
+		s.deaths.hear(st, from)
+	}
+}
+
+// Asked implements the other half of Heard.
+func (s *Service) Asked(n records.Name, by peer.ID) { s.endpoints.interestIn(n, by) }
 
 func (p *Parts) setDefaults() {
 	if p.Logger == nil {

@@ -3,7 +3,6 @@ package discovery
 import (
 	"context"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -54,24 +53,6 @@ func (s *shared) Measured(id peer.ID) (records.Measured, bool) {
 	}
 	return s.opinions.Measured(id, s.now())
 }
-
-// Unreachable implements Prober.
-func (s *shared) Unreachable() []peer.ID {
-	own := s.Prober.Unreachable()
-	hidden := slices.DeleteFunc(s.opinions.Hidden(s.now()), func(id peer.ID) bool {
-		_, measured := s.Prober.Measured(id)
-		return measured
-	})
-	if len(hidden) == 0 {
-		return own
-	}
-	all := slices.Concat(own, hidden)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// Epoch implements Prober.
-func (s *shared) Epoch() uint64 { return s.Prober.Epoch() + s.opinions.Epoch() }
 
 // interest is an answer whose providers may need a measurement.
 type interest struct {

@@ -85,9 +85,8 @@ func TestConsumersShareMeasurements(t *testing.T) {
 	})
 }
 
-// TestOthersHideOnlyTogether: a new consumer believes three measurers behind three networks, and nobody once it has
-// measured itself.
-func TestOthersHideOnlyTogether(t *testing.T) {
+// TestOthersHideNothing: however many say that a provider is unreachable, an own measurement decides.
+func TestOthersHideNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meeting{own: true}
 		f := newFixture(t, sharing(m, newKey(t)))
@@ -95,22 +94,21 @@ func TestOthersHideOnlyTogether(t *testing.T) {
 		r := f.foreign("a", 1, 1, 24*time.Hour)
 		provider := r.Name().Provider
 		f.keep(r)
-		for i := range 3 {
+		for i := range 5 {
 			require.Len(t, f.ask(cheapest(i+1)).Results, 1)
 			synctest.Wait()
 			m.statement(t, provider, records.Unreachable)
 		}
 		require.True(t, f.prober.tracked[provider], "this peer measures itself")
-		require.Len(t, f.ask(cheapest(4)).Results, 1)
+		require.Len(t, f.ask(cheapest(6)).Results, 1)
 		synctest.Wait()
-		a := f.ask(cheapest(5))
-		require.Empty(t, a.Results)
-		require.Equal(t, "3 peers got no answer at any of its addresses", a.Excluded[0].Reason)
-		require.True(t, a.Complete)
-
-		f.prober.set(provider, true)
-		a = f.ask(cheapest(5))
+		a := f.ask(cheapest(7))
 		require.Len(t, a.Results, 1)
-		require.Zero(t, a.Results[0].Measured.Peers, "the own measurement wins")
+
+		f.prober.set(provider, false)
+		a = f.ask(cheapest(7))
+		require.Empty(t, a.Results)
+		require.Equal(t, "no answer at any of its addresses", a.Excluded[0].Reason)
+		require.True(t, a.Complete)
 	})
 }

@@ -285,18 +285,31 @@ func (x *endpoints) news(e *endpoint, now time.Time) bool {
 
 // spread tells the own finding to those who asked. The caller holds x.mu.
 func (x *endpoints) spread(e *endpoint) func(context.Context) {
-	var ids []peer.ID
-	for _, k := range x.askers.Keys() {
-		if at, _ := x.askers.Peek(k); k.offer == e.record.Name() && x.now().Sub(at) < askersLast {
-			ids = append(ids, k.by)
-		}
-	}
-	r, m := e.record, e.last
+	r, m, now := e.record, e.last, x.now()
+	ids := x.recent(func(n records.Name) bool { return n == r.Name() }, now)
 	return func(ctx context.Context) {
 		if own := x.sign(r, m); len(own) > 0 {
 			x.sharing.Tell(ctx, ids, own)
 		}
 	}
+}
+
+// recent returns who asked lately for some offers, each once. The caller holds x.mu.
+func (x *endpoints) recent(some func(records.Name) bool, now time.Time) (ids []peer.ID) {
+	for _, k := range x.askers.Keys() {
+		if at, _ := x.askers.Peek(k); some(k.offer) && now.Sub(at) < askersLast {
+			ids = append(ids, k.by)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// askersOf is recent for callers without x.mu.
+func (x *endpoints) askersOf(some func(records.Name) bool) []peer.ID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.recent(some, x.now())
 }
 
 // spare reports whether the word of others replaces an own check, and counts it. A witness waits for its draw.

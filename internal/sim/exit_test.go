@@ -36,7 +36,10 @@ func TestExit(t *testing.T) {
 			require.Len(t, w.found(p), 3*peers, "at %s", p.id)
 		}
 		for _, leaver := range w.peers[peers-leavers:] {
-			gone = append(gone, w.leave(leaver)...)
+			gone = append(gone, w.watchEnd(leaver, func() {
+				leaver.discovery.Leave(t.Context())
+				require.NoError(t, leaver.close())
+			})...)
 			others := w.alive()
 			a, err := others[0].discovery.Query(t.Context(), usable())
 			require.NoError(t, err)
@@ -60,8 +63,8 @@ func TestExit(t *testing.T) {
 	require.LessOrEqual(t, s.P99, 1000.0)
 }
 
-// leave stops a peer in order. It returns how long its offers stayed in the answers of each other peer.
-func (w *cluster) leave(leaver *simPeer) []time.Duration {
+// watchEnd ends a peer. It returns how long its offers stayed in the answers of each other peer.
+func (w *cluster) watchEnd(leaver *simPeer, end func()) []time.Duration {
 	var mu sync.Mutex
 	var gone []time.Duration
 	began := time.Now()
@@ -83,9 +86,8 @@ func (w *cluster) leave(leaver *simPeer) []time.Duration {
 			gone = append(gone, time.Since(began))
 		})
 	}
-	leaver.discovery.Leave(w.t.Context())
 	leaver.dead = true
-	require.NoError(w.t, leaver.close())
+	end()
 	all.Wait()
 	return gone
 }

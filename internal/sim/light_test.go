@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p"
@@ -115,10 +116,15 @@ func (t *light) shake(ctx context.Context, to netip.Addr) (*lightListener, error
 	t.wire.carry(t.own, to, 0, ctx.Err, func() {
 		if l := t.wire.listener(to); l != nil {
 			t.wire.carry(l.t.own, t.own.own, 0, ctx.Err, func() { answer <- l })
+		} else if t.wire.refuses {
+			time.AfterFunc(t.wire.half, func() { answer <- nil })
 		}
 	})
 	select {
 	case l := <-answer:
+		if l == nil {
+			return nil, syscall.ECONNREFUSED
+		}
 		return l, nil
 	case <-deadline.C:
 		return nil, &quic.HandshakeTimeoutError{}

@@ -27,10 +27,12 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/keeper"
 	"github.com/blackhole/blackhole/internal/discovery/registry"
 	keepers "github.com/blackhole/blackhole/internal/discovery/wire"
+	"github.com/blackhole/blackhole/internal/discovery/witness"
 	"github.com/blackhole/blackhole/internal/platform/condition"
 	"github.com/blackhole/blackhole/internal/platform/metrics"
 	"github.com/blackhole/blackhole/internal/platform/metrics/metricstest"
 	"github.com/blackhole/blackhole/internal/platform/p2p"
+	"github.com/blackhole/blackhole/internal/platform/probe"
 	"github.com/blackhole/blackhole/pkg/gossip"
 	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
@@ -94,13 +96,16 @@ type simPeer struct {
 
 	connections int // see p2p.Config
 
+	shares  bool // see wire
+	service atomic.Pointer[engine.Service]
+
 	dead bool
 	undo []func() error
 }
 
 // startPeer starts a peer that joins by the peers of bootstrap.
 func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_ *simPeer, err error) {
-	s := &simPeer{place: at, connections: connections, counts: newCounts()}
+	s := &simPeer{place: at, connections: connections, counts: newCounts(), shares: w.shares}
 	s.skewed.Store(int64(at.skew))
 	s.conditions = condition.NewSet(slog.New(slog.DiscardHandler), s.now)
 	defer func() {
@@ -125,7 +130,7 @@ func startPeer(w *wire, at place, bootstrap []peer.AddrInfo, connections int) (_
 	s.onClose(func() error { updates.Close(); return nil })
 	s.keeper, err = keeper.New(keepers.Config{
 		Network: networkName, Host: s.node.QuickHost(), Router: s.node.Routing(), Index: s.index, Verifier: verifier, Now: s.now,
-		Signals: keepers.Signals{Conditions: s.conditions, Metrics: s.counts.Discovery},
+		Signals: keepers.Signals{Conditions: s.conditions, Metrics: s.counts.Discovery}, Heard: s.heard, Asked: s.asked,
 	})
 	if err != nil {
 		return nil, err
@@ -160,14 +165,43 @@ func (s *simPeer) offer(updates *gossip.Gossip) error {
 	}
 	s.onClose(own.Close)
 	s.identity.Attach(own, s.index)
-	s.discovery, err = engine.NewService(engine.Parts{
+	parts, settings := engine.Parts{
 		Registry: own, Index: s.index, Keepers: s.keeper, Updates: updates, Prober: s.node.Prober(),
 		Metrics: s.counts.Discovery, Now: s.now, Random: rand.Uint64,
-	}, engine.Settings{CacheSize: cachedAnswers, Defaults: query.Defaults{Limit: 100}})
+	}, engine.Settings{CacheSize: cachedAnswers, Defaults: query.Defaults{Limit: 100}}
+	if s.shares {
+		parts.Speaks = nobody{}
+		settings.Sharing = &engine.Sharing{Network: networkName, Key: s.key, Findings: s.keeper.Findings}
+		settings.EndpointSharing = &engine.EndpointSharing{
+			Network: networkName, Key: s.key, Self: s.id, Records: s.index.All,
+			Witness: s.keeper.Witness, Tell: s.keeper.Tell, OwnWitnesses: s.keeper.OwnWitnesses,
+		}
+	}
+	s.discovery, err = engine.NewService(parts, settings)
 	if err == nil {
 		s.onClose(s.discovery.Close)
+		s.service.Store(s.discovery)
 	}
 	return err
+}
+
+// nobody speaks to endpoints.
+type nobody struct{}
+
+func (nobody) Probe(context.Context, probe.Target) (probe.Outcome, bool) {
+	return probe.Outcome{}, false
+}
+
+func (s *simPeer) heard(st witness.Statement, from netip.Prefix) {
+	if d := s.service.Load(); d != nil {
+		d.Heard(st, from)
+	}
+}
+
+func (s *simPeer) asked(n records.Name, by peer.ID) {
+	if d := s.service.Load(); d != nil {
+		d.Asked(n, by)
+	}
 }
 
 // take receives a live update; a stale one is no news.

@@ -27,11 +27,13 @@ const (
 // wire is the simulated network: latency is the same between any two peers; loss, silence
 // and cuts are decided when a packet is sent. It is safe for concurrent use.
 type wire struct {
-	net   *simnet.Simnet
-	light lightNet // of links without packets
-	thin  bool     // links are light
-	half  time.Duration
-	seed  uint64
+	net     *simnet.Simnet
+	light   lightNet // of links without packets
+	thin    bool     // links are light
+	refuses bool     // a machine whose peer is dead refuses connections, as TCP does
+	shares  bool     // peers share findings about endpoints and deaths
+	half    time.Duration
+	seed    uint64
 
 	packets, bytes, lost atomic.Int64
 	faults               atomic.Pointer[faults]

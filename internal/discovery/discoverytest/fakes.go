@@ -137,6 +137,12 @@ func (p *Prober) Track(string, ...peer.ID) {}
 // Watch implements discovery.Prober.
 func (p *Prober) Watch(string, time.Time, ...peer.ID) {}
 
+// OnFailed implements discovery.Prober.
+func (p *Prober) OnFailed(func(peer.ID)) {}
+
+// Doubt implements discovery.Prober.
+func (p *Prober) Doubt(peer.ID, bool) {}
+
 // Announced implements discovery.Prober.
 func (p *Prober) Announced(peer.ID) {}
 

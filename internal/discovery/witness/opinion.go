@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -15,7 +14,7 @@ import (
 
 // The weight of others' findings.
 const (
-	Quorum      = 3 // measurers, and their address prefixes, that hide a provider or an offer
+	Quorum      = 3 // measurers, and their address prefixes, that hide a provider or an offer at one of them
 	SpareInARow = 2 // measurements of this peer that others' findings replace, one after the other
 
 	maxSubjects = 1024 // providers with findings of others
@@ -64,29 +63,21 @@ func Networks(list []Heard) int {
 type subject struct {
 	heard  []Heard // one of each measurer
 	spared int     // measurements of this peer replaced since its last own one
-	hidden bool    // as of the last look
 }
 
 // Opinions are the findings of others that this peer received. It is safe for concurrent use.
 type Opinions struct {
-	epoch atomic.Uint64 // grows with each change of the hidden providers
-
-	mu       sync.Mutex // guards the fields below
+	mu       sync.Mutex // guards subjects
 	subjects *simplelru.LRU[peer.ID, *subject]
-	hidden   int // number of hidden providers
 }
 
 // NewOpinions returns Opinions without a finding.
 func NewOpinions() *Opinions {
-	o := &Opinions{}
-	subjects, err := simplelru.NewLRU(maxSubjects, func(_ peer.ID, s *subject) {
-		o.setHidden(s, false)
-	})
+	subjects, err := simplelru.NewLRU[peer.ID, *subject](maxSubjects, nil)
 	if err != nil {
 		panic("witness: " + err.Error()) // impossible: the size is a positive constant
 	}
-	o.subjects = subjects
-	return o
+	return &Opinions{subjects: subjects}
 }
 
 // Hear records a statement. from is the network of its measurer, if that delivered it; zero: unknown.
@@ -103,77 +94,48 @@ func (o *Opinions) Hear(st Statement, from netip.Prefix, now time.Time) {
 			o.subjects.Add(f.Provider, s)
 		}
 		s.add(Heard{Finding: f, By: st.By, From: from}, now)
-		o.look(s, now)
 	}
 }
 
-// add keeps the newest finding of each measurer.
+// add keeps the newest finding of each measurer. A new measurer takes the place of the one heard first.
 func (s *subject) add(h Heard, now time.Time) {
 	s.heard = slices.DeleteFunc(s.heard, func(x Heard) bool { return !x.current(now) })
-	if !Renew(s.heard, h) && len(s.heard) < maxHeard {
-		s.heard = append(s.heard, h)
+	if !Renew(s.heard, h) {
+		s.heard = append(s.heard[max(0, len(s.heard)+1-maxHeard):], h)
 	}
 }
 
-// look updates whether a provider is hidden.
-func (o *Opinions) look(s *subject, now time.Time) {
-	_, hidden := s.finding(now)
-	o.setHidden(s, hidden)
-}
-
-func (o *Opinions) setHidden(s *subject, hidden bool) {
-	if hidden == s.hidden {
-		return
-	}
-	s.hidden = hidden
-	o.epoch.Add(1)
-	if hidden {
-		o.hidden++
-	} else {
-		o.hidden--
-	}
-}
-
-// finding returns the newest finding of others that the provider lives, or that it is unreachable if it is hidden.
-func (s *subject) finding(now time.Time) (m records.Measured, hidden bool) {
-	var dead []Heard
+// finding returns the newest finding of others that the provider lives, and those who got no answer since.
+func (s *subject) finding(now time.Time) (m records.Measured, gone []Heard) {
 	for _, h := range s.heard {
-		switch {
-		case !h.current(now):
-		case h.State == records.Unreachable:
-			dead = append(dead, h)
-		default:
+		if h.current(now) && h.State != records.Unreachable {
 			m.Peers++
 			if h.CheckedAt.After(m.CheckedAt) {
 				m.State, m.RoundTrip, m.CheckedAt = h.State, h.RoundTrip, h.CheckedAt
 			}
 		}
 	}
-	if m.Peers == 0 && Agree(dead) {
-		return s.gone(now), true
-	}
-	return m, false
-}
-
-// gone is the common finding of all measurers that the provider is unreachable.
-func (s *subject) gone(now time.Time) records.Measured {
-	m := records.Measured{State: records.Unreachable}
 	for _, h := range s.heard {
-		if !h.current(now) {
-			continue
-		}
-		m.Peers++
-		if h.CheckedAt.After(m.CheckedAt) {
-			m.CheckedAt = h.CheckedAt
-		}
-		if m.Since.IsZero() || h.CheckedAt.Before(m.Since) {
-			m.Since = h.CheckedAt
+		if h.current(now) && h.State == records.Unreachable && h.CheckedAt.After(m.CheckedAt) {
+			gone = append(gone, h)
 		}
 	}
-	return m
+	return m, gone
 }
 
-// Measured returns the opinion of others about a provider, false without one. An own finding wins: ask for it
+// Gone returns who got no answer of a provider since anybody did.
+func (o *Opinions) Gone(id peer.ID, now time.Time) []Heard {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s, ok := o.subjects.Peek(id)
+	if !ok {
+		return nil
+	}
+	_, gone := s.finding(now)
+	return gone
+}
+
+// Measured returns the newest finding of others that a provider lives, false without one. An own finding wins: ask for it
 // first.
 func (o *Opinions) Measured(id peer.ID, now time.Time) (records.Measured, bool) {
 	o.mu.Lock()
@@ -201,27 +163,4 @@ func (o *Opinions) Spare(id peer.ID, now time.Time) bool {
 	}
 	s.spared++
 	return true
-}
-
-// Hidden returns the providers that others found unreachable, sorted.
-func (o *Opinions) Hidden(now time.Time) []peer.ID {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.hidden == 0 {
-		return nil
-	}
-	var ids []peer.ID
-	for _, id := range o.subjects.Keys() {
-		s, _ := o.subjects.Peek(id)
-		if o.look(s, now); s.hidden {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// Epoch grows with each change of the hidden providers.
-func (o *Opinions) Epoch() uint64 {
-	return o.epoch.Load()
 }

@@ -54,7 +54,7 @@ func (p *Pool) Put(s Statement, from netip.Prefix, now time.Time) {
 				same++
 			}
 		}
-		if same < maxOfPrefix && len(list) == maxOfProvider && f.Record != "" { // the one held for the longest time makes room
+		if same < maxOfPrefix && len(list) == maxOfProvider { // the one held for the longest time makes room
 			i := slices.IndexFunc(list, func(h held) bool { return h.By != p.self })
 			list = slices.Delete(list, i, i+1)
 		}

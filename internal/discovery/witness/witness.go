@@ -3,10 +3,10 @@
 // receives the findings of others from them.
 //
 // How much are findings of others believed? A finding of this peer always wins. Findings "reachable" or "busy" of
-// others spare this peer a measurement, at most SpareInARow times in a row. Findings "unreachable" spare nothing:
-// they hide a provider only from a peer without a finding of its own, and only if measurers in at least Quorum address prefixes say
-// so, and no measurer disagrees. The prefix of a measurer counts if it delivered its statement itself. A liar with one address
-// therefore hides nothing, and a lie "reachable" ends with the next own measurement.
+// others spare this peer a measurement, at most SpareInARow times in a row. Findings "unreachable" make it measure at once, and hide
+// nothing by themselves: an own failure decides together with those of others in two more address prefixes, or alone after a second one.
+// The prefix of a measurer counts if it delivered its statement itself. Liars therefore hide nothing, however many they are, and a lie
+// "reachable" ends with the next own measurement.
 //
 // The package is pure: it has no clock, no network and no goroutine.
 package witness

@@ -63,6 +63,7 @@ type Prober struct {
 	mu      sync.Mutex // guards tracker and running, held for computation only
 	tracker *tracker
 	running int // probes
+	failed  func(peer.ID)
 }
 
 // New returns the prober of a host. low is the number of connections below which the connection manager never trims.
@@ -128,6 +129,26 @@ func (p *Prober) Suspect(ids ...peer.ID) {
 		p.tracker.suspect(id, now)
 	}
 	p.mu.Unlock()
+	p.wakeUp()
+}
+
+// OnFailed has f called with each peer that failed a first probe, or became unreachable. f must not block. Call it before Doubt.
+func (p *Prober) OnFailed(f func(peer.ID)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed = f
+}
+
+// Doubt reports that others got no answer of a peer. It is probed soon; if they are enough, a first failure makes it unreachable.
+func (p *Prober) Doubt(id peer.ID, enough bool) {
+	p.Track(lookups, id)
+	p.mu.Lock()
+	gone, failed := p.tracker.doubt(id, enough, time.Now()), p.failed
+	p.mu.Unlock()
+	if gone {
+		p.net.gone(id)
+		failed(id)
+	}
 	p.wakeUp()
 }
 
@@ -234,10 +255,13 @@ func (p *Prober) probe(ctx context.Context, pr probe) {
 	if p.conf.OnCheck != nil {
 		p.conf.OnCheck()
 	}
-	gone := p.tracker.done(pr, o, time.Now())
+	gone, failed := p.tracker.done(pr, o, time.Now()), p.failed
 	p.mu.Unlock()
 	if gone {
 		p.net.gone(pr.id)
+		if failed != nil {
+			failed(pr.id)
+		}
 	}
 	p.wakeUp()
 }

@@ -16,6 +16,7 @@ const (
 	maxUnreachable = 4096             // remembered unreachable peers, beside Config.Capacity
 	forgetAfter    = 25 * time.Hour   // a peer unreachable for this time: longer than records without a refresh live
 	watchInterval  = time.Minute      // at most, between two probes of a peer that a watch shows
+	doubtfulAfter  = 30 * time.Second // from a failure that others confirmed to the next probe
 	recheckAfter   = time.Minute      // at least, from a probe of an unreachable peer to the one after its announcement
 	maxBackoff     = 10 * time.Minute // between probes of an unreachable peer, or Interval if longer
 	addressRetry   = 5 * time.Second  // at most, after the result addressUnknown
@@ -72,6 +73,7 @@ type observation struct {
 	redial  bool // an open connection did not answer: the next probe dials
 	change  change
 	excused bool // a concurrent connection excused one failure
+	doubted bool // others got no answer, enough that a first failure decides
 
 	avoidUntil time.Time     // lookups avoid the peer until then
 	avoidFor   time.Duration // the last such period; 0 after a sign of life
@@ -94,6 +96,7 @@ const (
 //   - A failed ping on an open connection leads to a fresh dial.
 //   - A failed fresh dial and ping is a first failure: lookups avoid the peer. A probe of newly found addresses
 //     follows soon. A failure Config.Confirm after the first makes the peer unreachable.
+//   - Failures of enough others make the first failure decide.
 //   - A lost connection is no evidence. It triggers a probe, unless one dialed less than an interval ago.
 type tracker struct {
 	conf     Config                                // complete
@@ -201,7 +204,7 @@ func (t *tracker) set(o *observation, state records.Reachability, now time.Time)
 		o.responded()
 	}
 	if state != records.Unreachable {
-		o.since, o.failures, o.misses = time.Time{}, 0, 0
+		o.since, o.failures, o.misses, o.doubted = time.Time{}, 0, 0, false
 	}
 	if o.state == state {
 		return false
@@ -301,6 +304,32 @@ func (t *tracker) suspect(id peer.ID, now time.Time) {
 	if due := o.checked.Add(suspectAfter); due.Before(o.due) {
 		o.due = due
 	}
+}
+
+// doubt handles failures of others: a probe follows soon. If they are enough, a first failure makes the peer unreachable. It reports
+// whether that is so now.
+func (t *tracker) doubt(id peer.ID, enough bool, now time.Time) bool {
+	o := t.find(id)
+	if o == nil || o.state == records.Unreachable {
+		return false
+	}
+	o.doubted = o.doubted || enough
+	switch {
+	case o.since.IsZero():
+		if due := o.checked.Add(suspectAfter); !o.probing && due.Before(o.due) {
+			o.due = due
+		}
+	case o.doubted:
+		return t.confirmed(o, now)
+	}
+	return false
+}
+
+// confirmed makes a peer unreachable after one failure, because of those of others.
+func (t *tracker) confirmed(o *observation, now time.Time) bool {
+	changed := t.set(o, records.Unreachable, now)
+	o.due = now.Add(min(t.conf.Confirm, doubtfulAfter))
+	return changed
 }
 
 // avoid reports whether lookups should avoid the peer.
@@ -406,6 +435,9 @@ func (t *tracker) failed(o *observation, out outcome, now time.Time) bool {
 	}
 	o.redial, o.excused = false, false
 	switch {
+	case o.since.IsZero() && o.doubted:
+		o.since = now
+		return t.confirmed(o, now)
 	case o.since.IsZero():
 		o.since, o.due = now, now.Add(min(t.conf.Confirm, searchAfter)) // the peer may have moved, or have a relay by now
 		return true

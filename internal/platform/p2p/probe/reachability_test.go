@@ -216,6 +216,37 @@ func TestUndecidedChangesNothing(t *testing.T) {
 	}
 }
 
+// TestDoubtOfOthers: the failures of enough others make the first own one decide, whichever comes first. Nothing decides without an own one.
+func TestDoubtOfOthers(t *testing.T) {
+	f := newTrackerFixture(t)
+	f.conf.Interval, f.conf.Confirm, f.conf.Keep = time.Hour, time.Minute, time.Hour
+	f.track("t", "a", false, f.now)
+	f.pong(f.probe())
+	require.False(t, f.doubt("a", true, f.now))
+	f.quiet()
+	f.pass(suspectAfter)
+	f.pong(f.probe())
+	f.require("a", reachable)
+	f.pass(suspectAfter)
+	require.False(t, f.doubt("a", false, f.now), "too few")
+	require.True(t, f.fail(f.probe()))
+	f.require("a", reachable)
+	require.True(t, f.doubt("a", true, f.now))
+	f.require("a", unreachable)
+	require.False(t, f.doubt("a", true, f.now), "no change")
+	f.connected("a", f.now)
+	f.require("a", reachable)
+
+	require.False(t, f.doubt("a", true, f.now))
+	f.pass(suspectAfter)
+	require.True(t, f.fail(f.probe()))
+	f.require("a", unreachable)
+	f.pass(doubtfulAfter)
+	f.pong(f.probe())
+	f.require("a", reachable)
+	require.False(t, f.doubt("nobody", true, f.now))
+}
+
 // TestBusyIsConfirmedOnce: a peer that ends resets a connection, as a crowded one does.
 func TestBusyIsConfirmedOnce(t *testing.T) {
 	f := newTrackerFixture(t)

@@ -1,0 +1,118 @@
+package discovery
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/blackhole/blackhole/internal/discovery/witness"
+	"github.com/blackhole/blackhole/pkg/records"
+)
+
+// Bounds of deaths.
+const (
+	maxDeaths  = 64 // providers that wait
+	deathWidth = 8  // providers at a time
+)
+
+// deaths finds out soon that a provider's peer died. A peer whose connection with it breaks, and that cannot dial it, gives its finding to
+// the witnesses of the provider, which measure too, and asks them for theirs. Its own failure decides with those of two others. Witnesses
+// that are sure tell the peers that asked for the provider's offers, which then do the same. It is safe for concurrent use.
+type deaths struct {
+	sharing  *EndpointSharing
+	prober   Prober
+	opinions *witness.Opinions
+	provides func(peer.ID) bool // it has offers that are known here
+	enough   func([]witness.Heard, int) bool
+	askers   func(provider peer.ID) []peer.ID
+	now      func() time.Time
+	queue    chan peer.ID
+}
+
+func newDeaths(x *endpoints, sharing *EndpointSharing, p Prober, o *witness.Opinions, provides func(peer.ID) bool) *deaths {
+	d := &deaths{
+		sharing: sharing, prober: p, opinions: o, provides: provides, enough: x.enough, now: x.now, queue: make(chan peer.ID, maxDeaths),
+		askers: func(provider peer.ID) []peer.ID {
+			return x.askersOf(func(n records.Name) bool { return n.Provider == provider })
+		},
+	}
+	p.OnFailed(d.failed)
+	return d
+}
+
+// failed takes a failure of the prober. Without room the peer measures alone.
+func (d *deaths) failed(id peer.ID) {
+	if !d.provides(id) {
+		return
+	}
+	select {
+	case d.queue <- id:
+	default:
+	}
+}
+
+// hear takes what others found about peers.
+func (d *deaths) hear(st witness.Statement, from netip.Prefix) {
+	d.opinions.Hear(st, from, d.now())
+	for _, f := range st.Findings {
+		if f.Record == "" && f.State == records.Unreachable && d.provides(f.Provider) {
+			d.prober.Doubt(f.Provider, d.enough(d.opinions.Gone(f.Provider, d.now()), witness.Quorum-1))
+		}
+	}
+}
+
+// run shares failures until ctx ends.
+func (d *deaths) run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	slots := make(chan struct{}, deathWidth)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case id := <-d.queue:
+			slots <- struct{}{} // share ends by itself
+			all.Go(func() {
+				defer func() { <-slots }()
+				d.share(ctx, id)
+			})
+		}
+	}
+}
+
+// share exchanges a failure with the witnesses of a provider, again while they may find out more. A witness that is sure tells those who
+// asked.
+func (d *deaths) share(ctx context.Context, id peer.ID) {
+	own, err := witness.Sign(d.sharing.Network, d.sharing.Key, []witness.Finding{{Provider: id, State: records.Unreachable, CheckedAt: d.now()}})
+	if err != nil { // impossible with a sound key
+		return
+	}
+	if d.gone(id) {
+		if len(d.sharing.OwnWitnesses(id)) > 0 {
+			d.sharing.Tell(ctx, d.askers(id), own)
+		}
+		return
+	}
+	for wait := time.Second; wait < 8*time.Second; wait *= 2 {
+		for _, s := range d.sharing.Witness(ctx, id, []string{""}, own) {
+			d.hear(s.Statement, s.From)
+		}
+		if d.gone(id) {
+			return // as failed has heard by now
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// gone reports whether this peer is sure.
+func (d *deaths) gone(id peer.ID) bool {
+	m, ok := d.prober.Measured(id)
+	return ok && m.State == records.Unreachable
+}
