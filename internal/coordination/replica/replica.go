@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
@@ -57,12 +58,12 @@ type Applied struct {
 }
 
 func (c *Config) defaults() {
-	set(&c.Tick, 50*time.Millisecond)
-	set(&c.ExpiryRate, 5_000)
-	set(&c.SnapshotEntries, 100_000)
-	set(&c.Trail, 5_000)
-	set(&c.ClientIdle, time.Hour)
-	set(&c.Pending, 16_384)
+	c.Tick = cmp.Or(c.Tick, 50*time.Millisecond)
+	c.ExpiryRate = cmp.Or(c.ExpiryRate, 5_000)
+	c.SnapshotEntries = cmp.Or(c.SnapshotEntries, 100_000)
+	c.Trail = cmp.Or(c.Trail, 5_000)
+	c.ClientIdle = cmp.Or(c.ClientIdle, time.Hour)
+	c.Pending = cmp.Or(c.Pending, 16_384)
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	}
@@ -81,13 +82,6 @@ func (c *Config) features() machine.Features {
 
 // Levels returns the feature levels that the member supports.
 func (c *Config) Levels() coord.Levels { return c.features().Levels }
-
-func set[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
 
 // ElectionTimeout returns the shortest time without a leader before an election.
 func (c Config) ElectionTimeout() time.Duration {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"sync"
@@ -43,9 +44,9 @@ var _ net.Listener = (*Listener)(nil)
 
 // Listen accepts the streams of other peers of a network until Close.
 func Listen(h host.Host, n names.Name, limits ListenLimits) *Listener {
-	orDefault(&limits.Total, 8192)
-	orDefault(&limits.PerPeer, 4)
-	orDefault(&limits.Waiting, 64)
+	limits.Total = cmp.Or(limits.Total, 8192)
+	limits.PerPeer = cmp.Or(limits.PerPeer, 4)
+	limits.Waiting = cmp.Or(limits.Waiting, 64)
 	l := &Listener{host: h, calls: CallProtocol(n), limiter: rpc.NewLimiter(limits.Total, limits.PerPeer, limits.Known), waiting: make(chan *conn, limits.Waiting)}
 	h.SetStreamHandlerMatch(l.calls, rpc.Compatible(l.calls), l.serve)
 	return l

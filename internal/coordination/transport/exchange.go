@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -71,8 +72,8 @@ type Exchange struct {
 
 // NewExchange returns an Exchange that serves until Close.
 func NewExchange(c ExchangeConfig) *Exchange {
-	orDefault(&c.Limits.ServedPerPeer, 16)
-	orDefault(&c.Limits.Time, 5*time.Second)
+	c.Limits.ServedPerPeer = cmp.Or(c.Limits.ServedPerPeer, 16)
+	c.Limits.Time = cmp.Or(c.Limits.Time, 5*time.Second)
 	x := &Exchange{ExchangeConfig: c}
 	x.life, x.end = context.WithCancel(context.Background())
 	format := rpc.Format{MaxSize: MaxMessage + 1<<13} // the answer, or a refusal

@@ -1,6 +1,9 @@
 package transport
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Bounds of the protocols, known to both sides. A peer that breaks one loses its stream.
 const (
@@ -41,16 +44,10 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	orDefault(&l.AppendBytes, 32<<20)
-	orDefault(&l.MaxSnapshot, 4<<30)
-	orDefault(&l.SnapshotTime, 10*time.Minute)
-	orDefault(&l.Handshakes, 64)
-	orDefault(&l.HandshakesPerPeer, 8)
+	l.AppendBytes = cmp.Or(l.AppendBytes, 32<<20)
+	l.MaxSnapshot = cmp.Or(l.MaxSnapshot, 4<<30)
+	l.SnapshotTime = cmp.Or(l.SnapshotTime, 10*time.Minute)
+	l.Handshakes = cmp.Or(l.Handshakes, 64)
+	l.HandshakesPerPeer = cmp.Or(l.HandshakesPerPeer, 8)
 	return l
-}
-
-func orDefault[T int | int64 | time.Duration](v *T, d T) {
-	if *v <= 0 {
-		*v = d
-	}
 }
