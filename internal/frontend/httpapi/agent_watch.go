@@ -133,7 +133,7 @@ func (o *instanceStream) append(dst []byte, b instance.Batch) []byte {
 	news := b.Stale != o.stale
 	if news {
 		o.stale = b.Stale
-		dst = fmt.Appendf(dst, "event: contact\ndata: %s\n\n", mustJSON(contactBody{b.Stale, b.Reason, b.Age.Seconds()}))
+		dst = fmt.Appendf(dst, "event: contact\ndata: %s\n\n", dialect.JSON(contactBody{b.Stale, b.Reason, b.Age.Seconds()}))
 	}
 	switch {
 	case b.Reset:
@@ -143,7 +143,7 @@ func (o *instanceStream) append(dst []byte, b instance.Batch) []byte {
 		}
 		return fmt.Appendf(dst, "event: reset\nid: %d\ndata: %s\n\n", b.Index, dialect.AppendList(nil, o.service, &instance.View{Index: b.Index, Instances: list}))
 	case len(b.Events) > 0:
-		return fmt.Appendf(dst, "event: change\nid: %d\ndata: %s\n\n", b.Index, mustJSON(dialect.ChangesOf(b)))
+		return fmt.Appendf(dst, "event: change\nid: %d\ndata: %s\n\n", b.Index, dialect.JSON(dialect.ChangesOf(b)))
 	case news:
 		return dst
 	}

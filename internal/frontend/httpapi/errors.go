@@ -189,15 +189,6 @@ func writeJSON(w http.ResponseWriter, code int, v any) error {
 	return nil
 }
 
-// mustJSON renders a value of a type that always has a JSON form.
-func mustJSON(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic("httpapi: " + err.Error())
-	}
-	return text
-}
-
 // maxKept is the largest buffer, in bytes, kept for the next answer.
 const maxKept = 256 << 10
 

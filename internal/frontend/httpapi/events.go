@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -146,7 +145,7 @@ func (e *eventsAPI) since(q interest, text string) (time.Time, error) {
 	if text != "" && !slices.Contains(q.topics, topicHistory) {
 		return time.Time{}, fault.Invalidf("since", input.Quote(text), "needs the topic %s", topicHistory)
 	}
-	if at := q.after.history; at != "" {
+	if at := q.after[topicHistory]; at != "" {
 		nanos, err := strconv.ParseInt(at, 10, 64)
 		if err != nil || nanos < 0 {
 			return time.Time{}, fault.Invalidf("after", input.Quote(at), "has a malformed position of history: send the id of the last event")
@@ -258,7 +257,7 @@ func (f mixer) keep(ctx context.Context, t topic, run source) {
 		})
 		if !down && ctx.Err() == nil {
 			down = true
-			_ = f.say(ctx, message{topic: t, data: line(outage{"interrupted", fault.Message(err)})})
+			_ = f.say(ctx, message{topic: t, data: dialect.JSON(outage{"interrupted", fault.Message(err)})})
 		}
 		pause.For(ctx, retryAfter)
 	}
@@ -300,7 +299,7 @@ type viewer struct {
 func (v *viewer) pump(ctx context.Context, first opening) {
 	err := v.begin()
 	if err == nil {
-		err = v.write(fmt.Appendf(nil, "event: open\ndata: %s\n\n", line(first)))
+		err = v.write(fmt.Appendf(nil, "event: open\ndata: %s\n\n", dialect.JSON(first)))
 	}
 	beat := time.NewTicker(viewerBeat)
 	defer beat.Stop()
@@ -346,22 +345,13 @@ func (v *viewer) append(dst []byte, m message) []byte {
 		dst = fmt.Appendf(dst, "event: %s\n", m.topic)
 	}
 	if m.position != "" {
-		v.at.set(m.topic, m.position)
+		v.at[m.topic] = m.position
 		dst = fmt.Appendf(dst, "id: %s\n", v.at)
 	}
 	if m.data != nil {
 		dst = fmt.Appendf(dst, "data: %s\n", m.data)
 	}
 	return append(dst, '\n')
-}
-
-// line renders a value of a type that always has a JSON form, in one line.
-func line(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic("httpapi: " + err.Error())
-	}
-	return text
 }
 
 // topicOpen is the name of the first event.
@@ -375,7 +365,7 @@ func (s *Server) Follow(ctx context.Context, r *api.FollowRequest, send func(*ap
 		return fault.Wrap("httpapi.Follow", err)
 	}
 	return s.events.follow(ctx, q, func(running context.Context, queue <-chan message) error {
-		err := send(&api.FollowResponse{Topic: string(topicOpen), Data: line(s.events.opening(ctx, q.topics))})
+		err := send(&api.FollowResponse{Topic: string(topicOpen), Data: dialect.JSON(s.events.opening(ctx, q.topics))})
 		for at := q.after; err == nil; {
 			select {
 			case <-running.Done():
@@ -389,56 +379,42 @@ func (s *Server) Follow(ctx context.Context, r *api.FollowRequest, send func(*ap
 }
 
 // response moves the positions to a message and returns its form for other front ends.
-func (p *positions) response(m message) *api.FollowResponse {
+func (p positions) response(m message) *api.FollowResponse {
 	out := &api.FollowResponse{Topic: string(m.topic), Data: m.data}
 	if m.position != "" {
-		p.set(m.topic, m.position)
+		p[m.topic] = m.position
 		out.Id = p.String()
 	}
 	return out
 }
 
 // positions are the positions of a viewer in the topics with a history. Its text is the id of an event.
-type positions struct{ offers, services, keys, history string }
-
-func (p *positions) of(t topic) *string {
-	switch t {
-	case topicOffers:
-		return &p.offers
-	case topicServices:
-		return &p.services
-	case topicKeys:
-		return &p.keys
-	case topicHistory:
-		return &p.history
-	}
-	return nil
-}
-
-func (p *positions) set(t topic, position string) { *p.of(t) = position }
+type positions map[topic]string
 
 // String implements fmt.Stringer.
 func (p positions) String() string {
 	var parts []string
-	for _, t := range []topic{topicOffers, topicServices, topicKeys, topicHistory} {
-		if at := *p.of(t); at != "" {
+	for _, t := range historied() {
+		if at := p[t]; at != "" {
 			parts = append(parts, string(t)+":"+at)
 		}
 	}
 	return strings.Join(parts, ",")
 }
 
-func parsePositions(text string) (p positions, err error) {
+func historied() []topic { return []topic{topicOffers, topicServices, topicKeys, topicHistory} }
+
+func parsePositions(text string) (positions, error) {
+	p := positions{}
 	if text == "" {
 		return p, nil
 	}
 	for part := range strings.SplitSeq(text, ",") {
 		name, at, _ := strings.Cut(part, ":")
-		field := p.of(topic(name))
-		if field == nil || at == "" || *field != "" {
+		if t := topic(name); !slices.Contains(historied(), t) || at == "" || p[t] != "" {
 			return p, fault.Invalidf("", nil, "is no position")
 		}
-		*field = at
+		p[topic(name)] = at
 	}
 	return p, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/pkg/discovery"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
@@ -18,11 +19,11 @@ const stateText = 32 << 10
 // offers opens the watch of offers at once, so that the answer to a wrong question is an error. The first run of
 // the source closes it.
 func (e *eventsAPI) offers(ctx context.Context, q interest) (source, error) {
-	first, err := e.finder.Watch(ctx, q.offers, q.after.offers)
+	first, err := e.finder.Watch(ctx, q.offers, q.after[topicOffers])
 	if err != nil {
 		return nil, err
 	}
-	at := q.after.offers
+	at := q.after[topicOffers]
 	return func(ctx context.Context, say func(message) error) error {
 		watcher := first
 		if first = nil; watcher == nil {
@@ -79,7 +80,7 @@ func (o *offerTeller) tell(ev discovery.Event) error {
 	if ev.Record != nil {
 		data.Offer = appendOffer(nil, ev.Record)
 	}
-	return o.say(message{topicOffers, line(data), ev.Cursor})
+	return o.say(message{topicOffers, dialect.JSON(data), ev.Cursor})
 }
 
 // add puts an offer into the part of the state, and sends a part that is large enough.

@@ -73,9 +73,9 @@ func memberOf(i *instance.Instance) serviceMember {
 
 // services follows all services of a namespace.
 func (e *eventsAPI) services(q interest) (source, error) {
-	at, err := strconv.ParseUint(cmp.Or(q.after.services, "0"), 10, 64)
+	at, err := strconv.ParseUint(cmp.Or(q.after[topicServices], "0"), 10, 64)
 	if err != nil {
-		return nil, fault.Invalidf("after", input.Quote(q.after.services), "has a malformed position of services: send the id of the last event")
+		return nil, fault.Invalidf("after", input.Quote(q.after[topicServices]), "has a malformed position of services: send the id of the last event")
 	}
 	ask := instance.Query{Name: instance.Name{Namespace: q.space}, Selector: instance.Selector{AnyStatus: true}}
 	return func(ctx context.Context, say func(message) error) error {
@@ -85,7 +85,7 @@ func (e *eventsAPI) services(q interest) (source, error) {
 			if b.Stale != stale {
 				stale = b.Stale
 				data := serviceEvent{Kind: "contact", Contact: &contactBody{b.Stale, b.Reason, b.Age.Seconds()}}
-				if err := say(message{topic: topicServices, data: line(data)}); err != nil {
+				if err := say(message{topic: topicServices, data: dialect.JSON(data)}); err != nil {
 					return err
 				}
 			}
@@ -114,7 +114,7 @@ func historyMessage(kind string, notes []discovery.Note, since time.Time) (messa
 	if n := len(notes); n > 0 {
 		since = notes[n-1].At
 	}
-	return message{topicHistory, line(historyEvent{kind, notes}), strconv.FormatInt(max(since.UnixNano(), 0), 10)}, since
+	return message{topicHistory, dialect.JSON(historyEvent{kind, notes}), strconv.FormatInt(max(since.UnixNano(), 0), 10)}, since
 }
 
 // history follows the notes after a time.
@@ -162,9 +162,9 @@ type keyBody struct {
 
 // keys follows the keys under a prefix, except those of the directory, which are the services.
 func (e *eventsAPI) keys(q interest) (source, error) {
-	last, err := strconv.ParseInt(cmp.Or(q.after.keys, "-1"), 10, 64)
+	last, err := strconv.ParseInt(cmp.Or(q.after[topicKeys], "-1"), 10, 64)
 	if err != nil || last < -1 {
-		return nil, fault.Invalidf("after", input.Quote(q.after.keys), "has a malformed position of keys: send the id of the last event")
+		return nil, fault.Invalidf("after", input.Quote(q.after[topicKeys]), "has a malformed position of keys: send the id of the last event")
 	}
 	if !utf8.ValidString(q.prefix) {
 		return nil, fault.Invalidf("prefix", nil, "must be UTF-8")
@@ -176,7 +176,7 @@ func (e *eventsAPI) keys(q interest) (source, error) {
 			last = r.GetNextRevision() - 1
 			data := keyLine(r)
 			if first { // a viewer without position lists the keys
-				first, data = false, line(keyEvent{Kind: "reset", Revision: last})
+				first, data = false, dialect.JSON(keyEvent{Kind: "reset", Revision: last})
 			}
 			return say(message{topicKeys, data, strconv.FormatInt(last, 10)})
 		})
@@ -208,7 +208,7 @@ func keyLine(r *apiv1.WatchKeysResponse) []byte {
 	if data.Changes == nil {
 		return nil
 	}
-	return line(data)
+	return dialect.JSON(data)
 }
 
 // maxShared bounds the instances in the lines that viewers share, except in the newest line.
@@ -279,14 +279,14 @@ func (s *sharedLines) serviceLine(b instance.Batch) []byte {
 		for n, ev := range b.Events {
 			list[n] = memberOf(ev.Instance)
 		}
-		return line(serviceEvent{Kind: "reset", Instances: list})
+		return dialect.JSON(serviceEvent{Kind: "reset", Instances: list})
 	case len(b.Events) > 0:
 		list := make([]serviceChange, len(b.Events))
 		causes := s.causes(b)
 		for n, ev := range b.Events {
 			list[n] = serviceChange{dialect.ChangeName(ev.Type), memberOf(ev.Instance), ev.Revision, causes[ev.Instance.Key]}
 		}
-		return line(serviceEvent{Kind: "change", Changes: list})
+		return dialect.JSON(serviceEvent{Kind: "change", Changes: list})
 	}
 	return nil
 }

@@ -40,10 +40,10 @@ func missing(field string) error {
 
 // AppendList appends a service with its instances to dst.
 func AppendList(dst []byte, service string, v *instance.View) []byte {
-	dst = append(append(dst, `{"service":`...), mustJSON(service)...)
+	dst = append(append(dst, `{"service":`...), JSON(service)...)
 	dst = strconv.AppendUint(append(dst, `,"index":`...), v.Index, 10)
 	dst = append(dst, `,"instances":[`...)
-	for n, piece := range v.Pieces("dialect.Brief", 0, len(v.Instances), func(i *instance.Instance) []byte { return mustJSON(i.Brief()) }) {
+	for n, piece := range v.Pieces("dialect.Brief", 0, len(v.Instances), func(i *instance.Instance) []byte { return JSON(i.Brief()) }) {
 		if n > 0 {
 			dst = append(dst, ',')
 		}
@@ -52,8 +52,8 @@ func AppendList(dst []byte, service string, v *instance.View) []byte {
 	return append(dst, "]}"...)
 }
 
-// mustJSON renders a value of a type that always has a JSON form.
-func mustJSON(v any) []byte {
+// JSON renders a value of a type that always has a JSON form, in one line.
+func JSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic("dialect: " + err.Error())

@@ -208,5 +208,5 @@ func render(i *instance.Instance) []byte {
 	if i.Spec.Weight > instance.DefaultWeight {
 		s.Weight = i.Spec.Weight
 	}
-	return mustJSON(s)
+	return JSON(s)
 }
