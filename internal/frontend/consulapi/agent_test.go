@@ -184,6 +184,21 @@ func TestRefusedServices(t *testing.T) {
 	})
 }
 
+// TestRemoteRegistration: who is not on this host registers no loopback address, also through a later change.
+func TestRemoteRegistration(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		f.from = "192.0.2.9:1"
+		a := f.put("agent/service/register", `{"Name":"web","Port":1}`)
+		require.Equal(t, http.StatusBadRequest, a.code)
+		require.Contains(t, a.body, "loopback")
+		f.done("agent/service/register", `{"Name":"web","Address":"192.0.2.9","Port":1,"Check":{"TTL":"1h"}}`)
+		f.done("agent/check/pass/service:web", "")
+		a = f.put("agent/check/register", `{"ServiceID":"web","Name":"own","TCP":"127.0.0.1:1","Interval":"1s"}`)
+		require.Equal(t, http.StatusBadRequest, a.code, "no check leads to this host")
+		require.Equal(t, "service:web=passing 1", f.statuses("web"))
+	})
+}
+
 // TestTTL: a check with a TTL is critical until it passes and when it is silent, and all checks of a service must pass.
 func TestTTL(t *testing.T) {
 	playAgent(t, func(t *testing.T, f *peerOf) {

@@ -328,10 +328,11 @@ func (a *agentAPI) follow(r *request, service string, read func(context.Context)
 			if index, _, made, failed = read(waiting); failed != nil {
 				return failed
 			}
-			if b.Reset {
+			if b.Reset && index != after { // the catalog cannot tell the changes since
 				index = max(index, b.Index)
+				return errChanged
 			}
-			if index > after || b.Reset {
+			if index > after {
 				return errChanged
 			}
 			return nil

@@ -247,13 +247,6 @@ func (l *ledger) steps() (all []*apiv1.TxnStep) {
 // steps turn one entry into another.
 func (s *Server) steps(before, now *entry) (all []*apiv1.TxnStep) {
 	name := s.group(now.key)
-	if !now.exists {
-		return []*apiv1.TxnStep{coord.Span{From: name, To: name + endMark}.DeleteStep()} // a lock delay stays
-	}
-	var lease coord.LeaseID
-	if now.session.deletes() {
-		lease = now.session.lease()
-	}
 	put := func(suffix string, value []byte, lease coord.LeaseID) {
 		all = append(all, coord.PutStep(name+suffix, value, lease))
 	}
@@ -261,6 +254,17 @@ func (s *Server) steps(before, now *entry) (all []*apiv1.TxnStep) {
 		if mod > 0 {
 			all = append(all, coord.Exactly(name+suffix).DeleteStep())
 		}
+	}
+	if !now.exists {
+		all = append(all, coord.Span{From: name, To: name + endMark}.DeleteStep())
+		if before.session != (sessionID{}) { // otherwise a delay runs, and goes on
+			drop(slowMark, before.slowMod)
+		}
+		return all
+	}
+	var lease coord.LeaseID
+	if now.session.deletes() {
+		lease = now.session.lease()
 	}
 	put("", now.value, lease)
 	if now.flags|now.lockIndex != 0 || now.session != (sessionID{}) {

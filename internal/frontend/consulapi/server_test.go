@@ -1,6 +1,7 @@
 package consulapi_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,6 +31,7 @@ type front struct {
 	solo *coordtest.Solo
 	mux  *http.ServeMux
 	as   access.Principal // of the requests
+	from string           // where they come from; "": this host
 	stop func()           // ends its periodic work
 }
 
@@ -75,7 +77,7 @@ type answer struct {
 func (f *front) call(method, path, body string) answer {
 	f.t.Helper()
 	r := httptest.NewRequestWithContext(access.With(f.t.Context(), f.as), method, path, strings.NewReader(body))
-	r.RemoteAddr = "127.0.0.1:1"
+	r.RemoteAddr = cmp.Or(f.from, "127.0.0.1:1")
 	w := httptest.NewRecorder()
 	f.mux.ServeHTTP(w, r)
 	index, err := strconv.ParseInt(w.Header().Get("X-Consul-Index"), 10, 64)
@@ -276,6 +278,10 @@ func TestLock(t *testing.T) {
 		f.yes("PUT", "kv/k?cas=0", "new")
 		require.Zero(t, f.key("k").LockIndex)
 		require.Empty(t, f.key("k").Session)
+		f.yes("PUT", "kv/k?acquire="+a, "no delay: the session did not end")
+		f.yes("PUT", "session/destroy/"+b, "")
+		c := f.session(`{"LockDelay":"0.001s"}`)
+		require.Contains(t, f.get("session/info/"+c).body, `"LockDelay":0,`)
 	})
 }
 
@@ -313,14 +319,18 @@ func TestDestroy(t *testing.T) {
 		f.yes("PUT", "kv/free?acquire="+a, "")
 		f.yes("PUT", "kv/free?release="+a, "")
 		f.yes("PUT", "kv/k?acquire="+a, "")
+		f.yes("PUT", "kv/gone?acquire="+a, "")
 		f.yes("PUT", "session/destroy/"+a, "")
 		f.yes("PUT", "session/destroy/"+a, "")
 		f.yes("PUT", "kv/free?acquire="+b, "")
 		f.no("PUT", "kv/k?acquire="+b, "")
+		f.yes("DELETE", "kv/gone", "")
+		f.no("PUT", "kv/gone?acquire="+b, "a deletion does not end the delay")
 		time.Sleep(14 * time.Second)
 		f.no("PUT", "kv/k?acquire="+b, "")
 		time.Sleep(2 * time.Second)
 		f.yes("PUT", "kv/k?acquire="+b, "")
+		f.yes("PUT", "kv/gone?acquire="+b, "")
 		require.Len(t, read[[]struct{ ID string }](t, f.get("session/list")), 1)
 	})
 }

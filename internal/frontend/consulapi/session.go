@@ -23,7 +23,8 @@ const (
 	maxTTL       = 24 * time.Hour
 	defaultDelay = 15 * time.Second
 	maxDelay     = time.Minute
-	maxName      = 128 // bytes: the record of a session stands in the name of its lease
+	leastDelay   = 100 * time.Millisecond // a shorter one means none, and is none
+	maxName      = 128                    // bytes: the record of a session stands in the name of its lease
 
 	lastingTTL = time.Minute            // of the lease of a session without a time to live
 	renewEvery = 15                     // seconds
@@ -174,7 +175,9 @@ type wanted struct {
 func (w *wanted) session(peer string) (s session, id sessionID, ttl time.Duration, err error) {
 	delay := defaultDelay
 	if w.LockDelay != nil {
-		delay = min(time.Duration(*w.LockDelay), maxDelay)
+		if delay = min(time.Duration(*w.LockDelay), maxDelay); 0 < delay && delay < leastDelay {
+			delay = 0
+		}
 	}
 	refuse := func(field string, value any, text string, args ...any) (session, sessionID, time.Duration, error) {
 		return session{}, sessionID{}, 0, fault.Invalidf(field, value, text, args...)
