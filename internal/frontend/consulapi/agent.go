@@ -66,14 +66,14 @@ func (a *agentAPI) routes() []httpapi.Route {
 	return []httpapi.Route{
 		a.route("GET /v1/agent/self", read, a.self),
 		a.route("GET /v1/agent/services", read, a.services),
-		a.route("GET /v1/agent/service/{id}", read, a.service),
+		a.route("GET /v1/agent/service/{id...}", read, a.service),
 		a.route("PUT /v1/agent/service/register", write, a.register, "replace-existing-checks"),
-		a.route("PUT /v1/agent/service/deregister/{id}", write, a.deregister),
-		a.route("PUT /v1/agent/service/maintenance/{id}", write, a.maintain, "enable", "reason"),
+		a.route("PUT /v1/agent/service/deregister/{id...}", write, a.deregister),
+		a.route("PUT /v1/agent/service/maintenance/{id...}", write, a.maintain, "enable", "reason"),
 		a.route("GET /v1/agent/checks", read, a.checks),
 		a.route("PUT /v1/agent/check/register", write, a.registerCheck),
-		a.route("PUT /v1/agent/check/deregister/{id}", write, a.deregisterCheck),
-		a.route("PUT /v1/agent/check/{status}/{id}", write, a.report, "note"),
+		a.route("PUT /v1/agent/check/deregister/{id...}", write, a.deregisterCheck),
+		a.route("PUT /v1/agent/check/{status}/{id...}", write, a.report, "note"),
 	}
 }
 
@@ -102,8 +102,9 @@ func (a *agentAPI) own(ctx context.Context, id string) (list []*instance.Instanc
 	if err != nil {
 		return nil, err
 	}
+	key := instanceID(id)
 	for _, i := range all.Instances {
-		if i.Peer == a.Peer && (id == "" || i.ID == id) {
+		if i.Peer == a.Peer && (id == "" || i.ID == key) {
 			list = append(list, i)
 		}
 	}
@@ -136,7 +137,7 @@ func (a *agentAPI) alone(ctx context.Context, id string, change func(context.Con
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(id))
+	_, _ = h.Write([]byte(instanceID(id)))
 	turn := a.turns[h.Sum32()%uint32(len(a.turns))]
 	select {
 	case turn <- struct{}{}:
@@ -154,7 +155,8 @@ func (a *agentAPI) services(r *request) error {
 	}
 	out := map[string]agentService{}
 	for _, i := range list {
-		out[i.ID] = agentServiceOf(i)
+		s := agentServiceOf(i)
+		out[s.ID] = s
 	}
 	return a.answer(r, 1, out)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -136,6 +137,27 @@ func TestRegister(t *testing.T) {
 		f.done("agent/service/deregister/web-1", "")
 		require.Equal(t, http.StatusNotFound, f.put("agent/service/deregister/web-1", "").code)
 		require.Equal(t, "{}", f.get("catalog/services").body)
+	})
+}
+
+// TestAnyID: a service has the id that its client chose, whatever it is.
+func TestAnyID(t *testing.T) {
+	playAgent(t, func(t *testing.T, f *peerOf) {
+		for _, id := range []string{"demo/n1", "demo.n1", "watch", "a b", strings.Repeat("x", 200), "ü"} {
+			f.done("agent/service/register", fmt.Sprintf(`{"ID":%q,"Name":"web","Port":1,"Check":{"TTL":"1h"}}`, id))
+			path := url.PathEscape(id)
+			f.done("agent/check/pass/service:"+path, "")
+			require.Equal(t, id, read[map[string]any](t, f.get("agent/service/"+path))["ID"])
+			require.Contains(t, f.get("agent/services").body, fmt.Sprintf("%q:{", id))
+			require.Equal(t, id, read[[]map[string]any](t, f.get("health/checks/web"))[0]["ServiceID"])
+			require.Equal(t, "service:"+id+"=passing 1", f.statuses("web"))
+			f.done("agent/service/maintenance/"+path+"?enable=true", "")
+			f.done("agent/service/deregister/"+strings.ReplaceAll(path, "%2F", "/"), "")
+			require.Equal(t, "[]", f.get("health/service/web").body)
+		}
+		f.done("agent/service/register", `{"ID":"demo/n1","Name":"web","Port":1}`)
+		f.done("agent/service/register", `{"ID":"demo.n1","Name":"web","Port":1}`)
+		require.Len(t, read[[]entry](t, f.get("health/service/web")), 2)
 	})
 }
 

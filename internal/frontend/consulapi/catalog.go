@@ -79,7 +79,7 @@ func agentServiceOf(i *instance.Instance) agentService {
 		addresses = map[string]address{}
 	}
 	return agentService{
-		ID: i.ID, Service: i.Service, Tags: append([]string{}, i.Spec.Tags...), Meta: meta, Port: i.Spec.Port, Address: i.Spec.Host,
+		ID: idOf(i, rec), Service: i.Service, Tags: append([]string{}, i.Spec.Tags...), Meta: meta, Port: i.Spec.Port, Address: i.Spec.Host,
 		TaggedAddresses: addresses, Weights: weights{i.Spec.Weight, max(rec.Warning, 1)}, EnableTagOverride: rec.Override, Datacenter: Datacenter,
 		CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
 	}
@@ -121,11 +121,12 @@ func checksOf(i *instance.Instance) []healthCheck {
 		}
 	}
 	out := []healthCheck{}
+	id := idOf(i, rec)
 	bad := false
-	show := func(id, name, kind, status, notes, output string) {
+	show := func(of, name, kind, status, notes, output string) {
 		bad = bad || status == critical
 		out = append(out, healthCheck{
-			Node: i.Peer, CheckID: id, Name: name, Status: status, Notes: notes, Output: output, ServiceID: i.ID, ServiceName: i.Service, Type: kind,
+			Node: i.Peer, CheckID: of, Name: name, Status: status, Notes: notes, Output: output, ServiceID: id, ServiceName: i.Service, Type: kind,
 			ServiceTags: append([]string{}, i.Spec.Tags...), CreateIndex: max(i.Revision, 1), ModifyIndex: max(i.Revision, 1),
 		})
 	}
@@ -141,10 +142,10 @@ func checksOf(i *instance.Instance) []healthCheck {
 		show(c.ID, c.Name, c.Type, status, c.Notes, output)
 	}
 	if rec.Maintenance != nil {
-		show("_service_maintenance:"+i.ID, "Service Maintenance Mode", "maintenance", critical, *rec.Maintenance, "")
+		show("_service_maintenance:"+id, "Service Maintenance Mode", "maintenance", critical, *rec.Maintenance, "")
 	}
 	if i.Status != instance.StatusUp && !bad {
-		show("status:"+i.ID, "Status of the instance", "", critical, "", "the instance is "+i.Status.String())
+		show("status:"+id, "Status of the instance", "", critical, "", "the instance is "+i.Status.String())
 	}
 	return out
 }
@@ -215,7 +216,8 @@ func (a *agentAPI) node(r *request, list []*instance.Instance) any {
 	var of *instance.Instance
 	for _, i := range list {
 		if i.Peer == r.PathValue("node") {
-			services[i.ID], of = agentServiceOf(i), i
+			s := agentServiceOf(i)
+			services[s.ID], of = s, i
 		}
 	}
 	if of == nil {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ const recordKey = "consul"
 
 // record is what Consul knows of a service besides the instance.
 type record struct {
+	ID          string             `json:",omitempty"` // of the service, where an instance cannot have it
 	Checks      []*check           `json:",omitempty"`
 	Maintenance *string            `json:",omitempty"` // its reason; nil: none
 	Warning     int                `json:",omitempty"` // weight while a check warns
@@ -60,6 +62,25 @@ func recordOf(i *instance.Instance) *record {
 		return nil
 	}
 	return rec
+}
+
+// idOf is the id of the service of an instance.
+func idOf(i *instance.Instance, rec *record) string { return cmp.Or(rec.ID, i.ID) }
+
+// instanceID is the id of the instance of a service: the same, or one made of it where an instance cannot have it.
+func instanceID(id string) string {
+	if len(id) <= 128 && (instance.Key{Namespace: instance.DefaultNamespace, Service: "any", ID: id}).Validate() == nil {
+		return id
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	kept := strings.Map(func(c rune) rune {
+		if c < 128 && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._:-", c)) {
+			return c
+		}
+		return '.'
+	}, id)
+	return fmt.Sprintf("%s:%016x", kept[:min(len(kept), 100)], h.Sum64())
 }
 
 // override is the status that the checks with a TTL and maintenance force upon an instance; StatusUp: none.
@@ -185,7 +206,8 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 	if _, taken := d.Meta[recordKey]; taken {
 		return reg, nil, fault.Invalidf("Meta", recordKey, "is the name of this front's own record: use another one")
 	}
-	reg.Key = instance.Key{Namespace: instance.DefaultNamespace, Service: d.Name, ID: cmp.Or(d.ID, d.Name)}
+	id := cmp.Or(d.ID, d.Name)
+	reg.Key = instance.Key{Namespace: instance.DefaultNamespace, Service: d.Name, ID: instanceID(id)}
 	reg.Spec = instance.Spec{Host: cmp.Or(d.Address, node), Port: d.Port, Tags: d.Tags, Metadata: map[string]string{}}
 	for name, value := range d.Meta {
 		reg.Spec.Metadata[name] = value
@@ -197,6 +219,9 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 		}
 	}
 	rec = &record{Override: d.EnableTagOverride, Addresses: d.TaggedAddresses, Maintenance: old.Maintenance}
+	if id != reg.ID {
+		rec.ID = id
+	}
 	if d.Weights != nil {
 		reg.Spec.Weight, rec.Warning = d.Weights.Passing, d.Weights.Warning
 	}
@@ -205,11 +230,11 @@ func (d *serviceDefinition) registration(before *instance.Instance, replace bool
 		all = append([]*checkDefinition{d.Check}, all...)
 	}
 	for n, one := range all {
-		id := "service:" + reg.ID
+		name := "service:" + id
 		if len(all) > 1 {
-			id += fmt.Sprint(":", n+1)
+			name += fmt.Sprint(":", n+1)
 		}
-		c, active, err := one.check(id, d.Name)
+		c, active, err := one.check(name, d.Name)
 		if err == nil {
 			err = add(&reg.Spec, rec, c, active)
 		}
