@@ -238,3 +238,39 @@ func TestNotOurs(t *testing.T) {
 	}
 	check(t, list)
 }
+
+// TestServiceDiscovery browses as a client of DNS-SD does (RFC 6763): the types, the instances of a type, and what an instance is.
+func TestServiceDiscovery(t *testing.T) {
+	ptr := func(name string, targets ...string) golden {
+		g := golden{name: name, qtype: dns.TypePTR}
+		for _, target := range targets {
+			g.answer = append(g.answer, name+" 30 IN PTR "+target)
+		}
+		return g
+	}
+	one := func(name string, qtype uint16, data ...string) golden {
+		g := golden{name: name, qtype: qtype}
+		for _, d := range data {
+			g.answer = append(g.answer, name+" 30 IN "+dns.TypeToString[qtype]+" "+d)
+		}
+		return g
+	}
+	srv := one("WEB-2._web._tcp.blackhole.", dns.TypeSRV, "1 3 8080 0a000102.addr.blackhole.")
+	srv.extra = []string{"0a000102.addr.blackhole. 30 IN A 10.0.1.2"}
+	absent := golden{name: "web-7._web._tcp.blackhole.", qtype: dns.TypeSRV, rcode: dns.RcodeNameError}
+	unknown := golden{name: "_b._dns-sd._udp.blackhole.", qtype: dns.TypePTR, rcode: dns.RcodeNameError}
+	check(t, []golden{
+		ptr("_services._dns-sd._udp.prod.ns.blackhole.", "_web._tcp.prod.ns.blackhole."),
+		ptr("_services._dns-sd._udp.blackhole.", "_cli._tcp.blackhole.", "_db._tcp.blackhole.", "_idle._tcp.blackhole.", "_mixed._tcp.blackhole.",
+			"_service._tcp.blackhole.", "_twice._tcp.blackhole.", "_web._tcp.blackhole."),
+		ptr("_web._tcp.blackhole.", "web-1._web._tcp.blackhole.", "web-2._web._tcp.blackhole.", "web-3._web._tcp.blackhole."),
+		ptr("_web._tcp.us-east-1a.consul.", "web-1._web._tcp.us-east-1a.consul."),
+		srv,
+		one("web-2._web._tcp.blackhole.", dns.TypeTXT, `"id=web-2" "zone=us-east-1b"`),
+		one("web-1._web._tcp.blackhole.", dns.TypeA, "10.0.1.1"),
+		{name: "web-4._web._tcp.blackhole.", qtype: dns.TypeSRV}, // DOWN
+		absent, unknown,
+		{name: "_dns-sd._udp.blackhole.", qtype: dns.TypePTR},
+		{name: "web.service.blackhole.", qtype: dns.TypePTR},
+	})
+}

@@ -9,7 +9,7 @@
 // A name exists (NOERROR; without records NODATA, with the SOA) while a matching instance is
 // registered, in any status, or while a longer name exists. Otherwise the answer is NXDOMAIN. A
 // failed instance thus never makes a resolver forget the name. Names outside the domains, including
-// names of addresses (PTR), are REFUSED, as are zone transfers, classes except IN, and clients
+// names of addresses, are REFUSED, as are zone transfers, classes except IN, and clients
 // outside the configured networks.
 //
 // # Hosts given by name

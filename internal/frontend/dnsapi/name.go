@@ -18,6 +18,7 @@ const (
 	formService             // [TAG.]SERVICE.service
 	formNode                // NODE.node
 	formAddr                // HEX.addr
+	formTypes               // _services._dns-sd._udp: the services (RFC 6763, section 9)
 )
 
 // Reserved labels.
@@ -29,6 +30,8 @@ const (
 	labelDC        = "dc" // Consul's word for a zone
 	labelNamespace = "ns"
 	labelTCP       = "_tcp"
+	labelUDP       = "_udp"
+	labelSD        = "_dns-sd"
 )
 
 // name is a parsed name below a domain, in lower case.
@@ -37,7 +40,9 @@ type name struct {
 	namespace string // empty means instance.DefaultNamespace
 	zone      string // empty means any
 	tag       string // empty means any
+	id        string // of one instance; empty means any
 	label     string // name of the service, the node or the address
+	browsed   bool   // _SERVICE._tcp, which has the names of its instances below it
 }
 
 // of returns the service.
@@ -59,7 +64,9 @@ func parseName(labels []string) name {
 	if !ok {
 		return name{}
 	}
-	n.form, n.tag, n.label = parseWhat(labels)
+	what := parseWhat(labels)
+	what.namespace, what.zone = n.namespace, n.zone
+	n = what
 	switch n.form {
 	case formNode:
 		if n.namespace != "" {
@@ -115,55 +122,63 @@ func parseBareZone(n name, labels []string) (name, []string, bool) {
 }
 
 // parseWhat reads the labels in front of the namespace and the zone.
-func parseWhat(labels []string) (f form, tag, label string) {
+func parseWhat(labels []string) name {
 	if len(labels) == 0 {
-		return formInner, "", ""
+		return name{form: formInner}
 	}
 	last, front := labels[len(labels)-1], labels[:len(labels)-1]
 	switch last {
 	case labelService:
 		return parseService(front)
 	case labelNode, labelAddr:
-		f = formNode
+		f := formNode
 		if last == labelAddr {
 			f = formAddr
 		}
 		switch len(front) {
 		case 0:
-			return formInner, "", ""
+			return name{form: formInner}
 		case 1:
-			return f, "", front[0]
+			return name{form: f, label: front[0]}
 		}
-		return formNone, "", ""
+		return name{}
 	case labelZone, labelDC, labelNamespace:
 		if len(front) == 0 {
-			return formInner, "", ""
+			return name{form: formInner}
 		}
-		return formNone, "", ""
+		return name{}
 	}
 	return parseService(labels) // RFC 2782 without the word service
 }
 
-// parseService reads [TAG.]SERVICE, _SERVICE._tcp or _SERVICE._TAG.
-func parseService(labels []string) (f form, tag, service string) {
-	n := len(labels)
+// parseService reads [TAG.]SERVICE, _SERVICE._TAG, [ID.]_SERVICE._tcp or _services._dns-sd._udp.
+func parseService(labels []string) name {
+	count := len(labels)
+	n := name{form: formService}
 	switch {
-	case n == 0 || n == 1 && labels[0] == labelTCP:
-		return formInner, "", ""
-	case n == 2 && labels[0][0] == '_' && labels[1][0] == '_':
-		service, tag = labels[0][1:], labels[1][1:]
-		if labels[1] == labelTCP {
-			tag = ""
-		} else if tag == "" {
-			return formNone, "", ""
+	case count == 0 || labels[count-1] == labelUDP && (count == 1 || count == 2 && labels[0] == labelSD) || count == 1 && labels[0] == labelTCP:
+		return name{form: formInner}
+	case count == 3 && labels[1] == labelSD && labels[2] == labelUDP:
+		if labels[0] != "_services" {
+			return name{}
+		}
+		return name{form: formTypes}
+	case count == 3 && labels[1][0] == '_' && labels[2] == labelTCP:
+		n.id, n.label = labels[0], labels[1][1:]
+	case count == 2 && labels[0][0] == '_' && labels[1][0] == '_':
+		n.label, n.tag = labels[0][1:], labels[1][1:]
+		if n.browsed = labels[1] == labelTCP; n.browsed {
+			n.tag = ""
+		} else if n.tag == "" {
+			return name{}
 		}
 	default:
-		service, tag = labels[n-1], strings.Join(labels[:n-1], ".")
+		n.label, n.tag = labels[count-1], strings.Join(labels[:count-1], ".")
 	}
-	if !isPlain(service) {
-		return formNone, "", ""
+	if !isPlain(n.label) {
+		return name{}
 	}
-	return formService, tag, service
+	return n
 }
 
 // isPlain reports whether a label can be a namespace, a service or a zone.

@@ -62,6 +62,23 @@ func aliasRecord(target []byte, weight int) record {
 	return record{wire: finish(append(start(nil, dns.TypeCNAME), target...)), weight: weight}
 }
 
+// maxLabel is the length of the longest label.
+const maxLabel = 63
+
+// instanceRecord makes the PTR record of an instance for a question about _SERVICE._tcp: its id before that name. The id keeps its case.
+func instanceRecord(id string) record {
+	b := append(append(start(nil, dns.TypePTR), byte(len(id))), id...)
+	return record{wire: finish(append(b, questionPointer()...)), weight: 1}
+}
+
+// serviceTypeRecord makes the PTR record of a service for a question about _services._dns-sd._udp: _SERVICE._tcp before what follows
+// these labels.
+func serviceTypeRecord(service string) record {
+	b := append(append(start(nil, dns.TypePTR), byte(1+len(service)), '_'), service...)
+	b = append(append(b, byte(len(labelTCP))), labelTCP...)
+	return record{wire: finish(append(b, 0xC0, byte(headerSize+len("._services._dns-sd._udp")))), weight: 1}
+}
+
 // textRecord makes a TXT record of the texts that fit: at most 255 bytes each and maxText in all. TXT
 // needs at least one string, so without a text it has an empty one.
 func textRecord(texts []string) record {

@@ -137,6 +137,8 @@ func (r *responder) lookup(z *zone, n name) answer {
 			r.cache.put(bytes.Clone(r.query.cacheKey()), c)
 		}
 		return a
+	case formTypes:
+		return r.types(z, n)
 	case formNode:
 		if node, ok := r.Node(n.label); ok && (n.zone == "" || node.Zone == n.zone) {
 			return r.node(z, node)
@@ -191,6 +193,29 @@ func (r *responder) node(z *zone, n Node) answer {
 	return a
 }
 
+// types answers with the services of a namespace, as types of DNS-SD.
+func (r *responder) types(z *zone, n name) answer {
+	exists, err := r.server.existing.exist(r.server.closing, n, r.Now())
+	if err == nil && !exists {
+		return nothing(z)
+	}
+	var services instance.Services
+	if err == nil {
+		services, err = r.Catalog.Services(r.server.closing, n.inNamespace())
+	}
+	if err != nil {
+		return failure(z, err)
+	}
+	a := answer{zone: z, ttl: r.seconds(), uniform: true}
+	for _, one := range services.Services {
+		if r.query.qtype == dns.TypePTR && len(one.Name) < maxLabel {
+			a.records = append(a.records, serviceTypeRecord(one.Name))
+		}
+	}
+	a.soa = len(a.records) == 0
+	return a
+}
+
 // inner answers about an empty non-terminal, a name that has only longer names.
 func (r *responder) inner(z *zone, n name) answer {
 	exists, err := r.server.existing.exist(r.server.closing, n, r.Now())
@@ -218,7 +243,7 @@ func (r *responder) service(c *cached) answer {
 			return r.absent(c, result.Contact)
 		}
 		c.view, c.list, c.asked = result.View, list, time.Time{}
-		c.answer = *newService(r.server.rule, c.zone, list, r.query.qtype)
+		c.answer = *newService(r.server.rule, c.zone, c.name, list, r.query.qtype)
 	}
 	if since := now.Sub(c.asked); since >= expiryFor || since < 0 {
 		c.expires, c.asked = r.Catalog.Expires(c.list), now
@@ -265,9 +290,9 @@ func (r *responder) absent(c *cached, contact instance.Contact) answer {
 	return a
 }
 
-// pick returns the instances that match the tag and the zone of a name.
+// pick returns the instances that match the id, the tag and the zone of a name.
 func (n name) pick(list []*instance.Instance) []*instance.Instance {
-	if n.tag == "" && n.zone == "" {
+	if n.tag == "" && n.zone == "" && n.id == "" {
 		return list
 	}
 	var some []*instance.Instance

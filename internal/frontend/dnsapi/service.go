@@ -15,7 +15,7 @@ import (
 // picks reports whether an instance matches a name. A tag is a tag of the instance, key:value of its
 // metadata, or a key with the value "true", as in package instance, but without regard to case.
 func (n name) picks(i *instance.Instance) bool {
-	return n.inZone(i) && (n.tag == "" || hasTag(i, func(tag string) bool { return strings.EqualFold(tag, n.tag) }))
+	return n.inZone(i) && (n.id == "" || strings.EqualFold(i.ID, n.id)) && (n.tag == "" || hasTag(i, func(tag string) bool { return strings.EqualFold(tag, n.tag) }))
 }
 
 // inZone reports whether an instance matches the zone of a name.
@@ -25,7 +25,7 @@ func (n name) inZone(i *instance.Instance) bool {
 
 // above reports whether an instance has a longer name below this one: the name with a longer tag.
 func (n name) above(i *instance.Instance) bool {
-	return n.inZone(i) && hasTag(i, func(tag string) bool {
+	return n.id == "" && n.inZone(i) && hasTag(i, func(tag string) bool {
 		front := len(tag) - len(n.tag) - 1
 		return front > 0 && tag[front] == '.' && strings.EqualFold(tag[front+1:], n.tag)
 	})
@@ -52,13 +52,14 @@ type service struct {
 	seen    map[string]int // index of each record by its bytes
 	extras  map[netip.Addr]int
 	withIPs bool // some host is an address, withheld or not
+	browsed bool // the question may be for the names of instances
 }
 
 // newService packs the records of a type. Equal records become one, with the sum of their weights in
 // the draw, because a set of records has no duplicates (RFC 2181, section 5).
-func newService(rule *addressRule, z *zone, list []*instance.Instance, qtype uint16) *answer {
+func newService(rule *addressRule, z *zone, n name, list []*instance.Instance, qtype uint16) *answer {
 	s := &service{
-		rule: rule, zone: z, answer: &answer{zone: z},
+		rule: rule, zone: z, browsed: n.browsed, answer: &answer{zone: z},
 		seen: make(map[string]int), extras: make(map[netip.Addr]int),
 	}
 	if qtype == dns.TypeANY {
@@ -89,6 +90,10 @@ func (s *service) add(i *instance.Instance, qtype uint16) {
 	switch {
 	case qtype == dns.TypeTXT:
 		s.put(textRecord(texts(i)))
+	case qtype == dns.TypePTR:
+		if s.browsed && len(i.ID) <= maxLabel {
+			s.put(instanceRecord(i.ID))
+		}
 	case qtype == dns.TypeSRV && i.Spec.Port > 0:
 		s.addService(i, addr)
 	case err != nil || qtype != addressType(addr):
