@@ -228,7 +228,7 @@ func (f *fake) Watch(r *api.WatchRequest, out grpc.ServerStreamingServer[api.Wat
 			resp.Record = bare()
 		}
 		if kind == api.WatchResponse_KIND_PROGRESS {
-			resp.Reason = "1 records are left out, because they need a newer version of blackholed with auction.v2"
+			resp.Complete, resp.Beyond = true, &api.Beyond{Records: 1, Features: []string{"auction.v2"}}
 		}
 		if err := out.Send(resp); err != nil {
 			return err

@@ -93,7 +93,6 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 	for _, r := range n.kept {
 		if p.Match(r) && !r.Expired(time.Now()) {
 			found.Records = append(found.Records, r)
-			_, _ = n.asker.Put(r, time.Now()) // stale records are fine
 		}
 	}
 	found.Total = len(found.Records)
@@ -106,6 +105,9 @@ func (n *fakeKeepers) Query(ctx context.Context, p *query.Plan) (query.Found, er
 			limit = own
 		}
 		found.Records = found.Records[:min(len(found.Records), limit)]
+	}
+	for _, r := range found.Records {
+		_, _ = n.asker.Put(r, time.Now()) // stale records are fine
 	}
 	return found, nil
 }

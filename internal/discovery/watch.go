@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,6 +26,7 @@ const (
 	watchedAtMost     = 100                    // providers, and endpoints, that one watch has measured each minute
 	countedBeyond     = 64                     // records of a plan that a watch counts as left out
 	coverCells        = 16                     // of the disc of a plan, to count them
+	maxPages          = 100                    // of one search, of query.MaxLimit matches each
 )
 
 // watcher is one watch: a cursor into the changes without a buffer. One goroutine uses it.
@@ -36,11 +38,15 @@ type watcher struct {
 	epoch, seq uint64 // position in the changes of the index
 	snapshot   uint64 // changes up to this position are part of the initial state
 	pending    []discovery.Event
-	told       string // reason of the last Progress
+	told       string // what the last Progress left out
 	hidden     hidden
 	release    func()
 	cancel     context.CancelFunc
 	done       sync.WaitGroup
+
+	ended  chan struct{} // has an element after a search that ended otherwise than the one before
+	mu     sync.Mutex    // guards misses
+	misses []string      // of each plan: why the last search may miss matches; "" for a complete one
 }
 
 // hidden is what a watch leaves out although it matches. It is immutable.
@@ -83,8 +89,8 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	if err := watchable(q); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	q.Exclude, q.Limit = nil, query.MaxLimit // request all
-	w := &watcher{service: s}
+	q.Exclude, q.Limit, q.Sort = nil, query.MaxLimit, query.SortStable // request all, in pages
+	w := &watcher{service: s, ended: make(chan struct{}, 1)}
 	resume, err := w.parse(after)
 	if err == nil {
 		err = w.compile(q)
@@ -97,7 +103,9 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	}
 	s.watches.set(w, true)
 	w.caller = s.exchange.caller(ctx)
-	w.askAgain(ctx) // unknown records arrive as changes
+	for i := range w.plans {
+		w.askFor(ctx, i, 1) // the other pages, and unknown records, arrive as changes
+	}
 	w.measure()
 	switch {
 	case !resume:
@@ -112,11 +120,14 @@ func (s *Service) Watch(ctx context.Context, q query.Query, after string) (disco
 	var loopCtx context.Context
 	loopCtx, w.cancel = context.WithCancel(s.ctx)
 	var stops []func()
-	for _, p := range w.plans {
-		stops = append(stops, s.Keepers.Watch(loopCtx, p, func() { w.askFor(loopCtx, p) }))
+	for i, p := range w.plans {
+		stops = append(stops, s.Keepers.Watch(loopCtx, p, func() { w.askFor(loopCtx, i, maxPages) }))
 	}
 	w.done.Go(func() {
 		defer all(stops)()
+		if w.missed() != "" {
+			w.askAgain(loopCtx)
+		}
 		w.requery(loopCtx)
 	})
 	return w, nil
@@ -135,6 +146,7 @@ func (w *watcher) compile(q query.Query) error {
 		}
 		w.plans = append(w.plans, p)
 	}
+	w.misses = make([]string, len(w.plans))
 	return nil
 }
 
@@ -221,6 +233,8 @@ func (w *watcher) Next(ctx context.Context) (discovery.Event, error) {
 			return discovery.Event{}, fault.New("discovery.Watch", fault.Unavailable, "the peer is shutting down")
 		case <-wait:
 		case <-look.C:
+		case <-w.ended:
+			return w.progress(), nil
 		case <-quiet.C:
 			return w.progress(), nil
 		}
@@ -242,22 +256,27 @@ func (w *watcher) start() {
 	w.pending = append(w.pending, w.progress())
 }
 
-// progress returns an event without a change. It says how many records the watch leaves out because this version does
-// not understand them, and why.
+// progress returns an event without a change. It says whether the watch has all matches, and how many records it leaves out because this
+// version does not understand them.
 func (w *watcher) progress() discovery.Event {
-	w.told = w.leftOut()
-	return discovery.Event{Kind: discovery.Progress, Cursor: w.cursor(), Reason: w.told}
+	select {
+	case <-w.ended: // this one tells it
+	default:
+	}
+	left, missed := w.leftOut(), w.missed()
+	w.told = left.String()
+	return discovery.Event{Kind: discovery.Progress, Cursor: w.cursor(), Complete: missed == "", Reason: missed, Beyond: left}
 }
 
-// leftOut describes the records of the index that may match but need features of a later version; "" for none.
-func (w *watcher) leftOut() string {
+// leftOut counts the records of the index that may match but need features of a later version.
+func (w *watcher) leftOut() *query.LeftOut {
 	var all []*records.Record
 	more := false
 	for _, p := range w.plans {
 		some, cut := index.SomeBeyond(w.service.Index, p, p.Cells(coverCells), w.service.Now(), countedBeyond)
 		all, more = append(all, some...), more || cut
 	}
-	return index.LeftOut(all, 0, more).String()
+	return index.LeftOut(all, 0, more)
 }
 
 // beyond reports whether a watch leaves a record out because it needs a feature of a later version.
@@ -291,7 +310,7 @@ func (w *watcher) take(ch index.Change) {
 	case was:
 		w.show(discovery.Removed, ch.Old, w.cursor())
 	}
-	if (w.beyond(ch.Old) || w.beyond(ch.New)) && w.leftOut() != w.told {
+	if (w.beyond(ch.Old) || w.beyond(ch.New)) && w.leftOut().String() != w.told {
 		w.pending = append(w.pending, w.progress())
 	}
 }
@@ -420,18 +439,69 @@ func (w *watcher) measure() {
 
 // askAgain puts the keepers' matches of all plans into the index.
 func (w *watcher) askAgain(ctx context.Context) {
-	for _, p := range w.plans {
-		w.askFor(ctx, p)
+	for i := range w.plans {
+		w.askFor(ctx, i, maxPages)
 	}
 }
 
-// askFor puts the keepers' matches of a plan into the index.
-func (w *watcher) askFor(ctx context.Context, p *query.Plan) {
+// askFor puts the keepers' matches of a plan into the index, page by page, and notes what the search may miss.
+func (w *watcher) askFor(ctx context.Context, i, pages int) {
+	q, more, missed := w.plans[i].Query(), true, ""
+	for ; more && pages > 0 && ctx.Err() == nil; pages-- {
+		var why string
+		more, why = w.askPage(ctx, &q)
+		missed = cmp.Or(missed, why)
+	}
+	if more {
+		missed = cmp.Or(missed, "there are more matches than were asked for so far")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.misses[i] == missed {
+		return
+	}
+	w.misses[i] = missed
+	select {
+	case w.ended <- struct{}{}:
+	default: // the next Progress tells both
+	}
+}
+
+// askPage asks for one page, and makes q the question for the next one, if there are more. missed says why the page may lack matches.
+func (w *watcher) askPage(ctx context.Context, q *query.Query) (more bool, missed string) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	if _, err := w.service.Keepers.Query(ctx, p); err != nil && w.service.ctx.Err() == nil {
-		w.service.Metrics.Failed("discovery.Watch", err)
+	p, err := query.Compile(*q, w.service.defaults)
+	var found query.Found
+	if err == nil {
+		found, err = w.service.Keepers.Query(ctx, p)
 	}
+	if err != nil {
+		if w.service.ctx.Err() == nil {
+			w.service.Metrics.Failed("discovery.Watch", err)
+		}
+		return false, err.Error()
+	}
+	if !found.Complete {
+		missed = cmp.Or(found.Reason, "some keepers did not answer")
+	}
+	if found.Local || len(found.Records) < p.Limit() {
+		return false, missed
+	}
+	names := make([]records.Name, len(found.Records))
+	for i, r := range found.Records {
+		names[i] = r.Name()
+	}
+	slices.SortFunc(names, records.Name.Compare) // the order of query.SortStable
+	q.After = names[p.Limit()-1].String()
+	return true, missed
+}
+
+// missed says why the last searches may miss matches; "" if none does.
+func (w *watcher) missed() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(w.misses...)
 }
 
 // cursor encodes the shown state: epoch and sequence of the feed and epoch of the measurements, in hexadecimal.

@@ -2,11 +2,13 @@ package discovery_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/stretchr/testify/require"
 
 	"github.com/blackhole/blackhole/internal/platform/probe"
@@ -274,8 +276,10 @@ func TestWatchTellsWhatItLeavesOut(t *testing.T) {
 		watch, err := f.Watch(t.Context(), storage(), "")
 		require.NoError(t, err)
 		defer watch.Close()
-		const text = "1 records are left out, because they need a newer version of blackholed with auction.v2"
-		require.Equal(t, text, f.next(watch).Reason)
+		left := func(n int) *query.LeftOut { return &query.LeftOut{Records: n, Features: []string{"auction.v2"}} }
+		first := f.next(watch)
+		require.Equal(t, left(1), first.Beyond)
+		require.True(t, first.Complete, first.Reason)
 
 		plain := f.foreign("b", 1, 1, 24*time.Hour)
 		f.arrive(plain)
@@ -287,18 +291,98 @@ func TestWatchTellsWhatItLeavesOut(t *testing.T) {
 		began := time.Now()
 		now := f.next(watch)
 		require.Equal(t, discovery.Progress, now.Kind)
-		require.Equal(t, "2"+text[1:], now.Reason)
+		require.Equal(t, left(2), now.Beyond)
 		require.Zero(t, time.Since(began))
 
 		f.arrive(later("b", 3)) // renewed: nothing new
-		require.Equal(t, now.Reason, f.next(watch).Reason)
+		require.Equal(t, now.Beyond, f.next(watch).Beyond)
 		require.NotZero(t, time.Since(began), "the Progress of a quiet watch")
 		f.arrive(f.foreign("a", 1, 4, 24*time.Hour))
 		require.Equal(t, discovery.Added, f.next(watch).Kind)
-		require.Equal(t, text, f.next(watch).Reason)
+		require.Equal(t, left(1), f.next(watch).Beyond)
 		f.arrive(f.foreign("b", 1, 5, 24*time.Hour))
 		require.Equal(t, discovery.Added, f.next(watch).Kind)
-		require.Empty(t, f.next(watch).Reason)
+		require.Nil(t, f.next(watch).Beyond)
+	})
+}
+
+// A watch says with each Progress whether its last search missed matches, and at once when that changes.
+func TestWatchTellsWhatItMisses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.net.partial.Store(true)
+		f.keep(f.foreign("a", 1, 1, 24*time.Hour))
+		began := time.Now()
+		watch, err := f.Watch(t.Context(), storage(), "")
+		require.NoError(t, err)
+		defer watch.Close()
+		require.Equal(t, "added a/1", describe(f.next(watch)))
+		for range 3 {
+			ev := f.next(watch)
+			require.Equal(t, discovery.Progress, ev.Kind)
+			require.False(t, ev.Complete)
+			require.Equal(t, "one keeper of two answered", ev.Reason)
+		}
+		f.net.partial.Store(false)
+		progress := func(complete bool, reason string) {
+			t.Helper()
+			for {
+				ev := f.next(watch)
+				require.Equal(t, discovery.Progress, ev.Kind)
+				if ev.Complete == complete {
+					require.Equal(t, reason, ev.Reason)
+					return
+				}
+			}
+		}
+		progress(true, "")
+		require.Equal(t, 5*time.Minute, time.Since(began), "at once after the search")
+		f.net.down.Store(true)
+		progress(false, "fake: network is down")
+		require.Equal(t, 10*time.Minute, time.Since(began))
+	})
+}
+
+// A state of more matches than one answer holds arrives in pages, whole. Until then the watch says that more are to come.
+func TestWatchOfManyMatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.net.limited.Store(true)
+		const count = 2*query.MaxLimit + 300
+		now := time.Now()
+		var key crypto.PrivKey
+		for i := range count {
+			if i%100 == 0 {
+				var err error
+				key, _, err = crypto.GenerateEd25519Key(rand.Reader)
+				require.NoError(t, err)
+			}
+			r, err := records.Sign("test", key, offer(fmt.Sprintf("s%d", i), 1), records.Stamp{Sequence: 1, Created: now, Issued: now, Expires: now.Add(24 * time.Hour)})
+			require.NoError(t, err)
+			f.keep(r)
+		}
+		watch, err := f.Watch(t.Context(), storage(), "")
+		require.NoError(t, err)
+		defer watch.Close()
+		seen := make(map[string]bool)
+		for first := true; ; first = false {
+			ev := f.next(watch)
+			for ; ev.Kind == discovery.Added; ev = f.next(watch) {
+				require.False(t, seen[ev.Record.Name().ID])
+				seen[ev.Record.Name().ID] = true
+			}
+			require.Equal(t, discovery.Progress, ev.Kind)
+			if ev.Complete {
+				break
+			}
+			require.True(t, first, ev.Reason)
+			require.Len(t, seen, query.MaxLimit)
+			require.Equal(t, "there are more matches than were asked for so far", ev.Reason)
+		}
+		require.Len(t, seen, count)
+		require.Equal(t, int64(1+3), f.net.queries.Load(), "the first page, and all pages")
 	})
 }
 

@@ -228,7 +228,10 @@ type Event struct {
 	Kind   discovery.EventKind `json:"event"`
 	Cursor string              `json:"cursor,omitempty"`
 	Record *Record             `json:"record,omitempty"` // nil for Progress and Reset
-	Reason string              `json:"reason,omitempty"` // as in discovery.Event
+	// As in discovery.Event.
+	Complete bool           `json:"complete,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
+	Beyond   *query.LeftOut `json:"beyond,omitempty"`
 }
 
 // Watcher is one watch for one goroutine. The end of the context of Watch ends it.

@@ -38,7 +38,7 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		Source: query.Source(resp.GetSource()), Complete: resp.GetComplete(), Reason: resp.GetIncompleteReason(),
 		AgeMs: query.Millis(resp.GetAge().AsDuration()), TookMs: query.Millis(resp.GetTook().AsDuration()),
 		Notes: resp.GetNotes(), ExcludedTotal: int(resp.GetExcludedTotal()),
-		Next: resp.GetNext(),
+		Next: resp.GetNext(), Beyond: toLeftOut(resp.GetBeyond()),
 	}
 	for _, g := range resp.GetPriceGroups() {
 		a.Groups = append(a.Groups, query.PriceGroup{
@@ -51,9 +51,6 @@ func toAnswer(resp *api.QueryResponse) query.AnswerView {
 		for i, n := range c.GetCounts() {
 			a.Cells.Counts[i] = query.CellCount{Cell: geo.Cell(n.GetCell()), Count: int(n.GetCount())}
 		}
-	}
-	if b := resp.GetBeyond(); b != nil {
-		a.Beyond = &query.LeftOut{Records: int(b.GetRecords()), AtLeast: b.GetRecordsAtLeast(), Features: b.GetFeatures()}
 	}
 	for _, e := range resp.GetExcluded() {
 		a.Excluded = append(a.Excluded, query.Excluded{Provider: e.GetProviderId(), ID: e.GetRecordId(), Reason: e.GetReason(), Since: e.GetSince().AsTime()})
@@ -97,6 +94,13 @@ func toMeasured(m *api.Measured) *records.Measured {
 	return out
 }
 
+func toLeftOut(b *api.Beyond) *query.LeftOut {
+	if b == nil {
+		return nil
+	}
+	return &query.LeftOut{Records: int(b.GetRecords()), AtLeast: b.GetRecordsAtLeast(), Features: b.GetFeatures()}
+}
+
 func toEvent(resp *api.WatchResponse) Event {
 	kinds := map[api.WatchResponse_Kind]discovery.EventKind{
 		api.WatchResponse_KIND_ADDED:     discovery.Added,
@@ -107,7 +111,7 @@ func toEvent(resp *api.WatchResponse) Event {
 		api.WatchResponse_KIND_PROGRESS:  discovery.Progress,
 		api.WatchResponse_KIND_RESET:     discovery.Reset,
 	}
-	ev := Event{Kind: kinds[resp.GetKind()], Cursor: resp.GetCursor(), Reason: resp.GetReason()}
+	ev := Event{Kind: kinds[resp.GetKind()], Cursor: resp.GetCursor(), Complete: resp.GetComplete(), Reason: resp.GetReason(), Beyond: toLeftOut(resp.GetBeyond())}
 	if resp.GetRecord() != nil {
 		r := toRecord(resp.GetRecord())
 		ev.Record = &r

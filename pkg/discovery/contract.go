@@ -196,7 +196,8 @@ type Event struct {
 	Kind   EventKind
 	Cursor string          // resumes after this event; empty within a state in several parts, until its Progress
 	Record *records.Record // nil for Progress and Reset
-	// Reason of a Removed event; of a Progress, the records that the watch leaves out because they need a newer version,
-	// empty for none.
-	Reason string
+	// Of a Progress: the last search missed no match, so the watch has them all. Later changes of it are told at once.
+	Complete bool
+	Reason   string         // of a Removed event; of a Progress that is not complete
+	Beyond   *query.LeftOut // of a Progress: records that the watch leaves out because they need a newer version; nil for none
 }

@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -158,10 +159,15 @@ func followOffers(r *remote.Peer, w *client.Watcher) error {
 		if err != nil {
 			return queryFields().Rename(err)
 		}
-		if ev.Kind == discovery.Progress && ev.Reason != warned {
-			if warned = ev.Reason; warned != "" {
-				r.Say("warning: %s", warned)
+		if ev.Kind == discovery.Progress {
+			why := ev.Beyond.String()
+			if !ev.Complete {
+				why = "matches may be missing: " + cmp.Or(ev.Reason, "the search is not complete")
 			}
+			if why != "" && why != warned {
+				r.Say("warning: %s", why)
+			}
+			warned = why
 		}
 		d := term.Document{Value: ev}
 		switch {

@@ -20,6 +20,7 @@ import (
 
 const (
 	watchRecheck = 30 * time.Second       // interval of checks of a cell without a stream
+	watchDivided = 2 * time.Minute        // interval of searches in place of a stream; live updates bring the changes between them
 	watchRetry   = 250 * time.Millisecond // delay before the next keeper, doubling
 	watchRetries = 6                      // maximum number of doublings: 16 s
 )
@@ -109,7 +110,7 @@ func (f *follower) run(ctx context.Context) {
 		if f.handleEnd(ctx, id, err) {
 			failures = 0
 			f.resync(ctx)
-			sleep(ctx, watchRecheck)
+			sleep(ctx, watchDivided)
 			continue
 		}
 		if f.received {

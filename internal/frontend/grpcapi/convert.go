@@ -86,7 +86,7 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 		Results: make([]*api.QueryResult, len(a.Results)), Total: uint64(a.Total), TotalAtLeast: a.AtLeast, Source: string(a.Source),
 		Complete: a.Complete, IncompleteReason: a.Reason,
 		Age: durationpb.New(a.Age), Took: durationpb.New(a.Took), Notes: a.Notes, ExcludedTotal: uint64(a.ExcludedTotal),
-		Next: a.Next,
+		Next: a.Next, Beyond: fromLeftOut(a.Beyond),
 	}
 	for _, g := range a.Groups {
 		resp.PriceGroups = append(resp.PriceGroups, &api.PriceGroup{
@@ -100,9 +100,6 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 			resp.Cells.Counts = append(resp.Cells.Counts, &api.CellCount{Cell: string(n.Cell), Count: uint64(n.Count)})
 		}
 	}
-	if b := a.Beyond; b != nil {
-		resp.Beyond = &api.Beyond{Records: uint64(b.Records), RecordsAtLeast: b.AtLeast, Features: b.Features}
-	}
 	for _, e := range a.Excluded {
 		resp.Excluded = append(resp.Excluded, &api.Excluded{ProviderId: e.Provider, RecordId: e.ID, Reason: e.Reason, Since: timestamppb.New(e.Since)})
 	}
@@ -113,6 +110,13 @@ func fromAnswer(a *query.Answer) *api.QueryResponse {
 		}
 	}
 	return resp
+}
+
+func fromLeftOut(b *query.LeftOut) *api.Beyond {
+	if b == nil {
+		return nil
+	}
+	return &api.Beyond{Records: uint64(b.Records), RecordsAtLeast: b.AtLeast, Features: b.Features}
 }
 
 func fromEndpoint(m *records.Measured) *api.Endpoint {
@@ -142,7 +146,7 @@ func fromEvent(ev discovery.Event) *api.WatchResponse {
 		discovery.Progress:  api.WatchResponse_KIND_PROGRESS,
 		discovery.Reset:     api.WatchResponse_KIND_RESET,
 	}
-	resp := &api.WatchResponse{Kind: kinds[ev.Kind], Cursor: ev.Cursor, Reason: ev.Reason}
+	resp := &api.WatchResponse{Kind: kinds[ev.Kind], Cursor: ev.Cursor, Complete: ev.Complete, Reason: ev.Reason, Beyond: fromLeftOut(ev.Beyond)}
 	if ev.Record != nil {
 		resp.Record = fromRecord(ev.Record, nil)
 	}

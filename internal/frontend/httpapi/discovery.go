@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/input"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
@@ -155,6 +156,12 @@ func stream(ctx context.Context, out *eventStream, watcher discovery.Watcher) {
 // eventText omits a missing id, because an empty id would make a browser forget the last one.
 func eventText(ev discovery.Event) []byte {
 	data := []byte{'{'} // one line, as the framing requires
+	if ev.Kind == discovery.Progress {
+		data = fmt.Appendf(data, `"complete":%t`, ev.Complete)
+	}
+	if ev.Beyond != nil {
+		data = append(append(data, `,"beyond":`...), dialect.JSON(ev.Beyond)...)
+	}
 	if ev.Record != nil {
 		data = ev.Record.AppendJSON(append(data, `"record":`...))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/dialect"
 	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 	"github.com/blackhole/blackhole/pkg/records/jsonform"
 )
@@ -53,6 +54,9 @@ type offerEvent struct {
 	Kind   discovery.EventKind `json:"kind"` // as of /v1/discovery/watch; or state, with a part of the Offers that match
 	Offer  json.RawMessage     `json:"offer,omitempty"`
 	Reason string              `json:"reason,omitempty"`
+
+	Complete bool           `json:"complete,omitempty"` // of progress
+	Beyond   *query.LeftOut `json:"beyond,omitempty"`   // of progress
 }
 
 // offerTeller turns the events of a watch into messages. The offers of a state share events: 20,000 events of one offer
@@ -76,7 +80,7 @@ func (o *offerTeller) tell(ev discovery.Event) error {
 	case discovery.Progress:
 		o.within = false
 	}
-	data := offerEvent{Kind: ev.Kind, Reason: ev.Reason}
+	data := offerEvent{Kind: ev.Kind, Reason: ev.Reason, Complete: ev.Complete, Beyond: ev.Beyond}
 	if ev.Record != nil {
 		data.Offer = appendOffer(nil, ev.Record)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/blackhole/blackhole/internal/discovery/discoverytest"
 	"github.com/blackhole/blackhole/internal/platform/access"
 	"github.com/blackhole/blackhole/pkg/discovery"
+	"github.com/blackhole/blackhole/pkg/query"
 	"github.com/blackhole/blackhole/pkg/records"
 )
 
@@ -141,7 +142,9 @@ func (e *events) expect(kind, id string) sse {
 	require.True(e.t, ok, "the stream ended: %v", e.lines.Err())
 	require.Equal(e.t, kind, ev.event)
 	if id == "" {
-		require.Empty(e.t, ev.data)
+		_, says := ev.data["complete"]
+		require.Equal(e.t, kind == "progress", says)
+		require.NotContains(e.t, ev.data, "record")
 	} else {
 		require.Equal(e.t, id, ev.data["record"].(object)["id"])
 	}
@@ -338,5 +341,9 @@ func TestSlowRequests(t *testing.T) {
 // TestEventsWithoutACursor: such an event leaves the last id unchanged.
 func TestEventsWithoutACursor(t *testing.T) {
 	require.Equal(t, "event: reset\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Reset})))
-	require.Equal(t, "event: progress\nid: 1-2\ndata: {}\n\n", string(eventText(discovery.Event{Kind: discovery.Progress, Cursor: "1-2"})))
+	require.Equal(t, "event: progress\nid: 1-2\ndata: {\"complete\":true}\n\n", string(eventText(discovery.Event{Kind: discovery.Progress, Cursor: "1-2", Complete: true})))
+	require.Equal(t, `event: progress
+data: {"complete":false,"beyond":{"records":2,"features":["x"]},"reason":"no keeper"}
+
+`, string(eventText(discovery.Event{Kind: discovery.Progress, Reason: "no keeper", Beyond: &query.LeftOut{Records: 2, Features: []string{"x"}}})))
 }

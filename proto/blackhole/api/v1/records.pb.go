@@ -2064,12 +2064,13 @@ func (x *WatchRequest) GetAfter() string {
 }
 
 type WatchResponse struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Kind   WatchResponse_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=blackhole.api.v1.WatchResponse_Kind" json:"kind,omitempty"`
-	Cursor string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	Record *Record                `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"` // absent in progress and reset
-	// Of a removal; of progress, the records that the watch leaves out because they need a newer version, empty for none
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          WatchResponse_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=blackhole.api.v1.WatchResponse_Kind" json:"kind,omitempty"`
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Record        *Record                `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`      // absent in progress and reset
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`      // of a removal; of progress that is not complete
+	Complete      bool                   `protobuf:"varint,5,opt,name=complete,proto3" json:"complete,omitempty"` // of progress: the last search missed no match
+	Beyond        *Beyond                `protobuf:"bytes,6,opt,name=beyond,proto3" json:"beyond,omitempty"`      // of progress: records that the watch leaves out; absent for none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2130,6 +2131,20 @@ func (x *WatchResponse) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *WatchResponse) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *WatchResponse) GetBeyond() *Beyond {
+	if x != nil {
+		return x.Beyond
+	}
+	return nil
 }
 
 type StatusRequest struct {
@@ -3097,12 +3112,14 @@ const file_blackhole_api_v1_records_proto_rawDesc = "" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\"g\n" +
 	"\fWatchRequest\x123\n" +
 	"\x05query\x18\x01 \x01(\v2\x1d.blackhole.discovery.v1.QueryR\x05query\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05afterJ\x04\b\x03\x10\x04R\x06fields\"\xc7\x02\n" +
+	"\x05after\x18\x02 \x01(\tR\x05afterJ\x04\b\x03\x10\x04R\x06fields\"\x95\x03\n" +
 	"\rWatchResponse\x128\n" +
 	"\x04kind\x18\x01 \x01(\x0e2$.blackhole.api.v1.WatchResponse.KindR\x04kind\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x120\n" +
 	"\x06record\x18\x03 \x01(\v2\x18.blackhole.api.v1.RecordR\x06record\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x99\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bcomplete\x18\x05 \x01(\bR\bcomplete\x120\n" +
+	"\x06beyond\x18\x06 \x01(\v2\x18.blackhole.api.v1.BeyondR\x06beyond\"\x99\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -3300,50 +3317,51 @@ var file_blackhole_api_v1_records_proto_depIdxs = []int32{
 	50, // 35: blackhole.api.v1.WatchRequest.query:type_name -> blackhole.discovery.v1.Query
 	1,  // 36: blackhole.api.v1.WatchResponse.kind:type_name -> blackhole.api.v1.WatchResponse.Kind
 	2,  // 37: blackhole.api.v1.WatchResponse.record:type_name -> blackhole.api.v1.Record
-	48, // 38: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	40, // 39: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
-	39, // 40: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
-	38, // 41: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
-	49, // 42: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
-	49, // 43: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	45, // 44: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
-	49, // 45: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
-	48, // 46: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
-	9,  // 47: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
-	6,  // 48: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
-	7,  // 49: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
-	10, // 50: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
-	12, // 51: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
-	14, // 52: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
-	16, // 53: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
-	18, // 54: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
-	20, // 55: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
-	22, // 56: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
-	24, // 57: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
-	26, // 58: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
-	34, // 59: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
-	36, // 60: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
-	41, // 61: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
-	43, // 62: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
-	8,  // 63: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
-	11, // 64: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
-	13, // 65: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
-	15, // 66: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
-	17, // 67: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
-	19, // 68: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
-	21, // 69: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
-	23, // 70: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
-	25, // 71: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
-	27, // 72: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
-	35, // 73: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
-	37, // 74: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
-	42, // 75: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
-	44, // 76: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
-	63, // [63:77] is the sub-list for method output_type
-	49, // [49:63] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	28, // 38: blackhole.api.v1.WatchResponse.beyond:type_name -> blackhole.api.v1.Beyond
+	48, // 39: blackhole.api.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	40, // 40: blackhole.api.v1.StatusResponse.conditions:type_name -> blackhole.api.v1.Condition
+	39, // 41: blackhole.api.v1.StatusResponse.reach:type_name -> blackhole.api.v1.Reach
+	38, // 42: blackhole.api.v1.StatusResponse.group:type_name -> blackhole.api.v1.GroupStanding
+	49, // 43: blackhole.api.v1.Reach.since:type_name -> google.protobuf.Timestamp
+	49, // 44: blackhole.api.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	45, // 45: blackhole.api.v1.ListPeersResponse.peers:type_name -> blackhole.api.v1.Peer
+	49, // 46: blackhole.api.v1.OpenPageResponse.expires_at:type_name -> google.protobuf.Timestamp
+	48, // 47: blackhole.api.v1.Peer.latency:type_name -> google.protobuf.Duration
+	9,  // 48: blackhole.api.v1.RegisterBatchResponse.Result.receipt:type_name -> blackhole.api.v1.Receipt
+	6,  // 49: blackhole.api.v1.RegisterBatchResponse.Result.error:type_name -> blackhole.api.v1.Error
+	7,  // 50: blackhole.api.v1.RecordService.Register:input_type -> blackhole.api.v1.RegisterRequest
+	10, // 51: blackhole.api.v1.RecordService.RegisterBatch:input_type -> blackhole.api.v1.RegisterBatchRequest
+	12, // 52: blackhole.api.v1.RecordService.Update:input_type -> blackhole.api.v1.UpdateRequest
+	14, // 53: blackhole.api.v1.RecordService.Withdraw:input_type -> blackhole.api.v1.WithdrawRequest
+	16, // 54: blackhole.api.v1.RecordService.Pause:input_type -> blackhole.api.v1.PauseRequest
+	18, // 55: blackhole.api.v1.RecordService.Resume:input_type -> blackhole.api.v1.ResumeRequest
+	20, // 56: blackhole.api.v1.RecordService.Get:input_type -> blackhole.api.v1.GetRequest
+	22, // 57: blackhole.api.v1.RecordService.List:input_type -> blackhole.api.v1.ListRequest
+	24, // 58: blackhole.api.v1.RecordService.Resolve:input_type -> blackhole.api.v1.ResolveRequest
+	26, // 59: blackhole.api.v1.RecordService.Query:input_type -> blackhole.api.v1.QueryRequest
+	34, // 60: blackhole.api.v1.RecordService.Watch:input_type -> blackhole.api.v1.WatchRequest
+	36, // 61: blackhole.api.v1.PeerService.Status:input_type -> blackhole.api.v1.StatusRequest
+	41, // 62: blackhole.api.v1.PeerService.ListPeers:input_type -> blackhole.api.v1.ListPeersRequest
+	43, // 63: blackhole.api.v1.PeerService.OpenPage:input_type -> blackhole.api.v1.OpenPageRequest
+	8,  // 64: blackhole.api.v1.RecordService.Register:output_type -> blackhole.api.v1.RegisterResponse
+	11, // 65: blackhole.api.v1.RecordService.RegisterBatch:output_type -> blackhole.api.v1.RegisterBatchResponse
+	13, // 66: blackhole.api.v1.RecordService.Update:output_type -> blackhole.api.v1.UpdateResponse
+	15, // 67: blackhole.api.v1.RecordService.Withdraw:output_type -> blackhole.api.v1.WithdrawResponse
+	17, // 68: blackhole.api.v1.RecordService.Pause:output_type -> blackhole.api.v1.PauseResponse
+	19, // 69: blackhole.api.v1.RecordService.Resume:output_type -> blackhole.api.v1.ResumeResponse
+	21, // 70: blackhole.api.v1.RecordService.Get:output_type -> blackhole.api.v1.GetResponse
+	23, // 71: blackhole.api.v1.RecordService.List:output_type -> blackhole.api.v1.ListResponse
+	25, // 72: blackhole.api.v1.RecordService.Resolve:output_type -> blackhole.api.v1.ResolveResponse
+	27, // 73: blackhole.api.v1.RecordService.Query:output_type -> blackhole.api.v1.QueryResponse
+	35, // 74: blackhole.api.v1.RecordService.Watch:output_type -> blackhole.api.v1.WatchResponse
+	37, // 75: blackhole.api.v1.PeerService.Status:output_type -> blackhole.api.v1.StatusResponse
+	42, // 76: blackhole.api.v1.PeerService.ListPeers:output_type -> blackhole.api.v1.ListPeersResponse
+	44, // 77: blackhole.api.v1.PeerService.OpenPage:output_type -> blackhole.api.v1.OpenPageResponse
+	64, // [64:78] is the sub-list for method output_type
+	50, // [50:64] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_blackhole_api_v1_records_proto_init() }
