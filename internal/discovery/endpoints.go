@@ -343,8 +343,10 @@ func (x *endpoints) work(n int) (list []func(context.Context)) {
 		switch {
 		case len(list) >= n:
 			return list
+		case !e.duty && e.fetched.Equal(now): // another one's question was about this one too
 		case x.sharing != nil && !e.duty && now.Sub(e.fetched) >= fetchEvery:
 			list = append(list, x.question(ready[i:], now))
+		case e.state != canMeasure:
 		case x.sharing != nil && !e.duty && x.spare(e, now):
 			e.due = now.Add(endpointEvery)
 		default:

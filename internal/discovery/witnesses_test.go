@@ -39,6 +39,9 @@ type society struct {
 	death  probe.State // what a dead endpoint does
 	gone   bool        // the offer is withdrawn
 	probes []time.Time
+
+	unnamed []*records.Record // without an endpoint
+	targets []string          // hosts of the probes
 }
 
 type member struct {
@@ -56,13 +59,14 @@ func newSociety(t *testing.T, n int) *society {
 	provider, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	require.NoError(t, err)
 	now := time.Now()
-	sign := func(sequence uint64, endpoint string) *records.Record {
-		r, err := records.Sign("test", provider, records.Offer{ID: "a", Metadata: records.Metadata{Type: "relay", Endpoints: []string{endpoint}}},
+	sign := func(id string, sequence uint64, endpoints ...string) *records.Record {
+		r, err := records.Sign("test", provider, records.Offer{ID: id, Metadata: records.Metadata{Type: "relay", Endpoints: endpoints}},
 			records.Stamp{Sequence: sequence, Issued: now, Expires: now.Add(24 * time.Hour)})
 		require.NoError(t, err)
 		return r
 	}
-	s.offer, s.moved = sign(1, "https://a.net"), sign(2, "https://b.net")
+	s.offer, s.moved = sign("a", 1, "https://a.net"), sign("a", 2, "https://b.net")
+	s.unnamed = []*records.Record{sign("b", 1), sign("c", 1)}
 	for i := range n {
 		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 		require.NoError(t, err)
@@ -101,8 +105,9 @@ func (s *society) witnesses() (ids []peer.ID) {
 }
 
 // Probe is the truth, which a member may not tell.
-func (m *member) Probe(ctx context.Context, _ probe.Target) (probe.Outcome, bool) {
+func (m *member) Probe(ctx context.Context, to probe.Target) (probe.Outcome, bool) {
 	m.mu2().Lock()
+	m.targets = append(m.targets, to.Host)
 	m.probes = append(m.probes, time.Now())
 	lies, alive, death := m.lies, m.alive, m.death
 	m.mu2().Unlock()
@@ -348,6 +353,33 @@ func (m *member) act() {
 func (s *society) tell(to, by *member, from netip.Prefix, state records.Reachability, at time.Time) {
 	f := witness.Finding{Provider: s.offer.Name().Provider, Record: "a", State: state, CheckedAt: at}
 	to.hear(witness.Statement{By: by.id, Findings: []witness.Finding{f}}, from)
+}
+
+// Before a peer checks what it shows, it asks the witnesses of each provider once. What cannot be measured is not.
+func TestQuestionsComeBeforeChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSociety(t, 7)
+		asker, asked := s.peers[6], 0
+		exchange := asker.sharing.Witness
+		asker.sharing.Witness = func(ctx context.Context, id peer.ID, ids []string, own []byte) []ask.Delivered {
+			asked += len(ids)
+			return exchange(ctx, id, ids, own)
+		}
+		shown := []*records.Record{s.offer, s.unnamed[0], s.unnamed[1]}
+		asker.want(shown)
+		asker.act()
+		require.Equal(t, len(shown), asked)
+		require.Zero(t, s.probed())
+		for range 5 {
+			time.Sleep(endpointEvery)
+			asker.want(shown)
+			asker.act()
+			time.Sleep(2 * endpointTick)
+			asker.act()
+		}
+		require.NotZero(t, s.probed())
+		require.NotContains(t, s.targets, "", "an offer without an endpoint")
+	})
 }
 
 // What others found at an earlier endpoint hides no new one.
