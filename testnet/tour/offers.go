@@ -120,23 +120,9 @@ func pause(ctx context.Context, t *Tour) (string, error) {
 	}
 	id, q := all[0].Offer.ID, query.Query{Type: all[0].Type(), ProviderID: provider.ID.String(), Limit: query.MaxLimit}
 	everywhere := func(what string, holds func(query.AnswerView) bool) error {
-		for _, p := range t.Network.Living() {
-			err := await.Until(ctx, soon, id+what+p.Name, func(ctx context.Context) error {
-				a, err := ask(ctx, p, q)
-				if err == nil && !holds(a) {
-					err = fault.New("tour.pause", fault.Conflict, "%d results, left out: %v", len(a.Results), a.Excluded)
-				}
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return at(ctx, t.Network.Living(), q, id+what, holds)
 	}
-	found := func(a query.AnswerView) bool {
-		return slices.ContainsFunc(a.Results, func(r query.ResultView) bool { return r.Record.ID == id })
-	}
+	found := func(a query.AnswerView) bool { return lists(a, id) }
 	if err := everywhere(" is found at ", found); err != nil {
 		return "", err
 	}
@@ -156,6 +142,110 @@ func pause(ctx context.Context, t *Tour) (string, error) {
 	}
 	return fmt.Sprintf("%s of %s gone from %d peers after %v, and back", id, provider.Name, len(t.Network.Living()), gone.Round(time.Millisecond)),
 		everywhere(" is back at ", found)
+}
+
+// at waits until the answers of peers hold.
+func at(ctx context.Context, peers []*network.Peer, q query.Query, what string, holds func(query.AnswerView) bool) error {
+	for _, p := range peers {
+		err := await.Until(ctx, soon, what+p.Name, func(ctx context.Context) error {
+			a, err := ask(ctx, p, q)
+			if err == nil && !holds(a) {
+				err = fault.New("tour.at", fault.Conflict, "%d results, left out: %v", len(a.Results), a.Excluded)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lists reports whether an answer has an offer of one provider.
+func lists(a query.AnswerView, id string) bool {
+	return slices.ContainsFunc(a.Results, func(r query.ResultView) bool { return r.Record.ID == id })
+}
+
+// stopPeer stops a peer in order, and starts it again. No other peer sells its offers meanwhile.
+func stopPeer(ctx context.Context, t *Tour) (string, error) {
+	leaver := t.Network.Peers[2]
+	all := t.Market.Where(func(l market.Listing) bool { return l.Provider == leaver.ID && l.Usable() })
+	if len(all) == 0 {
+		return "", fault.New("tour.stopPeer", fault.Invalid, "%s offers nothing: register more", leaver.Name)
+	}
+	id, q := all[0].Offer.ID, query.Query{Type: all[0].Type(), ProviderID: leaver.ID.String(), Limit: query.MaxLimit}
+	found := func(a query.AnswerView) bool { return lists(a, id) }
+	if err := at(ctx, t.Network.Living(), q, id+" is found at ", found); err != nil {
+		return "", err
+	}
+	leaver.Interrupt()
+	began := time.Now()
+	err := at(ctx, t.Network.Living(), q, leaver.Name+" is sold no more by ", func(a query.AnswerView) bool {
+		return len(a.Results) == 0 && slices.ContainsFunc(a.Excluded, func(e query.Excluded) bool { return e.Reason == "stopped by its provider" })
+	})
+	if err != nil {
+		return "", err
+	}
+	gone := time.Since(began)
+	if err := t.Network.Restart(ctx, leaver); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s stopped: its offers gone from %d peers %v after its end, and back after its start", leaver.Name, len(t.Network.Living())-1, gone.Round(time.Millisecond)),
+		at(ctx, t.Network.Living(), q, id+" is back at ", found)
+}
+
+// liarFoundOut has a provider sell two services for nothing, of which one does not exist and claims to be perfect. Peers speak to both.
+func liarFoundOut(ctx context.Context, t *Tour) (string, error) {
+	honest, err := app.Serve()
+	if err != nil {
+		return "", err
+	}
+	defer honest.Die()
+	liar, err := app.Serve()
+	if err != nil {
+		return "", err
+	}
+	liar.Die()
+	offers, err := market.Offers(t.Cities, market.MinOffers, 1)
+	if err != nil {
+		return "", err
+	}
+	home, perfect := t.Network.Peers[0], 100.0
+	q := query.Query{Type: offers[0].Metadata.Type, ProviderID: home.ID.String(), Limit: query.MaxLimit}
+	for id, s := range map[string]*app.Server{"tour-honest": honest, "tour-liar": liar} {
+		o := offers[0]
+		o.ID, o.Metadata.Endpoints = id, []string{"http://" + s.Address()}
+		if s == liar {
+			o.Health = &records.Health{Status: "HEALTHY", UptimePercent: &perfect}
+		}
+		if _, err := home.Register(ctx, o); err != nil {
+			return "", err
+		}
+	}
+	began := time.Now()
+	var said string
+	others := slices.DeleteFunc(t.Network.Living(), func(p *network.Peer) bool { return p == home }) // nobody is a witness of itself
+	err = at(ctx, others, q, "tour-liar is found out by ", func(a query.AnswerView) bool {
+		for _, e := range a.Excluded {
+			if e.ID == "tour-liar" {
+				said = e.Reason
+			}
+		}
+		return said != "" && !lists(a, "tour-liar") && slices.ContainsFunc(a.Results, func(r query.ResultView) bool {
+			return r.Record.ID == "tour-honest" && r.Endpoint != nil && r.Endpoint.State == records.Answers
+		})
+	})
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(began)
+	for _, id := range []string{"tour-honest", "tour-liar"} {
+		if _, err := home.Withdraw(ctx, id); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("it claims to be perfect; %d peers leave it out after %v (%s), and show that the honest one answers", len(others),
+		took.Round(time.Millisecond), said), nil
 }
 
 // lacks reports a withdrawn offer that a peer still finds, or an expected offer that it lacks.

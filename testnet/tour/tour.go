@@ -64,6 +64,8 @@ func steps() []step {
 		{"cheapest storage in a country", cheapestStorage},
 		{"CDN across the antimeridian", acrossAntimeridian},
 		{"coordination group formed", groupFormed},
+		{"stopped peer sold nowhere", stopPeer},
+		{"lying provider found out", liarFoundOut},
 		{"instance found at every peer", instanceFound},
 		{"killed provider not usable", killProvider},
 		{"its application adopted", applicationMoves},
