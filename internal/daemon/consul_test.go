@@ -50,6 +50,57 @@ func TestClientsOfConsul(t *testing.T) {
 	require.NotEqual(t, `""`, text)
 }
 
+// TestConsulAtTwoPeers registers at one peer, and finds with the check's status at another; a lock of one is held for the other, and queries wake.
+func TestConsulAtTwoPeers(t *testing.T) {
+	c := config.Default()
+	c.Consul.Enabled = true
+	a := startWith(t, c, t.TempDir())
+	b := startWith(t, c, t.TempDir(), a.addr)
+	call := func(p *peerUnderTest, method, path, body string) (string, string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, p.http+"/v1/"+path, strings.NewReader(body))
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return string(text), resp.Header.Get("X-Consul-Index")
+	}
+	until(t, "a group at both", func() bool {
+		_, _ = call(a, "PUT", "kv/x", "1")
+		text, _ := call(b, "GET", "kv/x?raw", "")
+		return text == "1"
+	})
+	text, _ := call(a, "PUT", "session/create", `{"TTL":"1h","LockDelay":"0s"}`)
+	id := strings.Split(text, `"`)[3]
+	text, _ = call(b, "PUT", "kv/lock?acquire="+id, "at b")
+	require.Equal(t, "true", text, "a session is good at every peer")
+	text, index := call(b, "GET", "kv/lock", "")
+	require.Contains(t, text, id)
+	free := make(chan string, 1)
+	go func() {
+		text, _ := call(b, "GET", "kv/lock?index="+index, "")
+		free <- text
+	}()
+	_, _ = call(a, "PUT", "session/destroy/"+id, "")
+	require.NotContains(t, <-free, id)
+
+	text, _ = call(a, "PUT", "agent/service/register", `{"Name":"web","Address":"127.0.0.1","Port":1,"Check":{"TTL":"1h"}}`)
+	require.Empty(t, text)
+	for {
+		text, index = call(b, "GET", "health/service/web", "")
+		if strings.Contains(text, `"Status":"critical"`) {
+			break
+		}
+	}
+	_, _ = call(a, "PUT", "agent/check/pass/service:web", "")
+	for !strings.Contains(text, `"CheckID":"service:web","Name":"Service 'web' check","Status":"passing"`) {
+		text, index = call(b, "GET", "health/service/web?index="+index, "")
+	}
+	text, _ = call(b, "GET", "agent/services", "")
+	require.Equal(t, "{}", text, "an agent knows its own services")
+}
+
 // TestConsulKeepsLocksOut refuses locks whose keys would stand among those of clients, also at a peer that serves none.
 func TestConsulKeepsLocksOut(t *testing.T) {
 	p := startWith(t, config.Default(), t.TempDir())

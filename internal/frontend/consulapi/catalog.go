@@ -21,14 +21,14 @@ func (a *agentAPI) catalogRoutes() []httpapi.Route {
 	}
 	return []httpapi.Route{
 		of("catalog/datacenters", func(r *request) error { return a.answer(r, 1, []string{Datacenter}) }),
-		of("catalog/nodes", func(r *request) error { return a.list(r, a.nodes) }),
+		of("catalog/nodes", func(r *request) error { return a.find(r, a.nodes) }),
 		of("catalog/services", a.names),
 		of("catalog/service/{service}", func(r *request) error { return a.find(r, each(catalogServiceOf)) }, "tag"),
-		of("catalog/node/{node}", func(r *request) error { return a.list(r, a.node) }),
+		of("catalog/node/{node}", func(r *request) error { return a.find(r, a.node) }),
 		of("health/service/{service}", func(r *request) error { return a.find(r, each(serviceEntryOf)) }, "tag", "passing"),
 		of("health/checks/{service}", func(r *request) error { return a.find(r, checksOfAll) }),
-		of("health/node/{node}", func(r *request) error { return a.list(r, checksOfAll) }),
-		of("health/state/{state}", func(r *request) error { return a.list(r, checksOfAll) }),
+		of("health/node/{node}", func(r *request) error { return a.find(r, checksOfAll) }),
+		of("health/state/{state}", func(r *request) error { return a.find(r, checksOfAll) }),
 	}
 }
 
@@ -239,44 +239,37 @@ func (r *request) selects(i *instance.Instance) bool {
 	return true
 }
 
-// find answers instances of a service.
+// find answers instances of the service in the path, or without one of all services.
 func (a *agentAPI) find(r *request, as render) error {
-	q := instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: r.PathValue("service")}, Selector: instance.Selector{AnyStatus: true}, Consistency: r.consistency()}
-	return a.follow(r, q.Service, func(ctx context.Context) (uint64, uint64, func() (any, error), error) {
-		found, err := a.Catalog.Discover(ctx, q)
-		if err != nil {
-			return 0, 0, nil, err
+	service, every, how := r.PathValue("service"), instance.Selector{AnyStatus: true}, instance.Local
+	if r.has("consistent") {
+		how = instance.Linearizable
+	}
+	return a.follow(r, service, func(ctx context.Context) (now state, err error) {
+		var found instance.Result
+		if service == "" {
+			found, err = a.Catalog.List(ctx, instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: every, Consistency: how})
+		} else {
+			found, err = a.Catalog.Discover(ctx, instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}, Selector: every, Consistency: how})
 		}
-		return found.Index, found.Revision, func() (any, error) { return a.shown(r, found.Instances, as) }, nil
-	})
-}
-
-// list answers instances of all services.
-func (a *agentAPI) list(r *request, as render) error {
-	q := instance.ListQuery{Namespace: instance.DefaultNamespace, Selector: instance.Selector{AnyStatus: true}, Consistency: r.consistency()}
-	return a.follow(r, "", func(ctx context.Context) (uint64, uint64, func() (any, error), error) {
-		found, err := a.Catalog.List(ctx, q)
 		if err != nil {
-			return 0, 0, nil, err
+			return state{}, err
 		}
-		return found.Index, found.Revision, func() (any, error) { return a.shown(r, found.Instances, as) }, nil
+		return state{found.Index, found.Revision, func() (any, error) { return a.shown(r, found.Instances, as) }}, nil
 	})
 }
 
 // names answers the names of services with their tags.
 func (a *agentAPI) names(r *request) error {
-	return a.follow(r, "", func(ctx context.Context) (uint64, uint64, func() (any, error), error) {
+	return a.follow(r, "", func(ctx context.Context) (state, error) {
 		found, err := a.Catalog.Services(ctx, instance.DefaultNamespace)
-		if err != nil {
-			return 0, 0, nil, err
-		}
-		return found.Index, found.Revision, func() (any, error) {
+		return state{found.Index, found.Revision, func() (any, error) {
 			out := map[string][]string{}
 			for _, s := range found.Services {
 				out[s.Name] = append([]string{}, s.Tags...)
 			}
 			return out, nil
-		}, nil
+		}}, err
 	})
 }
 
@@ -301,20 +294,19 @@ func (a *agentAPI) shown(r *request, list []*instance.Instance, as render) (any,
 	return as(r, list), nil
 }
 
-func (r *request) consistency() instance.Consistency {
-	if r.has("consistent") {
-		return instance.Linearizable
-	}
-	return instance.Local
+// state is what the catalog has for a query.
+type state struct {
+	index    uint64
+	revision uint64              // it has all changes up to this one
+	made     func() (any, error) // the answer
 }
 
-// follow answers what read finds, and waits first for a change if the client knows the present state. read returns the index of the result, the
-// revision up to which it has all changes, and how to render it.
-func (a *agentAPI) follow(r *request, service string, read func(context.Context) (index, revision uint64, render func() (any, error), err error)) error {
+// follow answers what read finds, and waits first for a change if the client knows the present state.
+func (a *agentAPI) follow(r *request, service string, read func(context.Context) (state, error)) error {
 	ctx, cancel := bounded(r)
 	defer cancel()
-	index, revision, made, err := read(ctx)
-	if after := uint64(r.index); err == nil && after > 0 && index <= after && after <= revision {
+	now, err := read(ctx)
+	if after := uint64(r.index); err == nil && after > 0 && now.index <= after && after <= now.revision {
 		release, err := a.watches.Take(r.Context(), "consulapi.follow")
 		if err != nil {
 			return err
@@ -326,33 +318,33 @@ func (a *agentAPI) follow(r *request, service string, read func(context.Context)
 		defer cancel()
 		q := instance.Query{Name: instance.Name{Namespace: instance.DefaultNamespace, Service: service}, Selector: instance.Selector{AnyStatus: true}}
 		err = a.Catalog.Watch(waiting, q, after, func(b instance.Batch) error {
-			var failed error
-			if index, _, made, failed = read(waiting); failed != nil {
-				return failed
+			fresh, err := read(waiting)
+			if err != nil {
+				return err
 			}
-			if b.Reset && index != after { // the catalog cannot tell the changes since
-				index = max(index, b.Index)
+			now = fresh
+			if b.Reset && now.index != after { // the catalog cannot tell the changes since
+				now.index = max(now.index, b.Index)
 				return errChanged
 			}
-			if index > after {
+			if now.index > after {
 				return errChanged
 			}
 			return nil
 		})
 		switch {
 		case errors.Is(err, errChanged):
-		case waiting.Err() != nil && made != nil:
-			index = after // nothing changed: the index stays the client's
-		default:
-			return err
+			err = nil
+		case waiting.Err() != nil:
+			now.index, err = after, nil // nothing changed: the index stays the client's
 		}
 	}
 	if err != nil {
 		return err
 	}
-	v, err := made()
+	v, err := now.made()
 	if err != nil {
 		return err
 	}
-	return a.answer(r, int64(index), v)
+	return a.answer(r, int64(now.index), v)
 }

@@ -121,23 +121,11 @@ type checkDefinition struct{ checkFields }
 
 type checkFields struct {
 	CheckID, ID, Name, Notes, Status, ServiceID string
-	TTL, Interval, Timeout                      period
-	DeregisterCriticalServiceAfter              period
+	TTL, Interval, Timeout                      duration
+	DeregisterCriticalServiceAfter              duration
 	HTTP, Method, TCP, GRPC                     string
 	SuccessBeforePassing                        int
 	FailuresBeforeCritical                      int
-}
-
-// period is a duration in text.
-type period time.Duration
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (p *period) UnmarshalText(text []byte) error {
-	d, err := time.ParseDuration(string(text))
-	if *p = period(d); err != nil || d < 0 {
-		return fault.Invalidf("body", string(text), "has %q where a duration such as 10s must be", text)
-	}
-	return nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -142,24 +143,19 @@ const nodeCheck = "serfHealth"
 type duration time.Duration
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (d *duration) UnmarshalJSON(text []byte) error {
-	var n int64
-	if json.Unmarshal(text, &n) == nil {
-		if *d = duration(n); n < 1000 {
-			*d = duration(n) * duration(time.Second)
+func (d *duration) UnmarshalJSON(text []byte) (err error) {
+	var v time.Duration
+	if n, numeric := strconv.ParseInt(string(text), 10, 64); numeric == nil {
+		if v = time.Duration(n); n < 1000 {
+			v *= time.Second
 		}
-		return nil
+	} else if word := strings.Trim(string(text), `"`); word != "" {
+		v, err = time.ParseDuration(word)
 	}
-	var word string
-	if err := json.Unmarshal(text, &word); err != nil {
-		return err
+	if *d = duration(v); err != nil || v < 0 {
+		return fault.Invalidf("body", string(text), "has %s where a duration such as 10s must be", text)
 	}
-	if word == "" {
-		return nil
-	}
-	v, err := time.ParseDuration(word)
-	*d = duration(v)
-	return err
+	return nil
 }
 
 // wanted is a request for a session.
@@ -188,8 +184,6 @@ func (w *wanted) session(peer string) (s session, id sessionID, ttl time.Duratio
 		}
 	}
 	switch {
-	case delay < 0:
-		return refuse("LockDelay", delay, "must not be negative")
 	case w.Behavior != "" && w.Behavior != "release" && w.Behavior != "delete":
 		return refuse("Behavior", w.Behavior, "must be release or delete")
 	case w.Node != "" && w.Node != peer:
