@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	fewestCallers = 64      // connections of callers on a system with few descriptors
-	mostCallers   = 1 << 14 // and on one with many
+	fewestCallers = 64        // connections of callers on a system with few descriptors
+	mostCallers   = 1 << 14   // and on one with many
+	callerShare   = 256 << 10 // bytes of the memory limit for each: one of gRPC has buffers of 64 KiB, and tables
 
 	// exhausted is how long the condition of a full pool outlasts its last refusal.
 	exhausted = time.Minute
@@ -67,11 +68,15 @@ func (p *places) ofGroup(owner string, err error) {
 	p.refused(access.Refusal{Resource: "group_" + pool, Full: !share, Client: owner, Err: err})
 }
 
-// newCallers bounds the connections of callers of HTTP and gRPC, together and for each client, by a quarter of the descriptors.
-// Without a bound, they could take the descriptors that Raft, the storage, other peers and health need. It tells refused
-// of each refused connection.
-func newCallers(descriptors uint64, refused func(access.Refusal)) *access.Connections {
-	return access.NewConnections(int(min(max(descriptors/4, fewestCallers), mostCallers)), refused)
+// newCallers bounds the connections of callers of HTTP and gRPC, together and for each client, by a quarter of the descriptors, and by a
+// limit of memory; 0: unknown. Without a bound, they could take the descriptors that Raft, the storage, other peers and health need. It
+// tells refused of each refused connection.
+func newCallers(descriptors uint64, memory int64, refused func(access.Refusal)) *access.Connections {
+	most := uint64(mostCallers)
+	if memory > 0 {
+		most = min(most, uint64(memory/callerShare))
+	}
+	return access.NewConnections(int(max(min(descriptors/4, most), fewestCallers)), refused)
 }
 
 // Bounds of the bytes of answers that callers have not taken yet, and of those of requests. A page of 2 MiB is the largest answer that many

@@ -23,7 +23,7 @@ func TestCallersAreBounded(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	refusals := make(chan access.Refusal)
-	c := newCallers(400, func(r access.Refusal) { refusals <- r })
+	c := newCallers(400, 0, func(r access.Refusal) { refusals <- r })
 	bounded := listeners{http: inner}.bounded(c)
 	require.Nil(t, bounded.grpc)
 	l := bounded.http

@@ -171,7 +171,7 @@ func (p *parts) serve(ctx context.Context, l listeners, m *manager) error {
 	}, cancel)
 	start(func() error { p.watch().Run(done); return nil }, cancel)
 	f := &p.fronts
-	l = l.bounded(newCallers(descriptors(), f.places.refused))
+	l = l.bounded(newCallers(descriptors(), memoryLimit(), f.places.refused))
 	if l.http != nil {
 		start(func() error { return f.http.Serve(f.auth.secure(l.http)) }, func() { f.http.Close() })
 	}

@@ -34,7 +34,7 @@ func places() map[string]pool {
 	const known = "a quarter of those for peers, for peers that have the key or are listed"
 	const front, access = "internal/frontend/", "internal/platform/access."
 	return map[string]pool{
-		"connections": {"a quarter of the descriptors, 64 to 16,384", rule, "64 beside them for probes of health", "", []string{
+		"connections": {"a quarter of the descriptors, and one for each 256 KiB of the memory limit: 64 to 16,384", rule, "64 beside them for probes of health", "", []string{
 			access + "TestConnectionsAreBounded", "internal/daemon.TestCallersAreBounded"}},
 		"answer_bytes": {"a sixteenth of the memory limit, 8 to 64 MiB, of HTTP, gRPC and clients of etcd and Consul together; 16 KiB of an answer are free", rule, known, "", []string{
 			access + "TestBytes", access + "TestKeptPlaces", front + "httpapi.TestSilentReaders", front + "grpcapi.TestSilentReaders",
@@ -43,8 +43,9 @@ func places() map[string]pool {
 			front + "httpapi.TestWatchesAreBounded", front + "grpcapi.TestWatchesAreBounded", front + "consulapi.TestBounds", access + "TestGreedyClients"}},
 		"waits": {"1,024 of HTTP, 8,192 of gRPC, 4,096 of a peer at the group", rule, known + "; commands of the peer itself have 64 places of their own", "", []string{access + "TestKeptPlaces",
 			front + "httpapi.TestLockWaitsAreBounded", front + "grpcapi.TestWaitsAreBounded", "pkg/coord/attempt.TestOwnLane"}},
-		"calls": {"one for each 128 KiB of the memory limit, 2,048 to 32,768, of gRPC and clients of etcd together, those on streams too; of etcd's clients each request", rule,
-			known, "", []string{front + "grpcapi.TestBegunCalls", front + "etcdapi.TestRequestsAreBounded", front + "consulapi.TestBounds", access + "TestKeptPlaces"}},
+		"calls": {"one for each 128 KiB of the memory limit, 2,048 to 32,768, of gRPC and clients of etcd together, on streams too; 4,096 more of gRPC and 1,024 of clients of etcd without a request", rule +
+			"; of those without a request the oldest connection of whom has the most closes", known, "", []string{front + "grpcapi.TestCallsHavePlaces", front + "grpcapi.TestBegunCalls",
+			front + "budget.TestBegun", front + "etcdapi.TestRequestsAreBounded", access + "TestKeptPlaces"}},
 		"request_bytes": {"as of `answer_bytes`; 16 KiB of a request are free", rule, known, "", []string{
 			front + "httpapi.TestHalfBodies", front + "grpcapi.TestRequestsAtWork", front + "etcdapi.TestRequestsAreBounded", front + "consulapi.TestBounds", access + "TestKeptPlaces"}},
 		"arriving_bytes": {"as many of each of these fronts, of messages over gRPC until they have arrived", rule + ", of an address or user", known, "", []string{

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	encodingproto "google.golang.org/grpc/encoding/proto"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
@@ -23,6 +24,7 @@ const takenWithin = 30 * time.Second
 type Budget struct {
 	Answers  *access.Pool                 // bytes; nil: without a bound
 	Requests *access.Pool                 // bytes of requests of calls until they have an answer; nil: without a bound
+	AtOnce   *access.Pool                 // calls at a time
 	Op       string                       // in errors
 	Changes  func(fullMethod string) bool // whether a method changes something: its answer must not look refused
 }
@@ -55,8 +57,15 @@ func charge(ctx context.Context, m proto.Message, take func(bytes int) (release 
 	return &Charged{m, func() { release(); late.Stop(); stop() }}, nil
 }
 
-// Unary charges the request and the answer of a call. It is a grpc.UnaryServerInterceptor.
+// Unary gives a call a place, and charges its request and answer. Probes of health need no place. It is a grpc.UnaryServerInterceptor.
 func (b Budget) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+	if info.FullMethod != healthpb.Health_Check_FullMethodName {
+		release, err := b.AtOnce.Take(ctx, b.Op)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
 	if m, ok := req.(proto.Message); ok && b.Requests != nil {
 		release, err := b.Requests.TakeBytes(ctx, b.Op, proto.Size(m), 0)
 		if err != nil {
@@ -83,8 +92,13 @@ func (b Budget) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return resp, nil
 }
 
-// Stream charges the answers of a stream. It is a grpc.StreamServerInterceptor.
+// Stream gives a stream a place, and charges its answers. It is a grpc.StreamServerInterceptor.
 func (b Budget) Stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler) error {
+	release, err := b.AtOnce.Take(ss.Context(), b.Op)
+	if err != nil {
+		return err
+	}
+	defer release()
 	late := time.AfterFunc(takenWithin, func() { access.Cut(ss.Context()) })
 	late.Stop()
 	return call(srv, stream{ss, b, late})

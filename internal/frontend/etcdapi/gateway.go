@@ -21,7 +21,6 @@ import (
 	"github.com/blackhole/blackhole/internal/frontend/budget"
 	"github.com/blackhole/blackhole/internal/frontend/httpapi/transcode"
 	"github.com/blackhole/blackhole/internal/platform/access"
-	"github.com/blackhole/blackhole/pkg/fault"
 )
 
 // maxBody bounds a request over JSON, in which bytes are in base64.
@@ -34,12 +33,11 @@ func (s *Server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer access.Serving(r.Context())()
 		bear(r.Header)
-		release, err := s.AtOnce.Take(r.Context(), "etcdapi")
-		if err != nil {
-			http.Error(w, "etcdserver: "+fault.Message(err), http.StatusTooManyRequests)
-			return
+		if r.ProtoMajor == 2 { // one connection has many calls
+			ctx, body := s.begun.Begin(r.Context()), r.Body
+			context.AfterFunc(ctx, func() { _ = body.Close() })
+			r = r.WithContext(ctx)
 		}
-		defer release()
 		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 			s.grpc.ServeHTTP(w, budget.Body(r, s.arriving))
 			return

@@ -41,7 +41,8 @@ const Version = "3.7.3"
 const (
 	maxRequest   = 5 << 20   // a transaction of 4 MiB with its frame; larger ones get an error of etcd
 	maxAnswer    = 64 << 20  // keys and values of one range
-	maxStreams   = 8192      // calls at once on a connection
+	maxBegun     = 1024      // calls whose request has not arrived: each has a buffer of 16 KiB
+	maxStreams   = 256       // calls at once on a connection; clients wait with more
 	window       = 256 << 10 // bytes of a connection that nobody reads
 	maxWatches   = 1024      // open at a time
 	maxOnStream  = 256       // watches of one stream
@@ -92,6 +93,7 @@ type Server struct {
 	grpc    *grpc.Server
 	http    *http.Server
 	watches *access.Pool
+	begun   budget.Begun
 	// arriving is of messages that methods have not received.
 	arriving *access.Pool
 
@@ -107,7 +109,7 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{Config: c, keys: keyspace(c.Prefix), watches: access.NewPool("watches", maxWatches, c.Refused), arriving: c.Requests.Twin("arriving_bytes")}
+	s := &Server{Config: c, keys: keyspace(c.Prefix), begun: budget.Begun{Most: maxBegun}, watches: access.NewPool("watches", maxWatches, c.Refused), arriving: c.Requests.Twin("arriving_bytes")}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.ForceServerCodecV2(budget.Codec()), grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxAnswer+maxRequest), grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream),
@@ -172,7 +174,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 
 // budget charges the answers of the methods.
 func (s *Server) budget() budget.Budget {
-	return budget.Budget{Answers: s.Answers, Requests: s.Requests, Op: "etcdapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
+	return budget.Budget{Answers: s.Answers, Requests: s.Requests, AtOnce: s.AtOnce, Op: "etcdapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
 }
 
 type addrKey struct{}
@@ -195,6 +197,7 @@ func from(ctx context.Context) context.Context {
 // unary turns errors into those of etcd, and a panic into an error.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
+	budget.Arrived(ctx)
 	ctx = from(ctx)
 	if err := access.OnlyProbes(ctx); err != nil {
 		return nil, toStatus(err)
@@ -205,6 +208,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
+	budget.Arrived(ss.Context())
 	ctx := from(ss.Context())
 	if err := access.OnlyProbes(ctx); err != nil {
 		return toStatus(err)

@@ -41,7 +41,6 @@ type coordination struct {
 	coordv1.UnimplementedCallServiceServer
 	Coordination
 	waits     *access.Pool // waiting calls of Lock
-	atOnce    *access.Pool // calls under way on streams
 	watches   *access.Pool
 	closing   context.Context
 	intercept grpc.UnaryServerInterceptor // for the calls of a stream

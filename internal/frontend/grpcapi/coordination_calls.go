@@ -166,12 +166,8 @@ func (b *callStream) work(one begun) {
 func (b *callStream) do(ctx context.Context, call *coordv1.Call) *budget.Charged {
 	reply := &coordv1.Reply{Id: call.GetId()}
 	out := &budget.Charged{Message: reply}
-	release, err := b.c.atOnce.Take(ctx, "grpcapi.Calls")
-	if err == nil {
-		defer release()
-		out.Release, err = b.c.reply(ctx, call, reply)
-	}
-	if err != nil {
+	var err error
+	if out.Release, err = b.c.reply(ctx, call, reply); err != nil {
 		st, _ := proto.Marshal(status.Convert(toStatus(err)).Proto()) // a status has an encoding
 		reply.Body = &coordv1.Reply_Status{Status: st}
 	}

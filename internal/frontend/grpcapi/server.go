@@ -47,6 +47,7 @@ import (
 const (
 	maxRequest   = 32 << 20  // a batch of discovery.MaxBatch records of 3 KiB
 	maxAnswer    = 64 << 20  // a list of the same number
+	maxBegun     = 4096      // calls whose request has not arrived
 	maxStreams   = 8192      // concurrent calls per connection, including watches and waits for locks
 	window       = 256 << 10 // bytes of a stream that its method did not ask for yet
 	handshake    = 5 * time.Second
@@ -124,6 +125,7 @@ type Server struct {
 	grpc    *grpc.Server
 	health  *health.Server
 	watches *access.Pool
+	begun   budget.Begun
 	calls   *coordination // nil without the coordination plane
 
 	closing context.Context // done when Close begins; ends watches
@@ -139,11 +141,11 @@ func New(c Config) *Server {
 	if c.AtOnce == nil {
 		c.AtOnce = access.NewPool("calls", maxAtOnce, c.Places.Refused).Keep(c.Places.Known)
 	}
-	s := &Server{Config: c, health: health.NewServer(), watches: access.NewPool("watches", c.Places.MaxWatches, c.Places.Refused)}
+	s := &Server{Config: c, begun: budget.Begun{Most: maxBegun}, health: health.NewServer(), watches: access.NewPool("watches", c.Places.MaxWatches, c.Places.Refused)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
-		grpc.Creds(budget.Arriving(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests.Twin("arriving_bytes"))), grpc.InTapHandle(s.admit),
-		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window),
+		grpc.Creds(budget.Arriving(cmp.Or(c.Credentials, insecure.NewCredentials()), c.Requests.Twin("arriving_bytes"))), grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) { return s.begun.Begin(ctx), nil }),
+		grpc.SharedWriteBuffer(true), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window),
 		grpc.MaxRecvMsgSize(c.maxRequest()), grpc.MaxSendMsgSize(maxAnswer),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingQuiet}),
@@ -192,7 +194,6 @@ func (s *Server) register() {
 			Coordination: *s.Coordination, closing: s.closing,
 			waits:   access.NewPool("waits", s.Places.MaxWaits, s.Places.Refused).Keep(s.Places.Known),
 			watches: access.NewPool("watches", s.Places.MaxWatches, s.Places.Refused).Keep(s.Places.Known),
-			atOnce:  s.AtOnce,
 		}
 		c.intercept = s.intercept()
 		api.RegisterLockServiceServer(s.grpc, c)
@@ -258,19 +259,7 @@ func (s *Server) intercept() grpc.UnaryServerInterceptor {
 
 // budget charges the answers of the methods.
 func (s *Server) budget() budget.Budget {
-	return budget.Budget{Answers: s.Answers, Requests: s.Requests, Op: "grpcapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
-}
-
-// admit gives a call a place until it ends, before its request arrives. Probes of health need none.
-func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if info.FullMethodName == healthpb.Health_Check_FullMethodName {
-		return ctx, nil
-	}
-	release, err := s.AtOnce.Take(ctx, "grpcapi")
-	if err == nil {
-		context.AfterFunc(ctx, release)
-	}
-	return ctx, toStatus(err)
+	return budget.Budget{Answers: s.Answers, Requests: s.Requests, AtOnce: s.AtOnce, Op: "grpcapi", Changes: func(method string) bool { return Need(method) > access.RoleReadOnly }}
 }
 
 // unary turns errors into statuses and a panic into an error: one bad call must not end the
@@ -279,6 +268,7 @@ func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, er
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
 	defer access.Serving(ctx)()
+	budget.Arrived(ctx)
 	if refused := access.OnlyProbes(ctx); refused != nil && info.FullMethod != healthpb.Health_Check_FullMethodName {
 		return nil, toStatus(refused)
 	}
@@ -292,6 +282,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
 	defer access.Serving(ss.Context())()
+	budget.Arrived(ss.Context())
 	if refused := access.OnlyProbes(ss.Context()); refused != nil {
 		return toStatus(refused)
 	}

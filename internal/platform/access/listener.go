@@ -219,13 +219,18 @@ type remote struct {
 	user *peerAddr // behind a loopback address, where it is known; nobody is authenticated by it
 }
 
+// Remote returns the address of the other end of the connection of a call, or nil. Those of two bounded connections differ.
+func Remote(ctx context.Context) net.Addr {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr
+	}
+	addr, _ := ctx.Value(connKey{}).(net.Addr)
+	return addr
+}
+
 // connOf returns the bounded connection of a call, or nil.
 func connOf(ctx context.Context) *boundedConn {
-	addr, _ := ctx.Value(connKey{}).(net.Addr)
-	if p, ok := peer.FromContext(ctx); ok {
-		addr = p.Addr
-	}
-	if r, ok := addr.(*remote); ok {
+	if r, ok := Remote(ctx).(*remote); ok {
 		return r.conn
 	}
 	return nil
