@@ -31,6 +31,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -122,9 +123,7 @@ func New(c Config) (s *Service, err error) {
 }
 
 func (c *Config) setDefaults() {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Client == nil {
 		c.Client = func(context.Context) string { return "" }
 	}

@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -65,12 +66,8 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.FS == nil {
-		c.FS = vfs.Default
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.FS = cmp.Or(c.FS, vfs.Default)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

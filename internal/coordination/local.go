@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -446,9 +447,7 @@ func (l *local) Watch(ctx context.Context, r *apiv1.WatchKeysRequest, send func(
 		return err
 	}
 	w := answer.Watch(r)
-	if w.From == 0 {
-		w.From = h.Revision + 1
-	}
+	w.From = cmp.Or(w.From, h.Revision+1)
 	l.member.View(func(m *machine.Machine) {
 		first := w
 		first.Limit = 1

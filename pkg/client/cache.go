@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -81,9 +82,7 @@ func (s *Services) Discover(ctx context.Context, q instance.Query) (instance.Res
 }
 
 func (c *cache) get(ctx context.Context, q instance.Query) (instance.Result, error) {
-	if q.Namespace == "" {
-		q.Namespace = instance.DefaultNamespace
-	}
+	q.Namespace = cmp.Or(q.Namespace, instance.DefaultNamespace)
 	now := c.clock()
 	e, err := c.entry(q, now)
 	if err != nil {

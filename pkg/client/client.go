@@ -29,6 +29,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -86,9 +87,7 @@ type Record struct {
 // after a loss. opts override the defaults, which suit a peer on loopback without TLS. See
 // WithTLS and WithToken for other peers.
 func New(address string, opts ...grpc.DialOption) (*Client, error) {
-	if address == "" {
-		address = DefaultAddress
-	}
+	address = cmp.Or(address, DefaultAddress)
 	secret, err := tokenOptions(address, opts)
 	if err != nil {
 		return nil, fault.Wrap("client.New", err)

@@ -12,6 +12,7 @@
 package embed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -75,9 +76,7 @@ func DHTOptions(name string) []dht.Option {
 // Errors: Invalid with the field "network", "profile", "dir", "host" or "dht"; Unavailable if Dir is in use.
 func New(ctx context.Context, h host.Host, d *dht.IpfsDHT, s Settings) (*Peer, error) {
 	const op = "embed.New"
-	if s.Profile == "" {
-		s.Profile = string(p2p.LAN)
-	}
+	s.Profile = cmp.Or(s.Profile, string(p2p.LAN))
 	profile, err := p2p.ParseProfile(s.Profile)
 	if err != nil {
 		return nil, fault.Wrap(op, err)

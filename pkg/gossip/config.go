@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -58,9 +59,7 @@ func (c *Config) setDefaults() {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Received == nil {
 		c.Received = func(string) {}
 	}

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"net"
 	"net/url"
 	"strconv"
@@ -52,15 +53,11 @@ func (c *Check) Normalize() error {
 	if !c.endpointFits() {
 		return fault.Invalidf("endpoint", c.Endpoint, "is not an endpoint of a %s check", c.Type)
 	}
-	if c.Interval == 0 {
-		c.Interval = DefaultCheckInterval
-	}
+	c.Interval = cmp.Or(c.Interval, DefaultCheckInterval)
 	if err := between("interval", c.Interval, time.Second, time.Hour); err != nil {
 		return err
 	}
-	if c.Timeout == 0 {
-		c.Timeout = min(DefaultCheckTimeout, c.Interval)
-	}
+	c.Timeout = cmp.Or(c.Timeout, min(DefaultCheckTimeout, c.Interval))
 	if err := between("timeout", c.Timeout, 10*time.Millisecond, c.Interval); err != nil {
 		return err
 	}

@@ -51,9 +51,7 @@ func (s Selector) statusSet() statusSet {
 	for _, status := range s.Statuses {
 		set |= 1 << status
 	}
-	if set == 0 {
-		set = 1 << StatusUp
-	}
+	set = cmp.Or(set, 1<<StatusUp)
 	return set
 }
 

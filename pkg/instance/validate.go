@@ -354,9 +354,7 @@ func validateZone(field, zone string) error {
 }
 
 func (s *Spec) normalizeWeight() error {
-	if s.Weight == 0 {
-		s.Weight = DefaultWeight
-	}
+	s.Weight = cmp.Or(s.Weight, DefaultWeight)
 	if s.Weight < 1 || s.Weight > 100 {
 		return fault.Invalidf("weight", s.Weight, "must be 1 to 100")
 	}
@@ -391,9 +389,7 @@ func (s *Spec) normalizeThresholds() error {
 		}
 	}
 	s.Lasting = s.Check != nil && (s.Lasting || s.RemoveAfter == 0)
-	if s.RemoveAfter == 0 {
-		s.RemoveAfter = min(max(DefaultRemoveAfter, 2*s.UnhealthyAfter), MaxTTL)
-	}
+	s.RemoveAfter = cmp.Or(s.RemoveAfter, min(max(DefaultRemoveAfter, 2*s.UnhealthyAfter), MaxTTL))
 	if err := between("unhealthy_after", s.UnhealthyAfter, MinTTL, MaxTTL); err != nil || s.RemoveAfter == Never {
 		return err
 	}

@@ -2,6 +2,7 @@ package records
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -231,9 +232,7 @@ func unauthentic(message string) error {
 // recordOf copies the indexed values of a validated message and drops the rest.
 func recordOf(s *pb.ServiceRecord, signer peer.ID) *Record {
 	precision := s.GetLocation().GetPrecision()
-	if precision == 0 {
-		precision = DefaultPrecision
-	}
+	precision = cmp.Or(precision, DefaultPrecision)
 	return &Record{
 		name:      Name{Provider: signer, ID: s.Id},
 		kind:      intern(s.Metadata.Type),

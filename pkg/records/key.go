@@ -81,9 +81,7 @@ const MaxKey = 256
 // String returns the canonical form of the key.
 func (k Key) String() string {
 	subtype := k.Subtype
-	if subtype == "" {
-		subtype = AnySubtype
-	}
+	subtype = cmp.Or(subtype, AnySubtype)
 	return Namespace + "/" + k.Type + "/" + subtype + "/" + string(k.Cell) + "/" + k.Name.String()
 }
 

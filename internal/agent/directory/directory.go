@@ -10,6 +10,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -92,9 +93,7 @@ func New(c Config) *Directory {
 	if c.Refused == nil {
 		c.Refused = func(error) {}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	d := &Directory{Config: c, began: time.Now()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.loop = newPublishLoop(d, publisher.New(publisher.Config{Lease: leaseOf(c.Self), Incarnation: uint32(time.Now().Unix()), Jitter: c.Random}))

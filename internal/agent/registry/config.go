@@ -35,18 +35,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.FS == nil {
-		c.FS = vfs.Default
-	}
+	c.FS = cmp.Or(c.FS, vfs.Default)
 	c.MaxInstances = cmp.Or(c.MaxInstances, 10_000)
 	if c.Changed == nil {
 		c.Changed = func([]instance.Change) {}
 	}
-	if c.Random == nil {
-		c.Random = rand.Reader
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Random = cmp.Or(c.Random, rand.Reader)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }

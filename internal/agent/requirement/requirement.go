@@ -18,6 +18,7 @@
 package requirement
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -68,9 +69,7 @@ type Evaluator struct{ Config }
 
 // New returns an Evaluator.
 func New(c Config) *Evaluator {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return &Evaluator{c}
 }
 

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,9 +54,7 @@ func manPage(c *cobra.Command, version string) string {
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(manName(c)), roff(c.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(c.UseLine()))
 	long := c.Long
-	if long == "" {
-		long = c.Short
-	}
+	long = cmp.Or(long, c.Short)
 	b.WriteString(".SH DESCRIPTION\n" + manText(long))
 	if c.LocalFlags().HasAvailableFlags() {
 		b.WriteString(".SH OPTIONS\n")

@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -112,9 +113,7 @@ func placeOf(v *records.View) string {
 		return "-"
 	}
 	near := l.City
-	if near == "" {
-		near = l.Region
-	}
+	near = cmp.Or(near, l.Region)
 	switch {
 	case near != "" && l.Country != "":
 		return near + ", " + l.Country

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -78,9 +79,7 @@ func contextAdd(con *term.Console) *cobra.Command {
 		}
 		return changeContexts(con, func(all *contexts) error {
 			all.List = append(slices.DeleteFunc(all.List, p.named), p)
-			if all.Used == "" {
-				all.Used = p.Name
-			}
+			all.Used = cmp.Or(all.Used, p.Name)
 			return nil
 		})
 	}
@@ -234,9 +233,7 @@ func (r *Peer) choose(address string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if wanted == "" {
-		wanted = all.Used
-	}
+	wanted = cmp.Or(wanted, all.Used)
 	if wanted == "" {
 		return "", nil
 	}

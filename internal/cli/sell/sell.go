@@ -4,6 +4,7 @@ package sell
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -158,15 +159,9 @@ func (s *seller) offer(ctx context.Context, a *asker) (records.Offer, error) {
 	}
 	where := s.city.Location()
 	near := where.City
-	if near == "" {
-		near = s.city.String()
-	}
-	if s.id == "" {
-		s.id = slug(s.name + "-" + near)
-	}
-	if s.title == "" {
-		s.title = s.kind.title + " in " + near
-	}
+	near = cmp.Or(near, s.city.String())
+	s.id = cmp.Or(s.id, slug(s.name+"-"+near))
+	s.title = cmp.Or(s.title, s.kind.title+" in "+near)
 	o := records.Offer{
 		ID: s.id, Metadata: records.Metadata{Type: s.of, Subtype: s.subtype, Name: s.title, Endpoints: []string{s.endpoint.text}},
 		Capabilities: sold, Location: where,

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -288,9 +289,7 @@ func parseInstance(value json.RawMessage, namespace string) (instance.Registrati
 	if err := strictjson.Decode(value, maxInstanceFile, &f); err != nil {
 		return instance.Registration{}, err
 	}
-	if f.Namespace == "" {
-		f.Namespace = namespace
-	}
+	f.Namespace = cmp.Or(f.Namespace, namespace)
 	r, err := f.Registration(instance.Name{Service: f.Service})
 	if err == nil {
 		err = r.Normalize()

@@ -1,6 +1,7 @@
 package formation
 
 import (
+	"cmp"
 	"crypto/rand"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -42,9 +43,7 @@ type RecoverConfig struct {
 }
 
 func (c *RecoverConfig) dir() Dir {
-	if c.FS == nil {
-		c.FS = vfs.Default
-	}
+	c.FS = cmp.Or(c.FS, vfs.Default)
 	return Dir{FS: c.FS, Path: c.Dir}
 }
 

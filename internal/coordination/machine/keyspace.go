@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -50,9 +51,7 @@ func (s *Keyspace) Get(key string) (*coord.KeyValue, bool) { return s.tree.Get(k
 func (s *Keyspace) Range(q Query) (Page, error) {
 	const op = "coord.Range"
 	at := q.At
-	if at == 0 {
-		at = s.revision
-	}
+	at = cmp.Or(at, s.revision)
 	if err := s.readable("at", at); err != nil {
 		return Page{}, fault.Wrap(op, err)
 	}

@@ -34,6 +34,7 @@
 package raftlog
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -73,18 +74,12 @@ type Options struct {
 }
 
 func (o *Options) defaults() {
-	if o.FS == nil {
-		o.FS = vfs.Default
-	}
-	if o.Rand == nil {
-		o.Rand = rand.Reader
-	}
+	o.FS = cmp.Or(o.FS, vfs.Default)
+	o.Rand = cmp.Or(o.Rand, rand.Reader)
 	if o.Tail <= 0 {
 		o.Tail = 1 << 20
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 }
 
 // Storage is the durable memory of one member. Its methods are for its owner's goroutine, unless stated

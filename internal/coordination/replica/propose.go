@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"slices"
@@ -95,9 +96,7 @@ func makesID(cmd *coordv1.Command) bool {
 // draw returns the random number of a command. An id must not be guessed: it is a credential.
 func (c *Config) draw() (random uint64) {
 	source := c.Rand
-	if source == nil {
-		source = rand.Reader
-	}
+	source = cmp.Or(source, rand.Reader)
 	if err := binary.Read(source, binary.BigEndian, &random); err != nil {
 		panic("replica: " + err.Error()) // a source of randomness never fails
 	}

@@ -64,12 +64,8 @@ func (c *Config) defaults() {
 	c.Trail = cmp.Or(c.Trail, 5_000)
 	c.ClientIdle = cmp.Or(c.ClientIdle, time.Hour)
 	c.Pending = cmp.Or(c.Pending, 16_384)
-	if c.Rand == nil {
-		c.Rand = rand.Reader
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Rand = cmp.Or(c.Rand, rand.Reader)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Features = c.features()
 }
 

@@ -7,6 +7,7 @@
 package authority
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strings"
@@ -54,9 +55,7 @@ var _ coord.Service = (*Gate)(nil)
 
 // New returns a gate.
 func New(c Config) *Gate {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}

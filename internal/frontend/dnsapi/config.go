@@ -75,7 +75,5 @@ func (c *Config) setDefaults() {
 	if c.Random == nil {
 		c.Random = rand.Uint64
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 }

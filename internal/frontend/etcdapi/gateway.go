@@ -1,6 +1,7 @@
 package etcdapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,9 +86,7 @@ func (t *text) end() {
 // bear puts the token of a client of etcd where ours has it: etcd's have no scheme.
 func bear(h http.Header) {
 	token := h.Get("Authorization")
-	if token == "" {
-		token = h.Get(rpctypes.TokenFieldNameGRPC)
-	}
+	token = cmp.Or(token, h.Get(rpctypes.TokenFieldNameGRPC))
 	if token != "" && !strings.Contains(token, " ") {
 		h.Set("Authorization", "Bearer "+token)
 	}

@@ -134,9 +134,7 @@ type Server struct {
 
 // New makes a server. Serve starts it.
 func New(c Config) *Server {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Places.MaxWatches, c.Places.MaxWaits = cmp.Or(c.Places.MaxWatches, 1024), cmp.Or(c.Places.MaxWaits, 8192)
 	if c.AtOnce == nil {
 		c.AtOnce = access.NewPool("calls", maxAtOnce, c.Places.Refused).Keep(c.Places.Known)

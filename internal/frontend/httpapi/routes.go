@@ -218,9 +218,7 @@ func countRequests(requests Requests, t route) http.Handler {
 		return t.serve
 	}
 	endpoint, method := t.endpoint, t.method()
-	if endpoint == "" {
-		endpoint = strings.TrimPrefix(t.path(), "/v1")
-	}
+	endpoint = cmp.Or(endpoint, strings.TrimPrefix(t.path(), "/v1"))
 	if strings.HasPrefix(method, "/") { // a catch-all pattern has no method
 		method, endpoint = "other", cmp.Or(t.endpoint, strings.TrimPrefix(method, "/v1"))
 	}

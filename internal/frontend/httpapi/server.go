@@ -13,6 +13,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -111,15 +112,9 @@ type Server struct {
 
 // New makes a server. Serve starts it.
 func New(c Config) *Server {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.MaxWatches == 0 {
-		c.MaxWatches = maxOpen
-	}
-	if c.MaxWaits == 0 {
-		c.MaxWaits = maxOpen
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.MaxWatches = cmp.Or(c.MaxWatches, maxOpen)
+	c.MaxWaits = cmp.Or(c.MaxWaits, maxOpen)
 	s := &Server{hosts: c.Hosts, log: c.Logger, connContext: c.ConnContext, trace: c.Trace, mux: http.NewServeMux()}
 	s.shared = &shared{
 		watches: access.NewPool("watches", c.MaxWatches, c.Refused), waits: access.NewPool("waits", c.MaxWaits, c.Refused),

@@ -5,6 +5,7 @@ package ui
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"compress/flate"
 	_ "embed" // of the page
 	"encoding/binary"
@@ -69,9 +70,7 @@ func Redirect(w http.ResponseWriter, r *http.Request) {
 // ServeHTTP implements http.Handler.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, Prefix)
-	if name == "" {
-		name = "index.html"
-	}
+	name = cmp.Or(name, "index.html")
 	f, ok := s.files()[name]
 	if !ok {
 		http.Error(w, "The page has no such file: see "+Prefix, http.StatusNotFound)

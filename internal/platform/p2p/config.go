@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -69,16 +70,12 @@ type Config struct {
 
 // complete validates c and sets defaults. Errors are Invalid with the field.
 func (c Config) complete() (Config, profileSettings, error) {
-	if c.Profile == "" {
-		c.Profile = Dev
-	}
+	c.Profile = cmp.Or(c.Profile, Dev)
 	t, ok := c.Profile.settings()
 	if !ok {
 		return c, t, fault.Invalidf("profile", string(c.Profile), "must be dev, lan or public")
 	}
-	if c.Network == "" {
-		c.Network = network.Default(string(c.Profile))
-	}
+	c.Network = cmp.Or(c.Network, network.Default(string(c.Profile)))
 	if err := c.Network.Validate(); err != nil {
 		return c, t, fault.In("network", err)
 	}
@@ -109,12 +106,8 @@ func (c Config) complete() (Config, profileSettings, error) {
 	if c.Reach, err = c.Reach.Complete(t.open); err != nil {
 		return c, t, err
 	}
-	if c.UserAgent == "" {
-		c.UserAgent = "blackholed"
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.UserAgent = cmp.Or(c.UserAgent, "blackholed")
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Limits.OnRefusal == nil {
 		c.Limits.OnRefusal = func(Refusal) {}
 	}

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -37,9 +38,7 @@ func Restore(op string, r *peerv1.Refusal) error {
 	switch code := r.Code; {
 	case code >= 0 && code <= math.MaxUint8 && fault.Kind(code).Known():
 		kind = fault.Kind(code)
-		if message == "" {
-			message = kind.String()
-		}
+		message = cmp.Or(message, kind.String())
 	default:
 		message = fmt.Sprintf("refused with code %d of a later version: %s", r.Code, message)
 	}

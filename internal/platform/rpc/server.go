@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"log/slog"
@@ -53,9 +54,7 @@ func NewServer(c ServerConfig) *Server {
 	if c.Refused == nil {
 		c.Refused = func() {}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Format.Strict = true
 	s := &Server{ServerConfig: c, limiter: NewLimiter(c.Streams, c.StreamsPerPeer, c.Known)}
 	c.Host.SetStreamHandlerMatch(c.Protocol, Compatible(c.Protocol), s.Serve)

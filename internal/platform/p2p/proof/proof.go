@@ -5,6 +5,7 @@ package proof
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"io"
@@ -82,15 +83,11 @@ func New(c Config) (*Prover, error) {
 	case c.Keys == nil:
 		return nil, fault.Invalidf("keys", nil, "is required")
 	}
-	if c.Random == nil {
-		c.Random = rand.Reader
-	}
+	c.Random = cmp.Or(c.Random, rand.Reader)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	known, err := lru.NewLRU[peer.ID, answer](maxPeers, nil)
 	if err != nil {
 		panic("proof: " + err.Error()) // impossible: the size is a positive constant

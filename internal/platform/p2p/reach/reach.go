@@ -3,6 +3,7 @@
 package reach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,9 +52,7 @@ type Config struct {
 
 // Complete sets defaults. open: strangers on the Internet are to reach this peer. Error: Invalid with the field.
 func (c Config) Complete(open bool) (Config, error) {
-	if c.Mode == "" {
-		c.Mode = Auto
-	}
+	c.Mode = cmp.Or(c.Mode, Auto)
 	if !slices.Contains([]Mode{Auto, Public, Private}, c.Mode) {
 		return c, fault.Invalidf("reach", string(c.Mode), "must be auto, public or private")
 	}
