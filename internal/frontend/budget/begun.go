@@ -13,21 +13,23 @@ import (
 // the client that has the most. Its calls alone could not end: the transport keeps one that has ended until its client reads. Safe for
 // concurrent use.
 type Begun struct {
-	Most int // of them; above 0
+	Most int64 // of them; above 0
 
-	mu   sync.Mutex
-	used int
-	age  uint64
-	by   map[net.Addr]*waiting
+	used, age atomic.Int64
+	by        sync.Map   // net.Addr to *waiting
+	evicting  sync.Mutex // only tried: readers of connections must not wait for each other
 }
 
 // waiting are the calls of one connection whose request has not arrived.
 type waiting struct {
 	ctx    context.Context // of the first
+	from   net.Addr
 	client string
-	age    uint64
-	calls  int
-	closed atomic.Bool // they are no longer counted
+	age    int64
+
+	mu    sync.Mutex
+	calls int64
+	gone  bool // not in Begun any more
 }
 
 type begun struct {
@@ -40,69 +42,75 @@ type begunKey struct{}
 
 // Begin returns the context of a call for its transport. Arrived must learn when its request is there.
 func (b *Begun) Begin(ctx context.Context) context.Context {
-	if ctx.Err() != nil {
-		return ctx
-	}
 	from := access.Remote(ctx)
-	b.mu.Lock()
-	var victim *waiting
-	if b.used >= b.Most {
-		victim = b.evict()
-	}
-	w := b.by[from]
-	if w == nil {
-		if b.by == nil {
-			b.by = map[net.Addr]*waiting{}
+	for b.used.Add(1); b.used.Load() > b.Most && b.evicting.TryLock(); {
+		ended := b.evict()
+		b.evicting.Unlock()
+		if !ended {
+			break
 		}
-		b.age++
-		w = &waiting{ctx: ctx, client: access.Client(ctx), age: b.age}
-		b.by[from] = w
 	}
-	w.calls++
-	b.used++
-	b.mu.Unlock()
-	if victim != nil {
-		access.Cut(victim.ctx)
+	for {
+		found, ok := b.by.Load(from)
+		if !ok {
+			found, _ = b.by.LoadOrStore(from, &waiting{ctx: ctx, from: from, client: access.Client(ctx), age: b.age.Add(1)})
+		}
+		if w := found.(*waiting); w.add(1, b) {
+			ctx = context.WithValue(ctx, begunKey{}, &begun{all: b, on: w})
+			context.AfterFunc(ctx, func() { Arrived(ctx) })
+			return ctx
+		}
 	}
-	ctx = context.WithValue(ctx, begunKey{}, &begun{all: b, on: w})
-	context.AfterFunc(ctx, func() { Arrived(ctx) })
-	return ctx
 }
 
-// evict takes a connection out. b.mu must be held.
-func (b *Begun) evict() *waiting {
-	of := map[string]int{}
-	for _, w := range b.by {
+// add changes the number of calls, and takes w out when it has none. It reports false if w was out.
+func (w *waiting) add(n int64, b *Begun) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone {
+		return false
+	}
+	if w.calls += n; w.calls == 0 {
+		w.gone = true
+		b.by.CompareAndDelete(w.from, w)
+	}
+	return true
+}
+
+// evict closes a connection. It reports false if none has a call.
+func (b *Begun) evict() bool {
+	of := map[string]int64{}
+	var all []*waiting
+	for _, found := range b.by.Range {
+		w := found.(*waiting)
+		w.mu.Lock()
 		of[w.client] += w.calls
+		w.mu.Unlock()
+		all = append(all, w)
 	}
 	var victim *waiting
-	var at net.Addr
-	for from, w := range b.by {
+	for _, w := range all {
 		if victim == nil || of[w.client] > of[victim.client] || of[w.client] == of[victim.client] && w.age < victim.age {
-			victim, at = w, from
+			victim = w
 		}
 	}
-	delete(b.by, at)
-	b.used -= victim.calls
-	victim.closed.Store(true)
-	return victim
+	if victim == nil {
+		return false
+	}
+	victim.mu.Lock()
+	if !victim.gone {
+		victim.gone = true
+		b.by.CompareAndDelete(victim.from, victim)
+		b.used.Add(-victim.calls)
+	}
+	victim.mu.Unlock()
+	access.Cut(victim.ctx)
+	return true
 }
 
 // Arrived says that the request of a call is there, or that its method reads it.
 func Arrived(ctx context.Context) {
-	one, ok := ctx.Value(begunKey{}).(*begun)
-	if !ok || one.on.closed.Load() || one.over.Swap(true) {
-		return
-	}
-	b := one.all
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if one.on.closed.Load() {
-		return
-	}
-	b.used--
-	if one.on.calls--; one.on.calls == 0 {
-		one.on.closed.Store(true)
-		delete(b.by, access.Remote(ctx))
+	if one, ok := ctx.Value(begunKey{}).(*begun); ok && !one.over.Swap(true) && one.on.add(-1, one.all) {
+		one.all.used.Add(-1)
 	}
 }
