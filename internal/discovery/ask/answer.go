@@ -3,6 +3,7 @@ package ask
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -88,6 +89,58 @@ func (g group) foreign() bool {
 	return !slices.ContainsFunc(g.answers, func(a answer) bool { return a.own && a.full })
 }
 
+// divided reports whether the group's keepers split a cell: most of the full answers, or half of them, say so. The others hold it whole.
+func (g *group) divided(c records.CellKey) bool {
+	split, whole := 0, 0
+	for i := range g.answers {
+		if _, is := g.answers[i].splits[c]; is {
+			split++
+		} else if g.answers[i].full {
+			whole++
+		}
+	}
+	return split > 0 && split >= whole
+}
+
+// odd returns the peer whose full answer contradicts all others, if there are at least three and these agree.
+func (g *group) odd() (id peer.ID, some bool) {
+	var full []*answer
+	for i := range g.answers {
+		if g.answers[i].full {
+			full = append(full, &g.answers[i])
+		}
+	}
+	if len(full) < 3 {
+		return "", false
+	}
+	for i, x := range full {
+		others := slices.Delete(slices.Clone(full), i, i+1)
+		if !x.own && !x.agrees(others[0]) && !slices.ContainsFunc(others, func(y *answer) bool { return !y.agrees(others[0]) }) {
+			return x.from, true
+		}
+	}
+	return "", false
+}
+
+// total returns the number of matches that the median of the keepers has, so that one alone cannot tell another one. AtLeast reports
+// a lower bound.
+func (g *group) total() (n int, atLeast bool) {
+	var totals []int
+	atLeast = slices.ContainsFunc(g.cells, g.divided)
+	for i := range g.answers {
+		a := &g.answers[i]
+		atLeast = atLeast || a.atLeast
+		if len(a.splits) == 0 && !a.behind {
+			totals = append(totals, a.total)
+		}
+	}
+	if len(totals) == 0 {
+		return 0, atLeast
+	}
+	slices.Sort(totals)
+	return totals[len(totals)/2], atLeast
+}
+
 // needed returns the number of full answers that make the group complete: two, so that one
 // keeper alone cannot omit records, or one for a single keeper.
 func (g *group) needed() int { return min(wire.AskedAtOnce, len(g.set.Peers)) }
@@ -136,9 +189,12 @@ func (g *group) commonNetwork() netip.Prefix {
 	return network
 }
 
-// agrees reports whether two keepers seem to hold the same number of matches. It compares the
-// totals or, for a lower bound, the best withheld match.
+// agrees reports whether two keepers seem to hold the same matches: they split the same cells, and have the same total or,
+// for a lower bound, the same best withheld match.
 func (a *answer) agrees(b *answer) bool {
+	if !maps.EqualFunc(a.splits, b.splits, func(_, _ cell.SplitInfo) bool { return true }) {
+		return false
+	}
 	if !a.atLeast && !b.atLeast {
 		return a.total == b.total
 	}
@@ -189,7 +245,35 @@ func verifyAnswer(q cellQuery, resp *pb.QueryResponse, verifier wire.Opener, now
 	if err := a.readBeyond(q, resp, verifier, now); err != nil {
 		return answer{}, err
 	}
+	if err := a.checkWithheld(q, resp.Envelopes); err != nil {
+		return answer{}, err
+	}
 	return a, a.setSplits(q, resp.Splits)
+}
+
+// fullAnswer is the size of envelopes that is reason enough to withhold others, in bytes. Another version may have another maximum.
+const fullAnswer = wire.MaxAnswer / 2
+
+// checkWithheld refuses what no honest keeper says about withheld matches: it sends the best ones, as many as asked for, as fit, or as
+// the asker has use for.
+func (a *answer) checkWithheld(q cellQuery, envelopes [][]byte) error {
+	if !a.withheld {
+		return nil
+	}
+	size, last := 0, math.Inf(-1)
+	for _, e := range envelopes {
+		size += len(e)
+	}
+	for _, r := range a.records {
+		last = max(last, q.plan.Value(r))
+	}
+	switch {
+	case len(envelopes) < q.plan.Limit() && size < fullAnswer && !(a.bound > q.worst):
+		return wire.Breach("withholds matches after %d of %d, and %d bytes", len(envelopes), q.plan.Limit(), size)
+	case a.bound < math.Nextafter(last, math.Inf(-1)):
+		return wire.Breach("withholds a match of value %g, and sent one of %g", a.bound, last)
+	}
+	return nil
 }
 
 // plain returns a short text of another peer; "" for a text that is long or not printable.
@@ -278,15 +362,9 @@ func addNewest(newest map[records.Name]*records.Record, answers []answer) {
 // records include the sample. AtLeast reports a lower bound: children were not asked, or a
 // keeper stopped counting.
 func total(groups []group, found int) (sum int, atLeast bool) {
-	for _, g := range groups {
-		most := 0
-		for _, a := range g.answers {
-			atLeast = atLeast || a.atLeast || len(a.splits) > 0
-			if len(a.splits) == 0 && !a.behind {
-				most = max(most, a.total)
-			}
-		}
-		sum += most
+	for i := range groups {
+		n, least := groups[i].total()
+		sum, atLeast = sum+n, atLeast || least
 	}
 	return max(sum, found), atLeast
 }

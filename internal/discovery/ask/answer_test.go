@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/blackhole/blackhole/internal/discovery/cell"
 	"github.com/blackhole/blackhole/internal/discovery/index"
 	"github.com/blackhole/blackhole/internal/discovery/keepertest"
 	"github.com/blackhole/blackhole/internal/discovery/route"
@@ -346,6 +348,70 @@ func TestUntimelyRecordsInAnswers(t *testing.T) {
 		require.Len(t, a.left, 1)
 		require.Zero(t, a.unread())
 		require.Equal(t, 1, a.total, "the total does not count a record that the answer leaves out")
+	}
+}
+
+// A keeper withholds matches only after as many as asked for, as fit, or as the asker has use for, and the best first. What says otherwise
+// is a violation of the protocol.
+func TestWithheldMatches(t *testing.T) {
+	p, now := keepertest.NewProvider(t), time.Now()
+	plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 3})
+	verifier := keepertest.NewVerifier(t)
+	var some [][]byte
+	for _, r := range keepertest.Batch(t, p, 3, now) { // prices 0, 1, 2
+		some = append(some, r.Envelope())
+	}
+	for name, tt := range map[string]struct {
+		sent    int
+		bound   float64
+		worst   float64
+		refused bool
+	}{
+		"as many as asked for":      {3, 2, math.Inf(1), false},
+		"a tie":                     {3, math.Nextafter(2, 0), math.Inf(1), false},
+		"better than its own last":  {3, 1, math.Inf(1), true},
+		"all":                       {0, math.Inf(-1), math.Inf(1), true},
+		"after two":                 {2, 5, math.Inf(1), true},
+		"of no use":                 {2, 5, 4, false},
+		"of use":                    {2, 5, 5, true},
+		"of no use, but the better": {2, 0.5, 0.25, true},
+	} {
+		q := cellQuery{plan: plan, cells: plan.Cells(1), worst: tt.worst}
+		_, err := verifyAnswer(q, &pb.QueryResponse{Total: 9, Envelopes: some[:tt.sent], Withheld: true, Bound: tt.bound}, verifier, now)
+		require.Equal(t, tt.refused, fault.KindOf(err) == fault.Unauthentic, "%s: %v", name, err)
+	}
+}
+
+// One keeper alone decides neither the total nor whether a cell is split, and is found out.
+func TestContradictions(t *testing.T) {
+	c := keepertest.CellOfBerlin(4)
+	split := map[records.CellKey]cell.SplitInfo{c: {}}
+	whole := func(from peer.ID, total int) answer { return answer{from: from, full: true, total: total} }
+	divided := func(from peer.ID) answer { return answer{from: from, full: true, total: 7, splits: split} }
+	for name, tt := range map[string]struct {
+		answers []answer
+		total   int
+		divided bool
+		odd     peer.ID
+	}{
+		"agreed":                {[]answer{whole("a", 5), whole("b", 5)}, 5, false, ""},
+		"two":                   {[]answer{whole("a", 5), whole("b", 9)}, 9, false, ""},
+		"more":                  {[]answer{whole("a", 5), whole("b", 99), whole("c", 5), whole("d", 5)}, 5, false, "b"},
+		"fewer":                 {[]answer{whole("a", 1), whole("b", 5), whole("c", 5)}, 5, false, "a"},
+		"all differ":            {[]answer{whole("a", 1), whole("b", 5), whole("c", 6)}, 5, false, ""},
+		"split by one":          {[]answer{whole("a", 5), divided("b"), whole("c", 5), whole("d", 5)}, 5, false, "b"},
+		"split by half":         {[]answer{whole("a", 5), divided("b")}, 5, true, ""},
+		"split":                 {[]answer{divided("a"), divided("b"), whole("c", 5)}, 5, true, "c"},
+		"behind does not count": {[]answer{whole("a", 5), whole("b", 5), {from: "c", behind: true, total: 2}}, 5, false, ""},
+	} {
+		g := group{cells: []records.CellKey{c}, answers: tt.answers}
+		total, atLeast := g.total()
+		require.Equal(t, tt.total, total, name)
+		require.Equal(t, tt.divided, atLeast, name)
+		require.Equal(t, tt.divided, g.divided(c), name)
+		id, some := g.odd()
+		require.Equal(t, tt.odd, id, name)
+		require.Equal(t, tt.odd != "", some, name)
 	}
 }
 

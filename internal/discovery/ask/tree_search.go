@@ -92,6 +92,11 @@ func (t *treeSearch) askAbout(ctx context.Context, cells []records.CellKey) erro
 		wg.Go(func() { t.askGroup(ctx, q, &groups[i], t.trace) })
 	}
 	wg.Wait()
+	for i := range groups {
+		if id, some := groups[i].odd(); some {
+			t.client.Avoid(id)
+		}
+	}
 	t.groups = append(t.groups, groups...)
 	return nil
 }
@@ -101,6 +106,9 @@ func (t *treeSearch) askAbout(ctx context.Context, cells []records.CellKey) erro
 func (t *treeSearch) merge(g *group) {
 	addNewest(t.results, g.answers)
 	for _, c := range g.cells {
+		if !g.divided(c) {
+			continue
+		}
 		bounds := make(map[geo.Cell]float64)
 		for _, a := range g.answers {
 			for place, s := range a.splits[c].Children {

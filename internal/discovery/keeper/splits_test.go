@@ -291,6 +291,74 @@ func TestFalseBounds(t *testing.T) {
 	})
 }
 
+// One keeper of ten lies about a cell that all others hold whole. Every answer is right and complete, costs at most twice the
+// requests, and the next question goes to other keepers.
+func TestOneLiarAmongKeepers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLightCluster(t, 40)
+		defer w.close()
+		recs := world(t, 300, uniform)
+		for _, o := range w.nodes[0].Store(t.Context(), recs) {
+			require.NoError(t, o.Err)
+		}
+		plan := keepertest.Compile(t, query.Query{Sort: query.SortPrice, Limit: 10, Explain: true, ExactTotal: true})
+		global := plan.Cells(1)[0]
+		asker := w.nodes[slices.IndexFunc(w.nodes, func(n *lightNode) bool { return !slices.Contains(w.keepersOf(global), n) })]
+		order := func() []peer.ID {
+			return asker.askingOrder(route.NewSet(route.Nearest(route.KeyOf(global), w.dht.peers, route.Replicas), nil))
+		}
+		ask := func(name string) (requests int) {
+			asker.counts.Forget()
+			found, err := asker.Query(t.Context(), plan)
+			require.NoError(t, err)
+			require.True(t, found.Complete, "%s: %s", name, found.Reason)
+			require.Equal(t, best(plan, recs), keepertest.NamesOf(found.Records)[:10], name)
+			require.Equal(t, len(recs), found.Total, name)
+			require.False(t, found.AtLeast, name)
+			return asker.counts.Operations("ask")
+		}
+		honest := ask("honest")
+		require.Equal(t, 2, honest)
+		children := func() (all []*pb.Summary) {
+			for _, c := range geo.Global.Children() {
+				all = append(all, &pb.Summary{Cell: string(c), Count: 1000, Beyond: true})
+			}
+			return all
+		}
+		for name, lie := range map[string]func(*pb.QueryResponse){
+			"more matches than there are":  func(r *pb.QueryResponse) { r.Total = math.MaxInt32 },
+			"fewer matches than there are": func(r *pb.QueryResponse) { r.Total = 10 },
+			"withheld all":                 func(r *pb.QueryResponse) { r.Envelopes, r.Withheld, r.Bound = nil, true, math.Inf(-1) },
+			"withheld better ones":         func(r *pb.QueryResponse) { r.Withheld, r.Bound = true, math.Inf(-1) },
+			"split":                        func(r *pb.QueryResponse) { r.Splits = []*pb.Split{{Cell: global.String(), Children: children()}} },
+			"the best are not there":       func(r *pb.QueryResponse) { r.Envelopes, r.Total = r.Envelopes[5:], r.Total-5; r.Withheld = false },
+		} {
+			liar := w.node(order()[0])
+			lies := 0
+			liar.lie(func(resp *pb.Response) {
+				if q := resp.GetQuery(); q != nil {
+					lie(q)
+					lies++
+				}
+			})
+			time.Sleep(2 * idleFor) // earlier streams expire
+			most := 2 * honest
+			if name == "the best are not there" {
+				most += 4 // the asker resolves records that the liar should list, because it may be behind
+			}
+			require.LessOrEqual(t, ask(name), most, name)
+			require.Equal(t, 1, lies, name)
+			if most == 2*honest {
+				require.NotContains(t, order()[:2], liar.Self, name)
+				ask(name)
+				require.Equal(t, 1, lies, "%s: others are asked", name)
+			}
+			liar.host.SetStreamHandler(wire.Protocol("test"), liar.server.rpc.Serve)
+			time.Sleep(10 * time.Minute) // nobody is avoided any more
+		}
+	})
+}
+
 // A new keeper of a split cell does not take the sample for all records.
 func TestNewKeeperOfSplitCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -378,7 +378,10 @@ func TestOlderKeepersWithTooManyMatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t, 4)
 		a, p := w.nodes[0], keepertest.NewProvider(t)
-		yes, no := p.Sign(t, keepertest.Offer("yes", tagged("yes")), 1, time.Now()), p.Sign(t, keepertest.Offer("no", tagged("no")), 1, time.Now())
+		some := [][]byte{p.Sign(t, keepertest.Offer("yes", tagged("yes")), 1, time.Now()).Envelope()}
+		for i := len(some); i < query.MaxLimit; i++ {
+			some = append(some, p.Sign(t, keepertest.Offer(fmt.Sprintf("no%d", i), tagged("no")), 1, time.Now()).Envelope())
+		}
 		for _, n := range w.nodes[1:] {
 			n.corrupt(func(req *pb.Request) *pb.Response {
 				q := queryOf(req)
@@ -389,7 +392,7 @@ func TestOlderKeepersWithTooManyMatches(t *testing.T) {
 					return &pb.Response{Refusal: rpc.Refuse(strictproto.Refuse([]string{"query.query.17"}))}
 				}
 				require.EqualValues(t, query.MaxLimit, q.Limit)
-				return queried(&pb.QueryResponse{Envelopes: [][]byte{yes.Envelope(), no.Envelope()}, Total: 9000, Withheld: true, Bound: -1})
+				return queried(&pb.QueryResponse{Envelopes: some, Total: 9000, Withheld: true, Bound: 1})
 			})
 			n.cut()
 		}

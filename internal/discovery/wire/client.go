@@ -108,6 +108,9 @@ func (c *Client) Observe(ctx context.Context, id peer.ID, took time.Duration, er
 	}
 }
 
+// Avoid asks a peer last for a while, because it contradicts all others: it may be late, so it is no offence.
+func (c *Client) Avoid(id peer.ID) { c.stats.avoid(id, c.Now().Add(avoidFor)) }
+
 // Avoided reports whether a peer failed a short time ago and is asked last.
 func (c *Client) Avoided(id peer.ID) bool { return c.stats.avoided(id, c.Now()) }
 
